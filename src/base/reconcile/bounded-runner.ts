@@ -37,7 +37,7 @@ export class BoundedRunner {
     this.#dirty.mark();
   }
 
-  /** Runs `work` at each request, from the first on, until the signal aborts. Rejects with errors that are not an {@link ExpectedError}. */
+  /** Runs `work` on request until the signal aborts. Rejects with errors that are not an {@link ExpectedError}. */
   async run(work: () => Promise<void>, { signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { minMs, maxMs, retryMs, burst = 1 } = this.#options;
     let failures = 0;

@@ -3,19 +3,19 @@ import type { KubeStatus } from "./errors.ts";
 import type { Draft, KubeObject, ObjectRef, ResourceType } from "./resource.ts";
 import type { PortState } from "./server-port.ts";
 
-/** The last parameter of every call. */
+/** Options of every call, passed as its last parameter. */
 export interface CallOptions extends AbortOptions {
-  /** For the whole call with its retries, milliseconds. Default 30,000. For a watch: until its first byte. */
+  /** The timeout of the whole call with its retries, milliseconds. Default 30,000. For a watch: the time until its first byte. */
   readonly timeoutMs?: number | undefined;
 }
 
 /** A selection of objects. */
 export interface Selection {
-  /** Absent: all namespaces. */
+  /** The namespace to select from. Absent: all namespaces. */
   readonly namespace?: string | undefined;
-  /** Such as `coil.cybozu.com/pool=default,coil.cybozu.com/node`. */
+  /** A label selector, such as `coil.cybozu.com/pool=default,coil.cybozu.com/node`. */
   readonly labelSelector?: string | undefined;
-  /** Such as `spec.nodeName=node1`. */
+  /** A field selector, such as `spec.nodeName=node1`. */
   readonly fieldSelector?: string | undefined;
 }
 
@@ -31,21 +31,21 @@ export interface ListOptions extends CallOptions, Selection {
   /** Absent: the most recent. `0`: whatever the server has at hand. */
   readonly resourceVersion?: string | undefined;
   readonly resourceVersionMatch?: "Exact" | "NotOlderThan" | undefined;
-  /** The most objects of a page. `list`: absent is all; `listPages` and `listAll`: default 500. */
+  /** The maximum number of objects on a page. Default for `list`: no maximum; for `listPages` and `listAll`: 500. */
   readonly limit?: number | undefined;
-  /** The token of the page before. */
+  /** The `continueToken` of the previous page. */
   readonly continueToken?: string | undefined;
 }
 
-/** Some or all objects of a selection, at one version of it. */
+/** Some or all objects of a selection, at one resourceVersion. */
 export interface ListPage<T> {
   readonly items: T[];
-  /** Of the list, to watch from. */
+  /** The version of the list, from which a watch can start. */
   readonly resourceVersion: string;
   /** Present when there is a further page. */
   readonly continueToken: string | undefined;
   readonly remainingItemCount: number | undefined;
-  /** Items that have no name, and are left out. */
+  /** The number of items without a name, which are left out. */
   readonly nameless?: number;
 }
 
@@ -74,7 +74,7 @@ export type Patch =
 
 /** Options of `delete` (meta/v1 DeleteOptions). */
 export interface DeleteOptions extends CallOptions {
-  /** Delete only this very object, or this very version of it; else `conflict`. */
+  /** The call deletes only the object with this uid and resourceVersion; otherwise it rejects with `conflict`. */
   readonly preconditions?: { readonly uid?: string; readonly resourceVersion?: string } | undefined;
   readonly propagationPolicy?: "Background" | "Foreground" | "Orphan" | undefined;
   readonly gracePeriodSeconds?: number | undefined;
@@ -87,13 +87,13 @@ export type DeleteResult<T> =
 
 /** Options of `watch`. */
 export interface WatchOptions extends CallOptions, Selection {
-  /** Events after this version. Absent or `0`: the server starts with an ADDED for each object it has. */
+  /** The watch has the events after this version. Absent or `0`: the server starts with an ADDED event for each object. */
   readonly resourceVersion?: string | undefined;
-  /** Ask for BOOKMARK events. Default true. */
+  /** Whether to request BOOKMARK events. Default true. */
   readonly bookmarks?: boolean | undefined;
   /** The server ends the watch after this many seconds. */
   readonly timeoutSeconds?: number | undefined;
-  /** A watch without a byte for this long ends with `unreachable`, milliseconds. Default: none. */
+  /** A watch that gets no byte for this time ends with `unreachable`, milliseconds. Default: no limit. */
   readonly idleTimeoutMs?: number | undefined;
   /** Called when the server has accepted the watch. */
   readonly onOpen?: (() => void) | undefined;
@@ -104,13 +104,13 @@ export type WatchEvent<T> =
   | { readonly type: "ADDED" | "MODIFIED" | "DELETED"; readonly object: T }
   | { readonly type: "BOOKMARK"; readonly resourceVersion: string };
 
-/** Any call, for what has no method of its own (discovery, `pods/binding`, …). */
+/** Any call for which {@link KubeApi} has no method (discovery, `pods/binding`, …). */
 export interface RawRequest {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** Such as `/api/v1/namespaces/default/pods/x/binding`. */
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | boolean | undefined>>;
-  /** Sent as JSON. */
+  /** The body, which is sent as JSON. */
   readonly body?: unknown;
   /** Default `application/json`. */
   readonly contentType?: string;
@@ -119,24 +119,24 @@ export interface RawRequest {
 /**
  * The API server as features need it. {@link KubeClient} implements it; tests may wrap it.
  *
- * Every method rejects with `KubeError`, or with the signal's reason when that aborts first.
+ * Every method rejects with `KubeError`, or with the signal's reason when the signal aborts first.
  */
 export interface KubeApi {
   /** Reads one object. Rejects with `not-found`; see {@link findObject} for `undefined` instead. */
   get<T extends KubeObject>(type: ResourceType<T>, ref: ObjectRef, options?: GetOptions): Promise<T>;
-  /** One page (everything, without `limit`). */
+  /** Reads one page; without `limit`, the page has all objects. */
   list<T extends KubeObject>(type: ResourceType<T>, options?: ListOptions): Promise<ListPage<T>>;
-  /** Page after page, of one consistent snapshot. Throws `gone` when the snapshot expires midway. */
+  /** Reads the pages of one consistent snapshot. Throws `gone` if the snapshot expires before the last page. */
   listPages<T extends KubeObject>(type: ResourceType<T>, options?: ListOptions): AsyncIterable<ListPage<T>>;
-  /** All objects, read in pages; starts again when the snapshot expires midway. */
+  /** Reads all objects in pages. If the snapshot expires before the last page, the list starts again. */
   listAll<T extends KubeObject>(type: ResourceType<T>, options?: ListOptions): Promise<ListPage<T>>;
   create<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
-  /** Writes the whole object; with `metadata.resourceVersion` only over that version, else `conflict`. */
+  /** Writes the whole object. Rejects with `conflict` if `metadata.resourceVersion` is given and is not the stored version. */
   replace<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
-  /** As `replace`, but of the status subresource alone. */
+  /** Writes the status subresource alone; otherwise as `replace`. */
   replaceStatus<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
   patch<T extends KubeObject>(type: ResourceType<T>, ref: ObjectRef, patch: Patch, options?: WriteOptions): Promise<T>;
-  /** Rejects with `not-found` when there is none, `conflict` when a precondition fails. */
+  /** Deletes an object. Rejects with `not-found` if it does not exist, with `conflict` if a precondition fails. */
   delete<T extends KubeObject>(
     type: ResourceType<T>,
     ref: ObjectRef,
@@ -148,15 +148,16 @@ export interface KubeApi {
     options?: Omit<DeleteOptions, "preconditions">,
   ): Promise<void>;
   /**
-   * Events as they come, until the server ends the watch (the iteration ends), the signal aborts (it throws the reason)
+   * Yields events as they arrive, until the server ends the watch (the iteration ends), the signal aborts (it throws the reason)
    * or the connection fails (it throws `KubeError`; `gone` means: list again). Nothing is read ahead of the consumer beyond socket buffers.
    */
   watch<T extends KubeObject>(type: ResourceType<T>, options?: WatchOptions): AsyncIterable<WatchEvent<T>>;
   /**
-   * Resolves when the server's port takes connections; call it after a failure to reach the server. `open`: it did at once, so back off
-   * before the next try. `returned`: it did not, and does now. All callers share one probe. Rejects with `unreachable` when the client is closed.
+   * Resolves when the server's port takes connections; call it after a failure to reach the server. `open`: the port did so at once, so
+   * back off before the next try. `returned`: the port was closed and is open now. All callers share one probe. Rejects with `unreachable`
+   * when the client is closed.
    */
   whenOpen(options?: AbortOptions): Promise<PortState>;
-  /** The parsed JSON of the answer. */
+  /** Sends any request. Resolves to the parsed JSON of the answer. */
   request(request: RawRequest, options?: CallOptions): Promise<unknown>;
 }

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { KubeConfigError } from "./errors.ts";
 
-/** Tokens and certificates on disk are read again after this, milliseconds; projected tokens change every hour or so. */
+/** The time after which tokens and certificates on disk are read again, milliseconds; projected tokens change every hour or so. */
 export const FILE_TTL_MS = 60_000;
 
 /** A small file that other programs rewrite. */
@@ -14,14 +14,14 @@ export class CachedFile {
   #value: string | undefined;
   #readAt = 0;
 
-  /** `what` names the setting that names the file, for messages. */
+  /** `what` is the name of the setting that has the file's path, for messages. */
   constructor(path: string, what: string, clock: Clock) {
     this.#path = path;
     this.#what = what;
     this.#clock = clock;
   }
 
-  /** The content, at most a minute old. A file that cannot be read now keeps its last content; if it never could, rejects. */
+  /** The content, at most a minute old. If the file cannot be read now, this is its last content; rejects if there is none. */
   async read(): Promise<string> {
     const now = this.#clock.monotonic();
     if (this.#value !== undefined && now - this.#readAt < FILE_TTL_MS) return this.#value;
@@ -45,7 +45,7 @@ export class CachedFile {
     return this.#value;
   }
 
-  /** The next read is from disk. */
+  /** Makes the next {@link read} read from disk. */
   expire(): void {
     this.#readAt = Number.NEGATIVE_INFINITY;
   }

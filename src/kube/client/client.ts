@@ -27,7 +27,7 @@ import { watchEvents } from "./watch.ts";
 
 /** The page size of `listPages` and `listAll`, as kubectl and client-go have it. */
 export const DEFAULT_PAGE_SIZE = 500;
-/** How often `listAll` starts again because its snapshot expired. */
+/** The maximum number of times that `listAll` starts again because its snapshot expired. */
 const MAX_LIST_RESTARTS = 3;
 
 /** Settings of a {@link KubeClient}. */
@@ -59,7 +59,7 @@ export class KubeClient implements KubeApi, AsyncDisposable {
         fieldSelector: options.fieldSelector,
         limit: options.limit,
         continue: options.continueToken,
-        // A continue token carries its own version; the server refuses both.
+        // A continue token carries its own version; the server refuses a request with both.
         resourceVersion: options.continueToken === undefined ? options.resourceVersion : undefined,
         resourceVersionMatch: options.continueToken === undefined ? options.resourceVersionMatch : undefined,
       });
@@ -228,7 +228,7 @@ export class KubeClient implements KubeApi, AsyncDisposable {
   }
 }
 
-/** The object, or `undefined` when there is none. */
+/** Reads an object; resolves to `undefined` if it does not exist. */
 export async function findObject<T extends KubeObject>(
   api: Pick<KubeApi, "get">,
   type: ResourceType<T>,

@@ -1,9 +1,9 @@
 import type { AbortOptions } from "#base/async";
 
-/** The current credentials, ours and the server's authorities. PEM texts. */
+/** Our current credentials, and the certificate authorities of the server. Certificates and keys are PEM texts. */
 export interface KubeCredentials {
   readonly headers: Readonly<Record<string, string>>;
-  /** Certificates that may sign the server's. Absent: those of the system. */
+  /** Authorities that may sign the server's certificate. Absent: the authorities of the system. */
   readonly ca?: string | undefined;
   readonly cert?: string | undefined;
   readonly key?: string | undefined;
@@ -11,18 +11,18 @@ export interface KubeCredentials {
 
 /** The address of an API server and the credentials for it. */
 export interface KubeConnection {
-  /** Scheme, host, port and perhaps a path prefix. */
+  /** The server's scheme, host, port and, optionally, a path prefix. */
   readonly server: URL;
-  /** The context's namespace, for programs that work in one. */
+  /** The namespace of the context, for programs that work in one namespace. */
   readonly namespace: string;
   /** The source of the connection, for messages. */
   readonly source: string;
-  /** The name that the server's certificate must have, when not the URL's host. */
+  /** The name that the server's certificate must have, if it is not the host of the URL. */
   readonly tlsServerName: string | undefined;
   readonly insecureSkipTlsVerify: boolean;
   /** The current credentials; files are read again and plugins run again as they expire. Rejects with `KubeConfigError`. */
   credentials(options?: AbortOptions): Promise<KubeCredentials>;
-  /** The server refused them (401): the next call of `credentials` must not use a cache. */
+  /** Call this when the server refused the credentials (401): the next call of `credentials` does not use a cache. */
   expire(): void;
 }
 

@@ -12,7 +12,7 @@ interface Source {
   expire(): void;
 }
 
-/** Makes a connection of one context. Pure but for the files and plugins that its credentials read later. Throws {@link KubeConfigError}. */
+/** Makes a connection of one context. Pure; its credentials read files and run plugins later. Throws {@link KubeConfigError}. */
 export function connectionOf(
   parts: KubeConfigParts,
   options: { readonly context?: string | undefined; readonly clock: Clock },
@@ -114,7 +114,7 @@ interface ConnectInit {
   readonly headers?: Readonly<Record<string, string>>;
 }
 
-/** A connection whose credentials are read as they are needed. */
+/** Makes a connection that reads its credentials when they are needed. */
 export function connect(init: ConnectInit): KubeConnection {
   let last: KubeCredentials | undefined;
   return {
@@ -179,7 +179,7 @@ function refuseUnsupported(user: Fields): void {
   }
 }
 
-/** `NAME-data` (base64) or the file that `NAME` names; data wins, as in client-go. */
+/** Reads `NAME-data` (base64) or the file that `NAME` names. If both are given, `NAME-data` wins, as in client-go. */
 function material(fields: Fields, name: string, clock: Clock): Source | undefined {
   const data = fields.string(`${name}-data`);
   if (data !== undefined) {
@@ -194,7 +194,7 @@ function material(fields: Fields, name: string, clock: Clock): Source | undefine
 }
 
 function tokenOf(user: Fields, clock: Clock): Source | undefined {
-  // The file wins over the text, as in client-go.
+  // If both are given, `tokenFile` wins over `token`, as in client-go.
   const path = user.filePath("tokenFile");
   if (path !== undefined) return new CachedFile(path, `${user.path("tokenFile")} of kubeconfig ${user.file}`, clock);
   const token = user.string("token");

@@ -3,19 +3,19 @@ import type { Clock } from "#base/clock";
 
 /** The next try begins after at most this, while earlier ones have no answer or were refused, milliseconds. */
 export const DIAL_EVERY_MS = 1000;
-/** One try is given up after this, milliseconds: on no usable path does an answer take longer. */
+/** The timeout of one try, milliseconds: on a usable path an answer takes less time. */
 const TRY_MS = 3000;
 
 /** A patient try has succeeded when its connection was not closed for this long, milliseconds. */
 const SETTLED_MS = 50;
 
-/** The target and the manner of a dial. */
+/** The target and the options of a dial. */
 export interface DialOptions {
   readonly host: string;
   readonly port: number;
   /**
-   * Goes on after a refusal, until the signal aborts. A connection that is closed at once, as by a load balancer without a backend, is a
-   * refusal too. Default: a failure ends it where no other try is under way.
+   * If true, the dial goes on after a refusal, until the signal aborts. A connection that is closed at once, as by a load balancer
+   * without a backend, is a refusal too. Default: the dial rejects when a try fails while no other try is running.
    */
   readonly isPatient?: boolean;
   readonly signal: AbortSignal;
@@ -25,7 +25,7 @@ export interface DialOptions {
   readonly open?: ((at: { readonly host: string; readonly port: number }) => Socket) | undefined;
 }
 
-/** A connection, and how many tries had begun when it came about. */
+/** A connection, and the number of tries that had begun when it was made. */
 export interface Dialled {
   readonly socket: Socket;
   readonly tries: number;
@@ -33,8 +33,8 @@ export interface Dialled {
 
 /**
  * Connects with a try a second, half of it random, so that a server that comes back is reached within a second: the kernel alone would
- * try again after 1, 2, 4, 8 and more seconds. Tries overlap, so that a long path is no obstacle; the first that connects counts. Rejects with
- * the last try's error, or the signal's reason.
+ * try again after 1, 2, 4, 8 and more seconds. Tries overlap, so that a slow path can still connect; the first that connects wins. Rejects
+ * with the last try's error, or the signal's reason.
  */
 export function dial(options: DialOptions): Promise<Dialled> {
   return new Dial(options).done;
@@ -77,7 +77,7 @@ class Dial {
     socket.once("close", cancelLimit);
     socket.once("error", (error) => {
       this.#open.delete(socket);
-      // A refusal is an answer; a try without one leaves the others their time.
+      // While other tries are open, one of them may still connect.
       if (this.#options.isPatient !== true && this.#open.size === 0) this.#fail(error);
     });
     socket.once("connect", () => {

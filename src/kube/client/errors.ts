@@ -31,11 +31,11 @@ export type KubeErrorCode = (typeof KUBE_ERROR_CODES)[number];
 /** A failed call to an API server. The message names the call, the object and the server's own words. */
 export class KubeError extends ExpectedError<KubeErrorCode> {
   override readonly name = "KubeError";
-  /** The HTTP status, when there was an answer. */
+  /** The HTTP status, if there was an answer. */
   readonly httpStatus: number | undefined;
   /** The server's Status object, when it sent one: `reason`, `details.causes`, … */
   readonly status: KubeStatus | undefined;
-  /** How long the server asked to wait, milliseconds. */
+  /** The time that the server asked the client to wait, milliseconds. */
   readonly retryAfterMs: number | undefined;
 
   constructor(
@@ -61,8 +61,8 @@ export function isKubeError(error: unknown, ...codes: readonly KubeErrorCode[]):
 }
 
 /**
- * True when the server was away: no complete answer came, or a gateway answered in its place. A growing back-off would then relieve no
- * server, and only delay the work after its return.
+ * True when the server was away: no complete answer came, or a gateway answered in its place. A growing back-off does not help a server
+ * that is away; it only delays the work after the server's return.
  */
 export function isAway(error: unknown): error is KubeError {
   if (!(error instanceof KubeError)) return false;

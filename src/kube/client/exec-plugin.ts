@@ -10,7 +10,7 @@ import { isRecord } from "./response.ts";
 const VERSIONS = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 const PLUGIN_TIMEOUT_MS = 60_000;
 const MAX_PLUGIN_OUTPUT_BYTES = 1024 * 1024;
-/** Credentials are renewed this long before they expire, milliseconds. */
+/** Credentials are renewed at this time before they expire, milliseconds. */
 const EXPIRY_MARGIN_MS = 10_000;
 
 /** The credentials of a plugin. */
@@ -18,7 +18,7 @@ export interface ExecCredential {
   readonly token: string | undefined;
   readonly cert: string | undefined;
   readonly key: string | undefined;
-  /** Milliseconds since the epoch; absent: until refused. */
+  /** The time of expiry, milliseconds since the epoch; absent: the credentials are used until the server refuses them. */
   readonly expiresAtMs: number | undefined;
 }
 
@@ -58,7 +58,7 @@ export class ExecPlugin {
     }
     const command = fields.string("command");
     if (command === undefined) throw fields.invalid("command", "is missing");
-    // As client-go: a command with a slash is relative to the kubeconfig, one without is searched in PATH.
+    // As in client-go, a command with a slash is relative to the kubeconfig; any other command is searched in PATH.
     this.#command = command.includes("/") ? resolve(dirname(fields.file), command) : command;
     this.#args = fields.strings("args");
     this.#env = {};
@@ -70,7 +70,7 @@ export class ExecPlugin {
     this.#cluster = fields.boolean("provideClusterInfo") ? cluster : async () => undefined;
   }
 
-  /** Valid credentials. Callers at the same time share one run. Rejects with {@link KubeConfigError} `exec-failed`. */
+  /** Resolves to valid credentials. Concurrent callers share one run of the plugin. Rejects with {@link KubeConfigError} `exec-failed`. */
   async get(options: AbortOptions = {}): Promise<ExecCredential> {
     options.signal?.throwIfAborted();
     const cached = this.#cached;
@@ -86,7 +86,7 @@ export class ExecPlugin {
     return unlessAborted(this.#running, options);
   }
 
-  /** The next `get` runs the plugin. */
+  /** Makes the next `get` run the plugin. */
   expire(): void {
     this.#cached = undefined;
   }

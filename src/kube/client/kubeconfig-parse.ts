@@ -1,4 +1,4 @@
-/** A module of its own, loaded only to read a file: a pod has none, and a YAML parser takes two MiB. */
+/** This file is loaded only to read a kubeconfig: a pod has no kubeconfig, and a YAML parser takes two MiB of memory. */
 import { parseYaml, YamlError } from "#base/yaml";
 import { KubeConfigError } from "./errors.ts";
 import { Fields, type KubeConfigParts } from "./kubeconfig.ts";
@@ -43,7 +43,7 @@ function documentOf(file: string, text: string): unknown {
     return parseYaml(text, { aliases: true, uniqueKeys: false }).value;
   } catch (error) {
     if (!(error instanceof YamlError)) throw error;
-    // Not as the cause: a log that lists causes would show its text twice.
+    // The YAML error is not passed as the cause: a log that lists causes would show its text twice.
     throw new KubeConfigError("invalid", `kubeconfig ${file} is not YAML: ${error.message}`);
   }
 }

@@ -2,10 +2,10 @@ import { dirname, isAbsolute, join } from "node:path";
 import { KubeConfigError } from "./errors.ts";
 import { isRecord } from "./response.ts";
 
-/** A kubeconfig file is refused beyond this, bytes. */
+/** The maximum size of a kubeconfig file, bytes. */
 export const MAX_KUBECONFIG_BYTES = 4 * 1024 * 1024;
 
-/** A reader of one mapping of a kubeconfig that knows where it is, for messages. */
+/** Reads the fields of one mapping of a kubeconfig, and knows the mapping's place for messages. */
 export class Fields {
   readonly file: string;
   readonly at: string;
@@ -17,7 +17,7 @@ export class Fields {
     this.#values = values;
   }
 
-  /** The text of a field; absent for an empty one, as Go's decoder has it. Throws `invalid` for another type. */
+  /** The text of a field; an empty text counts as absent, as in Go's decoder. Throws `invalid` for another type. */
   string(name: string): string | undefined {
     const value = this.#values[name];
     if (value === undefined || value === null || value === "") return undefined;
@@ -64,7 +64,7 @@ export class Fields {
     return this.#values[name] !== undefined && this.#values[name] !== null;
   }
 
-  /** A file name, resolved from the kubeconfig's own folder. */
+  /** The file name in a field, relative to the kubeconfig's folder. */
   filePath(name: string): string | undefined {
     const path = this.string(name);
     return path === undefined || isAbsolute(path) ? path : join(dirname(this.file), path);
@@ -88,7 +88,7 @@ export interface KubeConfigParts {
   readonly contexts: ReadonlyMap<string, Fields>;
 }
 
-/** Merges files as kubectl does: the first file that names a thing wins. */
+/** Merges files as kubectl does: the first file that has an entry of a name wins. */
 export function mergeKubeConfigs(parts: readonly KubeConfigParts[]): KubeConfigParts {
   const merge = (pick: (part: KubeConfigParts) => ReadonlyMap<string, Fields>): Map<string, Fields> => {
     const merged = new Map<string, Fields>();

@@ -12,19 +12,19 @@ import { type KubeConfigParts, MAX_KUBECONFIG_BYTES, mergeKubeConfigs } from "./
 /** The folder of a pod's credentials. */
 const SERVICE_ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/** Which kubeconfig. */
+/** Options that choose the kubeconfig. */
 export interface LoadKubeConfigOptions {
-  /** This file and no other. */
+  /** If given, only this file is read. */
   readonly path?: string | undefined;
-  /** The pod's own service account and nothing else. */
+  /** If true, only the pod's own service account is used. */
   readonly inCluster?: boolean | undefined;
-  /** Default: the file's current-context. */
+  /** The name of the context. Default: the file's current-context. */
   readonly context?: string | undefined;
   /** Default: `process.env`. */
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
-  /** URL of the API server, instead of the one that is found; credentials stay. */
+  /** A URL that replaces the API server's URL of the kubeconfig; the credentials stay the same. */
   readonly server?: string | undefined;
-  /** Default: where Kubernetes mounts it. */
+  /** The folder of the service account. Default: the path at which Kubernetes mounts it. */
   readonly serviceAccountDir?: string | undefined;
   readonly clock: Clock;
 }
@@ -102,7 +102,7 @@ async function inCluster(options: LoadKubeConfigOptions, env: Env): Promise<Kube
   const token = new CachedFile(join(directory, "token"), "the service account", clock);
   const ca = new CachedFile(join(directory, "ca.crt"), "the service account", clock);
   const namespace = new CachedFile(join(directory, "namespace"), "the service account", clock);
-  // Missing files are found now, not at the first call.
+  // The files are read now, so that a missing one is reported before the first call.
   await Promise.all([token.read(), ca.read()]);
   return connect({
     source: directory,

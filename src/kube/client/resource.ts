@@ -17,7 +17,7 @@ export interface KubeObject {
 /** `T` (of kubernetes-types, or one's own) as read from an API server: with metadata. */
 export type Stored<T> = Omit<T, "metadata"> & { metadata: StoredMeta };
 
-/** `T` as it is written: no apiVersion and kind needed (the {@link ResourceType} has them), no uid, perhaps no status. */
+/** `T` as it is written: without apiVersion and kind (the {@link ResourceType} has them) and uid; the status is optional. */
 export type Draft<T extends KubeObject> = Omit<T, "apiVersion" | "kind" | "metadata" | "status"> & {
   apiVersion?: string;
   kind?: string;
@@ -27,14 +27,14 @@ export type Draft<T extends KubeObject> = Omit<T, "apiVersion" | "kind" | "metad
 
 /** The type of an API resource, and how its objects are typed here. */
 export interface ResourceType<T extends KubeObject> {
-  /** Empty for the core group. */
+  /** The API group; empty for the core group. */
   readonly group: string;
   readonly version: string;
   readonly kind: string;
-  /** The lower-case plural of the URL. */
+  /** The plural name in lower case, as in the URL. */
   readonly plural: string;
   readonly namespaced: boolean;
-  /** For the type checker alone; never present. */
+  /** This field exists only for the type checker; no value has it. */
   readonly _object?: T;
 }
 

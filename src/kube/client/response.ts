@@ -2,13 +2,13 @@ import type { Dispatcher } from "undici";
 import { describeError } from "#base/errors";
 import { codeOf, KubeError, type KubeStatus } from "./errors.ts";
 
-/** No answer may be longer, bytes; V8 could not hold twice as much in one string. */
+/** The maximum size of an answer, bytes; V8 could not hold a string of twice this size. */
 export const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 const MAX_ERROR_BYTES = 256 * 1024;
 /** The longest pause that a server can request, milliseconds. */
 const MAX_RETRY_AFTER_MS = 120_000;
 
-/** The whole body. Rejects with `bad-response` for one that is too long, `unreachable` for one that is cut. */
+/** Reads the whole body. Rejects with `bad-response` if the body is too long, with `unreachable` if it ends too early. */
 export async function readText(
   action: string,
   answer: Pick<Dispatcher.ResponseData, "body">,
@@ -137,7 +137,7 @@ function detailsRetry(status: KubeStatus | undefined): number | undefined {
   return typeof seconds === "number" && seconds > 0 ? Math.min(seconds * 1000, MAX_RETRY_AFTER_MS) : undefined;
 }
 
-/** RFC 9110 section 10.2.3: seconds, or a date. */
+/** Parses a Retry-After header, which has seconds or a date (RFC 9110 section 10.2.3). */
 function retryAfter(header: string | string[] | undefined, nowMs: number): number | undefined {
   if (typeof header !== "string") return undefined;
   if (/^\d{1,6}$/.test(header)) return Math.min(Number(header) * 1000, MAX_RETRY_AFTER_MS);

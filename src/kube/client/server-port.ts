@@ -5,16 +5,17 @@ import type { Clock } from "#base/clock";
 import { dial } from "./dial.ts";
 import { KubeError } from "./errors.ts";
 
-/** `open`: it took a connection at once. `returned`: it did not, and does now. */
+/** `open`: the port accepted a connection at once. `returned`: the port was closed and accepts connections now. */
 export type PortState = "open" | "returned";
 
-/** A connection for a waiting request is given up after this, milliseconds; so is its TLS handshake. */
+/** The timeout of a connection for a waiting request, and of its TLS handshake, milliseconds. */
 const CONNECT_MS = 10_000;
-/** The probe's connection is kept for the next request for this long, milliseconds. */
+/** The time for which the probe's connection is kept for the next request, milliseconds. */
 const SPARE_MS = 2000;
 /**
- * A connection without data for this long gets keep-alive probes, milliseconds, then every second, ten times (libuv's own numbers).
- * So a server that vanished is noticed after 20 s, one that was restarted within a second.
+ * A connection without data for this time, milliseconds, gets ten keep-alive probes, one a second (libuv's numbers). So the client
+ * notices after 20 s that a server has vanished. If the server restarts meanwhile, it answers the next probe
+ * with a reset.
  */
 const KEEP_ALIVE_MS = 10_000;
 
@@ -30,7 +31,7 @@ interface Probe {
   waiters: number;
 }
 
-/** The TCP port of one API server: connections to it, and one probe for all that wait for it. */
+/** The TCP port of one API server: makes connections to the port, and probes it once for all callers that wait for it. */
 export class ServerPort {
   readonly #host: string;
   readonly #port: number;
@@ -68,7 +69,7 @@ export class ServerPort {
     }
   }
 
-  /** For a pool of connections with these TLS options. */
+  /** Makes the connector of a pool of connections with these TLS options. */
   connector(tls: buildConnector.BuildOptions): buildConnector.connector {
     const keepAlive = { keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS };
     const overTls = buildConnector({ ...tls, ...keepAlive, timeout: CONNECT_MS });
@@ -122,7 +123,7 @@ export class ServerPort {
     return { done, stop, waiters: 0 };
   }
 
-  /** A server logs connections that are closed without a handshake, so the probe's is used. */
+  /** Keeps the probe's connection for a request: servers log each connection that is closed without a handshake. */
   #keep(socket: Socket): void {
     this.#spare?.destroy();
     this.#spare = socket;

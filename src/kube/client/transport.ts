@@ -10,13 +10,13 @@ import { KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
 import { type PortState, ServerPort } from "./server-port.ts";
 
-/** The most requests at once, without watches; more are queued. */
+/** The maximum number of concurrent requests, watches not counted; further requests are queued. */
 export const MAX_CONCURRENT_REQUESTS = 32;
 const DEFAULT_TIMEOUT_MS = 30_000;
-/** Tries of one call, the first included. */
+/** The maximum number of tries of one call, the first included. */
 const MAX_ATTEMPTS = 5;
 const DEFAULT_RETRY_AFTER_MS = 1_000;
-/** The spread of clients with the same Retry-After, milliseconds at most. */
+/** The maximum random delay that is added to a Retry-After, milliseconds, so that clients do not retry at the same moment. */
 const MAX_SPREAD_MS = 1_000;
 
 /** One request as it goes over the wire. */
@@ -43,7 +43,7 @@ export interface RequestSample {
 export interface TransportOptions {
   /** Default `isthmus`. */
   readonly userAgent?: string | undefined;
-  /** Client-side limit. Default: none; the server's own fairness decides. */
+  /** The client-side rate limit. Default: no limit; the server's priority and fairness decides. */
   readonly rateLimit?: { readonly qps: number; readonly burst: number } | undefined;
   /** Called for each request on the wire, for `rest_client_requests_total`. */
   readonly onRequest?: ((sample: RequestSample) => void) | undefined;
@@ -67,7 +67,7 @@ export class Transport {
   readonly #port: ServerPort;
   readonly #random: () => number;
   #pools: Pools | undefined;
-  /** Pools whose credentials were replaced, closing as their last requests end. */
+  /** Pools whose credentials were replaced. Each closes when its last request ends. */
   readonly #retiring = new Set<Agent>();
 
   constructor(connection: KubeConnection, options: TransportOptions) {
@@ -170,7 +170,7 @@ export class Transport {
     }
   }
 
-  /** 429 was not processed and 401 not admitted, so any method may be sent again; reads may be after any failure. */
+  /** A request with the answer 429 or 401 was not processed, so any method may be sent again. Reads may be repeated after any failure. */
   async #retrying<T>(
     request: WireRequest,
     { signal, until }: { readonly signal: AbortSignal; readonly until: number },
@@ -205,7 +205,7 @@ export class Transport {
       case "server":
         return request.method === "GET" && retryAfterMs !== undefined ? this.#spread(retryAfterMs) : undefined;
       case "unreachable":
-        // A kept-alive connection that the server closed meanwhile fails at once and works at the second try.
+        // If the server has closed an idle connection, the first try on it fails at once, and the second makes a new connection.
         return request.method === "GET" && tries <= 2 ? 50 * tries : undefined;
       default:
         return undefined;
@@ -318,7 +318,7 @@ export class Transport {
   }
 }
 
-/** The name that the server's certificate must have. An address is checked without being sent: SNI has only names (RFC 6066). */
+/** The name that the server's certificate must have. An IP address is checked but not sent: SNI has only names (RFC 6066). */
 function serverIdentity(
   name: string,
 ): Pick<ConnectionOptions, "checkServerIdentity"> & { readonly servername?: string } {

@@ -3,7 +3,7 @@ import type { WatchEvent } from "./api.ts";
 import { KubeError } from "./errors.ts";
 import { errorFromStatus, isRecord } from "./response.ts";
 
-/** No event may be longer, bytes: five times what etcd stores of one object. */
+/** The maximum size of an event, bytes: five times the size of an object that etcd stores. */
 export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
@@ -34,7 +34,7 @@ export class WatchDecoder<T> {
     this.#keep(chunk.subarray(start));
   }
 
-  /** The body has ended. Throws `unreachable` when it ended within an event. */
+  /** Call this at the end of the body. Throws `unreachable` if the body ended within an event. */
   end(): void {
     if (this.#partialBytes === 0) return;
     throw new KubeError("unreachable", `Cannot ${this.#action}: the watch broke off within an event`);

@@ -24,7 +24,7 @@ export interface BlockCidrs {
   readonly ipv6: Cidr | undefined;
 }
 
-/** Parses a stored spec. Throws `IpParseError` for a CIDR that is none; validation has kept those out. */
+/** Parses a stored spec. Throws `IpParseError` for a malformed CIDR; validation refuses such a spec before it is stored. */
 export function parsePool(spec: AddressPoolSpec): PoolLayout {
   return {
     blockSizeBits: spec.blockSizeBits ?? DEFAULT_BLOCK_SIZE_BITS,
@@ -37,13 +37,13 @@ function parse(subnet: SubnetSet, field: "ipv4" | "ipv6"): Cidr | undefined {
   return text === undefined ? undefined : Cidr.parse(text);
 }
 
-/** How many blocks a subnet holds; 0 when it is smaller than one block. Exact: it may exceed what a number holds. */
+/** The number of blocks in a subnet; 0 if the subnet is smaller than one block. A bigint, because the number may be too large otherwise. */
 export function subnetBlocks(subnet: ParsedSubnet, blockSizeBits: number): bigint {
   const hostBits = (subnet.ipv4 ?? subnet.ipv6)?.hostBits;
   return hostBits === undefined || hostBits < blockSizeBits ? 0n : 1n << BigInt(hostBits - blockSizeBits);
 }
 
-/** How many blocks a pool can hand out: its blocks, but not more than indexes there are. */
+/** The number of blocks that a pool can hand out: all its blocks, but at most one for each possible index. */
 export function maxBlocks(pool: PoolLayout): number {
   let total = 0n;
   for (const subnet of pool.subnets) total += subnetBlocks(subnet, pool.blockSizeBits);
@@ -80,7 +80,7 @@ export function poolFamilies(pool: PoolLayout): IpFamily[] {
   return families;
 }
 
-/** True when some address belongs to both. */
+/** True if at least one address belongs to both subnets. */
 export function subnetsOverlap(a: ParsedSubnet, b: ParsedSubnet): boolean {
   return (
     (a.ipv4 !== undefined && b.ipv4 !== undefined && a.ipv4.overlaps(b.ipv4)) ||

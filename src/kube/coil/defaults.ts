@@ -2,7 +2,7 @@ import type { JsonPatchOperation } from "#kube/client";
 import { COIL_FINALIZER } from "./keys.ts";
 import type { EgressPodTemplate } from "./types.ts";
 
-/** The addition of the pool's mutating webhook on create: the finalizer (docs/spec/pod-network.md#2.6). Empty when it is there. */
+/** What the pool's mutating webhook adds on create: the finalizer (docs/spec/pod-network.md#2.6). Empty if the pool has it. */
 export function poolDefaults(pool: {
   readonly metadata: { readonly finalizers?: readonly string[] };
 }): JsonPatchOperation[] {

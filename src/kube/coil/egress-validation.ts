@@ -77,7 +77,7 @@ function checkTemplate(template: EgressPodTemplate, faults: FieldFault[]): void 
   }
 }
 
-/** `[prefix/]name` as apimachinery's IsQualifiedName has it. */
+/** True for `[prefix/]name` by the rules of apimachinery's IsQualifiedName. */
 function isQualifiedName(text: string): boolean {
   const parts = text.split("/");
   const name = parts.at(-1) ?? "";

@@ -5,7 +5,7 @@ export const COIL_VERSION = "v2";
 
 /** Annotation of a Namespace: the pool of its pods (docs/spec/pod-network.md#2.1). */
 export const POOL_ANNOTATION = "coil.cybozu.com/pool";
-/** The pool of pods whose Namespace names none. */
+/** The pool of pods whose Namespace has no pool annotation. */
 export const DEFAULT_POOL = "default";
 /** Label of an AddressBlock: its pool. */
 export const POOL_LABEL = "coil.cybozu.com/pool";
@@ -13,13 +13,13 @@ export const POOL_LABEL = "coil.cybozu.com/pool";
 export const NODE_LABEL = "coil.cybozu.com/node";
 /** Label of an AddressBlock: the uid of the BlockRequest that caused it. */
 export const REQUEST_LABEL = "coil.cybozu.com/request";
-/** Label of an AddressBlock; `"true"`: counted and routed but never allocated from. */
+/** Label of an AddressBlock; with `"true"`, the block is counted and routed, but no address of it is allocated. */
 export const RESERVED_LABEL = "coil.cybozu.com/reserved";
 /** Finalizer of AddressPools and AddressBlocks. */
 export const COIL_FINALIZER = "coil.cybozu.com";
-/** Start of the Pod annotation that names Egresses; the namespace of those follows. */
+/** Prefix of the Pod annotation that names Egresses; the namespace of the Egresses follows it. */
 export const EGRESS_ANNOTATION_PREFIX = "egress.coil.cybozu.com/";
-/** Node and pool names become label values, which are at most so long. */
+/** The maximum length of a label value; names of nodes and pools become label values. */
 export const MAX_LABEL_VALUE_LENGTH = 63;
 
 /** The labels of everything that an Egress makes, keys sorted; also the selector of its pods. */

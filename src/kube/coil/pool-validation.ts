@@ -7,13 +7,13 @@ import type { AddressPoolSpec, SubnetSet } from "./types.ts";
 /** The fields of a pool that validation reads. */
 export interface PoolInput {
   readonly metadata: { readonly name?: string };
-  /** Absent in an object that was stored past the schema. */
+  /** Absent in an object that was stored without a check of the schema. */
   readonly spec?: AddressPoolSpec | undefined;
 }
 
 type PoolWithSpec = PoolInput & { readonly spec: AddressPoolSpec };
 
-/** The other pools of the cluster, for the overlap rule. Absent: that rule is not checked. */
+/** The other pools of the cluster, for the overlap rule. Without them, the rule is not checked. */
 export interface PoolContext {
   readonly others?: Iterable<PoolInput>;
 }

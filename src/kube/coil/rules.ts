@@ -2,7 +2,7 @@ import type { SchemaRule } from "./schema.ts";
 
 /** The rules of Coil's CRDs: the refusals of its webhooks, as far as an API server can decide them by itself. */
 
-/** Bounds from which an API server estimates the cost of rules. They are far above real use. */
+/** The maximum number of subnets, far above real use. An API server estimates the cost of rules from such limits. */
 export const MAX_SUBNETS = 10_000;
 /** The bound on the text of a CIDR; the longest IPv6 one has 49 characters. */
 export const MAX_CIDR_LENGTH = 64;

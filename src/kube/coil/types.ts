@@ -101,7 +101,7 @@ export const blockRequestStatusSchema = object(
   { description: "What came of it." },
 );
 
-/** What apimachinery has for values of labels. */
+/** The pattern of label values in apimachinery. */
 const LABEL_VALUE = "^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
 
 function budget(description: string) {

@@ -17,13 +17,13 @@ import {
   resources,
 } from "#kube/client";
 
-/** Events that wait to be sent; more are dropped and counted. */
+/** The maximum number of events that wait to be sent; further events are dropped and counted. */
 export const MAX_PENDING_EVENTS = 1000;
-/** The most remembered events. Repeats are counted on these and not written anew. */
+/** The maximum number of remembered events. A repeat of one of them is counted on it and not written as a new event. */
 export const MAX_REMEMBERED_EVENTS = 4096;
-/** A repeat within this of the last one is counted on the first event, milliseconds (as client-go's series). */
+/** A repeat within this time after the last one is counted on the first event, milliseconds (as client-go's series). */
 export const SERIES_MS = 6 * 60_000;
-/** The longest `note` (events.k8s.io/v1 validation). */
+/** The maximum length of `note` (events.k8s.io/v1 validation). */
 const MAX_NOTE_LENGTH = 1024;
 
 /** The object that an event is about. */
@@ -47,7 +47,7 @@ export interface EventRecorderOptions {
   readonly controller: string;
   /** The program's instance: the node or pod. */
   readonly instance: string;
-  /** Events a second and at once. Default 10 and 100. */
+  /** The maximum number of events a second and in a burst. Default 10 and 100. */
   readonly rateLimit?: { readonly qps: number; readonly burst: number };
   /** Called for an event that could not be written or was dropped. */
   readonly onLoss?: (event: EventInput, why: string) => void;
@@ -61,7 +61,7 @@ interface Series {
   lastAt: number;
 }
 
-/** Writes events.k8s.io/v1 Events in the background; repeats of one are counted on it. */
+/** Writes events.k8s.io/v1 Events in the background; repeats of an event are counted on it. */
 export class EventRecorder {
   readonly #api: Pick<KubeApi, "create" | "patch">;
   readonly #options: EventRecorderOptions;
@@ -130,7 +130,7 @@ export class EventRecorder {
   async #create(key: string, event: EventInput, atMs: number, times: number, signal: AbortSignal): Promise<void> {
     const namespace = event.regarding.namespace || "default";
     const at = microTime(atMs);
-    // As client-go names them, by object and time; the hash keeps two of one instant apart and the name short.
+    // As in client-go, the name has the object and the time; the hash keeps it short and distinguishes events of the same instant.
     const name = `${(event.regarding.name ?? "unknown").slice(0, 200)}.${hash(`${key} ${at}`)}`;
     const draft: Draft<Event> = {
       metadata: { name, namespace },
@@ -148,7 +148,7 @@ export class EventRecorder {
     this.#remember(key, { name, namespace, count: times, lastAt: atMs });
   }
 
-  /** False: the event is gone, as the server keeps them for an hour only. */
+  /** Resolves to false if the event is gone: the server keeps events for an hour only. */
   async #count(series: Series, atMs: number, times: number, signal: AbortSignal): Promise<boolean> {
     const count = series.count + times;
     const body = { series: { count, lastObservedTime: microTime(atMs) } };

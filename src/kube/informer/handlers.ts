@@ -5,7 +5,7 @@ import type { Cached, Store } from "./store.ts";
  * handler is a bug and ends `Informer.run`.
  */
 export interface InformerHandler<U> {
-  /** `initial`: it existed before the handler was added, or before the informer was synced. */
+  /** `initial`: the object existed before the handler was added, or before the informer was synced. */
   onAdd?(object: U, info: { readonly initial: boolean }): void;
   onUpdate?(before: U, after: U): void;
   /** `finalStateUnknown`: the deletion itself was missed; `object` is the last state that was seen. */
@@ -28,7 +28,7 @@ export class Changes<U extends Cached> {
     return () => this.#handlers.delete(handler);
   }
 
-  /** The object exists in this state. */
+  /** Stores an object in its present state and calls the handlers. */
   upsert(key: string, object: U, initial: boolean): void {
     const known = this.#store.getByKey(key);
     if (
@@ -47,7 +47,7 @@ export class Changes<U extends Cached> {
     }
   }
 
-  /** The object is gone; `final` is its last state when the deletion itself was seen. */
+  /** Removes an object that is gone; `final` is its last state if the deletion itself was seen. */
   remove(key: string, final: U | undefined): void {
     const before = this.#store.delete(key);
     if (before === undefined) return;

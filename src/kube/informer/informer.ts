@@ -24,18 +24,18 @@ const WATCH_SECONDS = 300;
 /** A watch that ends sooner than this without an event counts as a failure; one that lasted longer resets the back-off. */
 const SHORT_WATCH_MS = 1_000;
 
-/** After this many failed answers in a row it lists again, whatever the failures are. */
+/** After this number of failed answers in a row, the informer lists again, whatever the failures are. */
 const RELIST_AFTER_FAILURES = 5;
 
-/** Between tries to reach a server whose port is open, milliseconds. */
+/** The maximum pause between tries to reach a server whose port is open, milliseconds. */
 const AWAY_MAX_MS = 5_000;
-/** Between watches that a server opens and ends again and again, milliseconds. */
+/** The maximum pause between watches if the server ends each soon after it has opened it, milliseconds. */
 const CUT_MAX_MS = 5_000;
 /** The spread of informers, and nodes, that noticed the server's return at the same moment, milliseconds. */
 const RETURN_SPREAD_MS = 250;
 /** A server that has just returned may refuse for this long, milliseconds, until it has read its objects and roles. */
 const STARTING_MS = 30_000;
-/** Between tries at such a server, milliseconds. */
+/** The maximum pause between tries at a server that has just returned, milliseconds. */
 const STARTING_MAX_MS = 1_000;
 /** The spread of clients with the same Retry-After, milliseconds at most. */
 const RETRY_SPREAD_MS = 1_000;
@@ -50,20 +50,21 @@ export type InformerHealth =
 
 /** The selection of objects, their storage, and the back-off. */
 export interface InformerOptions<U extends Cached> extends Selection {
-  /** By name; `byIndex` of the store finds objects by them. */
+  /** The indexes by name; `byIndex` of the store finds objects by the values of an index. */
   readonly indexers?: Readonly<Record<string, IndexFunction<U>>>;
   /** Objects in a page of the list. Default 500. */
   readonly pageSize?: number;
-  /** `consistent` (default): the most recent state. `any`: what the server has cached; cheaper for it, may be old. */
+  /** `consistent` (default): the most recent state. `any`: the state in the server's cache, which takes less work and may be old. */
   readonly firstList?: "consistent" | "any";
-  /** After this long without a byte on the watch another one is opened, milliseconds. Servers send a bookmark a minute. Default 180,000. */
+  /** A watch that gets no byte for this time is replaced, milliseconds. Servers send a bookmark a minute. Default 180,000. */
   readonly idleTimeoutMs?: number;
   /**
-   * The back-off between the server's error answers. Default 250 ms, doubling to 30 s, half of it random. For a server that cannot be
-   * reached its port is probed; with the port open the next try comes after at most 5 s. The same bound holds for watches that end at once.
+   * The back-off between the server's error answers. Default 250 ms, doubling to 30 s, half of it random. If the server cannot
+   * be reached, the informer probes its port; once the port is open, the next try follows within 5 s. The same limit holds for watches that
+   * end at once.
    */
   readonly backoff?: { readonly initialMs: number; readonly maxMs: number };
-  /** Called for a list with items that have no name, which are left out. */
+  /** Called when a list has items without a name, which are left out. */
   readonly onNameless?: (count: number) => void;
   /** Called when the state changes, and for each further failure. */
   readonly onHealth?: (health: InformerHealth) => void;
@@ -84,11 +85,11 @@ export class Informer<T extends KubeObject, U extends Cached> {
   readonly #synced = new Deferred();
   readonly #clock: Clock;
   readonly #random: () => number;
-  /** For failures that the server answers with. */
+  /** The back-off after error answers of the server. */
   readonly #refused: Backoff;
-  /** For a server that cannot be reached. */
+  /** The back-off while the server cannot be reached. */
   readonly #away: Backoff;
-  /** For a server that opens watches and soon ends them. */
+  /** The back-off for a server that opens watches and soon ends them. */
   readonly #cut: Backoff;
   /** True when the server had opened the watch that failed last. */
   #opened = false;
@@ -120,7 +121,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     return this.#synced.promise;
   }
 
-  /** Of the last list, event or bookmark. */
+  /** The resourceVersion of the last list, event or bookmark. */
   get resourceVersion(): string | undefined {
     return this.#resourceVersion;
   }
@@ -131,8 +132,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
   }
 
   /**
-   * Lists and watches until the signal aborts, then resolves. No failure of the API ends it: those go to `onHealth` and are
-   * retried. Rejects only for a bug: an error of a handler, an index or the transform.
+   * Lists and watches until the signal aborts, then resolves. Failures of the API do not end the run: they are reported to
+   * `onHealth` and retried. Rejects only for a bug: an error of a handler, an index or the transform.
    */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     const { signal } = options;
@@ -282,7 +283,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#resourceVersion = event.object.metadata.resourceVersion;
   }
 
-  /** The server has answered as it should. */
+  /** Records that the server has answered without an error. */
   #ready(): void {
     this.#away.reset();
     if (this.#failures === 0) return;
@@ -297,9 +298,9 @@ export class Informer<T extends KubeObject, U extends Cached> {
     await sleepUntilAborted(waitMs, signal, this.#clock);
   }
 
-  /** Waits until the server's port is open; resolves to how long to wait then. */
+  /** Waits until the server's port is open; resolves to the further wait in milliseconds. */
   async #reach(error: KubeError, signal: AbortSignal): Promise<number> {
-    // A gateway that answers in the server's place has its port open.
+    // If a gateway answered in the server's place, the port is open: a probe says nothing about the server.
     if (error.httpStatus === undefined && (await this.#whenOpen(signal)) === "returned") {
       this.#away.reset();
       this.#refused.reset();
@@ -313,7 +314,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     const { whenOpen } = this.#api;
     if (whenOpen === undefined) return "open";
     const { value, failure } = await attempt(() => whenOpen.call(this.#api, { signal }));
-    // The client was closed: it fails at once from here on, and must not be tried without a pause.
+    // The client was closed, so further calls fail at once; they must not follow each other without a pause.
     return failure === undefined ? value : "open";
   }
 
@@ -329,8 +330,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
 }
 
 /**
- * An informer of whole objects, or of what `transform` keeps of them: it is applied before anything is stored, so memory is
- * that of the result. It must keep name, namespace, uid and resourceVersion.
+ * Makes an informer of whole objects, or of the results of `transform`. The transform is applied before an object is stored, so only its
+ * result takes memory. The result must have name, namespace, uid and resourceVersion.
  */
 export function createInformer<T extends KubeObject, U extends Cached = T>(
   api: InformerApi,
@@ -348,7 +349,7 @@ function dropManagedFields<T extends KubeObject>(object: T): T {
   return object;
 }
 
-/** Resolves when all have synced; rejects with the signal's reason when it aborts first. */
+/** Resolves when all informers have synced; rejects with the signal's reason when the signal aborts first. */
 export async function allSynced(
   informers: Iterable<{ readonly synced: Promise<void> }>,
   options: AbortOptions = {},

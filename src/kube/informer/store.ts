@@ -10,14 +10,14 @@ export interface Cached {
   };
 }
 
-/** The index values of an object; none: it is not in this index. */
+/** Returns the index values of an object; an object without a value is not in this index. */
 export type IndexFunction<U> = (object: U) => readonly string[];
 
 /** Read access to an informer's objects. Objects are shared: do not change them. */
 export interface StoreReader<U extends Cached> {
   readonly size: number;
   get(name: string, namespace?: string): U | undefined;
-  /** By `namespace/name`, or `name` for cluster-scoped objects. */
+  /** The object with the key `namespace/name`, or `name` if it is cluster-scoped. */
   getByKey(key: string): U | undefined;
   /** All objects, without copying them into a list. */
   values(): IterableIterator<U>;
@@ -63,7 +63,7 @@ class Index<U extends Cached> {
   }
 }
 
-/** Objects by key, with indexes that always agree with them. Bounded by the API server's objects of the selection. */
+/** Objects by key, with indexes that always agree with them. Its size is bounded by the number of selected objects on the API server. */
 export class Store<U extends Cached> implements StoreReader<U> {
   readonly #objects = new Map<string, U>();
   readonly #indexes = new Map<string, Index<U>>();
@@ -109,7 +109,7 @@ export class Store<U extends Cached> implements StoreReader<U> {
     return this.#index(name).values();
   }
 
-  /** Puts an object in; returns the one that it replaces. */
+  /** Stores an object; returns the object that it replaces. */
   set(key: string, object: U): U | undefined {
     const before = this.#objects.get(key);
     this.#objects.set(key, object);

@@ -18,17 +18,17 @@ export interface LeaderElectionOptions {
   readonly name: string;
   /** Unique among the candidates, and different after a restart: `<host>_<uuid>`. */
   readonly identity: string;
-  /** A lease that was not renewed for this long may be taken, milliseconds. Default 15,000. */
+  /** Another candidate may take a lease that was not renewed for this time, milliseconds. Default 15,000. */
   readonly leaseDurationMs?: number;
-  /** A leader that cannot renew for this long stops, milliseconds. Must be less than the lease. Default 10,000. */
+  /** A leader that cannot renew for this time stops, milliseconds. Must be less than the lease duration. Default 10,000. */
   readonly renewDeadlineMs?: number;
-  /** Between tries, milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
+  /** The pause between tries, milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
   readonly retryPeriodMs?: number;
-  /** Give the lease up when stopping, so that another need not wait for it to expire. Default true. */
+  /** Whether a stopping leader gives the lease up, so that another candidate need not wait for its expiry. Default true. */
   readonly releaseOnStop?: boolean;
   /** Called when a leader is seen, ourselves included, and when it changes. */
   readonly onNewLeader?: (identity: string) => void;
-  /** Called for each failed try; it is tried again. */
+  /** Called for each failed try; the candidate tries again. */
   readonly onError?: (error: KubeError | KubeConfigError) => void;
   readonly clock: Clock;
   readonly random?: () => number;
@@ -42,7 +42,7 @@ type LeaseSpec = NonNullable<Lease["spec"]>;
 
 interface Observed {
   readonly lease: Lease;
-  /** When we first saw this very record, on our own monotonic clock: clocks of others are not trusted. */
+  /** The time at which we first saw this record, by our own monotonic clock: we do not trust the clocks of other candidates. */
   readonly atMs: number;
 }
 
@@ -96,7 +96,7 @@ export class LeaderElector {
     }
   }
 
-  /** Renews until that fails for the renew deadline; then resolves. Rejects with the signal's reason when it aborts. */
+  /** Renews the lease; resolves when renewing has failed for the renew deadline. Rejects with the signal's reason when it aborts. */
   async renew(signal: AbortSignal): Promise<void> {
     for (;;) {
       await sleep(this.retryPeriodMs, { signal, clock: this.#clock });
@@ -104,7 +104,7 @@ export class LeaderElector {
     }
   }
 
-  /** Gives the lease up, if it is ours, for another to take at once. Rejects with {@link KubeError}. */
+  /** Gives the lease up, if it is ours, so that another candidate can take it at once. Rejects with {@link KubeError}. */
   async release(signal?: AbortSignal): Promise<void> {
     const observed = this.#observed;
     if (observed === undefined || !this.isLeader) return;
@@ -183,7 +183,7 @@ export class LeaderElector {
     return Math.max(1, Math.round(this.leaseDurationMs / 1000));
   }
 
-  /** Not renewed for our lease duration since we first saw the record, by our own clock. */
+  /** True if, by our own clock, we first saw the record longer ago than the lease duration. */
   #expired(): boolean {
     const observed = this.#observed;
     return observed === undefined || this.#clock.monotonic() - observed.atMs >= this.leaseDurationMs;

@@ -7,7 +7,7 @@ import { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from ".
 export interface LeaderWork {
   /** Runs while we lead; its signal aborts when leadership ends, and no API call may follow that. */
   readonly lead: (signal: AbortSignal) => Promise<void>;
-  /** Called when leadership has ended, whatever the reason, after `lead` has. */
+  /** Called when leadership has ended for any reason, and after `lead` has ended. */
   readonly onStopped?: (why: LeadershipEnd) => void;
   /** Ends the candidacy. */
   readonly signal: AbortSignal;

@@ -5,17 +5,17 @@ import { isAway } from "#kube/client";
 import { allSynced } from "#kube/informer";
 import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
 
-/** A key that failed because the API server is away is retried after at most this, milliseconds. */
+/** The maximum delay before the retry of a key that failed because the API server is away, milliseconds. */
 const AWAY_RETRY_MS = 1000;
 
-/** The wish of a reconciler: nothing, or another pass after a while. */
+/** The result of a reconciler: `undefined`, or the time after which it needs another pass. */
 export type ReconcileResult = undefined | { readonly requeueAfterMs: number };
 
 /** One pass, for `controller_runtime_reconcile_total`, `_errors_total`, `_panics_total` and `_time_seconds`. */
 export interface ReconcileSample {
   readonly controller: string;
   readonly result: "success" | "error" | "requeue_after";
-  /** It failed with an error that is no `ExpectedError`. */
+  /** True if the pass failed with an error that is not an `ExpectedError`. */
   readonly bug: boolean;
   readonly durationMs: number;
 }
@@ -25,7 +25,7 @@ export interface ControllerOptions {
   /** For logs and metrics. */
   readonly name: string;
   /**
-   * Reconciles one key. Level-triggered: it does not know which event came. A failure is retried with back-off, and does not delay
+   * Reconciles one key. It does not get the event that marked the key. A failure is retried with back-off, and does not delay
    * other keys; anything but an `ExpectedError` is a bug and is logged as an error with its stack (docs/decisions/0004).
    */
   readonly reconcile: (
@@ -49,7 +49,7 @@ export class Controller {
   readonly #options: ControllerOptions;
   readonly #clock: Clock;
   readonly #queue: WorkQueue;
-  /** The last error of each failing key, so that a storm of the same error is one line. Bounded by the failing keys. */
+  /** The last error of each failing key, so that a repeated error is logged once. Its size is bounded by the number of failing keys. */
   readonly #lastError = new Map<string, string>();
 
   constructor(options: ControllerOptions) {
@@ -62,7 +62,7 @@ export class Controller {
     });
   }
 
-  /** Marks a key dirty; many marks before its reconciliation are one. */
+  /** Marks a key dirty; any number of marks before its reconciliation cause one pass. */
   enqueue(key: string): void {
     this.#queue.add(key);
   }
@@ -72,7 +72,7 @@ export class Controller {
     this.#queue.addAfter(key, delayMs);
   }
 
-  /** Reconciles keys until the signal aborts; then waits for those under way. Runs once. Rejects only for a bug of its own. */
+  /** Reconciles keys until the signal aborts; then waits for the passes that are running. Call it once. Rejects only for a bug of the controller. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     const { signal } = options;
     try {
@@ -119,6 +119,10 @@ export class Controller {
     }
     this.#lastError.set(key, text);
     if (error instanceof ExpectedError) log.warn("reconcile failed", fields);
-    else log.error("reconcile failed because of a bug", { ...fields, stack: error instanceof Error ? error.stack : undefined });
+    else
+      log.error("reconcile failed because of a bug", {
+        ...fields,
+        stack: error instanceof Error ? error.stack : undefined,
+      });
   }
 }

@@ -1,7 +1,7 @@
 /**
  * Controllers: informers mark keys dirty, workers reconcile them.
  *
- * Owns: the queue, retries, one log line for a storm of the same error, the samples of controller-runtime's metrics. Refuses to
+ * Owns: the queue, retries, one log line for an error that repeats, the samples of controller-runtime's metrics. Refuses to
  * know: what a key names, leader election, metrics registries.
  *
  * ```ts

@@ -4,12 +4,12 @@ import type { JsonPatchOperation } from "#kube/client";
 /** The faults of a webhook call or of the webhook server. */
 export type WebhookErrorCode = "invalid-review" | "certificate" | "listen-failed" | "handshake-failed";
 
-/** A request that is no AdmissionReview, or a server that cannot serve. */
+/** The request is not an AdmissionReview, or the webhook server cannot serve. */
 export class WebhookError extends ExpectedError<WebhookErrorCode> {
   override readonly name = "WebhookError";
 }
 
-/** The versions of AdmissionReview that are answered, each in its own. */
+/** The versions of AdmissionReview; the answer has the version of the request. */
 export type AdmissionVersion = "admission.k8s.io/v1" | "admission.k8s.io/v1beta1";
 
 /** The question of an API server whether a write is allowed (admission.k8s.io AdmissionRequest; checked as far as it is used). */
@@ -17,12 +17,12 @@ export interface AdmissionRequest {
   readonly uid: string;
   readonly operation: "CREATE" | "UPDATE" | "DELETE" | "CONNECT";
   readonly kind: { readonly group: string; readonly version: string; readonly kind: string };
-  /** Absent when the server is to make up the name. */
+  /** The name of the object; absent if the API server will generate it. */
   readonly name: string | undefined;
   readonly namespace: string | undefined;
   readonly subResource: string | undefined;
   readonly dryRun: boolean;
-  /** The object as it would be stored; absent for DELETE. Not checked: the schema of its CRD was, before. */
+  /** The object as it would be stored; absent for DELETE. We do not check its schema: the API server has done that. */
   readonly object: Readonly<Record<string, unknown>> | undefined;
   /** The object as it is stored; present for UPDATE and DELETE. */
   readonly oldObject: Readonly<Record<string, unknown>> | undefined;

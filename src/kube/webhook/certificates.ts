@@ -10,8 +10,8 @@ export interface KeyPair {
 }
 
 /**
- * `tls.crt` and `tls.key` of a folder that others rewrite (secret volumes swap symlinks, docs/spec/pod-network.md#2.6). Read lazily, read
- * again when a modification time changes; a new pair that is broken leaves the old one in use.
+ * `tls.crt` and `tls.key` of a folder that others rewrite (secret volumes swap symlinks, docs/spec/pod-network.md#2.6). They are read when
+ * needed, and again when a modification time changes. If a new pair cannot be used, the old pair stays in use.
  */
 export class CertificateFiles {
   readonly #certPath: string;
@@ -20,7 +20,7 @@ export class CertificateFiles {
   #stamp = "";
   #pair: KeyPair | undefined;
 
-  /** `onChange` is called when a new pair was loaded, and once for each state of the files that is broken. */
+  /** `onChange` is called when a new pair was loaded, and once for each state of the files that cannot be used. */
   constructor(
     directory: string,
     onChange: (event: { readonly loaded: true } | { readonly loaded: false; readonly why: string }) => void = () =>
@@ -31,14 +31,14 @@ export class CertificateFiles {
     this.#onChange = onChange;
   }
 
-  /** The pair to serve now; `undefined` while there never was a good one. Synchronous: it runs as a connection comes in. */
+  /** The pair to serve now; `undefined` if no pair could be used yet. Synchronous, because it runs when a connection arrives. */
   current(): KeyPair | undefined {
     const stamp = this.#look();
     if (stamp === this.#stamp) return this.#pair;
     this.#stamp = stamp;
     try {
       const pair = { cert: readFileSync(this.#certPath, "utf8"), key: readFileSync(this.#keyPath, "utf8") };
-      // Throws for what is no certificate, and for a key that is another's.
+      // Throws if the text is not a certificate, or if the key belongs to another certificate.
       createSecureContext(pair);
       this.#pair = pair;
       this.#onChange({ loaded: true });

@@ -14,9 +14,9 @@ import {
 } from "./admission.ts";
 import { CertificateFiles, type KeyPair } from "./certificates.ts";
 
-/** The longest review, bytes: two objects of the size that etcd takes, with JSON's overhead. */
+/** The maximum size of a review, bytes: two objects of etcd's maximum size, with JSON's overhead. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
-/** Connections at once; API servers keep a few open each. */
+/** The maximum number of connections; each API server keeps a few open. */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
 /** The longest that an API server waits for a webhook. */
 const HANDLER_TIMEOUT_MS = 30_000;
@@ -31,11 +31,11 @@ export type AdmissionHandler = (
 /** Settings of {@link WebhookServer.listen}. */
 export interface WebhookServerOptions {
   readonly host?: string;
-  /** 0: any free one. */
+  /** The port to listen on; 0: any free port. */
   readonly port: number;
-  /** Holds `tls.crt` and `tls.key`; they may come later. */
+  /** The folder of `tls.crt` and `tls.key`; the files may be created later. */
   readonly certDir: string;
-  /** By path: `/validate-coil-cybozu-com-v2-addresspool`. */
+  /** The handlers by path, such as `/validate-coil-cybozu-com-v2-addresspool`. */
   readonly handlers: Readonly<Record<string, AdmissionHandler>>;
   readonly log: Logger;
 }
@@ -59,7 +59,7 @@ export class WebhookServer implements AsyncDisposable {
     });
     this.#server.maxConnections = MAX_WEBHOOK_CONNECTIONS;
     this.#server.requestTimeout = HANDLER_TIMEOUT_MS;
-    // Before the TLS server's own listener, which takes the certificate that is set when a connection arrives.
+    // This listener runs before the TLS server's own one, which uses the certificate that is set when a connection arrives.
     this.#server.prependListener("connection", (socket: Socket) => this.#refreshCertificate(socket));
     this.#server.on("tlsClientError", (error) => options.log.debug("webhook handshake failed", { error }));
   }
@@ -124,7 +124,7 @@ export class WebhookServer implements AsyncDisposable {
   }
 
   #refreshCertificate(socket: Socket): void {
-    // An API server that goes away while its connection waits is no event of ours.
+    // An API server may close a waiting connection; that needs no action.
     socket.on("error", (error) => this.#options.log.debug("webhook connection broke", { error }));
     const pair = this.#certificates.current();
     if (pair === undefined || pair === this.#served) return;
@@ -158,7 +158,7 @@ export class WebhookServer implements AsyncDisposable {
 
 function answer(response: ServerResponse, status: number, body: string, type = "text/plain"): void {
   if (response.destroyed) return;
-  // The unread rest of a body would be taken for the next request.
+  // On a kept connection, the unread rest of the body would be read as the next request.
   if (status === 413) response.setHeader("connection", "close");
   response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) });
   response.end(body);

@@ -1,5 +1,5 @@
 /**
- * Queues of keys to work on, after client-go's workqueue.
+ * Queues of keys to work on, modelled on client-go's workqueue.
  *
  * Owns: deduplication, one worker for a key at a time, retries with back-off, rate limits. Refuses to know: what the keys name.
  *

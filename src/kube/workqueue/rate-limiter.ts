@@ -4,13 +4,13 @@ import { TokenBucket } from "#base/rate-limit";
 
 /** How retries of a {@link WorkQueue} are spread. */
 export interface RetryOptions {
-  /** Before the first retry of a key, milliseconds. Default 5; doubles with each failure. */
+  /** The delay before the first retry of a key, milliseconds. Default 5; it doubles with each failure. */
   readonly initialMs?: number;
-  /** No key waits longer, milliseconds. Default 1,000,000 (client-go's 1000 s). */
+  /** The maximum delay of a key, milliseconds. Default 1,000,000 (client-go's 1000 s). */
   readonly maxMs?: number;
   /** Share of the delay that is random, 0 to 1. Default 0.1. */
   readonly jitter?: number;
-  /** Retries a second of all keys together. Default 10. */
+  /** The maximum number of retries a second, of all keys together. Default 10. */
   readonly ratePerSecond?: number;
   /** Retries that may be made at once. Default 100. */
   readonly burst?: number;
@@ -37,7 +37,7 @@ export class RetryLimiter {
     });
   }
 
-  /** Counts one failure of the key and returns after how many milliseconds to try again; of its own back-off no more than `atMostMs`. */
+  /** Counts one failure of the key and returns the delay of its retry, milliseconds. `atMostMs` limits the key's back-off. */
   when(key: string, { atMostMs = Number.POSITIVE_INFINITY }: { readonly atMostMs?: number } = {}): number {
     const failures = this.#failures.get(key) ?? 0;
     this.#failures.set(key, failures + 1);
@@ -49,7 +49,7 @@ export class RetryLimiter {
     return this.#failures.get(key) ?? 0;
   }
 
-  /** The key succeeded: its next failure counts as its first. */
+  /** Call this when the key succeeded: its next failure counts as its first. */
   forget(key: string): void {
     this.#failures.delete(key);
   }

@@ -11,7 +11,7 @@ export interface WorkQueueOptions {
 }
 
 /**
- * Keys of work to do, after client-go's workqueue: a key that waits is not added again; a key that is being processed
+ * A queue of keys, modelled on client-go's workqueue: a key that waits is not added again; a key that is being processed
  * is never handed out a second time, but is queued again when it was added meanwhile. Memory is bounded by the number of distinct keys.
  */
 export class WorkQueue {
@@ -20,7 +20,7 @@ export class WorkQueue {
   readonly #onDepth: (depth: number) => void;
   /** Keys to hand out, in order. */
   readonly #ready = new Set<string>();
-  /** Keys handed out and not done; true: added again meanwhile. */
+  /** Keys that are handed out and not done; true if the key was added again meanwhile. */
   readonly #processing = new Map<string, boolean>();
   /** Keys to add later. */
   readonly #later = new Map<string, { readonly at: number; readonly cancel: () => void }>();
@@ -63,7 +63,7 @@ export class WorkQueue {
     taker.value.resolve(key);
   }
 
-  /** Queues the key in `delayMs`; of several such calls the earliest time counts. */
+  /** Queues the key after `delayMs`; of several calls for a key the earliest time counts. */
   addAfter(key: string, delayMs: number): void {
     if (this.#shutDown) return;
     if (delayMs <= 0) {
@@ -88,7 +88,7 @@ export class WorkQueue {
     return delayMs;
   }
 
-  /** The key succeeded: resets its back-off. */
+  /** Call this when the key succeeded: resets its back-off. */
   forget(key: string): void {
     this.#limiter.forget(key);
   }
@@ -99,8 +99,8 @@ export class WorkQueue {
   }
 
   /**
-   * The next key, which the caller must hand to {@link WorkQueue.done}; waits for one. `undefined`: the queue is shut down and
-   * empty. Rejects with the signal's reason when it aborts first.
+   * Resolves to the next key, once there is one; the caller must pass it to {@link WorkQueue.done}. `undefined`: the queue is shut down
+   * and empty. Rejects with the signal's reason when it aborts first.
    */
   async take(options: AbortOptions = {}): Promise<string | undefined> {
     options.signal?.throwIfAborted();
@@ -123,7 +123,7 @@ export class WorkQueue {
     else this.#checkDrained();
   }
 
-  /** Accepts no more keys and drops delayed ones; those that wait are still handed out. */
+  /** Accepts no more keys and drops delayed keys; keys that wait are still handed out. */
   shutDown(): void {
     this.#shutDown = true;
     for (const { cancel } of this.#later.values()) cancel();

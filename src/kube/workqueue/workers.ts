@@ -5,14 +5,14 @@ import type { WorkQueue } from "./work-queue.ts";
 export interface WorkersOptions {
   /** How many keys are processed at once. Default 1. */
   readonly workers?: number;
-  /** Processes one key. An error ends all workers: catch those to be retried and call `queue.retry`. */
+  /** Processes one key. An error ends all workers: to retry a key, catch its error and call `queue.retry`. */
   readonly process: (key: string, options: { readonly signal: AbortSignal }) => Promise<void>;
   readonly signal: AbortSignal;
 }
 
 /**
  * Takes keys from the queue and processes them until the signal aborts or the queue is shut down and empty. Then waits for
- * those under way and resolves. Rejects with what `process` throws, once the other workers have ended.
+ * the calls of `process` that are running, and resolves. Rejects with what `process` throws, once the other workers have ended.
  */
 export async function runWorkers(queue: WorkQueue, options: WorkersOptions): Promise<void> {
   const group = new TaskGroup(options.signal);
