@@ -23,7 +23,7 @@ export interface Addresses {
 
 /** The result of an allocation. */
 export interface Allocation extends Addresses {
-  /** The attachment had none before, so no part of it is in use. */
+  /** True if the attachment had no addresses before this call, so that no earlier ADD can use them. */
   readonly fresh: boolean;
 }
 
@@ -43,16 +43,16 @@ export interface CniDeps {
   /** Resolves once addresses can be handed out. */
   readonly ready: (options: AbortOptions) => Promise<void>;
   readonly allocate: (pool: string, attachment: Attachment, options: AbortOptions) => Promise<Allocation>;
-  /** The ADD that an allocation was for has ended, however it went. Harmless when there was none. */
+  /** Call this when the ADD of an allocation has ended, with or without success. Does nothing if there was no allocation. */
   readonly settle: (attachment: Attachment) => void;
-  /** Harmless when there is nothing to free. */
+  /** Frees the addresses of an attachment. Does nothing if it has none. */
   readonly free: (attachment: Attachment) => void;
   /** Why ADD cannot be served now, or pods suffer; `undefined` when all is well. */
   readonly status: () => CniFailure | undefined;
-  /** Sandboxes of one pod replace each other, so calls for one pod run one after the other. */
+  /** True if a new sandbox of a pod replaces the old one; calls for one pod then run one after the other. */
   readonly oneSandboxPerPod: boolean;
   readonly network: {
-    /** A failure leaves nothing behind; else it is an AggregateError. */
+    /** Makes an attachment. A failed call leaves nothing behind; if something stays, the error is an AggregateError. */
     setUp(request: {
       readonly attachment: Attachment;
       readonly netns: string;
@@ -63,9 +63,9 @@ export interface CniDeps {
     }): Promise<CniResult>;
     /** The attachments that were made for a network. */
     ofNetwork(network: string): readonly Attachment[];
-    /** Succeeds when there is nothing to remove. */
+    /** Removes an attachment. Succeeds if it does not exist. */
     tearDown(attachment: Attachment): Promise<void>;
-    /** Rejects naming the first missing part. */
+    /** Checks an attachment. Rejects with an error that names the first missing part. */
     check(request: {
       readonly attachment: Attachment;
       readonly netns: string;
@@ -252,7 +252,7 @@ function decoded<T>(decode: () => T): T {
   }
 }
 
-/** Aliases of links carry both parts, separated by colons. */
+/** Reads the container id and the interface name; aliases of links have both, separated by colons. */
 function attachmentOf(args: CniArgs): Attachment {
   const { containerId, ifname } = args;
   if (!/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$/.test(containerId)) {

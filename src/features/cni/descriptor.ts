@@ -1,7 +1,7 @@
 import { CNI_SERVICE } from "#wire/cnirpc";
 import { ProtoWriter } from "#wire/protobuf";
 
-/** A file as server reflection shows it: its FileDescriptorProto, and what it declares. */
+/** A .proto file for server reflection: its FileDescriptorProto, and the names that it declares. */
 export interface DescribedFile {
   readonly name: string;
   readonly bytes: Uint8Array;
@@ -21,7 +21,7 @@ interface FileSource {
   readonly dependencies: readonly string[];
   readonly messages: Readonly<Record<string, readonly Field[]>>;
   readonly enums: Readonly<Record<string, Readonly<Record<string, number>>>>;
-  /** By service and method: full names of what it takes and returns. */
+  /** By service and method: the full names of the request's and the answer's type. */
   readonly services: Readonly<Record<string, Readonly<Record<string, readonly [takes: string, returns: string]>>>>;
 }
 

@@ -2,7 +2,7 @@ import { on, once } from "node:events";
 import type { ServerHttp2Stream } from "node:http2";
 import { frameMessage, GrpcDeframer, GrpcWireError } from "#wire/grpc";
 
-/** A message of a conversation is at most this large; one is held at a time, beside the chunk that was read. */
+/** The maximum size of a conversation's message, bytes; one message is held at a time, beside the chunk that was read. */
 export const MAX_CONVERSATION_MESSAGE_BYTES = 64 * 1024;
 
 /**
@@ -38,7 +38,7 @@ async function* messages(stream: ServerHttp2Stream, signal: AbortSignal): AsyncG
   if (!deframer.isIdle) throw new GrpcWireError("malformed", "the caller's stream ends within a gRPC message");
 }
 
-/** Unlike the stream's own iterator this one leaves it open: the status is still to be sent. */
+/** Reads chunks. Unlike the stream's own iterator, this one leaves the stream open, because the status must still be sent. */
 async function* chunks(stream: ServerHttp2Stream, signal: AbortSignal): AsyncGenerator<Buffer> {
   try {
     for await (const _event of on(stream, "readable", { close: ["end"], signal })) {

@@ -25,13 +25,13 @@ import { converse } from "./grpc-conversation.ts";
 /** Answers one message. A rejection with a `status` becomes that status, any other `internal`. */
 export type GrpcHandler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
 
-/** A call's request is at most this large. */
+/** The maximum size of a call's request, bytes. */
 export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
-/** More connections than this at once are closed. */
+/** The maximum number of connections; further ones are closed. */
 export const MAX_CONNECTIONS = 1024;
-/** A call that names no deadline has this one. */
+/** The deadline of a call that has none of its own, milliseconds. */
 const DEFAULT_DEADLINE_MS = 60_000;
-/** When the server ends, connections that do not close have this long. */
+/** The time that connections have to close when the server ends, milliseconds. */
 const CLOSE_GRACE_MS = 1000;
 
 export interface GrpcServerOptions {
@@ -42,7 +42,7 @@ export interface GrpcServerOptions {
   readonly socketPath: string;
   /** Called at the end of each call, for metrics and logs. */
   readonly onHandled?: (path: string, code: number, seconds: number) => void;
-  /** A bug in a handler: anything rejected that is neither expected nor an abort. */
+  /** Called for a bug in a handler: a rejection that is neither an expected error nor an abort. */
   readonly onBug: (error: unknown) => void;
   readonly clock: Clock;
 }
@@ -137,7 +137,7 @@ async function answer(
   options.onHandled?.(path, status.code, (clock.monotonic() - startMs) / 1000);
 }
 
-/** The entry of that name, and nothing that every object has. */
+/** The handler of that path; ignores properties that every object inherits. */
 function own(handlers: Readonly<Record<string, GrpcHandler>>, path: string): GrpcHandler | undefined {
   return Object.hasOwn(handlers, path) ? handlers[path] : undefined;
 }
@@ -199,7 +199,7 @@ const WIRE_CODES: Readonly<Record<GrpcWireErrorCode, number>> = {
   compressed: GrpcCode.unimplemented,
 };
 
-/** `unknown` marks a bug. */
+/** Maps an error to a gRPC status; a bug is `unknown`. */
 function statusOf(error: unknown, signal: AbortSignal): GrpcStatus {
   const own = (error as { readonly status?: GrpcStatus } | null)?.status;
   if (error instanceof ExpectedError && own !== undefined) return own;

@@ -70,7 +70,7 @@ function notFound(writer: ProtoWriter, message: string): Uint8Array {
   return writer.message(SAY.error, new ProtoWriter().uint(1, GrpcCode.notFound).string(2, message).finish()).finish();
 }
 
-/** Of several fields of the oneof the last one counts. */
+/** Parses the request. If it has several fields of the oneof, the last one counts. */
 function parseQuestion(request: Uint8Array): Question {
   let question: Question = { host: "", field: 0, text: "" };
   try {

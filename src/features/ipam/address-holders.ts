@@ -12,8 +12,8 @@ interface HeldAddress {
 }
 
 /**
- * The holders of each address on this node, whatever its block: an address with a holder is not handed out. Holders are
- * attachments, and foreign links that have an address of ours. Bounded by the links of the node.
+ * The holders of each address on this node, in any block: an address with a holder is not handed out. Holders are
+ * attachments, and foreign links that have an address of ours. Its size is bounded by the links of the node.
  */
 export class AddressHolders {
   readonly #byAddress = new Map<string, HeldAddress>();
@@ -37,7 +37,7 @@ export class AddressHolders {
     return this.#byHolder.keys();
   }
 
-  /** Makes `addresses` all that the holder has; with none it is forgotten. Returns the addresses whose state changed. */
+  /** Sets the addresses of the holder to `addresses`; without any, the holder is forgotten. Returns the addresses whose state changed. */
   set(holder: string, addresses: readonly IpAddress[]): HolderChange[] {
     const before = this.of(holder);
     if (addresses.length === 0) this.#byHolder.delete(holder);

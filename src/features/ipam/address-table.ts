@@ -13,7 +13,7 @@ export interface Assigned {
   readonly assignment: Assignment;
 }
 
-/** An attachment without a link for this long, and in at least two surveys, is gone, milliseconds. */
+/** An attachment is gone if it has no link for this time, milliseconds, and in at least two surveys. */
 const VANISHED_GRACE_MS = 5000;
 
 /**
@@ -30,9 +30,9 @@ export class AddressTable {
   readonly #unknown = new Map<string, RestoredAttachment>();
   /** Attachments whose ADD has not ended: they may have no link yet. */
   readonly #settingUp = new Set<string>();
-  /** Attachments without a link: monotonic milliseconds at which that was seen first. */
+  /** Attachments without a link → monotonic milliseconds at which the link was first seen to be absent. */
   readonly #absentSince = new Map<string, number>();
-  /** Links that are no attachment of ours, by ifindex. */
+  /** Links that are not attachments of ours, by ifindex. */
   #unowned: ReadonlyMap<number, UnownedLink> = new Map();
   readonly #holders = new AddressHolders();
   readonly #clock: Clock;
@@ -42,7 +42,7 @@ export class AddressTable {
     this.blocks = new NodeBlocks(clock, this.#holders);
   }
 
-  /** Attachments of the kernel whose block is not known (yet). */
+  /** Attachments that the kernel has, but whose block is not known yet. */
   get unknown(): readonly RestoredAttachment[] {
     return [...this.#unknown.values()];
   }
@@ -54,7 +54,7 @@ export class AddressTable {
 
   /**
    * Attachments whose block is not this node's any more: it is gone, or bears another node's name. Their addresses may be on other
-   * pods. Empty until all blocks were listed; one whose addresses cannot be read, or whose block cannot, is not among them.
+   * pods. Empty until all blocks were listed. Attachments are left out if their addresses or their block cannot be read.
    */
   get lost(): readonly LostAttachment[] {
     const ofHoldings = [...this.#holdings.values()].flatMap(({ attachment, entry, offset }) =>
@@ -103,7 +103,7 @@ export class AddressTable {
       this.#unknown.set(key, one);
       emptied = this.#setAddresses(key, one.addresses) || emptied;
     }
-    // Its link is gone, so its addresses are free.
+    // The link of the attachment is gone, so its addresses are free.
     const present = new Set([...seen.keys(), ...linked.map(keyOf)]);
     for (const key of [...this.#unknown.keys()]) if (!present.has(key)) emptied = this.#forget(key) || emptied;
     const vanished = this.#vanished(present);
@@ -152,7 +152,7 @@ export class AddressTable {
     return undefined;
   }
 
-  /** An ADD of an attachment that has its addresses already replaces its link. */
+  /** Call this at the start of an ADD for an attachment that has addresses already: the ADD replaces its link. */
   beginSetUp(attachment: Attachment): void {
     this.#settingUp.add(keyOf(attachment));
   }
@@ -162,7 +162,7 @@ export class AddressTable {
     this.#settingUp.delete(keyOf(attachment));
   }
 
-  /** Frees what the attachment holds. True when that emptied a block. */
+  /** Frees the addresses of the attachment. Returns true if a block became empty. */
   free(attachment: Attachment): boolean {
     return this.#forget(keyOf(attachment));
   }
@@ -179,7 +179,7 @@ export class AddressTable {
     return this.blocks.beginRelease(delayMs, (pool) => wantedPools.has(pool) || this.unreadable(pool) !== undefined);
   }
 
-  /** Everything, as plain data. */
+  /** The whole table as plain data. */
   snapshot(): TableSnapshot {
     return snapshotOf({
       entries: this.blocks.entries,
@@ -190,7 +190,7 @@ export class AddressTable {
     });
   }
 
-  /** Attachments whose link has been away for the grace: the link, or its namespace, was deleted without a DEL. */
+  /** Attachments whose link has been absent for {@link VANISHED_GRACE_MS}: the link, or its namespace, was deleted without a DEL. */
   #vanished(present: ReadonlySet<string>): Assigned[] {
     const nowMs = this.#clock.monotonic();
     const due: Assigned[] = [];
@@ -249,7 +249,7 @@ export class AddressTable {
     return this.#setAddresses(key, []);
   }
 
-  /** Makes these addresses all that the holder has. True when that emptied a block. */
+  /** Sets the addresses of the holder. Returns true if a block became empty. */
   #setAddresses(holder: string, addresses: readonly IpAddress[]): boolean {
     let emptied = false;
     for (const change of this.#holders.set(holder, addresses)) emptied = this.blocks.noteHolder(change) || emptied;

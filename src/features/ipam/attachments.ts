@@ -9,7 +9,7 @@ export interface Attachment {
 /** The addresses of an attachment: the same offset of a block in each of its families. */
 export interface Assignment {
   readonly pool: string;
-  /** Empty: in no block of this node that is known. */
+  /** The name of the block; empty if the addresses are in no known block of this node. */
   readonly block: string;
   readonly ipv4: IpAddress | undefined;
   readonly ipv6: IpAddress | undefined;
@@ -18,11 +18,11 @@ export interface Assignment {
 /** An attachment found in the kernel. */
 export interface RestoredAttachment extends Attachment {
   readonly pool: string;
-  /** Empty: they cannot be read. */
+  /** The addresses; empty if they cannot be read. */
   readonly addresses: readonly IpAddress[];
-  /** Of the host's link: the highest is the most recent. */
+  /** The ifindex of the host's link; the attachment with the highest is the most recent. */
   readonly ifindex: number;
-  /** Of the host's link. */
+  /** The name of the host's link. */
   readonly hostName?: string | undefined;
 }
 
@@ -37,6 +37,6 @@ export interface LostAttachment extends Attachment {
 export interface UnownedLink {
   readonly ifindex: number;
   readonly hostName?: string | undefined;
-  /** None: they cannot be read. */
+  /** The addresses; an empty list means that they cannot be read. */
   readonly addresses: readonly IpAddress[];
 }

@@ -2,7 +2,7 @@ import { type KubeApi, type Pod, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
 import { type AuditedBlock, type AuditedNode, type AuditedPod, audit, type Finding } from "./audit.ts";
 
-/** How many objects were compared. */
+/** The numbers of objects that were compared. */
 export interface AuditCoverage {
   readonly nodes: number;
   readonly blocks: number;
@@ -17,7 +17,7 @@ export async function auditCluster(
   nodes: readonly AuditedNode[],
   options: {
     readonly signal: AbortSignal;
-    /** Blocks and pods of other nodes are left out. Default: none are. */
+    /** The nodes to audit; blocks and pods of other nodes are left out. Default: all nodes. */
     readonly only?: ReadonlySet<string> | undefined;
   },
 ): Promise<{ readonly findings: readonly Finding[]; readonly checked: AuditCoverage; readonly wantedRoutes: number }> {

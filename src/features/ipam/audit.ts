@@ -1,6 +1,6 @@
 import { Cidr, IpAddress } from "#base/ip";
 
-/** A block as the API server has it. */
+/** A block that the API server has. */
 export interface AuditedBlock {
   readonly name: string;
   readonly uid: string;
@@ -19,7 +19,7 @@ export interface AuditedPod {
   readonly ips: readonly string[];
 }
 
-/** The state of a node, as coild answers Inspect. */
+/** The state of a node, as coild reports it in its answer to Inspect. */
 export interface AuditedNode {
   readonly node: string;
   readonly memory: {
@@ -73,7 +73,7 @@ export interface Finding {
   readonly text: string;
 }
 
-/** Pure: everything in which API, kernel and memory disagree. Empty when all is well and nothing is under way. */
+/** Finds every disagreement between API, kernel and memory. Empty if they agree; an operation in progress may be a disagreement. Pure. */
 export function audit(input: AuditInput): Finding[] {
   return [
     ...duplicateAddresses(input),

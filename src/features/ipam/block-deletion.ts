@@ -3,11 +3,11 @@ import { findObject, isKubeError, type KubeApi } from "#kube/client";
 import { type AddressBlock, COIL_FINALIZER, coilResources } from "#kube/coil";
 
 const { addressBlocks } = coilResources;
-/** Tries before a conflict is reported. */
+/** The maximum number of tries before a conflict is reported. */
 const MAX_CONFLICTS = 8;
 
 /**
- * Deletes this very block, by UID, and only while `mayGo` is true of the version that is deleted. The deletion comes first and the
+ * Deletes the block with this UID, and only if `mayGo` is true for the version that is deleted. The deletion comes first and the
  * finalizer goes last: a deletion that is refused leaves the block as usable as it was. `mayGo` is called before each of both, so a
  * block whose node came back in between keeps its finalizer until its node gives it back. Returns false when the block must stay,
  * true when it is gone or another one has its name. Rejects with `KubeError`.

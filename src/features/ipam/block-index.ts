@@ -9,20 +9,20 @@ export interface IndexedBlock {
 }
 
 interface Entry extends IndexedBlock {
-  /** It is being made: whether it exists is decided later. */
+  /** True while the block is being made: a later list decides whether it exists. */
   open: boolean;
-  /** Epoch of the last change; a list that began before does not decide about it. */
+  /** Epoch of the last change; a list that began before this epoch does not decide whether the block exists. */
   at: number;
 }
 
 /**
- * The prefixes of all blocks of all pools, and of those that are being made: no block may overlap another, whatever pools say
+ * The prefixes of all blocks of all pools, and of those that are being made: no block may overlap another, even if the pools overlap
  * (docs/spec/pod-network.md#2.2). Pure memory; nothing is awaited between the check and the reservation, so that two pools cannot be given
  * one address at the same time. Bounded by the blocks of the cluster.
  */
 export class BlockIndex {
   readonly #entries = new Map<string, Entry>();
-  /** By family and prefix length, then by base: names. */
+  /** Names of blocks, by family and prefix length, then by base. */
   readonly #prefixes = new Map<string, Map<bigint, Set<string>>>();
   #epoch = 0;
 
@@ -30,7 +30,7 @@ export class BlockIndex {
     return this.#entries.size;
   }
 
-  /** A block of another name that overlaps one of these prefixes, and the prefix of it. */
+  /** Finds a block of another name that overlaps one of these prefixes; returns its name and the prefix. */
   overlapping(cidrs: readonly Cidr[], name = ""): { readonly name: string; readonly cidr: Cidr } | undefined {
     for (const cidr of cidrs) {
       for (const other of this.#namesIn(cidr)) {
@@ -55,7 +55,7 @@ export class BlockIndex {
     entry.at = this.#epoch;
   }
 
-  /** Read before a list of blocks is requested, and pass to {@link BlockIndex.replace}. */
+  /** The current epoch. Read it before you request a list of blocks, and pass it to {@link BlockIndex.replace}. */
   get epoch(): number {
     return this.#epoch;
   }

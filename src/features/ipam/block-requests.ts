@@ -37,7 +37,7 @@ export class BlockRequestReconciler {
 
   /** Answers the request of that name, if it exists and has no answer. Rejects with `KubeError`; call again then. */
   async reconcile(name: string, options: AbortOptions): Promise<void> {
-    // Live, not from a cache: a block must not be made for a request that is gone or was replaced.
+    // The request is read live, not from a cache: a request that is gone or was replaced must not get a block.
     const request = await findObject(this.#api, blockRequests, { name }, options);
     if (request === undefined || request.metadata.deletionTimestamp !== undefined) return;
     if ((request.status?.conditions ?? []).length > 0) return;
@@ -53,7 +53,7 @@ export class BlockRequestReconciler {
     });
   }
 
-  /** Answers a request without a spec, stored past the schema. No node waits for that answer, and the API server may refuse it. */
+  /** Answers a request that has no spec, because the schema was not checked. No node waits for the answer; the API server may refuse it. */
   async #refuse(request: BlockRequest, options: AbortOptions): Promise<void> {
     const status = this.#failed("invalid request", "the request has no spec: it names neither node nor pool");
     this.#log.warn("block request without a spec", { request: request.metadata.name });

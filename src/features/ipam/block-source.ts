@@ -9,22 +9,22 @@ export interface OwnedBlock {
   readonly index: number;
   readonly ipv4: Cidr | undefined;
   readonly ipv6: Cidr | undefined;
-  /** Counted and routed, never allocated from. */
+  /** True if the block is counted and routed, but no address of it is allocated. */
   readonly reserved: boolean;
-  /** It has a deletionTimestamp, or has lost our finalizer because its release has begun: nothing is allocated from it. */
+  /** True if the block has a deletionTimestamp, or has lost our finalizer because its release has begun: no address of it is allocated. */
   readonly deleting: boolean;
 }
 
-/** A node's blocks by one live list. */
+/** The blocks of a node, from one live list. */
 export interface BlockListing {
   readonly blocks: readonly OwnedBlock[];
   /** Names of unreadable blocks with this node's label: written by hand, and malformed. */
   readonly unreadable: ReadonlySet<string>;
 }
 
-/** Where a node's blocks come from: the API server, or a fake in tests. All methods throw `IpamError`. */
+/** The source of a node's blocks: the API server, or a fake in tests. All methods reject with `IpamError`. */
 export interface BlockSource {
-  /** This node's blocks by a live list. */
+  /** Lists this node's blocks live. */
   list(options: AbortOptions): Promise<BlockListing>;
   /**
    * Requests one more block than those of `known` names and waits until it is allotted; a later `list` shows it. A
@@ -35,6 +35,6 @@ export interface BlockSource {
   settle(pool: string, options: AbortOptions): Promise<void>;
   /** Removes answered requests of this node that no ADD waits for, except those of `wantedPools`; returns how many. */
   removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number>;
-  /** Gives a block back. A block that is gone, replaced or another node's is left alone, which is a success. */
+  /** Gives a block back. Does nothing, and succeeds, if the block is gone, was replaced or belongs to another node. */
   release(block: OwnedBlock, options: AbortOptions): Promise<void>;
 }

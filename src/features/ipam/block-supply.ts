@@ -5,7 +5,7 @@ import type { AddressTable } from "./address-table.ts";
 import type { BlockSource } from "./block-source.ts";
 import { IpamError, type IpamErrorCode } from "./errors.ts";
 
-/** Failures that are a controller's answer to a request. */
+/** Failures with which a controller answers a request. */
 const ANSWERS: ReadonlySet<IpamErrorCode> = new Set(["exhausted", "pool-not-found", "invalid-pool"]);
 
 /** Collaborators of a {@link BlockSupply}. */
@@ -30,7 +30,7 @@ export class BlockSupply {
     this.#deps = deps;
   }
 
-  /** When the last comparison that succeeded began, monotonic milliseconds: all that happened before is known. */
+  /** The start of the last successful comparison, monotonic milliseconds: all earlier changes are known. */
   get comparedMs(): number {
     return this.#comparedMs;
   }
@@ -62,7 +62,7 @@ export class BlockSupply {
     try {
       await source.request(pool, known, {});
     } catch (error) {
-      // The request has its answer and is not needed any more.
+      // The request was answered and is not needed any more.
       if (error instanceof IpamError && ANSWERS.has(error.code)) await source.settle(pool, {});
       throw error;
     }
@@ -70,7 +70,7 @@ export class BlockSupply {
     const gained = table.blocks.present.filter((block) => block.pool === pool && !known.has(block.name));
     log.info("block acquired", { pool, blocks: gained.map((block) => block.name) });
     await source.settle(pool, {});
-    // A block whose addresses are all in use, by attachments of before: the next one is requested.
+    // If earlier attachments use all addresses of the new block, another block is requested.
     const full = table.blocks.isFull(new Set(gained.map((block) => block.name)));
     if (!table.hasFreeAddress(pool) && !full) {
       throw new IpamError("api-unavailable", `pool ${pool}: a block was allotted to this node but cannot be used yet`);

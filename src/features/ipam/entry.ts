@@ -10,22 +10,22 @@ export interface Entry {
   readonly owners: Map<number, string>;
   /** How many addresses of the block are held, by its owners or by others. */
   heldCount: number;
-  /** Being given back: nothing is allocated from it. */
+  /** True while the block is being given back: no address of it is allocated. */
   releasing: boolean;
-  /** Gone from the API while addresses of it are in use. */
+  /** True if the block is gone from the API while addresses of it are in use. */
   missing: boolean;
   /**
    * Epoch of a failed release, or of the event that the block is gone. Until a later list shows the block, nothing is
    * allocated from it.
    */
   suspectSince: number | undefined;
-  /** Monotonic milliseconds since when it is empty; `undefined` while it is not. */
+  /** The time at which the block became empty, monotonic milliseconds; `undefined` while it is not empty. */
   emptySince: number | undefined;
-  /** Epoch of the latest list that decided whether it exists; older ones are ignored. */
+  /** Epoch of the latest list that decided whether the block exists; older lists are ignored. */
   seenAt: number;
 }
 
-/** A block that has just become known. Addresses that are held already are taken from the start. */
+/** Makes the entry of a new block. Addresses that have a holder already are taken from the start. */
 export function newEntry(
   block: OwnedBlock,
   holders: AddressHolders,
@@ -62,7 +62,7 @@ export function noteHolder(entry: Entry, change: HolderChange, holders: AddressH
   return true;
 }
 
-/** Whether addresses may be handed out of it. */
+/** Whether addresses of the block may be handed out. */
 export function isUsable({ block, releasing, missing, suspectSince }: Entry): boolean {
   return !block.reserved && !block.deleting && !releasing && !missing && suspectSince === undefined;
 }
@@ -79,7 +79,7 @@ export function addressesAt(block: OwnedBlock, offset: number): IpAddress[] {
   return [block.ipv4?.at(offset), block.ipv6?.at(offset)].filter((address) => address !== undefined);
 }
 
-/** Whether an address is of the block. */
+/** Whether an address is in the block. */
 export function isIn(block: OwnedBlock, address: IpAddress): boolean {
   return offsetIn(block, address) !== undefined;
 }

@@ -19,7 +19,7 @@ export type IpamErrorCode =
   | "block-timeout"
   | "api-unavailable";
 
-/** An address or block cannot be had. The message names the pool. Nothing was changed. */
+/** The node cannot get an address or a block. The message names the pool. Nothing was changed. */
 export class IpamError extends ExpectedError<IpamErrorCode> {
   override readonly name = "IpamError";
 }

@@ -1,7 +1,7 @@
 /**
  * Address management: pools hold blocks, nodes own blocks, attachments hold addresses (docs/spec/pod-network.md#3 and #4).
  *
- * Owns: the controller's carving and collecting, the node's allocator, the comparison of all of it (audit).
+ * Owns: the controller's carving and collecting, the node's allocator, the comparison of API, memory and kernel (audit).
  * Refuses to know: links, routes, CNI. No state outside the API server and memory that is rebuilt at start-up.
  *
  * ```ts

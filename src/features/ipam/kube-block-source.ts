@@ -19,12 +19,12 @@ import type { BlockListing, BlockSource, OwnedBlock } from "./block-source.ts";
 import { IpamError } from "./errors.ts";
 
 const { addressBlocks, blockRequests } = coilResources;
-/** Tries of an optimistic write before the conflict is reported. */
+/** The maximum number of tries of an optimistic write before the conflict is reported. */
 const MAX_CONFLICTS = 8;
 
 export interface KubeBlockSourceOptions {
   readonly nodeName: string;
-  /** How long a request may take, milliseconds. Default 10,000 (docs/spec/pod-network.md#4.6). */
+  /** The timeout of a request, milliseconds. Default 10,000 (docs/spec/pod-network.md#4.6). */
   readonly requestTimeoutMs?: number;
 }
 
@@ -78,7 +78,7 @@ export class KubeBlockSource implements BlockSource {
     await this.#deleteRequest(blockRequestName(pool, this.#nodeName), undefined, options.signal).catch(
       (error: unknown) => {
         if (!(error instanceof KubeError)) throw error;
-        // It stays, complete; the next request sees that its block is known and replaces it.
+        // The answered request stays; the next request finds that its block is known, and replaces it.
         this.#log.warn("answered block request could not be removed", { pool, error: error.message });
       },
     );
@@ -166,7 +166,7 @@ export class KubeBlockSource implements BlockSource {
     }
   }
 
-  /** Follows one request until it has its answer. The watch starts at the version that was read, so nothing is missed. */
+  /** Watches one request until it is answered. The watch starts at the version that was read, so nothing is missed. */
   async #awaitAnswer(request: BlockRequest, pool: string, nodeUid: string, signal: AbortSignal): Promise<void> {
     const { name, uid } = request.metadata;
     const backoff = new Backoff({ initialMs: 50, maxMs: 1000 });
@@ -200,7 +200,7 @@ export class KubeBlockSource implements BlockSource {
     return findObject(this.#api, blockRequests, { name }, { signal });
   }
 
-  /** A malformed block, written by hand, is left alone. */
+  /** Parses a block; `undefined` for a malformed one that was written by hand. */
   #parse(block: AddressBlock): OwnedBlock | undefined {
     const { name, uid, labels = {} } = block.metadata;
     try {
@@ -223,7 +223,7 @@ export class KubeBlockSource implements BlockSource {
     }
   }
 
-  /** Blocks are listed again and again; the fault of one is logged once. */
+  /** Logs the fault of a block once, although blocks are listed many times. */
   #refuse(name: string, error: string): undefined {
     if (this.#invalid.get(name) !== error) {
       this.#log.warn("AddressBlock is not valid and is ignored", { block: name, error });
@@ -232,7 +232,7 @@ export class KubeBlockSource implements BlockSource {
   }
 }
 
-/** True for a block that is being deleted. One without our finalizer is too, perhaps by an earlier run of this process. */
+/** True if a block is being deleted. A block without our finalizer counts too: an earlier run of this process may have removed it. */
 export function isBeingDeleted(block: Pick<AddressBlock["metadata"], "deletionTimestamp" | "finalizers">): boolean {
   return block.deletionTimestamp !== undefined || block.finalizers?.includes(COIL_FINALIZER) !== true;
 }
@@ -255,7 +255,7 @@ function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boole
   throw new IpamError("exhausted", `${why}: append a subnet to the AddressPool`);
 }
 
-/** Runs an API conversation; its failures become {@link IpamError}. */
+/** Runs calls to the API server; their failures become {@link IpamError}. */
 async function translated<T>(what: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

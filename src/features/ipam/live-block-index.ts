@@ -6,11 +6,11 @@ import { BlockIndex, type IndexedBlock } from "./block-index.ts";
 
 const { addressBlocks } = coilResources;
 
-/** A {@link BlockIndex} that is filled from the API server, again whenever it may lack blocks. Its methods reject with `KubeError`. */
+/** A {@link BlockIndex} that is filled from the API server, each time when it may lack blocks. Its methods reject with `KubeError`. */
 export class LiveBlockIndex {
   readonly index = new BlockIndex();
   readonly #api: KubeApi;
-  /** Blocks may be missing: list all again before the next use. */
+  /** True if blocks may be missing: the next use first lists all blocks. */
   #isStale = true;
   #listing: Promise<void> | undefined;
 
@@ -18,7 +18,7 @@ export class LiveBlockIndex {
     this.#api = api;
   }
 
-  /** The index may lack blocks, or have some that are gone: the next use lists them. */
+  /** Call this if the index may lack blocks, or have blocks that are gone: its next use lists all blocks. */
   markStale(): void {
     this.#isStale = true;
   }

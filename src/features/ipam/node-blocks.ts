@@ -5,7 +5,7 @@ import type { AddressHolders, HolderChange } from "./address-holders.ts";
 import type { BlockListing, OwnedBlock } from "./block-source.ts";
 import { type Entry, isIn, isUsable, newEntry, noteHolder } from "./entry.ts";
 
-/** A live list in flight: what became known or was released after its start is not judged by it. */
+/** A live list in flight. It does not decide about blocks that became known or were released after its start. */
 export interface Listing {
   readonly startedAt: number;
 }
@@ -19,11 +19,11 @@ export class NodeBlocks {
   readonly #holders: AddressHolders;
   readonly #entries = new Map<string, Entry>();
   readonly #listings = new Set<Listing>();
-  /** UID to epoch, for blocks that go while another list is in flight; emptied when none is. */
+  /** UID → epoch of blocks that go while a list is in flight; emptied when no list is in flight. */
   readonly #gone = new Map<string, number>();
   #epoch = 0;
   #complete = false;
-  /** Settles when the releases that are under way have ended; by pool. */
+  /** By pool: settles when all running releases have ended. */
   readonly #releases = new Map<string, Deferred>();
 
   /** Addresses that have a holder are taken in a new block from the start. */
@@ -32,7 +32,7 @@ export class NodeBlocks {
     this.#holders = holders;
   }
 
-  /** Every block, those that are missing too. */
+  /** All blocks, including missing ones. */
   get entries(): MapIterator<Entry> {
     return this.#entries.values();
   }
@@ -87,7 +87,7 @@ export class NodeBlocks {
     return before !== this.present.map((block) => block.uid).join();
   }
 
-  /** Ends a listing, however it went. */
+  /** Ends a listing, with or without success. */
   abandonListing(listing: Listing): void {
     this.#listings.delete(listing);
     if (this.#listings.size === 0) this.#gone.clear();

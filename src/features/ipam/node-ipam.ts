@@ -17,8 +17,8 @@ const NODE_GONE = "this Node is not in the cluster (any more): nothing is alloca
  */
 const EXHAUSTED_MS = 30_000;
 /**
- * Nothing is handed out by a comparison older than this, milliseconds. A node behind a broken link loses its blocks; when the link is
- * repaired an ADD may come before the watch's event. It is less than the controller's grace for such nodes.
+ * No address is handed out if the last comparison is older than this, milliseconds. A node behind a broken link loses its blocks; when the
+ * link is repaired an ADD may come before the watch's event. It is less than the controller's grace for such nodes.
  */
 const FRESH_MS = 30_000;
 /** Default of {@link NodeIpamOptions.freedSoonMs}. */
@@ -29,9 +29,9 @@ const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeou
 export interface NodeIpamOptions {
   /** How often all blocks are compared with the API server, milliseconds. */
   readonly collectIntervalMs: number;
-  /** How long an empty block is kept for reuse, milliseconds. 0: given back at once. */
+  /** The time for which an empty block is kept for reuse, milliseconds. 0: the block is given back at once. */
   readonly releaseDelayMs: number;
-  /** How long an ADD in a full pool waits for an address that a DEL is freeing, milliseconds. Default 100. */
+  /** The time for which an ADD in a full pool waits for an address that a DEL frees, milliseconds. Default 100. */
   readonly freedSoonMs?: number;
 }
 
@@ -58,7 +58,7 @@ export class NodeIpam {
   readonly #supply: BlockSupply;
   /** One request in flight for each pool; every waiting ADD shares it. */
   readonly #requests = new Map<string, Promise<void>>();
-  /** How many ADDs wait for an address of each pool; its empty blocks, a new one above all, are kept for them. */
+  /** The number of ADDs that wait for an address, by pool; empty blocks of the pool, new ones above all, are kept for them. */
   readonly #waiting = new Map<string, number>();
   readonly #dirty: Dirty;
   /** Pool → monotonic milliseconds at which no address was left. Bounded by the pools that exist: others are not found. */
@@ -101,7 +101,7 @@ export class NodeIpam {
       const fields = { containerID: attachment.containerId, ifname: attachment.ifname, pool, addresses };
       this.#log.warn("an attachment's link has gone without a DEL; its addresses are free", fields);
     }
-    // An ADD that waits can have one of their addresses.
+    // A waiting ADD can get an address of a vanished attachment.
     if (vanished.length > 0) this.#wake();
     if (emptied || before !== this.degradedReason) this.#dirty.mark();
   }
@@ -237,7 +237,7 @@ export class NodeIpam {
     return this.blocks.flatMap(({ ipv4, ipv6 }) => [ipv4, ipv6].filter((cidr) => cidr !== undefined));
   }
 
-  /** A consistent picture for audits and metrics. */
+  /** A consistent snapshot for audits and metrics. */
   snapshot(): ReturnType<AddressTable["snapshot"]> {
     return this.#table.snapshot();
   }
@@ -257,7 +257,7 @@ export class NodeIpam {
   /** One pass of {@link NodeIpam.run}: compares with the API server, then gives back empty blocks. */
   async collect(options: AbortOptions): Promise<number> {
     const startedMs = this.#clock.monotonic();
-    // An event from here on needs another comparison.
+    // An event that arrives from now on needs another comparison.
     this.#compareDue = false;
     try {
       await this.#supply.compare(options);
@@ -323,7 +323,7 @@ export class NodeIpam {
     }
   }
 
-  /** Compares with the API server, unless that was done a short while ago. */
+  /** Compares with the API server, unless the last comparison is younger than {@link FRESH_MS}. */
   async #compareIfOld(options: AbortOptions): Promise<void> {
     if (this.#clock.monotonic() - this.#supply.comparedMs < FRESH_MS) return;
     this.#comparing ??= this.#supply.compare({}).finally(() => {
@@ -352,7 +352,7 @@ export class NodeIpam {
     }
   }
 
-  /** Something was freed. */
+  /** Wakes the ADDs that wait for an address, after one was freed. */
   #wake(): void {
     this.#freed.resolve();
     this.#freed = new Deferred();

@@ -9,11 +9,11 @@ import { IpamError } from "./errors.ts";
 const { addressBlocks } = coilResources;
 /** While the grace of a Node runs, its pods are listed at least this often, milliseconds. */
 const MAX_POLL_MS = 10_000;
-/** They are not listed more often than this, milliseconds. */
+/** The minimum time between two lists of pods, milliseconds. */
 const MIN_POLL_MS = 250;
 
 export interface OrphanCollectorOptions {
-  /** How long the Node and every pod bound to it must be absent, milliseconds. */
+  /** The time for which the Node and every pod bound to it must be absent, milliseconds. */
   readonly graceMs: number;
 }
 

@@ -49,7 +49,7 @@ export interface PoolStats {
 
 interface PoolState {
   readonly index: PoolIndex;
-  /** 0 while the spec cannot be used. */
+  /** The number of blocks that the pool can have; 0 while the spec cannot be used. */
   maxBlocks: number;
   /** The fault that makes the spec unusable. Such a pool is stored where no webhook checks it. */
   fault: string | undefined;
@@ -60,8 +60,8 @@ interface PoolState {
 }
 
 /**
- * Carves blocks out of pools (docs/spec/pod-network.md#3.1). Allocations of one pool run one after the other, those of several side
- * by side; no block is made that overlaps another of any pool. All methods reject with `KubeError` and can then be called again.
+ * Carves blocks out of pools (docs/spec/pod-network.md#3.1). Allocations of one pool run one after the other, those of several pools
+ * run concurrently; no block is made that overlaps another of any pool. All methods reject with `KubeError` and can then be called again.
  */
 export class PoolManager {
   readonly #api: KubeApi;
@@ -95,7 +95,7 @@ export class PoolManager {
     return this.#locks.run(
       pool,
       async () => {
-        // A block without a pool's label is of none.
+        // A block without a pool label belongs to no pool.
         const object = pool === "" ? undefined : await findObject(this.#api, addressPools, { name: pool }, options);
         if (object === undefined) {
           this.#pools.delete(pool);

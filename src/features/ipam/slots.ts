@@ -1,6 +1,6 @@
 /** Blocks of up to this many addresses use a bitmap; larger ones a set of the used offsets. */
 export const MAX_BITMAP_SLOTS = 2 ** 20;
-/** No more slots than this are ever used of one block: offsets stay exact numbers. */
+/** The maximum number of slots of one block that are used: offsets stay exact numbers. */
 export const MAX_SLOTS = Number.MAX_SAFE_INTEGER;
 
 /**
@@ -41,7 +41,7 @@ export class Slots {
     return offset;
   }
 
-  /** Marks an offset as taken, as restored from the kernel. Harmless when it is. Throws `RangeError` outside the block. */
+  /** Marks an offset as taken, as restored from the kernel. Does nothing if it is taken already. Throws `RangeError` outside the block. */
   mark(offset: number): void {
     if (!Number.isSafeInteger(offset) || offset < 0 || offset >= this.capacity) {
       throw new RangeError(`offset ${offset} is outside a block of ${this.capacity} addresses`);
@@ -51,7 +51,7 @@ export class Slots {
     this.#used += 1;
   }
 
-  /** Makes an offset free. Harmless when it is. */
+  /** Makes an offset free. Does nothing if it is free already. */
   release(offset: number): void {
     if (!this.#taken.has(offset)) return;
     this.#taken.delete(offset);

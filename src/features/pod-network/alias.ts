@@ -17,7 +17,7 @@ export function formatAlias(alias: Alias): string {
     : `COIL-PENDING:${containerId}:${ifname}`;
 }
 
-/** `undefined` for an alias that is none of ours. */
+/** Parses an alias; `undefined` if it is not one of ours. */
 export function parseAlias(text: string): Alias | undefined {
   const fields = text.split(":");
   if (fields[0] === "COIL" && fields.length === 4) {

@@ -9,7 +9,7 @@ import type { PlannedAddress, PodNetworkOptions, PodPlan } from "./plan.ts";
 const PROTOCOL_BOOT = 3;
 const MAIN_TABLE = 254;
 
-/** The host's end: up, with the gateway addresses, and the routes to the pod. */
+/** Sets the host's end up, and adds the gateway addresses and the routes to the pod. */
 export function applyHostSide(
   host: NetStack,
   index: number,
@@ -48,7 +48,7 @@ export function addHostRoute(
   }
 }
 
-/** The pod's end: up, with its addresses and the way out. Returns the link. */
+/** Sets the pod's end up, and adds its addresses and routes. Returns the link. */
 export function applyPodSide(pod: NetStack, plan: PodPlan): Link {
   const link = pod.links.get({ name: plan.podName });
   if (link === undefined)
@@ -70,14 +70,14 @@ export function applyPodSide(pod: NetStack, plan: PodPlan): Link {
   return link;
 }
 
-/** Duplicate address detection would cost 1.4 to 2 s, on a link with one neighbour whose addresses we both set. */
+/** Enables IPv6 without duplicate address detection, which takes 1.4 to 2 s. A veth has two ends, and we set the addresses of both. */
 function enableIpv6(stack: NetStack, name: string): void {
   const conf = `net/ipv6/conf/${name}`;
   if (stack.sysctl.get(`${conf}/disable_ipv6`) !== "0") stack.sysctl.set(`${conf}/disable_ipv6`, "0");
   stack.sysctl.set(`${conf}/accept_dad`, "0");
 }
 
-/** Adds addresses to a link; those that it has stay. */
+/** Adds addresses to a link; addresses that the link has already stay. */
 export function addAddresses(stack: NetStack, linkIndex: number, addresses: readonly PlannedAddress[]): void {
   for (const { address, prefixLength, scope } of addresses) {
     stack.addresses.replace({ linkIndex, address, prefixLength, scope, noDad: address.family === 6 });

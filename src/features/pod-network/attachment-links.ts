@@ -5,7 +5,7 @@ import { PodNetworkError } from "./errors.ts";
 import { isOurMake } from "./listing.ts";
 import { calicoName, hostNameOf, type PodNetworkOptions, type PodRequest } from "./plan.ts";
 
-/** How many names a host link can have: the names of two attachments clash with a chance of one in 2^32. */
+/** The number of names that a host link can have: two attachments have the same name with a chance of one in 2^32. */
 const MAX_NAME_ATTEMPTS = 4;
 
 type Attachment = PodRequest["attachment"];
@@ -47,7 +47,7 @@ export class AttachmentLinks {
     return calico === undefined ? others : [calico, ...others];
   }
 
-  /** The name for a new link. Throws {@link PodNetworkError} when all possible names are taken. */
+  /** Chooses the name of a new link. Throws {@link PodNetworkError} when all possible names are taken. */
   freeName({ attachment, pod }: PodRequest): string {
     if (this.#compatCalico) return calicoName(pod);
     const free = namesOf(attachment).find((name) => this.#links.get({ name }) === undefined);
@@ -93,7 +93,7 @@ function isMarked(link: Link, { containerId, ifname }: Attachment): boolean {
   return alias?.containerId === containerId && alias.ifname === ifname;
 }
 
-/** For a link with one of the attachment's names: it belongs to the attachment even if its alias was removed or changed. */
+/** Whether a link with one of the attachment's names belongs to it, also if its alias was removed or changed. */
 function isOf(link: Link, attachment: Attachment): boolean {
   return isMarked(link, attachment) || (parseAlias(link.alias ?? "") === undefined && isOurMake(link));
 }

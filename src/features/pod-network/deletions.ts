@@ -2,9 +2,9 @@ import { type AbortOptions, Deferred } from "#base/async";
 import { isKernelError, type KernelError } from "#kernel/errors";
 import type { DeletableLink, LinkPort } from "#kernel/link";
 
-/** The most links of one batch: an ADD that meets a batch of this size in the kernel waits some 4 ms. */
+/** The maximum number of links in a batch: an ADD waits some 4 ms while the kernel deletes a batch of this size. */
 export const MAX_BATCH = 16;
-/** Batches at once, as many as a connection makes. Their waits overlap. */
+/** The maximum number of concurrent batches, equal to that of a netlink connection. Their waits overlap. */
 export const MAX_BATCHES = 2;
 
 interface Waiting {

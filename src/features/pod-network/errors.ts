@@ -1,9 +1,9 @@
 import { ExpectedError } from "#base/errors";
 
 /**
- * - `netns-not-found`: the path of the pod's network namespace leads nowhere.
- * - `own-netns`: it is the node's own.
- * - `interface-exists`: the pod has an interface of that name which is not ours.
+ * - `netns-not-found`: the path of the pod's network namespace does not exist.
+ * - `own-netns`: the path is that of the node's own network namespace.
+ * - `interface-exists`: the pod has an interface of that name that we did not make.
  * - `address-in-use`: the host routes an address to another link.
  * - `check-failed`: CHECK found something missing.
  */

@@ -57,7 +57,7 @@ export function uplinkMtu(links: readonly Link[], routes: NetStack["routes"]): n
   return mtus.length === 0 ? undefined : Math.min(...mtus);
 }
 
-/** An unreadable setting counts as absent: the step that sets it then fails with the reason. */
+/** Reads a setting. An unreadable one counts as absent: the step that sets it then fails with the reason. */
 function read<T>(get: () => T): T | undefined {
   try {
     return get();

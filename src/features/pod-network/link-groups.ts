@@ -10,7 +10,7 @@ const ATTACHED = 0x4b00_0000;
 const CUT_OFF = 0x4a00_0000;
 const NETWORK_BITS = 0xff_ffff;
 
-/** The group of a link of this network. Two names share one by a chance of one in 2^24. */
+/** The group of a link of this network. Two networks have the same group with a chance of one in 2^24. */
 export function groupOfNetwork(network: string | undefined): number {
   if (network === undefined || network === "") return 0;
   return ATTACHED | Math.max(1, createHash("sha1").update(network).digest().readUIntBE(0, 3));
@@ -27,7 +27,7 @@ export function isMarkedCutOff({ group }: Pick<Link, "group">): boolean {
   return (group & ~NETWORK_BITS) === CUT_OFF;
 }
 
-/** The link's group while it is cut off; its network stays known. A foreign group is lost by it. */
+/** The link's group while it is cut off; the group still names the network. A group that another program set is lost. */
 export function cutOffGroup({ group }: Pick<Link, "group">): number {
   return CUT_OFF | ((group & ~NETWORK_BITS) === ATTACHED ? group & NETWORK_BITS : 0);
 }

@@ -15,7 +15,7 @@ export interface PodNetworkOptions {
   readonly compatCalico: boolean;
   /** Gateway of IPv4 pods: 169.254.1.1 rather than the node's address. */
   readonly hostLinkLocal: boolean;
-  /** For every pod; `undefined`: that of the node's uplinks. */
+  /** The MTU for every pod; `undefined`: the MTU of the node's uplinks. */
   readonly mtuBytes: number | undefined;
 }
 
@@ -48,7 +48,7 @@ export interface PlannedRoute {
   readonly scope: "link" | "global";
 }
 
-/** Everything that one attachment is made of, as plain data: apply writes it and CHECK compares with it. */
+/** All objects of one attachment, as plain data: an ADD writes them, and CHECK compares the kernel with them. */
 export interface PodPlan {
   readonly hostName: string;
   readonly podName: string;
@@ -61,9 +61,9 @@ export interface PodPlan {
   readonly hasIpv6: boolean;
   readonly hostAddresses: readonly PlannedAddress[];
   readonly podAddresses: readonly PlannedAddress[];
-  /** On the host, in the pods' table. */
+  /** The routes on the host, in the pods' table. */
   readonly hostRoutes: readonly PlannedRoute[];
-  /** In the pod's main table; order matters: a gateway's link route comes before its default route. */
+  /** The routes in the pod's main table. Their order matters: a gateway's link route comes before its default route. */
   readonly podRoutes: readonly PlannedRoute[];
 }
 

@@ -5,7 +5,7 @@ import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs, NetNsRef } from "#kernel/netns";
 
-/** With more addresses than this on one interface a pod is not read: a process with CAP_NET_ADMIN in it may have added them. */
+/** The maximum number of addresses on a pod's interface. Pods with more are not read: a process with CAP_NET_ADMIN may have added them. */
 const MAX_ADDRESSES = 64;
 
 /**

@@ -263,7 +263,7 @@ export class PodNetwork implements Disposable {
     });
   }
 
-  /** When the removal fails too, both failures are thrown: a part of the attachment is left. */
+  /** Removes a half-made attachment. If the removal fails too, both failures are thrown, and a part of the attachment stays. */
   async #undo(link: Link, cause: unknown): Promise<void> {
     try {
       await this.#delete(link);

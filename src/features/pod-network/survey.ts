@@ -21,7 +21,7 @@ export interface Survey {
   readonly attached: readonly AttachedPod[];
   /** Attachments whose pod has no address now, and to which no route leads: a pod may take its addresses off its interface for a while. */
   readonly bare: readonly AttachedPod[];
-  /** Of links whose ADD has not ended, or could not be undone. */
+  /** Attachments whose ADD has not ended, or could not be undone. */
   readonly pending: readonly AttachmentName[];
   /** Without addresses: those cannot be read. */
   readonly unowned: readonly UnownedLink[];

@@ -28,7 +28,7 @@ export function scopeNumber(scope: AddressScope): number {
   throw new Error(`no number for scope ${scope}`);
 }
 
-/** The scope the kernel's tools give an address that none is named for. */
+/** The scope that the kernel's tools give to an address without a scope of its own. */
 export function defaultScope(spec: AddressSpec): AddressScope {
   return spec.scope ?? (spec.address.family === 4 && spec.address.isLoopback ? "host" : "global");
 }

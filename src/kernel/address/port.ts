@@ -3,7 +3,7 @@ import { type NetlinkConnection, NLM_F, RTM } from "#kernel/netlink";
 import { decodeAddress, encodeAddress, encodeAddressDump } from "./codec.ts";
 import type { Address, AddressFilter, AddressKey, AddressPort, AddressSpec } from "./types.ts";
 
-/** Lower ones are the kernel's own (IFAPROT_* of include/uapi/linux/if_addr.h). */
+/** The lowest protocol for programs; lower ones are the kernel's own (IFAPROT_* of include/uapi/linux/if_addr.h). */
 const MIN_PROTOCOL = 4;
 
 /** The addresses of the namespace that `connection` is in. The connection stays the caller's. */
@@ -23,7 +23,7 @@ export function openAddressPort(connection: NetlinkConnection): AddressPort {
 function listAddresses(connection: NetlinkConnection, filter: AddressFilter): Address[] {
   const { family, linkIndex } = filter;
   const body = encodeAddressDump(family, linkIndex);
-  // A filter by link that does not exist is refused by the kernel; for a list the answer is: none.
+  // The kernel refuses to filter by a link that does not exist; this list is empty then.
   const what = (): string => `list addresses${linkIndex === undefined ? "" : ` of link ${linkIndex}`}`;
   const request = { type: RTM.GETADDR, body: connection.strict ? body : encodeAddressDump(family, undefined), what };
   try {

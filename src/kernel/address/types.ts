@@ -14,17 +14,17 @@ export interface Address {
   readonly peer?: IpAddress;
   /** IPv4 only: the label, when it is not the link's name alone. */
   readonly label?: string;
-  /** Duplicate address detection is switched off for it. */
+  /** True if duplicate address detection is off for the address. */
   readonly noDad: boolean;
   /** Duplicate address detection is still running: the address cannot be used yet. */
   readonly tentative: boolean;
   /** Duplicate address detection found another owner. */
   readonly dadFailed: boolean;
-  /** Its preferred lifetime is over: no new connection should start from it. Absent when it is not so. */
+  /** True if the preferred lifetime is over: no new connection should start from the address. Otherwise absent. */
   readonly deprecated?: boolean;
-  /** Set by an administrator, not learnt (IFA_F_PERMANENT). */
+  /** True if the address was set by an administrator, not learnt (IFA_F_PERMANENT). */
   readonly permanent: boolean;
-  /** IPv4: not the first address of its prefix on the link. */
+  /** IPv4: true if the address is not the first of its prefix on the link. */
   readonly secondary: boolean;
   /** The program that set it (IFA_PROTO): 1 to 3 are the kernel's own, others are from {@link AddressSpec}. Absent if unknown. */
   readonly protocol?: number;
@@ -39,11 +39,11 @@ export interface AddressSpec {
   /** Default `global`; `host` for loopback addresses. IPv6 scopes follow from the address. */
   readonly scope?: AddressScope | undefined;
   readonly peer?: IpAddress | undefined;
-  /** IPv6: usable at once, without 1.4 to 2 s of duplicate address detection. */
+  /** IPv6: if true, the address is usable at once, without 1.4 to 2 s of duplicate address detection. */
   readonly noDad?: boolean | undefined;
-  /** Do not add the prefix route. */
+  /** If true, the kernel does not add the prefix route. */
   readonly noPrefixRoute?: boolean | undefined;
-  /** Kept with the address as the number of its owner: 4 to 255. Linux before 5.18 ignores it. */
+  /** The number of the owner, which the kernel stores with the address: 4 to 255. Linux before 5.18 ignores this number. */
   readonly protocol?: number | undefined;
 }
 
@@ -60,7 +60,7 @@ export interface AddressPort {
   list(filter?: AddressFilter): Address[];
   /** Throws `already-exists` when the link has the address, `no-device` when there is no such link. */
   add(spec: AddressSpec): void;
-  /** As `add`; an address that exists already is brought to `spec`. */
+  /** Adds an address as `add` does; an existing address is changed to `spec`. */
   replace(spec: AddressSpec): void;
   /** Throws `not-found` when the link does not have the address with that prefix length. */
   delete(key: AddressKey): void;

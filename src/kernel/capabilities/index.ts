@@ -1,7 +1,7 @@
 /**
- * Capabilities of the calling thread (capabilities(7)): threads and processes that it makes later have no more than it has then.
+ * Capabilities of the calling thread (capabilities(7)): threads and processes that this thread makes later get at most its capabilities.
  *
- * Owns: reading them. Refuses to know: their use.
+ * Owns: reading and giving up capabilities. Refuses to know: their use.
  *
  * ```ts
  * keepCapabilities([CAP.NET_ADMIN]);
@@ -12,12 +12,12 @@ import { dropFromBoundingSet, effectiveCapabilities, setCapabilities } from "#ke
 /** Bits of include/uapi/linux/capability.h. */
 export const CAP = { SETPCAP: 8, NET_BIND_SERVICE: 10, NET_ADMIN: 12, NET_RAW: 13, SYS_ADMIN: 21 } as const;
 
-/** More than any kernel has: they are read one by one until the first unknown one. */
+/** More than the number of capabilities of any kernel: the bits are tried one by one until the first unknown one. */
 const MAX_BITS = 64;
 
 /**
- * Gives all others up, for good: they leave the bounding set as well, where that is permitted, so that a program that is started later has
- * none of them though it runs as root. Those that the thread does not have are not got by it. Throws {@link KernelError}.
+ * Gives up all capabilities but those in `keep`, for ever. They leave the bounding set too, if that is permitted, so that a program that
+ * starts later has none of them even as root. The thread gets no capability that it did not have. Throws {@link KernelError}.
  */
 export function keepCapabilities(keep: readonly number[]): void {
   const has = effectiveCapabilities();

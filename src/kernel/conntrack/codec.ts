@@ -11,10 +11,10 @@ const PROTO = { NUM: 1, SRC_PORT: 2, DST_PORT: 3 } as const;
 /** Length of `struct nfgenmsg`. */
 const HEADER_LENGTH = 4;
 
-/** An entry, with the message that deletes it. */
+/** A connection, with the message that deletes it. */
 export interface RawEntry {
   readonly entry: ConntrackEntry;
-  /** Body of the message that deletes it: tuple, id and zone, as they were received. */
+  /** Body of the message that deletes the connection: tuple, id and zone, as they were received. */
   readonly deletion: Uint8Array;
 }
 

@@ -1,7 +1,7 @@
 import { Cidr, type IpAddress } from "#base/ip";
 import type { ConntrackEntry, ConntrackFilter, ConntrackTuple, TupleFilter } from "./types.ts";
 
-/** The connection has all that the filter requires. */
+/** True if the connection has all values that the filter requires. */
 export function matchesConntrack(entry: ConntrackEntry, filter: ConntrackFilter): boolean {
   const { mark } = filter;
   const mask = mark?.mask ?? 0xffff_ffff;

@@ -38,7 +38,7 @@ async function forgetAll(
   return count;
 }
 
-/** Reads the whole table, to filter it here: the kernel's own filters know marks and zones, but no addresses. */
+/** Requests the whole table, which is filtered in this process: the kernel's filters know marks and zones, but no addresses. */
 function listing({ family }: ConntrackFilter): NetlinkRequest {
   return { type: CT.GET, body: conntrackHeader(family), what: () => `list IPv${family} connections` };
 }
@@ -50,7 +50,7 @@ function matching(filter: ConntrackFilter): (message: NetlinkMessage) => RawEntr
   };
 }
 
-/** Returns false if the connection has ended meanwhile. */
+/** Deletes a connection. Returns false if it has ended meanwhile. */
 function forget(connection: NetlinkConnection, { entry, deletion }: RawEntry): boolean {
   const what = (): string =>
     `delete connection ${entry.original.src} to ${entry.original.dst} (protocol ${entry.protocol})`;

@@ -5,7 +5,7 @@ import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 export interface ConntrackTuple {
   readonly src: IpAddress;
   readonly dst: IpAddress;
-  /** Only for TCP, UDP and SCTP. */
+  /** The source port; only TCP, UDP and SCTP have ports. */
   readonly srcPort?: number;
   readonly dstPort?: number;
 }
@@ -19,9 +19,9 @@ export interface ConntrackEntry {
   readonly original: ConntrackTuple;
   /** Direction of the answers; with NAT it is not the mirrored original. */
   readonly reply: ConntrackTuple;
-  /** 0: unset. */
+  /** The mark; 0 if it is not set. */
   readonly mark: number;
-  /** Seconds until it expires, if known. */
+  /** Seconds until the connection expires, if known. */
   readonly timeoutSeconds?: number;
 }
 
@@ -47,8 +47,8 @@ export interface ConntrackFilter {
 export interface ConntrackPort extends Disposable {
   list(filter: ConntrackFilter): ConntrackEntry[];
   /**
-   * Deletes every connection that matches the filter and `when`; its next packet makes a new one. Reads the table once. Yields to the
-   * event loop every few milliseconds. Resolves to the number of deleted connections.
+   * Deletes every connection that matches the filter and `when`; the next packet of its flow makes a new one. Reads the table once. Yields to
+   * the event loop every few milliseconds. Resolves to the number of deleted connections.
    */
   delete(filter: ConntrackFilter, when?: (entry: ConntrackEntry) => boolean, options?: AbortOptions): Promise<number>;
 }

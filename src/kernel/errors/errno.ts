@@ -52,17 +52,17 @@ const ERRNO: Readonly<Record<number, readonly [name: string, text: string]>> = {
   115: ["EINPROGRESS", "Operation now in progress"],
 };
 
-/** `EEXIST` for 17; `E<number>` for one that is not in the table. */
+/** The name of an errno: `EEXIST` for 17; `E<number>` if the number is not in the table. */
 export function errnoName(errno: number): string {
   return ERRNO[errno]?.[0] ?? `E${errno}`;
 }
 
-/** `File exists` for 17. */
+/** The text of an errno: `File exists` for 17. */
 export function errnoText(errno: number): string {
   return ERRNO[errno]?.[1] ?? `error number ${errno}`;
 }
 
-/** 17 for `EEXIST`; `undefined` for an unknown name. */
+/** The number of an errno's name: 17 for `EEXIST`; `undefined` for an unknown name. */
 export function errnoNumber(name: string): number | undefined {
   const found = Object.entries(ERRNO).find(([, [known]]) => known === name);
   return found === undefined ? undefined : Number(found[0]);

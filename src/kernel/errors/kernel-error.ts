@@ -4,15 +4,15 @@ import { errnoName, errnoText } from "./errno.ts";
 /**
  * The kinds of failures that callers distinguish.
  *
- * - `not-found`: the object named does not exist (ENOENT, ESRCH, EADDRNOTAVAIL)
- * - `already-exists`: it exists already (EEXIST)
- * - `busy`: in use by someone else (EBUSY, EADDRINUSE)
+ * - `not-found`: the named object does not exist (ENOENT, ESRCH, EADDRNOTAVAIL)
+ * - `already-exists`: the object exists already (EEXIST)
+ * - `busy`: another program or object uses the named object (EBUSY, EADDRINUSE)
  * - `not-permitted`: a privilege is missing (EPERM, EACCES)
  * - `invalid`: the kernel refuses the request as it is (EINVAL, ERANGE, …), or it cannot be encoded
  * - `unsupported`: this kernel lacks the feature (EOPNOTSUPP, EAFNOSUPPORT, …)
- * - `no-device`: the link named does not exist (ENODEV, ENXIO)
+ * - `no-device`: the named link does not exist (ENODEV, ENXIO)
  * - `unreachable`: a gateway or destination cannot be reached (ENETUNREACH, EHOSTUNREACH, ENETDOWN)
- * - `interrupted`: a dump kept changing under our feet, after all retries
+ * - `interrupted`: the listed objects changed during each try of a dump
  * - `timeout`: the kernel did not answer in time
  * - `failed`: anything else; see the errno
  */

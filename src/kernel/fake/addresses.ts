@@ -46,7 +46,7 @@ export class FakeAddressPort implements AddressPort {
       this.#put(spec);
       return;
     }
-    // Flags follow the request, the rest stays: neither family changes scope, prefix or peer in place.
+    // Only the flags are changed: the kernel does not change scope, prefix or peer of an existing address.
     this.#ns.addresses = this.#ns.addresses.map((own) =>
       own === old && own.address.family === 6 ? { ...own, noDad: spec.noDad ?? false } : own,
     );

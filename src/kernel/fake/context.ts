@@ -7,7 +7,7 @@ import type { FakeNamespace } from "./namespace.ts";
 /** The shared state of the fake ports of all namespaces. */
 export interface FakeContext {
   readonly faults: Faults;
-  /** The features that this kernel lacks. */
+  /** The features that the fake kernel lacks. */
   readonly lacks: ReadonlySet<LinkKind | "fou" | "encap">;
   /** The namespace behind a handle. Throws {@link KernelError} `invalid` for a handle that is not of this kernel. */
   resolve(ns: NetNs): FakeNamespace;

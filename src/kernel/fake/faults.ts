@@ -2,10 +2,10 @@ import { errnoNumber, KernelError, type KernelErrorCode } from "#kernel/errors";
 
 /** A rule by which operations fail. */
 export interface Fault {
-  /** `links.create`, `routes.add`, … : port and method; `*` for all. */
+  /** Port and method of the operations that fail, such as `links.create` or `routes.add`; `*` for all. */
   readonly operation: string;
   readonly code: KernelErrorCode;
-  /** How often; default once. `Infinity` for ever. */
+  /** The number of operations that fail; default 1. `Infinity`: all. */
   readonly times?: number;
   /** The fault applies only to operations whose description, as in error messages, contains this text. */
   readonly about?: string;

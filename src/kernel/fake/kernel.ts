@@ -15,7 +15,7 @@ import { FakeRoutePort } from "./routes.ts";
 import { FakeRulePort } from "./rules.ts";
 import { FakeSysctlPort } from "./sysctl.ts";
 
-/** Inode numbers of real namespaces start here; it makes the fake's look familiar in logs. */
+/** The first inode number; those of real namespaces start here too, so that logs of the fake look alike. */
 const FIRST_INODE = 4026532000n;
 
 export interface FakeKernelOptions {
@@ -162,7 +162,7 @@ export class FakeKernel implements Kernel {
     };
   }
 
-  /** A namespace that nothing holds ends, and its links with it. */
+  /** Removes a namespace, and its links, if nothing holds it any more. */
   #reap(ns: FakeNamespace): void {
     if (ns.references > 0 || [...this.#names.values()].includes(ns)) return;
     for (const link of [...ns.links.values()]) removeLink(link);

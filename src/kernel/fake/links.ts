@@ -142,7 +142,7 @@ export class FakeLinkPort implements LinkPort {
     const failures = new Map<number, KernelError>();
     const present = new Set(this.#ns.links.keys());
     for (const index of new Set(links.map((link) => link.index))) {
-      // Gone with another one of the call, its veth peer for instance: the kernel has both in the group by then.
+      // The link was removed with another link of this call, for example its veth peer: in the kernel both are in the group by then.
       if (present.has(index) && !this.#ns.links.has(index)) continue;
       try {
         this.delete(index);
@@ -276,7 +276,7 @@ function kept<T extends object>(fields: T): Partial<T> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
 }
 
-/** The loopback link that every namespace is born with, down. */
+/** Adds the loopback link, which every new namespace has; the link is down. */
 export function addLoopback(ns: FakeNamespace): FakeLink {
   const link: FakeLink = {
     index: ns.takeIndex(),

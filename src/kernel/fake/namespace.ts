@@ -19,7 +19,7 @@ export interface FakeLink {
   group: number;
   masterIndex: number | undefined;
   readonly details: LinkDetails | undefined;
-  /** The namespace it is in. */
+  /** The namespace that the link is in. */
   home: FakeNamespace;
   /** A veth's other end, or a macvlan's lower device. */
   peer: FakeLink | undefined;
@@ -47,7 +47,7 @@ export class FakeNamespace {
   fouPorts: FouPortEntry[] = [];
   readonly sysctls = new Map<string, string>();
   readonly ids = new Map<FakeNamespace, number>();
-  /** Handles, stacks and processes that keep it alive; its name is counted by the kernel. */
+  /** The number of handles, stacks and processes that keep the namespace alive; the fake kernel counts its name separately. */
   references = 0;
   #nextIndex = 1;
 

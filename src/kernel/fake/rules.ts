@@ -53,7 +53,7 @@ function build(spec: RuleSpec): Rule {
   };
 }
 
-/** The protocol does not make a rule another one. */
+/** The identity of a rule; rules that differ only in their protocol are the same. */
 function text({ protocol: _who, ...rule }: Rule): string {
   return JSON.stringify(Object.entries(rule).sort(([a], [b]) => (a < b ? -1 : 1)));
 }

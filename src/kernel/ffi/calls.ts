@@ -101,7 +101,7 @@ export function send(fd: number, data: Uint8Array, options: SendOptions = {}): b
   }
 }
 
-/** How to send. */
+/** Options of {@link send}. */
 export interface SendOptions {
   readonly flags?: number;
   /** An encoded sockaddr; the connected peer when absent. */
@@ -152,7 +152,7 @@ export function recvFrom(fd: number, into: Uint8Array, flags = 0): { length: num
   }
 }
 
-/** poll(2) for readability. Returns the descriptors that are readable or in error; empty after `timeoutMs` (-1: never). */
+/** poll(2) for readability. Returns the descriptors that are readable or in error; empty after `timeoutMs` (-1: waits without a limit). */
 export function pollReadable(fds: readonly number[], timeoutMs: number): number[] {
   const set = new DataView(new ArrayBuffer(fds.length * 8)); // struct pollfd: int fd; short events; short revents
   for (const [at, fd] of fds.entries()) {
@@ -197,7 +197,7 @@ export function getsockoptBytes(fd: number, level: number, option: number, into:
   return optionLength[0] ?? 0;
 }
 
-/** open(2), close-on-exec; `mode` counts with O_CREAT. */
+/** open(2), close-on-exec; `mode` is used only with O_CREAT. */
 export function open(path: string, flags: number, mode = 0o600): number {
   return call(libc().open, `open ${path}`, path, flags | C.O_CLOEXEC, mode);
 }
@@ -256,7 +256,7 @@ export function read(fd: number, into: Uint8Array, what = "read"): number {
   return Number(call(libc().read, what, fd, into, into.length));
 }
 
-/** write(2), whole or thrown. */
+/** write(2). Throws {@link KernelError} unless all bytes were written. */
 export function write(fd: number, data: Uint8Array, what = "write"): void {
   call(libc().write, what, fd, data, data.length);
 }

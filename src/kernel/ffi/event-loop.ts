@@ -12,9 +12,9 @@ const UV_HANDLE_INTERNAL = 0x10;
 
 /** Watches one descriptor in the event loop of the calling thread. */
 export interface LoopWatch {
-  /** Keeps the thread alive, or not. Not, at first. */
+  /** Sets whether the watch keeps the thread alive. A new watch does not. */
   keepAlive(isKept: boolean): void;
-  /** The end. A thread that ends without it ends as well. */
+  /** Ends the watch. A thread can also end without this call. */
   close(): void;
 }
 

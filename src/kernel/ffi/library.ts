@@ -42,7 +42,7 @@ const PROTOTYPES = {
 
 type Libc = Readonly<Record<keyof typeof PROTOTYPES, NativeFunction>>;
 
-/** Kept for ever: a collected library could be unloaded while its functions are still used. */
+/** Libraries are never released: a collected library could be unloaded while its functions are still used. */
 const libraries = new Map<string, LibraryHandle>();
 let loaded: Libc | undefined;
 

@@ -9,7 +9,7 @@ const [EINTR, EISCONN, EALREADY, EINPROGRESS] = [4, 106, 114, 115];
  * the call and our asking for errno (collected garbage, loaded code), and a repeated call returns the right one.
  */
 const FOREIGN: ReadonlySet<number> = new Set([2, 3, 8, 10, 17, 20, 25]);
-/** Of those; then it is believed. */
+/** The maximum number of tries while errno is one of {@link FOREIGN}; then it is taken as the call's own. */
 const MAX_TRIES = 3;
 /** include/linux/socket.h. */
 const SHUT_WR = 1;

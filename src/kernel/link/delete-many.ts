@@ -6,7 +6,7 @@ import { DELETION_GROUPS } from "./constants.ts";
 import { deletion, deletionOfGroup, joiningGroup } from "./encode.ts";
 import type { DeletableLink } from "./types.ts";
 
-/** Most links of one call; the kernel's lock of all networking (RTNL) is held for some 0.25 ms for each. */
+/** The maximum number of links of one call; the kernel's lock of all networking (RTNL) is held for some 0.25 ms for each. */
 export const MAX_DELETE_MANY = 128;
 
 /**
@@ -49,7 +49,7 @@ export async function deleteTogether(
     const failure = outcomes[at];
     if (failure !== undefined) failures.set(index, failure);
   }
-  // Nobody is in the group when every link has vanished.
+  // If every link has vanished, no link is in the group.
   const ofGroup = outcomes[indexes.length];
   if (ofGroup !== undefined && !isKernelError(ofGroup, "no-device")) throw ofGroup;
   return failures;

@@ -21,7 +21,7 @@ export interface Link {
   readonly alias?: string;
   /** IFLA_LINK: for a veth the peer's index, in the peer's namespace; for a macvlan the lower device. */
   readonly peerIndex?: number;
-  /** IFLA_LINK_NETNSID: this namespace's id of the namespace that `peerIndex` is in; absent when it is this one. */
+  /** IFLA_LINK_NETNSID: this namespace's id for the namespace that `peerIndex` is in; absent if that is this namespace. */
   readonly peerNetNsId?: number;
   /** The bridge or bond that the link is a port of. */
   readonly masterIndex?: number;
@@ -60,13 +60,13 @@ export interface VxlanOptions {
   /** 0 to 2^24-1. With `external` leave it out. */
   readonly vni?: number | undefined;
   readonly local?: IpAddress | undefined;
-  /** Where frames for unknown destinations go: one host or a multicast group. */
+  /** The target of frames for unknown destinations: one host or a multicast group. */
   readonly remote?: IpAddress | undefined;
   /** UDP destination port; the kernel's default is 8472, IANA's 4789. */
   readonly port?: number | undefined;
   /** The device that `remote` is reached by. */
   readonly underlayIndex?: number | undefined;
-  /** Learn senders. Default true. */
+  /** Whether the link learns the addresses of senders. Default true. */
   readonly learning?: boolean | undefined;
   /** Tunnel parameters come with each packet, from a route's encap (collect_md). */
   readonly external?: boolean | undefined;
@@ -109,7 +109,7 @@ export interface TunnelOptions {
 
 export interface TunnelEncap {
   readonly type: "fou" | "gue";
-  /** 0: by flow hash. */
+  /** The UDP source port; with 0 the kernel takes it from the flow's hash. */
   readonly sourcePort: number;
   readonly destinationPort: number;
   readonly csum?: boolean | undefined;
@@ -122,7 +122,7 @@ export interface CommonLinkSpec {
   readonly name: string;
   readonly mtu?: number | undefined;
   readonly mac?: MacAddress | undefined;
-  /** Set right after the link is made; when that fails the link is deleted again. */
+  /** The alias, which is set right after the link is made; if this fails, the link is deleted again. */
   readonly alias?: string | undefined;
   readonly up?: boolean | undefined;
   readonly masterIndex?: number | undefined;
@@ -166,7 +166,7 @@ export interface LinkChange {
   readonly name?: string | undefined;
   readonly mtu?: number | undefined;
   readonly mac?: MacAddress | undefined;
-  /** The empty string removes it. */
+  /** The new alias; the empty string removes the alias. */
   readonly alias?: string | undefined;
   readonly up?: boolean | undefined;
   /** `null` removes the link from its bridge. */
@@ -175,7 +175,7 @@ export interface LinkChange {
   readonly arp?: boolean | undefined;
   /** IFLA_GROUP, 0 to 2^31-1. Those that `deleteMany` uses are refused as `invalid`. */
   readonly group?: number | undefined;
-  /** Move the link there. Its index may change, addresses and routes are lost. */
+  /** Moves the link to this namespace. Its index may change; its addresses and routes are lost. */
   readonly netns?: NetNs | undefined;
 }
 
@@ -194,7 +194,7 @@ export interface LinkPort {
   set(index: number, change: LinkChange): void;
   /** Blocks the thread for 10 to 20 ms while the kernel waits for readers. Throws `no-device` when there is no such link. */
   delete(index: number): void;
-  /** As {@link LinkPort.delete} on another thread. The signal is heeded until the request is sent. */
+  /** As {@link LinkPort.delete} on another thread. The signal has an effect until the request is sent. */
   deleteAsync(index: number, options?: AbortOptions): Promise<void>;
   /**
    * Deletes up to 128 links on another thread in little more time than one takes: they share the wait. One that cannot be

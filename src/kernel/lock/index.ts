@@ -1,5 +1,5 @@
 /**
- * A lock file: one process at a time, given up by the kernel when the process ends, however it ends (flock(2)).
+ * A lock file, which one process at a time can hold. The kernel releases the lock when the process ends in any way (flock(2)).
  *
  * ```ts
  * await using _lock = await acquireFileLock("/run/coild.lock", { signal });
@@ -8,7 +8,7 @@
 import { type AbortOptions, sleep } from "#base/async";
 import { C, close, open, tryLock } from "#kernel/ffi";
 
-/** How often a taken lock is tried again, milliseconds. */
+/** The pause between tries to get a taken lock, milliseconds. */
 const RETRY_MS = 50;
 
 /**

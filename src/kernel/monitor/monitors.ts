@@ -12,17 +12,17 @@ import type { MonitorEvent, MonitorTopics } from "./types.ts";
 /** Bits of RTMGRP_* and RTNLGRP_IPV6_RULE of include/uapi/linux/rtnetlink.h. */
 const GROUPS = { links: 0x1, addresses: 0x10 | 0x100, routes: 0x40 | 0x400, rules: 0x80 | 0x4_0000 } as const;
 const TOPICS = ["links", "addresses", "routes", "rules"] as const;
-/** Events that the kernel may queue for us before it drops: some 20,000 routes. */
+/** The size of the queue of events, bytes: some 20,000 routes. The kernel drops further events. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 
 /** One receive; the kernel's datagrams are at most a page or two. */
 const BUFFER_BYTES = 64 << 10;
-/** Datagrams of one watch in one round of the event loop; more wait for the next round. */
+/** The maximum number of datagrams of a watch in one round of the event loop; further ones wait for the next round. */
 const MAX_DATAGRAMS = 64;
 
 /**
- * Watches the links, addresses, routes and rules of any number of namespaces from the event loop. While the thread is at work the
- * kernel queues, and says so when it had to drop. Whoever makes it disposes it. It does not keep the process alive.
+ * Watches the links, addresses, routes and rules of any number of namespaces from the event loop. While the thread is at work, the
+ * kernel queues events, and reports if it had to drop some. The caller disposes this object. It does not keep the process alive.
  */
 export class Monitors implements AsyncDisposable {
   readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);

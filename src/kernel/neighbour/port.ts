@@ -63,7 +63,7 @@ export function describeNeighbour(verb: string, key: NeighbourKey): string {
   return `${verb} ${key.proxy === true ? "proxy " : ""}neighbour ${key.address} on link ${key.linkIndex}`;
 }
 
-/** Throws {@link KernelError} `invalid` for an entry that makes no sense. */
+/** Throws {@link KernelError} `invalid` for an entry that needs a MAC address and has none. */
 export function checkNeighbour(spec: NeighbourSpec): void {
   const state = spec.state ?? "permanent";
   if (spec.proxy === true || spec.mac !== undefined || state === "noarp" || state === "none") return;

@@ -12,13 +12,13 @@ export type NeighbourState =
   | "noarp"
   | "permanent";
 
-/** Which link address an IP address has on a link. */
+/** The link-layer address of an IP address on a link. */
 export interface Neighbour {
   readonly linkIndex: number;
   readonly address: IpAddress;
   readonly mac?: MacAddress;
   readonly state: NeighbourState;
-  /** A proxy entry: this host answers for the address. It has no MAC. */
+  /** True for a proxy entry: this host answers for the address, and the entry has no MAC address. */
   readonly proxy: boolean;
 }
 

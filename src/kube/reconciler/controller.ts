@@ -72,7 +72,7 @@ export class Controller {
     this.#queue.addAfter(key, delayMs);
   }
 
-  /** Reconciles keys until the signal aborts; then waits for the passes that are running. Call it once. Rejects only for a bug of the controller. */
+  /** Reconciles keys until the signal aborts; then waits for the passes that are running. Call it once. Rejects only for its own bugs. */
   async run(options: { readonly signal: AbortSignal }): Promise<void> {
     const { signal } = options;
     try {

@@ -16,8 +16,8 @@ const NAME = /^[A-Za-z0-9._-]{1,253}$/;
 const ASCII = /^[\x20-\x7e]{0,253}$/;
 
 /**
- * The first value that does not fit, with its path; `undefined` if all fit. A null field counts as absent, as for API servers, and is removed, so that
- * readers have one form of absence.
+ * The first value that does not fit, with its path; `undefined` if all fit. A null field counts as absent, as for API servers, and is
+ * removed, so that readers have one form of absence.
  */
 export function fitShape(value: unknown, shape: Shape, path = ""): string | undefined {
   if (typeof shape === "string") return fitScalar(value, shape, path);
