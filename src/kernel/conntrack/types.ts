@@ -47,8 +47,8 @@ export interface ConntrackFilter {
 export interface ConntrackPort extends Disposable {
   list(filter: ConntrackFilter): ConntrackEntry[];
   /**
-   * Deletes every connection that matches the filter and `when`; the next packet of its flow makes a new one. Reads the table once. Yields to
-   * the event loop every few milliseconds. Resolves to the number of deleted connections.
+   * Deletes every connection that matches the filter and `when`; the next packet of its flow makes a new one. Reads the table once. Yields
+   * to the event loop every few milliseconds. Resolves to the number of deleted connections.
    */
   delete(filter: ConntrackFilter, when?: (entry: ConntrackEntry) => boolean, options?: AbortOptions): Promise<number>;
 }

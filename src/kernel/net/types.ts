@@ -21,7 +21,7 @@ export interface NetStack extends Disposable {
 
 /** The kernel, or a fake of it. Every method throws {@link KernelError}. */
 export interface Kernel {
-  /** Opens the ports of a namespace; costs some 70 µs. The caller disposes the stack. */
+  /** Opens the ports of a namespace, which takes some 70 µs. The caller disposes the stack. */
   openStack(netns: NetNs): NetStack;
   /** Throws `not-found` when there is no such namespace. The caller disposes the handle. */
   openNetNs(ref: NetNsRef): NetNs;

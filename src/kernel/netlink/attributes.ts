@@ -45,7 +45,7 @@ export class MessageWriter {
     return this.attribute(type, new Uint8Array(new Uint16Array([checked(type, value, 0xffff)]).buffer));
   }
 
-  /** Big-endian: ports and other values in network order. */
+  /** Writes a big-endian number: a port or another value in network order. */
   be16(type: number, value: number): this {
     const port = checked(type, value, 0xffff);
     return this.attribute(type, Uint8Array.of(port >> 8, port & 0xff));
@@ -167,7 +167,7 @@ export class Attributes {
     return this.#sized(type, 8)?.readBigUInt64BE(0);
   }
 
-  /** Up to the first NUL. */
+  /** The text up to the first NUL. */
   string(type: number): string | undefined {
     const payload = this.#payloads.get(type);
     if (payload === undefined) return undefined;

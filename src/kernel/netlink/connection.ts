@@ -5,13 +5,13 @@ import { NLM_F, NLMSG } from "./constants.ts";
 import { type Ack, decodeAck, decodeDone, type NetlinkMessage } from "./message.ts";
 import { NetlinkSocket } from "./socket.ts";
 
-/** A dump that the kernel marks as inconsistent is repeated this many times (docs/spec/pod-network.md#5.4) … */
+/** The maximum number of repetitions of a dump that the kernel marks as inconsistent (docs/spec/pod-network.md#5.4). */
 const DUMP_RETRIES = 5;
-/** … after this pause, doubling, microseconds. */
+/** The pause before the first repetition of a dump, microseconds; it doubles with each one. */
 const FIRST_PAUSE_US = 200;
-/** Asynchronous requests of one connection at once: each holds one of the process's pool threads. */
+/** The maximum number of concurrent asynchronous requests of a connection: each holds one of the process's pool threads. */
 const MAX_ASYNC_REQUESTS = 2;
-/** Changes sent together: their acks must fit the socket's queue, also where rmem_max (some 200 KiB) caps it. */
+/** The maximum number of changes in a datagram: their acks must fit the socket's queue, which rmem_max may limit to some 200 KiB. */
 const MAX_CHANGES_TOGETHER = 256;
 
 /** A long list is read for this time between two rounds of the event loop, milliseconds. */
@@ -20,7 +20,7 @@ const SLICE_MS = 5;
 /** A request, with a phrase for errors that completes "Cannot …". */
 export interface NetlinkRequest {
   readonly type: number;
-  /** Besides NLM_F_REQUEST. */
+  /** Flags in addition to NLM_F_REQUEST. */
   readonly flags?: number;
   readonly body: Uint8Array;
   /** `add route 10.0.0.0/24 via 192.0.2.1`. A function, so that the text is made only for errors. */
@@ -28,8 +28,8 @@ export interface NetlinkRequest {
 }
 
 /**
- * A connection to one netlink protocol in one namespace; it stays there, whatever namespace the thread enters. Synchronous: an ordinary
- * request takes some 10 µs. The opener disposes it.
+ * A connection to one netlink protocol in one namespace; it stays in that namespace when the thread enters another. Synchronous: an
+ * ordinary request takes some 10 µs. The opener disposes it.
  */
 export class NetlinkConnection implements Disposable {
   readonly #socket: NetlinkSocket;
@@ -55,7 +55,7 @@ export class NetlinkConnection implements Disposable {
     return this.#namespace;
   }
 
-  /** True when the kernel applies dump filters; when false, dumps come back whole. Filter again either way. */
+  /** True if the kernel applies dump filters. If false, dumps have all objects. Callers filter the result in both cases. */
   get strict(): boolean {
     return this.#socket.strict;
   }
@@ -65,7 +65,7 @@ export class NetlinkConnection implements Disposable {
     this.#exchange(this.#socket, request, NLM_F.ACK, () => undefined);
   }
 
-  /** Asks for one object; decodes the answer. Throws {@link KernelError}. */
+  /** Requests one object and decodes the answer. Throws {@link KernelError}. */
   get<T>(request: NetlinkRequest, decode: (message: NetlinkMessage) => T): T {
     const found: T[] = [];
     this.#exchange(this.#socket, request, NLM_F.ACK, (message) => found.push(decode(message)));
@@ -95,14 +95,14 @@ export class NetlinkConnection implements Disposable {
 
   /**
    * As {@link NetlinkConnection.dump}, once, on a socket of its own, for lists that take long: the event loop turns each few milliseconds. What
-   * changes meanwhile may be there or not. The signal is heeded between slices.
+   * changes meanwhile may be there or not. The signal has an effect between slices.
    */
   async dumpInSlices<T>(
     request: NetlinkRequest,
     decode: (message: NetlinkMessage) => T | undefined,
     { signal }: AbortOptions = {},
   ): Promise<T[]> {
-    // Closed, with the rest of the dump unread.
+    // On an error or an abort, this closes the socket with the rest of the dump unread.
     using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
     const sequence = socket.send(request.type, flagsOf(request) | NLM_F.DUMP, request.body);
     const found: T[] = [];
@@ -122,7 +122,7 @@ export class NetlinkConnection implements Disposable {
 
   /**
    * As {@link NetlinkConnection.change}, on a socket and a pool thread of its own, for changes on which the kernel works
-   * for milliseconds. The signal is heeded until the request is sent; after that the result is awaited.
+   * for milliseconds. The signal has an effect until the request is sent; after that this waits for the result.
    */
   async changeAsync(request: NetlinkRequest, options: AbortOptions = {}): Promise<void> {
     const [error] = await this.changeAllAsync([request], options);

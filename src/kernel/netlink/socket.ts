@@ -8,14 +8,14 @@ const NETLINK_CAP_ACK = 10;
 const NETLINK_EXT_ACK = 11;
 const NETLINK_GET_STRICT_CHK = 12;
 
-/** Bytes that the kernel may queue for us: a dump of some 50,000 routes is never near it, since dumps are paced. */
+/** The size of the receive queue, bytes. Even a dump of some 50,000 routes does not fill it, because the kernel paces dumps. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 /** The kernel never makes a dump datagram larger than 32 KiB (af_netlink.c, max_recvmsg_len). */
 const RECEIVE_BUFFER_BYTES = 64 << 10;
-/** The kernel answers inside the request; only a bug makes us wait. */
+/** The maximum wait for an answer, milliseconds. The kernel answers before the send returns; only a bug makes us wait. */
 const RECEIVE_TIMEOUT_MS = 10_000;
 
-/** A request before it has its header. */
+/** A request without its header. */
 export interface RawRequest {
   readonly type: number;
   readonly flags: number;

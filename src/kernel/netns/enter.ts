@@ -7,8 +7,8 @@ export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;
 
 /**
  * Runs `fn` with the calling thread inside `ns` and returns its result. Sockets made by `fn` stay in `ns` for ever.
- * `fn` must not be asynchronous, and must not start processes or Workers: they would live in `ns`. When the way back
- * fails the process ends, because all later results could be wrong. Throws the error of `fn`, and
+ * `fn` must not be asynchronous, and must not start processes or Workers: they would live in `ns`. If the thread cannot
+ * return to its own namespace, the process ends, because all later results could be wrong. Throws the error of `fn`, and
  * {@link KernelError} when `ns` cannot be entered.
  */
 export function inNetNs<T>(ns: { readonly fd: number }, fn: () => SyncResult<T>): T {

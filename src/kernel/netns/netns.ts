@@ -5,16 +5,16 @@
 export interface NetNs extends Disposable {
   /** A descriptor of the namespace file; -1 in the fake kernel. */
   readonly fd: number;
-  /** Where it was opened, when it has a path. */
+  /** The path at which the namespace was opened, if it has one. */
   readonly path?: string;
   /** The inode number of the namespace file: the same for every handle of one namespace. */
   readonly inode: bigint;
 }
 
-/** Which namespace: by the name `ip netns` knows, by path, by process, or the one of this process. */
+/** Names a namespace: by its name in `ip netns`, by path, by process, or as the namespace of this process. */
 export type NetNsRef = { readonly name: string } | { readonly path: string } | { readonly pid: number } | "own";
 
-/** Where `ip netns` keeps its named namespaces (iproute2, ip/ipnetns.c NETNS_RUN_DIR). */
+/** The folder of the named namespaces of `ip netns` (iproute2, ip/ipnetns.c NETNS_RUN_DIR). */
 export const NETNS_DIR = "/run/netns";
 
 /** True when both handles are of one namespace. */

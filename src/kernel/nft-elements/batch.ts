@@ -24,7 +24,7 @@ import {
 import { type Expression, encodeExpressions } from "./expressions.ts";
 import type { ByteString, ElementTable, ElementValue, PartType, Verdict } from "./values.ts";
 
-/** Largest datagram: about 350,000 elements of IPv4. */
+/** The maximum size of a datagram, bytes: about 350,000 elements of IPv4. */
 export const MAX_BATCH_BYTES = 32 << 20;
 /** A nested attribute's length has 16 bits; this leaves room for one more element. */
 const MAX_LIST_BYTES = 60_000;
@@ -47,7 +47,7 @@ export class ElementBatch {
   #lastMessage = 0;
   readonly #changes: ElementChange[] | undefined;
 
-  /** `record`: keep the changes as data too, for logs and fakes; costs an object each. */
+  /** With `record`, the batch also keeps its changes as data, for logs and fakes; this takes an object for each change. */
   constructor(table: ElementTable, options: { readonly record?: boolean } = {}) {
     this.table = table;
     this.#changes = options.record === true ? [] : undefined;

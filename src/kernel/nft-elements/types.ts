@@ -9,7 +9,7 @@ export interface NftElements extends Disposable {
   /**
    * Applies a batch whole or not at all, in the order of its changes. `already-exists`: an element exists with another
    * value; `not-found`: a deleted element, or a set or chain, does not exist. A large batch is sent from a thread of the pool. The signal
-   * counts until the batch is sent.
+   * has an effect until the batch is sent.
    */
   commit(batch: ElementBatch, options?: AbortOptions): Promise<void>;
   /**
@@ -19,7 +19,7 @@ export interface NftElements extends Disposable {
   list(table: ElementTable, set: string): RawElement[];
   /**
    * As {@link NftElements.list}, in slices, with the event loop between them. Elements that change meanwhile may be missing: to detect that,
-   * compare {@link NftElements.generation} before and after. The signal counts between slices.
+   * compare {@link NftElements.generation} before and after. The signal has an effect between slices.
    */
   listInSlices(table: ElementTable, set: string, options?: AbortOptions): Promise<RawElement[]>;
   /** Names of a table's chains and sets; reads no content. `undefined` if there is no such table. */
@@ -36,7 +36,7 @@ export interface NftElements extends Disposable {
   structure(table: ElementTable): string[];
   /** One element by its key, without reading the set. */
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined;
-  /** Counts every transaction in this namespace, of any program. If it grew by more than our transactions, another program made some. */
+  /** The number of transactions of all programs in this namespace. If it grew by more than our transactions, another program made some. */
   generation(): number;
 }
 

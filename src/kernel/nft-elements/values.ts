@@ -1,4 +1,4 @@
-/** Bytes as a string of characters 0 to 255: much cheaper to compare, hash and keep than a buffer. */
+/** Bytes as a string of characters 0 to 255. A string takes less time to compare and hash, and less memory, than a buffer. */
 export type ByteString = string;
 
 /** A table of one family of IP. */

@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 
-/** A closed set: callers switch over it. */
+/** The kinds of failures; callers switch over this closed set. */
 export type NftErrorCode =
   | "not-found"
   | "already-exists"

@@ -46,7 +46,7 @@ export function cloneTables(tables: FakeTables): FakeTables {
   );
 }
 
-/** A rule or a verdict in a map refers to the chain, or a rule uses the set. */
+/** True if a rule or a verdict in a map refers to the chain, or if a rule uses the set. */
 export function references(table: FakeTable, what: { readonly chain: string } | { readonly set: string }): boolean {
   const name = "chain" in what ? what.chain : what.set;
   const escaped = name.replace(/[.]/g, "\\.");

@@ -19,7 +19,7 @@ export class NftTransaction implements Iterable<NftChange> {
     this.table = table;
   }
 
-  /** Makes the table empty, whatever it held. Atomic with all later changes. */
+  /** Makes the table empty. This is atomic with all later changes. */
   replaceTable(options: { readonly comment?: string } = {}): this {
     return this.removeTable().addTable(options);
   }

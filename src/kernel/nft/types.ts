@@ -22,7 +22,7 @@ export interface NftBase {
   /** A number, or a name such as `dstnat` or `filter - 10`. Names read back as numbers. */
   readonly priority: number | string;
   readonly policy?: "accept" | "drop";
-  /** For `ingress` of a netdev table. */
+  /** The device; only for the hook `ingress` of a netdev table. */
   readonly device?: string;
 }
 
@@ -73,7 +73,7 @@ export type NftChange =
       readonly kind: "rule";
       readonly table: NftTable;
       readonly chain: string;
-      /** In nft(8) syntax, one line, without its comment. */
+      /** The rule in nft(8) syntax: one line, without its comment. */
       readonly rule: string;
       readonly comment?: string;
     }
@@ -109,7 +109,7 @@ export interface NftChain {
 
 /** A rule as listed. */
 export interface NftRule {
-  /** In the kernel's spelling, without the comment; the fake keeps the spelling that it was given. */
+  /** The rule in the kernel's spelling, without the comment; the fake keeps the given spelling. */
   readonly rule: string;
   readonly comment?: string;
   readonly handle: number;
@@ -127,7 +127,7 @@ export interface Nft extends Disposable {
   /** Throws what `run` would throw, and changes nothing. */
   check(changes: Iterable<NftChange>): void;
   /**
-   * For thousands of elements: applies the changes in transactions of at most `chunkSize` elements, and yields to the event
+   * For thousands of elements. Applies the changes in transactions of at most `chunkSize` elements, and yields to the event
    * loop between them. Not atomic: transactions before an error or abort stay.
    */
   load(changes: Iterable<NftChange>, options?: LoadOptions): Promise<void>;

@@ -114,7 +114,7 @@ function encapProbe(family: 4 | 6): FeatureProbe {
 }
 
 /**
- * Tries every feature once, each in a throwaway namespace that nothing can be left of. Takes some 100 ms; loads kernel
+ * Tries every feature once, each in a temporary namespace that ends with the try. Takes some 100 ms; loads kernel
  * modules where the kernel can. Throws {@link KernelError} `not-permitted` without the privileges to try at all.
  */
 export function probeKernel(): KernelFeature[] {

@@ -8,11 +8,11 @@ export interface KernelFeature {
   readonly available: boolean;
   /** One line: the finding, or the reason why it is missing. */
   readonly detail: string;
-  /** The parts of the suite that need it, by their names in the documentation. Empty: nothing depends on it alone. */
+  /** The parts of the suite that need the feature, by their names in the documentation. Empty: nothing depends on the feature alone. */
   readonly affects: readonly string[];
 }
 
-/** One thing to try, in a namespace of its own. Returns a detail for people; throws when the kernel lacks it. */
+/** Tries one feature in a namespace of its own. Returns a detail for people; throws when the kernel lacks it. */
 export interface FeatureProbe {
   readonly name: string;
   readonly affects: readonly string[];

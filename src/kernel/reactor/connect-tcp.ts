@@ -10,15 +10,15 @@ import { TcpStream, type TcpStreamOptions } from "./tcp-stream.ts";
 const EINPROGRESS = 115;
 const SO_ERROR = 4;
 
-/** How a connection is made. */
+/** Options of a connection. */
 export interface ConnectTcpOptions extends SocketPlace, AbortLikeOptions, TcpStreamOptions {
   /** Source address. The port is chosen at connect time. */
   readonly source?: IpAddress | undefined;
 }
 
 /**
- * Connects. Rejects with {@link KernelError} (its `errno` is the kernel's) or with the signal's reason when it aborts first; the descriptor
- * is closed then.
+ * Connects. Rejects with {@link KernelError} (its `errno` is the kernel's) or with the signal's reason if the signal aborts first; the
+ * descriptor is closed then.
  */
 export function connectTcp(to: Endpoint, options: ConnectTcpOptions = {}): Promise<TcpStream> {
   return new Promise((resolve, reject) => {

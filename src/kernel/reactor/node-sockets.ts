@@ -13,7 +13,7 @@ export function adoptNodeSocket(fd: number): ByteStream {
 }
 
 function streamOf(socket: Socket, fd: number): ByteStream {
-  // The number may be another's once the socket is closed.
+  // Once the socket is closed, another socket may have its descriptor's number.
   const transport = (): TransportState | undefined => (socket.destroyed ? undefined : transportState(fd));
   return new NodeStream(socket, { transport });
 }
@@ -27,7 +27,7 @@ export function connectNodeSocket({ address, port }: Endpoint, options: ConnectT
     const socket = new Socket({ fd, allowHalfOpen: true });
     const fail = (reason: unknown): void => {
       signal?.removeEventListener("abort", onAbort);
-      // An error may follow, which nobody waits for any more.
+      // The socket may emit an error later, when no caller waits any more.
       socket.on("error", () => undefined);
       socket.destroy();
       reject(reason);

@@ -11,7 +11,7 @@ import {
   watchReadable,
 } from "#kernel/ffi";
 
-/** Events taken by one poll; the rest wait for the next. */
+/** The maximum number of events of one poll; the rest wait for the next poll. */
 const MAX_EVENTS = 256;
 /** Polls of one tick. The second and third follow only new descriptors; another round of the event loop would cost ten times as much. */
 const MAX_POLLS = 3;
@@ -23,7 +23,7 @@ const MAX_VIEWS = 4;
 /** Owner of a descriptor that the reactor watches. None of its methods may throw. */
 export interface Watched {
   readonly fd: number;
-  /** True if it does not keep the thread alive. */
+  /** True if the owner does not keep the thread alive. */
   readonly isBackground?: boolean;
   /** Receives the bits of an epoll event. */
   onReady(bits: number): void;
@@ -58,7 +58,7 @@ export class Reactor {
   /** Indexed by descriptor number. Distinguishes an event of a closed descriptor from one of its successor with the same number. */
   readonly #generations: number[] = [];
   #size = 0;
-  /** Number of those that keep the thread alive. */
+  /** The number of owners that keep the thread alive. */
   #kept = 0;
   readonly #loop: LoopWatch;
   #ticked = new Set<Ticked>();

@@ -17,9 +17,9 @@ const SHORTAGES: ReadonlySet<number> = new Set([ENOMEM, ENFILE, EMFILE, ENOBUFS]
 const CLIENT_FAULTS: ReadonlySet<number> = new Set([64, 71, 92, 95, 100, 101, 103, 112, 113]);
 /** Delay of the next accept after a shortage of memory, or of descriptors without a spare one, milliseconds. Clients wait in the backlog. */
 const SHORTAGE_MS = 100;
-/** Clients that are refused in one tick. */
+/** The maximum number of clients that are refused in one tick. */
 const REFUSALS_PER_TICK = 1024;
-/** Clients accepted in one tick, so that a flood of them does not keep tunnels waiting. */
+/** The maximum number of clients that are accepted in one tick, so that many new clients do not delay tunnels. */
 const ACCEPTS_PER_TICK = 16;
 /** struct sockaddr_in6. */
 const SOCKADDR_BYTES = 28;
@@ -65,7 +65,7 @@ export class TcpListener implements Watched {
     this.#spare = spareDescriptor();
   }
 
-  /** Clients that were accepted stay. */
+  /** Closes the listener. Accepted clients stay connected. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;

@@ -16,7 +16,7 @@ import { transportState } from "#kernel/socket";
 import { type Emitting, type Reactor, reactorFor, STREAM_BITS, type Ticked, type Watched } from "./reactor.ts";
 
 const EAGAIN = 11;
-/** Reads in one tick, so that one fast peer does not keep the others waiting. */
+/** The maximum number of reads in one tick, so that a fast peer does not delay the others. */
 const READS_PER_TICK = 4;
 const LOST_BITS = EPOLL.error | EPOLL.hangUp | EPOLL.readHangUp;
 
@@ -30,14 +30,14 @@ const TCP_KEEPINTVL = 5;
 const TCP_KEEPCNT = 6;
 /** MAX_TCP_KEEPIDLE and MAX_TCP_KEEPINTVL (include/net/tcp.h), seconds. */
 const MAX_KEEPALIVE_S = 32_767;
-/** As in Go. */
+/** The number of keep-alive probes, as in Go. */
 const KEEPALIVE_PROBES = 9;
 /** struct linger: on, zero seconds; close(2) then sends RST. */
 const LINGER_ZERO = new Uint8Array(new Int32Array([1, 0]).buffer);
 
-/** How a stream reads. */
+/** Options of a stream's reads. */
 export interface TcpStreamOptions {
-  /** Most that one read brings, bytes. Default, and at most: 262,144. */
+  /** The maximum size of one read, bytes. Default and maximum: 262,144. */
   readonly readBytes?: number | undefined;
 }
 
@@ -50,7 +50,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, T
   #into: Buffer;
   #local: Endpoint | undefined;
   #isFlowing = false;
-  /** The last epoll event said so, and nothing was read to the end since. */
+  /** True if the last epoll event reported something to read, and no read since has emptied the kernel's queue. */
   #isReadable = false;
   /** A short read does not mean that nothing is left: an end, an error or bytes behind urgent data are found by reading on. */
   #mustReadOn = false;

@@ -7,7 +7,7 @@ import type { Route, RouteFilter, RouteKey, RouteScope, RouteSpec, RouteType } f
 
 const SCOPE_NOWHERE = 255;
 
-/** As iproute2: IPv6 has no scopes; IPv4 by type, and by whether there is a gateway. */
+/** The default scope, as in iproute2: IPv6 has no scopes; for IPv4 it depends on the type and on the presence of a gateway. */
 export function defaultRouteScope(spec: RouteSpec): RouteScope {
   if (spec.scope !== undefined) return spec.scope;
   if (spec.dst.family === 6) return "global";

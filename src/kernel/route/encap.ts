@@ -2,7 +2,7 @@ import type { Attributes, MessageWriter } from "#kernel/netlink";
 import { LWT_IP, LWTUNNEL, RTA } from "./constants.ts";
 import type { RouteEncap } from "./types.ts";
 
-/** TUNNEL_KEY: without it the device would send no id. */
+/** TUNNEL_KEY: without this flag the device would send no id. */
 const TUNNEL_KEY = 0x0004;
 
 /** RTA_ENCAP_TYPE and RTA_ENCAP of an `ip` or `ip6` lightweight tunnel; the two kinds share their attribute numbers. */
@@ -18,7 +18,7 @@ export function encodeEncap(writer: MessageWriter, encap: RouteEncap): void {
   });
 }
 
-/** `undefined` when the route has no encap, or one of another kind. */
+/** Decodes the encap of a route; `undefined` if the route has none, or one of another kind. */
 export function decodeEncap(attributes: Attributes): RouteEncap | undefined {
   const number = attributes.u16(RTA.ENCAP_TYPE);
   if (number !== LWTUNNEL.IP && number !== LWTUNNEL.IP6) return undefined;

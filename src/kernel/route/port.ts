@@ -29,7 +29,7 @@ function listRoutes(connection: NetlinkConnection, filter: RouteFilter): Route[]
       return route !== undefined && matchesRouteFilter(route, filter) ? route : undefined;
     });
   } catch (error) {
-    // A table without routes does not exist, and a filter by a deleted link is refused: for a list both mean an empty result.
+    // The kernel refuses to filter by a table without routes or by a deleted link; the list is empty in both cases.
     const filtered = filter.table !== undefined || filter.linkIndex !== undefined;
     if (filtered && error instanceof KernelError && (error.code === "not-found" || error.code === "no-device"))
       return [];

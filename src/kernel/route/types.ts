@@ -1,6 +1,6 @@
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 
-/** RT_SCOPE_*: how far away the destination is. */
+/** RT_SCOPE_*: the distance of the destination. */
 export type RouteScope = "global" | "site" | "link" | "host" | "nowhere" | number;
 
 /** The action for a packet that the route matches. */
@@ -15,10 +15,10 @@ export type RouteType =
   | "prohibit"
   | "throw";
 
-/** One way to forward. */
+/** One next hop of a route. */
 export interface NextHop {
   readonly linkIndex?: number;
-  /** May be of the other family (RTA_VIA). */
+  /** The gateway, which may be of the other family (RTA_VIA). */
   readonly gateway?: IpAddress;
   /** The gateway is on the link although no prefix covers it. */
   readonly onlink?: boolean;
@@ -56,11 +56,11 @@ export interface Route {
   /** The source address that local programs get. */
   readonly src?: IpAddress;
   readonly onlink?: boolean;
-  /** Lower wins. Absent: 0 in IPv4; IPv6 reports 1024. */
+  /** The metric; the route with the lowest wins. Absent: 0 in IPv4; IPv6 reports 1024. */
   readonly metric?: number;
   /** Bytes. */
   readonly mtu?: number;
-  /** Two or more ways; then `linkIndex` and `gateway` are absent. */
+  /** Two or more next hops; `linkIndex` and `gateway` are absent then. */
   readonly multipath?: readonly NextHop[];
   readonly encap?: RouteEncap;
   /** IPv6 router preference and IPv4 dead/linkdown marks are not reported; `linkDown` when the device has no carrier. */
@@ -84,7 +84,7 @@ export interface RouteSpec {
   readonly encap?: RouteEncap | undefined;
 }
 
-/** The route to delete: the first one that has all that is given. */
+/** The route to delete: the first one that has all given values. */
 export interface RouteKey {
   readonly dst: Cidr;
   readonly table?: number | undefined;
@@ -111,7 +111,7 @@ export interface RoutePort {
    * `no-device`, `invalid`.
    */
   add(spec: RouteSpec): void;
-  /** As `add`, but replaces the route with the same table, dst and metric. */
+  /** Adds a route, and replaces the one with the same table, dst and metric. */
   replace(spec: RouteSpec): void;
   /** Throws `not-found` when no route matches. */
   delete(key: RouteKey): void;

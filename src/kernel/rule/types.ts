@@ -3,32 +3,32 @@ import type { Cidr, IpFamily } from "#base/ip";
 /** The action of a matching rule. */
 export type RuleAction = "lookup" | "goto" | "nop" | "blackhole" | "unreachable" | "prohibit";
 
-/** A policy rule: which table a packet is looked up in. */
+/** A policy rule, which chooses the routing table for a packet. */
 export interface Rule {
   readonly family: IpFamily;
   /** Rules with a lower number are checked first. */
   readonly priority: number;
-  /** For `lookup`; 0 for the other actions. */
+  /** The table of the action `lookup`; 0 for the other actions. */
   readonly table: number;
   readonly action: RuleAction;
   readonly fwmark?: number;
-  /** Which bits of the mark count; absent for all. */
+  /** The bits of the mark that are compared; absent: all bits. */
   readonly fwmask?: number;
   readonly from?: Cidr;
   readonly to?: Cidr;
   readonly iif?: string;
   readonly oif?: string;
-  /** The match is turned round (`not`). */
+  /** True if the rule applies to packets that do not match (`not`). */
   readonly invert?: boolean;
-  /** Routes with this prefix length or a shorter one do not count. */
+  /** The lookup ignores routes with this prefix length or a shorter one. */
   readonly suppressPrefixLength?: number;
   /** The origin, as in routes. Absent: unspecified. */
   readonly protocol?: number;
-  /** For `goto`: the priority to go on from. */
+  /** For the action `goto`: the priority of the next rule. */
   readonly goto?: number;
 }
 
-/** A rule to add or to delete. The action is `lookup` unless given; deleting matches all that is given. */
+/** A rule to add or to delete. The default action is `lookup`; a deletion matches all given values. */
 export interface RuleSpec {
   readonly family: IpFamily;
   readonly priority: number;
@@ -48,7 +48,7 @@ export interface RuleSpec {
 
 /** The policy rules of one namespace. Every method throws {@link KernelError} and takes some 10 µs. */
 export interface RulePort {
-  /** In the order in which the kernel checks them. */
+  /** Lists the rules in the order in which the kernel checks them. */
   list(family: IpFamily): Rule[];
   /** Throws `already-exists` when the same rule is there. */
   add(spec: RuleSpec): void;

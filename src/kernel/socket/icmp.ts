@@ -9,7 +9,7 @@ import { applySocketOptions } from "./options.ts";
 const IPPROTO = { 4: 1, 6: 58 } as const; // ICMP, ICMPv6
 const SOL_RAW = 255;
 const ICMP_FILTER = 1;
-/** Maximum of echo replies that one {@link IcmpSocket.receive} reads; the others wait for the next. */
+/** The maximum number of echo replies that one {@link IcmpSocket.receive} reads; the others wait for the next call. */
 const MAX_REPLIES_PER_READ = 4096;
 const MAX_PACKET_BYTES = 65536;
 /** Receive buffer, enough for the unread replies of a thousand pings. */
@@ -22,11 +22,11 @@ export interface EchoReply {
   readonly payload: Buffer;
 }
 
-/** A socket for pings; non-blocking, in the namespace that it was opened in. Whoever opens it disposes it. */
+/** A socket for pings; non-blocking, in the namespace that it was opened in. The opener disposes the socket. */
 export interface IcmpSocket extends Disposable {
   readonly fd: number;
   readonly family: IpFamily;
-  /** The echo identifier, which marks its own replies. */
+  /** The echo identifier, which marks the replies to this socket. */
   readonly id: number;
   /**
    * Sends one echo request. Returns false if the socket's buffer is full. Throws {@link KernelError} if the kernel refuses

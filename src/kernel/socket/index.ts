@@ -1,7 +1,7 @@
 /**
- * Sockets that Node cannot make: in another namespace, with a mark, bound to a link or a foreign address, and for pings.
+ * Makes sockets that Node cannot make: in another namespace, with a mark, bound to a link or a foreign address, or for pings.
  *
- * Owns: their creation. Refuses to know: protocols above them. Node takes over TCP and UDP descriptors.
+ * Owns: the creation of sockets. Refuses to know: the protocols above them. Node takes over TCP and UDP descriptors.
  *
  * ```ts
  * server.listen({ fd: listenTcp(address, 9384, { netns: pod }) });

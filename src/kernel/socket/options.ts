@@ -18,13 +18,13 @@ const SO_REUSEPORT = 15;
 export interface SocketOptions {
   /** SO_MARK, 32 bits, for policy rules. */
   readonly mark?: number | undefined;
-  /** SO_BINDTODEVICE: only through this link. */
+  /** SO_BINDTODEVICE: the socket sends and receives only through this link. */
   readonly device?: string | undefined;
-  /** Bind to addresses that this host does not have (yet). */
+  /** If true, the socket may bind to an address that this host does not have (yet). */
   readonly freebind?: boolean | undefined;
-  /** Accept and send with addresses of other hosts. Needs CAP_NET_ADMIN. */
+  /** If true, the socket may accept and send with addresses of other hosts. Needs CAP_NET_ADMIN. */
   readonly transparent?: boolean | undefined;
-  /** Choose the source port at connect, so that more than 28,000 connections fit one source address. */
+  /** If true, the kernel chooses the source port at connect, so that one source address can have more than 28,000 connections. */
   readonly bindAddressNoPort?: boolean | undefined;
   readonly reusePort?: boolean | undefined;
   /** TCP_NODELAY; accepted connections inherit it. */

@@ -1,5 +1,5 @@
 /**
- * The Container Network Interface as both sides of a plugin need it: environment, network configuration, results in
+ * The Container Network Interface (CNI), for callers of plugins and for plugins: environment, network configuration, results in
  * every version, errors. Pure and dependency-free.
  * Source: CNI specification 1.1.0 (and 0.3.1, 0.4.0, 1.0.0); docs/spec/pod-network.md#12.
  *

@@ -1,6 +1,6 @@
 /**
- * The protobuf wire format, as far as small hand-written codecs need it: varints, length-delimited fields, skipping.
- * Source: protobuf.dev "Encoding". Without dependencies, because the CNI executable is started for each pod.
+ * The part of the protobuf wire format that small hand-written codecs need: varints, length-delimited fields, skipping.
+ * Source: protobuf.dev "Encoding". It has no dependencies, because the CNI executable, which uses it, is started for each pod.
  *
  * ```ts
  * const bytes = new ProtoWriter().string(1, "abc").finish();
