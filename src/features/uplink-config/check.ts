@@ -4,10 +4,10 @@ import { settingsOf } from "./fill.ts";
 import { describeIssue, isSurplusKey } from "./issues.ts";
 import { type ConfigFile, configFile, type UplinkEntry } from "./schema.ts";
 
-/** Faults listed in a message; the rest are counted. */
+/** Maximum number of faults that a message lists; further faults are only counted. */
 export const MAX_FAULTS = 20;
 
-/** Pure: all faults of single values. valibot reports one surplus key at a time: it is removed, and the rest is checked again. */
+/** Pure: all faults of single values. valibot reports only one surplus key at a time: each one is removed, and the rest checked again. */
 export function checkValues(value: unknown): { readonly entry?: ConfigFile; readonly faults: readonly string[] } {
   const surplus: string[] = [];
   for (let rest = value; ; ) {
@@ -28,7 +28,7 @@ export function checkValues(value: unknown): { readonly entry?: ConfigFile; read
   }
 }
 
-/** A copy without what is at the path. */
+/** Returns a copy of the value without the part at the path. */
 function without(value: unknown, [key, ...rest]: readonly unknown[]): unknown {
   const entries = Object.entries(value as Record<string, unknown>);
   const kept = entries.flatMap(([name, inner]): [string, unknown][] => {
@@ -38,7 +38,7 @@ function without(value: unknown, [key, ...rest]: readonly unknown[]): unknown {
   return Array.isArray(value) ? kept.map(([, inner]) => inner) : Object.fromEntries(kept);
 }
 
-/** Pure: faults that no single value shows. */
+/** Pure: faults that only two or more values together show. */
 export function checkTogether(file: ConfigFile): string[] {
   const names = new Map<string, number>();
   const faults: string[] = [];
@@ -72,7 +72,9 @@ export function checkTogether(file: ConfigFile): string[] {
   return faults;
 }
 
-/** The host listener has no authentication and allows nearly all destinations: it must be on loopback (docs/spec/uplink-proxy.md#4). */
+/**
+ * Faults of host listeners not on loopback: they have no authentication and allow nearly all destinations (docs/spec/uplink-proxy.md#4).
+ */
 function openListeners(listeners: readonly ListenerSettings[]): string[] {
   return listeners.flatMap(({ role, address }, at) =>
     role !== "host" || address.isLoopback
@@ -81,7 +83,7 @@ function openListeners(listeners: readonly ListenerSettings[]): string[] {
   );
 }
 
-/** Tables with another owner (rtnetlink.h, docs/spec/uplink-proxy.md#3.1): a `local default` route there would cut the host off. */
+/** Tables that others own (rtnetlink.h, docs/spec/uplink-proxy.md#3.1): a `local default` route in such a table would cut the host off. */
 const OWNED_TABLES = new Map([
   [253, "default table"],
   [254, "main table"],
@@ -112,7 +114,7 @@ function clashes(listeners: readonly ListenerSettings[]): string[] {
   return faults;
 }
 
-/** Pure: rules and tables cannot distinguish uplinks with the same source address or interface: the first one stays. */
+/** Pure: refuses uplinks with the source address or interface of an earlier uplink, because rules and tables cannot distinguish them. */
 export function distinctUplinks(entries: readonly UplinkEntry[]): {
   readonly uplinks: UplinkEntry[];
   readonly refused: string[];

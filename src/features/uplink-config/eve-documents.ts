@@ -4,7 +4,7 @@ import { DIAL_TIMEOUT_MS, parseInstant, type UplinkSettings } from "#base/uplink
 import { UplinkConfigError } from "./errors.ts";
 import { describeIssue } from "./issues.ts";
 
-/** More ports are a fault: a device has some ten. */
+/** Maximum number of ports in a document; more are a fault. A device has about ten. */
 export const MAX_PORTS = 256;
 const MAX_ADDRESSES = 256;
 
@@ -12,7 +12,7 @@ const text = v.nullish(v.string(), "");
 const bool = v.nullish(v.boolean(), false);
 const addressList = v.nullish(v.array(v.string()), []);
 
-/** Go prints an address that is not set as the empty text; one of IPv4 may come as `::ffff:192.0.2.1`. */
+/** Schema of a port. Go prints an unset address as the empty text, and may print an IPv4 address as `::ffff:192.0.2.1`. */
 const portDocument = v.object({
   IfName: v.string(),
   IsMgmt: bool,
@@ -34,7 +34,7 @@ const statusDocument = v.object({
   Ports: v.nullish(v.array(portDocument), []),
 });
 
-/** An item is either its value or `{ "ItemType": …, "IntValue": … }` in a map (pkg/pillar/types/global.go of EVE). */
+/** Schema of an item: either the value itself or the mapping `{ "ItemType": …, "IntValue": … }` (pkg/pillar/types/global.go of EVE). */
 const item = v.union([v.number(), v.string(), v.looseObject({ IntValue: v.nullish(v.number(), 0) })]);
 const globalConfigDocument = v.looseObject({
   GlobalSettings: v.nullish(v.record(v.string(), v.unknown())),
@@ -48,12 +48,12 @@ export interface EveGlobalConfig {
   readonly zeroTimer: boolean;
 }
 
-/** Before any document was seen (docs/spec/uplink-proxy.md#2.1). */
+/** The values before any document was read (docs/spec/uplink-proxy.md#2.1). */
 export const EVE_DEFAULTS: EveGlobalConfig = { maxCost: 0, dialTimeoutMs: DIAL_TIMEOUT_MS, zeroTimer: false };
 
 /**
- * Pure: `DeviceNetworkStatus` (docs/spec/uplink-proxy.md#2.1), ports in its order. Keys that are not used are passed over, as other
- * versions have others. Throws {@link UplinkConfigError} `invalid`.
+ * Pure: `DeviceNetworkStatus` (docs/spec/uplink-proxy.md#2.1), ports in the order of the document. Unknown keys are ignored, because
+ * other versions of EVE have other keys. Throws {@link UplinkConfigError} `invalid`.
  */
 export function parseNetworkStatus(source: string, file: string): readonly UplinkSettings[] {
   const { Version: version, Ports: ports } = check(statusDocument, parseJson(source, file), file);
@@ -76,7 +76,7 @@ function uplinkOf(port: v.InferOutput<typeof portDocument>, version: number): Up
     name: port.IfName,
     interface: port.IfName,
     cost: port.Cost,
-    // Before version 1 the flag did not exist.
+    // Documents before version 1 do not have the flag IsMgmt.
     management: port.IsL3Port && (version < 1 || port.IsMgmt),
     weight: 1,
     mode: "external",
@@ -98,7 +98,7 @@ function uplinkOf(port: v.InferOutput<typeof portDocument>, version: number): Up
   };
 }
 
-/** Pure: `ConfigItemValueMap`. Items that are absent, or not in their range, keep what holds before them. */
+/** Pure: parses `ConfigItemValueMap`. Items that are absent or out of range get their defaults. */
 export function parseGlobalConfig(source: string, file: string, before: EveGlobalConfig): EveGlobalConfig {
   const document = check(globalConfigDocument, parseJson(source, file), file);
   // Operators' tools write the items without the map around them.
@@ -126,7 +126,7 @@ function addresses(texts: readonly string[]): IpAddress[] {
   });
 }
 
-/** Go's zero time means never. */
+/** Parses a time; `undefined` for Go's zero time, which means never. */
 function instantOf(value: string): number | undefined {
   const time = parseInstant(value);
   return time === undefined || time <= 0 ? undefined : time;

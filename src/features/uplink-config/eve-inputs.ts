@@ -15,18 +15,18 @@ import { Listeners } from "./listeners.ts";
 import type { ConfigDeps } from "./settings-file.ts";
 
 export interface EveInputOptions {
-  /** `DeviceNetworkStatus` of nim. */
+  /** Path of nim's `DeviceNetworkStatus`. */
   readonly statusFile: string;
-  /** `ConfigItemValueMap` of zedagent. */
+  /** Path of zedagent's `ConfigItemValueMap`. */
   readonly globalConfigFile: string;
-  /** Settings that the documents do not have. Default: the default settings. Its uplinks are ignored. */
+  /** Values for settings that the documents do not have; the uplinks in it are ignored. Default: the default settings. */
   readonly base?: Settings;
 }
 
 /**
- * The two documents that EVE's agents publish (docs/spec/uplink-proxy.md#2.1). Ready once both were seen. A deleted status empties the
- * list of uplinks, a deleted configuration changes nothing; one that cannot be read as what it should be keeps the last.
- * EVE programs the routing of its uplinks itself, so ours is off.
+ * Follows the two documents that EVE's agents publish (docs/spec/uplink-proxy.md#2.1). Ready once both were read. If the status is deleted,
+ * the list of uplinks becomes empty; if the configuration is deleted, nothing changes. If a document is malformed, its last valid content
+ * stays in force. EVE programs the routing of its uplinks itself, so this suite's routing is off.
  */
 export class EveInputs implements ConfigSource {
   readonly #options: EveInputOptions;
@@ -106,7 +106,9 @@ export class EveInputs implements ConfigSource {
     this.#sawGlobal = true;
     if (this.#global.zeroTimer && !this.#loggedZeroTimer) {
       this.#loggedZeroTimer = true;
-      this.#log.warn("timer.dial.timeout is 0; the default is used instead", { dialTimeoutMs: this.#global.dialTimeoutMs });
+      this.#log.warn("timer.dial.timeout is 0; the default is used instead", {
+        dialTimeoutMs: this.#global.dialTimeoutMs,
+      });
     }
   }
 

@@ -15,7 +15,7 @@ import {
 } from "#base/uplink-model";
 import type { ConfigFile, ListenerEntry, UplinkEntry } from "./schema.ts";
 
-/** Pure: the values of the file, and defaults for the rest. */
+/** Pure: the settings of a file: the values that the file has, and defaults for all others. */
 export function settingsOf(file: ConfigFile): Settings {
   const { version: _version, cluster, dialTimeoutMs, ...rest } = file;
   const of = <Key extends "routing" | "probe" | "limits" | "tunnel" | "dns" | "selection" | "transparent">(
@@ -83,7 +83,7 @@ function listenersOf(file: ConfigFile): readonly ListenerSettings[] {
   return transparent.enabled ? [...named, ...transparentListeners(transparent.port)] : named;
 }
 
-/** The targets of the redirection of transparent mode, one for each family. */
+/** The listeners to which transparent mode redirects connections, one for each family. */
 function transparentListeners(port: number): readonly ListenerSettings[] {
   const common = {
     role: "transparent",

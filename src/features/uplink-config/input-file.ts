@@ -1,7 +1,7 @@
 import { FileError, readBounded } from "#base/file";
 import { UplinkConfigError } from "./errors.ts";
 
-/** The text of a file. Throws {@link UplinkConfigError} `unreadable`. */
+/** Reads the text of a file. Throws {@link UplinkConfigError} `unreadable`. */
 export function readInput(path: string): string {
   try {
     return readBounded(path);

@@ -1,7 +1,7 @@
 import type { BaseIssue } from "valibot";
 import { IpAddress } from "#base/ip";
 
-/** Pure: one fault as a person reads it: `uplinks[0].cost: must be a cost from 0 to 255, not 300`. */
+/** Pure: the text of a fault for people: `uplinks[0].cost: must be a cost from 0 to 255, not 300`. */
 export function describeIssue(issue: BaseIssue<unknown>): string {
   const path = (issue.path ?? []).reduce(
     (at, { key }) => (typeof key === "number" ? `${at}[${key}]` : at === "" ? String(key) : `${at}.${String(key)}`),
@@ -11,7 +11,7 @@ export function describeIssue(issue: BaseIssue<unknown>): string {
   return path === "" ? `the file ${what}` : `${path}: ${what}`;
 }
 
-/** Pure: the fault is a key that there should not be. */
+/** Pure: whether the fault is a key that the schema does not have. */
 export function isSurplusKey({ type, expected }: Pick<BaseIssue<unknown>, "type" | "expected">): boolean {
   return type === "strict_object" && expected === "never";
 }
@@ -25,7 +25,7 @@ function sentence(issue: BaseIssue<unknown>): string {
   return `${text}, not ${shown(issue.input)}`;
 }
 
-/** So much of a wrong value is shown. */
+/** Maximum number of characters of a wrong value that a message shows. */
 const MAX_SHOWN = 60;
 
 function shown(value: unknown): string {

@@ -3,7 +3,7 @@ export class Listeners {
   readonly #listeners = new Set<() => void>();
 
   add(listener: () => void): Disposable {
-    // Wrapped, so that a listener that is added twice is called twice.
+    // The listener is wrapped, so that a listener that is added twice is called twice.
     const own = (): void => listener();
     this.#listeners.add(own);
     return { [Symbol.dispose]: () => void this.#listeners.delete(own) };

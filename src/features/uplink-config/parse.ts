@@ -9,7 +9,7 @@ export interface ParsedSettings {
   readonly settings: Settings;
   /** Uplinks that conflict with an earlier one, each with the reason and what to do. */
   readonly refused: readonly string[];
-  /** Remarks for the operator, without a fault. */
+  /** Remarks for the operator about settings that are not faults. */
   readonly notes: readonly string[];
 }
 
@@ -23,7 +23,8 @@ export function parseSettings(source: string, file: string): ParsedSettings {
   if (checked.entry === undefined || faults.length > 0) throw invalid(file, faults);
   const { entry } = checked;
   const { uplinks, refused } = distinctUplinks(entry.uplinks ?? []);
-  const notes = entry.dialTimeoutMs === 0 ? [`dialTimeoutMs is 0; the default is used instead, ${DIAL_TIMEOUT_MS} ms`] : [];
+  const notes =
+    entry.dialTimeoutMs === 0 ? [`dialTimeoutMs is 0; the default is used instead, ${DIAL_TIMEOUT_MS} ms`] : [];
   return { settings: settingsOf({ ...entry, uplinks }), refused, notes };
 }
 

@@ -24,7 +24,7 @@ const list = <Item extends v.BaseSchema<unknown, unknown, v.BaseIssue<unknown>>>
 
 const isMapping = (value: unknown): boolean => typeof value === "object" && value !== null && !Array.isArray(value);
 const anyMapping = v.custom<Record<string, unknown>>(isMapping, "must be a mapping");
-/** Keys that are not named are faults. A list, which is an object to valibot, is none here. */
+/** Schema of a mapping: other keys than `entries` are faults. A list is not a mapping, although valibot accepts a list as an object. */
 const mapping = <Entries extends v.ObjectEntries>(entries: Entries) => v.pipe(anyMapping, v.strictObject(entries));
 
 const hostName = v.pipe(text, v.regex(/^[A-Za-z0-9_.:-]+$/, "must be a host name or an IP address"));
@@ -175,7 +175,7 @@ const transparent = mapping({
   ),
 });
 
-/** The file of docs/spec/uplink-proxy.md#2.2. Every key but `version` may be left out; none may be added. */
+/** Schema of the file (docs/spec/uplink-proxy.md#2.2). Every key except `version` is optional; other keys are faults. */
 export const configFile = mapping({
   version: v.literal(1, "must be 1"),
   maxCost: optional(cost),

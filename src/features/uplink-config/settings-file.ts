@@ -15,8 +15,8 @@ export interface ConfigDeps {
 }
 
 /**
- * The declarative file (docs/spec/uplink-proxy.md#2.2). A wrong or missing file changes nothing but `current.error`: what was
- * read before stays in force. Before the first valid file there are no uplinks, and `ready` is false.
+ * Follows the declarative file (docs/spec/uplink-proxy.md#2.2). A wrong or missing file changes only `current.error`: the settings that
+ * were read before stay in force. Before the first valid file there are no uplinks, and `ready` is false.
  *
  * A file that replaces another by a rename is read at once. A file that is written in place is read when nobody has written to
  * it for a moment; if it has become shorter, the write may have been cut off, and only {@link reload} adopts it.
@@ -32,7 +32,7 @@ export class SettingsFile implements ConfigSource {
   #cancelSettle: (() => void) | undefined;
   #state: ConfigState = { settings: DEFAULT_SETTINGS, ready: false };
 
-  /** Reads the file at once. Never throws for its content. */
+  /** Reads the file at once. Does not throw if the content is wrong. */
   constructor({ log, clock }: ConfigDeps, options: { readonly path: string }) {
     this.#path = options.path;
     this.#log = log;
@@ -70,7 +70,7 @@ export class SettingsFile implements ConfigSource {
       this.reload();
       return;
     }
-    // Each further write comes here again.
+    // Each further write calls this function again, which restarts the timer.
     this.#cancelSettle = this.#clock.after(LOOK_MS - 1, () => {
       if (lookAt([this.#path]) === now) this.#writtenInPlace(now);
     });
@@ -87,7 +87,7 @@ export class SettingsFile implements ConfigSource {
     this.#listeners.notify();
   }
 
-  /** The fault of the present file, if it has one. */
+  /** The fault of the file as it is now; `undefined` if the file is valid. */
   #fault(): string | undefined {
     try {
       parseSettings(readInput(this.#path), this.#path);
@@ -115,7 +115,7 @@ export class SettingsFile implements ConfigSource {
   }
 }
 
-/** Of fingerprints `dev:ino:mtime:size`. */
+/** Whether two fingerprints `dev:ino:mtime:size` are of the same file. */
 function isSameFile(a: string, b: string): boolean {
   const identity = (text: string): string => text.split(":").slice(0, 2).join(":");
   return identity(a) === identity(b);

@@ -2,13 +2,13 @@ import * as v from "valibot";
 import { Cidr, IpAddress } from "#base/ip";
 import { parseInstant } from "#base/uplink-model";
 
-/** A whole number in a range. `unit` is the noun in the fault's message. */
+/** Schema of a whole number in a range. `unit` is the noun in the fault's message. */
 export function whole(min: number, max: number, unit = "a whole number") {
   const text = `must be ${unit} from ${min} to ${max}`;
   return v.pipe(v.number(text), v.integer(text), v.minValue(min, text), v.maxValue(max, text));
 }
 
-/** Milliseconds, at least one, at most a day. */
+/** Schema of a duration: milliseconds, at least 1, at most a day. */
 export const milliseconds = whole(1, 86_400_000, "milliseconds");
 export const port = whole(1, 65_535, "a port");
 export const cost = whole(0, 255, "a cost");
@@ -20,7 +20,7 @@ export const uplinkName = v.pipe(
   v.regex(/^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$/, "must be 1 to 64 letters, digits, '-', '_' or '.'"),
 );
 
-/** As dev_valid_name of net/core/dev.c. */
+/** Schema of the name of an interface, with the checks of dev_valid_name in net/core/dev.c. */
 export const interfaceName = v.pipe(
   v.string("must be the name of an interface"),
   v.regex(
@@ -56,7 +56,7 @@ export const interfaceAddress = v.pipe(
   v.transform((text) => parseInterfaceAddress(text) as InterfaceAddress),
 );
 
-/** Pure; `undefined` for any other text. */
+/** Pure: parses an interface address; `undefined` if the text is not one. */
 export function parseInterfaceAddress(text: string): InterfaceAddress | undefined {
   const [before = "", after = "", more] = text.split("/");
   const address = IpAddress.tryParse(before);

@@ -1,8 +1,8 @@
 /**
  * Per-uplink routing: tables, rules and firewall of the uplinks, and which uplinks work (docs/spec/uplink-proxy.md#3).
  *
- * Owns: `uplinkd` as a whole, the kernel's side of transparent mode, the control socket. Refuses to know: connections, and who chooses an
- * uplink.
+ * Owns: `uplinkd` as a whole, the kernel's side of transparent mode, the control socket. Refuses to know: connections, and which code
+ * chooses an uplink.
  *
  * ```ts
  * const uplinkd = new Uplinkd({ config, stack, nft, follow, health: health.part("uplinkd"), clock, log }, { controlSocket });

@@ -25,8 +25,8 @@ export interface Program<Set extends FlagSet = FlagSet> {
   /** Exit code for a wrong command line. Default 2; set if the program that this one replaces has another exit code. */
   readonly usageExit?: number;
   /**
-   * The effect of a second SIGINT or SIGTERM: `"hurry"` aborts {@link ProgramContext.hurry}; a number ends the process at once with that exit
-   * code. Default: 128 + the number of the signal.
+   * The effect of a second SIGINT or SIGTERM: `"hurry"` aborts {@link ProgramContext.hurry}; a number ends the process at once with that
+   * exit code. Default: 128 + the number of the signal.
    */
   readonly secondSignal?: "hurry" | number;
   /** Runs the program until its work is done or the signal aborts. Resolves with the exit code; `undefined` means 0. */

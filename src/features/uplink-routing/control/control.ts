@@ -6,24 +6,24 @@ import { claimSocketPath, listenOnPath, SocketPathError } from "#base/unix-socke
 import type { Uplink, UplinkStatus } from "#base/uplink-model";
 import { parseStatus, StatusError } from "./status.ts";
 
-/** A longer body is refused, bytes. */
+/** Maximum length of a body, bytes. Longer bodies are refused. */
 const MAX_BODY_BYTES = 16_384;
-/** Agents on one host: a few. */
+/** Maximum number of connections. A host has only a few agents. */
 const MAX_CONNECTIONS = 32;
 const TIMEOUT_MS = 5000;
-/** Only the owner may report the status of uplinks: mode 0600. */
+/** Gives the socket mode 0600: only its owner may report the status of uplinks. */
 const UMASK = 0o177;
 
 export interface ControlDeps {
   readonly uplinks: () => readonly Uplink[];
-  /** False if there is no such uplink. */
+  /** Returns false if there is no uplink with this name. */
   readonly reportStatus: (uplink: string, status: UplinkStatus) => boolean;
   readonly log: Logger;
 }
 
 /**
  * Serves the control socket (docs/spec/uplink-proxy.md#2.2) until disposed: `GET /v1/uplinks`, `PUT /v1/uplinks/<name>/status`. A socket
- * that an earlier process left is replaced. Throws {@link SocketPathError} when the path cannot be had.
+ * that an earlier process left is replaced. Throws {@link SocketPathError} if the path cannot be used.
  */
 export async function serveControl(deps: ControlDeps, options: { readonly path: string }): Promise<AsyncDisposable> {
   const { path } = options;
@@ -65,7 +65,7 @@ function controlServer({ uplinks, reportStatus, log }: ControlDeps): Server {
     });
   });
   server.maxConnections = MAX_CONNECTIONS;
-  // Accepting failed, for want of descriptors: those that are open go on, and the next attempt may succeed.
+  // No connection could be accepted, because descriptors are exhausted. Open connections go on, and the next attempt may succeed.
   server.on("error", (error) => log.warn("control socket: cannot accept", { error }));
   server.setTimeout(TIMEOUT_MS);
   return server;

@@ -4,7 +4,7 @@ import { hasError, parseInstant, type UplinkStatus } from "#base/uplink-model";
 
 export type StatusErrorCode = "invalid";
 
-/** A status that cannot be taken. Nothing was changed. */
+/** A reported status is malformed. Nothing was changed. */
 export class StatusError extends ExpectedError<StatusErrorCode> {
   override readonly name = "StatusError";
 }
@@ -25,7 +25,7 @@ const instant = v.nullish(
   ]),
 );
 const document = v.pipe(
-  // A list is an object too, to valibot.
+  // valibot would accept a list as an object.
   v.custom<Record<string, unknown>>((value) => typeof value === "object" && value !== null && !Array.isArray(value)),
   v.strictObject({
     lastFailed: instant,
@@ -59,7 +59,7 @@ export function parseStatus(source: string): UplinkStatus {
   return status;
 }
 
-/** The zero times of several languages lie at 1970 or before: never. */
+/** Whether the value is a time. In several languages the zero time is 1970 or earlier; such a value means never. */
 function isTime(value: number | null | undefined): value is number {
   return typeof value === "number" && value > 0;
 }

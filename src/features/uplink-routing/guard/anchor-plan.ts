@@ -3,7 +3,7 @@ import type { ListenerSettings } from "#base/uplink-model";
 import type { Address } from "#kernel/address";
 import type { Link } from "#kernel/link";
 
-/** Protocol of addresses that we assign to bridges (IFA_PROTO): distinguishes them from foreign ones. */
+/** Protocol (IFA_PROTO) of addresses that we assign to bridges: it distinguishes our addresses from those of other programs. */
 export const ANCHOR_PROTOCOL = 0x49;
 
 /** The part of a pod listener that concerns its address. */
@@ -25,8 +25,8 @@ export interface AnchorListing {
 
 /**
  * The changes that assign the wanted anchors to their bridges, as a /32 or /128, and remove those of ours that are no longer wanted (spec
- * uplink-proxy 12). An address that is there already is left alone, and a missing bridge is waited for. `former` are
- * anchors of ours on a kernel that does not keep IFA_PROTO. Pure.
+ * uplink-proxy 12). An address that the bridge already has is not changed. For a missing bridge there is no change yet. `former`
+ * are our earlier anchors on a kernel that does not keep IFA_PROTO. Pure.
  */
 export function planAnchors(
   { links, addresses }: AnchorListing,
@@ -50,7 +50,7 @@ export function planAnchors(
   return changes;
 }
 
-/** Whether the bridge has the address, from any program. Pure. */
+/** Whether the bridge has the address, whichever program assigned it. Pure. */
 export function isThere({ links, addresses }: AnchorListing, anchored: Anchored): boolean {
   const nameOf = nameIn(links);
   return addresses.some(({ linkIndex, address }) => isAt(anchored, nameOf(linkIndex), address));
@@ -64,7 +64,7 @@ function nameIn(links: AnchorListing["links"]): (index: number) => string {
   return (index) => links.find((link) => link.index === index)?.name ?? "";
 }
 
-/** Whether the kernel keeps IFA_PROTO: Linux 5.18 and later set it on addresses that they assign themselves. Pure. */
+/** Whether the kernel keeps IFA_PROTO: Linux 5.18 and later set IFA_PROTO on addresses that the kernel assigns itself. Pure. */
 export function keepsProtocols({ addresses }: AnchorListing): boolean {
   return addresses.some(({ protocol }) => protocol !== undefined);
 }

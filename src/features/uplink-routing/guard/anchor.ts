@@ -17,7 +17,7 @@ type Stack = Pick<NetStack, "addresses">;
 export class Anchors {
   readonly #stack: Stack;
   readonly #log: Logger;
-  /** Assigned by this run: Linux before 5.18 does not keep IFA_PROTO. */
+  /** The anchors that this run assigned. Needed because Linux before 5.18 does not keep IFA_PROTO. */
   #assigned: readonly Anchored[] = [];
 
   constructor(stack: Stack, options: { readonly log: Logger }) {
@@ -25,9 +25,9 @@ export class Anchors {
     this.#log = options.log;
   }
 
-  /** One function for each change; it returns the number of changes made, or throws {@link KernelError}. */
+  /** Plans the changes: one function for each, which returns the number of changes made, or throws {@link KernelError}. */
   plan(listing: AnchorListing, listeners: readonly Anchored[]): readonly (() => number)[] {
-    // An address that was removed by any program is not ours when it comes back.
+    // If an address was removed and another program assigns it again, the address is not ours.
     this.#assigned = this.#assigned.filter((one) => isThere(listing, one));
     const former = keepsProtocols(listing) ? [] : this.#assigned;
     return planAnchors(listing, listeners, former).map((change) => () => this.#apply(change));
@@ -44,8 +44,8 @@ export class Anchors {
 }
 
 /**
- * Removes the anchors that we have assigned; on a kernel that does not keep IFA_PROTO, those of the listeners. One function
- * for each.
+ * Plans the removal of the anchors that we have assigned: one function for each. On a kernel that does not keep IFA_PROTO, the anchors of
+ * `listeners` count as ours.
  */
 export function flushAnchors(
   stack: Stack,
@@ -56,7 +56,7 @@ export function flushAnchors(
   return planAnchors(listing, [], former).map((change) => () => Number(applyAnchor(stack, change)));
 }
 
-/** False if another program made the change, or the bridge was removed. */
+/** Makes the change. False if another program has already made it, or the bridge was removed. */
 function applyAnchor({ addresses }: Stack, { kind, linkIndex, address }: AnchorChange): boolean {
   const key = { linkIndex, address, prefixLength: address.bits };
   try {

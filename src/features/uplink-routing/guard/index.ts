@@ -3,7 +3,7 @@
  * transparent mode (docs/spec/uplink-proxy.md#4, #12, #14).
  *
  * Owns: the nft tables `inet uplink_guard` and `inet uplink_proxy`, the mark's rule and table, addresses with our protocol. Refuses
- * to know: who listens.
+ * to know: which code listens.
  *
  * ```ts
  * syncPortGuard(nft, wantedGuard(settings));

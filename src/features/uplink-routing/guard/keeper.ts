@@ -13,7 +13,7 @@ import { HEARTBEAT_MS } from "./watchdog.ts";
 
 /** The watchdog process, which outlives the proxy. */
 export interface Watchdog {
-  /** False once it has ended or could not be started. */
+  /** False once the watchdog has ended, or if it could not be started. */
   readonly isAlive: boolean;
   /** True once the watchdog watches: from then on it notices the end of the proxy. */
   readonly isReady: boolean;
@@ -30,15 +30,15 @@ export class TransparentError extends ExpectedError<TransparentErrorCode> {
   override readonly name = "TransparentError";
 }
 
-/** A watchdog that ended before it was ready is started again after this, milliseconds. */
+/** Pause before a watchdog that ended before it was ready is started again, milliseconds. */
 const RESTART_MS = 5000;
-/** Redirection ends so long after the last renewal, even if nothing removes the rules, seconds. */
+/** Redirection ends this many seconds after the last renewal, even if no program removes the rules. */
 const LEASE_S = 2;
 
 export interface TransparentKeeperDeps {
   readonly stack: Pick<NetStack, "addresses" | "routes" | "rules">;
   readonly nft: Nft;
-  /** As they are now. */
+  /** Returns the present settings. */
   readonly settings: () => Settings;
   /** Whether the listeners of transparent mode accept connections and the proxy is healthy. */
   readonly healthy: () => boolean;
@@ -52,7 +52,7 @@ export interface TransparentKeeperDeps {
 export interface TransparentKeeperOptions {
   /** While this file exists nothing is redirected (docs/spec/uplink-proxy.md#14). */
   readonly offSwitch: string;
-  /** Connections of this user are not redirected. Not used for root, which other programs are too. */
+  /** Connections of this user are not redirected. Not set if the proxy runs as root, because other programs run as root too. */
   readonly ownUid?: number;
 }
 

@@ -2,7 +2,7 @@ import type { Settings } from "#base/uplink-model";
 import { type Nft, type NftTable, NftTransaction } from "#kernel/nft";
 import { isNftNotFound } from "./nft-errors.ts";
 
-/** Ours alone: made, replaced and removed as a whole. */
+/** A table that only this program uses: it is made, replaced and removed as a whole. */
 export const GUARD_TABLE: NftTable = { family: "inet", name: "uplink_guard" };
 const CHAIN = "input";
 
@@ -13,8 +13,8 @@ interface GuardRule {
 }
 
 /**
- * Pure: the listeners' ports are closed on each uplink that speaks IP, both families (docs/spec/uplink-proxy.md#4). By name, so that the
- * rule is there before the interface is; `lo` and the pods' bridge never match.
+ * Pure: the listeners' ports are closed on each uplink that speaks IP, both families (docs/spec/uplink-proxy.md#4). Rules match
+ * interfaces by name, so that a rule can exist before its interface; `lo` and the pods' bridge never match.
  */
 export function wantedGuard({ uplinks, listeners }: Settings): readonly GuardRule[] {
   const ports = new Set(listeners.map(({ port }) => port));
@@ -47,7 +47,7 @@ export function clearPortGuard(nft: Nft): number {
   return 1;
 }
 
-/** `undefined` when there is no table of ours. */
+/** Reads the rules of our table; `undefined` if the table does not exist. */
 function listGuard(nft: Nft): readonly GuardRule[] | undefined {
   if (!nft.listTables(GUARD_TABLE.family).some(({ name }) => name === GUARD_TABLE.name)) return undefined;
   try {

@@ -5,10 +5,10 @@ import type { RouteSpec } from "#kernel/route";
 import type { RuleSpec } from "#kernel/rule";
 import { bypassOf } from "../state/index.ts";
 
-/** docs/spec/uplink-proxy.md#14. Ours alone: made, replaced and removed as a whole. */
+/** A table that only this program uses: it is made, replaced and removed as a whole (docs/spec/uplink-proxy.md#14). */
 export const TRANSPARENT_TABLE: NftTable = { family: "inet", name: "uplink_proxy" };
 
-/** Ports of a node's own components: never redirected, whatever is configured (docs/spec/uplink-proxy.md#14). */
+/** Ports of a node's own components. They are never redirected, whatever the settings are (docs/spec/uplink-proxy.md#14). */
 const NEVER: ReadonlySet<number> = new Set([53, 2379, 2380, 6443, 9345, 10_250]);
 const MULTICAST = [Cidr.parse("224.0.0.0/4"), Cidr.parse("ff00::/8")];
 const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
@@ -31,12 +31,12 @@ export interface TransparentPlan {
   readonly nft: NftTransaction;
 }
 
-/** Pure: SO_MARK of every outgoing socket of ours, so that it is not redirected to us. */
+/** Pure: SO_MARK of each outgoing socket of the proxy, so that the socket is not redirected to the proxy. */
 export function ownMark({ mark }: Pick<TransparentSettings, "mark">): number {
   return mark ^ OWN_BIT;
 }
 
-/** Pure. */
+/** Pure: the marks for these settings. */
 export function transparentMarks({ transparent, routing }: Settings): TransparentMarks {
   const { mark, table, rulePriority } = transparent;
   return { mark, table, rulePriority, routeProtocol: routing.routeProtocol };
@@ -67,8 +67,8 @@ export interface TransparentOptions {
   readonly ownUid?: number;
   readonly families?: readonly IpFamily[];
   /**
-   * Redirection ends so many seconds after the last {@link renewLease}, even if proxy and watchdog are gone: the kernel drops the element that the
-   * rule requires. Default: no such limit.
+   * Redirection ends this many seconds after the last {@link renewLease}, even if proxy and watchdog have ended: the kernel then removes
+   * the set element that the rule requires. Default: redirection has no time limit.
    */
   readonly leaseSeconds?: number;
 }
@@ -90,9 +90,9 @@ function leaseElement(timeoutSeconds: number): { readonly key: readonly string[]
 const LEASE = "alive";
 
 /**
- * Pure: redirects TCP connections that this host opens from now on to the chosen ports; those that are open already go on as they
- * are, because only a SYN marks a connection. Left alone: our own sockets (by mark, so that it holds for a proxy that runs
- * as root), the users and cgroups to skip, answers, this host's own addresses, and the bypass set.
+ * Pure: redirects TCP connections that this host opens from now on to the chosen ports; connections that are open
+ * already are not redirected, because only a SYN marks a connection. Never redirected: our own sockets (recognized by mark, which also
+ * works for a proxy that runs as root), the users and cgroups to skip, answers, this host's own addresses, and the bypass set.
  */
 export function planTransparent(settings: Settings, options: TransparentOptions): TransparentPlan {
   const { transparent } = settings;
@@ -139,7 +139,7 @@ export function cgroupMatch(path: string): string {
   return `socket cgroupv2 level ${parts.length} "${parts.join("/")}"`;
 }
 
-/** An interval set refuses overlapping prefixes: those inside another are left out. */
+/** Leaves out prefixes that are inside another prefix, because an interval set refuses overlapping prefixes. */
 function widest(prefixes: readonly Cidr[]): Cidr[] {
   const sorted = [...prefixes].sort((a, b) => a.prefixLength - b.prefixLength);
   const kept: Cidr[] = [];

@@ -43,8 +43,8 @@ export function installTransparent(
 }
 
 /**
- * Removes it, the redirection first. Needs only the marks, so that a watchdog can do it for a proxy
- * that has ended. Returns the number of changes. Throws {@link KernelError} and {@link NftError}.
+ * Removes the kernel's part of transparent mode, the redirection first. Needs only the marks, so that a watchdog can call it for a
+ * proxy that has ended. Returns the number of changes. Throws {@link KernelError} and {@link NftError}.
  */
 export function removeTransparent(stack: Pick<Stack, "routes" | "rules">, nft: Nft, marks: TransparentMarks): number {
   let changes = 0;
@@ -69,7 +69,7 @@ export function keepTransparent(nft: Nft, leaseSeconds: number): boolean {
   }
 }
 
-/** Whether all of it is there, as far as a listing shows. Throws {@link KernelError} and {@link NftError}. */
+/** Whether the kernel has all parts of transparent mode, as far as a listing shows. Throws {@link KernelError} and {@link NftError}. */
 export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): boolean {
   const marks = transparentMarks(settings);
   const { mark, table, routeProtocol } = marks;
@@ -85,12 +85,12 @@ export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): bool
   );
 }
 
-/** Without a loopback address IPv6 is switched off: the kernel accepts no IPv6 route over `lo`, and no listener can bind. */
+/** The families in use. IPv6 is off if it has no loopback address: the kernel then accepts no IPv6 route over `lo`, and no bind. */
 function familiesOf({ addresses }: Pick<Stack, "addresses">): readonly IpFamily[] {
   return addresses.list({ family: 6 }).some(({ address }) => address.equals(LOOPBACK6)) ? [4, 6] : [4];
 }
 
-/** The cgroups that this kernel and nft can match; others are logged and left out. */
+/** The cgroups that this kernel and nft can match. Other cgroups are logged and left out. */
 function usableCgroups(nft: Nft, paths: readonly string[], log: Logger): string[] {
   return paths.filter((path) => {
     const tx = new NftTransaction({ family: "inet", name: "uplink_cgroup_check" }).addTable().chain("check");

@@ -4,7 +4,7 @@ import type { Watchdog } from "./keeper.ts";
 import type { TransparentMarks } from "./transparent-plan.ts";
 import { DISARM, HEARTBEAT } from "./watchdog.ts";
 
-/** Written by the process once it watches. */
+/** The text that the watchdog process writes once it watches. */
 export const WATCHDOG_READY = "ready\n";
 
 /** Starts the watchdog as a process of its own; `command` is the command line of this executable. */
@@ -28,12 +28,12 @@ export function startWatchdog(marks: TransparentMarks, command: readonly string[
       isAlive = false;
     });
   }
-  // Without free descriptors there are no pipes; an `error` event follows.
+  // If no descriptors are free, there are no pipes, and an `error` event follows.
   const { stdin, stdout }: { readonly stdin: Writable | null; readonly stdout: Readable | null } = child;
   stdout?.once("data", () => {
     isReady = true;
   });
-  // A watchdog that has ended cannot read; its `exit` event sets isAlive.
+  // Writes to a watchdog that has ended fail; its `exit` event clears isAlive.
   stdin?.on("error", () => undefined);
   child.unref();
   return {
@@ -43,7 +43,7 @@ export function startWatchdog(marks: TransparentMarks, command: readonly string[
     get isReady() {
       return isReady;
     },
-    // A watchdog that hangs need not receive old heartbeats later.
+    // Heartbeats are not queued, so that a watchdog that hangs does not receive old ones later.
     heartbeat: () => void (stdin?.writableNeedDrain === false && stdin.write(HEARTBEAT)),
     disarm: () => void stdin?.end(DISARM),
   };

@@ -5,14 +5,17 @@ import { type Logger, Repeats } from "#base/log";
 
 /** Interval of heartbeats, milliseconds. */
 export const HEARTBEAT_MS = 400;
-/** Without a heartbeat for so long the proxy counts as dead. Heartbeat and removal included, within the 2 s of docs/spec/uplink-proxy.md#14. */
+/**
+ * The proxy counts as dead after this time without a heartbeat, milliseconds. Together with the interval of heartbeats and the removal this
+ * is within the 2 s of docs/spec/uplink-proxy.md#14.
+ */
 const TIMEOUT_MS = 1500;
-/** The two messages: a heartbeat, and that the proxy has removed the redirection itself and ends. */
+/** The two messages. `HEARTBEAT`: the proxy runs. `DISARM`: the proxy has removed the redirection itself and ends. */
 export const HEARTBEAT = "b";
 export const DISARM = "q";
 
 export interface WatchdogDeps {
-  /** From the proxy: usually standard input, a pipe that ends when the proxy does, however that comes about. */
+  /** Messages from the proxy: usually standard input, a pipe that ends whenever the proxy ends, for any reason. */
   readonly input: Readable;
   /** Removes the redirection. Called again if it throws. */
   readonly remove: () => void;
@@ -22,7 +25,8 @@ export interface WatchdogDeps {
 
 /**
  * Runs the watchdog: removes the redirection as soon as the proxy ends or sends no heartbeat, so that a dead proxy never
- * cuts its host off. A proxy that was only slow installs it again. Resolves when the proxy has ended and the redirection is removed.
+ * cuts its host off. A proxy that was only slow installs the redirection again. Resolves when the proxy has ended and the redirection is
+ * removed.
  */
 export async function runTransparentWatchdog({ input, remove, clock, log }: WatchdogDeps): Promise<void> {
   const ended = Promise.withResolvers<"disarm" | "end">();

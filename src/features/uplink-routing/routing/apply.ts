@@ -8,18 +8,19 @@ import type { RoutingChange } from "./changes.ts";
 /** `partial`: the kernel refused some changes; the others were made. */
 export type RoutingErrorCode = "partial";
 
-/** Some changes were refused by the kernel; `cause` has every refusal. */
+/** The kernel refused some changes; `cause` has every refusal. */
 export class RoutingError extends ExpectedError<RoutingErrorCode> {
   override readonly name = "RoutingError";
 }
 
-/** Refusals that a message lists. */
+/** Maximum number of refusals that a message lists. */
 const MAX_SHOWN = 3;
 
 /**
  * Makes every change that the kernel accepts: an error of one uplink does not affect the others. A rule whose table has no end marker is
- * not added, and a table whose rule could not be deleted is not emptied. May stop at any step and be run again from a fresh
- * plan. A change that another program has made meanwhile is no failure. Throws {@link RoutingError} after all changes were tried.
+ * not added, and a table whose rule could not be deleted is not emptied. The process may end at any step; a later
+ * call with a new plan then makes the rest. A change that another program has made meanwhile is not a failure. Throws {@link RoutingError}
+ * after all changes were tried.
  */
 export function applyRouting(stack: Pick<NetStack, "routes" | "rules">, plan: readonly RoutingChange[]): void {
   const refusals: KernelError[] = [];
@@ -56,16 +57,16 @@ function keyOf({ dst, table, protocol, type, linkIndex, gateway, metric }: Route
   return { dst, table, protocol, type, linkIndex, gateway, metric };
 }
 
-/** Another program made the change first, or the link was removed with its routes. */
+/** Whether the error means that another program made the change first, or that the link was removed together with its routes. */
 function isMoot({ op }: RoutingChange, error: KernelError): boolean {
   if (op === "delete-route" || op === "delete-rule") return error.code === "not-found" || error.code === "no-device";
   return error.code === "already-exists";
 }
 
-/** Changes that later ones of the same table and family rely on. */
+/** Whether later changes of the same table and family depend on this change. */
 function guards(change: RoutingChange): boolean {
   if (change.op === "delete-rule") return true;
-  // In the main table a route with a new metric comes before the old one goes.
+  // In the main table, a route with its new metric is added before the route with the old metric is deleted.
   return change.op === "add-route" && (change.route.type === "unreachable" || change.route.table === TABLE_MAIN);
 }
 

@@ -1,7 +1,7 @@
 import type { Route, RouteSpec } from "#kernel/route";
 import type { Rule, RuleSpec } from "#kernel/rule";
 
-/** One difference between the kernel and what is wanted. */
+/** One difference between the kernel and the wanted state. */
 export type RoutingChange =
   | { readonly op: "add-route"; readonly route: RouteSpec }
   | { readonly op: "replace-route"; readonly route: RouteSpec }

@@ -11,10 +11,10 @@ const OTHER_METRIC = 10_000;
 const SECOND_STEP = 1000;
 /** First temporary metric, for routes whose metric is still in use. */
 const WAITING_METRIC = 30_000;
-/** RTPROT_RA: the kernel makes these anew with each advertisement; their metric is a sysctl of the interface. */
+/** RTPROT_RA: the kernel renews these routes with each advertisement; a sysctl of the interface sets their metric. */
 const PROTOCOL_RA = 9;
 
-/** Pure: the metric of each uplink's default routes, by interface: cheaper first, then the order of the configuration. */
+/** Pure: the metric of each uplink's default routes, by interface. Cheaper uplinks come first, then uplinks in configuration order. */
 export function metricsOf(uplinks: readonly UplinkSettings[]): ReadonlyMap<string, number> {
   const metrics = new Map<string, number>();
   for (const management of [true, false]) {
@@ -28,7 +28,7 @@ export function metricsOf(uplinks: readonly UplinkSettings[]): ReadonlyMap<strin
 /**
  * Pure: gives the main table's default routes over uplinks the metrics of their uplinks, with `setMetrics`. At each
  * step each gateway has at least one route, and a pass that stops midway is finished by the next. Multipath routes, those of router
- * advertisements, those over other links, and those that the kernel would not accept again are left alone.
+ * advertisements, those over other links, and those that the kernel would not accept again are not changed.
  */
 export function planMetrics({ routing, uplinks }: Settings, listing: KernelListing): RoutingChange[] {
   if (!routing.manage || !routing.setMetrics) return [];
@@ -68,7 +68,7 @@ function arrange(defaults: readonly Route[], metricOf: (route: Route) => number 
     const [route] = routes;
     if (route === undefined || routes.some((one) => one.metric === metric)) continue;
     if (staying.has(metric)) {
-      // A foreign route has the metric: the routes of this gateway stay as they are.
+      // A route of another program has the metric already, so the routes of this gateway are not changed.
       for (const one of routes) leaving.delete(one);
     } else if (vacated.has(metric)) {
       const waiting = freeFrom(WAITING_METRIC + steps.wait.length, defaults);

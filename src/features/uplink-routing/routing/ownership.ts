@@ -3,12 +3,12 @@ import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 import { type KernelListing, TABLE_LOCAL, TABLE_MAIN } from "../state/index.ts";
 
-/** No route comes after one of this metric. */
+/** The highest metric: the kernel uses a route with this metric only if no other route matches. */
 export const LAST_METRIC = 0xffff_ffff;
-/** Holds the Service prefixes where the cluster has an interface of its own (docs/spec/uplink-proxy.md#3.1). */
+/** Number of the table with the Service prefixes, used if the cluster has its own interface (docs/spec/uplink-proxy.md#3.1). */
 export const TABLE_SERVICES = 400;
 
-/** The numbers that mark what is ours. */
+/** The numbers that mark our rules and tables. */
 export type RoutingMarks = Pick<
   RoutingSettings,
   "tableBase" | "rulePriority" | "localRulePriority" | "kubeRulePriority" | "routeProtocol"
@@ -23,7 +23,7 @@ export function isEndMarker(route: Route, { routeProtocol }: RoutingMarks): bool
   return type === "unreachable" && dst.prefixLength === 0 && metric === LAST_METRIC && protocol === routeProtocol;
 }
 
-/** Pure: a rule of ours: by its source, by a prefix of the cluster, or the local table's, moved. */
+/** Pure: whether the rule is ours: one for a source, one for a prefix of the cluster, or the moved rule of the local table. */
 export function isOwnRule(rule: Rule, marks: RoutingMarks): boolean {
   if (rule.protocol !== marks.routeProtocol || rule.action !== "lookup") return false;
   if (rule.priority === marks.rulePriority && rule.from?.hostBits === 0 && rule.table > marks.tableBase) return true;

@@ -17,10 +17,10 @@ export interface WantedRouting {
   readonly rules: readonly RuleSpec[];
 }
 
-/** No routing: everything of ours is removed. */
+/** The wanted state without routing: all our rules and tables are removed. */
 export const NO_ROUTING: WantedRouting = { tables: new Map(), routes: [], rules: [] };
 
-/** Pure: the tables and rules for these settings on this host; nothing when routing is not ours to manage. */
+/** Pure: the tables and rules for these settings on this host; none if another program manages routing. */
 export function wantRouting(settings: Settings, listing: KernelListing): WantedRouting {
   const { routing, uplinks } = settings;
   if (!routing.manage) return NO_ROUTING;
@@ -41,7 +41,7 @@ export function wantRouting(settings: Settings, listing: KernelListing): WantedR
   };
 }
 
-/** End markers for tables that only rules still lead to. */
+/** End markers for tables to which only rules still lead. */
 function orphanMarkers(rules: readonly RuleSpec[], tables: UplinkTables, protocol: number): RouteSpec[] {
   const inUse = new Set(tables.values());
   const orphans = new Set(rules.flatMap(({ table }) => (table === undefined || inUse.has(table) ? [] : [table])));
@@ -65,8 +65,8 @@ function serviceRoutes({ routing, cluster }: Settings, listing: KernelListing): 
 
 /**
  * Pure: the changes from the listing to the wanted state, in an order in which no rule ever leads to an empty table: end markers,
- * other routes, rules; then rules that are no longer wanted, their routes, and the markers last. Nothing without our marks is
- * touched; where a foreign route has the same key as a wanted one, ours is not added.
+ * other routes, rules; then rules that are no longer wanted, their routes, and the markers last. Objects without
+ * our marks are not changed; if a route of another program has the key of a wanted route, ours is not added.
  */
 export function diffRouting(listing: KernelListing, wanted: WantedRouting, marks: RoutingMarks): RoutingChange[] {
   const tables = ownTables(listing, marks, wanted.tables.values());
@@ -148,7 +148,7 @@ function movedLocal(
     const ours = actual.some((rule) => rule.family === family && rule.table === TABLE_LOCAL && isOwnRule(rule, marks));
     if (moves && first !== undefined) remove.push({ op: "delete-rule", rule: first });
     if (!moves && ours && first === undefined) {
-      // RTPROT_KERNEL, as the kernel makes it.
+      // The rule gets protocol 2, RTPROT_KERNEL, because the kernel's own rule has it.
       add.push({ op: "add-rule", rule: { family, priority: 0, table: TABLE_LOCAL, protocol: 2 } });
     }
   }
@@ -162,11 +162,11 @@ function ruleKey({ family, priority, table, from, to }: RuleSpec): string {
 /** The changes of one pass. */
 export interface RoutingPlan {
   readonly changes: readonly RoutingChange[];
-  /** The tables in use after it. */
+  /** The tables that are in use after the pass. */
   readonly tables: UplinkTables;
 }
 
-/** Pure. `former`: marks of earlier settings; objects that still bear them are removed after the new ones are there. */
+/** Pure: plans a pass. `former`: marks of earlier settings; objects with these marks are removed after the new objects were added. */
 export function planRouting(
   settings: Settings,
   listing: KernelListing,
@@ -180,7 +180,7 @@ export function planRouting(
   };
 }
 
-/** Pure: removes everything that bears the marks. */
+/** Pure: plans the removal of all objects that have the marks. */
 export function planFlush(listing: KernelListing, marks: RoutingMarks): RoutingChange[] {
   return diffRouting(listing, NO_ROUTING, marks);
 }

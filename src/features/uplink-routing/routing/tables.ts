@@ -3,15 +3,16 @@ import type { Link } from "#kernel/link";
 import type { KernelListing } from "../state/index.ts";
 import { isEndMarker, isOwnRule } from "./ownership.ts";
 
-/** Tables for interfaces whose own number is taken start so far above the base (docs/spec/uplink-proxy.md#3.2). */
+/** Spare tables start this far above the base. Interfaces whose own table has foreign routes use them (docs/spec/uplink-proxy.md#3.2). */
 const SPARE_OFFSET = 1000;
 
 /** The table of each uplink by its name; an uplink without its interface has none. */
 export type UplinkTables = ReadonlyMap<string, number>;
 
 /**
- * Pure: the table of each uplink: `tableBase` plus the interface's index, unless that has foreign routes; then one that
- * was made for it before, or the next free one. A table of ours stays in use, whatever others add to it.
+ * Pure: the table of each uplink: `tableBase` plus the interface's index, unless that table has foreign routes. Then it is
+ * the spare table that was made for the uplink before, or the next free one. A table of ours stays in use, whatever other programs add to
+ * it.
  */
 export function chooseTables(
   uplinks: readonly UplinkSettings[],
@@ -27,7 +28,7 @@ export function chooseTables(
     if (isOurs(table, listing, routing) || isEmpty(table, listing)) tables.set(name, table);
     else displaced.push({ name, link });
   }
-  // First by the interface of the table's routes, then by the rules that lead to the table, then a free one.
+  // A spare table is found by the interface of its routes, or else by rules that lead to it. If none is found, a free one is used.
   let left = displaced;
   for (const find of [spareByRoute, spareByRule]) {
     left = left.filter(({ name, link }) => {
@@ -73,7 +74,7 @@ function firstSpare(
   return found.map(({ table }) => table).find((table) => table >= start && isOurs(table, listing, routing));
 }
 
-/** The first table from the start of the spare ones that is empty, or ours and not in use. */
+/** The first spare table that is not in use and is either empty or ours. */
 function nextSpare(inUse: ReadonlySet<number>, listing: KernelListing, routing: RoutingSettings): number {
   let table = routing.tableBase + SPARE_OFFSET;
   while (inUse.has(table) || !(isEmpty(table, listing) || isOurs(table, listing, routing))) table += 1;

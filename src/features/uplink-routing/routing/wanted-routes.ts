@@ -7,7 +7,7 @@ import { isOnLink, LINK_LOCAL } from "./on-link.ts";
 import { LAST_METRIC } from "./ownership.ts";
 
 const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
-/** IP6_RT_PRIO_USER of include/net/ip6_route.h, what the kernel gives a route without a metric. */
+/** IP6_RT_PRIO_USER of include/net/ip6_route.h: the metric that the kernel gives a route without one. */
 const IPV6_METRIC = 1024;
 
 /** Table and mark of a route of ours. */
@@ -20,7 +20,7 @@ export interface Place {
 export function uplinkRoutes(uplink: UplinkSettings, link: Link, listing: KernelListing, place: Place): RouteSpec[] {
   return ([4, 6] as const).flatMap((family) => [
     endMarker(family, place),
-    // The kernel accepts no routes over a link that is down; the end marker keeps its packets from leaving by another.
+    // The kernel accepts no routes over a link that is down; the end marker prevents packets from leaving over another link.
     ...(link.up ? waysOf(uplink, link, listing, family).map((route) => ({ ...route, ...place })) : []),
   ]);
 }
@@ -44,7 +44,7 @@ function waysOf(uplink: UplinkSettings, link: Link, listing: KernelListing, fami
   return [...byKey.values()].sort((a, b) => direct(a) - direct(b));
 }
 
-/** For each configured address that the link has: a route to its prefix. Besides them, a default route via the gateway. */
+/** Returns a route to the prefix of each configured address that the link has, and a default route via the gateway. */
 function staticRoutes(uplink: UplinkSettings, link: Link, listing: KernelListing, family: IpFamily): RouteSpec[] {
   const gateway = family === 4 ? uplink.gateway4 : uplink.gateway6;
   const own = uplink.addresses.flatMap(({ address, prefixLength }) => {
@@ -83,7 +83,7 @@ function copies(link: Link, listing: KernelListing, family: IpFamily): RouteSpec
     .flatMap((route) => wayOver(route, link.index))
     .map((route) => (route.src !== undefined && !isAssigned(route.src, listing) ? { ...route, src: undefined } : route))
     .map((route) => (LINK_LOCAL.contains(route.dst) ? { ...route, metric: link.index } : route));
-  // The main table keeps routes whose gateway is in no prefix any more; the kernel accepts a copy only with `onlink`.
+  // The main table keeps a route whose gateway is no longer in any prefix. The kernel accepts a copy of that route only with `onlink`.
   const reached = <Way extends Pick<NextHop, "gateway" | "onlink"> | RouteSpec>(way: Way): Way =>
     isOnLink(way.gateway, link.index, routes) ? way : { ...way, onlink: true };
   return routes.map((route) =>
@@ -91,12 +91,12 @@ function copies(link: Link, listing: KernelListing, family: IpFamily): RouteSpec
   );
 }
 
-/** The kernel accepts as `src` only an address that it has and that has passed duplicate address detection. */
+/** Whether the kernel accepts the address as `src`: an interface must have it, and it must have passed duplicate address detection. */
 function isAssigned(address: IpAddress, { addresses }: KernelListing): boolean {
   return addresses.some((own) => own.address.equals(address) && !own.tentative && !own.dadFailed);
 }
 
-/** The part of a route that leads over the link; none if it leads elsewhere. */
+/** The part of a route that leads over the link; empty if the route does not lead over the link. */
 function wayOver(route: Route, linkIndex: number): RouteSpec[] {
   const { dst, scope, src, metric, mtu, encap, onlink, gateway, multipath } = route;
   const common: RouteSpec = { dst, scope, src, metric, mtu };
@@ -109,7 +109,7 @@ function wayOver(route: Route, linkIndex: number): RouteSpec[] {
   return [{ ...common, linkIndex, gateway: only.gateway, onlink: only.onlink, encap: only.encap }];
 }
 
-/** Pure: as {@link sameRoute} for each hop of a multipath route. */
+/** Pure: compares two lists of hops of multipath routes, as {@link sameRoute} compares routes. */
 function sameHops(a: readonly NextHop[] = [], b: readonly NextHop[] = []): boolean {
   return a.length === b.length && a.every((hop, at) => wayText(hop) === wayText(b[at] ?? { weight: 0 }));
 }
@@ -118,7 +118,7 @@ function wayText({ linkIndex, gateway, onlink, weight }: Partial<NextHop>): stri
   return [linkIndex, gateway, onlink === true, weight ?? 1].join(" ");
 }
 
-/** Pure: whether the kernel's route is what is wanted of it; both have the same {@link routeKey}. */
+/** Pure: whether the kernel's route equals the wanted route. Both have the same {@link routeKey}. */
 export function sameRoute(is: Route, wanted: RouteSpec): boolean {
   const type = wanted.type ?? "unicast";
   if (is.type !== type) return false;
@@ -140,8 +140,8 @@ function encapOf({ encap }: Pick<RouteSpec, "encap">): unknown {
 }
 
 /**
- * Pure: the route to Services over the cluster's interface: via the node's own address in IPv4, which the kernel does not
- * accept in IPv6.
+ * Pure: the route to Services over the cluster's interface: in IPv4 via the node's own address; in IPv6 without a gateway,
+ * because the kernel does not accept an own address as gateway.
  */
 export function serviceRoute(prefix: Cidr, link: Link, own: IpAddress, place: Place): RouteSpec {
   const way = prefix.family === 4 ? { gateway: own } : { src: own };

@@ -7,9 +7,9 @@ import { isOwnRule, TABLE_SERVICES } from "./ownership.ts";
 import type { UplinkTables } from "./tables.ts";
 
 /**
- * Pure: one rule for each address of an uplink. An address that two uplinks have is the first one's. The rule of an address that
- * moved to an interface that is no uplink stays as long as the address does, so that its packets do not leave by another,
- * perhaps more expensive, uplink (docs/spec/uplink-proxy.md#3.2); also where the uplink's interface was renamed under it.
+ * Pure: one rule for each address of an uplink. If two uplinks have an address, its rule leads to the first one's table. If an
+ * address moves to an interface that is not an uplink, or the uplink's interface is renamed, the rule stays while the address exists: its
+ * packets must not leave over another, perhaps more expensive, uplink (docs/spec/uplink-proxy.md#3.2).
  */
 export function sourceRules(settings: Settings, listing: KernelListing, tables: UplinkTables): RuleSpec[] {
   const found = new Map<string, { readonly address: IpAddress; readonly table: number }>();
@@ -30,7 +30,7 @@ export function sourceRules(settings: Settings, listing: KernelListing, tables: 
     const table =
       configuredTable(address, settings, tables) ??
       formerTable(address, settings, listing, (one) => inUse.has(one)) ??
-      // Its interface has another name for now: the table without routes keeps its packets out of the main table.
+      // The uplink's interface is missing, perhaps renamed. The rule stays: the table, though without routes, stops the address's packets.
       (isOfAbsent(address, settings, tables) ? formerTable(address, settings, listing, () => true) : undefined);
     if (table !== undefined) claim(address, table);
   }
@@ -44,7 +44,7 @@ export function sourceRules(settings: Settings, listing: KernelListing, tables: 
   }));
 }
 
-/** For a static uplink, only addresses of its configuration: its table has routes for no other. */
+/** The addresses that get a rule. For a static uplink only configured addresses do: its table has no routes for others. */
 function ruled(uplink: UplinkSettings, addresses: readonly Address[]): readonly Address[] {
   if (uplink.mode !== "static") return addresses;
   return addresses.filter(({ address }) => uplink.addresses.some((one) => one.address.equals(address)));
@@ -77,7 +77,7 @@ function formerTable(
   return rule?.table;
 }
 
-/** Pure: rules for the cluster's prefixes, before any source rule (docs/spec/uplink-proxy.md#3.1). `viaServices`: those with a route in 400. */
+/** Pure: rules for the cluster's prefixes, before any source rule (docs/spec/uplink-proxy.md#3.1). `viaServices` have a route in 400. */
 export function clusterRules({ routing }: Settings, viaServices: readonly Cidr[]): RuleSpec[] {
   const { kubeRulePriority: priority, routeProtocol: protocol, podCIDRs, serviceCIDRs } = routing;
   const tableOf = (prefix: Cidr): number =>
@@ -92,7 +92,7 @@ export function clusterRules({ routing }: Settings, viaServices: readonly Cidr[]
   return [...prefixes.values()];
 }
 
-/** Pure: the moved rules of the local table; none where they stay the kernel's. */
+/** Pure: the moved rules of the local table; none if the settings do not move these rules. */
 export function localRules({ routing }: Settings): RuleSpec[] {
   const { localRulePriority: priority, routeProtocol: protocol } = routing;
   return priority === 0 ? [] : ([4, 6] as const).map((family) => ({ family, priority, table: TABLE_LOCAL, protocol }));

@@ -1,8 +1,8 @@
 /**
  * The uplinks as the kernel and the settings together show them.
  *
- * Owns: reading the kernel's listings, and pure functions from them to a snapshot. Refuses to know: reachability, and who
- * programs routes.
+ * Owns: reading the kernel's listings, and pure functions from them to a snapshot. Refuses to know: reachability, and which
+ * code programs routes.
  *
  * ```ts
  * const snapshot = makeSnapshot({ settings, ready: true, listing: readKernel(stack) });

@@ -8,7 +8,7 @@ import type { Rule } from "#kernel/rule";
 export interface KernelListing {
   readonly links: readonly Link[];
   readonly addresses: readonly Address[];
-  /** Of all tables but the local one. */
+  /** Routes of all tables except the local table. */
   readonly routes: readonly Route[];
   readonly rules: readonly Rule[];
 }
@@ -17,7 +17,7 @@ export interface KernelListing {
 export const TABLE_MAIN = 254;
 export const TABLE_LOCAL = 255;
 
-/** Throws {@link KernelError}. Takes some 100 µs and 1 µs a route. */
+/** Lists the kernel's state. Throws {@link KernelError}. Takes about 100 µs, and 1 µs for each route. */
 export function readKernel(stack: Pick<NetStack, "links" | "addresses" | "routes" | "rules">): KernelListing {
   return {
     links: stack.links.list(),
@@ -32,11 +32,11 @@ export function readKernel(stack: Pick<NetStack, "links" | "addresses" | "routes
 /** The link of an uplink with its addresses. */
 export interface UplinkLink {
   readonly link?: Link;
-  /** On the link, in the kernel's order. */
+  /** The addresses of the link, in the kernel's order. */
   readonly addresses: readonly Address[];
 }
 
-/** Pure: the link of an uplink, and its addresses; no link if there is none of that name. */
+/** Pure: the link of an uplink, and its addresses; `link` is absent if no link has that name. */
 export function linkOf({ links, addresses }: KernelListing, ifName: string): UplinkLink {
   const link = links.find(({ name }) => name === ifName);
   return link === undefined

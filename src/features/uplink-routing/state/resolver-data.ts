@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, statSync } from "node:fs";
 import { IpAddress } from "#base/ip";
 import type { ResolverData } from "./snapshot.ts";
 
-/** A longer file is not one of a resolver, bytes. */
+/** Maximum length of a resolver's file, bytes. A longer file is something else. */
 const MAX_BYTES = 65_536;
 const MAX_SERVERS = 16;
 const MAX_DOMAINS = 16;
@@ -17,7 +17,7 @@ function filesOf(ifName: string, ifIndex: number): readonly string[] {
   ];
 }
 
-/** Servers and search domains of an interface: systemd-networkd, systemd-resolved, resolvconf. Empty if none has it. */
+/** Servers and search domains of an interface: systemd-networkd, systemd-resolved, resolvconf. Empty if they have none. */
 export function readResolverData(ifName: string, ifIndex: number): ResolverData {
   const all = filesOf(ifName, ifIndex).map((path) => parseResolverData(readSmall(path)));
   return all.find(({ dnsServers }) => dnsServers.length > 0) ?? { dnsServers: [], searchDomains: [] };
@@ -25,7 +25,7 @@ export function readResolverData(ifName: string, ifIndex: number): ResolverData 
 
 /**
  * Pure: `nameserver` and `search` lines of resolv.conf(5), and the `DNS=`, `SERVERS=` and `DOMAINS=` lines of systemd's files.
- * Words that are no address are skipped, as are zones and ports.
+ * Words that are not a plain address, for example with a zone or a port, are skipped.
  */
 export function parseResolverData(text: string): ResolverData {
   const servers: IpAddress[] = [];

@@ -11,23 +11,23 @@ export interface ResolverData {
   readonly searchDomains: readonly string[];
 }
 
-/** All that a snapshot is made of. */
+/** The inputs of {@link makeSnapshot}. */
 export interface SnapshotInputs {
   readonly settings: Settings;
   readonly ready: boolean;
   readonly listing: KernelListing;
-  /** By uplink: the routing table in use. */
+  /** The routing table in use for each uplink, by name. */
   readonly tables?: ReadonlyMap<string, number>;
-  /** Status from evidence and probes; default: that of the settings. */
+  /** Returns the status from evidence and probes. Default: the status in the settings. */
   readonly stateOf?: (uplink: string) => { readonly status: UplinkStatus; readonly lastProbe?: string } | undefined;
-  /** For `observe` and `external` uplinks without servers in their settings. */
+  /** Returns DNS data for `observe` and `external` uplinks whose settings have no servers. */
   readonly resolverOf?: (ifName: string, ifIndex: number) => ResolverData;
 }
 
 const LINK_LOCAL = [Cidr.parse("169.254.0.0/16"), Cidr.parse("fe80::/10")];
 const NO_RESOLVER: ResolverData = { dnsServers: [], searchDomains: [] };
 
-/** Pure: the uplinks as they are, and what a choice depends on besides. */
+/** Pure: the present uplinks, and the other data on which the choice of an uplink depends. */
 export function makeSnapshot(inputs: SnapshotInputs): Snapshot {
   const { settings, ready, listing } = inputs;
   const localAddresses = distinct(listing.addresses.map(({ address }) => address));
@@ -89,7 +89,7 @@ function addressesOf(settings: UplinkSettings, { addresses }: UplinkLink): reado
   }
   return settings.addresses.map(({ address, prefixLength }) => {
     const own = addresses.find((one) => one.address.equals(address));
-    // The publisher is responsible for its addresses: a missing one fails at bind.
+    // The publisher of a status is responsible for the addresses in it: if an address is missing, the bind fails.
     const isUsable = own === undefined ? settings.published !== undefined && canBeSource(address) : isUsableSource(own);
     return { address, prefixLength: own?.prefixLength ?? prefixLength, isUsable };
   });
@@ -133,7 +133,9 @@ function resolverOf(
   };
 }
 
-/** Pure: destinations that are dialled through the main table, whatever a client's NO_PROXY has (docs/spec/uplink-proxy.md#10.3). */
+/**
+ * Pure: destinations that are dialled through the main table, whether or not a client's NO_PROXY has them (docs/spec/uplink-proxy.md#10.3).
+ */
 export function bypassOf({ routing, cluster }: Settings, localAddresses: readonly IpAddress[]): readonly Cidr[] {
   const { nodeIP, prefixLength } = cluster;
   const node = nodeIP === undefined ? [] : [Cidr.of(nodeIP, Math.min(prefixLength ?? nodeIP.bits, nodeIP.bits))];
