@@ -13,7 +13,7 @@ export interface ImportProxy {
   readonly trustedCAProxy?: string;
 }
 
-/** The wanted value; the order of the list is what existing users compare with. */
+/** The wanted `importProxy`. Existing users compare its list as text, so the order of the list must not change. */
 export function importProxy(
   url: string,
   options: {
@@ -32,13 +32,13 @@ export function importProxy(
   };
 }
 
-/** The URL with the token as password. Never to be logged. */
+/** The URL with the token as password. Must never be logged. */
 export function withCredentials(url: string, token: string): string {
   const parsed = new URL(url);
   return `https://cdi:${encodeURIComponent(token)}@${parsed.host}`;
 }
 
-/** The merge patch. */
+/** The merge patch that sets the wanted values in the CDI object. */
 export function cdiPatch(wanted: ImportProxy): { spec: { config: { importProxy: ImportProxy } } } {
   return { spec: { config: { importProxy: wanted } } };
 }

@@ -1,5 +1,6 @@
 /**
- * Imports of virtual machine images use the proxy too: it is configured in KubeVirt's Containerized Data Importer (docs/spec/uplink-proxy.md#12).
+ * Configures the proxy in KubeVirt's Containerized Data Importer, so that imports of virtual machine images use the proxy
+ * (docs/spec/uplink-proxy.md#12).
  *
  * Owns: the wanted part of the CDI object, and its reconciliation. Refuses to know: where credentials come from, and the listener.
  *

@@ -5,7 +5,7 @@ import type { Logger } from "#base/log";
 import { isKubeError, type KubeApi, KubeError, type KubeObject, resources, resourceType } from "#kube/client";
 import { CA_CONFIG_MAP, cdiPatch, type ImportProxy, isCurrent } from "./import-proxy.ts";
 
-/** The CDI object as far as we know it. */
+/** The fields of the CDI object that this code uses. */
 interface Cdi extends KubeObject {
   readonly spec?: unknown;
 }
@@ -19,7 +19,7 @@ export const cdiResource = resourceType<Cdi>({
   namespaced: false,
 });
 
-/** CDI's one object. */
+/** Name of the only CDI object. */
 const NAME = "cdi";
 const FIELD_MANAGER = "uplink-proxy";
 
@@ -28,7 +28,7 @@ type Api = Pick<KubeApi, "get" | "patch">;
 /** The proxy for importer pods, and the certificate that they need for it. */
 export interface CdiWanted {
   readonly proxy: ImportProxy;
-  /** PEM; published before the URL that needs it. */
+  /** PEM of the certificate; published before the URL, because clients of the URL need it. */
   readonly caPem?: string;
 }
 
@@ -86,7 +86,7 @@ async function publishCa(api: Api, caPem: string, options: AbortOptions): Promis
 
 /**
  * Syncs every `tickMs` until the signal aborts; a failure is a warning, once for each text, and is tried again at the next tick
- * (docs/spec/uplink-proxy.md#12). `wanted` is called each time, because tokens rotate. `undefined` from it: nothing is wanted yet.
+ * (docs/spec/uplink-proxy.md#12). `wanted` is called each time, because tokens rotate. If it returns `undefined`, nothing is wanted yet.
  */
 export async function runCdiSync(
   deps: {

@@ -5,13 +5,16 @@ import type { DnsRecord } from "./query.ts";
 
 /** The cached answer for a name. */
 export interface CachedAnswer {
-  /** Empty: the name has none. */
+  /** Empty if the name has no addresses. */
   readonly addresses: readonly IpAddress[];
   /** Monotonic milliseconds. */
   readonly freshUntil: number;
 }
 
-/** Answers of one uplink's servers, each as long as it may be kept, and longer for use when servers fail (docs/spec/uplink-proxy.md#6.3). */
+/**
+ * Answers of one uplink's servers. An answer is kept for its TTL, and longer for the case that servers fail
+ * (docs/spec/uplink-proxy.md#6.3).
+ */
 export class DnsCache {
   readonly #clock: Clock;
   readonly #settings: () => DnsSettings;
@@ -26,20 +29,20 @@ export class DnsCache {
     return this.#entries.size;
   }
 
-  /** An answer that is still good. */
+  /** An answer that has not expired. */
   fresh(name: string): CachedAnswer | undefined {
     const entry = this.#entries.get(name);
     return entry !== undefined && entry.freshUntil > this.#clock.monotonic() ? entry : undefined;
   }
 
-  /** An answer with addresses that has expired, not longer ago than `staleMs`. */
+  /** An answer with addresses that expired at most `staleMs` ago. */
   stale(name: string): CachedAnswer | undefined {
     const entry = this.#entries.get(name);
     if (entry === undefined || entry.addresses.length === 0) return undefined;
     return this.#clock.monotonic() - entry.freshUntil <= this.#settings().staleMs ? entry : undefined;
   }
 
-  /** Stores an answer; no records: the name has none. The least recently stored one is dropped first. */
+  /** Stores an answer; without records, the name has no addresses. The answer that was stored least recently is dropped first. */
   store(name: string, records: readonly DnsRecord[]): void {
     const { minTtlMs, maxTtlMs, negativeTtlMs, cacheEntries } = this.#settings();
     const ttlMs = Math.min(...records.map(({ ttlSeconds }) => ttlSeconds * 1000));

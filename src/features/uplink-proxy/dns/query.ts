@@ -11,7 +11,9 @@ export interface DnsRecord {
 
 /** Servers and source addresses of a query. */
 export interface QueryPath {
-  /** `address` or `address:port`; those of the system when empty. Those of a family without a source are left out, where there is one. */
+  /**
+   * `address` or `address:port`; empty for the system's servers. If there are sources, servers of a family without a source are left out.
+   */
   readonly servers: readonly string[];
   readonly source4?: IpAddress | undefined;
   readonly source6?: IpAddress | undefined;
@@ -27,13 +29,13 @@ export type Query = (
 
 /** A query without an answer is sent to the next server after this, milliseconds. The first server may still answer. */
 const AGAIN_MS = 400;
-/** Queries to each server. */
+/** Maximum number of queries to each server. */
 const TRIES = 2;
-/** Queries for one name; with more servers the last ones get none. */
+/** Maximum number of queries for one name; if there are many servers, the last ones get no query. */
 const MAX_QUESTIONS = 6;
-/** Time for the other family after one has answered, milliseconds. */
+/** Maximum wait for the answer of the other family after one family was answered, milliseconds. */
 const OTHER_FAMILY_MS = 250;
-/** Most records of one name that are used. */
+/** Maximum number of records of one name that are used. */
 const MAX_RECORDS = 32;
 
 /**
@@ -131,7 +133,7 @@ class Answers {
     return this.missing.length === 0;
   }
 
-  /** All families were answered, with nothing. */
+  /** True if all families were answered, and no answer had an address. */
   get isDenied(): boolean {
     return this.areComplete && this.records.length === 0;
   }
@@ -158,8 +160,8 @@ function openResolver(server: string, { source4, source6 }: Partial<QueryPath>, 
 
 /**
  * Pure: the servers to query, and whether the query is bound to the sources. An unbound query follows the main table, which
- * may lead over an uplink that costs too much. So a server of a family without a source is not queried, and `system` servers are queried from
- * the sources too. Only servers on loopback are queried unbound; they answer no other source.
+ * may lead over an uplink that costs too much. So a server of a family without a source is not queried, and `system` servers are queried
+ * from the sources too. Only servers on loopback are queried unbound; they answer no other source.
  */
 export function serversToAsk(
   { servers, source4, source6 }: QueryPath,

@@ -10,7 +10,7 @@ import { type DnsRecord, type Query, queryServers } from "./query.ts";
 /** Uplinks with a cache; the oldest is dropped first. */
 const MAX_CACHES = 256;
 
-/** Servers that did not answer are skipped for so long, so that a dead resolver delays one request and not each, milliseconds. */
+/** Servers that did not answer are skipped for this time, milliseconds, so that a dead resolver delays only one request. */
 const SILENT_MS = 5000;
 
 /** An uplink as far as resolving is concerned. */
@@ -28,7 +28,7 @@ export interface DnsAnswer {
   readonly addresses: readonly IpAddress[];
   /** The servers that answered: an uplink's name, `hosts`, or `system`. */
   readonly via: string;
-  /** It had expired, and no server answered. */
+  /** True if the answer has expired; it is used because no server answered. */
   readonly isStale: boolean;
 }
 
@@ -49,7 +49,7 @@ export type Accepts = (addresses: readonly IpAddress[]) => boolean;
 export interface ResolveOptions {
   /** Uplinks whose servers are queried when the uplink's own do not answer, cheapest first. */
   readonly others: readonly DnsUplink[];
-  /** An answer that it rejects counts as none: the next servers are queried. Default: accepts all. */
+  /** If it rejects an answer, the answer is not used, and the next servers are queried. Default: accepts all answers. */
   readonly accepts?: Accepts;
   readonly signal: AbortSignalLike;
 }
@@ -57,8 +57,8 @@ export interface ResolveOptions {
 const BOTH: readonly IpFamily[] = [4, 6];
 
 /**
- * Names to addresses, for each uplink by its own servers and from its own addresses (docs/spec/uplink-proxy.md#6.3). An answer of one uplink is
- * used for another only where that one's servers do not answer at all.
+ * Resolves names to addresses, for each uplink with its own servers and from its own addresses (docs/spec/uplink-proxy.md#6.3). An answer
+ * of one uplink's servers is used for another uplink only if the other uplink's servers do not answer at all.
  */
 export class UplinkDns {
   readonly #clock: Clock;
@@ -166,14 +166,14 @@ export class UplinkDns {
       return cached.addresses;
     }
     const id = `${group.name}\0${name}`;
-    // Many tunnels to one registry begin at once: they share one query. A caller that leaves does not abort it for the others.
+    // Many tunnels to one registry may begin at once; they share one query. If one caller aborts, the query goes on for the others.
     const running = this.#running.get(id) ?? this.#start(id, name, group, until);
     return await unlessAborted(running, { signal });
   }
 
   #start(id: string, name: string, group: ServerGroup, until: number): Promise<readonly IpAddress[]> {
     const started = this.#fetch(name, group, until).finally(() => this.#running.delete(id));
-    // All callers may have left by the time it fails.
+    // When the query fails, all callers may have aborted, and the rejection would be unhandled.
     started.catch(() => undefined);
     this.#running.set(id, started);
     return started;

@@ -34,13 +34,13 @@ export interface EngineDeps {
   readonly evidence: Evidence;
   readonly record: Recorder;
   readonly limiter: TunnelLimiter;
-  /** Of the listener for pods: accepted now; `undefined` until they are loaded. */
+  /** The tokens that the listener for pods accepts now; `undefined` until they are loaded. */
   readonly tokens: () => readonly string[] | undefined;
-  /** Of the listener for pods; `undefined` until there is a certificate. */
+  /** The TLS context of the listener for pods; `undefined` until there is a certificate. */
   readonly secureContext: () => SecureContext | undefined;
   /** The body of GET /healthz. */
   readonly healthz: () => Promise<string>;
-  /** Of GET /readyz. */
+  /** The answer of GET /readyz. */
   readonly readyz: HttpConnectionDeps["readyz"];
   /** The body of GET /metrics. */
   readonly metrics: () => Promise<string>;
@@ -65,7 +65,7 @@ export class Engine {
   readonly #dialler: Dialler<ByteStream>;
   /** Dependencies of connections of the host's listeners. */
   readonly #front: HttpConnectionDeps;
-  /** Of the listener for pods, whose clients without a request are counted apart: no pod can push those of the host out. */
+  /** Dependencies of connections of the pods' listener. Its idle clients are counted apart, so that pods cannot displace host clients. */
   readonly #podFront: HttpConnectionDeps;
   readonly #traffic = new Traffic();
   readonly #connections = new LinkedSet<{ destroy(): void }>();
@@ -138,8 +138,8 @@ export class Engine {
   }
 
   /**
-   * Near the limit of descriptors each client that comes takes the place of the one that has owed a request the longest: there is always one
-   * left to answer with. Clients of pods go before those of the host.
+   * Near the limit of descriptors, each new client displaces the client that has waited longest without a complete request, so that a
+   * descriptor is always left for an answer. Clients of pods are displaced before clients of the host.
    */
   #evictWhenShort(): void {
     const { descriptors } = this.#deps.limiter;
@@ -152,7 +152,7 @@ export class Engine {
     return this.#tunnelService.size;
   }
 
-  /** A client that came in: a connected descriptor, which is the engine's from now on. */
+  /** Serves a client. The engine owns the connected descriptor `fd` from now on. */
   accept(fd: number, remote: Endpoint, listener: ListenerSettings): void {
     this.#evictWhenShort();
     if (this.#connections.size >= MAX_CLIENTS) this.#deps.streams.adopt(fd, remote).reset();
@@ -207,13 +207,13 @@ export class Engine {
     this.#isDraining = true;
   }
 
-  /** Ends everything. */
+  /** Ends all clients and tunnels. */
   close(reason: CloseReason): void {
     this.#tunnelService.closeAll(reason);
     for (const connection of this.#connections) connection.destroy();
   }
 
-  /** Node terminates TLS, which it does for its own sockets only. */
+  /** Accepts a client over Node's sockets, because Node terminates TLS only for its own sockets. */
   #acceptTls(fd: number, listener: ListenerSettings): void {
     const client = new Socket({ fd, allowHalfOpen: true });
     client.on("error", () => client.destroy());
@@ -243,7 +243,7 @@ export class Engine {
 
 /** One read of a client that has no tunnel yet: a head has no more, and what is behind it is kept. */
 const HEAD_READ_BYTES = 65_536;
-/** Clients of one thread at once, whatever they do; one more is reset. Well above all other limits together. */
+/** Maximum number of clients of one thread; a further client is reset. More than the sum of all other limits. */
 const MAX_CLIENTS = 16_384;
 
 /** Whether the uplink still has the address. One that has moved would send over another uplink, which may cost too much. */
@@ -251,7 +251,7 @@ function hasSource({ addresses }: Uplink, source: string): boolean {
   return addresses.some(({ address }) => address.toString() === source);
 }
 
-/** Reads the kernel: the snapshot may be a moment old. */
+/** Whether the kernel has the address now. The snapshot may be older. */
 function hasAddress(address: IpAddress): boolean {
   return hasAddressText(address.toString());
 }

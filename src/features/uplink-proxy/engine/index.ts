@@ -1,5 +1,5 @@
 /**
- * One thread's worth of the proxy: everything between an accepted socket and a closed tunnel.
+ * The part of the proxy that each thread has: everything between an accepted socket and a closed tunnel.
  *
  * Owns: composing front end, selection, DNS and relay; TLS and transparent clients. Refuses to know: listening, other threads, files.
  *

@@ -3,7 +3,7 @@ import { type SecureContext, TLSSocket } from "node:tls";
 import type { Clock } from "#base/clock";
 import type { PendingHeads } from "../front/index.ts";
 
-/** RFC 8446 section 5.1: what a TLS connection begins with. */
+/** The first byte of a TLS connection (RFC 8446 section 5.1). */
 const RECORD_HANDSHAKE = 0x16;
 
 /** How clients of a listener may begin. */
@@ -13,15 +13,15 @@ export interface TlsGate {
   /** `undefined`: there is no certificate yet, and a client that begins with TLS is closed. */
   readonly context: SecureContext | undefined;
   readonly clock: Clock;
-  /** For the first byte. */
+  /** Time limit for the first byte, milliseconds. */
   readonly timeoutMs: number;
   /** A client that has not sent a byte yet counts among those without a complete head. */
   readonly pending: PendingHeads;
 }
 
 /**
- * Terminates TLS on a connection that begins with it (docs/spec/uplink-proxy.md#9.1.2). `serve` gets the socket to speak on, with what was read of it
- * already; it is not called for a client that leaves or is cut off. The socket has a listener for errors.
+ * Terminates TLS on a connection that begins with it (docs/spec/uplink-proxy.md#9.1.2). `serve` gets the socket to speak on, with what was
+ * read of it already; it is not called for a client that leaves or is cut off. The socket has a listener for errors.
  */
 export function passTlsGate(
   client: Socket,

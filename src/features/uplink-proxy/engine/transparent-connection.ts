@@ -31,7 +31,7 @@ export class TransparentConnection {
     this.#clock = deps.clock;
   }
 
-  /** Resolves when the tunnel has begun, or came to nothing. */
+  /** Resolves when the tunnel has begun or has failed. */
   async run(): Promise<void> {
     const { localAddress, localPort } = this.#client;
     const address = IpAddress.tryParse(localAddress.replace(/%.*$/, ""));

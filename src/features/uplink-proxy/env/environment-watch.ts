@@ -8,7 +8,7 @@ const LOOK_MS = 15_000;
 /** The key `env` of `/healthz` (docs/spec/uplink-proxy.md#10.3). */
 export interface EnvironmentState {
   readonly nodeIP: string | null;
-  /** The runtime's list does not cover the node's address. */
+  /** True if the runtime's NO_PROXY does not contain the node's address. */
   readonly stale: boolean;
 }
 

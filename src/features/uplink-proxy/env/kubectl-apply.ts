@@ -8,12 +8,12 @@ import { PROXY_URL, proxyEnvironment } from "./proxy-environment.ts";
 
 const run = promisify(execFile);
 const DEFAULT_TIMEOUT_MS = 5 * 60_000;
-/** Of each output stream of kubectl, kept for the error. */
+/** Maximum number of bytes of each output stream of kubectl that are kept for the error. */
 const MAX_OUTPUT_BYTES = 1 << 20;
 
 export type KubectlApplyErrorCode = "failed" | "timeout" | "cannot-run";
 
-/** The manifest was not, or not wholly, applied. */
+/** The manifest was not applied, or only a part of it. */
 export class KubectlApplyError extends ExpectedError<KubectlApplyErrorCode> {
   override readonly name = "KubectlApplyError";
 }

@@ -50,7 +50,7 @@ function signalNumber(name: NodeJS.Signals | null): number {
   return SIGNALS[name ?? ""] ?? 0;
 }
 
-/** Starts a command that outlives us; resolves with its process id once it runs. */
+/** Starts a command that runs on after this process has ended; resolves with its process id once it runs. */
 export async function startDetached(
   words: readonly string[],
   env: NodeJS.ProcessEnv,
@@ -70,7 +70,7 @@ export async function startDetached(
   }
 }
 
-/** The process of the file, when it runs and is the same program: a process id alone may be another's by now. */
+/** The process in the file; `undefined` unless it runs and is the same program, because another process may have got its id. */
 export function runningPid(pidFile: string, command: string): number | undefined {
   const pid = Number(readText(pidFile)?.trim());
   if (!Number.isInteger(pid) || pid <= 0) return undefined;

@@ -10,12 +10,12 @@ export const DEFAULT_SERVICE_CIDRS: readonly Cidr[] = [Cidr.parse("10.43.0.0/16"
 export interface EnvironmentOptions {
   /** Default {@link PROXY_URL}. */
   readonly proxyURL?: string;
-  /** Both families; the IPv4 ones stand in the place of k3s' default. */
+  /** CIDRs of pods, of both families. The IPv4 CIDRs replace the default of k3s in the list. */
   readonly podCIDRs?: readonly Cidr[];
   readonly serviceCIDRs?: readonly Cidr[];
   /** The address of this node in the cluster; absent when it is not known yet. */
   readonly nodeIP?: IpAddress | undefined;
-  /** Of the node's subnet; 0 and less, or absent: unknown. */
+  /** Prefix length of the node's subnet; unknown if absent or not above 0. */
   readonly prefixLength?: number | undefined;
   /** Name the IPv6 loopback, link-local and cluster ranges too. Default: when a CIDR or the node's address is IPv6. */
   readonly ipv6?: boolean;
@@ -29,12 +29,12 @@ export interface ProxyEnvironment {
   readonly NO_PROXY: string;
 }
 
-/** Both variables. */
+/** Makes both variables. */
 export function proxyEnvironment(options: EnvironmentOptions = {}): ProxyEnvironment {
   return { HTTPS_PROXY: options.proxyURL ?? PROXY_URL, NO_PROXY: noProxy(options) };
 }
 
-/** The value of NO_PROXY, in the order that existing users compare with. */
+/** The value of NO_PROXY. Existing users compare it as text, so its order must not change. */
 export function noProxy(options: EnvironmentOptions = {}): string {
   const { podCIDRs = DEFAULT_POD_CIDRS, serviceCIDRs = DEFAULT_SERVICE_CIDRS, literals = [] } = options;
   const cidrs = [...podCIDRs, ...serviceCIDRs];
@@ -45,7 +45,7 @@ export function noProxy(options: EnvironmentOptions = {}): string {
   return [...list, ...nodeEntry(options), ...literals.map(String)].join(",");
 }
 
-/** The host's address with the prefix, as the reference has it, not the network's. */
+/** The entry of the node: the host's own address with the prefix length, as in the reference, not the address of the network. */
 function nodeEntry({ nodeIP, prefixLength = 0 }: EnvironmentOptions): string[] {
   if (nodeIP === undefined) return [];
   return [prefixLength > 0 ? `${nodeIP}/${prefixLength}` : `${nodeIP}`];

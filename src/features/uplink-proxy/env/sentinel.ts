@@ -12,7 +12,7 @@ const MAX_SENTINEL_BYTES = 64 << 10;
 export interface Sentinel {
   readonly pid: number;
   readonly started: Date;
-  /** Absent when it was started with the off-switch on. */
+  /** Absent if the runtime was started while the off-switch was on. */
   readonly env?: ProxyEnvironment | undefined;
 }
 
@@ -38,7 +38,7 @@ export function writeSentinel(path: string, sentinel: Sentinel, flag: string): v
   replaceFile(path, formatSentinel(sentinel, flag), { mode: 0o644 });
 }
 
-/** The record, or `undefined` when there is none that can be read as one. */
+/** The record; `undefined` if the file is missing or is not a record. */
 export async function readSentinel(path: string): Promise<Sentinel | undefined> {
   try {
     const bytes = await readFile(path);
@@ -51,7 +51,7 @@ export async function readSentinel(path: string): Promise<Sentinel | undefined> 
 }
 
 /**
- * Whether the runtime would send traffic for the node's address through the proxy: its list was made before the node got
+ * Whether the runtime would connect to the node's address through the proxy, because its NO_PROXY was made before the node got
  * that address (docs/spec/uplink-proxy.md#10.3). A runtime without the proxy is never stale.
  */
 export function isStale({ env }: Pick<Sentinel, "env">, nodeIP: IpAddress): boolean {

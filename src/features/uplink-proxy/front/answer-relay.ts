@@ -19,12 +19,12 @@ export interface AnswerTo {
   readonly mayStayOpen: () => boolean;
 }
 
-/** How far the answer is. */
+/** The state of the answer. */
 export type AnswerState =
   | "more"
   /** The answer is complete; further bytes of the origin are dropped. */
   | "done"
-  /** From now on bytes pass as they are. */
+  /** The protocol was switched: from now on bytes are passed on unchanged. */
   | "switched"
   | "malformed";
 
@@ -55,17 +55,17 @@ export class AnswerRelay {
     return this.#hasBegun;
   }
 
-  /** The client's connection ends with the answer. */
+  /** True if the client's connection must be closed after the answer. */
   get closes(): boolean {
     return this.#closes;
   }
 
-  /** The fault, once it is `malformed`. */
+  /** The fault of the answer, once its state is `malformed`. */
   get fault(): string {
     return this.#fault;
   }
 
-  /** Takes the origin's next bytes; what the client is to be sent for them, perhaps views of them. */
+  /** Takes the origin's next bytes. Returns the bytes to send to the client, which may be views of the given bytes. */
   push(chunk: Uint8Array): readonly Uint8Array[] {
     const out: Uint8Array[] = [];
     let rest = chunk;
@@ -78,7 +78,7 @@ export class AnswerRelay {
     return out;
   }
 
-  /** The origin has ended its sending: what the client is to be sent for that. */
+  /** Call when the origin has ended its sending. Returns the bytes to send to the client. */
   end(): readonly Uint8Array[] {
     if (this.#state !== "more") return [];
     if (this.#body?.end() !== true) {

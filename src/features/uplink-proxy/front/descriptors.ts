@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, statSync } from "node:fs";
 
-/** Above this share of the limit nothing new is begun (docs/spec/uplink-proxy.md#9.3). */
+/** If more than this share of the limit is in use, no tunnel is begun (docs/spec/uplink-proxy.md#9.3). */
 const MAX_SHARE = 0.9;
 /** Places in the shared counts. */
 const COUNTED = 0;
@@ -11,7 +11,7 @@ const ALL = 0x3fff_ffff;
 
 /** How {@link Descriptors} are counted. */
 export interface DescriptorsOptions {
-  /** Shared with other threads. Default: of its own. */
+  /** Memory of the counts that other threads share. Default: memory of this object only. */
   readonly memory?: SharedArrayBuffer;
   /** Default: the soft limit of this process. */
   readonly limit?: number;
@@ -36,7 +36,7 @@ export class Descriptors {
     if (memory === undefined) Atomics.store(this.#counts, COUNTED, ALL);
   }
 
-  /** For the other threads. */
+  /** The memory of the counts, for the other threads. */
   get memory(): SharedArrayBuffer {
     return this.#counts.buffer as SharedArrayBuffer;
   }
@@ -46,7 +46,7 @@ export class Descriptors {
     Atomics.add(this.#counts, SINCE, count);
   }
 
-  /** More than nine tenths are in use. */
+  /** True if more than nine tenths of the descriptors are in use. */
   get areShort(): boolean {
     const atMost = Atomics.load(this.#counts, COUNTED) + Atomics.load(this.#counts, SINCE);
     if (atMost < this.#most) return false;
@@ -64,7 +64,7 @@ function countDescriptors(): number {
   try {
     return readdirSync("/proc/self/fd").length;
   } catch (error) {
-    // Listing them needs one: without it, all are in use.
+    // Listing the descriptors needs a free descriptor; if none is free, all are in use.
     if (!isExhausted(error)) throw error;
     return ALL;
   }

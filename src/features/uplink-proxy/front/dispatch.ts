@@ -17,7 +17,7 @@ export type Action =
 /** The input of a dispatch. */
 export interface DispatchInput {
   readonly listener: ListenerSettings;
-  /** Accepted now; `undefined` until they are loaded. */
+  /** The tokens that are accepted now; `undefined` until they are loaded. */
   readonly tokens: readonly string[] | undefined;
   readonly isDraining: boolean;
   readonly metrics: boolean;
@@ -52,7 +52,7 @@ export function dispatch(head: RequestHead, input: DispatchInput): Action {
     close,
     fields: { Allow: "CONNECT, GET" },
   });
-  // apt and others show the status line alone.
+  // apt and other clients show only the status line of an answer.
   const isPlain = input.listener.role !== "pod" && !input.plainHttp && /^http:\/\//i.test(head.target);
   return reply(isPlain ? { ...refused, words: "Method Not Allowed (plainHttp is off)" } : refused);
 }

@@ -2,7 +2,7 @@ import { type AbortSignalLike, LightAbortSignal } from "#base/async";
 import type { ByteStream } from "#base/byte-stream";
 import type { Clock } from "#base/clock";
 
-/** Most bytes that are read of a client before its destination is connected (docs/spec/uplink-proxy.md#7). */
+/** Maximum number of bytes that are read from a client before its destination is connected (docs/spec/uplink-proxy.md#7). */
 const MAX_BYTES = 65_536;
 
 /** Created once: an error captures the stack, which is expensive for each client. */

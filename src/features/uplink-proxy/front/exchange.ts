@@ -30,7 +30,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   readonly #body: BodyReader;
   readonly #isChunked: boolean;
   readonly #end = Promise.withResolvers<ExchangeEnd>();
-  /** Bytes of the client behind the request. */
+  /** Bytes that the client sent after the request. */
   #held: Uint8Array[] = [];
   #heldBytes = 0;
   #isFlowing = false;
@@ -44,7 +44,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   #errored: Error | undefined;
   /** Ends the tunnel in order; known once there is one. */
   #finishTunnel: ((reason: CloseReason) => void) | undefined;
-  /** The tunnel is to end. */
+  /** Why the tunnel must end; `undefined` while it goes on. */
   #reason: CloseReason | undefined;
 
   constructor(client: ByteStream, framing: BodyFraming, answer: AnswerRelay) {
@@ -60,7 +60,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     if (client.destroyed) this.#onClientClose();
   }
 
-  /** The request's body has come whole. */
+  /** True once the whole body of the request was received. */
   get isRequestWhole(): boolean {
     return this.#body.isDone;
   }
@@ -75,13 +75,13 @@ export class Exchange extends StreamListeners implements ByteStream {
     return Buffer.concat(this.#takeRequest(rest));
   }
 
-  /** A tunnel carries it: `finish` ends that once the answer has come whole. */
+  /** Call when a tunnel carries the exchange. `finish` ends the tunnel once the whole answer was received. */
   carriedByTunnel(finish: (reason: CloseReason) => void): void {
     this.#finishTunnel = finish;
     if (this.#reason !== undefined) finish(this.#reason);
   }
 
-  /** No tunnel carries it: the client's connection is the caller's again, with what was read of it. */
+  /** Call if no tunnel carries the exchange: the caller gets the client's connection back, and the bytes that were read from it. */
   release(): Uint8Array {
     this.#settle(() => ({ kind: "over", rest: this.#rest() }));
     return this.#rest();
@@ -131,7 +131,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     return this.#client.localPort;
   }
 
-  /** Bytes of the origin. */
+  /** Takes bytes of the origin. */
   write(chunk: Uint8Array): boolean {
     if (this.#isDestroyed || this.#isSettled || this.#isWritingOver) return true;
     const wasSwitched = this.#isSwitched;
@@ -227,7 +227,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     if (this.#isClientEnded) this.#emitEnd();
   }
 
-  /** The answer will not come any more, or not whole. */
+  /** Ends the exchange because the answer cannot be received, or only a part of it. */
   #giveUp(why: string): void {
     if (this.#client.destroyed) this.#settle(() => ({ kind: "closed" }));
     else if (this.#isSwitched || this.#answer.hasBegun) {

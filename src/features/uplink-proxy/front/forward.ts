@@ -16,7 +16,7 @@ export interface ForwardRequest {
   readonly head: RequestHead;
   readonly rest: Uint8Array;
   readonly destination: Destination;
-  /** With its query. */
+  /** The path with its query. */
   readonly path: string;
 }
 
@@ -27,12 +27,12 @@ export type Forwarded =
   /** The last answer is sent. */
   | { readonly kind: "close" }
   | { readonly kind: "reply"; readonly reply: Reply; readonly rest: Uint8Array }
-  /** It is closed, or about to be. */
+  /** The client's connection is closed, or will be closed soon. */
   | { readonly kind: "closed" };
 
 /**
- * Forwards one plain request over an uplink (docs/spec/uplink-proxy.md#9.3, #13) and resolves when its answer is sent. Each request has a connection
- * of its own to its origin, which sees this request and nothing else; the client's connection goes on with the next.
+ * Forwards one plain request over an uplink (docs/spec/uplink-proxy.md#9.3, #13) and resolves when its answer is sent. Each request has a
+ * connection of its own to its origin, which sees this request and nothing else; the client's connection goes on with the next.
  */
 export async function forward(
   { head, rest, destination, path }: ForwardRequest,

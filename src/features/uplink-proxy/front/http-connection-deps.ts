@@ -20,7 +20,7 @@ export interface HttpConnectionDeps {
   readonly healthz: () => Promise<string>;
   /** The body of GET /metrics. */
   readonly metrics: () => Promise<string>;
-  /** Of GET /readyz. */
+  /** The answer of GET /readyz. */
   readonly readyz: (options: { readonly isVerbose: boolean }) => Promise<Readiness>;
   readonly onBug: (error: unknown) => void;
 }

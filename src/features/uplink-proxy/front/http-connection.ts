@@ -12,7 +12,7 @@ import { encode, errorReply, type Reply, TUNNEL_OPEN } from "./replies.ts";
 
 const ONE_REQUEST = { kind: "request", count: 1 } as const;
 const NOTHING: Uint8Array = new Uint8Array(0);
-/** A copy: the next read overwrites the buffer. */
+/** Copies the bytes, because the next read overwrites the buffer. */
 function copyOf(bytes: Uint8Array): Uint8Array {
   return bytes.length === 0 ? NOTHING : Uint8Array.prototype.slice.call(bytes);
 }
@@ -30,7 +30,7 @@ export class HttpConnection {
   /** Among those that owe a request. */
   #entry: Entry | undefined;
   #isBetweenRequests = false;
-  /** Of the request that is served. */
+  /** Whether the method of the request that is served is HEAD. */
   #isHead = false;
 
   constructor(socket: ByteStream, listener: ListenerSettings, deps: HttpConnectionDeps) {
@@ -50,7 +50,7 @@ export class HttpConnection {
     return this.#isBetweenRequests;
   }
 
-  /** Closes the connection, for another client. */
+  /** Closes the connection to make room for another client. */
   evict(): void {
     this.#stopAwaiting();
     this.#socket.destroy();
@@ -107,7 +107,7 @@ export class HttpConnection {
     else this.#serve(progress.head, copyOf(progress.rest)).catch(this.#onBug);
   };
 
-  /** No request can follow. */
+  /** The client has ended its sending, so no request can follow. */
   readonly #onEnd = (): void => {
     this.#stopAwaiting();
     this.#socket.destroy();

@@ -3,7 +3,7 @@ import { type Entry, LinkedSet } from "#base/collections";
 /** A connection without a complete head. */
 export interface Pending {
   evict(): void;
-  /** It has had an answer before and is idle: closed after those that never had one. */
+  /** True if the connection is idle after an earlier answer. Connections that never had an answer are closed first. */
   readonly isKept?: boolean;
 }
 
@@ -34,7 +34,7 @@ export class PendingHeads {
     return entry;
   }
 
-  /** Closes one of them: the oldest that never had an answer, or else the oldest. False when there is none. */
+  /** Closes the oldest connection that never had an answer, or else the oldest one. False if there is no connection. */
   evictOldest(): boolean {
     let found: Waiting | undefined;
     for (const waiting of this.#waiting) {

@@ -4,7 +4,7 @@ import type { SelectErrorCode } from "../select/index.ts";
 /** The only answer to a CONNECT that succeeded (docs/spec/uplink-proxy.md#5.3). */
 export const TUNNEL_OPEN: Uint8Array = Buffer.from("HTTP/1.1 200 OK\r\n\r\n", "latin1");
 
-/** The `X-Uplink-Reason` of an error: what a client or an operator can act upon. */
+/** The `X-Uplink-Reason` of an error: a reason that a client or an operator can act on. */
 export type ReplyReason =
   | SelectErrorCode
   | "bad-target"
@@ -28,7 +28,7 @@ export interface Reply {
   readonly words?: string;
   readonly contentType?: string;
   readonly fields?: Readonly<Record<string, string>>;
-  /** The connection ends with it. */
+  /** True if the connection is closed after the answer. */
   readonly close: boolean;
 }
 

@@ -38,12 +38,12 @@ export class TunnelLimiter {
       options.descriptors ?? new Descriptors(memory === undefined ? {} : { memory: memory.descriptors });
   }
 
-  /** For the other threads. */
+  /** The memory of the counts, for the other threads. */
   get memory(): TunnelLimiterMemory {
     return { counts: this.#counts.buffer as SharedArrayBuffer, descriptors: this.descriptors.memory };
   }
 
-  /** Tunnels, those that are being dialled included. */
+  /** Number of tunnels, including those that are being dialled. */
   get tunnels(): number {
     return Atomics.load(this.#counts, TUNNELS);
   }
@@ -52,7 +52,7 @@ export class TunnelLimiter {
     return Atomics.load(this.#counts, DIALLING);
   }
 
-  /** A place for a tunnel that is to be dialled, or false. */
+  /** Takes a place for a tunnel that will be dialled; false if no place is free. */
   tryTake(): boolean {
     if (this.descriptors.areShort) return false;
     const { tunnels, dialling } = this.#limits();
@@ -70,12 +70,12 @@ export class TunnelLimiter {
     return true;
   }
 
-  /** It was dialled, with or without success. */
+  /** Call when the dial of a tunnel is over, with or without success. */
   dialled(): void {
     Atomics.sub(this.#counts, DIALLING, 1);
   }
 
-  /** Its tunnel has ended, or never began. */
+  /** Gives a place back. Call when the tunnel has ended or could not begin. */
   giveBack(): void {
     Atomics.sub(this.#counts, TUNNELS, 1);
   }

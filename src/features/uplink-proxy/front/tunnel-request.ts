@@ -43,7 +43,7 @@ export interface TunnelRequest {
   readonly onClosed: () => void;
 }
 
-/** The dial of a request, with the settings and uplinks of now. */
+/** The dial of a request, with the present settings and uplinks. */
 export function dialRequestFor(
   { destination, listener }: TunnelRequest,
   signal: AbortSignalLike,

@@ -29,7 +29,7 @@ export class TunnelService {
     return this.#tunnels.size;
   }
 
-  /** Rejects for bugs alone. */
+  /** Opens a tunnel. Rejects only because of a bug. */
   async open(request: TunnelRequest): Promise<TunnelResult> {
     const { limiter, dialler, record } = this.#deps;
     if (!limiter.tryTake()) {

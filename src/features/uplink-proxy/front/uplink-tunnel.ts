@@ -16,13 +16,13 @@ export class UplinkTunnel implements RelayEvents {
   readonly #deps: TunnelDeps;
   readonly #request: TunnelRequest;
   readonly #relay: Relay;
-  /** Among the service's tunnels. */
+  /** The entry of this tunnel in the list of the service's tunnels. */
   readonly #entry: Entry;
   #tried: Set<string> | undefined;
   readonly #idleTimeoutMs: number;
   #won: DialResult<ByteStream>;
   #replays = 0;
-  /** Of the search for another uplink. */
+  /** Stops the search for another uplink. */
   #stopReplay: LightAbortSignal | undefined;
   /** No replay after this, monotonic milliseconds. */
   #deadlineAt: number | undefined;
@@ -36,7 +36,7 @@ export class UplinkTunnel implements RelayEvents {
     this.#idleTimeoutMs = idleTimeoutOf(tunnel, request.destination);
     const relayDeps = { timer, total: traffic.of(this.#ifName) };
     const { halfCloseTimeoutMs, firstByteTimeoutMs, bufferBytes, replayBytes } = tunnel;
-    // Not spread: that costs each tunnel as much as a system call.
+    // The fields are not spread, because a spread takes as long as a system call for each tunnel.
     const options = {
       idleTimeoutMs: this.#idleTimeoutMs,
       replay: request.replay,
@@ -54,7 +54,7 @@ export class UplinkTunnel implements RelayEvents {
     return this.#won.source?.toString();
   }
 
-  /** The name of the uplink that it takes; none where the main table leads. */
+  /** The name of the tunnel's uplink; `undefined` if the main table routes the tunnel. */
   get uplink(): string | undefined {
     return this.#won.uplink?.name;
   }
@@ -160,7 +160,7 @@ export class UplinkTunnel implements RelayEvents {
 /** The override for the destination with its port goes before the one for its host. */
 function idleTimeoutOf(settings: TunnelSettings, { text, host }: Destination): number {
   const { idleTimeoutOverrides: overrides, idleTimeoutMs } = settings;
-  // A host may be called as what every object has: constructor, __proto__.
+  // A host may have the name of a property that every object has: constructor, __proto__.
   if (Object.keys(overrides).length === 0) return idleTimeoutMs;
   const of = (key: string): number | undefined => (Object.hasOwn(overrides, key) ? overrides[key] : undefined);
   return of(text) ?? of(host) ?? idleTimeoutMs;

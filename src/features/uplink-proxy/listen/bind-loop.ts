@@ -9,9 +9,9 @@ import type { TcpStreams } from "#kernel/reactor";
 import { type Endpoint, listenTcp } from "#kernel/socket";
 import { listenText } from "../stats/index.ts";
 
-/** Pauses after the first failures, milliseconds; then the last one for ever (docs/spec/uplink-proxy.md#4). */
+/** Pauses after the first failures, milliseconds. The last pause is used for all further failures (docs/spec/uplink-proxy.md#4). */
 const RETRY_MS = [1000, 2000, 4000, 8000, 16_000, 30_000] as const;
-/** Lines about clients that could not be taken. */
+/** Maximum rate of log lines about clients that could not be accepted. */
 const FAULTS_PER_SECOND = 0.1;
 /** Pause before a listener that was bound and ended is bound again, milliseconds. */
 const AGAIN_MS = 5000;
@@ -24,7 +24,7 @@ export interface BindLoopDeps {
   readonly clock: Clock;
   /** Each accepted client: a connected descriptor, which is the taker's. */
   readonly onClient: (fd: number, remote: Endpoint, listener: ListenerSettings) => void;
-  /** Told when it listens. */
+  /** Called when the listener listens. */
   readonly onBound?: () => void;
   /** A listening descriptor where the usual one will not do; throws {@link KernelError} when it cannot be had. */
   readonly openFd?: (listener: ListenerSettings) => number;
@@ -33,7 +33,7 @@ export interface BindLoopDeps {
 /** How a listener is made. */
 export interface BindLoopOptions {
   readonly backlog: number;
-  /** Several threads accept at the same address. */
+  /** True if several threads accept at the same address. */
   readonly reusePort: boolean;
 }
 
@@ -61,7 +61,7 @@ export class BindLoop {
     return this.#server !== undefined;
   }
 
-  /** The address may have appeared: no need to wait. */
+  /** Tries again at once. Call when the address may have been assigned. */
   retryNow(): void {
     if (!this.isBound) this.#retry.mark();
   }

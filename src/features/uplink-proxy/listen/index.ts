@@ -1,5 +1,5 @@
 /**
- * Listening sockets that come up sooner or later (docs/spec/uplink-proxy.md#4).
+ * Listening sockets, whose bind is tried again until it succeeds (docs/spec/uplink-proxy.md#4).
  *
  * Owns: binding, retries, their log lines. Refuses to know: how clients are served.
  *

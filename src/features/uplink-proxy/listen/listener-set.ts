@@ -12,7 +12,7 @@ export interface ListenerSetDeps extends Omit<BindLoopDeps, "openFd"> {
 /** How listeners are made. */
 export interface ListenerSetOptions {
   readonly backlog: () => number;
-  /** Several threads accept at the same address. */
+  /** True if several threads accept at the listener's address. */
   readonly isShared: (listener: ListenerSettings) => boolean;
 }
 
@@ -34,12 +34,12 @@ export class ListenerSet {
     this.#options = options;
   }
 
-  /** Those that are bound now. */
+  /** The listeners that are bound now. */
   get bound(): readonly ListenerSettings[] {
     return [...this.#entries.values()].filter(({ loop }) => loop.isBound).map(({ listener }) => listener);
   }
 
-  /** Makes and ends listeners until there are these and no others. Those that stay stay bound. */
+  /** Starts and ends listeners so that exactly the wanted ones exist. Listeners that exist already stay bound. */
   sync(wanted: readonly ListenerSettings[]): void {
     const byKey = new Map(wanted.map((listener) => [keyOf(listener), listener]));
     for (const [key, { stop }] of this.#entries) {
@@ -54,12 +54,12 @@ export class ListenerSet {
     }
   }
 
-  /** Addresses may have appeared: no need to wait. */
+  /** Tries all unbound listeners again at once. Call when addresses may have been assigned. */
   retryNow(): void {
     for (const { loop } of this.#entries.values()) loop.retryNow();
   }
 
-  /** Ends all. Clients that were accepted stay. */
+  /** Ends all listeners. Accepted clients stay connected. */
   stop(): void {
     this.sync([]);
   }

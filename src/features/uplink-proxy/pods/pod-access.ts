@@ -67,7 +67,7 @@ export class PodAccess implements PodSecrets {
     this.#dirty.mark();
   }
 
-  /** Keeps them right until the signal aborts. */
+  /** Keeps token and certificate up to date until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       await this.#sync();

@@ -27,9 +27,9 @@ export interface CertificatePair {
 
 /** The seed of a certificate: the same seed gives the same certificate, byte for byte. */
 export interface CertificateSeed {
-  /** 32 bytes. */
+  /** The private key, 32 bytes. */
   readonly key: Uint8Array;
-  /** At most 20 bytes. */
+  /** The serial number, at most 20 bytes. */
   readonly serial: Uint8Array;
 }
 

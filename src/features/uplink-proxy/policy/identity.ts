@@ -18,7 +18,7 @@ export interface Identity {
   readonly key: string;
 }
 
-/** The same on every node of a cluster that shares the secret. */
+/** Derives the identity from the cluster's secret: it is the same on every node with that secret. */
 export function deriveIdentity(secret: Uint8Array, address: IpAddress): Identity {
   const derive = (label: string, bytes: number): Buffer =>
     Buffer.from(hkdfSync("sha256", secret, Buffer.alloc(0), label, bytes));
@@ -32,7 +32,7 @@ export function deriveIdentity(secret: Uint8Array, address: IpAddress): Identity
   );
 }
 
-/** Of this node alone. */
+/** Makes a random identity, which only this node has. */
 export function freshIdentity(address: IpAddress): Identity {
   return identityOf(
     { token: randomBytes(KEY_BYTES), key: randomBytes(KEY_BYTES), serial: randomBytes(SERIAL_BYTES) },

@@ -10,7 +10,7 @@ import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { deriveIdentity, freshIdentity, type Identity } from "./identity.ts";
 
-/** docs/spec/uplink-proxy.md#9.1.1. */
+/** Interval at which the secrets are checked, milliseconds (docs/spec/uplink-proxy.md#9.1.1). */
 const RECHECK_MS = 60_000;
 /** How long a replaced token is still accepted, milliseconds (docs/spec/uplink-proxy.md#12). */
 const OLD_TOKEN_MS = 600_000;
@@ -36,9 +36,9 @@ export interface SecretsDeps {
 
 /** The directory of the secrets and the address of the certificate. */
 export interface SecretsOptions {
-  /** Made with mode 0700. */
+  /** The directory of the secrets; it is created with mode 0700. */
   readonly dir: string;
-  /** Of the listener for pods. */
+  /** The address of the listener for pods. */
   readonly address: IpAddress;
 }
 
@@ -87,14 +87,14 @@ export class Secrets {
     this.#options = options;
   }
 
-  /** Accepted now, the present one first; `undefined` until there is one. */
+  /** The tokens that are accepted now, the present one first; `undefined` until there is one. */
   get tokens(): readonly string[] | undefined {
     if (this.#identity === undefined) return undefined;
     const now = this.#deps.clock.monotonic();
     return [this.#identity.token, ...this.#old.filter(({ until }) => until > now).map(({ token }) => token)];
   }
 
-  /** For TLS; `undefined` until there is a certificate. */
+  /** The TLS context; `undefined` until there is a certificate. */
   get secureContext(): SecureContext | undefined {
     return this.#context;
   }

@@ -1,6 +1,6 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 
-/** Longer credentials are none of ours. */
+/** Maximum length of credentials. Our tokens are shorter. */
 const MAX_CREDENTIAL_LENGTH = 1024;
 
 /** The verdict on a request's credentials. `not-loaded`: no token is loaded yet. */

@@ -16,17 +16,17 @@ import { type Page, WorkerPool } from "../workers/index.ts";
 
 /** Interval at which bytes are reported, milliseconds. */
 const TICK_MS = 1000;
-/** While tunnels are waited for at the end. */
+/** Interval at which the proxy checks whether the tunnels have ended while it drains, milliseconds. */
 const DRAIN_POLL_MS = 100;
 /** Sockets that were destroyed close within this, in any event. */
 const CLOSE_MS = 1000;
 
 /** Token and certificate of the listener for pods. */
 export interface PodSecrets {
-  /** Accepted now, the newest first; `undefined` until they are loaded. */
+  /** The tokens that are accepted now, the newest first; `undefined` until they are loaded. */
   readonly tokens: readonly string[] | undefined;
   readonly secureContext: SecureContext | undefined;
-  /** The certificate was published to clients: TLS is no longer optional (docs/spec/uplink-proxy.md#9.1.2). */
+  /** True once the certificate was published to clients: TLS is then required (docs/spec/uplink-proxy.md#9.1.2). */
   readonly isPublished?: boolean;
 }
 
@@ -61,7 +61,7 @@ export interface UplinkProxyOptions {
   readonly metricsMapPath?: string;
 }
 
-/** The proxy: clients in, tunnels over the cheapest uplink that works (docs/spec/uplink-proxy.md#4 to #9, #13, #14). */
+/** The proxy: it accepts clients and opens tunnels over the cheapest uplink that works (docs/spec/uplink-proxy.md#4 to #9, #13, #14). */
 export class UplinkProxy {
   readonly #deps: UplinkProxyDeps;
   readonly #options: UplinkProxyOptions;
@@ -155,7 +155,7 @@ export class UplinkProxy {
     });
   }
 
-  /** Names of the listeners that are bound, by all threads that are to. */
+  /** Names of the listeners that all of their threads have bound. */
   get bound(): ReadonlySet<string> {
     const isEverywhere = ({ role, name }: ListenerSettings): boolean =>
       role !== "host" || (this.#workers?.isBound(name) ?? true);

@@ -6,9 +6,9 @@
  * - `open`: both directions are open, and bytes of the destination have come.
  * - `client-ended`: the client has ended its sending; the destination has answered and may go on.
  * - `upstream-ended`: the destination has ended its sending; the client may go on.
- * - `both-ended`: both have; the sockets close by themselves.
+ * - `both-ended`: both sides have ended their sending; the sockets close by themselves.
  * - `client-closed`, `upstream-closed`: one socket is closed, the other is not yet.
- * - `closed`: both are.
+ * - `closed`: both sockets are closed.
  */
 export type RelayState =
   | "unanswered"

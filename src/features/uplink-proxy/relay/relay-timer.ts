@@ -4,7 +4,7 @@ import { type Entry, LinkedSet } from "#base/collections";
 /** How exactly limits are kept: a limit of 30 s ends a tunnel after 30 to 31 s, milliseconds. */
 const TICK_MS = 500;
 
-/** What the timer checks. */
+/** An object that the timer checks. */
 export interface TimedRelay {
   /** Called each half second with the time of {@link RelayTimer.now}, which is exact then. */
   check(now: number): void;
@@ -30,7 +30,7 @@ export class RelayTimer {
     return this.#now;
   }
 
-  /** Not behind, but a call to the clock: for what is noted seldom. */
+  /** The exact time. It calls the clock, so it is meant for rare events. */
   exactNow(): number {
     return this.#clock.monotonic();
   }
@@ -44,7 +44,7 @@ export class RelayTimer {
     return this.#now - sinceMs >= limitMs + TICK_MS;
   }
 
-  /** Looks at it until {@link RelayTimer.remove}. */
+  /** Checks the relay at each step until {@link RelayTimer.remove}. */
   add(relay: TimedRelay): Entry {
     if (this.#relays.size === 0) {
       this.#now = this.#clock.monotonic();

@@ -38,11 +38,11 @@ export interface ByteCount {
 export interface RelayOptions {
   /** Longest time without a byte in either direction. */
   readonly idleTimeoutMs: number;
-  /** The same once one side has ended its sending. */
+  /** Longest time without a byte after one side has ended its sending. */
   readonly halfCloseTimeoutMs: number;
   /** Before the first byte of the destination: bytes of the client that stay unacknowledged for so long are blackholed. */
   readonly firstByteTimeoutMs: number;
-  /** Most bytes that one direction holds. */
+  /** Maximum number of bytes that one direction holds. */
   readonly bufferBytes: number;
   /** Most bytes of the client that are kept for another uplink until the first byte of the destination comes. */
   readonly replayBytes: number;
@@ -68,9 +68,9 @@ export interface RelayEnd {
 }
 
 /**
- * Relays bytes between two streams (docs/spec/uplink-proxy.md#7): half-close both ways, back-pressure, RST for RST, limits on silence. A direction
- * holds at most what one read brings. Until the first byte of the destination the upstream can be replaced. Both streams are paused
- * at first. {@link RELAY_TABLE} has the transitions.
+ * Relays bytes between two streams (docs/spec/uplink-proxy.md#7): half-close both ways, back-pressure, RST for RST, limits on silence. A
+ * direction holds at most what one read brings. Until the first byte of the destination the upstream can be replaced. Both streams are
+ * paused at first. {@link RELAY_TABLE} has the transitions.
  */
 export class Relay {
   readonly bytes: ByteCount = { up: 0, down: 0 };
@@ -194,8 +194,8 @@ export class Relay {
   }
 
   /**
-   * Queued bytes that the other host acknowledges count as progress: a reader or a line may be slow. Checked four times in a limit, and only
-   * while no byte passes here.
+   * Queued bytes that the other host acknowledges count as progress: a reader or a line may be slow. Checked four times in a limit, and
+   * only while no byte passes here.
    */
   #checkQueues(now: number, limitMs: number): void {
     if (now < this.#checkQueuesAt) return;
@@ -213,8 +213,8 @@ export class Relay {
   }
 
   /**
-   * The client waits for an answer, and the destination's host has acknowledged all bytes and answers keep-alive probes: the server is slow.
-   * It is waited for as long as the client would wait without the proxy.
+   * The client waits for an answer, and the destination's host has acknowledged all bytes and answers keep-alive probes: the server is
+   * slow. It is waited for as long as the client would wait without the proxy.
    */
   #isServerSlow(limitMs: number): boolean {
     if (!this.#clientSentLast || !isOpenBothWays(this.#state)) return false;

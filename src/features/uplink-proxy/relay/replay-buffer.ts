@@ -24,7 +24,7 @@ export class ReplayBuffer {
     this.#rule = rule;
   }
 
-  /** Still complete. */
+  /** The bytes; `undefined` if some were forgotten. */
   get chunks(): readonly Uint8Array[] | undefined {
     return this.#chunks;
   }

@@ -28,9 +28,9 @@ interface Attempt<C extends Closable> extends QueuedAttempt {
   readonly isTrial: boolean;
   readonly startedAt: number;
   readonly stop: LightAbortSignal;
-  /** It has no address to dial yet. */
+  /** True while the attempt has no address to dial. */
   isResolving: boolean;
-  /** Connected, but a cheaper one may still be first. */
+  /** Set once the attempt is connected; a cheaper attempt may still win. */
   won: DialResult<C> | undefined;
 }
 
@@ -75,7 +75,7 @@ export class DialRace<C extends Closable> {
     this.#queue = queue;
   }
 
-  /** Over the uplinks. Rejects with {@link SelectError}, or with the signal's reason. */
+  /** Dials over the uplinks. Rejects with {@link SelectError}, or with the signal's reason. */
   run(): Promise<DialResult<C>> {
     const { signal, deadlineAt } = this.#request;
     const { clock, settings } = this.#deps;
@@ -95,7 +95,7 @@ export class DialRace<C extends Closable> {
       if (won === undefined && candidate.uplink.isUp && !isUp(candidate.uplink.name)) stop.abort(LINK_LOST);
   }
 
-  /** Unbound, to addresses that are of this host or its cluster. */
+  /** Dials addresses of this host or its cluster, without a bound source. */
   async direct(addresses: readonly IpAddress[]): Promise<DialResult<C>> {
     const { destination, snapshot, signal } = this.#request;
     const { clock, connect, hasAddress } = this.#deps;

@@ -12,7 +12,7 @@ import type { Rotation } from "./rotation.ts";
 /** One request for a connection. */
 export interface DialRequest {
   readonly destination: Destination;
-  /** Taken once, for the whole request. */
+  /** The snapshot that is used for the whole request. */
   readonly snapshot: Snapshot;
   /** Judges all addresses that a name resolved to, before any is dialled. */
   readonly judge: (addresses: readonly IpAddress[]) => Judgement;
@@ -22,7 +22,7 @@ export interface DialRequest {
   readonly except?: ReadonlySet<string>;
   /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
   readonly deadlineAt?: number;
-  /** The client has left: everything ends, and nothing of it counts as a failure. */
+  /** Aborts when the client has left: all attempts end, and none of them counts as a failure. */
   readonly signal: AbortSignalLike;
 }
 
@@ -44,7 +44,7 @@ export interface DiallerDeps<C extends Closable> {
 /** An established connection. */
 export interface DialResult<C extends Closable> {
   readonly connection: C;
-  /** Absent: direct, through the main table. */
+  /** The uplink; absent if the connection is direct, through the main table. */
   readonly uplink?: Uplink | undefined;
   /** The source that it was bound to. */
   readonly source?: IpAddress | undefined;

@@ -21,7 +21,7 @@ export class Dialler<C extends Closable> {
     this.#deps = deps;
   }
 
-  /** Rejects with {@link SelectError}, or with the signal's reason. Nothing is left open besides what it resolves with. */
+  /** Dials. Rejects with {@link SelectError}, or with the signal's reason. Leaves only the returned connection open. */
   async dial(request: DialRequest): Promise<DialResult<C>> {
     const { destination, snapshot } = request;
     if (!snapshot.ready) throw new SelectError("not-ready", `the uplinks are not known yet for ${destination.text}`);

@@ -4,12 +4,12 @@ import type { DialFailure } from "#base/uplink-model";
 /** `not-ready`: the state of the uplinks is not known yet. `denied`: policy. The rest: no way to the destination (docs/spec/uplink-proxy.md#5.4). */
 export type SelectErrorCode = "not-ready" | "no-uplink" | "cost-limit" | "dial-failed" | "timeout" | "dns" | "denied";
 
-/** One uplink that was tried in vain. */
+/** An attempt over one uplink that failed. */
 export interface AttemptFailure {
   readonly uplink: string;
   readonly ifName: string;
   readonly cost: number;
-  /** The source address, as text; empty when it came to none. */
+  /** The source address as text; empty if the attempt failed before it had one. */
   readonly source: string;
   readonly failure: DialFailure;
   readonly text: string;

@@ -1,5 +1,5 @@
 /**
- * Which uplink a connection takes, and making it (docs/spec/uplink-proxy.md#6).
+ * Chooses the uplink of a connection and makes the connection (docs/spec/uplink-proxy.md#6).
  *
  * Owns: eligibility, order, rotation, penalties, staggered dialling, happy eyeballs, the meaning of an errno for an uplink. Refuses to know: HTTP,
  * what is sent over the connection, where snapshots come from.

@@ -21,9 +21,9 @@ export type PenaltyEvent =
   | { readonly kind: "add"; readonly destination: string; readonly uplink: string; readonly share: number }
   | { readonly kind: "confirm" | "clear"; readonly destination: string; readonly uplink: string };
 
-/** Of the settings for selection. */
+/** The settings of penalties. */
 export interface PenaltyOptions {
-  /** The first; each next one is twice as long. */
+  /** Duration of the first penalty; each further penalty is twice as long. */
   readonly penaltyMs: number;
   readonly penaltyMaxMs: number;
   /** Pairs of destination and uplink; the least recently used goes first. */
@@ -78,7 +78,7 @@ export class Penalties {
     this.onEvent?.({ kind: "confirm", destination, uplink });
   }
 
-  /** A byte came. */
+  /** Removes the penalty. Call when a byte was received over the uplink. */
   clear(destination: string, uplink: string): void {
     if (this.#entries.size === 0) return;
     if (this.#entries.delete(key(destination, uplink))) this.onEvent?.({ kind: "clear", destination, uplink });

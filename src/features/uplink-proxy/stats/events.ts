@@ -1,7 +1,7 @@
 import type { CloseReason } from "../relay/index.ts";
 import type { AttemptFailure } from "../select/index.ts";
 
-/** How destinations that bypass the uplinks are named where an interface would stand. */
+/** Used instead of the name of an interface for destinations that bypass the uplinks. */
 export const DIRECT = "direct";
 
 /** One event as plain data, which threads can send to each other. `ifName` is that of the uplink, or {@link DIRECT}. */

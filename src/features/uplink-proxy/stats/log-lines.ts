@@ -90,7 +90,7 @@ export class LogLines {
   }
 }
 
-/** Without what could forge a line or move a cursor. */
+/** Removes characters that could forge a log line or move a terminal's cursor. */
 export function printable(text: string): string {
   return text.replace(/[^\x20-\x7e\u00a0-\u2027\u202a-\uffff]/g, "?");
 }

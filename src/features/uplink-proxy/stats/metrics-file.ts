@@ -34,7 +34,7 @@ export class MetricsFile {
     this.#path = options.path;
   }
 
-  /** Until the signal aborts. */
+  /** Writes the file at intervals until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { clock, random = Math.random } = this.#deps;
     while (!signal.aborted) {

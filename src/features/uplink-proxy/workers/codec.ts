@@ -1,6 +1,6 @@
 import { Cidr, IpAddress } from "#base/ip";
 
-/** How addresses and prefixes travel between threads: a structured clone would lose what they are. */
+/** The form in which addresses and prefixes are sent between threads. A structured clone would lose their class. */
 type Tagged = { readonly $ip: string } | { readonly $cidr: string };
 
 /** A value of the model as plain data: plain objects, arrays, addresses and prefixes. */

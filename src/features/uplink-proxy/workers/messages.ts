@@ -11,7 +11,7 @@ export interface WorkerInit {
   readonly settings: unknown;
   /** Encoded `Snapshot`. */
   readonly snapshot: unknown;
-  /** Of the first thread's `TunnelLimiter`. */
+  /** The memory of the first thread's `TunnelLimiter`. */
   readonly limiter: TunnelLimiterMemory;
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
@@ -20,7 +20,7 @@ export interface WorkerInit {
   readonly logLevels: readonly LogLevel[];
 }
 
-/** A page that the first thread makes, for all threads know only a part. */
+/** A page that only the first thread can make, because each other thread knows only a part of the data. */
 export type Page = "healthz" | "metrics" | "readyz" | "readyz?verbose";
 
 /** To a thread. */
@@ -29,9 +29,9 @@ export type ToWorker =
   | { readonly kind: "snapshot"; readonly snapshot: unknown }
   | { readonly kind: "penalty"; readonly event: PenaltyEvent }
   | { readonly kind: "page"; readonly id: number; readonly body: string }
-  /** No new requests. */
+  /** The thread must refuse new requests. */
   | { readonly kind: "drain" }
-  /** The end: tunnels too. */
+  /** The thread must end, together with its tunnels. */
   | { readonly kind: "close" };
 
 /** One call of `Evidence`. */

@@ -7,7 +7,7 @@ import type { EvidenceCall, Note } from "./messages.ts";
 
 /** Longest delay of a note, milliseconds: one message for each note would be expensive. */
 const FLUSH_MS = 50;
-/** As many go at once. */
+/** A batch with this number of notes is sent at once. */
 const MAX_NOTES = 256;
 
 /**
@@ -105,7 +105,7 @@ function statsNote(event: StatsEvent): Note {
   return { kind: "stats", event };
 }
 
-/** As JSON can have them. */
+/** The fields as values that JSON can represent. */
 function plain(fields: LogFields): LogFields {
   const entries = Object.entries(fields);
   return Object.fromEntries(

@@ -31,7 +31,7 @@ export interface WorkerPoolDeps {
 
 /** Options of the threads. */
 export interface WorkerPoolOptions {
-  /** Besides the first one. */
+  /** Number of threads in addition to the first thread. */
   readonly threads: number;
   readonly settings: Settings;
   readonly limiter: TunnelLimiterMemory;
@@ -88,7 +88,7 @@ export class WorkerPool {
     this.#toAll({ kind: "penalty", event });
   }
 
-  /** No new requests from now on. */
+  /** Tells all threads to refuse new requests from now on. */
   drain(): void {
     this.#toAll({ kind: "drain" });
   }

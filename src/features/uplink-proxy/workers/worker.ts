@@ -117,7 +117,7 @@ class WorkerProxy {
     });
   }
 
-  /** Nothing is left that keeps the thread alive. */
+  /** Closes everything that keeps the thread alive. */
   #close(): void {
     this.#listeners.stop();
     clearInterval(this.#timer);
