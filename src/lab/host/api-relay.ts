@@ -17,8 +17,8 @@ export interface ApiRelay extends AsyncDisposable {
 }
 
 /**
- * Relays connections of a node's kubelet to the API server, on the same path as the connections of that node's programs. The kubelet is no process of its
- * own, so each connection is made inside the node's namespace, to the bind address.
+ * Relays connections of a node's kubelet to the API server, on the same path as the connections of that node's programs. The kubelet is not
+ * a separate process, so each connection is made inside the node's namespace, to the bind address.
  */
 export async function openApiRelay(node: LabNode, tunnel: LabTunnel, connection: KubeConnection): Promise<ApiRelay> {
   const place = placeOf(tunnel);
@@ -38,7 +38,7 @@ export async function openApiRelay(node: LabNode, tunnel: LabTunnel, connection:
       if (from.destroyed) to.destroy();
       from.pipe(to).pipe(from);
     } catch (error) {
-      // For the node the API server does not answer. The kubelet tries again.
+      // The node cannot reach the API server now. The kubelet tries again.
       if (!(error instanceof InsideError)) throw error;
       resetSocket(from);
     }

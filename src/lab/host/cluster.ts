@@ -25,7 +25,7 @@ import { poll } from "#lab/poll";
 import type { LabNode, Topology } from "#lab/topology";
 import { LabError } from "./errors.ts";
 
-/** How long an API server may take until it serves a new type, milliseconds. */
+/** Maximum time until an API server serves a new type, milliseconds. */
 const SERVED_MS = 30_000;
 const LOOK_MS = 100;
 
@@ -46,7 +46,7 @@ export async function prepareCluster(
   for (const crd of labCrds(identity)) {
     const { name } = crd.metadata;
     const found = await findObject(api, resources.customResourceDefinitions, { name }, options);
-    // A type of somebody else was checked by the survey already.
+    // The survey has already checked a type that the cluster had before.
     if (found !== undefined) continue;
     const draft = crd as unknown as Draft<CustomResourceDefinition>;
     await createOwn(api, identity, resources.customResourceDefinitions, draft, options);
@@ -56,12 +56,12 @@ export async function prepareCluster(
 }
 
 /**
- * Keeps other controllers from carving blocks while the lab does: two nodes could get the same block. Rejects with `OwnershipError` if another one
- * was faster.
+ * Keeps other controllers from carving blocks while the lab does: two nodes could get the same block. Rejects with `OwnershipError` if
+ * another controller was faster.
  */
 async function claimBlocks(api: KubeApi, identity: LabIdentity, options: AbortOptions): Promise<void> {
   const renewTime = new Date(systemClock.now()).toISOString().replace("Z", "000Z");
-  // Without a holder: the controller acquires it.
+  // The Lease has no holder, so that the lab's controller can acquire it.
   const spec = { holderIdentity: "", leaseDurationSeconds: 1, renewTime };
   await createOwn(api, identity, resources.leases, { metadata: { ...CONTROLLER_LEASE }, spec }, options);
 }
@@ -89,7 +89,7 @@ async function makeNode(
   );
 }
 
-/** An API server accepts a definition before it serves the type. */
+/** Waits until the API server serves the type: it accepts a definition earlier than it serves the type. */
 async function untilServed(api: KubeApi, crd: CrdManifest, { signal }: AbortOptions): Promise<void> {
   const type: ResourceType<KubeObject> | undefined = Object.values<ResourceType<KubeObject>>(coilResources).find(
     (one) => resourceName(one) === crd.metadata.name,

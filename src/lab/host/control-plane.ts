@@ -45,7 +45,7 @@ async function openEmbedded(
   const kubelets = await makeKubeletTrust(topology);
   const token = Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
   const server = await startApiServer({
-    // The machine's loopback is for people, the other addresses are for nodes.
+    // People use the machine's loopback address; nodes use the other addresses.
     listen: [
       { host: "127.0.0.1", port: 0 },
       ...access.listen.map((address) => ({ fd: listenerIn(access, address), host: address.toString() })),

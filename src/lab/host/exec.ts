@@ -6,7 +6,7 @@ export function attachedNode(netns: string): string {
   return `/run/netns/${netns}`;
 }
 
-/** Runs a command in a namespace with our own terminal; resolves with its exit code, 127 when it cannot be run. */
+/** Runs a command in a namespace with the terminal of this process; resolves with its exit code, 127 when it cannot be run. */
 export async function joinNetns(path: string, argv: readonly string[], signal: AbortSignal): Promise<number> {
   using netns = openNetNs({ path });
   const [file = "", ...args] = argv;

@@ -5,7 +5,7 @@ import { parse, stringify } from "yaml";
 import type { IpAddress } from "#base/ip";
 import { LabError } from "./errors.ts";
 
-/** Relays the nodes' connections to an API server that only the machine itself reaches. */
+/** Relays the nodes' connections to an API server that only this machine can reach. */
 export interface ExternalApiRelay extends AsyncDisposable {
   readonly server: string;
   readonly localKubeconfig: string;

@@ -49,7 +49,7 @@ export interface HostOptions {
   readonly lab: string;
   readonly nodes: number;
   readonly families: NodeFamilies;
-  /** Of an external API server. Default: the embedded one is started. */
+  /** Kubeconfig of an external API server. Without it the embedded API server is started. */
   readonly kubeconfig: string | undefined;
   /** Puts the control plane behind a firewall, with the tunnel as the only way in both directions. */
   readonly tunnel: boolean;
@@ -71,8 +71,8 @@ export type HostEvent =
   | { readonly event: "failed"; readonly message: string };
 
 /**
- * Builds a lab and keeps it up until the signal aborts, then removes all of it. Rejects if it cannot be built; it is removed
- * then too.
+ * Builds a lab and keeps it running until the signal aborts, then removes all of it. If the lab cannot be built, removes its parts and
+ * rejects.
  */
 export async function runHost(
   deps: { readonly log: Logger; readonly tell: (event: HostEvent) => void },
@@ -95,7 +95,7 @@ export async function runHost(
     services: planLabServices(topology, options),
   });
   recorder.write();
-  // The next start or `lab down` removes objects that a guest cannot remove now. They need the folder for that.
+  // If a guest cannot remove its objects now, the next start or `lab down` removes them. Both need the folder of the lab.
   let isClean = true;
   try {
     tell({
@@ -127,7 +127,7 @@ export async function runHost(
     await finallyDo(run, async () => {
       if (isClean) return;
       await removeTopology(kernel, options.lab);
-      // Without the signal, which has aborted: the removal must still be done.
+      // The removal does not get the signal, because the signal has aborted and the objects must still be removed.
       await leaveCluster(api, identity, { say });
       isClean = true;
     });
@@ -137,7 +137,7 @@ export async function runHost(
   }
 }
 
-/** Runs `second` after `first`, also if that fails. Reports both failures. */
+/** Runs `second` after `first`, also if `first` fails. Reports both failures. */
 async function finallyDo(first: () => Promise<void>, second: () => Promise<void>): Promise<void> {
   const ends = [await settled(first), await settled(second)].filter((end) => end !== undefined);
   if (ends.length > 1) {
@@ -217,7 +217,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   });
   if (parts.controlPlane.embedded)
     group.spawn((at) => runWorkloads({ api, log: log.child("workloads"), clock: systemClock }, { signal: at }));
-  // Pods that are scheduled before all nodes are ready would all be on the first.
+  // If pods were scheduled before all nodes are ready, all pods would be on the first node.
   const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
   for (const { node, ready } of nodesReady) {
     group.spawn((at) => runNode(parts, options, node, { signal: at, onReady: () => ready.resolve() }));

@@ -4,9 +4,9 @@ import { join } from "node:path";
 export interface LabPaths {
   readonly dir: string;
   readonly state: string;
-  /** For people and for the front end: the API server on loopback. */
+  /** The kubeconfig for people and for the front end. It names the API server on loopback. */
   readonly kubeconfig: string;
-  /** For the nodes' programs: the API server as they reach it. */
+  /** The kubeconfig for the nodes' programs. It names the API server's address for nodes. */
   readonly nodeKubeconfig: string;
   readonly logs: string;
   socketOf(node: string): string;

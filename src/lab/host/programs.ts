@@ -10,7 +10,7 @@ export type LabProgram = Omit<ChildSpec, "netns"> & { readonly netns: string };
 
 const ENV = { PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin" };
 
-/** The tunnel's programs. The others need them first. */
+/** The tunnel's programs. They start first, because the other programs need them. */
 export function tunnelProgramsOf(at: {
   readonly topology: Topology;
   readonly paths: LabPaths;

@@ -10,13 +10,13 @@ const BACKEND = { program: "lab-backend", port: 8080, lingerMs: 3000 } as const;
 export interface LabServices {
   /** The namespace of clients and load balancers outside the cluster. */
   readonly outside: string;
-  /** Its addresses, one of each family. */
+  /** The addresses of that namespace, one of each family. */
   readonly addresses: readonly string[];
   readonly healthPort: number;
   readonly backend: { readonly command: readonly string[]; readonly port: number };
 }
 
-/** Pure; `undefined` if nodes have no proxy. */
+/** Pure: the Services of a lab; `undefined` if nodes have no `service-proxy`. */
 export function planLabServices(
   { fabric, gateways }: Pick<Topology, "fabric" | "gateways">,
   { services, isthmus }: { readonly services: boolean; readonly isthmus: readonly string[] },

@@ -13,28 +13,29 @@ import type { LabUplinks } from "./uplinks.ts";
 /** The state of a running lab that later commands need. */
 export interface LabState {
   readonly lab: string;
-  /** Of the host process. */
+  /** The number of the host process. */
   readonly pid: number;
   /** Field 22 of /proc/PID/stat, which distinguishes a process from a later one with the same number. */
   readonly startTime: string;
   readonly nodes: readonly { readonly name: string; readonly netns: string; readonly addresses: readonly string[] }[];
   /** Labels and names of the lab's objects. For a guest the kubeconfig beside the state file names the cluster with these objects. */
   readonly identity: LabIdentity;
-  /** Its cluster may have objects of it. */
+  /** True if the cluster may have objects of the lab. */
   readonly isOnCluster: boolean;
   readonly families: readonly number[];
   readonly children: readonly { readonly name: string; readonly pid: number; readonly restarts: number }[];
   readonly ready: boolean;
-  /** Where the control plane is apart from the nodes. */
+  /** The tunnel; present if the control plane is separated from the nodes. */
   readonly tunnel?: LabTunnel | undefined;
-  /** Where a node has uplinks. */
+  /** The uplinks; present if a node has uplinks. */
   readonly uplinks?: LabUplinks | undefined;
-  /** Where every node has `service-proxy`. */
+  /** The Services; present if every node has `service-proxy`. */
   readonly services?: LabServices | undefined;
 }
 
 /**
- * `undefined` if there is no lab of that name, or its file is incomplete. Throws {@link LabError} if the file cannot be read.
+ * Reads the state of a lab; `undefined` if there is no lab of that name, or its file is incomplete. Throws {@link LabError} if the file
+ * cannot be read.
  */
 export function readState(lab: string): LabState | undefined {
   const { state: path } = labPaths(lab);
@@ -83,7 +84,7 @@ export function removeState(lab: string): void {
   rmSync(labPaths(lab).dir, { recursive: true, force: true });
 }
 
-/** The start time of a process in clock ticks since boot; `undefined` when there is none. */
+/** The start time of a process in clock ticks since boot; `undefined` if there is no such process. */
 export function startTimeOf(pid: number): string | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");

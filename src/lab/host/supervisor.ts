@@ -40,7 +40,7 @@ export class Supervisor {
     return [...this.#children].map(([name, { process, restarts }]) => ({ name, pid: process.pid ?? 0, restarts }));
   }
 
-  /** Starts a child and keeps it running until the signal aborts; then ends it and waits. */
+  /** Starts a child and keeps it running until the signal aborts; then ends the child and waits for its end. */
   async run(spec: ChildSpec, options: { readonly signal: AbortSignal }): Promise<void> {
     const { signal } = options;
     const backoff = new Backoff({ initialMs: 50, maxMs: 2000 });

@@ -36,7 +36,7 @@ export interface TunnelProgram {
   readonly flags: readonly string[];
 }
 
-/** Pure; `undefined` if the control plane is not separate. */
+/** Pure: the tunnel of a topology; `undefined` if the control plane is not separated from the nodes. */
 export function planTunnel(topology: Topology, paths: Pick<LabPaths, "dir">): LabTunnel | undefined {
   const { controlPlane } = topology;
   if (controlPlane === undefined) return undefined;

@@ -15,16 +15,16 @@ const DNS_PORT = 53;
 const HTTP_PORT = 80;
 /** CIDRs of the scenario's pods: packets from uplinks' addresses to them stay in the cluster. */
 const POD_CIDRS = ["10.100.0.0/15", "fd10:100::/112", "fd10:101::/112"];
-/** A lab must soon notice that an uplink works again: penalties of a second, probes every second. */
+/** Penalties are short and probes frequent, so that the lab soon notices that an uplink works again. */
 const PENALTIES = { penaltyMs: 1000, penaltyMaxMs: 2000 } as const;
 const PROBE = { intervalMs: 1000, timeoutMs: 500, failAfter: 3, recoverAfter: 2, maxCost: 0 } as const;
 
 /** The uplinks of a lab as plain data: the proxy, its uplinks, and the server for downloads. */
 export interface LabUplinks {
-  /** The node that has them. */
+  /** The node that has the uplinks. */
   readonly node: string;
   readonly netns: string;
-  /** The proxy, inside the node. */
+  /** The address of the proxy inside the node. */
   readonly proxy: { readonly address: string; readonly port: number };
   readonly links: readonly {
     readonly name: string;
@@ -42,7 +42,7 @@ export interface LabUplinks {
 
 type Dir = Pick<LabPaths, "dir">;
 
-/** Pure; `undefined` if no node has uplinks. */
+/** Pure: the uplinks of a topology; `undefined` if no node has uplinks. */
 export function planLabUplinks({ uplinks }: Topology, paths: Dir): LabUplinks | undefined {
   if (uplinks === undefined) return undefined;
   return {
@@ -91,7 +91,7 @@ export function uplinkSettings({ links, internet }: Uplinks) {
       dnsServers: gateways.map(({ address }) => address.toString()),
     })),
     routing: { podCIDRs: POD_CIDRS, serviceCIDRs: [] },
-    // A handshake alone would not show that data is answered again.
+    // The probe is an HTTP request, because a TCP handshake would not show that data is answered again.
     probe: { ...PROBE, targets: internet.addresses.slice(0, 1).map((host) => ({ type: "http", url: probeUrl(host) })) },
     selection: PENALTIES,
     metrics: true,

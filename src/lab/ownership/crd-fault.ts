@@ -11,8 +11,8 @@ interface Schema {
 }
 
 /**
- * Pure: why a lab cannot use a definition that is on the cluster already; `undefined` if it can. Our version must be served, with each of our
- * fields in our type. Further fields and versions, texts and limits may differ.
+ * Pure: why a lab cannot use a definition that is on the cluster already; `undefined` if it can. Our version must be served, with each of
+ * our fields in our type. Further fields and versions, texts and limits may differ.
  */
 export function crdFault(
   found: Pick<CustomResourceDefinition, "spec" | "status">,

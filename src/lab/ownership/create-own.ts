@@ -4,8 +4,8 @@ import { OwnershipError } from "./errors.ts";
 import { isOwn, type LabIdentity, ownLabels } from "./identity.ts";
 
 /**
- * Creates an object with the lab's labels. An object that this run has created already is left as it is, on the lab's own API server any object.
- * For a guest an existing object of others is an {@link OwnershipError} `not-ours`. Rejects with `KubeError`.
+ * Creates an object with the lab's labels. An object that this run has created already is left as it is, on the lab's own API server any
+ * object. For a guest an existing object of others is an {@link OwnershipError} `not-ours`. Rejects with `KubeError`.
  */
 export async function createOwn<T extends KubeObject>(
   api: Pick<KubeApi, "create" | "get">,
@@ -19,7 +19,7 @@ export async function createOwn<T extends KubeObject>(
   try {
     return await api.create(type, { ...draft, metadata }, options);
   } catch (error) {
-    // After a lost response the object is ours.
+    // The object may exist because the response to an earlier request was lost; it is ours then.
     if (!isKubeError(error, "already-exists")) throw error;
     const found = await api.get(type, { name, namespace }, options);
     if (!identity.isGuest || isOwn(identity, found)) return found;

@@ -14,7 +14,7 @@ export interface LabIdentity {
   readonly run: string;
   /** Prefix of the names of cluster-scoped objects; empty on the lab's own API server. */
   readonly prefix: string;
-  /** The cluster is somebody else's: names must be unique, and every object must be removed. */
+  /** True if the lab did not make the cluster: names must then be unique, and every object must be removed. */
   readonly isGuest: boolean;
 }
 
@@ -43,7 +43,7 @@ export function ownSelector({ lab, run }: LabIdentity): string {
   return `${LAB_LABEL}=${lab},${RUN_LABEL}=${run}`;
 }
 
-/** Pure: whether an object is of this run. */
+/** Pure: whether this run made the object. */
 export function isOwn(
   identity: LabIdentity,
   { metadata }: { readonly metadata: { readonly labels?: Readonly<Record<string, string>> } },

@@ -1,9 +1,9 @@
 /**
- * A lab as a guest on a cluster of somebody else. Its objects have its labels and unique names. It does not change objects of others; one that is in
- * the way is named in an error. All of its objects are removed, however it ends.
+ * A lab as a guest on a cluster of somebody else. Its objects have its labels and unique names. It does not change objects of
+ * others; if one has a name that the lab needs, an error names that object. All objects of the lab are removed, however it ends.
  *
- * Owns: names and labels of a lab's objects, their creation and removal, the rights for that, the check before a start. Refuses to know: the
- * purpose of objects.
+ * Owns: names and labels of a lab's objects, their creation and removal, the rights for that, the check before a start. Refuses to know:
+ * the purpose of objects.
  *
  * ```ts
  * const identity = guestIdentity("lab", newRun());

@@ -29,7 +29,7 @@ export type FoundType =
 export interface Found extends Readonly<Record<Exclude<FoundType, "events">, readonly FoundObject[]>> {
   /** Pods of others that are bound to the lab's Nodes: of DaemonSets that tolerate every taint. */
   readonly strayPods: readonly FoundObject[];
-  /** By the name of a definition, an object of its type that is not the lab's. */
+  /** For the name of each definition, an object of its type that is not the lab's. */
   readonly foreignInstances: ReadonlyMap<string, string>;
 }
 
@@ -48,7 +48,7 @@ export interface RemovalPhase {
   readonly steps: readonly Removal[];
 }
 
-/** In this order: no object is removed while another one would create it again, or needs it for its own end. */
+/** The order of the removal: an object is removed when no other object would create it again or needs it for its own removal. */
 const PHASES: readonly { readonly phase: string; readonly types: readonly Exclude<FoundType, "events">[] }[] = [
   { phase: "workloads", types: ["deployments", "replicaSets", "services"] },
   { phase: "pods", types: ["pods"] },
@@ -60,8 +60,8 @@ const PHASES: readonly { readonly phase: string; readonly types: readonly Exclud
 ];
 
 /**
- * Pure: the next requests for the objects that are left; `undefined` if none is left. It can be repeated: a terminating object is waited for
- * and not deleted again, unless a finalizer of ours or a kubelet that has ended keeps it.
+ * Pure: the next requests for the objects that are left; `undefined` if none is left. It can be repeated: a terminating object is waited
+ * for and not deleted again, unless a finalizer of ours or a kubelet that has ended keeps it.
  */
 export function nextRemoval(found: Found): RemovalPhase | undefined {
   for (const { phase, types } of PHASES) {

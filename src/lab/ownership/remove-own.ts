@@ -18,16 +18,19 @@ import { type FoundRun, noneWithoutType } from "./survey.ts";
 /** Interval of polls of the cluster, milliseconds. */
 const LOOK_MS = 200;
 const EVENTS_LOOK_MS = 500;
-/** Without progress for this time, milliseconds, it rejects and names the rest. A cluster's namespace controller takes some 10 s. */
+/**
+ * If nothing is removed for this time, milliseconds, `removeOwn` rejects and names the rest. A cluster's namespace controller takes some 10
+ * s.
+ */
 const STUCK_MS = 90_000;
 /** How long to wait for the cluster's Event on the deletion of a Node, milliseconds: its node controller polls every 5 s. */
 const LAST_WORDS_MS = 8000;
 /** Reasons of the Events of the cluster's node controller for a new and for a deleted Node. */
 const FIRST_WORD = "RegisteredNode";
 const LAST_WORD = "RemovingNode";
-/** Requests at the same time. */
+/** Maximum number of requests at the same time. */
 const AT_ONCE = 16;
-/** The most names in a message. */
+/** Maximum number of names in a message. */
 const MAX_NAMES = 5;
 
 const TYPES: Readonly<Record<FoundType, ResourceType<KubeObject>>> = {
@@ -54,9 +57,9 @@ export interface KeptDefinition {
 }
 
 /**
- * Removes all objects of a run on a cluster of somebody else, and those that the cluster created because of them. The programs of the lab must have
- * ended. It needs no state: objects are found by label, and by the run's names. Rejects with {@link OwnershipError} `not-removed`, with
- * `KubeError`, and with the signal's reason; it can be called again then.
+ * Removes all objects of a run on a cluster of somebody else, and those that the cluster created because of them. The programs of the lab
+ * must have ended. It needs no state: objects are found by label, and by the run's names. Rejects with {@link OwnershipError}
+ * `not-removed`, with `KubeError`, and with the signal's reason; it can be called again then.
  */
 export async function removeOwn(
   api: Api,
@@ -141,7 +144,7 @@ async function apply(api: Api, step: Removal, options: AbortOptions): Promise<vo
       await api.patch(resources.customResourceDefinitions, ref, { type: "merge", body: { metadata } }, options);
     }
   } catch (error) {
-    // Gone or replaced: the next poll shows which.
+    // The object is gone or was replaced; the next poll shows which.
     if (!isKubeError(error, "not-found", "conflict")) throw error;
   }
 }

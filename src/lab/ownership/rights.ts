@@ -60,8 +60,8 @@ interface RightRequest {
 }
 
 /**
- * Checks each right of {@link GUEST_RIGHTS} on the server. Rejects with {@link OwnershipError} `right-missing`, which names all missing rights,
- * and with `KubeError`.
+ * Checks each right of {@link GUEST_RIGHTS} on the server. Rejects with {@link OwnershipError} `right-missing`, which names all missing
+ * rights, and with `KubeError`.
  */
 export async function checkRights(api: Pick<KubeApi, "request">, options: AbortOptions): Promise<void> {
   const requests = GUEST_RIGHTS.flatMap(({ apiGroups: [group], resources, verbs }) =>

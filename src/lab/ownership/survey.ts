@@ -75,8 +75,8 @@ async function isRenewed(
 export type BlockController = "own" | "cluster";
 
 /**
- * Checks that a lab can be on a cluster without changing objects of others. Rejects with {@link OwnershipError}, which names the object in the way
- * and the fix, and with `KubeError`.
+ * Checks that a lab can be on a cluster without changing objects of others. Rejects with {@link OwnershipError}, which names the object in
+ * the way and the fix, and with `KubeError`.
  */
 export async function surveyCluster(
   api: Pick<KubeApi, "get" | "list" | "listAll">,
@@ -118,7 +118,7 @@ export async function surveyCluster(
   return "own";
 }
 
-/** Without a controller of the cluster, the lab's own would manage pools of others. */
+/** Refuses pools of others without a controller of the cluster: the lab's controller would then manage them. */
 async function refuseUnmanaged(api: Pick<KubeApi, "list">, { signal }: AbortOptions): Promise<void> {
   for (const type of [coilResources.addressPools, coilResources.addressBlocks, coilResources.blockRequests] as const) {
     const page = await api.list<KubeObject>(type, { limit: 1, signal }).catch(noneWithoutType);
@@ -131,7 +131,7 @@ async function refuseUnmanaged(api: Pick<KubeApi, "list">, { signal }: AbortOpti
   }
 }
 
-/** An empty list for a type that the server does not have. */
+/** Returns an empty list if the error says that the server does not have the type. */
 export function noneWithoutType(error: unknown): { readonly items: never[] } {
   if (isKubeError(error, "not-found")) return { items: [] };
   throw error;

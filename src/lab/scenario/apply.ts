@@ -5,8 +5,8 @@ import { createOwn, isOwn, type LabIdentity, OwnershipError, podPlacement } from
 import type { Scenario, ScenarioPool, ScenarioWorkload } from "./default.ts";
 
 /**
- * Creates the objects of the scenario; those that this run has created already stay. Rejects with `OwnershipError` if an object of others is in the
- * way, and with `KubeError`.
+ * Creates the objects of the scenario. Objects that this run has created already stay. Rejects with `OwnershipError` if an object of
+ * others has the name of one, and with `KubeError`.
  */
 export async function applyScenario(api: KubeApi, scenario: Scenario, options: AbortOptions): Promise<void> {
   const { identity } = scenario;
@@ -25,8 +25,8 @@ export async function applyScenario(api: KubeApi, scenario: Scenario, options: A
 }
 
 /**
- * Creates a namespace whose pods get addresses of a pool. An API server refuses its pods until the cluster's controllers have created a service
- * account; the controllers of Deployments try again until then. Rejects with `OwnershipError` and `KubeError`.
+ * Creates a namespace whose pods get addresses of a pool. An API server refuses its pods until the cluster's controllers have created a
+ * service account; the controllers of Deployments try again until then. Rejects with `OwnershipError` and `KubeError`.
  */
 export async function makeNamespace(
   api: KubeApi,
@@ -38,7 +38,7 @@ export async function makeNamespace(
   await createOwn(api, identity, resources.namespaces, { metadata: { name, annotations } }, options);
 }
 
-/** Two pools with a common address would assign it to two pods. */
+/** Refuses pools that overlap an existing pool: two pools with a common address could assign it to two pods. */
 async function refuseOverlap(api: KubeApi, { identity, pools }: Scenario, options: AbortOptions): Promise<void> {
   const wanted = pools.flatMap((pool) => parsePool({ subnets: [...pool.subnets] }).subnets);
   for (const found of (await api.listAll(coilResources.addressPools, options)).items) {

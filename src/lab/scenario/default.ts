@@ -9,7 +9,7 @@ export interface ScenarioPool {
   readonly subnets: readonly SubnetSet[];
 }
 
-/** A Deployment in a namespace of its own pool. */
+/** A Deployment in a namespace that has a pool. */
 export interface ScenarioWorkload {
   readonly namespace: string;
   readonly name: string;
@@ -32,8 +32,8 @@ const SUBNETS = {
 } as const;
 
 /**
- * Pure: two pools, half of the pods in each. With both families one pool has only IPv4 and the other both; with one
- * family both pools have it. Blocks are small, so that nodes need several.
+ * Pure: two pools, half of the pods in each. If the lab has both families, one pool has only IPv4 and the other has both; if
+ * it has one family, both pools have that family. Blocks are small, so that nodes need several.
  */
 export function defaultScenario(
   options: { readonly pods: number; readonly families: NodeFamilies },

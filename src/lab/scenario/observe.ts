@@ -36,7 +36,7 @@ export async function waitForPods(
     const running = pods.filter(isRunning).length;
     if (running !== told) options.onProgress(running, wanted);
     told = running;
-    // With few pods some nodes have none, and may not be ready yet.
+    // If there are few pods, some nodes have none. Such a node may not be ready yet.
     const waitingNode =
       running === wanted && pods.length === wanted ? await findUnreadyNode(api, scenario.identity, options) : undefined;
     if (running === wanted && pods.length === wanted && waitingNode === undefined) return;
@@ -73,7 +73,7 @@ export async function observeCluster(
   };
 }
 
-/** The lab's Nodes; on a cluster of somebody else there are others. Rejects with `KubeError`. */
+/** The lab's Nodes, without other Nodes of a cluster that the lab did not make. Rejects with `KubeError`. */
 export async function ownNodes(
   api: KubeApi,
   identity: LabIdentity,

@@ -3,14 +3,14 @@ import { type ServicesReport, servicesLines } from "./services-report.ts";
 import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
 import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
 
-/** The report of `isthmus lab --json`. Later versions may add members; these stay. */
+/** The report of `isthmus lab --json`. Later versions may add members, but do not remove any. */
 export interface LabReport {
   readonly ok: boolean;
   readonly lab: string;
   /** Number of pods. */
   readonly nodes: number;
   readonly pods: number;
-  /** `acrossNodes`: of those sent, the ones from a pod to a pod of another node. */
+  /** `acrossNodes`: number of sent pings from a pod to a pod of another node. */
   readonly pings: PingResult & { readonly acrossNodes: number };
   readonly families: readonly string[];
   readonly addresses: { readonly total: number; readonly unique: boolean; readonly outsideBlocks: readonly string[] };
@@ -19,11 +19,11 @@ export interface LabReport {
   readonly audit: {
     readonly findings: readonly { readonly kind: string; readonly node: string | undefined; readonly text: string }[];
   };
-  /** With `--tunnel`. */
+  /** Present with `--tunnel`. */
   readonly tunnel?: TunnelReport;
-  /** With `--uplinks`. */
+  /** Present with `--uplinks`. */
   readonly uplinks?: UplinksReport;
-  /** With `--services`. */
+  /** Present with `--services`. */
   readonly services?: ServicesReport;
   /** Nodes and pods by name. */
   readonly cluster: {
@@ -39,7 +39,7 @@ export interface LabReport {
     }[];
     readonly pods: readonly { readonly name: string; readonly node: string; readonly addresses: readonly string[] }[];
   };
-  /** From the start of the command to this report. */
+  /** Seconds from the start of the command to this report. */
   readonly seconds: number;
 }
 

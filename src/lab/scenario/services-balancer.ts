@@ -16,9 +16,9 @@ interface MemberState {
   readonly member: Member;
   failures: number;
   isIn: boolean;
-  /** Connections that were sent to it. */
+  /** Number of connections that were sent to the node. */
   sent: number;
-  /** Those of them that are still open. */
+  /** Number of these connections that are still open. */
   open: number;
 }
 

@@ -101,7 +101,7 @@ async function podsOn(
 /** Creates another Node of the same name, with the status of the one before. */
 async function replaceNode(api: KubeApi, { metadata, spec, status }: Node, options: AbortOptions): Promise<void> {
   const { name, labels = {} } = metadata;
-  // The taints keep the cluster's own pods off, if there are any.
+  // The taints keep pods of the cluster off the new Node.
   const { taints = [] } = spec ?? {};
   await api.create(resources.nodes, { metadata: { name, labels }, spec: { taints } }, options);
   const merge = { type: "merge", body: { status } } as const;

@@ -13,17 +13,17 @@ export interface ServiceTry {
 export interface LoadResult {
   /** All connections, answered completely or failed. */
   readonly connections: number;
-  /** Those of them that lasted a second. */
+  /** Number of these connections that lasted a second. */
   readonly long: number;
   readonly failed: readonly string[];
 }
 
-/** A node is drained as by the cluster autoscaler. */
+/** The report of a drain of a node, as the cluster autoscaler does it. */
 export interface DrainReport extends LoadResult {
   readonly node: string;
   /** Connections that the balancers had sent through the node before it was tainted. */
   readonly through: number;
-  /** Those of them that were open when the taint was set. */
+  /** Number of these connections that were open when the taint was set. */
   readonly underWay: number;
   /** From the taint until the balancer of eTP Cluster sent no more connections to the node; `null`: never. */
   readonly outSeconds: number | null;
@@ -33,7 +33,7 @@ export interface DrainReport extends LoadResult {
   readonly backSeconds: number | null;
 }
 
-/** All pods of a Deployment are replaced. */
+/** The report of a rollout that replaces all pods of a Deployment. */
 export interface RolloutReport extends LoadResult {
   readonly deployment: BackendName;
   readonly externalTrafficPolicy: "Cluster" | "Local";

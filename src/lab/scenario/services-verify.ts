@@ -48,7 +48,7 @@ export async function verifyServices(
   await applyServices(api, { at, identity, nodes }, options);
   await waitForBackends(api, { identity, nodes }, { ...options, deadlineMs: PODS_MS });
   const observed = await observeServices(api, identity, options);
-  // A cluster of somebody else may give Services fewer families than the lab's nodes have.
+  // A cluster that the lab did not make may give Services fewer families than the lab's nodes have.
   const served = new Set(observed.services.get("web")?.clusterIps.map(({ family }) => family));
   const test: Test = {
     api,
@@ -82,7 +82,7 @@ export async function verifyServices(
       options,
     );
     say("replacing all pods under load");
-    // At the same time, each under the load of its own Service.
+    // The rollouts run at the same time, each under the load of its own Service.
     const rollouts = await Promise.all(targets.map((target) => rollOut(test, target, options)));
     return {
       services: Object.keys(serviceSpecs()),

@@ -18,10 +18,10 @@ const NODE_PORTS = [
   { program: "coil-router", port: 9388, path: "/metrics" },
   { program: "coil-router", port: 9389, path: "/healthz" },
 ] as const;
-/** One of them. */
+/** One of the ports. */
 export const A_NODE_PORT = NODE_PORTS[1].port;
 
-/** From the control plane to the ports of nodes, by their addresses. */
+/** Tries from the control plane to the ports of nodes, by the nodes' addresses. */
 export function nodePortTries(nodes: LabState["nodes"], tunnel: LabTunnel, { signal }: AbortOptions): readonly Try[] {
   return nodes.flatMap((node) =>
     node.addresses.flatMap((address) =>
@@ -58,7 +58,7 @@ export class PodNameServers implements AsyncDisposable {
     }
   }
 
-  /** From the control plane to each server. */
+  /** Tries from the control plane to each server. */
   get tries(): readonly Try[] {
     return this.#tries;
   }

@@ -16,7 +16,7 @@ export interface TunnelReport {
   readonly programs: {
     readonly wanted: number;
     readonly connected: number;
-    /** `PROGRAM of NODE` that has none. */
+    /** `PROGRAM of NODE` for each program without such a connection. */
     readonly missing: readonly string[];
   };
   /** From the control plane to each pod's addresses and to each node's ports. `connections`: since the server started. */

@@ -10,10 +10,10 @@ import type { Try } from "./tunnel-tries.ts";
 
 /** How long a try may take, milliseconds. */
 const TRY_MS = 5000;
-/** The firewall drops packets: a connection that is not made by then fails. Milliseconds. */
+/** Timeout of a connection through the firewall, which drops packets, milliseconds. */
 const DROPPED_MS = 1000;
 
-/** From each node, and from its pod with the most families, to the API server by every bind address of their families. */
+/** Tries from each node, and from its pod with the most families, to the API server by every bind address of their families. */
 export function reverseTries(
   { nodes, tunnel }: { readonly nodes: LabState["nodes"]; readonly tunnel: LabTunnel },
   cluster: ObservedCluster,
@@ -59,7 +59,10 @@ async function requestVersion(
   }
 }
 
-/** Without the tunnel: from nodes to the control plane's ports except the agents', and from the control plane to a port of each node. */
+/**
+ * Tries connections without the tunnel: from nodes to the control plane's ports except the agents', and from the control plane to a port of
+ * each node.
+ */
 export async function tryWithoutTunnel(
   { nodes, tunnel }: { readonly nodes: LabState["nodes"]; readonly tunnel: LabTunnel },
   nodePort: number,

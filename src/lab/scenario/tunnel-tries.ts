@@ -3,7 +3,7 @@ import { describeError } from "#base/errors";
 import { InsideError } from "#lab/inside";
 import type { TunnelTries } from "./tunnel-report.ts";
 
-/** Tries at the same time. */
+/** Maximum number of tries at the same time. */
 const AT_ONCE = 32;
 
 /** One try. */
@@ -14,7 +14,7 @@ export interface Try {
   readonly run: () => Promise<void>;
 }
 
-/** Tries all of them, some at once. */
+/** Runs all tries, several at the same time. */
 export async function tryAll(tries: readonly Try[]): Promise<TunnelTries> {
   const gate = new Semaphore(AT_ONCE);
   const outcomes = await Promise.all(

@@ -28,7 +28,7 @@ export async function verifyTunnel(
 ): Promise<TunnelReport> {
   const { state, tunnel, cluster, connection } = at;
   const startedMs = performance.now();
-  // First, so that our own connections are not counted.
+  // The programs are listed first, so that connections of this check are not counted.
   const programs = connectedPrograms(state, tunnel);
   await using servers = await PodNameServers.open(cluster.pods, tunnel, options);
   const [direct, reverse, pods, nodePorts] = await Promise.all([

@@ -13,7 +13,7 @@ const STEP_MS = 20_000;
 
 /** One download through the proxy, and the expected result. */
 export interface DownloadRequest extends Pick<UplinkDownload, "when" | "to" | "wanted"> {
-  /** `/file`: all of it is checked; `/who`: a line. */
+  /** `/file`: the whole content is checked. `/who`: the answer is one line. */
   readonly path: "/file" | "/who";
 }
 

@@ -12,7 +12,7 @@ export interface UplinkDownload {
   readonly wanted: string;
   readonly bytes: number;
   readonly seconds: number;
-  /** The client got the whole file, and no error. */
+  /** True if the client got the whole file and no error. */
   readonly ok: boolean;
   readonly error?: string;
 }

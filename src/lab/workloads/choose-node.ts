@@ -11,7 +11,7 @@ export interface PlacedPod {
 
 /**
  * Pure: of the ready nodes that the pod's nodeSelector and tolerations allow, the one with the fewest pods of the same owner, then with the
- * fewest pods; ties by name in natural order. `undefined` if there is none.
+ * fewest pods; ties by name in natural order. `undefined` if no node is allowed.
  */
 export function chooseNode(
   pod: Pick<Pod, "metadata" | "spec">,
@@ -51,7 +51,7 @@ export function isEligible(pod: Pick<Pod, "spec">, node: Schedulable): boolean {
 
 type Taint = NonNullable<NonNullable<Node["spec"]>["taints"]>[number];
 
-/** As in Kubernetes: `Exists` without a key means every key, no effect means every effect. */
+/** Whether the pod tolerates the taint. As in Kubernetes, `Exists` without a key means every key, no effect means every effect. */
 function isTolerated({ spec }: Pick<Pod, "spec">, taint: Taint): boolean {
   return (spec?.tolerations ?? []).some(
     ({ key = "", operator = "Equal", value = "", effect = "" }) =>

@@ -15,7 +15,7 @@ import { DeploymentController } from "./deployment.ts";
 import { EndpointSliceController } from "./endpoint-slices.ts";
 import { Scheduler } from "./scheduler.ts";
 
-/** Runs all of them until the signal aborts. */
+/** Runs all controllers of this module until the signal aborts. */
 export async function runWorkloads(
   deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock },
   options: { readonly signal: AbortSignal },

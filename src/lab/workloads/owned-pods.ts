@@ -19,12 +19,12 @@ export interface PodTemplate {
 
 export const HASH_LABEL = "pod-template-hash";
 
-/** Ten characters that change with the template. */
+/** A hash of the template, ten characters. */
 export function templateHash(template: PodTemplate): string {
   return createHash("sha256").update(JSON.stringify(template)).digest("hex").slice(0, 10);
 }
 
-/** The owner's pods by a live list: with an old cache pods would be made twice. */
+/** Lists the owner's pods from the API server: with an old cache, pods would be made twice. */
 export async function listOwnedPods(
   api: KubeApi,
   owner: PodOwner,
@@ -72,7 +72,7 @@ export async function deleteOwnedPod(api: KubeApi, pod: Pick<Pod, "metadata">, s
   try {
     await api.delete(resources.pods, { name, namespace }, { preconditions: { uid }, signal });
   } catch (error) {
-    // A conflict is tried again; by then the new pod is in the list.
+    // After a conflict the caller tries again, and its list then has the new pod.
     if (!isKubeError(error, "not-found")) throw error;
   }
 }

@@ -3,7 +3,7 @@ import type { Pod, Service } from "#kube/client";
 /** Label that names the Service of a slice. */
 export const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
-/** Endpoints in one slice (kube-controller-manager's default). */
+/** Maximum number of endpoints in one slice (kube-controller-manager's default). */
 const MAX_ENDPOINTS = 100;
 
 /** A wanted slice. */

@@ -11,7 +11,8 @@ const SAFE_METHODS: readonly string[] = ["GET", "HEAD"];
 
 /**
  * The bytes of a client before the destination has answered: only these may be sent once more, over another uplink,
- * and only if sending them twice has no effect (docs/spec/uplink-proxy.md#6.4). Holds at most `maxBytes`; forgets everything when there is more.
+ * and only if sending them twice has no effect (docs/spec/uplink-proxy.md#6.4). Holds at most `maxBytes`; forgets everything when there is
+ * more.
  */
 export class ReplayBuffer {
   readonly #maxBytes: number;

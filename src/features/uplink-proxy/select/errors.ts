@@ -1,7 +1,10 @@
 import { ExpectedError } from "#base/errors";
 import type { DialFailure } from "#base/uplink-model";
 
-/** `not-ready`: the state of the uplinks is not known yet. `denied`: policy. The rest: no way to the destination (docs/spec/uplink-proxy.md#5.4). */
+/**
+ * `not-ready`: the state of the uplinks is not known yet. `denied`: policy. The rest: no way to the destination
+ * (docs/spec/uplink-proxy.md#5.4).
+ */
 export type SelectErrorCode = "not-ready" | "no-uplink" | "cost-limit" | "dial-failed" | "timeout" | "dns" | "denied";
 
 /** An attempt over one uplink that failed. */

@@ -1,8 +1,8 @@
 /**
  * Chooses the uplink of a connection and makes the connection (docs/spec/uplink-proxy.md#6).
  *
- * Owns: eligibility, order, rotation, penalties, staggered dialling, happy eyeballs, the meaning of an errno for an uplink. Refuses to know: HTTP,
- * what is sent over the connection, where snapshots come from.
+ * Owns: eligibility, order, rotation, penalties, staggered dialling, happy eyeballs, the meaning of an errno for an uplink. Refuses to
+ * know: HTTP, what is sent over the connection, where snapshots come from.
  *
  * ```ts
  * const dialler = new Dialler<ByteStream>(deps);

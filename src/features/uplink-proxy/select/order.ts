@@ -28,8 +28,8 @@ export interface OrderInput {
 }
 
 /**
- * The eligible uplinks for a request, in tiers (docs/spec/uplink-proxy.md#6.1): the ones with an error or a penalty last, and by cost before and
- * within that tail. Pure.
+ * The eligible uplinks for a request, in tiers (docs/spec/uplink-proxy.md#6.1): the ones with an error or a penalty last, and by cost
+ * before and within that tail. Pure.
  */
 export function orderCandidates(eligible: readonly Candidate[], { penaltyState, rotate, except }: OrderInput): Tier[] {
   const groups: { readonly rank: number; readonly isProbation: boolean; candidates: Candidate[] }[] = [];

@@ -1,7 +1,8 @@
 /**
  * Counters, log lines and health of the proxy (docs/spec/uplink-proxy.md#8).
  *
- * Owns: counters, the /healthz object, EVE's metrics file, log lines, Prometheus metrics. Refuses to know: which code does the counted work.
+ * Owns: counters, the /healthz object, EVE's metrics file, log lines, Prometheus metrics. Refuses to know: which code does the counted
+ * work.
  *
  * ```ts
  * const counters = new Counters(clock);
