@@ -57,7 +57,7 @@ export type StatusDetails = {
   retryAfterSeconds?: number;
 };
 
-/** The API server's one error: becomes a meta/v1 Status with the HTTP status of its reason. */
+/** The only error class of the API server. Clients get it as a meta/v1 Status with the HTTP status of its reason. */
 export class ApiError extends ExpectedError<StatusReason> {
   override readonly name = "ApiError";
   readonly details: StatusDetails | undefined;
@@ -149,13 +149,13 @@ export function invalid(subject: ErrorSubject, name: string, causes: readonly Ca
   });
 }
 
-/** 403. */
+/** An error with status 403. */
 export function forbidden(subject: ErrorSubject, name: string, why: string): ApiError {
   const what = name === "" ? qualified(subject) : `${qualified(subject)} "${name}"`;
   return new ApiError("Forbidden", `${what} is forbidden: ${why}`, { details: detailsOf(subject, name) });
 }
 
-/** 400. */
+/** An error with status 400. */
 export function badRequest(message: string, cause?: unknown): ApiError {
   return new ApiError("BadRequest", message, cause === undefined ? {} : { cause });
 }

@@ -35,11 +35,11 @@ export interface ApiServerOptions {
   readonly kubelets?: KubeletAccess | undefined;
   /** Ranges of Services' addresses and NodePorts. Default: 10.96.0.0/16, fd10:96::/112, 30000-32767. */
   readonly serviceRanges?: ServiceRanges | undefined;
-  /** Run on each write, in order. */
+  /** Admission plugins, which run in this order on each write. */
   readonly admission?: readonly AdmissionPlugin[] | undefined;
   readonly log: Logger;
   readonly clock: Clock;
-  /** Faults from the start. */
+  /** Rules of faults that are in force from the start. */
   readonly faults?: readonly FaultRule[] | undefined;
   /** Seed of the chance in fault rules. Default 1. */
   readonly faultSeed?: number | undefined;

@@ -24,7 +24,7 @@ export interface KubeconfigOverrides {
 
 /** A running server. */
 export interface ApiServer extends AsyncDisposable {
-  /** One for each listener, in order. */
+  /** The URLs of the listeners, in their order. */
   readonly urls: readonly string[];
   /** The CA to trust, PEM; undefined for plain HTTP. */
   readonly ca: string | undefined;
@@ -38,7 +38,7 @@ export interface ApiServer extends AsyncDisposable {
    * Returns how many. Throws ApiError for a kind that is not served or a name that is taken.
    */
   seed(objects: Iterable<SeedObject>): number;
-  /** A stored object, if it is there. */
+  /** A stored object; `undefined` if it does not exist. */
   get(apiVersion: string, kind: string, namespace: string, name: string): JsonObject | undefined;
   /** Forgets all history: watches and chunked lists from before get 410 when they go on. */
   compact(): void;

@@ -12,7 +12,7 @@ const LEASE_NAMESPACE = "kube-node-lease";
 /** Pause before the next attempt while the cluster cannot be reached, milliseconds. */
 const RETRY_MS = 1000;
 
-/** What {@link Heartbeat} works with. */
+/** Dependencies of {@link Heartbeat}. */
 export interface HeartbeatDeps {
   readonly api: Pick<KubeApi, "get" | "patch">;
   /** Creates the node's Lease; rejects if the Lease belongs to somebody else. */

@@ -33,15 +33,15 @@ export interface KubeletOptions {
   readonly nodeAddresses: readonly string[];
   /** Prefix of the names of pods' namespaces. */
   readonly netnsPrefix: string;
-  /** Whether it runs a pod of the node. Default: all. Other pods wait, and their deletion is confirmed at once. */
+  /** Whether the kubelet runs a pod of its node. Default: it runs all. Other pods wait, and their deletion is confirmed at once. */
   readonly accepts?: (pod: Pod) => boolean;
 }
 
 interface Running {
-  /** The key of its pod. */
+  /** The key of the pod. */
   readonly key: string;
   readonly sandbox: Sandbox;
-  /** Ends with the pod. */
+  /** Aborts the probes when the pod ends. */
   readonly probing: AbortController;
   isReady: boolean;
   ips: readonly string[] | undefined;
@@ -68,7 +68,7 @@ export class Kubelet {
     });
     this.#controller = new Controller({
       name: `kubelet-${options.nodeName}`,
-      // Enough for all pods at once: a slow pod must not delay others.
+      // The number of workers is high, so that a slow pod does not delay other pods.
       workers: 128,
       retry: { initialMs: 100, maxMs: 5000 },
       waitFor: [this.#pods],
@@ -132,7 +132,7 @@ export class Kubelet {
     await this.#report(pod, running);
   }
 
-  /** As a kubelet does, a sandbox that cannot be attached is removed, and the next try makes a new one. */
+  /** Starts a pod. Like a kubelet, it removes a sandbox that cannot be attached; the next try makes a new sandbox. */
   async #start(key: string, pod: Pod): Promise<Running> {
     if (pod.spec?.hostNetwork === true) throw new CniCallError(`pod ${key}: hostNetwork pods are not for labs`);
     const id = randomBytes(32).toString("hex");

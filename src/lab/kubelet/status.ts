@@ -9,7 +9,7 @@ export interface Observed {
   readonly sandboxId: string;
   /** Set once the pod's process has ended. */
   readonly exit: { readonly code: number | null } | undefined;
-  /** Its readiness probes pass; true if it has none. */
+  /** True if the pod's readiness probes succeed, or if it has none. */
   readonly isReady: boolean;
   readonly nowMs: number;
 }

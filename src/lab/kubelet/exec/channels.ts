@@ -29,7 +29,7 @@ export type ClientMessage =
   | { readonly kind: "resize"; readonly columns: number; readonly rows: number }
   | { readonly kind: "nothing" };
 
-/** How a command ended. */
+/** The result of a command that has ended. */
 export interface Exit {
   /** `undefined` when a signal ended it. */
   readonly code: number | undefined;
@@ -89,7 +89,7 @@ function encodeStatus(status: object): Buffer {
 
 function statusOf({ code, signal }: Exit): object {
   if (code === 0) return { metadata: {}, status: "Success" };
-  // As a shell reports a command that a signal ended.
+  // 137 is the code with which a shell reports a command that SIGKILL ended.
   const number = code ?? 137;
   const why = signal === undefined ? `exit status ${number}` : `signal: ${signal}`;
   return {

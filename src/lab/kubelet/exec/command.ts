@@ -24,7 +24,7 @@ export function startCommand(place: ExecPlace, { command, tty }: ExecRequest): R
   const argv = tty ? ["script", "--quiet", "--return", "--command", shellWords(command), "/dev/null"] : command;
   const [file = "", ...args] = argv;
   const env = { PATH: process.env["PATH"] ?? "", ...(tty ? { TERM: "xterm" } : {}), ...place.env };
-  // A process group of its own, so that its children can be killed too.
+  // The command has its own process group, so that its children can be killed too.
   const child = inNetNs(place.netns, () => spawn(file, args, { env, stdio: "pipe", detached: true }));
   const ended = new Promise<Exit>((resolve, reject) => {
     child.once("error", reject);

@@ -1,6 +1,6 @@
 import { ExecError } from "./channels.ts";
 
-/** The most words of a command line. */
+/** Maximum number of words of a command line. */
 const MAX_WORDS = 1000;
 
 /** A request to run a command (kubelet pkg/kubelet/server). */

@@ -13,7 +13,7 @@ import { runExec } from "./session.ts";
 
 /** The largest message of a client, bytes. */
 const MAX_MESSAGE_BYTES = 4 << 20;
-/** Commands at once. */
+/** Maximum number of commands at the same time. */
 const MAX_SESSIONS = 100;
 
 const HTTP_STATUS: Readonly<Record<ExecErrorCode, number>> = {
