@@ -159,7 +159,7 @@ test("EveInputs: a document that is broken changes nothing and is reported; a ze
   await put(statusFile, status(port("eth0")));
   await put(globalConfigFile, globalConfig({ "timer.dial.timeout": item(0) }));
   await put(globalConfigFile, globalConfig({ "timer.dial.timeout": item(0), "network.download.max.cost": item(1) }));
-  assert.equal(lines.filter(({ msg }) => String(msg).includes("timer.dial.timeout 0")).length, 1);
+  assert.equal(lines.filter(({ msg }) => String(msg).includes("timer.dial.timeout is 0")).length, 1);
   await put(statusFile, '{"Ports": [');
   assert.equal(inputs.current.settings.uplinks.length, 1);
   assert.match(inputs.current.error ?? "", /status\.json is no JSON/);
