@@ -1,7 +1,8 @@
 import "./early.ts";
 import { basename } from "node:path";
 import { EXIT, runProgram, VERSION } from "./program/index.ts";
-import { findProgram, publicPrograms } from "./programs.ts";
+import { findProgram, type ListedProgram, publicPrograms } from "./programs.ts";
+import { releaseMemoryAtRest } from "./release-memory.ts";
 
 async function usage(): Promise<string> {
   const listed = publicPrograms();
@@ -21,13 +22,19 @@ async function usage(): Promise<string> {
   ].join("\n");
 }
 
+async function runListed(listed: ListedProgram, prefix: string, words: readonly string[]): Promise<number> {
+  const program = await listed.load();
+  if (listed.memory !== undefined) releaseMemoryAtRest();
+  return runProgram(program, `${prefix}${program.name}`, words);
+}
+
 async function main(): Promise<number> {
   const calledAs = process.env["ISTHMUS_CALLED_AS"] ?? basename(process.argv[1] ?? "isthmus");
-  const own = await findProgram(calledAs)?.load();
-  if (own !== undefined) return runProgram(own, own.name, process.argv.slice(2));
+  const own = findProgram(calledAs);
+  if (own !== undefined) return runListed(own, "", process.argv.slice(2));
   const [word = "help", ...rest] = process.argv.slice(2);
-  const program = await findProgram(word)?.load();
-  if (program !== undefined) return runProgram(program, `isthmus ${program.name}`, rest);
+  const program = findProgram(word);
+  if (program !== undefined) return runListed(program, "isthmus ", rest);
   if (word === "version" || word === "--version") {
     process.stdout.write(`isthmus ${VERSION}\n`);
     return EXIT.ok;

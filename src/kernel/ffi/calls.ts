@@ -260,3 +260,8 @@ export function read(fd: number, into: Uint8Array, what = "read"): number {
 export function write(fd: number, data: Uint8Array, what = "write"): void {
   call(libc().write, what, fd, data, data.length);
 }
+
+/** malloc_trim(3): returns free memory of all arenas to the kernel. False when there was none. Blocks the thread for some milliseconds. */
+export function releaseFreeMemory(): boolean {
+  return libc().malloc_trim(0) === 1;
+}

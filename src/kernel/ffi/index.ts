@@ -28,6 +28,7 @@ export {
   pollReadable,
   recv,
   recvFrom,
+  releaseFreeMemory,
   send,
   sendAsync,
   setns,

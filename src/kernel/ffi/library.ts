@@ -38,6 +38,7 @@ const PROTOTYPES = {
   capset: "int capset(void *header, const void *data)",
   prctl: "int prctl(int option, uint64_t second, uint64_t third, uint64_t fourth, uint64_t fifth)",
   write: "int64_t write(int fd, const void *data, size_t length)",
+  malloc_trim: "int malloc_trim(size_t keep)",
 } as const;
 
 type Libc = Readonly<Record<keyof typeof PROTOTYPES, NativeFunction>>;
