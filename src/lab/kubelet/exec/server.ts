@@ -49,12 +49,13 @@ export async function serveExec(options: ExecServerOptions): Promise<AsyncDispos
     socket.once("close", () => sockets.delete(socket));
     socket.on("error", () => socket.destroy());
     try {
-      const { request, place } = judge(message, options, webSockets.clients.size);
+      const request = judge(message, options, webSockets.clients.size);
       webSockets.handleUpgrade(message, socket, head, (webSocket) => {
         webSocket.on("error", (error) => log.warn("a client of a command broke off", { reason: error.message }));
         const { namespace, pod, command } = request;
         log.info("command started", { pod: `${namespace}/${pod}`, command: command[0] });
-        void runExec(webSocket, webSocket.protocol as ExecProtocol, place, request);
+        const placeNow = (): ExecPlace | undefined => options.placeOf(request);
+        void runExec(webSocket, webSocket.protocol as ExecProtocol, placeNow, request);
       });
     } catch (error) {
       if (!(error instanceof ExecError)) throw error;
@@ -83,11 +84,7 @@ export async function serveExec(options: ExecServerOptions): Promise<AsyncDispos
 }
 
 /** Throws {@link ExecError} for a request that cannot be run. */
-function judge(
-  message: IncomingMessage,
-  { placeOf }: ExecServerOptions,
-  running: number,
-): { readonly request: ExecRequest; readonly place: ExecPlace } {
+function judge(message: IncomingMessage, { placeOf }: ExecServerOptions, running: number): ExecRequest {
   const request = parseExecRequest(message.url ?? "");
   const offered = String(message.headers["sec-websocket-protocol"] ?? "")
     .split(",")
@@ -99,8 +96,7 @@ function judge(
     );
   }
   if (running >= MAX_SESSIONS) throw new ExecError("failed", `${MAX_SESSIONS} commands run already`);
-  const place = placeOf(request);
-  if (place !== undefined) return { request, place };
+  if (placeOf(request) !== undefined) return request;
   const { namespace, pod, container } = request;
   throw new ExecError("not-found", `container not found ("${container}" of pod ${namespace}/${pod} on this node)`);
 }

@@ -1,5 +1,6 @@
 import type { Readable } from "node:stream";
 import type { RawData, WebSocket } from "ws";
+import { sleep } from "#base/async";
 import { describeError, ExpectedError } from "#base/errors";
 import { decodeClientMessage, type ExecProtocol, encodeExit, encodeFailure, encodeOutput } from "./channels.ts";
 import { type ExecPlace, killCommand, type RunningCommand, startCommand } from "./command.ts";
@@ -7,20 +8,38 @@ import type { ExecRequest } from "./request.ts";
 
 /** A command is paused while its client has more unread bytes than this. */
 const MAX_UNSENT_BYTES = 1 << 20;
+/**
+ * Pause between the upgrade and the start of the command, milliseconds. kubectl before 1.34 discards output that arrives before it has
+ * registered its streams (kubernetes/kubernetes#131189). A real container runtime needs about as long to start a process.
+ */
+const START_DELAY_MS = 100;
 const NORMAL_CLOSURE = 1000;
 const PROTOCOL_ERROR = 1002;
 
-/** Connects a command with its client; resolves when both have ended. The command ends with its client. */
+/**
+ * Connects a command with its client; resolves when both have ended. The command ends with its client. `placeNow` returns the place of the
+ * command when it starts, `undefined` if the container has ended meanwhile.
+ */
 export async function runExec(
   socket: WebSocket,
   protocol: ExecProtocol,
-  place: ExecPlace,
+  placeNow: () => ExecPlace | undefined,
   request: ExecRequest,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  socket.pause();
+  await sleep(START_DELAY_MS);
+  const place = socket.readyState === socket.OPEN ? placeNow() : undefined;
+  if (place === undefined) {
+    socket.send(encodeFailure("the container has ended"), () => socket.close(NORMAL_CLOSURE));
+    socket.resume();
+    await closed;
+    return;
+  }
   const command = startCommand(place, request);
   void closed.then(() => killCommand(command));
   takeInput(socket, protocol, command, request);
+  socket.resume();
   passOutput(socket, "stdout", command.child.stdout, request.stdout);
   passOutput(socket, "stderr", command.child.stderr, request.stderr || request.tty);
   socket.send(await lastMessage(command));
