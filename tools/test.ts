@@ -10,18 +10,12 @@
  * (`kernel: ...`, `package: ...`).
  */
 import { execFileSync, spawn } from "node:child_process";
-import { globSync, readFileSync } from "node:fs";
+import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
 import { dependentsOf, importsOf, moduleOf } from "./modules.ts";
-
-interface Tier {
-  readonly files: string;
-  /** Test files at once. A file that has an `// alone: …` line measures time or memory or looks at the whole machine, and runs by itself after the others. */
-  readonly concurrency: number;
-  readonly timeoutMs: number;
-}
 
 interface Counts {
   passed: number;
@@ -32,37 +26,74 @@ interface Counts {
 }
 
 const root = join(import.meta.dirname, "..");
-const TIERS: Readonly<Record<string, Tier>> = {
-  unit: { files: "{src,tools,test/fuzz}/**/*.test.ts", concurrency: 2, timeoutMs: 120_000 },
-  netns: { files: "{src,test}/**/*.netns.test.ts", concurrency: 3, timeoutMs: 120_000 },
-  cluster: { files: "test/cluster/**/*.cluster.test.ts", concurrency: 2, timeoutMs: 400_000 },
-  conformance: { files: "test/conformance/**/*.conformance.test.ts", concurrency: 2, timeoutMs: 400_000 },
-  vm: { files: "test/vm/**/*.vm.test.ts", concurrency: 1, timeoutMs: 400_000 },
-};
+/** The files of each tier, as a pattern. */
+const TIERS = {
+  unit: "{src,tools}/**/*.test.ts",
+  netns: "{src,test}/**/*.netns.test.ts",
+  cluster: "test/cluster/**/*.cluster.test.ts",
+  conformance: "test/conformance/**/*.conformance.test.ts",
+  vm: "test/vm/**/*.vm.test.ts",
+} as const;
+/** Files at once: one more than this machine has processors, because most of them wait now and then. */
+const AT_ONCE = availableParallelism() + 1;
+/** Processes that share the files of the unit tier. */
+const PROCESSES = 9;
+const FILE_TIMEOUT_MS = 400_000;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
-const ALONE = /^\/\/ alone: /m;
+/**
+ * How a file runs, by a line `// KIND: reason` in it. `alone`: it measures time or memory or looks at the whole machine, and keeps the
+ * processor busy; it runs by itself after the others. `quiet`: it measures time and uses little of the processor; it runs beside other such
+ * files. `own process`: it looks at its process and shares it with no other file.
+ */
+const KIND = /^\/\/ (alone|quiet|own process): /m;
 /** So many files are named at the end. */
 const SLOWEST = 10;
 const ALLOWED_SKIP = /^(kernel|package): /;
 
-function filesOf(name: string, tier: Tier, only: string): string[] {
-  return globSync(tier.files, { cwd: root })
+function filesOf(pattern: string, name: string): string[] {
+  return globSync(pattern, { cwd: root })
     .filter((file) => name !== "unit" || !PRIVILEGED.test(file))
     .filter((file) => only.split(",").some((part) => file.includes(part)))
     .sort()
     .map((file) => join(root, file));
 }
 
-async function runFiles(
-  files: readonly string[],
-  { concurrency, timeoutMs }: Pick<Tier, "concurrency" | "timeoutMs">,
-  counts: Counts,
-): Promise<void> {
+/**
+ * Distributes files over entries that load them, each entry a process. The start of a process and the modules that most files import cost
+ * more than most files' tests.
+ */
+function entriesFor(files: readonly string[]): string[] {
+  const folder = join(root, ".state/test-entries");
+  rmSync(folder, { recursive: true, force: true });
+  mkdirSync(folder, { recursive: true });
+  const shares = Array.from({ length: PROCESSES }, (_, at) => files.filter((_file, index) => index % PROCESSES === at));
+  return shares
+    .filter((share) => share.length > 0)
+    .map((share, at) => {
+      const entry = join(folder, `${at}.test.ts`);
+      const suites = share.map(
+        (file) =>
+          `describe(${JSON.stringify(relative(root, file))}, async () => void (await import(${JSON.stringify(file)})));`,
+      );
+      writeFileSync(entry, ['import { describe } from "node:test";', ...suites, ""].join("\n"));
+      return entry;
+    });
+}
+
+async function runFiles(files: readonly string[], concurrency: number, counts: Counts): Promise<void> {
   if (files.length === 0) return;
-  const stream = run({ files: [...files], concurrency, timeout: timeoutMs });
+  const execArgv = [`--import=${join(root, "tools/compile-cache.ts")}`];
+  const stream = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS, execArgv });
+  const time = (event: {
+    readonly nesting: number;
+    readonly name: string;
+    readonly details: { duration_ms: number };
+  }) => {
+    if (event.nesting === 0 && event.name.endsWith(".test.ts")) counts.files.set(event.name, event.details.duration_ms);
+  };
   stream.on("test:pass", (event) => {
-    if (event.details.type === "suite") return;
+    if (event.details.type === "suite") return time(event);
     if (event.skip === undefined && event.todo === undefined) {
       counts.passed += 1;
     } else if (process.env["CI"] === "true" && !ALLOWED_SKIP.test(String(event.skip))) {
@@ -73,13 +104,19 @@ async function runFiles(
     }
   });
   stream.on("test:summary", ({ file, duration_ms }) => {
-    if (file !== undefined) counts.files.set(relative(root, file), duration_ms);
+    if (file !== undefined && !file.includes("/.state/")) counts.files.set(relative(root, file), duration_ms);
   });
   stream.on("test:fail", (event) => {
-    if (event.details.type !== "suite") counts.failed += 1;
+    if (event.details.type === "suite") time(event);
+    else counts.failed += 1;
   });
   // Not the reporter's own totals: those come once, last, for all tiers.
   for await (const text of stream.compose(new spec())) process.stdout.write(String(text).replace(/^ℹ .*\n/gm, ""));
+}
+
+/** Files of a tier by their kind. */
+function kindsOf(files: readonly string[]): Record<string, readonly string[]> {
+  return Object.fromEntries(Map.groupBy(files, (file) => KIND.exec(readFileSync(file, "utf8"))?.[1] ?? "ordinary"));
 }
 
 /** The vm tier runs its files inside one guest; the guest's runner prints TAP-like totals that are added up here. */
@@ -91,9 +128,9 @@ async function runGuest(counts: Counts, files: readonly string[]): Promise<void>
   let output = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     output += text;
-    process.stdout.write(text);
   });
   const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
+  process.stdout.write(output);
   const total = (name: string): number => Number(new RegExp(`^(?:#|ℹ) ${name} (\\d+)`, "m").exec(output)?.[1] ?? 0);
   counts.passed += total("pass");
   counts.failed += total("fail");
@@ -134,24 +171,36 @@ if (unknown.length > 0) {
 const changed = process.argv.includes("--changed") ? changedModules() : undefined;
 const counts: Counts = { passed: 0, failed: 0, skipped: 0, files: new Map() };
 const start = performance.now();
-for (const [name, tier] of Object.entries(TIERS)) {
-  if (asked.length > 0 && !asked.includes(name)) continue;
-  const files = filesOf(name, tier, only).filter((file) => changed?.has(moduleOf(relative(root, file))) !== false);
-  if (files.length === 0) continue;
-  const tierStart = performance.now();
-  console.log(`== ${name}: ${files.length} files`);
-  if (name === "vm") await runGuest(counts, files);
-  else {
-    const alone = new Set(files.filter((file) => ALONE.test(readFileSync(file, "utf8"))));
-    await runFiles(
-      files.filter((file) => !alone.has(file)),
-      tier,
-      counts,
-    );
-    await runFiles([...alone], { ...tier, concurrency: 1 }, counts);
-  }
-  console.log(`== ${name}: ${((performance.now() - tierStart) / 1000).toFixed(1)} s`);
+
+function chosen(name: keyof typeof TIERS): readonly string[] {
+  if (asked.length > 0 && !asked.includes(name)) return [];
+  return filesOf(TIERS[name], name).filter((file) => changed?.has(moduleOf(relative(root, file))) !== false);
 }
+
+/** One part of the run; prints how many files it has and how long they took. */
+async function part(name: string, files: readonly string[], run: () => Promise<void>): Promise<void> {
+  if (files.length === 0) return;
+  const partStart = performance.now();
+  console.log(`== ${name}: ${files.length} files`);
+  await run();
+  console.log(`== ${name}: ${((performance.now() - partStart) / 1000).toFixed(1)} s`);
+}
+
+const unit = kindsOf(chosen("unit"));
+await part("unit", Object.values(unit).flat(), async () => {
+  const own = [...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
+  await runFiles([...entriesFor(unit["ordinary"] ?? []), ...own], AT_ONCE, counts);
+  await runFiles(unit["alone"] ?? [], 1, counts);
+});
+// Files of the tiers that work on the machine's kernel share the processor best when they are one queue.
+const tiers = (["netns", "conformance", "cluster"] as const).filter((name) => chosen(name).length > 0);
+const { ordinary = [], quiet = [], alone = [], "own process": own = [] } = kindsOf(tiers.flatMap(chosen));
+const title = tiers.join(", ");
+await part(title, [...ordinary, ...own], () => runFiles([...ordinary, ...own], AT_ONCE, counts));
+await part(`${title}: files that measure time and are quiet`, quiet, () => runFiles(quiet, AT_ONCE, counts));
+await part(`${title}: files that run alone`, alone, () => runFiles(alone, 1, counts));
+// Not beside others: the guest's processor is emulated by one of this machine's, and what measures time would wait for it.
+await part("vm", chosen("vm"), () => runGuest(counts, chosen("vm")));
 if (counts.passed + counts.failed === 0 && changed === undefined) {
   console.log("no test ran");
   counts.failed += 1;

@@ -178,7 +178,7 @@ const CLAIMS: Claims = {
   },
   "Ctrl-C leaves the cluster as it was": async (bed) => {
     const { lab } = bed;
-    const running = await started(bed, /^([1-9]|[123]\d) of 40 pods run/m, "--pods=40");
+    const running = await started(bed, /^([1-9]|1\d) of 20 pods run/m, "--pods=20");
     const known = processesOf(lab);
     running.child.kill("SIGINT");
     const { code } = await running.ended;
@@ -188,7 +188,7 @@ const CLAIMS: Claims = {
   },
   "after kill -9, down leaves the cluster as it was": async (bed) => {
     const { cluster, lab } = bed;
-    await killAll(bed, await started(bed, /^([1-9]|[123]\d) of 40 pods run/m, "--pods=40"));
+    await killAll(bed, await started(bed, /^([1-9]|1\d) of 20 pods run/m, "--pods=20"));
     assert.notEqual(differences(bed.asItWas, await snapshotOf(cluster, prefixOf(lab))).length, 0);
     const down = await isthmus(["lab", "down", `--name=${lab}`], { timeoutMs: RUN_MS });
     assert.equal(down.code, 0, down.stderr);

@@ -48,7 +48,7 @@ function assertGood(found: LabReport, wanted: { nodes: number; pods: number; fam
 
 /** Starts a lab and waits until it has printed a line. */
 async function startedLab(said: RegExp): Promise<Running> {
-  const running = start([ISTHMUS, "lab", "--json", `--name=${LAB}`, "--nodes=2", "--pods=40"]);
+  const running = start([ISTHMUS, "lab", "--json", `--name=${LAB}`, "--nodes=2", "--pods=20"]);
   await until(`the lab says ${said}`, () => said.test(running.said()) || running.child.exitCode !== null);
   assert.equal(running.child.exitCode, null, `the lab ended early: ${running.said()}`);
   return running;
@@ -79,7 +79,7 @@ test("lab: without --json the report is text, with pods, nodes and the result", 
   assert.match(stdout, /^all is well: 2 nodes, 4 pods, [\d.]+ s$/m);
 });
 
-for (const moment of [/^building/m, /^starting \d+ programs/m, /^([1-9]|[123]\d) of 40 pods run/m]) {
+for (const moment of [/^building/m, /^starting \d+ programs/m, /^([1-9]|1\d) of 20 pods run/m]) {
   test(`lab: Ctrl-C after it prints ${moment.source} leaves nothing behind`, TIMEOUT, async () => {
     const running = await startedLab(moment);
     const known = processesOf(LAB);
@@ -92,7 +92,7 @@ for (const moment of [/^building/m, /^starting \d+ programs/m, /^([1-9]|[123]\d)
 }
 
 test("lab: a front end that is killed leaves nothing behind", TIMEOUT, async () => {
-  const running = await startedLab(/^([1-9]|[123]\d) of 40 pods run/m);
+  const running = await startedLab(/^([1-9]|1\d) of 20 pods run/m);
   const known = processesOf(LAB);
   assert.ok(known.length >= 6, `a lab with pods has more than ${known.length} processes`);
   running.child.kill("SIGKILL");
@@ -101,7 +101,7 @@ test("lab: a front end that is killed leaves nothing behind", TIMEOUT, async () 
 });
 
 test("lab: the next start removes a lab whose host and front end were killed", TIMEOUT, async () => {
-  const running = await startedLab(/^([1-9]|[123]\d) of 40 pods run/m);
+  const running = await startedLab(/^([1-9]|1\d) of 20 pods run/m);
   const known: readonly KnownProcess[] = processesOf(LAB);
   process.kill(stateOf(LAB).pid, "SIGKILL");
   running.child.kill("SIGKILL");

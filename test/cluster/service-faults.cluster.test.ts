@@ -1,4 +1,4 @@
-// alone: it measures time or memory, which other work on the machine changes
+// quiet: it measures time, and uses little of the processor
 /** A slow and faulty API server, and events out of order, in front of the shipped program (docs/spec/service-proxy.md#3.2: R8, S6, H7). */
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";

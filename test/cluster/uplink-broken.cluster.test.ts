@@ -1,4 +1,4 @@
-// alone: it measures time or memory, which other work on the machine changes
+// quiet: it measures time, and uses little of the processor
 import assert from "node:assert/strict";
 import { createServer, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";

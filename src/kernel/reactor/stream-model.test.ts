@@ -1,3 +1,4 @@
+// own process: it counts the descriptors of the process.
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readdirSync } from "node:fs";

@@ -1,0 +1,9 @@
+/**
+ * Keeps the compiled code of the modules that a test loads, in `.state/compile-cache`: `node --import=./tools/compile-cache.ts FILE`. Half
+ * of a test file's time is otherwise the removal of types from, and the compilation of, the modules that it imports. Not by
+ * NODE_COMPILE_CACHE, because the programs that a test starts would inherit that and leave the cache of the build.
+ */
+import { enableCompileCache } from "node:module";
+import { join } from "node:path";
+
+enableCompileCache(join(import.meta.dirname, "../.state/compile-cache"));
