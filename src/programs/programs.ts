@@ -67,6 +67,7 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
     linked: true,
     memory: "small",
   },
+  "coil-migrator": { load: async () => (await import("./coil-migrator.ts")).coilMigrator, linked: true },
   "coil-installer": { load: async () => (await import("./coil-installer.ts")).coilInstaller, linked: true },
   "proxy-server": {
     load: async () => (await import("./proxy-server.ts")).proxyServer,

@@ -1,0 +1,101 @@
+import type { AbortOptions } from "#base/async";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { resources } from "#kube/client";
+import { POOL_ANNOTATION } from "#kube/coil";
+import { MigratorError } from "./errors.ts";
+import { manifestsOf } from "./manifests.ts";
+import { planAnnotations, planV2, type V2Plan } from "./plan.ts";
+import { persist, type StepDeps } from "./settle.ts";
+import { uninstall } from "./uninstall.ts";
+import { readV1, type V1Data, type V1Entry } from "./v1-data.ts";
+
+/** The time for which the API server may be away, milliseconds. */
+const PATIENCE_MS = 100_000;
+
+export interface DumpDeps extends StepDeps {
+  readonly log: Logger;
+  /** Reads all keys of v1. */
+  readonly read: () => Promise<readonly V1Entry[]>;
+}
+
+export interface DumpOptions extends AbortOptions {
+  /** The prefix of v1's keys; it ends in a slash. */
+  readonly prefix: string;
+  /** Whether v1's objects are deleted first. */
+  readonly uninstall: boolean;
+  /** `read` gives the same each time: an export. It is of use only if v1 was gone when it was made. */
+  readonly isExport: boolean;
+}
+
+/** The manifests, and what could not be done, a line each. With failures there are no manifests. */
+export interface Dumped {
+  readonly manifests: string;
+  readonly failures: readonly string[];
+}
+
+/**
+ * Removes v1, annotates namespaces, and returns v1's pools and blocks as manifests of v2 (docs/spec/pod-network.md#14). The data are read
+ * and checked before anything is changed, and read again when v1 can no longer change them. It can be run again at any time. Rejects with
+ * {@link MigratorError}, and `KubeError` if the API server refuses or stays away.
+ */
+export async function dump(deps: DumpDeps, options: DumpOptions): Promise<Dumped> {
+  const { log } = deps;
+  await plan(deps, options, () => undefined);
+  if (options.uninstall) {
+    const { deleted, failures } = await uninstall(deps, options);
+    if (failures.length > 0) return { manifests: "", failures };
+    if (deleted > 0 && options.isExport) {
+      const why = "Coil v1 was still installed, so it can have changed its data after the export was made";
+      throw new MigratorError("stale-export", `${why}; v1 is deleted now: export again, and run dump again`);
+    }
+  } else log.warn("Coil v1 is not uninstalled; a block that it assigns from now on is not in the result");
+  const { data, v2 } = await plan(deps, options, (line) => log.warn(line));
+  const failures = await annotate(deps, data, options);
+  if (failures.length > 0) return { manifests: "", failures };
+  log.info("converted", { pools: v2.pools.length, blocks: v2.blocks.length });
+  return { manifests: manifestsOf(v2), failures: [] };
+}
+
+/** Reads and plans. Rejects with `invalid-data` if there is any fault. */
+async function plan(
+  { api, read, clock }: DumpDeps,
+  options: DumpOptions,
+  onWarning: (line: string) => void,
+): Promise<{ readonly data: V1Data; readonly v2: V2Plan }> {
+  const { data, faults, warnings } = readV1(await read(), options.prefix);
+  const nodes = await persist({ clock }, () => api.listAll(resources.nodes, options), {
+    ...options,
+    limitMs: PATIENCE_MS,
+  });
+  const v2 = planV2(data, new Set(nodes.items.map(({ metadata }) => metadata.name)));
+  const all = [...faults, ...v2.faults];
+  if (all.length > 0)
+    throw new MigratorError("invalid-data", `the data of Coil v1 have ${all.length} faults`, { faults: all });
+  if (data.pools.length === 0)
+    throw new MigratorError("invalid-data", `there is no pool under ${options.prefix}pool/; is --etcd-prefix right?`);
+  for (const line of [...warnings, ...v2.warnings]) onWarning(line);
+  return { data, v2 };
+}
+
+/** Gives namespaces the pool of their name; the lines of those that could not be changed. */
+async function annotate({ api, log, clock }: DumpDeps, data: V1Data, options: AbortOptions): Promise<string[]> {
+  const limits = { ...options, limitMs: PATIENCE_MS };
+  const { items } = await persist({ clock }, () => api.listAll(resources.namespaces, options), limits);
+  const views = items.map(({ metadata }) => ({ name: metadata.name, pool: metadata.annotations?.[POOL_ANNOTATION] }));
+  const { annotations, warnings } = planAnnotations(data.pools, views);
+  for (const line of warnings) log.warn(line);
+  const failures: string[] = [];
+  for (const { namespace, pool } of annotations) {
+    const body = { metadata: { annotations: { [POOL_ANNOTATION]: pool } } };
+    try {
+      const write = () => api.patch(resources.namespaces, { name: namespace }, { type: "merge", body }, options);
+      await persist({ clock }, write, limits);
+      log.info("annotated", { namespace, pool });
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      failures.push(`cannot annotate Namespace ${namespace} with pool ${pool}: ${describeError(error)}`);
+    }
+  }
+  return failures;
+}

@@ -1,0 +1,151 @@
+import { type AbortOptions, Backoff, sleep, withDeadline } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import {
+  decodeAuthenticateResponse,
+  decodeRangeResponse,
+  ETCD_AUTHENTICATE,
+  ETCD_RANGE,
+  encodeAuthenticateRequest,
+  encodeRangeRequest,
+  type RangeRequest,
+  type RangeResponse,
+} from "#wire/etcd";
+import { GrpcCode } from "#wire/grpc";
+import { MigratorError } from "./errors.ts";
+import { EndpointError, EtcdEndpoint, type EtcdTls } from "./etcd-endpoint.ts";
+
+/** How etcd is reached. */
+export interface EtcdOptions {
+  /** At least one, such as `http://127.0.0.1:2379`. */
+  readonly endpoints: readonly URL[];
+  readonly tls: EtcdTls;
+  /** Absent: no authentication by name, though etcd may take the name of a client certificate. */
+  readonly user?: { readonly name: string; readonly password: string } | undefined;
+  /** The time for one request to one endpoint, connecting included, milliseconds. */
+  readonly timeoutMs: number;
+}
+
+/** How often each endpoint is tried for one request. */
+const MAX_ROUNDS = 4;
+/** What mvcc says about a revision that is gone; its status is that of other faults as well. */
+const COMPACTED = /has been compacted/;
+const NO_AUTHENTICATION = /authentication is not enabled/;
+
+/**
+ * Reads ranges of keys from etcd. A request that gets no answer goes to the next endpoint; an expired token is replaced. Dispose it to
+ * close its connections.
+ */
+export class EtcdClient implements Disposable {
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #options: EtcdOptions;
+  readonly #endpoints: readonly EtcdEndpoint[];
+  /** The endpoint that answered last. */
+  #at = 0;
+  #token: string | undefined;
+  /** Etcd said that it does not authenticate, so its users do not matter. */
+  #isOpen = false;
+
+  constructor(deps: { readonly clock: Clock; readonly log: Logger }, options: EtcdOptions) {
+    this.#clock = deps.clock;
+    this.#log = deps.log;
+    this.#options = options;
+    this.#endpoints = options.endpoints.map((url) => new EtcdEndpoint(url, options.tls));
+  }
+
+  /** One page of a range. Rejects with {@link MigratorError} `etcd-unreachable`, `etcd-refused` or `compacted`. */
+  async range(request: RangeRequest, options: AbortOptions): Promise<RangeResponse> {
+    const message = encodeRangeRequest(request);
+    for (let renewals = 0; ; renewals += 1) {
+      await this.#authenticate(options);
+      try {
+        return decodeRangeResponse(await this.#call(ETCD_RANGE, message, options));
+      } catch (error) {
+        if (!(error instanceof EndpointError)) throw error;
+        // Tokens expire, and a member that was restarted knows none.
+        if (error.status !== GrpcCode.unauthenticated || this.#token === undefined || renewals > 0)
+          throw refusal(error);
+        this.#token = undefined;
+      }
+    }
+  }
+
+  [Symbol.dispose](): void {
+    for (const endpoint of this.#endpoints) endpoint.close();
+  }
+
+  async #authenticate(options: AbortOptions): Promise<void> {
+    const { user } = this.#options;
+    if (user === undefined || this.#token !== undefined || this.#isOpen) return;
+    try {
+      const message = encodeAuthenticateRequest(user.name, user.password);
+      this.#token = decodeAuthenticateResponse(await this.#call(ETCD_AUTHENTICATE, message, options));
+    } catch (error) {
+      if (!(error instanceof EndpointError)) throw error;
+      if (!NO_AUTHENTICATION.test(error.message)) throw refusal(error);
+      this.#isOpen = true;
+      this.#log.warn("etcd does not authenticate; the user name is not used", { user: user.name });
+    }
+  }
+
+  /** Tries the endpoints in turn. Rejects with {@link EndpointError} `status`, or {@link MigratorError} `etcd-unreachable`. */
+  async #call(path: string, message: Uint8Array, options: AbortOptions): Promise<Uint8Array> {
+    const backoff = new Backoff({ initialMs: 100, maxMs: 1000 });
+    const failures = new Map<string, unknown>();
+    for (let tries = 0; tries < MAX_ROUNDS * this.#endpoints.length; tries += 1) {
+      if (tries > 0 && tries % this.#endpoints.length === 0)
+        await sleep(backoff.next(), { ...options, clock: this.#clock });
+      const at = (this.#at + tries) % this.#endpoints.length;
+      const endpoint = this.#endpoints[at];
+      if (endpoint === undefined) break;
+      try {
+        const answer = await this.#callOne(endpoint, path, message, options);
+        this.#at = at;
+        return answer;
+      } catch (error) {
+        if (!(error instanceof EndpointError)) throw error;
+        // A member without a leader answers, but another one may have one.
+        if (error.code === "status" && error.status !== GrpcCode.unavailable) {
+          this.#at = at;
+          throw error;
+        }
+        failures.set(endpoint.url.origin, error);
+      }
+    }
+    throw new MigratorError(
+      "etcd-unreachable",
+      "no endpoint of etcd answers; check --etcd-endpoints and --etcd-tls-ca",
+      {
+        cause: new AggregateError([...failures.values()], ""),
+      },
+    );
+  }
+
+  async #callOne(
+    endpoint: EtcdEndpoint,
+    path: string,
+    message: Uint8Array,
+    options: AbortOptions,
+  ): Promise<Uint8Array> {
+    const { timeoutMs } = this.#options;
+    try {
+      return await withDeadline(timeoutMs, (signal) => endpoint.call(path, message, { token: this.#token, signal }), {
+        ...options,
+        clock: this.#clock,
+      });
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      if (!(error instanceof DOMException && error.name === "TimeoutError")) throw error;
+      throw new EndpointError("transport", `etcd ${endpoint.url.origin}: no answer within ${timeoutMs} ms`, {
+        cause: error,
+      });
+    }
+  }
+}
+
+function refusal(error: EndpointError): MigratorError {
+  if (COMPACTED.test(error.message)) return new MigratorError("compacted", error.message, { cause: error });
+  const fix = "check --etcd-username, --etcd-password and --etcd-tls-cert, and the role of that user";
+  return new MigratorError("etcd-refused", `${error.message}; ${fix}`, { cause: error });
+}

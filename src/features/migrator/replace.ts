@@ -1,0 +1,148 @@
+import { type AbortOptions, sleep } from "#base/async";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { type Pod, resources } from "#kube/client";
+import { type AddressBlock, COIL_FINALIZER, coilResources } from "#kube/coil";
+import { BlockFinder, isReserved, type PodRef, planRelease, podsToReplace } from "./replacement.ts";
+import { persist, remove, type StepDeps } from "./settle.ts";
+
+const { addressBlocks } = coilResources;
+/** The time for one pod to end, milliseconds. */
+const POD_LIMIT_MS = 600_000;
+/** The time for which the API server may be away, and for a block to go, milliseconds. */
+const PATIENCE_MS = 100_000;
+/** Blocks that are deleted at once. */
+const AT_ONCE = 8;
+/** The pods of `coild`. */
+const COILD = "app.kubernetes.io/name=coil,app.kubernetes.io/component=coild";
+
+export interface ReplaceOptions extends AbortOptions {
+  /** The pause between two nodes on which pods were replaced, milliseconds. */
+  readonly intervalMs: number;
+  /** The time for one pod to end, milliseconds. Default: ten minutes. */
+  readonly podLimitMs?: number | undefined;
+}
+
+type ReplaceDeps = StepDeps & { readonly log: Logger };
+
+/**
+ * Replaces the pods that v1 connected, node by node and one at a time, then deletes the reserved blocks of which no pod has an address any
+ * more, and the pods of `coild` (docs/spec/pod-network.md#14). Returns what could not be done, a line each. It can be run again at any
+ * time, and goes on where it was. Rejects with `KubeError` if the API server refuses to be read, or stays away.
+ */
+export async function replace(deps: ReplaceDeps, options: ReplaceOptions): Promise<string[]> {
+  const { failures, failed } = await replacePods(deps, options);
+  failures.push(...(await releaseBlocks(deps, failed, options)));
+  failures.push(...(await restartCoild(deps, options)));
+  return failures;
+}
+
+interface Replaced {
+  readonly failures: string[];
+  /** Pods that could not be replaced, by node. */
+  readonly failed: ReadonlyMap<string, readonly string[]>;
+}
+
+async function replacePods(deps: ReplaceDeps, options: ReplaceOptions): Promise<Replaced> {
+  const { api, clock, log } = deps;
+  const { signal, intervalMs } = options;
+  const failures: string[] = [];
+  const failed = new Map<string, string[]>();
+  const nodes = await patiently(deps, () => api.listAll(resources.nodes, { signal }), options);
+  let isFirst = true;
+  for (const node of nodes.items.map(({ metadata }) => metadata.name).sort()) {
+    const fieldSelector = `spec.nodeName=${node}`;
+    const pods = await patiently(deps, () => api.listAll(resources.pods, { fieldSelector, signal }), options);
+    const blocks = await patiently(deps, () => api.listAll(addressBlocks, { signal }), options);
+    const due = podsToReplace(pods.items, new BlockFinder(blocks.items));
+    if (due.length === 0) continue;
+    if (!isFirst) await sleep(intervalMs, { signal, clock });
+    isFirst = false;
+    log.info("replacing the pods of a node", { node, pods: due.length });
+    for (const pod of due) {
+      const failure = await replacePod(deps, pod, options);
+      if (failure === undefined) continue;
+      log.warn(failure);
+      failures.push(failure);
+      failed.set(node, [...(failed.get(node) ?? []), `${pod.namespace}/${pod.name}`]);
+    }
+  }
+  return { failures, failed };
+}
+
+/** Returns why the pod could not be replaced. */
+async function replacePod(deps: ReplaceDeps, pod: PodRef, options: ReplaceOptions): Promise<string | undefined> {
+  const { namespace, name, uid } = pod;
+  const limitMs = options.podLimitMs ?? POD_LIMIT_MS;
+  const failure = await tryTo(`delete Pod ${namespace}/${name}`, () =>
+    remove(deps, resources.pods, { namespace, name }, { signal: options.signal, uid, limitMs }),
+  );
+  if (failure === undefined) deps.log.info("deleted", { pod: `${namespace}/${name}` });
+  return failure;
+}
+
+async function releaseBlocks(
+  deps: ReplaceDeps,
+  failed: ReadonlyMap<string, readonly string[]>,
+  options: AbortOptions,
+): Promise<string[]> {
+  const { api, log } = deps;
+  const { signal } = options;
+  const blocks = await patiently(deps, () => api.listAll(addressBlocks, { signal }), options);
+  if (!blocks.items.some(isReserved)) return [];
+  const pods = await patiently(deps, () => api.listAll(resources.pods, { signal }), options);
+  const { release, held } = planRelease(blocks.items, pods.items, failed);
+  const failures = held.map(({ block, pods: holders }) => {
+    const fix = "delete them, and run replace again";
+    return `AddressBlock ${block.metadata.name} is kept, for pods still have addresses of it: ${holders.join(", ")}; ${fix}`;
+  });
+  const queue = release.values();
+  const work = async (): Promise<void> => {
+    for (const block of queue) {
+      const failure = await tryTo(`delete AddressBlock ${block.metadata.name}`, () =>
+        removeBlock(deps, block, options),
+      );
+      if (failure !== undefined) failures.push(failure);
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  log.info("reserved blocks", { deleted: release.length, kept: held.length });
+  return failures;
+}
+
+function removeBlock(deps: StepDeps, { metadata }: AddressBlock, { signal }: AbortOptions): Promise<boolean> {
+  const options = { signal, uid: metadata.uid, limitMs: PATIENCE_MS, finalizer: COIL_FINALIZER };
+  return remove(deps, addressBlocks, { name: metadata.name }, options);
+}
+
+/** Deletes the pods of `coild`, whose DaemonSet makes new ones, which read the blocks anew. */
+async function restartCoild(deps: ReplaceDeps, options: ReplaceOptions): Promise<string[]> {
+  const { api } = deps;
+  const { signal } = options;
+  const { items } = await patiently(deps, () => api.listAll(resources.pods, { labelSelector: COILD, signal }), options);
+  const failures: string[] = [];
+  for (const pod of items) {
+    const failure = await replacePod(deps, refOf(pod), options);
+    if (failure !== undefined) failures.push(failure);
+  }
+  return failures;
+}
+
+function refOf({ metadata: { namespace = "", name, uid } }: Pod): PodRef {
+  return { namespace, name, uid };
+}
+
+function patiently<T>(deps: StepDeps, work: () => Promise<T>, { signal }: AbortOptions): Promise<T> {
+  return persist(deps, work, { signal, limitMs: PATIENCE_MS });
+}
+
+/** Returns why it failed. */
+async function tryTo(what: string, work: () => Promise<unknown>): Promise<string | undefined> {
+  try {
+    await work();
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    return `cannot ${what}: ${describeError(error)}`;
+  }
+}

@@ -1,0 +1,115 @@
+import { Cidr, IpAddress } from "#base/ip";
+import type { Pod } from "#kube/client";
+import { type AddressBlock, NODE_LABEL, RESERVED_LABEL } from "#kube/coil";
+
+/** A pod that is to be replaced. */
+export interface PodRef {
+  readonly namespace: string;
+  readonly name: string;
+  readonly uid: string;
+}
+
+/** A reserved block that must stay, and the pods because of which it must. */
+export interface HeldBlock {
+  readonly block: AddressBlock;
+  readonly pods: readonly string[];
+}
+
+/** True for a block that v1's data became. */
+export function isReserved({ metadata }: AddressBlock): boolean {
+  return metadata.labels?.[RESERVED_LABEL] === "true";
+}
+
+/** Finds the block of an address, among many. */
+export class BlockFinder {
+  /** Blocks by their prefix. */
+  readonly #blocks = new Map<string, AddressBlock>();
+  readonly #lengths = new Set<string>();
+
+  constructor(blocks: Iterable<AddressBlock>) {
+    for (const block of blocks) {
+      for (const text of [block.ipv4, block.ipv6]) {
+        const cidr = typeof text === "string" ? Cidr.tryParse(text) : undefined;
+        if (cidr === undefined) continue;
+        this.#blocks.set(cidr.toString(), block);
+        this.#lengths.add(`${cidr.family} ${cidr.prefixLength}`);
+      }
+    }
+  }
+
+  /** The block that has this address. */
+  find(address: IpAddress): AddressBlock | undefined {
+    for (const one of this.#lengths) {
+      const [family, length] = one.split(" ").map(Number);
+      if (family !== address.family || length === undefined) continue;
+      const block = this.#blocks.get(Cidr.of(address, length).toString());
+      if (block !== undefined) return block;
+    }
+    return undefined;
+  }
+}
+
+/**
+ * The pods of a node that v1 connected: scheduled, not on the host's network, not finished, and with no address in a block that v2
+ * allocates from. So a pod that replaced another one is not replaced again when an interrupted run is repeated. Pure.
+ */
+export function podsToReplace(pods: Iterable<Pod>, blocks: BlockFinder): PodRef[] {
+  const found: PodRef[] = [];
+  for (const pod of pods) {
+    if (!isConnected(pod)) continue;
+    const ofV2 = addressesOf(pod).some((address) => {
+      const block = blocks.find(address);
+      return block !== undefined && !isReserved(block);
+    });
+    if (ofV2) continue;
+    const { namespace = "", name, uid } = pod.metadata;
+    found.push({ namespace, name, uid });
+  }
+  return found;
+}
+
+/**
+ * Which reserved blocks may go: those of which no pod has an address, and of whose node every pod was replaced. The others would be
+ * carved anew, and two pods would have one address. Pure; `failed` has the nodes on which a pod could not be replaced, with these pods.
+ */
+export function planRelease(
+  blocks: readonly AddressBlock[],
+  pods: Iterable<Pod>,
+  failed: ReadonlyMap<string, readonly string[]>,
+): { readonly release: readonly AddressBlock[]; readonly held: readonly HeldBlock[] } {
+  const reserved = blocks.filter(isReserved);
+  const finder = new BlockFinder(reserved);
+  const holders = new Map<string, Set<string>>();
+  const hold = (block: AddressBlock, pod: string): void => {
+    const { name } = block.metadata;
+    holders.set(name, (holders.get(name) ?? new Set()).add(pod));
+  };
+  for (const pod of pods) {
+    if (!isConnected(pod)) continue;
+    for (const address of addressesOf(pod)) {
+      const block = finder.find(address);
+      if (block !== undefined) hold(block, `${pod.metadata.namespace}/${pod.metadata.name}`);
+    }
+  }
+  for (const block of reserved) {
+    for (const pod of failed.get(block.metadata.labels?.[NODE_LABEL] ?? "") ?? []) hold(block, pod);
+  }
+  return {
+    release: reserved.filter(({ metadata }) => !holders.has(metadata.name)),
+    held: reserved.flatMap((block) => {
+      const pods = holders.get(block.metadata.name);
+      return pods === undefined ? [] : [{ block, pods: [...pods].sort() }];
+    }),
+  };
+}
+
+/** Whether a pod can have an address of its own: it is on a node, not on the host's network, and has not finished. */
+function isConnected({ spec, status }: Pod): boolean {
+  if (spec?.nodeName === undefined || spec.nodeName === "" || spec.hostNetwork === true) return false;
+  return status?.phase !== "Succeeded" && status?.phase !== "Failed";
+}
+
+function addressesOf({ status }: Pod): IpAddress[] {
+  const texts = new Set([status?.podIP, ...(status?.podIPs ?? []).map(({ ip }) => ip)]);
+  return [...texts].flatMap((text) => (text === undefined ? [] : (IpAddress.tryParse(text) ?? [])));
+}

@@ -1,0 +1,106 @@
+import { type AbortOptions, Backoff, sleep } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
+import {
+  findObject,
+  isAway,
+  isKubeError,
+  type KubeApi,
+  type KubeObject,
+  type ObjectRef,
+  type ResourceType,
+} from "#kube/client";
+import { MigratorError } from "./errors.ts";
+
+/** The API server and the time, for steps that wait. */
+export interface StepDeps {
+  readonly api: KubeApi;
+  readonly clock: Clock;
+}
+
+/** How an object is removed. */
+export interface RemoveOptions extends AbortOptions {
+  /** The time after which the object counts as stuck, milliseconds. */
+  readonly limitMs: number;
+  /** The object to remove. Absent: the one that has the name when it is first seen. */
+  readonly uid?: string | undefined;
+  readonly propagationPolicy?: "Foreground" | "Background" | undefined;
+  /** A finalizer of ours, which is taken off once the object is being deleted. */
+  readonly finalizer?: string | undefined;
+}
+
+/** The last pause between two looks, milliseconds. */
+const LOOK_MS = 1000;
+
+/**
+ * Deletes one object and waits until it is gone, or another one has its name. Level-triggered: each look does what is still to do, so a
+ * lost answer, a conflict or an earlier run that was killed change nothing. Returns false if there was nothing to delete. Rejects with
+ * {@link MigratorError} `stuck` after `limitMs`, and with `KubeError` at once if the server refuses for good.
+ */
+export async function remove<T extends KubeObject>(
+  { api, clock }: StepDeps,
+  type: ResourceType<T>,
+  ref: ObjectRef,
+  options: RemoveOptions,
+): Promise<boolean> {
+  const { signal, limitMs, finalizer } = options;
+  const startedAt = clock.monotonic();
+  const backoff = new Backoff({ initialMs: 20, maxMs: LOOK_MS, jitter: 0 });
+  let uid = options.uid;
+  let isSeen = false;
+  let why = "it is there";
+  for (;;) {
+    try {
+      const live = await findObject(api, type, ref, { signal });
+      if (live === undefined || (uid !== undefined && live.metadata.uid !== uid)) return isSeen;
+      isSeen = true;
+      uid = live.metadata.uid;
+      const { deletionTimestamp, finalizers = [] } = live.metadata;
+      if (deletionTimestamp === undefined) {
+        const { propagationPolicy } = options;
+        await api.delete(type, ref, { signal, preconditions: { uid }, propagationPolicy });
+      } else if (finalizer !== undefined && finalizers.includes(finalizer)) {
+        const kept = finalizers.filter((one) => one !== finalizer);
+        const { resourceVersion } = live.metadata;
+        const body = { metadata: { finalizers: kept, resourceVersion } };
+        await api.patch(type, ref, { type: "merge", body }, { signal });
+      }
+      why = finalizers.length === 0 ? "it has not ended" : `its finalizers are still there: ${finalizers.join(", ")}`;
+    } catch (error) {
+      // Somebody else was first; the next look finds nothing.
+      if (!isKubeError(error, "not-found") && !isPassing(error)) throw error;
+      why = describeError(error);
+    }
+    if (clock.monotonic() - startedAt >= limitMs)
+      throw new MigratorError("stuck", `${describe(type, ref)} is not gone after ${limitMs / 1000} s: ${why}`);
+    await sleep(backoff.next(), { signal, clock });
+  }
+}
+
+/** Repeats a call while the API server is away or busy, for at most `limitMs`. */
+export async function persist<T>(
+  { clock }: Pick<StepDeps, "clock">,
+  work: () => Promise<T>,
+  { signal, limitMs }: AbortOptions & { readonly limitMs: number },
+): Promise<T> {
+  const startedAt = clock.monotonic();
+  const backoff = new Backoff({ initialMs: 20, maxMs: LOOK_MS, jitter: 0 });
+  for (;;) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!isPassing(error) || clock.monotonic() - startedAt >= limitMs) throw error;
+      await sleep(backoff.next(), { signal, clock });
+    }
+  }
+}
+
+/** `Pod default/web`. */
+export function describe<T extends KubeObject>({ kind }: ResourceType<T>, { namespace, name }: ObjectRef): string {
+  return namespace === undefined ? `${kind} ${name}` : `${kind} ${namespace}/${name}`;
+}
+
+/** Whether a later try can succeed. */
+function isPassing(error: unknown): boolean {
+  return isAway(error) || isKubeError(error, "conflict", "server", "too-many-requests", "gone", "bad-response");
+}

@@ -1,0 +1,73 @@
+import type { AbortOptions } from "#base/async";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { findObject, type KubeObject, type ResourceType, resources } from "#kube/client";
+import { describe, persist, remove, type StepDeps } from "./settle.ts";
+
+const SYSTEM = "kube-system";
+/** The time that the deletion of one object may take, milliseconds. */
+const LIMIT_MS = 100_000;
+
+/** An object of Coil v1. */
+interface V1Object {
+  readonly type: ResourceType<KubeObject>;
+  readonly ref: { readonly name: string; readonly namespace?: string };
+}
+
+function object<T extends KubeObject>(type: ResourceType<T>, name: string, namespace?: string): V1Object {
+  return { type: type as ResourceType<KubeObject>, ref: namespace === undefined ? { name } : { name, namespace } };
+}
+
+/** The settings of both versions have this name. */
+const CONFIG = object(resources.configMaps, "coil-config", SYSTEM);
+/** What is there once v2 is installed. */
+const V2 = object(resources.daemonSets, "coild", SYSTEM);
+
+/** What v1's installation consists of, in the order of its removal: programs first, then their rights. */
+export const V1_OBJECTS: readonly V1Object[] = [
+  object(resources.daemonSets, "coil-node", SYSTEM),
+  object(resources.deployments, "coil-controllers", SYSTEM),
+  CONFIG,
+  object(resources.clusterRoleBindings, "coil-node"),
+  object(resources.clusterRoleBindings, "coil-controllers"),
+  object(resources.clusterRoles, "coil-node"),
+  object(resources.clusterRoles, "coil-controllers"),
+  object(resources.serviceAccounts, "coil-node", SYSTEM),
+  object(resources.serviceAccounts, "coil-controller", SYSTEM),
+];
+
+/** The result of {@link uninstall}: how many objects were deleted, and those that could not be, a line each. */
+export interface Uninstalled {
+  readonly deleted: number;
+  readonly failures: readonly string[];
+}
+
+/**
+ * Deletes v1's objects with all that they own, and waits for each. Where v2 is installed already, the ConfigMap `coil-config` is v2's and
+ * stays. One object that cannot be deleted does not keep the others.
+ */
+export async function uninstall(
+  deps: StepDeps & { readonly log: Logger },
+  options: AbortOptions,
+): Promise<Uninstalled> {
+  const { api, log } = deps;
+  const failures: string[] = [];
+  let deleted = 0;
+  const limits = { ...options, limitMs: LIMIT_MS };
+  const v2 = await persist(deps, () => findObject(api, V2.type, V2.ref, options), limits);
+  for (const one of V1_OBJECTS) {
+    if (one === CONFIG && v2 !== undefined) {
+      log.info("kept: v2 is installed, and the ConfigMap is v2's", { object: describe(one.type, one.ref) });
+      continue;
+    }
+    try {
+      if (!(await remove(deps, one.type, one.ref, { ...limits, propagationPolicy: "Foreground" }))) continue;
+      deleted += 1;
+      log.info("deleted", { object: describe(one.type, one.ref) });
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      failures.push(`cannot delete ${describe(one.type, one.ref)}: ${describeError(error)}`);
+    }
+  }
+  return { deleted, failures };
+}
