@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
+import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { dump, replace } from "#features/migrator";
 import { resources } from "#kube/client";
 import { coilResources, POOL_ANNOTATION } from "#kube/coil";
@@ -171,6 +172,35 @@ test("dump: faults of the API server are overcome", async (t) => {
     bed.server.faults.add({ match: { resource, verb, times: 2 }, action });
   assert.deepEqual(await dumpWith(bed), { manifests, failures: [] });
   assert.deepEqual(await bed.v1Objects(), []);
+});
+
+test("dump: what it prints is honoured by v2: blocks are carved around it, its prefixes are exported, no address of it is given out", async (t) => {
+  const bed = await bedOf(t);
+  await bed.installCrds();
+  await bed.apply((await dumpWith(bed)).manifests);
+  const flags = ["--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", `--kubeconfig=${bed.kubeconfig}`];
+  const controller = start([join(ISTHMUS, "../coil-ipam-controller"), ...flags]);
+  t.after(async () => {
+    controller.child.kill("SIGTERM");
+    await controller.ended;
+  });
+  const deps = { log: nullLogger, clock: systemClock, onBlocksChanged: () => undefined };
+  const source = new KubeBlockSource({ api: bed.client, log: nullLogger }, { nodeName: "node1" });
+  const ipam = new NodeIpam({ ...deps, source }, { collectIntervalMs: 60_000, releaseDelayMs: 0 });
+  const { signal } = t;
+  assert.equal(await ipam.collect({ signal }), 0);
+  assert.deepEqual(ipam.prefixes.map(String).sort(), ["10.0.0.0/27", "10.2.0.4/30"]);
+  const blocks: string[] = [];
+  // The pool web has four blocks of four addresses, of which the second is reserved.
+  for (let at = 0; at < 12; at += 1)
+    blocks.push((await ipam.allocate("web", { containerId: `c${at}`, ifname: "eth0" }, { signal })).block);
+  assert.deepEqual([...new Set(blocks)], ["web-0", "web-2", "web-3"]);
+  await assert.rejects(ipam.allocate("web", { containerId: "last", ifname: "eth0" }, { signal }), {
+    code: "exhausted",
+  });
+  await replace({ api: bed.client, clock: systemClock, log: nullLogger }, { intervalMs: 1 });
+  const { block } = await ipam.allocate("web", { containerId: "last", ifname: "eth0" }, { signal });
+  assert.equal(block, "web-1");
 });
 
 test("replace: pods of v1, reserved blocks and coild's pods go; killed in the middle, the next run goes on", async (t) => {
