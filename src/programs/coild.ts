@@ -1,7 +1,7 @@
 import { dirname, join } from "node:path";
 import { Backoff, Deferred, Dirty, sleep, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
-import { ConfigError, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
+import { ConfigError, choiceFlag, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
@@ -16,12 +16,15 @@ import { openKernel } from "#kernel/net";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
+import { runChained } from "./coild/chained.ts";
 import { cniDeps } from "./coild/cni-deps.ts";
+import { Contest } from "./coild/contest.ts";
 import { inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
+import { watchKernel } from "./coild/watch-kernel.ts";
 import { watchOwnObjects } from "./coild/watch-own-objects.ts";
 import {
   endpointFlags,
@@ -36,15 +39,17 @@ import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const id = { min: 1, max: 4_294_967_295 };
+/** Behind another plugin Coil's manifests give 0 or 255, and 2: the routes are that plugin's. */
+const MIN_PROTOCOL_ID = 3;
 const flags = {
   ...endpointFlags(":9384", ":9385"),
-  podTableId: integerFlag("pod-table-id", 116, "routing table of the routes to pods", id),
+  podTableId: integerFlag("pod-table-id", 116, "routing table of the routes to pods", { ...id, min: 0 }),
   podRulePrio: integerFlag("pod-rule-prio", 2000, "priority of the rule that looks that table up", {
     min: 1,
     max: 32_765,
   }),
   exportTableId: integerFlag("export-table-id", 119, "routing table that blocks are exported to", id),
-  protocolId: integerFlag("protocol-id", 30, "protocol number that marks our routes", { min: 3, max: 255 }),
+  protocolId: integerFlag("protocol-id", 30, "protocol number that marks our routes", { min: 0, max: 255 }),
   socket: stringFlag("socket", "/run/coild.sock", "UNIX socket that CNI executables call", "PATH"),
   compatCalico: switchFlag("compat-calico", false, "name the host's links as Calico does"),
   registerFromMain: switchFlag("register-from-main", false, "also find existing pods by routes in the main table"),
@@ -65,6 +70,27 @@ const flags = {
     max: 65_535,
   }),
   hostLinkLocal: switchFlag("host-link-local", false, "gateway of IPv4 pods is 169.254.1.1, not the node's address"),
+  enableIpam: switchFlag(
+    "enable-ipam",
+    true,
+    "give pods addresses and links; false: coil is behind another interface plugin",
+  ),
+  enableEgress: switchFlag("enable-egress", true, "accepted for compatibility: NAT clients are not built yet"),
+  egressPort: integerFlag("egress-port", 5555, "accepted with its default only, until there are NAT clients", {
+    min: 1,
+    max: 65_535,
+  }),
+  backend: choiceFlag(
+    "backend",
+    ["iptables", "nftables"],
+    "iptables",
+    "accepted for compatibility: coild needs neither until there are NAT clients",
+  ),
+  enableOriginatingOnly: switchFlag(
+    "enable-originating-only",
+    false,
+    "refused when it is on, until there are NAT clients",
+  ),
   ...kubeFlags,
   ...logFlags,
 };
@@ -84,14 +110,8 @@ export const coild = defineProgram({
     const log = loggerOf("coild", values);
     const registry = createRegistry();
     const health = new Health({ log: log.child("health") });
-    const socketPart = health.part("socket");
-    const ipamPart = health.part("ipam");
-    const routesPart = health.part("routes", { needed: "always" });
-    if (values.podTableId === values.exportTableId) {
-      throw new ConfigError("invalid-flags", [
-        `--export-table-id: ${values.exportTableId} is the table of --pod-table-id too; each must have its own`,
-      ]);
-    }
+    const faults = faultsOf(values);
+    if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
     requirePrivileges("give pods their links", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
     // A second coild of this node waits here until the first has ended: both would hand out the same addresses.
     await using _lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
@@ -103,6 +123,15 @@ export const coild = defineProgram({
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
 
+    const metrics = coildMetrics(registry);
+    if (!values.enableIpam) {
+      await runChained({ kernel, api, health, metrics, log }, { nodeName, socketPath: values.socket, signal });
+      log.info("ended");
+      return EXIT.ok;
+    }
+    const socketPart = health.part("socket");
+    const ipamPart = health.part("ipam");
+    const routesPart = health.part("routes", { needed: "always" });
     using network = new PodNetwork(
       { kernel, log: log.child("pod-network") },
       {
@@ -126,7 +155,7 @@ export const coild = defineProgram({
     };
     const source = new KubeBlockSource({ api, log: log.child("blocks") }, { nodeName });
     const ipam = new NodeIpam(
-      { source, log: log.child("ipam"), clock: systemClock, onBlocksChanged },
+      { source, log: log.child("ipam"), clock: systemClock, onBlocksChanged, onBlockWait: metrics.onBlockWait },
       { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
     );
     const { attached, unowned } = rememberKernel({ network, ipam }, values);
@@ -160,7 +189,6 @@ export const coild = defineProgram({
       }),
     );
     const group = new TaskGroup(signal);
-    const metrics = coildMetrics(registry);
     metrics.observe(ipam);
     await using _server = await serveGrpc({
       socketPath: values.socket,
@@ -172,6 +200,7 @@ export const coild = defineProgram({
         ),
       },
       conversations: reflectionConversations,
+      onProgress: metrics.onProgress,
       onHandled: metrics.onHandled,
       onBug: (error) =>
         group.spawn(async () => {
@@ -186,7 +215,14 @@ export const coild = defineProgram({
     const kernelPart = health.part("kernel", { needed: "always" });
     group.spawn((at) => setUp.run({ signal: at }));
     const lost = new LostAttachments({ health: health.part("attachments", { needed: "always" }), log });
-    const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, log };
+    const contest = new Contest({ clock: systemClock, log, onContest: metrics.onContest });
+    const onSurveyed: Parameters<typeof keepKernel>[0]["onSurveyed"] = (repaired) => {
+      metrics.onRepaired(repaired);
+      contest.surveyed(repaired);
+    };
+    const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, onSurveyed };
+    const watched = { netns: own, network, exportedTo: place, pods: kernelDirty, exported: routesDirty };
+    group.spawn((at) => watchKernel({ ...watched, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));
     const events = new EventRecorder(api, {
       controller: "coild",
@@ -225,6 +261,35 @@ export const coild = defineProgram({
     return EXIT.ok;
   },
 });
+
+/** Pure: what is wrong with the flags; each text names the flag. */
+export function faultsOf(values: {
+  readonly enableIpam: boolean;
+  readonly enableEgress: boolean;
+  readonly enableOriginatingOnly: boolean;
+  readonly egressPort: number;
+  readonly podTableId: number;
+  readonly exportTableId: number;
+  readonly protocolId: number;
+}): string[] {
+  const faults: string[] = [];
+  if (!values.enableIpam && !values.enableEgress)
+    faults.push("--enable-ipam, --enable-egress: both are false, so there is nothing to do; one must be true");
+  if (values.enableOriginatingOnly)
+    faults.push("--enable-originating-only: there are no NAT clients yet, so it cannot work; leave it out");
+  if (values.egressPort !== 5555)
+    faults.push(`--egress-port: there are no NAT clients yet, so ${values.egressPort} cannot work; leave it out`);
+  if (!values.enableIpam) return faults;
+  if (values.podTableId === 0)
+    faults.push("--pod-table-id: 0 is for --enable-ipam=false only; give a table of its own, such as 116");
+  if (values.protocolId < MIN_PROTOCOL_ID)
+    faults.push(`--protocol-id: ${values.protocolId} is the kernel's own; give 3 to 255, such as 30`);
+  if (values.podTableId === values.exportTableId)
+    faults.push(
+      `--export-table-id: ${values.exportTableId} is the table of --pod-table-id too; each must have its own`,
+    );
+  return faults;
+}
 
 /** Returns a function that logs why events cannot be written, once for each reason. */
 function reportLoss(log: Logger): (event: EventInput, why: string) => void {

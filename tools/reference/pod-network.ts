@@ -16,6 +16,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["nodes", "get; list and watch of its own, to notice its deletion at once"],
       ["`addressblocks`", "get, list, update, delete; watch of its own, to notice changes by others at once"],
       ["`blockrequests`", "get, list, watch, create, delete"],
+      ["with `--enable-ipam=false`", "pods: get; nothing else"],
     ),
     section("What STATUS answers", "code", "when")(
       ["0", "ADD can be served"],
@@ -47,6 +48,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     ),
     kernel(
       ["link alias `COIL:<pool>:<containerID>:<ifname>`", "a finished attachment"],
+      ["link alias `COIL::<pod UID>:<ifname>`", "with `--enable-ipam=false`: another plugin's link of a pod"],
       ["link alias `COIL-PENDING:<containerID>:<ifname>`", "an ADD under way; removed at the next start"],
       [
         "link groups 0x49000000 to 0x49ffffff",

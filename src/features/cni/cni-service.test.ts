@@ -68,6 +68,76 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
   return { call, ask, seen, logged: () => lines.map((line) => JSON.parse(line) as Record<string, unknown>) };
 }
 
+/** A service of a coild without address management. */
+function openChained() {
+  const seen: string[] = [];
+  const service = new CniService({
+    findPod: async () => {
+      seen.push("findPod");
+      return POD;
+    },
+    status: () => undefined,
+    oneSandboxPerPod: false,
+    log: createLogger({ name: "cni", write: () => undefined }),
+    clock: systemClock,
+    chained: {
+      adopt: async ({ pod, netns, ifname, ipv4, ipv6 }) =>
+        void seen.push(`adopt ${pod.uid} ${netns} ${ifname} ${ipv4} ${ipv6}`),
+      check: async ({ pod }, expected) => void seen.push(`check ${pod.uid} ${expected.ips.length}`),
+    },
+  });
+  const call = (method: string, request: Uint8Array): Promise<Uint8Array> => {
+    const handler = service.handlers[`/pkg.cnirpc.CNI/${method}`];
+    assert.ok(handler !== undefined);
+    return handler(request, { signal: new AbortController().signal });
+  };
+  const request = (prevResult: object | undefined, args: Record<string, string> = K8S): Uint8Array => {
+    const config = { cniVersion: "1.0.0", name: "net", type: "coil", prevResult };
+    return encodeCniArgs({ ...ARGS, args, stdinData: new TextEncoder().encode(JSON.stringify(config)) });
+  };
+  return { seen, call, request };
+}
+
+const PREV_RESULT = {
+  cniVersion: "1.0.0",
+  interfaces: [{ name: "veth1" }, { name: "eth0", sandbox: "/run/netns/x" }],
+  ips: [
+    { address: "10.7.0.2/24", interface: 1 },
+    { address: "10.7.0.3/24", interface: 1 },
+    { address: "fd07::2/64", interface: 1 },
+  ],
+};
+
+test("CniService: behind another plugin ADD marks the pod's interface with the first address of each family and returns prevResult", async () => {
+  const { seen, call, request } = openChained();
+  const reply = decodeAddResponse(await call("Add", request(PREV_RESULT)));
+  assert.deepEqual(seen, ["findPod", "adopt uid-1 /run/netns/x eth0 10.7.0.2 fd07::2"]);
+  assert.deepEqual(JSON.parse(new TextDecoder().decode(reply)), { ...PREV_RESULT, cniVersion: "1.1.0", dns: {} });
+});
+
+test("CniService: behind another plugin a missing prevResult, one without addresses and a wrong address are refused with 7", async () => {
+  const { seen, call, request } = openChained();
+  for (const [prevResult, text] of [
+    [undefined, "--enable-ipam=false"],
+    [{ cniVersion: "1.0.0" }, "no ips"],
+    [{ cniVersion: "1.0.0", ips: [{ address: "nonsense" }] }, '"nonsense" of ips'],
+  ] as const) {
+    await assert.rejects(call("Add", request(prevResult)), failure(9, 7, text));
+  }
+  assert.ok(!seen.some((one) => one.startsWith("adopt")));
+});
+
+test("CniService: behind another plugin DEL, GC and STATUS need nothing, and CHECK no API server when the runtime says the UID", async () => {
+  const { seen, call, request } = openChained();
+  await call("Del", request(undefined));
+  await call("GC", encodeGcArgs({ network: "net", attachments: [] }));
+  await call("Status", request(undefined));
+  await call("Check", request(PREV_RESULT, { ...K8S, K8S_POD_UID: "uid-9" }));
+  assert.deepEqual(seen, ["check uid-9 3"]);
+  await call("Check", request(PREV_RESULT));
+  assert.deepEqual(seen, ["check uid-9 3", "findPod", "check uid-1 3"]);
+});
+
 /** What a runtime is told: gRPC code, CNI code, and a text in the message. */
 function failure(grpc: number, cni: number, text: string | RegExp) {
   return (error: unknown): boolean => {

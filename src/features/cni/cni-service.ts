@@ -5,8 +5,10 @@ import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { CniError, type CniResult, convertResult, HIGHEST_VERSION, parseNetworkConfig } from "#wire/cni";
 import { CNI_SERVICE, type CniArgs, CniRpcError, decodeCniArgs, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
+import { addChained, type ChainedDeps, checkChained } from "./chained-service.ts";
 import { CniFailure } from "./failure.ts";
 import type { GrpcHandler } from "./grpc-server.ts";
+import type { PodIdentity } from "./pod-identity.ts";
 
 /** One interface of one container. */
 export interface Attachment {
@@ -27,17 +29,20 @@ export interface Allocation extends Addresses {
   readonly fresh: boolean;
 }
 
-/** The pod that a call is for. */
-export interface PodIdentity {
-  readonly namespace: string;
-  readonly name: string;
-  readonly uid: string;
-}
-
-/** The dependencies of the service. They reject with {@link CniFailure}; any other error has the code 999. */
-export interface CniDeps {
+/** What every coild needs. The functions reject with {@link CniFailure}; any other error has the code 999. */
+interface CommonDeps {
   /** Reads the pod live; `undefined` when there is none. */
   readonly findPod: (namespace: string, name: string, options: AbortOptions) => Promise<PodIdentity | undefined>;
+  /** Why ADD cannot be served now, or pods suffer; `undefined` when all is well. */
+  readonly status: () => CniFailure | undefined;
+  /** True if a new sandbox of a pod replaces the old one; calls for one pod then run one after the other. */
+  readonly oneSandboxPerPod: boolean;
+  readonly log: Logger;
+  readonly clock: Clock;
+}
+
+/** The dependencies of the service of a coild with address management. They reject with {@link CniFailure}; any other error has the code 999. */
+export interface CniDeps extends CommonDeps {
   /** The pool for the pods of a namespace. */
   readonly poolOf: (namespace: string, options: AbortOptions) => Promise<string>;
   /** Resolves once addresses can be handed out. */
@@ -47,10 +52,6 @@ export interface CniDeps {
   readonly settle: (attachment: Attachment) => void;
   /** Frees the addresses of an attachment. Does nothing if it has none. */
   readonly free: (attachment: Attachment) => void;
-  /** Why ADD cannot be served now, or pods suffer; `undefined` when all is well. */
-  readonly status: () => CniFailure | undefined;
-  /** True if a new sandbox of a pod replaces the old one; calls for one pod then run one after the other. */
-  readonly oneSandboxPerPod: boolean;
   readonly network: {
     /** Makes an attachment. A failed call leaves nothing behind; if something stays, the error is an AggregateError. */
     setUp(request: {
@@ -72,19 +73,23 @@ export interface CniDeps {
       readonly expected: CniResult | undefined;
     }): Promise<void>;
   };
-  readonly log: Logger;
-  readonly clock: Clock;
+}
+
+/** The dependencies of the service of a coild without address management, which is behind another plugin. */
+export interface ChainedCniDeps extends CommonDeps {
+  readonly chained: ChainedDeps;
 }
 
 /**
- * ADD, DEL, CHECK, STATUS and GC. Calls of one container run one after the other, those of different containers side by side.
+ * ADD, DEL, CHECK, STATUS and GC. Calls of one container run one after the other, those of different containers side by side. Behind another
+ * plugin there is nothing that DEL and GC could release: the record ends with that plugin's link.
  */
 export class CniService {
-  readonly #deps: CniDeps;
+  readonly #deps: CniDeps | ChainedCniDeps;
   readonly #containers = new KeyedMutex();
   readonly #pods = new KeyedMutex();
 
-  constructor(deps: CniDeps) {
+  constructor(deps: CniDeps | ChainedCniDeps) {
     this.#deps = deps;
   }
 
@@ -93,7 +98,7 @@ export class CniService {
     return {
       [`/${CNI_SERVICE}/Add`]: this.#method("Add", (args, signal) => this.#add(args, signal)),
       [`/${CNI_SERVICE}/Del`]: this.#method("Del", (args) => this.#del(args)),
-      [`/${CNI_SERVICE}/Check`]: this.#method("Check", (args) => this.#check(args)),
+      [`/${CNI_SERVICE}/Check`]: this.#method("Check", (args, signal) => this.#check(args, signal)),
       [`/${CNI_SERVICE}/Status`]: async () => this.#status(),
       [`/${CNI_SERVICE}/GC`]: (request, { signal }) => this.#gc(request, signal),
     };
@@ -147,10 +152,12 @@ export class CniService {
     const isValid = ({ containerId, ifname }: Attachment): boolean => valid.has(`${containerId}/${ifname}`);
     const failures: unknown[] = [];
     let removed = 0;
-    for (const one of this.#deps.network.ofNetwork(network)) {
+    const deps = this.#deps;
+    if ("chained" in deps) return new Uint8Array(0);
+    for (const one of deps.network.ofNetwork(network)) {
       if (isValid(one)) continue;
       try {
-        await this.#containers.run(one.containerId, () => this.#release(one), { signal });
+        await this.#containers.run(one.containerId, () => release(deps, one), { signal });
         removed += 1;
         this.#deps.log.info("garbage was collected", { network, containerID: one.containerId, ifname: one.ifname });
       } catch (error) {
@@ -170,25 +177,25 @@ export class CniService {
     throw new CniFailure("internal", `GC: ${failures.map(describeError).slice(0, 5).join("; ")}`, { cause });
   }
 
-  async #release(attachment: Attachment): Promise<void> {
-    await this.#deps.network.tearDown(attachment);
-    this.#deps.free(attachment);
-  }
-
   async #add(args: CniArgs, signal: AbortSignal): Promise<Uint8Array> {
-    const { network } = this.#deps;
+    const deps = this.#deps;
     const attachment = attachmentOf(args);
     if (args.netns === "") throw new CniFailure("invalid-arguments", "ADD needs CNI_NETNS");
+    if ("chained" in deps) {
+      const findPod = (): Promise<PodIdentity> => this.#findPod(args, signal);
+      return addChained(deps.chained, { args, config: configOf(args), findPod }, { signal });
+    }
+    const { network } = deps;
     if (args.args["IS_CHAINED"] === "true") {
       throw new CniFailure(
         "invalid-config",
-        "coil allocates addresses itself, so it must be the first plugin of its network, not chained after another",
+        "coil allocates addresses itself, so it must be the first plugin of its network, not chained after another; behind another plugin coild needs --enable-ipam=false",
       );
     }
     const pod = await this.#findPod(args, signal);
-    await this.#deps.ready({ signal });
-    const pool = await this.#deps.poolOf(pod.namespace, { signal });
-    const { fresh, ...addresses } = await this.#deps.allocate(pool, attachment, { signal });
+    await deps.ready({ signal });
+    const pool = await deps.poolOf(pod.namespace, { signal });
+    const { fresh, ...addresses } = await deps.allocate(pool, attachment, { signal });
     try {
       signal.throwIfAborted();
       const settings = settingsOf(args);
@@ -197,31 +204,29 @@ export class CniService {
       return encodeAddResponse(new TextEncoder().encode(json));
     } catch (error) {
       // The result of an earlier ADD may be in use: a repeated ADD that fails leaves it to DEL.
-      if (fresh) await this.#undo(attachment, error);
+      if (fresh) await undo(deps, attachment, error);
       throw error;
     } finally {
-      this.#deps.settle(attachment);
+      deps.settle(attachment);
     }
-  }
-
-  /** The address stays taken when the link cannot be removed: an address is free only after its link is gone. */
-  async #undo(attachment: Attachment, cause: unknown): Promise<void> {
-    try {
-      await this.#deps.network.tearDown(attachment);
-    } catch (error) {
-      throw new AggregateError([cause, error], "ADD failed and could not be undone");
-    }
-    this.#deps.free(attachment);
   }
 
   async #del(args: CniArgs): Promise<Uint8Array> {
-    await this.#release(attachmentOf(args));
+    const attachment = attachmentOf(args);
+    if (!("chained" in this.#deps)) await release(this.#deps, attachment);
     return new Uint8Array(0);
   }
 
-  async #check(args: CniArgs): Promise<Uint8Array> {
-    const { prevResult } = configOf(args);
-    await this.#deps.network.check({ attachment: attachmentOf(args), netns: args.netns, expected: prevResult });
+  async #check(args: CniArgs, signal: AbortSignal): Promise<Uint8Array> {
+    const deps = this.#deps;
+    const config = configOf(args);
+    const attachment = attachmentOf(args);
+    if ("chained" in deps) {
+      const findPod = async (): Promise<PodIdentity> => podOf(args) ?? this.#findPod(args, signal);
+      await checkChained(deps.chained, { args, config, findPod });
+      return new Uint8Array(0);
+    }
+    await deps.network.check({ attachment, netns: args.netns, expected: config.prevResult });
     return new Uint8Array(0);
   }
 
@@ -241,6 +246,26 @@ export class CniService {
     }
     return pod;
   }
+}
+
+async function release(deps: Pick<CniDeps, "network" | "free">, attachment: Attachment): Promise<void> {
+  await deps.network.tearDown(attachment);
+  deps.free(attachment);
+}
+
+/** The address stays taken when the link cannot be removed: an address is free only after its link is gone. */
+async function undo(deps: Pick<CniDeps, "network" | "free">, attachment: Attachment, cause: unknown): Promise<void> {
+  try {
+    await release(deps, attachment);
+  } catch (error) {
+    throw new AggregateError([cause, error], "ADD failed and could not be undone");
+  }
+}
+
+/** The pod as the runtime names it, with the UID; `undefined` from a runtime that does not say the UID. */
+function podOf({ args }: CniArgs): PodIdentity | undefined {
+  const { K8S_POD_NAMESPACE: namespace = "", K8S_POD_NAME: name = "", K8S_POD_UID: uid = "" } = args;
+  return uid === "" ? undefined : { namespace, name, uid };
 }
 
 function decoded<T>(decode: () => T): T {

@@ -30,11 +30,13 @@ async function open(t: TestContext, handler: GrpcHandler) {
   const path = socketPath(t);
   const bugs: unknown[] = [];
   const handled: [string, number][] = [];
+  const progress: string[] = [];
   const server = await serveGrpc({
     socketPath: path,
     handlers: { [METHOD]: handler },
     onBug: (error) => bugs.push(error),
     clock: systemClock,
+    onProgress: (event) => progress.push(event),
     onHandled: (method, code) => handled.push([method, code]),
   });
   const client = new Client(`unix:${path}`, credentials.createInsecure());
@@ -57,7 +59,7 @@ async function open(t: TestContext, handler: GrpcHandler) {
         done,
       );
     });
-  return { path, bugs, handled, call, server };
+  return { path, bugs, handled, progress, call, server };
 }
 
 test("serveGrpc: grpc-js is answered, messages of any size up to the bound included", async (t) => {
@@ -70,6 +72,19 @@ test("serveGrpc: grpc-js is answered, messages of any size up to the bound inclu
     handled,
     Array.from({ length: 4 }, () => [METHOD, 0]),
   );
+});
+
+test("serveGrpc: calls are counted at their start, messages when they were received or sent; a failure sends none", async (t) => {
+  const { call, progress } = await open(t, async (request) => {
+    if (request.length === 0) throw new CniFailure("try-again", "empty");
+    return request;
+  });
+  await call(Buffer.from("x"));
+  assert.deepEqual(progress.splice(0), ["started", "received", "sent"]);
+  await assert.rejects(call(Buffer.alloc(0)));
+  assert.deepEqual(progress.splice(0), ["started", "received"]);
+  await assert.rejects(call(Buffer.from("x"), { method: "/pkg.cnirpc.CNI/Nope" }));
+  assert.deepEqual(progress, ["started"]);
 });
 
 test("serveGrpc: a failure carries its status and exactly one CNIError", async (t) => {

@@ -40,6 +40,8 @@ export interface GrpcServerOptions {
   /** Bidirectional streams by path, in which each message is answered with one. They end when the server does. */
   readonly conversations?: Readonly<Record<string, GrpcHandler>>;
   readonly socketPath: string;
+  /** Called when a call starts, and after each of its messages was received or sent, for metrics. */
+  readonly onProgress?: (event: "started" | "received" | "sent", path: string) => void;
   /** Called at the end of each call, for metrics and logs. */
   readonly onHandled?: (path: string, code: number, seconds: number) => void;
   /** Called for a bug in a handler: a rejection that is neither an expected error nor an abort. */
@@ -115,11 +117,13 @@ async function answer(
   stream.on("error", (error) => controller.abort(error));
   let status: GrpcStatus = { code: GrpcCode.ok, message: "", details: [] };
   let reply: Uint8Array | undefined;
+  options.onProgress?.("started", path);
   try {
     const handler = own(options.handlers, path);
     const conversation = own(options.conversations ?? {}, path);
     if (handler !== undefined) {
       const request = unframeUnary(await readAll(stream, signal), MAX_REQUEST_BYTES);
+      options.onProgress?.("received", path);
       reply = await handler(request, { signal });
     } else if (conversation !== undefined) {
       signal = AbortSignal.any([signal, ending]);
@@ -133,7 +137,7 @@ async function answer(
   } finally {
     cancelDeadline();
   }
-  send(stream, reply, status);
+  if (send(stream, reply, status) && reply !== undefined) options.onProgress?.("sent", path);
   options.onHandled?.(path, status.code, (clock.monotonic() - startMs) / 1000);
 }
 
@@ -144,9 +148,9 @@ function own(handlers: Readonly<Record<string, GrpcHandler>>, path: string): Grp
 
 const HEADERS = { ":status": 200, "content-type": "application/grpc" };
 
-/** Ends the call; further data of the caller is discarded. */
-function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: GrpcStatus): void {
-  if (stream.destroyed || stream.closed) return;
+/** Ends the call; further data of the caller is discarded. Returns false when the caller has gone. */
+function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: GrpcStatus): boolean {
+  if (stream.destroyed || stream.closed) return false;
   const trailers = {
     "grpc-status": String(status.code),
     ...(status.message === "" ? {} : { "grpc-message": encodeGrpcMessage(status.message) }),
@@ -155,7 +159,7 @@ function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: 
   if (reply === undefined && !stream.headersSent) {
     stream.respond({ ...HEADERS, ...trailers }, { endStream: true });
     stopReading(stream);
-    return;
+    return true;
   }
   stream.once("wantTrailers", () => {
     stream.sendTrailers(trailers);
@@ -164,6 +168,7 @@ function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: 
   });
   if (!stream.headersSent) stream.respond(HEADERS, { waitForTrailers: true });
   stream.end(reply === undefined ? undefined : frameMessage(reply));
+  return true;
 }
 
 /** RST_STREAM with NO_ERROR, after the answer (RFC 9113 section 8.1); a stream that holds unread data would not close. */

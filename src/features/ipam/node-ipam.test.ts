@@ -24,6 +24,18 @@ test("NodeIpam: waiting ADDs share one request; blocks are requested until all h
   assert.equal(source.requests, 20, "each block of two was asked for once");
 });
 
+test("NodeIpam: the time for which an ADD waits for a block is reported, also when it gets none; other ADDs report nothing", async () => {
+  const waits: number[] = [];
+  const { ipam } = open(1, 0, 0, (seconds) => waits.push(seconds));
+  await ipam.allocate("default", pod(1), {});
+  assert.equal(waits.length, 1);
+  await ipam.allocate("default", pod(2), {});
+  assert.equal(waits.length, 1);
+  await assert.rejects(ipam.allocate("default", pod(3), {}), { code: "exhausted" });
+  assert.equal(waits.length, 2);
+  assert.ok(waits.every((seconds) => seconds >= 0));
+});
+
 test("NodeIpam: an exhausted pool fails at once and works again after a free", async () => {
   const { ipam } = open(1);
   await ipam.allocate("default", pod(1), {});

@@ -41,6 +41,8 @@ export interface NodeIpamDeps {
   readonly clock: Clock;
   /** Called after the set of this node's blocks has changed. */
   readonly onBlocksChanged: () => void;
+  /** Called when an ADD has ended its wait for an address, with or without one; seconds. */
+  readonly onBlockWait?: (seconds: number) => void;
 }
 
 /**
@@ -56,6 +58,7 @@ export class NodeIpam {
   readonly #options: NodeIpamOptions;
   readonly #table: AddressTable;
   readonly #supply: BlockSupply;
+  readonly #onBlockWait: ((seconds: number) => void) | undefined;
   /** One request in flight for each pool; every waiting ADD shares it. */
   readonly #requests = new Map<string, Promise<void>>();
   /** The number of ADDs that wait for an address, by pool; empty blocks of the pool, new ones above all, are kept for them. */
@@ -78,6 +81,7 @@ export class NodeIpam {
     this.#options = options;
     this.#dirty = new Dirty(this.#clock);
     this.#table = new AddressTable(this.#clock);
+    this.#onBlockWait = deps.onBlockWait;
     const { source, log, onBlocksChanged } = deps;
     this.#supply = new BlockSupply({ source, table: this.#table, log, clock: this.#clock, onBlocksChanged });
   }
@@ -199,10 +203,12 @@ export class NodeIpam {
     let assignment = find();
     if (assignment !== undefined) return assignment;
     this.#waiting.set(pool, (this.#waiting.get(pool) ?? 0) + 1);
+    const startedMs = this.#clock.monotonic();
     try {
       for (; assignment === undefined; assignment = find()) await this.#waitForAddress(pool, options);
       return assignment;
     } finally {
+      this.#onBlockWait?.((this.#clock.monotonic() - startedMs) / 1000);
       const others = (this.#waiting.get(pool) ?? 1) - 1;
       if (others > 0) this.#waiting.set(pool, others);
       else this.#waiting.delete(pool);

@@ -1,16 +1,19 @@
 /**
  * Link aliases are the only record of who holds which address (docs/spec/pod-network.md#5.2): it survives coild, and dies with
  * the link. `COIL:<pool>:<containerID>:<ifname>` marks a finished attachment, `COIL-PENDING:<containerID>:<ifname>` one
- * whose ADD has not ended; the latter are removed at start-up.
+ * whose ADD has not ended; the latter are removed at start-up. `COIL::<pod UID>:<ifname>` marks the link of another plugin behind which coil
+ * is chained (docs/spec/pod-network.md#5.3).
  */
 export type Alias =
   | { readonly kind: "attached"; readonly pool: string; readonly containerId: string; readonly ifname: string }
+  | { readonly kind: "adopted"; readonly podUid: string; readonly ifname: string }
   | { readonly kind: "pending"; readonly containerId: string; readonly ifname: string };
 
 /** The kernel's limit for an alias, bytes (IFALIASZ of linux/if.h less the end). */
 export const MAX_ALIAS_BYTES = 255;
 
 export function formatAlias(alias: Alias): string {
+  if (alias.kind === "adopted") return `COIL::${alias.podUid}:${alias.ifname}`;
   const { containerId, ifname } = alias;
   return alias.kind === "attached"
     ? `COIL:${alias.pool}:${containerId}:${ifname}`
@@ -22,6 +25,7 @@ export function parseAlias(text: string): Alias | undefined {
   const fields = text.split(":");
   if (fields[0] === "COIL" && fields.length === 4) {
     const [, pool = "", containerId = "", ifname = ""] = fields;
+    if (pool === "") return { kind: "adopted", podUid: containerId, ifname };
     return { kind: "attached", pool, containerId, ifname };
   }
   if (fields[0] === "COIL-PENDING" && fields.length === 3) {

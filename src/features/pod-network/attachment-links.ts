@@ -90,7 +90,8 @@ function namesOf(attachment: Attachment): string[] {
 
 function isMarked(link: Link, { containerId, ifname }: Attachment): boolean {
   const alias = parseAlias(link.alias ?? "");
-  return alias?.containerId === containerId && alias.ifname === ifname;
+  if (alias === undefined || alias.kind === "adopted") return false;
+  return alias.containerId === containerId && alias.ifname === ifname;
 }
 
 /** Whether a link with one of the attachment's names belongs to it, also if its alias was removed or changed. */

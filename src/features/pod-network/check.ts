@@ -1,51 +1,135 @@
-import { Cidr } from "#base/ip";
+import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { CniResult } from "#wire/cni";
+import { parseAlias } from "./alias.ts";
 import { PodNetworkError } from "./errors.ts";
+import { type HostStep, planHost } from "./host.ts";
+import type { PodNetworkOptions, PodRequest } from "./plan.ts";
 
 const MAIN_TABLE = 254;
 
-/**
- * Compares one attachment with what it should be (docs/spec/pod-network.md#4.4): the host's link is up, the pod has the
- * addresses of the result and a default route for each family, the pods' table leads to this link. Later plugins may have
- * added to it. Throws {@link PodNetworkError} `check-failed` naming the first missing part.
- */
-export function checkAttachment(at: {
+interface Ends {
   readonly host: NetStack;
   readonly pod: NetStack;
+  /** The host's end. */
   readonly link: Link;
-  readonly ifname: string;
-  readonly tableId: number;
-  readonly expected: CniResult | undefined;
-}): void {
-  const { host, pod, link, ifname, tableId } = at;
-  const podLink = pod.links.get({ name: ifname });
-  if (podLink === undefined) throw missing(`interface ${ifname} in the pod`);
-  if (!link.up) throw missing(`state up of host link ${link.name}`);
-  if (!podLink.up) throw missing(`state up of interface ${ifname} in the pod`);
+  readonly attachment: PodRequest["attachment"];
+}
+
+/**
+ * Compares one attachment with what it should be (docs/spec/pod-network.md#4.4): both ends are up, are ends of one link and bear their
+ * names; the pod has its addresses, the way to its gateway and a default route of each family; the host has the gateway's address, the
+ * routes to the pod, and looks their table up. `addresses` are those that coild has given out; `expected` may name further ones. Later
+ * plugins may have added to it. Throws {@link PodNetworkError} `check-failed` naming the first missing part.
+ */
+export function checkAttachment(
+  at: Ends & {
+    readonly options: Pick<PodNetworkOptions, "tableId" | "rulePriority">;
+    readonly addresses: readonly IpAddress[];
+    readonly expected: CniResult | undefined;
+  },
+): void {
+  const { host, pod, link, attachment, options } = at;
+  const { ifname } = attachment;
+  const podLink = checkEnds(at);
+  checkExpectedLink(at.expected, ifname);
   const present = pod.addresses.list({ linkIndex: podLink.index });
-  for (const cidr of expectedAddresses(at.expected)) {
+  const wanted = new Map(
+    [...at.addresses.map((one) => Cidr.host(one)), ...expectedAddresses(at.expected)].map((one) => [`${one}`, one]),
+  );
+  const lacking = planHost(host, options);
+  for (const cidr of wanted.values()) {
     const { base: address, family } = cidr;
     if (!present.some((one) => one.address.equals(address))) throw missing(`address ${cidr} on ${ifname} in the pod`);
     const toPod = host.routes
-      .list({ family, table: tableId })
+      .list({ family, table: options.tableId })
       .some((route) => route.dst.equals(cidr) && route.linkIndex === link.index);
-    if (!toPod) throw missing(`route ${cidr} dev ${link.name} in table ${tableId} of the host`);
-    const wayOut = pod.routes
-      .list({ family, table: MAIN_TABLE })
-      .some((route) => route.dst.prefixLength === 0 && route.linkIndex === podLink.index);
-    if (!wayOut) throw missing(`default IPv${family} route through ${ifname} in the pod`);
+    if (!toPod) throw missing(`route ${cidr} dev ${link.name} in table ${options.tableId} of the host`);
+    checkWayOut(at, podLink, family);
+    const step = lacking.find((one) => familyOf(one) === family);
+    if (step !== undefined) throw missing(nameOf(step));
+  }
+}
+
+/** The same for the interface of another plugin: ours is the alias only. Returns nothing; throws as {@link checkAttachment} does. */
+export function checkAdopted(at: {
+  readonly pod: NetStack;
+  readonly link: Link;
+  readonly podLink: Link;
+  readonly expected: CniResult | undefined;
+}): void {
+  const { name: ifname } = at.podLink;
+  if (!at.link.up) throw missing(`state up of host link ${at.link.name}`);
+  if (!at.podLink.up) throw missing(`state up of interface ${ifname} in the pod`);
+  checkExpectedLink(at.expected, ifname);
+  const present = at.pod.addresses.list({ linkIndex: at.podLink.index });
+  for (const { address: text } of (at.expected?.ips ?? []).filter((ip) => isOnPod(at.expected, ip.interface))) {
+    // The length is the other plugin's affair.
+    const wanted = IpAddress.tryParse(text.split("/")[0] ?? "");
+    if (wanted === undefined || !present.some(({ address }) => address.equals(wanted)))
+      throw missing(`address ${text} on ${ifname} in the pod`);
+  }
+}
+
+function checkEnds({ pod, link, attachment }: Ends): Link {
+  const { containerId, ifname } = attachment;
+  const alias = parseAlias(link.alias ?? "");
+  if (alias?.kind !== "attached" || alias.containerId !== containerId || alias.ifname !== ifname) {
+    throw missing(`alias of container ${containerId}, interface ${ifname}, on host link ${link.name}`);
+  }
+  const podLink = pod.links.get({ name: ifname });
+  if (podLink === undefined) throw missing(`interface ${ifname} in the pod`);
+  if (podLink.peerIndex !== link.index || link.peerIndex !== podLink.index) {
+    throw missing(`link between interface ${ifname} in the pod and host link ${link.name}`);
+  }
+  if (!link.up) throw missing(`state up of host link ${link.name}`);
+  if (!podLink.up) throw missing(`state up of interface ${ifname} in the pod`);
+  return podLink;
+}
+
+/** A result with interfaces must have the pod's. */
+function checkExpectedLink(expected: CniResult | undefined, ifname: string): void {
+  const links = expected?.interfaces ?? [];
+  if (links.length === 0 || links.some(({ name, sandbox }) => name === ifname && sandbox !== undefined)) return;
+  throw missing(`interface ${ifname} with a sandbox in prevResult`);
+}
+
+/** The pod's default route, the way to its gateway, and the gateway's address on the host's end. */
+function checkWayOut({ host, pod, link, attachment }: Ends, podLink: Link, family: IpFamily): void {
+  const { ifname } = attachment;
+  const routes = pod.routes.list({ family, table: MAIN_TABLE }).filter(({ linkIndex }) => linkIndex === podLink.index);
+  const out = routes.find(({ dst }) => dst.prefixLength === 0);
+  if (out === undefined) throw missing(`default IPv${family} route through ${ifname} in the pod`);
+  const { gateway } = out;
+  if (gateway === undefined) return;
+  if (!routes.some((one) => one.gateway === undefined && one.dst.prefixLength > 0 && one.dst.contains(gateway))) {
+    throw missing(`route to gateway ${gateway} through ${ifname} in the pod`);
+  }
+  if (!host.addresses.list({ linkIndex: link.index }).some(({ address }) => address.equals(gateway))) {
+    throw missing(`gateway address ${gateway} on host link ${link.name}`);
   }
 }
 
 /** The addresses of this interface by prevResult; other plugins' interfaces are not checked. */
 function expectedAddresses(expected: CniResult | undefined): Cidr[] {
-  const sandboxed = (expected?.interfaces ?? []).map((entry) => entry.sandbox !== undefined);
   return (expected?.ips ?? [])
-    .filter((ip) => ip.interface === undefined || sandboxed[ip.interface] === true)
+    .filter((ip) => isOnPod(expected, ip.interface))
     .flatMap((ip) => Cidr.tryParse(ip.address) ?? [])
     .filter((cidr) => cidr.hostBits === 0);
+}
+
+function isOnPod(expected: CniResult | undefined, index: number | undefined): boolean {
+  return index === undefined || expected?.interfaces[index]?.sandbox !== undefined;
+}
+
+function familyOf(step: HostStep): IpFamily {
+  return step.kind === "rule" ? step.family : step.key.startsWith("net/ipv6") ? 6 : 4;
+}
+
+function nameOf(step: HostStep): string {
+  if (step.kind === "rule") return `IPv${step.family} rule ${step.priority} for table ${step.table} of the host`;
+  return `setting ${step.key}=${step.value} of the host`;
 }
 
 function missing(what: string): PodNetworkError {

@@ -5,6 +5,9 @@ import { ExpectedError } from "#base/errors";
  * - `own-netns`: the path is that of the node's own network namespace.
  * - `interface-exists`: the pod has an interface of that name that we did not make.
  * - `address-in-use`: the host routes an address to another link.
+ * - `no-interface`: the plugin before coil made no interface of that name.
+ * - `no-host-side`: the interface of that plugin has no end in the node's namespace.
+ * - `bad-name`: a name cannot be part of an alias.
  * - `check-failed`: CHECK found something missing.
  */
 export type PodNetworkErrorCode =
@@ -12,6 +15,9 @@ export type PodNetworkErrorCode =
   | "own-netns"
   | "interface-exists"
   | "address-in-use"
+  | "no-interface"
+  | "no-host-side"
+  | "bad-name"
   | "check-failed";
 
 /** An attachment cannot be made, or is not as it should be. A failed set-up leaves nothing behind. */

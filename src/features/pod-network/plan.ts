@@ -79,7 +79,7 @@ export function planPod(
 ): PodPlan {
   const { attachment, pool, ipv4, ipv6 } = request;
   const hostMac = hostMacOf(hostName);
-  const gateway4 = options.hostLinkLocal ? LINK_LOCAL_GATEWAY : (node.ipv4 ?? LINK_LOCAL_GATEWAY);
+  const gateway4 = gatewayOf(node, options);
   const gateway6 = linkLocalOf(hostMac);
   return {
     hostName,
@@ -102,6 +102,11 @@ export function planPod(
       ...(ipv6 === undefined ? [] : [via(gateway6)]),
     ],
   };
+}
+
+/** The gateway of IPv4 pods. */
+export function gatewayOf(node: NodeAddresses, options: Pick<PodNetworkOptions, "hostLinkLocal">): IpAddress {
+  return options.hostLinkLocal ? LINK_LOCAL_GATEWAY : (node.ipv4 ?? LINK_LOCAL_GATEWAY);
 }
 
 /**

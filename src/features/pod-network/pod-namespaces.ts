@@ -1,9 +1,10 @@
 import { readdirSync } from "node:fs";
+import { join } from "node:path";
 import type { IpAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
-import type { NetNs, NetNsRef } from "#kernel/netns";
+import { NETNS_DIR, type NetNs, type NetNsRef } from "#kernel/netns";
 
 /** The maximum number of addresses on a pod's interface. Pods with more are not read: a process with CAP_NET_ADMIN may have added them. */
 const MAX_ADDRESSES = 64;
@@ -36,6 +37,14 @@ export class PodNamespaces {
       .filter(({ address, prefixLength, scope }) => prefixLength === address.bits && scope === "global")
       .map(({ address }) => address);
     return addresses.length > MAX_ADDRESSES ? undefined : addresses;
+  }
+
+  /** The pinned namespace that a host's link leads to; `undefined` where only processes have it. */
+  pathOf(link: Link): { readonly path: string; readonly inode: bigint } | undefined {
+    const ref = link.peerNetNsId === undefined ? undefined : this.#refOf(link.peerNetNsId);
+    if (ref === undefined || ref === "own" || !("name" in ref)) return undefined;
+    using netns = this.#tryOpen(ref);
+    return netns === undefined ? undefined : { path: join(NETNS_DIR, ref.name), inode: netns.inode };
   }
 
   #refOf(id: number): NetNsRef | undefined {

@@ -138,18 +138,147 @@ test("PodNetwork: removeHalfMade removes the links of killed ADDs and nothing el
   assert.equal(at.network.list().length, 1);
 });
 
-test("PodNetwork: check passes right after set-up and names the missing part", async () => {
+for (const { name, remove, missing } of [
+  {
+    name: "pod address",
+    remove: [["pod", "address", "del", "10.1.0.1/32", "dev", "eth0"]],
+    missing: /address 10\.1\.0\.1\/32 on eth0/,
+  },
+  {
+    name: "IPv6 pod address",
+    remove: [["pod", "address", "del", "fd01::1/128", "dev", "eth0"]],
+    missing: /address fd01::1\/128 on eth0/,
+  },
+  {
+    name: "route to the pod",
+    remove: [["node", "route", "flush", "table", "116"]],
+    missing: /route 10\.1\.0\.1\/32 dev veth/,
+  },
+  {
+    name: "IPv6 route to the pod",
+    remove: [["node", "-6", "route", "flush", "table", "116"]],
+    missing: /route fd01::1\/128 dev veth/,
+  },
+  { name: "default route", remove: [["pod", "route", "del", "default"]], missing: /default IPv4 route through eth0/ },
+  {
+    name: "IPv6 default route",
+    remove: [["pod", "-6", "route", "del", "default"]],
+    missing: /default IPv6 route through eth0/,
+  },
+  {
+    name: "way to the gateway",
+    remove: [["pod", "route", "del", "192.0.2.1"]],
+    missing: /route to gateway 192\.0\.2\.1/,
+  },
+  {
+    name: "gateway's address",
+    remove: [
+      ["node", "address", "del", "192.0.2.1/32", "dev", "HOST"],
+      ["node", "route", "replace", "10.1.0.1", "dev", "HOST", "table", "116", "proto", "30", "scope", "link"],
+    ],
+    missing: /gateway address 192\.0\.2\.1 on host link/,
+  },
+  {
+    name: "IPv6 gateway's address",
+    remove: [["node", "-6", "address", "flush", "dev", "HOST", "scope", "link"]],
+    missing: /gateway address fe80:.* on host link/,
+  },
+  { name: "rule", remove: [["node", "rule", "del", "pref", "2000"]], missing: /IPv4 rule 2000 for table 116/ },
+  {
+    name: "IPv6 rule",
+    remove: [["node", "-6", "rule", "del", "pref", "2000"]],
+    missing: /IPv6 rule 2000 for table 116/,
+  },
+  { name: "host link's state", remove: [["node", "link", "set", "HOST", "down"]], missing: /state up of host link/ },
+  {
+    name: "pod interface's state",
+    remove: [["pod", "link", "set", "eth0", "down"]],
+    missing: /state up of interface eth0/,
+  },
+  { name: "alias", remove: [["node", "link", "set", "HOST", "alias", ""]], missing: /alias of container aaaa/ },
+  {
+    name: "pod's interface, where another has its name",
+    remove: [
+      ["pod", "link", "set", "eth0", "down"],
+      ["pod", "link", "set", "eth0", "name", "old"],
+      ["pod", "link", "add", "eth0", "type", "bridge"],
+    ],
+    missing: /link between interface eth0 in the pod and host link/,
+  },
+  {
+    name: "host link",
+    remove: [["node", "link", "del", "HOST"]],
+    missing: /no host link has the alias of container aaaa/,
+  },
+]) {
+  test(`PodNetwork: check passes right after set-up, and names a missing ${name}, with prevResult and without`, async () => {
+    using at = machine();
+    const [a] = at.podNames;
+    const made = request(a, "aaaa", 1);
+    const expected = await at.network.setUp(made);
+    const addresses = [made.ipv4, made.ipv6].filter((address) => address !== undefined);
+    const check = (prevResult: typeof expected | undefined, given: typeof addresses): void =>
+      at.network.check({ attachment: made.attachment, netns: made.netns, addresses: given, expected: prevResult });
+    check(expected, []);
+    check(undefined, addresses);
+    const host = at.network.list()[0]?.hostName ?? "";
+    for (const [where, ...words] of remove) {
+      at.ip(where === "pod" ? a : at.nodeName, ...words.map((word) => (word === "HOST" ? host : word)));
+    }
+    assert.throws(() => check(expected, []), missing);
+    assert.throws(() => check(undefined, addresses), missing);
+  });
+}
+
+test("PodNetwork: check tolerates what later plugins add, and refuses a prevResult without the pod's interface or with another address", async () => {
   using at = machine();
   const [a] = at.podNames;
   const made = request(a, "aaaa", 1);
-  const expected = await at.network.setUp(made);
-  const check = (): void => at.network.check({ attachment: made.attachment, netns: made.netns, expected });
-  check();
-  at.ip(a, "address", "del", "10.1.0.1/32", "dev", "eth0");
-  assert.throws(check, /address 10\.1\.0\.1\/32 on eth0/);
-  at.ip(at.nodeName, "route", "flush", "table", "116");
-  at.ip(a, "address", "add", "10.1.0.1/32", "dev", "eth0");
-  assert.throws(check, /route 10\.1\.0\.1\/32 dev veth/);
+  const result = await at.network.setUp(made);
+  const check = (expected: typeof result): void =>
+    at.network.check({ attachment: made.attachment, netns: made.netns, addresses: [], expected });
+  at.ip(a, "link", "set", "eth0", "mtu", "1400");
+  at.ip(a, "address", "add", "198.51.100.7/24", "dev", "eth0");
+  at.ip(a, "route", "add", "203.0.113.0/24", "via", "192.0.2.1", "dev", "eth0");
+  check({
+    ...result,
+    interfaces: [...result.interfaces, { name: "ifb0" }],
+    ips: [...result.ips, { address: "198.51.100.9/32", interface: 2 }],
+    routes: [{ dst: "203.0.113.0/24" }],
+  });
+  assert.throws(
+    () => check({ ...result, interfaces: [{ name: "ifb0" }] }),
+    /interface eth0 with a sandbox in prevResult/,
+  );
+  assert.throws(() => check({ ...result, ips: [{ address: "10.1.0.9/32", interface: 0 }] }), /address 10\.1\.0\.9\/32/);
+});
+
+test("PodNetwork: a link that another program removed is made again, also after a restart; not before the node is known, nor without its addresses", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp({ ...request(a, "aaaa", 1), network: "net" });
+  await at.network.setUp(request(b, "bbbb", 2));
+  using node = at.kernel.openNetNs({ name: at.nodeName });
+  using restarted = inNetNs(node, () => new PodNetwork({ kernel: at.kernel, log: nullLogger }, OPTIONS));
+  restarted.survey();
+  for (const { hostName } of restarted.list()) at.ip(at.nodeName, "link", "del", hostName);
+  assert.equal(
+    restarted.remake(() => true),
+    0,
+  );
+  restarted.setNodeAddresses({ ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") });
+  assert.equal(
+    restarted.remake(({ containerId }) => containerId === "aaaa"),
+    1,
+  );
+  const listed = restarted.list().map(({ containerId, addresses }) => `${containerId} ${addresses.join()}`);
+  assert.deepEqual(listed, ["aaaa 10.1.0.1,fd01::1"]);
+  assert.equal(restarted.ofNetwork("net").length, 1);
+  assert.ok(at.ping(a, "192.0.2.1") && at.ping(a, "2001:db8::1"));
+  assert.equal(
+    restarted.remake(() => true),
+    0,
+  );
 });
 
 test("PodNetwork: initHost is repeatable and adds one rule a family", () => {
@@ -286,15 +415,19 @@ test("PodNetwork: a link whose pod cannot be found is listed without addresses",
   using held = at.kernel.openNetNs({ name: a });
   at.kernel.deleteNetNs(a);
   try {
-    assert.deepEqual(surveyed(at), { attached: ["aaaa "], unowned: [] });
-    assert.equal(at.network.repair(at.network.survey()), 0);
+    assert.deepEqual(surveyed(at).attached, ["aaaa 10.1.0.1,fd01::1"], "the process that made it knows");
+    using node = at.kernel.openNetNs({ name: at.nodeName });
+    using network = inNetNs(node, () => new PodNetwork({ kernel: at.kernel, log: nullLogger }, OPTIONS));
+    const restarted = { ...at, network };
+    assert.deepEqual(surveyed(restarted), { attached: ["aaaa "], unowned: [] });
+    assert.equal(network.repair(network.survey()), 0);
     const known = { ipv4: IpAddress.parse("10.1.0.1") };
     assert.equal(
-      at.network.repair(at.network.survey(), () => [known.ipv4]),
+      network.repair(network.survey(), () => [known.ipv4]),
       1,
       "who knows may tell",
     );
-    assert.deepEqual(surveyed(at).attached, ["aaaa 10.1.0.1"]);
+    assert.deepEqual(surveyed(restarted).attached, ["aaaa 10.1.0.1"]);
   } finally {
     at.kernel.createNetNs(a)[Symbol.dispose]();
   }

@@ -3,19 +3,31 @@ import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
+import type { MonitorEvent } from "#kernel/monitor";
 import type { Kernel, NetStack } from "#kernel/net";
-import { type NetNs, sameNetNs } from "#kernel/netns";
+import type { NetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
 import { applyHostSide, applyPodSide } from "./apply.ts";
 import { AttachmentLinks, refuseForeign } from "./attachment-links.ts";
+import { openPodNetNs } from "./chained-network.ts";
 import { checkAttachment } from "./check.ts";
 import { applyCutOff, planCutOff } from "./cut-off.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost, uplinkMtu } from "./host.ts";
+import { KnownLinks } from "./known-links.ts";
 import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
-import { type NodeAddresses, type PodNetworkOptions, type PodPlan, type PodRequest, planPod } from "./plan.ts";
+import {
+  gatewayOf,
+  type NodeAddresses,
+  type PodNetworkOptions,
+  type PodPlan,
+  type PodRequest,
+  planPod,
+} from "./plan.ts";
+import { PodNamespaces } from "./pod-namespaces.ts";
+import { remakeLink } from "./remake.ts";
 import { applyRepair, planRepair } from "./repair.ts";
 import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
 
@@ -35,10 +47,12 @@ export class PodNetwork implements Disposable {
   readonly #log: Logger;
   readonly #options: PodNetworkOptions;
   readonly #links: AttachmentLinks;
+  readonly #known: KnownLinks;
   /** Failures that were logged; each is logged once. Bounded by the number of steps. */
   readonly #complained = new Set<string>();
   #mtuBytes: number | undefined;
-  #node: NodeAddresses = { ipv4: undefined, ipv6: undefined };
+  /** `undefined` before they are known. */
+  #node: NodeAddresses | undefined;
 
   /** Opens the namespace that this process runs in. Throws `KernelError`. */
   constructor(deps: { readonly kernel: Kernel; readonly log: Logger }, options: PodNetworkOptions) {
@@ -49,6 +63,7 @@ export class PodNetwork implements Disposable {
     this.#host = deps.kernel.openStack(this.#own);
     this.#deletions = new LinkDeletions(this.#host.links);
     this.#links = new AttachmentLinks(this.#host.links, options);
+    this.#known = new KnownLinks(options);
   }
 
   [Symbol.dispose](): void {
@@ -102,11 +117,66 @@ export class PodNetwork implements Disposable {
   survey({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): Survey {
     const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain });
     this.#links.noteNames([...survey.attached, ...survey.bare]);
-    return survey;
+    this.#learn([...survey.attached, ...survey.bare]);
+    // Where another program removed the route of one family only, that address is still the pod's.
+    const attached = survey.attached.map((one) => ({ ...one, addresses: this.#known.addressesOf(one) }));
+    return { ...survey, attached };
+  }
+
+  /** True if an event says that something was lost that {@link PodNetwork.remake}, initHost or repair restores. Cheap. */
+  isLoss(event: MonitorEvent): boolean {
+    return this.#known.isLoss(event);
   }
 
   /**
-   * Restores routes and the gateway's IPv6 addresses that attachments lack on the host. `addressesOf` gives the addresses of an
+   * Makes links again that another program has removed, where the pod's namespace is still there. `isWanted` says which attachments still
+   * have their addresses. Returns how many were made. Throws the first failure, after all were tried. Call it before a survey.
+   */
+  remake(isWanted: (attachment: Attachment) => boolean): number {
+    if (this.#node === undefined) return 0;
+    const failures: unknown[] = [];
+    let made = 0;
+    for (const [ifindex, lost] of this.#known.missing(this.#host.links.list())) {
+      try {
+        const parts = { kernel: this.#kernel, host: this.#host, own: this.#own };
+        const link = isWanted(lost.attachment) ? remakeLink(parts, lost, this.#node, this.#options) : undefined;
+        this.#known.delete(ifindex);
+        if (link === undefined) continue;
+        this.#known.set(link.index, lost);
+        made += 1;
+      } catch (error) {
+        failures.push(error);
+      }
+    }
+    if (failures.length > 0) throw failures[0];
+    return made;
+  }
+
+  /** Learns the attachments of a survey that this process did not make: their namespaces are looked up once. */
+  #learn(attached: readonly AttachedPod[]): void {
+    const unknown = attached.filter(({ ifindex }) => !this.#known.has(ifindex));
+    if (unknown.length === 0) return;
+    const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
+    const namespaces = new PodNamespaces(this.#kernel, this.#host);
+    for (const { ifindex, containerId, ifname, pool, hostName, addresses } of unknown) {
+      const link = links.get(ifindex);
+      if (link === undefined) continue;
+      const ofFamily = (family: 4 | 6): IpAddress | undefined => addresses.find((one) => one.family === family);
+      this.#known.set(ifindex, {
+        attachment: { containerId, ifname },
+        pool,
+        hostName,
+        group: link.group,
+        mtuBytes: link.mtu,
+        ipv4: ofFamily(4),
+        ipv6: ofFamily(6),
+        netns: namespaces.pathOf(link),
+      });
+    }
+  }
+
+  /**
+   * Restores routes and the gateway's addresses that attachments lack on the host. `addressesOf` gives the addresses of an
    * attachment; where it has none, those of the survey count. Returns how many were restored. Throws the first failure, after all were
    * tried.
    */
@@ -121,7 +191,9 @@ export class PodNetwork implements Disposable {
     });
     const routes = readRoutes(this.#host, { ...this.#options, registerFromMain: false });
     const actual = { routes, addresses: this.#host.addresses.list() };
-    const steps = planRepair(wanted, actual, this.#node);
+    const node = this.#node ?? { ipv4: undefined, ipv6: undefined };
+    const gateway4 = this.#node === undefined ? undefined : gatewayOf(this.#node, this.#options);
+    const steps = planRepair(wanted, actual, node, gateway4);
     const failures = steps.flatMap((step) => {
       try {
         applyRepair(this.#host, step, this.#options);
@@ -191,13 +263,18 @@ export class PodNetwork implements Disposable {
     const earlier = this.#links.earlierOf(request);
     refuseForeign(pod, request.attachment.ifname, earlier);
     for (const link of earlier) await this.#delete(link);
+    const node = this.#node ?? { ipv4: undefined, ipv6: undefined };
     const options = { ...this.#options, mtuBytes: request.mtuBytes ?? this.#mtuBytes };
-    const plan = planPod(request, this.#node, options, this.#links.freeName(request));
+    const plan = planPod(request, node, options, this.#links.freeName(request));
     const link = this.#create(plan, netns);
     try {
       applyHostSide(this.#host, link.index, plan, this.#options);
       const podLink = applyPodSide(pod, plan);
       this.#host.links.set(link.index, { alias: plan.alias, group: plan.group });
+      const { attachment, pool, ipv4, ipv6 } = request;
+      const { hostName, group, mtuBytes } = plan;
+      const at = { path: request.netns, inode: netns.inode };
+      this.#known.set(link.index, { attachment, pool, ipv4, ipv6, hostName, group, mtuBytes, netns: at });
       return resultOf(plan, request.netns, podLink, link);
     } catch (error) {
       await this.#undo(link, error);
@@ -217,6 +294,8 @@ export class PodNetwork implements Disposable {
   check(request: {
     readonly attachment: Attachment;
     readonly netns: string;
+    /** The addresses that the attachment was given. */
+    readonly addresses: readonly IpAddress[];
     readonly expected: CniResult | undefined;
   }): void {
     const link = this.#links.find(request.attachment)[0];
@@ -233,23 +312,15 @@ export class PodNetwork implements Disposable {
       host: this.#host,
       pod,
       link,
-      ifname,
-      tableId: this.#options.tableId,
+      attachment: request.attachment,
+      options: this.#options,
+      addresses: request.addresses,
       expected: request.expected,
     });
   }
 
   #openNetns(path: string): NetNs {
-    let netns: NetNs;
-    try {
-      netns = this.#kernel.openNetNs({ path });
-    } catch (error) {
-      if (!isKernelError(error, "not-found", "invalid")) throw error;
-      throw new PodNetworkError("netns-not-found", `${path} is not a network namespace (any more)`, { cause: error });
-    }
-    if (!sameNetNs(netns, this.#own)) return netns;
-    netns[Symbol.dispose]();
-    throw new PodNetworkError("own-netns", `${path} is the network namespace of the node itself, not of a pod`);
+    return openPodNetNs(this.#kernel, path, this.#own);
   }
 
   #create(plan: PodPlan, netns: NetNs): Link {
@@ -274,6 +345,7 @@ export class PodNetwork implements Disposable {
 
   /** The other end's namespace may vanish at the same time, which removes the link too. */
   async #delete(link: Link, options: AbortOptions = {}): Promise<void> {
+    this.#known.delete(link.index);
     try {
       await this.#deletions.delete(link, options);
     } catch (error) {

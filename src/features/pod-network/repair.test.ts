@@ -23,7 +23,7 @@ const link = (index: number, changes: Partial<Link> = {}): Link => ({
 const gateway = String(linkLocalOf(hostMacOf("veth00000001")));
 const other = hostMacOf("another");
 
-for (const { name, of, addresses, routed, present, want } of [
+for (const { name, of, addresses, routed, present, gateway4, want } of [
   { name: "a whole link lacks nothing", of: link(1), addresses: ["10.1.0.2"], routed: { "10.1.0.2/32": 1 }, want: [] },
   { name: "a missing route", of: link(1), addresses: ["10.1.0.2"], want: ["route 10.1.0.2/32"] },
   { name: "a link that is down stays so", of: link(1, { up: false }), addresses: ["10.1.0.2"], want: [] },
@@ -54,6 +54,31 @@ for (const { name, of, addresses, routed, present, want } of [
     addresses: ["fd01::2"],
     want: ["route fd01::2/128"],
   },
+  {
+    name: "IPv4: a link that lost the gateway's address gets it, one that has any IPv4 address does not",
+    of: link(1),
+    addresses: ["10.1.0.2"],
+    routed: { "10.1.0.2/32": 1 },
+    gateway4: "192.0.2.1",
+    want: ["address 192.0.2.1"],
+  },
+  {
+    name: "IPv4: an earlier address of the node stays the gateway",
+    of: link(1),
+    addresses: ["10.1.0.2"],
+    routed: { "10.1.0.2/32": 1 },
+    present: ["192.0.2.9"],
+    gateway4: "192.0.2.1",
+    want: [],
+  },
+  {
+    name: "IPv4: a link of another program keeps what that program gave it",
+    of: link(1, { mac: other }),
+    addresses: ["10.1.0.2"],
+    routed: { "10.1.0.2/32": 1 },
+    gateway4: "192.0.2.1",
+    want: [],
+  },
 ] as const) {
   test(`planRepair: ${name}`, () => {
     const routes = Object.entries(routed ?? {}).map(
@@ -66,6 +91,7 @@ for (const { name, of, addresses, routed, present, want } of [
         addresses: (present ?? []).map((text) => ({ linkIndex: of.index, address: IpAddress.parse(text) }) as Address),
       },
       NODE,
+      gateway4 === undefined ? undefined : IpAddress.parse(gateway4),
     );
     assert.deepEqual(
       steps.map((step) => (step.kind === "route" ? `route ${step.dst}` : `address ${step.address.address}`)),

@@ -20,21 +20,31 @@ export interface WantedLink {
 
 /**
  * Pure: finds what links that are up lack: routes, and the host's own IPv6 addresses on them. Those are pods' gateways, and the kernel
- * removes them when a link is set down. A link that is down stays so. An address that is routed to another link is left alone.
+ * removes them when a link is set down. A link that is down stays so. An address that is routed to another link is left alone. A link of an IPv4
+ * pod without any IPv4 address gets `gateway4`, where that is known; a link that has one keeps it, as the pod's own routes name it.
  */
 export function planRepair(
   wanted: readonly WantedLink[],
   actual: { readonly routes: readonly Route[]; readonly addresses: readonly Address[] },
   node: NodeAddresses,
+  gateway4?: IpAddress,
 ): RepairStep[] {
   const routed = new Set(actual.routes.map(({ dst }) => String(dst)));
   const present = new Set(actual.addresses.map(({ linkIndex, address }) => `${linkIndex} ${address}`));
+  const withIpv4 = new Set(
+    actual.addresses.flatMap(({ linkIndex, address }) => (address.family === 4 ? linkIndex : [])),
+  );
   return wanted
     .filter(({ link }) => link.up)
     .flatMap(({ link, addresses }): RepairStep[] => [
       ...ownIpv6(link, addresses, node)
         .filter(({ address }) => !present.has(`${link.index} ${address}`))
         .map((address) => ({ kind: "address" as const, link, address })),
+      ...(withIpv4.has(link.index) ? [] : ownIpv4(link, addresses, gateway4)).map((address) => ({
+        kind: "address" as const,
+        link,
+        address,
+      })),
       ...addresses
         .map((address) => Cidr.host(address))
         .filter((dst) => !routed.has(String(dst)))
@@ -50,6 +60,12 @@ export function applyRepair(
 ): void {
   if (step.kind === "route") addHostRoute(host, step.link.index, step.dst, options);
   else addAddresses(host, step.link.index, [step.address]);
+}
+
+/** Other programs may give a link no IPv4 address, as with proxy ARP. */
+function ownIpv4(link: Link, addresses: readonly IpAddress[], gateway4: IpAddress | undefined): PlannedAddress[] {
+  if (gateway4 === undefined || !isOurMake(link) || !addresses.some(({ family }) => family === 4)) return [];
+  return [{ address: gateway4, prefixLength: 32, scope: "global" }];
 }
 
 /** On links of other programs the kernel makes the link-local address itself. */

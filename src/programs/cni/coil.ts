@@ -3,6 +3,7 @@ import {
   CniCode,
   CniError,
   type CniNetworkCommand,
+  type CniResult,
   compareVersions,
   convertResult,
   isNetworkCommand,
@@ -58,8 +59,14 @@ export async function runCoil(
   // The common library does the same: everything that can be removed is removed, and the fault is returned nevertheless.
   if (inOwnNetns) throw ownNetnsError(env);
   if (call.command !== "ADD") return "";
-  if (config.prevResult !== undefined) return JSON.stringify(convertResult(config.prevResult, config.cniVersion));
+  if (config.prevResult !== undefined) return JSON.stringify(prevResultOf(config, config.prevResult));
   return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
+}
+
+/** prevResult as the runtime gave it, which is in the configuration's version; one in another version is converted. */
+function prevResultOf({ rawPrevResult, cniVersion }: NetworkConfig, prevResult: CniResult): object {
+  const raw = rawPrevResult as { readonly cniVersion?: unknown };
+  return raw.cniVersion === cniVersion ? raw : convertResult(prevResult, cniVersion);
 }
 
 /** Runs GC or STATUS, which concern a network, not a container. Prints nothing on success. */

@@ -32,12 +32,7 @@ export function cniDeps(parts: {
   return {
     log: parts.log,
     clock: parts.clock,
-    findPod: async (namespace, name, { signal }) => {
-      const pod = await apiCall(`read pod ${namespace}/${name}`, () =>
-        findObject(api, resources.pods, { namespace, name }, { signal, timeoutMs: API_BUDGET_MS }),
-      );
-      return pod === undefined ? undefined : { namespace, name, uid: pod.metadata.uid };
-    },
+    findPod: (namespace, name, options) => findPod(api, namespace, name, options),
     poolOf: (namespace, options) => poolOf(parts, namespace, options),
     ready: async (options) => {
       await withDeadline(READY_BUDGET_MS, (signal) => unlessAborted(parts.ready, { signal }), options).catch(
@@ -69,9 +64,27 @@ export function cniDeps(parts: {
         asFailure(() => network.setUp({ ...request, network: networkName, pool, ipv4, ipv6 })),
       ofNetwork: (name) => network.ofNetwork(name),
       tearDown: (attachment) => network.tearDown(attachment),
-      check: (request) => asFailure(async () => network.check(request)),
+      check: (request) =>
+        asFailure(async () => {
+          const own = ipam.assigned(request.attachment);
+          const addresses = [own?.ipv4, own?.ipv6].filter((address) => address !== undefined);
+          network.check({ ...request, addresses });
+        }),
     },
   };
+}
+
+/** Reads a pod live. Rejects with {@link CniFailure} `not-ready` after 5 s without an answer. */
+export async function findPod(
+  api: KubeApi,
+  namespace: string,
+  name: string,
+  { signal }: AbortOptions,
+): Promise<{ readonly namespace: string; readonly name: string; readonly uid: string } | undefined> {
+  const pod = await apiCall(`read pod ${namespace}/${name}`, () =>
+    findObject(api, resources.pods, { namespace, name }, { signal, timeoutMs: API_BUDGET_MS }),
+  );
+  return pod === undefined ? undefined : { namespace, name, uid: pod.metadata.uid };
 }
 
 /** Pure: the answer to STATUS (docs/spec/pod-network.md#12). */
@@ -134,10 +147,14 @@ const KINDS: Readonly<Record<PodNetworkErrorCode, CniFailureKind>> = {
   "own-netns": "invalid-arguments",
   "interface-exists": "internal",
   "address-in-use": "try-again",
+  "no-interface": "invalid-config",
+  "no-host-side": "invalid-config",
+  "bad-name": "invalid-arguments",
   "check-failed": "internal",
 };
 
-async function asFailure<T>(work: () => Promise<T>): Promise<T> {
+/** Converts failures of the pod network to those that runtimes understand. */
+export async function asFailure<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

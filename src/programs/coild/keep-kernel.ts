@@ -1,6 +1,5 @@
 import type { Dirty } from "#base/async";
 import type { HealthPart } from "#base/health";
-import type { Logger } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import type { NodeIpam } from "#features/ipam";
 import type { PodNetwork, Survey } from "#features/pod-network";
@@ -25,14 +24,15 @@ export async function keepKernel(
     readonly network: PodNetwork;
     readonly ipam: NodeIpam;
     readonly lost: LostAttachments;
-    /** Marked when the set of this node's blocks has changed. */
+    /** Told after each survey what was put back. */
+    readonly onSurveyed: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
+    /** Marked when the set of this node's blocks has changed, or something was removed. */
     readonly dirty: Dirty;
     readonly health: HealthPart;
-    readonly log: Logger;
   },
   options: { readonly registerFromMain: boolean; readonly signal: AbortSignal },
 ): Promise<void> {
-  const { network, ipam, lost, log } = parts;
+  const { network, ipam, lost } = parts;
   // The health part is ready before the first repair, so that a repair that fails does not delay an ADD.
   parts.health.ok();
   await reconcile({
@@ -42,17 +42,18 @@ export async function keepKernel(
     resyncMs: RESYNC_MS,
     sync: async () => {
       // This function awaits nothing: an ADD or DEL during the function would look like a change by another program.
+      // A link comes back before the survey, for which its attachment would have gone.
+      const links = network.remake((one) => ipam.assigned(one) !== undefined && ipam.isLost(one) !== true);
       const survey = rememberKernel(parts, options);
-      const ofHost = network.initHost();
+      const host = network.initHost();
       const failures = cutOffLost(survey, { network, ipam, lost });
-      const ofPods = network.repair(survey, (attachment) => {
+      const pods = network.repair(survey, (attachment) => {
         const own = ipam.assigned(attachment);
         return own && [own.ipv4, own.ipv6].filter((address) => address !== undefined);
       });
-      const changes = ofHost + ofPods;
-      if (changes > 0) log.warn("routes, rules or addresses had vanished and were put back", { changes });
+      parts.onSurveyed({ host, links, pods });
       if (failures.length > 0) throw failures[0];
-      return changes;
+      return host + links + pods;
     },
   });
 }

@@ -7,13 +7,47 @@ const METHODS = ["Add", "Del", "Check", "Status", "GC"] as const;
 
 type Source = Pick<NodeIpam, "snapshot" | "lost">;
 
-/** Declares coild's metrics. `onHandled` counts a finished call of gRPC; the gauges of addresses have no values before `observe`. */
+/**
+ * Declares coild's metrics. `onProgress` and `onHandled` count calls of gRPC, `onBlockWait` the time for which an ADD waited for an
+ * address, in seconds; the gauges of addresses have no values before `observe`.
+ */
 export function coildMetrics(registry: Registry): {
+  readonly onProgress: (event: "started" | "received" | "sent", path: string) => void;
+  readonly onRepaired: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
+  readonly onContest: () => void;
+  readonly onBlockWait: (seconds: number) => void;
   readonly onHandled: (path: string, code: number, seconds: number) => void;
   readonly observe: (ipam: Source) => void;
 } {
   let ipam: Source | undefined;
   ipamGauges(registry, () => ipam);
+  const progress = {
+    started: callCounter(registry, "grpc_server_started_total", "Calls of the CNI executable that were started."),
+    received: callCounter(
+      registry,
+      "grpc_server_msg_received_total",
+      "Messages that were received from CNI executables.",
+    ),
+    sent: callCounter(registry, "grpc_server_msg_sent_total", "Messages that were sent to CNI executables."),
+  };
+  const repairs = new Counter({
+    name: "coil_coild_kernel_repairs_total",
+    help: "Objects of the pods' network that another program removed and coild put back. kind: host (rules, forwarding), links, pods (their routes and addresses on the host).",
+    labelNames: ["kind"],
+    registers: [registry],
+  });
+  startAtZero(repairs, { kind: ["host", "links", "pods"] });
+  const contests = new Counter({
+    name: "coil_coild_contests_total",
+    help: "Times that another program began to remove objects of the pods' network again and again.",
+    registers: [registry],
+  });
+  const blockWait = new Histogram({
+    name: "coil_coild_block_wait_seconds",
+    help: "Time for which an ADD waited for a block, or for an address that another pod frees, whether it got one or not.",
+    buckets: [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60],
+    registers: [registry],
+  });
   const handled = new Counter({
     name: "grpc_server_handled_total",
     help: "Finished calls of the CNI executable, whether they succeeded or failed.",
@@ -34,20 +68,43 @@ export function coildMetrics(registry: Registry): {
     registers: [registry],
   });
   const onHandled = (path: string, code: number, seconds: number): void => {
-    // A caller can request any path; only the paths of coild's own methods become label values.
-    const match = /^\/(pkg\.cnirpc\.CNI)\/(Add|Del|Check|Status|GC)$/.exec(path);
-    if (match === null) return;
-    const [, service = "", method = ""] = match;
+    const method = methodOf(path);
+    if (method === undefined) return;
     const name = codeName(code);
-    handled.inc({ grpc_type: "unary", grpc_service: service, grpc_method: method, grpc_code: name });
+    handled.inc({ ...labelsOf(method), grpc_code: name });
     duration.observe({ command: method.toUpperCase(), code: name }, seconds);
   };
   return {
+    onProgress: (event, path) => {
+      const method = methodOf(path);
+      if (method !== undefined) progress[event].inc(labelsOf(method));
+    },
+    onRepaired: (repaired) => {
+      for (const [kind, count] of Object.entries(repaired)) repairs.inc({ kind }, count);
+    },
+    onContest: () => contests.inc(),
+    onBlockWait: (seconds) => blockWait.observe(seconds),
     onHandled,
     observe: (given) => {
       ipam = given;
     },
   };
+}
+
+/** The method of coild's service that a path names. A caller can request any path; only these become label values. */
+function methodOf(path: string): string | undefined {
+  return METHODS.find((method) => path === `/${SERVICE}/${method}`);
+}
+
+function labelsOf(method: string): Record<"grpc_type" | "grpc_service" | "grpc_method", string> {
+  return { grpc_type: "unary", grpc_service: SERVICE, grpc_method: method };
+}
+
+function callCounter(registry: Registry, name: string, help: string): Counter {
+  const labelNames = ["grpc_type", "grpc_service", "grpc_method"];
+  const counter = new Counter({ name, help, labelNames, registers: [registry] });
+  startAtZero(counter, { grpc_type: ["unary"], grpc_service: [SERVICE], grpc_method: METHODS });
+  return counter;
 }
 
 function ipamGauges(registry: Registry, ipam: () => Source | undefined): void {

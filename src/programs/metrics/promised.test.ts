@@ -14,14 +14,22 @@ const KONNECTIVITY = "konnectivity_network_proxy_";
 const PROMISED: Readonly<Record<string, Promised>> = {
   // Coil's, and controller-runtime's in it.
   coild: {
-    counter: ["grpc_server_handled_total{grpc_type,grpc_service,grpc_method,grpc_code}", CLIENT],
+    counter: [
+      "grpc_server_started_total{grpc_type,grpc_service,grpc_method}",
+      "grpc_server_handled_total{grpc_type,grpc_service,grpc_method,grpc_code}",
+      "grpc_server_msg_received_total{grpc_type,grpc_service,grpc_method}",
+      "grpc_server_msg_sent_total{grpc_type,grpc_service,grpc_method}",
+      "coil_coild_kernel_repairs_total{kind}",
+      "coil_coild_contests_total",
+      CLIENT,
+    ],
     gauge: [
       "coil_coild_addresses{pool,state}",
       "coil_coild_blocks{pool}",
       "coil_coild_unknown_addresses",
       "coil_coild_cut_off_attachments",
     ],
-    histogram: ["coil_coild_cni_duration_seconds{command,code}"],
+    histogram: ["coil_coild_cni_duration_seconds{command,code}", "coil_coild_block_wait_seconds"],
   },
   "coil-ipam-controller": {
     counter: [

@@ -78,11 +78,16 @@ export class FakeSource implements BlockSource {
 }
 
 /** A node and a cluster with so many free blocks. */
-export function open(blocks: number, releaseDelayMs = 0, freedSoonMs = 0) {
+export function open(
+  blocks: number,
+  releaseDelayMs = 0,
+  freedSoonMs = 0,
+  onBlockWait: (seconds: number) => void = () => undefined,
+) {
   const source = new FakeSource(blocks);
   const clock = new FakeClock();
   const ipam = new NodeIpam(
-    { source, log: nullLogger, clock, onBlocksChanged: () => undefined },
+    { source, log: nullLogger, clock, onBlocksChanged: () => undefined, onBlockWait },
     { collectIntervalMs: 300_000, releaseDelayMs, freedSoonMs },
   );
   return { source, clock, ipam };

@@ -1,0 +1,66 @@
+import type { AbortOptions } from "#base/async";
+import { IpAddress } from "#base/ip";
+import { type CniResult, convertResult, HIGHEST_VERSION, type NetworkConfig } from "#wire/cni";
+import { type CniArgs, encodeAddResponse } from "#wire/cnirpc";
+import { CniFailure } from "./failure.ts";
+import type { PodIdentity } from "./pod-identity.ts";
+
+/** An interface that the plugin before coil made, with its pod. */
+export interface ChainedAttachment {
+  readonly pod: PodIdentity;
+  readonly netns: string;
+  readonly ifname: string;
+  /** The first address of each family of prevResult. */
+  readonly ipv4: IpAddress | undefined;
+  readonly ipv6: IpAddress | undefined;
+}
+
+/** The network of a coild without address management (docs/spec/pod-network.md#5.3). Rejects with {@link CniFailure}. */
+export interface ChainedDeps {
+  /** Marks the interface as the pod's. Idempotent; changes nothing else of the node. */
+  readonly adopt: (attachment: ChainedAttachment, options: AbortOptions) => Promise<void>;
+  /** Rejects with an error that names the first missing part. */
+  readonly check: (attachment: ChainedAttachment, expected: CniResult) => Promise<void>;
+}
+
+/** ADD behind another plugin: nothing is made, and prevResult is the result. */
+export async function addChained(
+  deps: ChainedDeps,
+  at: { readonly args: CniArgs; readonly config: NetworkConfig; readonly findPod: () => Promise<PodIdentity> },
+  options: AbortOptions,
+): Promise<Uint8Array> {
+  const prevResult = requirePrevResult(at.config);
+  const link = linkOf(at.args, prevResult);
+  await deps.adopt({ ...link, pod: await at.findPod() }, options);
+  return encodeAddResponse(new TextEncoder().encode(JSON.stringify(convertResult(prevResult, HIGHEST_VERSION))));
+}
+
+/** CHECK behind another plugin. */
+export async function checkChained(
+  deps: ChainedDeps,
+  at: { readonly args: CniArgs; readonly config: NetworkConfig; readonly findPod: () => Promise<PodIdentity> },
+): Promise<void> {
+  const prevResult = requirePrevResult(at.config);
+  const link = linkOf(at.args, prevResult);
+  await deps.check({ ...link, pod: await at.findPod() }, prevResult);
+}
+
+function requirePrevResult({ prevResult }: NetworkConfig): CniResult {
+  if (prevResult !== undefined) return prevResult;
+  throw new CniFailure(
+    "invalid-config",
+    "prevResult is missing: coild runs with --enable-ipam=false, so coil must be behind the plugin that makes the pod's interface",
+  );
+}
+
+function linkOf(args: CniArgs, prevResult: CniResult): Omit<ChainedAttachment, "pod"> {
+  const addresses = prevResult.ips.map(({ address }) => {
+    const parsed = IpAddress.tryParse(address.split("/")[0] ?? "");
+    if (parsed !== undefined) return parsed;
+    throw new CniFailure("invalid-config", `prevResult: "${address}" of ips is not an address`);
+  });
+  if (addresses.length === 0)
+    throw new CniFailure("invalid-config", "prevResult has no ips: the plugin before coil gave the pod no address");
+  const ofFamily = (family: 4 | 6): IpAddress | undefined => addresses.find((one) => one.family === family);
+  return { netns: args.netns, ifname: args.ifname, ipv4: ofFamily(4), ipv6: ofFamily(6) };
+}

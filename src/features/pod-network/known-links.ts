@@ -1,0 +1,89 @@
+import type { IpAddress } from "#base/ip";
+import type { Link } from "#kernel/link";
+import type { MonitorEvent } from "#kernel/monitor";
+import type { PodNetworkOptions, PodRequest } from "./plan.ts";
+
+/** A finished attachment, with all that is needed to make its link again. */
+export interface KnownLink {
+  readonly attachment: PodRequest["attachment"];
+  readonly pool: string;
+  readonly hostName: string;
+  readonly group: number;
+  readonly mtuBytes: number | undefined;
+  readonly ipv4: IpAddress | undefined;
+  readonly ipv6: IpAddress | undefined;
+  /** `undefined`: the namespace has no path that outlives its processes, so the link cannot be made again. */
+  readonly netns: { readonly path: string; readonly inode: bigint } | undefined;
+}
+
+/**
+ * The links of finished attachments, so that a loss of theirs can be told from the work of this process: a set-up or tear-down takes
+ * its link out before it begins. Holds at most one entry for each link of the node.
+ */
+export class KnownLinks {
+  readonly #options: Pick<PodNetworkOptions, "tableId" | "rulePriority" | "protocolId">;
+  readonly #links = new Map<number, KnownLink>();
+  /** Links that were seen down: one that is set up again needs its routes. */
+  readonly #down = new Set<number>();
+
+  constructor(options: Pick<PodNetworkOptions, "tableId" | "rulePriority" | "protocolId">) {
+    this.#options = options;
+  }
+
+  has(ifindex: number): boolean {
+    return this.#links.has(ifindex);
+  }
+
+  set(ifindex: number, link: KnownLink): void {
+    this.#links.set(ifindex, link);
+  }
+
+  /** The addresses of a link, and those that it is known to have besides; learns from them. At most one of each family is learned. */
+  addressesOf({
+    ifindex,
+    addresses,
+  }: {
+    readonly ifindex: number;
+    readonly addresses: readonly IpAddress[];
+  }): readonly IpAddress[] {
+    const known = this.#links.get(ifindex);
+    if (known === undefined) return addresses;
+    const ofFamily = (family: 4 | 6): IpAddress | undefined => addresses.find((one) => one.family === family);
+    const [ipv4, ipv6] = [known.ipv4 ?? ofFamily(4), known.ipv6 ?? ofFamily(6)];
+    this.#links.set(ifindex, { ...known, ipv4, ipv6 });
+    const more = [ipv4, ipv6].filter((one) => one !== undefined && !addresses.some((other) => other.equals(one)));
+    return [...addresses, ...more.filter((one) => one !== undefined)].sort((a, b) => a.compare(b));
+  }
+
+  /** Call this before the link is removed, or when it has gone for good. */
+  delete(ifindex: number): void {
+    this.#links.delete(ifindex);
+    this.#down.delete(ifindex);
+  }
+
+  /** Those that are not among the links of the host. */
+  missing(links: readonly Link[]): [number, KnownLink][] {
+    const present = new Set(links.map(({ index }) => index));
+    return [...this.#links].filter(([ifindex]) => !present.has(ifindex));
+  }
+
+  /** True if after this event something that attachments need may be absent, and this process did not remove it. */
+  isLoss(event: MonitorEvent): boolean {
+    const { tableId, rulePriority, protocolId } = this.#options;
+    if (event.kind === "resync") return true;
+    if (event.kind === "link") return this.#isLinkLoss(event.op, event.link);
+    if (event.op !== "delete") return false;
+    if (event.kind === "rule") return event.rule.priority === rulePriority && event.rule.table === tableId;
+    if (event.kind === "address") return this.#links.has(event.address.linkIndex);
+    const { table, protocol, linkIndex } = event.route;
+    return table === tableId && protocol === protocolId && linkIndex !== undefined && this.#links.has(linkIndex);
+  }
+
+  #isLinkLoss(op: "new" | "delete", { index, up }: Link): boolean {
+    if (!this.#links.has(index)) return false;
+    if (op === "delete") return true;
+    if (up) return this.#down.delete(index);
+    this.#down.add(index);
+    return false;
+  }
+}

@@ -1,0 +1,72 @@
+import { isKernelError } from "#kernel/errors";
+import type { Link } from "#kernel/link";
+import type { Kernel, NetStack } from "#kernel/net";
+import { type NetNs, sameNetNs } from "#kernel/netns";
+import { applyHostSide, applyPodSide } from "./apply.ts";
+import type { KnownLink } from "./known-links.ts";
+import { isMarkedCutOff } from "./link-groups.ts";
+import { type NodeAddresses, type PodNetworkOptions, planPod } from "./plan.ts";
+
+/**
+ * Makes the link of an attachment again that another program has removed, with the same name and addresses. Returns `undefined`, and
+ * changes nothing, where that cannot be: the pod's namespace is gone, as at the end of a pod, or either end's name is taken. On failure nothing
+ * of the link stays. Throws `KernelError` and `PodNetworkError`.
+ */
+export function remakeLink(
+  at: { readonly kernel: Kernel; readonly host: NetStack; readonly own: NetNs },
+  lost: KnownLink,
+  node: NodeAddresses,
+  options: PodNetworkOptions,
+): Link | undefined {
+  if (lost.netns === undefined || isMarkedCutOff(lost)) return undefined;
+  if (lost.ipv4 === undefined && lost.ipv6 === undefined) return undefined;
+  using netns = openSame(at.kernel, lost.netns);
+  if (netns === undefined || sameNetNs(netns, at.own)) return undefined;
+  using pod = at.kernel.openStack(netns);
+  const { attachment, pool, ipv4, ipv6, hostName, mtuBytes } = lost;
+  if (pod.links.get({ name: attachment.ifname }) !== undefined) return undefined;
+  if (at.host.links.get({ name: hostName }) !== undefined) return undefined;
+  const request = { attachment, pool, ipv4, ipv6, pod: { namespace: "", name: "" } };
+  const plan = planPod(request, node, { ...options, mtuBytes }, hostName);
+  const link = at.host.links.create({
+    kind: "veth",
+    name: hostName,
+    mac: plan.hostMac,
+    mtu: mtuBytes,
+    alias: plan.pendingAlias,
+    peer: { name: plan.podName, netns, mtu: mtuBytes },
+  });
+  try {
+    applyHostSide(at.host, link.index, plan, options);
+    applyPodSide(pod, plan);
+    at.host.links.set(link.index, { alias: plan.alias, group: lost.group });
+    return link;
+  } catch (error) {
+    deleteLink(at.host, link);
+    throw error;
+  }
+}
+
+function openSame(
+  kernel: Kernel,
+  { path, inode }: { readonly path: string; readonly inode: bigint },
+): NetNs | undefined {
+  let netns: NetNs;
+  try {
+    netns = kernel.openNetNs({ path });
+  } catch (error) {
+    if (!isKernelError(error, "not-found", "invalid")) throw error;
+    return undefined;
+  }
+  if (netns.inode === inode) return netns;
+  netns[Symbol.dispose]();
+  return undefined;
+}
+
+function deleteLink(host: NetStack, link: Link): void {
+  try {
+    host.links.delete(link.index);
+  } catch (error) {
+    if (!isKernelError(error, "no-device", "not-found")) throw error;
+  }
+}

@@ -1,0 +1,64 @@
+import { TaskGroup, untilAborted } from "#base/async";
+import { systemClock } from "#base/clock";
+import type { Health } from "#base/health";
+import type { Logger } from "#base/log";
+import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations, serveGrpc } from "#features/cni";
+import { ChainedNetwork } from "#features/pod-network";
+import type { Kernel } from "#kernel/net";
+import type { KubeApi } from "#kube/client";
+import { asFailure, findPod } from "./cni-deps.ts";
+import type { coildMetrics } from "./metrics.ts";
+
+/**
+ * A coild behind another interface plugin (docs/spec/pod-network.md#5.3), until the signal aborts: it makes no links, has no addresses, and of
+ * the API it reads pods alone. So it is ready as soon as it listens.
+ */
+export async function runChained(
+  parts: {
+    readonly kernel: Kernel;
+    readonly api: KubeApi;
+    readonly health: Health;
+    readonly metrics: ReturnType<typeof coildMetrics>;
+    readonly log: Logger;
+  },
+  options: { readonly nodeName: string; readonly socketPath: string; readonly signal: AbortSignal },
+): Promise<void> {
+  const { kernel, api, metrics, log } = parts;
+  const { nodeName, socketPath } = options;
+  const socketPart = parts.health.part("socket");
+  using network = new ChainedNetwork(kernel);
+  const service = new CniService({
+    findPod: (namespace, name, at) => findPod(api, namespace, name, at),
+    status: () => undefined,
+    oneSandboxPerPod: false,
+    log: log.child("cni"),
+    clock: systemClock,
+    chained: {
+      adopt: ({ pod, netns, ifname }) => asFailure(async () => network.adopt({ netns, ifname, podUid: pod.uid })),
+      check: ({ pod, netns, ifname }, expected) =>
+        asFailure(async () => network.check({ netns, ifname, podUid: pod.uid }, expected)),
+    },
+  });
+  const group = new TaskGroup(options.signal);
+  await using _server = await serveGrpc({
+    socketPath,
+    clock: systemClock,
+    handlers: {
+      ...service.handlers,
+      [INSPECT_PATH]: inspectHandler(() => ({ node: nodeName, chained: network.list() })),
+    },
+    conversations: reflectionConversations,
+    onProgress: metrics.onProgress,
+    onHandled: metrics.onHandled,
+    onBug: (error) =>
+      group.spawn(async () => {
+        throw error;
+      }),
+  });
+  socketPart.ok(socketPath);
+  log.info("serving behind another plugin, without address management", { socket: socketPath, node: nodeName });
+  log.warn("pods that name an Egress get no NAT client yet: this coild has none");
+  // Nothing recurs: the server works on calls.
+  group.spawn((signal) => untilAborted(signal));
+  await group.wait();
+}

@@ -1,0 +1,69 @@
+import { type Dirty, pause, TaskGroup } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { BoundedRunner } from "#base/reconcile";
+import type { PodNetwork } from "#features/pod-network";
+import type { KernelError } from "#kernel/errors";
+import { type MonitorEvent, Monitors } from "#kernel/monitor";
+import type { NetNs } from "#kernel/net";
+
+/** The kernel reports a flushed table route by route: a repair waits this long for the rest, milliseconds. */
+const COALESCE_MS = 20;
+/** After a rest this number of repairs are at once; then each waits `EVERY_MS` for the next, whatever another program removes. */
+const BURST = 6;
+const EVERY_MS = 500;
+/** Longest time without a repair of this kind, milliseconds: the surveys on the timer do not depend on it. */
+const IDLE_MS = 3_600_000;
+
+/**
+ * Marks `pods` or `exported` dirty as soon as another program has removed something of ours, at a bounded rate, until the signal aborts. When
+ * the kernel's events cannot be read any more, that is logged, and surveys on the timer go on.
+ */
+export async function watchKernel(
+  parts: {
+    readonly netns: NetNs;
+    readonly network: Pick<PodNetwork, "isLoss">;
+    readonly exportedTo: { readonly table: number; readonly protocol: number };
+    readonly pods: Dirty;
+    readonly exported: Dirty;
+    readonly clock: Clock;
+    readonly log: Logger;
+  },
+  options: { readonly signal: AbortSignal },
+): Promise<void> {
+  const { network, exportedTo, clock, log } = parts;
+  const onFailure = (error: KernelError): void =>
+    log.error("removals by other programs are found by the next survey only", { error: error.message });
+  await using monitors = new Monitors({ onFailure });
+  const limits = { minMs: EVERY_MS, burst: BURST, maxMs: IDLE_MS, retryMs: EVERY_MS, clock };
+  const pods = new BoundedRunner(limits);
+  const exported = new BoundedRunner(limits);
+  await using _watch = monitors.watch(
+    parts.netns,
+    { links: true, addresses: true, routes: true, rules: true },
+    (event) => {
+      if (network.isLoss(event)) pods.request();
+      if (isExportLoss(event, exportedTo)) exported.request();
+    },
+  );
+  // What was removed before the watch began is found now.
+  pods.request();
+  exported.request();
+  const group = new TaskGroup(options.signal);
+  const marking =
+    (dirty: Dirty) =>
+    async (signal: AbortSignal): Promise<void> => {
+      await pause(COALESCE_MS, { signal, clock });
+      dirty.mark();
+    };
+  group.spawn((signal) => pods.run(() => marking(parts.pods)(signal), { signal }));
+  group.spawn((signal) => exported.run(() => marking(parts.exported)(signal), { signal }));
+  await group.wait();
+}
+
+function isExportLoss(event: MonitorEvent, { table, protocol }: { readonly table: number; readonly protocol: number }) {
+  if (event.kind === "resync") return true;
+  return (
+    event.kind === "route" && event.op === "delete" && event.route.table === table && event.route.protocol === protocol
+  );
+}
