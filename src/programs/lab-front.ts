@@ -35,6 +35,7 @@ export async function startHost(
     readonly tunnel: boolean;
     readonly uplinks: boolean;
     readonly services: boolean;
+    readonly chained: boolean;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -55,6 +56,7 @@ export async function startHost(
       `--tunnel=${values.tunnel}`,
       `--uplinks=${values.uplinks}`,
       `--services=${values.services}`,
+      `--chained=${values.chained}`,
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
     // The host process has a session of its own: only the front end gets the signal of Ctrl-C, and then ends the lab in order.

@@ -13,6 +13,7 @@ const flags = {
   tunnel: switchFlag("tunnel", false, "control plane behind a firewall, reached through the tunnel alone"),
   uplinks: switchFlag("uplinks", false, "the first node has two uplinks to a small internet, and uplink-proxy"),
   services: switchFlag("services", false, "service-proxy on every node"),
+  chained: switchFlag("chained", false, "pods have ptp of Debian, with coil behind it"),
   labKubeconfig: optionalFlag("lab-kubeconfig", "another API server than the embedded one", "FILE"),
 };
 
@@ -50,6 +51,7 @@ export const labHost = defineProgram({
           tunnel: values.tunnel,
           uplinks: values.uplinks,
           services: values.services,
+          chained: values.chained,
           isthmus: ownCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],

@@ -23,6 +23,9 @@ import { NETNS_ANNOTATION } from "#lab/kubelet";
 import { poll } from "#lab/poll";
 import {
   applyScenario,
+  type ChainedNode,
+  type ChainedReport,
+  chainedWorks,
   defaultScenario,
   type LabReport,
   type ObservedCluster,
@@ -33,6 +36,7 @@ import {
   type TunnelReport,
   tunnelWorks,
   uplinksWork,
+  verifyChained,
   verifyCluster,
   verifyServices,
   verifyTunnel,
@@ -65,6 +69,11 @@ const flags = {
     "services",
     false,
     "service-proxy on every node; Services are tried, and a node is drained under load through balancers that probe",
+  ),
+  chained: switchFlag(
+    "chained",
+    false,
+    "pods have Debian's ptp and host-local, with coil behind them (coild --enable-ipam=false)",
   ),
   kubeconfig: optionalFlag(
     "kubeconfig",
@@ -102,6 +111,11 @@ export const lab = defineProgram({
     }
     if (values.services && values.nodes < 2)
       throw new ConfigError("invalid-flags", ["--services: one node is drained, so --nodes must be 2 or more"]);
+    const others = (["tunnel", "uplinks", "services"] as const).filter((name) => values[name]);
+    if (values.chained && (others.length > 0 || values.kubeconfig !== undefined)) {
+      const names = [...others, ...(values.kubeconfig === undefined ? [] : ["kubeconfig"])].map((name) => `--${name}`);
+      throw new ConfigError("invalid-flags", [`--chained: it cannot be combined with ${names.join(", ")}`]);
+    }
     if (word === undefined) return runLab(values, signal);
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
     if (word === "down" && rest.length === 0) return down(values, signal);
@@ -192,13 +206,15 @@ async function runScenario(
   say("pinging");
   const verified = await verifyCluster(
     api,
-    { identity: state.identity, cluster },
+    { identity: state.identity, cluster, ranges: state.chained?.ranges },
     { signal, pingDeadlineMs: 10_000, onProgress: () => undefined },
   );
   const tunnel = await checkTunnel(requireState(values.name), cluster, { say, signal });
   if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap one");
   const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
-  const { findings, checked, wantedRoutes } = await settledAudit(api, state, signal);
+  const chained = state.chained === undefined ? undefined : await checkChained(api, state, signal);
+  const { findings, checked, wantedRoutes } =
+    state.chained === undefined ? await settledAudit(api, state, signal) : NO_BLOCKS;
   // This check is the last one, because it drains a node, whose pods then move to other nodes.
   const services =
     state.services === undefined
@@ -210,6 +226,7 @@ async function runScenario(
     ...(tunnel === undefined ? {} : { tunnel }),
     ...(uplinks === undefined ? {} : { uplinks }),
     ...(services === undefined ? {} : { services }),
+    ...(chained === undefined ? {} : { chained }),
     routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
     audit: { findings },
     seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
@@ -220,10 +237,19 @@ async function runScenario(
     report.addresses.outsideBlocks.length === 0 &&
     report.routes.exported === report.routes.wanted &&
     findings.length === 0 &&
+    (chained === undefined || chainedWorks(chained, report)) &&
     (tunnel === undefined || tunnelWorks(tunnel)) &&
     (uplinks === undefined || uplinksWork(uplinks)) &&
     (services === undefined || servicesWork(services));
   return { ok, ...report };
+}
+
+/** Without address management there are no blocks to audit: the links that coil has marked are compared with the pods instead. */
+const NO_BLOCKS = { findings: [], checked: { exportedRoutes: 0 }, wantedRoutes: 0 };
+
+async function checkChained(api: KubeClient, state: LabState, signal: AbortSignal): Promise<ChainedReport> {
+  const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
+  return verifyChained(api, await inspectNodes<ChainedNode>(sockets, { signal }), { signal });
 }
 
 /** Tries the tunnel in both directions; `undefined` if the lab has no tunnel. */

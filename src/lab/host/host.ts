@@ -1,6 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { connect } from "node:net";
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import { Deferred, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
@@ -8,7 +8,7 @@ import type { Logger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
-import { execCni, Heartbeat, Kubelet } from "#lab/kubelet";
+import { execChain, execCni, Heartbeat, Kubelet } from "#lab/kubelet";
 import {
   type BlockController,
   createOwn,
@@ -30,6 +30,7 @@ import {
 } from "#lab/topology";
 import { runWorkloads } from "#lab/workloads";
 import { openApiRelay, untilTunnelReady } from "./api-relay.ts";
+import { chainOf, type LabChained, planChained, routeRanges } from "./chained.ts";
 import { prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
 import { LabError, type LabErrorCode } from "./errors.ts";
@@ -57,6 +58,8 @@ export interface HostOptions {
   readonly uplinks: boolean;
   /** Runs `service-proxy` on every node. */
   readonly services: boolean;
+  /** Makes `ptp` of Debian the pods' plugin, with `coil` behind it. */
+  readonly chained: boolean;
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];
   readonly cniExecutable: string;
@@ -86,12 +89,14 @@ export async function runHost(
   const topology = planTopology({ ...options, nodePrefix: identity.prefix });
   const tunnel = planTunnel(topology, paths);
   const uplinks = planLabUplinks(topology, paths);
+  const chained = options.chained ? planChained(topology) : undefined;
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   for (const node of topology.nodes) mkdirSync(dirname(paths.socketOf(node.name)), { recursive: true, mode: 0o700 });
   const recorder = stateRecorder(options.lab, topology, {
     identity,
     tunnel,
     uplinks,
+    chained,
     services: planLabServices(topology, options),
   });
   recorder.write();
@@ -103,6 +108,7 @@ export async function runHost(
       text: `building ${topology.nodes.length} ${topology.nodes.length === 1 ? "node" : "nodes"}`,
     });
     buildTopology(kernel, topology);
+    if (chained !== undefined) routeRanges(kernel, topology, chained);
     if (topology.controlPlane !== undefined && tunnel !== undefined) {
       closeControlPlane(topology.controlPlane, tunnel);
       await writeTunnelFiles(tunnel, paths);
@@ -121,7 +127,20 @@ export async function runHost(
       isClean = !identity.isGuest;
       recorder.entered();
       await prepareCluster(api, { topology, identity, blocks }, { signal });
-      const parts = { log, tell, api, controlPlane, recorder, kernel, paths, identity, blocks, tunnel, uplinks };
+      const parts = {
+        log,
+        tell,
+        api,
+        controlPlane,
+        recorder,
+        kernel,
+        paths,
+        identity,
+        blocks,
+        tunnel,
+        uplinks,
+        chained,
+      };
       await hold(parts, options, topology, signal);
     };
     await finallyDo(run, async () => {
@@ -177,6 +196,7 @@ interface Parts {
   readonly blocks: BlockController;
   readonly tunnel: LabTunnel | undefined;
   readonly uplinks: LabUplinks | undefined;
+  readonly chained: LabChained | undefined;
 }
 
 async function hold(parts: Parts, options: HostOptions, topology: Topology, signal: AbortSignal): Promise<void> {
@@ -200,6 +220,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
       paths,
       isthmus: options.isthmus,
       coildFlags: options.coildFlags,
+      chained: parts.chained !== undefined,
       controller: parts.blocks === "own",
     }),
     ...uplinkProgramsOf({ paths, isthmus: options.isthmus, uplinks }),
@@ -252,9 +273,17 @@ async function runNode(
   );
   await heartbeat.ready({ signal });
   onReady();
-  const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: paths.socketOf(node.name) };
+  const socket = paths.socketOf(node.name);
+  const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket };
+  const cni =
+    parts.chained === undefined
+      ? execCni(netns, { executable: options.cniExecutable, config })
+      : execChain(
+          netns,
+          chainOf(parts.chained, node, { coil: options.cniExecutable, socket, dataDir: join(dirname(socket), "ipam") }),
+        );
   const kubelet = new Kubelet(
-    { api, kernel, cni: execCni(netns, { executable: options.cniExecutable, config }), log, clock: systemClock },
+    { api, kernel, cni, log, clock: systemClock },
     {
       nodeName: node.name,
       nodeAddresses: node.addresses.map(String),
@@ -296,7 +325,7 @@ interface StateRecorder {
 function stateRecorder(
   lab: string,
   topology: Topology,
-  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services">,
+  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services" | "chained">,
 ): StateRecorder {
   let state: LabState = {
     lab,

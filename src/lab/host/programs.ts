@@ -64,6 +64,8 @@ export function programsOf(at: {
   readonly paths: LabPaths;
   readonly isthmus: readonly string[];
   readonly coildFlags: readonly string[];
+  /** Whether `coil` is behind another plugin; then there are no blocks. */
+  readonly chained: boolean;
   /** Whether the lab runs its own controller; else the cluster has one. */
   readonly controller: boolean;
 }): readonly LabProgram[] {
@@ -79,6 +81,12 @@ export function programsOf(at: {
       log: paths.logOf(child),
     };
   };
+  if (at.chained) {
+    return topology.nodes.map((node) => {
+      const own = [`--socket=${paths.socketOf(node.name)}`, "--enable-ipam=false"];
+      return program("coild", node.netns, node.name, [...own, ...at.coildFlags]);
+    });
+  }
   // The control plane is behind the firewall, so the controller runs on a node, as in a cluster.
   const home = topology.controlPlane === undefined ? topology.fabric : (topology.nodes[0]?.netns ?? topology.fabric);
   return [

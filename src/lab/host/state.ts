@@ -4,6 +4,7 @@ import { describeError } from "#base/errors";
 import { replaceFile } from "#base/file";
 import { tryFileLock } from "#kernel/lock";
 import type { LabIdentity } from "#lab/ownership";
+import type { LabChained } from "./chained.ts";
 import { LabError } from "./errors.ts";
 import { labPaths } from "./lab-paths.ts";
 import type { LabServices } from "./services.ts";
@@ -31,6 +32,8 @@ export interface LabState {
   readonly uplinks?: LabUplinks | undefined;
   /** The Services; present if every node has `service-proxy`. */
   readonly services?: LabServices | undefined;
+  /** The ranges of nodes; present if `coil` is behind another plugin. */
+  readonly chained?: LabChained | undefined;
 }
 
 /**

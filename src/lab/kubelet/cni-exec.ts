@@ -14,7 +14,7 @@ export class CniCallError extends ExpectedError<"cni-failed"> {
   }
 }
 
-/** The one plugin of a lab's network. */
+/** A plugin of a lab's network. */
 export interface CniPluginSettings {
   /** Path of the executable. */
   readonly executable: string;
@@ -67,6 +67,28 @@ export function execCni(node: NetNs, plugin: CniPluginSettings): CniRunner {
     const said = [msg, details].filter((part) => typeof part === "string" && part !== "").join(": ");
     const text = said === "" ? `ended with code ${code}: ${stderr.trim() || "no message"}` : said;
     throw new CniCallError(`CNI ${request.command}: ${text}`, typeof cniCode === "number" ? cniCode : undefined);
+  };
+}
+
+/**
+ * Runs a chain as a runtime does: ADD and CHECK in its order, each plugin with the result of the one before; DEL in reverse order with the
+ * result of the ADD. Results are kept until their DEL, at most one for each sandbox.
+ */
+export function execChain(node: NetNs, plugins: readonly CniPluginSettings[]): CniRunner {
+  const runners = plugins.map((plugin) => execCni(node, plugin));
+  const results = new Map<string, Record<string, unknown>>();
+  return async (request) => {
+    const kept = results.get(request.containerId);
+    if (request.command === "ADD") {
+      let prevResult: Record<string, unknown> | undefined;
+      for (const run of runners) prevResult = await run({ ...request, prevResult });
+      if (prevResult !== undefined) results.set(request.containerId, prevResult);
+      return prevResult;
+    }
+    const order = request.command === "DEL" ? runners.toReversed() : runners;
+    for (const run of order) await run({ ...request, prevResult: kept });
+    if (request.command === "DEL") results.delete(request.containerId);
+    return undefined;
   };
 }
 

@@ -36,7 +36,7 @@ const SUBNETS = {
  * it has one family, both pools have that family. Blocks are small, so that nodes need several.
  */
 export function defaultScenario(
-  options: { readonly pods: number; readonly families: NodeFamilies },
+  options: { readonly pods: number; readonly families: NodeFamilies; readonly chained?: boolean },
   identity: LabIdentity,
 ): Scenario {
   const named = (name: string): string => `${identity.prefix}${name}`;
@@ -46,6 +46,11 @@ export function defaultScenario(
     return options.families === "dual" && pool === "dual" ? { ipv4, ipv6 } : { ipv4 };
   };
   const inDual = Math.floor(options.pods / 2);
+  // Behind another plugin nothing of ours gives addresses.
+  if (options.chained === true) {
+    const [name] = [named("default")];
+    return { identity, pools: [], workloads: [{ namespace: name, name: "web", pool: name, replicas: options.pods }] };
+  }
   return {
     identity,
     pools: [

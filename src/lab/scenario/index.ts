@@ -4,6 +4,7 @@
  * Owns: the default scenario, waiting for it, the report. Refuses to know: how the cluster was built.
  */
 export { applyScenario } from "./apply.ts";
+export { type ChainedNode, type ChainedReport, chainedWorks, verifyChained } from "./chained-verify.ts";
 export { defaultScenario } from "./default.ts";
 export { type ObservedCluster, observeCluster, waitForPods } from "./observe.ts";
 export { type LabReport, reachesAll, renderReport } from "./report.ts";

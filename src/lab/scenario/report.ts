@@ -1,4 +1,5 @@
 import type { PingResult } from "#lab/ping";
+import { type ChainedReport, chainedWorks } from "./chained-verify.ts";
 import { type ServicesReport, servicesLines } from "./services-report.ts";
 import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
 import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
@@ -25,6 +26,8 @@ export interface LabReport {
   readonly uplinks?: UplinksReport;
   /** Present with `--services`. */
   readonly services?: ServicesReport;
+  /** Present with `--chained`. */
+  readonly chained?: ChainedReport;
   /** Nodes and pods by name. */
   readonly cluster: {
     readonly nodes: readonly {
@@ -79,7 +82,8 @@ export function renderReport(report: LabReport): string {
       pings.unanswered.map((pair) => `       ${pair.from} -> ${pair.to} (${pair.address}): ${pair.reason}`),
       MAX_ROWS,
     ),
-    `${mark(addresses.unique && addresses.outsideBlocks.length === 0)} ${addresses.total} addresses, ${addresses.unique ? "all different" : "some twice"}, ${addresses.outsideBlocks.length === 0 ? "each in a block of its node" : `outside their node's blocks: ${addresses.outsideBlocks.join(" ")}`}`,
+    `${mark(addresses.unique && addresses.outsideBlocks.length === 0)} ${addresses.total} addresses, ${addresses.unique ? "all different" : "some twice"}, ${addresses.outsideBlocks.length === 0 ? (report.chained === undefined ? "each in a block of its node" : "each in the range of its node") : `outside their node's blocks: ${addresses.outsideBlocks.join(" ")}`}`,
+    ...chainedLines(report, mark),
     `${mark(routes.exported === routes.wanted)} ${routes.exported} of ${routes.wanted} block routes exported (table 119)`,
     `${mark(audit.findings.length === 0)} audit: ${audit.findings.length === 0 ? "API, kernel and memory agree" : `${audit.findings.length} findings`}`,
     ...cut(
@@ -95,6 +99,22 @@ export function renderReport(report: LabReport): string {
     `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes} nodes, ${report.pods} pods, ${report.seconds.toFixed(1)} s`,
   ];
   return `${lines.join("\n")}\n`;
+}
+
+function chainedLines(report: LabReport, mark: (good: boolean) => string): string[] {
+  const { chained } = report;
+  if (chained === undefined) return [];
+  const faults = [
+    ...chained.unmarked.map((pod) => `not marked: ${pod}`),
+    ...chained.strays.map((one) => `no pod: ${one}`),
+  ];
+  return [
+    `${mark(chainedWorks(chained, report))} ${chained.marked} links of ${report.pods} pods, made by ptp, are marked by coil behind it`,
+    ...cut(
+      faults.map((fault) => `       ${fault}`),
+      MAX_ROWS,
+    ),
+  ];
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {

@@ -14,7 +14,16 @@ export type Verified = Pick<LabReport, "nodes" | "pods" | "pings" | "families" |
 /** Pings all nodes and pods from every pod, and checks that addresses are unique and inside a block of their node. */
 export async function verifyCluster(
   api: KubeApi,
-  { identity, cluster }: { readonly identity: LabIdentity; readonly cluster: ObservedCluster },
+  {
+    identity,
+    cluster,
+    ranges,
+  }: {
+    readonly identity: LabIdentity;
+    readonly cluster: ObservedCluster;
+    /** The prefixes of each node's pods where another plugin gives addresses; `undefined`: its blocks. */
+    readonly ranges?: Readonly<Record<string, readonly string[]>> | undefined;
+  },
   options: AbortOptions & {
     readonly pingDeadlineMs: number;
     readonly onProgress: (done: number, total: number) => void;
@@ -27,14 +36,15 @@ export async function verifyCluster(
     deadlineMs: options.pingDeadlineMs,
     onProgress: options.onProgress,
   });
-  const prefixes = Map.groupBy(
-    blocks.items.flatMap((block) =>
-      [block.ipv4, block.ipv6].flatMap((text) =>
-        text === undefined ? [] : [{ node: block.metadata.labels?.[NODE_LABEL] ?? "", cidr: Cidr.parse(text) }],
-      ),
-    ),
-    (entry) => entry.node,
+  const ofRanges = Object.entries(ranges ?? {}).flatMap(([node, texts]) =>
+    texts.map((text) => ({ node, cidr: Cidr.parse(text) })),
   );
+  const ofBlocks = blocks.items.flatMap((block) =>
+    [block.ipv4, block.ipv6].flatMap((text) =>
+      text === undefined ? [] : [{ node: block.metadata.labels?.[NODE_LABEL] ?? "", cidr: Cidr.parse(text) }],
+    ),
+  );
+  const prefixes = Map.groupBy([...ofBlocks, ...ofRanges], (entry) => entry.node);
   const addresses = cluster.pods.flatMap((pod) => pod.addresses.map((address) => ({ pod, address })));
   const unique = new Set(addresses.map(({ address }) => address.toString())).size === addresses.length;
   const outside = addresses.filter(
