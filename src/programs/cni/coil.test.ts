@@ -185,6 +185,30 @@ bothTest("a chained call gives coild the previous result, and DEL and CHECK prin
   assert.deepEqual([old.code, old.json()["code"]], [1, 1]);
 });
 
+bothTest(
+  "ADD behind another plugin prints prevResult as it came, unknown fields included; one of another version is converted to the exact shape",
+  async (run, t) => {
+    const { socket } = await coild(t, () => result(RESULT));
+    const interfaces = [{ name: "eth0", mac: "02:00:00:00:00:01", sandbox: "/x" }];
+    const ips = [{ address: "10.0.0.1/24", gateway: "10.0.0.254", interface: 0 }];
+    const routes = [{ dst: "0.0.0.0/0", gw: "10.0.0.254" }];
+    const shapes: Record<string, object> = {
+      "0.3.1": { interfaces, ips: [{ version: "4", ...ips[0] }], routes, dns: {} },
+      "0.4.0": { interfaces, ips: [{ version: "4", ...ips[0] }], routes, dns: {} },
+      "1.0.0": { interfaces, ips, routes, dns: {} },
+      "1.1.0": { interfaces: [{ ...interfaces[0], mtu: 1400 }], ips, routes: [{ ...routes[0], mtu: 1300 }], dns: {} },
+    };
+    const newest = { cniVersion: "1.1.0", ...shapes["1.1.0"], extra: 1 };
+    for (const [cniVersion, shape] of Object.entries(shapes)) {
+      const same = { cniVersion, ...shape, "vendor.example/extra": { a: 1 } };
+      assert.deepEqual((await run(ENV, config(socket, { cniVersion, prevResult: same }))).json(), same);
+      if (cniVersion === "1.1.0") continue;
+      const converted = await run(ENV, config(socket, { cniVersion, prevResult: newest }));
+      assert.deepEqual(converted.json(), { cniVersion, ...shape });
+    }
+  },
+);
+
 bothTest("every version that VERSION names answers every command that the version has", async (run, t) => {
   const { socket } = await coild(t, () => result(RESULT));
   const { supportedVersions } = (await run({ CNI_COMMAND: "VERSION" }, "")).json();
