@@ -1,0 +1,167 @@
+import { createHash, generateKeyPairSync, type KeyObject, randomBytes, sign } from "node:crypto";
+import { ExpectedError } from "#base/errors";
+import { IpAddress } from "#base/ip";
+import { bits, explicit, implicit, octets, oid, sequence, setOf, TRUE, time, unsigned, utf8 } from "./der.ts";
+
+/** The faults of a request for a certificate. */
+type X509ErrorCode = "invalid-request";
+
+/** A certificate with these contents cannot be made. */
+export class X509Error extends ExpectedError<X509ErrorCode> {
+  override readonly name = "X509Error";
+}
+
+/** From when to when a certificate is valid, milliseconds since the epoch; whole seconds count. Years 1950 to 9999. */
+interface Validity {
+  readonly notBefore: number;
+  readonly notAfter: number;
+}
+
+/** An authority that can sign. Its key is only here: who drops this object ends the authority. */
+interface Authority {
+  /** Its own certificate, PEM. */
+  readonly cert: string;
+  readonly key: KeyObject;
+  /** Its name, DER. */
+  readonly name: Uint8Array;
+  /** Its key identifier. */
+  readonly keyId: Uint8Array;
+}
+
+/** The bound on a common name (RFC 5280 appendix A, ub-common-name), characters. */
+const MAX_COMMON_NAME = 64;
+
+const OID = {
+  commonName: "2.5.4.3",
+  organization: "2.5.4.10",
+  ecdsaWithSha256: "1.2.840.10045.4.3.2",
+  subjectKeyId: "2.5.29.14",
+  keyUsage: "2.5.29.15",
+  subjectAltName: "2.5.29.17",
+  basicConstraints: "2.5.29.19",
+  authorityKeyId: "2.5.29.35",
+  extendedKeyUsage: "2.5.29.37",
+  serverAuth: "1.3.6.1.5.5.7.3.1",
+} as const;
+
+const SIGNATURE = sequence(oid(OID.ecdsaWithSha256));
+
+/** Makes an authority that signs itself and, below it, servers alone. Throws {@link X509Error}. */
+export function createAuthority(
+  init: Validity & { readonly commonName: string; readonly organization: string },
+): Authority {
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const name = nameOf(init.commonName, init.organization);
+  const keyId = keyIdOf(publicKey);
+  const cert = signed({
+    issuer: name,
+    subject: name,
+    validity: init,
+    publicKey,
+    signer: privateKey,
+    extensions: [
+      // cA, and no authority below this one.
+      extension(OID.basicConstraints, sequence(TRUE, unsigned(Buffer.from([0]))), "critical"),
+      // keyCertSign (5) and cRLSign (6).
+      extension(OID.keyUsage, bits(Buffer.from([0b0000_0110]), 1), "critical"),
+      extension(OID.subjectKeyId, octets(keyId)),
+    ],
+  });
+  return { cert, key: privateKey, name, keyId };
+}
+
+/**
+ * Makes a key and a certificate for a TLS server with these names and IP addresses; the first is also its common name. Throws
+ * {@link X509Error}.
+ */
+export function issueServerCertificate(
+  authority: Authority,
+  init: Validity & { readonly hosts: readonly string[]; readonly organization: string },
+): { readonly cert: string; readonly key: string } {
+  const [first] = init.hosts;
+  if (first === undefined) throw new X509Error("invalid-request", "a server certificate needs at least one name");
+  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+  const cert = signed({
+    issuer: authority.name,
+    subject: nameOf(first, init.organization),
+    validity: init,
+    publicKey,
+    signer: authority.key,
+    extensions: [
+      extension(OID.basicConstraints, sequence(), "critical"),
+      // digitalSignature (0).
+      extension(OID.keyUsage, bits(Buffer.from([0b1000_0000]), 7), "critical"),
+      extension(OID.extendedKeyUsage, sequence(oid(OID.serverAuth))),
+      extension(OID.subjectAltName, sequence(...init.hosts.map(alternative))),
+      extension(OID.subjectKeyId, octets(keyIdOf(publicKey))),
+      extension(OID.authorityKeyId, sequence(implicit(0, authority.keyId))),
+    ],
+  });
+  return { cert, key: privateKey.export({ type: "pkcs8", format: "pem" }).toString() };
+}
+
+interface Contents {
+  readonly issuer: Uint8Array;
+  readonly subject: Uint8Array;
+  readonly validity: Validity;
+  readonly publicKey: KeyObject;
+  readonly signer: KeyObject;
+  readonly extensions: readonly Uint8Array[];
+}
+
+/** TBSCertificate, signed (RFC 5280 4.1), PEM. */
+function signed({ issuer, subject, validity, publicKey, signer, extensions }: Contents): string {
+  const { notBefore, notAfter } = validity;
+  if (!(notBefore < notAfter)) {
+    throw new X509Error("invalid-request", `a certificate cannot be valid from ${notBefore} to ${notAfter}`);
+  }
+  const body = sequence(
+    // Version 3.
+    explicit(0, unsigned(Buffer.from([2]))),
+    // 128 random bits: two authorities of one name never give the same number. The first byte is not 0, as numbers are positive.
+    unsigned(Buffer.concat([Buffer.from([0x40 | (randomBytes(1).readUInt8() & 0x3f)]), randomBytes(15)])),
+    SIGNATURE,
+    issuer,
+    sequence(time(notBefore), time(notAfter)),
+    subject,
+    publicKey.export({ type: "spki", format: "der" }),
+    explicit(3, sequence(...extensions)),
+  );
+  const der = sequence(body, SIGNATURE, bits(sign("sha256", body, signer)));
+  const lines = der.toString("base64").match(/.{1,64}/g) ?? [];
+  return `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`;
+}
+
+function nameOf(commonName: string, organization: string): Uint8Array {
+  for (const text of [commonName, organization]) {
+    if (text === "" || [...text].length > MAX_COMMON_NAME) {
+      throw new X509Error(
+        "invalid-request",
+        `${JSON.stringify(text)} cannot be a certificate's name: it must have 1 to ${MAX_COMMON_NAME} characters`,
+      );
+    }
+  }
+  const one = (type: string, text: string): Buffer => setOf(sequence(oid(type), utf8(text)));
+  return sequence(one(OID.organization, organization), one(OID.commonName, commonName));
+}
+
+/** The SHA-1 of the public key's bits (RFC 5280 4.2.1.2, method 1): an identifier, not a protection. */
+function keyIdOf(publicKey: KeyObject): Uint8Array {
+  const spki = publicKey.export({ type: "spki", format: "der" });
+  // The point of P-256 (65 bytes) is the end of the structure.
+  return createHash("sha1").update(spki.subarray(-65)).digest();
+}
+
+function extension(id: string, value: Uint8Array, critical?: "critical"): Uint8Array {
+  return critical === undefined ? sequence(oid(id), octets(value)) : sequence(oid(id), TRUE, octets(value));
+}
+
+/** GeneralName: dNSName (2) or iPAddress (7). */
+function alternative(host: string): Uint8Array {
+  const address = IpAddress.tryParse(host);
+  if (address !== undefined) return implicit(7, address.toBytes());
+  if (!/^[A-Za-z0-9*]([-A-Za-z0-9.]*[A-Za-z0-9])?$/.test(host)) {
+    throw new X509Error("invalid-request", `${JSON.stringify(host)} is neither a DNS name nor an IP address`);
+  }
+  return implicit(2, Buffer.from(host, "ascii"));
+}

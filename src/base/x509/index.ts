@@ -1,0 +1,11 @@
+/**
+ * X.509 certificates (RFC 5280) of an own authority: Node reads certificates and cannot write them.
+ *
+ * Owns: DER (X.690) of certificates with ECDSA keys on P-256. Refuses to know: where keys are kept, when a certificate is renewed.
+ *
+ * ```ts
+ * const authority = createAuthority({ commonName: "coil-ipam-ca", organization: "coil", notBefore, notAfter });
+ * const { cert, key } = issueServerCertificate(authority, { hosts: ["a.kube-system.svc"], organization: "coil", notBefore, notAfter });
+ * ```
+ */
+export { createAuthority, issueServerCertificate, X509Error } from "./certificate.ts";
