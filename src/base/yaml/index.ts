@@ -9,4 +9,4 @@
  * for (const issue of issues) report(document.lineOf(keysOf(issue)), issue.message);
  * ```
  */
-export { parseYaml, type YamlDocument, YamlError, type YamlFault } from "./yaml.ts";
+export { parseYaml, parseYamlStream, type YamlDocument, YamlError, type YamlFault } from "./yaml.ts";

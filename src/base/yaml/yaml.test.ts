@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { parseYaml, YamlError } from "./index.ts";
+import { parseYaml, parseYamlStream, YamlError } from "./index.ts";
 
 /** The faults of a text, a line each. */
 function faultsOf(text: string, options?: Parameters<typeof parseYaml>[1]): readonly string[] {
@@ -41,6 +41,18 @@ test("parseYaml: aliases are refused unless they are allowed, and each needs its
   );
 });
 
+test("parseYamlStream: each document has its value and the lines of the whole text; one with faults spoils no other", () => {
+  const documents = parseYamlStream("a: 1\n---\nb: [1\n---\n# nothing\n---\nc: {d: 2}\n");
+  const [first, second, third, fourth] = documents;
+  assert.equal(documents.length, 4);
+  assert.ok(first !== undefined && "value" in first && third !== undefined && "value" in third);
+  assert.deepEqual([first.value, third.value], [{ a: 1 }, null]);
+  assert.ok(second instanceof YamlError && (second.faults[0]?.line ?? 0) >= 3, String(second));
+  assert.ok(fourth !== undefined && "value" in fourth);
+  assert.deepEqual([fourth.value, fourth.lineOf(["c", "d"])], [{ c: { d: 2 } }, 7]);
+  assert.deepEqual(parseYamlStream(""), []);
+});
+
 test("parseYaml: any text is a document or a YamlError (fuzz)", () => {
   const piece = fc.constantFrom(
     "a",
@@ -74,6 +86,7 @@ test("parseYaml: any text is a document or a YamlError (fuzz)", () => {
       fc.boolean(),
       (text, aliases) => {
         faultsOf(text, { aliases });
+        parseYamlStream(text, { aliases });
       },
     ),
     { numRuns: 2000 },

@@ -8,6 +8,7 @@ import {
   LineCounter,
   type Node,
   type Pair,
+  parseAllDocuments,
   parseDocument,
   visit,
   type YAMLMap,
@@ -47,16 +48,39 @@ export interface YamlOptions {
 }
 
 /** Reads one document. Throws {@link YamlError} with every fault of its syntax. */
-export function parseYaml(text: string, { aliases = false, uniqueKeys = true }: YamlOptions = {}): YamlDocument {
+export function parseYaml(text: string, options: YamlOptions = {}): YamlDocument {
   const lines = new LineCounter();
-  const document = parseDocument(text, {
-    lineCounter: lines,
+  return readDocument(parseDocument(text, { ...settingsOf(options), lineCounter: lines }), lines, options);
+}
+
+/**
+ * Reads a stream of documents, in their order; lines are those of the whole text. A document with faults becomes its {@link YamlError}, and the
+ * others are read all the same.
+ */
+export function parseYamlStream(text: string, options: YamlOptions = {}): (YamlDocument | YamlError)[] {
+  const lines = new LineCounter();
+  const documents = parseAllDocuments(text, { ...settingsOf(options), lineCounter: lines });
+  return Array.from(documents as Iterable<Document.Parsed>, (document) => {
+    try {
+      return readDocument(document, lines, options);
+    } catch (error) {
+      if (error instanceof YamlError) return error;
+      throw error;
+    }
+  });
+}
+
+function settingsOf({ uniqueKeys = true }: YamlOptions) {
+  return {
     prettyErrors: false,
     resolveKnownTags: false,
     stringKeys: true,
     uniqueKeys,
     logLevel: "silent",
-  });
+  } as const;
+}
+
+function readDocument(document: Document.Parsed, lines: LineCounter, { aliases = false }: YamlOptions): YamlDocument {
   const lineAt = (offset: number): number => Math.max(1, lines.linePos(offset).line);
   const faults = document.errors.map(({ pos, message }) => ({
     line: lineAt(pos[0]),
