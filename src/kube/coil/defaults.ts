@@ -4,10 +4,10 @@ import type { EgressPodTemplate } from "./types.ts";
 
 /** What the pool's mutating webhook adds on create: the finalizer (docs/spec/pod-network.md#2.6). Empty if the pool has it. */
 export function poolDefaults(pool: {
-  readonly metadata: { readonly finalizers?: readonly string[] };
+  readonly metadata: { readonly finalizers?: readonly string[] | null };
 }): JsonPatchOperation[] {
-  const { finalizers } = pool.metadata;
-  if (finalizers === undefined || finalizers.length === 0) {
+  const finalizers = pool.metadata.finalizers ?? [];
+  if (finalizers.length === 0) {
     return [{ op: "add", path: "/metadata/finalizers", value: [COIL_FINALIZER] }];
   }
   if (finalizers.includes(COIL_FINALIZER)) return [];
@@ -16,9 +16,9 @@ export function poolDefaults(pool: {
 
 /** The addition of the egress's mutating webhook on create: the router container, when a template is given without any (docs/spec/pod-network.md#2.5). */
 export function egressDefaults(egress: {
-  readonly spec: { readonly template?: EgressPodTemplate };
+  readonly spec?: { readonly template?: EgressPodTemplate };
 }): JsonPatchOperation[] {
-  const { template } = egress.spec;
+  const template = egress.spec?.template;
   if (template === undefined || (template.spec?.containers?.length ?? 0) > 0) return [];
   const container = { name: "egress" };
   if (template.spec === undefined)

@@ -10,6 +10,13 @@
  * blockCidrs(layout, 4)?.ipv4?.toString(); // "10.3.0.0/31"
  * ```
  */
+export {
+  type AdmissionContext,
+  type CoilAdmission,
+  coilAdmission,
+  coilAdmissions,
+  webhookPathOf,
+} from "./admission.ts";
 export { blockRequestResult } from "./block-request.ts";
 export {
   type BlockCidrs,

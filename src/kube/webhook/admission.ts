@@ -2,7 +2,7 @@ import { describeError, ExpectedError } from "#base/errors";
 import type { JsonPatchOperation } from "#kube/client";
 
 /** The faults of a webhook call or of the webhook server. */
-export type WebhookErrorCode = "invalid-review" | "certificate" | "listen-failed" | "handshake-failed";
+export type WebhookErrorCode = "invalid-review" | "listen-failed" | "handshake-failed" | "expired" | "no-secret";
 
 /** The request is not an AdmissionReview, or the webhook server cannot serve. */
 export class WebhookError extends ExpectedError<WebhookErrorCode> {

@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto";
 import { readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { createSecureContext } from "node:tls";
@@ -9,6 +10,11 @@ export interface KeyPair {
   readonly key: string;
 }
 
+/** A change of what is served: a pair that was loaded, with its end (milliseconds since the epoch), or files that cannot be used. */
+export type CertificateEvent =
+  | { readonly loaded: true; readonly notAfter: number }
+  | { readonly loaded: false; readonly why: string };
+
 /**
  * `tls.crt` and `tls.key` of a folder that others rewrite (secret volumes swap symlinks, docs/spec/pod-network.md#2.6). They are read when
  * needed, and again when a modification time changes. If a new pair cannot be used, the old pair stays in use.
@@ -16,37 +22,51 @@ export interface KeyPair {
 export class CertificateFiles {
   readonly #certPath: string;
   readonly #keyPath: string;
-  readonly #onChange: (event: { readonly loaded: true } | { readonly loaded: false; readonly why: string }) => void;
+  readonly #onChange: (event: CertificateEvent) => void;
   #stamp = "";
   #pair: KeyPair | undefined;
+  #given = false;
 
   /** `onChange` is called when a new pair was loaded, and once for each state of the files that cannot be used. */
-  constructor(
-    directory: string,
-    onChange: (event: { readonly loaded: true } | { readonly loaded: false; readonly why: string }) => void = () =>
-      undefined,
-  ) {
+  constructor(directory: string, onChange: (event: CertificateEvent) => void = () => undefined) {
     this.#certPath = join(directory, "tls.crt");
     this.#keyPath = join(directory, "tls.key");
     this.#onChange = onChange;
   }
 
+  /** Serves this pair from now on; the files are not looked at any more. Returns false, and changes nothing, if it cannot be used. */
+  give(pair: KeyPair): boolean {
+    try {
+      this.#load(pair);
+    } catch (error) {
+      this.#onChange({ loaded: false, why: `the given pair: ${describeError(error)}` });
+      return false;
+    }
+    this.#given = true;
+    return true;
+  }
+
   /** The pair to serve now; `undefined` if no pair could be used yet. Synchronous, because it runs when a connection arrives. */
   current(): KeyPair | undefined {
+    if (this.#given) return this.#pair;
     const stamp = this.#look();
     if (stamp === this.#stamp) return this.#pair;
     this.#stamp = stamp;
     try {
-      const pair = { cert: readFileSync(this.#certPath, "utf8"), key: readFileSync(this.#keyPath, "utf8") };
-      // Throws if the text is not a certificate, or if the key belongs to another certificate.
-      createSecureContext(pair);
-      this.#pair = pair;
-      this.#onChange({ loaded: true });
+      this.#load({ cert: readFileSync(this.#certPath, "utf8"), key: readFileSync(this.#keyPath, "utf8") });
     } catch (error) {
       // Files and OpenSSL fail in many ways; each means the same: keep what works until the files change again.
       this.#onChange({ loaded: false, why: `${this.#certPath}: ${describeError(error)}` });
     }
     return this.#pair;
+  }
+
+  /** Throws if the text is not a certificate, or if the key belongs to another certificate. */
+  #load(pair: KeyPair): void {
+    createSecureContext(pair);
+    const notAfter = Date.parse(new X509Certificate(pair.cert).validTo);
+    this.#pair = pair;
+    this.#onChange({ loaded: true, notAfter });
   }
 
   /** Identifies the state of the files. */

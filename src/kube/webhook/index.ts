@@ -30,11 +30,7 @@ export {
   WebhookError,
   type WebhookErrorCode,
 } from "./admission.ts";
-export { CertificateFiles, type KeyPair } from "./certificates.ts";
-export {
-  type AdmissionHandler,
-  MAX_REVIEW_BYTES,
-  MAX_WEBHOOK_CONNECTIONS,
-  WebhookServer,
-  type WebhookServerOptions,
-} from "./server.ts";
+export type { CertificateEvent, KeyPair } from "./certificates.ts";
+export { admissionHandlers } from "./handlers.ts";
+export { CertificateRotation } from "./rotation.ts";
+export { type AdmissionHandler, WebhookServer } from "./server.ts";

@@ -3,6 +3,7 @@ import { createServer, type Server } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import { connect } from "node:tls";
 import { type AbortOptions, withDeadline } from "#base/async";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import {
@@ -12,15 +13,21 @@ import {
   parseAdmissionReview,
   WebhookError,
 } from "./admission.ts";
-import { CertificateFiles, type KeyPair } from "./certificates.ts";
+import { type CertificateEvent, CertificateFiles, type KeyPair } from "./certificates.ts";
 
 /** The maximum size of a review, bytes: two objects of etcd's maximum size, with JSON's overhead. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 /** The maximum number of connections; each API server keeps a few open. */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
+/** The bound on bytes of reviews that are being read at once; more get 503, and an API server asks again or applies its failurePolicy. */
+export const MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024;
 /** The longest that an API server waits for a webhook. */
 const HANDLER_TIMEOUT_MS = 30_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
+/** The longest that the head of a request may take, milliseconds. */
+const HEAD_TIMEOUT_MS = 10_000;
+/** How often requests are looked at that take too long, milliseconds. */
+const SLOW_CHECK_MS = 2_000;
 
 /** Decides about one request. An error is logged and answered with 500, to which the server applies its failurePolicy. */
 export type AdmissionHandler = (
@@ -37,7 +44,13 @@ export interface WebhookServerOptions {
   readonly certDir: string;
   /** The handlers by path, such as `/validate-coil-cybozu-com-v2-addresspool`. */
   readonly handlers: Readonly<Record<string, AdmissionHandler>>;
+  /** Called for each answer to a known path. `code` is the HTTP status. */
+  readonly onAnswer?: (sample: { readonly path: string; readonly code: number; readonly durationMs: number }) => void;
+  /** Called when a certificate was loaded, and once for each state of the files that cannot be used. */
+  readonly onCertificate?: (event: CertificateEvent) => void;
   readonly log: Logger;
+  /** For the age of certificates and the time of answers. */
+  readonly clock: Clock;
 }
 
 /** An HTTPS server for admission webhooks. Dispose it to stop it. */
@@ -47,16 +60,19 @@ export class WebhookServer implements AsyncDisposable {
   readonly #certificates: CertificateFiles;
   readonly #stop = new AbortController();
   #served: KeyPair | undefined;
+  #bytesUnderWay = 0;
 
   private constructor(options: WebhookServerOptions) {
     this.#options = options;
     this.#certificates = new CertificateFiles(options.certDir, (event) => {
-      if (event.loaded) options.log.info("webhook certificate loaded", { certDir: options.certDir });
-      else options.log.warn("webhook certificate not usable", { certDir: options.certDir, error: event.why });
+      if (event.loaded) {
+        options.log.info("webhook certificate loaded", { validUntil: new Date(event.notAfter).toISOString() });
+      } else options.log.warn("webhook certificate not usable", { certDir: options.certDir, error: event.why });
+      options.onCertificate?.(event);
     });
-    this.#server = createServer({ handshakeTimeout: HANDSHAKE_TIMEOUT_MS }, (request, response) => {
-      void this.#serve(request, response);
-    });
+    const bounds = { handshakeTimeout: HANDSHAKE_TIMEOUT_MS, connectionsCheckingInterval: SLOW_CHECK_MS };
+    this.#server = createServer(bounds, (request, response) => void this.#serve(request, response));
+    this.#server.headersTimeout = HEAD_TIMEOUT_MS;
     this.#server.maxConnections = MAX_WEBHOOK_CONNECTIONS;
     this.#server.requestTimeout = HANDLER_TIMEOUT_MS;
     // This listener runs before the TLS server's own one, which uses the certificate that is set when a connection arrives.
@@ -77,13 +93,24 @@ export class WebhookServer implements AsyncDisposable {
   }
 
   /**
-   * Resolves when a real TLS handshake with this server's own port works. Rejects with {@link WebhookError} `handshake-failed`
-   * (no certificate, port dead), or with the signal's reason.
+   * Serves this pair from now on, and looks at the files no more: for a pair that the program itself keeps up to date. Returns false, and
+   * changes nothing, if the pair cannot be used.
+   */
+  use(pair: KeyPair): boolean {
+    return this.#certificates.give(pair);
+  }
+
+  /**
+   * Resolves when a real TLS handshake with this server's own port works, and shows a certificate that has not expired. Rejects with
+   * {@link WebhookError} `handshake-failed` (no certificate, port dead) or `expired`, or with the signal's reason.
    */
   async checkHealth(options: AbortOptions & { readonly timeoutMs?: number } = {}): Promise<void> {
     const { signal, timeoutMs = 5_000 } = options;
+    let notAfter: number;
     try {
-      await withDeadline(timeoutMs, (deadline) => handshake(this.#ownHost(), this.port, deadline), { signal });
+      notAfter = await withDeadline(timeoutMs, (deadline) => handshake(this.#ownHost(), this.port, deadline), {
+        signal,
+      });
     } catch (cause) {
       if (signal?.aborted === true) throw signal.reason;
       throw new WebhookError(
@@ -92,6 +119,11 @@ export class WebhookServer implements AsyncDisposable {
         { cause },
       );
     }
+    if (notAfter > this.#options.clock.now()) return;
+    throw new WebhookError(
+      "expired",
+      `the webhook's certificate expired at ${new Date(notAfter).toISOString()}, so API servers refuse it: renew tls.crt and tls.key in ${this.#options.certDir}`,
+    );
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -134,49 +166,72 @@ export class WebhookServer implements AsyncDisposable {
 
   /** Never rejects: every failure has become an answer. */
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { handlers, log, clock, onAnswer } = this.#options;
     const path = (request.url ?? "").split("?", 1)[0] ?? "";
-    const handler = Object.hasOwn(this.#options.handlers, path) ? this.#options.handlers[path] : undefined;
-    response.on("error", (error) => this.#options.log.debug("webhook answer not delivered", { path, error }));
-    if (handler === undefined) return answer(response, 404, `no webhook at ${path}\n`);
-    if (request.method !== "POST") return answer(response, 405, "a webhook takes POST\n");
+    const handler = Object.hasOwn(handlers, path) ? handlers[path] : undefined;
+    response.on("error", (error) => log.debug("webhook answer not delivered", { path, error }));
+    if (handler === undefined) return send(response, { code: 404, body: `no webhook at ${path}\n` });
+    const began = clock.monotonic();
+    const answer = await this.#answerTo(request, path, handler);
+    onAnswer?.({ path, code: answer.code, durationMs: clock.monotonic() - began });
+    send(response, answer);
+  }
+
+  async #answerTo(request: IncomingMessage, path: string, handler: AdmissionHandler): Promise<Answer> {
+    if (request.method !== "POST") return { code: 405, body: "a webhook takes POST\n" };
     try {
-      const body = await readBody(request);
-      if (body === undefined) return answer(response, 413, `a review may have ${MAX_REVIEW_BYTES} bytes\n`);
-      const review = parseAdmissionReview(body);
+      const body = await this.#read(request);
+      if (body === "too-long") return { code: 413, body: `a review may have ${MAX_REVIEW_BYTES} bytes\n` };
+      if (body === "too-many") return { code: 503, body: "too many long reviews at once: try again\n" };
+      const review = parseAdmissionReview(body.text);
       const decision = await withDeadline(HANDLER_TIMEOUT_MS, async (signal) => handler(review.request, { signal }), {
         signal: this.#stop.signal,
       });
-      answer(response, 200, formatAdmissionReview(review, decision), "application/json");
+      return { code: 200, body: formatAdmissionReview(review, decision), type: "application/json" };
     } catch (error) {
-      if (error instanceof WebhookError) return answer(response, 400, `${error.message}\n`);
-      // The peer of this call is an API server that must get an answer, whatever went wrong with the handler.
-      this.#options.log.error("webhook failed", { path, error });
-      answer(response, 500, `the webhook failed: ${describeError(error)}\n`);
+      if (error instanceof WebhookError) return { code: 400, body: `${error.message}\n` };
+      // The peer of this call is an API server that must get an answer, whatever went wrong with the handler. One that went away gets none.
+      if (request.destroyed && !request.complete) this.#options.log.debug("webhook call broke off", { path, error });
+      else this.#options.log.error("webhook failed", { path, error });
+      return { code: 500, body: `the webhook failed: ${describeError(error)}\n` };
+    }
+  }
+
+  /** The text of a request, within the bounds of one and of all. */
+  async #read(request: IncomingMessage): Promise<{ readonly text: string } | "too-long" | "too-many"> {
+    const chunks: Buffer[] = [];
+    let length = 0;
+    try {
+      for await (const chunk of request as AsyncIterable<Buffer>) {
+        length += chunk.length;
+        this.#bytesUnderWay += chunk.length;
+        if (length > MAX_REVIEW_BYTES) return "too-long";
+        if (this.#bytesUnderWay > MAX_BYTES_UNDER_WAY) return "too-many";
+        chunks.push(chunk);
+      }
+      return { text: Buffer.concat(chunks).toString("utf8") };
+    } finally {
+      this.#bytesUnderWay -= length;
     }
   }
 }
 
-function answer(response: ServerResponse, status: number, body: string, type = "text/plain"): void {
+interface Answer {
+  readonly code: number;
+  readonly body: string;
+  readonly type?: string;
+}
+
+function send(response: ServerResponse, { code, body, type = "text/plain" }: Answer): void {
   if (response.destroyed) return;
   // On a kept connection, the unread rest of the body would be read as the next request.
-  if (status === 413) response.setHeader("connection", "close");
-  response.writeHead(status, { "content-type": type, "content-length": Buffer.byteLength(body) });
+  if (code === 413 || code === 503) response.setHeader("connection", "close");
+  response.writeHead(code, { "content-type": type, "content-length": Buffer.byteLength(body) });
   response.end(body);
 }
 
-/** The text of a request; `undefined` when it is too long. */
-async function readBody(request: IncomingMessage): Promise<string | undefined> {
-  const chunks: Buffer[] = [];
-  let length = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    length += chunk.length;
-    if (length > MAX_REVIEW_BYTES) return undefined;
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
-}
-
-function handshake(host: string, port: number, signal: AbortSignal): Promise<void> {
+/** Resolves with the end of the certificate that the server shows, milliseconds since the epoch. */
+function handshake(host: string, port: number, signal: AbortSignal): Promise<number> {
   return new Promise((resolve, reject) => {
     // The API server decides whether it trusts the certificate; here it only has to exist.
     const socket = connect({ host, port, rejectUnauthorized: false });
@@ -190,7 +245,10 @@ function handshake(host: string, port: number, signal: AbortSignal): Promise<voi
       socket.destroy();
       settle();
     };
-    socket.once("secureConnect", () => end(resolve));
+    socket.once("secureConnect", () => {
+      const notAfter = Date.parse(socket.getPeerX509Certificate()?.validTo ?? "");
+      end(() => resolve(notAfter));
+    });
     socket.on("error", (error) => end(() => reject(error)));
     socket.once("close", () => end(() => reject(new Error("the connection was closed"))));
   });

@@ -1,5 +1,4 @@
 import assert from "node:assert/strict";
-import { generateKeyPairSync, sign } from "node:crypto";
 import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import { request } from "node:https";
 import { tmpdir } from "node:os";
@@ -9,51 +8,27 @@ import { connect } from "node:tls";
 import fc from "fast-check";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
+import { createAuthority, issueServerCertificate } from "#base/x509";
 import { KubeClient, staticConnection } from "#kube/client";
 import {
   type AdmissionHandler,
   denyInvalid,
   formatAdmissionReview,
   type KeyPair,
-  MAX_REVIEW_BYTES,
   parseAdmissionReview,
   WebhookError,
   WebhookServer,
 } from "./index.ts";
+import { MAX_REVIEW_BYTES } from "./server.ts";
 
-/** DER (X.690): tag, length, content. */
-function der(tag: number, ...parts: readonly Buffer[]): Buffer {
-  const content = Buffer.concat(parts);
-  const { length } = content;
-  const head =
-    length < 128 ? [tag, length] : length < 256 ? [tag, 0x81, length] : [tag, 0x82, length >> 8, length & 255];
-  return Buffer.concat([Buffer.from(head), content]);
-}
-
-/** A self-signed certificate (RFC 5280) with the given common name. */
-function selfSigned(commonName: string): KeyPair {
-  const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
-  const ecdsaWithSha256 = der(0x30, Buffer.from("06082a8648ce3d040302", "hex"));
-  const cn = der(0x30, Buffer.from("0603550403", "hex"), der(0x0c, Buffer.from(commonName)));
-  const name = der(0x30, der(0x31, cn));
-  const time = (text: string): Buffer => der(0x17, Buffer.from(text));
-  const body = der(
-    0x30,
-    der(0xa0, der(0x02, Buffer.from([2]))),
-    der(0x02, Buffer.from([1])),
-    ecdsaWithSha256,
-    name,
-    der(0x30, time("200101000000Z"), time("491231235959Z")),
-    name,
-    publicKey.export({ type: "spki", format: "der" }),
-  );
-  const signature = sign("sha256", body, privateKey);
-  const certificate = der(0x30, body, ecdsaWithSha256, der(0x03, Buffer.from([0]), signature));
-  const lines = certificate.toString("base64").replace(/.{64}/g, "$&\n");
-  return {
-    cert: `-----BEGIN CERTIFICATE-----\n${lines}\n-----END CERTIFICATE-----\n`,
-    key: privateKey.export({ type: "pkcs8", format: "pem" }).toString(),
-  };
+/** A certificate with the given common name, which is its own authority for clients. */
+function selfSigned(
+  commonName: string,
+  { notAfter = Date.now() + 86_400_000 } = {},
+): KeyPair & { readonly ca: string } {
+  const names = { organization: "coil", notBefore: Date.now() - 2 * 86_400_000, notAfter };
+  const authority = createAuthority({ commonName: "webhook-ca", ...names });
+  return { ...issueServerCertificate(authority, { hosts: [commonName], ...names }), ca: authority.cert };
 }
 
 class Rig implements AsyncDisposable {
@@ -69,7 +44,14 @@ class Rig implements AsyncDisposable {
     const dir = await mkdtemp(join(tmpdir(), "isthmus-webhook-"));
     const rig = new Rig(
       dir,
-      await WebhookServer.listen({ host: "127.0.0.1", port: 0, certDir: dir, handlers, log: nullLogger }),
+      await WebhookServer.listen({
+        host: "127.0.0.1",
+        port: 0,
+        certDir: dir,
+        handlers,
+        log: nullLogger,
+        clock: systemClock,
+      }),
     );
     if (pair !== undefined) await rig.install(pair);
     return rig;
@@ -215,13 +197,13 @@ test("webhook: clients that trust its certificate under its name are served, oth
     await using client = new KubeClient(staticConnection({ server, ca, tlsServerName }), { clock: systemClock });
     return await client.request({ method: "POST", path: "/v", body: JSON.parse(review("v1")) });
   };
-  assert.deepEqual(await call(pair.cert, "hooks"), {
+  assert.deepEqual(await call(pair.ca, "hooks"), {
     apiVersion: "admission.k8s.io/v1",
     kind: "AdmissionReview",
     response: { uid: "u1", allowed: true },
   });
-  await assert.rejects(call(pair.cert, "others"), { code: "unreachable", message: /hooks/ });
-  await assert.rejects(call(selfSigned("hooks").cert, "hooks"), { code: "unreachable" });
+  await assert.rejects(call(pair.ca, "others"), { code: "unreachable", message: /hooks/ });
+  await assert.rejects(call(selfSigned("hooks").ca, "hooks"), { code: "unreachable" });
 });
 
 test("webhook: a broken pair, another's key, or no files leave the old pair in use", async () => {
@@ -259,7 +241,14 @@ test("webhook: a secret volume's swap of symlinks is seen", async () => {
 test("webhook: a port in use is an error that names it", async () => {
   await using rig = await Rig.start();
   const { port } = rig.server;
-  const again = WebhookServer.listen({ host: "127.0.0.1", port, certDir: rig.dir, handlers: {}, log: nullLogger });
+  const again = WebhookServer.listen({
+    host: "127.0.0.1",
+    port,
+    certDir: rig.dir,
+    handlers: {},
+    log: nullLogger,
+    clock: systemClock,
+  });
   await assert.rejects(again, { code: "listen-failed", message: new RegExp(`127.0.0.1:${port}.*EADDRINUSE`) });
 });
 

@@ -4,6 +4,7 @@ import fc from "fast-check";
 import {
   type AddressPoolSpec,
   type CrdManifest,
+  coilAdmissions,
   coilCrds,
   type Egress,
   type SubnetSet,
@@ -157,4 +158,60 @@ test("Egress: an API server refuses only what Coil's webhook would, and all of i
     }),
     { numRuns: 2000 },
   );
+});
+
+/** A value that is sound, slightly wrong, or of another type. */
+const odd = <T>(sound: fc.Arbitrary<T>): fc.Arbitrary<unknown> =>
+  fc.oneof({ weight: 12, arbitrary: sound }, { weight: 1, arbitrary: fc.constantFrom("x", 7, 1.5, true, {}, [], [7]) });
+const maybe = (members: Readonly<Record<string, fc.Arbitrary<unknown>>>): fc.Arbitrary<object> =>
+  fc.record(members, { requiredKeys: [] });
+const ODD_SPECS: Readonly<Record<string, fc.Arbitrary<unknown>>> = {
+  AddressPool: odd(
+    maybe({
+      blockSizeBits: odd(fc.constantFrom(0, 5, -1, 2 ** 31)),
+      subnets: odd(
+        fc.array(
+          odd(
+            maybe({ ipv4: odd(fc.constant("10.0.0.0/24")), ipv6: odd(fc.constantFrom("fd00::/120", "x".repeat(65))) }),
+          ),
+          {
+            maxLength: 3,
+          },
+        ),
+      ),
+    }),
+  ),
+  BlockRequest: odd(maybe({ nodeName: odd(fc.constant("n")), poolName: odd(fc.constant("p")) })),
+};
+
+test("webhook and CRD: objects of any shape are refused by both or by none, and no rule reads what has another shape", () => {
+  for (const [kind, specs] of Object.entries(ODD_SPECS)) {
+    const admission = coilAdmissions.find(({ type }) => type.kind === kind);
+    assert.ok(admission !== undefined);
+    const { takes } = judgeOf(kind);
+    fc.assert(
+      fc.property(specs, (spec) => {
+        const { faults } = admission.check({ metadata: { name: "x" }, spec }, undefined, { pools: [] });
+        const known = faults.filter(({ message }) => !OURS.test(message));
+        assert.equal(takes(spec as object), known.length === 0, `${JSON.stringify(spec)}: ${JSON.stringify(faults)}`);
+      }),
+      { numRuns: 2000 },
+    );
+  }
+});
+
+test("webhook: a change that leaves the spec alone passes whatever was stored, and without asking for other pools", () => {
+  for (const admission of coilAdmissions) {
+    fc.assert(
+      fc.property(fc.jsonValue(), (spec) => {
+        const [old, object] = [
+          { metadata: { name: "x", finalizers: ["f"] }, spec },
+          { metadata: { name: "x" }, spec: structuredClone(spec) },
+        ];
+        assert.ok(admission.isUnchanged(object, old));
+        assert.deepEqual(admission.check(object, old, {}).faults, []);
+      }),
+      { numRuns: 200 },
+    );
+  }
 });

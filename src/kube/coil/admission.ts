@@ -1,0 +1,163 @@
+import { isDeepStrictEqual } from "node:util";
+import { type JsonPatchOperation, type KubeObject, type ResourceType, resourceName } from "#kube/client";
+import { coilCrds } from "./crds.ts";
+import { egressDefaults, poolDefaults } from "./defaults.ts";
+import { validateEgress } from "./egress-validation.ts";
+import { type FieldFault, invalid, required } from "./faults.ts";
+import { type PoolInput, validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";
+import type { SchemaNode } from "./schema.ts";
+import { checkStructure, type StructureFaults } from "./structure.ts";
+import { type AddressPool, coilResources, type Egress } from "./types.ts";
+
+/** An object of a request or a file: nothing about it is known. */
+type UncheckedObject = Readonly<Record<string, unknown>>;
+
+/** What the rules of an object need to know about the cluster. A rule whose part is absent is not checked. */
+export interface AdmissionContext {
+  /** The pools of the cluster; the object itself may be among them. */
+  readonly pools?: Iterable<PoolInput>;
+  /** Whether the cluster's pods have both families. */
+  readonly dualStack?: boolean;
+}
+
+/** The verdict on a write: `faults` refuse it, `warnings` do not. */
+interface AdmissionVerdict {
+  readonly faults: readonly FieldFault[];
+  readonly warnings: readonly string[];
+}
+
+/**
+ * The rules of one kind, which the webhooks, the offline check and (as far as CEL can say them) the CRD share. The functions are pure and take
+ * any object.
+ */
+export interface CoilAdmission {
+  readonly type: ResourceType<KubeObject>;
+  /** What the defaulting webhook adds on create; `undefined` if the kind has no webhooks (docs/spec/pod-network.md#2.6). */
+  readonly defaults?: (object: UncheckedObject) => readonly JsonPatchOperation[];
+  /** Checks a new object, or with `old` a change of it. A change that leaves the wished state as it is always passes. */
+  readonly check: (
+    object: UncheckedObject,
+    old: UncheckedObject | undefined,
+    context: AdmissionContext,
+  ) => AdmissionVerdict;
+  /** The faults of an object's structure alone, which {@link check} reports too, and the members that the schema does not know. */
+  readonly structure: (object: UncheckedObject) => StructureFaults;
+  /** Whether a change leaves the wished state as it is, so that {@link check} passes it without a context. */
+  readonly isUnchanged: (object: UncheckedObject, old: UncheckedObject) => boolean;
+}
+
+interface Rules<T> {
+  readonly defaults?: (object: T) => readonly JsonPatchOperation[];
+  readonly create: (object: T, context: AdmissionContext) => AdmissionVerdict;
+  /** Default: as for a new object. */
+  readonly update?: (before: T, after: T, context: AdmissionContext) => AdmissionVerdict;
+}
+
+const NONE: AdmissionVerdict = { faults: [], warnings: [] };
+
+/** Every kind of Coil. A kind with `defaults` has webhooks. */
+export const coilAdmissions: readonly CoilAdmission[] = [
+  admissionOf<AddressPool>(coilResources.addressPools, {
+    defaults: poolDefaults,
+    create: (pool, { pools }) => faulty(validatePoolCreate(pool, othersOf(pools))),
+    update: (before, after, { pools }) => faulty(validatePoolUpdate(before, after, othersOf(pools))),
+  }),
+  admissionOf(coilResources.addressBlocks, { create: () => NONE }),
+  admissionOf(coilResources.blockRequests, { create: () => NONE }),
+  admissionOf<Egress>(coilResources.egresses, {
+    defaults: egressDefaults,
+    create: (egress, { dualStack = false }) =>
+      // The CRD does not ask for a spec.
+      (egress.spec as Egress["spec"] | undefined) === undefined
+        ? faulty([required("spec", "the egress's destinations")])
+        : validateEgress(egress, { dualStack }),
+  }),
+];
+
+/** The rules of a kind; `undefined` if it is none of Coil's. */
+export function coilAdmission(kind: string): CoilAdmission | undefined {
+  return coilAdmissions.find(({ type }) => type.kind === kind);
+}
+
+/** The last part of the paths of a kind's webhooks, as controller-runtime makes it: `coil-cybozu-com-v2-addresspool`. */
+export function webhookPathOf({ group, version, kind }: ResourceType<KubeObject>): string {
+  return `${group.replaceAll(".", "-")}-${version}-${kind.toLowerCase()}`;
+}
+
+function othersOf(pools: Iterable<PoolInput> | undefined): { readonly others?: Iterable<PoolInput> } {
+  return pools === undefined ? {} : { others: pools };
+}
+
+function faulty(faults: readonly FieldFault[]): AdmissionVerdict {
+  return { faults, warnings: [] };
+}
+
+function admissionOf<T extends KubeObject>(type: ResourceType<T>, rules: Rules<T>): CoilAdmission {
+  const schema = schemaOf(type);
+  const isUnchanged = (object: UncheckedObject, old: UncheckedObject): boolean =>
+    isDeepStrictEqual(wishOf(object), wishOf(old));
+  /** The rules read only the members whose shape was checked, so the object can be taken as typed. */
+  const typed = (object: UncheckedObject): T => object as unknown as T;
+  return {
+    type,
+    ...(rules.defaults === undefined
+      ? {}
+      : {
+          defaults: (object) => (shapeFaults(schema, object).length > 0 ? [] : (rules.defaults?.(typed(object)) ?? [])),
+        }),
+    isUnchanged,
+    structure: (object) => checkStructure(schema, object, ""),
+    check: (object, old, context) => {
+      if (old !== undefined && isUnchanged(object, old)) return NONE;
+      const { shape, values } = checkStructure(schema, object, "");
+      const faults = [...metadataFaults(object), ...shape];
+      if (faults.length > 0) return faulty(faults);
+      const sound = old !== undefined && shapeFaults(schema, old).length === 0;
+      const verdict =
+        sound && rules.update !== undefined
+          ? rules.update(typed(old), typed(object), context)
+          : rules.create(typed(object), context);
+      // What an update leaves as it was is the rules' to judge: a stored object may be older than a rule.
+      const news = sound ? newFaults(values, checkStructure(schema, old, "").values) : values;
+      return { faults: [...verdict.faults, ...newFaults(news, verdict.faults)], warnings: verdict.warnings };
+    },
+  };
+}
+
+/** The faults of fields that are not known yet, nor is a part of them. */
+function newFaults(faults: readonly FieldFault[], known: readonly FieldFault[]): FieldFault[] {
+  return faults.filter(({ field }) => !known.some((other) => other.field === field));
+}
+
+function shapeFaults(schema: SchemaNode, object: UncheckedObject): readonly FieldFault[] {
+  return [...metadataFaults(object), ...checkStructure(schema, object, "").shape];
+}
+
+/** The parts of metadata that rules and defaults read. */
+function metadataFaults(object: UncheckedObject): FieldFault[] {
+  const { metadata } = object;
+  if (typeof metadata !== "object" || metadata === null || Array.isArray(metadata)) {
+    return [invalid("metadata", typeof metadata, "must be an object")];
+  }
+  const { name, finalizers } = metadata as UncheckedObject;
+  const faults: FieldFault[] = [];
+  if (name !== undefined && typeof name !== "string")
+    faults.push(invalid("metadata.name", typeof name, "must be a text"));
+  if (finalizers !== undefined && finalizers !== null) {
+    const texts = Array.isArray(finalizers) && finalizers.every((one) => typeof one === "string");
+    if (!texts) faults.push(invalid("metadata.finalizers", typeof finalizers, "must be a list of texts"));
+  }
+  return faults;
+}
+
+/** Everything but metadata and status. */
+function wishOf({ metadata: _metadata, status: _status, ...rest }: UncheckedObject): UncheckedObject {
+  return rest;
+}
+
+function schemaOf(type: ResourceType<KubeObject>): SchemaNode {
+  const crd = coilCrds.find(({ metadata }) => metadata.name === resourceName(type));
+  const schema = crd?.spec.versions[0]?.schema.openAPIV3Schema;
+  if (schema === undefined) throw new Error(`there is no CRD for ${type.kind}`);
+  return schema;
+}

@@ -1,0 +1,197 @@
+import type { Clock } from "#base/clock";
+import { type Logger, Repeats } from "#base/log";
+import { findObject, type KubeApi, type KubeObject, type ResourceType, resources } from "#kube/client";
+import { WebhookError } from "./admission.ts";
+import type { KeyPair } from "./certificates.ts";
+import { type CertificateNames, judgeCertificate, renewCertificate, type ServingCertificate } from "./rotation-plan.ts";
+
+/** The shortest time between two renewals by this process, whoever spoils the secret, milliseconds. */
+const MIN_RENEWAL_MS = 60_000;
+/** The shortest time between two writes of one configuration by this process, whoever else writes it, milliseconds. */
+const MIN_INJECTION_MS = 5_000;
+/** The state is compared at least this often, milliseconds. */
+const COMPARE_MS = 3_600_000;
+
+type WebhookConfiguration = KubeObject & {
+  webhooks?: { name: string; clientConfig: { caBundle?: string } }[];
+};
+
+/** Where certificates are kept, and who must trust them. */
+export interface RotationOptions {
+  readonly secret: { readonly namespace: string; readonly name: string };
+  readonly names: CertificateNames;
+  /** Names of webhook configurations. One that does not exist is left alone. */
+  readonly mutating: string;
+  readonly validating: string;
+}
+
+/** What a {@link CertificateRotation} tells. */
+export interface RotationEvents {
+  /**
+   * The pair that is to be served: after the API servers were told to trust it, or at once when nothing was served before. Called for each new pair.
+   * `refreshed`: it replaces a pair that this process served, or this process has made it.
+   */
+  readonly onPair: (pair: KeyPair, state: { readonly refreshed: boolean }) => void;
+  /** A new certificate was stored by this process. */
+  readonly onRenewed?: () => void;
+}
+
+/**
+ * Keeps a webhook's certificate in a Secret, and its authority in the webhook configurations (docs/spec/pod-network.md#2.6). Any number of
+ * replicas may run it: a write of a state that another replica has changed is refused by the API server, and the next pass takes over what that replica
+ * has stored.
+ */
+export class CertificateRotation {
+  readonly #deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock };
+  readonly #options: RotationOptions;
+  readonly #events: RotationEvents;
+  readonly #repeats = new Repeats();
+  /** When this process last wrote, by object, milliseconds of the monotonic clock. */
+  readonly #written = new Map<string, number>();
+  #served: KeyPair | undefined;
+
+  constructor(
+    deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock },
+    options: RotationOptions,
+    events: RotationEvents,
+  ) {
+    this.#deps = deps;
+    this.#options = options;
+    this.#events = events;
+  }
+
+  /**
+   * One pass: renews what must be renewed, has it trusted, has it served. Writes nothing when everything is as it should be. Rejects with
+   * `KubeError` (`conflict`: another replica was faster) and {@link WebhookError} `no-secret`.
+   */
+  async sync({ signal }: { readonly signal: AbortSignal }): Promise<{ readonly requeueAfterMs: number }> {
+    const { clock } = this.#deps;
+    const certificate = await this.#stored(signal);
+    if ("retryInMs" in certificate) return { requeueAfterMs: certificate.retryInMs };
+    // Without any pair, a handshake fails: a certificate that is not trusted yet is no worse.
+    if (this.#served === undefined) this.#serve(certificate);
+    let nextMs = Math.min(COMPARE_MS, Math.max(1000, certificate.renewAt - clock.now()));
+    const { mutating, validating } = this.#options;
+    for (const [type, name] of [
+      [resources.mutatingWebhookConfigurations, mutating],
+      [resources.validatingWebhookConfigurations, validating],
+    ] as const) {
+      const waitMs = await this.#inject(
+        type as unknown as ResourceType<WebhookConfiguration>,
+        name,
+        certificate,
+        signal,
+      );
+      nextMs = Math.min(nextMs, waitMs);
+    }
+    this.#serve(certificate);
+    return { requeueAfterMs: nextMs };
+  }
+
+  /** The certificate of the secret, renewed if it must be. */
+  async #stored(
+    signal: AbortSignal,
+  ): Promise<
+    (ServingCertificate & { readonly renewAt: number; readonly made: boolean }) | { readonly retryInMs: number }
+  > {
+    const { api, log, clock } = this.#deps;
+    const { secret: at, names } = this.#options;
+    const secret = await findObject(api, resources.secrets, at, { signal });
+    if (secret === undefined) {
+      throw new WebhookError(
+        "no-secret",
+        `Secret ${at.namespace}/${at.name} does not exist, so no certificate can be kept: create it, empty (deploy/pods/webhooks.yaml)`,
+      );
+    }
+    const stored = read(secret.data ?? {});
+    const now = clock.now();
+    const state = judgeCertificate(stored, names, now);
+    if (state.isGood) {
+      this.#repeats.forget("renewal");
+      return { ...(stored as ServingCertificate), renewAt: state.renewAt, made: false };
+    }
+    const waitMs = this.#waitFor("secret", MIN_RENEWAL_MS);
+    if (waitMs > 0) {
+      if (this.#repeats.isNew("renewal", state.why)) {
+        log.warn("the webhook's certificate is bad again, soon after a renewal: who else writes the secret?", {
+          secret: at.name,
+          why: state.why,
+          retryInMs: waitMs,
+        });
+      }
+      return { retryInMs: waitMs };
+    }
+    const fresh = renewCertificate(stored, names, now);
+    // Coil's key of an authority that no longer signs is of no use, and dangerous to keep.
+    const { "ca.key": _unused, ...others } = secret.data ?? {};
+    const data = {
+      ...others,
+      "tls.crt": encode(fresh.cert),
+      "tls.key": encode(fresh.key),
+      "ca.crt": encode(fresh.ca),
+    };
+    await api.replace(resources.secrets, { ...secret, data }, { signal });
+    this.#written.set("secret", clock.monotonic());
+    log.info("webhook certificate renewed", { secret: at.name, why: state.why });
+    this.#events.onRenewed?.();
+    const renewed = judgeCertificate(fresh, names, now);
+    return { ...fresh, renewAt: renewed.isGood ? renewed.renewAt : now + COMPARE_MS, made: true };
+  }
+
+  /** Has the API servers trust the authorities. Returns the milliseconds until it must be looked at again. */
+  async #inject(
+    type: ResourceType<WebhookConfiguration>,
+    name: string,
+    { ca }: ServingCertificate,
+    signal: AbortSignal,
+  ): Promise<number> {
+    const { api, log, clock } = this.#deps;
+    const found = await findObject(api, type, { name }, { signal });
+    if (found === undefined) {
+      if (this.#repeats.isNew(name, "absent"))
+        log.info("no webhook configuration to inject into", { kind: type.kind, name });
+      return COMPARE_MS;
+    }
+    this.#repeats.forget(name);
+    const caBundle = encode(ca);
+    const { webhooks = [] } = found;
+    if (webhooks.every(({ clientConfig }) => clientConfig.caBundle === caBundle)) return COMPARE_MS;
+    const key = `${type.kind}/${name}`;
+    const waitMs = this.#waitFor(key, MIN_INJECTION_MS);
+    if (waitMs > 0) return waitMs;
+    const trusting = webhooks.map((hook) => ({ ...hook, clientConfig: { ...hook.clientConfig, caBundle } }));
+    await api.replace(type, { ...found, webhooks: trusting }, { signal });
+    this.#written.set(key, clock.monotonic());
+    log.info("webhook configuration trusts the authority", { kind: type.kind, name });
+    return COMPARE_MS;
+  }
+
+  #serve(certificate: ServingCertificate & { readonly made: boolean }): void {
+    const { cert, key, made } = certificate;
+    const before = this.#served;
+    if (before?.cert === cert && before.key === key) return;
+    this.#served = { cert, key };
+    this.#events.onPair({ cert, key }, { refreshed: made || before !== undefined });
+  }
+
+  /** The milliseconds until this process may write the object again. */
+  #waitFor(key: string, leastMs: number): number {
+    const last = this.#written.get(key);
+    return last === undefined ? 0 : Math.max(0, last + leastMs - this.#deps.clock.monotonic());
+  }
+}
+
+function read(data: Readonly<Record<string, string>>): Partial<ServingCertificate> {
+  const text = (key: string): string | undefined =>
+    data[key] === undefined ? undefined : Buffer.from(data[key], "base64").toString("utf8");
+  const [cert, key, ca] = ["tls.crt", "tls.key", "ca.crt"].map(text);
+  return {
+    ...(cert === undefined ? {} : { cert }),
+    ...(key === undefined ? {} : { key }),
+    ...(ca === undefined ? {} : { ca }),
+  };
+}
+
+function encode(text: string): string {
+  return Buffer.from(text, "utf8").toString("base64");
+}
