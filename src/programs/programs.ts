@@ -29,6 +29,7 @@ export interface ListedProgram {
 export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   lab: { load: async () => (await import("./lab.ts")).lab },
   audit: { load: async () => (await import("./audit.ts")).auditProgram },
+  validate: { load: async () => (await import("./validate.ts")).validate },
   explain: { load: async () => (await import("./explain.ts")).explain },
   doctor: { load: async () => (await import("./doctor.ts")).doctor },
   node: { load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()), memory: "tables" },

@@ -1,0 +1,74 @@
+import { ConfigError, switchFlag } from "#base/config";
+import { FileError, readBounded } from "#base/file";
+import { defineProgram, EXIT } from "./program/index.ts";
+import { checkManifests, type ManifestFault, type ManifestFile, type ManifestReport } from "./validate/manifests.ts";
+
+/** The bound on standard input, bytes; that of files is the same. */
+const MAX_INPUT_BYTES = 1 << 20;
+
+const flags = {
+  json: switchFlag("json", false, "print one JSON object"),
+  strict: switchFlag("strict", false, "an object of a kind that is not checked is a fault"),
+  dualStack: switchFlag(
+    "dual-stack",
+    false,
+    "the cluster's pods have both families: warn of an Egress that forgets one",
+  ),
+};
+
+/** `isthmus validate`: the rules of the webhooks and the CRDs, without a cluster. */
+export const validate = defineProgram({
+  name: "validate",
+  summary: "Checks AddressPools, Egresses and other objects of Coil in files, as the webhooks would.",
+  words: { usage: "FILE...", max: Number.POSITIVE_INFINITY },
+  flags,
+  notes: [
+    "A FILE is YAML or JSON with any number of documents; - is standard input. A file has at most 1 MiB.",
+    "Objects are checked as new ones, and pools also against each other: give all pools of a cluster at once. Other kinds are skipped and counted.",
+    "Exit code: 0 without faults, 1 with faults, 2 if the command line is wrong or a file cannot be read.",
+  ],
+  run: async ({ values, words }) => {
+    if (words.length === 0)
+      throw new ConfigError("invalid-flags", ["FILE: name at least one file, or - for standard input"]);
+    const files: ManifestFile[] = [];
+    try {
+      for (const name of new Set(words)) {
+        files.push({ name, text: name === "-" ? await readStandardInput() : readBounded(name) });
+      }
+    } catch (error) {
+      if (!(error instanceof FileError)) throw error;
+      process.stderr.write(`isthmus validate: ${error.message}\n`);
+      return EXIT.usage;
+    }
+    const report = checkManifests(files, { strict: values.strict, dualStack: values.dualStack });
+    const ok = report.faults.length === 0;
+    process.stdout.write(values.json ? `${JSON.stringify({ ok, ...report })}\n` : render(report));
+    return ok ? EXIT.ok : EXIT.failed;
+  },
+});
+
+/** Throws {@link FileError}. */
+async function readStandardInput(): Promise<string> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
+    length += chunk.length;
+    if (length > MAX_INPUT_BYTES) {
+      throw new FileError("unreadable", `cannot read standard input: it has more than ${MAX_INPUT_BYTES} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString("utf8");
+}
+
+function render({ faults, warnings, checked, skipped }: ManifestReport): string {
+  const lines = [...faults.map((fault) => lineOf(fault, "")), ...warnings.map((one) => lineOf(one, "warning: "))];
+  const sum = `${faults.length === 0 ? "no faults" : `${faults.length} faults`} in ${checked} objects, ${skipped} of other kinds skipped`;
+  return `${[...lines, sum].join("\n")}\n`;
+}
+
+/** Such as `pools.yaml:7: document 2: AddressPool/default: spec.subnets[0].ipv4: Invalid value: …`; editors find the place. */
+function lineOf({ file, line, document, object, field, message }: ManifestFault, kind: string): string {
+  const parts = [`${file}:${line}`, `document ${document}`, object, field].filter((part) => part !== "");
+  return `${parts.join(": ")}: ${kind}${message}`;
+}
