@@ -87,7 +87,7 @@ export async function openWorld(pods: number, { signal }: { readonly signal: Abo
     started.add(child);
     return child;
   };
-  const controller = start("coil-ipam-controller");
+  const controller = start("coil-ipam-controller", "--webhook-addr=none");
   const socket = join(dir, "coild.sock");
   const coild = start("coild", `--socket=${socket}`);
   const deadline = AbortSignal.any([signal, AbortSignal.timeout(START_TIMEOUT_MS)]);

@@ -1,9 +1,10 @@
 import { systemClock } from "#base/clock";
-import { choiceFlag, durationFlag } from "#base/config";
+import { choiceFlag, durationFlag, stringFlag, switchFlag } from "#base/config";
 import { BlockRequestReconciler, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
 import { resources } from "#kube/client";
 import { type BlockRequest, blockRequestResult, coilResources, POOL_LABEL } from "#kube/coil";
-import { poolMetrics } from "./coil-ipam-controller/metrics.ts";
+import { poolMetrics, webhookMetrics } from "./coil-ipam-controller/metrics.ts";
+import { serveWebhooks, webhookAddrFlag } from "./coil-ipam-controller/webhooks.ts";
 import { controllerProgramMetrics, type LeadingController, runController } from "./controller/index.ts";
 import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
 import { defineProgram } from "./program/index.ts";
@@ -24,6 +25,18 @@ const flags = {
     "first-fit",
     "which block of a pool is next: the lowest free one, or the one after the last",
   ),
+  webhookAddr: webhookAddrFlag(":9443"),
+  certDir: stringFlag("cert-dir", "/certs", "folder of the webhooks' tls.crt and tls.key; they may come later", "DIR"),
+  enableCertRotation: switchFlag(
+    "enable-cert-rotation",
+    false,
+    "make and renew the certificate, in Secret kube-system/coilv2-ipam-webhook-server-cert, and have the webhook configurations trust it",
+  ),
+  enableRestartOnCertRefresh: switchFlag(
+    "enable-restart-on-cert-refresh",
+    false,
+    "end the program after a certificate was renewed, so that it starts again with the new one",
+  ),
   ...kubeFlags,
   ...logFlags,
 };
@@ -41,19 +54,26 @@ export const coilIpamController = defineProgram({
   name: "coil-ipam-controller",
   summary: "Carves address blocks out of AddressPools and allots them to the nodes that ask.",
   flags,
-  notes: ["Run two: one leads (Lease kube-system/coil-ipam-leader), the other waits."],
-  metrics: [poolMetrics, controllerProgramMetrics],
+  notes: [
+    "Run two: one leads (Lease kube-system/coil-ipam-leader), the other waits. Both serve the webhooks of AddressPools.",
+    "It is not ready until it can serve webhooks. In a cluster without webhook configurations give it --webhook-addr=none.",
+  ],
+  metrics: [poolMetrics, webhookMetrics, controllerProgramMetrics],
   run: ({ values, signal }) =>
-    runController({ name: "coil-ipam-controller", lease: "coil-ipam-leader", values, signal }, (leading) => {
-      const pools = new PoolManager(
-        { api: leading.api, log: leading.log.child("pools") },
-        { allocation: values.blockAllocation },
-      );
-      poolMetrics(leading.registry).observe(pools);
-      controlPools(leading, pools);
-      controlRequests(leading, pools);
-      controlOrphans(leading, values);
-    }),
+    runController(
+      { name: "coil-ipam-controller", lease: "coil-ipam-leader", values, signal },
+      (leading) => {
+        const pools = new PoolManager(
+          { api: leading.api, log: leading.log.child("pools") },
+          { allocation: values.blockAllocation },
+        );
+        poolMetrics(leading.registry).observe(pools);
+        controlPools(leading, pools);
+        controlRequests(leading, pools);
+        controlOrphans(leading, values);
+      },
+      (replica) => serveWebhooks(replica, values),
+    ),
 });
 
 function controlPools({ api, log, watch, control }: LeadingController, pools: PoolManager): void {

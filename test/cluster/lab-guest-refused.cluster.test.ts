@@ -111,7 +111,7 @@ const addPool = ({ client }: EmbeddedCluster, name: string, ipv4: string): Promi
 
 /** The cluster's own `coil-ipam-controller`; ends with the test. */
 async function ownController(t: TestContext, { client, kubeconfig }: EmbeddedCluster): Promise<void> {
-  const nowhere = ["--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0"];
+  const nowhere = ["--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", "--webhook-addr=none"];
   const program = start([ISTHMUS, "coil-ipam-controller", `--kubeconfig=${kubeconfig}`, ...nowhere], {
     timeoutMs: 170_000,
   });

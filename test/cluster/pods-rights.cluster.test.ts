@@ -1,4 +1,4 @@
-/** The programs of the pod network with the rights of deploy/pods/rbac.yaml and no others: they work, and no request is refused. */
+/** The programs of the pod network with the rights of deploy/pods and no others: they work, and no request is refused. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -76,8 +76,9 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
   });
   t.after(() => admin.close());
   server.seed(coilCrds as unknown as readonly SeedObject[]);
-  const rights = parseAllDocuments(readFileSync(join(root, "deploy/pods/rbac.yaml"), "utf8"));
-  const granted = rights.map((one) => one.toJS() as SeedObject);
+  const granted = ["rbac.yaml", "webhooks.yaml"].flatMap((file) =>
+    parseAllDocuments(readFileSync(join(root, "deploy/pods", file), "utf8")).map((one) => one.toJS() as SeedObject),
+  );
   edit(granted);
   server.seed(granted);
   const create = <T extends KubeObject>(type: ResourceType<T>, draft: object): Promise<T> =>
@@ -104,7 +105,12 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
   const running = PROGRAMS.map((program) => {
     const kubeconfig = join(dir, program);
     writeFileSync(kubeconfig, server.kubeconfig({ server: inNode, token: `${program}-token` }));
-    const flags = program === "coild" ? [`--socket=${socket}`] : [];
+    const flags =
+      program === "coild"
+        ? [`--socket=${socket}`]
+        : program === "coil-ipam-controller"
+          ? ["--enable-cert-rotation", `--cert-dir=${dir}`]
+          : [];
     const argv = ["nsenter", `--net=/run/netns/${node}`, ISTHMUS, program, `--kubeconfig=${kubeconfig}`, ...flags];
     const one = start(argv, { env: { COIL_NODE_NAME: NODE } });
     t.after(() => one.child.kill("SIGKILL"));
@@ -133,8 +139,21 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
   return { admin, said, call, end };
 }
 
-test("deploy/pods/rbac.yaml: with these rights pods get addresses and blocks go back, and no request is forbidden", async (t) => {
+test("deploy/pods: with these rights pods get addresses, blocks go back, webhooks get a certificate, and no request is forbidden", async (t) => {
   const { admin, said, call, end } = await open(t);
+  await until(
+    "both webhook configurations trust the authority",
+    () => said().match(/trusts the authority/g)?.length === 2,
+    {
+      seen: said,
+    },
+  );
+  await until("the certificate is served", () => said().includes('"webhook certificate loaded"'), { seen: said });
+  const { data } = await admin.get(resources.secrets, {
+    namespace: "kube-system",
+    name: "coilv2-ipam-webhook-server-cert",
+  });
+  assert.deepEqual(Object.keys(data ?? {}).sort(), ["ca.crt", "tls.crt", "tls.key"]);
   await call("Add");
   // This node's block is given to another node, so that coild writes an event on a pod.
   const [block] = (await admin.listAll(coilResources.addressBlocks)).items;

@@ -75,6 +75,14 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`AddressPool`, `AddressBlock`, `BlockRequest` of `coil.cybozu.com/v2`", "watched and written"],
       ["Node", "watched: blocks of one that is gone are collected after `--node-gone-grace`"],
       ["Pod", "listed by the names of nodes that are gone, before their blocks are collected"],
+      [
+        "Secret `kube-system/coilv2-ipam-webhook-server-cert`",
+        "with `--enable-cert-rotation`: `tls.crt`, `tls.key`, `ca.crt`, made and renewed; it must exist",
+      ],
+      [
+        "`coilv2-mutating-ipam-webhook-configuration`, `coilv2-validating-ipam-webhook-configuration`",
+        "with `--enable-cert-rotation`: `caBundle` of each webhook is kept",
+      ],
     ),
     rights(
       ["nodes", "get, list, watch"],
@@ -84,12 +92,34 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`blockrequests`", "get, list, watch"],
       ["`blockrequests/status`", "update"],
       ["leases in `kube-system`", "get, create, update"],
+      ["that Secret in `kube-system`", "get, list, watch, update; with `--enable-cert-rotation`"],
+      ["these webhook configurations", "get, list, watch, update; with `--enable-cert-rotation`"],
     ),
     section(
-      "Parts of `/readyz?verbose`",
-      "part",
-      "degraded when",
+      "Webhooks",
+      "path",
+      "what",
     )(
+      ["`/mutate-coil-cybozu-com-v2-addresspool`", "adds the finalizer to a new AddressPool"],
+      [
+        "`/validate-coil-cybozu-com-v2-addresspool`",
+        "refuses AddressPools, and changes of them, with each fault's field",
+      ],
+    ),
+    files([
+      "`tls.crt`, `tls.key` in `--cert-dir`",
+      "read at a handshake, again when they change; a broken pair leaves the last good one in use",
+    ]),
+    section("Parts of `/readyz?verbose`", "part", "degraded when")(
+      [
+        "`webhook`",
+        "a TLS handshake with its own webhooks fails (no certificate yet), or the certificate has expired; 503. Absent with `--webhook-addr=none`",
+      ],
+      ["`watch-webhook-addresspools`", "pools cannot be watched; not ready until they were read"],
+      [
+        "`watch-secrets`, `watch-mutatingwebhookconfigurations`, `watch-validatingwebhookconfigurations`",
+        "they cannot be watched; with `--enable-cert-rotation` alone",
+      ],
       ["`leader-election`", "the Lease cannot be read or written; a replica that waits is ready, and names the leader"],
       [
         "`watch-addresspools`, `watch-addressblocks`, `watch-blockrequests`, `watch-nodes`",

@@ -90,7 +90,7 @@ export function programsOf(at: {
   // The control plane is behind the firewall, so the controller runs on a node, as in a cluster.
   const home = topology.controlPlane === undefined ? topology.fabric : (topology.nodes[0]?.netns ?? topology.fabric);
   return [
-    ...(at.controller ? [program("coil-ipam-controller", home, undefined, [])] : []),
+    ...(at.controller ? [program("coil-ipam-controller", home, undefined, ["--webhook-addr=none"])] : []),
     ...topology.nodes.map((node) =>
       program("coild", node.netns, node.name, [`--socket=${paths.socketOf(node.name)}`, ...at.coildFlags]),
     ),

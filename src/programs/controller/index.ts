@@ -11,4 +11,4 @@
  * ```
  */
 export { controllerProgramMetrics } from "./metrics.ts";
-export { type LeadingController, runController } from "./run-controller.ts";
+export { type ControllerReplica, type LeadingController, runController } from "./run-controller.ts";

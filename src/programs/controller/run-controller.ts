@@ -5,7 +5,7 @@ import type { ListenAddress } from "#base/config";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
-import { type KubeApi, type KubeObject, objectKey, type ResourceType } from "#kube/client";
+import { type KubeApi, type KubeObject, objectKey, type ResourceType, type Selection } from "#kube/client";
 import { createInformer, type Informer, type InformerHandler } from "#kube/informer";
 import { type LeaderElectionOptions, runAsLeader } from "#kube/lease";
 import { Controller, type ControllerOptions } from "#kube/reconciler";
@@ -39,6 +39,11 @@ export interface ReconcilerOptions extends Pick<ControllerOptions, "reconcile" |
   readonly on?: readonly WatchedObjects[];
 }
 
+/** Which objects an informer watches, and its name in `/readyz` (`watch-NAME`; default: the plural of the type). */
+export interface WatchSelection extends Selection {
+  readonly name?: string;
+}
+
 /** What a controller program works with while it leads. Everything that is made here runs until leadership ends. */
 export interface LeadingController {
   readonly api: KubeApi;
@@ -46,18 +51,28 @@ export interface LeadingController {
   /** Registry for the program's own metrics. It already has the metrics of {@link runController}. */
   readonly registry: Registry;
   /** Makes an informer, with a line of `/readyz`. */
-  readonly watch: <T extends KubeObject>(type: ResourceType<T>) => Informer<T, T>;
+  readonly watch: <T extends KubeObject>(type: ResourceType<T>, selection?: WatchSelection) => Informer<T, T>;
   /** Makes a controller, with metrics and a log of that name. */
   readonly control: (name: string, options: ReconcilerOptions) => Controller;
 }
 
+/** What a controller program works with whether it leads or waits. Everything that is made here runs until the program ends. */
+export interface ControllerReplica extends LeadingController {
+  readonly health: Health;
+  /** Runs a task of the program's own. Its failure ends the program. */
+  readonly run: (task: (signal: AbortSignal) => Promise<void>) => void;
+  /** Ends the program with exit code 0, as a signal does. */
+  readonly end: (why: string) => void;
+}
+
 /**
- * Runs a controller program: serves probes and metrics, waits to lead, then calls `setUp`, which makes informers and controllers, and runs
- * them. Resolves with the exit code when the signal aborts, or when leadership is lost: the program then starts anew.
+ * Runs a controller program: serves probes and metrics, calls `setUpReplica`, waits to lead, then calls `setUp`, which makes informers and
+ * controllers, and runs them. Resolves with the exit code when the signal aborts, or when leadership is lost: the program then starts anew.
  */
 export async function runController(
   program: ControllerProgram,
   setUp: (leading: LeadingController) => void,
+  setUpReplica: (replica: ControllerReplica) => void = () => undefined,
 ): Promise<number> {
   const { name, lease, values, signal } = program;
   const log = loggerOf(name, values);
@@ -66,27 +81,43 @@ export async function runController(
   await using api = await openClient(name, values, { registry, clock: systemClock });
   await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
   await using _health = await serveHealth({ health }, { address: values.healthAddr });
-  const reconciles = reconcileMetrics(registry);
+  const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry) };
   const isLeader = leaderMetrics(registry)(lease);
   const election = health.part("leader-election");
+  const group = new TaskGroup(signal);
+  const end = (why: string): void => {
+    log.info("ending", { why });
+    group.abort(new DOMException(why, "AbortError"));
+  };
+  const always: Run[] = [];
+  setUpReplica({ ...leadingController({ ...parts, runs: always }), health, run: (task) => always.push(task), end });
+  for (const run of always) group.spawn(run);
   log.info("started");
-  const end = await runAsLeader(api, electionOptions(lease, { election, log }), {
-    signal,
-    lead: async (leading) => {
-      isLeader(true);
-      election.ok("leading");
-      const runs: ((signal: AbortSignal) => Promise<void>)[] = [];
-      setUp(leadingController({ api, log, registry, health, reconciles, runs }));
-      const group = new TaskGroup(leading);
-      for (const run of runs) group.spawn(run);
-      await group.wait();
-    },
-    onStopped: () => isLeader(false),
+  let outcome: Awaited<ReturnType<typeof runAsLeader>> | undefined;
+  group.spawn(async (at) => {
+    outcome = await runAsLeader(api, electionOptions(lease, { election, log }), {
+      signal: at,
+      lead: async (leading) => {
+        isLeader(true);
+        election.ok("leading");
+        const runs: Run[] = [];
+        setUp(leadingController({ ...parts, runs }));
+        const led = new TaskGroup(leading);
+        for (const run of runs) led.spawn(run);
+        await led.wait();
+      },
+      onStopped: () => isLeader(false),
+    });
+    // Without an election there is nothing left to run for.
+    group.abort(new DOMException("the election has ended", "AbortError"));
   });
-  if (end !== "lost") return EXIT.ok;
+  await group.wait();
+  if (outcome !== "lost") return EXIT.ok;
   log.error("lost the lease; ending, because another replica may lead now");
   return EXIT.failed;
 }
+
+type Run = (signal: AbortSignal) => Promise<void>;
 
 function electionOptions(
   lease: string,
@@ -120,15 +151,16 @@ function leadingController(parts: {
   readonly registry: Registry;
   readonly health: Health;
   readonly reconciles: ReturnType<typeof reconcileMetrics>;
-  readonly runs: ((signal: AbortSignal) => Promise<void>)[];
+  readonly runs: Run[];
 }): LeadingController {
   const { api, log, registry, health, reconciles, runs } = parts;
   return {
     api,
     log,
     registry,
-    watch: (type) => {
-      const informer = createInformer(api, type, { onHealth: informerHealth(health, type.plural), clock: systemClock });
+    watch: (type, { name = type.plural, ...selection } = {}) => {
+      const onHealth = informerHealth(health, name);
+      const informer = createInformer(api, type, { ...selection, onHealth, clock: systemClock });
       runs.push((signal) => informer.run({ signal }));
       return informer;
     },
