@@ -26,10 +26,18 @@ function pairOf(notAfter: number): { readonly ca: string; readonly cert: string;
   return { ca: authority.cert, ...issueServerCertificate(authority, { hosts: [SERVICE], ...init }) };
 }
 
-async function open(t: TestContext, ...flags: readonly string[]) {
+/** `called`: the API server calls webhooks; otherwise the test calls them alone. */
+async function open(t: TestContext, { called }: { readonly called: boolean }, ...flags: readonly string[]) {
   const dir = mkdtempSync(join(tmpdir(), "isthmus-webhooks-"));
   t.after(() => rmSync(dir, { recursive: true, force: true }));
-  const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, clock: systemClock });
+  let webhooks: number | undefined;
+  const server = await startApiServer({
+    listen: { host: "127.0.0.1", port: 0 },
+    // Reached from the moment on at which the test says where they are.
+    webhooks: called ? () => (webhooks === undefined ? undefined : { host: "127.0.0.1", port: webhooks }) : undefined,
+    log: nullLogger,
+    clock: systemClock,
+  });
   t.after(() => server[Symbol.asyncDispose]());
   const kubeconfig = join(dir, "kubeconfig");
   writeFileSync(kubeconfig, server.kubeconfig());
@@ -55,7 +63,10 @@ async function open(t: TestContext, ...flags: readonly string[]) {
   };
   const create = <T extends KubeObject>(type: ResourceType<T>, object: object): Promise<T> =>
     api.create(type, object as Draft<T>);
-  return { dir, api, run, create };
+  const reach = (port: number): void => {
+    webhooks = port;
+  };
+  return { dir, api, kubeconfig, run, create, reach };
 }
 
 /** The port in the last log line that says where the webhooks listen. */
@@ -122,7 +133,7 @@ const VALIDATE = "/validate-coil-cybozu-com-v2-addresspool";
 const MUTATE = "/mutate-coil-cybozu-com-v2-addresspool";
 
 test("webhooks: with rotation both replicas serve one certificate that the configurations trust, and judge pools in the asked version", async (t) => {
-  const { api, run, create } = await open(t, "--enable-cert-rotation");
+  const { api, run, create } = await open(t, { called: false }, "--enable-cert-rotation");
   const replicas = [run(), run()];
   const ports = await Promise.all(replicas.map(portOf));
   const trusted = async (): Promise<string> => {
@@ -171,7 +182,7 @@ test("webhooks: with rotation both replicas serve one certificate that the confi
 });
 
 test("webhooks: without a certificate the controller carves blocks and is not ready; files that come late, and new ones, are served", async (t) => {
-  const { dir, api, run, create } = await open(t);
+  const { dir, api, run, create } = await open(t, { called: false });
   const program = run();
   const port = await portOf(program);
   await create(coilResources.addressPools, poolOf("default", "10.0.0.0/24"));
@@ -206,7 +217,7 @@ test("webhooks: without a certificate the controller carves blocks and is not re
 });
 
 test("webhooks: with --enable-restart-on-cert-refresh the program ends with 0 after a renewal, and stays up afterwards", async (t) => {
-  const { run } = await open(t, "--enable-cert-rotation", "--enable-restart-on-cert-refresh");
+  const { run } = await open(t, { called: false }, "--enable-cert-rotation", "--enable-restart-on-cert-refresh");
   assert.equal((await run().ended).code, 0);
   const again = run();
   await until("the stored certificate is served", () => again.said().includes('"webhook certificate loaded"'), {
@@ -250,4 +261,47 @@ test("isthmus validate: exit codes 0, 1 and 2, standard input, and JSON", async 
     assert.equal(refused.code, 2, refused.err);
     assert.match(refused.err, says);
   }
+});
+
+test("webhooks: an API server that calls them refuses a pool to kubectl with our text, and stores the finalizer of one that passes", async (t) => {
+  const { api, dir, kubeconfig, run, reach, create } = await open(t, { called: true }, "--enable-cert-rotation");
+  const file = (pool: object): string => {
+    const path = join(dir, "pool.json");
+    writeFileSync(path, JSON.stringify(pool));
+    return path;
+  };
+  const kubectl = (...args: string[]): Promise<{ code: number; text: string }> =>
+    new Promise((resolve) => {
+      execFile("kubectl", [`--kubeconfig=${kubeconfig}`, ...args], (error, out, err) =>
+        resolve({ code: Number(error?.code ?? 0), text: out + err }),
+      );
+    });
+  const early = await kubectl("apply", "-f", file(poolOf("early", "10.0.0.0/16")));
+  assert.equal(early.code, 1);
+  assert.match(
+    early.text,
+    /failed calling webhook "maddresspool.kb.io".*service "coilv2-ipam-webhook-service" not found/,
+  );
+  const program = run();
+  reach(await portOf(program));
+  await until("pools can be created", async () => {
+    try {
+      await create(coilResources.addressPools, poolOf("first", "10.0.0.0/16"));
+      return true;
+    } catch {
+      return false;
+    }
+  });
+  const { metadata } = await api.get(coilResources.addressPools, { name: "first" });
+  assert.deepEqual(metadata.finalizers, ["coil.cybozu.com"]);
+  await until("the overlap is refused", async () => {
+    const { code, text } = await kubectl("apply", "--dry-run=server", "-f", file(poolOf("second", "10.0.1.0/24")));
+    return code === 1 && /spec.subnets\[0\]: .*overlaps with a subnet of AddressPool first/.test(text);
+  });
+  const applied = await kubectl("apply", "-f", file(poolOf("second", "10.1.0.0/24")));
+  assert.equal(applied.code, 0, applied.text);
+  const second = await api.get(coilResources.addressPools, { name: "second" });
+  assert.deepEqual(second.metadata.finalizers, ["coil.cybozu.com"]);
+  program.child.kill("SIGTERM");
+  assert.equal((await program.ended).code, 0, program.said());
 });

@@ -19,6 +19,7 @@ import { loadBuiltinDefinitions } from "./schema/index.ts";
 import { seedObjects, systemNamespaces } from "./seed.ts";
 import { DEFAULT_SERVICE_RANGES, serviceAllocator } from "./services/allocator.ts";
 import { Store } from "./store/store.ts";
+import { WebhookAdmission } from "./webhooks/webhook-admission.ts";
 
 const DEFAULT_HISTORY = 10_000;
 
@@ -37,6 +38,7 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     newSuffix,
     admission: [
       ...(options.admission ?? []),
+      ...(options.webhooks === undefined ? [] : [new WebhookAdmission(store, registry, options.webhooks)]),
       serviceAllocator(store, options.serviceRanges ?? DEFAULT_SERVICE_RANGES, Math.random),
     ],
   });

@@ -7,6 +7,7 @@ import type { ReviewedTokens } from "./handlers/token-review.ts";
 import type { KubeletAccess } from "./http/kubelet-request.ts";
 import type { ServerCertificate } from "./http/tls.ts";
 import type { ServiceRanges } from "./services/allocator.ts";
+import type { ServiceResolver } from "./webhooks/call.ts";
 
 /** A listener. `fd`: a socket that listens already (made in another network namespace); `host` is then the name for its URL. */
 export type ListenAddress =
@@ -37,6 +38,8 @@ export interface ApiServerOptions {
   readonly serviceRanges?: ServiceRanges | undefined;
   /** Admission plugins, which run in this order on each write. */
   readonly admission?: readonly AdmissionPlugin[] | undefined;
+  /** Where Services of admission webhooks are reached. Default: webhooks are not called, neither at Services nor at URLs. */
+  readonly webhooks?: ServiceResolver | undefined;
   readonly log: Logger;
   readonly clock: Clock;
   /** Rules of faults that are in force from the start. */

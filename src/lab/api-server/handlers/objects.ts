@@ -385,7 +385,7 @@ export class Objects {
     options: WriteOptions,
   ): Promise<KubeObject | undefined> {
     const { group, version, plural } = resource;
-    const { user, dryRun, subresource } = options;
+    const { user, dryRun, subresource, warn } = options;
     const { namespace = "", name = "" } = object.metadata;
     return runAdmission(this.#deps.admission, {
       operation,
@@ -399,6 +399,7 @@ export class Objects {
       dryRun,
       object,
       old,
+      warn,
     });
   }
 
@@ -418,6 +419,7 @@ export class Objects {
       dryRun,
       object: undefined,
       old,
+      warn: () => undefined,
     });
   }
 }

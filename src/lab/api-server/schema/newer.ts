@@ -2,8 +2,23 @@ import type { Schema } from "./schema.ts";
 
 const META = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/** Kinds that are younger than the package that the other definitions are made from. By definition name. */
+/** A list of texts that is replaced as a whole. */
+const TEXTS: Schema = { type: "array", items: { type: "string" }, "x-kubernetes-list-type": "atomic" };
+
+/** Kinds that are younger than the package that the other definitions are made from, or that it has in part. By definition name. */
 export const NEWER_SCHEMAS: Readonly<Record<string, Schema>> = {
+  // The package leaves out the members that Go embeds: resources and scope.
+  "io.k8s.api.admissionregistration.v1.RuleWithOperations": {
+    type: "object",
+    description: "RuleWithOperations is a tuple of Operations and Resources.",
+    properties: {
+      apiGroups: TEXTS,
+      apiVersions: TEXTS,
+      operations: TEXTS,
+      resources: TEXTS,
+      scope: { type: "string" },
+    },
+  },
   "io.k8s.api.networking.v1.ServiceCIDRSpec": {
     type: "object",
     description: "ServiceCIDRSpec define the CIDRs the user wants to use for allocating ClusterIPs for Services.",

@@ -1,0 +1,213 @@
+import { randomUUID } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import { describeError } from "#base/errors";
+import { ApiError, badRequest, type Cause, STATUS_CODES, type StatusDetails, type StatusReason } from "../errors.ts";
+import type { AdmissionPlugin, AdmissionRequest } from "../handlers/admission.ts";
+import { validateObject } from "../handlers/decode.ts";
+import { asArray, asObject, isObject, type Json, type JsonObject } from "../object/json.ts";
+import { apiVersionOf, type KubeObject, withMeta } from "../object/meta.ts";
+import { applyJsonPatch } from "../patch/json-patch.ts";
+import type { Registry } from "../resources/registry.ts";
+import type { ResourceDef } from "../resources/types.ts";
+import { selectorMatches } from "../select/selector-object.ts";
+import { keyOf } from "../store/entry.ts";
+import type { Store } from "../store/store.ts";
+import { callWebhook, type ServiceResolver } from "./call.ts";
+
+/** The resource group whose objects no webhook is asked about: a broken configuration must stay repairable. */
+const GROUP = "admissionregistration.k8s.io";
+const DEFAULT_TIMEOUT_SECONDS = 10;
+
+/**
+ * Admission webhooks, as kube-apiserver calls them: mutating ones one after the other, in the order of their configurations' names, then all validating
+ * ones at once. Left out: matchConditions (refused), conversion between versions, reinvocation.
+ */
+export class WebhookAdmission implements AdmissionPlugin {
+  readonly name = "webhooks";
+  readonly #store: Store;
+  readonly #registry: Registry;
+  readonly #resolve: ServiceResolver;
+
+  constructor(store: Store, registry: Registry, resolve: ServiceResolver) {
+    this.#store = store;
+    this.#registry = registry;
+    this.#resolve = resolve;
+  }
+
+  async admit(request: AdmissionRequest): Promise<KubeObject | undefined> {
+    if (request.group === GROUP) return undefined;
+    const { group, version } = request;
+    const resource = this.#registry
+      .list()
+      .find((one) => one.group === group && one.version === version && one.plural === request.resource);
+    if (resource === undefined) return undefined;
+    let { object } = request;
+    for (const hook of this.#hooksFor("mutatingwebhookconfigurations", request)) {
+      const patch = (await this.#ask(hook, resource, { ...request, object })).patch;
+      if (patch !== undefined && object !== undefined) object = this.#patched(hook, resource, object, patch, request);
+    }
+    const judges = this.#hooksFor("validatingwebhookconfigurations", { ...request, object });
+    await Promise.all(judges.map((hook) => this.#ask(hook, resource, { ...request, object })));
+    return object === request.object ? undefined : object;
+  }
+
+  #hooksFor(plural: string, request: AdmissionRequest): JsonObject[] {
+    const configurations = [...this.#store.collection(`${plural}.${GROUP}`).list()].map(({ object }) => object);
+    configurations.sort((a, b) => ((a.metadata.name ?? "") < (b.metadata.name ?? "") ? -1 : 1));
+    return configurations
+      .flatMap((configuration) => asArray(configuration["webhooks"]).filter(isObject))
+      .filter((hook) => asArray(hook["rules"]).some((rule) => ruleMatches(asObject(rule), request)))
+      .filter((hook) => this.#selects(hook, request));
+  }
+
+  #selects(hook: JsonObject, { object, old, namespace, group, resource }: AdmissionRequest): boolean {
+    const labels = [object, old].flatMap((one) => (one === undefined ? [] : [asObject(one.metadata.labels as Json)]));
+    if (hook["objectSelector"] !== undefined && !labels.some((one) => selectorMatches(hook["objectSelector"], one))) {
+      return false;
+    }
+    if (hook["namespaceSelector"] === undefined) return true;
+    const isNamespace = group === "" && resource === "namespaces";
+    const around = isNamespace
+      ? (object ?? old)
+      : this.#store.collection("namespaces").get(keyOf("", namespace))?.object;
+    // An object of the cluster is in no namespace, so the selector says nothing about it.
+    if (!isNamespace && namespace === "") return true;
+    return selectorMatches(hook["namespaceSelector"], asObject(around?.metadata.labels as Json));
+  }
+
+  /** Asks one webhook. Throws ApiError when it denies, or fails and its failurePolicy is Fail. */
+  async #ask(hook: JsonObject, resource: ResourceDef, request: AdmissionRequest): Promise<{ readonly patch?: Json }> {
+    const name = String(hook["name"]);
+    const { sideEffects, failurePolicy = "Fail", timeoutSeconds = DEFAULT_TIMEOUT_SECONDS } = hook;
+    if (request.dryRun && sideEffects !== "None" && sideEffects !== "NoneOnDryRun") {
+      throw badRequest(`admission webhook ${JSON.stringify(name)} does not support dry run`);
+    }
+    let response: JsonObject;
+    try {
+      const version = asArray(hook["admissionReviewVersions"]).find((one) => one === "v1" || one === "v1beta1");
+      if (version === undefined) throw new Error("it takes neither v1 nor v1beta1 reviews");
+      if (asArray(hook["matchConditions"]).length > 0) throw new Error("this API server knows no matchConditions");
+      const review = reviewOf(`admission.k8s.io/${String(version)}`, resource, request);
+      const answer = await callWebhook(asObject(hook["clientConfig"]), review, Number(timeoutSeconds), this.#resolve);
+      response = checkedResponse(answer, review);
+    } catch (error) {
+      if (failurePolicy === "Ignore") return {};
+      const why = describeError(error);
+      throw new ApiError(
+        "InternalError",
+        `Internal error occurred: failed calling webhook ${JSON.stringify(name)}: failed to call webhook: ${why}`,
+        { cause: error },
+      );
+    }
+    for (const text of asArray(response["warnings"])) request.warn(String(text));
+    if (response["allowed"] !== true) throw denied(name, asObject(response["status"]));
+    if (typeof response["patch"] !== "string" || response["patch"] === "") return {};
+    return { patch: JSON.parse(Buffer.from(response["patch"], "base64").toString("utf8")) as Json };
+  }
+
+  #patched(
+    hook: JsonObject,
+    resource: ResourceDef,
+    object: KubeObject,
+    patch: Json,
+    request: AdmissionRequest,
+  ): KubeObject {
+    let patched: KubeObject;
+    try {
+      patched = applyJsonPatch(object, patch) as KubeObject;
+    } catch (error) {
+      throw new ApiError(
+        "InternalError",
+        `Internal error occurred: admission webhook ${JSON.stringify(hook["name"])}: ${describeError(error)}`,
+        { cause: error },
+      );
+    }
+    const { name, namespace, uid } = object.metadata;
+    const next = withMeta(patched, { name, namespace, uid });
+    if (!isDeepStrictEqual(next, object)) {
+      validateObject(resource, next, request.old, this.#registry.definitions, request.warn);
+    }
+    return next;
+  }
+}
+
+function ruleMatches(rule: JsonObject, request: AdmissionRequest): boolean {
+  const has = (key: string, value: string): boolean => {
+    const list = asArray(rule[key]);
+    return list.includes("*") || list.includes(value);
+  };
+  if (
+    !has("operations", request.operation) ||
+    !has("apiGroups", request.group) ||
+    !has("apiVersions", request.version)
+  ) {
+    return false;
+  }
+  const { scope = "*" } = rule;
+  if (scope !== "*" && (scope === "Namespaced") !== (request.namespace !== "")) return false;
+  const { resource, subresource } = request;
+  return asArray(rule["resources"]).some((wanted) => {
+    const [left, right = ""] = String(wanted).split("/");
+    return (
+      (left === "*" || left === resource) && ((right === "*" && String(wanted).includes("/")) || right === subresource)
+    );
+  });
+}
+
+function reviewOf(apiVersion: string, resource: ResourceDef, request: AdmissionRequest): JsonObject {
+  const { group, version, kind, plural } = resource;
+  const { operation, subresource, namespace, name, user, dryRun, object, old } = request;
+  const shown = (one: KubeObject | undefined): Json =>
+    one === undefined ? null : { ...one, apiVersion: apiVersionOf(group, version), kind };
+  const asked = { group, version, resource: plural };
+  return {
+    apiVersion,
+    kind: "AdmissionReview",
+    request: {
+      uid: randomUUID(),
+      kind: { group, version, kind },
+      resource: asked,
+      requestKind: { group, version, kind },
+      requestResource: asked,
+      ...(subresource === "" ? {} : { subResource: subresource, requestSubResource: subresource }),
+      name,
+      ...(namespace === "" ? {} : { namespace }),
+      operation,
+      userInfo: { username: user.name, groups: [...(user.groups ?? [])] },
+      object: shown(object),
+      oldObject: shown(old),
+      dryRun,
+      options: null,
+    },
+  };
+}
+
+/** The response of an answer that fits its review. Throws Error. */
+function checkedResponse(answer: Json, review: JsonObject): JsonObject {
+  const { apiVersion, kind, response } = asObject(answer);
+  if (kind !== "AdmissionReview" || apiVersion !== review["apiVersion"]) {
+    throw new Error(
+      `expected webhook response of ${String(review["apiVersion"])}, Kind=AdmissionReview, got ${String(apiVersion)}, Kind=${String(kind)}`,
+    );
+  }
+  const { uid, patch, patchType } = asObject(response);
+  const wanted = asObject(review["request"])["uid"];
+  if (uid !== wanted) throw new Error(`expected response.uid=${JSON.stringify(wanted)}, got ${JSON.stringify(uid)}`);
+  if (patch !== undefined && patchType !== "JSONPatch")
+    throw new Error("webhook returned response.patch but not response.patchType");
+  return asObject(response);
+}
+
+function denied(name: string, status: JsonObject): ApiError {
+  const { message, reason, details } = status;
+  const by = `admission webhook ${JSON.stringify(name)} denied the request`;
+  const why = [message, reason].find((text) => typeof text === "string" && text !== "");
+  const code =
+    typeof reason === "string" && Object.hasOwn(STATUS_CODES, reason) ? (reason as StatusReason) : "Forbidden";
+  const text = why === undefined ? `${by} without explanation` : `${by}: ${String(why)}`;
+  return new ApiError(
+    code,
+    text,
+    isObject(details) ? { details: details as StatusDetails & { causes?: Cause[] } } : {},
+  );
+}
