@@ -279,3 +279,41 @@ test("fuzz: only WebhookError escapes the AdmissionReview parser, and what it ta
     { numRuns: 500 },
   );
 });
+
+test("webhook: the bytes of reviews that never end are bounded, and short ones are served meanwhile", async () => {
+  await using rig = await Rig.start({ "/v": () => ({ allowed: true }) }, selfSigned("one"));
+  const half = Array.from({ length: 12 }, () => {
+    const head = `POST /v HTTP/1.1\r\nhost: x\r\ncontent-length: ${MAX_REVIEW_BYTES}\r\n\r\n`;
+    const socket = connect({ host: "127.0.0.1", port: rig.server.port, rejectUnauthorized: false }, () => {
+      socket.write(head);
+      socket.write("x".repeat(MAX_REVIEW_BYTES - 1));
+    });
+    return new Promise<string>((resolve) => {
+      let text = "";
+      socket.setEncoding("utf8");
+      socket.on("data", (chunk: string) => {
+        text += chunk;
+        resolve(text);
+      });
+      // The server may cut the connection before the client has read the answer.
+      socket.on("error", () => resolve("cut"));
+      socket.on("close", () => resolve(text === "" ? "cut" : text));
+    });
+  });
+  // 64 MiB are 8 reviews of 8 MiB: of twelve at once at least three are refused.
+  const first = await Promise.race(half);
+  assert.match(first, /503|cut/);
+  assert.equal((await rig.post("/v", review("v1"))).status, 200);
+});
+
+test("webhook: an expired certificate is served, and told by the health check", async () => {
+  await using rig = await Rig.start({}, selfSigned("old", { notAfter: Date.now() - 3_600_000 }));
+  await assert.rejects(rig.server.checkHealth(), { code: "expired", message: /expired at .*renew tls\.crt/ });
+  rig.server.use(selfSigned("given"));
+  await rig.server.checkHealth();
+  assert.equal(await rig.served(), "given");
+  await rig.install(selfSigned("file"));
+  assert.equal(await rig.served(), "given", "a given pair is not replaced by files");
+  assert.equal(rig.server.use({ cert: "x", key: "y" }), false);
+  assert.equal(await rig.served(), "given");
+});
