@@ -18,11 +18,11 @@ import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
 import { runChained } from "./coild/chained.ts";
 import { cniDeps } from "./coild/cni-deps.ts";
-import { Contest } from "./coild/contest.ts";
 import { inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
+import { RemovalConflict } from "./coild/removal-conflict.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
 import { watchKernel } from "./coild/watch-kernel.ts";
 import { watchOwnObjects } from "./coild/watch-own-objects.ts";
@@ -215,10 +215,10 @@ export const coild = defineProgram({
     const kernelPart = health.part("kernel", { needed: "always" });
     group.spawn((at) => setUp.run({ signal: at }));
     const lost = new LostAttachments({ health: health.part("attachments", { needed: "always" }), log });
-    const contest = new Contest({ clock: systemClock, log, onContest: metrics.onContest });
+    const conflict = new RemovalConflict({ clock: systemClock, log, onConflict: metrics.onConflict });
     const onSurveyed: Parameters<typeof keepKernel>[0]["onSurveyed"] = (repaired) => {
       metrics.onRepaired(repaired);
-      contest.surveyed(repaired);
+      conflict.surveyed(repaired);
     };
     const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, onSurveyed };
     const watched = { netns: own, network, exportedTo: place, pods: kernelDirty, exported: routesDirty };

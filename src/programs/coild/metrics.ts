@@ -14,7 +14,7 @@ type Source = Pick<NodeIpam, "snapshot" | "lost">;
 export function coildMetrics(registry: Registry): {
   readonly onProgress: (event: "started" | "received" | "sent", path: string) => void;
   readonly onRepaired: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
-  readonly onContest: () => void;
+  readonly onConflict: () => void;
   readonly onBlockWait: (seconds: number) => void;
   readonly onHandled: (path: string, code: number, seconds: number) => void;
   readonly observe: (ipam: Source) => void;
@@ -37,8 +37,8 @@ export function coildMetrics(registry: Registry): {
     registers: [registry],
   });
   startAtZero(repairs, { kind: ["host", "links", "pods"] });
-  const contests = new Counter({
-    name: "coil_coild_contests_total",
+  const conflicts = new Counter({
+    name: "coil_coild_conflicts_total",
     help: "Times that another program began to remove objects of the pods' network again and again.",
     registers: [registry],
   });
@@ -82,7 +82,7 @@ export function coildMetrics(registry: Registry): {
     onRepaired: (repaired) => {
       for (const [kind, count] of Object.entries(repaired)) repairs.inc({ kind }, count);
     },
-    onContest: () => contests.inc(),
+    onConflict: () => conflicts.inc(),
     onBlockWait: (seconds) => blockWait.observe(seconds),
     onHandled,
     observe: (given) => {

@@ -11,9 +11,9 @@ import { IpamError, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
-import { Contest } from "./contest.ts";
 import { keepKernel } from "./keep-kernel.ts";
 import { LostAttachments } from "./lost-attachments.ts";
+import { RemovalConflict } from "./removal-conflict.ts";
 import { watchKernel } from "./watch-kernel.ts";
 
 const OPTIONS = {
@@ -67,9 +67,9 @@ async function node(t: TestContext) {
   const [dirty, exported] = [new Dirty(), new Dirty()];
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => lines.push(line) });
-  let contests = 0;
+  let conflicts = 0;
   let surveys = 0;
-  const contest = new Contest({ clock: systemClock, log, onContest: () => (contests += 1) });
+  const conflict = new RemovalConflict({ clock: systemClock, log, onConflict: () => (conflicts += 1) });
   const stop = new AbortController();
   const running = Promise.all([
     keepKernel(
@@ -79,7 +79,7 @@ async function node(t: TestContext) {
         lost: new LostAttachments({ health: health.part("attachments"), log: nullLogger }),
         onSurveyed: (repaired) => {
           surveys += 1;
-          contest.surveyed(repaired);
+          conflict.surveyed(repaired);
         },
         dirty,
         health: health.part("kernel"),
@@ -108,7 +108,7 @@ async function node(t: TestContext) {
       return false;
     }
   };
-  const counts = () => ({ surveys, contests });
+  const counts = () => ({ surveys, conflicts });
   return { kernel, network, netns, nodeName, podName, attachment, ip, ping, lines, counts, exported };
 }
 
@@ -212,11 +212,11 @@ test("watchKernel: a program that removes routes in a loop does not make coild s
     }
     await sleep(1);
   }
-  const { surveys, contests } = counts();
+  const { surveys, conflicts } = counts();
   const limit = 6 + 8 * 2 + 2;
   assert.ok(surveys - before <= limit, `${surveys - before} surveys in 8 s`);
   assert.ok(removed >= 10, `${removed} removals`);
-  assert.equal(contests, 1);
+  assert.equal(conflicts, 1);
   const errors = lines.filter((line) => /another program keeps removing/.test(line));
   assert.equal(errors.length, 1);
   assert.ok(lines.length <= 10, `${lines.length} lines`);

@@ -1,29 +1,29 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 
-/** So many repairs in so long, milliseconds, are the work of a program that fights coild. */
+/** So many repairs in so long, milliseconds, are taken for a conflict with another program. */
 const REPAIRS = 10;
 const WINDOW_MS = 60_000;
 
 /**
- * Tells a program that removes something once from one that removes it again and again: the latter is logged and counted once, and each
- * repair is not logged any more. It is over after a minute without a repair.
+ * Distinguishes a single removal from a program that removes objects again and again. Such a conflict is logged and counted once, and its
+ * repairs are not logged. The conflict ends after a minute without a repair.
  */
-export class Contest {
+export class RemovalConflict {
   readonly #clock: Clock;
   readonly #log: Logger;
-  readonly #onContest: () => void;
+  readonly #onConflict: () => void;
   /** Monotonic times of the last {@link REPAIRS} repairs, milliseconds. */
   #repairedMs: number[] = [];
   #isOn = false;
 
-  constructor(deps: { readonly clock: Clock; readonly log: Logger; readonly onContest: () => void }) {
+  constructor(deps: { readonly clock: Clock; readonly log: Logger; readonly onConflict: () => void }) {
     this.#clock = deps.clock;
     this.#log = deps.log;
-    this.#onContest = deps.onContest;
+    this.#onConflict = deps.onConflict;
   }
 
-  /** To be called after each survey with what it put back. */
+  /** Takes the numbers of repaired objects of one survey. */
   surveyed(repaired: { readonly host: number; readonly links: number; readonly pods: number }): void {
     const now = this.#clock.monotonic();
     const changes = repaired.host + repaired.links + repaired.pods;
@@ -42,7 +42,7 @@ export class Contest {
       return;
     }
     this.#isOn = true;
-    this.#onContest();
+    this.#onConflict();
     this.#log.error(
       "another program keeps removing routes, rules, addresses or links of pods; they are put back at most twice a second; find and stop it (ip monitor shows its work)",
       { repairs: REPAIRS, withinSeconds: Math.round((now - oldest) / 1000), ...repaired },

@@ -2,40 +2,40 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { createLogger } from "#base/log";
-import { Contest } from "./contest.ts";
+import { RemovalConflict } from "./removal-conflict.ts";
 
-test("Contest: single removals are logged each; a program that goes on is logged and counted once, until it rests a minute", async () => {
+test("RemovalConflict: single removals are logged each; a program that goes on is logged and counted once, until it rests a minute", async () => {
   const clock = new FakeClock();
   const lines: string[] = [];
-  let contests = 0;
+  let conflicts = 0;
   const log = createLogger({ name: "t", write: (line) => lines.push(line) });
-  const contest = new Contest({ clock, log, onContest: () => (contests += 1) });
+  const conflict = new RemovalConflict({ clock, log, onConflict: () => (conflicts += 1) });
   const messages = (): string[] =>
     lines.splice(0).map((line) => {
       const { level, msg } = JSON.parse(line) as { level: string; msg: string };
       return `${level} ${msg.split(" ").slice(0, 3).join(" ")}`;
     });
   const survey = async (pods: number): Promise<void> => {
-    contest.surveyed({ host: 0, links: 0, pods });
+    conflict.surveyed({ host: 0, links: 0, pods });
     await clock.advance(500);
   };
   await survey(0);
   await survey(1);
   await survey(0);
-  assert.deepEqual([messages(), contests], [["warn routes, rules, addresses"], 0]);
+  assert.deepEqual([messages(), conflicts], [["warn routes, rules, addresses"], 0]);
   for (let round = 0; round < 200; round += 1) await survey(2);
   const fight = messages();
-  assert.deepEqual([fight.length, fight.at(-1), contests], [9, "error another program keeps", 1]);
+  assert.deepEqual([fight.length, fight.at(-1), conflicts], [9, "error another program keeps", 1]);
   await clock.advance(59_000);
   await survey(0);
   assert.deepEqual(messages(), []);
   await clock.advance(1000);
   await survey(0);
   assert.deepEqual(messages(), ["info no program removes"]);
-  // Ten removals over more than a minute are no contest.
+  // Ten removals over more than a minute are no conflict.
   for (let round = 0; round < 30; round += 1) {
     await survey(1);
     await clock.advance(7000);
   }
-  assert.deepEqual([messages().length, contests], [30, 1]);
+  assert.deepEqual([messages().length, conflicts], [30, 1]);
 });
