@@ -82,7 +82,7 @@ export async function startHost(
     else ready.reject(new LabError("start-failed", event.message));
   });
   void ended.then(() => {
-    const error = new LabError("start-failed", `the lab's holding process ended: ${lastLine()}`);
+    const error = new LabError("start-failed", `the lab's host process has ended; its last log line: ${lastLine()}`);
     closeSync(log);
     ready.reject(error);
     kept.reject(error);

@@ -190,7 +190,7 @@ function reversePolicy(
       },
     },
   );
-  deps.log.info("agents may open connections to destinations of this server", { destinations: policy.describe() });
+  deps.log.info("agents may open connections through this server", { destinations: policy.describe() });
   return policy;
 }
 

@@ -57,7 +57,7 @@ function shellOf(t: TestContext, bed: MigratorBed, variables: Readonly<Record<st
 
 /** A controller on its own port; its address. */
 async function controllerOf(t: TestContext, bed: MigratorBed): Promise<string> {
-  const args = ["--metrics-addr=127.0.0.1:19386", "--health-addr=127.0.0.1:19387"];
+  const args = ["--metrics-addr=127.0.0.1:19386", "--health-addr=127.0.0.1:19387", "--webhook-addr=none"];
   const running = start(
     [join(dirname(ISTHMUS), "coil-ipam-controller"), ...args, "--node-gone-grace=1s", `--kubeconfig=${bed.kubeconfig}`],
     { timeoutMs: 300_000 },

@@ -178,7 +178,8 @@ test("dump: what it prints is honoured by v2: blocks are carved around it, its p
   const bed = await bedOf(t);
   await bed.installCrds();
   await bed.apply((await dumpWith(bed)).manifests);
-  const flags = ["--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", `--kubeconfig=${bed.kubeconfig}`];
+  const nowhere = ["--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", "--webhook-addr=none"];
+  const flags = [...nowhere, `--kubeconfig=${bed.kubeconfig}`];
   const controller = start([join(ISTHMUS, "../coil-ipam-controller"), ...flags]);
   t.after(async () => {
     controller.child.kill("SIGTERM");

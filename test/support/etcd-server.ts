@@ -1,7 +1,7 @@
 /**
  * A real etcd on loopback, from Debian's packages `etcd-server` and `etcd-client`, which `./run test` unpacks into `.state/debian`.
  *
- * Owns: the process, its folder, `etcdctl` on it, TLS and users. Refuses to know: what is stored.
+ * Owns: the process, its folder, `etcdctl` on it, TLS and users. Does not know: what is stored.
  *
  * ```ts
  * await using etcd = await EtcdServer.start({ tls: true });

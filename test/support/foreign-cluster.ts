@@ -2,7 +2,7 @@
  * A cluster of somebody else, with a lab as a guest: the embedded API server with a lab's controllers, or Kubernetes' own control plane
  * from ISTHMUS_PEERS; with objects of its owner; and all of its objects at a moment, to be compared.
  *
- * Owns: {@link embeddedCluster}, {@link realCluster}, {@link populate}, {@link snapshotOf}. Refuses to know: the objects of a lab.
+ * Owns: {@link embeddedCluster}, {@link realCluster}, {@link populate}, {@link snapshotOf}. Does not know: the objects of a lab.
  *
  * ```ts
  * await using cluster = await embeddedCluster();

@@ -1,7 +1,7 @@
 /**
  * The parts of the IPAM controller, with an API server: the lab's own, or the one of `ISTHMUS_KUBECONFIG`.
  *
- * Owns: the server, Coil's API types in it, pools and nodes of each test, faults, and their removal. Refuses to know: the tests.
+ * Owns: the server, Coil's API types in it, pools and nodes of each test, faults, and their removal. Does not know: the tests.
  *
  * ```ts
  * const world = await IpamWorld.open({ signal });

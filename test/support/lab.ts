@@ -1,7 +1,7 @@
 /**
  * Labs as a person runs them: the built executable, its exit code and output, and the things that it leaves on the machine.
  *
- * Owns: running `dist/isthmus`, waiting for conditions, finding leftovers of a lab. Refuses to know: the tests.
+ * Owns: running `dist/isthmus`, waiting for conditions, finding leftovers of a lab. Does not know: the tests.
  *
  * ```ts
  * const { code, stdout } = await isthmus(["lab", "--json", "--name=mine"]);

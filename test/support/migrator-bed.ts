@@ -1,7 +1,7 @@
 /**
  * A cluster as Coil v1 leaves it: an API server with v1's objects, nodes and pods, and v1's data for etcd. A kubelet of the test ends pods.
  *
- * Owns: the server, its objects, the data. Refuses to know: the migrator, etcd.
+ * Owns: the server, its objects, the data. Does not know: the migrator, etcd.
  *
  * ```ts
  * await using bed = await MigratorBed.open();

@@ -1,7 +1,7 @@
 /**
  * A port with one replaced method: for tests in which a real kernel refuses something.
  *
- * Owns: {@link overridden}. Refuses to know: which port.
+ * Owns: {@link overridden}. Does not know: which port.
  *
  * ```ts
  * const refusing = overridden(nft, { run: () => { throw new NftError("busy", "refused by the test", { script: "" }); } });

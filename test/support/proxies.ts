@@ -1,7 +1,7 @@
 /**
  * The tunnel's programs as a person runs them, on ports of loopback, with certificates of their own cluster.
  *
- * Owns: starting `proxy-server` and `proxy-agent`, their endpoints, clients of both kinds of frontends. Refuses to know: what is
+ * Owns: starting `proxy-server` and `proxy-agent`, their endpoints, clients of both kinds of frontends. Does not know: what is
  * tested.
  *
  * ```ts

@@ -2,7 +2,7 @@
  * Kubernetes' own API server with etcd, on loopback, from the folder that ISTHMUS_PEERS names (`etcd`, `kube-apiserver`); with its controllers
  * and scheduler if a test requests them (`kube-controller-manager`, `kube-scheduler`).
  *
- * Owns: {@link RealApiServer}, {@link peersMissing}. Refuses to know: the tests.
+ * Owns: {@link RealApiServer}, {@link peersMissing}. Does not know: the tests.
  *
  * ```ts
  * test("…", { skip: peersMissing("etcd", "kube-apiserver") }, async () => {

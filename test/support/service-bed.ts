@@ -2,7 +2,7 @@
  * A cluster of one node for the shipped `service-proxy`: the embedded API server with a Node and a Service `default/web`, and the
  * namespaces of `Bed` for packets. Needs root and a build.
  *
- * Owns: {@link ServiceBed}. Refuses to know: what is tested.
+ * Owns: {@link ServiceBed}. Does not know: what is tested.
  *
  * ```ts
  * await using cluster = await ServiceBed.open("mine", { service: { type: "NodePort", ...ports } });

@@ -2,7 +2,7 @@
  * The cluster of `ServiceBed` with a Service of both families, six endpoints in each, all alive: for tests of connections
  * during events.
  *
- * Owns: {@link DualStackBed}. Refuses to know: what happens.
+ * Owns: {@link DualStackBed}. Does not know: what happens.
  *
  * ```ts
  * await using cluster = await DualStackBed.open("mine");

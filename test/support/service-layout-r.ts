@@ -1,7 +1,7 @@
 /**
  * kube-proxy's own nftables layout ("R", docs/spec/service-proxy.md#2.6) as a script for `nft -f`: a chain and an anonymous map for each Service.
  *
- * Owns: the text. Refuses to know: where it is loaded.
+ * Owns: the text. Does not know: where it is loaded.
  *
  * ```ts
  * writeFileSync("table.nft", layoutR({ family: 4, services: [{ name: "ns/web", address, port: 80, endpoints, targetPort: 8080 }] }));

@@ -1,7 +1,7 @@
 /**
  * Helpers for tests of the shipped service proxy in a {@link ServiceBed}: changes of objects, a proxy after its first sync.
  *
- * Owns: the slices and labels of Service `web`. Refuses to know: what is tested.
+ * Owns: the slices and labels of Service `web`. Does not know: what is tested.
  *
  * ```ts
  * const proxy = await startSynced(t, cluster, "--nodeport-addresses=192.0.2.0/24");

@@ -1,5 +1,5 @@
 /**
- * Claims about a tunnel with any server, agent and client, as data: a name and a test. Owns: the claims. Refuses to know: the peers,
+ * Claims about a tunnel with any server, agent and client, as data: a name and a test. Owns: the claims. Does not know: the peers,
  * except whether they are of this project and promise more.
  */
 import assert from "node:assert/strict";

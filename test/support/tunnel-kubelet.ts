@@ -1,7 +1,7 @@
 /**
  * A node that knows its API server by a bind address alone, and a kubelet's `/exec` on it, behind the firewall of `Sides`.
  *
- * Owns: the embedded API server in the control plane's namespace, kubeconfigs, kubectl on either side. Refuses to know: what is
+ * Owns: the embedded API server in the control plane's namespace, kubeconfigs, kubectl on either side. Does not know: what is
  * tested.
  *
  * ```ts

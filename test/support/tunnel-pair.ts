@@ -1,7 +1,7 @@
 /**
  * One server with one agent, each of any kind, with certificates and endpoints.
  *
- * Owns: starting, killing and starting again. Refuses to know: the tests, and the kinds of the peers.
+ * Owns: starting, killing and starting again. Does not know: the tests, and the kinds of the peers.
  *
  * ```ts
  * const pair = new TunnelPair(serverProgram(), agentProgram());

@@ -2,7 +2,7 @@
  * The interfaces of server, agent and client, so that each can be replaced by any other, and the packets as independent peers on
  * `@grpc/grpc-js` read them.
  *
- * Owns: the protocol as loaded from `konnectivity.proto`, a tunnelled connection as a duplex stream. Refuses to know: our codec,
+ * Owns: the protocol as loaded from `konnectivity.proto`, a tunnelled connection as a duplex stream. Does not know: our codec,
  * our HTTP/2, the tests.
  *
  * ```ts

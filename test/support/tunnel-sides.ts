@@ -2,7 +2,7 @@
  * A control plane and two nodes with overlapping networks, a firewall between them that admits chosen ports only, and a pod behind one
  * node (docs/spec/tunnel.md#15.E): network namespaces, the built programs, real packets.
  *
- * Owns: namespaces, links, addresses, endpoints, programs in them, and removing all of it. Refuses to know: the tests.
+ * Owns: namespaces, links, addresses, endpoints, programs in them, and removing all of it. Does not know: the tests.
  *
  * ```ts
  * const sides = await Sides.open(t);

@@ -1,7 +1,7 @@
 /**
  * The shipped `uplink-proxy` in the node of the uplinks' test bed, and real programs of the machine beside it.
  *
- * Owns: the bed, the proxy's settings and process, all removed when the test ends. Refuses to know: what is tested.
+ * Owns: the bed, the proxy's settings and process, all removed when the test ends. Does not know: what is tested.
  *
  * ```ts
  * const { bed, curl } = await openUplinkBed(t, { maxCost: 1 });

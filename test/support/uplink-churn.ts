@@ -1,7 +1,7 @@
 /**
  * Many short tunnels that end in each of the ways in which tunnels end, every byte counted.
  *
- * Owns: the server that the tunnels lead to, and the clients. Refuses to know: the proxy between them.
+ * Owns: the server that the tunnels lead to, and the clients. Does not know: the proxy between them.
  */
 import { createServer, type Server, type Socket } from "node:net";
 import { resetSocket } from "#base/socket-reset";

@@ -2,7 +2,7 @@
  * A registry as containerd meets it, and a client that pulls as containerd does: a token from one host, manifests from a second,
  * blobs by redirect from a third, each blob over connections of its own, resumed with Range where one breaks off.
  *
- * Owns: both ends. Refuses to know: the proxy between them.
+ * Owns: both ends. Does not know: the proxy between them.
  */
 import { createHash, randomBytes } from "node:crypto";
 import { request as httpRequest, type IncomingMessage, type RequestListener, type ServerResponse } from "node:http";

@@ -1,7 +1,7 @@
 /**
  * Tables "What shows it" in design pages: each row names a claim, a file and a test, so that a reader finds the proof.
  *
- * Owns: reading them, and checking that the tests exist. Refuses to know: the claims.
+ * Owns: reading them, and checking that the tests exist. Does not know: the claims.
  *
  * ```ts
  * const { sections, missing } = claimsOf("docs/design/tunnel.md");

@@ -3,7 +3,7 @@
  * functions that run for each connection take an {@link AbortSignalLike}.
  *
  * Owns: {@link sleep}, {@link pause}, {@link repeat}, {@link Backoff}, {@link Dirty}, {@link KeyedMutex}, {@link Semaphore}, {@link TaskGroup},
- * {@link Deferred}, {@link LightAbortSignal}, {@link TimeSlice}, {@link unlessAborted}, {@link untilAborted}. Refuses to know: Kubernetes, the kernel, the network.
+ * {@link Deferred}, {@link LightAbortSignal}, {@link TimeSlice}, {@link unlessAborted}, {@link untilAborted}. Does not know: Kubernetes, the kernel, the network.
  */
 
 export { unlessAborted, untilAborted } from "./aborted.ts";

@@ -1,7 +1,7 @@
 /**
  * A connection as a relay of bytes uses it: the common interface of Node's sockets and of the sockets of kernel/reactor.
  *
- * Owns: the contract of such a connection. Refuses to know: how the connection is made, and what its bytes mean.
+ * Owns: the contract of such a connection. Does not know: how the connection is made, and what its bytes mean.
  *
  * ```ts
  * stream.on("data", (chunk) => other.write(chunk) || stream.pause());

@@ -1,7 +1,7 @@
 /**
  * Time as a dependency. Programs pass {@link systemClock}; tests pass a {@link FakeClock} and move it themselves.
  *
- * Owns: reading time and waiting. Refuses to know: why a caller waits.
+ * Owns: reading time and waiting. Does not know: why a caller waits.
  */
 export { FakeClock } from "./fake-clock.ts";
 export { type Clock, systemClock } from "./system-clock.ts";

@@ -1,7 +1,7 @@
 /**
  * Collections for members that come and go by the thousand, such as connections.
  *
- * Owns: order and membership. Refuses to know: the members. Why not `Set` and `Map`: decision 0007.
+ * Owns: order and membership. Does not know: the members. Why not `Set` and `Map`: decision 0007.
  *
  * ```ts
  * const entry = connections.add(connection);

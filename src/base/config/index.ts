@@ -3,7 +3,7 @@
  * The syntax is that of the programs that ours replace: `--name=value`, `--name value`, `--switch`,
  * `--switch=false`, Go durations (`1h0m0s`, `300ms`), `:port` and `[::]:port` addresses.
  *
- * Owns: flag syntax, help texts, the reference table. Refuses to know: which programs there are.
+ * Owns: flag syntax, help texts, the reference table. Does not know: which programs there are.
  *
  * ```ts
  * const flags = {

@@ -1,7 +1,7 @@
 /**
  * A limit on the number of an HTTP server's connections. Clients without a request can never keep out clients that send requests.
  *
- * Owns: the choice of the connection that is closed at the limit. Refuses to know: listening, the meaning of requests.
+ * Owns: the choice of the connection that is closed at the limit. Does not know: listening, the meaning of requests.
  *
  * ```ts
  * const connections = new ConnectionLimit(64, { whenAllBusy: "refuse-next" });

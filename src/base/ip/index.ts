@@ -3,7 +3,7 @@
  * addresses where they enter it; inside it, no address is a string.
  *
  * Owns: parsing, canonical text (RFC 5952 for IPv6), bytes, arithmetic, set relations.
- * Refuses to know: interfaces, routes, DNS.
+ * Does not know: interfaces, routes, DNS.
  *
  * ```ts
  * const block = Cidr.parse("10.2.0.0/27");

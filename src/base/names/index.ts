@@ -2,7 +2,7 @@
  * Resolves names to addresses by the rules of the system's resolver but without its threads: hosts(5), resolv.conf(5) with its search
  * list, DNS.
  *
- * Owns: both files, the order of servers and of addresses. Refuses to know: the use of addresses, nsswitch.conf,
+ * Owns: both files, the order of servers and of addresses. Does not know: the use of addresses, nsswitch.conf,
  * multicast DNS, caching.
  *
  * ```ts

@@ -1,7 +1,7 @@
 /**
  * The file of a UNIX stream socket that a server is about to listen on.
  *
- * Owns: the check of the path, and its mode. Refuses to know: the server.
+ * Owns: the check of the path, and the mode of the socket's file. Does not know: the server.
  *
  * ```ts
  * await claimSocketPath("/run/isthmus/proxy.sock", { deleteExisting: true });

@@ -2,7 +2,7 @@
  * The data that the features of the uplinks share: an uplink, the snapshot from which an uplink is chosen, the settings, and the
  * evidence of real traffic.
  *
- * Owns: types, defaults and small interfaces, without I/O. Refuses to know: where values come from.
+ * Owns: types, defaults and small interfaces, without I/O. Does not know: where values come from.
  */
 export type { ConfigSource, ConfigState } from "./config-source.ts";
 export {

@@ -1,7 +1,7 @@
 /**
  * X.509 certificates (RFC 5280) of an own authority: Node reads certificates and cannot write them.
  *
- * Owns: DER (X.690) of certificates with ECDSA keys on P-256. Refuses to know: where keys are kept, when a certificate is renewed.
+ * Owns: DER (X.690) of certificates with ECDSA keys on P-256. Does not know: where keys are kept, when a certificate is renewed.
  *
  * ```ts
  * const authority = createAuthority({ commonName: "coil-ipam-ca", organization: "coil", notBefore, notAfter });

@@ -1,7 +1,7 @@
 /**
  * Configuration files in YAML, and in JSON, which this reader accepts as YAML.
  *
- * Owns: syntax, aliases and lines. Refuses to know: the schema of a file (valibot), which its reader has.
+ * Owns: syntax, aliases and lines. Does not know: the schema of a file (valibot), which its reader has.
  *
  * ```ts
  * const document = parseYaml(text);

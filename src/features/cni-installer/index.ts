@@ -1,7 +1,7 @@
 /**
  * Puts the CNI executable and its network configuration in place on a node (docs/spec/pod-network.md#13).
  *
- * Owns: files in the folders of CNI executables and configurations. Refuses to know: where the settings come from.
+ * Owns: files in the folders of CNI executables and configurations. Does not know: where the settings come from.
  *
  * ```ts
  * const { binaryChanged, configChanged, disabled } = await installCni(installation, conflist);

@@ -2,7 +2,7 @@
  * The interface of coild to CNI executables: the gRPC service `pkg.cnirpc.CNI` on a UNIX socket (docs/spec/pod-network.md#4.2 to #4.4).
  *
  * Owns: the socket, argument checks, ordering of calls of one container, error codes, the access log.
- * Refuses to know: how addresses are chosen and how links are made; the program passes both in.
+ * Does not know: how addresses are chosen and how links are made; the program passes both in.
  */
 export { type CniDeps, CniService } from "./cni-service.ts";
 export { CniFailure, type CniFailureKind } from "./failure.ts";

@@ -1,8 +1,9 @@
 /**
  * Address management: pools hold blocks, nodes own blocks, attachments hold addresses (docs/spec/pod-network.md#3 and #4).
  *
- * Owns: the controller's carving and collecting, the node's allocator, the comparison of API, memory and kernel (audit).
- * Refuses to know: links, routes, CNI. No state outside the API server and memory that is rebuilt at start-up.
+ * Owns: the controller's part (it makes blocks out of pools, and deletes the blocks of nodes that are gone), the node's allocator of
+ * addresses, the comparison of API, memory and kernel (audit). Does not know: links, routes, CNI.
+ * All state is in the API server, or in memory that is rebuilt at start-up.
  *
  * ```ts
  * const ipam = new NodeIpam({ source, log, clock, onBlocksChanged }, { collectIntervalMs: 300_000, releaseDelayMs: 0 });

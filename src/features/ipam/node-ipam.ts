@@ -12,8 +12,9 @@ import { IpamError } from "./errors.ts";
 
 const NODE_GONE = "this Node is not in the cluster (any more): nothing is allocated, for its blocks go to others";
 /**
- * After an ADD found its pool full the pool counts as full for this long, milliseconds. A longer time would keep a node out of service
- * that gets no more ADDs, although its pool has free addresses again.
+ * When an ADD finds no free address in its pool, the pool counts as full for this time, milliseconds. During this time STATUS can report
+ * the node as not available, and then the node gets no more ADDs. A longer time would keep the node out of service although its pool
+ * has free addresses again.
  */
 const EXHAUSTED_MS = 30_000;
 /**
@@ -105,7 +106,7 @@ export class NodeIpam {
       const fields = { containerID: attachment.containerId, ifname: attachment.ifname, pool, addresses };
       this.#log.warn("an attachment's link has gone without a DEL; its addresses are free", fields);
     }
-    // A waiting ADD can get an address of a vanished attachment.
+    // The addresses of a vanished attachment are free: ADDs that wait for an address can get them now.
     if (vanished.length > 0) this.#wake();
     if (emptied || before !== this.degradedReason) this.#dirty.mark();
   }

@@ -2,7 +2,7 @@
  * The migration from Coil v1 to v2 (docs/spec/pod-network.md#14): v1's data in etcd become AddressPools and reserved AddressBlocks, and the
  * pods of v1 are replaced.
  *
- * Owns: the form of v1's data, reading them at one revision, the plan, and its steps on the API server. Refuses to know: flags, standard
+ * Owns: the form of v1's data, reading them at one revision, the plan, and its steps on the API server. Does not know: flags, standard
  * input and output.
  *
  * ```ts

@@ -40,7 +40,7 @@ export function addHostRoute(
     if (!isKernelError(error, "already-exists")) throw error;
     throw new PodNetworkError(
       "address-in-use",
-      `table ${tableId} leads ${dst} to another link: the address is in use`,
+      `${dst} is in use: routing table ${tableId} has a route for it to another link`,
       {
         cause: error,
       },

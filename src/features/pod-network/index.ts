@@ -2,7 +2,7 @@
  * The pods' links: a veth for each attachment, host routes in a table of their own, no bridge (docs/spec/pod-network.md#5).
  *
  * Owns: links with a `COIL:` or `COIL-PENDING:` alias (of another plugin's link only the alias), the routes of its protocol in its table, one rule a family.
- * Refuses to know: which address a pod gets, gRPC, Kubernetes.
+ * Does not know: which address a pod gets, gRPC, Kubernetes.
  */
 export { ChainedNetwork } from "./chained-network.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";

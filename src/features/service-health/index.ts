@@ -3,7 +3,7 @@
  * alive, does the node have endpoints of a Service.
  *
  * Owns: {@link NodeHealth}, {@link HealthServer}, {@link MetricsServer}, {@link ServicePorts}, the metrics of the program.
- * Refuses to know: watches, flags, nftables, how Events are written.
+ * Does not know: watches, flags, nftables, how Events are written.
  *
  * ```ts
  * const health = new NodeHealth({ healthTimeoutMs: 60_000, clock });

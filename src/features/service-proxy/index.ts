@@ -1,7 +1,7 @@
 /**
  * Services on nftables (docs/spec/service-proxy.md#2): one table for each family, planned from Services, slices and the Node.
  *
- * Owns: watches, plans, the tables, their lossless updates, the trace of a packet. Refuses to know: flags, health checks.
+ * Owns: watches, plans, the tables, their lossless updates, the trace of a packet. Does not know: flags, health checks.
  *
  * ```ts
  * const tracker = new Tracker(4, { node, nodeIPs });

@@ -2,7 +2,7 @@
  * Several clusters behind one address: passes TLS connections on by the server name (SNI) of their clients (docs/spec/tunnel.md#9.7).
  * Nothing is decrypted. A client that sends another cluster's name meets that cluster's server and its CA.
  *
- * Owns: routes and their file, peeking, fail-over between backends, passing bytes on. Refuses to know: keys, certificates,
+ * Owns: routes and their file, peeking, fail-over between backends, passing bytes on. Does not know: keys, certificates,
  * the tunnel's protocol.
  *
  * ```ts

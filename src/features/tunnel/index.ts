@@ -1,7 +1,7 @@
 /**
  * The tunnel between a control plane and its nodes, in both directions, wire-compatible with Konnectivity (docs/spec/tunnel.md).
  *
- * Owns: the links, the connections on them, how a server chooses agents and an agent finds servers. Refuses to know: flags and
+ * Owns: the links, the connections on them, how a server chooses agents and an agent finds servers. Does not know: flags and
  * Prometheus, which the programs `proxy-server` and `proxy-agent` add. The parts that use Kubernetes (tokens, Leases) are passed a
  * client.
  *

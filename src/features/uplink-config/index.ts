@@ -2,7 +2,7 @@
  * Settings of the uplinks and of their proxy: from the declarative file, or from the documents that EVE's agents publish
  * (docs/spec/uplink-proxy.md#2).
  *
- * Owns: the syntax and the checks of settings, and watching the files. Refuses to know: the kernel, and the purpose of the settings.
+ * Owns: the syntax and the checks of settings, and watching the files. Does not know: the kernel, and the purpose of the settings.
  *
  * ```ts
  * const config = new SettingsFile({ clock, log }, { path: "/etc/uplink-proxy.yaml" });

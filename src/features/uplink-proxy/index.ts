@@ -2,7 +2,7 @@
  * The uplink proxy: each connection leaves through the cheapest uplink that works (docs/spec/uplink-proxy.md).
  *
  * Owns: listeners, the choice of an uplink for each connection, the tunnels, and the environment that puts programs behind the proxy.
- * Refuses to know: where snapshots and settings come from, and routing.
+ * Does not know: where snapshots and settings come from, and routing.
  *
  * ```ts
  * const proxy = new UplinkProxy({ snapshots, evidence, clock, log }, settings, { version });

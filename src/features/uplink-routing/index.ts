@@ -1,7 +1,7 @@
 /**
  * Per-uplink routing: tables, rules and firewall of the uplinks, and which uplinks work (docs/spec/uplink-proxy.md#3).
  *
- * Owns: `uplinkd` as a whole, the kernel's side of transparent mode, the control socket. Refuses to know: connections, and which code
+ * Owns: `uplinkd` as a whole, the kernel's side of transparent mode, the control socket. Does not know: connections, and which code
  * chooses an uplink.
  *
  * ```ts

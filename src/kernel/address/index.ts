@@ -1,7 +1,7 @@
 /**
  * IPv4 and IPv6 addresses on the links of one namespace.
  *
- * Owns: {@link AddressPort} and its rtnetlink encoding. Refuses to know: who allocated an address.
+ * Owns: {@link AddressPort} and its rtnetlink encoding. Does not know: who allocated an address.
  *
  * ```ts
  * stack.addresses.add({ linkIndex: eth0.index, address: IpAddress.parse("fd00::5"), noDad: true });

@@ -1,7 +1,7 @@
 /**
  * Capabilities of the calling thread (capabilities(7)): threads and processes that this thread makes later get at most its capabilities.
  *
- * Owns: reading and giving up capabilities. Refuses to know: their use.
+ * Owns: reading and giving up capabilities. Does not know: their use.
  *
  * ```ts
  * keepCapabilities([CAP.NET_ADMIN]);

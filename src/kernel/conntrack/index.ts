@@ -2,7 +2,7 @@
  * Connection tracking of one namespace: lists and deletes connections, so that a changed Service or egress takes effect for
  * UDP flows that never end.
  *
- * Owns: {@link ConntrackPort}, its ctnetlink encoding, a fake. Refuses to know: why a connection is stale.
+ * Owns: {@link ConntrackPort}, its ctnetlink encoding, a fake. Does not know: why a connection is stale.
  *
  * ```ts
  * using conntrack = openConntrack(netns);

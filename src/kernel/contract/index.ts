@@ -2,7 +2,7 @@
  * The promises of the kernel ports as tests, one suite for each port: the real kernel and the fake both pass them, here and in
  * the vm tier, so that results on the fake hold on a node.
  *
- * Owns: the suites. Refuses to know: which kernel they run on. Only test files import this module.
+ * Owns: the suites. Does not know: which kernel they run on. Only test files import this module.
  *
  * ```ts
  * kernelContract({ label: "fake", kernel: new FakeKernel() });

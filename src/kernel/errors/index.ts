@@ -1,7 +1,7 @@
 /**
  * The one error class of the kernel layer and the translation of errno numbers into it.
  *
- * Owns: {@link KernelError} and its closed codes. Refuses to know: the calls to the kernel.
+ * Owns: {@link KernelError} and its closed codes. Does not know: the calls to the kernel.
  *
  * ```ts
  * try {

@@ -1,7 +1,7 @@
 /**
  * A kernel in memory, for the tests of everything that programs one.
  *
- * Owns: {@link FakeKernel}, which passes the same contract suites as the real kernel's ports. Refuses to know: packets.
+ * Owns: {@link FakeKernel}, which passes the same contract suites as the real kernel's ports. Does not know: packets.
  *
  * ```ts
  * const kernel = new FakeKernel();

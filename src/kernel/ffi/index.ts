@@ -2,7 +2,7 @@
  * The only module that knows koffi: system calls, the functions of libnftables and the watch of a descriptor by the event loop, with errno
  * translated into {@link KernelError}. It could be moved to another FFI by rewriting this folder.
  *
- * Owns: prototypes, errno, EINTR. Refuses to know: the meaning of descriptors and bytes.
+ * Owns: prototypes, errno, EINTR. Does not know: the meaning of descriptors and bytes.
  *
  * ```ts
  * const fd = socket(C.AF_NETLINK, C.SOCK_RAW, 0);

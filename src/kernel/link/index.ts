@@ -1,7 +1,7 @@
 /**
  * Network interfaces of one namespace: veth, bridge, vxlan, tun, macvlan, dummy, ipip, ip6tnl.
  *
- * Owns: {@link LinkPort} and {@link NetnsIdPort}, their rtnetlink encoding, the checks before it. Refuses to know:
+ * Owns: {@link LinkPort} and {@link NetnsIdPort}, their rtnetlink encoding, the checks before it. Does not know:
  * addresses and routes on the links, and the owner of a link (features use aliases for that).
  *
  * ```ts

@@ -1,7 +1,7 @@
 /**
  * Memory of this process that the C library keeps after it was freed.
  *
- * Owns: returning it to the kernel. Refuses to know: V8's heap, which `--optimize-for-size` makes small.
+ * Owns: returning it to the kernel. Does not know: V8's heap, which `--optimize-for-size` makes small.
  *
  * ```ts
  * releaseFreeMemory();

@@ -1,7 +1,7 @@
 /**
  * Kernel events: links, addresses, routes and rules of a namespace as they change.
  *
- * Owns: {@link Monitors} and its sockets. Refuses to know: the reaction to a change; usually it marks something dirty.
+ * Owns: {@link Monitors} and its sockets. Does not know: the reaction to a change; usually it marks something dirty.
  *
  * ```ts
  * await using monitors = new Monitors({ onFailure: (error) => log.error("monitor", { error }) });

@@ -1,7 +1,7 @@
 /**
  * The kernel's network state, namespace by namespace: one stack of ports over one netlink socket.
  *
- * Owns: {@link Kernel}, {@link NetStack} and the real one, {@link openKernel}. Refuses to know: its use by features.
+ * Owns: {@link Kernel}, {@link NetStack} and the real one, {@link openKernel}. Does not know: its use by features.
  * The fake that tests run on is `#kernel/fake`.
  *
  * ```ts

@@ -1,7 +1,7 @@
 /**
  * Netlink: framing, attributes, acks with the kernel's own error text, and dumps that detect an interruption.
  *
- * Owns: sockets, sequence numbers, retries. Refuses to know: links, addresses and routes; the ports in
+ * Owns: sockets, sequence numbers, retries. Does not know: links, addresses and routes; the ports in
  * `#kernel/link` and its neighbours do.
  *
  * ```ts

@@ -2,7 +2,7 @@
  * Network namespaces: opened by name, path or process, made and pinned exactly as `ip netns` does, and entered for the
  * length of one synchronous function.
  *
- * Owns: setns and /run/netns. Refuses to know: the work inside.
+ * Owns: setns and /run/netns. Does not know: the work inside.
  *
  * ```ts
  * using ns = createNetNs("pod-1");

@@ -2,7 +2,7 @@
  * Elements of nftables' sets and maps in bulk, over nfnetlink: 2 µs an element instead of libnftables' 25. Does not read the set
  * first and makes no tree of objects. Tables, chains, rules and the sets themselves are made with `#kernel/nft`.
  *
- * Owns: {@link ElementBatch}, {@link NftElements}, a fake. Refuses to know: the meaning of keys and values; they are byte strings in
+ * Owns: {@link ElementBatch}, {@link NftElements}, a fake. Does not know: the meaning of keys and values; they are byte strings in
  * the kernel's layout for the set's type: each part of a concatenation padded to 4 bytes, addresses and ports in network
  * order, numbers from `numgen` in the host's. Also makes two kinds of objects that libnftables of Debian 12 cannot make: maps whose keys
  * have a random number, and rules that use them.

@@ -1,7 +1,7 @@
 /**
  * nftables of one namespace: transactions as plain, printable data, applied through libnftables, and a fake of it.
  *
- * Owns: {@link Nft}, {@link NftTransaction}, {@link FakeNft}, the printing and reading of nft(8) text. Refuses to know:
+ * Owns: {@link Nft}, {@link NftTransaction}, {@link FakeNft}, the printing and reading of nft(8) text. Does not know:
  * owners of tables, purposes of rules.
  *
  * ```ts

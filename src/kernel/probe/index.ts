@@ -1,7 +1,7 @@
 /**
  * The features that this kernel has and lacks, found by trying.
  *
- * Owns: {@link probeKernel}. Refuses to know: its output (`isthmus doctor`), and the reaction of features.
+ * Owns: {@link probeKernel}. Does not know: its output (`isthmus doctor`), and the reaction of features.
  *
  * ```ts
  * for (const { name, available, affects } of probeKernel()) if (!available) console.log(name, affects.join(", "));

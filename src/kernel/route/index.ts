@@ -1,7 +1,7 @@
 /**
  * Routes of one namespace, in any table, with multipath, gateways of the other family and lightweight-tunnel encap.
  *
- * Owns: {@link RoutePort} and its rtnetlink encoding. Refuses to know: the owners of tables and protocol numbers.
+ * Owns: {@link RoutePort} and its rtnetlink encoding. Does not know: the owners of tables and protocol numbers.
  *
  * ```ts
  * stack.routes.replace({ dst: Cidr.host(podAddress), linkIndex: host.index, table: 116, protocol: 30 });

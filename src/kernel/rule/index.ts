@@ -1,7 +1,7 @@
 /**
  * Policy rules of one namespace.
  *
- * Owns: {@link RulePort} and its rtnetlink encoding. Refuses to know: the owners of priorities.
+ * Owns: {@link RulePort} and its rtnetlink encoding. Does not know: the owners of priorities.
  *
  * ```ts
  * stack.rules.add({ family: 4, priority: 2000, table: 116 });

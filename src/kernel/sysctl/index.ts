@@ -1,7 +1,7 @@
 /**
  * Kernel settings of one namespace.
  *
- * Owns: {@link SysctlPort}, the mapping of keys to files. Refuses to know: which settings a feature wants.
+ * Owns: {@link SysctlPort}, the mapping of keys to files. Does not know: which settings a feature wants.
  *
  * ```ts
  * stack.sysctl.set("net.ipv4.ip_forward", 1);

@@ -2,7 +2,7 @@
  * A typed client of the Kubernetes API.
  *
  * Owns: kubeconfig and in-cluster credentials, requests with deadlines and safe retries, chunked lists, watches, patches,
- * the translation of every failure to {@link KubeError}. Refuses to know: caches (see `#kube/informer`), controllers, CRDs.
+ * the translation of every failure to {@link KubeError}. Does not know: caches (see `#kube/informer`), controllers, CRDs.
  *
  * ```ts
  * await using client = new KubeClient(await loadKubeConfig({ clock }), { clock });

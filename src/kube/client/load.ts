@@ -119,7 +119,7 @@ async function readConfig(path: string): Promise<KubeConfigParts> {
     if (size > MAX_KUBECONFIG_BYTES) {
       throw new KubeConfigError(
         "invalid",
-        `kubeconfig ${path} has ${size} bytes; more than ${MAX_KUBECONFIG_BYTES} is not a kubeconfig`,
+        `kubeconfig ${path} has ${size} bytes; the maximum is ${MAX_KUBECONFIG_BYTES} bytes`,
       );
     }
     const { parseKubeConfig } = await import("./kubeconfig-parse.ts");

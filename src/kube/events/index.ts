@@ -1,7 +1,7 @@
 /**
  * Events of the Kubernetes API (`events.k8s.io/v1`), which `kubectl describe` shows with an object.
  *
- * Owns: writing in the background, counting repeats on the first event, limits. Refuses to know: what happened. A failure to write
+ * Owns: writing in the background, counting repeats on the first event, limits. Does not know: what happened. A failure to write
  * never affects anything else.
  *
  * ```ts

@@ -2,7 +2,7 @@
  * Local copies of API objects, kept in step by list and watch.
  *
  * Owns: chunked lists, watches with bookmarks, back-off, relisting after 410, the store with its indexes, typed handlers with
- * old and new objects. Refuses to know: what the objects mean, queues, reconciling.
+ * old and new objects. Does not know: what the objects mean, queues, reconciling.
  *
  * ```ts
  * const pods = createInformer(client, resources.pods, {

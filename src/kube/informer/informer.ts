@@ -59,9 +59,9 @@ export interface InformerOptions<U extends Cached> extends Selection {
   /** A watch that gets no byte for this time is replaced, milliseconds. Servers send a bookmark a minute. Default 180,000. */
   readonly idleTimeoutMs?: number;
   /**
-   * The back-off between the server's error answers. Default 250 ms, doubling to 30 s, half of it random. If the server cannot
-   * be reached, the informer probes its port; once the port is open, the next try follows within 5 s. The same limit holds for watches that
-   * end at once.
+   * The back-off after error answers of the server. Default: 250 ms, doubled after each error up to 30 s; half of each pause is random.
+   * If the server cannot be reached, the informer probes the server's port. Once the port is open, the informer tries again within 5 s.
+   * If the server ends each watch soon after it has opened the watch, the pause between watches is at most 5 s.
    */
   readonly backoff?: { readonly initialMs: number; readonly maxMs: number };
   /** Called when a list has items without a name, which are left out. */

@@ -2,7 +2,7 @@
  * Leader election with a Lease, by client-go's algorithm.
  *
  * Owns: getting, keeping and giving up the lease; clocks of other machines are never trusted: the time without a change of
- * the record is measured by our own monotonic clock. Refuses to know: what a leader does.
+ * the record is measured by our own monotonic clock. Does not know: what a leader does.
  *
  * ```ts
  * const why = await runAsLeader(client, { namespace: "kube-system", name: "coil-ipam-leader", identity, clock }, {

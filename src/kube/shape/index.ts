@@ -2,7 +2,7 @@
  * Checks that an object of the API has the fields that its reader needs. Validation keeps most faulty objects out of an API server, but not
  * all: an aggregated server, an older version or a bug can send anything, and a program that reads it must not crash.
  *
- * Owns: {@link Shape}, {@link fitShape}. Refuses to know: kinds of objects, what values mean.
+ * Owns: {@link Shape}, {@link fitShape}. Does not know: kinds of objects, what values mean.
  *
  * ```ts
  * const fault = fitShape(service, { fields: { spec: { fields: { ports: { list: { fields: { port: "number" } } } } } } });

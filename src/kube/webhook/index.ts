@@ -2,7 +2,7 @@
  * Admission webhooks: an HTTPS server that API servers call before they store an object.
  *
  * Owns: AdmissionReview v1 and v1beta1, JSON patches, denials with causes, certificates that are read at handshake and reloaded as they
- * change, a health check by a real handshake. Refuses to know: rules about objects, where certificates come from.
+ * change, a health check by a real handshake. Does not know: rules about objects, where certificates come from.
  *
  * ```ts
  * await using webhooks = await WebhookServer.listen({

@@ -1,7 +1,7 @@
 /**
  * Queues of keys to work on, modelled on client-go's workqueue.
  *
- * Owns: deduplication, one worker for a key at a time, retries with back-off, rate limits. Refuses to know: what the keys name.
+ * Owns: deduplication, one worker for a key at a time, retries with back-off, rate limits. Does not know: what the keys name.
  *
  * ```ts
  * const queue = new WorkQueue({ clock });

@@ -2,7 +2,7 @@
  * A Kubernetes API server in one process, in memory, for labs and tests only: nothing is kept and nothing is replicated.
  *
  * Owns: the HTTP API that kubectl and controllers speak (discovery, OpenAPI, CRUD, watch, patches, server-side apply,
- * Tables, CRDs, RBAC on tokens, garbage collection, namespace life cycle) and faults injected into it. Refuses to know: nodes, pods'
+ * Tables, CRDs, RBAC on tokens, garbage collection, namespace life cycle) and faults injected into it. Does not know: nodes, pods'
  * processes, and controllers of workloads; those are clients like any other.
  *
  * ```ts

@@ -1,7 +1,7 @@
 /**
  * Authorities and certificates of a lab, made by openssl(1): Node can read X.509 but not write it.
  *
- * Owns: keys until they are returned; none stays on disk. Refuses to know: their use.
+ * Owns: keys until they are returned; no key stays on disk. Does not know: what the keys are used for.
  *
  * ```ts
  * const { ca, pairs } = await makeCertificates("lab-ca", { server: { usage: "serverAuth", hosts: ["10.0.0.1"] } });

@@ -1,7 +1,7 @@
 /**
  * The host process of a lab: the API server, the scheduler and the kubelets run inside it, the suite's programs are its children.
  *
- * Owns: the state directory, the children, their restart. Refuses to know: the checks that are done on the cluster.
+ * Owns: the state directory, the children, their restart. Does not know: the checks that are done on the cluster.
  */
 export { joinNetns } from "./exec.ts";
 export { leaveCluster, removeDeadRuns } from "./guest.ts";

@@ -1,7 +1,7 @@
 /**
  * Connections and requests that start in another network namespace, as a process in it would make them.
  *
- * Owns: sockets for the length of one call, or until they are returned. Refuses to know: owners of namespaces, the
+ * Owns: sockets for the length of one call, or until they are returned. Does not know: owners of namespaces, the
  * meaning of answers.
  *
  * ```ts

@@ -1,7 +1,7 @@
 /**
  * The servers of a lab's small internet: a file over HTTPS, and names over DNS.
  *
- * Owns: their answers, on sockets that others bound. Refuses to know: namespaces and clients.
+ * Owns: their answers, on sockets that others bound. Does not know: namespaces and clients.
  *
  * ```ts
  * await using files = serveFiles(pairs.server, { https: [listenTcp(address, 443, { netns })], http: [] });

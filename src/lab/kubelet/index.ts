@@ -4,7 +4,7 @@
  *
  * Owns: its Node and its Lease, the namespaces `isthmus-<lab>-<node>-<id>` and the processes in them, the status of its node's pods,
  * commands that are run in them for `kubectl exec`.
- * Refuses to know: how networks are made.
+ * Does not know: how networks are made.
  */
 export { type CniPluginSettings, execChain, execCni } from "./cni-exec.ts";
 export { serveExec } from "./exec/index.ts";

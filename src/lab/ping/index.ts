@@ -1,7 +1,7 @@
 /**
  * A mesh of pings: real ICMP echoes from every pod's own namespace, without a process for each.
  *
- * Owns: sockets in pods' namespaces for the length of one run. Refuses to know: Kubernetes, routes of packets.
+ * Owns: sockets in pods' namespaces for the length of one run. Does not know: Kubernetes, routes of packets.
  */
 import { type AbortOptions, sleep } from "#base/async";
 import { systemClock } from "#base/clock";

@@ -1,7 +1,7 @@
 /**
  * Polling until a condition holds, where there is no event to wait for: processes, sockets, a cluster that settles.
  *
- * Owns: {@link poll}. Refuses to know: the value that is read.
+ * Owns: {@link poll}. Does not know: the value that is read.
  *
  * ```ts
  * const left = await poll(() => processes(), { until: (all) => all.length === 0, everyMs: 20, deadlineMs: 5000, clock });

@@ -1,7 +1,7 @@
 /**
  * The objects of a lab's cluster and the checks of it: pools, namespaces, workloads, connectivity.
  *
- * Owns: the default scenario, waiting for it, the report. Refuses to know: how the cluster was built.
+ * Owns: the default scenario, waiting for it, the report. Does not know: how the cluster was built.
  */
 export { applyScenario } from "./apply.ts";
 export { type ChainedNode, type ChainedReport, chainedWorks, verifyChained } from "./chained-verify.ts";

@@ -2,7 +2,7 @@
  * The machines of a lab: each node a network namespace, joined by a bridge in a namespace of its own. They do
  * not change the machine's own network.
  *
- * Owns: namespaces whose names begin with `isthmus-<lab>-`, and the processes in them. Refuses to know: Kubernetes.
+ * Owns: namespaces whose names begin with `isthmus-<lab>-`, and the processes in them. Does not know: Kubernetes.
  */
 export { buildTopology } from "./build.ts";
 export type { LabNode } from "./lab-node.ts";

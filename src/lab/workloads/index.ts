@@ -2,7 +2,7 @@
  * Controllers for workloads of a lab: a simple scheduler, pods of Deployments and DaemonSets, EndpointSlices of
  * Services.
  *
- * Owns: bindings, the pods of Deployments and DaemonSets and their status, EndpointSlices. Refuses to know: nodes, resources,
+ * Owns: bindings, the pods of Deployments and DaemonSets and their status, EndpointSlices. Does not know: nodes, resources,
  * affinity. A real control plane has controllers of its own.
  */
 

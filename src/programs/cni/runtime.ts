@@ -1,6 +1,6 @@
 /**
- * The differences between Bun, which the executable is compiled with, and Node. Bun's own calls are used where they start
- * faster than its Node emulation (measured: 12 ms against 20 ms for a whole call).
+ * Hides the differences between Bun, which compiles the executable, and Node. Uses Bun's own functions where they start faster than
+ * Bun's emulation of Node (measured: a whole run of the plugin takes 12 ms instead of 20 ms).
  */
 import { CniCode, CniError } from "#wire/cni";
 

@@ -1,7 +1,7 @@
 /**
  * Code that the daemons share: flags of logs, endpoints and the API server, and small conversions that several daemons need.
  *
- * Owns: flags and values with one meaning in all daemons. Refuses to know: any daemon's task.
+ * Owns: flags and values with one meaning in all daemons. Does not know: any daemon's task.
  */
 export { endpointFlags } from "./endpoint-flags.ts";
 export { informerHealth } from "./informer-health.ts";

@@ -42,7 +42,7 @@ export async function supervise(
     const retryInMs = Math.round(backoff.next());
     health.degraded(why.message);
     if (why.bug !== undefined)
-      log.error("a part of the node failed because of a bug", { part: part.name, error: why.bug, retryInMs });
+      log.error("a part of this process failed because of a bug", { part: part.name, error: why.bug, retryInMs });
     else log.warn("a part ended", { part: part.name, why: why.message, retryInMs });
     await sleep(retryInMs, { signal, clock }).catch((error: unknown) => {
       if (!signal.aborted) throw error;

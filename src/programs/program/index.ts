@@ -1,7 +1,7 @@
 /**
  * A program of the executable: its definition, how it is run, and which privileges it needs.
  *
- * Owns: {@link Program}, the command line common to all, signals, exit codes, privileges. Refuses to know: which programs there are
+ * Owns: {@link Program}, the command line common to all, signals, exit codes, privileges. Does not know: which programs there are
  * (`programs.ts`), logs, health and the API server (`daemon/`).
  */
 export { ownCommand } from "./own-command.ts";

@@ -1,7 +1,7 @@
 /**
  * The flags and the configuration file of `service-proxy`, which `explain` takes too.
  *
- * Owns: {@link serviceProxyFlags}, {@link serviceProxyConfig}, KubeProxyConfiguration. Refuses to know: what programs do with settings.
+ * Owns: {@link serviceProxyFlags}, {@link serviceProxyConfig}, KubeProxyConfiguration. Does not know: what programs do with settings.
  */
 export { type ConfigSource, type ServiceProxyConfig, serviceProxyConfig } from "./config.ts";
 export { digestOf } from "./config-file.ts";

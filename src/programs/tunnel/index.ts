@@ -1,7 +1,7 @@
 /**
- * The parts that `proxy-server` and `proxy-agent` share: flags, gates, klog's flags, readiness, names of metrics.
+ * The parts that `proxy-server` and `proxy-agent` share: flags, feature gates, klog's flags, readiness, names of metrics.
  *
- * Owns: Konnectivity's conventions of both programs. Refuses to know: the flags and metrics of one of them.
+ * Owns: the conventions of Konnectivity that apply to both programs. Does not know: flags and metrics that only one of the two has.
  */
 export { commaListFlag, decimalFlag, Faults, identity, TIMEOUT_BOUNDS } from "./flag-helpers.ts";
 export { CLUSTER_TO_MASTER, gatesFlag } from "./gates.ts";

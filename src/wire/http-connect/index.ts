@@ -2,7 +2,7 @@
  * HTTP/1.x for a CONNECT proxy: the strict head of a request, the target of a CONNECT, and replies. Pure: bytes in,
  * results and bytes out.
  *
- * Owns: well-formedness, `host:port`, the status of a failure. Refuses to know: sockets, allowed destinations, and
+ * Owns: well-formedness, `host:port`, the status of a failure. Does not know: sockets, allowed destinations, and
  * bodies.
  *
  * ```ts

@@ -2,7 +2,7 @@
  * Framing of HTTP/1.x messages for a proxy (RFC 9112): finds the start and end of each message. Pure: bytes in, results and bytes
  * out. Heads of requests are read by `wire/http-connect`.
  *
- * Owns: the head of a response, the framing of bodies. Refuses to know: sockets, and what fields mean beyond framing.
+ * Owns: the head of a response, the framing of bodies. Does not know: sockets, and what fields mean beyond framing.
  *
  * ```ts
  * const body = new BodyReader(requestFraming(head)); // after it was found not to be malformed

@@ -29,8 +29,9 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const NO_BYTES: Uint8Array = new Uint8Array(0);
 
 /**
- * Reads one message. The payload of DATA is passed on as views, however the message was cut. Throws {@link TunnelWireError} for bytes
- * that are no protobuf of the schema. Unknown fields are skipped.
+ * Reads one message, which may be split into `pieces` at any byte. The payload of DATA is returned as views of the pieces; if its header
+ * is split or its layout is unusual, the pieces are joined first. Throws {@link TunnelWireError} for bytes that are no protobuf of the
+ * schema. Unknown fields are skipped.
  */
 export function decodePacket(pieces: readonly Uint8Array[], length: number): Packet {
   const [first = NO_BYTES] = pieces;

@@ -2,7 +2,7 @@
  * The header of the PROXY protocol, version 2, with which a proxy sends the client's addresses.
  * Source: "The PROXY protocol, versions 1 & 2" by HAProxy Technologies, section 2.2.
  *
- * Owns: the encoding of the header. Refuses to know: sockets, and reading a header.
+ * Owns: the encoding of the header. Does not know: sockets, and reading a header.
  *
  * ```ts
  * backend.write(encodeProxyHeader({ source: { address, port: 40_000 }, destination: { address: own, port: 443 } }));

@@ -1,7 +1,7 @@
 /**
  * The HTTP listeners of node health.
  *
- * Owns: sockets, limits, retries, {@link HealthServer}, {@link MetricsServer}. Refuses to know: what makes a node healthy.
+ * Owns: sockets, limits, retries, {@link HealthServer}, {@link MetricsServer}. Does not know: what makes a node healthy.
  */
 export { HealthServer, LINGER_MS, reply } from "./health-server.ts";
 export { type DebugRoutes, MetricsServer } from "./metrics-server.ts";

@@ -1,7 +1,7 @@
 /**
  * kube-proxy's metrics, with its names.
  *
- * Owns: {@link serviceProxyMetrics}, which declares them all, and the code that sets them. Refuses to know: when events happen.
+ * Owns: {@link serviceProxyMetrics}, which declares them all, and the code that sets them. Does not know: when events happen.
  */
 export { healthMetrics } from "./health-metrics.ts";
 export { programMetrics, WatchMetrics } from "./program-metrics.ts";

@@ -1,7 +1,7 @@
 /**
  * A health port for each Service of policy Local.
  *
- * Owns: the listeners, their answers, their retries. Refuses to know: watches, how endpoints are found.
+ * Owns: the listeners, their answers, their retries. Does not know: watches, how endpoints are found.
  */
 export { lacksHealthPort, type PortView, type ServiceHealth, serviceHealth } from "./count.ts";
 export { type OpenService, planPorts } from "./plan.ts";

@@ -1,7 +1,7 @@
 /**
  * The health of this node, and the text of its answers.
  *
- * Owns: {@link NodeHealth}. Refuses to know: HTTP, watches, what a sync is.
+ * Owns: {@link NodeHealth}. Does not know: HTTP, watches, what a sync is.
  */
 export { familyName } from "./body.ts";
 export { AUTOSCALER_TAINT, nodeView } from "./eligibility.ts";

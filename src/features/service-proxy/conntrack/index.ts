@@ -1,7 +1,7 @@
 /**
  * Deletes UDP flows to endpoints that are gone (docs/spec/service-proxy.md#2.11).
  *
- * Owns: which flows are stale. Refuses to know: when to delete them.
+ * Owns: which flows are stale. Does not know: when to delete them.
  */
 export { probeConntrack } from "./probe.ts";
 export { deleteStaleFlows, type IsHolder } from "./stale.ts";

@@ -45,7 +45,8 @@ export function affinityLoss(
 }
 
 /**
- * Endpoints that may get new connections. With externalTrafficPolicy Local outside clients may get other endpoints than pods and the node.
+ * Endpoints that may get new connections: `outside` for clients outside the cluster, `inside` for pods and this node. The two sets can
+ * differ only with externalTrafficPolicy Local.
  */
 function eligible({
   localVerdict,

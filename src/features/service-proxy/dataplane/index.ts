@@ -1,7 +1,7 @@
 /**
  * Keeps one nftables table for each family in its desired state.
  *
- * Owns: {@link DataPlane}, its table, transactions, adoption and takeover; {@link checkConstructs}. Refuses to know: the API, when to sync.
+ * Owns: {@link DataPlane}, its table, transactions, adoption and takeover; {@link checkConstructs}. Does not know: the API, when to sync.
  */
 export { checkConstructs } from "./constructs.ts";
 export { DataPlane } from "./data-plane.ts";

@@ -1,7 +1,7 @@
 /**
  * The host before a proxy runs on it: families, kernel version and features, kernel parameters, objects that other proxies left.
  *
- * Owns: the checks of a start. Refuses to know: Services, tables of ours.
+ * Owns: the checks of a start. Does not know: Services, tables of ours.
  */
 export { supportedFamilies } from "./families.ts";
 export { type ConntrackSettings, setKernelParameters, setOomScore } from "./kernel-parameters.ts";

@@ -1,7 +1,7 @@
 /**
  * The objects of the API server that decide the tables, watched and checked.
  *
- * Owns: {@link watchInputs}, the shapes that objects must have, warnings about Services. Refuses to know: kernels, health.
+ * Owns: {@link watchInputs}, the shapes that objects must have, warnings about Services. Does not know: kernels, health.
  */
 export { PROXY_SELECTORS, rangesOf, serviceCIDRs, watchInputs } from "./inputs.ts";
 export { SHAPES } from "./readable.ts";

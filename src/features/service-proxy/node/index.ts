@@ -1,7 +1,7 @@
 /**
  * How this node decides the rules: its addresses and zone, where it takes NodePorts, how it recognizes pods.
  *
- * Owns: {@link nodeNetwork}, {@link ruleOptionsOf}, {@link contextOf}. Refuses to know: kernels, watches.
+ * Owns: {@link nodeNetwork}, {@link ruleOptionsOf}, {@link contextOf}. Does not know: kernels, watches.
  */
 export { addressOf, keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node-network.ts";
 export { nodePortAddressesOf } from "./node-port-addresses.ts";

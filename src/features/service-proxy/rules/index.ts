@@ -1,7 +1,7 @@
 /**
  * The rules of the data plane as data: printed or compiled for the kernel, walked by `explain` and the tests (docs/spec/service-proxy.md#2.7).
  *
- * Owns: chains, sets, shapes, their nft(8) text. Refuses to know: Services; those are elements.
+ * Owns: chains, sets, shapes, their nft(8) text. Does not know: Services; those are elements.
  */
 export { AFFINITY_CHAIN, affinityChain, baseChains, REJECT_CHAIN } from "./base-chains.ts";
 export { compileRule, isCompiled } from "./compile.ts";

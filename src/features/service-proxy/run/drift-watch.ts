@@ -150,9 +150,9 @@ export class DriftWatch {
     this.#isReported = isOn;
     this.#deps.onContested?.(isOn);
     if (isOn) {
-      this.#log.error("another program keeps changing our nftables; Services may fail until one of the two ends", {
-        seen: [...this.#seen].join(", ") || "no program by name",
-        fix: "look for kube-proxy, or a second service-proxy of the same --table-name, on this node",
+      this.#log.error("another program keeps changing our nftables; Services may fail until it or this program ends", {
+        seen: [...this.#seen].join(", ") || "unknown",
+        fix: "look for kube-proxy, or a second service-proxy with the same --table-name, on this node",
       });
     } else this.#log.info("no other program changes our nftables any more");
   }

@@ -1,7 +1,7 @@
 /**
  * Decides when tables are synced: pace, order, repairs.
  *
- * Owns: {@link FamilyProxy}, {@link DriftWatch}. Refuses to know: the API, flags.
+ * Owns: {@link FamilyProxy}, {@link DriftWatch}. Does not know: the API, flags.
  */
 export { DriftWatch } from "./drift-watch.ts";
 export { FamilyProxy, type SyncObserver } from "./family-proxy.ts";

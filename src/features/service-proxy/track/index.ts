@@ -1,7 +1,7 @@
 /**
  * Turns the API's objects into the inputs of plans, one family at a time.
  *
- * Owns: lenient reading of Services and EndpointSlices, merging of slices, change tracking. Refuses to know: watches, when to plan.
+ * Owns: lenient reading of Services and EndpointSlices, merging of slices, change tracking. Does not know: watches, when to plan.
  */
 export { lenientAddress, lenientCidr } from "./address.ts";
 export { PROXY_NAME_LABEL, portsOf } from "./service.ts";

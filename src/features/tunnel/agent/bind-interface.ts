@@ -74,7 +74,7 @@ export class DummyBindInterface implements BindInterface {
     if (plan.kind === "conflict") throw new BindInterfaceError("conflict", plan.why);
     for (const step of plan.steps) {
       if (this.#do(step)) continue;
-      // The remaining steps and later calls use the loopback interface too.
+      // The kernel has no dummy interfaces. From here on, this call and all later calls use the loopback interface instead.
       this.#desired = { ...this.#desired, onLoopback: true };
       this.#log.warn("this kernel has no dummy interfaces: the bind addresses are added to lo, with host scope", {
         addresses: this.#desired.addresses.map(String),

@@ -1,7 +1,7 @@
 /**
  * Resolves names to addresses with each uplink's own servers (docs/spec/uplink-proxy.md#6.3).
  *
- * Owns: queries, /etc/hosts, search domains, caches, and the fallback to other servers. Refuses to know: which
+ * Owns: queries, /etc/hosts, search domains, caches, and the fallback to other servers. Does not know: which
  * addresses may be used, and what for.
  *
  * ```ts

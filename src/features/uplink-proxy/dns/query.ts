@@ -159,9 +159,10 @@ function openResolver(server: string, { source4, source6 }: Partial<QueryPath>, 
 }
 
 /**
- * Pure: the servers to query, and whether the query is bound to the sources. An unbound query follows the main table, which
- * may lead over an uplink that costs too much. So a server of a family without a source is not queried, and `system` servers are queried
- * from the sources too. Only servers on loopback are queried unbound; they answer no other source.
+ * Pure: the servers to query, and whether the query is bound to the source addresses `source4` and `source6`. The main routing table
+ * routes an unbound query, and may route it over an uplink that costs too much. So, if there are source addresses, a server is left out
+ * if its family has none, and queries to `system` servers are bound to them too. `system` servers on loopback are queried unbound,
+ * because they do not answer queries from other source addresses.
  */
 export function serversToAsk(
   { servers, source4, source6 }: QueryPath,

@@ -2,7 +2,7 @@
  * The environment that puts programs behind the proxy: the two variables, the off-switch, the record of the variables that a runtime
  * was started with, and the proxied `kubectl apply` (docs/spec/uplink-proxy.md#10 and #11).
  *
- * Owns: the texts of all of these, byte for byte. Refuses to know: the proxy itself.
+ * Owns: the texts of all of these, byte for byte. Does not know: the proxy itself.
  *
  * ```ts
  * const { isEnabled } = await readOffSwitch(OFF_SWITCH, { log });

@@ -64,7 +64,8 @@ export interface ResponseShape {
 /** The head of an answer for the client. */
 export function encodeResponseHead(head: ResponseHead, { isChunked, close }: ResponseShape): Uint8Array {
   const { status, reason } = head;
-  // A length where there is none to be sent would be read as one (RFC 9110 section 8.6); of HEAD and 304 it is what would have been.
+  // A 1xx or 204 response must not have a Content-Length: a client could read it as the length of a body (RFC 9110 section 8.6).
+  // Responses to HEAD and 304 responses keep it: there it is the length that the body would have had.
   const hasNoLength = isBodiless(status) && status !== 304;
   const fields = endToEnd(head.fields).filter(({ name }) => !hasNoLength || name.toLowerCase() !== "content-length");
   return encodeHead(`HTTP/1.1 ${status} ${reason}`, [

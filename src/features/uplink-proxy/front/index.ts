@@ -1,7 +1,7 @@
 /**
  * The front end for clients (docs/spec/uplink-proxy.md#5, #9.3, #13): HTTP heads, answers, and the tunnels that follow.
  *
- * Owns: a connection from its first byte to the end of its tunnel, limits, replays over another uplink. Refuses to know: listening, where
+ * Owns: a connection from its first byte to the end of its tunnel, limits, replays over another uplink. Does not know: listening, where
  * snapshots come from, threads.
  *
  * ```ts

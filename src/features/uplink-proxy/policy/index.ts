@@ -1,7 +1,7 @@
 /**
  * Allowed destinations (docs/spec/uplink-proxy.md#9, #10.3), and the secrets of the listener for pods.
  *
- * Owns: one spelling of destinations, judging addresses, tokens, limits of clients, token and certificate on disk. Refuses to know: sockets
+ * Owns: one spelling of destinations, judging addresses, tokens, limits of clients, token and certificate on disk. Does not know: sockets
  * and uplinks.
  *
  * ```ts

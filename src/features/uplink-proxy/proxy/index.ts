@@ -1,7 +1,7 @@
 /**
  * The uplink proxy as a whole.
  *
- * Owns: listeners, threads, counters, draining. Refuses to know: where snapshots and settings come from.
+ * Owns: listeners, threads, counters, draining. Does not know: where snapshots and settings come from.
  *
  * ```ts
  * const proxy = new UplinkProxy({ snapshots, evidence, log }, settings, { version });

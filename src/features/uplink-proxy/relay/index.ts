@@ -1,7 +1,7 @@
 /**
  * A tunnel between a client and a destination (docs/spec/uplink-proxy.md#7 and the relay's part of 6.4).
  *
- * Owns: passing bytes, half-close, back-pressure, silence, the end of both sockets. Refuses to know: uplinks, HTTP, who decided.
+ * Owns: passing bytes, half-close, back-pressure, silence, the end of both sockets. Does not know: uplinks, HTTP, who decided.
  *
  * ```ts
  * const upstream = await connectTcp({ address, port }, { source, signal });

@@ -72,7 +72,7 @@ export function connectAny<C extends Closable>(
   { connect, clock, signal }: { readonly connect: Connect<C>; readonly clock: Clock; readonly signal: AbortSignalLike },
 ): Promise<{ readonly connection: C; readonly pair: Pair }> {
   const [only] = pairs;
-  if (only === undefined) return Promise.reject(new RangeError("connectAny: no pair to connect"));
+  if (only === undefined) return Promise.reject(new RangeError("connectAny: the list of pairs is empty"));
   if (pairs.length === 1) {
     return connect(only, port, { signal }).then(
       (connection) => ({ connection, pair: only }),

@@ -1,7 +1,7 @@
 /**
  * Counters, log lines and health of the proxy (docs/spec/uplink-proxy.md#8).
  *
- * Owns: counters, the /healthz object, EVE's metrics file, log lines, Prometheus metrics. Refuses to know: which code does the counted
+ * Owns: counters, the /healthz object, EVE's metrics file, log lines, Prometheus metrics. Does not know: which code does the counted
  * work.
  *
  * ```ts

@@ -1,7 +1,7 @@
 /**
  * Further threads that accept at the same addresses, so that making connections scales over cores.
  *
- * Owns: the threads and the messages between them. Refuses to know: how a client is served.
+ * Owns: the threads and the messages between them. Does not know: how a client is served.
  *
  * ```ts
  * const pool = new WorkerPool(deps, { threads: settings.workers - 1, settings, limiter: limiter.memory, mark, hostsPath });

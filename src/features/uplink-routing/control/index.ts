@@ -1,7 +1,7 @@
 /**
  * The control socket: an agent on this host lists uplinks and reports which fail (docs/spec/uplink-proxy.md#2.2).
  *
- * Owns: the socket's requests, answers and limits. Refuses to know: the effects of a failure.
+ * Owns: the socket's requests, answers and limits. Does not know: the effects of a failure.
  *
  * ```ts
  * await using control = await serveControl({ uplinks, reportStatus, log }, { path: "/run/uplink-proxy/control.sock" });

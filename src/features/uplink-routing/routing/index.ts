@@ -2,7 +2,7 @@
  * Per-uplink routing: a table for each uplink, and a source rule for each of its addresses (docs/spec/uplink-proxy.md#3).
  *
  * Owns: tables that end in our marker, rules with our priority and protocol, and the order in which they are added and
- * removed. Refuses to know: which uplink is chosen for a connection.
+ * removed. Does not know: which uplink is chosen for a connection.
  *
  * ```ts
  * const { changes, tables } = planRouting(settings, readKernel(stack));

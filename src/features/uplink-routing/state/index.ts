@@ -1,7 +1,7 @@
 /**
  * The uplinks as the kernel and the settings together show them.
  *
- * Owns: reading the kernel's listings, and pure functions from them to a snapshot. Refuses to know: reachability, and which
+ * Owns: reading the kernel's listings, and pure functions from them to a snapshot. Does not know: reachability, and which
  * code programs routes.
  *
  * ```ts

@@ -2,7 +2,7 @@
  * Which uplinks work (docs/spec/uplink-proxy.md#3.3): by what real traffic shows, by this host's own state, and by probes that spend no
  * money without need.
  *
- * Owns: the failure flags, active probes and their pace. Refuses to know: who chooses an uplink, and penalties of single
+ * Owns: the failure flags, active probes and their pace. Does not know: who chooses an uplink, and penalties of single
  * destinations.
  *
  * ```ts

@@ -1,7 +1,7 @@
 /**
  * The kernel's side of the uplink proxy, composed.
  *
- * Owns: when the kernel is read and programmed. Refuses to know: connections.
+ * Owns: when the kernel is read and programmed. Does not know: connections.
  *
  * ```ts
  * const uplinkd = new Uplinkd({ config, stack, nft, follow, health: health.part("uplinkd"), log }, { controlSocket });

@@ -222,7 +222,7 @@ export class Watcher {
 
   #bookmark(initialEnd: boolean): void {
     const { resource, response, form, revision } = this.#init;
-    // Every commit reaches each watcher in its own tick, so an idle watcher has all up to the store's revision.
+    // Each commit is delivered to all watchers in the tick of the commit, so an idle watcher has all events up to the store's revision.
     const resourceVersion = String(initialEnd ? this.#sent : revision());
     const metadata: JsonObject = {
       resourceVersion,
