@@ -1,4 +1,4 @@
-// quiet: it measures time, and uses little of the processor
+// alone: it measures time or memory, which other work on the machine changes
 /** The shipped proxy answers probes while it works off what clients have left in the kernel, by the ten thousand. */
 import assert from "node:assert/strict";
 import { createSocket, type Socket } from "node:dgram";

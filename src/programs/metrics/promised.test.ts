@@ -20,7 +20,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "grpc_server_msg_received_total{grpc_type,grpc_service,grpc_method}",
       "grpc_server_msg_sent_total{grpc_type,grpc_service,grpc_method}",
       "coil_coild_kernel_repairs_total{kind}",
-      "coil_coild_contests_total",
+      "coil_coild_conflicts_total",
       CLIENT,
     ],
     gauge: [
