@@ -220,7 +220,12 @@ export const coild = defineProgram({
       metrics.onRepaired(repaired);
       conflict.surveyed(repaired);
     };
-    const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, onSurveyed };
+    const onRemade: Parameters<typeof keepKernel>[0]["onRemade"] = ({ containerId, ifname }) =>
+      log.warn(
+        "the link of a pod was removed and made again without the limits and policies of later plugins: delete the pod if it needs them",
+        { containerID: containerId, ifname },
+      );
+    const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, onSurveyed, onRemade };
     const watched = { netns: own, network, exportedTo: place, pods: kernelDirty, exported: routesDirty };
     group.spawn((at) => watchKernel({ ...watched, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));

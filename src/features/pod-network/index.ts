@@ -7,6 +7,6 @@
 export { ChainedNetwork } from "./chained-network.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
 export { hostNameOf, type PodNetworkOptions, type PodRequest } from "./plan.ts";
-export { PodNetwork } from "./pod-network.ts";
+export { PodNetwork, type Remade } from "./pod-network.ts";
 export { probePodSetUp } from "./probe.ts";
 export type { Survey } from "./survey.ts";

@@ -23,6 +23,8 @@ export interface KnownLink {
 export class KnownLinks {
   readonly #options: Pick<PodNetworkOptions, "tableId" | "rulePriority" | "protocolId">;
   readonly #links = new Map<number, KnownLink>();
+  /** Links that this process deletes: until the kernel no longer lists them, a survey must not learn them again. */
+  readonly #leaving = new Set<number>();
   /** Links that were seen down: one that is set up again needs its routes. */
   readonly #down = new Set<number>();
 
@@ -55,7 +57,26 @@ export class KnownLinks {
     return [...addresses, ...more.filter((one) => one !== undefined)].sort((a, b) => a.compare(b));
   }
 
-  /** Call this before the link is removed, or when it has gone for good. */
+  setGroup(ifindex: number, group: number): void {
+    const known = this.#links.get(ifindex);
+    if (known !== undefined) this.#links.set(ifindex, { ...known, group });
+  }
+
+  /** Call this before this process deletes the link, and {@link KnownLinks.left} when the deletion has ended. */
+  leave(ifindex: number): void {
+    this.delete(ifindex);
+    this.#leaving.add(ifindex);
+  }
+
+  left(ifindex: number): void {
+    this.#leaving.delete(ifindex);
+  }
+
+  isLeaving(ifindex: number): boolean {
+    return this.#leaving.has(ifindex);
+  }
+
+  /** Call this when the link has gone for good. */
   delete(ifindex: number): void {
     this.#links.delete(ifindex);
     this.#down.delete(ifindex);

@@ -262,23 +262,46 @@ test("PodNetwork: a link that another program removed is made again, also after 
   using restarted = inNetNs(node, () => new PodNetwork({ kernel: at.kernel, log: nullLogger }, OPTIONS));
   restarted.survey();
   for (const { hostName } of restarted.list()) at.ip(at.nodeName, "link", "del", hostName);
-  assert.equal(
-    restarted.remake(() => true),
-    0,
-  );
+  assert.deepEqual(restarted.remake(() => true).made, []);
   restarted.setNodeAddresses({ ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") });
-  assert.equal(
-    restarted.remake(({ containerId }) => containerId === "aaaa"),
-    1,
-  );
+  assert.equal(restarted.remake(({ containerId }) => containerId === "aaaa").made.length, 1);
   const listed = restarted.list().map(({ containerId, addresses }) => `${containerId} ${addresses.join()}`);
   assert.deepEqual(listed, ["aaaa 10.1.0.1,fd01::1"]);
   assert.equal(restarted.ofNetwork("net").length, 1);
   assert.ok(at.ping(a, "192.0.2.1") && at.ping(a, "2001:db8::1"));
-  assert.equal(
-    restarted.remake(() => true),
-    0,
+  assert.deepEqual(restarted.remake(() => true).made, []);
+});
+
+test("PodNetwork: a survey during a DEL does not learn the link again, so the link stays deleted", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  const deletion = at.network.tearDown({ containerId: "aaaa", ifname: "eth0" });
+  at.network.survey();
+  await deletion;
+  assert.deepEqual(
+    at.network.remake(() => true),
+    { made: [], waiting: [], failures: [] },
   );
+  assert.deepEqual(at.network.list(), []);
+});
+
+test("PodNetwork: a link that cannot be made again is reported as waiting, the others are made, and it follows when it can", async () => {
+  using at = machine();
+  const [a, b] = at.podNames;
+  await at.network.setUp(request(a, "aaaa", 1));
+  await at.network.setUp(request(b, "bbbb", 2));
+  at.ip(b, "link", "add", "d0", "type", "veth", "peer", "name", "d1");
+  for (const end of ["d0", "d1"]) at.ip(b, "link", "set", end, "up");
+  for (const { hostName } of at.network.list()) at.ip(at.nodeName, "link", "del", hostName);
+  at.ip(b, "route", "add", "default", "dev", "d0");
+  const first = at.network.remake(() => true);
+  const ids = (all: readonly { readonly containerId: string }[]): string[] => all.map(({ containerId }) => containerId);
+  assert.deepEqual([ids(first.made), ids(first.waiting), first.failures.length], [["aaaa"], ["bbbb"], 1]);
+  assert.ok(at.ping(a, "192.0.2.1"));
+  at.ip(b, "link", "del", "d0");
+  assert.deepEqual(ids(at.network.remake(() => true).made), ["bbbb"]);
+  assert.ok(at.ping(b, "192.0.2.1"));
 });
 
 test("PodNetwork: initHost is repeatable and adds one rule a family", () => {

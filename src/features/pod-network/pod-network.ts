@@ -33,6 +33,14 @@ import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
 
 type Attachment = PodRequest["attachment"];
 
+/** The result of {@link PodNetwork.remake}. */
+export interface Remade {
+  readonly made: readonly Attachment[];
+  /** Their links could not be made; the next call tries again. */
+  readonly waiting: readonly Attachment[];
+  readonly failures: readonly unknown[];
+}
+
 /**
  * The links, addresses and routes of one node's pods (docs/spec/pod-network.md#5). Aliases and routes are the record; the
  * memory holds only hints for finding links. Calls for one container must not overlap; those for different ones may.
@@ -130,12 +138,12 @@ export class PodNetwork implements Disposable {
 
   /**
    * Makes links again that another program has removed, where the pod's namespace is still there. `isWanted` says which attachments still
-   * have their addresses. Returns how many were made. Throws the first failure, after all were tried. Call it before a survey.
+   * have their addresses. Call it before a survey. A link that cannot be made is tried again by the next call; its attachment is `waiting`
+   * and keeps its addresses meanwhile.
    */
-  remake(isWanted: (attachment: Attachment) => boolean): number {
-    if (this.#node === undefined) return 0;
-    const failures: unknown[] = [];
-    let made = 0;
+  remake(isWanted: (attachment: Attachment) => boolean): Remade {
+    const remade = { made: [] as Attachment[], waiting: [] as Attachment[], failures: [] as unknown[] };
+    if (this.#node === undefined) return remade;
     for (const [ifindex, lost] of this.#known.missing(this.#host.links.list())) {
       try {
         const parts = { kernel: this.#kernel, host: this.#host, own: this.#own };
@@ -143,18 +151,18 @@ export class PodNetwork implements Disposable {
         this.#known.delete(ifindex);
         if (link === undefined) continue;
         this.#known.set(link.index, lost);
-        made += 1;
+        remade.made.push(lost.attachment);
       } catch (error) {
-        failures.push(error);
+        remade.failures.push(error);
+        remade.waiting.push(lost.attachment);
       }
     }
-    if (failures.length > 0) throw failures[0];
-    return made;
+    return remade;
   }
 
   /** Learns the attachments of a survey that this process did not make: their namespaces are looked up once. */
   #learn(attached: readonly AttachedPod[]): void {
-    const unknown = attached.filter(({ ifindex }) => !this.#known.has(ifindex));
+    const unknown = attached.filter(({ ifindex }) => !this.#known.has(ifindex) && !this.#known.isLeaving(ifindex));
     if (unknown.length === 0) return;
     const links = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
     const namespaces = new PodNamespaces(this.#kernel, this.#host);
@@ -237,6 +245,7 @@ export class PodNetwork implements Disposable {
       const { containerId = "", ifname = "" } = byIndex.get(step.link.index) ?? {};
       try {
         applyCutOff(this.#host.links, step);
+        this.#known.setGroup(step.link.index, step.group);
         (step.op === "cut" ? done.cut : done.joined).push({ containerId, ifname });
       } catch (error) {
         failures.push(error);
@@ -345,11 +354,13 @@ export class PodNetwork implements Disposable {
 
   /** The other end's namespace may vanish at the same time, which removes the link too. */
   async #delete(link: Link, options: AbortOptions = {}): Promise<void> {
-    this.#known.delete(link.index);
+    this.#known.leave(link.index);
     try {
       await this.#deletions.delete(link, options);
     } catch (error) {
       if (!isKernelError(error, "no-device", "not-found")) throw error;
+    } finally {
+      this.#known.left(link.index);
     }
   }
 }

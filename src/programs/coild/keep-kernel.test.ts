@@ -51,7 +51,15 @@ async function startWithoutApi(t: { after(work: () => void): void }) {
   /** The first sync, which is at once. */
   const syncOnce = async (): Promise<void> => {
     const dirty = new Dirty();
-    const parts = { network, ipam, lost, dirty, health: health.part("kernel"), onSurveyed: () => undefined };
+    const parts = {
+      network,
+      ipam,
+      lost,
+      dirty,
+      health: health.part("kernel"),
+      onSurveyed: () => undefined,
+      onRemade: () => undefined,
+    };
     const running = keepKernel(parts, { registerFromMain: false, signal: stop.signal });
     stop.abort();
     await running;

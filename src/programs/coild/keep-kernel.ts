@@ -2,7 +2,7 @@ import type { Dirty } from "#base/async";
 import type { HealthPart } from "#base/health";
 import { reconcile } from "#base/reconcile";
 import type { NodeIpam } from "#features/ipam";
-import type { PodNetwork, Survey } from "#features/pod-network";
+import type { PodNetwork, Remade, Survey } from "#features/pod-network";
 import type { LostAttachments } from "./lost-attachments.ts";
 
 /** The interval of surveys of the kernel, milliseconds. They find what other programs do: flush tables, set links down, change aliases. */
@@ -11,10 +11,10 @@ const RESYNC_MS = 10_000;
 /** Updates the memory from the kernel: see {@link NodeIpam.remember}. */
 export function rememberKernel(
   { network, ipam }: { readonly network: PodNetwork; readonly ipam: NodeIpam },
-  options: { readonly registerFromMain: boolean },
+  options: { readonly registerFromMain: boolean; readonly waiting?: Remade["waiting"] },
 ): ReturnType<PodNetwork["survey"]> {
   const survey = network.survey(options);
-  ipam.remember(survey.attached, survey.unowned, [...survey.bare, ...survey.pending]);
+  ipam.remember(survey.attached, survey.unowned, [...survey.bare, ...survey.pending, ...(options.waiting ?? [])]);
   return survey;
 }
 
@@ -26,6 +26,8 @@ export async function keepKernel(
     readonly lost: LostAttachments;
     /** Told after each survey what was put back. */
     readonly onSurveyed: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
+    /** Called for each link that was made again. */
+    readonly onRemade: (attachment: Remade["made"][number]) => void;
     /** Marked when the set of this node's blocks has changed, or something was removed. */
     readonly dirty: Dirty;
     readonly health: HealthPart;
@@ -43,10 +45,12 @@ export async function keepKernel(
     sync: async () => {
       // This function awaits nothing: an ADD or DEL during the function would look like a change by another program.
       // A link comes back before the survey, for which its attachment would have gone.
-      const links = network.remake((one) => ipam.assigned(one) !== undefined && ipam.isLost(one) !== true);
-      const survey = rememberKernel(parts, options);
+      const remade = network.remake((one) => ipam.assigned(one) !== undefined && ipam.isLost(one) !== true);
+      for (const attachment of remade.made) parts.onRemade(attachment);
+      const survey = rememberKernel(parts, { ...options, waiting: remade.waiting });
       const host = network.initHost();
-      const failures = cutOffLost(survey, { network, ipam, lost });
+      const failures = [...remade.failures, ...cutOffLost(survey, { network, ipam, lost })];
+      const links = remade.made.length;
       const pods = network.repair(survey, (attachment) => {
         const own = ipam.assigned(attachment);
         return own && [own.ipv4, own.ipv6].filter((address) => address !== undefined);

@@ -77,6 +77,7 @@ async function node(t: TestContext) {
         network,
         ipam,
         lost: new LostAttachments({ health: health.part("attachments"), log: nullLogger }),
+        onRemade: () => undefined,
         onSurveyed: (repaired) => {
           surveys += 1;
           conflict.surveyed(repaired);
