@@ -1,9 +1,9 @@
 import { type AbortOptions, sleep } from "#base/async";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { type Pod, resources } from "#kube/client";
+import { resources } from "#kube/client";
 import { type AddressBlock, COIL_FINALIZER, coilResources } from "#kube/coil";
-import { BlockFinder, isReserved, type PodRef, planRelease, podsToReplace } from "./replacement.ts";
+import { BlockFinder, isReserved, type PodRef, planRelease, podsToReplace, refOf } from "./replacement.ts";
 import { persist, remove, type StepDeps } from "./settle.ts";
 
 const { addressBlocks } = coilResources;
@@ -73,6 +73,9 @@ async function replacePods(deps: ReplaceDeps, options: ReplaceOptions): Promise<
 /** Returns why the pod could not be replaced. */
 async function replacePod(deps: ReplaceDeps, pod: PodRef, options: ReplaceOptions): Promise<string | undefined> {
   const { namespace, name, uid } = pod;
+  if (pod.isMirror) {
+    return `Pod ${namespace}/${name} is a static pod, which keeps its address when its object is deleted: move its manifest away on the node and back, and run replace again`;
+  }
   const limitMs = options.podLimitMs ?? POD_LIMIT_MS;
   const failure = await tryTo(`delete Pod ${namespace}/${name}`, () =>
     remove(deps, resources.pods, { namespace, name }, { signal: options.signal, uid, limitMs }),
@@ -126,10 +129,6 @@ async function restartCoild(deps: ReplaceDeps, options: ReplaceOptions): Promise
     if (failure !== undefined) failures.push(failure);
   }
   return failures;
-}
-
-function refOf({ metadata: { namespace = "", name, uid } }: Pod): PodRef {
-  return { namespace, name, uid };
 }
 
 function patiently<T>(deps: StepDeps, work: () => Promise<T>, { signal }: AbortOptions): Promise<T> {

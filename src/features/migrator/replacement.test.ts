@@ -53,6 +53,22 @@ test("podsToReplace: pods of v1, and neither of v2, of the host's network, finis
   );
 });
 
+test("podsToReplace: a static pod's object is known as such, because deleting it does not replace the pod", () => {
+  const mirror = pod("static", "10.0.0.1");
+  const annotated = {
+    ...mirror,
+    metadata: { ...mirror.metadata, annotations: { "kubernetes.io/config.mirror": "x" } },
+  };
+  const found = podsToReplace([annotated, pod("v1", "10.0.0.2")], new BlockFinder(BLOCKS));
+  assert.deepEqual(
+    found.map(({ name, isMirror }) => [name, isMirror]),
+    [
+      ["static", true],
+      ["v1", false],
+    ],
+  );
+});
+
 test("planRelease: a reserved block stays while a pod has an address of it, or a pod of its node could not be replaced", () => {
   const names = (blocks: readonly AddressBlock[]): string[] => blocks.map(({ metadata }) => metadata.name);
   const free = planRelease(BLOCKS, [pod("v2", "10.0.0.13")], new Map());

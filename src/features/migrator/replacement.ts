@@ -7,6 +7,16 @@ export interface PodRef {
   readonly namespace: string;
   readonly name: string;
   readonly uid: string;
+  /** The kubelet made the object for a static pod, and makes it again when it is deleted; the pod itself stays. */
+  readonly isMirror: boolean;
+}
+
+const MIRROR_ANNOTATION = "kubernetes.io/config.mirror";
+
+/** The reference of a pod. Pure. */
+export function refOf({ metadata }: Pod): PodRef {
+  const { namespace = "", name, uid, annotations } = metadata;
+  return { namespace, name, uid, isMirror: annotations?.[MIRROR_ANNOTATION] !== undefined };
 }
 
 /** A reserved block that must stay, and the pods because of which it must. */
@@ -62,8 +72,7 @@ export function podsToReplace(pods: Iterable<Pod>, blocks: BlockFinder): PodRef[
       return block !== undefined && !isReserved(block);
     });
     if (ofV2) continue;
-    const { namespace = "", name, uid } = pod.metadata;
-    found.push({ namespace, name, uid });
+    found.push(refOf(pod));
   }
   return found;
 }

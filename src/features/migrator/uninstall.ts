@@ -18,8 +18,10 @@ function object<T extends KubeObject>(type: ResourceType<T>, name: string, names
   return { type: type as ResourceType<KubeObject>, ref: namespace === undefined ? { name } : { name, namespace } };
 }
 
-/** The settings of both versions have this name. */
 const CONFIG = object(resources.configMaps, "coil-config", SYSTEM);
+const ACCOUNT = object(resources.serviceAccounts, "coil-controller", SYSTEM);
+/** Objects whose name both versions use: the settings, and the account of the program that v2 had for both controllers before 2.9. */
+const OF_BOTH: readonly V1Object[] = [CONFIG, ACCOUNT];
 /** What is there once v2 is installed. */
 const V2 = object(resources.daemonSets, "coild", SYSTEM);
 
@@ -33,7 +35,7 @@ export const V1_OBJECTS: readonly V1Object[] = [
   object(resources.clusterRoles, "coil-node"),
   object(resources.clusterRoles, "coil-controllers"),
   object(resources.serviceAccounts, "coil-node", SYSTEM),
-  object(resources.serviceAccounts, "coil-controller", SYSTEM),
+  ACCOUNT,
 ];
 
 /** The result of {@link uninstall}: how many objects were deleted, and those that could not be, a line each. */
@@ -43,8 +45,8 @@ export interface Uninstalled {
 }
 
 /**
- * Deletes v1's objects with all that they own, and waits for each. Where v2 is installed already, the ConfigMap `coil-config` is v2's and
- * stays. One object that cannot be deleted does not keep the others.
+ * Deletes v1's objects with all that they own, and waits for each. Where v2 is installed already, objects of a name that v2 uses too
+ * stay. One object that cannot be deleted does not keep the others.
  */
 export async function uninstall(
   deps: StepDeps & { readonly log: Logger },
@@ -56,8 +58,8 @@ export async function uninstall(
   const limits = { ...options, limitMs: LIMIT_MS };
   const v2 = await persist(deps, () => findObject(api, V2.type, V2.ref, options), limits);
   for (const one of V1_OBJECTS) {
-    if (one === CONFIG && v2 !== undefined) {
-      log.info("kept: v2 is installed, and the ConfigMap is v2's", { object: describe(one.type, one.ref) });
+    if (OF_BOTH.includes(one) && v2 !== undefined) {
+      log.info("kept: v2 is installed, and the object can be v2's", { object: describe(one.type, one.ref) });
       continue;
     }
     try {
