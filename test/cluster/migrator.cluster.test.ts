@@ -143,7 +143,7 @@ test("dump: killed while it removes v1, it is finished by the next run", async (
   assert.deepEqual(await bed.v1Objects(), []);
 });
 
-test("dump: --skip-uninstall leaves v1; the settings of an installed v2 stay", async (t) => {
+test("dump: --skip-uninstall leaves v1; settings and account of an installed v2 stay", async (t) => {
   const bed = await bedOf(t);
   await using etcd = await EtcdServer.start({ tls: false });
   await etcd.put(V1_DATA);
@@ -152,7 +152,7 @@ test("dump: --skip-uninstall leaves v1; the settings of an installed v2 stay", a
   assert.deepEqual(await bed.v1Objects(), before);
   bed.addDaemonSet("coild");
   await succeed(launch(bed, ["dump", ...etcd.flags]));
-  assert.deepEqual(await bed.v1Objects(), ["ConfigMap coil-config"]);
+  assert.deepEqual(await bed.v1Objects(), ["ConfigMap coil-config", "ServiceAccount coil-controller"]);
 });
 
 test("dump: faults of the API server are overcome", async (t) => {
