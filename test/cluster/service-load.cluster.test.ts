@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { createSocket, type Socket } from "node:dgram";
 import { once } from "node:events";
 import { after, before, test } from "node:test";
-import { Semaphore } from "#base/async";
 import { IpAddress } from "#base/ip";
 import { openConntrack } from "#kernel/conntrack";
 import { ElementBatch } from "#kernel/nft-elements";
@@ -21,9 +20,6 @@ import { endpointObject } from "../../src/features/service-proxy/testing/objects
 const CLIENTS = 60_000;
 const FLOWS = 100_000;
 const AT_ONCE = 10_000;
-const SERVICES = 500;
-/** From the start of a process to its first 200: 0.6 s here, 4.6 with 10,000 Services (docs/design/service-proxy.md). */
-const RESTART_MS = 8000;
 /** What 99 of 100 answers of /healthz may take longer than thrice what they take beside it; a second and a half before such work was cut up. */
 const BUDGET_MS = 100;
 const IDLE_MS = 1000;
@@ -171,39 +167,3 @@ async function udpSocket(source: IpAddress): Promise<Socket> {
   socket.on("error", () => undefined);
   return socket;
 }
-
-test(`restart: killed with ${SERVICES} Services, it makes no transaction, and answers 503 for seconds at most`, async (t) => {
-  const { client, bed } = cluster;
-  const all = Array.from({ length: SERVICES }, (_, at) => at);
-  const slots = new Semaphore(16);
-  const make = async (at: number): Promise<void> => {
-    const clusterIP = String(addressesOf(4).serviceCIDR.at(1000 + at));
-    const ports = [{ name: "http", port: SERVICE_PORT, protocol: "TCP" as const, targetPort: TARGET_PORT }];
-    const spec = { clusterIP, clusterIPs: [clusterIP], ports };
-    await client.create(resources.services, { metadata: { name: `many-${at}`, namespace: "default" }, spec });
-    const labels = { "kubernetes.io/service-name": `many-${at}` };
-    await client.create(resources.endpointSlices, {
-      metadata: { name: `many-${at}-4`, namespace: "default", labels },
-      addressType: "IPv4",
-      ports: [{ name: "http", port: TARGET_PORT, protocol: "TCP" }],
-      endpoints: Array.from({ length: 1 + (at % 7) }, (_, one) => ({
-        addresses: [`10.182.${at & 255}.${one + 1 + 8 * (at >> 8)}`],
-        conditions: { ready: true },
-      })),
-    });
-  };
-  await Promise.all(all.map((at) => slots.run(() => make(at))));
-  const first = await startSynced(t, cluster, "--min-sync-period=0s");
-  const last = addressKey(addressesOf(4).serviceCIDR.at(999 + SERVICES), "TCP", SERVICE_PORT);
-  assert.ok(bed.elements.find(TABLE, "service-ips", last) !== undefined);
-  first.child.kill("SIGKILL");
-  await first.ended;
-  const generation = bed.elements.generation();
-  const startedAt = performance.now();
-  const second = await startSynced(t, cluster, "--min-sync-period=0s");
-  const tookMs = performance.now() - startedAt;
-  t.diagnostic(`healthy ${tookMs.toFixed(0)} ms after its start`);
-  assert.ok(tookMs < RESTART_MS, `${tookMs} ms`);
-  assert.equal(bed.elements.generation(), generation, second.said());
-  await stop(second);
-});
