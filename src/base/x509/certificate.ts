@@ -1,4 +1,12 @@
-import { createHash, generateKeyPairSync, type KeyObject, randomBytes, sign } from "node:crypto";
+import {
+  createHash,
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  type KeyObject,
+  randomBytes,
+  sign,
+} from "node:crypto";
 import { ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import { bits, explicit, implicit, octets, oid, sequence, setOf, TRUE, time, unsigned, utf8 } from "./der.ts";
@@ -35,6 +43,7 @@ const OID = {
   commonName: "2.5.4.3",
   organization: "2.5.4.10",
   ecdsaWithSha256: "1.2.840.10045.4.3.2",
+  ed25519: "1.3.101.112",
   subjectKeyId: "2.5.29.14",
   keyUsage: "2.5.29.15",
   subjectAltName: "2.5.29.17",
@@ -44,7 +53,11 @@ const OID = {
   serverAuth: "1.3.6.1.5.5.7.3.1",
 } as const;
 
-const SIGNATURE = sequence(oid(OID.ecdsaWithSha256));
+/** How certificates are signed: the AlgorithmIdentifier, and the digest that Node's `sign` takes. */
+const ECDSA = { id: sequence(oid(OID.ecdsaWithSha256)), digest: "sha256" } as const;
+const ED25519 = { id: sequence(oid(OID.ed25519)), digest: null } as const;
+/** PKCS #8 up to the 32 bytes of an Ed25519 key (RFC 8410 section 7). */
+const ED25519_PKCS8 = Buffer.from("302e020100300506032b657004220420", "hex");
 
 /** Makes an authority that signs itself and, below it, servers alone. Throws {@link X509Error}. */
 export function createAuthority(
@@ -97,7 +110,50 @@ export function issueServerCertificate(
       extension(OID.authorityKeyId, sequence(implicit(0, authority.keyId))),
     ],
   });
-  return { cert, key: privateKey.export({ type: "pkcs8", format: "pem" }).toString() };
+  return { cert, key: pkcs8(privateKey) };
+}
+
+/** The seed of a certificate: the same seed gives the same certificate, byte for byte. */
+export interface CertificateSeed {
+  /** The private key of Ed25519, 32 bytes. */
+  readonly key: Uint8Array;
+  /** The serial number, at most 20 bytes, most significant first. */
+  readonly serial: Uint8Array;
+}
+
+/**
+ * Makes a self-signed certificate for a server at an address, which clients can trust by itself: it is its own authority. Its bytes depend
+ * on the arguments alone, and must stay the same from version to version: nodes that derive it from one secret show the same one.
+ */
+export function selfSignedServer(
+  init: Validity & { readonly address: IpAddress; readonly commonName: string },
+  { key: seed, serial }: CertificateSeed,
+): { readonly cert: string; readonly key: string } {
+  const key = createPrivateKey({ key: Buffer.concat([ED25519_PKCS8, seed]), format: "der", type: "pkcs8" });
+  const publicKey = createPublicKey(key);
+  const name = sequence(setOf(sequence(oid(OID.commonName), utf8(init.commonName))));
+  const keyId = createHash("sha256")
+    .update(publicKey.export({ type: "spki", format: "der" }))
+    .digest()
+    .subarray(0, 20);
+  const cert = signed({
+    issuer: name,
+    subject: name,
+    validity: init,
+    publicKey,
+    signer: key,
+    algorithm: ED25519,
+    serial,
+    extensions: [
+      extension(OID.basicConstraints, sequence(TRUE), "critical"),
+      // digitalSignature (0) and keyCertSign (5).
+      extension(OID.keyUsage, bits(Buffer.of(0b1000_0100), 2), "critical"),
+      extension(OID.extendedKeyUsage, sequence(oid(OID.serverAuth))),
+      extension(OID.subjectAltName, sequence(alternative(init.address.toString()))),
+      extension(OID.subjectKeyId, octets(keyId)),
+    ],
+  });
+  return { cert, key: pkcs8(key) };
 }
 
 interface Contents {
@@ -106,11 +162,17 @@ interface Contents {
   readonly validity: Validity;
   readonly publicKey: KeyObject;
   readonly signer: KeyObject;
+  /** Default: ECDSA with SHA-256. */
+  readonly algorithm?: typeof ECDSA | typeof ED25519;
+  /** Default: {@link randomSerial}. */
+  readonly serial?: Uint8Array;
   readonly extensions: readonly Uint8Array[];
 }
 
 /** TBSCertificate, signed (RFC 5280 4.1), PEM. */
-function signed({ issuer, subject, validity, publicKey, signer, extensions }: Contents): string {
+function signed(contents: Contents): string {
+  const { issuer, subject, validity, publicKey, signer, extensions } = contents;
+  const { algorithm = ECDSA, serial = randomSerial() } = contents;
   const { notBefore, notAfter } = validity;
   if (!(notBefore < notAfter)) {
     throw new X509Error("invalid-request", `a certificate cannot be valid from ${notBefore} to ${notAfter}`);
@@ -118,18 +180,26 @@ function signed({ issuer, subject, validity, publicKey, signer, extensions }: Co
   const body = sequence(
     // Version 3.
     explicit(0, unsigned(Buffer.from([2]))),
-    // 128 random bits: two authorities of one name never give the same number. The first byte is not 0, as numbers are positive.
-    unsigned(Buffer.concat([Buffer.from([0x40 | (randomBytes(1).readUInt8() & 0x3f)]), randomBytes(15)])),
-    SIGNATURE,
+    unsigned(serial),
+    algorithm.id,
     issuer,
     sequence(time(notBefore), time(notAfter)),
     subject,
     publicKey.export({ type: "spki", format: "der" }),
     explicit(3, sequence(...extensions)),
   );
-  const der = sequence(body, SIGNATURE, bits(sign("sha256", body, signer)));
+  const der = sequence(body, algorithm.id, bits(sign(algorithm.digest, body, signer)));
   const lines = der.toString("base64").match(/.{1,64}/g) ?? [];
   return `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`;
+}
+
+/** 128 random bits: two authorities of one name never give the same number. The first byte is not 0, as numbers are positive. */
+function randomSerial(): Uint8Array {
+  return Buffer.concat([Buffer.of(0x40 | (randomBytes(1).readUInt8() & 0x3f)), randomBytes(15)]);
+}
+
+function pkcs8(key: KeyObject): string {
+  return key.export({ type: "pkcs8", format: "pem" }).toString();
 }
 
 function nameOf(commonName: string, organization: string): Uint8Array {

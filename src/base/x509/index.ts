@@ -1,11 +1,11 @@
 /**
- * X.509 certificates (RFC 5280) of an own authority: Node reads certificates and cannot write them.
+ * X.509 certificates (RFC 5280) of an own authority, or signed by themselves: Node reads certificates and cannot write them.
  *
- * Owns: DER (X.690) of certificates with ECDSA keys on P-256. Does not know: where keys are kept, when a certificate is renewed.
+ * Owns: DER (X.690) of certificates with ECDSA keys on P-256 or Ed25519 keys. Does not know: where keys are kept, when a certificate is renewed.
  *
  * ```ts
  * const authority = createAuthority({ commonName: "coil-ipam-ca", organization: "coil", notBefore, notAfter });
  * const { cert, key } = issueServerCertificate(authority, { hosts: ["a.kube-system.svc"], organization: "coil", notBefore, notAfter });
  * ```
  */
-export { createAuthority, issueServerCertificate, X509Error } from "./certificate.ts";
+export { createAuthority, issueServerCertificate, selfSignedServer, X509Error } from "./certificate.ts";

@@ -1,12 +1,14 @@
 import { hkdfSync, randomBytes } from "node:crypto";
 import type { IpAddress } from "#base/ip";
-import { selfSigned } from "./certificate.ts";
+import { selfSignedServer } from "#base/x509";
 
 /** Distinct for each use, and with a version, so that none can stand for another (docs/spec/uplink-proxy.md#9.1.1). */
 const LABEL = { token: "mgmtproxy/token/v1", key: "mgmtproxy/tls-key/v1", serial: "mgmtproxy/tls-serial/v1" } as const;
 const KEY_BYTES = 32;
 const SERIAL_BYTES = 16;
 const COMMON_NAME = "mgmtproxy";
+/** Fixed, so that all nodes of a cluster make the same certificate; effectively without end (docs/spec/uplink-proxy.md#9.1.2). */
+const VALIDITY = { notBefore: Date.UTC(2020, 0, 1), notAfter: Date.UTC(9999, 11, 31, 23, 59, 59) } as const;
 
 /** Certificate and token of the pod listener. */
 export interface Identity {
@@ -44,5 +46,6 @@ function identityOf(
   { token, key, serial }: { readonly token: Buffer; readonly key: Buffer; readonly serial: Buffer },
   address: IpAddress,
 ): Identity {
-  return { token: token.toString("hex"), ...selfSigned(address, COMMON_NAME, { key, serial }) };
+  const pair = selfSignedServer({ ...VALIDITY, address, commonName: COMMON_NAME }, { key, serial });
+  return { token: token.toString("hex"), ...pair };
 }

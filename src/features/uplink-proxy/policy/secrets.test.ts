@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { X509Certificate } from "node:crypto";
+import { createHash, X509Certificate } from "node:crypto";
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -29,6 +29,12 @@ test("identity: the same from the same secret, another from another, and never t
   assert.notEqual(deriveIdentity(Buffer.from("y"), ADDRESS).token, deriveIdentity(secret, ADDRESS).token);
   assert.notDeepEqual(freshIdentity(ADDRESS), freshIdentity(ADDRESS));
   assert.match(freshIdentity(ADDRESS).token, /^[0-9a-f]{64}$/);
+});
+
+test("identity: versions derive the same bytes from the same secret, since nodes of one cluster run several at once", () => {
+  const { cert, key, token } = deriveIdentity(Buffer.from("x"), ADDRESS);
+  const digest = createHash("sha256").update(cert).update(key).update(token).digest("hex");
+  assert.equal(digest, "5edc01572b8275fd382078c2122eac34deead307d537047f3a8b8ef900bed61f");
 });
 
 test("identity: the certificate is an authority for a server at the address, and openssl trusts it by itself", (t) => {
