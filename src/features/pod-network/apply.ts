@@ -2,12 +2,37 @@ import type { Cidr } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
+import type { NetNs } from "#kernel/netns";
 import { PodNetworkError } from "./errors.ts";
 import type { PlannedAddress, PodNetworkOptions, PodPlan } from "./plan.ts";
 
 /** RTPROT_BOOT of linux/rtnetlink.h: the protocol of `ip route add`. No program syncs the pod's own routes. */
 const PROTOCOL_BOOT = 3;
 const MAIN_TABLE = 254;
+
+/** Makes both ends of a pod's link, under the alias of an attachment that is not finished. */
+export function createLink(host: NetStack, plan: PodPlan, netns: NetNs): Link {
+  return host.links.create({
+    kind: "veth",
+    name: plan.hostName,
+    mac: plan.hostMac,
+    mtu: plan.mtuBytes,
+    alias: plan.pendingAlias,
+    peer: { name: plan.podName, netns, mtu: plan.mtuBytes },
+  });
+}
+
+/** Gives both ends addresses and routes, then the alias of a finished attachment. Returns the pod's end. */
+export function finishLink(
+  at: { readonly host: NetStack; readonly pod: NetStack; readonly link: Link },
+  plan: PodPlan,
+  options: Pick<PodNetworkOptions, "tableId" | "protocolId">,
+): Link {
+  applyHostSide(at.host, at.link.index, plan, options);
+  const podLink = applyPodSide(at.pod, plan);
+  at.host.links.set(at.link.index, { alias: plan.alias, group: plan.group });
+  return podLink;
+}
 
 /** Sets the host's end up, and adds the gateway addresses and the routes to the pod. */
 export function applyHostSide(

@@ -7,7 +7,7 @@ import type { MonitorEvent } from "#kernel/monitor";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
-import { applyHostSide, applyPodSide } from "./apply.ts";
+import { createLink, finishLink } from "./apply.ts";
 import { AttachmentLinks, refuseForeign } from "./attachment-links.ts";
 import { openPodNetNs } from "./chained-network.ts";
 import { checkAttachment } from "./check.ts";
@@ -275,11 +275,9 @@ export class PodNetwork implements Disposable {
     const node = this.#node ?? { ipv4: undefined, ipv6: undefined };
     const options = { ...this.#options, mtuBytes: request.mtuBytes ?? this.#mtuBytes };
     const plan = planPod(request, node, options, this.#links.freeName(request));
-    const link = this.#create(plan, netns);
+    const link = createLink(this.#host, plan, netns);
     try {
-      applyHostSide(this.#host, link.index, plan, this.#options);
-      const podLink = applyPodSide(pod, plan);
-      this.#host.links.set(link.index, { alias: plan.alias, group: plan.group });
+      const podLink = finishLink({ host: this.#host, pod, link }, plan, this.#options);
       const { attachment, pool, ipv4, ipv6 } = request;
       const { hostName, group, mtuBytes } = plan;
       const at = { path: request.netns, inode: netns.inode };
@@ -330,17 +328,6 @@ export class PodNetwork implements Disposable {
 
   #openNetns(path: string): NetNs {
     return openPodNetNs(this.#kernel, path, this.#own);
-  }
-
-  #create(plan: PodPlan, netns: NetNs): Link {
-    return this.#host.links.create({
-      kind: "veth",
-      name: plan.hostName,
-      mac: plan.hostMac,
-      mtu: plan.mtuBytes,
-      alias: plan.pendingAlias,
-      peer: { name: plan.podName, netns, mtu: plan.mtuBytes },
-    });
   }
 
   /** Removes a half-made attachment. If the removal fails too, both failures are thrown, and a part of the attachment stays. */

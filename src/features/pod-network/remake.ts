@@ -2,7 +2,7 @@ import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
 import { type NetNs, sameNetNs } from "#kernel/netns";
-import { applyHostSide, applyPodSide } from "./apply.ts";
+import { createLink, finishLink } from "./apply.ts";
 import type { KnownLink } from "./known-links.ts";
 import { isMarkedCutOff } from "./link-groups.ts";
 import { type NodeAddresses, type PodNetworkOptions, planPod } from "./plan.ts";
@@ -27,19 +27,10 @@ export function remakeLink(
   if (pod.links.get({ name: attachment.ifname }) !== undefined) return undefined;
   if (at.host.links.get({ name: hostName }) !== undefined) return undefined;
   const request = { attachment, pool, ipv4, ipv6, pod: { namespace: "", name: "" } };
-  const plan = planPod(request, node, { ...options, mtuBytes }, hostName);
-  const link = at.host.links.create({
-    kind: "veth",
-    name: hostName,
-    mac: plan.hostMac,
-    mtu: mtuBytes,
-    alias: plan.pendingAlias,
-    peer: { name: plan.podName, netns, mtu: mtuBytes },
-  });
+  const plan = { ...planPod(request, node, { ...options, mtuBytes }, hostName), group: lost.group };
+  const link = createLink(at.host, plan, netns);
   try {
-    applyHostSide(at.host, link.index, plan, options);
-    applyPodSide(pod, plan);
-    at.host.links.set(link.index, { alias: plan.alias, group: lost.group });
+    finishLink({ host: at.host, pod, link }, plan, options);
     return link;
   } catch (error) {
     deleteLink(at.host, link);
