@@ -19,8 +19,13 @@ import { type CertificateEvent, CertificateFiles, type KeyPair } from "./certifi
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 /** The maximum number of connections; each API server keeps a few open. */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
-/** The bound on bytes of reviews that are being read at once; more get 503, and an API server asks again or applies its failurePolicy. */
+/**
+ * The bound on bytes of long reviews that are being read at once; more get 503, and an API server asks again or applies its failurePolicy.
+ * The first {@link SHORT_BYTES} of a review do not count, so long ones that never end keep no short one out.
+ */
 export const MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024;
+/** The size up to which a review is short, bytes: most have some KiB. Each connection can hold as much, which is 16 MiB for all. */
+const SHORT_BYTES = 64 * 1024;
 /** The longest that an API server waits for a webhook. */
 const HANDLER_TIMEOUT_MS = 30_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
@@ -201,17 +206,20 @@ export class WebhookServer implements AsyncDisposable {
   async #read(request: IncomingMessage): Promise<{ readonly text: string } | "too-long" | "too-many"> {
     const chunks: Buffer[] = [];
     let length = 0;
+    let counted = 0;
     try {
       for await (const chunk of request as AsyncIterable<Buffer>) {
         length += chunk.length;
-        this.#bytesUnderWay += chunk.length;
+        const more = Math.max(0, length - SHORT_BYTES) - counted;
+        counted += more;
+        this.#bytesUnderWay += more;
         if (length > MAX_REVIEW_BYTES) return "too-long";
         if (this.#bytesUnderWay > MAX_BYTES_UNDER_WAY) return "too-many";
         chunks.push(chunk);
       }
       return { text: Buffer.concat(chunks).toString("utf8") };
     } finally {
-      this.#bytesUnderWay -= length;
+      this.#bytesUnderWay -= counted;
     }
   }
 }
