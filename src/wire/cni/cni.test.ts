@@ -215,11 +215,11 @@ test("parseResult: a wrong field is named, code 6; any JSON is a result or a Cni
   for (const [value, message] of cases) assert.throws(() => parseResult(value), refused(6, message));
   const entry = fc.dictionary(
     fc.constantFrom("name", "mac", "mtu", "sandbox", "address", "gateway", "interface"),
-    fc.jsonValue(),
+    fc.jsonValue({ maxDepth: 1 }),
   );
   const result = fc.dictionary(
     fc.constantFrom("interfaces", "ips", "routes", "dns"),
-    fc.oneof(fc.jsonValue(), fc.array(entry)),
+    fc.oneof(fc.jsonValue({ maxDepth: 2 }), fc.array(entry)),
   );
   fc.assert(
     fc.property(result, fc.constantFrom(...SUPPORTED_VERSIONS), (value, version) =>
