@@ -288,7 +288,7 @@ async function compare(peers: string, options: { readonly rounds: number; readon
   const pairs: Pair[] = [];
   try {
     const [ports] = (await once(endpoints, "message")) as [Ports];
-    const { ca, pairs: certificates } = await makeCertificates("bench", { both: ["localhost", "127.0.0.1"] });
+    const { ca, pairs: certificates } = makeCertificates("bench", { both: ["localhost", "127.0.0.1"] });
     const { cert, key } = certificates.both;
     await Promise.all([
       writeFile(file("ca.crt"), ca),

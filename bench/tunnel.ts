@@ -198,7 +198,7 @@ async function compare(values: {
   const folder = await mkdtemp(join(tmpdir(), "isthmus-bench-tunnel-"));
   const children: ChildProcess[] = [];
   try {
-    const { ca, pairs } = await makeCertificates("bench", { both: ["localhost", "127.0.0.1"] });
+    const { ca, pairs } = makeCertificates("bench", { both: ["localhost", "127.0.0.1"] });
     const tls = { ca: join(folder, "ca.crt"), cert: join(folder, "tls.crt"), key: join(folder, "tls.key") };
     await Promise.all([
       writeFile(tls.ca, ca),

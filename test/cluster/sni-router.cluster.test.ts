@@ -7,13 +7,12 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import { connect, createServer, type TLSSocket } from "node:tls";
-import { type Certificates, makeCertificates } from "#test/certificates";
+import { makeCertificates } from "#test/certificates";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
 
-type Cluster = Certificates<"server">;
-
-const makeCluster = (name: string): Promise<Cluster> => makeCertificates(name, { server: [`${name}.example`] });
-const [a, b] = await Promise.all([makeCluster("a"), makeCluster("b")]);
+const makeCluster = (name: string) => makeCertificates(name, { server: [`${name}.example`] });
+type Cluster = ReturnType<typeof makeCluster>;
+const [a, b] = [makeCluster("a"), makeCluster("b")];
 
 /** A server of a cluster: it greets and then echoes. */
 async function startServer(t: TestContext, { pairs }: Cluster, greeting: string): Promise<number> {

@@ -153,9 +153,9 @@ export class EtcdServer implements AsyncDisposable {
 }
 
 async function certificates(folder: string) {
-  const { ca, pairs } = await makeCertificates("etcd-ca", {
-    server: { usage: "serverAuth", commonName: "etcd", hosts: ["127.0.0.1"] },
-    client: { usage: "clientAuth", commonName: "nobody", hosts: [] },
+  const { ca, pairs } = makeCertificates("etcd-ca", {
+    server: { usages: ["serverAuth"], commonName: "etcd", hosts: ["127.0.0.1"] },
+    client: { usages: ["clientAuth"], commonName: "nobody", hosts: [] },
   });
   const write = (name: string, text: string): string => {
     const path = join(folder, name);

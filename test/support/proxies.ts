@@ -86,7 +86,7 @@ export class ProxyBed implements AsyncDisposable {
       expired: [],
       serverOnly: [],
     };
-    const { ca, pairs } = await makeCertificates("cluster", names, {
+    const { ca, pairs } = makeCertificates("cluster", names, {
       expired: { expired: true },
       serverOnly: { usage: "serverAuth" },
     });
@@ -95,7 +95,7 @@ export class ProxyBed implements AsyncDisposable {
       bed.write(`${name}.crt`, cert);
       bed.write(`${name}.key`, key);
     }
-    const stranger = await makeCertificates("stranger", { stranger: ["localhost", "127.0.0.1"] });
+    const stranger = makeCertificates("stranger", { stranger: ["localhost", "127.0.0.1"] });
     bed.write("stranger-ca.crt", stranger.ca);
     bed.write("stranger.crt", stranger.pairs.stranger.cert);
     bed.write("stranger.key", stranger.pairs.stranger.key);

@@ -43,9 +43,9 @@ export class KubeletWorld {
   }
 
   static async open(t: TestContext, sides: Sides, server: ProxyServerProcess): Promise<KubeletWorld> {
-    const { ca, pairs } = await makeCertificates("kubelets", {
-      apiServer: { usage: "clientAuth", commonName: "kube-apiserver", hosts: [] },
-      kubelet: { usage: "serverAuth", commonName: "node1", hosts: ["192.0.2.11", "2001:db8::11"] },
+    const { ca, pairs } = makeCertificates("kubelets", {
+      apiServer: { usages: ["clientAuth"], commonName: "kube-apiserver", hosts: [] },
+      kubelet: { usages: ["serverAuth"], commonName: "node1", hosts: ["192.0.2.11", "2001:db8::11"] },
     });
     const api = await startApiServer({
       listen: [

@@ -58,7 +58,7 @@ export class TunnelPair {
     const folder = mkdtempSync(join(tmpdir(), "isthmus-interop-"));
     this.#folder = folder;
     const file = (name: string): string => join(folder, name);
-    const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost", "127.0.0.1"], agent: [] });
+    const { ca, pairs } = makeCertificates("cluster", { server: ["localhost", "127.0.0.1"], agent: [] });
     writeFileSync(file("ca.crt"), ca);
     for (const [name, { cert, key }] of Object.entries(pairs)) {
       writeFileSync(file(`${name}.crt`), cert);

@@ -209,7 +209,7 @@ export async function openUplinkBed(
   options: BedOptions & { readonly start?: boolean; readonly flags?: readonly string[] } = {},
 ): Promise<UplinkBed> {
   const hosts = [...NAMES, "203.0.113.80", "2001:db8:80::80"];
-  const { ca, pairs } = await makeCertificates("isthmus-test-wan", { server: hosts });
+  const { ca, pairs } = makeCertificates("isthmus-test-wan", { server: hosts });
   const bed = await Bed.create(options);
   const dir = mkdtempSync(join(tmpdir(), "isthmus-uplink-"));
   writeFileSync(join(dir, "ca.crt"), ca);

@@ -51,6 +51,7 @@ const OID = {
   authorityKeyId: "2.5.29.35",
   extendedKeyUsage: "2.5.29.37",
   serverAuth: "1.3.6.1.5.5.7.3.1",
+  clientAuth: "1.3.6.1.5.5.7.3.2",
 } as const;
 
 /** How certificates are signed: the AlgorithmIdentifier, and the digest that Node's `sign` takes. */
@@ -59,12 +60,17 @@ const ED25519 = { id: sequence(oid(OID.ed25519)), digest: null } as const;
 /** PKCS #8 up to the 32 bytes of an Ed25519 key (RFC 8410 section 7). */
 const ED25519_PKCS8 = Buffer.from("302e020100300506032b657004220420", "hex");
 
-/** Makes an authority that signs itself and, below it, servers alone. Throws {@link X509Error}. */
-export function createAuthority(
-  init: Validity & { readonly commonName: string; readonly organization: string },
-): Authority {
+/** Who a certificate is for. */
+interface Subject {
+  readonly commonName: string;
+  /** Default: the name has no organization. */
+  readonly organization?: string;
+}
+
+/** Makes an authority that signs itself, and has no other authority below it. Throws {@link X509Error}. */
+export function createAuthority(init: Validity & Subject): Authority {
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
-  const name = nameOf(init.commonName, init.organization);
+  const name = nameOf(init);
   const keyId = keyIdOf(publicKey);
   const cert = signed({
     issuer: name,
@@ -83,20 +89,25 @@ export function createAuthority(
   return { cert, key: privateKey, name, keyId };
 }
 
-/**
- * Makes a key and a certificate for a TLS server with these names and IP addresses; the first is also its common name. Throws
- * {@link X509Error}.
- */
-export function issueServerCertificate(
+/** The use of a certificate (RFC 5280 4.2.1.12). */
+export type CertificateUsage = "serverAuth" | "clientAuth";
+
+/** A certificate with its key, PEM. */
+export interface CertificatePair {
+  readonly cert: string;
+  readonly key: string;
+}
+
+/** Makes a key and a certificate for TLS with these names and IP addresses. Throws {@link X509Error}. */
+export function issueCertificate(
   authority: Authority,
-  init: Validity & { readonly hosts: readonly string[]; readonly organization: string },
-): { readonly cert: string; readonly key: string } {
-  const [first] = init.hosts;
-  if (first === undefined) throw new X509Error("invalid-request", "a server certificate needs at least one name");
+  init: Validity & Subject & { readonly hosts: readonly string[]; readonly usages: readonly CertificateUsage[] },
+): CertificatePair {
+  const { hosts, usages } = init;
   const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
   const cert = signed({
     issuer: authority.name,
-    subject: nameOf(first, init.organization),
+    subject: nameOf(init),
     validity: init,
     publicKey,
     signer: authority.key,
@@ -104,13 +115,23 @@ export function issueServerCertificate(
       extension(OID.basicConstraints, sequence(), "critical"),
       // digitalSignature (0).
       extension(OID.keyUsage, bits(Buffer.from([0b1000_0000]), 7), "critical"),
-      extension(OID.extendedKeyUsage, sequence(oid(OID.serverAuth))),
-      extension(OID.subjectAltName, sequence(...init.hosts.map(alternative))),
+      extension(OID.extendedKeyUsage, sequence(...usages.map((usage) => oid(OID[usage])))),
+      ...(hosts.length === 0 ? [] : [extension(OID.subjectAltName, sequence(...hosts.map(alternative)))]),
       extension(OID.subjectKeyId, octets(keyIdOf(publicKey))),
       extension(OID.authorityKeyId, sequence(implicit(0, authority.keyId))),
     ],
   });
   return { cert, key: pkcs8(privateKey) };
+}
+
+/** {@link issueCertificate} for a TLS server; the first name is also its common name. Throws {@link X509Error}. */
+export function issueServerCertificate(
+  authority: Authority,
+  init: Validity & { readonly hosts: readonly string[]; readonly organization?: string },
+): CertificatePair {
+  const [commonName] = init.hosts;
+  if (commonName === undefined) throw new X509Error("invalid-request", "a server certificate needs at least one name");
+  return issueCertificate(authority, { ...init, commonName, usages: ["serverAuth"] });
 }
 
 /** The seed of a certificate: the same seed gives the same certificate, byte for byte. */
@@ -128,7 +149,7 @@ export interface CertificateSeed {
 export function selfSignedServer(
   init: Validity & { readonly address: IpAddress; readonly commonName: string },
   { key: seed, serial }: CertificateSeed,
-): { readonly cert: string; readonly key: string } {
+): CertificatePair {
   const key = createPrivateKey({ key: Buffer.concat([ED25519_PKCS8, seed]), format: "der", type: "pkcs8" });
   const publicKey = createPublicKey(key);
   const name = sequence(setOf(sequence(oid(OID.commonName), utf8(init.commonName))));
@@ -202,17 +223,18 @@ function pkcs8(key: KeyObject): string {
   return key.export({ type: "pkcs8", format: "pem" }).toString();
 }
 
-function nameOf(commonName: string, organization: string): Uint8Array {
-  for (const text of [commonName, organization]) {
+function nameOf({ commonName, organization }: Subject): Uint8Array {
+  const one = (type: string, text: string): Buffer => {
     if (text === "" || [...text].length > MAX_COMMON_NAME) {
       throw new X509Error(
         "invalid-request",
         `${JSON.stringify(text)} cannot be a certificate's name: it must have 1 to ${MAX_COMMON_NAME} characters`,
       );
     }
-  }
-  const one = (type: string, text: string): Buffer => setOf(sequence(oid(type), utf8(text)));
-  return sequence(one(OID.organization, organization), one(OID.commonName, commonName));
+    return setOf(sequence(oid(type), utf8(text)));
+  };
+  const ofOrganization = organization === undefined ? [] : [one(OID.organization, organization)];
+  return sequence(...ofOrganization, one(OID.commonName, commonName));
 }
 
 /** The SHA-1 of the public key's bits (RFC 5280 4.2.1.2, method 1): an identifier, not a protection. */

@@ -8,4 +8,12 @@
  * const { cert, key } = issueServerCertificate(authority, { hosts: ["a.kube-system.svc"], organization: "coil", notBefore, notAfter });
  * ```
  */
-export { createAuthority, issueServerCertificate, selfSignedServer, X509Error } from "./certificate.ts";
+export {
+  type CertificatePair,
+  type CertificateUsage,
+  createAuthority,
+  issueCertificate,
+  issueServerCertificate,
+  selfSignedServer,
+  X509Error,
+} from "./certificate.ts";

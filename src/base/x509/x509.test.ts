@@ -11,7 +11,7 @@ import { type TestContext, test } from "node:test";
 import { connect } from "node:tls";
 import { promisify } from "node:util";
 import fc from "fast-check";
-import { createAuthority, issueServerCertificate, X509Error } from "./index.ts";
+import { createAuthority, issueCertificate, issueServerCertificate, X509Error } from "./index.ts";
 
 const DAY_MS = 86_400_000;
 const NOW = Date.now();
@@ -66,6 +66,21 @@ test("x509: openssl reads every field", async (t) => {
   );
   assert.match(server, /Signature Algorithm: ecdsa-with-SHA256/);
   await openssl(t, { key }, "pkey", "-in", "key", "-check", "-noout");
+});
+
+test("x509: a client's certificate without names is one for clients alone, and one for both is for both", async (t) => {
+  const authority = createAuthority({ commonName: "ca", ...validity });
+  const both = { ...validity, commonName: "both", hosts: ["localhost"], usages: ["serverAuth", "clientAuth"] } as const;
+  const files = {
+    "ca.crt": authority.cert,
+    "client.crt": issueCertificate(authority, { ...both, hosts: [], usages: ["clientAuth"] }).cert,
+    "both.crt": issueCertificate(authority, both).cert,
+  };
+  const verify = (purpose: string, file: string): Promise<string> =>
+    openssl(t, files, "verify", "-x509_strict", "-purpose", purpose, "-CAfile", "ca.crt", file);
+  assert.match(await verify("sslclient", "client.crt"), /^client.crt: OK$/m);
+  await assert.rejects(verify("sslserver", "client.crt"), /unsuitable certificate purpose/i);
+  for (const purpose of ["sslclient", "sslserver"]) assert.match(await verify(purpose, "both.crt"), /^both.crt: OK$/m);
 });
 
 test("x509: a TLS client that trusts the authority connects under a name of the certificate", async () => {

@@ -6,14 +6,12 @@ import { Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 import { type ConnectionOptions, connect, createServer, type TLSSocket, type TlsOptions } from "node:tls";
-import { type Certificates, makeCertificates } from "#test/certificates";
+import { makeCertificates } from "#test/certificates";
 import { checksum, routeTo, type Scope, startRouter, tableOf, until } from "./testing/bed.ts";
 
-type Cluster = Certificates<"server" | "agent">;
-
-const makeCluster = (name: string): Promise<Cluster> =>
-  makeCertificates(`cluster-${name}`, { server: [`${name}.example`], agent: [] });
-const [a, b] = await Promise.all([makeCluster("a"), makeCluster("b")]);
+const makeCluster = (name: string) => makeCertificates(`cluster-${name}`, { server: [`${name}.example`], agent: [] });
+type Cluster = ReturnType<typeof makeCluster>;
+const [a, b] = [makeCluster("a"), makeCluster("b")];
 
 /** A proxy server's TLS port: a certificate of its cluster's authority, and only agents of that authority. */
 async function startServer(scope: Scope, { ca, pairs }: Cluster, onClient: (socket: TLSSocket) => void) {

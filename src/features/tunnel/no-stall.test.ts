@@ -22,7 +22,7 @@ const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 30 : 3;
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 /** The connection has stalled if nothing has moved for so long, milliseconds. */
 const STALL_MS = 8000;
-const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost"] });
+const { ca, pairs } = makeCertificates("cluster", { server: ["localhost"] });
 
 /** The client's side of a connection over any frontend. */
 interface Way {

@@ -17,7 +17,7 @@ export type ListenAddress =
 /** Settings of `startApiServer`. */
 export interface ApiServerOptions {
   readonly listen: ListenAddress | readonly ListenAddress[];
-  /** HTTPS on every listener that is not `plain`. `self-signed` makes a CA with openssl(1). Default: plain HTTP. */
+  /** HTTPS on every listener that is not `plain`. `self-signed` makes a CA. Default: plain HTTP. */
   readonly tls?: "self-signed" | ServerCertificate | undefined;
   /** Further names and addresses for a self-signed certificate, beside those of `listen`, localhost and loopback. */
   readonly tlsHosts?: readonly string[] | undefined;

@@ -55,7 +55,7 @@ export async function startApiServer(options: ApiServerOptions): Promise<ApiServ
     : [options.listen as ListenAddress];
   const certificate =
     options.tls === "self-signed"
-      ? await selfSignedCertificate(certificateHosts(listen, options.tlsHosts ?? []))
+      ? selfSignedCertificate(certificateHosts(listen, options.tlsHosts ?? []))
       : options.tls;
   const { state, queue } = buildState(options);
   const listener = (request: IncomingMessage, response: ServerResponse): void => void handle(state, request, response);

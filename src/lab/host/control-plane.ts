@@ -42,7 +42,7 @@ async function openEmbedded(
   { topology, paths, tunnel }: Options,
 ): Promise<ControlPlane> {
   const access = planApiAccess(topology, tunnel);
-  const kubelets = await makeKubeletTrust(topology);
+  const kubelets = makeKubeletTrust(topology);
   const token = Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
   const server = await startApiServer({
     // People use the machine's loopback address; nodes use the other addresses.

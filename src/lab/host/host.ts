@@ -111,7 +111,7 @@ export async function runHost(
     if (chained !== undefined) routeRanges(kernel, topology, chained);
     if (topology.controlPlane !== undefined && tunnel !== undefined) {
       closeControlPlane(topology.controlPlane, tunnel);
-      await writeTunnelFiles(tunnel, paths);
+      writeTunnelFiles(tunnel, paths);
     }
     await using _internet = await openInternet(topology, paths);
     const { kubeconfig } = options;

@@ -26,11 +26,14 @@ export interface KubeletTrust {
   readonly kubelet: Identity;
 }
 
-/** Rejects with `CertificateError`. */
-export async function makeKubeletTrust({ nodes }: Topology): Promise<KubeletTrust> {
-  const { ca, pairs } = await makeCertificates("isthmus-lab-kubelet-ca", {
-    apiServer: { usage: "clientAuth", commonName: "kube-apiserver", hosts: [] },
-    kubelet: { usage: "serverAuth", commonName: "kubelet", hosts: nodes.flatMap((node) => node.addresses.map(String)) },
+export function makeKubeletTrust({ nodes }: Topology): KubeletTrust {
+  const { ca, pairs } = makeCertificates("isthmus-lab-kubelet-ca", {
+    apiServer: { usages: ["clientAuth"], commonName: "kube-apiserver", hosts: [] },
+    kubelet: {
+      usages: ["serverAuth"],
+      commonName: "kubelet",
+      hosts: nodes.flatMap((node) => node.addresses.map(String)),
+    },
   });
   return { apiServer: { ca, ...pairs.apiServer }, kubelet: { ca, ...pairs.kubelet } };
 }

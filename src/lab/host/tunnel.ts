@@ -102,11 +102,11 @@ export function tunnelPrograms(
   return [server, ...agents];
 }
 
-/** Certificates of the tunnel's own authority, in the files that {@link tunnelPrograms} name. Rejects with `CertificateError`. */
-export async function writeTunnelFiles(tunnel: LabTunnel, paths: Pick<LabPaths, "dir">): Promise<void> {
-  const { ca, pairs } = await makeCertificates("isthmus-lab-tunnel-ca", {
-    server: { usage: "serverAuth", commonName: "proxy-server", hosts: tunnel.controlPlane },
-    agent: { usage: "clientAuth", commonName: "proxy-agent", hosts: [] },
+/** Certificates of the tunnel's own authority, in the files that {@link tunnelPrograms} name. */
+export function writeTunnelFiles(tunnel: LabTunnel, paths: Pick<LabPaths, "dir">): void {
+  const { ca, pairs } = makeCertificates("isthmus-lab-tunnel-ca", {
+    server: { usages: ["serverAuth"], commonName: "proxy-server", hosts: tunnel.controlPlane },
+    agent: { usages: ["clientAuth"], commonName: "proxy-agent", hosts: [] },
   });
   const write = (name: string, text: string): void => writeFileSync(fileOf(paths, name), text, { mode: 0o600 });
   mkdirSync(dirname(fileOf(paths, "ca.crt")), { recursive: true, mode: 0o700 });

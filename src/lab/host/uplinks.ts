@@ -100,16 +100,16 @@ export function uplinkSettings({ links, internet }: Uplinks) {
 
 /**
  * Writes the proxy's files and serves the internet: the file server in its namespace, a DNS server in the namespace of each provider.
- * Disposed with the lab. Rejects with `CertificateError`, `KernelError`.
+ * Disposed with the lab. Rejects with `KernelError`.
  */
 export async function openInternet(
   { uplinks }: Pick<Topology, "uplinks">,
   paths: Dir,
 ): Promise<AsyncDisposable | undefined> {
   if (uplinks === undefined) return undefined;
-  const { ca, pairs } = await makeCertificates("isthmus-lab-internet-ca", {
+  const { ca, pairs } = makeCertificates("isthmus-lab-internet-ca", {
     server: {
-      usage: "serverAuth",
+      usages: ["serverAuth"],
       commonName: SERVER.name,
       hosts: [SERVER.name, ...uplinks.internet.addresses.map(String)],
     },

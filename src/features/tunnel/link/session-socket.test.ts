@@ -15,7 +15,7 @@ import { type SessionLimits, SessionSocket, serveSessions, sessionSocketOf } fro
 
 const TIMEOUT = { timeout: 30_000 };
 const BLOCK = Buffer.alloc(128 * 1024, 7);
-const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost"] });
+const { ca, pairs } = makeCertificates("cluster", { server: ["localhost"] });
 
 /** Size of the kernel's buffers: small. */
 function narrow(socket: Socket): void {

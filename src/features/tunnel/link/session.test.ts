@@ -90,7 +90,7 @@ test("limitPings: a peer that pings without data gets too_many_pings after two s
 });
 
 test("limitPings: TLS, whose records are longer than a PING, hides none", async (t) => {
-  const { ca, pairs } = await makeCertificates("cluster", { server: ["localhost"] });
+  const { ca, pairs } = makeCertificates("cluster", { server: ["localhost"] });
   const sessions = createServer({ settings: SESSION_SETTINGS });
   const listener = createTlsServer({ ...pairs.server, ALPNProtocols: ["h2"] });
   serveSessions(listener, sessions);

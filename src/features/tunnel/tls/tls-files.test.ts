@@ -7,7 +7,7 @@ import { FakeClock, systemClock } from "#base/clock";
 import { makeCertificates } from "#test/certificates";
 import { TlsFiles } from "./tls-files.ts";
 
-const { ca, pairs } = await makeCertificates("authority", { one: [], two: [] });
+const { ca, pairs } = makeCertificates("authority", { one: [], two: [] });
 
 function folder(t: TestContext) {
   const path = mkdtempSync(join(tmpdir(), "isthmus-tls-files-"));

@@ -6,10 +6,10 @@ import { createServer, Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { before, type TestContext, test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { promisify } from "node:util";
 import { openTcp } from "#kernel/socket";
-import { type CertificatePair, makeCertificates } from "#test/certificates";
+import { makeCertificates } from "#test/certificates";
 import { Bed, SERVER4, SERVER6 } from "#test/uplink-wan-bed";
 import { TestClient } from "../testing/proxy-fixtures.ts";
 
@@ -17,12 +17,7 @@ const run = promisify(execFile);
 const TIMEOUT = { timeout: 60_000 };
 const PROXY = new URL("../../../../test/support/uplink-proxy-process.ts", import.meta.url).pathname;
 const WEB4 = "https://203.0.113.80/";
-let tls: CertificatePair;
-
-before(async () => {
-  const { pairs } = await makeCertificates("wan", { server: ["203.0.113.80", "registry.example"] });
-  tls = pairs.server;
-});
+const tls = makeCertificates("wan", { server: ["203.0.113.80", "registry.example"] }).pairs.server;
 
 /** The test bed with a proxy in the node; `lines` has what it logged. */
 async function setUp(t: TestContext, rest: Readonly<Record<string, unknown>> = {}) {

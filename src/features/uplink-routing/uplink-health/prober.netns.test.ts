@@ -51,7 +51,7 @@ async function setUp(t: TestContext) {
 
 test("prober: tcp, http, https and dns go out over the uplink they are for, by both families, and nothing over the other", async (t) => {
   const { bed, probe } = await setUp(t);
-  const { pairs } = await makeCertificates("wan", { web: ["registry.example", "203.0.113.80", "2001:db8:80::80"] });
+  const { pairs } = makeCertificates("wan", { web: ["registry.example", "203.0.113.80", "2001:db8:80::80"] });
   for (const wan of [bed.wan0, bed.wan1]) wan.serveWeb(pairs.web);
   const targets: readonly ProbeTarget[] = [
     { type: "tcp", host: "203.0.113.80", port: 80 },
