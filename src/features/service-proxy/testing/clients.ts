@@ -61,6 +61,11 @@ export function tcpSocket(netns: NetNs, family: IpFamily, source?: IpAddress): S
   return new Socket({ fd: openTcp(family, source === undefined ? { netns } : { netns, source }) });
 }
 
+/** Resolves when the sockets' events that the kernel has now are read. */
+async function eventsRead(): Promise<void> {
+  for (let phase = 0; phase < 2; phase += 1) await new Promise<void>((resolve) => void setImmediate(resolve));
+}
+
 /** A UDP client that keeps its port, and so its flow, towards one destination; whoever opens it closes it. */
 export class UdpFlow implements Disposable {
   readonly #socket: UdpSocket;
@@ -108,7 +113,10 @@ export class UdpFlow implements Disposable {
       if (error !== null) this.#failed(error);
     });
     try {
-      return await promise;
+      const reached = await promise;
+      // The kernel reports a rejected datagram of the machine itself twice, to the sender and on the socket: the second is not the next one's.
+      if (reached.kind === "rejected") await eventsRead();
+      return reached;
     } finally {
       clearTimeout(late);
       this.#onAnswer = undefined;
