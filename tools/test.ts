@@ -34,19 +34,20 @@ const TIERS = {
   conformance: "test/conformance/**/*.conformance.test.ts",
   vm: "test/vm/**/*.vm.test.ts",
 } as const;
-/** Files at once: one more than this machine has processors, because most of them wait now and then. */
-const AT_ONCE = availableParallelism() + 1;
+/** Files at once: twice as many as this machine has processors, because most of them wait half of the time. */
+const AT_ONCE = 2 * availableParallelism();
 /** Processes that share the files of the unit tier. */
-const PROCESSES = 9;
+const PROCESSES = 12;
 const FILE_TIMEOUT_MS = 400_000;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
 /**
  * How a file runs, by a line `// KIND: reason` in it. `alone`: it measures time or memory or looks at the whole machine, and keeps the
  * processor busy; it runs by itself after the others. `quiet`: it measures time and uses little of the processor; it runs beside other such
- * files. `own process`: it looks at its process and shares it with no other file.
+ * files. `in turn`: it needs the processor now and then within seconds; it runs beside quiet files, one such file at a time. `own process`:
+ * it looks at its process and shares it with no other file.
  */
-const KIND = /^\/\/ (alone|quiet|own process): /m;
+const KIND = /^\/\/ (alone|quiet|in turn|own process): /m;
 /** So many files are named at the end. */
 const SLOWEST = 10;
 const ALLOWED_SKIP = /^(kernel|package): /;
@@ -178,7 +179,7 @@ function chosen(name: keyof typeof TIERS): readonly string[] {
 }
 
 /** One part of the run; prints how many files it has and how long they took. */
-async function part(name: string, files: readonly string[], run: () => Promise<void>): Promise<void> {
+async function part(name: string, files: readonly string[], run: () => Promise<unknown>): Promise<void> {
   if (files.length === 0) return;
   const partStart = performance.now();
   console.log(`== ${name}: ${files.length} files`);
@@ -187,17 +188,21 @@ async function part(name: string, files: readonly string[], run: () => Promise<v
 }
 
 const unit = kindsOf(chosen("unit"));
-await part("unit", Object.values(unit).flat(), async () => {
+const unitFiles = Object.values(unit).flat();
+await part("unit", unitFiles, async () => {
   const own = [...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
   await runFiles([...entriesFor(unit["ordinary"] ?? []), ...own], AT_ONCE, counts);
   await runFiles(unit["alone"] ?? [], 1, counts);
 });
-// Files of the tiers that work on the machine's kernel share the processor best when they are one queue.
-const tiers = (["netns", "conformance", "cluster"] as const).filter((name) => chosen(name).length > 0);
-const { ordinary = [], quiet = [], alone = [], "own process": own = [] } = kindsOf(tiers.flatMap(chosen));
+// Files of the tiers that work on the machine's kernel share the processor best when they are one queue; the longest are in the first tier.
+const tiers = (["cluster", "conformance", "netns"] as const).filter((name) => chosen(name).length > 0);
+const kinds = kindsOf(tiers.flatMap(chosen));
+const { ordinary = [], quiet = [], "in turn": inTurn = [], alone = [], "own process": own = [] } = kinds;
 const title = tiers.join(", ");
 await part(title, [...ordinary, ...own], () => runFiles([...ordinary, ...own], AT_ONCE, counts));
-await part(`${title}: files that measure time and are quiet`, quiet, () => runFiles(quiet, AT_ONCE, counts));
+await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
+  Promise.all([runFiles(quiet, availableParallelism(), counts), runFiles(inTurn, 1, counts)]),
+);
 await part(`${title}: files that run alone`, alone, () => runFiles(alone, 1, counts));
 // Not beside others: the guest's processor is emulated by one of this machine's, and what measures time would wait for it.
 await part("vm", chosen("vm"), () => runGuest(counts, chosen("vm")));

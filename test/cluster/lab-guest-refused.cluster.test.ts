@@ -2,7 +2,7 @@
  * On a cluster of somebody else a lab refuses some objects, and names the object and the fix. It uses others of the owner and leaves them as
  * they are. Each test has its own cluster and its own lab; they wait more than they compute, so several run at a time.
  */
-// alone: it runs two labs at a time, and a drain under load fails if proxies get no processor for seconds.
+// in turn: it runs two labs at a time, and a drain under load fails if proxies get no processor for seconds.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { suite, type TestContext, test } from "node:test";

@@ -4,7 +4,7 @@
  *
  * Embedded servers are cheap: each test has its own, and several labs are up at a time. They wait more than they compute.
  */
-// alone: it runs two labs at a time, and a drain under load fails if proxies get no processor for seconds.
+// in turn: it runs two labs at a time, and a drain under load fails if proxies get no processor for seconds.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { after, suite, test } from "node:test";

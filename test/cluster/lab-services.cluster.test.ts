@@ -1,4 +1,4 @@
-// alone: it runs two labs at a time, and a drain under load fails if proxies get no processor for seconds.
+// in turn: it runs two labs at a time, and a drain under load fails if proxies get no processor for seconds.
 import assert from "node:assert/strict";
 import { suite, test } from "node:test";
 import type { LabReport } from "#lab/scenario";

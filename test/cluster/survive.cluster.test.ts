@@ -1,4 +1,3 @@
-// alone: it measures time or memory, which other work on the machine changes
 /**
  * The promise of the pod network under many faults at once: daemons killed, the API server failing in
  * every way it can. Addresses are never on two pods, and afterwards nothing is left over.

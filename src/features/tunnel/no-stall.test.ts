@@ -18,7 +18,7 @@ import { SESSION_SETTINGS } from "./link/session.ts";
 import { Bed, listen } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
 
-const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 30 : 3;
+const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 30 : 2;
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
 /** The connection has stalled if nothing has moved for so long, milliseconds. */
 const STALL_MS = 8000;

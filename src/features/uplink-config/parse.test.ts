@@ -323,10 +323,13 @@ test("parseSettings: any file is accepted or refused with our error (fuzz)", () 
   fc.assert(fc.property(fc.json(), check), { numRuns: 500 });
   // The example with one value, somewhere, replaced by anything.
   const paths = leaves(EXAMPLE, []);
-  const mutated = fc.tuple(fc.constantFrom(...paths), fc.oneof(fc.jsonValue(), fc.string(), fc.double(), fc.integer()));
+  const mutated = fc.tuple(
+    fc.constantFrom(...paths),
+    fc.oneof(fc.jsonValue({ maxDepth: 1 }), fc.string(), fc.double(), fc.integer()),
+  );
   fc.assert(
     fc.property(mutated, ([path, value]) => check(JSON.stringify(replaceAt(plain(EXAMPLE), path, value)))),
-    { numRuns: 1000 },
+    { numRuns: 300 },
   );
 });
 
