@@ -27,9 +27,8 @@ const RESULT = {
   ips: [{ address: "10.0.0.1/32", interface: 0 }],
 };
 
+/** The folder of the plugin as it ships. */
 let dir = "";
-/** The plugin as it is developed and as it ships. */
-const kinds: Record<string, readonly string[]> = { node: [process.execPath, join(import.meta.dirname, "main.ts")] };
 
 before(() => {
   dir = mkdtempSync(join(tmpdir(), "isthmus-cni-"));
@@ -43,26 +42,18 @@ before(() => {
     join(import.meta.dirname, "main.ts"),
   ];
   execFileSync(bun, [...args, "--outfile", join(dir, "coil")], { cwd: root, stdio: ["ignore", "ignore", "inherit"] });
-  kinds["compiled"] = [join(dir, "coil")];
 });
 after(() => rmSync(dir, { recursive: true, force: true }));
 
-/** Registers a test for the source under Node and for the executable. */
-function bothTest(name: string, work: (run: ReturnType<typeof runner>, t: TestContext) => Promise<void>): void {
-  for (const kind of ["node", "compiled"]) test(`coil (${kind}): ${name}`, (t) => work(runner(kind), t));
-}
-
-function runner(kind: string) {
-  return async (env: Record<string, string>, stdin: string | object) => {
-    const [file = "", ...args] = kinds[kind] ?? [];
-    const child = spawn(file, args, { env, stdio: "pipe" });
-    child.stdin.on("error", () => undefined); // a plugin that does not read closes it
-    child.stdin.end(typeof stdin === "string" ? stdin : JSON.stringify(stdin));
-    const exit = once(child, "close");
-    const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)]);
-    const [code] = (await exit) as [number | null];
-    return { code, stdout, stderr, json: () => JSON.parse(stdout) as Record<string, unknown> };
-  };
+/** Runs the executable. */
+async function run(env: Record<string, string>, stdin: string | object) {
+  const child = spawn(join(dir, "coil"), { env, stdio: "pipe" });
+  child.stdin.on("error", () => undefined); // a plugin that does not read closes it
+  child.stdin.end(typeof stdin === "string" ? stdin : JSON.stringify(stdin));
+  const exit = once(child, "close");
+  const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)]);
+  const [code] = (await exit) as [number | null];
+  return { code, stdout, stderr, json: () => JSON.parse(stdout) as Record<string, unknown> };
 }
 
 let serial = 0;
@@ -124,7 +115,7 @@ async function scripted(t: TestContext, bytes: Uint8Array, close: boolean): Prom
 
 const result = (value: object): Uint8Array => encodeAddResponse(new TextEncoder().encode(JSON.stringify(value)));
 
-bothTest("VERSION works with empty stdin and says nothing else", async (run) => {
+test("coil: VERSION works with empty stdin and says nothing else", async () => {
   const supportedVersions = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
   const { code, stdout, stderr } = await run({ CNI_COMMAND: "VERSION" }, "");
   assert.deepEqual([code, JSON.parse(stdout), stderr], [0, { cniVersion: "1.1.0", supportedVersions }, ""]);
@@ -132,13 +123,13 @@ bothTest("VERSION works with empty stdin and says nothing else", async (run) => 
   assert.deepEqual(asked.json(), { cniVersion: "0.4.0", supportedVersions });
 });
 
-bothTest("without CNI_COMMAND it prints its purpose on stderr", async (run) => {
+test("coil: without CNI_COMMAND it prints its purpose on stderr", async () => {
   const { code, stdout, stderr } = await run({}, "");
   assert.deepEqual([code, stdout], [1, ""]);
   assert.match(stderr, /CNI plugin coil.*"1\.1\.0"/);
 });
 
-bothTest("ADD hands everything to coild and answers in the requested version", async (run, t) => {
+test("coil: ADD hands everything to coild and answers in the requested version", async (t) => {
   const { socket, asked } = await coild(t, () => result(RESULT));
   const stdin = JSON.stringify(config(socket));
   const { code, stderr, json } = await run({ ...ENV, CNI_ARGS: "IgnoreUnknown=1;K8S_POD_NAME=p;X=1" }, stdin);
@@ -164,7 +155,7 @@ bothTest("ADD hands everything to coild and answers in the requested version", a
   }
 });
 
-bothTest("a chained call gives coild the previous result, and DEL and CHECK print nothing", async (run, t) => {
+test("coil: a chained call gives coild the previous result, and DEL and CHECK print nothing", async (t) => {
   const { socket, asked } = await coild(t, () => new Uint8Array(0));
   const prevResult = {
     interfaces: [{ name: "veth1" }, { name: "eth0", sandbox: "/x" }],
@@ -185,31 +176,28 @@ bothTest("a chained call gives coild the previous result, and DEL and CHECK prin
   assert.deepEqual([old.code, old.json()["code"]], [1, 1]);
 });
 
-bothTest(
-  "ADD behind another plugin prints prevResult as it came, unknown fields included; one of another version is converted to the exact shape",
-  async (run, t) => {
-    const { socket } = await coild(t, () => result(RESULT));
-    const interfaces = [{ name: "eth0", mac: "02:00:00:00:00:01", sandbox: "/x" }];
-    const ips = [{ address: "10.0.0.1/24", gateway: "10.0.0.254", interface: 0 }];
-    const routes = [{ dst: "0.0.0.0/0", gw: "10.0.0.254" }];
-    const shapes: Record<string, object> = {
-      "0.3.1": { interfaces, ips: [{ version: "4", ...ips[0] }], routes, dns: {} },
-      "0.4.0": { interfaces, ips: [{ version: "4", ...ips[0] }], routes, dns: {} },
-      "1.0.0": { interfaces, ips, routes, dns: {} },
-      "1.1.0": { interfaces: [{ ...interfaces[0], mtu: 1400 }], ips, routes: [{ ...routes[0], mtu: 1300 }], dns: {} },
-    };
-    const newest = { cniVersion: "1.1.0", ...shapes["1.1.0"], extra: 1 };
-    for (const [cniVersion, shape] of Object.entries(shapes)) {
-      const same = { cniVersion, ...shape, "vendor.example/extra": { a: 1 } };
-      assert.deepEqual((await run(ENV, config(socket, { cniVersion, prevResult: same }))).json(), same);
-      if (cniVersion === "1.1.0") continue;
-      const converted = await run(ENV, config(socket, { cniVersion, prevResult: newest }));
-      assert.deepEqual(converted.json(), { cniVersion, ...shape });
-    }
-  },
-);
+test("coil: ADD behind another plugin prints prevResult as it came, unknown fields included; one of another version is converted to the exact shape", async (t) => {
+  const { socket } = await coild(t, () => result(RESULT));
+  const interfaces = [{ name: "eth0", mac: "02:00:00:00:00:01", sandbox: "/x" }];
+  const ips = [{ address: "10.0.0.1/24", gateway: "10.0.0.254", interface: 0 }];
+  const routes = [{ dst: "0.0.0.0/0", gw: "10.0.0.254" }];
+  const shapes: Record<string, object> = {
+    "0.3.1": { interfaces, ips: [{ version: "4", ...ips[0] }], routes, dns: {} },
+    "0.4.0": { interfaces, ips: [{ version: "4", ...ips[0] }], routes, dns: {} },
+    "1.0.0": { interfaces, ips, routes, dns: {} },
+    "1.1.0": { interfaces: [{ ...interfaces[0], mtu: 1400 }], ips, routes: [{ ...routes[0], mtu: 1300 }], dns: {} },
+  };
+  const newest = { cniVersion: "1.1.0", ...shapes["1.1.0"], extra: 1 };
+  for (const [cniVersion, shape] of Object.entries(shapes)) {
+    const same = { cniVersion, ...shape, "vendor.example/extra": { a: 1 } };
+    assert.deepEqual((await run(ENV, config(socket, { cniVersion, prevResult: same }))).json(), same);
+    if (cniVersion === "1.1.0") continue;
+    const converted = await run(ENV, config(socket, { cniVersion, prevResult: newest }));
+    assert.deepEqual(converted.json(), { cniVersion, ...shape });
+  }
+});
 
-bothTest("every version that VERSION names answers every command that the version has", async (run, t) => {
+test("coil: every version that VERSION names answers every command that the version has", async (t) => {
   const { socket } = await coild(t, () => result(RESULT));
   const { supportedVersions } = (await run({ CNI_COMMAND: "VERSION" }, "")).json();
   assert.ok(Array.isArray(supportedVersions) && supportedVersions.length > 0);
@@ -229,7 +217,7 @@ bothTest("every version that VERSION names answers every command that the versio
   }
 });
 
-bothTest("STATUS is coild's word; where coild is away no ADD can be served, which is 50", async (run, t) => {
+test("coil: STATUS is coild's word; where coild is away no ADD can be served, which is 50", async (t) => {
   const limited = new CniFailure("limited-connectivity", "2 attachments are cut off");
   const { socket } = await coild(t, () => {
     throw limited;
@@ -243,30 +231,24 @@ bothTest("STATUS is coild's word; where coild is away no ADD can be served, whic
   }
 });
 
-bothTest(
-  "GC hands the network's name and the valid attachments to coild, and refuses to guess them",
-  async (run, t) => {
-    const { socket, collected } = await coild(t, () => new Uint8Array(0));
-    const env = { CNI_COMMAND: "GC", CNI_PATH: "/opt/cni/bin" };
-    const valid = [{ containerID: "c1", ifname: "eth0" }];
-    const given = config(socket, { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
-    assert.deepEqual((await run(env, given)).code, 0);
-    assert.deepEqual(collected, [{ network: "net", attachments: [{ containerId: "c1", ifname: "eth0" }] }]);
-    for (const wrong of [undefined, {}, [1], [{ containerID: "c1" }], [null]]) {
-      const { code, json } = await run(
-        env,
-        config(socket, { cniVersion: "1.1.0", "cni.dev/valid-attachments": wrong }),
-      );
-      assert.deepEqual([code, json()["code"]], [1, 7], JSON.stringify(wrong));
-      assert.match(String(json()["msg"]), /cni\.dev\/valid-attachments/);
-    }
-    assert.equal(collected.length, 1);
-    const away = config(join(dir, "away.sock"), { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
-    assert.equal((await run(env, away)).json()["code"], 11);
-  },
-);
+test("coil: GC hands the network's name and the valid attachments to coild, and refuses to guess them", async (t) => {
+  const { socket, collected } = await coild(t, () => new Uint8Array(0));
+  const env = { CNI_COMMAND: "GC", CNI_PATH: "/opt/cni/bin" };
+  const valid = [{ containerID: "c1", ifname: "eth0" }];
+  const given = config(socket, { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
+  assert.deepEqual((await run(env, given)).code, 0);
+  assert.deepEqual(collected, [{ network: "net", attachments: [{ containerId: "c1", ifname: "eth0" }] }]);
+  for (const wrong of [undefined, {}, [1], [{ containerID: "c1" }], [null]]) {
+    const { code, json } = await run(env, config(socket, { cniVersion: "1.1.0", "cni.dev/valid-attachments": wrong }));
+    assert.deepEqual([code, json()["code"]], [1, 7], JSON.stringify(wrong));
+    assert.match(String(json()["msg"]), /cni\.dev\/valid-attachments/);
+  }
+  assert.equal(collected.length, 1);
+  const away = config(join(dir, "away.sock"), { cniVersion: "1.1.0", "cni.dev/valid-attachments": valid });
+  assert.equal((await run(env, away)).json()["code"], 11);
+});
 
-bothTest("a namespace that is the plugin's own is 8, ADD and CHECK before anything is done", async (run, t) => {
+test("coil: a namespace that is the plugin's own is 8, ADD and CHECK before anything is done", async (t) => {
   const { socket, asked } = await coild(t, () => result(RESULT));
   const alias = `${socket}.netns`;
   symlinkSync("/proc/self/ns/net", alias);
@@ -281,14 +263,14 @@ bothTest("a namespace that is the plugin's own is 8, ADD and CHECK before anythi
   assert.equal(asked.length, 0);
 });
 
-bothTest("DEL of the plugin's own namespace frees the attachment, and still fails with 8", async (run, t) => {
+test("coil: DEL of the plugin's own namespace frees the attachment, and still fails with 8", async (t) => {
   const { socket, asked } = await coild(t, () => new Uint8Array(0));
   const env = { ...ENV, CNI_COMMAND: "DEL", CNI_NETNS: "/proc/self/ns/net" };
   const { code, json } = await run(env, config(socket));
   assert.deepEqual([code, json()["code"], asked.length], [1, 8, 1]);
 });
 
-bothTest("CNI_NETNS_OVERRIDE allows the plugin's own namespace", async (run, t) => {
+test("coil: CNI_NETNS_OVERRIDE allows the plugin's own namespace", async (t) => {
   const { socket } = await coild(t, () => result(RESULT));
   const env = { ...ENV, CNI_NETNS: "/proc/self/ns/net" };
   for (const CNI_NETNS_OVERRIDE of ["1", "true", "TRUE"]) {
@@ -302,14 +284,14 @@ bothTest("CNI_NETNS_OVERRIDE allows the plugin's own namespace", async (run, t) 
   }
 });
 
-bothTest("a large configuration arrives whole", async (run, t) => {
+test("coil: a large configuration arrives whole", async (t) => {
   const { socket, asked } = await coild(t, () => result(RESULT));
   const padding = "x".repeat(300_000);
   assert.equal((await run(ENV, config(socket, { padding }))).code, 0);
   assert.ok((asked[0]?.stdinData.length ?? 0) > 300_000);
 });
 
-bothTest("errors are one JSON object on stdout with exit code 1 and an empty stderr", async (run, t) => {
+test("coil: errors are one JSON object on stdout with exit code 1 and an empty stderr", async (t) => {
   const { socket } = await coild(t, () => {
     throw new CniFailure("try-again", "pool default has no free block", { cause: new Error("exhausted") });
   });
@@ -333,7 +315,7 @@ bothTest("errors are one JSON object on stdout with exit code 1 and an empty std
   }
 });
 
-bothTest("coild away is 11, for DEL too while the namespace is there", async (run) => {
+test("coil: coild away is 11, for DEL too while the namespace is there", async () => {
   for (const CNI_COMMAND of ["ADD", "CHECK", "DEL"]) {
     const { code, json } = await run({ ...ENV, CNI_COMMAND, CNI_NETNS: dir }, config(join(dir, "away.sock")));
     assert.deepEqual([code, json()["code"]], [1, 11], CNI_COMMAND);
@@ -341,7 +323,7 @@ bothTest("coild away is 11, for DEL too while the namespace is there", async (ru
   }
 });
 
-bothTest("DEL with coild away succeeds when namespace and link are gone", async (run) => {
+test("coil: DEL with coild away succeeds when namespace and link are gone", async () => {
   for (const CNI_NETNS of ["", join(dir, "gone")]) {
     const { code, stdout } = await run({ ...ENV, CNI_COMMAND: "DEL", CNI_NETNS }, config(join(dir, "away.sock")));
     assert.deepEqual([code, stdout], [0, ""]);
@@ -358,7 +340,7 @@ const settings = frame(4, 0, 0, new Uint8Array(0));
 const answer = (...headers: [string, string][]): Buffer =>
   Buffer.concat([settings, frame(1, 5, 1, encodeHeaderBlock(headers))]);
 
-bothTest("answers that mean nothing are 999 and never a crash", async (run, t) => {
+test("coil: answers that mean nothing are 999 and never a crash", async (t) => {
   const noJson = Buffer.concat([Buffer.from([0, 0, 0, 0, 5, 0x0a, 3]), Buffer.from("{]}")]);
   const script = {
     "another protocol": Buffer.from("HTTP/1.1 400 Bad Request\r\n\r\n"),
@@ -382,15 +364,14 @@ bothTest("answers that mean nothing are 999 and never a crash", async (run, t) =
   }
 });
 
-bothTest("a coild that hangs up without an answer, or is unavailable, is 11", async (run, t) => {
+test("coil: a coild that hangs up without an answer, or is unavailable, is 11", async (t) => {
   for (const bytes of [new Uint8Array(0), settings, answer([":status", "200"], ["grpc-status", "14"])]) {
     const { code, json } = await run(ENV, config(await scripted(t, bytes, true)));
     assert.deepEqual([code, json()["code"]], [1, 11]);
   }
 });
 
-test("coil (compiled): random answers end in one CNI error", async (t) => {
-  const run = runner("compiled");
+test("coil: random answers end in one CNI error", async (t) => {
   const bytes = fc.oneof(
     fc.uint8Array({ maxLength: 80 }),
     fc.uint8Array({ maxLength: 80 }).map((payload) => Buffer.concat([settings, frame(1, 5, 1, payload)])),
