@@ -18,23 +18,26 @@ export function rememberKernel(
   return survey;
 }
 
+/** What one pass over the kernel needs. */
+interface KeeperParts {
+  readonly network: PodNetwork;
+  readonly ipam: NodeIpam;
+  readonly lost: Pick<LostAttachments, "report">;
+  /** Told after each survey what was put back. */
+  readonly onSurveyed: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
+  /** Called for each link that was made again. */
+  readonly onRemade: (attachment: Remade["made"][number]) => void;
+}
+
 /** Keeps the memory equal to the kernel and restores what the pods' network lacks there, until the signal aborts. */
 export async function keepKernel(
-  parts: {
-    readonly network: PodNetwork;
-    readonly ipam: NodeIpam;
-    readonly lost: LostAttachments;
-    /** Told after each survey what was put back. */
-    readonly onSurveyed: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
-    /** Called for each link that was made again. */
-    readonly onRemade: (attachment: Remade["made"][number]) => void;
+  parts: KeeperParts & {
     /** Marked when the set of this node's blocks has changed, or something was removed. */
     readonly dirty: Dirty;
     readonly health: HealthPart;
   },
   options: { readonly registerFromMain: boolean; readonly signal: AbortSignal },
 ): Promise<void> {
-  const { network, ipam, lost } = parts;
   // The health part is ready before the first repair, so that a repair that fails does not delay an ADD.
   parts.health.ok();
   await reconcile({
@@ -42,30 +45,36 @@ export async function keepKernel(
     health: parts.health,
     signal: options.signal,
     resyncMs: RESYNC_MS,
-    sync: async () => {
-      // This function awaits nothing: an ADD or DEL during the function would look like a change by another program.
-      // A link comes back before the survey, for which its attachment would have gone.
-      const remade = network.remake((one) => ipam.assigned(one) !== undefined && ipam.isLost(one) !== true);
-      for (const attachment of remade.made) parts.onRemade(attachment);
-      const survey = rememberKernel(parts, { ...options, waiting: remade.waiting });
-      const host = network.initHost();
-      const failures = [...remade.failures, ...cutOffLost(survey, { network, ipam, lost })];
-      const links = remade.made.length;
-      const pods = network.repair(survey, (attachment) => {
-        const own = ipam.assigned(attachment);
-        return own && [own.ipv4, own.ipv6].filter((address) => address !== undefined);
-      });
-      parts.onSurveyed({ host, links, pods });
-      if (failures.length > 0) throw failures[0];
-      return host + links + pods;
-    },
+    sync: async () => keepKernelOnce(parts, options),
   });
+}
+
+/**
+ * One pass of {@link keepKernel}; returns the number of repairs. It awaits nothing: an ADD or DEL during it would look like a change by
+ * another program. Throws the first failure, after everything was tried.
+ */
+export function keepKernelOnce(parts: KeeperParts, options: { readonly registerFromMain: boolean }): number {
+  const { network, ipam, lost } = parts;
+  // A link comes back before the survey, for which its attachment would have gone.
+  const remade = network.remake((one) => ipam.assigned(one) !== undefined && ipam.isLost(one) !== true);
+  for (const attachment of remade.made) parts.onRemade(attachment);
+  const survey = rememberKernel(parts, { ...options, waiting: remade.waiting });
+  const host = network.initHost();
+  const failures = [...remade.failures, ...cutOffLost(survey, { network, ipam, lost })];
+  const links = remade.made.length;
+  const pods = network.repair(survey, (attachment) => {
+    const own = ipam.assigned(attachment);
+    return own && [own.ipv4, own.ipv6].filter((address) => address !== undefined);
+  });
+  parts.onSurveyed({ host, links, pods });
+  if (failures.length > 0) throw failures[0];
+  return host + links + pods;
 }
 
 /** Cuts off lost attachments, connects those again whose blocks are this node's again, and reports both. Returns the failures. */
 function cutOffLost(
   survey: Survey,
-  { network, ipam, lost }: { readonly network: PodNetwork; readonly ipam: NodeIpam; readonly lost: LostAttachments },
+  { network, ipam, lost }: Pick<KeeperParts, "network" | "ipam" | "lost">,
 ): readonly unknown[] {
   const found = ipam.lost;
   const done = network.cutOff(survey, (attachment) => ipam.isLost(attachment));
