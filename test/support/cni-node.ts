@@ -1,0 +1,186 @@
+/**
+ * A node for programs that are not ours and use the CNI executable as shipped: a network namespace with `coild` and `coil-ipam-controller`,
+ * the embedded API server with a dual-stack pool, and a namespace outside that reaches the node. Needs root and a build.
+ *
+ * Owns: all of these, removed when it is disposed. Does not know: container runtimes, routing daemons.
+ *
+ * ```ts
+ * await using node = await CniNode.open("mine");
+ * const uid = await node.createPod("web");
+ * await runtime.run({ netns: node.netns, plugin: node.plugin, config: node.config, uid });
+ * ```
+ */
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { systemClock } from "#base/clock";
+import { IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import { openKernel } from "#kernel/net";
+import { listenTcp } from "#kernel/socket";
+import { type Draft, isKubeError, KubeClient, loadKubeConfig, resources } from "#kube/client";
+import { type AddressBlock, type AddressPoolSpec, coilCrds, coilResources } from "#kube/coil";
+import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
+import { ISTHMUS, type Running, start, until } from "#test/lab";
+
+const { addressBlocks, addressPools } = coilResources;
+/** The node's name in the API, and its addresses. */
+export const NODE = "cni-node";
+export const NODE_IPV4 = "198.51.100.2";
+export const NODE_IPV6 = "2001:db8:1::2";
+const OUTSIDE = ["198.51.100.1/24", "2001:db8:1::1/64"];
+const POOL: AddressPoolSpec = { blockSizeBits: 2, subnets: [{ ipv4: "10.210.0.0/26", ipv6: "fd00:210::/122" }] };
+
+/** Disposing ends the programs and removes everything. */
+export class CniNode implements AsyncDisposable {
+  /** Names of the node's namespace and of the one outside. */
+  readonly netns: string;
+  readonly outside: string;
+  readonly folder: string;
+  readonly server: ApiServer;
+  readonly api: KubeClient;
+  /** The CNI executable. */
+  readonly plugin = join(ISTHMUS, "../cni/coil");
+  /** The socket of `coild`. */
+  readonly socket: string;
+  readonly #running: Running[] = [];
+  #coild: Running | undefined;
+
+  private constructor(init: Pick<CniNode, "netns" | "outside" | "folder" | "server" | "api">) {
+    this.netns = init.netns;
+    this.outside = init.outside;
+    this.folder = init.folder;
+    this.server = init.server;
+    this.api = init.api;
+    this.socket = join(init.folder, "coild.sock");
+  }
+
+  /** Resolves when `coild` serves. */
+  static async open(name: string): Promise<CniNode> {
+    const folder = mkdtempSync(join(tmpdir(), `isthmus-${name}-`));
+    const [netns, outside] = ["node", "outside"].map((one) => `isthmus-${name}-${process.pid}-${one}`) as [
+      string,
+      string,
+    ];
+    for (const one of [netns, outside]) openKernel().createNetNs(one)[Symbol.dispose]();
+    const ip = (...args: readonly string[]): unknown => execFileSync("ip", args);
+    for (const one of [netns, outside]) ip("-n", one, "link", "set", "lo", "up");
+    ip("-n", netns, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", outside);
+    for (const [one, addresses] of [
+      [netns, [`${NODE_IPV4}/24`, `${NODE_IPV6}/64`]],
+      [outside, OUTSIDE],
+    ] as const) {
+      ip("-n", one, "link", "set", "eth0", "up");
+      for (const address of addresses) {
+        ip("-n", one, "address", "add", address, "dev", "eth0", ...(address.includes(":") ? ["nodad"] : []));
+      }
+    }
+    const inside = openKernel().openNetNs({ name: netns });
+    const fd = listenTcp(IpAddress.parse("127.0.0.1"), 6443, { netns: inside });
+    inside[Symbol.dispose]();
+    const listen = [
+      { host: "127.0.0.1", port: 0 },
+      { fd, host: "127.0.0.1" },
+    ];
+    const server = await startApiServer({ listen, log: nullLogger, clock: systemClock });
+    const [here = "", inNode = ""] = server.urls;
+    const own = join(folder, "own-kubeconfig");
+    writeFileSync(own, server.kubeconfig({ server: here }));
+    writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ server: inNode }));
+    const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
+    const node = new CniNode({ netns, outside, folder, server, api });
+    try {
+      await node.#start();
+      return node;
+    } catch (error) {
+      await node[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  async #start(): Promise<void> {
+    this.server.seed(coilCrds as unknown as readonly SeedObject[]);
+    const made = await this.api.create(resources.nodes, { metadata: { name: NODE } });
+    const addresses = [NODE_IPV4, NODE_IPV6].map((address) => ({ type: "InternalIP" as const, address }));
+    await this.api.replaceStatus(resources.nodes, { ...made, status: { addresses } });
+    await until("the pool is there", async () => {
+      try {
+        await this.api.create(addressPools, { metadata: { name: "default" }, spec: POOL });
+        return true;
+      } catch (error) {
+        if (isKubeError(error, "not-found")) return false;
+        throw error;
+      }
+    });
+    this.run("coil-ipam-controller", "--webhook-addr=none");
+    await this.startCoild();
+  }
+
+  /** Resolves when it serves. */
+  async startCoild(): Promise<void> {
+    const coild = this.run("coild", `--socket=${this.socket}`);
+    await until("coild serves", () => coild.said().includes('"serving"'), { seen: coild.said });
+    this.#coild = coild;
+  }
+
+  /** `kill -9`; resolves when it has ended. */
+  async killCoild(): Promise<void> {
+    this.#coild?.child.kill("SIGKILL");
+    await this.#coild?.ended;
+  }
+
+  /** Starts a program of the suite on this node. */
+  run(program: string, ...flags: readonly string[]): Running {
+    const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, "kubeconfig")}`, ...flags];
+    const running = start(this.inside(...command), { env: { COIL_NODE_NAME: NODE }, timeoutMs: 600_000 });
+    this.#running.push(running);
+    return running;
+  }
+
+  /** The command line that runs a command on the node. */
+  inside(...command: readonly string[]): string[] {
+    return ["nsenter", `--net=/run/netns/${this.netns}`, ...command];
+  }
+
+  /** What `ip` of the node says. */
+  ip(...args: readonly string[]): string {
+    return execFileSync("ip", ["-n", this.netns, ...args], { encoding: "utf8" });
+  }
+
+  /** Makes a Pod of this node; its UID. */
+  async createPod(name: string): Promise<string> {
+    const spec = { nodeName: NODE, containers: [{ name: "c", image: "none" }] };
+    const pod = await this.api.create(resources.pods, {
+      metadata: { namespace: "default", name },
+      spec,
+    } as unknown as Draft<never>);
+    return (pod as { readonly metadata: { readonly uid: string } }).metadata.uid;
+  }
+
+  /** The node's blocks. */
+  async blocks(): Promise<readonly AddressBlock[]> {
+    return (await this.api.listAll(addressBlocks)).items;
+  }
+
+  /** Links of attachments that are left. */
+  attachments(): string[] {
+    return this.ip("-o", "link", "show")
+      .split("\n")
+      .filter((line) => line.includes("COIL"));
+  }
+
+  /** The logs of all programs. */
+  said(): string {
+    return this.#running.map((one) => one.said()).join("");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const one of this.#running) one.child.kill("SIGKILL");
+    await Promise.all(this.#running.map((one) => one.ended));
+    await this.api.close();
+    await this.server[Symbol.asyncDispose]();
+    for (const name of [this.netns, this.outside]) openKernel().deleteNetNs(name);
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+}
