@@ -28,6 +28,7 @@ import {
 import { type Called, type Held, Machine } from "#test/ipam-machine";
 import { ApiPath, Life, mortalApi } from "#test/ipam-mortal";
 import { IpamWorld } from "#test/ipam-world";
+import { until } from "#test/lab";
 
 const log = nullLogger;
 const { addressBlocks, addressPools, blockRequests } = coilResources;
@@ -346,7 +347,8 @@ class Model {
         return this.#add(machine, id, { isExcused: true });
       case "controller-away":
         this.#isControllerAway = true;
-        return this.#add(machine, id, { isExcused: true });
+        if (!machine.isAway && sandbox === undefined) await machine.add(id, { isImpatient: true });
+        return;
       case "append-subnet":
         return this.#append();
       case "forbidden-edit":
@@ -411,6 +413,8 @@ class Model {
     if (!this.#isControllerAway) return;
     this.#isControllerAway = false;
     for (const name of await this.#requests()) await this.#answer(name);
+    // The ADD was given up; its request goes on.
+    await until("coild has taken what it requested", async () => (await this.#requests()).length === 0, { everyMs: 5 });
   }
 
   async #requests(): Promise<string[]> {
@@ -492,7 +496,9 @@ class Model {
       { ...this.#spec, subnets: subnets.slice(1) },
     ];
     const edit = edits[at % edits.length] ?? POOL;
-    await assert.rejects(this.#scene.change(edit), (error: KubeError) => isKubeError(error, "invalid"));
+    // A pool that is being deleted goes with its last block.
+    const codes = this.#drainAt === undefined ? (["invalid"] as const) : (["invalid", "not-found"] as const);
+    await assert.rejects(this.#scene.change(edit), (error: KubeError) => isKubeError(error, ...codes));
   }
 
   /** A block of the pool, whose choice depends on the step alone. */

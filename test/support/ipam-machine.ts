@@ -39,8 +39,8 @@ const NETWORK_OPTIONS = {
   hostLinkLocal: false,
   mtuBytes: undefined,
 };
-/** The time for which a request for a block waits where no controller answers, milliseconds: an answer comes at once or never. */
-const REQUEST_TIMEOUT_MS = 300;
+/** The time after which an impatient runtime gives a call up, milliseconds. */
+const IMPATIENCE_MS = 100;
 
 /** A pod's sandbox as the runtime has it. */
 export interface Sandbox {
@@ -185,8 +185,8 @@ export class Machine {
     }
   }
 
-  /** ADD of a new sandbox for the pod of this number. `coild` reads the Pod first, and the kubelet does too. */
-  async add(id: number): Promise<Called> {
+  /** ADD of a new sandbox for the pod of this number. `coild` reads the Pod first, and the kubelet does too. `isImpatient`: it is soon given up. */
+  async add(id: number, { isImpatient = false } = {}): Promise<Called> {
     assert.ok(!this.sandboxes.has(id) && !this.isAway);
     this.#serial += 1;
     const containerId = `${this.node}-${id}-${this.#serial}`;
@@ -194,7 +194,7 @@ export class Machine {
     await this.#deps.createPod(sandbox.pod, this.node);
     this.#kernel.createNetNs(containerId)[Symbol.dispose]();
     this.sandboxes.set(id, sandbox);
-    const called = await this.#call("Add", sandbox);
+    const called = await this.#call("Add", sandbox, isImpatient ? AbortSignal.timeout(IMPATIENCE_MS) : undefined);
     if (called.ok) sandbox.addresses = addressesOf(called.answer);
     else await this.del(id);
     return called;
@@ -305,7 +305,7 @@ export class Machine {
     network.initHost();
     network.removeHalfMade();
     network.setNodeAddresses({ ipv4: this.#ipv4, ipv6: undefined });
-    const source = new KubeBlockSource({ api, log }, { nodeName: this.node, requestTimeoutMs: REQUEST_TIMEOUT_MS });
+    const source = new KubeBlockSource({ api, log }, { nodeName: this.node });
     const ipam = new NodeIpam(
       { source, log, clock, onBlocksChanged: () => undefined },
       { collectIntervalMs: 300_000, releaseDelayMs: 0, freedSoonMs: 0 },
@@ -385,20 +385,20 @@ export class Machine {
     if (this.#kernel.listNetNs().includes(containerId)) this.#kernel.deleteNetNs(containerId);
   }
 
-  #call(method: "Add" | "Del" | "Check", { containerId, pod }: Sandbox): Promise<Called> {
+  #call(method: "Add" | "Del" | "Check", { containerId, pod }: Sandbox, signal?: AbortSignal): Promise<Called> {
     const args = { K8S_POD_NAMESPACE: "default", K8S_POD_NAME: pod };
     const netns = join(NETNS_DIR, containerId);
     const message = { ...EMPTY_CNI_ARGS, containerId, netns, ifname: "eth0", args, stdinData: CONFIG };
     if (method === "Add" && !this.isReady) return Promise.resolve({ ok: false, why: "coild is not ready" });
-    return this.#handle(method, encodeCniArgs(message));
+    return this.#handle(method, encodeCniArgs(message), signal);
   }
 
-  async #handle(method: string, request: Uint8Array): Promise<Called> {
+  async #handle(method: string, request: Uint8Array, signal = this.#deps.signal): Promise<Called> {
     const coild = this.#coild;
     const handler = coild?.service.handlers[`/${CNI_SERVICE}/${method}`];
     if (coild === undefined || handler === undefined || coild.life.isOver) return { ok: false, why: "coild is away" };
     try {
-      const answer = await coild.life.unlessKilled(handler(request, { signal: this.#deps.signal }));
+      const answer = await coild.life.unlessKilled(handler(request, { signal }));
       return { ok: true, answer };
     } catch (error) {
       if (error instanceof Killed) return { ok: false, why: "coild was killed" };
