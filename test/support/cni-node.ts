@@ -29,7 +29,9 @@ const { addressBlocks, addressPools } = coilResources;
 export const NODE = "cni-node";
 export const NODE_IPV4 = "198.51.100.2";
 export const NODE_IPV6 = "2001:db8:1::2";
-const OUTSIDE = ["198.51.100.1/24", "2001:db8:1::1/64"];
+/** Addresses of the namespace outside, on the same link. */
+export const OUTSIDE_IPV4 = "198.51.100.1";
+export const OUTSIDE_IPV6 = "2001:db8:1::1";
 const POOL: AddressPoolSpec = { blockSizeBits: 2, subnets: [{ ipv4: "10.210.0.0/26", ipv6: "fd00:210::/122" }] };
 
 /** Disposing ends the programs and removes everything. */
@@ -69,7 +71,7 @@ export class CniNode implements AsyncDisposable {
     ip("-n", netns, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", outside);
     for (const [one, addresses] of [
       [netns, [`${NODE_IPV4}/24`, `${NODE_IPV6}/64`]],
-      [outside, OUTSIDE],
+      [outside, [`${OUTSIDE_IPV4}/24`, `${OUTSIDE_IPV6}/64`]],
     ] as const) {
       ip("-n", one, "link", "set", "eth0", "up");
       for (const address of addresses) {
