@@ -15,6 +15,11 @@ export const PATCH_TYPES = {
   apply: "application/apply-patch+yaml",
 } as const;
 
+/** The media types of patches that a resource takes. */
+export function patchTypesOf({ custom }: Pick<ResourceDef, "custom">): string[] {
+  return Object.values(PATCH_TYPES).filter((known) => !custom || known !== PATCH_TYPES.strategic);
+}
+
 /** Makes a function that patches an object, for every type but apply. Throws ApiError for types that the resource does not take. */
 export function patcher(
   type: string,
@@ -56,7 +61,7 @@ function needObject(patch: Json): JsonObject {
 }
 
 function unsupported(type: string, custom: boolean): ApiError {
-  const supported = Object.values(PATCH_TYPES).filter((known) => !custom || known !== PATCH_TYPES.strategic);
+  const supported = patchTypesOf({ custom });
   return new ApiError(
     "UnsupportedMediaType",
     `the body of the request was in an unknown format - accepted media types include: ${supported.join(", ")} (found ${JSON.stringify(type)})`,

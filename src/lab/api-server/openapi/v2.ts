@@ -1,15 +1,9 @@
+import { patchTypesOf } from "../handlers/patch.ts";
 import type { Json, JsonObject } from "../object/json.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { ResourceDef } from "../resources/types.ts";
 import { REF_PREFIX, type Schema } from "../schema/index.ts";
 import { gvkOf, pathsOf } from "./paths.ts";
-
-const PATCH_CONSUMES = [
-  "application/json-patch+json",
-  "application/merge-patch+json",
-  "application/strategic-merge-patch+json",
-  "application/apply-patch+yaml",
-];
 
 /** The OpenAPI 2 document of everything that is served. */
 export function documentV2(registry: Registry): JsonObject {
@@ -49,7 +43,7 @@ function operationV2(
   }
   return {
     operationId: operation.id,
-    consumes: operation.method === "patch" ? PATCH_CONSUMES : ["*/*"],
+    consumes: operation.method === "patch" ? patchTypesOf(resource) : ["*/*"],
     produces: ["application/json", "application/yaml"],
     schemes: ["https"],
     parameters,

@@ -1,3 +1,4 @@
+import { patchTypesOf } from "../handlers/patch.ts";
 import { isObject, type Json, type JsonObject } from "../object/json.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { ResourceDef } from "../resources/types.ts";
@@ -5,6 +6,8 @@ import { REF_PREFIX, type Schema } from "../schema/index.ts";
 import { type ApiOperation, gvkOf, pathsOf } from "./paths.ts";
 import { listDefinition } from "./v2.ts";
 
+/** The definition of what a patch is: any object. */
+const PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const PREFIX_V3 = "#/components/schemas/";
 
 /** The OpenAPI 3 document of one group and version. */
@@ -20,6 +23,7 @@ export function documentV3(registry: Registry, group: string, version: string): 
     const list = listDefinition(resource);
     schemas[`${resource.definition}List`] = convert(list);
     collect(registry, "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta", schemas);
+    schemas[PATCH] = { type: "object", description: "A patch in the form of its media type." };
     if (resource.scale !== undefined) collect(registry, "io.k8s.api.autoscaling.v1.Scale", schemas);
     for (const { path, operations } of pathsOf(resource)) {
       paths[path] = Object.fromEntries(
@@ -54,11 +58,14 @@ function convert(value: Json): Json {
 
 function operationV3(resource: ResourceDef, operation: ApiOperation): JsonObject {
   const schema = { $ref: PREFIX_V3 + resource.definition + (operation.action === "list" ? "List" : "") };
-  const body = { content: { "*/*": { schema: { $ref: PREFIX_V3 + resource.definition } } }, required: true };
+  const types = operation.method === "patch" ? patchTypesOf(resource) : ["*/*"];
+  // kubectl sends strategic merge patches where a patch has no body here, to custom resources too, which do not take them.
+  const bodyOf = operation.method === "patch" ? PATCH : resource.definition;
+  const content = Object.fromEntries(types.map((type) => [type, { schema: { $ref: PREFIX_V3 + bodyOf } }]));
   return {
     operationId: operation.id,
     parameters: operation.query.map((name) => ({ name, in: "query", schema: { type: "string", uniqueItems: true } })),
-    ...(operation.method === "post" || operation.method === "put" ? { requestBody: body } : {}),
+    ...(["post", "put", "patch"].includes(operation.method) ? { requestBody: { content, required: true } } : {}),
     responses: { "200": { description: "OK", content: { "application/json": { schema } } } },
     "x-kubernetes-action": operation.action,
     "x-kubernetes-group-version-kind": gvkOf(resource),
