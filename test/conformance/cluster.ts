@@ -22,16 +22,20 @@ export interface RunOptions {
 /** The group of the suite's own custom resource, unique to the process. */
 export const GROUP = `conformance-${process.pid}.isthmus.dev`;
 
-const KUBECTL = process.env["ISTHMUS_KUBECTL"] ?? join(import.meta.dirname, "../../.state/debian/usr/bin/kubectl");
+const UNPACKED = join(import.meta.dirname, "../../.state");
+const KUBECTL = process.env["ISTHMUS_KUBECTL"] ?? join(UNPACKED, "debian/usr/bin/kubectl");
+/** The kubectl of Debian's unstable release. */
+export const SID_KUBECTL = join(UNPACKED, "debian-sid/usr/bin/kubectl");
 
 /** Why the suite cannot run here; false when it can. */
-export async function whyNotRunnable(): Promise<string | false> {
+export async function whyNotRunnable(kubectl = KUBECTL): Promise<string | false> {
   try {
-    await access(KUBECTL);
+    await access(kubectl);
     return false;
   } catch (error) {
     if (!(error instanceof Error && "code" in error)) throw error;
-    return `no kubectl at ${KUBECTL}: install Debian's package kubernetes-client (./run setup does), or set ISTHMUS_KUBECTL`;
+    if (kubectl === SID_KUBECTL) return "package: kubectl of Debian sid could not be fetched";
+    return `no kubectl at ${kubectl}: install Debian's package kubernetes-client (./run setup does), or set ISTHMUS_KUBECTL`;
   }
 }
 
@@ -41,16 +45,18 @@ export class Cluster implements AsyncDisposable {
   readonly folder: string;
   readonly #kubeconfig: string;
   readonly #server: ApiServer | undefined;
+  readonly #kubectl: string;
 
-  constructor(folder: string, kubeconfig: string, server: ApiServer | undefined, suite: string) {
+  constructor(folder: string, kubeconfig: string, server: ApiServer | undefined, suite: string, kubectl: string) {
     this.folder = folder;
+    this.#kubectl = kubectl;
     this.#kubeconfig = kubeconfig;
     this.#server = server;
     this.namespace = `conformance-${suite}-${process.pid}`;
   }
 
   /** The cluster of ISTHMUS_KUBECONFIG, or else the embedded server over TLS with a token. */
-  static async open(suite: string): Promise<Cluster> {
+  static async open(suite: string, kubectl = KUBECTL): Promise<Cluster> {
     const folder = await mkdtemp(join(tmpdir(), "isthmus-conformance-"));
     const given = process.env["ISTHMUS_KUBECONFIG"];
     let server: ApiServer | undefined;
@@ -67,7 +73,7 @@ export class Cluster implements AsyncDisposable {
     const text = server?.kubeconfig() ?? (await readFile(given ?? "", "utf8"));
     const path = join(folder, "kubeconfig");
     await writeFile(path, text, { mode: 0o600 });
-    const cluster = new Cluster(folder, path, server, suite);
+    const cluster = new Cluster(folder, path, server, suite, kubectl);
     try {
       await cluster.apply({ apiVersion: "v1", kind: "Namespace", metadata: { name: cluster.namespace } });
     } catch (error) {
@@ -88,7 +94,7 @@ export class Cluster implements AsyncDisposable {
   /** The whole command line and environment for running kubectl in the suite's namespace. */
   command(args: readonly string[]): { readonly command: readonly string[]; readonly env: Record<string, string> } {
     const env = { PATH: process.env["PATH"] ?? "", HOME: this.folder, KUBECONFIG: this.#kubeconfig };
-    return { command: [KUBECTL, "--namespace", this.namespace, ...args], env };
+    return { command: [this.#kubectl, "--namespace", this.namespace, ...args], env };
   }
 
   /** Runs kubectl, which may fail. */
@@ -97,7 +103,7 @@ export class Cluster implements AsyncDisposable {
     const env = { ...base, ...options.env };
     return new Promise((resolve) => {
       const child = execFile(
-        KUBECTL,
+        this.#kubectl,
         command.slice(1),
         { env, maxBuffer: 32 * 1024 * 1024, timeout: 60_000 },
         (error, stdout, stderr) => {
