@@ -255,6 +255,36 @@ test("replace: a stuck pod keeps the blocks of its node, is listed, and is overc
   assert.deepEqual(await bed.blocks(), ["default-2"]);
 });
 
+test("replace: a pod that is starting is not replaced when its address is v2's, and when it is v1's it is", async (t) => {
+  const { bed, kept } = await migrated(t);
+  kept.set("fresh", await bed.pod("fresh", "node2", ""));
+  await bed.pod("late", "node2", "");
+  const lines: string[] = [];
+  const log = { ...nullLogger, info: (text: string): unknown => lines.push(text) };
+  const replacing = replace({ api: bed.client, clock: systemClock, log }, { intervalMs: 1 });
+  await until("it waits for their addresses", () => lines.some((line) => line.startsWith("waiting for the addresses")));
+  await bed.setAddress({ namespace: "default", name: "fresh" }, "10.0.0.67");
+  await bed.setAddress({ namespace: "default", name: "late" }, "10.1.0.35");
+  assert.deepEqual(await replacing, []);
+  assert.deepEqual(await bed.pods(), kept);
+  assert.deepEqual(await bed.blocks(), ["default-2"]);
+});
+
+test("replace: a pod that gets no address is listed and keeps the blocks of its node, because it may be one of v1", async (t) => {
+  const { bed, kept } = await migrated(t);
+  kept.set("stays", await bed.pod("stays", "node2", ""));
+  const deps = { api: bed.client, clock: systemClock, log: nullLogger };
+  const failures = await replace(deps, { intervalMs: 1, addressLimitMs: 50 });
+  assert.match(failures[0] ?? "", /^Pod default\/stays has no address yet, .*: run replace again$/);
+  assert.match(failures[1] ?? "", /^AddressBlock default-9-v1 is kept, .*: default\/stays; /);
+  assert.equal(failures.length, 2);
+  assert.deepEqual(await bed.pods(), kept);
+  assert.deepEqual(await bed.blocks(), ["default-2", "default-9-v1"]);
+  await bed.setAddress({ namespace: "default", name: "stays" }, "10.0.0.68");
+  assert.deepEqual(await replace(deps, { intervalMs: 1 }), []);
+  assert.deepEqual(await bed.pods(), kept);
+});
+
 test("replace: faults of the API server are overcome, and a finalizer of Coil on a reserved block too", async (t) => {
   const { bed, kept } = await migrated(t);
   const body = { metadata: { finalizers: ["coil.cybozu.com"] } };

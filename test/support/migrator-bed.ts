@@ -199,14 +199,14 @@ export class MigratorBed implements AsyncDisposable {
     const spec = { nodeName: node, hostNetwork: more.hostNetwork === true, containers: [{ name: "c", image: "none" }] };
     const metadata = { namespace, name, labels: more.labels ?? {} };
     const created = await this.client.create(resources.pods, { metadata, spec });
-    const status = { phase: "Running" as const, podIP, podIPs: [{ ip: podIP }] };
-    await this.client.patch(
-      resources.pods,
-      { namespace, name },
-      { type: "merge", body: { status } },
-      { subresource: "status" },
-    );
+    if (podIP !== "") await this.setAddress({ namespace, name }, podIP);
     return created.metadata.uid;
+  }
+
+  /** The kubelet tells a pod's address. */
+  async setAddress(pod: { readonly namespace: string; readonly name: string }, podIP: string): Promise<void> {
+    const status = { phase: "Running" as const, podIP, podIPs: [{ ip: podIP }] };
+    await this.client.patch(resources.pods, pod, { type: "merge", body: { status } }, { subresource: "status" });
   }
 
   /** UIDs of pods, by name. */

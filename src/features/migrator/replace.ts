@@ -9,6 +9,10 @@ import { persist, remove, type StepDeps } from "./settle.ts";
 const { addressBlocks } = coilResources;
 /** The time for one pod to end, milliseconds. */
 const POD_LIMIT_MS = 600_000;
+/** The time in which a pod that is starting gets its address, milliseconds. */
+const ADDRESS_LIMIT_MS = 30_000;
+/** The pause between two looks at pods that are starting, milliseconds. */
+const LOOK_MS = 1000;
 /** The time for which the API server may be away, and for a block to go, milliseconds. */
 const PATIENCE_MS = 100_000;
 /** Blocks that are deleted at once. */
@@ -21,6 +25,8 @@ export interface ReplaceOptions extends AbortOptions {
   readonly intervalMs: number;
   /** The time for one pod to end, milliseconds. Default: ten minutes. */
   readonly podLimitMs?: number | undefined;
+  /** The time in which a pod that is starting gets its address, milliseconds. Default: 30 s. */
+  readonly addressLimitMs?: number | undefined;
 }
 
 type ReplaceDeps = StepDeps & { readonly log: Logger };
@@ -49,25 +55,49 @@ async function replacePods(deps: ReplaceDeps, options: ReplaceOptions): Promise<
   const failures: string[] = [];
   const failed = new Map<string, string[]>();
   const nodes = await patiently(deps, () => api.listAll(resources.nodes, { signal }), options);
+  const fail = (node: string, { namespace, name }: PodRef, failure: string): void => {
+    log.warn(failure);
+    failures.push(failure);
+    failed.set(node, [...(failed.get(node) ?? []), `${namespace}/${name}`]);
+  };
   let isFirst = true;
   for (const node of nodes.items.map(({ metadata }) => metadata.name).sort()) {
-    const fieldSelector = `spec.nodeName=${node}`;
-    const pods = await patiently(deps, () => api.listAll(resources.pods, { fieldSelector, signal }), options);
-    const blocks = await patiently(deps, () => api.listAll(addressBlocks, { signal }), options);
-    const due = podsToReplace(pods.items, new BlockFinder(blocks.items));
+    const { due, waiting } = await podsOf(deps, node, options);
+    for (const pod of waiting) {
+      const name = `${pod.namespace}/${pod.name}`;
+      fail(node, pod, `Pod ${name} has no address yet, so whether it is one of v1 is not known: run replace again`);
+    }
     if (due.length === 0) continue;
     if (!isFirst) await sleep(intervalMs, { signal, clock });
     isFirst = false;
     log.info("replacing the pods of a node", { node, pods: due.length });
     for (const pod of due) {
       const failure = await replacePod(deps, pod, options);
-      if (failure === undefined) continue;
-      log.warn(failure);
-      failures.push(failure);
-      failed.set(node, [...(failed.get(node) ?? []), `${pod.namespace}/${pod.name}`]);
+      if (failure !== undefined) fail(node, pod, failure);
     }
   }
   return { failures, failed };
+}
+
+/** The pods of a node. Those that are starting are waited for, the ones that were made in place of others above all. */
+async function podsOf(
+  deps: ReplaceDeps,
+  node: string,
+  options: ReplaceOptions,
+): Promise<ReturnType<typeof podsToReplace>> {
+  const { api, clock, log } = deps;
+  const { signal, addressLimitMs = ADDRESS_LIMIT_MS } = options;
+  const startedAt = clock.monotonic();
+  for (let isFirst = true; ; isFirst = false) {
+    const fieldSelector = `spec.nodeName=${node}`;
+    const pods = await patiently(deps, () => api.listAll(resources.pods, { fieldSelector, signal }), options);
+    const blocks = await patiently(deps, () => api.listAll(addressBlocks, { signal }), options);
+    const found = podsToReplace(pods.items, new BlockFinder(blocks.items));
+    const isOver = clock.monotonic() - startedAt >= addressLimitMs;
+    if (found.waiting.length === 0 || isOver) return found;
+    if (isFirst) log.info("waiting for the addresses of pods that start", { node, pods: found.waiting.length });
+    await sleep(Math.min(LOOK_MS, addressLimitMs), { signal, clock });
+  }
 }
 
 /** Returns why the pod could not be replaced. */

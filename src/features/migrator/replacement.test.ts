@@ -36,7 +36,7 @@ const BLOCKS = [
   { ...block("odd", "nothing", "n1", false) },
 ];
 
-test("podsToReplace: pods of v1, and neither of v2, of the host's network, finished nor unscheduled", () => {
+test("podsToReplace: pods of v1, and neither of v2, of the host's network, finished nor unscheduled; those without an address wait", () => {
   const pods = [
     pod("v1", "10.0.0.1"),
     pod("v2", "10.0.0.13"),
@@ -47,9 +47,10 @@ test("podsToReplace: pods of v1, and neither of v2, of the host's network, finis
     pod("lost", "10.99.0.1"),
     pod("no-address", undefined),
   ];
+  const { due, waiting } = podsToReplace(pods, new BlockFinder(BLOCKS));
   assert.deepEqual(
-    podsToReplace(pods, new BlockFinder(BLOCKS)).map(({ name }) => name),
-    ["v1", "lost", "no-address"],
+    [due, waiting].map((some) => some.map(({ name }) => name)),
+    [["v1", "lost"], ["no-address"]],
   );
 });
 
@@ -59,9 +60,9 @@ test("podsToReplace: a static pod's object is known as such, because deleting it
     ...mirror,
     metadata: { ...mirror.metadata, annotations: { "kubernetes.io/config.mirror": "x" } },
   };
-  const found = podsToReplace([annotated, pod("v1", "10.0.0.2")], new BlockFinder(BLOCKS));
+  const { due } = podsToReplace([annotated, pod("v1", "10.0.0.2")], new BlockFinder(BLOCKS));
   assert.deepEqual(
-    found.map(({ name, isMirror }) => [name, isMirror]),
+    due.map(({ name, isMirror }) => [name, isMirror]),
     [
       ["static", true],
       ["v1", false],

@@ -60,21 +60,25 @@ export class BlockFinder {
 }
 
 /**
- * The pods of a node that v1 connected: scheduled, not on the host's network, not finished, and with no address in a block that v2
- * allocates from. So a pod that replaced another one is not replaced again when an interrupted run is repeated. Pure.
+ * The pods of a node that are to be replaced: scheduled, not on the host's network, not finished, and with no address in a block that v2
+ * allocates from. So a pod that replaced another one is not replaced again. `waiting` have no address yet: it will be v2's, or it is v1's and
+ * the kubelet has not told it. Pure.
  */
-export function podsToReplace(pods: Iterable<Pod>, blocks: BlockFinder): PodRef[] {
-  const found: PodRef[] = [];
+export function podsToReplace(
+  pods: Iterable<Pod>,
+  blocks: BlockFinder,
+): { readonly due: readonly PodRef[]; readonly waiting: readonly PodRef[] } {
+  const [due, waiting]: [PodRef[], PodRef[]] = [[], []];
   for (const pod of pods) {
     if (!isConnected(pod)) continue;
-    const ofV2 = addressesOf(pod).some((address) => {
+    const addresses = addressesOf(pod);
+    const ofV2 = addresses.some((address) => {
       const block = blocks.find(address);
       return block !== undefined && !isReserved(block);
     });
-    if (ofV2) continue;
-    found.push(refOf(pod));
+    if (!ofV2) (addresses.length === 0 ? waiting : due).push(refOf(pod));
   }
-  return found;
+  return { due, waiting };
 }
 
 /**
