@@ -71,6 +71,7 @@ export class CertificateRotation {
     // Without any pair, a handshake fails: a certificate that is not trusted yet is no worse.
     if (this.#served === undefined) this.#serve(certificate);
     let nextMs = Math.min(COMPARE_MS, Math.max(1000, certificate.renewAt - clock.now()));
+    let isTrusted = true;
     const { mutating, validating } = this.#options;
     for (const [type, name] of [
       [resources.mutatingWebhookConfigurations, mutating],
@@ -82,9 +83,11 @@ export class CertificateRotation {
         certificate,
         signal,
       );
-      nextMs = Math.min(nextMs, waitMs);
+      nextMs = Math.min(nextMs, waitMs ?? COMPARE_MS);
+      isTrusted &&= waitMs === undefined;
     }
-    this.#serve(certificate);
+    // The pair that is served now stays trusted: bundles keep older authorities.
+    if (isTrusted) this.#serve(certificate);
     return { requeueAfterMs: nextMs };
   }
 
@@ -138,24 +141,24 @@ export class CertificateRotation {
     return { ...fresh, renewAt: renewed.isGood ? renewed.renewAt : now + COMPARE_MS, made: true };
   }
 
-  /** Has the API servers trust the authorities. Returns the milliseconds until it must be looked at again. */
+  /** Has the API servers trust the authorities. Returns the milliseconds until it can be done where it was done a moment ago; undefined: they do. */
   async #inject(
     type: ResourceType<WebhookConfiguration>,
     name: string,
     { ca }: ServingCertificate,
     signal: AbortSignal,
-  ): Promise<number> {
+  ): Promise<number | undefined> {
     const { api, log, clock } = this.#deps;
     const found = await findObject(api, type, { name }, { signal });
     if (found === undefined) {
       if (this.#repeats.isNew(name, "absent"))
         log.info("no webhook configuration to inject into", { kind: type.kind, name });
-      return COMPARE_MS;
+      return undefined;
     }
     this.#repeats.forget(name);
     const caBundle = encode(ca);
     const { webhooks = [] } = found;
-    if (webhooks.every(({ clientConfig }) => clientConfig.caBundle === caBundle)) return COMPARE_MS;
+    if (webhooks.every(({ clientConfig }) => clientConfig.caBundle === caBundle)) return undefined;
     const key = `${type.kind}/${name}`;
     const waitMs = this.#waitFor(key, MIN_INJECTION_MS);
     if (waitMs > 0) return waitMs;
@@ -163,7 +166,7 @@ export class CertificateRotation {
     await api.replace(type, { ...found, webhooks: trusting }, { signal });
     this.#written.set(key, clock.monotonic());
     log.info("webhook configuration trusts the authority", { kind: type.kind, name });
-    return COMPARE_MS;
+    return undefined;
   }
 
   #serve(certificate: ServingCertificate & { readonly made: boolean }): void {

@@ -202,6 +202,26 @@ test("rotation: a caBundle that others change is put right, at most every 5 s", 
   assert.equal((await bundles())[0], good);
 });
 
+test("rotation: a pair that comes just after an injection is served when it is trusted, and not before", async (t) => {
+  const { server, clock, replica, sync, secret, bundles, write } = await open(t);
+  const [one, two] = [replica(), replica()];
+  await sync(one);
+  const first = one.pairs.at(-1)?.pair;
+  // Another replica renews, and is gone before it has injected.
+  await write({});
+  server.faults.add({ match: { verb: "update", resource: "mutatingwebhookconfigurations" }, action: { status: 500 } });
+  await assert.rejects(sync(two));
+  server.faults.clear();
+  const { requeueAfterMs } = await sync(one);
+  assert.ok(requeueAfterMs > 0 && requeueAfterMs <= 5000, `${requeueAfterMs}`);
+  assert.deepEqual(one.pairs.at(-1)?.pair, first, "not trusted yet");
+  await clock.advance(requeueAfterMs);
+  await sync(one);
+  const data = await secret();
+  assert.deepEqual(await bundles(), [data["ca.crt"], data["ca.crt"], data["ca.crt"]]);
+  assert.deepEqual(one.pairs.at(-1), { pair: { cert: data["tls.crt"], key: data["tls.key"] }, refreshed: true });
+});
+
 test("rotation: without the secret the error names it; without configurations the certificate is made all the same", async (t) => {
   const { api, replica, sync } = await open(t);
   await api.delete(resources.mutatingWebhookConfigurations, { name: "m" });
