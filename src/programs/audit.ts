@@ -1,7 +1,7 @@
 import { systemClock } from "#base/clock";
 import { listFlag, switchFlag } from "#base/config";
 import { inspectNodes } from "#features/cni";
-import { type AuditCoverage, type AuditedNode, auditCluster, type Finding } from "#features/ipam";
+import { type AuditCoverage, type AuditedNode, auditCluster, type ChainedNode, type Finding } from "#features/ipam";
 import { kubeFlags, openClient } from "./daemon/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 
@@ -22,14 +22,19 @@ export const auditProgram = defineProgram({
   flags,
   notes: [
     "Run it on a node, as root. While pods come and go some findings are only work under way: run it again.",
+    "Of a coild behind another plugin (--enable-ipam=false) it compares the marks of links with the running pods.",
     "Exit code: 0 without findings, 1 with findings or when a node or the API server did not answer.",
   ],
   run: async ({ values, signal }) => {
     await using api = await openClient("audit", values, { clock: systemClock });
     const sockets = values.sockets.length === 0 ? ["/run/coild.sock"] : values.sockets;
-    const { findings, checked } = await auditCluster(api, await inspectNodes<AuditedNode>(sockets, { signal }), {
-      signal,
-    });
+    const { findings, checked } = await auditCluster(
+      api,
+      await inspectNodes<AuditedNode | ChainedNode>(sockets, { signal }),
+      {
+        signal,
+      },
+    );
     if (values.json) process.stdout.write(`${JSON.stringify({ ok: findings.length === 0, checked, findings })}\n`);
     else process.stdout.write(renderFindings(findings, checked));
     return findings.length === 0 ? EXIT.ok : EXIT.failed;

@@ -13,7 +13,7 @@ import { openKernel } from "#kernel/net";
 import { listenTcp } from "#kernel/socket";
 import { type Draft, KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { type SeedObject, startApiServer } from "#lab/api-server";
-import { ISTHMUS, start, until } from "#test/lab";
+import { ISTHMUS, isthmus, start, until } from "#test/lab";
 
 const PLUGINS = "/usr/lib/cni";
 const root = join(import.meta.dirname, "../..");
@@ -94,7 +94,17 @@ async function open(t: TestContext) {
     return { status, json: stdout.trim() === "" ? undefined : (JSON.parse(stdout) as Record<string, unknown>) };
   };
   const ipam = { type: "host-local", ranges: [[{ subnet: "10.77.0.0/24" }]], dataDir: join(dir, "ipam") };
-  return { node, pod, ip, call, ipam, socket, coild, uid: metadata.uid };
+  /** The pod has got this address, as the kubelet tells. */
+  const tellAddress = async (address: string): Promise<void> => {
+    await using kubelet = new KubeClient(await loadKubeConfig({ path: join(dir, "admin"), clock: systemClock }), {
+      clock: systemClock,
+    });
+    const status = { phase: "Running", podIP: address, podIPs: [{ ip: address }] };
+    const ref = { namespace: "default", name: "p" };
+    await kubelet.patch(resources.pods, ref, { type: "merge", body: { status } }, { subresource: "status" });
+  };
+  const audit = () => isthmus(["audit", "--json", `--socket=${socket}`, `--kubeconfig=${join(dir, "admin")}`]);
+  return { node, pod, ip, call, ipam, socket, coild, uid: metadata.uid, tellAddress, audit };
 }
 
 for (const { cniVersion, type, settings } of [
@@ -139,6 +149,32 @@ for (const { cniVersion, type, settings } of [
     assert.equal((await call(COIL, "DEL", config)).json?.["code"], 11, "the namespace is there");
   });
 }
+
+test("audit: behind another plugin it names pods whose link is not marked and marks of no pod, and addresses are not its matter", async (t) => {
+  const { node, ip, call, ipam, socket, uid, tellAddress, audit } = await open(t);
+  const findings = async (): Promise<unknown> => {
+    const { code, stdout, stderr } = await audit();
+    const report = JSON.parse(stdout === "" ? assert.fail(stderr) : stdout) as { findings: object[] };
+    assert.equal(code, report.findings.length === 0 ? 0 : 1);
+    return report.findings;
+  };
+  assert.deepEqual(await findings(), []);
+  const made = await call(join(PLUGINS, "ptp"), "ADD", { cniVersion: "1.0.0", type: "ptp", ipam });
+  await tellAddress("10.77.0.2");
+  assert.deepEqual(await findings(), [
+    { kind: "unmarked-pod", node: "n", text: "no link bears the mark of pod default/p" },
+  ]);
+  const added = await call(COIL, "ADD", { cniVersion: "1.0.0", type: "coil", socket, prevResult: made.json });
+  assert.equal(added.status, 0);
+  assert.deepEqual(await findings(), []);
+  const [host = ""] = /veth[0-9a-f]+/.exec(ip(node, "link", "show", "type", "veth")) ?? [];
+  ip(node, "link", "set", host, "alias", `COIL::${uid}x:eth0`);
+  const text = `link ${host} bears the mark of pod UID ${uid}x, interface eth0, which is not running here`;
+  assert.deepEqual(await findings(), [
+    { kind: "unmarked-pod", node: "n", text: "no link bears the mark of pod default/p" },
+    { kind: "stray-mark", node: "n", text },
+  ]);
+});
 
 test("coil 1.1.0 behind another plugin: STATUS and GC succeed and print nothing", async (t) => {
   const { call, socket } = await open(t);

@@ -68,7 +68,9 @@ export interface Finding {
     | "missing-attachment"
     | "half-made-link"
     | "unknown-address"
-    | "route-export";
+    | "route-export"
+    | "unmarked-pod"
+    | "stray-mark";
   readonly node: string | undefined;
   readonly text: string;
 }

@@ -15,6 +15,7 @@
 
 export type { Attachment, LostAttachment } from "./attachments.ts";
 export { type AuditedBlock, type AuditedNode, type AuditedPod, type AuditInput, audit, type Finding } from "./audit.ts";
+export type { ChainedNode } from "./audit-chained.ts";
 export { type AuditCoverage, auditCluster } from "./audit-cluster.ts";
 export { BlockRequestReconciler } from "./block-requests.ts";
 export { IpamError } from "./errors.ts";
