@@ -82,6 +82,8 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`half-made-link`", "a link of an ADD that never ended"],
       ["`unknown-address`", "an attachment's address is in no block that coild knows"],
       ["`route-export`", "the export table is not the node's blocks"],
+      ["`unmarked-pod`", "behind another plugin: no link bears the mark of a running pod"],
+      ["`stray-mark`", "behind another plugin: a link bears the mark of a pod that is not running on the node"],
     ),
   ],
   explain: [],
