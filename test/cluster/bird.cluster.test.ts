@@ -3,11 +3,9 @@ import assert from "node:assert/strict";
 import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { callGrpc } from "#features/cni";
 import { openKernel } from "#kernel/net";
 import { CniNode, NODE_IPV4, NODE_IPV6, OUTSIDE_IPV4, OUTSIDE_IPV6 } from "#test/cni-node";
 import { start, until } from "#test/lab";
-import { CNI_SERVICE, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
 
 const DEBIAN = join(import.meta.dirname, "../../.state/debian");
 const BIRD = join(DEBIAN, "usr/sbin/bird");
@@ -80,23 +78,18 @@ test("bird: a neighbour reaches a pod in both families while its block is the no
     const routes = (await ip("-4", "route")) + (await ip("-6", "route"));
     return routes.split("\n").flatMap((line) => /^((?:10\.210|fd00:210)\S+ via \S+)/.exec(line)?.[1] ?? []);
   };
-  const call = async (method: "Add" | "Del"): Promise<void> => {
-    const args = { K8S_POD_NAMESPACE: "default", K8S_POD_NAME: "p" };
-    const message = { ...EMPTY_CNI_ARGS, containerId: "c1", netns: `/run/netns/${POD}`, ifname: "eth0", args };
-    await callGrpc(node.socket, `/${CNI_SERVICE}/${method}`, encodeCniArgs(message), { timeoutMs: 30_000 });
-  };
+  const attachment = { containerId: "c1", netns: POD, pod: "p" };
   const answers = async (address: string): Promise<boolean> => {
     const ping = ["nsenter", `--net=/run/netns/${node.outside}`, "ping", "-c1", "-W1", address];
     return (await start(ping).ended).code === 0;
   };
 
   await node.createPod("p");
-  await call("Add");
+  const addresses = await node.call("Add", attachment);
   const [block] = await node.blocks();
   const wanted = [`${block?.ipv4} via ${NODE_IPV4}`, `${block?.ipv6} via ${NODE_IPV6}`];
   const isLearned = async (): Promise<boolean> => (await learned()).join() === wanted.join();
   await until("the neighbour has the block's prefixes", isLearned, { seen });
-  const addresses = ["10.210.0.0", "fd00:210::"];
   for (const address of addresses) await until(`${address} answers`, () => answers(address), { seen });
   await node.killCoild();
   await node.startCoild();
@@ -110,7 +103,7 @@ test("bird: a neighbour reaches a pod in both families while its block is the no
     },
     { everyMs: LOOK_MS },
   );
-  await call("Del");
+  await node.call("Del", attachment);
   await until("the routes are withdrawn", async () => (await learned()).length === 0, { seen });
   for (const address of addresses) assert.equal(await answers(address), false);
 });

@@ -17,12 +17,14 @@ import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
+import { callGrpc } from "#features/cni";
 import { openKernel } from "#kernel/net";
 import { listenTcp } from "#kernel/socket";
 import { type Draft, isKubeError, KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { type AddressBlock, type AddressPoolSpec, coilCrds, coilResources } from "#kube/coil";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
+import { CNI_SERVICE, decodeAddResponse, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
 
 const { addressBlocks, addressPools } = coilResources;
 /** The node's name in the API, and its addresses. */
@@ -120,8 +122,8 @@ export class CniNode implements AsyncDisposable {
   }
 
   /** Resolves when it serves. */
-  async startCoild(): Promise<void> {
-    const coild = this.run("coild", `--socket=${this.socket}`);
+  async startCoild(...flags: readonly string[]): Promise<void> {
+    const coild = this.run("coild", `--socket=${this.socket}`, ...flags);
     await until("coild serves", () => coild.said().includes('"serving"'), { seen: coild.said });
     this.#coild = coild;
   }
@@ -158,6 +160,26 @@ export class CniNode implements AsyncDisposable {
       spec,
     } as unknown as Draft<never>);
     return (pod as { readonly metadata: { readonly uid: string } }).metadata.uid;
+  }
+
+  /** Calls `coild` as the CNI executable does, for an interface `eth0`; `netns` is the name of the pod's namespace. Addresses of an ADD. */
+  async call(
+    method: "Add" | "Del" | "Check",
+    { containerId, netns, pod }: { readonly containerId: string; readonly netns: string; readonly pod: string },
+  ): Promise<string[]> {
+    const args = { K8S_POD_NAMESPACE: "default", K8S_POD_NAME: pod };
+    const stdinData = new TextEncoder().encode(
+      JSON.stringify({ cniVersion: "1.0.0", name: "k8s-pod-network", type: "coil" }),
+    );
+    const message = { ...EMPTY_CNI_ARGS, containerId, netns: `/run/netns/${netns}`, ifname: "eth0", args, stdinData };
+    const answer = await callGrpc(this.socket, `/${CNI_SERVICE}/${method}`, encodeCniArgs(message), {
+      timeoutMs: 30_000,
+    });
+    if (method !== "Add") return [];
+    const result = JSON.parse(new TextDecoder().decode(decodeAddResponse(answer))) as {
+      readonly ips: readonly { readonly address: string }[];
+    };
+    return result.ips.map(({ address }) => address.split("/")[0] ?? "");
   }
 
   /** The node's blocks. */
