@@ -18,8 +18,10 @@ import type { ApiServerMessage } from "./cni-add.api-server.ts";
 
 const root = join(import.meta.dirname, "..");
 const PREFIX = "isthmus-bench-cni-";
-const NODE = "bench-node";
-const NODE_ADDRESSES = ["192.0.2.1", "2001:db8::1"].map((text) => IpAddress.parse(text));
+/** The name of the one node. */
+export const NODE = "bench-node";
+/** Its addresses. */
+export const NODE_ADDRESSES = ["192.0.2.1", "2001:db8::1"].map((text) => IpAddress.parse(text));
 const START_TIMEOUT_MS = 30_000;
 
 /** One namespace of Kubernetes, and pool, for each. */
@@ -53,7 +55,7 @@ export async function openWorld(pods: number, { signal }: { readonly signal: Abo
   removeStale();
   const dir = mkdtempSync(join(tmpdir(), "isthmus-bench-cni-"));
   undo.defer(() => rmSync(dir, { recursive: true, force: true }));
-  const name = (suffix: string): string => `${PREFIX}${process.pid}-${suffix}`;
+  const name = netnsName;
   const names = (side: string): string[] => Array.from({ length: pods }, (_, at) => name(`${side}-pod${at}`));
   const [ourNode, peerNode, ourPods, peerPods] = [name("ours"), name("peer"), names("ours"), names("peer")];
   undo.defer(() => removeNamespaces(name("")));
@@ -112,7 +114,11 @@ export async function openWorld(pods: number, { signal }: { readonly signal: Abo
   };
 }
 
-function makeNode(name: string, addresses: readonly IpAddress[]): void {
+/** The name of a namespace of this benchmark; the next one removes it where this one is killed. */
+export const netnsName = (suffix: string): string => `${PREFIX}${process.pid}-${suffix}`;
+
+/** Makes a namespace whose loopback is up and has these addresses. */
+export function makeNode(name: string, addresses: readonly IpAddress[]): void {
   const kernel = openKernel();
   using netns = kernel.createNetNs(name);
   using stack = kernel.openStack(netns);
@@ -124,8 +130,9 @@ function makeNode(name: string, addresses: readonly IpAddress[]): void {
   }
 }
 
-function startProgram(netnsName: string, dir: string, program: string, flags: readonly string[]): ChildProcess {
-  using netns = openNetNs({ name: netnsName });
+/** Starts a program of ours in a namespace; its log is `dir/<program>.log`. */
+export function startProgram(namespace: string, dir: string, program: string, flags: readonly string[]): ChildProcess {
+  using netns = openNetNs({ name: namespace });
   const log = openSync(join(dir, `${program}.log`), "a", 0o600);
   const env = { PATH: process.env["PATH"] ?? "", COIL_NODE_NAME: NODE, COIL_POD_NAME: program };
   // A child made while this thread is in the namespace stays in it.
@@ -208,17 +215,19 @@ export async function end(child: ChildProcess): Promise<void> {
   clearTimeout(timer);
 }
 
-function pidOf(child: ChildProcess): number {
+/** The id of a process that has started. */
+export function pidOf(child: ChildProcess): number {
   if (child.pid === undefined) throw new Error(`cannot start ${child.spawnfile}`);
   return child.pid;
 }
 
-function removeNamespaces(prefix: string): void {
+/** Removes the namespaces of that prefix. */
+export function removeNamespaces(prefix: string): void {
   for (const name of listNetNs()) if (name.startsWith(prefix)) deleteNetNs(name);
 }
 
 /** What a benchmark left that was killed: namespaces that name a process which is gone. */
-function removeStale(): void {
+export function removeStale(): void {
   const pids = new Set(listNetNs().flatMap((name) => new RegExp(`^${PREFIX}(\\d+)-`).exec(name)?.[1] ?? []));
   for (const pid of pids) if (!existsSync(`/proc/${pid}`)) removeNamespaces(`${PREFIX}${pid}-`);
 }
