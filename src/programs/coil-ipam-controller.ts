@@ -1,6 +1,6 @@
 import { systemClock } from "#base/clock";
 import { choiceFlag, durationFlag, stringFlag, switchFlag } from "#base/config";
-import { BlockRequestReconciler, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
+import { BlockRequestReconciler, type KnownCluster, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
 import { resources } from "#kube/client";
 import { type BlockRequest, blockRequestResult, coilResources, POOL_LABEL } from "#kube/coil";
 import { poolMetrics, webhookMetrics } from "./coil-ipam-controller/metrics.ts";
@@ -68,27 +68,76 @@ export const coilIpamController = defineProgram({
           { allocation: values.blockAllocation },
         );
         poolMetrics(leading.registry).observe(pools);
-        controlPools(leading, pools);
-        controlRequests(leading, pools);
-        controlOrphans(leading, values);
+        const cluster = watchCluster(leading, pools);
+        controlPools(leading, pools, cluster);
+        controlRequests(leading, pools, cluster);
+        controlOrphans(leading, cluster, values);
       },
       (replica) => serveWebhooks(replica, values),
     ),
 });
 
-function controlPools({ api, log, watch, control }: LeadingController, pools: PoolManager): void {
-  const controller = control("addresspool", {
-    on: [watch(coilResources.addressPools)],
-    reconcile: (name, { signal }) => reconcilePool({ api, pools, log: log.child("pools") }, name, { signal }),
-  });
-  watch(coilResources.addressBlocks).addHandler({
-    onDelete: (block) => controller.enqueue(block.metadata.labels?.[POOL_LABEL] ?? ""),
+/** The caches of blocks and Nodes: the fields that are needed, since a cluster has tens of thousands. */
+interface Cluster {
+  readonly blocks: ReturnType<typeof watchBlocks>;
+  readonly nodes: ReturnType<typeof watchNodes>;
+}
+
+function watchBlocks({ watch }: LeadingController) {
+  return watch(coilResources.addressBlocks, {
+    transform: ({ metadata: { name, uid, resourceVersion, labels }, index, ipv4, ipv6 }) => ({
+      metadata: { name, uid, resourceVersion, ...(labels === undefined ? {} : { labels }) },
+      index,
+      ...(ipv4 === undefined ? {} : { ipv4 }),
+      ...(ipv6 === undefined ? {} : { ipv6 }),
+    }),
   });
 }
 
-function controlRequests({ api, log, watch, control }: LeadingController, pools: PoolManager): void {
-  const requests = new BlockRequestReconciler({ api, pools, log: log.child("requests"), clock: systemClock });
+function watchNodes({ watch }: LeadingController) {
+  return watch(resources.nodes, {
+    transform: ({ metadata: { name, uid, resourceVersion } }) => ({ metadata: { name, uid, resourceVersion } }),
+  });
+}
+
+/** The pools take the blocks over before the first request is handled, and learn each deletion from then on. */
+function watchCluster(leading: LeadingController, pools: PoolManager): Cluster {
+  const blocks = watchBlocks(leading);
+  blocks.addHandler({ onDelete: (block) => pools.noteBlockGone(block) });
+  void blocks.synced.then(() => pools.adopt(blocks.store.values()));
+  return { blocks, nodes: watchNodes(leading) };
+}
+
+function controlPools({ api, log, watch, control }: LeadingController, pools: PoolManager, { blocks }: Cluster): void {
+  const addressPools = watch(coilResources.addressPools);
+  const controller = control("addresspool", {
+    on: [addressPools],
+    after: [blocks],
+    reconcile: (name, { signal }) => reconcilePool({ api, pools, log: log.child("pools") }, name, { signal }),
+  });
+  blocks.addHandler({
+    onDelete: ({ metadata: { labels } }) => {
+      const pool = addressPools.store.get(labels?.[POOL_LABEL] ?? "");
+      // Only a pool that is being deleted waits for its last block to go.
+      if (pool?.metadata.deletionTimestamp !== undefined) controller.enqueue(pool.metadata.name);
+    },
+  });
+}
+
+function controlRequests(
+  { api, log, watch, control }: LeadingController,
+  pools: PoolManager,
+  { blocks, nodes }: Cluster,
+): void {
+  const requests = new BlockRequestReconciler({
+    api,
+    pools,
+    hasNode: (name) => nodes.store.get(name) !== undefined,
+    log: log.child("requests"),
+    clock: systemClock,
+  });
   const controller = control("blockrequest", {
+    after: [blocks],
     reconcile: (name, { signal }) => requests.reconcile(name, { signal }),
     // Requests of different pools are handled concurrently; the pool manager handles the requests of one pool in order.
     workers: 8,
@@ -104,20 +153,26 @@ function controlRequests({ api, log, watch, control }: LeadingController, pools:
 }
 
 function controlOrphans(
-  { api, log, watch, control }: LeadingController,
+  { api, log, control }: LeadingController,
+  { blocks, nodes }: Cluster,
   options: { readonly gcInterval: number; readonly nodeGoneGrace: number },
 ): void {
+  const known = async (): Promise<KnownCluster> => ({
+    blocks: blocks.store.values(),
+    nodes: { has: (name) => nodes.store.get(name) !== undefined },
+  });
   const orphans = new OrphanCollector(
-    { api, log: log.child("orphans"), clock: systemClock },
+    { api, known, log: log.child("orphans"), clock: systemClock },
     { graceMs: options.nodeGoneGrace },
   );
   const controller = control("orphans", {
+    after: [blocks, nodes],
     reconcile: async (_key, { signal }) => {
       const { nextPassInMs } = await orphans.collect({ signal });
       return { requeueAfterMs: Math.min(nextPassInMs ?? options.gcInterval, options.gcInterval) };
     },
   });
-  watch(resources.nodes).addHandler({
+  nodes.addHandler({
     onAdd: (node) => orphans.noteNode(node.metadata.name),
     onDelete: (node) => {
       orphans.noteNode(node.metadata.name);

@@ -137,12 +137,14 @@ class Model {
   /** Nodes of the cluster, and pods with their nodes: the model is the only one that writes them. */
   readonly #nodes = new Set<string>();
   readonly #pods = new Map<string, string>();
-  /** Changes of the pool and its blocks that the controller has not looked at. */
+  /** The pool was changed, and the controller has not looked at it. */
   #isPoolChanged = true;
   #step = 0;
   /** The pool is deleted; every pod goes at this step. */
   #drainAt: number | undefined;
   #spec = POOL;
+  /** Blocks by UID, as the leader's watch last saw them. */
+  #blocks: ReadonlyMap<string, AddressBlock> = new Map();
   /** The count of each kind of event, so that the test fails for a model in which nothing happens. */
   readonly counts = {
     added: 0,
@@ -180,16 +182,15 @@ class Model {
     this.#leader = this.elect();
   }
 
-  /** A program has written a block: the watches of the controller and of its node say so. A deletion is answered without the object. */
+  /** A program has written a block: the watch of its node says so. A deletion is answered without the object. */
   #noteWrite(type: unknown, answer: unknown): void {
     if (type !== addressBlocks) return;
     const node = (answer as Partial<AddressBlock>).metadata?.labels?.[NODE_LABEL];
     this.#noteChange(({ node: one }) => node === undefined || one === node);
   }
 
-  /** Something was written that these machines watch, and the controller. */
+  /** Something was written that these machines watch. */
   #noteChange(watches: (machine: Machine) => boolean = () => true): void {
-    this.#isPoolChanged = true;
     for (const machine of this.machines) if (watches(machine)) machine.isBehind = true;
   }
 
@@ -204,7 +205,10 @@ class Model {
       api,
       pools,
       reconciler: new BlockRequestReconciler({ api, pools, clock: systemClock, log }),
-      collector: new OrphanCollector({ api, log, clock: this.#clock }, { graceMs: GRACE_MS }),
+      collector: new OrphanCollector(
+        { api, known: () => world.known(), log, clock: this.#clock },
+        { graceMs: GRACE_MS },
+      ),
     };
   }
 
@@ -241,7 +245,8 @@ class Model {
       if (machine.isUp) await machine.delLeaving();
       await machine.goOn();
     }
-    if (this.#isPoolChanged) {
+    await this.#watchBlocks();
+    if (this.#isPoolChanged || this.#drainAt !== undefined) {
       this.#isPoolChanged = false;
       const { api, pools } = this.#leader;
       await this.#persist(() => reconcilePool({ api, pools, log }, this.#scene.pool, options));
@@ -483,6 +488,7 @@ class Model {
     const subnets = [...this.#spec.subnets, { ipv4: `10.9.${at}.0/28`, ipv6: `fd09:0:0:${at}::/124` }];
     this.#spec = { ...this.#spec, subnets };
     await this.#scene.change(this.#spec);
+    this.#isPoolChanged = true;
     this.#noteChange();
     this.counts.grown += 1;
   }
@@ -544,6 +550,7 @@ class Model {
     if (this.#drainAt !== undefined) return;
     await world.client.delete(addressPools, { name: this.#scene.pool }, options);
     this.#drainAt = this.#step + 10;
+    this.#isPoolChanged = true;
     this.#noteChange();
   }
 
@@ -561,8 +568,16 @@ class Model {
     const metadata = { name: this.#scene.pool, finalizers: [COIL_FINALIZER] };
     await world.client.create(addressPools, { metadata, spec: POOL }, options);
     this.#drainAt = undefined;
+    this.#isPoolChanged = true;
     this.#noteChange();
     this.counts.drained += 1;
+  }
+
+  /** The leader's watch has the deletions of blocks since the last time. */
+  async #watchBlocks(): Promise<void> {
+    const blocks = new Map((await this.#scene.blocks()).map((block) => [block.metadata.uid, block]));
+    for (const [uid, block] of this.#blocks) if (!blocks.has(uid)) this.#leader.pools.noteBlockGone(block);
+    this.#blocks = blocks;
   }
 
   #cutOff(): Set<string> {

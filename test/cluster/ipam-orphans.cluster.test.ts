@@ -24,7 +24,10 @@ async function orphans(t: TestContext) {
   await world.client.patch(addressBlocks, { name: `${pool}-3` }, { type: "merge", body: reserved }, options);
   for (const node of ["a", "b"]) await world.client.delete(resources.nodes, { name: nodeOf(node) }, options);
   const clock = new FakeClock();
-  const collector = new OrphanCollector({ api: world.client, log, clock }, { graceMs: GRACE_MS });
+  const collector = new OrphanCollector(
+    { api: world.client, known: () => world.known(), log, clock },
+    { graceMs: GRACE_MS },
+  );
   return {
     ...made,
     clock,

@@ -17,7 +17,7 @@ import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
-import { BlockRequestReconciler, PoolManager } from "#features/ipam";
+import { BlockRequestReconciler, type KnownCluster, PoolManager } from "#features/ipam";
 import {
   isKubeError,
   KubeClient,
@@ -97,6 +97,13 @@ export class IpamWorld implements AsyncDisposable {
     const client = new HookedClient(await loadKubeConfig({ path, clock: systemClock }), { clock: systemClock });
     await serveCoilTypes(client, options);
     return new IpamWorld({ client, server, folder, options });
+  }
+
+  /** All blocks and Nodes as they are now. The program has caches instead. */
+  async known(): Promise<KnownCluster> {
+    const blocks = await this.client.listAll(addressBlocks, this.#options);
+    const nodes = await this.client.listAll(resources.nodes, this.#options);
+    return { blocks: blocks.items, nodes: new Set(nodes.items.map(({ metadata }) => metadata.name)) };
   }
 
   /** A pool and nodes of a test's own, and the parts of the controller; all of it is removed at the end of the test. */

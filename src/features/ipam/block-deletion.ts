@@ -23,11 +23,14 @@ export async function deleteBlock(
     if (live === undefined || live.metadata.uid !== uid) return true;
     if (!(await mayGo(live))) return false;
     try {
+      let deleted = live;
       if (live.metadata.deletionTimestamp === undefined) {
         const preconditions = { uid, resourceVersion: live.metadata.resourceVersion };
-        await api.delete(addressBlocks, { name }, { ...options, preconditions });
+        const result = await api.delete(addressBlocks, { name }, { ...options, preconditions });
+        if (result.kind === "status") return true;
+        deleted = result.object;
       }
-      return await removeFinalizer(api, { name, uid }, mayGo, options);
+      return await removeFinalizer(api, deleted, mayGo, options);
     } catch (error) {
       if (isKubeError(error, "not-found")) return true;
       if (!isKubeError(error, "conflict") || conflicts >= MAX_CONFLICTS) throw error;
@@ -35,19 +38,17 @@ export async function deleteBlock(
   }
 }
 
-/** Removes our finalizer from a block that is being deleted, and from no other. */
+/** Removes our finalizer from a block that is being deleted. Rejects with `conflict` if the block has changed since it was read. */
 async function removeFinalizer(
   api: KubeApi,
-  { name, uid }: { readonly name: string; readonly uid: string },
+  block: AddressBlock,
   mayGo: (block: AddressBlock) => boolean | Promise<boolean>,
   options: AbortOptions,
 ): Promise<boolean> {
-  const live = await findObject(api, addressBlocks, { name }, options);
-  const finalizers = live?.metadata.finalizers ?? [];
-  if (live?.metadata.uid !== uid || live.metadata.deletionTimestamp === undefined) return true;
+  const finalizers = block.metadata.finalizers ?? [];
   if (!finalizers.includes(COIL_FINALIZER)) return true;
-  if (!(await mayGo(live))) return false;
+  if (!(await mayGo(block))) return false;
   const kept = finalizers.filter((finalizer) => finalizer !== COIL_FINALIZER);
-  await api.replace(addressBlocks, { ...live, metadata: { ...live.metadata, finalizers: kept } }, options);
+  await api.replace(addressBlocks, { ...block, metadata: { ...block.metadata, finalizers: kept } }, options);
   return true;
 }

@@ -8,6 +8,9 @@ const block = (name: string, ...cidrs: string[]): IndexedBlock => ({
   name,
   pool: name.split("-")[0] ?? "",
   cidrs: cidrs.map((text) => Cidr.parse(text)),
+  index: Number(name.split("-")[1]),
+  request: `request of ${name}`,
+  uid: `uid of ${name}`,
 });
 
 test("BlockIndex: an overlap is found whichever prefix is larger, in each family, and by name", () => {
@@ -40,6 +43,24 @@ test("BlockIndex: a block that is being made stays whatever lists show; afterwar
   assert.equal(index.size, 0);
 });
 
+test("BlockIndex: a block that is gone is removed by its UID; one of its name that is newer, or may be, stays", () => {
+  const index = new BlockIndex();
+  index.replace([block("a-0", "10.0.0.0/31"), block("a-1", "10.0.0.2/31")], { since: index.epoch });
+  assert.deepEqual(index.indexesOf("a"), [0, 1]);
+  assert.equal(index.remove("a-0", "another uid"), false);
+  assert.equal(index.madeFor("request of a-0"), "a-0");
+  assert.equal(index.remove("a-0", "uid of a-0"), true);
+  assert.equal(index.remove("a-0", "uid of a-0"), true, "its name is free already");
+  assert.deepEqual([index.indexesOf("a"), index.madeFor("request of a-0")], [[1], undefined]);
+  index.reserve({ ...block("a-0", "10.0.0.0/31"), request: "next", uid: undefined });
+  assert.equal(index.remove("a-0", "uid of a-0"), false, "another is being made");
+  assert.equal(index.madeFor("next"), undefined, "it is not known to exist");
+  index.settle("a-0", "next uid");
+  assert.equal(index.madeFor("next"), "a-0");
+  assert.equal(index.remove("a-0", "uid of a-0"), false);
+  assert.equal(index.remove("a-0", "next uid"), true);
+});
+
 test("BlockIndex: agrees with looking through all blocks", () => {
   const prefix = fc
     .record({ base: fc.nat(255), length: fc.integer({ min: 24, max: 32 }), six: fc.boolean() })
@@ -49,7 +70,7 @@ test("BlockIndex: agrees with looking through all blocks", () => {
         : Cidr.of(IpAddress.parse(`10.0.0.${base}`), length),
     );
   const step = fc.record({
-    op: fc.constantFrom("reserve", "settle", "list", "list-pool"),
+    op: fc.constantFrom("reserve", "settle", "list", "list-pool", "remove"),
     id: fc.nat(15),
     cidrs: fc.array(prefix, { minLength: 1, maxLength: 2 }),
   });
@@ -60,11 +81,12 @@ test("BlockIndex: agrees with looking through all blocks", () => {
       for (const { op, id, cidrs } of steps) {
         const name = `${id % 2 === 0 ? "a" : "b"}-${id}`;
         if (op === "reserve") {
-          const made = { name, pool: name.slice(0, 1), cidrs };
-          index.reserve(made);
+          const made = { ...block(name), cidrs };
+          index.reserve({ ...made, uid: undefined });
           all.set(name, made);
         }
-        if (op === "settle") index.settle(name);
+        if (op === "settle") index.settle(name, all.get(name)?.uid);
+        if (op === "remove" && index.remove(name, `uid of ${name}`)) all.delete(name);
         if (op === "list") index.replace([...all.values()], { since: index.epoch });
         if (op === "list-pool") {
           const own = [...all.values()].filter(({ pool }) => pool === "a");
@@ -72,6 +94,8 @@ test("BlockIndex: agrees with looking through all blocks", () => {
         }
         const naive = [...all.values()].some((one) => one.cidrs.some((cidr) => cidr.overlaps(asked)));
         assert.equal(index.overlapping([asked]) !== undefined, naive);
+        const ofPool = [...all.values()].filter(({ pool }) => pool === "a");
+        assert.deepEqual(index.indexesOf("a").sort(), ofPool.map((one) => one.index).sort());
       }
       assert.equal(index.size, all.size);
     }),

@@ -6,9 +6,16 @@ export interface IndexedBlock {
   readonly name: string;
   readonly pool: string;
   readonly cidrs: readonly Cidr[];
+  /** Its number within the pool. */
+  readonly index: number;
+  /** The UID of the BlockRequest that it answers; empty for a block that answers none. */
+  readonly request: string;
+  /** `undefined` while it is being made, and if the answer to its creation was lost. */
+  readonly uid: string | undefined;
 }
 
-interface Entry extends IndexedBlock {
+interface Entry extends Omit<IndexedBlock, "uid"> {
+  uid: string | undefined;
   /** True while the block is being made: a later list decides whether it exists. */
   open: boolean;
   /** Epoch of the last change; a list that began before this epoch does not decide whether the block exists. */
@@ -24,6 +31,8 @@ export class BlockIndex {
   readonly #entries = new Map<string, Entry>();
   /** Names of blocks, by family and prefix length, then by base. */
   readonly #prefixes = new Map<string, Map<bigint, Set<string>>>();
+  /** UID of a BlockRequest → the name of the block that answers it. */
+  readonly #byRequest = new Map<string, string>();
   #epoch = 0;
 
   get size(): number {
@@ -41,18 +50,41 @@ export class BlockIndex {
     return undefined;
   }
 
+  /** The name of the block that answers a BlockRequest. A block that is being made does not count. */
+  madeFor(request: string): string | undefined {
+    const name = this.#byRequest.get(request);
+    return name === undefined || this.#entries.get(name)?.open !== false ? undefined : name;
+  }
+
+  /** The numbers of a pool's blocks. */
+  indexesOf(pool: string): number[] {
+    const indexes: number[] = [];
+    for (const entry of this.#entries.values()) if (entry.pool === pool) indexes.push(entry.index);
+    return indexes;
+  }
+
+  /** Removes a block that is gone. Returns false if another block has its name, or one that may be another. */
+  remove(name: string, uid: string): boolean {
+    const entry = this.#entries.get(name);
+    if (entry === undefined) return true;
+    if (entry.uid !== uid) return false;
+    this.#remove(entry);
+    return true;
+  }
+
   /** Adds a block that is about to be made. Call {@link BlockIndex.settle} when the attempt is over. */
   reserve(block: IndexedBlock): void {
     this.#put(block, true);
   }
 
-  /** The attempt to make a block is over. A list that begins from now on decides whether it exists. */
-  settle(name: string): void {
+  /** The attempt to make a block is over: `uid` if it was made. A list that begins from now on decides whether it exists. */
+  settle(name: string, uid?: string): void {
     const entry = this.#entries.get(name);
     if (entry === undefined) return;
     this.#epoch += 1;
     entry.open = false;
     entry.at = this.#epoch;
+    if (uid !== undefined) entry.uid = uid;
   }
 
   /** The current epoch. Read it before you request a list of blocks, and pass it to {@link BlockIndex.replace}. */
@@ -75,6 +107,7 @@ export class BlockIndex {
     if (before !== undefined) this.#remove(before);
     this.#epoch += at === undefined ? 1 : 0;
     this.#entries.set(block.name, { ...block, open, at: at ?? this.#epoch });
+    if (block.request !== "") this.#byRequest.set(block.request, block.name);
     for (const cidr of block.cidrs) {
       const ofLength = this.#prefixes.get(lengthKey(cidr.family, cidr.prefixLength)) ?? new Map<bigint, Set<string>>();
       this.#prefixes.set(lengthKey(cidr.family, cidr.prefixLength), ofLength);
@@ -84,6 +117,7 @@ export class BlockIndex {
 
   #remove(entry: Entry): void {
     this.#entries.delete(entry.name);
+    if (this.#byRequest.get(entry.request) === entry.name) this.#byRequest.delete(entry.request);
     for (const { family, prefixLength, base } of entry.cidrs) {
       const key = lengthKey(family, prefixLength);
       const ofLength = this.#prefixes.get(key);

@@ -8,11 +8,10 @@ import {
   type BlockRequestSpec,
   type BlockRequestStatus,
   coilResources,
-  REQUEST_LABEL,
 } from "#kube/coil";
 import type { PoolManager } from "./pool-manager.ts";
 
-const { addressBlocks, blockRequests } = coilResources;
+const { blockRequests } = coilResources;
 /** The reason of a request that fails because its pool's spec cannot be used. */
 export const INVALID_POOL = "invalid pool";
 
@@ -20,17 +19,21 @@ export const INVALID_POOL = "invalid pool";
 export class BlockRequestReconciler {
   readonly #api: KubeApi;
   readonly #pools: PoolManager;
+  readonly #hasNode: (name: string) => boolean;
   readonly #clock: Clock;
   readonly #log: Logger;
 
   constructor(deps: {
     readonly api: KubeApi;
     readonly pools: PoolManager;
+    /** True if a cache has this Node. A Node that it lacks is read from the API server. Default: it lacks all. */
+    readonly hasNode?: (name: string) => boolean;
     readonly clock: Clock;
     readonly log: Logger;
   }) {
     this.#api = deps.api;
     this.#pools = deps.pools;
+    this.#hasNode = deps.hasNode ?? (() => false);
     this.#clock = deps.clock;
     this.#log = deps.log;
   }
@@ -69,16 +72,15 @@ export class BlockRequestReconciler {
     { poolName, nodeName }: BlockRequestSpec,
     options: AbortOptions,
   ): Promise<BlockRequestStatus> {
-    const made = await this.#api.list(addressBlocks, {
-      labelSelector: `${REQUEST_LABEL}=${uid}`,
-      signal: options.signal,
-    });
-    const existing = made.items[0];
-    if (existing !== undefined) return this.#allocated(existing.metadata.name);
-    const node = await findObject(this.#api, resources.nodes, { name: nodeName }, options);
-    if (node === undefined) return this.#failed("node not found", `node ${nodeName} does not exist`);
+    const made = await this.#pools.madeFor(uid, options);
+    if (made !== undefined) return this.#allocated(made);
+    // A block for a Node that was deleted a moment ago is collected after its grace.
+    if (!this.#hasNode(nodeName)) {
+      const node = await findObject(this.#api, resources.nodes, { name: nodeName }, options);
+      if (node === undefined) return this.#failed("node not found", `node ${nodeName} does not exist`);
+    }
     const carved = await this.#pools.carve(poolName, nodeName, uid, options);
-    if (carved.kind === "block") return this.#allocated(carved.block.metadata.name);
+    if (carved.kind === "block") return this.#allocated(carved.name);
     if (carved.kind === "exhausted") {
       const why = carved.overlap === undefined ? "" : `: what is left of it overlaps block ${carved.overlap}`;
       return this.#failed("out of blocks", `pool ${poolName} does not have free blocks${why}`);

@@ -1,18 +1,28 @@
 import type { AbortOptions } from "#base/async";
 import { Cidr } from "#base/ip";
 import type { KubeApi } from "#kube/client";
-import { type AddressBlock, coilResources, POOL_LABEL } from "#kube/coil";
+import { type AddressBlock, coilResources, POOL_LABEL, REQUEST_LABEL } from "#kube/coil";
 import { BlockIndex, type IndexedBlock } from "./block-index.ts";
 
 const { addressBlocks } = coilResources;
 
-/** A {@link BlockIndex} that is filled from the API server, each time when it may lack blocks. Its methods reject with `KubeError`. */
+/** The fields of a block that the controller needs of it. */
+export type KnownBlock = Pick<AddressBlock, "metadata" | "index" | "ipv4" | "ipv6">;
+
+/**
+ * A {@link BlockIndex} that is filled from the API server: by a list each time when it may lack blocks, and by the deletions that a watch has.
+ * Its methods that list reject with `KubeError`.
+ */
 export class LiveBlockIndex {
   readonly index = new BlockIndex();
   readonly #api: KubeApi;
   /** True if blocks may be missing: the next use first lists all blocks. */
   #isStale = true;
   #listing: Promise<void> | undefined;
+  /** The number of lists under way. */
+  #lists = 0;
+  /** UIDs of blocks that were deleted during them, which their results may still have. Empty while there is no list. */
+  readonly #goneMeanwhile = new Set<string>();
 
   constructor(api: KubeApi) {
     this.#api = api;
@@ -21,6 +31,18 @@ export class LiveBlockIndex {
   /** Call this if the index may lack blocks, or have blocks that are gone: its next use lists all blocks. */
   markStale(): void {
     this.#isStale = true;
+  }
+
+  /** Takes over all blocks of the cluster, from a cache that will report each deletion from now on. No block was made before. */
+  adopt(blocks: Iterable<KnownBlock>): void {
+    this.index.replace(Array.from(blocks, indexedBlock), { since: this.index.epoch });
+    this.#isStale = false;
+  }
+
+  /** A block is gone. Returns false if another block has its name, or one that may be another. */
+  noteGone(name: string, uid: string): boolean {
+    if (this.#lists > 0) this.#goneMeanwhile.add(uid);
+    return this.index.remove(name, uid);
   }
 
   /** Lists all blocks when some may not be known. Callers at the same time share one list. */
@@ -33,29 +55,41 @@ export class LiveBlockIndex {
     }
   }
 
-  /** Lists the blocks of one pool. */
-  async listPool(pool: string, { signal }: AbortOptions): Promise<readonly AddressBlock[]> {
-    const since = this.index.epoch;
-    const { items } = await this.#api.listAll(addressBlocks, { labelSelector: `${POOL_LABEL}=${pool}`, signal });
-    this.index.replace(items.map(indexedBlock), { since, pool });
-    return items;
+  /** Lists the blocks of one pool; returns their numbers within it. */
+  async listPool(pool: string, options: AbortOptions): Promise<readonly number[]> {
+    const found = await this.#list({ pool }, options);
+    return found.map(({ index }) => index);
   }
 
-  async #listAll({ signal }: AbortOptions): Promise<void> {
-    const since = this.index.epoch;
+  async #listAll(options: AbortOptions): Promise<void> {
     this.#isStale = false;
     try {
-      const { items } = await this.#api.listAll(addressBlocks, { signal });
-      this.index.replace(items.map(indexedBlock), { since });
+      await this.#list({}, options);
     } catch (error) {
       this.#isStale = true;
       throw error;
     }
   }
+
+  async #list(selected: { readonly pool?: string }, { signal }: AbortOptions): Promise<readonly IndexedBlock[]> {
+    const since = this.index.epoch;
+    const labelSelector = selected.pool === undefined ? undefined : `${POOL_LABEL}=${selected.pool}`;
+    this.#lists += 1;
+    try {
+      const { items } = await this.#api.listAll(addressBlocks, { labelSelector, signal });
+      const found = items.filter(({ metadata }) => !this.#goneMeanwhile.has(metadata.uid)).map(indexedBlock);
+      this.index.replace(found, { since, ...selected });
+      return found;
+    } finally {
+      this.#lists -= 1;
+      if (this.#lists === 0) this.#goneMeanwhile.clear();
+    }
+  }
 }
 
 /** A malformed prefix, written by hand, overlaps nothing. */
-function indexedBlock({ metadata, ipv4, ipv6 }: AddressBlock): IndexedBlock {
+function indexedBlock({ metadata, index, ipv4, ipv6 }: KnownBlock): IndexedBlock {
+  const { name, uid, labels = {} } = metadata;
   const cidrs = [ipv4, ipv6].flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
-  return { name: metadata.name, pool: metadata.labels?.[POOL_LABEL] ?? "", cidrs };
+  return { name, uid, pool: labels[POOL_LABEL] ?? "", cidrs, index, request: labels[REQUEST_LABEL] ?? "" };
 }

@@ -2,11 +2,10 @@ import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
-import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
+import { type AddressBlock, NODE_LABEL } from "#kube/coil";
 import { deleteBlock } from "./block-deletion.ts";
 import { IpamError } from "./errors.ts";
 
-const { addressBlocks } = coilResources;
 /** While the grace of a Node runs, its pods are listed at least this often, milliseconds. */
 const MAX_POLL_MS = 10_000;
 /** The minimum time between two lists of pods, milliseconds. */
@@ -15,6 +14,13 @@ const MIN_POLL_MS = 250;
 export interface OrphanCollectorOptions {
   /** The time for which the Node and every pod bound to it must be absent, milliseconds. */
   readonly graceMs: number;
+}
+
+/** What is known of the cluster. It may be old: a block that it lacks is collected later, and no block is deleted without live reads. */
+export interface KnownCluster {
+  readonly blocks: Iterable<Pick<AddressBlock, "metadata">>;
+  /** The names of the Nodes that exist. */
+  readonly nodes: { has(name: string): boolean };
 }
 
 /** The result of one pass. */
@@ -34,6 +40,7 @@ export interface OrphanPass {
  */
 export class OrphanCollector {
   readonly #api: KubeApi;
+  readonly #known: (options: AbortOptions) => Promise<KnownCluster>;
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #graceMs: number;
@@ -41,10 +48,17 @@ export class OrphanCollector {
   readonly #lastSeen = new Map<string, number>();
 
   constructor(
-    deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock },
+    deps: {
+      readonly api: KubeApi;
+      /** Read at the start of each pass. In a large cluster this must be a cache: passes follow each other while Nodes go. */
+      readonly known: (options: AbortOptions) => Promise<KnownCluster>;
+      readonly log: Logger;
+      readonly clock: Clock;
+    },
     options: OrphanCollectorOptions,
   ) {
     this.#api = deps.api;
+    this.#known = deps.known;
     this.#log = deps.log;
     this.#clock = deps.clock;
     this.#graceMs = options.graceMs;
@@ -57,17 +71,24 @@ export class OrphanCollector {
 
   /**
    * One pass. A block that cannot be deleted does not stop the others; all failures are thrown together as
-   * {@link IpamError}. Rejects with `KubeError` when blocks or nodes cannot be listed; call again then.
+   * {@link IpamError}. Rejects as `known` does; call again then.
    */
   async collect(options: AbortOptions): Promise<OrphanPass> {
-    const orphans = await this.#orphansByNode(options);
+    const orphans = orphansByNode(await this.#known(options));
     for (const node of this.#lastSeen.keys()) if (!orphans.has(node)) this.#lastSeen.delete(node);
     const failures: unknown[] = [];
     let deleted = 0;
     for (const [node, blocks] of orphans) {
+      try {
+        // Most Nodes wait for the end of their grace: that costs two requests, which a cache of the API server may answer.
+        if (!(await this.#isForsaken(node, { ...options, resourceVersion: "0" }))) continue;
+      } catch (error) {
+        if (!isKubeError(error)) throw error;
+        failures.push(error);
+        continue;
+      }
       for (const block of blocks) {
         try {
-          if (!(await this.#isForsaken(node, options))) break;
           const mayGo = async (live: AddressBlock): Promise<boolean> =>
             nodeOf(live) === node && (await this.#isForsaken(node, options));
           if (!(await deleteBlock(this.#api, block.metadata, mayGo, options))) continue;
@@ -86,18 +107,8 @@ export class OrphanCollector {
     return { deleted, nextPassInMs: this.#nextLookMs() };
   }
 
-  /** Blocks by the name of a Node that does not exist. Blocks are listed first, so that a Node that is created meanwhile is found. */
-  async #orphansByNode(options: AbortOptions): Promise<Map<string, AddressBlock[]>> {
-    const blocks = await this.#api.listAll(addressBlocks, options);
-    const nodes = await this.#api.listAll(resources.nodes, options);
-    const present = new Set(nodes.items.map((node) => node.metadata.name));
-    const orphans = Map.groupBy(blocks.items, nodeOf);
-    for (const node of present) orphans.delete(node);
-    return orphans;
-  }
-
   /** True when neither the Node nor a pod bound to it exists now, nor has been seen for the grace. */
-  async #isForsaken(node: string, options: AbortOptions): Promise<boolean> {
+  async #isForsaken(node: string, options: ReadOptions): Promise<boolean> {
     const now = this.#clock.monotonic();
     const lastSeen = this.#lastSeen.get(node);
     if (lastSeen === undefined) {
@@ -113,7 +124,7 @@ export class OrphanCollector {
     return now - (this.#lastSeen.get(node) ?? now) >= this.#graceMs;
   }
 
-  async #isSeen(node: string, options: AbortOptions): Promise<boolean> {
+  async #isSeen(node: string, options: ReadOptions): Promise<boolean> {
     // No Node has an empty name; pods that are bound to no Node wait for a scheduler.
     if (node === "") return false;
     if ((await findObject(this.#api, resources.nodes, { name: node }, options)) !== undefined) return true;
@@ -129,7 +140,25 @@ export class OrphanCollector {
   }
 }
 
+/** `resourceVersion` "0": the state that the server has at hand. Absent: the most recent. */
+interface ReadOptions extends AbortOptions {
+  readonly resourceVersion?: "0";
+}
+
+/** Blocks by the name of a Node that does not exist. */
+function orphansByNode({ blocks, nodes }: KnownCluster): Map<string, Pick<AddressBlock, "metadata">[]> {
+  const orphans = new Map<string, Pick<AddressBlock, "metadata">[]>();
+  for (const block of blocks) {
+    const node = nodeOf(block);
+    if (nodes.has(node)) continue;
+    const ofNode = orphans.get(node);
+    if (ofNode === undefined) orphans.set(node, [block]);
+    else ofNode.push(block);
+  }
+  return orphans;
+}
+
 /** The name of the Node that a block belongs to; empty where its label is missing. */
-function nodeOf({ metadata }: AddressBlock): string {
+function nodeOf({ metadata }: Pick<AddressBlock, "metadata">): string {
   return metadata.labels?.[NODE_LABEL] ?? "";
 }

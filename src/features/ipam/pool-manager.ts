@@ -10,20 +10,21 @@ import {
   blockName,
   coilResources,
   maxBlocks,
+  POOL_LABEL,
   type PoolLayout,
   parsePool,
   validatePoolCreate,
 } from "#kube/coil";
 import { draftOf } from "./block-draft.ts";
 import { prefixesOf } from "./block-index.ts";
-import { LiveBlockIndex } from "./live-block-index.ts";
+import { type KnownBlock, LiveBlockIndex } from "./live-block-index.ts";
 import { type BlockAllocation, PoolIndex } from "./pool-index.ts";
 
 const { addressBlocks, addressPools } = coilResources;
 
 /** The result of carving a block. */
 export type Carved =
-  | { readonly kind: "block"; readonly block: AddressBlock }
+  | { readonly kind: "block"; readonly name: string }
   /** `overlap`: the rest of the pool shares addresses with this block, as `default-3 (10.1.0.0/27)`. */
   | { readonly kind: "exhausted"; readonly overlap?: string | undefined }
   | { readonly kind: "pool-not-found" }
@@ -90,7 +91,27 @@ export class PoolManager {
     }));
   }
 
-  /** Reads the pool and its blocks anew. Returns how many blocks it has; `undefined` for a pool that is gone. */
+  /**
+   * Takes over all blocks of the cluster, so that they need not be listed. They must be from a cache that was filled by a live list, and
+   * {@link PoolManager.noteBlockGone} must be called for each block that goes after that list. Call it before anything else.
+   */
+  adopt(blocks: Iterable<KnownBlock>): void {
+    this.#blocks.adopt(blocks);
+  }
+
+  /** A block is gone: its index in the pool is free. */
+  noteBlockGone({ metadata: { name, uid, labels }, index }: Pick<KnownBlock, "metadata" | "index">): void {
+    if (!this.#blocks.noteGone(name, uid)) return;
+    this.#pools.get(labels?.[POOL_LABEL] ?? "")?.index.release(index);
+  }
+
+  /** The name of the block that was made for a request. */
+  async madeFor(requestUid: string, options: AbortOptions): Promise<string | undefined> {
+    await this.#blocks.refresh(options);
+    return this.#blocks.index.madeFor(requestUid);
+  }
+
+  /** Reads the pool and, unless it is new here, its blocks anew. Returns how many blocks it has; `undefined` for a pool that is gone. */
   sync(pool: string, options: AbortOptions): Promise<number | undefined> {
     return this.#locks.run(
       pool,
@@ -102,9 +123,15 @@ export class PoolManager {
           this.#blocks.markStale();
           return undefined;
         }
+        const isNew = !this.#pools.has(pool);
         const state = this.#stateOf(pool);
-        state.stale = true;
-        await this.#refresh(object, state, options);
+        if (isNew && object.metadata.deletionTimestamp === undefined) {
+          await this.#refresh(object, state, options);
+          return state.index.size;
+        }
+        this.#readSpec(object, state);
+        state.index.reset(await this.#blocks.listPool(pool, options));
+        state.stale = false;
         return state.index.size;
       },
       options,
@@ -129,10 +156,13 @@ export class PoolManager {
     const layout = parsePool(object.spec ?? EMPTY_SPEC);
     for (let tries = 0; tries <= state.maxBlocks; tries += 1) {
       await this.#blocks.refresh(options);
-      const place = this.#place(pool, layout, state);
+      // After a creation that failed, the list may show a block that an earlier leader has made for this request.
+      const made = tries === 0 ? undefined : this.#blocks.index.madeFor(requestUid);
+      if (made !== undefined) return { kind: "block", name: made };
+      const place = this.#place(pool, layout, state, requestUid);
       if (place.kind === "exhausted") return place;
       const block = await this.#create(object, state, place, { node, requestUid }, options);
-      if (block !== undefined) return { kind: "block", block };
+      if (block !== undefined) return { kind: "block", name: block.metadata.name };
     }
     return { kind: "exhausted" };
   }
@@ -142,6 +172,7 @@ export class PoolManager {
     pool: string,
     layout: PoolLayout,
     state: PoolState,
+    request: string,
   ): Place | { readonly kind: "exhausted"; readonly overlap?: string } {
     let overlap: string | undefined;
     let cidrs: BlockCidrs | undefined;
@@ -159,7 +190,8 @@ export class PoolManager {
     state.overlap = overlap;
     if (index === undefined || cidrs === undefined)
       return { kind: "exhausted", ...(overlap === undefined ? {} : { overlap }) };
-    this.#blocks.index.reserve({ name: blockName(pool, index), pool, cidrs: prefixesOf(cidrs) });
+    const name = blockName(pool, index);
+    this.#blocks.index.reserve({ name, pool, cidrs: prefixesOf(cidrs), index, request, uid: undefined });
     return { kind: "place", index, cidrs };
   }
 
@@ -172,8 +204,10 @@ export class PoolManager {
     options: AbortOptions,
   ): Promise<AddressBlock | undefined> {
     const draft = draftOf(pool, index, cidrs, labels);
+    let uid: string | undefined;
     try {
       const block = await this.#api.create(addressBlocks, draft, options);
+      uid = block.metadata.uid;
       state.index.mark(index);
       return block;
     } catch (error) {
@@ -188,21 +222,25 @@ export class PoolManager {
       state.index.mark(index);
       return undefined;
     } finally {
-      this.#blocks.index.settle(draft.metadata.name);
+      this.#blocks.index.settle(draft.metadata.name, uid);
     }
   }
 
   async #refresh(pool: AddressPool, state: PoolState, options: AbortOptions): Promise<void> {
+    this.#readSpec(pool, state);
+    if (!state.stale) return;
+    await this.#blocks.refresh(options);
+    state.index.reset(this.#blocks.index.indexesOf(pool.metadata.name));
+    state.stale = false;
+  }
+
+  #readSpec(pool: AddressPool, state: PoolState): void {
     const fault = faultOf(pool);
     if (fault !== undefined && fault !== state.fault) {
       this.#log.warn("AddressPool cannot be used", { pool: pool.metadata.name, fault });
     }
     state.fault = fault;
     state.maxBlocks = fault === undefined ? maxBlocks(parsePool(pool.spec ?? EMPTY_SPEC)) : 0;
-    if (!state.stale) return;
-    const blocks = await this.#blocks.listPool(pool.metadata.name, options);
-    state.index.reset(blocks.map((block) => block.index));
-    state.stale = false;
   }
 
   #stateOf(pool: string): PoolState {
