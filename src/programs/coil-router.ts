@@ -6,7 +6,7 @@ import { Cidr } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
-import { type RouterNode, RouteSync, routesToNodes } from "#features/routes";
+import { NodeRoutes, type RouterNode, type RouterSkip } from "#features/routes";
 import { openKernel } from "#kernel/net";
 import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
@@ -26,6 +26,8 @@ import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const MAIN_TABLE = 254;
+/** After this time the next change makes a sync of all routes, milliseconds: others may have changed the kernel's. */
+const WHOLE_MS = 30_000;
 /** A log line names at most this many blocks. */
 const MAX_NAMED = 10;
 
@@ -63,29 +65,52 @@ export const coilRouter = defineProgram({
     metrics.syncs.inc({ node: nodeName }, 0);
 
     const dirty = new Dirty();
+    const changed = new Set<string>();
+    const mark = (node: string): void => {
+      changed.add(node);
+      dirty.mark();
+    };
     const blocks = createInformer(api, coilResources.addressBlocks, {
+      transform: routerBlock,
+      indexers: { node: ({ node }) => [node] },
       onHealth: informerHealth(health, "addressblocks"),
       clock: systemClock,
     });
     const nodes = createInformer(api, resources.nodes, {
+      transform: routerNode,
       onHealth: informerHealth(health, "nodes"),
       clock: systemClock,
     });
     const routesPart = health.part("routes", { needed: "always" });
-    // A Node is written every few seconds, but its addresses hardly ever change.
-    blocks.addHandler(markWhenOther(dirty, blockTarget));
-    nodes.addHandler(markWhenOther(dirty, nodeTarget));
-    const routes = new RouteSync(stack, { table: MAIN_TABLE, protocol: values.protocolId });
-    const desired = (): ReturnType<typeof routesToNodes> => {
-      const byNode = Map.groupBy(blocks.store.list(), (block) => block.metadata.labels?.[NODE_LABEL] ?? "");
-      const others = nodes.store.list().filter((node) => node.metadata.name !== nodeName);
-      const wanted = others.map((node): RouterNode => {
-        const { name } = node.metadata;
-        const prefixes = (byNode.get(name) ?? []).flatMap(({ ipv4, ipv6 }) => parsePrefixes([ipv4, ipv6]));
-        return { name, ...internalAddresses(node), prefixes };
-      });
-      return routesToNodes(wanted, { table: MAIN_TABLE, protocol: values.protocolId });
+    blocks.addHandler({
+      onAdd: ({ node }) => mark(node),
+      onUpdate: (before, after) => {
+        if (before.node === after.node && before.prefixes.join() === after.prefixes.join()) return;
+        mark(before.node);
+        mark(after.node);
+      },
+      onDelete: ({ node }) => mark(node),
+    });
+    nodes.addHandler({
+      onAdd: ({ metadata }) => mark(metadata.name),
+      // A Node is written every few minutes, but its addresses hardly ever change.
+      onUpdate: (before, after) => {
+        if (wayTo(before) !== wayTo(after)) mark(after.metadata.name);
+      },
+      onDelete: ({ metadata }) => mark(metadata.name),
+    });
+    const place = { table: MAIN_TABLE, protocol: values.protocolId };
+    const routes = new NodeRoutes(
+      { stack, clock: systemClock },
+      { ...place, wholeEveryMs: Math.min(WHOLE_MS, values.updateInterval) },
+    );
+    const get = (name: string): RouterNode | undefined => {
+      const node = name === nodeName ? undefined : nodes.store.get(name);
+      if (node === undefined) return undefined;
+      const prefixes = blocks.store.byIndex("node", name).flatMap((block) => block.prefixes);
+      return { name, ipv4: node.ipv4, ipv6: node.ipv6, prefixes };
     };
+    const all = (): RouterNode[] => nodes.store.list().flatMap(({ metadata }) => get(metadata.name) ?? []);
     const reportSkips = skipReporter(log);
 
     const group = new TaskGroup(signal);
@@ -99,13 +124,15 @@ export const coilRouter = defineProgram({
         signal: at,
         resyncMs: values.updateInterval,
         sync: async () => {
-          const { routes: wanted, skipped } = desired();
-          const changes = routes.sync(wanted);
+          const now = [...changed];
+          changed.clear();
+          const { changes } = routes.sync({ all, get, changed: now });
+          const { skipped } = routes;
           reportSkips(skipped);
           metrics.skipped.set({ node: nodeName }, skipped.length);
           metrics.syncs.inc({ node: nodeName });
-          metrics.routes.set({ node: nodeName }, wanted.length);
-          if (changes > 0) log.info("routes changed", { changes, routes: wanted.length });
+          metrics.routes.set({ node: nodeName }, routes.size);
+          if (changes > 0) log.info("routes changed", { changes, routes: routes.size });
           return changes;
         },
       });
@@ -116,35 +143,28 @@ export const coilRouter = defineProgram({
   },
 });
 
-/** Parses prefixes. Leaves out a malformed prefix, which a person may have written: it gets no route. */
-function parsePrefixes(texts: readonly (string | undefined)[]): Cidr[] {
-  return texts.flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? [])));
-}
-
 /** The fields of a block that decide about routes. */
-function blockTarget({ metadata, ipv4, ipv6 }: AddressBlock): string {
-  return [metadata.labels?.[NODE_LABEL], ipv4, ipv6].join(" ");
-}
-
-/** The addresses of a Node, which decide about routes. */
-function nodeTarget(node: Node): string {
-  const { ipv4, ipv6 } = internalAddresses(node);
-  return [ipv4, ipv6].join(" ");
-}
-
-/** Returns a handler that marks `dirty` when an object is added or deleted, or when the result of `target` changes. */
-function markWhenOther<T>(dirty: Dirty, target: (object: T) => string) {
+function routerBlock({ metadata: { name, uid, resourceVersion, labels }, ipv4, ipv6 }: AddressBlock) {
   return {
-    onAdd: (): void => dirty.mark(),
-    onUpdate: (before: T, after: T): void => {
-      if (target(before) !== target(after)) dirty.mark();
-    },
-    onDelete: (): void => dirty.mark(),
+    metadata: { name, uid, resourceVersion },
+    node: labels?.[NODE_LABEL] ?? "",
+    // A malformed prefix, which a person may have written, gets no route.
+    prefixes: [ipv4, ipv6].flatMap((text) => (text === undefined ? [] : (Cidr.tryParse(text) ?? []))),
   };
 }
 
+/** The fields of a Node that decide about routes; a Node has 10 KiB, most of it names of images. */
+function routerNode(node: Node) {
+  const { name, uid, resourceVersion } = node.metadata;
+  return { metadata: { name, uid, resourceVersion }, ...internalAddresses(node) };
+}
+
+function wayTo({ ipv4, ipv6 }: Pick<RouterNode, "ipv4" | "ipv6">): string {
+  return [ipv4, ipv6].join(" ");
+}
+
 /** Logs which prefixes cannot be routed, and logs again when the set changes. A line names some of them; the metric counts all. */
-function skipReporter(log: Logger): (skipped: ReturnType<typeof routesToNodes>["skipped"]) => void {
+function skipReporter(log: Logger): (skipped: readonly RouterSkip[]) => void {
   const repeats = new Repeats();
   return (skipped) => {
     // Blocks are in the order of the API server's list, and that order can change.

@@ -9,6 +9,6 @@
  * applyRoutes(stack.routes, plan);
  * ```
  */
-export { exportRoutes, type RouterNode, routesToNodes } from "./desired.ts";
-export { applyRoutes, planRoutes } from "./plan.ts";
+export { exportRoutes, type RouterNode, type RouterSkip } from "./desired.ts";
+export { NodeRoutes } from "./node-routes.ts";
 export { RouteSync } from "./route-sync.ts";

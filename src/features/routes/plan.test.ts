@@ -3,7 +3,8 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { Cidr, IpAddress } from "#base/ip";
 import type { Route, RouteSpec } from "#kernel/route";
-import { applyRoutes, exportRoutes, planRoutes, routesToNodes } from "./index.ts";
+import { exportRoutes, routesToNodes } from "./desired.ts";
+import { applyRoutes, planRoutes } from "./plan.ts";
 
 const PLACE = { table: 119, protocol: 30 };
 const DESTINATIONS = ["10.0.0.0/27", "10.0.0.32/27", "10.1.0.0/32", "fd00::/123", "fd00::20/123", "0.0.0.0/0"].map(

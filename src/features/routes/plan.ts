@@ -1,11 +1,11 @@
 import { ExpectedError } from "#base/errors";
 import { isKernelError, type KernelError } from "#kernel/errors";
-import type { Route, RoutePort, RouteSpec } from "#kernel/route";
+import type { Route, RouteKey, RoutePort, RouteSpec } from "#kernel/route";
 
 /** One change from the actual to the desired routes. */
 export type RouteChange =
   | { readonly op: "set"; readonly route: RouteSpec }
-  | { readonly op: "unset"; readonly route: Route };
+  | { readonly op: "unset"; readonly route: RouteKey };
 
 /**
  * The changes from `actual` to `desired`. Both hold the routes of one table and protocol, `desired` one route for each prefix. A route that

@@ -4,7 +4,8 @@ import { once } from "node:events";
 import { type TestContext, test } from "node:test";
 import { Cidr, IpAddress } from "#base/ip";
 import { openKernel } from "#kernel/net";
-import { exportRoutes, RouteSync, routesToNodes } from "./index.ts";
+import { exportRoutes, routesToNodes } from "./desired.ts";
+import { RouteSync } from "./index.ts";
 
 const TABLE = 119;
 const PROTOCOL = 30;
