@@ -1,7 +1,6 @@
 import { describeError } from "#base/errors";
 import type { IpFamily } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
-import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { PodNetworkOptions } from "./plan.ts";
 
@@ -43,18 +42,6 @@ export function applyHost(
       return [{ step: name, error: describeError(error) }];
     }
   });
-}
-
-/** The smallest MTU of the links that a default route of either family uses, bytes; `undefined` without one. */
-export function uplinkMtu(links: readonly Link[], routes: NetStack["routes"]): number | undefined {
-  const uplinks = new Set(
-    ([4, 6] as const)
-      .flatMap((family) => read(() => routes.list({ family, table: 254 })) ?? [])
-      .filter((route) => route.dst.prefixLength === 0 && route.type === "unicast")
-      .flatMap((route) => route.linkIndex ?? route.multipath?.map((hop) => hop.linkIndex) ?? []),
-  );
-  const mtus = links.filter((link) => uplinks.has(link.index)).map((link) => link.mtu);
-  return mtus.length === 0 ? undefined : Math.min(...mtus);
 }
 
 /** Reads a setting. An unreadable one counts as absent: the step that sets it then fails with the reason. */

@@ -14,7 +14,7 @@ import { checkAttachment } from "./check.ts";
 import { applyCutOff, planCutOff } from "./cut-off.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
-import { applyHost, planHost, uplinkMtu } from "./host.ts";
+import { applyHost, planHost } from "./host.ts";
 import { KnownLinks } from "./known-links.ts";
 import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
@@ -30,6 +30,7 @@ import { PodNamespaces } from "./pod-namespaces.ts";
 import { remakeLink } from "./remake.ts";
 import { applyRepair, planRepair } from "./repair.ts";
 import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
+import { Uplinks } from "./uplinks.ts";
 
 type Attachment = PodRequest["attachment"];
 
@@ -56,6 +57,7 @@ export class PodNetwork implements Disposable {
   readonly #options: PodNetworkOptions;
   readonly #links: AttachmentLinks;
   readonly #known: KnownLinks;
+  readonly #uplinks: Uplinks;
   /** Failures that were logged; each is logged once. Bounded by the number of steps. */
   readonly #complained = new Set<string>();
   #mtuBytes: number | undefined;
@@ -72,6 +74,7 @@ export class PodNetwork implements Disposable {
     this.#deletions = new LinkDeletions(this.#host.links);
     this.#links = new AttachmentLinks(this.#host.links, options);
     this.#known = new KnownLinks(options);
+    this.#uplinks = new Uplinks(this.#host.routes);
   }
 
   [Symbol.dispose](): void {
@@ -92,7 +95,7 @@ export class PodNetwork implements Disposable {
       this.#complained.add(complaint);
       this.#log.warn("host network set-up is incomplete", { step: failure.step, error: failure.error });
     }
-    this.#mtuBytes = this.#options.mtuBytes ?? uplinkMtu(this.#host.links.list(), this.#host.routes);
+    this.#mtuBytes = this.#options.mtuBytes ?? this.#uplinks.mtu(this.#host.links.list());
     return plan.length - failures.length;
   }
 
@@ -129,6 +132,16 @@ export class PodNetwork implements Disposable {
     // Where another program removed the route of one family only, that address is still the pod's.
     const attached = survey.attached.map((one) => ({ ...one, addresses: this.#known.addressesOf(one) }));
     return { ...survey, attached };
+  }
+
+  /** From now on {@link PodNetwork.note} is called for each event of the kernel about links, addresses and routes; or not any more. */
+  set isWatched(isWatched: boolean) {
+    this.#uplinks.isWatched = isWatched;
+  }
+
+  /** Takes an event of the kernel. Cheap. */
+  note(event: MonitorEvent): void {
+    this.#uplinks.note(event);
   }
 
   /** True if an event says that something was lost that {@link PodNetwork.remake}, initHost or repair restores. Cheap. */

@@ -22,7 +22,7 @@ const IDLE_MS = 3_600_000;
 export async function watchKernel(
   parts: {
     readonly netns: NetNs;
-    readonly network: Pick<PodNetwork, "isLoss">;
+    readonly network: Pick<PodNetwork, "isLoss" | "isWatched" | "note">;
     readonly exportedTo: { readonly table: number; readonly protocol: number };
     readonly pods: Dirty;
     readonly exported: Dirty;
@@ -32,8 +32,10 @@ export async function watchKernel(
   options: { readonly signal: AbortSignal },
 ): Promise<void> {
   const { network, exportedTo, clock, log } = parts;
-  const onFailure = (error: KernelError): void =>
+  const onFailure = (error: KernelError): void => {
+    network.isWatched = false;
     log.error("removals by other programs are found by the next survey only", { error: error.message });
+  };
   await using monitors = new Monitors({ onFailure });
   const limits = { minMs: EVERY_MS, burst: BURST, maxMs: IDLE_MS, retryMs: EVERY_MS, clock };
   const pods = new BoundedRunner(limits);
@@ -42,10 +44,12 @@ export async function watchKernel(
     parts.netns,
     { links: true, addresses: true, routes: true, rules: true },
     (event) => {
+      network.note(event);
       if (network.isLoss(event)) pods.request();
       if (isExportLoss(event, exportedTo)) exported.request();
     },
   );
+  network.isWatched = true;
   // What was removed before the watch began is found now.
   pods.request();
   exported.request();
