@@ -28,15 +28,15 @@ export class Askers {
   }
 
   /** Watches all requests until the signal aborts; rejects when the watch breaks. */
-  async run(): Promise<void> {
-    const { resourceVersion } = await this.#api.list(blockRequests, { limit: 1, signal: this.#signal });
+  async run(signal: AbortSignal): Promise<void> {
+    const { resourceVersion } = await this.#api.list(blockRequests, { limit: 1, signal });
     try {
-      for await (const event of this.#api.watch(blockRequests, { resourceVersion, signal: this.#signal }))
+      for await (const event of this.#api.watch(blockRequests, { resourceVersion, signal }))
         if (event.type !== "BOOKMARK" && event.type !== "DELETED") this.#see(event.object);
     } catch (error) {
-      if (!this.#signal.aborted) throw error;
+      if (!signal.aborted) throw error;
     }
-    if (!this.#signal.aborted) throw new Error("the watch of BlockRequests has ended");
+    if (!signal.aborted) throw new Error("the watch of BlockRequests has ended");
   }
 
   /** One request of a node, answered and settled. Rejects when it is refused. */

@@ -144,7 +144,7 @@ async function round(): Promise<Row[]> {
   say(`the API server has ${world.apiServerMiB.toFixed(0)} MiB`);
   const askers = new Askers(world.api, signal);
   const group = new TaskGroup(signal);
-  group.spawn(() => askers.run());
+  group.spawn((at) => askers.run(at));
   const pods = new OurPods(world, signal);
   const done = group.wait();
   const failed = done.then(() => new Promise<never>(() => undefined));

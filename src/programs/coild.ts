@@ -173,7 +173,14 @@ export const coild = defineProgram({
     let isReady = false;
     // ADDs that wait get the rejection; if no ADD waits, the rejection is ignored.
     ready.promise.catch(() => undefined);
-    const namespaces = createInformer(api, resources.namespaces, { clock: systemClock });
+    const namespaces = createInformer(api, resources.namespaces, {
+      // An ADD that finds no namespace here reads it live.
+      firstList: "any",
+      transform: ({ metadata: { name, uid, resourceVersion, annotations } }) => ({
+        metadata: { name, uid, resourceVersion, ...(annotations === undefined ? {} : { annotations }) },
+      }),
+      clock: systemClock,
+    });
     const service = new CniService(
       cniDeps({
         api,

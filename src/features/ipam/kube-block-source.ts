@@ -86,7 +86,8 @@ export class KubeBlockSource implements BlockSource {
 
   async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number> {
     return translated("remove answered requests of this node", async () => {
-      const { items } = await this.#api.listAll(blockRequests, options);
+      // What the server has at hand will do: every node lists all requests, and a request that it lacks is removed next time.
+      const { items } = await this.#api.listAll(blockRequests, { ...options, resourceVersion: "0" });
       const left = items.filter((request) => {
         const { nodeName, poolName } = request.spec ?? {};
         const answered = blockRequestResult(request).state !== "in-progress";
@@ -118,11 +119,6 @@ export class KubeBlockSource implements BlockSource {
       if (node === undefined)
         throw new IpamError("node-not-found", `node ${this.#nodeName} is not in the cluster (any more)`);
       const nodeUid = node.metadata.uid;
-      const existing = await findObject(this.#api, blockRequests, { name }, { signal });
-      if (existing !== undefined && (await this.#counts(existing, nodeUid, known, signal))) {
-        return { request: existing, nodeUid };
-      }
-      if (existing !== undefined) await this.#deleteRequest(name, existing.metadata.uid, signal);
       try {
         const owner = { apiVersion: "v1", kind: "Node", name: this.#nodeName, uid: nodeUid };
         const request = await this.#api.create(
@@ -132,9 +128,14 @@ export class KubeBlockSource implements BlockSource {
         );
         return { request, nodeUid };
       } catch (error) {
-        // An earlier create whose answer was lost, or a node that was re-created meanwhile: read again.
+        // An earlier request, an earlier create whose answer was lost, or a node that was re-created meanwhile.
         if (!isKubeError(error, "already-exists", "conflict", "invalid") || tries >= MAX_CONFLICTS) throw error;
       }
+      const existing = await findObject(this.#api, blockRequests, { name }, { signal });
+      if (existing !== undefined && (await this.#counts(existing, nodeUid, known, signal))) {
+        return { request: existing, nodeUid };
+      }
+      if (existing !== undefined) await this.#deleteRequest(name, existing.metadata.uid, signal);
     }
   }
 

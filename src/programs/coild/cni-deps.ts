@@ -18,7 +18,7 @@ export function cniDeps(parts: {
   readonly api: KubeApi;
   readonly ipam: NodeIpam;
   readonly network: PodNetwork;
-  readonly namespaces: StoreReader<Namespace>;
+  readonly namespaces: StoreReader<Pick<Namespace, "metadata">>;
   readonly ready: Promise<void>;
   /** True once `ready` has resolved. */
   readonly isReady: () => boolean;
@@ -110,7 +110,7 @@ export function statusOf(
 
 /** The pool that the namespace's annotation names. A namespace that the cache does not have yet is read from the API server. */
 async function poolOf(
-  { api, namespaces }: { readonly api: KubeApi; readonly namespaces: StoreReader<Namespace> },
+  { api, namespaces }: { readonly api: KubeApi; readonly namespaces: StoreReader<Pick<Namespace, "metadata">> },
   name: string,
   { signal }: AbortOptions,
 ): Promise<string> {

@@ -49,7 +49,9 @@ export async function watchOwnObjects(
         : {};
       log.warn("watching this node's objects failed; trying again", { error: state.error.message, ...right });
     };
+  // The comparisons are live. At the start of a whole cluster the API server answers these lists from its cache.
   const nodes = createInformer(api, resources.nodes, {
+    firstList: "any",
     fieldSelector: `metadata.name=${nodeName}`,
     onHealth: healthOf("nodes"),
     clock: systemClock,
@@ -72,6 +74,7 @@ export async function watchOwnObjects(
     onDelete: onNodeGone,
   });
   const blocks = createInformer(api, coilResources.addressBlocks, {
+    firstList: "any",
     labelSelector: `${NODE_LABEL}=${nodeName}`,
     onHealth: healthOf("addressblocks"),
     clock: systemClock,
