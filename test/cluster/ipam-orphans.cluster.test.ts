@@ -4,7 +4,7 @@ import { after, type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { OrphanCollector } from "#features/ipam";
-import { type KubeObject, type ResourceType, resources } from "#kube/client";
+import { type KubeApi, type KubeObject, type ListOptions, type ResourceType, resources } from "#kube/client";
 import { coilResources, NODE_LABEL, RESERVED_LABEL } from "#kube/coil";
 import { IpamWorld, NO_FAULTS } from "#test/ipam-world";
 
@@ -133,6 +133,38 @@ test("orphans: a block is kept for the grace after its Node was missed first", a
   await clock.advance(1);
   assert.equal((await collector.collect(options)).deleted, 2);
   assert.equal((await collector.collect(options)).nextPassInMs, undefined, "nothing waits any more");
+});
+
+test("orphans: passes that follow each other look for a Node and its pods once in 10 s, and at the end of its grace", async (t) => {
+  const { clock } = await orphans(t);
+  const looks: (string | undefined)[] = [];
+  const { client } = world;
+  const api = {
+    get: client.get.bind(client),
+    delete: client.delete.bind(client),
+    replace: client.replace.bind(client),
+    list: async (type: ResourceType<KubeObject>, list: ListOptions) => {
+      if (type.plural === resources.pods.plural) looks.push(list.resourceVersion);
+      return client.list(type, list);
+    },
+  } as unknown as KubeApi;
+  const collector = new OrphanCollector({ api, known: () => world.known(), log, clock }, { graceMs: GRACE_MS });
+  const pass = async (): Promise<(string | undefined)[]> => {
+    await collector.collect(options);
+    return looks.splice(0);
+  };
+  assert.deepEqual(await pass(), ["0", "0"], "of both Nodes, in what the API server has at hand");
+  assert.deepEqual(await pass(), []);
+  await clock.advance(9999);
+  assert.deepEqual(await pass(), []);
+  await clock.advance(1);
+  assert.deepEqual(await pass(), ["0", "0"]);
+  await clock.advance(GRACE_MS - 10_000);
+  assert.deepEqual(
+    await pass(),
+    [...["0", undefined, undefined], ...["0", undefined, undefined]],
+    "and live before each step",
+  );
 });
 
 test("orphans: a block is kept while a pod is bound to its Node's name, and for the grace after that", async (t) => {

@@ -46,6 +46,8 @@ export class OrphanCollector {
   readonly #graceMs: number;
   /** Node name → monotonic milliseconds at which the Node, or a pod of it, was last seen, or at which it was missed first. */
   readonly #lastSeen = new Map<string, number>();
+  /** Node name → monotonic milliseconds at which it, and its pods, were last looked for. */
+  readonly #lookedAt = new Map<string, number>();
 
   constructor(
     deps: {
@@ -76,9 +78,11 @@ export class OrphanCollector {
   async collect(options: AbortOptions): Promise<OrphanPass> {
     const orphans = orphansByNode(await this.#known(options));
     for (const node of this.#lastSeen.keys()) if (!orphans.has(node)) this.#lastSeen.delete(node);
+    for (const node of this.#lookedAt.keys()) if (!this.#lastSeen.has(node)) this.#lookedAt.delete(node);
     const failures: unknown[] = [];
     let deleted = 0;
     for (const [node, blocks] of orphans) {
+      if (!this.#isDue(node)) continue;
       try {
         // Most Nodes wait for the end of their grace: that costs two requests, which a cache of the API server may answer.
         if (!(await this.#isForsaken(node, { ...options, resourceVersion: "0" }))) continue;
@@ -105,6 +109,16 @@ export class OrphanCollector {
       throw new IpamError("api-unavailable", `${failures.length} orphan blocks could not be deleted`, { cause });
     }
     return { deleted, nextPassInMs: this.#nextLookMs() };
+  }
+
+  /** Each Node that goes causes a pass, and many may go at a time: a pass leaves those alone that were looked for a moment ago. */
+  #isDue(node: string): boolean {
+    const now = this.#clock.monotonic();
+    const isGraceOver = now - (this.#lastSeen.get(node) ?? now) >= this.#graceMs;
+    const isLooked = now - (this.#lookedAt.get(node) ?? Number.NEGATIVE_INFINITY) < MAX_POLL_MS;
+    if (isLooked && !isGraceOver) return false;
+    this.#lookedAt.set(node, now);
+    return true;
   }
 
   /** True when neither the Node nor a pod bound to it exists now, nor has been seen for the grace. */

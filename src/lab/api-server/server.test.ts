@@ -187,6 +187,32 @@ test("server: a bound pod is deleted with grace, its end comes with a delete of 
   assert.equal((await api.ask("GET", `${PODS}/p`)).status, 404);
 });
 
+test("server: pods are selected by node as they come, are bound and go, with other terms and in pages too", async () => {
+  await using api = await TestServer.start();
+  const names = async (query: string): Promise<string[]> => {
+    const { body } = await api.ask("GET", `${PODS}?${query}`);
+    return (body["items"] as JsonObject[]).map((one) => String(at(one, "metadata", "name")));
+  };
+  await api.ask("POST", PODS, pod("c", "n1"));
+  assert.deepEqual(await names("fieldSelector=spec.nodeName=n1"), ["c"], "from its first use on the index is kept");
+  for (const name of ["b", "a", "d"]) await api.ask("POST", PODS, pod(name, "n1"));
+  await api.ask("POST", PODS, pod("other", "n2"));
+  await api.ask("POST", PODS, pod("free"));
+  assert.deepEqual(await names("fieldSelector=spec.nodeName=n1"), ["a", "b", "c", "d"]);
+  assert.deepEqual(await names("fieldSelector=spec.nodeName%3Dn1,metadata.name!%3Db"), ["a", "c", "d"]);
+  assert.deepEqual(await names("fieldSelector=spec.nodeName=n1&limit=2"), ["a", "b"]);
+  assert.deepEqual(await names("fieldSelector=spec.nodeName="), ["free"]);
+  await api.ask("POST", `${PODS}/free/binding`, {
+    apiVersion: "v1",
+    kind: "Binding",
+    metadata: { name: "free" },
+    target: { kind: "Node", name: "n1" },
+  });
+  await api.ask("DELETE", `${PODS}/a?gracePeriodSeconds=0`);
+  assert.deepEqual(await names("fieldSelector=spec.nodeName=n1"), ["b", "c", "d", "free"]);
+  assert.deepEqual(await names("fieldSelector=spec.nodeName="), []);
+});
+
 test("server: an eviction waits for the disruption budget", async () => {
   await using api = await TestServer.start();
   await api.ask("POST", PODS, { ...pod("p", "n1"), metadata: { name: "p", labels: { a: "b" } } });

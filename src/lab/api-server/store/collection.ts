@@ -1,3 +1,4 @@
+import { readField } from "../select/field.ts";
 import type { Entry, StoreEvent } from "./entry.ts";
 
 /** Called in the tick of the commit, in order of revisions. Must not write to the store. */
@@ -15,6 +16,8 @@ export class Collection {
   readonly name: string;
   readonly #entries = new Map<string, Entry>();
   #keys: string[] = [];
+  /** Field → its value → keys. A field is indexed from its first use on. */
+  readonly #indexes = new Map<string, Map<string, Set<string>>>();
   #history: StoreEvent[] = [];
   #floor: number;
   readonly #historyLimit: number;
@@ -42,6 +45,17 @@ export class Collection {
   /** All objects whose key starts with `prefix` (`""`, or `namespace/`), in order. */
   list(prefix = ""): Entry[] {
     return this.#entriesOf(this.#range(prefix));
+  }
+
+  /** All objects with this value of a field, in order. The first call for a field reads all objects; give few fields. */
+  listBy(field: string, value: string): Entry[] {
+    let index = this.#indexes.get(field);
+    if (index === undefined) {
+      index = new Map();
+      this.#indexes.set(field, index);
+      for (const entry of this.#entries.values()) addTo(index, field, entry);
+    }
+    return this.#entriesOf([...(index.get(value) ?? [])].sort(compareKeys));
   }
 
   /** Forgets history, as etcd's compaction does: older watches and continue tokens are expired. */
@@ -96,6 +110,7 @@ export class Collection {
     for (const entry of entries) {
       this.#entries.set(entry.key, entry);
       this.#keys.push(entry.key);
+      for (const [field, index] of this.#indexes) addTo(index, field, entry);
     }
     this.#keys.sort(compareKeys);
     this.compact(revision);
@@ -107,6 +122,11 @@ export class Collection {
 
   #set(event: StoreEvent): void {
     const { key } = event.entry;
+    const before = this.#entries.get(key);
+    for (const [field, index] of this.#indexes) {
+      if (before !== undefined) removeFrom(index, field, before);
+      if (event.type !== "DELETED") addTo(index, field, event.entry);
+    }
     if (event.type === "DELETED") {
       this.#entries.delete(key);
       const index = lowerBound(this.#keys, key);
@@ -156,6 +176,20 @@ export class Collection {
     }
     return entries;
   }
+}
+
+function addTo(index: Map<string, Set<string>>, field: string, { key, object }: Entry): void {
+  const value = readField(object, field);
+  const keys = index.get(value);
+  if (keys === undefined) index.set(value, new Set([key]));
+  else keys.add(key);
+}
+
+function removeFrom(index: Map<string, Set<string>>, field: string, { key, object }: Entry): void {
+  const value = readField(object, field);
+  const keys = index.get(value);
+  keys?.delete(key);
+  if (keys?.size === 0) index.delete(value);
 }
 
 function compareKeys(a: string, b: string): number {
