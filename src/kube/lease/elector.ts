@@ -46,6 +46,8 @@ interface Observed {
   readonly atMs: number;
 }
 
+/** How often a lease is read again whose release was refused because it had changed. */
+const MAX_RELEASE_CONFLICTS = 3;
 /** Added to the retry period, as a share of it, so that candidates do not try in step (client-go's JitterFactor). */
 const JITTER_FACTOR = 1.2;
 
@@ -104,23 +106,38 @@ export class LeaderElector {
     }
   }
 
-  /** Gives the lease up, if it is ours, so that another candidate can take it at once. Rejects with {@link KubeError}. */
+  /**
+   * Gives the lease up, if it is ours, so that another candidate can take it at once. A renewal whose answer we did not get may have
+   * changed the record: then it is read and given up as it is. Rejects with {@link KubeError}.
+   */
   async release(signal?: AbortSignal): Promise<void> {
-    const observed = this.#observed;
-    if (observed === undefined || !this.isLeader) return;
+    for (let conflicts = 0; ; conflicts += 1) {
+      const observed = this.#observed;
+      if (observed === undefined || !this.isLeader) return;
+      try {
+        return await this.#giveUp(observed.lease, signal);
+      } catch (error) {
+        if (!isKubeError(error, "conflict") || conflicts >= MAX_RELEASE_CONFLICTS) throw error;
+      }
+      const { namespace, name } = this.#options;
+      const options = { signal, timeoutMs: this.renewDeadlineMs };
+      const current = await findObject(this.#api, resources.leases, { namespace, name }, options);
+      if (current === undefined) return;
+      this.#observe(current);
+    }
+  }
+
+  async #giveUp(lease: Lease, signal: AbortSignal | undefined): Promise<void> {
     const now = microTime(this.#clock.now());
-    const lease = await this.#api.replace(
-      resources.leases,
-      withSpec(observed.lease, {
-        holderIdentity: "",
-        leaseDurationSeconds: 1,
-        acquireTime: now,
-        renewTime: now,
-        leaseTransitions: observed.lease.spec?.leaseTransitions ?? 0,
-      }),
-      { signal, timeoutMs: this.renewDeadlineMs },
-    );
-    this.#observe(lease);
+    const spec = {
+      holderIdentity: "",
+      leaseDurationSeconds: 1,
+      acquireTime: now,
+      renewTime: now,
+      leaseTransitions: lease.spec?.leaseTransitions ?? 0,
+    };
+    const options = { signal, timeoutMs: this.renewDeadlineMs };
+    this.#observe(await this.#api.replace(resources.leases, withSpec(lease, spec), options));
   }
 
   async #renewOnce(signal: AbortSignal): Promise<boolean> {

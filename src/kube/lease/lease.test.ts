@@ -118,6 +118,33 @@ test("election: a leader that stops gives the lease up and another leads at its 
   await end(b);
 });
 
+test("election: a leader that stops gives the lease up, also when it does not know that its last renewal was written", async () => {
+  const leases = new FakeLeases();
+  const clock = new FakeClock();
+  const a = new Candidate(leases, "a", clock);
+  await clock.advance(0);
+  leases.faults.set("a", "lost-response");
+  await clock.advance(2000);
+  assert.equal(leases.writes, 2);
+  leases.faults.set("a", "none");
+  a.stop.abort();
+  assert.equal(await a.ended, "stopped");
+  assert.equal(leases.holder, "");
+});
+
+test("election: a lease that another candidate has taken meanwhile is not given up", async () => {
+  const leases = new FakeLeases();
+  const clock = new FakeClock();
+  const a = new Candidate(leases, "a", clock);
+  await clock.advance(0);
+  const lease = leases.lease;
+  assert.ok(lease);
+  await leases.api("x").replace({} as never, { ...lease, spec: { ...lease.spec, holderIdentity: "thief" } } as never);
+  a.stop.abort();
+  assert.equal(await a.ended, "stopped");
+  assert.equal(leases.holder, "thief");
+});
+
 test("election: a leader that cannot reach the API stops before another can lead", async () => {
   const leases = new FakeLeases();
   const clock = new FakeClock();
