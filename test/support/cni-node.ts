@@ -36,6 +36,14 @@ export const OUTSIDE_IPV4 = "198.51.100.1";
 export const OUTSIDE_IPV6 = "2001:db8:1::1";
 const POOL: AddressPoolSpec = { blockSizeBits: 2, subnets: [{ ipv4: "10.210.0.0/26", ipv6: "fd00:210::/122" }] };
 
+/** An attachment for {@link CniNode.call}. `netns` is the name of the pod's network namespace, `namespace` that of Kubernetes. */
+export interface CniCall {
+  readonly containerId: string;
+  readonly netns: string;
+  readonly pod: string;
+  readonly namespace?: string;
+}
+
 /** Disposing ends the programs and removes everything. */
 export class CniNode implements AsyncDisposable {
   /** Names of the node's namespace and of the one outside. */
@@ -128,6 +136,13 @@ export class CniNode implements AsyncDisposable {
     this.#coild = coild;
   }
 
+  /** The process id of `coild`. */
+  get coildPid(): number {
+    const pid = this.#coild?.child.pid;
+    if (pid === undefined) throw new Error("coild is not running");
+    return pid;
+  }
+
   /** `kill -9`; resolves when it has ended. */
   async killCoild(): Promise<void> {
     this.#coild?.child.kill("SIGKILL");
@@ -153,21 +168,21 @@ export class CniNode implements AsyncDisposable {
   }
 
   /** Makes a Pod of this node; its UID. */
-  async createPod(name: string): Promise<string> {
+  async createPod(name: string, namespace = "default"): Promise<string> {
     const spec = { nodeName: NODE, containers: [{ name: "c", image: "none" }] };
     const pod = await this.api.create(resources.pods, {
-      metadata: { namespace: "default", name },
+      metadata: { namespace, name },
       spec,
     } as unknown as Draft<never>);
     return (pod as { readonly metadata: { readonly uid: string } }).metadata.uid;
   }
 
-  /** Calls `coild` as the CNI executable does, for an interface `eth0`; `netns` is the name of the pod's namespace. Addresses of an ADD. */
+  /** Calls `coild` as the CNI executable does, for an interface `eth0`. Returns the addresses of an ADD. */
   async call(
     method: "Add" | "Del" | "Check",
-    { containerId, netns, pod }: { readonly containerId: string; readonly netns: string; readonly pod: string },
+    { containerId, netns, pod, namespace = "default" }: CniCall,
   ): Promise<string[]> {
-    const args = { K8S_POD_NAMESPACE: "default", K8S_POD_NAME: pod };
+    const args = { K8S_POD_NAMESPACE: namespace, K8S_POD_NAME: pod };
     const stdinData = new TextEncoder().encode(
       JSON.stringify({ cniVersion: "1.0.0", name: "k8s-pod-network", type: "coil" }),
     );
@@ -185,6 +200,13 @@ export class CniNode implements AsyncDisposable {
   /** The node's blocks. */
   async blocks(): Promise<readonly AddressBlock[]> {
     return (await this.api.listAll(addressBlocks)).items;
+  }
+
+  /** Appends a subnet to the pool `default`. */
+  async growDefaultPool(subnet: { readonly ipv4: string; readonly ipv6: string }): Promise<void> {
+    const stored = await this.api.get(addressPools, { name: "default" });
+    const subnets = [...(stored.spec?.subnets ?? []), subnet];
+    await this.api.patch(addressPools, { name: "default" }, { type: "merge", body: { spec: { subnets } } });
   }
 
   /** Links of attachments that are left. */
