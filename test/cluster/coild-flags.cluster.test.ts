@@ -1,11 +1,16 @@
-/** Flags of `coild` for nodes that Coil or Calico had before, as shipped: `--register-from-main` and `--compat-calico`. */
+/** Flags of `coild` for nodes that Coil or Calico had before, as shipped: `--register-from-main` and `--compat-calico`; and `--clear-routes-on-shutdown`. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { type TestContext, test } from "node:test";
 import { openKernel } from "#kernel/net";
-import { CniNode } from "#test/cni-node";
+import { isKubeError, resources } from "#kube/client";
+import { CniNode, NODE } from "#test/cni-node";
 import { until } from "#test/lab";
+
+function absent(error: unknown): undefined {
+  if (!isKubeError(error, "not-found")) throw error;
+}
 
 /** A node with namespaces for pods, and what `ip` says in one of them. */
 async function open(t: TestContext, pods: number) {
@@ -59,6 +64,31 @@ test("coild --register-from-main: addresses that only routes of the main table t
   const fresh = [await add(2), await add(3), await add(4)];
   assert.equal(new Set([...old, ...fresh].flat()).size, 10, "no address is given out twice");
   assert.equal((await node.blocks()).length, 2, "the block of four was full with two more");
+});
+
+test("coild --clear-routes-on-shutdown: table 119 is emptied when coild ends while its Node does not exist, and only then", async (t) => {
+  const { node, add } = await open(t, 1);
+  await add(0);
+  const exported = (): string[] =>
+    (["-4", "-6"] as const).flatMap((family) =>
+      node
+        .ip(family, "route", "show", "table", "119")
+        .split("\n")
+        .filter((line) => line !== ""),
+    );
+  await until("both prefixes are exported", () => exported().length === 2);
+  for (const [flags, isThere, left] of [
+    [["--clear-routes-on-shutdown"], true, 2],
+    [[], false, 2],
+    [["--clear-routes-on-shutdown"], false, 0],
+  ] as const) {
+    await node.killCoild();
+    await node.startCoild(...flags);
+    await until("coild knows its blocks", () => exported().length === 2);
+    if (!isThere) await node.api.delete(resources.nodes, { name: NODE }).catch(absent);
+    await node.endCoild();
+    assert.equal(exported().length, left, `${flags.join()}, Node ${isThere ? "there" : "gone"}`);
+  }
 });
 
 test("coild --compat-calico: the host's link has Calico's name, a new sandbox of a pod replaces the old one, whose late DEL leaves the new one", async (t) => {

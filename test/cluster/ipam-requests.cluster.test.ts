@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
-import { BlockRequestReconciler, PoolManager, reconcilePool } from "#features/ipam";
+import { BlockRequestReconciler, KubeBlockSource, NodeIpam, PoolManager, reconcilePool } from "#features/ipam";
 import { type BlockRequest, COIL_FINALIZER, coilResources, NODE_LABEL, POOL_LABEL, REQUEST_LABEL } from "#kube/coil";
 import type { FaultAction, FaultMatch } from "#lab/api-server";
 import { conditionsOf, FAILED, IpamWorld, NO_FAULTS, persist } from "#test/ipam-world";
@@ -192,4 +192,29 @@ test("request: of an exhausted pool fails; an appended subnet or a block given b
   await world.client.delete(addressBlocks, { name: first.metadata.name }, options);
   await reconcilePool({ api: world.client, pools, log }, pool, options);
   assert.equal((await answer("b", `${pool}-third`)).status?.addressBlockName, `${pool}-0`);
+});
+
+test("request: without a controller ADDs fail and name it; when it is back they have one block, whatever they requested meanwhile", async (t) => {
+  const { pool, reconciler, nodeOf, blocks } = await world.scene(t, {
+    blockSizeBits: 1,
+    subnets: [{ ipv4: "10.2.0.0/29" }],
+  });
+  const source = new KubeBlockSource({ api: world.client, log }, { nodeName: nodeOf("a"), requestTimeoutMs: 100 });
+  const deps = { source, log, clock: systemClock, onBlocksChanged: () => undefined };
+  const ipam = new NodeIpam(deps, { collectIntervalMs: 60_000, releaseDelayMs: 0 });
+  await ipam.collect(options);
+  const allocate = (containerId: string) => ipam.allocate(pool, { containerId, ifname: "eth0" }, options);
+  for (const containerId of ["one", "two"]) {
+    await assert.rejects(allocate(containerId), {
+      code: "block-timeout",
+      message: /is coil-ipam-controller running\?/,
+    });
+  }
+  await reconciler.reconcile(`req-${pool}-${nodeOf("a")}`, options);
+  const got = [await allocate("one"), await allocate("two")];
+  assert.deepEqual(
+    got.map(({ ipv4 }) => String(ipv4)),
+    ["10.2.0.0", "10.2.0.1"],
+  );
+  assert.equal((await blocks()).length, 1);
 });

@@ -143,6 +143,13 @@ export class CniNode implements AsyncDisposable {
     return pid;
   }
 
+  /** SIGTERM; resolves when it has ended. */
+  async endCoild(): Promise<void> {
+    this.#coild?.child.kill("SIGTERM");
+    const ended = await this.#coild?.ended;
+    if (ended?.code !== 0) throw new Error(`coild ended with ${ended?.code}: ${ended?.stderr}`);
+  }
+
   /** `kill -9`; resolves when it has ended. */
   async killCoild(): Promise<void> {
     this.#coild?.child.kill("SIGKILL");
