@@ -102,6 +102,8 @@ export class Machine {
   forsakenSinceMs: number | undefined;
   /** The API has changes that its `coild` has not seen. */
   isBehind = true;
+  /** Its `coild` was told that its Node does not exist. */
+  isNodeGone = false;
   readonly #deps: MachineDeps;
   readonly #ipv4: IpAddress;
   #kernel = new FakeKernel();
@@ -142,8 +144,10 @@ export class Machine {
   async start(diesAfter?: number): Promise<void> {
     const life = new Life();
     if (diesAfter !== undefined) life.dieAfter(diesAfter);
+    this.isNodeGone = false;
     try {
       this.#coild = this.#boot(life);
+      assert.deepEqual(this.#coild.network.halfMade(), [], "links of ADDs that never ended, after a start");
       await life.unlessKilled(this.#goOn(this.#coild));
     } catch (error) {
       if (!(error instanceof Killed)) throw error;
@@ -256,6 +260,15 @@ export class Machine {
     await this.del(id);
   }
 
+  /** A pod's namespace goes, and the runtime loses its record: no DEL will come. */
+  async loseSandbox(id: number): Promise<void> {
+    const sandbox = this.sandboxes.get(id);
+    if (sandbox === undefined) return;
+    this.sandboxes.delete(id);
+    this.#removeNamespace(sandbox);
+    await this.#deps.removePod(sandbox.pod);
+  }
+
   /** Another program deletes the host's end of a pod. */
   removeLink(id: number): void {
     const alias = `:${this.sandboxes.get(id)?.containerId ?? "none"}:eth0`;
@@ -335,7 +348,10 @@ export class Machine {
 
   async #goOn(coild: Coild): Promise<void> {
     const { ipam, routes } = coild;
-    if (!this.isAway) ipam.noteNode(this.#deps.nodeExists(this.node));
+    if (!this.isAway) {
+      this.isNodeGone = !this.#deps.nodeExists(this.node);
+      ipam.noteNode(!this.isNodeGone);
+    }
     const hasEmpty = ipam.snapshot().blocks.some(({ used, reserved }) => used === 0 && !reserved);
     if (!this.isAway && (this.isBehind || hasEmpty || !coild.isReady)) {
       this.#keep(coild);
