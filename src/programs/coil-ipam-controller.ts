@@ -96,6 +96,7 @@ function watchBlocks({ watch }: LeadingController) {
 
 function watchNodes({ watch }: LeadingController) {
   return watch(resources.nodes, {
+    metadataOnly: true,
     transform: ({ metadata: { name, uid, resourceVersion } }) => ({ metadata: { name, uid, resourceVersion } }),
   });
 }

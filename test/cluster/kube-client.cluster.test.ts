@@ -94,6 +94,37 @@ test("client: lists in pages and watches from the list", async () => {
   assert.equal((await client.listAll(resources.configMaps, { namespace, labelSelector: "t=1" })).items.length, 0);
 });
 
+test("client: of metadata alone, lists and watches have names, labels and versions, and nothing else", async () => {
+  await client.create(resources.configMaps, config("meta", { large: "x".repeat(1000) }));
+  const selected = { namespace, fieldSelector: "metadata.name=meta", metadataOnly: true, signal };
+  const { items, resourceVersion } = await client.list(resources.configMaps, selected);
+  assert.deepEqual(
+    items.map(({ metadata, data }) => [metadata.name, metadata.labels, data]),
+    [["meta", { t: "1" }, undefined]],
+  );
+  const change = { type: "merge", body: { metadata: { labels: { t: "2" } } } } as const;
+  await client.patch(resources.configMaps, { name: "meta", namespace }, change);
+  for await (const event of client.watch(resources.configMaps, { ...selected, resourceVersion })) {
+    if (event.type === "BOOKMARK") continue;
+    assert.deepEqual(
+      [event.type, event.object.metadata.labels, event.object.data],
+      ["MODIFIED", { t: "2" }, undefined],
+    );
+    break;
+  }
+  const informer = createInformer(client, resources.configMaps, { ...selected, clock: systemClock });
+  const stop = new AbortController();
+  const running = informer.run({ signal: stop.signal });
+  await informer.synced;
+  assert.deepEqual(
+    informer.store.list().map(({ metadata, data }) => [metadata.name, data]),
+    [["meta", undefined]],
+  );
+  stop.abort();
+  await running;
+  await client.delete(resources.configMaps, { name: "meta", namespace });
+});
+
 test("client: Coil's CRDs are accepted, validate, default and prune", async () => {
   for (const crd of coilCrds) {
     await client.patch(

@@ -19,6 +19,12 @@ export interface Selection {
   readonly fieldSelector?: string | undefined;
 }
 
+/** How much of each object is read. */
+export interface ReadForm {
+  /** True: of each object the metadata alone, which a server makes of it (PartialObjectMetadata). A server without that form sends the whole. */
+  readonly metadataOnly?: boolean | undefined;
+}
+
 /** Options of `get`. */
 export interface GetOptions extends CallOptions {
   /** Absent: the most recent. `0`: whatever the server has at hand. */
@@ -27,7 +33,7 @@ export interface GetOptions extends CallOptions {
 }
 
 /** Options of `list`, `listPages` and `listAll`. */
-export interface ListOptions extends CallOptions, Selection {
+export interface ListOptions extends CallOptions, Selection, ReadForm {
   /** Absent: the most recent. `0`: whatever the server has at hand. */
   readonly resourceVersion?: string | undefined;
   readonly resourceVersionMatch?: "Exact" | "NotOlderThan" | undefined;
@@ -86,7 +92,7 @@ export type DeleteResult<T> =
   | { readonly kind: "object"; readonly object: T };
 
 /** Options of `watch`. */
-export interface WatchOptions extends CallOptions, Selection {
+export interface WatchOptions extends CallOptions, Selection, ReadForm {
   /** The watch has the events after this version. Absent or `0`: the server starts with an ADDED event for each object. */
   readonly resourceVersion?: string | undefined;
   /** Whether to request BOOKMARK events. Default true. */

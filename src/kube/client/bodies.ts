@@ -12,6 +12,11 @@ export const PATCH_TYPES = {
   apply: "application/apply-patch+yaml",
 } as const;
 
+/** The Accept header for metadata alone, or whole objects where the server lacks that form. */
+export function acceptMetadata(kind: "PartialObjectMetadata" | "PartialObjectMetadataList"): string {
+  return `application/json;as=${kind};g=meta.k8s.io;v=v1,application/json`;
+}
+
 /** The body of a patch; an apply patch names its object. */
 export function patchBody(type: ResourceType<KubeObject>, ref: ObjectRef, patch: Patch): unknown {
   switch (patch.type) {

@@ -15,7 +15,7 @@ import type {
   WatchOptions,
   WriteOptions,
 } from "./api.ts";
-import { deleteBody, PATCH_TYPES, parseList, patchBody, withType } from "./bodies.ts";
+import { acceptMetadata, deleteBody, PATCH_TYPES, parseList, patchBody, withType } from "./bodies.ts";
 import type { KubeConnection } from "./connection.ts";
 import { isKubeError, KubeError } from "./errors.ts";
 import { collectionPath, describeAction, objectPath, query, writePath } from "./paths.ts";
@@ -63,7 +63,8 @@ export class KubeClient implements KubeApi, AsyncDisposable {
         resourceVersion: options.continueToken === undefined ? options.resourceVersion : undefined,
         resourceVersionMatch: options.continueToken === undefined ? options.resourceVersionMatch : undefined,
       });
-    const text = await this.#transport.send({ method: "GET", path, action }, options);
+    const accept = options.metadataOnly === true ? acceptMetadata("PartialObjectMetadataList") : undefined;
+    const text = await this.#transport.send({ method: "GET", path, action, accept }, options);
     return parseList<T>(action, text, type);
   }
 
@@ -181,7 +182,8 @@ export class KubeClient implements KubeApi, AsyncDisposable {
         timeoutSeconds: options.timeoutSeconds,
       });
     const action = describeAction("watch", type, { namespace: options.namespace });
-    return watchEvents<T>(this.#transport, { method: "GET", path, action }, { ...options, clock: this.#clock });
+    const accept = options.metadataOnly === true ? acceptMetadata("PartialObjectMetadata") : undefined;
+    return watchEvents<T>(this.#transport, { method: "GET", path, action, accept }, { ...options, clock: this.#clock });
   }
 
   whenOpen(options: AbortOptions = {}): Promise<PortState> {

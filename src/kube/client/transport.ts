@@ -26,6 +26,8 @@ export interface WireRequest {
   readonly path: string;
   readonly body?: string | undefined;
   readonly contentType?: string | undefined;
+  /** Default `application/json`. */
+  readonly accept?: string | undefined;
   /** The action, for messages: `get pods default/x`. */
   readonly action: string;
 }
@@ -254,7 +256,7 @@ export class Transport {
 
   #headers(request: WireRequest, credentials: KubeCredentials): Record<string, string> {
     return {
-      accept: "application/json",
+      accept: request.accept ?? "application/json",
       "user-agent": this.#options.userAgent ?? "isthmus",
       ...(request.body === undefined ? {} : { "content-type": request.contentType ?? "application/json" }),
       ...credentials.headers,

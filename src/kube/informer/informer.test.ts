@@ -384,6 +384,7 @@ test("informer: transform runs before the store, and a late handler gets the sto
     namespace: "d",
     labelSelector: "a=b",
     fieldSelector: "c=d",
+    metadataOnly: true,
     pageSize: 7,
     firstList: "any",
     transform: ({ metadata: { name, namespace, uid, resourceVersion }, status }) => ({
@@ -407,10 +408,12 @@ test("informer: transform runs before the store, and a late handler gets the sto
     namespace: "d",
     labelSelector: "a=b",
     fieldSelector: "c=d",
+    metadataOnly: true,
     limit: 7,
     resourceVersion: "0",
     resourceVersionMatch: "NotOlderThan",
   });
+  assert.equal((await fake.watchAt(0)).options.metadataOnly, true);
   stop.abort();
   await running;
   assert.ok(signal?.aborted);

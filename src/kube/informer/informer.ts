@@ -10,6 +10,7 @@ import {
   type KubeObject,
   objectKey,
   type PortState,
+  type ReadForm,
   type ResourceType,
   resourceName,
   type Selection,
@@ -49,7 +50,7 @@ export type InformerHealth =
   | { readonly state: "degraded"; readonly error: KubeError | KubeConfigError; readonly failures: number };
 
 /** The selection of objects, their storage, and the back-off. */
-export interface InformerOptions<U extends Cached> extends Selection {
+export interface InformerOptions<U extends Cached> extends Selection, ReadForm {
   /** The indexes by name; `byIndex` of the store finds objects by the values of an index. */
   readonly indexers?: Readonly<Record<string, IndexFunction<U>>>;
   /** Objects in a page of the list. Default 500. */
@@ -163,7 +164,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
 
   /** Reads all pages, then makes the store equal to them. Resolves to the API's failure, if any. */
   async #list(signal: AbortSignal): Promise<ApiFailure | undefined> {
-    const { namespace, labelSelector, fieldSelector, pageSize, firstList } = this.#options;
+    const { namespace, labelSelector, fieldSelector, metadataOnly, pageSize, firstList } = this.#options;
     this.#opened = false;
     const any = firstList === "any" && !this.#hasSynced;
     const pages = this.#api
@@ -171,6 +172,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
         namespace,
         labelSelector,
         fieldSelector,
+        metadataOnly,
         limit: pageSize,
         ...(any ? { resourceVersion: "0", resourceVersionMatch: "NotOlderThan" } : {}),
         signal,
@@ -226,7 +228,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
 
   /** Follows one watch to its end. Resolves to `undefined` when another should follow, else to the failure. */
   async #watch(signal: AbortSignal): Promise<ApiFailure | undefined> {
-    const { namespace, labelSelector, fieldSelector, idleTimeoutMs = 180_000 } = this.#options;
+    const { namespace, labelSelector, fieldSelector, metadataOnly, idleTimeoutMs = 180_000 } = this.#options;
     const startedAt = this.#clock.monotonic();
     this.#opened = false;
     const events = this.#api
@@ -234,6 +236,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
         namespace,
         labelSelector,
         fieldSelector,
+        metadataOnly,
         resourceVersion: this.#resourceVersion,
         timeoutSeconds: Math.floor(WATCH_SECONDS * (1 + this.#random())),
         idleTimeoutMs,

@@ -5,7 +5,14 @@ import type { ListenAddress } from "#base/config";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
-import { type KubeApi, type KubeObject, objectKey, type ResourceType, type Selection } from "#kube/client";
+import {
+  type KubeApi,
+  type KubeObject,
+  objectKey,
+  type ReadForm,
+  type ResourceType,
+  type Selection,
+} from "#kube/client";
 import { type Cached, createInformer, type Informer, type InformerHandler } from "#kube/informer";
 import { type LeaderElectionOptions, runAsLeader } from "#kube/lease";
 import { Controller, type ControllerOptions } from "#kube/reconciler";
@@ -41,8 +48,8 @@ export interface ReconcilerOptions extends Pick<ControllerOptions, "reconcile" |
   readonly after?: readonly Pick<WatchedObjects, "synced">[];
 }
 
-/** Which objects an informer watches, and its name in `/readyz` (`watch-NAME`; default: the plural of the type). */
-export interface WatchSelection extends Selection {
+/** Which objects an informer watches, how much of them, and its name in `/readyz` (`watch-NAME`; default: the plural of the type). */
+export interface WatchSelection extends Selection, ReadForm {
   readonly name?: string;
 }
 
