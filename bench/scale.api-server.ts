@@ -2,6 +2,7 @@
  * The API server of `scale`, a process of its own so that its memory and time are not counted. Listens on loopback here and inside the
  * network namespace that its argument names. It counts requests by the user of their token; each program has a token of its own.
  */
+import { monitorEventLoopDelay } from "node:perf_hooks";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
@@ -9,6 +10,7 @@ import { openNetNs } from "#kernel/netns";
 import { listenTcp } from "#kernel/socket";
 import { type RequestAttributes, startApiServer, type UserInfo } from "#lab/api-server";
 import { clusterObjects, type Sizes } from "./scale.objects.ts";
+import type { Quantiles } from "./service-sync.measure.ts";
 
 const PORT = 6443;
 /** Who has credentials: the bench itself, and the programs under measurement. */
@@ -21,7 +23,7 @@ export type Order = { readonly do: "seed"; readonly sizes: Sizes } | { readonly 
 export type Answer =
   | { readonly kubeconfigs: Readonly<Record<User, string>> }
   | { readonly seeded: number; readonly rssMiB: number }
-  | { readonly counts: Counts };
+  | { readonly counts: Counts; readonly stallMs: Quantiles };
 /** Requests since the start, by user, then by `verb resource`. */
 export type Counts = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
@@ -36,6 +38,8 @@ async function main(): Promise<void> {
     const key = `${verb} ${resource}${subresource === "" ? "" : `/${subresource}`}`;
     counts[user] = { ...counts[user], [key]: (counts[user]?.[key] ?? 0) + 1 };
   };
+  const loop = monitorEventLoopDelay({ resolution: 1 });
+  loop.enable();
   const server = await startApiServer({
     listen: [
       { host: "127.0.0.1", port: 0 },
@@ -56,7 +60,12 @@ async function main(): Promise<void> {
     server.kubeconfig({ server: server.urls[user === "bench" ? 0 : 1] ?? "", token: `token-${user}` });
   const answer = (value: Answer): void => void process.send?.(value);
   process.on("message", (order: Order) => {
-    if (order.do === "counts") return answer({ counts });
+    if (order.do === "counts") {
+      // What one waits for an answer because this process is busy with another: it has one thread, where a real server has many.
+      const stallMs = { p50: loop.percentile(50) / 1e6, p99: loop.percentile(99) / 1e6 };
+      loop.reset();
+      return answer({ counts, stallMs });
+    }
     const seeded = server.seed(clusterObjects(order.sizes));
     answer({ seeded, rssMiB: process.memoryUsage.rss() / 2 ** 20 });
   });

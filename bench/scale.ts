@@ -9,6 +9,7 @@
  * one, a process of its own. `--seconds` is the length of the churn. Each round starts all programs anew; a figure is the worst of all rounds.
  */
 import { readFileSync } from "node:fs";
+import { monitorEventLoopDelay } from "node:perf_hooks";
 import { parseArgs } from "node:util";
 import { Semaphore, sleep, TaskGroup } from "#base/async";
 import { openKernel } from "#kernel/net";
@@ -169,10 +170,10 @@ async function round(): Promise<Row[]> {
     for (const program of PROGRAMS) row(`processor, start: ${program}`, cpuOf(running[program].pid) / 1000, "s");
 
     say("filling our node");
-    const empty = await world.counts();
+    const { counts: empty } = await world.counts();
     const slots = new Semaphore(4);
     await Promise.all(pods.pick(OUR_PODS, "free").map((at) => slots.run(() => pods.add(at), { signal })));
-    const full = await world.counts();
+    const { counts: full } = await world.counts();
     const added = OUR_PODS - 1;
     row(
       `requests a pod, ${OUR_PODS} pods on an empty node: coild`,
@@ -182,11 +183,14 @@ async function round(): Promise<Row[]> {
 
     say(`churn, ${values.seconds} s`);
     const cpuBefore = Object.fromEntries(PROGRAMS.map((program) => [program, cpuOf(running[program].pid)]));
-    const before = await world.counts();
+    const { counts: before } = await world.counts();
+    const loop = monitorEventLoopDelay({ resolution: 1 });
+    loop.enable();
     const startedMs = performance.now();
     const churned = await churn({ world, askers, nodes: sizes.nodes, signal }, pods, numberOf("seconds"));
     const tookMs = performance.now() - startedMs;
-    const after = await world.counts();
+    loop.disable();
+    const { counts: after, stallMs } = await world.counts();
     const requests = (program: Program): number => requestsOf(after, program) - requestsOf(before, program);
     for (const program of PROGRAMS)
       row(
@@ -197,6 +201,8 @@ async function round(): Promise<Row[]> {
     const block = quantiles(churned.requestMs);
     row(`BlockRequest to block, p50 of ${churned.requestMs.length}`, block.p50, "ms");
     row("BlockRequest to block, p99", block.p99, "ms", 100);
+    row("the API server's thread is busy, p99 of its waits", stallMs.p99, "ms");
+    row("the bench's own thread is busy, p99 of its waits", loop.percentile(99) / 1e6, "ms");
     const add = quantiles(churned.addMs);
     row(`ADD, p50 of ${churned.ourPods}`, add.p50, "ms");
     row("ADD, p99", add.p99, "ms");

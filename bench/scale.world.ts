@@ -23,6 +23,7 @@ import {
 } from "./cni-add.world.ts";
 import { type Answer, type Counts, type Order, USERS, type User } from "./scale.api-server.ts";
 import { type Sizes, UPLINK } from "./scale.objects.ts";
+import type { Quantiles } from "./service-sync.measure.ts";
 
 /** The programs that are measured. */
 export type Program = Exclude<User, "bench">;
@@ -50,8 +51,8 @@ export interface ScaleWorld extends AsyncDisposable {
   readonly start: (program: Program, ...flags: readonly string[]) => Running;
   /** The log of a program, all its runs. */
   readonly log: (program: Program) => string;
-  /** Requests that the API server has had. */
-  readonly counts: () => Promise<Counts>;
+  /** Requests that the API server has had, and how long its one thread was busy at a time since the last call, milliseconds. */
+  readonly counts: () => Promise<{ readonly counts: Counts; readonly stallMs: Quantiles }>;
 }
 
 /** Builds all of it. Rejects when a part does not start. */
@@ -112,7 +113,7 @@ export async function openScaleWorld(
       return { child, pid: pidOf(child), startedMs };
     },
     log: (program) => readFileSync(join(dir, `${program}.log`), "utf8"),
-    counts: async () => (await order<Extract<Answer, { counts: Counts }>>({ do: "counts" })).counts,
+    counts: () => order<Extract<Answer, { counts: Counts }>>({ do: "counts" }),
     [Symbol.asyncDispose]: () => parts.disposeAsync(),
   };
 }
