@@ -151,3 +151,39 @@ test("LinkDeletions: a bug in the port reaches all its callers, and later ones a
   port.end(1);
   await after;
 });
+
+test("LinkDeletions: a deletion ends when the kernel says that the link is gone, the rest of its batch and its place later", async () => {
+  const { port, deletions, ends } = await busy();
+  const waiting = deletions.delete(link(10));
+  deletions.gone(1);
+  await ends[0];
+  // Said of a link whose deletion has not begun, or of a stranger, it means nothing.
+  deletions.gone(10);
+  deletions.gone(99);
+  await turn();
+  assert.deepEqual(port.batches, [[1], [2]], "the kernel is still at work for both");
+  let isOver = false;
+  const watched = waiting.then(() => (isOver = true));
+  port.end(0, [1, new KernelError("no-device", "link 1 is not there")]);
+  port.end(1);
+  await ends[1];
+  await turn();
+  assert.deepEqual([port.batches.slice(MAX_BATCHES), isOver], [[[10]], false]);
+  port.end(MAX_BATCHES);
+  await watched;
+});
+
+test("LinkDeletions: a link of a batch that is said to be gone is a success, though the kernel refuses the batch", async () => {
+  const port = new HeldPort();
+  const deletions = new LinkDeletions(port);
+  const ends = [1, 2].map((index) => deletions.delete(link(index)));
+  await turn();
+  deletions.gone(2);
+  await ends[1];
+  port.calls[0]?.result.reject(new KernelError("busy", "no"));
+  await turn();
+  assert.deepEqual(port.batches.slice(1), [[1], [2]]);
+  port.end(1);
+  port.end(2, [2, new KernelError("no-device", "link 2 is not there")]);
+  await Promise.all(ends);
+});

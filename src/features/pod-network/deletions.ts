@@ -17,11 +17,17 @@ interface Waiting {
  * busy, go together and share its wait of some 20 ms, with which a hundred in a row would take two seconds. Each caller gets the outcome
  * of its own link: when a whole batch is refused its links are tried one by one.
  *
+ * A link is gone long before the kernel answers: it leaves the lists, packets on their way have ended, routes and addresses are removed, RTM_DELLINK is
+ * sent, and only then the kernel waits for its own readers (net/core/dev.c, unregister_netdevice_many and netdev_run_todo). A caller that
+ * hears that event passes it to {@link LinkDeletions.gone}; where nobody does, the answer counts.
+ *
  * The queue is bounded by the callers: each link waits once, under the lock of its container.
  */
 export class LinkDeletions {
   readonly #links: Pick<LinkPort, "deleteMany">;
   readonly #waiting = new Set<Waiting>();
+  /** Those that the kernel has, by the index of the link. */
+  readonly #running = new Map<number, Waiting>();
   #batches = 0;
   #due = false;
 
@@ -49,6 +55,11 @@ export class LinkDeletions {
     }
   }
 
+  /** The kernel has said that there is no such link any more: its deletion, if the kernel has the request, has succeeded. */
+  gone(index: number): void {
+    this.#running.get(index)?.done.resolve();
+  }
+
   /** Runs at the end of this tick, after all of its requests. */
   #startSoon(): void {
     if (this.#due) return;
@@ -73,11 +84,14 @@ export class LinkDeletions {
   }
 
   async #run(batch: readonly Waiting[]): Promise<void> {
+    for (const one of batch) this.#running.set(one.link.index, one);
     try {
       settle(batch, await this.#links.deleteMany(batch.map(({ link }) => link)));
     } catch (error) {
       if (batch.length > 1 && isKernelError(error)) await Promise.all(batch.map((one) => this.#run([one])));
       else for (const { done } of batch) done.reject(error);
+    } finally {
+      for (const one of batch) if (this.#running.get(one.link.index) === one) this.#running.delete(one.link.index);
     }
   }
 }

@@ -46,7 +46,7 @@ export interface Remade {
  * The links, addresses and routes of one node's pods (docs/spec/pod-network.md#5). Aliases and routes are the record; the
  * memory holds only hints for finding links. Calls for one container must not overlap; those for different ones may.
  *
- * Kernel work is synchronous (some 20 µs a step) except the deletion of links, which the kernel delays.
+ * Kernel work is synchronous (some 20 µs a step) except the deletion of links, which the kernel delays; give it the kernel's events.
  */
 export class PodNetwork implements Disposable {
   readonly #kernel: Kernel;
@@ -139,9 +139,10 @@ export class PodNetwork implements Disposable {
     this.#uplinks.isWatched = isWatched;
   }
 
-  /** Takes an event of the kernel. Cheap. */
+  /** Takes an event of the kernel. Cheap. The tear-down of a link ends with the event that it is gone; without events some 20 ms later. */
   note(event: MonitorEvent): void {
     this.#uplinks.note(event);
+    if (event.kind === "link" && event.op === "delete") this.#deletions.gone(event.link.index);
   }
 
   /** True if an event says that something was lost that {@link PodNetwork.remake}, initHost or repair restores. Cheap. */

@@ -71,6 +71,21 @@ test("Monitors: reports links, addresses, routes and rules of watched namespaces
   assert.ok(!here.events.some((event) => event.kind === "link" && event.link.name === "unseen"));
 });
 
+test("Monitors: a link that leaves a bridge is not reported as deleted", async () => {
+  await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
+  using ns = createAnonymousNetNs();
+  using stack = openKernel().openStack(ns);
+  const here = collector();
+  await using _watch = monitors.watch(ns, { links: true }, here.listener);
+  const bridge = stack.links.create({ kind: "bridge", name: "br0", up: true });
+  const port = stack.links.create({ kind: "veth", name: "v0", peer: { name: "v1" }, masterIndex: bridge.index });
+  stack.links.set(port.index, { masterIndex: null });
+  stack.links.create({ kind: "bridge", name: "last" });
+  await here.seen((event) => event.kind === "link" && event.link.name === "last");
+  const deleted = here.events.filter((event) => event.kind === "link" && event.op === "delete");
+  assert.deepEqual(deleted, []);
+});
+
 test("Monitors: reports resync after the kernel dropped events", async () => {
   await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
   using ns = createAnonymousNetNs();

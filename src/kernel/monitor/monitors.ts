@@ -12,6 +12,8 @@ import type { MonitorEvent, MonitorTopics } from "./types.ts";
 /** Bits of RTMGRP_* and RTNLGRP_IPV6_RULE of include/uapi/linux/rtnetlink.h. */
 const GROUPS = { links: 0x1, addresses: 0x10 | 0x100, routes: 0x40 | 0x400, rules: 0x80 | 0x4_0000 } as const;
 const TOPICS = ["links", "addresses", "routes", "rules"] as const;
+/** include/linux/socket.h. */
+const AF_BRIDGE = 7;
 /** The size of the queue of events, bytes: some 20,000 routes. The kernel drops further events. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 
@@ -89,6 +91,8 @@ export class Monitors implements AsyncDisposable {
 /** The events in one datagram. Throws {@link KernelError} `invalid` for malformed bytes. */
 export function* decodeEvents(datagram: Buffer): Generator<MonitorEvent> {
   for (const { type, payload } of decodeMessages(datagram)) {
+    // A bridge tells so of its ports: RTM_DELLINK means that the link has left the bridge.
+    if ((type === RTM.NEWLINK || type === RTM.DELLINK) && payload[0] === AF_BRIDGE) continue;
     if (type === RTM.NEWLINK || type === RTM.DELLINK) {
       yield { kind: "link", op: type === RTM.NEWLINK ? "new" : "delete", link: decodeLink(payload) };
     } else if (type === RTM.NEWADDR || type === RTM.DELADDR) {

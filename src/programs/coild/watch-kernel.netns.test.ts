@@ -220,6 +220,36 @@ test("watchKernel: DEL and the end of the pod's namespace are no loss, and make 
   assert.equal(network.list().length, 0, "a new namespace of that name is another pod's");
 });
 
+test("watchKernel: a tear-down ends with the kernel's event, and link, routes and the pod's interface are gone then", async (t) => {
+  const { kernel, network, netns, ip, nodeName, podName, attachment } = await node(t);
+  using stack = kernel.openStack(netns);
+  const request = {
+    attachment,
+    pool: "default",
+    pod: { namespace: "ns", name: "a" },
+    network: "net",
+    ipv4: IpAddress.parse("10.1.0.1"),
+    ipv6: IpAddress.parse("fd01::1"),
+    netns: `/run/netns/${podName}`,
+  };
+  const others = stack.links.list().length - 1;
+  const times: number[] = [];
+  for (let round = 0; round < 10; round += 1) {
+    const startMs = performance.now();
+    await network.tearDown(attachment);
+    times.push(performance.now() - startMs);
+    // Everything that a runtime could look at, at once.
+    assert.deepEqual([stack.links.list().length, network.list()], [others, []]);
+    assert.equal(ip(nodeName, "route", "show", "table", "all", "10.1.0.1"), "");
+    assert.equal(ip(nodeName, "-6", "route", "show", "table", "all", "fd01::1"), "");
+    assert.doesNotMatch(ip(podName, "link"), /eth0/);
+    await network.setUp(request);
+  }
+  // The kernel answers after some 10 to 30 ms.
+  const fastest = Math.min(...times);
+  assert.ok(fastest < 8, `the fastest tear-down took ${fastest.toFixed(1)} ms`);
+});
+
 test("watchKernel: a program that removes routes in a loop does not make coild spin, and is logged and counted once", async (t) => {
   const { kernel, netns, counts, lines } = await node(t);
   using stack = kernel.openStack(netns);

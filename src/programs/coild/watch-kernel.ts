@@ -16,8 +16,8 @@ const EVERY_MS = 500;
 const IDLE_MS = 3_600_000;
 
 /**
- * Marks `pods` or `exported` dirty as soon as another program has removed something of ours, at a bounded rate, until the signal aborts. When
- * the kernel's events cannot be read any more, that is logged, and surveys on the timer go on.
+ * Tells `network` the kernel's events, and marks `pods` or `exported` dirty as soon as another program has removed something of ours, at a
+ * bounded rate, until the signal aborts. When the kernel's events cannot be read any more, that is logged, and surveys on the timer go on.
  */
 export async function watchKernel(
   parts: {
