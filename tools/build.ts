@@ -22,6 +22,9 @@ import {
 import { basename, join } from "node:path";
 import { build, type Plugin } from "esbuild";
 import { PROGRAMS } from "../src/programs/programs.ts";
+import { DEFAULT_SOCKET } from "../src/wire/cni/index.ts";
+import { handoverPath, STANDALONE_SUFFIX } from "../src/wire/cni-handover/index.ts";
+import { buildLauncher, ENCODERS } from "./cni-launcher/index.ts";
 
 const root = join(import.meta.dirname, "..");
 const dist = join(root, "dist");
@@ -33,7 +36,7 @@ const LINKS = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked =
 function stamp(): string {
   const hash = createHash("sha256");
   const files = globSync(
-    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/build.ts,tools/launcher.sh,tools/undici-core.cjs,deploy/crds/*.yaml}",
+    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/build.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/undici-core.cjs,deploy/crds/*.yaml}",
     {
       cwd: root,
     },
@@ -135,10 +138,11 @@ function compileAhead(): void {
   }
 }
 
-/** One executable for every plugin type; written under another name first, for it may be running. */
+/** The launcher and the standalone executable; each is written under another name first, for it may be running. */
 function buildCni(): void {
   const bun = join(root, "node_modules/@oven/bun-linux-x64/bin/bun");
-  const target = join(dist, "cni", "coil");
+  const launcher = join(dist, "cni", "coil");
+  const target = `${launcher}${STANDALONE_SUFFIX}`;
   mkdirSync(join(dist, "cni"), { recursive: true });
   const args = [
     ...["build", "--compile", "--minify", "--bytecode", "--target=bun-linux-x64"],
@@ -152,6 +156,11 @@ function buildCni(): void {
   copyFileSync(`${target}.new`, `${target}.whole`);
   rmSync(`${target}.new`);
   renameSync(`${target}.whole`, target);
+  const socket = handoverPath(DEFAULT_SOCKET);
+  if (socket === undefined) throw new Error(`${DEFAULT_SOCKET} is too long for a hand-over socket beside it`);
+  writeFileSync(`${launcher}.new`, buildLauncher(ENCODERS.x64, socket), { mode: 0o755 });
+  chmodSync(`${launcher}.new`, 0o755);
+  renameSync(`${launcher}.new`, launcher);
 }
 
 const wanted = stamp();
@@ -166,4 +175,4 @@ copyKoffi();
 compileAhead();
 buildCni();
 writeFileSync(stampFile, wanted);
-console.log(`built dist/isthmus and dist/cni/coil, version ${version}`);
+console.log(`built dist/isthmus and dist/cni, version ${version}`);

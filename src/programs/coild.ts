@@ -7,7 +7,7 @@ import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
-import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations, serveGrpc } from "#features/cni";
+import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
@@ -23,6 +23,7 @@ import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
 import { RemovalConflict } from "./coild/removal-conflict.ts";
+import { serveCalls } from "./coild/serve-calls.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
 import { watchKernel } from "./coild/watch-kernel.ts";
 import { watchOwnObjects } from "./coild/watch-own-objects.ts";
@@ -197,7 +198,8 @@ export const coild = defineProgram({
     );
     const group = new TaskGroup(signal);
     metrics.observe(ipam);
-    await using _server = await serveGrpc({
+    await using _server = await serveCalls({
+      log,
       socketPath: values.socket,
       clock: systemClock,
       handlers: {

@@ -265,3 +265,92 @@ for (const signal of ["SIGTERM", "SIGINT"] as const) {
     assert.deepEqual([readdirSync(etc), readdirSync(bin)], [["10-coil.conflist"], ["coil"]]);
   });
 }
+
+const SHIPPED = join(ISTHMUS, "../cni/coil");
+
+/** A launcher with a small file in the place of the standalone executable, whose size would only take time. */
+function launcherOf(dir: string): string {
+  mkdirSync(join(dir, "image"));
+  const launcher = join(dir, "image/coil");
+  copyFileSync(SHIPPED, launcher);
+  writeFileSync(`${launcher}-standalone`, "#!/bin/sh\necho standalone\n");
+  return launcher;
+}
+
+test("coil-installer: a launcher gets the socket of the configuration, and the standalone executable beside it", async (t) => {
+  const { bin, dir, install } = host(t);
+  const source = launcherOf(dir);
+  const socketOf = (file: string): string => readFileSync(file).subarray(-108).toString().replace(/\0+$/, "");
+  for (const [socket, wanted] of [
+    ["/var/run/coil/n1.sock", "/var/run/coil/n1.sock.call1"],
+    [undefined, "/run/coild.sock.call1"],
+    // Too long for a hand-over socket beside it: the launcher asks at the default one, and runs the standalone executable.
+    [`/${"x".repeat(104)}`, "/run/coild.sock.call1"],
+  ] as const) {
+    const plugins = [
+      { type: "ptp", socket: "/run/not-ours.sock" },
+      { type: "coil", socket },
+    ];
+    const conflist = JSON.stringify({ cniVersion: "1.0.0", name: "net", plugins });
+    const env = { COIL_PATH: source, CNI_NETCONF: conflist };
+    assert.match((await install(env)).stderr, /"configChanged":true/);
+    assert.equal(socketOf(join(bin, "coil")), wanted);
+    const [installed, shipped] = [readFileSync(join(bin, "coil")), readFileSync(SHIPPED)];
+    assert.deepEqual(installed.subarray(0, -108), shipped.subarray(0, -108), "nothing else has changed");
+    assert.equal(readFileSync(join(bin, "coil-standalone"), "utf8"), "#!/bin/sh\necho standalone\n");
+    assert.deepEqual(
+      ["coil", "coil-standalone"].map((name) => modeOf(join(bin, name))),
+      ["755", "755"],
+    );
+    assert.deepEqual(readdirSync(bin).sort(), ["coil", "coil-standalone"]);
+    const before = ["coil", "coil-standalone"].map((name) => identity(join(bin, name)));
+    assert.match((await install(env)).stderr, /everything is in place/);
+    assert.deepEqual(
+      ["coil", "coil-standalone"].map((name) => identity(join(bin, name))),
+      before,
+    );
+  }
+});
+
+test("coil-installer: what was changed of either file is restored", async (t) => {
+  const { bin, dir, install } = host(t);
+  const env = { COIL_PATH: launcherOf(dir) };
+  await install(env);
+  const spoil: (() => void)[] = [
+    () => writeFileSync(join(bin, "coil-standalone"), "else"),
+    () => rmSync(join(bin, "coil-standalone")),
+    () => chmodSync(join(bin, "coil-standalone"), 0o644),
+    () => writeFileSync(join(bin, "coil"), readFileSync(SHIPPED)),
+    () => chmodSync(join(bin, "coil"), 0o600),
+  ];
+  const whole = readFileSync(join(bin, "coil"));
+  for (const [at, damage] of spoil.entries()) {
+    damage();
+    const isDamaged = at !== 3 || !readFileSync(SHIPPED).equals(whole);
+    const { stderr } = await install(env);
+    assert.equal(/"binaryChanged":true/.test(stderr), isDamaged, stderr);
+    assert.deepEqual(readFileSync(join(bin, "coil")), whole);
+    assert.equal(readFileSync(join(bin, "coil-standalone"), "utf8"), "#!/bin/sh\necho standalone\n");
+  }
+});
+
+test("coil-installer: a launcher is not installed without the standalone executable; what was there stays", async (t) => {
+  const { bin, dir, install } = host(t);
+  await install();
+  const source = launcherOf(dir);
+  rmSync(`${source}-standalone`);
+  const line = complaint(await install({ COIL_PATH: source }), 1);
+  assert.match(line, /cannot install.*ENOENT.*coil-standalone/);
+  assert.equal(readFileSync(join(bin, "coil"), "utf8"), "#!/bin/sh\necho one\n");
+});
+
+test("coil-installer: the executable of an earlier version is replaced by the launcher, and the other way round", async (t) => {
+  const { bin, dir, install } = host(t);
+  const env = { COIL_PATH: launcherOf(dir) };
+  assert.equal((await install()).code, 0);
+  assert.equal((await install(env)).code, 0);
+  assert.equal(readFileSync(join(bin, "coil")).length, readFileSync(SHIPPED).length);
+  // A downgrade leaves a file that nothing calls.
+  assert.equal((await install()).code, 0);
+  assert.equal(readFileSync(join(bin, "coil"), "utf8"), "#!/bin/sh\necho one\n");
+});

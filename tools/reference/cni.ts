@@ -2,7 +2,8 @@
 export const CNI_PAGE = `# coil
 
 The CNI executable. A container runtime runs it for each pod; it hands the call to \`coild\` and its answer back, holds no state and
-decides nothing. One file serves every plugin type of the suite and acts after its own name.
+decides nothing. \`coil\` is a launcher of 2 KiB for \`coild\`'s hand-over socket; \`coil-standalone\` beside it does the same by gRPC, and the launcher
+runs it where nobody serves that socket or the configuration names another \`coild\`.
 
 ## Commands
 

@@ -3,6 +3,11 @@ import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describeError, ExpectedError } from "#base/errors";
 import { FileError, replaceFile } from "#base/file";
+import { DEFAULT_SOCKET } from "#wire/cni";
+import { handoverPath, isLauncher, launcherFor, STANDALONE_SUFFIX } from "#wire/cni-handover";
+
+/** A launcher is much smaller; a larger executable is not read to find out. */
+const MAX_LAUNCHER_BYTES = 65_536;
 
 /** A file cannot be put in place. Files that were there are whole. */
 export class InstallError extends ExpectedError<"cannot-install"> {
@@ -36,7 +41,7 @@ export async function installCni(installation: CniInstallation, conflist: string
     await makeFolder(etcDir);
     await makeFolder(binDir);
     // The executable comes first: a configuration must never name one that is missing.
-    const binaryChanged = await installBinary(installation);
+    const binaryChanged = await installBinary(installation, conflist);
     const configChanged = await installConfig(installation, conflist);
     return { binaryChanged, configChanged, disabled: await disableOthers(installation) };
   } catch (error) {
@@ -62,10 +67,42 @@ export function conflistFault(text: string): string | undefined {
   return untyped >= 0 ? `plugins[${untyped}] has no type` : undefined;
 }
 
-async function installBinary(installation: CniInstallation): Promise<boolean> {
-  const target = join(installation.binDir, "coil");
-  if (await sameContent(installation.binary, target)) return false;
-  replaceFile(target, { copyOf: installation.binary }, { mode: 0o755, sync: true });
+/**
+ * A launcher comes after the standalone executable that it runs where coild is not there, and gets the path of the hand-over socket that belongs
+ * to the configuration's. Any other executable is installed as it is.
+ */
+async function installBinary({ binDir, binary }: CniInstallation, conflist: string): Promise<boolean> {
+  const target = join(binDir, "coil");
+  const launcher = await readLauncher(binary);
+  if (launcher === undefined) return copyExecutable(binary, target);
+  const socket = handoverPath(socketOf(conflist));
+  const standaloneChanged = await copyExecutable(`${binary}${STANDALONE_SUFFIX}`, `${target}${STANDALONE_SUFFIX}`);
+  const content = socket === undefined ? launcher : launcherFor(launcher, socket);
+  const there = await statOptional(target);
+  if (there !== undefined && isExecutable(there, content.length) && (await readFile(target)).equals(content))
+    return standaloneChanged;
+  replaceFile(target, content, { mode: 0o755, sync: true });
+  return true;
+}
+
+/** The launcher's file; `undefined` for a file that is none. */
+async function readLauncher(path: string): Promise<Uint8Array | undefined> {
+  const { size } = await stat(path);
+  if (size > MAX_LAUNCHER_BYTES) return undefined;
+  const content = await readFile(path);
+  return isLauncher(content) ? content : undefined;
+}
+
+/** The socket that the first `coil` of a configuration list names. */
+function socketOf(conflist: string): string {
+  const { plugins } = JSON.parse(conflist) as { readonly plugins: readonly { type: unknown; socket?: unknown }[] };
+  const socket = plugins.find(({ type }) => type === "coil")?.socket;
+  return typeof socket === "string" && socket.startsWith("/") ? socket : DEFAULT_SOCKET;
+}
+
+async function copyExecutable(source: string, target: string): Promise<boolean> {
+  if (await sameContent(source, target)) return false;
+  replaceFile(target, { copyOf: source }, { mode: 0o755, sync: true });
   return true;
 }
 
@@ -106,10 +143,12 @@ async function disableOthers(installation: CniInstallation): Promise<string[]> {
 
 async function sameContent(a: string, b: string): Promise<boolean> {
   const [left, right] = await Promise.all([stat(a), statOptional(b)]);
-  if (left.size !== right?.size || modeOf(right) !== 0o755) return false;
+  if (right === undefined || !isExecutable(right, left.size)) return false;
   const [one, other] = await Promise.all([readFile(a), readFile(b)]);
   return one.equals(other);
 }
+
+const isExecutable = (file: Stats, size: number): boolean => file.size === size && modeOf(file) === 0o755;
 
 function modeOf(file: Stats): number {
   return file.mode & 0o777;

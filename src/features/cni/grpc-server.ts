@@ -205,7 +205,7 @@ const WIRE_CODES: Readonly<Record<GrpcWireErrorCode, number>> = {
 };
 
 /** Maps an error to a gRPC status; a bug is `unknown`. */
-function statusOf(error: unknown, signal: AbortSignal): GrpcStatus {
+export function statusOf(error: unknown, signal: AbortSignal): GrpcStatus {
   const own = (error as { readonly status?: GrpcStatus } | null)?.status;
   if (error instanceof ExpectedError && own !== undefined) return own;
   if (error instanceof GrpcWireError) return plain(WIRE_CODES[error.code], error.message);

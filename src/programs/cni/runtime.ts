@@ -27,7 +27,6 @@ interface BunRuntime {
   readonly stdout: unknown;
   readonly stderr: unknown;
   write(to: unknown, text: string): Promise<number>;
-  file(path: string): { stat(): Promise<FileIdentity> };
   connect(options: {
     readonly unix: string;
     readonly socket: {
@@ -37,12 +36,6 @@ interface BunRuntime {
       error(socket: BunSocket, error: Error): void;
     };
   }): Promise<BunSocket>;
-}
-
-/** The identity of a file. */
-export interface FileIdentity {
-  readonly dev: number;
-  readonly ino: number;
 }
 
 const bun = (globalThis as { readonly Bun?: BunRuntime }).Bun;
@@ -61,30 +54,12 @@ export async function readStdin(): Promise<string> {
   return Buffer.concat(chunks).toString("utf8");
 }
 
-/** Writes a line unless the text is empty; resolves once the line is written. */
-export async function writeStdout(text: string): Promise<void> {
+/** Writes a text; resolves once it is written. */
+export async function write(to: "stdout" | "stderr", text: string): Promise<void> {
   if (text === "") return;
   // Under Bun, the first access to process.stdout takes 6 ms, because Bun then creates all of Node's streams.
-  if (bun !== undefined) await bun.write(bun.stdout, `${text}\n`);
-  else process.stdout.write(`${text}\n`);
-}
-
-/** Writes a text for people, of one or more lines, as {@link writeStdout} does. */
-export async function writeStderr(text: string): Promise<void> {
-  if (bun !== undefined) await bun.write(bun.stderr, text);
-  else process.stderr.write(text);
-}
-
-/** The identity of the file that a path leads to; `undefined` if the file cannot be read. */
-export async function statFile(path: string): Promise<FileIdentity | undefined> {
-  try {
-    if (bun !== undefined) return await bun.file(path).stat();
-    const { stat } = await import("node:fs/promises");
-    return await stat(path);
-  } catch (error) {
-    if (error instanceof Error && "code" in error) return undefined;
-    throw error;
-  }
+  if (bun !== undefined) await bun.write(bun[to], text);
+  else process[to].write(text);
 }
 
 /** Connects to a UNIX socket. Throws {@link CniError} 11 when no process listens there. */

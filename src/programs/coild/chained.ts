@@ -2,12 +2,13 @@ import { TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
-import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations, serveGrpc } from "#features/cni";
+import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
 import { ChainedNetwork } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 import type { KubeApi } from "#kube/client";
 import { asFailure, findPod } from "./cni-deps.ts";
 import type { coildMetrics } from "./metrics.ts";
+import { serveCalls } from "./serve-calls.ts";
 
 /**
  * A coild behind another interface plugin (docs/spec/pod-network.md#5.3), until the signal aborts: it makes no links, has no addresses, and of
@@ -40,7 +41,8 @@ export async function runChained(
     },
   });
   const group = new TaskGroup(options.signal);
-  await using _server = await serveGrpc({
+  await using _server = await serveCalls({
+    log,
     socketPath,
     clock: systemClock,
     handlers: {

@@ -9,7 +9,7 @@
  * ```
  */
 export { type CniCall, type CniNetworkCommand, isNetworkCommand, parseCniArgs, parseCniCall } from "./call.ts";
-export { type NetworkConfig, parseNetworkConfig, VALID_ATTACHMENTS } from "./config.ts";
+export { DEFAULT_SOCKET, type NetworkConfig, parseNetworkConfig, VALID_ATTACHMENTS } from "./config.ts";
 export { CniCode, CniError, cniErrorJson } from "./errors.ts";
 export { type CniResult, convertResult, parseResult } from "./result.ts";
 export { compareVersions, HIGHEST_VERSION, SUPPORTED_VERSIONS, versionJson } from "./versions.ts";

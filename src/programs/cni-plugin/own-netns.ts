@@ -1,5 +1,4 @@
 import { CniCode, CniError } from "#wire/cni";
-import { statFile } from "./runtime.ts";
 
 type Env = Readonly<Record<string, string | undefined>>;
 
@@ -7,12 +6,23 @@ type Env = Readonly<Record<string, string | undefined>>;
  * True when `CNI_NETNS` is the network namespace of this process and `CNI_NETNS_OVERRIDE` (1 or true) does not allow that.
  * This function accepts a path that is not a namespace; the code that opens the path reports it. Source: libcni, pkg/skel and pkg/ns.
  */
-export async function isOwnNetns(env: Env): Promise<boolean> {
+export function isOwnNetns(env: Env): boolean {
   const path = env["CNI_NETNS"] ?? "";
   const override = env["CNI_NETNS_OVERRIDE"] ?? "";
   if (path === "" || override === "1" || override.toUpperCase() === "TRUE") return false;
-  const [given, own] = await Promise.all([statFile(path), statFile("/proc/self/ns/net")]);
+  const [given, own] = [statFile(path), statFile("/proc/self/ns/net")];
   return given !== undefined && given.ino === own?.ino && given.dev === own.dev;
+}
+
+/** `undefined` if the file cannot be read. At once: coild opens the same path in the same way, and a pool of threads would take longer. */
+function statFile(path: string): { readonly dev: number; readonly ino: number } | undefined {
+  try {
+    // An import would be loaded at every start of the executable.
+    return process.getBuiltinModule("node:fs").statSync(path);
+  } catch (error) {
+    if (error instanceof Error && "code" in error) return undefined;
+    throw error;
+  }
 }
 
 /** The error for a namespace in which the pod's routes would replace the node's, code 8. */

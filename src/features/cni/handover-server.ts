@@ -1,0 +1,135 @@
+import { createServer, type Socket } from "node:net";
+import type { Clock } from "#base/clock";
+import { claimSocketPath, listenOnPath } from "#base/unix-socket";
+import {
+  type Answer,
+  callBytes,
+  encodeAnswer,
+  type HandedCall,
+  HandoverError,
+  type NOT_MINE,
+  parseCall,
+} from "#wire/cni-handover";
+
+/** The maximum number of calls at once; the launchers of further ones run the standalone executable. */
+export const MAX_CALLS = 1024;
+/** The time of a call from its connection to its answer, milliseconds. */
+const DEADLINE_MS = 60_000;
+/** The time that connections have to close when the server ends, milliseconds. */
+const CLOSE_GRACE_MS = 1000;
+
+export interface HandoverOptions {
+  readonly socketPath: string;
+  /** Runs a call. {@link NOT_MINE} for one that is meant for another coild, of which nothing was begun. A rejection is a bug. */
+  readonly run: (call: HandedCall, options: { readonly signal: AbortSignal }) => Promise<Answer | typeof NOT_MINE>;
+  readonly onBug: (error: unknown) => void;
+  readonly clock: Clock;
+}
+
+/**
+ * Serves calls that launchers hand over, on a UNIX socket of mode 0600. A call is aborted when its launcher is gone, and after 60 s. A caller
+ * that is no launcher is disconnected. Throws `SocketPathError` as `serveGrpc` does. Disposing waits for running calls.
+ */
+export async function serveHandover(options: HandoverOptions): Promise<AsyncDisposable> {
+  const { socketPath } = options;
+  await claimSocketPath(socketPath, { deleteExisting: true });
+  const connections = new Set<Connection>();
+  const server = createServer((socket) => {
+    const connection = new Connection(socket, options, () => connections.delete(connection));
+    connections.add(connection);
+  });
+  server.maxConnections = MAX_CALLS;
+  await listenOnPath(server, socketPath, { umask: 0o177 });
+  return {
+    async [Symbol.asyncDispose]() {
+      const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+      for (const connection of connections) connection.endIfIdle();
+      await Promise.all(Array.from(connections, (connection) => connection.call));
+      const cancel = options.clock.after(CLOSE_GRACE_MS, () => {
+        for (const connection of connections) connection.close();
+      });
+      await closed;
+      cancel();
+    },
+  };
+}
+
+/** One call: the bytes of it, its run, its answer. */
+class Connection {
+  readonly #socket: Socket;
+  readonly #options: HandoverOptions;
+  readonly #controller = new AbortController();
+  readonly #cancelDeadline: () => void;
+  #chunks: Buffer[] = [];
+  #size = 0;
+  /** The size of the call, as soon as its head is there. */
+  #wanted: number | undefined;
+  #isAnswered = false;
+  /** The run; `undefined` while the call is not complete. It does not reject. */
+  call: Promise<void> | undefined;
+
+  constructor(socket: Socket, options: HandoverOptions, onClose: () => void) {
+    this.#socket = socket;
+    this.#options = options;
+    this.#cancelDeadline = options.clock.after(DEADLINE_MS, () => this.#late());
+    socket.on("data", (chunk: Buffer) => this.#receive(chunk));
+    // Whatever the fault, the launcher is gone: `close` follows.
+    socket.on("error", () => undefined);
+    socket.once("close", () => {
+      onClose();
+      this.#cancelDeadline();
+      if (!this.#isAnswered) this.#controller.abort(new DOMException("the caller has gone away", "AbortError"));
+    });
+  }
+
+  /** Disconnects a launcher whose call has not begun. */
+  endIfIdle(): void {
+    if (this.call === undefined) this.close();
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #late(): void {
+    this.#controller.abort(new DOMException("the caller's deadline has passed", "TimeoutError"));
+    this.endIfIdle();
+  }
+
+  #receive(chunk: Buffer): void {
+    try {
+      this.#take(chunk);
+    } catch (error) {
+      if (!(error instanceof HandoverError)) throw error;
+      this.close();
+    }
+  }
+
+  /** Throws {@link HandoverError}. */
+  #take(chunk: Buffer): void {
+    this.#size += chunk.length;
+    // Nothing may follow a call: it is the same fault as a call that is larger than it says.
+    if (this.call !== undefined) throw new HandoverError("malformed", "bytes follow a call");
+    this.#chunks.push(chunk);
+    if (this.#wanted === undefined) {
+      const head = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks);
+      this.#chunks = [head];
+      this.#wanted = callBytes(head);
+    }
+    if (this.#wanted === undefined || this.#size < this.#wanted) return;
+    const call = parseCall(this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks));
+    this.#chunks = [];
+    this.call = this.#answer(call);
+  }
+
+  async #answer(call: HandedCall): Promise<void> {
+    try {
+      const answer = await this.#options.run(call, { signal: this.#controller.signal });
+      this.#isAnswered = true;
+      if (!this.#socket.destroyed) this.#socket.end(encodeAnswer(answer));
+    } catch (error) {
+      this.close();
+      this.#options.onBug(error);
+    }
+  }
+}

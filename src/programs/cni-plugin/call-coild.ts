@@ -1,0 +1,27 @@
+import { CniCode, CniError } from "#wire/cni";
+import { CNI_ERROR_TYPE_URL, decodeCniError } from "#wire/cnirpc";
+import { GrpcCode, type GrpcStatus } from "#wire/grpc";
+
+/**
+ * Makes one unary call of the coild behind a socket; `path` is the method's. Throws {@link CniError}: coild's own error, 11 if coild cannot be
+ * reached, 999 if its answer is malformed.
+ */
+export type CallCoild = (socket: string, path: string, message: Uint8Array) => Promise<Uint8Array>;
+
+/** The error that coild's status stands for; `http` is the status of HTTP, for a status without a code. May throw `CniRpcError`. */
+export function errorOf({
+  code,
+  message,
+  details,
+  http,
+}: GrpcStatus & { readonly http?: string | undefined }): CniError {
+  const detail = details.find((any) => any.typeUrl === CNI_ERROR_TYPE_URL);
+  if (detail !== undefined) {
+    const error = decodeCniError(detail.value);
+    // 0 is not an error code, so an error detail with code 0 is treated as an internal error.
+    return new CniError(error.code === 0 ? CniCode.internal : error.code, error.msg, { details: error.details });
+  }
+  const cniCode = code === GrpcCode.unavailable ? CniCode.tryAgainLater : CniCode.internal;
+  const shown = Number.isNaN(code) ? `HTTP status ${http ?? "none"} and no gRPC status` : `gRPC status ${code}`;
+  return new CniError(cniCode, message === "" ? `coild answered with ${shown}` : message);
+}

@@ -1,0 +1,173 @@
+import assert from "node:assert/strict";
+import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { systemClock } from "#base/clock";
+import { createLogger, nullLogger } from "#base/log";
+import { CniFailure, type CniFailureKind, callLocally, type GrpcHandler } from "#features/cni";
+import { HandoverError, handoverPath, NOT_MINE } from "#wire/cni-handover";
+import { decodeCniArgs, encodeAddResponse } from "#wire/cnirpc";
+import { callByGrpc } from "../cni/call-by-grpc.ts";
+import { runPlugin } from "../cni-plugin/index.ts";
+import { runHanded, serveCalls } from "./serve-calls.ts";
+
+const TIMEOUT = { timeout: 30_000 };
+const RESULT = {
+  cniVersion: "1.1.0",
+  interfaces: [{ name: "eth0", mac: "02:00:00:00:00:01", mtu: 1450, sandbox: "/run/netns/a" }],
+  ips: [{ address: "10.0.0.1/32", interface: 0 }],
+};
+const ENV = {
+  CNI_COMMAND: "ADD",
+  CNI_CONTAINERID: "c1",
+  CNI_NETNS: "/run/netns/none",
+  CNI_IFNAME: "eth0",
+  CNI_ARGS: "IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=p",
+};
+const KINDS: readonly CniFailureKind[] = [
+  "invalid-arguments",
+  "unknown-pod",
+  "invalid-config",
+  "try-again",
+  "not-ready",
+  "not-available",
+  "limited-connectivity",
+  "internal",
+];
+
+let dir = "";
+before(() => {
+  dir = mkdtempSync(join(tmpdir(), "isthmus-calls-"));
+});
+after(() => rmSync(dir, { recursive: true, force: true }));
+
+/** Answers as the name of the pod says: a kind of failure, `malformed`, `own` (an error without a kind), or a result. */
+const handler: GrpcHandler = async (request) => {
+  const { args, containerId } = decodeCniArgs(request);
+  const wanted = args["K8S_POD_NAME"] ?? "";
+  const kind = KINDS.find((one) => one === wanted);
+  if (kind !== undefined) throw new CniFailure(kind, `no: ${containerId} ü`, { cause: new Error("why") });
+  if (wanted === "own") throw new HandoverError("malformed", "an expected error of another module");
+  if (wanted === "malformed") return Buffer.from([0xff, 0xff]);
+  return encodeAddResponse(Buffer.from(JSON.stringify(RESULT)));
+};
+
+function optionsFor(name: string) {
+  const calls = ["Add", "Del", "Check", "Status"].map((method) => [`/pkg.cnirpc.CNI/${method}`, handler] as const);
+  const events: string[] = [];
+  return {
+    events,
+    socketPath: join(dir, name),
+    handlers: Object.fromEntries(calls),
+    onProgress: (event: string, path: string) => events.push(`${event} ${path}`),
+    onHandled: (path: string, code: number) => events.push(`handled ${path} ${code}`),
+    onBug: (error: unknown) => assert.fail(String(error)),
+    clock: systemClock,
+  };
+}
+
+test(
+  "runHanded: every call has the outcome and the metrics that the standalone executable gives it",
+  TIMEOUT,
+  async () => {
+    const { events, ...options } = optionsFor("both.sock");
+    await using _server = await serveCalls({ ...options, log: nullLogger });
+    const path = handoverPath(options.socketPath) ?? "";
+    const { signal } = new AbortController();
+    const config = { cniVersion: "1.1.0", name: "net", type: "coil", socket: options.socketPath };
+    const env = (more: object) => ({ ...ENV, ...more });
+    const pod = (name: string) => env({ CNI_ARGS: `K8S_POD_NAMESPACE=ns;K8S_POD_NAME=${name}` });
+    const chained = { ...config, cniVersion: "1.0.0", prevResult: RESULT };
+    const calls: readonly (readonly [Record<string, string>, string | object])[] = [
+      [{}, ""],
+      [{ CNI_COMMAND: "VERSION" }, ""],
+      [{ CNI_COMMAND: "VERSION" }, { cniVersion: "0.4.0" }],
+      ...["0.3.1", "0.4.0", "1.0.0", "1.1.0", "0.2.0", "9.0.0"].map(
+        (version) => [ENV, { ...config, cniVersion: version }] as const,
+      ),
+      ...["ADD", "DEL", "CHECK", "STATUS", "GC", "NOPE"].flatMap((command) => [
+        [env({ CNI_COMMAND: command }), config] as const,
+        [env({ CNI_COMMAND: command }), chained] as const,
+        [{ CNI_COMMAND: command }, config] as const,
+      ]),
+      [env({ CNI_COMMAND: "GC" }), { ...config, "cni.dev/valid-attachments": [] }],
+      ...[...KINDS, "own", "malformed"].flatMap((name) => [
+        [pod(name), config] as const,
+        // A DEL that cannot be served now looks for what is left of the attachment, in both places.
+        [{ ...pod(name), CNI_COMMAND: "DEL" }, config] as const,
+        [{ ...pod(name), CNI_COMMAND: "STATUS" }, config] as const,
+      ]),
+      [env({ CNI_NETNS: "/proc/self/ns/net" }), config],
+      [env({ CNI_NETNS: "/proc/self/ns/net", CNI_COMMAND: "DEL" }), config],
+      [env({ CNI_NETNS: "/proc/self/ns/net", CNI_NETNS_OVERRIDE: "TRUE" }), config],
+      [env({ CNI_IFNAME: "a/b" }), config],
+      [env({ CNI_ARGS: "what" }), config],
+      [ENV, "no JSON"],
+      [ENV, "[]"],
+      [ENV, { ...config, name: "" }],
+      [ENV, { ...config, socket: "relative" }],
+    ];
+    const codes = new Set<unknown>();
+    for (const [given, input] of calls) {
+      const stdin = typeof input === "string" ? input : JSON.stringify(input);
+      const wanted = await runPlugin(given, Promise.resolve(stdin), callByGrpc);
+      const told = events.splice(0);
+      const outcome = await runHanded({ env: given, stdin, path }, options, { signal });
+      assert.deepEqual(outcome, wanted, `${JSON.stringify(given)} ${stdin}`);
+      assert.deepEqual(events.splice(0).sort(), told.sort(), `${JSON.stringify(given)} ${stdin}`);
+      if (wanted.exitCode === 1 && wanted.to === "stdout") codes.add(JSON.parse(wanted.text).code);
+    }
+    assert.deepEqual(
+      [...codes].map(Number).sort((a, b) => a - b),
+      [1, 3, 4, 6, 7, 8, 11, 50, 51, 999],
+    );
+  },
+);
+
+test("runHanded: a call whose configuration names another coild is not begun", TIMEOUT, async () => {
+  const { events, ...options } = optionsFor("mine.sock");
+  const { signal } = new AbortController();
+  const stdin = (socket?: string): string => JSON.stringify({ cniVersion: "1.0.0", name: "net", type: "coil", socket });
+  const run = (path: string, config: string, command = "ADD") =>
+    runHanded({ env: { ...ENV, CNI_COMMAND: command }, stdin: config, path }, options, { signal });
+  for (const command of ["ADD", "DEL", "CHECK"]) {
+    assert.equal(await run("/run/coild.sock.call1", stdin("/run/other.sock"), command), NOT_MINE);
+    assert.equal(await run("/run/mine.sock.call1", stdin(), command), NOT_MINE);
+  }
+  assert.deepEqual(events, []);
+  // The launcher's path decides, not the path under which this process knows its socket: they differ in a pod.
+  assert.notEqual(await run("/run/coild.sock.call1", stdin()), NOT_MINE);
+  assert.equal(events.length, 4);
+});
+
+test("callLocally: a method that does not exist, and an aborted call, have the codes of gRPC", TIMEOUT, async () => {
+  const { events: _, ...options } = optionsFor("codes.sock");
+  const { signal } = new AbortController();
+  for (const path of ["/pkg.cnirpc.CNI/Nope", "constructor"]) {
+    assert.equal((await callLocally(options, path, Buffer.alloc(0), { signal })).status.code, 12);
+  }
+  const reasons = [new DOMException("late", "TimeoutError"), new DOMException("gone", "AbortError")];
+  const codes = reasons.map(async (reason) => {
+    const aborting: GrpcHandler = async (_request, given) => {
+      given.signal.throwIfAborted();
+      return Buffer.alloc(0);
+    };
+    const at = { ...options, handlers: { "/x": aborting } };
+    return (await callLocally(at, "/x", Buffer.alloc(0), { signal: AbortSignal.abort(reason) })).status.code;
+  });
+  assert.deepEqual(await Promise.all(codes), [4, 1]);
+});
+
+test(
+  "serveCalls: a socket whose name leaves no place for the other's is served alone, and that is logged",
+  TIMEOUT,
+  async () => {
+    const lines: string[] = [];
+    const log = createLogger({ name: "t", write: (line) => lines.push(line) });
+    const { events: _, ...options } = optionsFor("x".repeat(105 - dir.length));
+    await using _server = await serveCalls({ ...options, log });
+    assert.ok(existsSync(options.socketPath));
+    assert.match(lines.join(""), /too long for a hand-over socket/);
+  },
+);

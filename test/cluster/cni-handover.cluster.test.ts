@@ -1,0 +1,276 @@
+/** The launcher as coil-installer puts it on a node, and the coild that ships: calls that are handed over, and those that cannot be. */
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { sleep } from "#base/async";
+import { systemClock } from "#base/clock";
+import { openKernel } from "#kernel/net";
+import { inNetNs, openNetNs } from "#kernel/netns";
+import { type Draft, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
+import { labPaths } from "#lab/host";
+import { ISTHMUS, isthmus, type Outcome, type Running, removeLab, start, stateOf, until } from "#test/lab";
+
+const LAB = "ct-handover";
+const SOCKET = labPaths(LAB).socketOf("node1");
+/** So many pods at once. */
+const MANY = 100;
+const TIMEOUT = { timeout: 120_000 };
+const kernel = openKernel();
+const dir = mkdtempSync(join(tmpdir(), "isthmus-handover-"));
+const bin = join(dir, "bin");
+const COIL = join(bin, "coil");
+const STANDALONE = `${COIL}-standalone`;
+const podNs = (at: number): string => `isthmus-${LAB}-pod-h${at}`;
+const made = new Set<string>();
+let api: KubeClient;
+
+before(async () => {
+  const { code, stderr } = await isthmus(["lab", "--json", "--keep", `--name=${LAB}`, "--nodes=1", "--pods=0"]);
+  assert.equal(code, 0, stderr);
+  api = new KubeClient(await loadKubeConfig({ path: labPaths(LAB).kubeconfig, clock: systemClock }), {
+    userAgent: "handover-test",
+    clock: systemClock,
+  });
+  const conflist = { cniVersion: "1.1.0", name: "k8s-pod-network", plugins: [{ type: "coil", socket: SOCKET }] };
+  const env = {
+    CNI_ETC_DIR: join(dir, "etc"),
+    CNI_BIN_DIR: bin,
+    COIL_PATH: join(ISTHMUS, "../cni/coil"),
+    CNI_NETCONF: JSON.stringify(conflist),
+  };
+  const installed = await start([join(ISTHMUS, "../coil-installer"), "--rescan-wait=0"], { env }).ended;
+  assert.equal(installed.code, 0, installed.stderr);
+  // No kubelet makes links for it: this test does.
+  const draft = { metadata: { name: "p", namespace: "default" }, spec: { containers: [{ name: "c", image: "none" }] } };
+  await api.create(resources.pods, draft as unknown as Draft<Pod>);
+});
+
+after(async () => {
+  await api?.close();
+  for (const name of made) kernel.deleteNetNs(name);
+  await removeLab(LAB);
+  rmSync(dir, { recursive: true, force: true });
+});
+
+/** The path of a pod's namespace, which is made at its first use. */
+function netnsOf(at: number): string {
+  const name = podNs(at);
+  if (!made.has(name)) kernel.createNetNs(name)[Symbol.dispose]();
+  made.add(name);
+  return `/run/netns/${name}`;
+}
+
+interface Call {
+  readonly command: string;
+  readonly id?: string;
+  readonly netns?: string;
+  readonly config?: object;
+  readonly executable?: string;
+}
+
+/** Starts the executable in the node's namespace as a runtime does. */
+function begin({ command, id = "c0", netns = netnsOf(0), config = {}, executable = COIL }: Call): Running {
+  const env = {
+    CNI_COMMAND: command,
+    CNI_CONTAINERID: id,
+    CNI_NETNS: netns,
+    CNI_IFNAME: "eth0",
+    CNI_PATH: bin,
+    CNI_ARGS: "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=p",
+  };
+  const full = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: SOCKET, ...config };
+  using node = openNetNs({ name: stateOf(LAB).nodes[0]?.netns ?? "" });
+  return inNetNs(node, () => start([executable], { env, input: Buffer.from(JSON.stringify(full)) }));
+}
+
+const call = (given: Call): Promise<Outcome> => begin(given).ended;
+
+async function ok(given: Call): Promise<Record<string, unknown>> {
+  const { code, stdout, stderr } = await call(given);
+  assert.deepEqual([code, stderr], [0, ""], stdout);
+  return stdout === "" ? {} : JSON.parse(stdout);
+}
+
+/** The links of the node that have the alias of a container. */
+function linksOf(id: string): string[] {
+  using node = kernel.openNetNs({ name: stateOf(LAB).nodes[0]?.netns ?? "" });
+  using stack = kernel.openStack(node);
+  return stack.links.list().flatMap(({ alias }) => (alias?.includes(`:${id}:`) === true ? [alias] : []));
+}
+
+const coildPid = (): number => stateOf(LAB).children.find(({ name }) => name === "coild-node1")?.pid ?? assert.fail();
+
+/** Until another coild serves. */
+async function coildAgain(pid: number): Promise<void> {
+  await until("another coild serves", async () => {
+    if (coildPid() === pid) return false;
+    return (await call({ command: "STATUS" })).code === 0;
+  });
+}
+
+/** Runs work while there is no standalone executable, so the hand-over alone can have answered. */
+async function withoutStandalone<T>(work: () => Promise<T>): Promise<T> {
+  renameSync(STANDALONE, `${STANDALONE}.away`);
+  try {
+    return await work();
+  } finally {
+    renameSync(`${STANDALONE}.away`, STANDALONE);
+  }
+}
+
+test(
+  "launcher: ADD, CHECK, DEL, STATUS, GC and VERSION are handed over, with the results of the standalone executable",
+  TIMEOUT,
+  async () => {
+    assert.ok(statSync(COIL).size < 4096);
+    assert.equal(statSync(`${SOCKET}.call1`).mode & 0o777, 0o600);
+    for (const cniVersion of ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]) {
+      const config = { cniVersion };
+      const wanted = await ok({ command: "ADD", config, executable: STANDALONE });
+      await ok({ command: "DEL", config, executable: STANDALONE });
+      await withoutStandalone(async () => {
+        const result = await ok({ command: "ADD", config });
+        const shape = (value: object): string =>
+          JSON.stringify(value).replaceAll(/"(mac|address)":"[^"]*"/g, '"$1":""');
+        assert.equal(shape(result), shape(wanted));
+        assert.equal(linksOf("c0").length, 1);
+        if (cniVersion !== "0.3.1") await ok({ command: "CHECK", config: { ...config, prevResult: result } });
+        await ok({ command: "DEL", config });
+        await ok({ command: "DEL", config });
+        assert.deepEqual(linksOf("c0"), []);
+      });
+    }
+    await withoutStandalone(async () => {
+      await ok({ command: "STATUS" });
+      await ok({ command: "GC", config: { "cni.dev/valid-attachments": [] } });
+      assert.deepEqual((await ok({ command: "VERSION" }))["supportedVersions"], ["0.3.1", "0.4.0", "1.0.0", "1.1.0"]);
+    });
+  },
+);
+
+test("launcher: errors are those of the standalone executable, to the letter", TIMEOUT, async () => {
+  const node = `/run/netns/${stateOf(LAB).nodes[0]?.netns}`;
+  const calls: Call[] = [
+    { command: "NOPE" },
+    { command: "ADD", id: "a/b" },
+    { command: "ADD", netns: "" },
+    { command: "ADD", netns: "/run/netns/none" },
+    { command: "ADD", netns: node },
+    { command: "DEL", netns: node },
+    { command: "CHECK" },
+    { command: "GC" },
+    { command: "ADD", config: { cniVersion: "9.0.0" } },
+    { command: "ADD", config: { name: "" } },
+    { command: "ADD", config: { mtu: 1 } },
+    { command: "STATUS", config: { cniVersion: "1.0.0" } },
+  ];
+  for (const given of calls) {
+    const wanted = await call({ ...given, executable: STANDALONE });
+    assert.equal(wanted.code, 1);
+    assert.deepEqual(await withoutStandalone(() => call(given)), wanted, JSON.stringify(given));
+  }
+});
+
+test(
+  "launcher: calls for another coild's socket, or without a coild, are the standalone executable's",
+  TIMEOUT,
+  async () => {
+    // The same coild under another name: only gRPC finds it there.
+    const alias = join(dir, "alias.sock");
+    symlinkSync(SOCKET, alias);
+    await ok({ command: "ADD", config: { socket: alias } });
+    await ok({ command: "DEL", config: { socket: alias } });
+    const nowhere = { socket: join(dir, "none.sock") };
+    const away = await call({ command: "ADD", config: nowhere });
+    assert.match(away.stdout, /"code":11,"msg":"cannot reach coild at .*none\.sock/);
+    // A DEL without coild reads the links under /sys, which must be those of its namespace: `ip netns exec` mounts it so.
+    const env = { CNI_COMMAND: "DEL", CNI_CONTAINERID: "c0", CNI_NETNS: "/run/netns/gone", CNI_IFNAME: "eth0" };
+    const input = Buffer.from(JSON.stringify({ cniVersion: "1.0.0", name: "net", type: "coil", ...nowhere }));
+    const node = stateOf(LAB).nodes[0]?.netns ?? "";
+    const gone = await start(["ip", "netns", "exec", node, COIL], { env, input }).ended;
+    assert.deepEqual([gone.code, gone.stdout], [0, ""]);
+    assert.equal((await call({ command: "DEL", config: nowhere })).code, 1);
+  },
+);
+
+test(`launcher: ${MANY} ADDs at once, then ${MANY} DELs, each with an address of its own`, TIMEOUT, async () => {
+  const each = (command: string) =>
+    withoutStandalone(() =>
+      Promise.all(Array.from({ length: MANY }, (_, at) => ok({ command, id: `many${at}`, netns: netnsOf(at) }))),
+    );
+  const results = await each("ADD");
+  const addresses = results.flatMap(({ ips }) => (ips as { readonly address: string }[]).map(({ address }) => address));
+  assert.ok(addresses.length >= MANY);
+  assert.equal(new Set(addresses).size, addresses.length);
+  await each("DEL");
+  assert.deepEqual(Array.from({ length: MANY }, (_, at) => linksOf(`many${at}`)).flat(), []);
+});
+
+test(
+  "launcher: a coild that is killed in the middle is code 11, and the next one serves the repeated call",
+  TIMEOUT,
+  async () => {
+    const pid = coildPid();
+    process.kill(pid, "SIGSTOP");
+    const running = begin({ command: "ADD", id: "middle" });
+    // It is connected and waits: a stopped process accepts nothing, but the kernel does.
+    await sleep(300);
+    assert.equal(running.child.exitCode, null);
+    process.kill(pid, "SIGKILL");
+    const { code, stdout } = await running.ended;
+    assert.equal(code, 1);
+    assert.equal(JSON.parse(stdout).code, 11, stdout);
+    await coildAgain(pid);
+    await ok({ command: "ADD", id: "middle" });
+    await ok({ command: "DEL", id: "middle" });
+    assert.deepEqual(linksOf("middle"), []);
+  },
+);
+
+test(
+  "launcher: a runtime that kills it in the middle aborts the call in coild, which leaves nothing",
+  TIMEOUT,
+  async () => {
+    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+      const pid = coildPid();
+      process.kill(pid, "SIGSTOP");
+      const running = begin({ command: "ADD", id: "given-up" });
+      await sleep(300);
+      running.child.kill(signal);
+      await running.ended;
+      process.kill(pid, "SIGCONT");
+      // Calls of one container run one after the other: when this one is answered, that one has ended.
+      await ok({ command: "DEL", id: "given-up" });
+      await sleep(200);
+      assert.deepEqual(linksOf("given-up"), []);
+      assert.equal(coildPid(), pid, "coild lives");
+    }
+  },
+);
+
+test("launcher: runtimes that never close standard input do not keep others waiting", TIMEOUT, async () => {
+  using node = openNetNs({ name: stateOf(LAB).nodes[0]?.netns ?? "" });
+  const stuck = Array.from({ length: 20 }, () =>
+    inNetNs(node, () => spawn(COIL, { env: { CNI_COMMAND: "ADD" }, stdio: ["pipe", "ignore", "ignore"] })),
+  );
+  try {
+    await withoutStandalone(() => ok({ command: "ADD", id: "free" }));
+    await ok({ command: "DEL", id: "free" });
+  } finally {
+    const ends = stuck.map((child) => once(child, "exit"));
+    for (const child of stuck) child.kill("SIGKILL");
+    await Promise.all(ends);
+  }
+});
+
+test("coild: its hand-over socket goes with it, and one that a killed coild left is replaced", TIMEOUT, async () => {
+  assert.ok(existsSync(`${SOCKET}.call1`));
+  const pid = coildPid();
+  process.kill(pid, "SIGKILL");
+  await coildAgain(pid);
+  await withoutStandalone(() => ok({ command: "STATUS" }));
+});

@@ -1,0 +1,357 @@
+import assert from "node:assert/strict";
+import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
+import { once } from "node:events";
+import { existsSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { after, before, type TestContext, test } from "node:test";
+import {
+  type Answer,
+  callBytes,
+  encodeAnswer,
+  type HandedCall,
+  MAX_BODY_BYTES,
+  NOT_MINE,
+  parseCall,
+} from "../../src/wire/cni-handover/index.ts";
+import { buildLauncher, ENCODERS } from "./index.ts";
+import type { Encoded, Encoder } from "./machine.ts";
+import { FAULTS } from "./program.ts";
+
+const QEMU = [process.env["ISTHMUS_QEMU_AARCH64"], "/usr/bin/qemu-aarch64", "/usr/bin/qemu-aarch64-static"].find(
+  (path) => path !== undefined && existsSync(path),
+);
+/** How a launcher of each processor is run on this machine; `undefined` if it cannot be. */
+const RUNNERS: Readonly<Record<keyof typeof ENCODERS, readonly string[] | undefined>> = {
+  x64: process.arch === "x64" ? [] : undefined,
+  arm64: process.arch === "arm64" ? [] : QEMU === undefined ? undefined : [QEMU],
+};
+/** Stands for the standalone executable: shows what it was given. */
+const STANDALONE = '#!/bin/sh\nprintf "standalone %s %s %s:" "$1" "$CNI_COMMAND" "$OTHER"; cat\nexit 3\n';
+const OK: Answer = { exitCode: 0, to: "stdout", text: "{}\n" };
+
+let dir = "";
+let serial = 0;
+before(() => {
+  dir = mkdtempSync(join(tmpdir(), "isthmus-launcher-"));
+});
+after(() => rmSync(dir, { recursive: true, force: true }));
+
+/** Registers a test for the launcher of each processor that can be run here. */
+function eachTest(name: string, work: (at: ReturnType<typeof bed>, t: TestContext) => Promise<void>): void {
+  for (const kind of ["x64", "arm64"] as const) {
+    const skip = RUNNERS[kind] === undefined ? "package: qemu-user-static runs it on this processor" : false;
+    test(`launcher (${kind}): ${name}`, { skip }, (t) => work(bed(kind), t));
+  }
+}
+
+/** A launcher with a standalone executable beside it, and the socket that it calls. */
+function bed(kind: keyof typeof ENCODERS) {
+  serial += 1;
+  const socket = join(dir, `${serial}.sock`);
+  const file = join(dir, `coil${serial}`);
+  writeFileSync(file, buildLauncher(ENCODERS[kind], socket), { mode: 0o755 });
+  writeFileSync(`${file}-standalone`, STANDALONE, { mode: 0o755 });
+  const runner = RUNNERS[kind] ?? [];
+  const start = (env: Readonly<Record<string, string>>, executable = file) => {
+    const [command = executable, ...rest] = [...runner, executable, "argument"];
+    const child = spawn(command, rest, { env: { PATH: "/usr/bin:/bin", ...env }, stdio: "pipe" });
+    child.stdin.on("error", () => undefined);
+    return child;
+  };
+  const run = async (env: Readonly<Record<string, string>>, stdin: string | Uint8Array, executable = file) => {
+    const child = start(env, executable);
+    child.stdin.end(stdin);
+    return outcomeOf(child);
+  };
+  return { socket, file, runner, start, run };
+}
+async function outcomeOf(child: ChildProcessWithoutNullStreams) {
+  const exit = once(child, "close");
+  const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)]);
+  const [code, signal] = (await exit) as [number | null, string | null];
+  return { code, signal, stdout, stderr };
+}
+
+/** Serves the socket; `answer` gets each call and its connection. */
+async function serve(t: TestContext, path: string, answer: (call: HandedCall, socket: Socket) => void) {
+  const server = createServer((socket) => {
+    socket.on("error", () => undefined);
+    const chunks: Buffer[] = [];
+    socket.on("data", (chunk) => {
+      chunks.push(chunk);
+      const bytes = Buffer.concat(chunks);
+      if (bytes.length === callBytes(bytes)) answer(parseCall(bytes), socket);
+    });
+  });
+  server.listen(path);
+  await once(server, "listening");
+  t.after(() => server.close());
+}
+
+eachTest("the variables of CNI, standard input and the path arrive; answer and exit code come back", async (at, t) => {
+  const calls: HandedCall[] = [];
+  await serve(t, at.socket, (call, socket) => {
+    calls.push(call);
+    socket.end(encodeAnswer({ exitCode: 1, to: "stdout", text: '{"code":7}\n' }));
+  });
+  const env = { CNI_COMMAND: "ADD", SECRET: "password", CNI_ARGS: "A=B;C=é", CN: "", CNI_: "x", XCNI_A: "y" };
+  const outcome = await at.run(env, '{"name":"net"}');
+  assert.deepEqual(outcome, { code: 1, signal: null, stdout: '{"code":7}\n', stderr: "" });
+  const [call] = calls;
+  assert.deepEqual({ ...call?.env }, { CNI_COMMAND: "ADD", CNI_ARGS: "A=B;C=é", CNI_: "x" });
+  assert.deepEqual([call?.stdin, call?.path, calls.length], ['{"name":"net"}', at.socket, 1]);
+});
+
+eachTest("an answer goes where it says, in any pieces, up to 4 MiB; an empty one prints nothing", async (at, t) => {
+  const large = "x".repeat(4 * 1024 * 1024);
+  const answers = [
+    OK,
+    { exitCode: 1, to: "stderr", text: "no\n" },
+    { ...OK, text: "" },
+    { ...OK, text: large },
+  ] as const;
+  let next = 0;
+  await serve(t, at.socket, (_call, socket) => {
+    const bytes = encodeAnswer(answers[next] ?? OK);
+    next += 1;
+    // The first bytes one by one, and the connection is left open: the size ends the answer.
+    for (let at = 0; at < 9; at += 1) setTimeout(() => socket.write(bytes.subarray(at, at + 1)), at * 5);
+    setTimeout(() => socket.write(bytes.subarray(9)), 60);
+  });
+  for (const { exitCode, to, text } of answers) {
+    const outcome = await at.run({ CNI_COMMAND: "ADD" }, "{}");
+    assert.equal(outcome.code, exitCode);
+    assert.ok(outcome[to] === text && outcome[to === "stdout" ? "stderr" : "stdout"] === "", outcome.stderr);
+  }
+});
+
+eachTest("an environment of 100 KiB and a configuration of 3 MiB in small pieces arrive whole", async (at, t) => {
+  const calls: HandedCall[] = [];
+  await serve(t, at.socket, (call, socket) => {
+    calls.push(call);
+    socket.end(encodeAnswer(OK));
+  });
+  const args = "x".repeat(100 * 1024);
+  const config = "y".repeat(3 * 1024 * 1024);
+  const child = at.start({ CNI_ARGS: args, OTHER: args.slice(0, 1000) });
+  for (let from = 0; from < config.length; from += 100_001) child.stdin.write(config.slice(from, from + 100_001));
+  child.stdin.end();
+  assert.deepEqual(await outcomeOf(child), { code: 0, signal: null, stdout: "{}\n", stderr: "" });
+  assert.ok(calls[0]?.env["CNI_ARGS"] === args && calls[0].stdin === config);
+});
+
+eachTest("without a coild the standalone executable runs, with all that the launcher was given", async (at) => {
+  const env = { CNI_COMMAND: "DEL", OTHER: "kept" };
+  for (const stdin of ["", "{}", "z".repeat(1_000_000)]) {
+    const { code, stdout } = await at.run(env, stdin);
+    assert.deepEqual([code, stdout === `standalone argument DEL kept:${stdin}`], [3, true]);
+  }
+});
+
+eachTest(
+  "a call that is for another coild, or a server that hangs up before it has read, leads there too",
+  async (at, t) => {
+    await serve(t, at.socket, (_call, socket) => socket.end(encodeAnswer(NOT_MINE)));
+    const { code, stdout } = await at.run({ CNI_COMMAND: "ADD" }, '{"a":1}');
+    assert.deepEqual([code, stdout], [3, 'standalone argument ADD :{"a":1}']);
+  },
+);
+
+eachTest("it is found under the name by which it was called, also through a link", async (at) => {
+  const link = join(dir, `link${serial}`);
+  symlinkSync(at.file, link);
+  writeFileSync(`${link}-standalone`, "#!/bin/sh\necho linked\n", { mode: 0o755 });
+  assert.equal((await at.run({ CNI_COMMAND: "ADD" }, "", link)).stdout, "linked\n");
+});
+
+eachTest("without a variable of CNI the standalone executable runs at once, and has standard input", async (at, t) => {
+  await serve(t, at.socket, () => assert.fail("called"));
+  const child = at.start({ OTHER: "person" });
+  const [first] = (await once(child.stdout, "data")) as [Buffer];
+  assert.equal(String(first), "standalone argument  person:");
+  child.stdin.end("typed");
+  assert.equal((await outcomeOf(child)).stdout, "typed");
+});
+
+eachTest("without the standalone executable the error says what to do", async (at) => {
+  rmSync(`${at.file}-standalone`);
+  const outcome = await at.run({ CNI_COMMAND: "ADD" }, "{}");
+  assert.deepEqual(outcome, { code: 1, signal: null, stdout: FAULTS.unavailable, stderr: "" });
+  assert.equal(JSON.parse(outcome.stdout).code, 11);
+});
+
+eachTest("a coild that ends before or in its answer is code 11, and nothing is begun a second time", async (at, t) => {
+  const answer = encodeAnswer({ ...OK, text: "x".repeat(100) });
+  const pieces = [0, 1, 7, 8, 50, answer.length - 1];
+  let next = 0;
+  await serve(t, at.socket, (_call, socket) => {
+    socket.end(answer.subarray(0, pieces[next]));
+    next += 1;
+  });
+  for (const _piece of pieces) {
+    const outcome = await at.run({ CNI_COMMAND: "ADD" }, "{}");
+    assert.deepEqual(outcome, { code: 1, signal: null, stdout: FAULTS.lost, stderr: "" });
+  }
+  assert.equal(JSON.parse(FAULTS.lost).code, 11);
+});
+
+eachTest("an answer that announces more than 4 MiB is no answer", async (at, t) => {
+  await serve(t, at.socket, (_call, socket) => {
+    const head = Buffer.from(encodeAnswer({ ...OK, text: "" }));
+    head.writeUInt32LE(0xffffffff, 4);
+    socket.write(head);
+    socket.end(Buffer.alloc(5 * 1024 * 1024));
+  });
+  assert.equal((await at.run({ CNI_COMMAND: "ADD" }, "{}")).stdout, FAULTS.lost);
+});
+
+eachTest("more than 4 MiB of configuration is code 7, and coild never sees it", async (at, t) => {
+  let calls = 0;
+  await serve(t, at.socket, (_call, socket) => {
+    calls += 1;
+    socket.end(encodeAnswer(OK));
+  });
+  const variables = "CNI_COMMAND=ADD".length + 1;
+  const most = "x".repeat(MAX_BODY_BYTES - variables);
+  assert.equal((await at.run({ CNI_COMMAND: "ADD" }, most)).stdout, "{}\n");
+  for (const stdin of [`${most}x`, "x".repeat(10 * 1024 * 1024)]) {
+    const outcome = await at.run({ CNI_COMMAND: "ADD" }, stdin);
+    assert.deepEqual(outcome, { code: 1, signal: null, stdout: FAULTS["too-large"], stderr: "" });
+  }
+  assert.deepEqual([JSON.parse(FAULTS["too-large"]).code, calls], [7, 1]);
+});
+
+eachTest(
+  "standard input that stays open concerns coild in nothing, and a killed launcher's connection closes",
+  async (at, t) => {
+    let connections = 0;
+    let closed: Promise<unknown> | undefined;
+    await serve(t, at.socket, (_call, socket) => {
+      connections += 1;
+      closed = once(socket, "close");
+    });
+    const open = at.start({ CNI_COMMAND: "ADD" });
+    open.stdin.write("{");
+    const other = at.start({ CNI_COMMAND: "DEL" });
+    other.stdin.end("{}");
+    while (closed === undefined) await new Promise((resolve) => setTimeout(resolve, 5));
+    assert.equal(connections, 1);
+    for (const child of [other, open]) {
+      const ended = outcomeOf(child);
+      child.kill("SIGTERM");
+      assert.equal((await ended).signal, "SIGTERM");
+    }
+    await closed;
+  },
+);
+
+eachTest("descriptors that are not blocking, or closed, do what blocking ones do", async (at, t) => {
+  await serve(t, at.socket, (call, socket) => {
+    // More than a pipe holds.
+    socket.end(encodeAnswer({ ...OK, text: `${call.stdin}${"x".repeat(300_000)}\n` }));
+  });
+  const script = `
+import fcntl, os, subprocess, sys, time
+[ours, theirs], [result, output] = os.pipe(), os.pipe()
+for fd in (ours, output): fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_NONBLOCK)
+child = subprocess.Popen(sys.argv[1:], stdin=ours, stdout=output, env={"CNI_COMMAND": "ADD"})
+os.close(output)
+time.sleep(0.2); os.write(theirs, b"{"); time.sleep(0.1); os.write(theirs, b"}"); os.close(theirs)
+time.sleep(0.2)
+text = b""
+while (more := os.read(result, 65536)): text += more
+print(child.wait(), len(text), text[:3])
+closed = subprocess.run(["sh", "-c", '"$@" <&-', "sh"] + sys.argv[1:], stdout=subprocess.PIPE, env={"CNI_COMMAND": "ADD"})
+print(closed.returncode, len(closed.stdout))
+`;
+  const child = spawn("python3", ["-c", script, ...at.runner, at.file], { stdio: "pipe" });
+  const { stdout, stderr } = await outcomeOf(child);
+  assert.deepEqual([stdout, stderr], ["0 300003 b'{}x'\n0 300001\n", ""]);
+});
+
+test("launcher: of one path the file is always the same, small, and its end is the path", () => {
+  for (const [kind, encoder] of Object.entries(ENCODERS)) {
+    const file = Buffer.from(buildLauncher(encoder, "/run/coild.sock.call1"));
+    assert.deepEqual(file, Buffer.from(buildLauncher(encoder, "/run/coild.sock.call1")), kind);
+    assert.ok(file.length < 4096, `${kind} has ${file.length} bytes`);
+    assert.equal(file.subarray(-108).toString().replace(/\0+$/, ""), "/run/coild.sock.call1");
+  }
+  assert.throws(() => buildLauncher(ENCODERS.x64, "relative"), { code: "malformed" });
+});
+
+test("launcher: the kernel maps no page of it that is both writable and executable", () => {
+  for (const encoder of Object.values(ENCODERS)) {
+    const file = Buffer.from(buildLauncher(encoder, "/run/x"));
+    const segments = Array.from({ length: file.readUInt16LE(56) }, (_, at) => file.readUInt32LE(64 + 56 * at + 4));
+    assert.deepEqual(segments, [5, 6, 6], "read and execute; read and write; the stack");
+  }
+});
+
+/** Each instruction at 0x1000, with a label at 0x1100: its bytes for both processors. The comments are what objdump (binutils) reads in them. */
+const GOLDEN: readonly (readonly [(encoder: Encoder) => Encoded, string, string])[] = [
+  // mov r15d,0x5f494e43 | mov x24, #0x4e43; movk x24, #0x5f49, lsl #16
+  [(e) => e.constant("at", 0x5f494e43), "41bf434e495f", "78c889d238e9abf2"],
+  // mov edi,0x0 | mov x0, #0x0; movk x0, #0x0, lsl #16
+  [(e) => e.constant("argument0", 0), "40bf00000000", "000080d20000a0f2"],
+  // mov rax,0xfffffffffffffff5 | mov x9, #0xfffffffffffffff5
+  [(e) => e.constant("result", -11), "48c7c0f5ffffff", "49018092"],
+  // mov r12d,0x1100 | mov x21, #0x1100; movk x21, #0x0, lsl #16
+  [(e) => e.address("end", "there"), "41bc00110000", "152082d21500a0f2"],
+  // mov r13,rax | mov x22, x9
+  [(e) => e.move("descriptor", "result"), "4989c5", "f60309aa"],
+  // mov rsi,r12 | mov x1, x21
+  [(e) => e.move("argument1", "end"), "4c89e6", "e10315aa"],
+  // mov rbx,rsp | mov x19, sp
+  [(e) => e.fromStackPointer("stack"), "4889e3", "f3030091"],
+  // add rbp,rbx | add x20, x20, x19
+  [(e) => e.add("environment", "stack"), "4801dd", "9402138b"],
+  // sub rdx,r15 | sub x2, x2, x24
+  [(e) => e.subtract("argument2", "at"), "4c29fa", "420018cb"],
+  // add r12,0x7e | add x21, x21, #0x7e
+  [(e) => e.addConstant("end", 126), "4981c47e000000", "b5fa0191"],
+  // movzx eax,BYTE PTR [rcx+0x0] | ldrb w9, [x10]
+  [(e) => e.load(1, "result", "scratch", 0), "400fb64100", "49014039"],
+  // mov edi,DWORD PTR [r12+0x4] | ldr w0, [x21, #4]
+  [(e) => e.load(4, "argument0", "end", 4), "418b7c2404", "a00640b9"],
+  // mov rax,QWORD PTR [r15+0x8] | ldr x9, [x24, #8]
+  [(e) => e.load(8, "result", "at", 8), "498b4708", "090740f9"],
+  // mov BYTE PTR [r12+0x0],al | strb w9, [x21]
+  [(e) => e.store(1, "result", "end", 0), "4188442400", "a9020039"],
+  // mov DWORD PTR [rcx+0xc],eax | str w9, [x10, #12]
+  [(e) => e.store(4, "result", "scratch", 12), "4089410c", "490d00b9"],
+  // jmp 0x1100 | b 0x1100
+  [(e) => e.jump("there"), "e9fb000000", "40000014"],
+  // cmp r12,r15; je 0x1100 | cmp x21, x24; b.eq 0x1100
+  [(e) => e.jumpIf("equal", "end", "at", "there"), "4d39fc0f84f7000000", "bf0218ebe0070054"],
+  // cmp rax,0x0; jne 0x1100 | mov x11, #0x0; movk x11, #0x0, lsl #16; cmp x9, x11; b.ne 0x1100
+  [
+    (e) => e.jumpIf("not-equal", "result", 0, "there"),
+    "4881f8000000000f85f3000000",
+    "0b0080d20b00a0f23f010beba1070054",
+  ],
+  // cmp rax,rdi; jb 0x1100 | cmp x9, x0; b.cc 0x1100
+  [(e) => e.jumpIf("below", "result", "argument0", "there"), "4839f80f82f7000000", "3f0100ebe3070054"],
+  // cmp rax,0x0; jl 0x1100 | mov x11, #0x0; movk x11, #0x0, lsl #16; cmp x9, x11; b.lt 0x1100
+  [(e) => e.jumpIf("less", "result", 0, "there"), "4881f8000000000f8cf3000000", "0b0080d20b00a0f23f010bebab070054"],
+  // cmp rax,0xfffffffffffffffc; jle 0x1100 | mov x11, #0xfffffffffffffffc; cmp x9, x11; b.le 0x1100
+  [(e) => e.jumpIf("less-or-equal", "result", -4, "there"), "4881f8fcffffff0f8ef3000000", "6b0080923f010bebcd070054"],
+  // mov eax,0xe7; syscall | mov x8, #0x5e; movk x8, #0x0, lsl #16; svc #0x0; mov x9, x0
+  [(e) => e.systemCall("exit_group"), "40b8e70000000f05", "c80b80d20800a0f2010000d4e90300aa"],
+];
+
+test("encoders: every instruction has the bytes in which objdump has read it", () => {
+  for (const [instruction, onX64, onArm64] of GOLDEN) {
+    for (const [encoder, wanted] of [
+      [ENCODERS.x64, onX64],
+      [ENCODERS.arm64, onArm64],
+    ] as const) {
+      const encoded = instruction(encoder);
+      const bytes = encoded.bytes(0x1000, () => 0x1100);
+      assert.equal(Buffer.from(bytes).toString("hex"), wanted, String(instruction));
+      assert.equal(bytes.length, encoded.size);
+    }
+  }
+});

@@ -1,0 +1,294 @@
+/** The launcher's instructions, for any processor (docs/design/cni-executable.md). */
+import {
+  ANSWER,
+  CALL,
+  MAX_BODY_BYTES,
+  MAX_TEXT_BYTES,
+  NOT_MINE,
+  STANDALONE_SUFFIX,
+} from "../../src/wire/cni-handover/index.ts";
+import type { Condition, Encoded, Encoder, Register, SystemCall } from "./machine.ts";
+
+/** How long the launcher waits for coild, seconds; coild itself gives a call up after 60 s. */
+export const PATIENCE_SECONDS = 65;
+/** The maximum size of the environment's part of a call, bytes. */
+const MAX_ENVIRONMENT_BYTES = 1024 * 1024;
+
+const error = (code: number, msg: string): string => `${JSON.stringify({ cniVersion: "1.1.0", code, msg })}\n`;
+
+/** What the launcher itself can say, on standard output. */
+export const FAULTS = {
+  lost: error(11, `coild gave no answer: it ended, or took longer than ${PATIENCE_SECONDS} s`),
+  unavailable: error(
+    11,
+    `coild cannot be asked, and ${`coil${STANDALONE_SUFFIX}`} cannot be run beside this file: run coil-installer again`,
+  ),
+  "too-large": error(7, `environment and network configuration are larger than ${MAX_BODY_BYTES / 1024 / 1024} MiB`),
+} as const;
+
+/** Texts in the file, by label. */
+export const TEXTS: Readonly<Record<string, Uint8Array>> = {
+  ...Object.fromEntries(
+    Object.entries(FAULTS).flatMap(([name, text]) => [
+      [`${name} text`, Buffer.from(text)],
+      [`${name} text end`, Buffer.alloc(0)],
+    ]),
+  ),
+  suffix: Buffer.from(`${STANDALONE_SUFFIX}\0`),
+  "memory name": Buffer.from("stdin\0"),
+  // struct timeval
+  patience: Buffer.from(BigUint64Array.of(BigInt(PATIENCE_SECONDS), 0n).buffer),
+};
+
+/** Places in memory behind the head of the call, which is the end of the file: offsets from that head. */
+const ANSWER_AT = CALL.body + MAX_BODY_BYTES + 2;
+export const MEMORY: Readonly<Record<string, number>> = {
+  head: 0,
+  socket: CALL.address,
+  body: CALL.body,
+  "environment limit": CALL.body + MAX_ENVIRONMENT_BYTES,
+  // One byte more than a call may have: when it is used, the call is too large.
+  "body limit": CALL.body + MAX_BODY_BYTES + 1,
+  answer: ANSWER_AT,
+  "answer limit": ANSWER_AT + ANSWER.text + MAX_TEXT_BYTES,
+  // struct pollfd
+  poll: ANSWER_AT + ANSWER.text + MAX_TEXT_BYTES,
+};
+/** The memory from the head on, bytes. */
+export const MEMORY_BYTES = ANSWER_AT + ANSWER.text + MAX_TEXT_BYTES + 8;
+
+const [EINTR, EAGAIN] = [-4, -11];
+const [POLLIN, POLLOUT] = [1, 4];
+const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOL_SOCKET, SO_RCVTIMEO, SO_SNDTIMEO] = [1, 1, 0o2000000, 1, 20, 21];
+const MSG_NOSIGNAL = 0x4000;
+const AT_EXECFN = 31;
+const SOCKADDR_BYTES = CALL.body - CALL.address;
+const CNI_ = Buffer.from("CNI_").readUInt32LE();
+
+/** An argument of a system call: a number, the value of a register, or a place. */
+type Argument = number | Register | { readonly place: string };
+
+/** An instruction, or the name of the place of the next one. */
+export type Line = Encoded | { readonly label: string };
+
+/** The program. Registers are named for what they hold most of the time. */
+export function program(encoder: Encoder): Line[] {
+  const { constant, address, move, add, subtract, addConstant, load, store, jump } = encoder;
+  const when = (condition: Condition, left: Register, right: Register | number, label: string): Line =>
+    encoder.jumpIf(condition, left, right, label);
+  const call = (name: SystemCall, ...given: readonly Argument[]): Line[] => [
+    ...given.map((argument, at): Line => {
+      const to = `argument${at}` as Register;
+      if (typeof argument === "number") return constant(to, argument);
+      return typeof argument === "string" ? move(to, argument) : address(to, argument.place);
+    }),
+    encoder.systemCall(name),
+  ];
+  const place = (name: string): Argument => ({ place: name });
+  const label = (name: string): Line => ({ label: name });
+  /** `argument2` is the distance from a register to the end; then the call with a descriptor and that range. */
+  const onRange = (name: SystemCall, descriptor: Argument, from: Register, ...more: readonly Argument[]): Line[] => {
+    const [first, second, , ...others] = call(name, descriptor, from, 0, ...more);
+    return [first, second, subtract("argument2", from), ...others].filter((line) => line !== undefined);
+  };
+  const poll = (descriptor: Register | number, events: number): Line[] => [
+    address("scratch", "poll"),
+    typeof descriptor === "number" ? constant("result", descriptor) : move("result", descriptor),
+    store(4, "result", "scratch", 0),
+    constant("result", events),
+    store(4, "result", "scratch", 4),
+    ...call("ppoll", place("poll"), 1, 0, 0, 0),
+  ];
+  const fault = (name: keyof typeof FAULTS): Line[] => [
+    label(name),
+    address("end", `${name} text`),
+    address("at", `${name} text end`),
+    jump("report"),
+  ];
+
+  return [
+    // The stack: argc, pointers to arguments, 0, pointers to the environment, 0, the auxiliary vector.
+    encoder.fromStackPointer("stack"),
+    load(8, "environment", "stack", 0),
+    add("environment", "environment"),
+    add("environment", "environment"),
+    add("environment", "environment"),
+    add("environment", "stack"),
+    addConstant("environment", 16),
+
+    // The variables that begin with CNI_ go behind the head.
+    move("at", "environment"),
+    address("end", "body"),
+    address("descriptor", "environment limit"),
+    label("variable"),
+    load(8, "scratch", "at", 0),
+    addConstant("at", 8),
+    when("equal", "scratch", 0, "variables end"),
+    load(4, "result", "scratch", 0),
+    when("not-equal", "result", CNI_, "variable"),
+    label("copy variable"),
+    when("equal", "end", "descriptor", "too-large"),
+    load(1, "result", "scratch", 0),
+    store(1, "result", "end", 0),
+    addConstant("scratch", 1),
+    addConstant("end", 1),
+    when("not-equal", "result", 0, "copy variable"),
+    jump("variable"),
+    label("variables end"),
+    address("scratch", "body"),
+    move("result", "end"),
+    subtract("result", "scratch"),
+    address("scratch", "head"),
+    store(4, "result", "scratch", CALL.environmentBytes),
+
+    // The path of this file, as it was called.
+    constant("name", 0),
+    label("auxiliary"),
+    load(8, "scratch", "at", 0),
+    when("equal", "scratch", 0, "auxiliary end"),
+    load(8, "result", "at", 8),
+    addConstant("at", 16),
+    when("not-equal", "scratch", AT_EXECFN, "auxiliary"),
+    move("name", "result"),
+    label("auxiliary end"),
+
+    // Without a variable of CNI a person has called: the standalone executable says what this is, and standard input is a terminal.
+    address("scratch", "body"),
+    when("equal", "end", "scratch", "path"),
+
+    // Standard input goes behind the variables.
+    label("read"),
+    address("argument2", "body limit"),
+    ...onRange("read", 0, "end"),
+    when("equal", "result", EINTR, "read"),
+    when("equal", "result", EAGAIN, "wait for input"),
+    when("less-or-equal", "result", 0, "input end"),
+    add("end", "result"),
+    address("scratch", "body limit"),
+    when("not-equal", "end", "scratch", "read"),
+    jump("too-large"),
+    label("wait for input"),
+    ...poll(0, POLLIN),
+    jump("read"),
+    label("input end"),
+    address("scratch", "head"),
+    load(4, "at", "scratch", CALL.environmentBytes),
+    move("result", "end"),
+    subtract("result", "at"),
+    address("at", "body"),
+    subtract("result", "at"),
+    store(4, "result", "scratch", CALL.inputBytes),
+
+    // To coild; whatever fails before all is sent, nothing was begun.
+    ...call("socket", AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
+    when("less", "result", 0, "stand alone"),
+    move("descriptor", "result"),
+    ...call("setsockopt", "descriptor", SOL_SOCKET, SO_RCVTIMEO, place("patience"), 16),
+    ...call("setsockopt", "descriptor", SOL_SOCKET, SO_SNDTIMEO, place("patience"), 16),
+    ...call("connect", "descriptor", place("socket"), SOCKADDR_BYTES),
+    when("not-equal", "result", 0, "stand alone"),
+    address("at", "head"),
+    label("send"),
+    move("argument2", "end"),
+    ...onRange("sendto", "descriptor", "at", MSG_NOSIGNAL, 0, 0),
+    when("equal", "result", EINTR, "send"),
+    when("less-or-equal", "result", 0, "stand alone"),
+    add("at", "result"),
+    when("not-equal", "at", "end", "send"),
+
+    // The answer.
+    address("at", "answer"),
+    label("receive"),
+    address("argument2", "answer limit"),
+    ...onRange("read", "descriptor", "at"),
+    when("equal", "result", EINTR, "receive"),
+    when("less-or-equal", "result", 0, "lost"),
+    add("at", "result"),
+    address("scratch", "answer"),
+    move("result", "at"),
+    subtract("result", "scratch"),
+    when("below", "result", ANSWER.text, "receive"),
+    load(4, "argument0", "scratch", ANSWER.textBytes),
+    addConstant("argument0", ANSWER.text),
+    when("below", "result", "argument0", "receive"),
+    load(1, "result", "scratch", ANSWER.exitCode),
+    when("equal", "result", NOT_MINE, "stand alone"),
+    move("name", "result"),
+    load(1, "descriptor", "scratch", ANSWER.descriptor),
+    move("at", "scratch"),
+    add("at", "argument0"),
+    move("end", "scratch"),
+    addConstant("end", ANSWER.text),
+
+    // From `end` to `at`, and the exit code in `name`.
+    label("write"),
+    when("equal", "end", "at", "exit"),
+    move("argument2", "at"),
+    ...onRange("write", "descriptor", "end"),
+    when("equal", "result", EINTR, "write"),
+    when("equal", "result", EAGAIN, "wait for output"),
+    when("less", "result", 0, "fail"),
+    add("end", "result"),
+    jump("write"),
+    label("wait for output"),
+    ...poll("descriptor", POLLOUT),
+    jump("write"),
+    label("fail"),
+    constant("name", 1),
+    label("exit"),
+    ...call("exit_group", "name"),
+
+    // The standalone executable gets what was read of standard input once more.
+    label("stand alone"),
+    ...call("memfd_create", place("memory name"), 0),
+    when("less", "result", 0, "unavailable"),
+    move("descriptor", "result"),
+    address("scratch", "head"),
+    load(4, "result", "scratch", CALL.environmentBytes),
+    address("at", "body"),
+    add("at", "result"),
+    label("refill"),
+    when("equal", "at", "end", "refilled"),
+    move("argument2", "end"),
+    ...onRange("write", "descriptor", "at"),
+    when("equal", "result", EINTR, "refill"),
+    when("less-or-equal", "result", 0, "unavailable"),
+    add("at", "result"),
+    jump("refill"),
+    label("refilled"),
+    ...call("lseek", "descriptor", 0, 0),
+    when("equal", "descriptor", 0, "path"),
+    ...call("dup3", "descriptor", 0, 0),
+    ...call("close", "descriptor"),
+    label("path"),
+    when("equal", "name", 0, "unavailable"),
+    address("at", "answer"),
+    label("copy path"),
+    load(1, "result", "name", 0),
+    when("equal", "result", 0, "path end"),
+    store(1, "result", "at", 0),
+    addConstant("name", 1),
+    addConstant("at", 1),
+    jump("copy path"),
+    label("path end"),
+    address("name", "suffix"),
+    label("copy suffix"),
+    load(1, "result", "name", 0),
+    store(1, "result", "at", 0),
+    addConstant("name", 1),
+    addConstant("at", 1),
+    when("not-equal", "result", 0, "copy suffix"),
+    addConstant("stack", 8),
+    ...call("execve", place("answer"), "stack", "environment"),
+
+    ...fault("unavailable"),
+    ...fault("too-large"),
+    label("lost"),
+    address("end", "lost text"),
+    address("at", "lost text end"),
+    label("report"),
+    constant("descriptor", 1),
+    constant("name", 1),
+    jump("write"),
+  ];
+}
