@@ -17,6 +17,9 @@ export interface Side {
   readonly args: (pod: number) => string;
 }
 
+/** One after the other, the same with the executables dropped from the page cache before each call, or all at once. */
+export type How = "sequential" | "cold" | "parallel";
+
 /** What one kind of call took. `walls` has an entry for each call; `cpuMs` is of the plugin's processes together. */
 export interface Batch {
   readonly walls: readonly number[];
@@ -35,15 +38,22 @@ call() { # COMMAND POD ID: one call, timed
   echo "call $1 $from $EPOCHREALTIME"
 }
 cpu() { echo "cpu $1"; times; }
-sequential() { # COUNT: each ADD and then its DEL, in the first pod
+sequential() { # COUNT [PREPARE]: each ADD and then its DEL, in the first pod
   cpu start
   for ((at = 0; at < $1; at++)); do
+    $2
     call ADD 0 "$ID-$at" || exit 1
     cpu ADD
+    $2
     call DEL 0 "$ID-$at" || exit 1
     cpu DEL
   done
 }
+drop() { # the executables' pages out of the cache: posix_fadvise(2) of the whole file
+  local file
+  for file in "\${CNI_PATH}"/*; do dd if="$file" iflag=nocache count=0 status=none || exit 1; done
+}
+cold() { sequential "$1" drop; } # CPU is not comparable: it has that of dd
 together() { # COUNT COMMAND: one call in each pod at once
   local from=$EPOCHREALTIME
   for ((at = 0; at < $1; at++)); do call "$2" $at "$ID-$at" & running+=($!); done
@@ -65,7 +75,7 @@ type Command = "ADD" | "DEL";
 /** Runs `count` ADDs and DELs, one after the other or at once. Rejects when one fails. */
 export async function runBatch(
   side: Side,
-  how: "sequential" | "parallel",
+  how: How,
   count: number,
   options: { readonly out: string; readonly id: string; readonly signal: AbortSignal },
 ): Promise<Record<Command, Batch>> {

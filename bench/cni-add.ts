@@ -4,18 +4,18 @@
  *
  *     node bench/cni-add.ts [--json] [--rounds N]
  *
- * The executables of both sides are copied into a folder of the benchmark first, as installers put them on a node: how a
- * file of 110 MiB came into the page cache is worth a millisecond of its start (read from disk 4.9 ms, just written 3.9).
+ * The executables of both sides are put into folders of the benchmark first, as installers put them on a node. In the cold case they are dropped
+ * from the page cache before each call, so that it reads them from the disk.
  *
  * Needs root and the Debian package containernetworking-plugins. Each round runs each side, in turns; the ratios are of
  * medians. Blocks are big and one resident pod keeps them on the node, so getting blocks is not in the figures.
  */
 import { execFileSync } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
-import { basename, join } from "node:path";
+import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { isAbortError } from "#base/errors";
-import { type Batch, runBatch, runCall, type Side } from "./cni-add.calls.ts";
+import { type Batch, type How, runBatch, runCall, type Side } from "./cni-add.calls.ts";
 import { cpuOf, type Families, NAMESPACES, openWorld, timeApi, type World } from "./cni-add.world.ts";
 
 const PEER = "ptp+host-local";
@@ -24,10 +24,10 @@ const PARALLEL = 100;
 /** Calls of one batch. The peer's dual-stack ADD takes seconds, so there are few. */
 const SEQUENTIAL: Readonly<Record<Families, number>> = { ipv4: 10, dual: 2 };
 const FAMILIES = ["ipv4", "dual"] as const;
+const HOWS = ["sequential", "cold", "parallel"] as const;
 const SHOWN: Readonly<Record<Families, string>> = { ipv4: "IPv4", dual: "dual stack" };
 
 type Name = "ours" | "peer";
-type How = "sequential" | "parallel";
 interface Run {
   readonly side: Name;
   readonly how: How;
@@ -46,17 +46,30 @@ interface Samples {
   readonly coildMs: readonly number[];
 }
 
-/** Copies an executable into the benchmark's own folder, once; returns where it is. */
-function installed(world: World, file: string): string {
-  const target = join(world.dir, "bin", basename(file));
-  mkdirSync(join(world.dir, "bin"), { recursive: true });
-  if (!existsSync(target)) copyFileSync(file, target);
-  return target;
+/** Puts the executables of both sides into folders of the benchmark, as they are on a node; returns the folders. */
+function install(world: World): Record<Name, string> {
+  const folders = { ours: join(world.dir, "bin-ours"), peer: join(world.dir, "bin-peer") };
+  mkdirSync(folders.peer);
+  // `ptp` looks for the other beside itself.
+  for (const name of ["ptp", "host-local"]) copyFileSync(join(PEER_DIR, name), join(folders.peer, name));
+  const dist = join(import.meta.dirname, "../dist");
+  execFileSync(join(dist, "coil-installer"), ["--rescan-wait=0"], {
+    stdio: ["ignore", "ignore", 2],
+    env: {
+      PATH: process.env["PATH"] ?? "",
+      CNI_ETC_DIR: join(world.dir, "net.d"),
+      CNI_BIN_DIR: folders.ours,
+      COIL_PATH: join(dist, "cni/coil"),
+      CNI_NETCONF: JSON.stringify({ name: "bench", plugins: [{ type: "coil", socket: world.socket }] }),
+    },
+  });
+  // What was just written is not on the disk yet, and the cache keeps it.
+  execFileSync("sync");
+  return folders;
 }
 
 function sidesOf(world: World): Record<Name, Record<Families, Side>> {
-  // `ptp` looks for it beside itself.
-  installed(world, join(PEER_DIR, "host-local"));
+  const folders = install(world);
   const config = (name: string, content: object): string => {
     const path = join(world.dir, name);
     writeFileSync(path, JSON.stringify({ cniVersion: "1.0.0", name: "bench", ...content }));
@@ -64,7 +77,7 @@ function sidesOf(world: World): Record<Name, Record<Families, Side>> {
   };
   const path = (name: string): string => `/run/netns/${name}`;
   const ours = (families: Families): Side => ({
-    executable: installed(world, join(import.meta.dirname, "../dist/cni/coil")),
+    executable: join(folders.ours, "coil"),
     config: config("ours.json", { type: "coil", socket: world.socket }),
     node: world.ourNode,
     pods: world.ourPods.map(path),
@@ -73,7 +86,7 @@ function sidesOf(world: World): Record<Name, Record<Families, Side>> {
   const v4 = [{ subnet: "10.200.0.0/16" }];
   const ranges = { ipv4: [v4], dual: [v4, [{ subnet: "fd10:200::/112" }]] };
   const peer = (families: Families): Side => ({
-    executable: installed(world, join(PEER_DIR, "ptp")),
+    executable: join(folders.peer, "ptp"),
     config: config(`peer-${families}.json`, {
       type: "ptp",
       ipam: { type: "host-local", dataDir: join(world.dir, `leases-${families}`), ranges: ranges[families] },
@@ -125,7 +138,7 @@ async function measure(world: World, rounds: number, signal: AbortSignal): Promi
     }
     apiMs.push(...(await timeApi(world, 20, signal)));
     for (const families of FAMILIES) {
-      for (const how of ["sequential", "parallel"] as const) {
+      for (const how of families === "ipv4" ? HOWS : (["sequential", "parallel"] as const)) {
         for (const side of order) await one(side, how, families, round);
       }
     }
@@ -178,6 +191,13 @@ function report({ runs, starts, apiMs, coildMs }: Samples) {
         values: (side) => of(side, "sequential", families).flatMap((run) => run[command].walls),
       });
     }
+  }
+  for (const command of ["add", "del"] as const) {
+    figures.push({
+      case: `${command.toUpperCase()} IPv4, executables not in the page cache`,
+      unit: "ms",
+      values: (side) => of(side, "cold", "ipv4").flatMap((run) => run[command].walls),
+    });
   }
   for (const families of FAMILIES) {
     for (const command of ["add", "del"] as const) {
