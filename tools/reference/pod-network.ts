@@ -44,6 +44,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     ),
     files(
       ["`/run/coild.sock`", "the socket (`--socket`)"],
+      ["`/run/coild.sock.call1`", "the hand-over socket: the socket's path with `.call1` behind, for calls of `coil`"],
       ["`coild.lock` beside the socket", "locked while a coild runs; a second one waits for it"],
     ),
     kernel(
