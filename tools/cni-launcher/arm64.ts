@@ -31,6 +31,7 @@ const SYSTEM_CALLS: Readonly<Record<SystemCall, number>> = {
   read: 63,
   write: 64,
   ppoll: 73,
+  readlinkat: 78,
   exit_group: 94,
   socket: 198,
   connect: 203,

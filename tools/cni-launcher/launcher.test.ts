@@ -160,12 +160,19 @@ eachTest(
   },
 );
 
-eachTest("it is found under the name by which it was called, also through a link", async (at) => {
-  const link = join(dir, `link${serial}`);
-  symlinkSync(at.file, link);
-  writeFileSync(`${link}-standalone`, "#!/bin/sh\necho linked\n", { mode: 0o755 });
-  assert.equal((await at.run({ CNI_COMMAND: "ADD" }, "", link)).stdout, "linked\n");
-});
+eachTest(
+  "through a link the standalone executable beside the link is run, else the one beside the launcher",
+  async (at) => {
+    const link = join(dir, `link${serial}`);
+    symlinkSync(at.file, link);
+    assert.equal((await at.run({ CNI_COMMAND: "ADD" }, "{}", link)).stdout, "standalone argument ADD :{}");
+    assert.match((await at.run({}, "", link)).stdout, /^standalone argument/);
+    writeFileSync(`${link}-standalone`, "#!/bin/sh\necho linked\n", { mode: 0o755 });
+    assert.equal((await at.run({ CNI_COMMAND: "ADD" }, "", link)).stdout, "linked\n");
+    for (const file of [at.file, link]) rmSync(`${file}-standalone`);
+    assert.equal((await at.run({ CNI_COMMAND: "ADD" }, "", link)).stdout, FAULTS.unavailable);
+  },
+);
 
 eachTest("without a variable of CNI the standalone executable runs at once, and has standard input", async (at, t) => {
   await serve(t, at.socket, () => assert.fail("called"));

@@ -31,7 +31,8 @@ export type SystemCall =
   | "execve"
   | "exit_group"
   | "dup3"
-  | "memfd_create";
+  | "memfd_create"
+  | "readlinkat";
 
 /** Bytes of one instruction; those that name a label are encoded when all addresses are known, in as many bytes as before. */
 export interface Encoded {

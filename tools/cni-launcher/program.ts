@@ -36,6 +36,7 @@ export const TEXTS: Readonly<Record<string, Uint8Array>> = {
   ),
   suffix: Buffer.from(`${STANDALONE_SUFFIX}\0`),
   "memory name": Buffer.from("stdin\0"),
+  "own file name": Buffer.from("/proc/self/exe\0"),
   // struct timeval
   patience: Buffer.from(BigUint64Array.of(BigInt(PATIENCE_SECONDS), 0n).buffer),
 };
@@ -62,6 +63,8 @@ const [POLLIN, POLLOUT] = [1, 4];
 const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOL_SOCKET, SO_RCVTIMEO, SO_SNDTIMEO] = [1, 1, 0o2000000, 1, 20, 21];
 const MSG_NOSIGNAL = 0x4000;
 const AT_EXECFN = 31;
+const AT_FDCWD = -100;
+const PATH_MAX = 4096;
 const SOCKADDR_BYTES = CALL.body - CALL.address;
 const CNI_ = Buffer.from("CNI_").readUInt32LE();
 
@@ -260,8 +263,11 @@ export function program(encoder: Encoder): Line[] {
     when("equal", "descriptor", 0, "path"),
     ...call("dup3", "descriptor", 0, 0),
     ...call("close", "descriptor"),
+    // First beside the path by which this file was called, then, for a link, beside the file itself.
     label("path"),
-    when("equal", "name", 0, "unavailable"),
+    addConstant("stack", 8),
+    constant("descriptor", 0),
+    when("equal", "name", 0, "own file"),
     address("at", "answer"),
     label("copy path"),
     load(1, "result", "name", 0),
@@ -278,8 +284,15 @@ export function program(encoder: Encoder): Line[] {
     addConstant("name", 1),
     addConstant("at", 1),
     when("not-equal", "result", 0, "copy suffix"),
-    addConstant("stack", 8),
     ...call("execve", place("answer"), "stack", "environment"),
+    when("not-equal", "descriptor", 0, "unavailable"),
+    label("own file"),
+    constant("descriptor", 1),
+    ...call("readlinkat", AT_FDCWD, place("own file name"), place("answer"), PATH_MAX),
+    when("less-or-equal", "result", 0, "unavailable"),
+    address("at", "answer"),
+    add("at", "result"),
+    jump("path end"),
 
     ...fault("unavailable"),
     ...fault("too-large"),

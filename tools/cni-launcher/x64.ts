@@ -38,6 +38,7 @@ const SYSTEM_CALLS: Readonly<Record<SystemCall, number>> = {
   setsockopt: 54,
   execve: 59,
   exit_group: 231,
+  readlinkat: 267,
   ppoll: 271,
   dup3: 292,
   memfd_create: 319,
