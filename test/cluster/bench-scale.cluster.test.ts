@@ -27,7 +27,7 @@ function bench(
 
 const leftovers = (): string[] => listNetNs().filter((name) => name.startsWith("isthmus-bench-"));
 
-test("bench scale: a small cluster gives every figure, six of them beside a budget, and nothing stays", async () => {
+test("bench scale: a small cluster gives every figure, seven of them beside a budget, and nothing stays", async () => {
   const before = leftovers();
   const { code, stdout, stderr } = await bench("--json", "--nodes=40", "--pods=400", "--blocks=160", "--seconds=3");
   assert.ok(stdout.startsWith("{"), stderr);
