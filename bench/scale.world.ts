@@ -73,7 +73,8 @@ export async function openScaleWorld(
 
   const server = fork(join(import.meta.dirname, "scale.api-server.ts"), [node], {
     stdio: ["ignore", "ignore", "inherit", "ipc"],
-    execArgv: ["--max-old-space-size=8192"],
+    // It is not measured, and a collection of its large heap would be.
+    execArgv: ["--max-old-space-size=8192", "--max-semi-space-size=64"],
     detached: true,
   });
   undo.defer(() => end(server));
