@@ -28,6 +28,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
+import { removeCgroups } from "#test/cgroups";
 import { type Outcome, start, until } from "#test/lab";
 import { fieldBytes, fieldText, ProtoWriter, readFields } from "#wire/protobuf";
 
@@ -205,7 +206,7 @@ export class Containerd implements AsyncDisposable {
     }
     for (const name of namespaces())
       if (!this.#before.namespaces.has(name)) execFileSync("ip", ["netns", "delete", name]);
-    await removeCgroups();
+    await removeCgroups(CGROUP_PARENT);
     if (!this.#before.hasRun) rmdirSync(RUN);
     rmSync(this.#folder, { recursive: true, force: true });
   }
@@ -271,14 +272,14 @@ function namespaces(): string[] {
 export const CGROUP_PARENT = "/isthmus-test";
 
 /**
- * `ctr` reads networks and plugins from fixed places, and shims have their sockets in one: each is the folder's in a mount namespace of containerd's own.
+ * `ctr` reads networks and plugins from fixed places, shims have their sockets in one, and results of plugins are kept in one: each is the folder's in a mount namespace of containerd's own.
  * Namespaces that it pins in /run/netns have to be seen outside, so that mount stays shared.
  */
 const START = `set -e
 here=$(pwd)
 mount --make-private /
 mount -t tmpfs none tmp
-for one in etc opt; do
+for one in etc opt var/lib; do
   mkdir -p tmp/$one/upper tmp/$one/work
   mount -t overlay none -o lowerdir=/$one,upperdir=$here/tmp/$one/upper,workdir=$here/tmp/$one/work /$one
 done
@@ -376,29 +377,5 @@ function readProc(path: string): string {
   } catch (error) {
     if (["ENOENT", "ESRCH"].includes((error as NodeJS.ErrnoException).code ?? "")) return "";
     throw error;
-  }
-}
-
-/** The kernel keeps empty cgroups until somebody removes them, the deepest first. */
-async function removeCgroups(): Promise<void> {
-  const root = "/sys/fs/cgroup";
-  const places = existsSync(join(root, "cgroup.controllers"))
-    ? [root]
-    : readdirSync(root).map((one) => join(root, one));
-  const ours = places.map((place) => join(place, CGROUP_PARENT)).filter((place) => existsSync(place));
-  await until("the containers' cgroups are removed", () => ours.every(tryRemove));
-}
-
-/** False while a process in it has not ended. */
-function tryRemove(cgroup: string): boolean {
-  if (!existsSync(cgroup)) return true;
-  const inside = readdirSync(cgroup, { withFileTypes: true }).filter((one) => one.isDirectory());
-  if (!inside.map(({ name }) => tryRemove(join(cgroup, name))).every(Boolean)) return false;
-  try {
-    rmdirSync(cgroup);
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "EBUSY") throw error;
-    return false;
   }
 }

@@ -98,6 +98,8 @@ export class Machine {
   readonly leaving = new Set<Sandbox>();
   /** Sandboxes that the runtime does not know any more, whose namespaces are left: GC removes their attachments. */
   readonly forgotten = new Set<Sandbox>();
+  /** Containers whose links went without a DEL: their addresses stay taken for a grace. */
+  readonly vanished = new Set<string>();
   /** When its Node object and all pods bound to it began to be away, milliseconds. */
   forsakenSinceMs: number | undefined;
   /** The API has changes that its `coild` has not seen. */
@@ -265,6 +267,7 @@ export class Machine {
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined) return;
     this.sandboxes.delete(id);
+    this.vanished.add(sandbox.containerId);
     this.#removeNamespace(sandbox);
     await this.#deps.removePod(sandbox.pod);
   }
