@@ -48,11 +48,12 @@ export class PodNamespaces {
   }
 
   #refOf(id: number): NetNsRef | undefined {
-    for (let next = this.#left.next(); !this.#found.has(id) && next.done !== true; next = this.#left.next()) {
+    while (!this.#found.has(id)) {
+      const next = this.#left.next();
+      if (next.done === true) break;
       using netns = this.#tryOpen(next.value);
       const at = netns === undefined ? undefined : this.#host.netnsIds.get(netns);
       if (at !== undefined && !this.#found.has(at)) this.#found.set(at, next.value);
-      if (at === id) break;
     }
     return this.#found.get(id);
   }
