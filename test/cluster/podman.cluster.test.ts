@@ -49,6 +49,7 @@ conmon_path = ["${join(DEBIAN, "usr/bin/conmon")}"]
 events_logger = "none"
 runtime = "runc"
 tmp_dir = "${at("libpod")}"
+conmon_env_vars = ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LD_LIBRARY_PATH=${join(DEBIAN, "usr/lib/x86_64-linux-gnu")}"]
 [engine.runtimes]
 runc = ["${join(DEBIAN, "usr/sbin/runc")}"]
 [network]
@@ -62,7 +63,18 @@ cni_plugin_dirs = ["${at("bin")}"]
     env: Readonly<Record<string, string>>,
     ...command: readonly string[]
   ): Promise<Outcome> => {
-    const own = ["unshare", "--mount", "--propagation=unchanged", "sh", "-c", OWN_VAR_LIB, "sh", at("tmp")];
+    const own = [
+      "unshare",
+      "--mount",
+      "--pid",
+      "--fork",
+      "--propagation=unchanged",
+      "sh",
+      "-c",
+      OWN_VAR_LIB,
+      "sh",
+      at("tmp"),
+    ];
     const podman = [
       PODMAN,
       `--root=${at("root")}`,
