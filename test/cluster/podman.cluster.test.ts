@@ -1,6 +1,6 @@
 /** podman of Debian bookworm, whose networks are CNI's, runs a container through the shipped CNI executable. */
 import assert from "node:assert/strict";
-import { chmodSync, copyFileSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { chmodSync, copyFileSync, existsSync, mkdirSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { removeCgroups } from "#test/cgroups";
@@ -10,6 +10,8 @@ import { type Outcome, start } from "#test/lab";
 const DEBIAN = join(import.meta.dirname, "../../.state/debian");
 const PODMAN = join(DEBIAN, "usr/bin/podman");
 const CGROUP_PARENT = "/isthmus-podman";
+/** runc makes it, wherever its state is. */
+const RUNC = "/run/runc";
 const NETWORK = "k8s-pod-network";
 
 /** CNI results are kept in /var/lib/cni, which is podman's alone then. Namespaces that it pins in /run/netns are seen outside. */
@@ -25,8 +27,10 @@ exec "$@"`;
 async function open(t: TestContext) {
   assert.ok(existsSync(PODMAN), `no podman at ${PODMAN}: ./run test unpacks Debian's package there`);
   const node = await CniNode.open("podman");
+  const hadRunc = existsSync(RUNC);
   t.after(async () => {
     await node[Symbol.asyncDispose]();
+    if (!hadRunc && existsSync(RUNC)) rmdirSync(RUNC);
     await removeCgroups(CGROUP_PARENT);
   });
   const at = (...parts: readonly string[]): string => join(node.folder, ...parts);
@@ -63,18 +67,7 @@ cni_plugin_dirs = ["${at("bin")}"]
     env: Readonly<Record<string, string>>,
     ...command: readonly string[]
   ): Promise<Outcome> => {
-    const own = [
-      "unshare",
-      "--mount",
-      "--pid",
-      "--fork",
-      "--propagation=unchanged",
-      "sh",
-      "-c",
-      OWN_VAR_LIB,
-      "sh",
-      at("tmp"),
-    ];
+    const own = ["unshare", "--mount", "--propagation=unchanged", "sh", "-c", OWN_VAR_LIB, "sh", at("tmp")];
     const podman = [
       PODMAN,
       `--root=${at("root")}`,
