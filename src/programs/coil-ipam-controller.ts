@@ -46,6 +46,8 @@ const flags = {
  * handles all Nodes that are deleted during this time.
  */
 const NODE_GONE_DELAY_MS = 2000;
+/** How often the blocks of a pool that is being deleted are listed, in milliseconds. */
+const DELETING_LOOK_MS = 30_000;
 /** The collector's queue has this key and no other. */
 const COLLECT = "orphans";
 
@@ -64,7 +66,7 @@ export const coilIpamController = defineProgram({
       { name: "coil-ipam-controller", lease: "coil-ipam-leader", values, signal },
       (leading) => {
         const pools = new PoolManager(
-          { api: leading.api, log: leading.log.child("pools") },
+          { api: leading.api, log: leading.log.child("pools"), clock: systemClock },
           { allocation: values.blockAllocation },
         );
         poolMetrics(leading.registry).observe(pools);
@@ -114,7 +116,12 @@ function controlPools({ api, log, watch, control }: LeadingController, pools: Po
   const controller = control("addresspool", {
     on: [addressPools],
     after: [blocks],
-    reconcile: (name, { signal }) => reconcilePool({ api, pools, log: log.child("pools") }, name, { signal }),
+    reconcile: async (name, { signal }) => {
+      await reconcilePool({ api, pools, log: log.child("pools") }, name, { signal });
+      const isDeleting = addressPools.store.get(name)?.metadata.deletionTimestamp !== undefined;
+      // The deletion of its last block may have been missed while the watch was away.
+      return isDeleting ? { requeueAfterMs: DELETING_LOOK_MS } : undefined;
+    },
   });
   blocks.addHandler({
     onDelete: ({ metadata: { labels } }) => {

@@ -202,7 +202,7 @@ class Model {
     const onWritten = async (_method: unknown, args: readonly unknown[], answer: unknown): Promise<void> =>
       this.#noteWrite(args[0], answer);
     const api = mortalApi(world.client, { path: this.#path, life: new Life(), onWritten });
-    const pools = new PoolManager({ api, log }, { allocation: "first-fit" });
+    const pools = new PoolManager({ api, log, clock: systemClock }, { allocation: "first-fit" });
     this.#isPoolChanged = true;
     return {
       api,

@@ -27,7 +27,7 @@ test("pool: blocks that another made are stepped over, and two controllers at on
   const subnets = [{ ipv4: "10.2.0.0/28" }];
   const { pool, pools, nodeOf, blocks } = await world.scene(t, { blockSizeBits: 0, subnets });
   await pools.sync(pool, options);
-  const other = new PoolManager({ api: world.client, log }, { allocation: "first-fit" });
+  const other = new PoolManager({ api: world.client, log, clock: systemClock }, { allocation: "first-fit" });
   const first = await other.carve(pool, nodeOf("b"), "other", options);
   assert.equal(first.kind, "block");
   // The first manager's index is stale now; both go on at once.
@@ -88,7 +88,7 @@ test("pool: no block overlaps one of another pool, however many are carved at on
     assert.equal((await pools.carve(wide.pool, wide.nodeOf("b"), `again${at}`, options)).kind, "block");
   }
   assert.equal((await pools.carve(wide.pool, wide.nodeOf("b"), "full", options)).kind, "exhausted");
-  const fresh = new PoolManager({ api: world.client, log }, { allocation: "first-fit" });
+  const fresh = new PoolManager({ api: world.client, log, clock: systemClock }, { allocation: "first-fit" });
   assert.equal((await fresh.carve(narrow.pool, narrow.nodeOf("b"), "late", options)).kind, "exhausted");
 });
 
@@ -107,14 +107,14 @@ test("pool: millions of blocks that another one covers are stepped over at once"
 test("pool: a block size that was changed under use, before the CRD forbade it, makes no block that overlaps an older one", async (t) => {
   const subnets = [{ ipv4: "10.5.0.0/28" }];
   const { pool, nodeOf, blocks, change, changeUnruled } = await world.scene(t, { blockSizeBits: 2, subnets });
-  const before = new PoolManager({ api: world.client, log }, { allocation: "first-fit" });
+  const before = new PoolManager({ api: world.client, log, clock: systemClock }, { allocation: "first-fit" });
   for (const at of [0, 1]) await before.carve(pool, nodeOf("a"), `r${at}`, options);
   await assert.rejects(change({ blockSizeBits: 1, subnets }), {
     code: "invalid",
     message: /spec\.blockSizeBits: Forbidden: unchangeable/,
   });
   await changeUnruled({ blockSizeBits: 1, subnets });
-  const after = new PoolManager({ api: world.client, log }, { allocation: "first-fit" });
+  const after = new PoolManager({ api: world.client, log, clock: systemClock }, { allocation: "first-fit" });
   for (const pools of [before, after]) await pools.carve(pool, nodeOf("b"), "more", options);
   assert.deepEqual(
     (await blocks()).map(({ index, ipv4 }) => `${index} ${ipv4}`),
@@ -143,7 +143,7 @@ test("pool and request: without a spec, as an older schema let them be stored, t
     listAll: (type: ResourceType<KubeObject>, list: ListOptions) => world.client.listAll(type, list),
     replaceStatus: async () => Promise.reject(new KubeError("invalid", "spec: Required value")),
   });
-  const pools = new PoolManager({ api, log }, { allocation: "first-fit" });
+  const pools = new PoolManager({ api, log, clock: systemClock }, { allocation: "first-fit" });
   assert.deepEqual(await pools.carve(lacking, nodeOf("a"), "r", options), {
     kind: "invalid",
     fault: "spec: Required value: the pool's subnets",

@@ -126,7 +126,7 @@ test("request: when the answer to its block's creation is lost the block is foun
   await assert.rejects(reconciler.reconcile(name, options), { code: "unreachable" });
   assert.deepEqual(conditionsOf(await world.request(name)), []);
   assert.equal((await blocks()).length, 1);
-  const pools = new PoolManager({ api: world.client, log }, { allocation: "first-fit" });
+  const pools = new PoolManager({ api: world.client, log, clock: systemClock }, { allocation: "first-fit" });
   await new BlockRequestReconciler({ api: world.client, pools, clock: systemClock, log }).reconcile(name, options);
   assert.equal((await world.request(name)).status?.addressBlockName, `${pool}-0`);
   assert.equal((await blocks()).length, 1);

@@ -118,7 +118,7 @@ export class IpamWorld implements AsyncDisposable {
     if (spec !== undefined) {
       await client.create(addressPools, { metadata: { name: pool, finalizers: [COIL_FINALIZER] }, spec }, options);
     }
-    const pools = new PoolManager({ api: client, log }, { allocation: "first-fit" });
+    const pools = new PoolManager({ api: client, log, clock: systemClock }, { allocation: "first-fit" });
     const reconciler = new BlockRequestReconciler({ api: client, pools, clock: systemClock, log });
     t.after(async () => {
       this.server?.faults.clear();

@@ -233,7 +233,7 @@ const CASES: readonly Case[] = [
       {
         kind: "route-export",
         node: "node1",
-        text: "a route to 10.0.0.4/31 is exported, which is no block of this node",
+        text: "a route to 10.0.0.4/31 is exported, which is not a block of this node",
       },
     ],
   },

@@ -233,7 +233,7 @@ function exportedRoutes(node: AuditedNode, { blocks }: AuditInput): Finding[] {
       .map((cidr) => finding(`the route to block ${cidr} is not exported`)),
     ...[...actual]
       .filter((cidr) => !wanted.has(cidr))
-      .map((cidr) => finding(`a route to ${cidr} is exported, which is no block of this node`)),
+      .map((cidr) => finding(`a route to ${cidr} is exported, which is not a block of this node`)),
   ];
 }
 

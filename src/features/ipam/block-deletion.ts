@@ -9,8 +9,8 @@ const MAX_CONFLICTS = 8;
 /**
  * Deletes the block with this UID, and only if `mayGo` is true for the version that is deleted. The deletion comes first and the
  * finalizer goes last: a deletion that is refused leaves the block as usable as it was. `mayGo` is called before each of both, so a
- * block whose node came back in between keeps its finalizer until its node gives it back. Returns false when the block must stay,
- * true when it is gone or another one has its name. Rejects with `KubeError`.
+ * block whose node came back in between keeps its finalizer until its node gives it back. Returns false when the block must stay, or waits
+ * for the finalizer of another program; true when it is gone or another one has its name. Rejects with `KubeError`.
  */
 export async function deleteBlock(
   api: KubeApi,
@@ -46,9 +46,9 @@ async function removeFinalizer(
   options: AbortOptions,
 ): Promise<boolean> {
   const finalizers = block.metadata.finalizers ?? [];
-  if (!finalizers.includes(COIL_FINALIZER)) return true;
+  if (!finalizers.includes(COIL_FINALIZER)) return finalizers.length === 0;
   if (!(await mayGo(block))) return false;
   const kept = finalizers.filter((finalizer) => finalizer !== COIL_FINALIZER);
   await api.replace(addressBlocks, { ...block, metadata: { ...block.metadata, finalizers: kept } }, options);
-  return true;
+  return kept.length === 0;
 }

@@ -24,7 +24,7 @@ const MAX_CONFLICTS = 8;
 
 export interface KubeBlockSourceOptions {
   readonly nodeName: string;
-  /** The timeout of a request, milliseconds. Default 10,000 (docs/spec/pod-network.md#4.6). */
+  /** The timeout of a request, in milliseconds. Default 10,000 (docs/spec/pod-network.md#4.6). */
   readonly requestTimeoutMs?: number;
 }
 
@@ -86,7 +86,7 @@ export class KubeBlockSource implements BlockSource {
 
   async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number> {
     return translated("remove answered requests of this node", async () => {
-      // What the server has at hand will do: every node lists all requests, and a request that it lacks is removed next time.
+      // The server may answer from its cache, because every node lists all requests. The next call removes a request that the cache does not have yet.
       const { items } = await this.#api.listAll(blockRequests, { ...options, resourceVersion: "0" });
       const left = items.filter((request) => {
         const { nodeName, poolName } = request.spec ?? {};

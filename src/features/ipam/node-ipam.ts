@@ -12,13 +12,13 @@ import { IpamError } from "./errors.ts";
 
 const NODE_GONE = "this Node is not in the cluster (any more): nothing is allocated, for its blocks go to others";
 /**
- * When an ADD finds no free address in its pool, the pool counts as full for this time, milliseconds. During this time STATUS can report
+ * When an ADD finds no free address in its pool, the pool counts as full for this time, in milliseconds. During this time STATUS can report
  * the node as not available, and then the node gets no more ADDs. A longer time would keep the node out of service although its pool
  * has free addresses again.
  */
 const EXHAUSTED_MS = 30_000;
 /**
- * No address is handed out if the last comparison is older than this, milliseconds. A node behind a broken link loses its blocks; when the
+ * No address is handed out if the last comparison is older than this, in milliseconds. A node behind a broken link loses its blocks; when the
  * link is repaired an ADD may come before the watch's event. It is less than the controller's grace for such nodes.
  */
 const FRESH_MS = 30_000;
@@ -28,11 +28,11 @@ const FREED_SOON_MS = 100;
 const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeout"]);
 
 export interface NodeIpamOptions {
-  /** How often all blocks are compared with the API server, milliseconds. */
+  /** How often all blocks are compared with the API server, in milliseconds. */
   readonly collectIntervalMs: number;
-  /** The time for which an empty block is kept for reuse, milliseconds. 0: the block is given back at once. */
+  /** The time for which an empty block is kept for reuse, in milliseconds. 0: the block is given back at once. */
   readonly releaseDelayMs: number;
-  /** The time for which an ADD in a full pool waits for an address that a DEL frees, milliseconds. Default 100. */
+  /** The time for which an ADD in a full pool waits for an address that a DEL frees, in milliseconds. Default 100. */
   readonly freedSoonMs?: number;
 }
 
@@ -90,8 +90,8 @@ export class NodeIpam {
   /**
    * Applies the state of the kernel. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and
    * again from time to time, because others change links. None of the addresses is handed out while its link is there; where
-   * they cannot be read, nothing of the pool is handed out or given back. `linked` are attachments that have a link, but no
-   * addresses now, or not all: they keep those that they are known to have.
+   * they cannot be read, nothing of the pool is handed out or given back. `linked`: attachments whose link exists but lacks some or
+   * all of its addresses. They keep the addresses that they are known to have.
    */
   remember(
     attached: readonly RestoredAttachment[],

@@ -6,13 +6,13 @@ import { type AddressBlock, NODE_LABEL } from "#kube/coil";
 import { deleteBlock } from "./block-deletion.ts";
 import { IpamError } from "./errors.ts";
 
-/** While the grace of a Node runs, its pods are listed at least this often, milliseconds. */
+/** While the grace of a Node runs, its pods are listed at least this often, in milliseconds. */
 const MAX_POLL_MS = 10_000;
-/** The minimum time between two lists of pods, milliseconds. */
+/** The minimum time between two lists of pods, in milliseconds. */
 const MIN_POLL_MS = 250;
 
 export interface OrphanCollectorOptions {
-  /** The time for which the Node and every pod bound to it must be absent, milliseconds. */
+  /** The time for which the Node and every pod bound to it must be absent, in milliseconds. */
   readonly graceMs: number;
 }
 
@@ -26,7 +26,7 @@ export interface KnownCluster {
 /** The result of one pass. */
 export interface OrphanPass {
   readonly deleted: number;
-  /** When the next pass is due, milliseconds; `undefined`: no block waits for its grace to end. */
+  /** When the next pass is due, in milliseconds; `undefined`: no block waits for its grace to end. */
   readonly nextPassInMs: number | undefined;
 }
 
@@ -97,10 +97,12 @@ export class OrphanCollector {
             nodeOf(live) === node && (await this.#isForsaken(node, options));
           if (!(await deleteBlock(this.#api, block.metadata, mayGo, options))) continue;
           deleted += 1;
-          this.#log.info("block of a node that is gone was deleted", { block: block.metadata.name, node });
+          this.#log.info("deleted an orphan block; its Node no longer exists", { block: block.metadata.name, node });
         } catch (error) {
           if (!isKubeError(error)) throw error;
           failures.push(error);
+          // The next pass tries again.
+          this.#lookedAt.delete(node);
         }
       }
     }
@@ -114,9 +116,10 @@ export class OrphanCollector {
   /** Each Node that goes causes a pass, and many may go at a time: a pass leaves those alone that were looked for a moment ago. */
   #isDue(node: string): boolean {
     const now = this.#clock.monotonic();
-    const isGraceOver = now - (this.#lastSeen.get(node) ?? now) >= this.#graceMs;
-    const isLooked = now - (this.#lookedAt.get(node) ?? Number.NEGATIVE_INFINITY) < MAX_POLL_MS;
-    if (isLooked && !isGraceOver) return false;
+    const graceEnd = (this.#lastSeen.get(node) ?? now) + this.#graceMs;
+    const lookedAt = this.#lookedAt.get(node) ?? Number.NEGATIVE_INFINITY;
+    // The first look after the end of the grace waits for nothing. Blocks that stay then wait for others.
+    if (now - lookedAt < MAX_POLL_MS && !(now >= graceEnd && lookedAt < graceEnd)) return false;
     this.#lookedAt.set(node, now);
     return true;
   }
@@ -148,9 +151,13 @@ export class OrphanCollector {
 
   #nextLookMs(): number | undefined {
     if (this.#lastSeen.size === 0) return undefined;
-    const oldest = Math.min(...this.#lastSeen.values());
-    const restMs = oldest + this.#graceMs - this.#clock.monotonic();
-    return Math.max(MIN_POLL_MS, Math.min(restMs, MAX_POLL_MS));
+    const now = this.#clock.monotonic();
+    const rests = Array.from(this.#lastSeen, ([node, seenAt]) => {
+      const graceEnd = seenAt + this.#graceMs;
+      const lookedAt = this.#lookedAt.get(node) ?? Number.NEGATIVE_INFINITY;
+      return lookedAt < graceEnd ? graceEnd - now : lookedAt + MAX_POLL_MS - now;
+    });
+    return Math.max(MIN_POLL_MS, Math.min(...rests, MAX_POLL_MS));
   }
 }
 

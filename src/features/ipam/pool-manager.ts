@@ -1,4 +1,5 @@
 import { type AbortOptions, KeyedMutex } from "#base/async";
+import type { Clock } from "#base/clock";
 import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { findObject, isKubeError, type KubeApi } from "#kube/client";
@@ -41,6 +42,9 @@ interface Place {
 /** The spec of a pool that was stored without one, past the schema: it is faulty, and has no blocks. */
 const EMPTY_SPEC = { subnets: [] };
 
+/** The shortest time between two lists of a pool because it seems exhausted, in milliseconds. */
+const LIST_MS = 10_000;
+
 /** One pool as metrics show it. */
 export interface PoolStats {
   readonly pool: string;
@@ -58,6 +62,8 @@ interface PoolState {
   overlap: string | undefined;
   /** The index may differ from the API server: blocks are listed before its next use. */
   stale: boolean;
+  /** The time of the last list because the pool seemed exhausted, by the monotonic clock. */
+  listedAt: number;
 }
 
 /**
@@ -67,18 +73,20 @@ interface PoolState {
 export class PoolManager {
   readonly #api: KubeApi;
   readonly #log: Logger;
+  readonly #clock: Clock;
   readonly #allocation: BlockAllocation;
   readonly #pools = new Map<string, PoolState>();
   readonly #locks = new KeyedMutex();
   readonly #blocks: LiveBlockIndex;
 
   constructor(
-    deps: { readonly api: KubeApi; readonly log: Logger },
+    deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock },
     options: { readonly allocation: BlockAllocation },
   ) {
     this.#api = deps.api;
     this.#blocks = new LiveBlockIndex(deps.api);
     this.#log = deps.log;
+    this.#clock = deps.clock;
     this.#allocation = options.allocation;
   }
 
@@ -159,12 +167,25 @@ export class PoolManager {
       // After a creation that failed, the list may show a block that an earlier leader has made for this request.
       const made = tries === 0 ? undefined : this.#blocks.index.madeFor(requestUid);
       if (made !== undefined) return { kind: "block", name: made };
-      const place = this.#place(pool, layout, state, requestUid);
+      let place = this.#place(pool, layout, state, requestUid);
+      if (place.kind === "exhausted" && this.#mayList(state)) {
+        // A block that came and went while the watch was away is in the index, and no event says that it has gone.
+        state.index.reset(await this.#blocks.listPool(pool, options));
+        place = this.#place(pool, layout, state, requestUid);
+      }
       if (place.kind === "exhausted") return place;
       const block = await this.#create(object, state, place, { node, requestUid }, options);
       if (block !== undefined) return { kind: "block", name: block.metadata.name };
     }
     return { kind: "exhausted" };
+  }
+
+  /** Whether an exhausted pool may be listed once more: a list of a large pool takes half a second. */
+  #mayList(state: PoolState): boolean {
+    const now = this.#clock.monotonic();
+    if (now - state.listedAt < LIST_MS) return false;
+    state.listedAt = now;
+    return true;
   }
 
   /** Finds and reserves the next block. Nothing is awaited, so two pools cannot choose the same one. */
@@ -252,6 +273,7 @@ export class PoolManager {
       fault: undefined,
       overlap: undefined,
       stale: true,
+      listedAt: Number.NEGATIVE_INFINITY,
     };
     this.#pools.set(pool, state);
     return state;
