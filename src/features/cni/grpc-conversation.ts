@@ -2,7 +2,7 @@ import { on, once } from "node:events";
 import type { ServerHttp2Stream } from "node:http2";
 import { frameMessage, GrpcDeframer, GrpcWireError } from "#wire/grpc";
 
-/** The maximum size of a conversation's message, bytes; one message is held at a time, beside the chunk that was read. */
+/** The maximum size of a conversation's message, in bytes; one message is held at a time, beside the chunk that was read. */
 export const MAX_CONVERSATION_MESSAGE_BYTES = 64 * 1024;
 
 /**

@@ -25,13 +25,13 @@ import { converse } from "./grpc-conversation.ts";
 /** Answers one message. A rejection with a `status` becomes that status, any other `internal`. */
 export type GrpcHandler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
 
-/** The maximum size of a call's request, bytes. */
+/** The maximum size of a call's request, in bytes. */
 export const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
 /** The maximum number of connections; further ones are closed. */
 export const MAX_CONNECTIONS = 1024;
-/** The deadline of a call that has none of its own, milliseconds. */
+/** The deadline of a call that has none of its own, in milliseconds. */
 const DEFAULT_DEADLINE_MS = 60_000;
-/** The time that connections have to close when the server ends, milliseconds. */
+/** The time that connections have to close when the server ends, in milliseconds. */
 const CLOSE_GRACE_MS = 1000;
 
 export interface GrpcServerOptions {
@@ -64,7 +64,7 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
   server.on("session", (session) => {
     sessions.add(session);
     session.once("close", () => sessions.delete(session));
-    // A peer that breaks the protocol loses its session; Node has closed it by now.
+    // A peer that breaks the protocol loses its session; Node.js has closed it by now.
     session.on("error", () => session.destroy());
   });
   server.on("stream", (stream, headers) => {

@@ -9,8 +9,17 @@ import { buffer } from "node:stream/consumers";
 import { after, before, type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { FakeClock, systemClock } from "#base/clock";
-import { type Answer, CALL, encodeAnswer, encodeHead, type HandedCall, NOT_MINE } from "#wire/cni-handover";
-import { type HandoverOptions, serveHandover } from "./handover-server.ts";
+import {
+  ANSWER,
+  type Answer,
+  CALL,
+  encodeAnswer,
+  encodeHead,
+  type HandedCall,
+  MAX_TEXT_BYTES,
+  NOT_MINE,
+} from "#wire/cni-handover";
+import { type HandoverOptions, MAX_CALLS, serveHandover } from "./handover-server.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 const OK: Answer = { exitCode: 0, to: "stdout", text: "{}\n" };
@@ -181,7 +190,7 @@ test("serveHandover: an answered call is not aborted afterwards", TIMEOUT, async
 });
 
 test(
-  "serveHandover: after 60 s a call is aborted, and one that never came whole is disconnected",
+  "serveHandover: after 60 s a call is aborted, and the caller of one that never came whole is told that it was not begun",
   TIMEOUT,
   async (t) => {
     const clock = new FakeClock();
@@ -202,9 +211,9 @@ test(
     await new Promise((resolve) => setTimeout(resolve, 50));
     const answers = [answerOf(whole), answerOf(part)];
     clock.advance(60_000);
-    const [late, nothing] = await Promise.all(answers);
+    const [late, notBegun] = await Promise.all(answers);
     assert.match(String(late), /deadline/);
-    assert.equal(nothing?.length, 0);
+    assert.deepEqual(notBegun, Buffer.from(encodeAnswer(NOT_MINE)));
   },
 );
 
@@ -222,7 +231,8 @@ test("serveHandover: its end waits for running calls, and for no caller that has
   await started.promise;
   const answers = [running, idle, part].map(answerOf);
   const ended = end();
-  assert.deepEqual([(await answers[1])?.length, (await answers[2])?.length], [0, 0]);
+  const notBegun = Buffer.from(encodeAnswer(NOT_MINE));
+  assert.deepEqual([await answers[1], await answers[2]], [notBegun, notBegun]);
   finish.resolve();
   assert.equal((await answers[0])?.length, encodeAnswer(OK).length);
   await ended;
@@ -245,6 +255,40 @@ test("serveHandover: a bug is reported, its caller is disconnected, and others a
   }
   assert.match(String(bugs), /^TypeError: a bug$/);
 });
+
+test("serveHandover: an answer that is too large becomes an error of CNI that says so", TIMEOUT, async (t) => {
+  const text = "x".repeat(MAX_TEXT_BYTES + 1);
+  const { socketPath } = await serve(t, async () => ({ exitCode: 0, to: "stdout", text }));
+  const socket = await open(socketPath);
+  const answer = answerOf(socket);
+  socket.write(ADD);
+  const bytes = await answer;
+  assert.equal(bytes[ANSWER.exitCode], 1);
+  const { code, msg } = JSON.parse(bytes.toString("utf8", ANSWER.text)) as { code: number; msg: string };
+  assert.deepEqual([code, msg], [999, "the answer of coild cannot be handed over: an answer exceeds 4194304 bytes"]);
+});
+
+test(
+  "serveHandover: beyond its limit, and at its end, callers are told that the call was not begun",
+  TIMEOUT,
+  async (t) => {
+    let runs = 0;
+    const { socketPath, end } = await serve(t, async () => {
+      runs += 1;
+      return OK;
+    });
+    const idle = await Promise.all(Array.from({ length: MAX_CALLS }, () => open(socketPath)));
+    const late = await open(socketPath);
+    const refused = answerOf(late);
+    late.write(ADD);
+    assert.deepEqual(await refused, Buffer.from(encodeAnswer(NOT_MINE)));
+    const last = answerOf(idle[0] ?? late);
+    for (const socket of idle.slice(1)) socket.resume();
+    await end();
+    assert.deepEqual(await last, Buffer.from(encodeAnswer(NOT_MINE)));
+    assert.equal(runs, 0);
+  },
+);
 
 test("serveHandover: a socket that another process serves is refused", TIMEOUT, async (t) => {
   const { socketPath, end } = await serve(t, async () => OK);

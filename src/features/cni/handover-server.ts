@@ -1,21 +1,22 @@
 import { createServer, type Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import { claimSocketPath, listenOnPath } from "#base/unix-socket";
+import { CniCode, CniError, cniErrorJson, HIGHEST_VERSION } from "#wire/cni";
 import {
   type Answer,
   callBytes,
   encodeAnswer,
   type HandedCall,
   HandoverError,
-  type NOT_MINE,
+  NOT_MINE,
   parseCall,
 } from "#wire/cni-handover";
 
 /** The maximum number of calls at once; the launchers of further ones run the standalone executable. */
 export const MAX_CALLS = 1024;
-/** The time of a call from its connection to its answer, milliseconds. */
+/** The time of a call from its connection to its answer, in milliseconds. */
 const DEADLINE_MS = 60_000;
-/** The time that connections have to close when the server ends, milliseconds. */
+/** The time that connections have to close when the server ends, in milliseconds. */
 const CLOSE_GRACE_MS = 1000;
 
 export interface HandoverOptions {
@@ -35,10 +36,14 @@ export async function serveHandover(options: HandoverOptions): Promise<AsyncDisp
   await claimSocketPath(socketPath, { deleteExisting: true });
   const connections = new Set<Connection>();
   const server = createServer((socket) => {
+    if (connections.size >= MAX_CALLS) {
+      socket.on("error", () => undefined);
+      turnAway(socket, options.clock);
+      return;
+    }
     const connection = new Connection(socket, options, () => connections.delete(connection));
     connections.add(connection);
   });
-  server.maxConnections = MAX_CALLS;
   await listenOnPath(server, socketPath, { umask: 0o177 });
   return {
     async [Symbol.asyncDispose]() {
@@ -82,9 +87,11 @@ class Connection {
     });
   }
 
-  /** Disconnects a launcher whose call has not begun. */
+  /** Sends a launcher away whose call has not begun: it runs the standalone executable. */
   endIfIdle(): void {
-    if (this.call === undefined) this.close();
+    if (this.call !== undefined || this.#socket.destroyed) return;
+    this.#socket.removeAllListeners("data");
+    turnAway(this.#socket, this.#options.clock);
   }
 
   close(): void {
@@ -125,11 +132,34 @@ class Connection {
   async #answer(call: HandedCall): Promise<void> {
     try {
       const answer = await this.#options.run(call, { signal: this.#controller.signal });
+      const bytes = encodeBounded(answer);
       this.#isAnswered = true;
-      if (!this.#socket.destroyed) this.#socket.end(encodeAnswer(answer));
+      if (!this.#socket.destroyed) this.#socket.end(bytes);
     } catch (error) {
       this.close();
       this.#options.onBug(error);
     }
+  }
+}
+
+/**
+ * Tells a launcher that its call was not begun: it runs the standalone executable. What it still sends is read and dropped, because the kernel
+ * would reset the connection, and with it the answer. The connection is closed after a second at most.
+ */
+function turnAway(socket: Socket, clock: Clock): void {
+  const cancel = clock.after(CLOSE_GRACE_MS, () => socket.destroy());
+  socket.once("close", cancel);
+  socket.resume();
+  socket.end(encodeAnswer(NOT_MINE));
+}
+
+/** The bytes of an answer. One that is too large becomes an error that says so. */
+function encodeBounded(answer: Answer | typeof NOT_MINE): Uint8Array {
+  try {
+    return encodeAnswer(answer);
+  } catch (error) {
+    if (!(error instanceof HandoverError)) throw error;
+    const fault = new CniError(CniCode.internal, `the answer of coild cannot be handed over: ${error.message}`);
+    return encodeAnswer({ exitCode: 1, to: "stdout", text: `${cniErrorJson(fault, HIGHEST_VERSION)}\n` });
   }
 }

@@ -213,14 +213,18 @@ test("parseResult: a wrong field is named, code 6; any JSON is a result or a Cni
     [{ routes: "x" }, /routes must be a list/],
   ];
   for (const [value, message] of cases) assert.throws(() => parseResult(value), refused(6, message));
+  const value = fc.oneof(
+    fc.constantFrom<unknown>(null, true, 0, -1, 1.5, 2 ** 53, "", "eth0", "10.1.0.1/32", "fd01::1/128", [], {}, [1], {
+      name: 1,
+    }),
+    fc.string({ maxLength: 8 }),
+  );
   const entry = fc.dictionary(
-    fc.constantFrom("name", "mac", "mtu", "sandbox", "address", "gateway", "interface"),
-    fc.jsonValue({ maxDepth: 1 }),
+    fc.constantFrom("name", "mac", "mtu", "sandbox", "address", "gateway", "interface", "dst", "gw"),
+    value,
   );
-  const result = fc.dictionary(
-    fc.constantFrom("interfaces", "ips", "routes", "dns"),
-    fc.oneof(fc.jsonValue({ maxDepth: 2 }), fc.array(entry)),
-  );
+  const list = fc.array(fc.oneof(entry, value), { maxLength: 4 });
+  const result = fc.dictionary(fc.constantFrom("interfaces", "ips", "routes", "dns"), fc.oneof(value, list, entry));
   fc.assert(
     fc.property(result, fc.constantFrom(...SUPPORTED_VERSIONS), (value, version) =>
       onlyCniErrors(() => JSON.stringify(convertResult(parseResult(value), version))),

@@ -78,7 +78,12 @@ function parseObject(text: string): Readonly<Record<string, unknown>> {
   return value as Record<string, unknown>;
 }
 
+/** The maximum length of a value in a message, in characters. */
+const MAX_SHOWN = 200;
+
 function invalid(field: string, value: unknown, wanted: string): CniError {
-  const found = value === undefined ? "is missing" : `is ${JSON.stringify(value)}`;
+  const text = JSON.stringify(value) ?? "";
+  const shown = text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}…` : text;
+  const found = value === undefined ? "is missing" : `is ${shown}`;
   return new CniError(CniCode.invalidConfig, `network configuration: ${field} ${found}; it must be ${wanted}`);
 }
