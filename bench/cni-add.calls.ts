@@ -23,7 +23,7 @@ export type How = "sequential" | "cold" | "parallel";
 /** What one kind of call took. `walls` has an entry for each call; `cpuMs` is of the plugin's processes together. */
 export interface Batch {
   readonly walls: readonly number[];
-  /** From the first start to the last end, milliseconds. */
+  /** From the first start to the last end, in milliseconds. */
   readonly totalMs: number;
   readonly cpuMs: number;
 }

@@ -187,7 +187,7 @@ interface Body {
   readonly [field: string]: unknown;
 }
 
-/** Median time of the read of a pod that an ADD makes, by the same client, milliseconds. */
+/** Median time of the read of a pod that an ADD makes, by the same client, in milliseconds. */
 export async function timeApi(world: World, count: number, signal: AbortSignal): Promise<number[]> {
   const times: number[] = [];
   for (let at = 0; at < count; at += 1) {
@@ -198,7 +198,7 @@ export async function timeApi(world: World, count: number, signal: AbortSignal):
   return times;
 }
 
-/** CPU time that a process has used, milliseconds; a clock tick is 10 ms (proc_pid_stat(5), fields 14 and 15). */
+/** CPU time that a process has used, in milliseconds; a clock tick is 10 ms (proc_pid_stat(5), fields 14 and 15). */
 export function cpuOf(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");

@@ -1,7 +1,7 @@
 /**
  * What the daemons of a node take of its memory: each alone and several in one process (`isthmus node`), beside a bare Node with koffi, with
  * 250 pods, 1,000 Services and 100 nodes; what a churn of pods leaves behind; and a controller with 20,000 blocks. Sizes are PSS and
- * private memory of /proc/PID/smaps_rollup after some seconds of rest, MiB. Last of all a service proxy with 10,000 Services.
+ * private memory of /proc/PID/smaps_rollup after some seconds of rest, in MiB. Last of all a service proxy with 10,000 Services.
  *
  *     ./run bench footprint [--json] [--churn=N] [--blocks=N] [--services=N]
  */

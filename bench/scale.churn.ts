@@ -14,7 +14,7 @@ import type { ScaleWorld } from "./scale.world.ts";
 const REQUESTS_PER_SECOND = 5;
 /** A kubelet writes its Node this often where nothing changes, seconds (nodeStatusReportFrequency). */
 const NODE_REPORT_SECONDS = 300;
-/** A node registers this often, and goes again after as long, milliseconds. */
+/** A node registers this often, and goes again after as long, in milliseconds. */
 const NODE_EVERY_MS = 2000;
 /** Blocks that simulated nodes hold in the churn before the oldest is given back. */
 const KEPT_BLOCKS = 50;
@@ -28,7 +28,7 @@ export interface Churned {
   readonly ourPods: number;
   /** Pods that simulated nodes got. */
   readonly otherPods: number;
-  /** Times of the simulated requests, milliseconds. */
+  /** Times of the simulated requests, in milliseconds. */
   readonly requestMs: readonly number[];
   readonly addMs: readonly number[];
 }

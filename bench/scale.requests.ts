@@ -10,7 +10,7 @@ const ANSWER_TIMEOUT_MS = 120_000;
 /** A request that was answered. */
 export interface Answered {
   readonly block: string;
-  /** From the request's being sent until its answer was seen, milliseconds. */
+  /** From the request's being sent until its answer was seen, in milliseconds. */
   readonly ms: number;
   /** When its answer was seen, milliseconds of `performance.now`. */
   readonly atMs: number;

@@ -66,7 +66,7 @@ function numberOf(name: "nodes" | "pods" | "blocks" | "seconds" | "rounds"): num
 
 const say = (text: string): void => void (values.json || process.stderr.write(`${text} …\n`));
 
-/** Peak and present memory of a process, MiB. */
+/** Peak and present memory of a process, in MiB. */
 function memoryOf(pid: number): { readonly peakMiB: number; readonly privateMiB: number } {
   const kib = (file: string, key: string): number =>
     Number(new RegExp(`^${key}:\\s+(\\d+) kB`, "m").exec(readFileSync(`/proc/${pid}/${file}`, "utf8"))?.[1] ?? 0);

@@ -51,7 +51,7 @@ export interface ScaleWorld extends AsyncDisposable {
   readonly start: (program: Program, ...flags: readonly string[]) => Running;
   /** The log of a program, all its runs. */
   readonly log: (program: Program) => string;
-  /** Requests that the API server has had, and how long its one thread was busy at a time since the last call, milliseconds. */
+  /** Requests that the API server has had, and how long its one thread was busy at a time since the last call, in milliseconds. */
   readonly counts: () => Promise<{ readonly counts: Counts; readonly stallMs: Quantiles }>;
 }
 

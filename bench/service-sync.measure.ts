@@ -56,7 +56,7 @@ export async function measure({ netns, size, fill, change, changes, peakMiB: pea
   };
 }
 
-/** How long something takes, milliseconds. */
+/** How long something takes, in milliseconds. */
 export async function timed<T>(work: () => Promise<T>): Promise<{ readonly result: T; readonly ms: number }> {
   const startedAt = performance.now();
   const result = await work();

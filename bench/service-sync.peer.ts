@@ -9,10 +9,10 @@ import { measure, peakMiB, type Sample } from "./service-sync.measure.ts";
 import { clusterIP, endpointAddresses, openWorld, SERVICE_PORT, TARGET_PORT } from "./service-sync.world.ts";
 
 const CHANGES = 5;
-/** How often the peak of nft is looked at, milliseconds. */
+/** How often the peak of nft is looked at, in milliseconds. */
 const LOOK_MS = 20;
 
-/** Measures one size; nothing takes longer than the limit, milliseconds. */
+/** Measures one size; nothing takes longer than the limit, in milliseconds. */
 export async function runPeer(size: number, limitMs: number): Promise<Sample> {
   const name = `isb-peer-${process.pid}`;
   const folder = mkdtempSync(join(tmpdir(), "service-sync-"));

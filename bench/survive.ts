@@ -22,7 +22,7 @@ import { makeCertificates } from "#test/certificates";
 import { Bed } from "../test/support/uplink-wan-bed.ts";
 import { missingPeers, type Side, startOurs, startSquid, startTinyproxy, stop } from "./connect.sides.ts";
 
-/** A client that waits longer than this has gone, seconds. */
+/** A client that waits longer than this has gone, in seconds. */
 const PATIENCE_S = 20;
 const PORT = 9000;
 const PAGE = join(import.meta.dirname, "../docs/guides/uplink-proxy.md");

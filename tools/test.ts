@@ -21,7 +21,7 @@ interface Counts {
   passed: number;
   failed: number;
   skipped: number;
-  /** Time of each file, milliseconds. */
+  /** Time of each file, in milliseconds. */
   readonly files: Map<string, number>;
 }
 

@@ -38,7 +38,7 @@ export const coilInstaller = defineProgram({
     const conflist = await readConflist(process.env);
     const changes = await installCni(installation, conflist);
     if (!changes.binaryChanged && !changes.configChanged && changes.disabled.length === 0) {
-      log.info("everything is in place");
+      log.info("nothing to do: the executable and the configuration are installed already");
       return EXIT.ok;
     }
     log.info("installed", { ...changes });

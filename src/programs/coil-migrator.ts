@@ -95,7 +95,7 @@ async function runReplace(values: Values, log: Logger, signal: AbortSignal): Pro
   return report(log, await replace({ api, clock: systemClock, log }, { intervalMs: values.interval, signal }));
 }
 
-/** Lists what could not be done, after everything else. */
+/** Logs each failure and returns the exit code. Called when all other steps have ended. */
 function report(log: Logger, failures: readonly string[]): number {
   for (const failure of failures) log.error(failure);
   if (failures.length === 0) return EXIT.ok;

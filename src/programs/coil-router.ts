@@ -26,7 +26,7 @@ import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const MAIN_TABLE = 254;
-/** After this time the next change makes a sync of all routes, milliseconds: others may have changed the kernel's. */
+/** After this time the next change makes a sync of all routes, in milliseconds: others may have changed the kernel's. */
 const WHOLE_MS = 30_000;
 /** A log line names at most this many blocks. */
 const MAX_NAMED = 10;

@@ -76,8 +76,8 @@ const flags = {
     true,
     "give pods addresses and links; false: coil is behind another interface plugin",
   ),
-  enableEgress: switchFlag("enable-egress", true, "accepted for compatibility: NAT clients are not built yet"),
-  egressPort: integerFlag("egress-port", 5555, "accepted with its default only, until there are NAT clients", {
+  enableEgress: switchFlag("enable-egress", true, "no effect: NAT clients are not built yet"),
+  egressPort: integerFlag("egress-port", 5555, "no effect; only the default is valid, until there are NAT clients", {
     min: 1,
     max: 65_535,
   }),
@@ -85,7 +85,7 @@ const flags = {
     "backend",
     ["iptables", "nftables"],
     "iptables",
-    "accepted for compatibility: coild needs neither until there are NAT clients",
+    "no effect: coild needs neither until there are NAT clients",
   ),
   enableOriginatingOnly: switchFlag(
     "enable-originating-only",

@@ -70,6 +70,6 @@ export const explain = defineProgram({
 
 function parseLocalAddress(text: string): IpAddress {
   const address = IpAddress.tryParse(text);
-  if (address === undefined) throw new ConfigError("invalid-flags", [`--local-address: "${text}" is no address`]);
+  if (address === undefined) throw new ConfigError("invalid-flags", [`--local-address: "${text}" is not an address`]);
   return address;
 }

@@ -18,7 +18,7 @@ export interface LabHost {
   stop(): Promise<void>;
 }
 
-/** Maximum time in which a host process removes its lab, milliseconds. The limit is longer for a guest: its cluster takes part. */
+/** Maximum time in which a host process removes its lab, in milliseconds. The limit is longer for a guest: its cluster takes part. */
 const STOP_MS = 30_000;
 const LEAVE_MS = 180_000;
 

@@ -20,7 +20,7 @@ const flags = {
 /** Keeps a lab running. `isthmus lab` starts this program and communicates with it over standard input and output. */
 export const labHost = defineProgram({
   name: "lab-host",
-  summary: "Holds a lab up; `isthmus lab` starts it.",
+  summary: "Keeps a lab running. `isthmus lab` starts this program.",
   flags,
   run: async ({ values, signal }) => {
     const controller = new AbortController();

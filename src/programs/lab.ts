@@ -83,7 +83,7 @@ const flags = {
 };
 type Values = FlagValues<typeof flags>;
 
-/** Differences that an audit finds count as findings only if they last this long, milliseconds: work may be under way before. */
+/** Differences that an audit finds count as findings only if they last this long, in milliseconds: work may be under way before. */
 const SETTLE_MS = 5000;
 
 /** `isthmus lab`: a cluster on one machine. */

@@ -188,7 +188,7 @@ async function activeTunnels(url: string, signal: AbortSignal): Promise<number> 
 function parseTime(text: string): Date {
   const time = new Date(text);
   if (Number.isNaN(time.getTime()))
-    throw new ConfigError("invalid-value", [`"${text}" is no time such as 2026-05-04T23:28:24Z`]);
+    throw new ConfigError("invalid-value", [`"${text}" is not a time such as 2026-05-04T23:28:24Z`]);
   return time;
 }
 

@@ -46,7 +46,8 @@ type Values = FlagValues<AgentFlags>;
 /** `proxy-agent` (docs/spec/tunnel.md). */
 export const proxyAgent = defineProgram({
   name: "proxy-agent",
-  summary: "A node's end of the tunnel: connects to proxy servers, and for them to endpoints near the node.",
+  summary:
+    "The tunnel's agent on a node. Connects to proxy servers, and opens connections to endpoints near the node for them.",
   flags: agentFlags,
   metrics: [agentMetrics, restClientMetrics],
   usageExit: EXIT.failed,

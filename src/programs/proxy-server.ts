@@ -41,7 +41,7 @@ import {
 
 type Values = FlagValues<ServerFlags>;
 
-/** Time limit for the deletion of the Lease when the server ends, milliseconds. */
+/** Time limit for the deletion of the Lease when the server ends, in milliseconds. */
 const LEASE_REMOVAL_MS = 5000;
 
 /** `proxy-server` (docs/spec/tunnel.md). */

@@ -1,6 +1,6 @@
-/** Pauses before the first releases, milliseconds: after a usual start, and after one with large tables. */
+/** Pauses before the first releases, in milliseconds: after a usual start, and after one with large tables. */
 const AFTER_START_MS = [5000, 25_000] as const;
-/** Pause between later releases, milliseconds. */
+/** Pause between later releases, in milliseconds. */
 const PERIOD_MS = 600_000;
 
 /**

@@ -63,7 +63,8 @@ const flags = {
 /** `sni-router` (docs/spec/tunnel.md#9.7). */
 export const sniRouter = defineProgram({
   name: "sni-router",
-  summary: "Passes TLS connections on by the server name (SNI) of their clients: several clusters behind one address.",
+  summary:
+    "Forwards TLS connections by the server name (SNI) that the client sends. Several clusters can share one address.",
   flags,
   metrics: [routerMetrics],
   notes: [

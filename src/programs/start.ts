@@ -1,5 +1,5 @@
 /**
- * The first file that runs: it loads the rest. If that fails, it prints the reason in one line. Old versions of Node can parse this file.
+ * The first file that runs: it loads the rest. If that fails, it prints the reason in one line. Old versions of Node.js can parse this file.
  */
 import { EXIT_FAILED, explainLoadFailure, NODE_MAJOR, nodeFault } from "./start-faults.ts";
 

@@ -19,7 +19,8 @@ import { serveProxy } from "./uplink-proxy/serve.ts";
 /** `uplink-proxy` (docs/spec/uplink-proxy.md). */
 export const uplinkProxy = defineProgram({
   name: "uplink-proxy",
-  summary: "Downloads leave through the cheapest uplink that works: a CONNECT proxy, and routing for each uplink.",
+  summary:
+    "Sends connections through the cheapest uplink that works. Runs a CONNECT proxy and sets the routing of each uplink.",
   words: { usage: "[stats]", max: 1 },
   flags: uplinkFlags,
   metrics: [uplinkProxyMetrics],

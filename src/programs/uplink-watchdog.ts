@@ -19,7 +19,8 @@ const flags = {
 /** Removes the redirection of `uplink-proxy` when `uplink-proxy` ends or hangs (docs/spec/uplink-proxy.md#14). Ends after it. */
 export const uplinkWatchdog = defineProgram({
   name: "uplink-watchdog",
-  summary: "Takes the transparent mode's redirection away when uplink-proxy ends or hangs; uplink-proxy starts it.",
+  summary:
+    "Removes the redirection of the transparent mode when uplink-proxy ends or hangs. uplink-proxy starts this program.",
   flags,
   run: async ({ values }) => {
     const log = loggerOf("uplink-watchdog", values);

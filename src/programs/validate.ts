@@ -3,7 +3,7 @@ import { FileError, readBounded } from "#base/file";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { checkManifests, type ManifestFault, type ManifestFile, type ManifestReport } from "./validate/manifests.ts";
 
-/** The bound on standard input, bytes; that of files is the same. */
+/** The bound on standard input, in bytes; that of files is the same. */
 const MAX_INPUT_BYTES = 1 << 20;
 
 const flags = {

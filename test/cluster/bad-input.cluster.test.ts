@@ -198,13 +198,13 @@ test("pool: an old pool whose subnet is no CIDR is named by the waiting pod, wit
 const POOLS = [
   { why: "has no subnet", name: "bad-a", spec: { subnets: [] }, field: "subnets" },
   {
-    why: "has block bits that are no number",
+    why: "has block bits that are not a number",
     name: "bad-b",
     spec: { blockSizeBits: "x", subnets: [{ ipv4: "10.9.0.0/24" }] },
     field: "blockSizeBits",
   },
   {
-    why: "has a subnet that is no CIDR",
+    why: "has a subnet that is not a CIDR",
     name: "bad-c",
     spec: { subnets: [{ ipv4: "10.9.0.0" }] },
     field: "subnets[0].ipv4",
@@ -216,7 +216,7 @@ const POOLS = [
     field: "subnets",
   },
   {
-    why: "has a name that is no name",
+    why: "has a name that is not a name",
     name: "Bad_Name",
     spec: { subnets: [{ ipv4: "10.9.0.0/24" }] },
     field: "metadata.name",

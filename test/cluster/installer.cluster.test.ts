@@ -95,7 +95,7 @@ test("coil-installer: a second run changes nothing and does not wait", async (t)
   const before = paths.map(identity);
   const { code, stderr } = await launch({}, ["--rescan-wait=1h"]).ended;
   assert.equal(code, 0, stderr);
-  assert.match(stderr, /everything is in place/);
+  assert.match(stderr, /nothing to do: the executable and the configuration are installed already/);
   assert.deepEqual(paths.map(identity), before);
 });
 
@@ -216,7 +216,7 @@ const FAULTS: readonly {
     code: 2,
     says: /neither CNI_NETCONF nor CNI_NETCONF_FILE/,
   },
-  { when: "the configuration is no JSON", env: { CNI_NETCONF: "{" }, code: 2, says: /CNI_NETCONF is not .*JSON/ },
+  { when: "the configuration is not JSON", env: { CNI_NETCONF: "{" }, code: 2, says: /CNI_NETCONF is not .*JSON/ },
   {
     when: "the configuration is null",
     env: { CNI_NETCONF: "null" },
@@ -304,7 +304,10 @@ test("coil-installer: a launcher gets the socket of the configuration, and the s
     );
     assert.deepEqual(readdirSync(bin).sort(), ["coil", "coil-standalone"]);
     const before = ["coil", "coil-standalone"].map((name) => identity(join(bin, name)));
-    assert.match((await install(env)).stderr, /everything is in place/);
+    assert.match(
+      (await install(env)).stderr,
+      /nothing to do: the executable and the configuration are installed already/,
+    );
     assert.deepEqual(
       ["coil", "coil-standalone"].map((name) => identity(join(bin, name))),
       before,

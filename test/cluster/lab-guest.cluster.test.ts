@@ -28,7 +28,7 @@ import { ISTHMUS, isthmus, leftOf, processesOf, type Running, removeLab, start, 
 import { peersMissing } from "#test/real-api-server";
 
 const RUN_MS = 150_000;
-/** The cluster's own controllers need time to clean up after the lab's objects, milliseconds. */
+/** The cluster's own controllers need time to clean up after the lab's objects, in milliseconds. */
 const SETTLE_MS = 60_000;
 /** Labs on embedded servers that are up at the same time. */
 const AT_ONCE = 2;

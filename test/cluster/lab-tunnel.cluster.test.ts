@@ -18,7 +18,7 @@ const LAB = "ct-tunnel";
 const NAME = `--name=${LAB}`;
 const SMALL = ["lab", "--tunnel", "--json", NAME, "--nodes=2", "--pods=4"];
 const TIMEOUT = { timeout: 120_000 };
-/** From the end of a program of the tunnel until all is as before, milliseconds. */
+/** From the end of a program of the tunnel until all is as before, in milliseconds. */
 const BACK_MS = 15_000;
 
 after(async () => removeLab(LAB));

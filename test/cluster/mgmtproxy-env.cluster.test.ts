@@ -114,7 +114,7 @@ test("mgmtproxy-env: a fault is reported in one line", async (t) => {
     [["run"], /run needs a command/],
     [["print", "x"], /unexpected "x" after print/],
     [["sentinel"], /sentinel needs --pid/],
-    [["--pod-cidr=10.0.0.0/99"], /--pod-cidr: "10\.0\.0\.0\/99" is no CIDR/],
+    [["--pod-cidr=10.0.0.0/99"], /--pod-cidr: "10\.0\.0\.0\/99" is not a CIDR/],
     [["--node-ip=10.0.0"], /--node-ip: /],
   ] as const) {
     const { code, stderr } = await env(...words);

@@ -118,7 +118,7 @@ test("dump: faulty data change nothing, and every fault is listed with its key",
   await etcd.put({ ...V1_DATA, "/coil/pool/bad": "{", "/coil/block/default/10.0.0.0": JSON.stringify({ nodes }) });
   const { code, stdout, stderr } = await launch(bed, ["dump", ...etcd.flags]).ended;
   assert.deepEqual([code, stdout], [1, ""]);
-  assert.match(stderr, /\/coil\/pool\/bad: its value is no JSON/);
+  assert.match(stderr, /\/coil\/pool\/bad: its value is not JSON/);
   assert.match(
     stderr,
     /\/coil\/block\/default\/10\.0\.0\.0: block 10\.7\.0\.0\/27 of node node1 is in no subnet of its pool/,
@@ -309,7 +309,7 @@ test("coil-migrator: wrong command lines are named, with exit code 2", async (t)
   for (const [args, pattern] of [
     [[], /a command is missing: it must be dump or replace/],
     [["undo"], /unexpected "undo"/],
-    [["dump", "--etcd-endpoints=ftp://x"], /--etcd-endpoints: "ftp:\/\/x" is no URL/],
+    [["dump", "--etcd-endpoints=ftp://x"], /--etcd-endpoints: "ftp:\/\/x" is not a URL/],
     [["dump", "--etcd-tls-cert=x"], /--etcd-tls-cert and --etcd-tls-key: give both or neither/],
     [["dump", "--etcd-prefix=/"], /--etcd-prefix: "\/" is not the prefix/],
     [["dump", "--input-file=/nowhere"], /--input-file: cannot read \/nowhere/],

@@ -63,7 +63,7 @@ test("node: parts run side by side; one that fails is run again and the others g
     running.child.kill("SIGTERM");
     const { code, stderr } = await running.ended;
     assert.equal(code, 0, stderr);
-    assert.equal(await tables(), made, "an end is no reason to take Services away");
+    assert.equal(await tables(), made, "an end is not a reason to take Services away");
   } finally {
     taken.close();
     running.child.kill("SIGKILL");
@@ -73,7 +73,7 @@ test("node: parts run side by side; one that fails is run again and the others g
 test("node: the faults of every command line are reported before a program runs", async () => {
   const { code, stderr } = await node("coil-router", "--nope", "--", "coild", "--mtu=x", "--", "squid").ended;
   assert.equal(code, 2, stderr);
-  assert.match(stderr, /"squid" is no program of a node/);
+  assert.match(stderr, /"squid" is not a program of a node/);
   const other = await node("coil-router", "--nope", "--", "coild", "--mtu=x").ended;
   assert.match(other.stderr, /isthmus node: coil-router: unknown flag --nope\n[\s\S]*isthmus node: coild: --mtu: /);
 });

@@ -353,7 +353,7 @@ test("proxy-server: profiles are there when asked for", async () => {
 test("proxy-server and proxy-agent: a wrong command line is one line for each fault and exit code 1", async () => {
   const server = await start([ISTHMUS, "proxy-server", "--mode=fast", "--agent-port=80", "--cluster-cert=x"]).ended;
   assert.equal(server.code, 1);
-  assert.match(server.stderr, /^isthmus proxy-server: --mode: "fast" is none of grpc, http-connect\n/);
+  assert.match(server.stderr, /^isthmus proxy-server: --mode: "fast" is not one of grpc, http-connect\n/);
   const more = await start([ISTHMUS, "proxy-server", "--agent-port=80", "--cluster-cert=/nowhere"]).ended;
   assert.equal(more.code, 1);
   assert.match(more.stderr, /^isthmus proxy-server: --agent-port: 80 is not from 1024 to 49151: /m);
@@ -380,7 +380,7 @@ test("proxy-server: a socket that another process serves is not taken, one that 
   const next = await bed.server([same]);
   assert.equal((await next.stop()).code, 0);
   const file = bed.write("no-socket", "");
-  await assert.rejects(bed.server([`--uds-name=${file}`]), /it exists and is no socket/);
+  await assert.rejects(bed.server([`--uds-name=${file}`]), /it exists and is not a socket/);
   const taken = await bed.server();
   await assert.rejects(
     bed.server([`--agent-port=${taken.agentPort}`]),

@@ -1,3 +1,4 @@
+// alone: daemons that are killed every three seconds must start within them
 /**
  * The promise of the pod network under many faults at once: daemons killed, the API server failing in
  * every way it can. Addresses are never on two pods, and afterwards nothing is left over.
@@ -14,12 +15,12 @@ import { isthmus, leftOf, namespacesOf, processesOf, removeLab, stateOf, until }
 
 const LAB = "ct-survive";
 const NODES = ["node1", "node2", "node3"];
-/** Duration of the faults, milliseconds; longer if pods start slowly, until enough of them ran at once. */
+/** Duration of the faults, in milliseconds; longer if pods start slowly, until enough of them ran at once. */
 const STORM_MS = 30_000;
 const LONGEST_STORM_MS = 150_000;
 /** So many pods at once, or it was no storm. */
 const ENOUGH_PODS = 8;
-/** How long the cluster may take to come to rest, milliseconds. */
+/** How long the cluster may take to come to rest, in milliseconds. */
 const SETTLE_MS = 60_000;
 /** How many bare pods there are at once. */
 const BARE = 6;

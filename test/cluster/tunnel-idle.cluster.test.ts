@@ -13,7 +13,7 @@ import { TunnelClient } from "../../src/features/tunnel/testing/client.ts";
 
 const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const CONNECTIONS = FULL ? 10_000 : 1500;
-/** Memory bound of a program, MiB: its base, and 64 KiB for each connection (docs/spec/tunnel.md#8.8). */
+/** Memory bound of a program, in MiB: its base, and 64 KiB for each connection (docs/spec/tunnel.md#8.8). */
 const MAX_MIB = Math.min(800, 150 + (CONNECTIONS * 64) / 1024);
 const AT_ONCE = 64;
 
@@ -118,7 +118,7 @@ test(`tunnel: ${BUSY} gRPC frontends that send and receive as fast as they can h
 });
 
 const STALLED = 100;
-/** Memory bound of a hop, MiB: its base, and 4 MiB for each reader (docs/spec/tunnel.md#8.8). */
+/** Memory bound of a hop, in MiB: its base, and 4 MiB for each reader (docs/spec/tunnel.md#8.8). */
 const MAX_STALLED_MIB = 150 + 4 * STALLED;
 
 test(`tunnel: ${STALLED} readers that stop hold ${MAX_STALLED_MIB} MiB at most on either hop, and no other connection waits`, {

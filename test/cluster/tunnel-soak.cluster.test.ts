@@ -16,7 +16,7 @@ const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const TRANSFER_BYTES = (FULL ? 1024 : 256) * 2 ** 20;
 const STALL_MS = FULL ? 60_000 : 12_000;
 const WORKERS = 200;
-/** Memory bound of a process, MiB: 150, and freed buffers that Node keeps (docs/spec/tunnel.md#8.8). */
+/** Memory bound of a process, in MiB: 150, and freed buffers that Node keeps (docs/spec/tunnel.md#8.8). */
 const MAX_RSS_MIB = 250;
 
 interface Bed {
@@ -50,7 +50,7 @@ async function transfer(socket: Socket, bytes: number): Promise<readonly [sent: 
   return [sent.digest("hex"), got.digest("hex")];
 }
 
-/** Echoes 64 bytes over `WORKERS` connections until the signal aborts; resolves with the 99th percentile, milliseconds. */
+/** Echoes 64 bytes over `WORKERS` connections until the signal aborts; resolves with the 99th percentile, in milliseconds. */
 async function work(at: Bed, echo: number, signal: AbortSignal): Promise<number> {
   const times: number[] = [];
   await Promise.all(
@@ -78,7 +78,7 @@ async function work(at: Bed, echo: number, signal: AbortSignal): Promise<number>
   return times[Math.floor(times.length * 0.99)] ?? Number.NaN;
 }
 
-/** The resident memory of a program, MiB: all of it, or what no file backs, which the kernel cannot drop and read again. */
+/** The resident memory of a program, in MiB: all of it, or what no file backs, which the kernel cannot drop and read again. */
 async function residentMiB({ running }: ProxyProcess, field: "VmRSS" | "RssAnon"): Promise<number> {
   const { readFile } = await import("node:fs/promises");
   const status = await readFile(`/proc/${running.child.pid}/status`, "utf8");

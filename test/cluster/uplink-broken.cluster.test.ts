@@ -16,7 +16,7 @@ import {
 import { clientHello } from "../../src/features/uplink-proxy/testing/proxy-fixtures.ts";
 
 const TIMEOUT = { timeout: 60_000 };
-/** What a busy machine adds to a delay, milliseconds. */
+/** What a busy machine adds to a delay, in milliseconds. */
 const SLACK_MS = 1500;
 const QUICK = { tunnel: { firstByteTimeoutMs: 1000 } };
 const PORT = 9000;
@@ -75,7 +75,7 @@ test("uplink-proxy: a blackholed ClientHello reaches the other uplink's server o
 });
 
 for (const [what, bytes] of [
-  ["what is no TLS", Buffer.from("GET / HTTP/1.1\r\n\r\n")],
+  ["what is not TLS", Buffer.from("GET / HTTP/1.1\r\n\r\n")],
   ["a ClientHello with early data", clientHello("registry.example", { hasEarlyData: true })],
   ["half a ClientHello", clientHello("registry.example").subarray(0, 40)],
 ] as const) {

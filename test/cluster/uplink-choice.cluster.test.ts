@@ -6,7 +6,7 @@ import { until } from "#test/lab";
 import { openUplinkBed, WEB, WEB4, WEB6 } from "#test/uplink-bed";
 
 const TIMEOUT = { timeout: 60_000 };
-/** What a busy machine adds to a delay, milliseconds. */
+/** What a busy machine adds to a delay, in milliseconds. */
 const SLACK_MS = 1500;
 
 test(

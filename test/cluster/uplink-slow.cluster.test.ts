@@ -8,7 +8,7 @@ import { createServer as createTlsServer } from "node:tls";
 import { connectThroughProxy, openUplinkBed, SERVER4, type UplinkBed } from "#test/uplink-bed";
 
 const TIMEOUT = { timeout: 60_000 };
-/** What a busy machine adds to a delay, milliseconds. */
+/** What a busy machine adds to a delay, in milliseconds. */
 const SLACK_MS = 1500;
 /** Shorter than the servers think. */
 const SHORT = { tunnel: { firstByteTimeoutMs: 1000, idleTimeoutMs: 3000 } };

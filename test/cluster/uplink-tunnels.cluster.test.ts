@@ -15,7 +15,7 @@ const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const TUNNELS = FULL ? 21_000 : 1500;
 /** At once. */
 const CLIENTS = 24;
-/** "At once" for one end that follows another, with what a busy machine adds, milliseconds. */
+/** "At once" for one end that follows another, with what a busy machine adds, in milliseconds. */
 const SOON_MS = 1000;
 
 function descriptorsOf(pid: number): number {

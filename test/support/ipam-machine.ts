@@ -39,7 +39,7 @@ const NETWORK_OPTIONS = {
   hostLinkLocal: false,
   mtuBytes: undefined,
 };
-/** The time after which an impatient runtime gives a call up, milliseconds. */
+/** The time after which an impatient runtime gives a call up, in milliseconds. */
 const IMPATIENCE_MS = 100;
 
 /** A pod's sandbox as the runtime has it. */
@@ -100,7 +100,7 @@ export class Machine {
   readonly forgotten = new Set<Sandbox>();
   /** Containers whose links went without a DEL: their addresses stay taken for a grace. */
   readonly vanished = new Set<string>();
-  /** When its Node object and all pods bound to it began to be away, milliseconds. */
+  /** When its Node object and all pods bound to it began to be away, in milliseconds. */
   forsakenSinceMs: number | undefined;
   /** The API has changes that its `coild` has not seen. */
   isBehind = true;

@@ -29,7 +29,7 @@ export interface Outcome {
 export interface RunOptions {
   /** Added to this process's environment; `undefined` removes. */
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** It is killed after so long, milliseconds. Default 60,000. */
+  /** It is killed after so long, in milliseconds. Default 60,000. */
   readonly timeoutMs?: number;
   /** Its whole standard input. Default: none. */
   readonly input?: Uint8Array;

@@ -27,7 +27,7 @@ export interface Claim {
 }
 
 const MIB = 1024 * 1024;
-/** Within this time everyone must have been notified of the loss of a peer, milliseconds. */
+/** Within this time everyone must have been notified of the loss of a peer, in milliseconds. */
 const LOSS_MS = 2000;
 
 /** Claims for which the peers stay alive. */

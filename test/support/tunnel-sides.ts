@@ -30,7 +30,7 @@ export const GATE = "--feature-gates=EnableClusterToMasterTraffic=true";
 /** The bind address: the API server's address for nodes. */
 export const BIND = "10.255.255.1";
 export const BIND6 = "fd10:255:255::1";
-/** A connection counts as dropped if nothing comes within this, milliseconds. */
+/** A connection counts as dropped if nothing comes within this, in milliseconds. */
 const DROPPED_MS = 700;
 /** The same prefix on both sides: the tunnel does not depend on the networks' addresses. */
 export const OVERLAP = { master: "10.9.0.1", node: "10.9.0.1" } as const;
@@ -205,7 +205,7 @@ export class Sides implements AsyncDisposable {
     }
   }
 
-  /** How a connection that is accepted at once ends, and after how long, milliseconds. */
+  /** How a connection that is accepted at once ends, and after how long, in milliseconds. */
   async reset(from: Side, host: string, port: number): Promise<{ readonly how: string; readonly ms: number }> {
     const startedMs = performance.now();
     const { promise, resolve } = Promise.withResolvers<string>();

@@ -15,7 +15,7 @@ const LETTERS = { "client-fin": "F", "upstream-fin": "U", reset: "R" } as const;
 const REPLY_BYTES = 96 * 1024;
 const REQUEST_BYTES = 48 * 1024;
 const GREETING = "hello";
-/** One tunnel takes no longer, milliseconds. */
+/** One tunnel takes no longer, in milliseconds. */
 const TUNNEL_MS = 20_000;
 
 /** Serves the churn; counts the connections that were reset. */

@@ -205,7 +205,7 @@ eachTest("a coild that ends before or in its answer is code 11, and nothing is b
   assert.equal(JSON.parse(FAULTS.lost).code, 11);
 });
 
-eachTest("an answer that announces more than 4 MiB is no answer", async (at, t) => {
+eachTest("an answer that announces more than 4 MiB is not an answer", async (at, t) => {
   await serve(t, at.socket, (_call, socket) => {
     const head = Buffer.from(encodeAnswer({ ...OK, text: "" }));
     head.writeUInt32LE(0xffffffff, 4);

@@ -9,9 +9,9 @@ import {
 } from "../../src/wire/cni-handover/index.ts";
 import type { Condition, Encoded, Encoder, Register, SystemCall } from "./machine.ts";
 
-/** How long the launcher waits for coild, seconds; coild itself gives a call up after 60 s. */
+/** How long the launcher waits for coild, in seconds; coild itself gives a call up after 60 s. */
 export const PATIENCE_SECONDS = 65;
-/** The maximum size of the environment's part of a call, bytes. */
+/** The maximum size of the environment's part of a call, in bytes. */
 const MAX_ENVIRONMENT_BYTES = 1024 * 1024;
 
 const error = (code: number, msg: string): string => `${JSON.stringify({ cniVersion: "1.1.0", code, msg })}\n`;
@@ -55,7 +55,7 @@ export const MEMORY: Readonly<Record<string, number>> = {
   // struct pollfd
   poll: ANSWER_AT + ANSWER.text + MAX_TEXT_BYTES,
 };
-/** The memory from the head on, bytes. */
+/** The memory from the head on, in bytes. */
 export const MEMORY_BYTES = ANSWER_AT + ANSWER.text + MAX_TEXT_BYTES + 8;
 
 const [EINTR, EAGAIN] = [-4, -11];

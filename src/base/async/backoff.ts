@@ -1,5 +1,5 @@
 export interface BackoffOptions {
-  /** The first delay, milliseconds. */
+  /** The first delay, in milliseconds. */
   readonly initialMs: number;
   /** The maximum delay, milliseconds, jitter included. */
   readonly maxMs: number;

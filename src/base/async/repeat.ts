@@ -6,7 +6,7 @@ import { Dirty } from "./dirty.ts";
 export interface RepeatOptions {
   /** The loop ends, without an error, when this signal aborts. */
   readonly signal: AbortSignal;
-  /** Pause after a run, milliseconds. */
+  /** Pause after a run, in milliseconds. */
   readonly everyMs: number;
   /** Gives the pauses after failures in a row. Default: each pause is `everyMs`. */
   readonly backoff?: Backoff;

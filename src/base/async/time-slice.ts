@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { type Clock, systemClock } from "#base/clock";
 
-/** Default length of a slice, milliseconds. */
+/** Default length of a slice, in milliseconds. */
 const SLICE_MS = 5;
 
 /**

@@ -8,7 +8,7 @@ export interface TransportState {
   readonly probes: number;
   /** Bytes that the peer's host has acknowledged since the connection was made; they have left the kernel's queue. */
   readonly ackedBytes: number;
-  /** Time since the last data or acknowledgement from the peer's host, milliseconds. */
+  /** Time since the last data or acknowledgement from the peer's host, in milliseconds. */
   readonly heardMs: number;
 }
 
@@ -25,7 +25,7 @@ export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off">
   destroy(): void;
   /** Closes the stream at once, with RST where possible, even if bytes are queued: the peer must not take this for an orderly end. */
   reset(): void;
-  /** Limits the size of later `data` events. TLS streams and Node's sockets ignore it. */
+  /** Limits the size of later `data` events. TLS streams and Node.js's sockets ignore it. */
   limitReads(bytes: number): void;
   /** Turns TCP keep-alive on; the first probe is sent after `idleMs` without traffic. */
   keepAlive(idleMs: number): void;

@@ -1,5 +1,5 @@
 /**
- * A connection as a relay of bytes uses it: the common interface of Node's sockets and of the sockets of kernel/reactor.
+ * A connection as a relay of bytes uses it: the common interface of Node.js's sockets and of the sockets of kernel/reactor.
  *
  * Owns: the contract of such a connection. Does not know: how the connection is made, and what its bytes mean.
  *

@@ -19,13 +19,13 @@ type AnyListener = (chunk: Uint8Array) => void;
 /** Nearly always zero or one listener. */
 type Listeners = AnyListener | readonly AnyListener[] | undefined;
 
-/** A listener that runs once. As in Node's emitters, `off` accepts the function that was passed to `once`. */
+/** A listener that runs once. As in Node.js's emitters, `off` accepts the function that was passed to `once`. */
 interface OnceListener extends AnyListener {
   readonly listener?: AnyListener;
 }
 
 /**
- * The listeners of a stream, one field for each of its five events. Node's `EventEmitter` makes a dictionary for each emitter, which takes
+ * The listeners of a stream, one field for each of its five events. Node.js's `EventEmitter` makes a dictionary for each emitter, which takes
  * more CPU time than the system calls that open a short connection.
  */
 export abstract class StreamListeners {

@@ -12,7 +12,7 @@ export class NodeStream extends StreamListeners implements ByteStream {
 
   readonly #transport: (() => TransportState | undefined) | undefined;
 
-  /** `transport` reads the state of the TCP connection that carries the socket; Node does not offer this state. */
+  /** `transport` reads the state of the TCP connection that carries the socket; Node.js does not offer this state. */
   constructor(socket: Socket, options: { readonly transport?: () => TransportState | undefined } = {}) {
     super();
     this.#socket = socket;
@@ -66,7 +66,7 @@ export class NodeStream extends StreamListeners implements ByteStream {
   }
 
   write(chunk: Uint8Array): boolean {
-    // The chunk is copied: Node keeps bytes that the kernel does not accept, and TLS reads them later.
+    // The chunk is copied: Node.js keeps bytes that the kernel does not accept, and TLS reads them later.
     return this.#socket.write(Buffer.from(chunk));
   }
 
@@ -96,7 +96,7 @@ export class NodeStream extends StreamListeners implements ByteStream {
   }
 
   limitReads(): void {
-    // Node reads at most 64 KiB at once.
+    // Node.js reads at most 64 KiB at once.
   }
 
   keepAlive(idleMs: number): void {

@@ -12,7 +12,7 @@ export function parseListenAddress(text: string): ListenAddress {
   const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^:[\]]*)):(\d{1,5})$/.exec(text);
   const port = Number(match?.[3]);
   if (match === null || port > 65535) {
-    throw new ConfigError("invalid-value", [`"${text}" is not a listen address, such as :9384 or [::1]:9384`]);
+    throw new ConfigError("invalid-value", [`"${text}" is not a listen address; examples are :9384 and [::1]:9384`]);
   }
   const host = match[1] ?? match[2] ?? "";
   return host === "" ? { port } : { host, port };

@@ -101,8 +101,8 @@ test("parseFlags: all faults are reported together, each with its flag", () => {
       assert.equal(error.code, "invalid-flags");
       assert.deepEqual(error.faults, [
         '--table-id: "999" is not a whole number from 1 to 252',
-        '--mode: "slow" is none of fast, safe',
-        '--gc-interval: "soon" is not a duration, such as 300ms, 10s or 1h30m',
+        '--mode: "slow" is not one of fast, safe',
+        '--gc-interval: "soon" is not a duration; examples are 300ms, 10s and 1h30m',
         '--compat: "maybe" is neither true nor false',
         "--even: 3 is odd",
         "unknown flag --nope (did you mean --mode?)",

@@ -17,7 +17,7 @@ export function parseDuration(text: string): number {
   if (text === "0") return 0;
   const parts = [...text.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/g)];
   if (parts.length === 0 || parts.map((part) => part[0]).join("") !== text) {
-    throw new ConfigError("invalid-value", [`"${text}" is not a duration, such as 300ms, 10s or 1h30m`]);
+    throw new ConfigError("invalid-value", [`"${text}" is not a duration; examples are 300ms, 10s and 1h30m`]);
   }
   return parts.reduce((sum, part) => sum + Number(part[1]) * (UNIT_MS[part[2] ?? ""] ?? 0), 0);
 }

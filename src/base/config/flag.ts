@@ -134,7 +134,7 @@ export function choiceFlag<const Choice extends string>(
   const parse = (text: string): Choice => {
     const choice = choices.find((word) => word === text);
     if (choice === undefined) {
-      throw new ConfigError("invalid-value", [`"${text}" is none of ${choices.join(", ")}`]);
+      throw new ConfigError("invalid-value", [`"${text}" is not one of ${choices.join(", ")}`]);
     }
     return choice;
   };

@@ -42,8 +42,8 @@ test("readBounded: an absent file, a folder, and a pipe without a writer are ref
   execFileSync("mkfifo", [pipe]);
   for (const [path, why] of [
     [join(folder, "absent"), /cannot read .*absent: ENOENT/],
-    [folder, /it is no file/],
-    [pipe, /it is no file/],
+    [folder, /it is not a file/],
+    [pipe, /it is not a file/],
   ] as const) {
     assert.throws(
       () => readBounded(path),

@@ -1,7 +1,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from "node:fs";
 import { FileError } from "./errors.ts";
 
-/** The maximum size of a file, bytes. A larger file is refused. */
+/** The maximum size of a file, in bytes. A larger file is refused. */
 export const MAX_FILE_BYTES = 1 << 20;
 
 /** Reads the text of a file of at most {@link MAX_FILE_BYTES}. Throws {@link FileError}. */
@@ -11,7 +11,7 @@ export function readBounded(path: string): string {
     const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     try {
       const stat = fstatSync(fd);
-      if (!stat.isFile()) throw new FileError("unreadable", `cannot read ${path}: it is no file`);
+      if (!stat.isFile()) throw new FileError("unreadable", `cannot read ${path}: it is not a file`);
       const buffer = Buffer.alloc(MAX_FILE_BYTES + 1);
       let length = 0;
       for (let got = -1; got !== 0 && length < buffer.length; length += got) {

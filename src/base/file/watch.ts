@@ -2,7 +2,7 @@ import { statSync } from "node:fs";
 import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 
-/** The time between two looks at a file, milliseconds: a stat takes about 5 µs, and also works after renames and with missing folders. */
+/** The time between two looks at a file, in milliseconds: a stat takes about 5 µs, and also works after renames and with missing folders. */
 export const LOOK_MS = 500;
 
 /** A value that changes when a file is replaced, written or removed; follows links. Throws as `statSync`, but not if the file is absent. */

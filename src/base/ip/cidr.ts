@@ -23,7 +23,7 @@ export class Cidr {
     const address = slash < 0 ? undefined : IpAddress.tryParse(text.slice(0, slash));
     const lengthText = text.slice(slash + 1);
     if (address === undefined || !/^(0|[1-9]\d{0,2})$/.test(lengthText) || Number(lengthText) > address.bits) {
-      throw new IpParseError("invalid-cidr", `"${text}" is not a CIDR, such as 10.0.0.0/16 or fd00::/64`);
+      throw new IpParseError("invalid-cidr", `"${text}" is not a CIDR; examples are 10.0.0.0/16 and fd00::/64`);
     }
     const cidr = Cidr.of(address, Number(lengthText));
     if (options.strict === true && !cidr.base.equals(address)) {

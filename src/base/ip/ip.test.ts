@@ -74,7 +74,7 @@ test("IpAddress: every spelling that ipaddr.js reads strictly has the same value
         if (strict && !text.includes("::")) assert.fail(`${text} is an address`);
         return;
       }
-      assert.ok(strict, `${text} is no address to ipaddr.js`);
+      assert.ok(strict, `${text} is not an address to ipaddr.js`);
       // ipaddr.js treats IPv4-compatible addresses (RFC 4291 section 2.5.5.1) as mapped.
       const expected =
         text === "::1.2.3.4" ? Uint8Array.of(...Array(12).fill(0), 1, 2, 3, 4) : bytesOf(ipaddr.parse(text));

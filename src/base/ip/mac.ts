@@ -11,7 +11,7 @@ export class MacAddress {
   /** Parses six hexadecimal bytes separated by colons or hyphens. Throws {@link IpParseError} `invalid-mac`. */
   static parse(text: string): MacAddress {
     if (!/^[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}$/.test(text)) {
-      throw new IpParseError("invalid-mac", `"${text}" is not a MAC address, such as 02:00:00:00:00:01`);
+      throw new IpParseError("invalid-mac", `"${text}" is not a MAC address; an example is 02:00:00:00:00:01`);
     }
     return new MacAddress(Uint8Array.from(text.split(/[:-]/), (part) => Number.parseInt(part, 16)));
   }

@@ -11,7 +11,7 @@ export { Counter, Gauge, Histogram, Registry };
 /** The metrics of the process. `prom-client` never stops their observers, so all registries share this one set. */
 let ofProcess: Registry | undefined;
 
-/** An interval that never ends, milliseconds: the library must not watch the event loop, because we do. */
+/** An interval that never ends, in milliseconds: the library must not watch the event loop, because we do. */
 const NEVER_MS = 2 ** 31 - 1;
 
 /** A registry with the process metrics (`process_resident_memory_bytes`, `nodejs_eventloop_lag_seconds`, …). */

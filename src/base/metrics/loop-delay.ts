@@ -2,7 +2,7 @@ import { createHistogram } from "node:perf_hooks";
 import { Gauge, type Registry } from "prom-client";
 import { type Clock, systemClock } from "#base/clock";
 
-/** The time between two measurements of the event loop's delay, milliseconds. Each measurement wakes an idle process. */
+/** The time between two measurements of the event loop's delay, in milliseconds. Each measurement wakes an idle process. */
 const LOOK_MS = 1000;
 const NANOSECONDS = 1e6;
 
@@ -19,7 +19,7 @@ const METRICS = {
 type Part = keyof typeof METRICS;
 
 /**
- * Measures once a second how late timers fire. Node's own `monitorEventLoopDelay`, which `prom-client` uses, wakes the process a hundred
+ * Measures once a second how late timers fire. Node.js's own `monitorEventLoopDelay`, which `prom-client` uses, wakes the process a hundred
  * times a second; in an idle process that is most of the work.
  */
 export class LoopDelay {

@@ -1,9 +1,9 @@
 import { readFile, stat } from "node:fs/promises";
 import type { Clock } from "#base/clock";
 
-/** The time after which the file is checked again, milliseconds. */
+/** The time after which the file is checked again, in milliseconds. */
 const RECHECK_MS = 5000;
-/** The maximum size of a file, bytes; a larger file is not read. */
+/** The maximum size of a file, in bytes; a larger file is not read. */
 const MAX_FILE_BYTES = 1 << 20;
 
 /** The parsed content of a small file, read again after changes; `absent` if the file cannot be read. */

@@ -1,7 +1,7 @@
 import type { LookupFunction } from "node:net";
 import type { Names } from "./system-names.ts";
 
-/** Makes the `lookup` option of Node's `connect`, so that Node resolves names with `names` and not with getaddrinfo(3). */
+/** Makes the `lookup` option of Node.js's `connect`, so that Node.js resolves names with `names` and not with getaddrinfo(3). */
 export function nodeLookup(names: Names, signal: AbortSignal): LookupFunction {
   return (host, { all, family }, callback) => {
     names.resolve(host, { signal }).then(

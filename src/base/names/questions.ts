@@ -3,11 +3,11 @@ import type { Clock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { NamesError } from "./errors.ts";
 
-/** After this time without an answer the next server is queried too, milliseconds. */
+/** After this time without an answer the next server is queried too, in milliseconds. */
 const STEP_MS = 1000;
 /** The time for which a server's answer is accepted, milliseconds, even if other servers were queried after it. */
 const ANSWER_MS = 8000;
-/** How much longer the second family may take after the first has answered (RFC 8305 section 3), milliseconds. */
+/** How much longer the second family may take after the first has answered (RFC 8305 section 3), in milliseconds. */
 const OTHER_FAMILY_MS = 50;
 /** The maximum number of addresses of one name; further ones are ignored. */
 const MAX_ADDRESSES = 64;

@@ -2,17 +2,17 @@ import { Dirty, pause } from "#base/async";
 import { type Clock, systemClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 
-/** Pauses after the first three failures in a row, milliseconds; later pauses are `retryMs` (docs/spec/service-proxy.md#2.9). */
+/** Pauses after the first three failures in a row, in milliseconds; later pauses are `retryMs` (docs/spec/service-proxy.md#2.9). */
 const RETRIES_MS = [100, 1000, 5000];
 
 export interface BoundedRunnerOptions {
-  /** The average time from the end of a run to the start of the next, milliseconds; at least 0. */
+  /** The average time from the end of a run to the start of the next, in milliseconds; at least 0. */
   readonly minMs: number;
   /** This number of runs may follow each other without a pause, after a rest of `burst` times `minMs`. Default 1. */
   readonly burst?: number;
-  /** Longest time without a run, milliseconds. */
+  /** Longest time without a run, in milliseconds. */
   readonly maxMs: number;
-  /** Pause after more than three failures in a row, milliseconds. */
+  /** Pause after more than three failures in a row, in milliseconds. */
   readonly retryMs: number;
   readonly clock?: Clock;
 }

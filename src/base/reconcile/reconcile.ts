@@ -9,7 +9,7 @@ export interface ReconcileOptions {
   readonly health: HealthPart;
   /** The loop ends, without an error, when this signal aborts. */
   readonly signal: AbortSignal;
-  /** The maximum time between two syncs, milliseconds. */
+  /** The maximum time between two syncs, in milliseconds. */
   readonly resyncMs: number;
   /** Pause after failures. Default 200 ms doubling to 30 s. */
   readonly backoff?: Backoff;

@@ -8,7 +8,7 @@
 import type { Socket } from "node:net";
 
 /**
- * Ends a socket at once: with RST where that is possible, else by closing it. Node's own `resetAndDestroy` has four faults. It waits
+ * Ends a socket at once: with RST where that is possible, else by closing it. Node.js's own `resetAndDestroy` has four faults. It waits
  * until a connection is made, for minutes if there is no answer. It waits until written data is flushed, for ever if the peer does not
  * read. It leaves the descriptor open after `end()`, because libuv does not reset a socket that is shutting down. It throws for UNIX and
  * TLS sockets.

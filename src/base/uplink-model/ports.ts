@@ -18,7 +18,7 @@ export type ClientKind = "host" | "pod";
 /** The circumstances of a failure. */
 export interface FailureContext {
   readonly clientKind: ClientKind;
-  /** The time without received bytes before the failure, milliseconds. */
+  /** The time without received bytes before the failure, in milliseconds. */
   readonly waitedMs: number;
 }
 

@@ -65,7 +65,7 @@ export interface Snapshot {
   readonly ready: boolean;
   /** The maximum cost, 0 to 255: uplinks with a higher cost are not used. */
   readonly maxCost: number;
-  /** The timeout of one attempt, which includes DNS and the connect, milliseconds; 1 to 3,600,000. */
+  /** The timeout of one attempt, which includes DNS and the connect, in milliseconds; 1 to 3,600,000. */
   readonly dialTimeoutMs: number;
   /** In the order of the configuration. */
   readonly uplinks: readonly Uplink[];

@@ -54,7 +54,7 @@ const OID = {
   clientAuth: "1.3.6.1.5.5.7.3.2",
 } as const;
 
-/** How certificates are signed: the AlgorithmIdentifier, and the digest that Node's `sign` takes. */
+/** How certificates are signed: the AlgorithmIdentifier, and the digest that Node.js's `sign` takes. */
 const ECDSA = { id: sequence(oid(OID.ecdsaWithSha256)), digest: "sha256" } as const;
 const ED25519 = { id: sequence(oid(OID.ed25519)), digest: null } as const;
 /** PKCS #8 up to the 32 bytes of an Ed25519 key (RFC 8410 section 7). */

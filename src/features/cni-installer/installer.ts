@@ -52,7 +52,7 @@ export async function installCni(installation: CniInstallation, conflist: string
   }
 }
 
-/** Why a text is no CNI configuration list, such as `name is missing`; `undefined` for one that is. */
+/** The fault of a CNI configuration list, for example `name is missing`; `undefined` for a valid list. */
 export function conflistFault(text: string): string | undefined {
   let parsed: unknown;
   try {
@@ -115,7 +115,7 @@ async function installConfig(installation: CniInstallation, text: string): Promi
   return true;
 }
 
-/** Makes a folder with its parents. Node's recursive `mkdir` never ends on a file system that allows no folders, as /proc. */
+/** Makes a folder with its parents. Node.js's recursive `mkdir` never ends on a file system that allows no folders, as /proc. */
 async function makeFolder(path: string): Promise<void> {
   const isFolder = async (): Promise<boolean> => (await statOptional(path))?.isDirectory() === true;
   if (await isFolder()) return;

@@ -10,7 +10,7 @@ import { persist, type StepDeps } from "./settle.ts";
 import { uninstall } from "./uninstall.ts";
 import { readV1, type V1Data, type V1Entry } from "./v1-data.ts";
 
-/** The time for which the API server may be away, milliseconds. */
+/** The time for which the API server may be away, in milliseconds. */
 const PATIENCE_MS = 100_000;
 
 export interface DumpDeps extends StepDeps {

@@ -22,7 +22,7 @@ export interface EtcdOptions {
   readonly tls: EtcdTls;
   /** Absent: no authentication by name, though etcd may take the name of a client certificate. */
   readonly user?: { readonly name: string; readonly password: string } | undefined;
-  /** The time for one request to one endpoint, connecting included, milliseconds. */
+  /** The time for one request to one endpoint, connecting included, in milliseconds. */
   readonly timeoutMs: number;
 }
 

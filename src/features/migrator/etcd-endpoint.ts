@@ -16,7 +16,7 @@ export interface EtcdTls {
   readonly key?: string | undefined;
 }
 
-/** The largest answer, bytes. A page has 500 keys, and etcd's values are at most 1.5 MiB unless its operator allows more. */
+/** The largest answer, in bytes. A page has 500 keys, and etcd's values are at most 1.5 MiB unless its operator allows more. */
 const MAX_ANSWER_BYTES = 1 << 30;
 
 /**

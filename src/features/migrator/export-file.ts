@@ -23,7 +23,7 @@ export function parseExport(text: string): V1Entry[] {
     parsed = JSON.parse(text);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    throw new MigratorError("invalid-export", `the export is no JSON: ${oneLine(error.message)}; ${HOW}`, {
+    throw new MigratorError("invalid-export", `the export is not JSON: ${oneLine(error.message)}; ${HOW}`, {
       cause: error,
     });
   }

@@ -77,7 +77,7 @@ test("planV2: indexes run on through the subnets of a pool, and blocks are in th
 
 test("planV2: faults name the key, the value and the right one", () => {
   const cases: readonly (readonly [Readonly<Record<string, unknown>>, RegExp])[] = [
-    [{ "pool/default": "{" }, /^\/coil\/pool\/default: its value is no JSON: /],
+    [{ "pool/default": "{" }, /^\/coil\/pool\/default: its value is not JSON: /],
     [{ "pool/default": { subnets: "10.0.0.0/8", block_size: 5 } }, /^\/coil\/pool\/default: subnets: Invalid type/],
     [{ "pool/default": { subnets: [], block_size: 5 } }, /^\/coil\/pool\/default: subnets: Invalid length/],
     [{ "pool/default": { ...POOL, block_size: 33 } }, /^\/coil\/pool\/default: block_size: Invalid value/],
@@ -85,7 +85,7 @@ test("planV2: faults name the key, the value and the right one", () => {
       { "pool/default": { ...POOL, block_size: 7 } },
       /^\/coil\/pool\/default: spec.subnets\[0\].ipv4: .*smaller than a block/,
     ],
-    [{ "pool/default": { subnets: ["fd00::/64"], block_size: 5 } }, /subnets: "fd00::\/64" is no IPv4 prefix/],
+    [{ "pool/default": { subnets: ["fd00::/64"], block_size: 5 } }, /subnets: "fd00::\/64" is not an IPv4 prefix/],
     [{ "pool/UPPER": POOL }, /^\/coil\/pool\/UPPER: "UPPER" cannot be the name of an AddressPool/],
     [{ [`pool/${"a".repeat(64)}`]: POOL }, /metadata.name: Too long: may not be longer than 63/],
     [
@@ -106,10 +106,10 @@ test("planV2: faults name the key, the value and the right one", () => {
     ],
     [{ "pool/p": POOL, "block/p/10.0.0.0": { nodes: [] } }, /nodes: Invalid type: Expected an object/],
     [{ "pool/p": POOL, "block/p/10.0.0.0": { nodes: { node1: "10.0.0.0/27" } } }, /nodes\.node1: Invalid type/],
-    [{ "pool/p": POOL, "block/p/10.0.0.0": { nodes: { node1: ["x"] } } }, /nodes\.node1: "x" is no IPv4 prefix/],
-    [{ "pool/p": POOL, "block/p/x": { nodes: {} } }, /"x" is no IPv4 address/],
-    [{ "pool/p": POOL, "ip/10.0.0.0/-1": { namespace: "a", pod: "b" } }, /"-1" is no offset/],
-    [{ "pool/p": POOL, "ip/255.255.255.255/1": { namespace: "a", pod: "b" } }, /"1" is no offset/],
+    [{ "pool/p": POOL, "block/p/10.0.0.0": { nodes: { node1: ["x"] } } }, /nodes\.node1: "x" is not an IPv4 prefix/],
+    [{ "pool/p": POOL, "block/p/x": { nodes: {} } }, /"x" is not an IPv4 address/],
+    [{ "pool/p": POOL, "ip/10.0.0.0/-1": { namespace: "a", pod: "b" } }, /"-1" is not an offset/],
+    [{ "pool/p": POOL, "ip/255.255.255.255/1": { namespace: "a", pod: "b" } }, /"1" is not an offset/],
   ];
   for (const [keys, pattern] of cases) {
     const { faults } = planOf(keys);

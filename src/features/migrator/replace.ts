@@ -7,13 +7,13 @@ import { BlockFinder, isReserved, type PodRef, planRelease, podsToReplace, refOf
 import { persist, remove, type StepDeps } from "./settle.ts";
 
 const { addressBlocks } = coilResources;
-/** The time for one pod to end, milliseconds. */
+/** The time for one pod to end, in milliseconds. */
 const POD_LIMIT_MS = 600_000;
-/** The time in which a pod that is starting gets its address, milliseconds. */
+/** The time in which a pod that is starting gets its address, in milliseconds. */
 const ADDRESS_LIMIT_MS = 30_000;
-/** The pause between two looks at pods that are starting, milliseconds. */
+/** The pause between two looks at pods that are starting, in milliseconds. */
 const LOOK_MS = 1000;
-/** The time for which the API server may be away, and for a block to go, milliseconds. */
+/** The time for which the API server may be away, and for a block to go, in milliseconds. */
 const PATIENCE_MS = 100_000;
 /** Blocks that are deleted at once. */
 const AT_ONCE = 8;
@@ -21,11 +21,11 @@ const AT_ONCE = 8;
 const COILD = "app.kubernetes.io/name=coil,app.kubernetes.io/component=coild";
 
 export interface ReplaceOptions extends AbortOptions {
-  /** The pause between two nodes on which pods were replaced, milliseconds. */
+  /** The pause between two nodes on which pods were replaced, in milliseconds. */
   readonly intervalMs: number;
-  /** The time for one pod to end, milliseconds. Default: ten minutes. */
+  /** The time for one pod to end, in milliseconds. Default: ten minutes. */
   readonly podLimitMs?: number | undefined;
-  /** The time in which a pod that is starting gets its address, milliseconds. Default: 30 s. */
+  /** The time in which a pod that is starting gets its address, in milliseconds. Default: 30 s. */
   readonly addressLimitMs?: number | undefined;
 }
 

@@ -20,7 +20,7 @@ export interface StepDeps {
 
 /** How an object is removed. */
 export interface RemoveOptions extends AbortOptions {
-  /** The time after which the object counts as stuck, milliseconds. */
+  /** The time after which the object counts as stuck, in milliseconds. */
   readonly limitMs: number;
   /** The object to remove. Absent: the one that has the name when it is first seen. */
   readonly uid?: string | undefined;
@@ -29,7 +29,7 @@ export interface RemoveOptions extends AbortOptions {
   readonly finalizer?: string | undefined;
 }
 
-/** The last pause between two looks, milliseconds. */
+/** The last pause between two looks, in milliseconds. */
 const LOOK_MS = 1000;
 
 /**

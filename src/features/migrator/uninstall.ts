@@ -5,7 +5,7 @@ import { findObject, type KubeObject, type ResourceType, resources } from "#kube
 import { describe, persist, remove, type StepDeps } from "./settle.ts";
 
 const SYSTEM = "kube-system";
-/** The time that the deletion of one object may take, milliseconds. */
+/** The time that the deletion of one object may take, in milliseconds. */
 const LIMIT_MS = 100_000;
 
 /** An object of Coil v1. */
@@ -45,8 +45,8 @@ export interface Uninstalled {
 }
 
 /**
- * Deletes v1's objects with all that they own, and waits for each. Where v2 is installed already, objects of a name that v2 uses too
- * stay. One object that cannot be deleted does not keep the others.
+ * Deletes v1's objects and everything that they own, and waits for each object. If v2 is installed, objects whose names v2 also uses are
+ * kept. If one object cannot be deleted, the others are deleted all the same.
  */
 export async function uninstall(
   deps: StepDeps & { readonly log: Logger },

@@ -125,7 +125,7 @@ function poolOf(key: string, name: string, value: Uint8Array): V1Pool {
 function addressOf(key: string, block: string, offset: string, value: Uint8Array): V1Address {
   const base = addressIn(block);
   if (!/^\d{1,10}$/.test(offset) || base.value + BigInt(offset) > 0xffffffffn)
-    throw new Fault(`"${offset}" is no offset of an address in a block`);
+    throw new Fault(`"${offset}" is not an offset of an address in a block`);
   const { namespace, pod } = parse(addressSchema, value);
   return { key, address: base.plus(BigInt(offset)), pod: `${namespace}/${pod}` };
 }
@@ -133,13 +133,13 @@ function addressOf(key: string, block: string, offset: string, value: Uint8Array
 function addressIn(text: string): IpAddress {
   const address = IpAddress.tryParse(text);
   if (address?.family !== 4)
-    throw new Fault(`"${text}" is no IPv4 address; the network address of a subnet is expected`);
+    throw new Fault(`"${text}" is not an IPv4 address; the network address of a subnet is expected`);
   return address;
 }
 
 function prefixOf(text: string, field: string): Cidr {
   const cidr = Cidr.tryParse(text);
-  if (cidr?.family !== 4) throw new Fault(`${field}: "${text}" is no IPv4 prefix such as 10.0.0.0/27`);
+  if (cidr?.family !== 4) throw new Fault(`${field}: "${text}" is not an IPv4 prefix such as 10.0.0.0/27`);
   return cidr;
 }
 
@@ -149,9 +149,9 @@ function parse<T extends v.GenericSchema>(schema: T, value: Uint8Array): v.Infer
     parsed = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(value));
   } catch (error) {
     if (!(error instanceof SyntaxError || error instanceof TypeError)) throw error;
-    throw new Fault(`its value is no JSON: ${error.message.replaceAll(/\s+/g, " ")}`);
+    throw new Fault(`its value is not JSON: ${error.message.replaceAll(/\s+/g, " ")}`);
   }
-  if (!isMap(parsed)) throw new Fault("its value is no JSON object");
+  if (!isMap(parsed)) throw new Fault("its value is not a JSON object");
   return check(schema, parsed, "");
 }
 

@@ -76,7 +76,10 @@ export function refuseForeign(pod: NetStack, ifname: string, earlier: readonly L
   if (existing === undefined) return;
   const isOurs = earlier.some((link) => link.index === existing.peerIndex && link.peerIndex === existing.index);
   if (existing.kind === "veth" && isOurs) return;
-  throw new PodNetworkError("interface-exists", `the pod already has an interface ${ifname}, which is not ours`);
+  throw new PodNetworkError(
+    "interface-exists",
+    `the pod already has an interface ${ifname}, which was not made for this attachment`,
+  );
 }
 
 function keyOf({ containerId, ifname }: Attachment): string {

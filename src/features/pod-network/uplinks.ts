@@ -19,7 +19,7 @@ export class Uplinks {
     this.#routes = routes;
   }
 
-  /** The smallest MTU of these links, bytes; `undefined` without a default route. */
+  /** The smallest MTU of these links, in bytes; `undefined` without a default route. */
   mtu(links: readonly Link[]): number | undefined {
     const known = this.#indexes ?? this.#list();
     const mtus = links.filter((link) => known.has(link.index)).map((link) => link.mtu);

@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import type { Route, RouteTable } from "./routes.ts";
 
-/** For this time after a failed attempt, a backend is tried after the others, milliseconds. */
+/** For this time after a failed attempt, a backend is tried after the others, in milliseconds. */
 export const AVOID_MS = 10_000;
 
 /**

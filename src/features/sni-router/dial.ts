@@ -5,14 +5,14 @@ import { type Names, nodeLookup } from "#base/names";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { SniRouterError } from "./errors.ts";
 
-/** The shortest time limit of one attempt, milliseconds. */
+/** The shortest time limit of one attempt, in milliseconds. */
 const MIN_ATTEMPT_MS = 1000;
-/** TCP keepalive, as in Go: it detects peers that have vanished, milliseconds. */
+/** TCP keepalive, as in Go: it detects peers that have vanished, in milliseconds. */
 export const TCP_KEEPALIVE_MS = 15_000;
 
 /** How {@link connectFirst} connects. */
 export interface DialOptions {
-  /** Limit of the time of all attempts together, milliseconds. */
+  /** Limit of the time of all attempts together, in milliseconds. */
   readonly timeoutMs: number;
   readonly clock: Clock;
   readonly names: Names;

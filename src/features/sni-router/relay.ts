@@ -2,9 +2,9 @@ import type { Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import { resetSocket } from "#base/socket-reset";
 
-/** After one side was lost, the time in which the remaining bytes for the other side must be sent, milliseconds. */
+/** After one side was lost, the time in which the remaining bytes for the other side must be sent, in milliseconds. */
 const FLUSH_MS = 30_000;
-/** How long a refused client may take to read its alert, milliseconds. */
+/** How long a refused client may take to read its alert, in milliseconds. */
 const LINGER_MS = 500;
 
 /** The direction of bytes. */

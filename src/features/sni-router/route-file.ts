@@ -5,7 +5,7 @@ import { SniRouterError } from "./errors.ts";
 import { routeFile } from "./route-schema.ts";
 import { DEFAULT_ROUTE_NAME, MAX_NAMES, normalizePattern, type RouteSet } from "./routes.ts";
 
-/** Maximum size of a file, bytes. A larger file is refused. */
+/** Maximum size of a file, in bytes. A larger file is refused. */
 export const MAX_FILE_BYTES = 1_048_576;
 /** Maximum of faults that a message lists; further faults are counted. */
 const MAX_LISTED_FAULTS = 5;

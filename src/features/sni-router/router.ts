@@ -34,9 +34,9 @@ export interface SniRouterOptions {
    * Maximum of clients at once; each client has two sockets. One more client replaces the client that has waited longest without a hello.
    */
   readonly maxConnections: number;
-  /** How long a client may take to send its hello, milliseconds. Default 5,000 (docs/spec/tunnel.md#9.7). */
+  /** How long a client may take to send its hello, in milliseconds. Default 5,000 (docs/spec/tunnel.md#9.7). */
   readonly helloTimeoutMs?: number;
-  /** How long connecting to a backend may take, all attempts together, milliseconds. Default 5,000. */
+  /** How long connecting to a backend may take, all attempts together, in milliseconds. Default 5,000. */
   readonly connectTimeoutMs?: number;
 }
 

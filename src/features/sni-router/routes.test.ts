@@ -123,7 +123,7 @@ test("parseRouteFile: each fault is reported with file, line and field, in one l
     "[]": /^f:1: the file must be a mapping/,
     "routes: {}": /^f:1: routes must be a list$/,
     "routes:\n": /^f:1: routes must be a list$/,
-    "route: []": /^f:1: route is no field here; there are routes, default$/,
+    "route: []": /^f:1: route is not a known field; there are routes, default$/,
     "routes:\n  - a": /^f:2: routes\[0\] must be a mapping of names, backends, proxyProtocol$/,
     "routes:\n  - names: [a]": /^f:2: routes\[0\] needs backends, a list of at least one$/,
     "routes:\n  - backends: ['h:1']": /^f:2: routes\[0\] needs names, a list of at least one$/,
@@ -141,14 +141,14 @@ test("parseRouteFile: each fault is reported with file, line and field, in one l
     "routes:\n  - names: [a]\n   backends: ['h:1']": /^f:3: /,
     "routes: []\nroutes: []": /^f:2: .*unique/,
     "default:\n  backends: ['h:1']\n  names: [a]":
-      /^f:3: default.names is no field here; there are backends, proxyProtocol$/,
+      /^f:3: default.names is not a known field; there are backends, proxyProtocol$/,
     "default: 5": /^f:1: default must be a mapping of backends, proxyProtocol$/,
     "default: [5]": /^f:1: default must be a mapping of backends, proxyProtocol$/,
     "default:\n": /^f:1: default must be a mapping of backends, proxyProtocol$/,
     "default:\n  proxyProtocol: true": /^f:2: default needs backends, a list of at least one$/,
     "default:\n  backends: ['h:1']\n  proxyProtocol:\n": /^f:3: default.proxyProtocol must be true or false$/,
     "a: 1\nb: 2":
-      /^f:1: a is no field here; there are routes, default; f:2: b is no field here; there are routes, default$/,
+      /^f:1: a is not a known field; there are routes, default; f:2: b is not a known field; there are routes, default$/,
     "routes:\n  - &r\n    names: [a]\n    backends: [h]\n  - *r":
       /^f:3: routes\[1\].names\[0\] a has a route already; f:4: routes\[0\].backends\[0\] "h" is not /,
     "routes:\n  - names: [a]\n    backends: [h]\n  - names: [a]\n    backends: ['h:1']":

@@ -6,7 +6,7 @@ import { connect, type Socket } from "node:net";
 import { test } from "node:test";
 import { Bed, type BedOptions } from "./testing/bed.ts";
 
-/** Polls a condition; resolves with how long it took, milliseconds. */
+/** Polls a condition; resolves with how long it took, in milliseconds. */
 async function until(what: string, condition: () => boolean, ms = 10_000): Promise<number> {
   const started = performance.now();
   while (!condition()) {

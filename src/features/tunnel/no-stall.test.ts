@@ -20,7 +20,7 @@ import { TunnelClient } from "./testing/client.ts";
 
 const RUNS = process.env["ISTHMUS_SOAK"] === "full" ? 30 : 2;
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
-/** The connection has stalled if nothing has moved for so long, milliseconds. */
+/** The connection has stalled if nothing has moved for so long, in milliseconds. */
 const STALL_MS = 8000;
 const { ca, pairs } = makeCertificates("cluster", { server: ["localhost"] });
 

@@ -91,7 +91,7 @@ test("wire: a conversation cut into HTTP/2 frames at every byte is understood, a
 const FAULTS: readonly { readonly what: string; readonly bytes: Uint8Array; readonly status: number }[] = [
   { what: "a message above 4 MiB is RESOURCE_EXHAUSTED", bytes: Buffer.from("0000400001", "hex"), status: 8 },
   { what: "a compressed message is INTERNAL", bytes: Buffer.from("010000000208061a00", "hex"), status: 13 },
-  { what: "a message that is no protobuf is INTERNAL", bytes: Buffer.from("0000000003ffffff", "hex"), status: 13 },
+  { what: "a message that is not protobuf is INTERNAL", bytes: Buffer.from("0000000003ffffff", "hex"), status: 13 },
   {
     what: "a field that is longer than its message is INTERNAL",
     bytes: Buffer.from("000000000308047f", "hex"),

@@ -137,7 +137,7 @@ function parseJson(source: string, file: string): unknown {
     return JSON.parse(source);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    throw new UplinkConfigError("invalid", `${file} is no JSON: ${error.message}`, { cause: error });
+    throw new UplinkConfigError("invalid", `${file} is not JSON: ${error.message}`, { cause: error });
   }
 }
 

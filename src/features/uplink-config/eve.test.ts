@@ -162,7 +162,7 @@ test("EveInputs: a document that is broken changes nothing and is reported; a ze
   assert.equal(lines.filter(({ msg }) => String(msg).includes("timer.dial.timeout is 0")).length, 1);
   await put(statusFile, '{"Ports": [');
   assert.equal(inputs.current.settings.uplinks.length, 1);
-  assert.match(inputs.current.error ?? "", /status\.json is no JSON/);
+  assert.match(inputs.current.error ?? "", /status\.json is not JSON/);
   await put(statusFile, status(port("eth0", { Cost: "cheap" })));
   assert.match(inputs.current.error ?? "", /Ports\[0\]\.Cost/);
   await put(statusFile, status());

@@ -18,7 +18,7 @@ export function isSurplusKey({ type, expected }: Pick<BaseIssue<unknown>, "type"
 
 function sentence(issue: BaseIssue<unknown>): string {
   if (issue.type === "strict_object") {
-    return isSurplusKey(issue) ? "is no key here; remove it or correct its spelling" : "is missing";
+    return isSurplusKey(issue) ? "is not a known key; remove it or correct its spelling" : "is missing";
   }
   if (issue.received === "undefined") return "is missing";
   const text = issue.message.startsWith("Invalid ") ? `must be ${issue.expected}` : issue.message;

@@ -56,7 +56,7 @@ test("SettingsFile: a file that is written, replaced by a rename, or reached by 
 test("SettingsFile: a file that is wrong, gone, too large or no file changes nothing but the error, and mending it clears that", async (t) => {
   const { path, clock, file } = setUp(t, "version: 1\nmaxCost: 1\n");
   for (const [spoil, error] of [
-    [() => writeFileSync(path, "version: 1\nmaxcost: 2\n"), /maxcost: is no key here/],
+    [() => writeFileSync(path, "version: 1\nmaxcost: 2\n"), /maxcost: is not a known key/],
     [() => rmSync(path), /cannot read .*ENOENT/],
     [() => writeFileSync(path, " ".repeat(2 << 20)), /more than 1048576 bytes/],
     [
@@ -64,7 +64,7 @@ test("SettingsFile: a file that is wrong, gone, too large or no file changes not
         rmSync(path);
         mkdirSync(path);
       },
-      /it is no file/,
+      /it is not a file/,
     ],
     [
       () => {
@@ -72,7 +72,7 @@ test("SettingsFile: a file that is wrong, gone, too large or no file changes not
         // Nobody writes to it: a read that waits would never end.
         execFileSync("mkfifo", [path]);
       },
-      /it is no file/,
+      /it is not a file/,
     ],
   ] as const) {
     spoil();

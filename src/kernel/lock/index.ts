@@ -8,7 +8,7 @@
 import { type AbortOptions, sleep } from "#base/async";
 import { C, close, open, tryLock } from "#kernel/ffi";
 
-/** The pause between tries to get a taken lock, milliseconds. */
+/** The pause between tries to get a taken lock, in milliseconds. */
 const RETRY_MS = 50;
 
 /**

@@ -14,7 +14,7 @@ const GROUPS = { links: 0x1, addresses: 0x10 | 0x100, routes: 0x40 | 0x400, rule
 const TOPICS = ["links", "addresses", "routes", "rules"] as const;
 /** include/linux/socket.h. */
 const AF_BRIDGE = 7;
-/** The size of the queue of events, bytes: some 20,000 routes. The kernel drops further events. */
+/** The size of the queue of events, in bytes: some 20,000 routes. The kernel drops further events. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 
 /** One receive; the kernel's datagrams are at most a page or two. */

@@ -14,7 +14,7 @@ const MAX_ASYNC_REQUESTS = 2;
 /** The maximum number of changes in a datagram: their acks must fit the socket's queue, which rmem_max may limit to some 200 KiB. */
 const MAX_CHANGES_TOGETHER = 256;
 
-/** A long list is read for this time between two rounds of the event loop, milliseconds. */
+/** Reading a long list blocks the event loop for at most this many milliseconds at a time. */
 const SLICE_MS = 5;
 
 /** A request, with a phrase for errors that completes "Cannot …". */

@@ -8,11 +8,11 @@ const NETLINK_CAP_ACK = 10;
 const NETLINK_EXT_ACK = 11;
 const NETLINK_GET_STRICT_CHK = 12;
 
-/** The size of the receive queue, bytes. Even a dump of some 50,000 routes does not fill it, because the kernel paces dumps. */
+/** The size of the receive queue, in bytes. Even a dump of some 50,000 routes does not fill it, because the kernel paces dumps. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 /** The kernel never makes a dump datagram larger than 32 KiB (af_netlink.c, max_recvmsg_len). */
 const RECEIVE_BUFFER_BYTES = 64 << 10;
-/** The maximum wait for an answer, milliseconds. The kernel answers before the send returns; only a bug makes us wait. */
+/** The maximum wait for an answer, in milliseconds. The kernel answers before the send returns; only a bug makes us wait. */
 const RECEIVE_TIMEOUT_MS = 10_000;
 
 /** A request without its header. */

@@ -18,7 +18,7 @@ test("openNetNs: a FIFO, a file and a folder are refused at once, by name", () =
     assert.throws(() => openNetNs({ path }), {
       name: "KernelError",
       code: "invalid",
-      message: `${path} is no network namespace`,
+      message: `${path} is not a network namespace`,
     });
   }
 });

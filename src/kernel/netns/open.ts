@@ -17,7 +17,7 @@ export function openNetNs(ref: NetNsRef): NetNs {
   const netns = handle(fd, path);
   if (statfsSync(`/proc/self/fd/${fd}`).type === NSFS_MAGIC) return netns;
   netns[Symbol.dispose]();
-  throw new KernelError("invalid", `${path} is no network namespace`);
+  throw new KernelError("invalid", `${path} is not a network namespace`);
 }
 
 /** Makes a handle of an open descriptor, which it then owns. */

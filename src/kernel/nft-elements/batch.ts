@@ -24,7 +24,7 @@ import {
 import { type Expression, encodeExpressions } from "./expressions.ts";
 import type { ByteString, ElementTable, ElementValue, PartType, Verdict } from "./values.ts";
 
-/** The maximum size of a datagram, bytes: about 350,000 elements of IPv4. */
+/** The maximum size of a datagram, in bytes: about 350,000 elements of IPv4. */
 export const MAX_BATCH_BYTES = 32 << 20;
 /** A nested attribute's length has 16 bits; this leaves room for one more element. */
 const MAX_LIST_BYTES = 60_000;

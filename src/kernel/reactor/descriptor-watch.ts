@@ -2,7 +2,7 @@ import { KernelError } from "#kernel/errors";
 import { close, EPOLL } from "#kernel/ffi";
 import { type Reactor, reactor, type Watched } from "./reactor.ts";
 
-/** Interval at which a descriptor is checked where the event loop cannot watch it, milliseconds. */
+/** Interval at which a descriptor is checked where the event loop cannot watch it, in milliseconds. */
 const POLL_MS = 200;
 
 /**

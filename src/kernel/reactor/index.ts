@@ -1,5 +1,5 @@
 /**
- * TCP streams and listeners without Node's sockets, for programs that relay many connections: one epoll instance for each thread, which the
+ * TCP streams and listeners without Node.js's sockets, for programs that relay many connections: one epoll instance for each thread, which the
  * thread's event loop watches. A connection costs a third of the time of a Node socket, and no buffer while it is idle (decision 0006).
  *
  * Owns: descriptors, readiness, bytes that wait to be sent. Does not know: what the bytes mean.

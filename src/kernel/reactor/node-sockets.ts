@@ -7,7 +7,7 @@ import { openTcp, transportState } from "#kernel/socket";
 import { type ConnectTcpOptions, socketOptions } from "./connect-tcp.ts";
 import type { TcpListenerEvents } from "./tcp-listener.ts";
 
-/** Adopts a connected descriptor as one of Node's sockets. */
+/** Adopts a connected descriptor as one of Node.js's sockets. */
 export function adoptNodeSocket(fd: number): ByteStream {
   return streamOf(new Socket({ fd, allowHalfOpen: true }), fd);
 }
@@ -18,7 +18,7 @@ function streamOf(socket: Socket, fd: number): ByteStream {
   return new NodeStream(socket, { transport });
 }
 
-/** As `connectTcp`, with one of Node's sockets. Rejects with Node's error (its `code` is the errno), or with the signal's reason. */
+/** As `connectTcp`, with one of Node.js's sockets. Rejects with Node.js's error (its `code` is the errno), or with the signal's reason. */
 export function connectNodeSocket({ address, port }: Endpoint, options: ConnectTcpOptions = {}): Promise<ByteStream> {
   return new Promise((resolve, reject) => {
     const { signal } = options;
@@ -44,7 +44,7 @@ export function connectNodeSocket({ address, port }: Endpoint, options: ConnectT
   });
 }
 
-/** Accepts clients with Node's server, and hands their descriptors on. */
+/** Accepts clients with Node.js's server, and hands their descriptors on. */
 export class NodeTcpListener {
   readonly #server: Server;
 
@@ -64,7 +64,7 @@ export class NodeTcpListener {
   }
 }
 
-/** Node closes the descriptor that it has accepted; the client keeps a duplicate of it. */
+/** Node.js closes the descriptor that it has accepted; the client keeps a duplicate of it. */
 function accept(socket: Socket, events: TcpListenerEvents): void {
   const { _handle: handle } = socket as unknown as { readonly _handle: { readonly fd: number } | null };
   const address = IpAddress.tryParse(socket.remoteAddress ?? "");

@@ -176,7 +176,7 @@ export class Reactor {
     this.#next?.ref();
   }
 
-  /** Ticks run in immediates, so that promises settle as they do after Node's own events. */
+  /** Ticks run in immediates, so that promises settle as they do after Node.js's own events. */
   readonly #tick = (): void => {
     this.#next = undefined;
     if (this.#isClosed) return;

@@ -15,7 +15,7 @@ const [EAGAIN, ENOMEM, ENFILE, EMFILE, ENOBUFS] = [11, 12, 23, 24, 105];
 const SHORTAGES: ReadonlySet<number> = new Set([ENOMEM, ENFILE, EMFILE, ENOBUFS]);
 /** Errors of one client, which is lost (accept(2)): ENONET, EPROTO, ENOPROTOOPT, EOPNOTSUPP, ENETDOWN, ENETUNREACH, ECONNABORTED, EHOSTDOWN, EHOSTUNREACH. */
 const CLIENT_FAULTS: ReadonlySet<number> = new Set([64, 71, 92, 95, 100, 101, 103, 112, 113]);
-/** Delay of the next accept after a shortage of memory, or of descriptors without a spare one, milliseconds. Clients wait in the backlog. */
+/** Delay of the next accept after a shortage of memory, or of descriptors without a spare one, in milliseconds. Clients wait in the backlog. */
 const SHORTAGE_MS = 100;
 /** The maximum number of clients that are refused in one tick. */
 const REFUSALS_PER_TICK = 1024;

@@ -28,7 +28,7 @@ const IPPROTO_TCP = 6;
 const TCP_KEEPIDLE = 4;
 const TCP_KEEPINTVL = 5;
 const TCP_KEEPCNT = 6;
-/** MAX_TCP_KEEPIDLE and MAX_TCP_KEEPINTVL (include/net/tcp.h), seconds. */
+/** MAX_TCP_KEEPIDLE and MAX_TCP_KEEPINTVL (include/net/tcp.h), in seconds. */
 const MAX_KEEPALIVE_S = 32_767;
 /** The number of keep-alive probes, as in Go. */
 const KEEPALIVE_PROBES = 9;
@@ -37,7 +37,7 @@ const LINGER_ZERO = new Uint8Array(new Int32Array([1, 0]).buffer);
 
 /** Options of a stream's reads. */
 export interface TcpStreamOptions {
-  /** The maximum size of one read, bytes. Default and maximum: 262,144. */
+  /** The maximum size of one read, in bytes. Default and maximum: 262,144. */
   readonly readBytes?: number | undefined;
 }
 

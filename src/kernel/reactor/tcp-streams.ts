@@ -7,7 +7,7 @@ import { reactor } from "./reactor.ts";
 import { TcpListener, type TcpListenerEvents } from "./tcp-listener.ts";
 import { TcpStream, type TcpStreamOptions } from "./tcp-stream.ts";
 
-/** `epoll`: the streams of this module. `node`: Node's own sockets, which take three times the CPU time and work on any runtime. */
+/** `epoll`: the streams of this module. `node`: Node.js's own sockets, which take three times the CPU time and work on any runtime. */
 export type TcpStreamsKind = "epoll" | "node";
 
 /** One way to make TCP connections; both ways keep the contract of {@link ByteStream}. */

@@ -56,8 +56,9 @@ export function checkRoute(verb: string, spec: RouteSpec): void {
 
 function faultOf(spec: RouteSpec): string | undefined {
   const { table = TABLE_MAIN, protocol = 0, multipath } = spec;
-  if (!Number.isInteger(table) || table < 1 || table > 0xffff_ffff) return `${table} is no table: use 1 to 2^32-1`;
-  if (!Number.isInteger(protocol) || protocol < 0 || protocol > 255) return `${protocol} is no protocol: use 0 to 255`;
+  if (!Number.isInteger(table) || table < 1 || table > 0xffff_ffff) return `${table} is not a table: use 1 to 2^32-1`;
+  if (!Number.isInteger(protocol) || protocol < 0 || protocol > 255)
+    return `${protocol} is not a protocol: use 0 to 255`;
   if (spec.src !== undefined && spec.src.family !== spec.dst.family) return `source ${spec.src} is of another family`;
   if (multipath === undefined) return undefined;
   if (multipath.length === 0) return "a multipath route needs next hops";

@@ -14,7 +14,7 @@ const IPV6_TRANSPARENT = 75;
 const IPV6_FREEBIND = 78;
 const SO_REUSEPORT = 15;
 
-/** Options that Node cannot set, or not before the socket is bound. */
+/** Options that Node.js cannot set, or not before the socket is bound. */
 export interface SocketOptions {
   /** SO_MARK, 32 bits, for policy rules. */
   readonly mark?: number | undefined;

@@ -27,9 +27,9 @@ export interface TcpInfo {
   readonly probes: number;
   /** Segments in flight. */
   readonly unacked: number;
-  /** Time since the last data was received, milliseconds. */
+  /** Time since the last data was received, in milliseconds. */
   readonly lastDataRecvMs: number;
-  /** Time since the last acknowledgement was received, milliseconds. */
+  /** Time since the last acknowledgement was received, in milliseconds. */
   readonly lastAckRecvMs: number;
   readonly totalRetransmits: number;
   /** Total since the connection was made. */

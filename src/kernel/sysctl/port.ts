@@ -16,7 +16,10 @@ export function openSysctlPort(ns: { readonly fd: number }): SysctlPort {
 export function sysctlPath(key: string): string {
   const parts = key.split(key.includes("/") ? "/" : ".");
   if (parts.length < 2 || parts[0] !== "net" || parts.some((part) => part === "" || part === "." || part === "..")) {
-    throw new KernelError("invalid", `"${key}" is not a sysctl of a network namespace, such as net.ipv4.ip_forward`);
+    throw new KernelError(
+      "invalid",
+      `"${key}" is not a sysctl of a network namespace; an example is net.ipv4.ip_forward`,
+    );
   }
   return `/proc/sys/${parts.join("/")}`;
 }

@@ -5,7 +5,7 @@ import type { PortState } from "./server-port.ts";
 
 /** Options of every call, passed as its last parameter. */
 export interface CallOptions extends AbortOptions {
-  /** The timeout of the whole call with its retries, milliseconds. Default 30,000. For a watch: the time until its first byte. */
+  /** The timeout of the whole call with its retries, in milliseconds. Default 30,000. For a watch: the time until its first byte. */
   readonly timeoutMs?: number | undefined;
 }
 
@@ -99,7 +99,7 @@ export interface WatchOptions extends CallOptions, Selection, ReadForm {
   readonly bookmarks?: boolean | undefined;
   /** The server ends the watch after this many seconds. */
   readonly timeoutSeconds?: number | undefined;
-  /** A watch that gets no byte for this time ends with `unreachable`, milliseconds. Default: no limit. */
+  /** A watch that gets no byte for this time ends with `unreachable`, in milliseconds. Default: no limit. */
   readonly idleTimeoutMs?: number | undefined;
   /** Called when the server has accepted the watch. */
   readonly onOpen?: (() => void) | undefined;

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { KubeConfigError } from "./errors.ts";
 
-/** The time after which tokens and certificates on disk are read again, milliseconds; projected tokens change every hour or so. */
+/** The time after which tokens and certificates on disk are read again, in milliseconds; projected tokens change every hour or so. */
 export const FILE_TTL_MS = 60_000;
 
 /** A small file that other programs rewrite. */

@@ -1,12 +1,12 @@
 import { connect, type Socket } from "node:net";
 import type { Clock } from "#base/clock";
 
-/** The next try begins after at most this, while earlier ones have no answer or were refused, milliseconds. */
+/** The next try begins after at most this, while earlier ones have no answer or were refused, in milliseconds. */
 export const DIAL_EVERY_MS = 1000;
-/** The timeout of one try, milliseconds: on a usable path an answer takes less time. */
+/** The timeout of one try, in milliseconds: on a usable path an answer takes less time. */
 const TRY_MS = 3000;
 
-/** A patient try has succeeded when its connection was not closed for this long, milliseconds. */
+/** A patient try has succeeded when its connection was not closed for this long, in milliseconds. */
 const SETTLED_MS = 50;
 
 /** The target and the options of a dial. */

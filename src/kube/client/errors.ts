@@ -35,7 +35,7 @@ export class KubeError extends ExpectedError<KubeErrorCode> {
   readonly httpStatus: number | undefined;
   /** The server's Status object, when it sent one: `reason`, `details.causes`, … */
   readonly status: KubeStatus | undefined;
-  /** The time that the server asked the client to wait, milliseconds. */
+  /** The time that the server asked the client to wait, in milliseconds. */
   readonly retryAfterMs: number | undefined;
 
   constructor(

@@ -10,7 +10,7 @@ import { isRecord } from "./response.ts";
 const VERSIONS = ["client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"];
 const PLUGIN_TIMEOUT_MS = 60_000;
 const MAX_PLUGIN_OUTPUT_BYTES = 1024 * 1024;
-/** Credentials are renewed at this time before they expire, milliseconds. */
+/** Credentials are renewed at this time before they expire, in milliseconds. */
 const EXPIRY_MARGIN_MS = 10_000;
 
 /** The credentials of a plugin. */

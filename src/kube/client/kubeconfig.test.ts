@@ -84,7 +84,7 @@ test("loadKubeConfig: another server replaces the file's, credentials stay; a ma
     await fails(
       loadKubeConfig({ path, server, clock: systemClock }),
       "invalid",
-      /is no URL of an API server: https:\/\/HOST:PORT is expected/,
+      /is not a URL of an API server: https:\/\/HOST:PORT is expected/,
     );
 });
 

@@ -2,7 +2,7 @@ import { dirname, isAbsolute, join } from "node:path";
 import { KubeConfigError } from "./errors.ts";
 import { isRecord } from "./response.ts";
 
-/** The maximum size of a kubeconfig file, bytes. */
+/** The maximum size of a kubeconfig file, in bytes. */
 export const MAX_KUBECONFIG_BYTES = 4 * 1024 * 1024;
 
 /** Reads the fields of one mapping of a kubeconfig, and knows the mapping's place for messages. */

@@ -52,7 +52,7 @@ export async function loadKubeConfig(options: LoadKubeConfigOptions): Promise<Ku
 function atServer(connection: KubeConnection, text: string): KubeConnection {
   const server = URL.parse(text);
   if (server === null || !["https:", "http:"].includes(server.protocol))
-    throw new KubeConfigError("invalid", `"${text}" is no URL of an API server: https://HOST:PORT is expected`);
+    throw new KubeConfigError("invalid", `"${text}" is not a URL of an API server: https://HOST:PORT is expected`);
   const { namespace, source, tlsServerName, insecureSkipTlsVerify } = connection;
   return {
     server,

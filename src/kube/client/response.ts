@@ -2,10 +2,10 @@ import type { Dispatcher } from "undici";
 import { describeError } from "#base/errors";
 import { codeOf, KubeError, type KubeStatus } from "./errors.ts";
 
-/** The maximum size of an answer, bytes; V8 could not hold a string of twice this size. */
+/** The maximum size of an answer, in bytes; V8 could not hold a string of twice this size. */
 export const MAX_ANSWER_BYTES = 256 * 1024 * 1024;
 const MAX_ERROR_BYTES = 256 * 1024;
-/** The longest pause that a server can request, milliseconds. */
+/** The longest pause that a server can request, in milliseconds. */
 const MAX_RETRY_AFTER_MS = 120_000;
 
 /** Reads the whole body. Rejects with `bad-response` if the body is too long, with `unreachable` if it ends too early. */

@@ -8,9 +8,9 @@ import { KubeError } from "./errors.ts";
 /** `open`: the port accepted a connection at once. `returned`: the port was closed and accepts connections now. */
 export type PortState = "open" | "returned";
 
-/** The timeout of a connection for a waiting request, and of its TLS handshake, milliseconds. */
+/** The timeout of a connection for a waiting request, and of its TLS handshake, in milliseconds. */
 const CONNECT_MS = 10_000;
-/** The time for which the probe's connection is kept for the next request, milliseconds. */
+/** The time for which the probe's connection is kept for the next request, in milliseconds. */
 const SPARE_MS = 2000;
 /**
  * A connection without data for this time, milliseconds, gets ten keep-alive probes, one a second (libuv's numbers). So the client

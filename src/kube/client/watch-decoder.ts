@@ -3,7 +3,7 @@ import type { WatchEvent } from "./api.ts";
 import { KubeError } from "./errors.ts";
 import { errorFromStatus, isRecord } from "./response.ts";
 
-/** The maximum size of an event, bytes: five times the size of an object that etcd stores. */
+/** The maximum size of an event, in bytes: five times the size of an object that etcd stores. */
 export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 const NEWLINE = 0x0a;
 

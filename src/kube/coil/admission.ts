@@ -74,7 +74,7 @@ export const coilAdmissions: readonly CoilAdmission[] = [
   }),
 ];
 
-/** The rules of a kind; `undefined` if it is none of Coil's. */
+/** Returns the admission rules of a kind, or `undefined` if Coil does not define the kind. */
 export function coilAdmission(kind: string): CoilAdmission | undefined {
   return coilAdmissions.find(({ type }) => type.kind === kind);
 }

@@ -28,15 +28,15 @@ const SHORT_WATCH_MS = 1_000;
 /** After this number of failed answers in a row, the informer lists again, whatever the failures are. */
 const RELIST_AFTER_FAILURES = 5;
 
-/** The maximum pause between tries to reach a server whose port is open, milliseconds. */
+/** The maximum pause between tries to reach a server whose port is open, in milliseconds. */
 const AWAY_MAX_MS = 5_000;
-/** The maximum pause between watches if the server ends each soon after it has opened it, milliseconds. */
+/** The maximum pause between watches if the server ends each soon after it has opened it, in milliseconds. */
 const CUT_MAX_MS = 5_000;
-/** The spread of informers, and nodes, that noticed the server's return at the same moment, milliseconds. */
+/** The spread of informers, and nodes, that noticed the server's return at the same moment, in milliseconds. */
 const RETURN_SPREAD_MS = 250;
 /** A server that has just returned may refuse for this long, milliseconds, until it has read its objects and roles. */
 const STARTING_MS = 30_000;
-/** The maximum pause between tries at a server that has just returned, milliseconds. */
+/** The maximum pause between tries at a server that has just returned, in milliseconds. */
 const STARTING_MAX_MS = 1_000;
 /** The spread of clients with the same Retry-After, milliseconds at most. */
 const RETRY_SPREAD_MS = 1_000;
@@ -57,7 +57,7 @@ export interface InformerOptions<U extends Cached> extends Selection, ReadForm {
   readonly pageSize?: number;
   /** `consistent` (default): the most recent state. `any`: the state in the server's cache, which takes less work and may be old. */
   readonly firstList?: "consistent" | "any";
-  /** A watch that gets no byte for this time is replaced, milliseconds. Servers send a bookmark a minute. Default 180,000. */
+  /** A watch that gets no byte for this time is replaced, in milliseconds. Servers send a bookmark a minute. Default 180,000. */
   readonly idleTimeoutMs?: number;
   /**
    * The back-off after error answers of the server. Default: 250 ms, doubled after each error up to 30 s; half of each pause is random.

@@ -18,11 +18,11 @@ export interface LeaderElectionOptions {
   readonly name: string;
   /** Unique among the candidates, and different after a restart: `<host>_<uuid>`. */
   readonly identity: string;
-  /** Another candidate may take a lease that was not renewed for this time, milliseconds. Default 15,000. */
+  /** Another candidate may take a lease that was not renewed for this time, in milliseconds. Default 15,000. */
   readonly leaseDurationMs?: number;
-  /** A leader that cannot renew for this time stops, milliseconds. Must be less than the lease duration. Default 10,000. */
+  /** A leader that cannot renew for this time stops, in milliseconds. Must be less than the lease duration. Default 10,000. */
   readonly renewDeadlineMs?: number;
-  /** The pause between tries, milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
+  /** The pause between tries, in milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
   readonly retryPeriodMs?: number;
   /** Whether a stopping leader gives the lease up, so that another candidate need not wait for its expiry. Default true. */
   readonly releaseOnStop?: boolean;

@@ -5,7 +5,7 @@ import { isAway } from "#kube/client";
 import { allSynced } from "#kube/informer";
 import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
 
-/** The maximum delay before the retry of a key that failed because the API server is away, milliseconds. */
+/** The maximum delay before the retry of a key that failed because the API server is away, in milliseconds. */
 const AWAY_RETRY_MS = 1000;
 
 /** The result of a reconciler: `undefined`, or the time after which it needs another pass. */

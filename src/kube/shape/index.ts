@@ -6,7 +6,7 @@
  *
  * ```ts
  * const fault = fitShape(service, { fields: { spec: { fields: { ports: { list: { fields: { port: "number" } } } } } } });
- * if (fault !== undefined) log.warn("cannot be read", { why: fault }); // spec.ports[0]: null is no object
+ * if (fault !== undefined) log.warn("cannot be read", { why: fault }); // spec.ports[0]: null is not an object
  * ```
  */
 export { fitShape, type Shape } from "./shape.ts";

@@ -16,16 +16,16 @@ test("fitShape: names the value that does not fit, and its path", () => {
   const rows: [unknown, string | undefined][] = [
     [{ name: "a", ports: [{ port: 1 }], other: null }, undefined],
     [{ name: "a", ports: [], labels: {} }, undefined],
-    [null, "the object: null is no object"],
-    [[], "the object: [] is no object"],
+    [null, "the object: null is not an object"],
+    [[], "the object: [] is not an object"],
     [{}, "name is missing"],
     [{ name: null }, "name is missing"],
-    [{ name: "a b" }, 'name: "a b" is no name'],
-    [{ name: "a", ports: {} }, "ports: {} is no list"],
-    [{ name: "a", ports: [{ port: 1 }, null] }, "ports[1]: null is no object"],
-    [{ name: "a", ports: [{ port: "1" }] }, 'ports[0].port: "1" is no number'],
+    [{ name: "a b" }, 'name: "a b" is not a name'],
+    [{ name: "a", ports: {} }, "ports: {} is not a list"],
+    [{ name: "a", ports: [{ port: 1 }, null] }, "ports[1]: null is not an object"],
+    [{ name: "a", ports: [{ port: "1" }] }, 'ports[0].port: "1" is not a number'],
     [{ name: "a", ports: [{ isOpen: 0 }] }, "ports[0].isOpen: 0 is neither true nor false"],
-    [{ name: "a", labels: { "k/v": 5 } }, 'labels["k/v"]: 5 is no text'],
+    [{ name: "a", labels: { "k/v": 5 } }, 'labels["k/v"]: 5 is not a text'],
   ];
   for (const [value, fault] of rows) assert.equal(fitShape(value, SHAPE), fault, JSON.stringify(value));
 });

@@ -22,14 +22,14 @@ const ASCII = /^[\x20-\x7e]{0,253}$/;
 export function fitShape(value: unknown, shape: Shape, path = ""): string | undefined {
   if (typeof shape === "string") return fitScalar(value, shape, path);
   if ("list" in shape) {
-    if (!Array.isArray(value)) return wrong(value, "no list", path);
+    if (!Array.isArray(value)) return wrong(value, "not a list", path);
     for (const [at, item] of value.entries()) {
       const fault = fitShape(item, shape.list, `${path}[${at}]`);
       if (fault !== undefined) return fault;
     }
     return undefined;
   }
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return wrong(value, "no object", path);
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return wrong(value, "not an object", path);
   const record = value as Record<string, unknown>;
   return "map" in shape ? fitMap(record, shape.map, path) : fitFields(record, shape, path);
 }
@@ -66,11 +66,11 @@ function fitMap(record: Record<string, unknown>, shape: Shape, path: string): st
 }
 
 const SCALARS = {
-  string: { is: (value: unknown) => typeof value === "string", not: "no text" },
-  number: { is: (value: unknown) => typeof value === "number", not: "no number" },
+  string: { is: (value: unknown) => typeof value === "string", not: "not a text" },
+  number: { is: (value: unknown) => typeof value === "number", not: "not a number" },
   boolean: { is: (value: unknown) => typeof value === "boolean", not: "neither true nor false" },
-  ascii: { is: (value: unknown) => typeof value === "string" && ASCII.test(value), not: "no text of ASCII" },
-  name: { is: (value: unknown) => typeof value === "string" && NAME.test(value), not: "no name" },
+  ascii: { is: (value: unknown) => typeof value === "string" && ASCII.test(value), not: "not a text of ASCII" },
+  name: { is: (value: unknown) => typeof value === "string" && NAME.test(value), not: "not a name" },
 } as const;
 
 function fitScalar(value: unknown, shape: keyof typeof SCALARS, path: string): string | undefined {

@@ -5,11 +5,11 @@ import { WebhookError } from "./admission.ts";
 import type { KeyPair } from "./certificates.ts";
 import { type CertificateNames, judgeCertificate, renewCertificate, type ServingCertificate } from "./rotation-plan.ts";
 
-/** The shortest time between two renewals by this process, whoever spoils the secret, milliseconds. */
+/** The shortest time between two renewals by this process, whoever spoils the secret, in milliseconds. */
 const MIN_RENEWAL_MS = 60_000;
-/** The shortest time between two writes of one configuration by this process, whoever else writes it, milliseconds. */
+/** The shortest time between two writes of one configuration by this process, whoever else writes it, in milliseconds. */
 const MIN_INJECTION_MS = 5_000;
-/** The state is compared at least this often, milliseconds. */
+/** The state is compared at least this often, in milliseconds. */
 const COMPARE_MS = 3_600_000;
 
 type WebhookConfiguration = KubeObject & {
@@ -152,7 +152,7 @@ export class CertificateRotation {
     const found = await findObject(api, type, { name }, { signal });
     if (found === undefined) {
       if (this.#repeats.isNew(name, "absent"))
-        log.info("no webhook configuration to inject into", { kind: type.kind, name });
+        log.info("webhook configuration not found; its CA bundle cannot be set", { kind: type.kind, name });
       return undefined;
     }
     this.#repeats.forget(name);

@@ -15,7 +15,7 @@ import {
 } from "./admission.ts";
 import { type CertificateEvent, CertificateFiles, type KeyPair } from "./certificates.ts";
 
-/** The maximum size of a review, bytes: two objects of etcd's maximum size, with JSON's overhead. */
+/** The maximum size of a review, in bytes: two objects of etcd's maximum size, with JSON's overhead. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 /** The maximum number of connections; each API server keeps a few open. */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
@@ -24,14 +24,14 @@ export const MAX_WEBHOOK_CONNECTIONS = 256;
  * The first {@link SHORT_BYTES} of a review do not count, so long ones that never end keep no short one out.
  */
 export const MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024;
-/** The size up to which a review is short, bytes: most have some KiB. Each connection can hold as much, which is 16 MiB for all. */
+/** The size up to which a review is short, in bytes: most have some KiB. Each connection can hold as much, which is 16 MiB for all. */
 const SHORT_BYTES = 64 * 1024;
 /** The longest that an API server waits for a webhook. */
 const HANDLER_TIMEOUT_MS = 30_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
-/** The longest that the head of a request may take, milliseconds. */
+/** The longest that the head of a request may take, in milliseconds. */
 const HEAD_TIMEOUT_MS = 10_000;
-/** How often requests are looked at that take too long, milliseconds. */
+/** How often requests are looked at that take too long, in milliseconds. */
 const SLOW_CHECK_MS = 2_000;
 
 /** Decides about one request. An error is logged and answered with 500, to which the server applies its failurePolicy. */

@@ -4,9 +4,9 @@ import { TokenBucket } from "#base/rate-limit";
 
 /** How retries of a {@link WorkQueue} are spread. */
 export interface RetryOptions {
-  /** The delay before the first retry of a key, milliseconds. Default 5; it doubles with each failure. */
+  /** The delay before the first retry of a key, in milliseconds. Default 5; it doubles with each failure. */
   readonly initialMs?: number;
-  /** The maximum delay of a key, milliseconds. Default 1,000,000 (client-go's 1000 s). */
+  /** The maximum delay of a key, in milliseconds. Default 1,000,000 (client-go's 1000 s). */
   readonly maxMs?: number;
   /** Share of the delay that is random, 0 to 1. Default 0.1. */
   readonly jitter?: number;
@@ -37,7 +37,7 @@ export class RetryLimiter {
     });
   }
 
-  /** Counts one failure of the key and returns the delay of its retry, milliseconds. `atMostMs` limits the key's back-off. */
+  /** Counts one failure of the key and returns the delay of its retry, in milliseconds. `atMostMs` limits the key's back-off. */
   when(key: string, { atMostMs = Number.POSITIVE_INFINITY }: { readonly atMostMs?: number } = {}): number {
     const failures = this.#failures.get(key) ?? 0;
     this.#failures.set(key, failures + 1);

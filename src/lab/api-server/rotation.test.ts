@@ -241,7 +241,7 @@ test("rotation: any failure of the API leaves a pass that can be repeated until 
   let done = false;
   for (let attempt = 0; attempt < 60 && !done; attempt += 1) {
     try {
-      await one.rotation.sync({ signal: AbortSignal.any([t.signal, AbortSignal.timeout(2_000)]) });
+      await one.rotation.sync({ signal: AbortSignal.any([t.signal, AbortSignal.timeout(400)]) });
       done = new Set(await bundles()).size === 1 && (await bundles())[0] !== undefined;
     } catch (error) {
       assert.ok(error instanceof Error);

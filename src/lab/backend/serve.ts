@@ -4,7 +4,7 @@ import { sleep } from "#base/async";
 import { formatBackendAnswer, SLOW_PATH } from "./answer.ts";
 
 const PIECE_MS = 100;
-/** The longest answer that a client may request, milliseconds. */
+/** The longest answer that a client may request, in milliseconds. */
 const MAX_SLOW_MS = 60_000;
 
 /**

@@ -28,7 +28,7 @@ export interface Certificates<Name extends string> {
 }
 
 const TEN_YEARS_MS = 3650 * 86_400_000;
-/** Certificates are valid from so long ago: clocks of guests and of other processes differ, milliseconds. */
+/** The age of a new certificate, in milliseconds: the clocks of guests and of other processes differ. */
 const PAST_MS = 30 * 86_400_000;
 
 /** Makes an authority and certificates of it. Throws `X509Error` for a name that no certificate can have. */

@@ -8,7 +8,7 @@ import { poll } from "#lab/poll";
 import type { LabNode } from "#lab/topology";
 import type { LabTunnel } from "./tunnel.ts";
 
-/** Timeout of one attempt, milliseconds. */
+/** Timeout of one attempt, in milliseconds. */
 const TRY_MS = 2000;
 
 /** A way to the API server as one node reaches it. */

@@ -25,7 +25,7 @@ import { poll } from "#lab/poll";
 import type { LabNode, Topology } from "#lab/topology";
 import { LabError } from "./errors.ts";
 
-/** Maximum time until an API server serves a new type, milliseconds. */
+/** Maximum time until an API server serves a new type, in milliseconds. */
 const SERVED_MS = 30_000;
 const LOOK_MS = 100;
 

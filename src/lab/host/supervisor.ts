@@ -22,7 +22,7 @@ export interface ChildState {
   readonly restarts: number;
 }
 
-/** How long a child has to end after SIGTERM, milliseconds. */
+/** How long a child has to end after SIGTERM, in milliseconds. */
 const GRACE_MS = 5000;
 
 /** Keeps children running in their namespaces, as a DaemonSet would: a child that ends is started again. */

@@ -7,7 +7,7 @@ const TYPE = { 4: 1, 6: 28 } as const;
 const CLASS_IN = 1;
 const HEADER_BYTES = 12;
 const NXDOMAIN = 3;
-/** Lifetime of answers, seconds: a lab changes often. */
+/** Lifetime of answers, in seconds: a lab changes often. */
 const TTL = 5;
 /** The name of the question, where every answer's name points (RFC 1035 section 4.1.4). */
 const POINTER_TO_QUESTION = 0xc000 | HEADER_BYTES;
@@ -31,7 +31,7 @@ export interface Question {
 export function readQuestion(query: Uint8Array): Question {
   const bytes = Buffer.from(query.buffer, query.byteOffset, query.byteLength);
   if (bytes.length < HEADER_BYTES + 5 || bytes.readUInt16BE(4) !== 1 || (bytes.readUInt8(2) & 0x80) !== 0)
-    throw new DnsQueryError("not-a-query", `${bytes.length} bytes are no DNS query with one question`);
+    throw new DnsQueryError("not-a-query", `${bytes.length} bytes are not a DNS query with one question`);
   const labels: string[] = [];
   let at = HEADER_BYTES;
   for (;;) {

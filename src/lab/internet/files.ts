@@ -3,7 +3,7 @@ import { createServer as createHttpServer, type RequestListener } from "node:htt
 import { createServer as createHttpsServer } from "node:https";
 import type { Server, Socket } from "node:net";
 
-/** Length of the file of `GET /file`, bytes. */
+/** Length of the file of `GET /file`, in bytes. */
 export const FILE_BYTES = 4 * 2 ** 20;
 /** Header with the client's address as the server sees it. */
 export const CLIENT_HEADER = "x-client-address";

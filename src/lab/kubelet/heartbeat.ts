@@ -9,7 +9,7 @@ const LEASE_SECONDS = 40;
 const RENEW_MS = 10_000;
 const STATUS_MS = 300_000;
 const LEASE_NAMESPACE = "kube-node-lease";
-/** Pause before the next attempt while the cluster cannot be reached, milliseconds. */
+/** Pause before the next attempt while the cluster cannot be reached, in milliseconds. */
 const RETRY_MS = 1000;
 
 /** Dependencies of {@link Heartbeat}. */

@@ -6,7 +6,7 @@ import type { NetNs } from "#kernel/netns";
 import { openTcp } from "#kernel/socket";
 import type { Pod } from "#kube/client";
 
-/** Interval of probes until a pod is ready, milliseconds; then it is the period of its probe. */
+/** Interval of probes until a pod is ready, in milliseconds; then it is the period of its probe. */
 const STARTING_MS = 100;
 const PROBE_MS = 1000;
 

@@ -9,9 +9,9 @@ import { LAB_LABEL, type LabIdentity, RUN_LABEL } from "./identity.ts";
 /** The Lease of the controller that carves blocks. */
 export const CONTROLLER_LEASE = { namespace: "kube-system", name: "coil-ipam-leader" } as const;
 
-/** The holder of a Lease is dead if it does not renew for this time, milliseconds. Kubelets renew every 10 s, leaders every 2 s. */
+/** The holder of a Lease is dead if it does not renew for this time, in milliseconds. Kubelets renew every 10 s, leaders every 2 s. */
 const SILENT_MS = 25_000;
-/** A Lease whose own renew time is older than this is not waited for, milliseconds: clocks do not differ so much. */
+/** A Lease whose own renew time is older than this is not waited for, in milliseconds: clocks do not differ so much. */
 const LONG_AGO_MS = 600_000;
 const LOOK_MS = 500;
 
@@ -98,7 +98,7 @@ export async function surveyCluster(
     if (fault === undefined) continue;
     throw new OwnershipError(
       "not-ours",
-      `CustomResourceDefinition ${crd.metadata.name} is on the cluster, and a lab cannot use it: ${fault}; it is not touched: bring it up to deploy/crds, or use another cluster`,
+      `CustomResourceDefinition ${crd.metadata.name} is on the cluster, and a lab cannot use it: ${fault}. The lab does not change it. Apply deploy/crds yourself, or use another cluster`,
     );
   }
   const look = async (): Promise<readonly Lease[]> => {

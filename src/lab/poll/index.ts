@@ -14,9 +14,9 @@ import type { Clock } from "#base/clock";
 export interface PollOptions<T> extends AbortOptions {
   /** Whether a value ends the wait. */
   readonly until: (seen: T) => boolean;
-  /** The pause between two reads, milliseconds. */
+  /** The pause between two reads, in milliseconds. */
   readonly everyMs: number;
-  /** No read begins after this time, milliseconds. Default: no limit. */
+  /** No read begins after this time, in milliseconds. Default: no limit. */
   readonly deadlineMs?: number;
   readonly clock: Clock;
 }

@@ -13,7 +13,7 @@ export interface ObservedCluster {
   readonly pods: readonly (PingSource & { readonly node: string })[];
 }
 
-/** Interval of polls while waiting, milliseconds. */
+/** Interval of polls while waiting, in milliseconds. */
 const POLL_MS = 50;
 
 /**

@@ -10,7 +10,7 @@ import type { DrainReport, LoadResult } from "./services-report.ts";
 /** The taint of the cluster autoscaler on a node that it is about to delete. */
 const TAINT = { key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" } as const;
 const LOOK_MS = 20;
-/** Timeout of each step, milliseconds. */
+/** Timeout of each step, in milliseconds. */
 const STEP_MS = 60_000;
 /** Connections before and after the drain, so that the start of the load is not measured. */
 const SETTLED = 100;

@@ -8,7 +8,7 @@ import { requestBackend } from "./services-request.ts";
 const CLIENTS = { short: 3, long: 3 } as const;
 const PAUSE_MS = 20;
 const LONG_MS = 1000;
-/** Timeout of an answer, milliseconds: longer than a lost packet and its retransmissions take. */
+/** Timeout of an answer, in milliseconds: longer than a lost packet and its retransmissions take. */
 const ANSWER_MS = 15_000;
 /** Maximum number of failures whose messages are kept; all failures are counted. */
 const MAX_FAILURES = 1000;

@@ -7,7 +7,7 @@ import { type BackendPod, type ObservedServices, ofFamily } from "./services-obs
 import type { ServiceTry } from "./services-report.ts";
 import { type BackendResult, requestBackend } from "./services-request.ts";
 
-/** Timeout of an answer on a busy machine, and of a connection whose packets are dropped, milliseconds. */
+/** Timeout of an answer on a busy machine, and of a connection whose packets are dropped, in milliseconds. */
 const ANSWER_MS = 5000;
 const SILENCE_MS = 1000;
 /** Connections of one client that must all reach the same pod. */

@@ -8,7 +8,7 @@ import type { LabIdentity } from "#lab/ownership";
 import { poll } from "#lab/poll";
 import { type BackendName, replicasOf, servicesNamespace } from "./services-objects.ts";
 
-/** Interval of polls of the cluster while waiting, milliseconds. */
+/** Interval of polls of the cluster while waiting, in milliseconds. */
 const LOOK_MS = 100;
 
 /** A pod behind a Service. */

@@ -13,10 +13,10 @@ import { applyServices, type BackendName, serviceSpecs, startRollout } from "./s
 import { type ObservedServices, observeServices, waitForBackends } from "./services-observe.ts";
 import type { LoadResult, RolloutReport, ServicesReport, ServiceTry } from "./services-report.ts";
 
-/** How long the proxies may take until new Services work everywhere, milliseconds. */
+/** How long the proxies may take until new Services work everywhere, in milliseconds. */
 const SETTLE_MS = 20_000;
 const AGAIN_MS = 200;
-/** How long pods may take to be replaced, milliseconds. */
+/** How long pods may take to be replaced, in milliseconds. */
 const PODS_MS = 120_000;
 const HEALTH_PATH = "/healthz";
 

@@ -8,9 +8,9 @@ import type { ObservedCluster } from "./observe.ts";
 import type { TunnelReport } from "./tunnel-report.ts";
 import type { Try } from "./tunnel-tries.ts";
 
-/** How long a try may take, milliseconds. */
+/** How long a try may take, in milliseconds. */
 const TRY_MS = 5000;
-/** Timeout of a connection through the firewall, which drops packets, milliseconds. */
+/** Timeout of a connection through the firewall, which drops packets, in milliseconds. */
 const DROPPED_MS = 1000;
 
 /** Tries from each node, and from its pod with the most families, to the API server by every bind address of their families. */

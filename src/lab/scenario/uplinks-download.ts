@@ -8,7 +8,7 @@ import { CLIENT_HEADER, FILE_BYTES } from "#lab/internet";
 import { formatHostPort } from "#wire/http-connect";
 import type { UplinkDownload } from "./uplinks-report.ts";
 
-/** Timeout of each step of a download, milliseconds. */
+/** Timeout of each step of a download, in milliseconds. */
 const STEP_MS = 20_000;
 
 /** One download through the proxy, and the expected result. */

@@ -9,9 +9,9 @@ import { breakUplink, healUplink, UPLINK_FAULTS, type UplinkFault } from "#lab/t
 import { type DownloadRequest, type DownloadSource, download, proxyPage } from "./uplinks-download.ts";
 import type { UplinkDownload, UplinkRecovery, UplinksReport } from "./uplinks-report.ts";
 
-/** Maximum time until the proxy serves after the lab is up, milliseconds. */
+/** Maximum time until the proxy serves after the lab is up, in milliseconds. */
 const READY_MS = 20_000;
-/** Maximum time until a healed uplink is used again, milliseconds. */
+/** Maximum time until a healed uplink is used again, in milliseconds. */
 const BACK_MS = 20_000;
 const LOOK_MS = 100;
 const METRIC = { tunnels: "uplink_proxy_tunnels_total", bytes: "uplink_proxy_received_bytes_total" } as const;

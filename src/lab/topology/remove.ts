@@ -11,7 +11,7 @@ export interface Removed {
   readonly namespaces: number;
 }
 
-/** Time from SIGTERM to SIGKILL, milliseconds. */
+/** Time from SIGTERM to SIGKILL, in milliseconds. */
 const GRACE_MS = 2000;
 
 /**

@@ -15,7 +15,7 @@ export function closeControlPlane(controlPlane: LabNode, allow: { readonly agent
   nft.run(firewall(allow));
 }
 
-/** Pure. Without connection tracking, which not every kernel has: answers are recognised by their source port. */
+/** Pure. The rules do not use connection tracking, because not every kernel has it. They recognise answers by the source port. */
 function firewall({ agentPort }: { readonly agentPort: number }): NftTransaction {
   const tx = new NftTransaction(TABLE).replaceTable({ comment: "the control plane of a lab, apart from its nodes" });
   const neighbours = "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept";

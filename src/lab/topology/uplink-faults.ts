@@ -27,7 +27,7 @@ export function healUplink(kernel: Kernel, link: Pick<UplinkLink, "netns">): voi
   setLink(kernel, link, true);
 }
 
-/** Pure. Without connection tracking, which not every kernel has. */
+/** Pure. The rules do not use connection tracking, because not every kernel has it. */
 function faultRules(fault: Exclude<UplinkFault, "link-down">): NftTransaction {
   const tx = new NftTransaction(TABLE).replaceTable({ comment: `a fault of a lab: ${fault}` });
   if (fault === "gateway-dead") {

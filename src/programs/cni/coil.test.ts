@@ -351,7 +351,7 @@ test("coil: answers that mean nothing are 999 and never a crash", async (t) => {
     "details that are no base64": answer([":status", "200"], ["grpc-status", "13"], ["grpc-status-details-bin", "!"]),
     "a reset": Buffer.concat([settings, frame(3, 0, 1, new Uint8Array([0, 0, 0, 2]))]),
     "headers that cannot be decoded": Buffer.concat([settings, frame(1, 5, 1, Buffer.from("ffffffff", "hex"))]),
-    "a result that is no JSON": Buffer.concat([
+    "a result that is not JSON": Buffer.concat([
       settings,
       frame(1, 4, 1, encodeHeaderBlock([[":status", "200"]])),
       frame(0, 0, 1, noJson),

@@ -1,5 +1,5 @@
 /**
- * The standalone CNI executable: it runs the plugin that its file name names. Bun compiles the file, and Node can run it too. It holds no
+ * The standalone CNI executable: it runs the plugin that its file name names. Bun compiles the file, and Node.js can run it too. It holds no
  * state and decides nothing: coild does both (docs/spec/pod-network.md#11). As a rule the launcher has coild do even this
  * (docs/design/cni-executable.md).
  */

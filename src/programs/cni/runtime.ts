@@ -57,7 +57,7 @@ export async function readStdin(): Promise<string> {
 /** Writes a text; resolves once it is written. */
 export async function write(to: "stdout" | "stderr", text: string): Promise<void> {
   if (text === "") return;
-  // Under Bun, the first access to process.stdout takes 6 ms, because Bun then creates all of Node's streams.
+  // Under Bun, the first access to process.stdout takes 6 ms, because Bun then creates all of Node.js's streams.
   if (bun !== undefined) await bun.write(bun[to], text);
   else process[to].write(text);
 }

@@ -59,7 +59,7 @@ export function webhookMetrics(registry: Registry): WebhookMetrics {
   });
   const failures = new Counter({
     name: "certwatcher_read_certificate_errors_total",
-    help: "Webhook certificates that could not be loaded: missing, broken, or with a key of another one.",
+    help: "Failed attempts to load the webhook certificate: a file is missing or broken, or the key does not match.",
     registers: [registry],
   });
   const expiry = new Gauge({

@@ -12,7 +12,7 @@ export const etcdFlags = {
   ),
   prefix: stringFlag("etcd-prefix", "/coil/", "dump: the prefix of the keys of Coil v1", "PREFIX"),
   username: optionalFlag("etcd-username", "dump: etcd's user", "NAME"),
-  password: optionalFlag("etcd-password", "dump: that user's password; else $COIL_ETCD_PASSWORD", "TEXT"),
+  password: optionalFlag("etcd-password", "dump: password of --etcd-username; default: $COIL_ETCD_PASSWORD", "TEXT"),
   timeout: durationFlag("etcd-timeout", "2s", "dump: the time for one request to one endpoint", {
     min: "1ms",
     max: TIMER_MAX,
@@ -37,7 +37,7 @@ export interface EtcdValues {
 export function prefixOf(text: string): string {
   if (text === "" || text === "/")
     throw new ConfigError("invalid-flags", [
-      `--etcd-prefix: "${text}" is not the prefix of Coil's keys, such as /coil/`,
+      `--etcd-prefix: "${text}" cannot be the prefix of Coil's keys; an example is /coil/`,
     ]);
   return text.endsWith("/") ? text : `${text}/`;
 }
@@ -53,7 +53,7 @@ export function etcdOptions(values: EtcdValues, env: NodeJS.ProcessEnv): EtcdOpt
     .flatMap((text) => {
       const url = URL.parse(text.includes("://") ? text : `${hasTls ? "https" : "http"}://${text}`);
       if (url !== null && ["http:", "https:"].includes(url.protocol) && url.hostname !== "") return [url];
-      faults.push(`--etcd-endpoints: "${text}" is no URL such as https://192.0.2.1:2379`);
+      faults.push(`--etcd-endpoints: "${text}" is not a URL such as https://192.0.2.1:2379`);
       return [];
     });
   if (endpoints.length === 0 && faults.length === 0) faults.push("--etcd-endpoints: at least one is needed");

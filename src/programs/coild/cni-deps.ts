@@ -10,7 +10,7 @@ import type { StoreReader } from "#kube/informer";
 
 /** How long an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
 const API_BUDGET_MS = 5000;
-/** Maximum time that an ADD waits for the caches of a coild that has just started, milliseconds. */
+/** Maximum time that an ADD waits for the caches of a coild that has just started, in milliseconds. */
 const READY_BUDGET_MS = 20_000;
 
 /** Connects the CNI service to IPAM, links and the API server. Converts failures to those that runtimes understand. */

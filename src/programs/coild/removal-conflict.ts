@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 
-/** So many repairs in so long, milliseconds, are taken for a conflict with another program. */
+/** This many repairs within this time, in milliseconds, are taken for a conflict with another program. */
 const REPAIRS = 10;
 const WINDOW_MS = 60_000;
 
@@ -13,7 +13,7 @@ export class RemovalConflict {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #onConflict: () => void;
-  /** Monotonic times of the last {@link REPAIRS} repairs, milliseconds. */
+  /** Monotonic times of the last {@link REPAIRS} repairs, in milliseconds. */
   #repairedMs: number[] = [];
   #isOn = false;
 

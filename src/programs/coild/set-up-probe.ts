@@ -5,7 +5,7 @@ import { reconcile } from "#base/reconcile";
 import { probePodSetUp } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 
-/** The interval of the probes, milliseconds. A probe takes a few milliseconds, and privileges rarely change. */
+/** The interval of the probes, in milliseconds. A probe takes a few milliseconds, and privileges rarely change. */
 const RESYNC_MS = 600_000;
 
 /** Finds out whether this process may make links as an ADD does: it makes some in temporary network namespaces. */

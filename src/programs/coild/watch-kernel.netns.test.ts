@@ -25,7 +25,7 @@ const OPTIONS = {
   mtuBytes: 1500,
 };
 const EXPORT = { table: 119, protocol: 30 };
-/** The time within which a removal must be repaired, milliseconds. */
+/** The time within which a removal must be repaired, in milliseconds. */
 const AT_ONCE_MS = 200;
 
 /** A node with one dual-stack pod, whose kernel is kept as coild keeps it. */

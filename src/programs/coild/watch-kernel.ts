@@ -7,12 +7,12 @@ import type { KernelError } from "#kernel/errors";
 import { type MonitorEvent, Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
 
-/** The kernel reports a flushed table route by route: a repair waits this long for the rest, milliseconds. */
+/** The kernel reports a flushed table route by route: a repair waits this long for the rest, in milliseconds. */
 const COALESCE_MS = 20;
 /** After a rest this number of repairs are at once; then each waits `EVERY_MS` for the next, whatever another program removes. */
 const BURST = 6;
 const EVERY_MS = 500;
-/** Longest time without a repair of this kind, milliseconds: the surveys on the timer do not depend on it. */
+/** Longest time without a repair of this kind, in milliseconds: the surveys on the timer do not depend on it. */
 const IDLE_MS = 3_600_000;
 
 /**

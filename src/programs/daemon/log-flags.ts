@@ -6,12 +6,7 @@ export const logFlags = {
   logLevel: stringFlag("zap-log-level", "info", "debug, info, warn, error, or a number: 1 and more is debug", "LEVEL"),
   logDevel: switchFlag("zap-devel", false, "readable lines at debug level"),
   logEncoder: choiceFlag("zap-encoder", ["json", "console"], "json", "format of the log"),
-  logStacktrace: stringFlag(
-    "zap-stacktrace-level",
-    "error",
-    "accepted for compatibility; errors always tell their causes",
-    "LEVEL",
-  ),
+  logStacktrace: stringFlag("zap-stacktrace-level", "error", "no effect; errors always tell their causes", "LEVEL"),
   logTime: choiceFlag(
     "zap-time-encoding",
     ["iso8601", "epoch", "millis", "nano", "rfc3339", "rfc3339nano"],
@@ -47,7 +42,7 @@ function parseLevel(text: string): LogLevel {
   if (text === "debug" || text === "info" || text === "warn" || text === "error") return text;
   if (text === "panic" || text === "fatal" || text === "dpanic") return "error";
   throw new ConfigError("invalid-flags", [
-    `--zap-log-level: "${text}" is none of debug, info, warn, error or a number`,
+    `--zap-log-level: "${text}" is not one of debug, info, warn, error or a number`,
   ]);
 }
 

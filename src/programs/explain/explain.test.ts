@@ -323,7 +323,7 @@ test("isthmus explain: exits with 0 for an answer, 1 for a missing object or no 
   assert.match(unreached.stderr, /127\.0\.0\.1:9/);
   const bad = await run(...about, "--cluster-cidr=10.0.0.0/33", "outside", "10.96.0.10", "80");
   assert.equal(bad.code, 2);
-  assert.match(bad.stderr, /--cluster-cidr: "10\.0\.0\.0\/33" is no CIDR/);
+  assert.match(bad.stderr, /--cluster-cidr: "10\.0\.0\.0\/33" is not a CIDR/);
   const none = await run(...about, "outside");
   assert.equal(none.code, 2);
   assert.match(none.stderr, /SOURCE DESTINATION PORT\[\/PROTOCOL\] are needed/);

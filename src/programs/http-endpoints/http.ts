@@ -7,11 +7,11 @@ import { HealthServerError } from "#base/health";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
 
-/** How long a client may take to send the head of its request, milliseconds. */
+/** How long a client may take to send the head of its request, in milliseconds. */
 const HEADERS_TIMEOUT_MS = 5000;
 /** How long a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
 const REQUEST_TIMEOUT_MS = 60_000;
-/** How often these timeouts are checked, milliseconds. */
+/** How often these timeouts are checked, in milliseconds. */
 const CHECKING_INTERVAL_MS = 1000;
 const MAX_CLIENTS = 64;
 

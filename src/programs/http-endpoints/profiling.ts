@@ -13,7 +13,7 @@ const INDEX = `<!DOCTYPE html><html><head><title>/debug/pprof/</title></head><bo
 </ul></body></html>
 `;
 
-/** `/debug/pprof/`: Node's CPU profile and heap snapshot (docs/spec/tunnel.md#13). One profile is taken at a time. */
+/** `/debug/pprof/`: Node.js's CPU profile and heap snapshot (docs/spec/tunnel.md#13). One profile is taken at a time. */
 export function profilingRoutes(): HttpRoutes {
   let busy = false;
   const alone =

@@ -94,7 +94,7 @@ function parseCidrs(name: string, texts: readonly string[]): Cidr[] {
     .map((text) => {
       const cidr = Cidr.tryParse(text.trim());
       if (cidr === undefined)
-        throw new ConfigError("invalid-flags", [`--${name}: "${text}" is no CIDR, such as 10.42.0.0/16`]);
+        throw new ConfigError("invalid-flags", [`--${name}: "${text}" is not a CIDR; an example is 10.42.0.0/16`]);
       return cidr;
     });
 }

@@ -13,7 +13,7 @@ test("splitCommandLines: each part has its own flags", () => {
 
 for (const [words, fault] of [
   [[], /no program is named.*coild, coil-router/],
-  [["nope"], /"nope" is no program of a node/],
+  [["nope"], /"nope" is not a program of a node/],
   [["coild", "--", "coild"], /coild is there twice/],
   [["coild", "--", "--", "coil-router"], /command line 2 is empty/],
 ] as const) {

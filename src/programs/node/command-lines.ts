@@ -20,7 +20,7 @@ export function splitCommandLines(words: readonly string[], known: readonly stri
   }
   const faults = commands.flatMap(({ name }, at) => {
     if (name === "") return [`command line ${at + 1} is empty; after -- the name of a program must come`];
-    if (!known.includes(name)) return [`"${name}" is no program of a node; these are: ${known.join(", ")}`];
+    if (!known.includes(name)) return [`"${name}" is not a program of a node; these are: ${known.join(", ")}`];
     return commands.findIndex((one) => one.name === name) < at ? [`${name} is there twice`] : [];
   });
   if (commands.length === 0) faults.push(`no program is named; these can be: ${known.join(", ")}`);

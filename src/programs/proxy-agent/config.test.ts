@@ -80,9 +80,9 @@ test("agentConfig: each fault names its flag", (t) => {
     [[`--agent-key=${cert}`], /^--agent-cert: is needed with --agent-key$/],
     [["--ca-cert=/nowhere"], /^--ca-cert: cannot read/],
     [["--service-account-token-path=/nowhere"], /^--service-account-token-path: cannot read/],
-    [["--proxy-server-port=0"], /^--proxy-server-port: 0 is no port/],
-    [["--health-server-port=0"], /^--health-server-port: 0 is no port/],
-    [["--admin-server-port=0"], /^--admin-server-port: 0 is no port/],
+    [["--proxy-server-port=0"], /^--proxy-server-port: 0 is not a port/],
+    [["--health-server-port=0"], /^--health-server-port: 0 is not a port/],
+    [["--admin-server-port=0"], /^--admin-server-port: 0 is not a port/],
     [["--proxy-server-host=a b"], /^--proxy-server-host: "a b" is neither a name nor an address$/],
     [["--xfr-channel-size=0"], /^--xfr-channel-size: 0 is not above 0$/],
     [["--sync-interval=11s"], /^--sync-interval: 11000 ms is longer than --sync-interval-cap, 10000 ms$/],
@@ -90,7 +90,7 @@ test("agentConfig: each fault names its flag", (t) => {
     [["--enable-contention-profiling"], /^--enable-contention-profiling: needs --enable-profiling$/],
     [["--agent-id=a b"], /^--agent-id: "a b" is not visible ASCII/],
     [[`--agent-id=${"x".repeat(257)}`], /^--agent-id: /],
-    [["--agent-identifiers=ipv5=1"], /^--agent-identifiers: "ipv5" is no agent identifier/],
+    [["--agent-identifiers=ipv5=1"], /^--agent-identifiers: "ipv5" is not an agent identifier/],
     [["--agent-identifiers=default-route=yes"], /^--agent-identifiers: .*neither true nor false/],
     [
       ["--agent-identifiers=ipv4=node1"],
@@ -110,10 +110,10 @@ test("agentConfig: each fault names its flag", (t) => {
     [[GATE, TARGET, "--bind-address=127.0.0.1"], /^--bind-address: "127\.0\.0\.1" is a loopback address/],
     [[GATE, TARGET, "--bind-address=fe80::1"], /^--bind-address: "fe80::1" is link-local/],
     [[GATE, TARGET, "--bind-address=0.0.0.0"], /^--bind-address: "0\.0\.0\.0" is unspecified/],
-    [[GATE, TARGET, "--bind-address=x"], /^--bind-address: "x" is no IP address/],
+    [[GATE, TARGET, "--bind-address=x"], /^--bind-address: "x" is not an IP address/],
     [
       [GATE, TARGET, BIND, "--bind-interface=much-too-long-a-name"],
-      /^--bind-interface: "much-too-long-a-name" is no name/,
+      /^--bind-interface: "much-too-long-a-name" is not a name/,
     ],
   ];
   for (const [argv, why] of cases) {
@@ -132,7 +132,7 @@ test("agentFlags: values are refused one by one, with their flag", () => {
     ["--allowed-source=10.0.0.1", /--allowed-source: "10\.0\.0\.1" is not a CIDR/],
     ["--proxy-server=a", /--proxy-server: "a" is not HOST:PORT/],
     ["--forward-allowed-destination=10.0.0.1", /--forward-allowed-destination: "10\.0\.0\.1" is not CIDR/],
-    ["--server-count-source=min", /--server-count-source: "min" is none of/],
+    ["--server-count-source=min", /--server-count-source: "min" is not one of/],
   ];
   for (const [flag, why] of cases) assert.throws(() => parseFlags(agentFlags, [flag]), why, flag);
   assert.equal(parseFlags(agentFlags, ["--server-count-source="]).values.serverCountSource, "");

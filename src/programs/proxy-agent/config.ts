@@ -120,7 +120,7 @@ function checkNumbers(values: Values, faults: Faults): void {
     ["health-server-port", values.healthServerPort],
     ["admin-server-port", values.adminServerPort],
   ] as const;
-  for (const [flag, port] of ports) faults.check(port > 0, flag, `${port} is no port: expected 1 to 65535`);
+  for (const [flag, port] of ports) faults.check(port > 0, flag, `${port} is not a port: expected 1 to 65535`);
   faults.check(values.xfrChannelSize > 0, "xfr-channel-size", `${values.xfrChannelSize} is not above 0`);
   faults.check(
     values.syncInterval <= values.syncIntervalCap,
@@ -166,7 +166,7 @@ function reverseOf(values: Values, faults: Faults, warnings: string[]): ReverseC
   faults.check(
     /^[^\s/:]{1,15}$/.test(bindInterface) && Buffer.byteLength(bindInterface) <= MAX_INTERFACE_BYTES,
     "bind-interface",
-    `${JSON.stringify(bindInterface)} is no name of an interface: at most ${MAX_INTERFACE_BYTES} bytes, no "/" and no ":"`,
+    `${JSON.stringify(bindInterface)} is not a name of an interface: at most ${MAX_INTERFACE_BYTES} bytes, no "/" and no ":"`,
   );
   for (const address of bindAddresses) {
     if (isPrivate(address, PRIVATE)) continue;

@@ -29,7 +29,7 @@ const konnectivityFlags = {
   enableContentionProfiling: switchFlag(
     "enable-contention-profiling",
     false,
-    "accepted with --enable-profiling; Node has no lock contention",
+    "no effect, and needs --enable-profiling; Node.js does not profile lock contention",
   ),
   agentId: stringFlag("agent-id", "", "unique name of this agent; else $PROXY_AGENT_ID, else a random UUID", "ID"),
   agentIdentifiers: stringFlag(
@@ -39,18 +39,18 @@ const konnectivityFlags = {
     "KEY=VALUE&...",
   ),
   syncInterval: durationFlag("sync-interval", "1s", "how often the agent checks whether a server is missing"),
-  probeInterval: durationFlag("probe-interval", "1s", "accepted; a dead connection is detected at once", {
+  probeInterval: durationFlag("probe-interval", "1s", "no effect; a dead connection is detected at once", {
     min: "1ms",
   }),
   syncIntervalCap: durationFlag("sync-interval-cap", "10s", "the longest interval after failures"),
-  keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to a server after so long without a byte"),
+  keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to a server that has sent nothing for this time"),
   serviceAccountTokenPath: file("service-account-token-path", "token for servers; read for each connection"),
-  warnOnChannelLimit: switchFlag("warn-on-channel-limit", false, "accepted and ignored"),
+  warnOnChannelLimit: switchFlag("warn-on-channel-limit", false, "no effect"),
   syncForever: switchFlag("sync-forever", false, "go on connecting when every known server is connected"),
   xfrChannelSize: integerFlag(
     "xfr-channel-size",
     150,
-    "accepted; queues are bounded in bytes, see --conn-buffer-bytes",
+    "no effect; queues are limited in bytes, see --conn-buffer-bytes",
     { min: 0, max: 1_000_000 },
   ),
   countServerLeases: switchFlag("count-server-leases", false, "count servers by their Leases"),
@@ -72,7 +72,7 @@ const konnectivityFlags = {
   kubeApiContentType: stringFlag(
     "kube-api-content-type",
     "application/vnd.kubernetes.protobuf",
-    "accepted; requests are JSON",
+    "no effect; requests are JSON",
     "TYPE",
   ),
 };
@@ -142,5 +142,7 @@ export type AgentFlags = typeof agentFlags;
 function parseServer(text: string): HostPort {
   const server = parseHostPort(text);
   if (server !== undefined) return server;
-  throw new ConfigError("invalid-value", [`${JSON.stringify(text)} is not HOST:PORT, such as proxy.example.com:8091`]);
+  throw new ConfigError("invalid-value", [
+    `${JSON.stringify(text)} is not HOST:PORT; an example is proxy.example.com:8091`,
+  ]);
 }

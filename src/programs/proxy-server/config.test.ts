@@ -118,14 +118,14 @@ test("serverConfig: each fault names its flag", (t) => {
     [["--admin-port=0"], /^--admin-port: 0 is not/],
     [["--enable-contention-profiling"], /^--enable-contention-profiling: needs --enable-profiling$/],
     [["--xfr-channel-size=0"], /^--xfr-channel-size: 0 is not above 0$/],
-    [["--tls-min-version=1.2"], /^--tls-min-version: "1\.2" is no TLS version/],
+    [["--tls-min-version=1.2"], /^--tls-min-version: "1\.2" is not a TLS version/],
     [
       ["--cipher-suites=TLS_RSA_WITH_RC4_128_SHA"],
       /^--cipher-suites: "TLS_RSA_WITH_RC4_128_SHA" is unknown or not secure/,
     ],
-    [["--proxy-strategies=fastest"], /^--proxy-strategies: "fastest" is no proxy strategy/],
-    [["--proxy-strategies="], /^--proxy-strategies: "" is no proxy strategy/],
-    [["--lease-label=x"], /^--lease-label: "x" is no label/],
+    [["--proxy-strategies=fastest"], /^--proxy-strategies: "fastest" is not a proxy strategy/],
+    [["--proxy-strategies="], /^--proxy-strategies: "" is not a proxy strategy/],
+    [["--lease-label=x"], /^--lease-label: "x" is not a label/],
     [["--enable-lease-controller", "--server-id=A_B"], /^--server-id: "A_B" cannot be part of the name of a Lease/],
     [["--server-id=a b"], /^--server-id: "a b" is not visible ASCII$/],
     [tokens, /^--cluster-ca-cert: cannot be given with token authentication, unless with --allow-token-and-mtls$/],
@@ -189,7 +189,7 @@ test("serverConfig: destinations of flags and file, and none without them", (t) 
 
 test("serverFlags: values are refused one by one, with their flag", () => {
   const cases: readonly (readonly [string, RegExp])[] = [
-    ["--mode=tcp", /--mode: "tcp" is none of grpc, http-connect/],
+    ["--mode=tcp", /--mode: "tcp" is not one of grpc, http-connect/],
     ["--keepalive-time=-1s", /--keepalive-time: "-1s" is not a duration/],
     ["--kubeconfig-qps=-1", /--kubeconfig-qps: "-1" is not a number/],
     ["--server-count=0", /--server-count: "0" is not a whole number/],

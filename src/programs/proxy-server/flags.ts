@@ -14,7 +14,7 @@ const konnectivityFlags = {
   serverCaCert: file("server-ca-cert", "authorities of frontends' certificates; required without --uds-name"),
   clusterCert: file("cluster-cert", "certificate for agents"),
   clusterKey: file("cluster-key", "its key"),
-  clusterCaCert: file("cluster-ca-cert", "authorities of agents' certificates; with it agents must have one"),
+  clusterCaCert: file("cluster-ca-cert", "CA certificates for agents; if set, every agent must present a certificate"),
   mode: choiceFlag("mode", ["grpc", "http-connect"], "grpc", "protocol of frontends"),
   udsName: stringFlag("uds-name", "", "UNIX socket for frontends, in place of --server-port", "PATH"),
   deleteExistingUdsFile: switchFlag(
@@ -30,17 +30,17 @@ const konnectivityFlags = {
   healthBindAddress: address("health-bind-address", "", "its address; empty: all"),
   adminPort: port("admin-port", 8095, "port of /metrics and profiling"),
   adminBindAddress: address("admin-bind-address", "127.0.0.1", "its address"),
-  keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to an agent after so long without a byte"),
+  keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to an agent that has sent nothing for this time"),
   frontendKeepaliveTime: durationFlag(
     "frontend-keepalive-time",
     "1h",
-    "send a PING to a frontend after so long without a byte",
+    "send a PING to a frontend that has sent nothing for this time",
   ),
   enableProfiling: switchFlag("enable-profiling", false, "serve /debug/pprof/ on the admin port"),
   enableContentionProfiling: switchFlag(
     "enable-contention-profiling",
     false,
-    "accepted with --enable-profiling; Node has no lock contention",
+    "no effect, and needs --enable-profiling; Node.js does not profile lock contention",
   ),
   serverId: stringFlag("server-id", "", "unique name of this server; else $PROXY_SERVER_ID, else a random UUID", "ID"),
   serverCount: integerFlag("server-count", 1, "the number of servers, sent to agents", {
@@ -56,7 +56,7 @@ const konnectivityFlags = {
   kubeApiContentType: stringFlag(
     "kube-api-content-type",
     "application/vnd.kubernetes.protobuf",
-    "accepted; requests are JSON",
+    "no effect; requests are JSON",
     "TYPE",
   ),
   proxyStrategies: stringFlag(
@@ -74,7 +74,7 @@ const konnectivityFlags = {
   xfrChannelSize: integerFlag(
     "xfr-channel-size",
     10,
-    "accepted; queues are bounded in bytes, see --conn-buffer-bytes",
+    "no effect; queues are limited in bytes, see --conn-buffer-bytes",
     count,
   ),
   enableLeaseController: switchFlag("enable-lease-controller", false, "keep a Lease, by which agents count servers"),
@@ -89,7 +89,7 @@ const konnectivityFlags = {
   frontendWriteChannelSize: integerFlag(
     "frontend-write-channel-size",
     10,
-    "accepted; queues are bounded in bytes, see --conn-buffer-bytes",
+    "no effect; queues are limited in bytes, see --conn-buffer-bytes",
     count,
   ),
   warnOnChannelLimit: switchFlag("warn-on-channel-limit", false, "deprecated; accepted and ignored"),

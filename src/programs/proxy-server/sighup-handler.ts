@@ -1,4 +1,4 @@
-/** Calls a handler at each SIGHUP. After disposal, SIGHUP ends the process again, which is Node's default. */
+/** Calls a handler at each SIGHUP. After disposal, SIGHUP ends the process again, which is Node.js's default. */
 export class SighupHandler implements Disposable {
   #handler: (() => void) | undefined;
   #missed = false;

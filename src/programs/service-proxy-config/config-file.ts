@@ -11,7 +11,7 @@ export const NO_LISTENER = "none";
 /** Maximum number of unknown keys that are logged individually. */
 const MAX_NOTES = 20;
 const DAY_MS = 86_400_000;
-/** The longest timeout that all kernel parameters accept, milliseconds: 2^31 - 1 seconds. */
+/** The longest timeout that all kernel parameters accept, in milliseconds: 2^31 - 1 seconds. */
 const MAX_TIMEOUT_MS = 2_147_483_647_000;
 
 /** Schema of a duration, parsed to milliseconds. Go programs write a duration as text or as a number of nanoseconds. */
@@ -20,7 +20,7 @@ const duration = (maxMs: number) =>
     v.union([v.string(), v.number()], "must be a duration, such as 30s"),
     v.rawTransform(({ dataset, addIssue, NEVER }) => {
       const ms = milliseconds(dataset.value);
-      if (ms === undefined) addIssue({ message: `"${dataset.value}" is no duration, such as 30s` });
+      if (ms === undefined) addIssue({ message: `"${dataset.value}" is not a duration; an example is 30s` });
       else if (ms > maxMs) addIssue({ message: `"${dataset.value}" is too long: at most ${formatDuration(maxMs)}` });
       else return ms;
       return NEVER;

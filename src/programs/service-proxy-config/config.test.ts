@@ -175,22 +175,25 @@ const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
   [{ nftables: { masqueradeBit: 32 } }, "nftables.masqueradeBit: must be an integer, 0 to 31"],
   [{ nftables: { masqueradeBit: 1.5 } }, "nftables.masqueradeBit: must be an integer, 0 to 31"],
   [{ nftables: { masqueradeBit: "3" } }, "nftables.masqueradeBit: must be a number"],
-  [{ nftables: { syncPeriod: "soon" } }, 'nftables.syncPeriod: "soon" is no duration, such as 30s'],
-  [{ nftables: { syncPeriod: -5 } }, 'nftables.syncPeriod: "-5" is no duration, such as 30s'],
+  [{ nftables: { syncPeriod: "soon" } }, 'nftables.syncPeriod: "soon" is not a duration; an example is 30s'],
+  [{ nftables: { syncPeriod: -5 } }, 'nftables.syncPeriod: "-5" is not a duration; an example is 30s'],
   [{ nftables: { syncPeriod: "25h" } }, 'nftables.syncPeriod: "25h" is too long: at most 24h0m0s'],
   [
     { nftables: { syncPeriod: "1s", minSyncPeriod: "2s" } },
     "nftables.minSyncPeriod is longer than nftables.syncPeriod",
   ],
   [{ nftables: [] }, "nftables: must be a mapping"],
-  [{ configSyncPeriod: "x" }, 'configSyncPeriod: "x" is no duration, such as 30s'],
-  [{ bindAddress: "here" }, 'bindAddress: "here" is no address'],
-  [{ healthzBindAddress: "here" }, 'healthzBindAddress: "here" is not a listen address, such as :9384 or [::1]:9384'],
+  [{ configSyncPeriod: "x" }, 'configSyncPeriod: "x" is not a duration; an example is 30s'],
+  [{ bindAddress: "here" }, 'bindAddress: "here" is not an address'],
+  [
+    { healthzBindAddress: "here" },
+    'healthzBindAddress: "here" is not a listen address; examples are :9384 and [::1]:9384',
+  ],
   [{ metricsBindAddress: "1.2.3.4:99999" }, 'metricsBindAddress: "1.2.3.4:99999" is not a listen address'],
   [{ bindAddressHardFail: "yes" }, "bindAddressHardFail: must be true or false"],
-  [{ clusterCIDR: "10.0.0.0/33" }, 'clusterCIDR: "10.0.0.0/33" is no CIDR, such as 10.0.0.0/8'],
+  [{ clusterCIDR: "10.0.0.0/33" }, 'clusterCIDR: "10.0.0.0/33" is not a CIDR; an example is 10.0.0.0/8'],
   [{ nodePortAddresses: "primary" }, "nodePortAddresses: must be a list"],
-  [{ nodePortAddresses: ["x"] }, 'nodePortAddresses: "x" is no CIDR, such as 10.0.0.0/8'],
+  [{ nodePortAddresses: ["x"] }, 'nodePortAddresses: "x" is not a CIDR; an example is 10.0.0.0/8'],
   [{ nodePortAddresses: ["primary", "10.0.0.0/8"] }, "nodePortAddresses: primary stands alone, or CIDRs do"],
   [
     { detectLocalMode: "Guess" },
@@ -209,7 +212,7 @@ const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
   ],
   [{ conntrack: { maxPerCore: -1 } }, "conntrack.maxPerCore: must be an integer, 0 to 10000000"],
   [{ conntrack: { min: 0.5 } }, "conntrack.min: must be an integer, 0 to 100000000"],
-  [{ conntrack: { udpTimeout: "1 day" } }, 'conntrack.udpTimeout: "1 day" is no duration, such as 30s'],
+  [{ conntrack: { udpTimeout: "1 day" } }, 'conntrack.udpTimeout: "1 day" is not a duration; an example is 30s'],
 ];
 
 test("serviceProxyConfig: every fault of a file names the file, the field and the right form", () => {
@@ -238,11 +241,11 @@ test("serviceProxyConfig: all faults of a file are reported at once, also for a 
 });
 
 const BAD_FLAGS: readonly (readonly [argv: readonly string[], fault: string])[] = [
-  [["--bind-address=x"], '--bind-address: "x" is no address'],
+  [["--bind-address=x"], '--bind-address: "x" is not an address'],
   [["--min-sync-period=2m"], "--min-sync-period is longer than --sync-period"],
   [["--healthz-bind-address=x"], '--healthz-bind-address: "x" is not a listen address'],
   [["--metrics-bind-address=[::1"], '--metrics-bind-address: "[::1" is not a listen address'],
-  [["--cluster-cidr=10.0.0.0"], '--cluster-cidr: "10.0.0.0" is no CIDR'],
+  [["--cluster-cidr=10.0.0.0"], '--cluster-cidr: "10.0.0.0" is not a CIDR'],
   [["--nodeport-addresses=primary,10.0.0.0/8"], "--nodeport-addresses: primary stands alone"],
   [
     ["--feature-gates=AllowServiceExternalIPs"],

@@ -74,7 +74,7 @@ function resolve(
   };
   if (values.minSyncPeriod > values.syncPeriod) faults.push("--min-sync-period is longer than --sync-period");
   const bindAddress = IpAddress.tryParse(values.bindAddress);
-  if (bindAddress === undefined) faults.push(`--bind-address: "${values.bindAddress}" is no address`);
+  if (bindAddress === undefined) faults.push(`--bind-address: "${values.bindAddress}" is not an address`);
   const isUnspecified = bindAddress === undefined || /^(0\.0\.0\.0|::)$/.test(bindAddress.toString());
   const isIpv6 = bindAddress?.family === 6;
   const { unknown, ...gates } = attempt(() => parseFeatureGates(gatePairs(values.featureGates)), parseFeatureGates([]));

@@ -63,7 +63,7 @@ export const serviceProxyFlags = {
     },
   ),
   minSyncPeriod: durationFlag("min-sync-period", "1s", "average pause after a sync", { max: "24h" }),
-  configSyncPeriod: durationFlag("config-sync-period", "15m", "accepted; watches need no resync"),
+  configSyncPeriod: durationFlag("config-sync-period", "15m", "no effect; watches need no resync"),
   masqueradeBit: integerFlag("masquerade-bit", 14, "bit of the packet mark that is used", { min: 0, max: 31 }),
   masqueradeAll: switchFlag("masquerade-all", false, "masquerade all traffic to cluster IPs"),
   nodePortAddresses: stringFlag(
@@ -79,7 +79,12 @@ export const serviceProxyFlags = {
     "how packets of pods are recognized",
   ),
   clusterCIDR: stringFlag("cluster-cidr", "", "the pods' addresses, one range for each family", "CIDRS"),
-  podBridgeInterface: stringFlag("pod-bridge-interface", "", "interface of pods, with BridgeInterface", "NAME"),
+  podBridgeInterface: stringFlag(
+    "pod-bridge-interface",
+    "",
+    "bridge interface of the pods; used with --detect-local-mode=BridgeInterface",
+    "NAME",
+  ),
   podInterfaceNamePrefix: stringFlag(
     "pod-interface-name-prefix",
     "",
@@ -112,7 +117,7 @@ export const serviceProxyFlags = {
   profiling: switchFlag("profiling", false, "profiles under /debug/pprof of the metrics address"),
   initOnly: switchFlag("init-only", false, "set kernel parameters, and exit"),
   cleanup: switchFlag("cleanup", false, "remove our tables, and exit"),
-  showHiddenMetrics: stringFlag("show-hidden-metrics-for-version", "", "accepted; no metric is hidden", "VERSION"),
+  showHiddenMetrics: stringFlag("show-hidden-metrics-for-version", "", "no effect; no metric is hidden", "VERSION"),
   tableName: stringFlag(
     "table-name",
     "kube-proxy",
@@ -184,7 +189,7 @@ export function parseCidrList(flag: string, texts: readonly string[]): Cidr[] {
   return texts.map((text) => {
     const cidr = Cidr.tryParse(text);
     if (cidr === undefined)
-      throw new ConfigError("invalid-flags", [`--${flag}: "${text}" is no CIDR, such as 10.0.0.0/8`]);
+      throw new ConfigError("invalid-flags", [`--${flag}: "${text}" is not a CIDR; an example is 10.0.0.0/8`]);
     return cidr;
   });
 }

@@ -13,7 +13,7 @@ import { isKernelError } from "#kernel/errors";
 import type { Readiness } from "./readiness.ts";
 import type { SmallHeap } from "./small-heap.ts";
 
-/** Shortest time between two counts of the tables' objects, milliseconds. */
+/** Shortest time between two counts of the tables' objects, in milliseconds. */
 const COUNT_MS = 5000;
 
 /** Receivers of events of syncs. */

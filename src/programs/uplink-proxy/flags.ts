@@ -22,7 +22,7 @@ export const uplinkFlags = {
     "streams",
     ["auto", "epoll", "node"],
     "auto",
-    "how TCP connections are made; auto: over epoll, or with Node's sockets on a runtime that cannot",
+    "how TCP connections are made; auto: over epoll, or with Node.js's sockets on a runtime that cannot",
   ),
   flush: switchFlag("flush", false, "remove everything of ours from the kernel, and exit"),
   controlSocket: stringFlag(
@@ -53,7 +53,7 @@ export const uplinkFlags = {
   podListener: switchFlag(
     "pod-listener",
     false,
-    "on EVE: listen for pods too, at 169.254.100.1 on cni0; elsewhere the settings have the listeners",
+    "on EVE: also listen for pods, at 169.254.100.1 on cni0; elsewhere, configure listeners in the file of --config",
   ),
   clusterSecretFile: optionalFlag(
     "cluster-secret-file",

@@ -114,11 +114,11 @@ function chooseStreams(wanted: ServeOptions["streams"], log: Logger): TcpStreams
   const error = epollStreamsFault();
   if (error === undefined) return "epoll";
   if (wanted === "epoll" || error.code !== "unsupported") throw error;
-  log.warn("this runtime cannot watch descriptors over epoll: connections are made with Node's sockets", { error });
+  log.warn("this runtime cannot watch descriptors over epoll: connections are made with Node.js's sockets", { error });
   return "node";
 }
 
-/** Interval at which the health parts are updated for the log, milliseconds; GET /readyz updates them at once. */
+/** Interval at which the health parts are updated for the log, in milliseconds; GET /readyz updates them at once. */
 const HEALTH_MS = 2000;
 
 /** Redirects connections to the proxy (transparent mode) while the proxy is healthy. */

@@ -96,7 +96,7 @@ ${pool("ok", "10.0.0.0/24")}`;
   const lines = report.faults.map(({ document, field, message }) => `${document} ${field}: ${message}`);
   for (const wanted of [
     /^1 : /,
-    /^2 : is no object with apiVersion and kind$/,
+    /^2 : is not an object with apiVersion and kind$/,
     /^3 apiVersion: there is no kind AddressPool in coil.cybozu.com\/v1: the version is v2$/,
     /^4 metadata.name: Required value$/,
     /^4 spec: Required value/,

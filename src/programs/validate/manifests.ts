@@ -78,7 +78,7 @@ export function checkManifests(
           to.push({ file, document, line, object: title, field, message });
         };
         if (!isRecord(value)) {
-          report("", "is no object with apiVersion and kind");
+          report("", "is not an object with apiVersion and kind");
           continue;
         }
         const { apiVersion, kind } = value;

@@ -30,13 +30,13 @@ const AF_UNIX = 1;
  * the environment, each entry ended by a zero, and standard input. Numbers are little-endian.
  */
 export const CALL = { environmentBytes: 8, inputBytes: 12, address: 16, path: 18, body: 126 } as const;
-/** The maximum size of environment and standard input together, bytes: as much as a call by gRPC may have. */
+/** The maximum size of environment and standard input together, in bytes: as much as a call by gRPC may have. */
 export const MAX_BODY_BYTES = 4 * 1024 * 1024;
 /** The offsets of an answer: exit code (u8), descriptor (u8), two zeros, bytes of the text (u32); then the text. */
 export const ANSWER = { exitCode: 0, descriptor: 1, textBytes: 4, text: 8 } as const;
 /** In the place of an exit code: the call is not for this coild and was not begun; the launcher runs the standalone executable. */
 export const NOT_MINE = 2;
-/** The maximum size of the text of an answer, bytes. */
+/** The maximum size of the text of an answer, in bytes. */
 export const MAX_TEXT_BYTES = 4 * 1024 * 1024;
 /** The file name of the standalone executable, behind that of the launcher. */
 export const STANDALONE_SUFFIX = "-standalone";
@@ -57,11 +57,11 @@ export interface HandedCall {
   readonly path: string;
 }
 
-/** The size of the call that begins so, bytes; `undefined` if that cannot be told yet. Throws {@link HandoverError}. */
+/** The size of the call that begins so, in bytes; `undefined` if that cannot be told yet. Throws {@link HandoverError}. */
 export function callBytes(head: Uint8Array): number | undefined {
   const bytes = Buffer.from(head.buffer, head.byteOffset, head.length);
   const magic = bytes.toString("latin1", 0, Math.min(bytes.length, MAGIC.length));
-  if (!MAGIC.startsWith(magic)) throw new HandoverError("malformed", "the caller is no launcher of this version");
+  if (!MAGIC.startsWith(magic)) throw new HandoverError("malformed", "the caller is not a launcher of this version");
   if (bytes.length < CALL.body) return undefined;
   const body = bytes.readUInt32LE(CALL.environmentBytes) + bytes.readUInt32LE(CALL.inputBytes);
   if (body > MAX_BODY_BYTES) throw new HandoverError("too-large", `a call exceeds ${MAX_BODY_BYTES} bytes`);
@@ -110,7 +110,7 @@ export function encodeHead(path: string): Uint8Array {
   const length = Buffer.byteLength(path);
   if (length === 0 || length > MAX_PATH_BYTES || path.includes("\0") || !path.startsWith("/")) {
     const why = `it must be absolute, without zeros, and have ${MAX_PATH_BYTES} bytes at most`;
-    throw new HandoverError("malformed", `${JSON.stringify(path)} is no path of a hand-over socket: ${why}`);
+    throw new HandoverError("malformed", `${JSON.stringify(path)} is not a path of a hand-over socket: ${why}`);
   }
   const bytes = Buffer.alloc(CALL.body);
   bytes.write(MAGIC);
@@ -128,6 +128,6 @@ export function isLauncher(file: Uint8Array): boolean {
 
 /** A launcher's file for another hand-over socket. Throws {@link HandoverError}. */
 export function launcherFor(file: Uint8Array, path: string): Uint8Array {
-  if (!isLauncher(file)) throw new HandoverError("malformed", "the file is no launcher of this version");
+  if (!isLauncher(file)) throw new HandoverError("malformed", "the file is not a launcher of this version");
   return Buffer.concat([file.subarray(0, file.length - CALL.body), encodeHead(path)]);
 }

@@ -111,7 +111,7 @@ export function decodeGrpcMessage(text: string): string {
   return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
 }
 
-/** Parses `grpc-timeout` (`5S`, `100m`), milliseconds; `undefined` if it is invalid. */
+/** Parses `grpc-timeout` (`5S`, `100m`), in milliseconds; `undefined` if it is invalid. */
 export function parseGrpcTimeout(header: string): number | undefined {
   const match = /^(\d{1,8})([HMSmun])$/.exec(header);
   const unit = { H: 3_600_000, M: 60_000, S: 1000, m: 1, u: 1e-3, n: 1e-6 }[match?.[2] ?? ""];

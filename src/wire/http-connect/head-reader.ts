@@ -10,9 +10,9 @@ import { type Refusal, refusal } from "./refusal.ts";
 
 /** Limits of a request head. */
 export interface HeadLimits {
-  /** The whole head with the empty line that ends it, bytes. Default 65,536 (docs/spec/tunnel.md#6). */
+  /** The whole head with the empty line that ends it, in bytes. Default 65,536 (docs/spec/tunnel.md#6). */
   readonly maxBytes?: number;
-  /** The request line without its end, bytes. Default: as much as the head. */
+  /** The request line without its end, in bytes. Default: as much as the head. */
   readonly maxRequestLineBytes?: number;
   /** Default 256. */
   readonly maxFields?: number;

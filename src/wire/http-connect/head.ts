@@ -45,7 +45,7 @@ export function parseRequestLine(line: string): RequestLine | Refusal {
   const method = line.slice(0, first);
   const target = line.slice(first + 1, second);
   const protocol = line.slice(second + 1);
-  if (!TOKEN.test(method)) return malformed("the method is no token");
+  if (!TOKEN.test(method)) return malformed("the method is not a token");
   if (!TARGET.test(target)) return malformed("the target is empty or has bytes that are not printable ASCII");
   if (!/^HTTP\/\d\.\d$/.test(protocol)) return malformed("the request line does not end with an HTTP version");
   if (protocol === "HTTP/1.1") return { method, target, version: "1.1" };
@@ -60,7 +60,7 @@ export function parseFieldLine(line: string): HeaderField | Refusal {
   if (colon < 0) return malformed("a header field has no colon");
   const name = line.slice(0, colon);
   const value = line.slice(colon + 1);
-  if (!TOKEN.test(name)) return malformed("the name of a header field is no token");
+  if (!TOKEN.test(name)) return malformed("the name of a header field is not a token");
   if (!FIELD_VALUE.test(value)) return malformed("a header field has a control character");
   return { name, value: withoutBlanks(value) };
 }

@@ -1,9 +1,9 @@
 import { type HeaderField, parseFieldLine } from "#wire/http-connect";
 import { type BodyFraming, type Malformed, malformed } from "./framing.ts";
 
-/** Limit of a line with the size of a chunk and its extensions, bytes. */
+/** Limit of a line with the size of a chunk and its extensions, in bytes. */
 const MAX_SIZE_LINE_BYTES = 4096;
-/** Limit of all trailer fields of a message, bytes. */
+/** Limit of all trailer fields of a message, in bytes. */
 const MAX_TRAILER_BYTES = 16_384;
 const LF = 10;
 const NO_BYTES = new Uint8Array(0);

@@ -1,7 +1,7 @@
 import { type HeaderField, parseFieldLine } from "#wire/http-connect";
 import { type Malformed, malformed, type ResponseHead } from "./framing.ts";
 
-/** Limit of the head of a response, bytes. */
+/** Limit of the head of a response, in bytes. */
 const MAX_BYTES = 65_536;
 const MAX_FIELDS = 256;
 const LF = 10;
@@ -67,7 +67,7 @@ function parse([statusLine = "", ...fieldLines]: readonly string[], rest: Uint8A
   const fields: HeaderField[] = [];
   for (const line of fieldLines) {
     const field = parseFieldLine(line);
-    if ("kind" in field) return malformed("a line of its head is no header field");
+    if ("kind" in field) return malformed("a line of its head is not a header field");
     fields.push(field);
   }
   const version = match[1] === "1" ? "1.1" : "1.0";

@@ -1,7 +1,7 @@
 import { type ControlPacket, PacketType, type TunnelId } from "./packet.ts";
 
 const encoder = new TextEncoder();
-/** The longest varint of 64 bits, bytes. */
+/** The longest varint of 64 bits, in bytes. */
 const MAX_VARINT = 10;
 const GRPC_PREFIX = 5;
 

@@ -39,7 +39,10 @@ export function parseIdentifiers(
     const list = IDENTIFIER_KEYS.find((known) => known === key);
     if (list !== undefined) values[list].push(queryUnescape(rest.join("="), text));
     else if (options.unknownKeys === "refuse") {
-      throw new IdentifiersError("unknown-key", `"${key}" is no agent identifier: use ${IDENTIFIER_KEYS.join(", ")}`);
+      throw new IdentifiersError(
+        "unknown-key",
+        `"${key}" is not an agent identifier: use ${IDENTIFIER_KEYS.join(", ")}`,
+      );
     }
   }
   for (const word of values["default-route"]) {

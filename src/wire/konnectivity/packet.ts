@@ -49,7 +49,7 @@ export interface Data {
   readonly connectID: TunnelId;
   /** In order, as views of what was read. */
   readonly pieces: readonly Uint8Array[];
-  /** Their sum, bytes. */
+  /** Their sum, in bytes. */
   readonly length: number;
 }
 

@@ -91,7 +91,7 @@ export class ClientHelloReader {
   #takeMessage(piece: Uint8Array): HelloProgress {
     this.#missing -= piece.length;
     this.#hold(piece);
-    if (this.#message[0] !== MESSAGE_CLIENT_HELLO) return notTls("the first message is no ClientHello");
+    if (this.#message[0] !== MESSAGE_CLIENT_HELLO) return notTls("the first message is not a ClientHello");
     if (this.#messageBytes < MESSAGE_HEADER_BYTES) return NEED_MORE;
     const length = this.#messageLength();
     if (length + RECORD_HEADER_BYTES > this.#maxBytes) return { kind: "too-large" };

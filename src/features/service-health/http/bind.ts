@@ -16,7 +16,7 @@ export function bindAddresses({ host, port }: ListenAddress): readonly IpAddress
     const shown = formatListenAddress({ host, port });
     throw new ServiceHealthError(
       "invalid-address",
-      `Cannot listen on ${shown}: "${host}" is not an IP address, such as 0.0.0.0`,
+      `Cannot listen on ${shown}: "${host}" is not an IP address; an example is 0.0.0.0`,
     );
   }
   return address.isUnspecified ? ANY : [address];

@@ -7,7 +7,7 @@ import { EventLimit, type EventSink, type HealthEvent } from "../events.ts";
 import { bindAddresses, listenAll } from "./bind.ts";
 import type { Listener, ProbeHttp } from "./probe-http.ts";
 
-/** Pause after an address could not be bound, milliseconds: an address that becomes free is bound within 2 s. */
+/** Pause after an address could not be bound, in milliseconds: an address that becomes free is bound within 2 s. */
 export const BIND_RETRY_MS = 1500;
 
 /** The address, and how a failure is reported. */

@@ -13,9 +13,9 @@ import { ServiceHealthError } from "../errors.ts";
 export const MAX_CONNECTIONS = 1024;
 /** How long a client may take to send the head of its request, milliseconds (docs/spec/service-proxy.md#1.1). */
 export const HEADERS_TIMEOUT_MS = 5000;
-/** Interval of checks for clients that exceed {@link HEADERS_TIMEOUT_MS}, milliseconds. */
+/** Interval of checks for clients that exceed {@link HEADERS_TIMEOUT_MS}, in milliseconds. */
 const CHECKING_INTERVAL_MS = 1000;
-/** How long a connection may be idle between two requests, milliseconds: longer than load balancers pause between probes. */
+/** How long a connection may be idle between two requests, in milliseconds: longer than load balancers pause between probes. */
 const KEEP_ALIVE_MS = 75_000;
 const BACKLOG = 1024;
 

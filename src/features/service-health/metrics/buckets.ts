@@ -1,4 +1,4 @@
-/** Buckets of durations, seconds: 1 ms, doubling to 16.384 s (docs/spec/service-proxy.md#1.7, "E"). */
+/** Buckets of durations, in seconds: 1 ms, doubling to 16.384 s (docs/spec/service-proxy.md#1.7, "E"). */
 export const DURATION_BUCKETS: readonly number[] = Array.from({ length: 15 }, (_, k) => 0.001 * 2 ** k);
 
 /** Buckets of the time from a change to the kernel, seconds (docs/spec/service-proxy.md#1.7, "N"). */

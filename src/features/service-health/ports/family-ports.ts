@@ -9,11 +9,11 @@ import { type ServiceHealth, serviceKey } from "./count.ts";
 import { type OpenService, type PortChange, planPorts } from "./plan.ts";
 
 /**
- * First pause after a port could not be bound, milliseconds; the pause doubles up to {@link MAX_RETRY_MS}. An attempt takes only
+ * First pause after a port could not be bound, in milliseconds; the pause doubles up to {@link MAX_RETRY_MS}. An attempt takes only
  * microseconds, and a port that becomes free is bound within 2 s. The Event is written once in ten minutes.
  */
 export const MIN_RETRY_MS = 500;
-/** Longest pause, milliseconds. */
+/** Longest pause, in milliseconds. */
 export const MAX_RETRY_MS = 1500;
 
 interface ListeningService extends OpenService {
@@ -87,7 +87,7 @@ export class FamilyPorts {
     else this.#open(change.service, change.addresses);
   }
 
-  /** Time until the next attempt, milliseconds; `undefined`: no attempt is needed. */
+  /** Time until the next attempt, in milliseconds; `undefined`: no attempt is needed. */
   get nextRetryMs(): number | undefined {
     const times = Array.from(this.#failures.values(), ({ retryAt }) => retryAt);
     return times.length === 0 ? undefined : Math.max(0, Math.min(...times) - this.#deps.clock.monotonic());

@@ -8,7 +8,7 @@ import { type ServiceHealth, serviceKey } from "./count.ts";
 import { FamilyPorts } from "./family-ports.ts";
 
 const SLICE_MS = 8;
-/** Interval of comparisons without a failure or change, milliseconds. */
+/** Interval of comparisons without a failure or change, in milliseconds. */
 const RESYNC_MS = 600_000;
 
 /** Collaborators of a {@link ServicePorts}. */
@@ -21,9 +21,9 @@ export interface ServicePortsDeps extends ProbeHttpDeps {
 
 /** Settings of a {@link ServicePorts}. */
 export interface ServicePortsOptions {
-  /** How long probes are answered after the signal has aborted, milliseconds. Default {@link LINGER_MS}. */
+  /** How long probes are answered after the signal has aborted, in milliseconds. Default {@link LINGER_MS}. */
   readonly lingerMs?: number;
-  /** Opening listeners yields to the event loop after this time, milliseconds. Default 8. */
+  /** Opening listeners yields to the event loop after this time, in milliseconds. Default 8. */
   readonly sliceMs?: number;
 }
 

@@ -24,7 +24,7 @@ const MAX_PASSES = 4;
 /** Maximum of entries that one transaction deletes; the kernel needs about a millisecond to delete them. */
 const DELETED_AT_ONCE = 500;
 
-/** Length of protocol and port at the end of a key, bytes. */
+/** Length of protocol and port at the end of a key, in bytes. */
 const PORT_BYTES = 8;
 
 /** The endpoints that a front end loses by a change. `undefined`: no affinity entry has to be deleted. Pure. */

@@ -8,7 +8,7 @@ import { addChains, affinitySets, emptyChains, shapesOf, writeCompiled } from ".
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
-/** A batch is committed at this size, bytes: the size is far below netlink's limit, and takes a few milliseconds to encode. */
+/** A batch is committed at this size, in bytes: the size is far below netlink's limit, and takes a few milliseconds to encode. */
 const BATCH_BYTES = 2 << 20;
 /** Work yields to the event loop after this time, milliseconds (docs/spec/service-proxy.md#1.1). */
 const SLICE_MS = 8;

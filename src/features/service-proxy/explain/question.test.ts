@@ -29,9 +29,9 @@ test("parseQuestion: sources, destinations, ports and protocols in any case", ()
 
 test("parseQuestion: all faults are reported at once, each with the right form", () => {
   assert.deepEqual(faultsOf(["pod:a", "web", "0"]), [
-    'source "pod:a" is none of an address, pod:NAMESPACE/NAME, node and outside',
+    'source "pod:a" is not one of an address, pod:NAMESPACE/NAME, node and outside',
     'destination "web" is neither an address nor service:NAMESPACE/NAME',
-    'port "0" is no port such as 80, 53/UDP or 80/TCP: 1 to 65535, then TCP, UDP or SCTP',
+    'port "0" is not a port such as 80, 53/UDP or 80/TCP: 1 to 65535, then TCP, UDP or SCTP',
   ]);
   assert.match(
     faultsOf(["outside", "10.0.0.1"]).join(),

@@ -37,13 +37,13 @@ export function parseQuestion(words: readonly string[]): Question {
   const faults: string[] = [];
   const source = parseSource(from);
   if (source === undefined) {
-    faults.push(`source "${from}" is none of an address, pod:NAMESPACE/NAME, node and outside`);
+    faults.push(`source "${from}" is not one of an address, pod:NAMESPACE/NAME, node and outside`);
   }
   const destination = parseDestination(to);
   if (destination === undefined) faults.push(`destination "${to}" is neither an address nor service:NAMESPACE/NAME`);
   const target = parseTarget(at);
   if (target === undefined) {
-    faults.push(`port "${at}" is no port such as 80, 53/UDP or 80/TCP: 1 to 65535, then TCP, UDP or SCTP`);
+    faults.push(`port "${at}" is not a port such as 80, 53/UDP or 80/TCP: 1 to 65535, then TCP, UDP or SCTP`);
   }
   if (source?.kind === "address" && destination?.kind === "address") {
     if (source.address.family !== destination.address.family) {

@@ -324,19 +324,24 @@ test("watchInputs: no content of an object ends it or hides another object; each
 test("watchInputs: an object that the API server's validation would refuse is reported with the path of its fault", async () => {
   const rows: [Kind, Path, unknown, string][] = [
     ["services", ["spec"], null, "spec is missing"],
-    ["services", ["spec", "ports"], [null], "spec.ports[0]: null is no object"],
-    ["services", ["status", "loadBalancer", "ingress"], [null], "status.loadBalancer.ingress[0]: null is no object"],
-    ["services", ["spec", "clusterIPs"], [5], "spec.clusterIPs[0]: 5 is no text"],
-    ["endpointslices", ["endpoints"], [null], "endpoints[0]: null is no object"],
+    ["services", ["spec", "ports"], [null], "spec.ports[0]: null is not an object"],
+    [
+      "services",
+      ["status", "loadBalancer", "ingress"],
+      [null],
+      "status.loadBalancer.ingress[0]: null is not an object",
+    ],
+    ["services", ["spec", "clusterIPs"], [5], "spec.clusterIPs[0]: 5 is not a text"],
+    ["endpointslices", ["endpoints"], [null], "endpoints[0]: null is not an object"],
     [
       "endpointslices",
       ["endpoints", 0, "hints", "forZones"],
       [null],
-      "endpoints[0].hints.forZones[0]: null is no object",
+      "endpoints[0].hints.forZones[0]: null is not an object",
     ],
-    ["endpointslices", ["endpoints", 0, "addresses"], [7], "endpoints[0].addresses[0]: 7 is no text"],
-    ["nodes", ["status", "addresses"], [null], "status.addresses[0]: null is no object"],
-    ["servicecidrs", ["spec", "cidrs"], "10.0.0.0/8", 'spec.cidrs: "10.0.0.0/8" is no list'],
+    ["endpointslices", ["endpoints", 0, "addresses"], [7], "endpoints[0].addresses[0]: 7 is not a text"],
+    ["nodes", ["status", "addresses"], [null], "status.addresses[0]: null is not an object"],
+    ["servicecidrs", ["spec", "cidrs"], "10.0.0.0/8", 'spec.cidrs: "10.0.0.0/8" is not a list'],
   ];
   for (const [kind, path, value, fault] of rows) {
     const { events } = await outcome([{ kind, object: mutated(BASES[kind], [{ path, value }]) }], []);

@@ -27,7 +27,7 @@ export interface ServicePort {
   readonly sourceRanges: readonly Cidr[];
   readonly externalTrafficPolicy: "Cluster" | "Local";
   readonly internalTrafficPolicy: "Cluster" | "Local";
-  /** How long a client stays with its endpoint, seconds; 0: no affinity. */
+  /** How long a client stays with its endpoint, in seconds; 0: no affinity. */
   readonly affinitySeconds: number;
   /** Used by Services of type LoadBalancer with externalTrafficPolicy Local; 0: there is no such port. */
   readonly healthCheckNodePort: number;

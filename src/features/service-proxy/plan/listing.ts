@@ -30,7 +30,7 @@ interface Parts {
 
 /** More slots than any Service has endpoints; a larger slot number is not ours. */
 const MAX_SLOTS = 100_000;
-/** Length of protocol and port, bytes. */
+/** Length of protocol and port, in bytes. */
 const PORT_BYTES = 8;
 
 /**

@@ -7,7 +7,7 @@ import type { Action, Chain, KeyPart, Rule } from "./types.ts";
 /** `ct state new` and `ct status dnat` (include/uapi/linux/netfilter/nf_conntrack_common.h). */
 const STATE_NEW = 8;
 const STATUS_DNAT = 32;
-/** Offsets of the addresses in the header of either family, bytes. */
+/** Offsets of the addresses in the header of either family, in bytes. */
 const HEADER = {
   4: { saddr: 12, daddr: 16, length: 4 },
   6: { saddr: 8, daddr: 24, length: 16 },

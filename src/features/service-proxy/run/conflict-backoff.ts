@@ -3,13 +3,13 @@ import type { Clock } from "#base/clock";
 
 /** Disturbances within {@link WINDOW_MS} that make a conflict; fewer disturbances count as single changes. */
 export const MIN_DISTURBANCES = 5;
-/** Time in which disturbances are counted, milliseconds. */
+/** Time in which disturbances are counted, in milliseconds. */
 export const WINDOW_MS = 60_000;
-/** First pause in a conflict, milliseconds; it doubles up to {@link MAX_PAUSE_MS}. */
+/** First pause in a conflict, in milliseconds; it doubles up to {@link MAX_PAUSE_MS}. */
 export const MIN_PAUSE_MS = 1000;
-/** Longest pause, milliseconds. */
+/** Longest pause, in milliseconds. */
 export const MAX_PAUSE_MS = 30_000;
-/** A conflict ends after this time without a disturbance, milliseconds: several of the longest pauses. */
+/** A conflict ends after this time without a disturbance, in milliseconds: several of the longest pauses. */
 export const CALM_MS = 120_000;
 
 /**
@@ -37,7 +37,7 @@ export class ConflictBackoff {
     return this.#disturbances.length > 0;
   }
 
-  /** Pause until the next repair, milliseconds; 0 without a conflict. */
+  /** Pause until the next repair, in milliseconds; 0 without a conflict. */
   get pauseMs(): number {
     return this.#pauseMs;
   }

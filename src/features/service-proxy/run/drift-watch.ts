@@ -11,7 +11,7 @@ import type { FamilyProxy } from "./family-proxy.ts";
 export const POLL_MS = 500;
 /** Maximum of programs that a log line names. */
 const MAX_NAMES = 10;
-/** Longest pause between two full comparisons, milliseconds; each one that finds no drift makes the pause longer. */
+/** Longest pause between two full comparisons, in milliseconds; each one that finds no drift makes the pause longer. */
 const MAX_PAUSE_MS = 60_000;
 
 /** Result of one poll of the families. */

@@ -44,7 +44,7 @@ export interface FamilyProxyDeps {
 export interface FamilyProxyOptions {
   readonly minSyncMs: number;
   readonly syncMs: number;
-  /** Longest time between two full comparisons with the kernel, milliseconds. Default an hour. */
+  /** Longest time between two full comparisons with the kernel, in milliseconds. Default an hour. */
   readonly fullSyncMs?: number;
 }
 

@@ -155,7 +155,7 @@ for (const family of FAMILIES) {
     const tracked = (): readonly string[] => proxy.udpFlows(family, SERVICE_PORT);
     const before_ = tracked();
     await proxy.setSlices(sliceFor("younger", remoteEndpoint, addressesOf(family).pod));
-    assert.deepEqual(tracked(), before_, "the younger Service's changes are no matter of theirs");
+    assert.deepEqual(tracked(), before_, "the younger Service's changes do not concern them");
     await proxy.setSlices(sliceFor("younger", remoteEndpoint));
     await proxy.remove("older");
     assert.equal(await answer(flow), at(remoteEndpoint));

@@ -21,7 +21,7 @@ const FAMILIES = [4, 6] as const;
 const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 /** The node's address towards pods, the same on all its links. */
 const GATEWAYS = { 4: IpAddress.parse("10.180.255.1"), 6: IpAddress.parse("fd00:10:180:ff::1") } as const;
-/** A connection counts as dropped without an answer after this time, milliseconds. */
+/** A connection counts as dropped without an answer after this time, in milliseconds. */
 const DROPPED_MS = 250;
 
 /** Timeout, milliseconds, and number of attempts until a link carries traffic. */

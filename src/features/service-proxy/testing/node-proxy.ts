@@ -11,7 +11,7 @@ import type { Bed } from "./bed.ts";
 import { addressesOf, NODE, ruleOptions } from "./fixture.ts";
 
 const FAMILIES = [4, 6] as const;
-/** A sync that has not ended after so long has failed, milliseconds. */
+/** A sync that has not ended after this time, in milliseconds, has failed. */
 const SYNC_MS = 30_000;
 
 /** From objects to the kernel as the program does it: tracker, plan, sync, connection tracking. Disposing ends it. */

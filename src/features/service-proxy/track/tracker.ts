@@ -10,7 +10,7 @@ export interface TrackedPort {
   readonly endpoints: readonly Endpoint[];
 }
 
-/** The node, which plans depend on besides Services. */
+/** The data of the node that plans depend on. Plans also depend on Services. */
 export interface NodeContext {
   readonly node: NodeInfo;
   /** Addresses of this node in the family. */

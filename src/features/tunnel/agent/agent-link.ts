@@ -15,9 +15,9 @@ import type { AgentMetrics } from "./metrics.ts";
 
 export interface AgentLinkOptions {
   readonly mux: MuxOptions;
-  /** How long connecting to an endpoint may take, milliseconds. */
+  /** How long connecting to an endpoint may take, in milliseconds. */
   readonly dialTimeoutMs: number;
-  /** At the end of a connection, its endpoint is dropped after this time without progress, milliseconds. */
+  /** At the end of a connection, its endpoint is dropped after this time without progress, in milliseconds. */
   readonly closeLingerMs: number;
   /** The addresses that may be connected to; names are resolved first. Default: any address. */
   readonly allowed?: AddressFilter;

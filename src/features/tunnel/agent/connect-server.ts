@@ -32,10 +32,10 @@ export interface ConnectOptions {
   /** Absent: plain TCP, for tests on loopback. */
   readonly tls: AgentTls | undefined;
   readonly capabilities: ReadonlySet<Capability>;
-  /** Limit of the time from the start of connecting to the response headers, milliseconds. */
+  /** Limit of the time from the start of connecting to the response headers, in milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
-  /** Limit of a received message, bytes. Default 4 MiB. */
+  /** Limit of a received message, in bytes. Default 4 MiB. */
   readonly maxMessageBytes?: number;
   readonly clock: Clock;
 }

@@ -18,7 +18,9 @@ export function parseForwardDestination(text: string): ForwardDestination {
   const range = Cidr.tryParse(cidr);
   const port = portText === undefined ? undefined : Number(portText);
   if (range === undefined || port === 0 || (port ?? 1) > 65_535) {
-    throw new ConfigError("invalid-value", [`${JSON.stringify(text)} is not CIDR[:port], such as 10.0.0.0/8:10250`]);
+    throw new ConfigError("invalid-value", [
+      `${JSON.stringify(text)} is not CIDR[:port]; an example is 10.0.0.0/8:10250`,
+    ]);
   }
   return { range, port };
 }

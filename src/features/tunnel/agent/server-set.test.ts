@@ -88,7 +88,7 @@ class Cluster implements AsyncDisposable {
     for (const { onClosed } of streams) onClosed(undefined);
   }
 
-  /** Time until every agent has every server, milliseconds. */
+  /** Time until every agent has every server, in milliseconds. */
   async settled(): Promise<number> {
     const started = this.clock.monotonic();
     while (this.sets.some((set) => set.links.length < SERVERS)) {

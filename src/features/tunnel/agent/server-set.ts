@@ -25,7 +25,7 @@ const JITTER = 0.1;
 export interface ServerSetOptions {
   readonly syncIntervalMs: number;
   readonly syncIntervalCapMs: number;
-  /** The first attempt after a lost stream waits for a random time of up to this, milliseconds. */
+  /** The first attempt after a lost stream waits for a random time of up to this, in milliseconds. */
   readonly reconnectJitterMs: number;
   /** If true, the agent goes on connecting when it is connected to as many servers as are known. */
   readonly syncForever: boolean;

@@ -18,7 +18,7 @@ export function parseTarget(text: string): Target {
   if (destination === undefined || !(localPort >= 1 && localPort <= 65_535)) {
     const example = "6443:localhost:6443 or 6443:[2001:db8::1]:6443";
     throw new ConfigError("invalid-value", [
-      `${JSON.stringify(text)} is not local_port:dst_host:dst_port, such as ${example}`,
+      `${JSON.stringify(text)} is not local_port:dst_host:dst_port; an example is ${example}`,
     ]);
   }
   return { localPort, destination, address: formatHostPort(destination) };
@@ -42,7 +42,7 @@ export function duplicateTargets(targets: readonly Target[]): string[] {
  */
 export function parseBindAddress(text: string): IpAddress {
   const address = IpAddress.tryParse(text);
-  const why = address === undefined ? "is no IP address" : unusable(address);
+  const why = address === undefined ? "is not an IP address" : unusable(address);
   if (address === undefined || why !== undefined) {
     throw new ConfigError("invalid-value", [
       `${JSON.stringify(text)} ${why}; use a private address that no interface has, such as 10.255.255.1`,

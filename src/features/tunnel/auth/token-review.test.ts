@@ -98,7 +98,7 @@ test("verdictOf: an answer that is not exactly as expected refuses", () => {
     [{ ...GOOD, authenticated: "true" }, /does not know/],
     [{ ...GOOD, error: "token has expired" }, /token has expired/],
     [{ ...GOOD, user: {} }, /no service account/],
-    [{ ...GOOD, user: { username: "alice" } }, /"alice", which is no service account/],
+    [{ ...GOOD, user: { username: "alice" } }, /"alice", which is not a service account/],
     [{ ...GOOD, user: { username: "system:serviceaccount:kube-system:agent:x" } }, /no service account/],
     [{ ...GOOD, user: { username: "system:serviceaccount:kube-system" } }, /no service account/],
     [{ ...GOOD, user: { username: "system:node:kube-system:agent" } }, /no service account/],

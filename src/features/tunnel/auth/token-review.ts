@@ -9,7 +9,7 @@ import { TokenCache, type TokenVerdict } from "./token-cache.ts";
 const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
 /** An invalid token. Its review shows whether the API server answers reviews. */
 const NO_TOKEN = "isthmus-readiness";
-/** How long the API server may take, milliseconds. */
+/** How long the API server may take, in milliseconds. */
 const REVIEW_TIMEOUT_MS = 10_000;
 /** Limit of the reason for a refused token, characters. */
 const MAX_WHY = 200;
@@ -114,7 +114,7 @@ export function verdictOf(review: unknown, options: TokenReviewOptions & { reado
   const [system, kind, namespace, name] = parts;
   const { namespace: wantedNamespace, serviceAccount, audience } = options;
   if (parts.length !== 4 || system !== "system" || kind !== "serviceaccount") {
-    return refused(`the token is of ${JSON.stringify(username)}, which is no service account`);
+    return refused(`the token is of ${JSON.stringify(username)}, which is not a service account`);
   }
   if (namespace !== wantedNamespace || name !== serviceAccount) {
     return refused(`the token is of service account ${namespace}/${name}, not ${wantedNamespace}/${serviceAccount}`);

@@ -18,7 +18,7 @@ export interface AcceptedConnectionOptions {
   /** Connects to the endpoint. Rejects with an error that `failureText` translates. */
   readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalSide>;
   readonly clock: Clock;
-  /** At the end of the connection, the endpoint is dropped after this time without progress, milliseconds. */
+  /** At the end of the connection, the endpoint is dropped after this time without progress, in milliseconds. */
   readonly closeLingerMs: number;
   /** The error text of DIAL_RSP for a rejection of `connect`; `undefined` for a bug, which is thrown. */
   readonly failureText: (error: unknown) => string | undefined;

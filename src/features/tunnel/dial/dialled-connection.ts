@@ -41,10 +41,10 @@ export interface DialledConnectionOptions {
   readonly localHalfClose: boolean;
   readonly observer: DialObserver;
   readonly clock: Clock;
-  /** How long to wait for DIAL_RSP, milliseconds. */
+  /** How long to wait for DIAL_RSP, in milliseconds. */
   readonly dialTimeoutMs: number;
   /**
-   * How long a local side that has ended its sending is served without a byte of the peer, milliseconds. It applies where the link
+   * How long a local side that has ended its sending is served without a byte of the peer, in milliseconds. It applies where the link
    * has no half-close, and where the local side may have closed altogether (see {@link LocalSide.detectsClose}).
    */
   readonly halfCloseTimeoutMs: number;

@@ -6,7 +6,7 @@ import { isKubeError, type KubeApi, KubeConfigError, KubeError, type Lease, reso
 import { outcomeOf, type ServerLeaseMetrics } from "./metrics.ts";
 import { LEASE_DURATION_MS, LEASE_RENEW_MS, leaseName, selectorOf, validUntil } from "./names.ts";
 
-/** Timeout of a request, milliseconds. */
+/** Timeout of a request, in milliseconds. */
 const REQUEST_TIMEOUT_MS = 10_000;
 
 export interface LeaseCollectorDeps {

@@ -77,7 +77,7 @@ test("parseLabels: key=value pairs, which selectorOf joins again", () => {
   assert.deepEqual(parseLabels("example.com/tier=,b=2"), two);
   assert.equal(selectorOf(two), "example.com/tier=,b=2");
   for (const text of ["", "a", "=b", "a=b=c", "a=b,", "-a=b", "a=b c", "a/b/c=d"]) {
-    assert.throws(() => parseLabels(text), { name: "ConfigError", message: /is no label/ }, text);
+    assert.throws(() => parseLabels(text), { name: "ConfigError", message: /is not a label/ }, text);
   }
   fc.assert(
     fc.property(fc.string(), (text) => {
@@ -310,7 +310,7 @@ test("LeaseCounter: counts valid Leases as they come, expire and go; with none i
   await renew(api, clock, "a");
   await lease(api, clock, "c", 0);
   await until("both count", () => counter.count === 2);
-  assert.equal(changes, 3, "a renewal is no news");
+  assert.equal(changes, 3, "a renewal is nothing new");
   await api.delete(resources.leases, { namespace: NAMESPACE, name: leaseName("c") }, options);
   await until("one is left", () => counter.count === 1);
   assert.deepEqual(calls.slice(0, 2), ["list 200", "watch 200"]);

@@ -25,9 +25,7 @@ export function parseLabels(text: string): Readonly<Record<string, string>> {
   const pairs = text.split(",").map((pair): [string, string] => {
     const [key = "", value, ...more] = pair.trim().split("=");
     if (value !== undefined && more.length === 0 && LABEL_KEY.test(key) && LABEL_VALUE.test(value)) return [key, value];
-    throw new ConfigError("invalid-value", [
-      `"${pair}" is no label: expected key=value, such as k8s-app=konnectivity-server`,
-    ]);
+    throw new ConfigError("invalid-value", [`"${pair}" is not a label; an example is k8s-app=konnectivity-server`]);
   });
   return Object.fromEntries(pairs);
 }

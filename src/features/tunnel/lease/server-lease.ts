@@ -15,7 +15,7 @@ import {
 } from "#kube/client";
 import { LEASE_DURATION_MS, LEASE_RENEW_MS, leaseName } from "./names.ts";
 
-/** Timeout of a request, milliseconds: much less than the Lease lasts. */
+/** Timeout of a request, in milliseconds: much less than the Lease lasts. */
 const REQUEST_TIMEOUT_MS = 5000;
 
 export interface ServerLeaseOptions {

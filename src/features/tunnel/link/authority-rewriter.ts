@@ -81,13 +81,13 @@ function fragmentOf(flags: number, payload: Buffer): Buffer {
   return payload.subarray(start, payload.length - padding);
 }
 
-/** Whether Node's HTTP/2 would refuse a request with these headers. */
+/** Whether Node.js's HTTP/2 would refuse a request with these headers. */
 export function isRefused(headers: readonly Header[]): boolean {
   return headers.some(([name, value]) => name === ":authority" && !AUTHORITY.test(value));
 }
 
 /**
- * Rewrites the bytes of a client: replaces authorities that Node's HTTP/2 would refuse. Header blocks are decoded and written
+ * Rewrites the bytes of a client: replaces authorities that Node.js's HTTP/2 would refuse. Header blocks are decoded and written
  * without compression; everything else passes unchanged. Holds at most one header block.
  */
 export class AuthorityRewriter {

@@ -22,7 +22,7 @@ const NOTHING = Buffer.alloc(0);
 
 /**
  * A server for a UNIX socket that passes its connections to an HTTP/2 server. Go clients before grpc-go 1.57 send the socket's path as
- * `:authority`, which Node's HTTP/2 refuses (docs/spec/tunnel.md#2). The first request of a connection decides: with a lawful authority
+ * `:authority`, which Node.js's HTTP/2 refuses (docs/spec/tunnel.md#2). The first request of a connection decides: with a lawful authority
  * the session reads the connection as it is; otherwise a rewriter translates all of it. Connections are passed on as
  * {@link SessionSocket}s.
  */

@@ -42,9 +42,9 @@ export interface IncomingOptions {
   readonly maxMessageBytes: number;
   /** Counts the bytes of incomplete messages. */
   readonly budget?: BufferBudget;
-  /** A PING is sent after this time without a byte of the peer, milliseconds. 0: never. */
+  /** A PING is sent after this time without a byte of the peer, in milliseconds. 0: never. */
   readonly keepAliveMs: number;
-  /** Shortest interval of a peer's PINGs, milliseconds. A peer that sends PINGs more often loses its session. */
+  /** Shortest interval of a peer's PINGs, in milliseconds. A peer that sends PINGs more often loses its session. */
   readonly minPingIntervalMs: number;
   readonly clock: Clock;
 }
@@ -58,7 +58,7 @@ export function serveStreams(
   const { clock } = options;
   server.on("session", (session: ServerHttp2Session) => {
     sessions.add(session);
-    // Node's wrapper of the SessionSocket: it counts bytes of the session, without TLS.
+    // Node.js's wrapper of the SessionSocket: it counts bytes of the session, without TLS.
     const { socket: wrapped } = session as unknown as { readonly socket: Socket };
     const bytesRead = (): number => (session.destroyed ? 0 : wrapped.bytesRead);
     const bytesWritten = (): number => (session.destroyed ? 0 : wrapped.bytesWritten);

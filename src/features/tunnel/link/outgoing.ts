@@ -43,7 +43,7 @@ export interface OutgoingOptions {
   readonly path: string;
   readonly authority: string;
   readonly metadata: Readonly<Record<string, string>>;
-  /** Limit of the time from the call to the response headers, milliseconds. */
+  /** Limit of the time from the call to the response headers, in milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
   readonly maxMessageBytes?: number;
@@ -65,7 +65,7 @@ export async function openStream(
     settings: SESSION_SETTINGS,
     maxSessionMemory: SESSION_MEMORY_MIB,
   });
-  // The stream has its own event. An error without a listener would end the process.
+  // The stream reports the failure with its own event, so this listener does nothing. Without a listener, an error would end the process.
   session.on("error", () => undefined);
   const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
   const signal = AbortSignal.any([abort.signal, timeout]);

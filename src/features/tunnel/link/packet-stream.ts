@@ -9,7 +9,7 @@ import type { SendBacklog } from "./session-socket.ts";
  */
 const QUEUE_HIGH_BYTES = 256 * 1024;
 const QUEUE_LOW_BYTES = 128 * 1024;
-/** Default limit of a message, bytes: that of Go's gRPC. */
+/** Default limit of a message, in bytes: that of Go's gRPC. */
 export const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 
 /** Why a stream has ended. */
@@ -195,13 +195,13 @@ export class DuplexPacketStream implements PacketStream {
   }
 }
 
-/** True if the stream was reset: Node ends its reading side as if the peer had ended it. */
+/** True if the stream was reset: Node.js ends its reading side as if the peer had ended it. */
 function isReset(duplex: Duplex): boolean {
   return "rstCode" in duplex && typeof duplex.rstCode === "number" && duplex.rstCode !== 0;
 }
 
 /**
- * True if the connection was lost before this side ended the stream. In this case too, Node ends the reading side as if the peer had ended
+ * True if the connection was lost before this side ended the stream. In this case too, Node.js ends the reading side as if the peer had ended
  * it.
  */
 function isLost(duplex: Duplex): boolean {

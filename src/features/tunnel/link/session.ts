@@ -6,7 +6,7 @@ import type { SessionSocket } from "./session-socket.ts";
 export const STREAM_WINDOW_BYTES = 4 * 1024 * 1024;
 /** Receive window of a session; a frontend's session has many streams. */
 export const SESSION_WINDOW_BYTES = 16 * 1024 * 1024;
-/** Memory that Node may use for a session, MiB. Node's default of 10 MiB ends sessions with many streams. */
+/** Memory that Node.js may use for a session, in MiB. Node.js's default of 10 MiB ends sessions with many streams. */
 export const SESSION_MEMORY_MIB = 1024;
 
 /** HTTP/2 settings of every session of the tunnel, both sides. */
@@ -17,7 +17,7 @@ export const SESSION_SETTINGS = {
   enablePush: false,
 } as const;
 
-/** How long to wait for the answer to a PING, as in Go, milliseconds. */
+/** How long to wait for the answer to a PING, as in Go, in milliseconds. */
 const PING_TIMEOUT_MS = 20_000;
 
 /**

@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import type { LocalHandlers, LocalSide } from "./local-side.ts";
 
-/** Intervals of polling whether the reply was read, milliseconds: the first one, and the longest one. */
+/** Intervals of polling whether the reply was read, in milliseconds: the first one, and the longest one. */
 const POLL_MS = { first: 1, most: 50 };
 
 /**

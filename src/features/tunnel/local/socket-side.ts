@@ -5,15 +5,15 @@ import { resetSocket } from "#base/socket-reset";
 import { goErrorText } from "./go-errors.ts";
 import type { LocalHandlers, LocalSide } from "./local-side.ts";
 
-/** Interval of TCP keepalive: Go's default, milliseconds. */
+/** Interval of TCP keepalive: Go's default, in milliseconds. */
 const TCP_KEEPALIVE_MS = 15_000;
 /**
  * Closing a socket with unread bytes resets the connection, and the peer may lose the last bytes that were sent to it. Therefore a socket
- * whose writing has ended in order is read for this time, milliseconds; the bytes are discarded.
+ * whose writing has ended in order is read for this time, in milliseconds; the bytes are discarded.
  */
 const LINGER_MS = 500;
 
-/** How often a socket that is paused, or that has ended its sending, is probed, milliseconds. */
+/** How often a socket that is paused, or that has ended its sending, is probed, in milliseconds. */
 const PROBE_MS = 1000;
 const NOTHING = new Uint8Array(0);
 

@@ -23,7 +23,7 @@ export const MUX_DEFAULTS: MuxOptions = {
   slowConsumerPolicy: "close",
 };
 
-/** Maximum payload of a DATA packet, bytes; Go peers refuse messages above 4 MiB. */
+/** Maximum payload of a DATA packet, in bytes; Go peers refuse messages above 4 MiB. */
 export const MAX_DATA_BYTES = 64 * 1024;
 /**
  * Reading a source pauses when this number of its bytes waits to be sent, also if `connBufferBytes` allows more: further bytes would not

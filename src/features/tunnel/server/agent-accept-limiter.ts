@@ -1,8 +1,8 @@
 import type { Clock } from "#base/clock";
 
-/** Limits how many agents wait: at most the number that is admitted in this time, seconds. */
+/** Limits how many agents wait: at most the number that is admitted in this time, in seconds. */
 const MAX_WAIT_SECONDS = 60;
-/** Times that differ by less than this count as equal, milliseconds. */
+/** Times that differ by less than this count as equal, in milliseconds. */
 const EPSILON_MS = 0.001;
 
 /** The stream of an agent that waits to be admitted. */

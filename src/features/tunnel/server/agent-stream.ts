@@ -24,10 +24,10 @@ import type { ServerMetrics } from "./metrics.ts";
 import type { RateLimitedLog } from "./rate-limited-log.ts";
 import type { ReversePolicy, ReverseSession } from "./reverse-policy.ts";
 
-/** Maximum length of an agent's id, bytes. Longer ids are refused. */
+/** Maximum length of an agent's id, in bytes. Longer ids are refused. */
 const MAX_AGENT_ID_BYTES = 256;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
-/** How long the authentication of an agent may take, milliseconds. */
+/** How long the authentication of an agent may take, in milliseconds. */
 const AUTH_TIMEOUT_MS = 10_000;
 
 export interface AgentStreamDeps {

@@ -5,7 +5,7 @@ import type { Listener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
 import type { ReversePolicy } from "./reverse-policy.ts";
 
-/** How often the open connections are counted, milliseconds. */
+/** How often the open connections are counted, in milliseconds. */
 const POLL_MS = 50;
 
 export interface DrainParts {

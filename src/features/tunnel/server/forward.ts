@@ -6,7 +6,7 @@ import type { LocalSide } from "../local/local-side.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
-/** The dial timeout if none is set, milliseconds. */
+/** The dial timeout if none is set, in milliseconds. */
 const DIAL_CEILING_MS = 60_000;
 
 /** Maximum length of an address: more than a name of 253 bytes, brackets and a port need. */
@@ -36,7 +36,7 @@ export type ForwardFailure =
   | { readonly kind: "address" };
 
 export interface ForwardOptions {
-  /** Limit of the time from DIAL_REQ to DIAL_RSP, all attempts together, milliseconds. 0: 60 s. */
+  /** Limit of the time from DIAL_REQ to DIAL_RSP, all attempts together, in milliseconds. 0: 60 s. */
   readonly backendDialTimeoutMs: number;
   readonly halfCloseTimeoutMs: number;
 }

@@ -20,7 +20,7 @@ export function serveGrpcFrontend(
 }
 
 /**
- * Maximum of answers that wait for a client, bytes. A client that exceeds the limit sends without reading, and loses its stream. Another
+ * Maximum of answers that wait for a client, in bytes. A client that exceeds the limit sends without reading, and loses its stream. Another
  * limit applies to the bytes of the connection.
  */
 const MAX_QUEUED_ANSWERS_BYTES = 8 * 1024 * 1024;

@@ -29,8 +29,8 @@ export interface ServerMetrics {
   grpcConnections(method: "Proxy" | "Connect", change: 1 | -1): void;
   httpConnections(change: 1 | -1): void;
   /**
-   * Changes a number. `Connect`: of slow consumers that stop an agent's stream now. `Proxy`: of frontends that are paused, because their
-   * agent takes no bytes.
+   * Changes a gauge. `Connect`: the number of slow consumers that block an agent's stream now. `Proxy`: the number of frontends that are
+   * paused, because their agent takes no bytes.
    */
   fullReceiveChannels(method: "Proxy" | "Connect", change: number): void;
   slowConsumerClosed(): void;

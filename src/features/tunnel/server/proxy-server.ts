@@ -28,13 +28,13 @@ export interface ProxyServerOptions {
   /** Maximum of bytes that all connections together may buffer. Default 512 MiB. */
   readonly maxBufferedBytes?: number;
   readonly maxMessageBytes?: number;
-  /** Limit of the time from DIAL_REQ to DIAL_RSP, milliseconds. 0, the default: 60 s. */
+  /** Limit of the time from DIAL_REQ to DIAL_RSP, in milliseconds. 0, the default: 60 s. */
   readonly backendDialTimeoutMs?: number;
   readonly halfCloseTimeoutMs?: number;
   readonly closeLingerMs?: number;
   /** Number of agents that are admitted in a second; the burst is twice this number; further agents wait. Default: no limit. */
   readonly agentAcceptRate?: number | undefined;
-  /** Agents and frontends are sent a PING after this time without a byte, milliseconds. Default 1 h. */
+  /** Agents and frontends are sent a PING after this time without a byte, in milliseconds. Default 1 h. */
   readonly keepAliveMs?: number;
   readonly frontendKeepAliveMs?: number;
 }
@@ -49,9 +49,9 @@ export interface ProxyServerDeps {
   readonly onBug: (error: unknown) => void;
 }
 
-/** Shortest interval of a frontend's PINGs, as in Konnectivity, milliseconds. A frontend that sends PINGs more often loses its session. */
+/** Shortest interval of a frontend's PINGs, as in Konnectivity, in milliseconds. A frontend that sends PINGs more often loses its session. */
 const FRONTEND_MIN_PING_MS = 300_000;
-/** Shortest interval of an agent's PINGs, milliseconds. */
+/** Shortest interval of an agent's PINGs, in milliseconds. */
 const AGENT_MIN_PING_MS = 30_000;
 
 /** The server without its listeners: connects frontends with agents. */

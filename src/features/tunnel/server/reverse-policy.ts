@@ -14,7 +14,7 @@ import type { ReverseDialResult, ServerMetrics } from "./metrics.ts";
 import { RateLimitedLog } from "./rate-limited-log.ts";
 
 export interface ReverseLimits extends AgentLimits {
-  /** How long a dial may take, milliseconds. */
+  /** How long a dial may take, in milliseconds. */
   readonly dialTimeoutMs: number;
 }
 

@@ -13,7 +13,7 @@ export function parseStrategies(text: string): readonly Strategy[] {
   const strategies = names.map((name) => {
     const strategy = STRATEGIES.find((known) => known === name);
     if (strategy !== undefined) return strategy;
-    throw new ConfigError("invalid-value", [`"${name}" is no proxy strategy: use ${STRATEGIES.join(", ")}`]);
+    throw new ConfigError("invalid-value", [`"${name}" is not a proxy strategy: use ${STRATEGIES.join(", ")}`]);
   });
   return strategies;
 }

@@ -83,7 +83,7 @@ export class TunnelClient {
   }
 
   /**
-   * A client on Node's own HTTP/2 that does not wait for the server's headers; over a plain socket it does not read while one of its writes waits
+   * A client on Node.js's own HTTP/2 that does not wait for the server's headers; over a plain socket it does not read while one of its writes waits
    * for the kernel.
    */
   static async openBusy(socket: Duplex, metadata: Readonly<Record<string, string>> = {}): Promise<TunnelClient> {

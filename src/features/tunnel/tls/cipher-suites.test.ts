@@ -50,6 +50,6 @@ test("parseTlsVersion: Konnectivity's names, 1.2 for none", () => {
   assert.deepEqual(names.map(parseTlsVersion), ["TLSv1.2", "TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"]);
   assert.deepEqual(names.map(parseTlsVersion).map(isOldTls), [false, true, true, false, false]);
   for (const name of ["1.2", "TLSv1.2", "VersionSSL30", "toString"]) {
-    assert.throws(() => parseTlsVersion(name), { name: "ConfigError", message: new RegExp(`^"${name}" is no TLS`) });
+    assert.throws(() => parseTlsVersion(name), { name: "ConfigError", message: new RegExp(`^"${name}" is not a TLS`) });
   }
 });

@@ -61,7 +61,7 @@ export function parseTlsVersion(text: string): SecureVersion {
   const version = Object.hasOwn(VERSIONS, text) ? VERSIONS[text] : undefined;
   if (version !== undefined) return version;
   const allowed = Object.keys(VERSIONS).filter((name) => name !== "");
-  throw new ConfigError("invalid-value", [`"${text}" is no TLS version: use ${allowed.join(", ")}`]);
+  throw new ConfigError("invalid-value", [`"${text}" is not a TLS version: use ${allowed.join(", ")}`]);
 }
 
 /** Whether a version is insecure: before 1.2. */

@@ -3,7 +3,7 @@ import { createSecureContext, type SecureContextOptions } from "node:tls";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 
-/** The files are checked at most this often, milliseconds: there may be thousands of handshakes a second. */
+/** The files are checked at most this often, in milliseconds: there may be thousands of handshakes a second. */
 const CHECK_INTERVAL_MS = 1000;
 
 export type TlsFilesErrorCode = "unreadable" | "invalid";

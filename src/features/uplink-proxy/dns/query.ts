@@ -27,13 +27,13 @@ export type Query = (
   options: { readonly timeoutMs: number; readonly signal: AbortSignal; readonly clock: Clock },
 ) => Promise<readonly DnsRecord[]>;
 
-/** A query without an answer is sent to the next server after this, milliseconds. The first server may still answer. */
+/** A query without an answer is sent to the next server after this, in milliseconds. The first server may still answer. */
 const AGAIN_MS = 400;
 /** Maximum number of queries to each server. */
 const TRIES = 2;
 /** Maximum number of queries for one name; if there are many servers, the last ones get no query. */
 const MAX_QUESTIONS = 6;
-/** Maximum wait for the answer of the other family after one family was answered, milliseconds. */
+/** Maximum wait for the answer of the other family after one family was answered, in milliseconds. */
 const OTHER_FAMILY_MS = 250;
 /** Maximum number of records of one name that are used. */
 const MAX_RECORDS = 32;

@@ -213,7 +213,7 @@ export class Engine {
     for (const connection of this.#connections) connection.destroy();
   }
 
-  /** Accepts a client over Node's sockets, because Node terminates TLS only for its own sockets. */
+  /** Accepts a client over Node.js's sockets, because Node.js terminates TLS only for its own sockets. */
   #acceptTls(fd: number, listener: ListenerSettings): void {
     const client = new Socket({ fd, allowHalfOpen: true });
     client.on("error", () => client.destroy());

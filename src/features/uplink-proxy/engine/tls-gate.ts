@@ -13,7 +13,7 @@ export interface TlsGate {
   /** `undefined`: there is no certificate yet, and a client that begins with TLS is closed. */
   readonly context: SecureContext | undefined;
   readonly clock: Clock;
-  /** Time limit for the first byte, milliseconds. */
+  /** Time limit for the first byte, in milliseconds. */
   readonly timeoutMs: number;
   /** A client that has not sent a byte yet counts among those without a complete head. */
   readonly pending: PendingHeads;

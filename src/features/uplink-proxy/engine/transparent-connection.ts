@@ -6,7 +6,7 @@ import { EarlyPayload, type TunnelService } from "../front/index.ts";
 import { addressDestination } from "../policy/index.ts";
 import { wantedName } from "./wanted-name.ts";
 
-/** A client that has sent nothing by then gets a tunnel without a name, milliseconds. */
+/** A client that has sent nothing by then gets a tunnel without a name, in milliseconds. */
 const SPEAK_FIRST_MS = 100;
 
 /**

@@ -5,7 +5,7 @@ import type { ProxyEnvironment } from "./proxy-environment.ts";
 
 /** The file that records the environment of the container runtime (docs/spec/uplink-proxy.md#10.5). */
 export const SENTINEL_PATH = "/run/mgmtproxy-containerd-env";
-/** Longest file that is read, bytes: another program may have replaced it. */
+/** Longest file that is read, in bytes: another program may have replaced it. */
 const MAX_SENTINEL_BYTES = 64 << 10;
 
 /** The variables of a runtime at its start. More reliable than `/proc/PID/environ`: a runtime may unset variables. */

@@ -9,11 +9,11 @@ import type { TcpStreams } from "#kernel/reactor";
 import { type Endpoint, listenTcp } from "#kernel/socket";
 import { listenText } from "../stats/index.ts";
 
-/** Pauses after the first failures, milliseconds. The last pause is used for all further failures (docs/spec/uplink-proxy.md#4). */
+/** Pauses after the first failures, in milliseconds. The last pause is used for all further failures (docs/spec/uplink-proxy.md#4). */
 const RETRY_MS = [1000, 2000, 4000, 8000, 16_000, 30_000] as const;
 /** Maximum rate of log lines about clients that could not be accepted. */
 const FAULTS_PER_SECOND = 0.1;
-/** Pause before a listener that was bound and ended is bound again, milliseconds. */
+/** Pause before a listener that was bound and ended is bound again, in milliseconds. */
 const AGAIN_MS = 5000;
 
 /** Dependencies of a listener. */

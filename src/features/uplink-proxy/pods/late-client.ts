@@ -4,7 +4,7 @@ import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { type KubeApi, KubeConfigError } from "#kube/client";
 
-/** Interval of checks for a kubeconfig, milliseconds. */
+/** Interval of checks for a kubeconfig, in milliseconds. */
 const RETRY_MS = 15_000;
 
 /**

@@ -40,7 +40,7 @@ export class HealthParts {
     else this.#configuration.degraded(new DegradedError("configuration", `the settings before are in force: ${error}`));
   }
 
-  /** Only listeners for the host: the bridge of pods may come later, or never. */
+  /** Checks the host's listeners only. A missing listener for pods is no error, because the bridge of the pods may come later or never. */
   #updateListeners({ settings, bound }: HealthPartsInput): void {
     const missing = settings.listeners.filter(({ role, name }) => role === "host" && !bound.has(name));
     if (missing.length === 0) this.#listeners.ok("bound");

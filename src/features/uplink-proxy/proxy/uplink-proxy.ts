@@ -14,9 +14,9 @@ import type { PenaltyEvent } from "../select/index.ts";
 import { Counters, healthReport, MetricsFile, type StatsEvent, uplinkProxyMetrics } from "../stats/index.ts";
 import { type Page, WorkerPool } from "../workers/index.ts";
 
-/** Interval at which bytes are reported, milliseconds. */
+/** Interval at which bytes are reported, in milliseconds. */
 const TICK_MS = 1000;
-/** Interval at which the proxy checks whether the tunnels have ended while it drains, milliseconds. */
+/** Interval at which the proxy checks whether the tunnels have ended while it drains, in milliseconds. */
 const DRAIN_POLL_MS = 100;
 /** Sockets that were destroyed close within this, in any event. */
 const CLOSE_MS = 1000;

@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import { type Entry, LinkedSet } from "#base/collections";
 
-/** How exactly limits are kept: a limit of 30 s ends a tunnel after 30 to 31 s, milliseconds. */
+/** How exactly limits are kept: a limit of 30 s ends a tunnel after 30 to 31 s, in milliseconds. */
 const TICK_MS = 500;
 
 /** An object that the timer checks. */

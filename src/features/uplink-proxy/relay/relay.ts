@@ -40,7 +40,7 @@ export interface RelayOptions {
   readonly idleTimeoutMs: number;
   /** Longest time without a byte after one side has ended its sending. */
   readonly halfCloseTimeoutMs: number;
-  /** Before the first byte of the destination: bytes of the client that stay unacknowledged for so long are blackholed. */
+  /** Before the first byte of the destination: bytes of the client that stay unacknowledged for this time are blackholed. */
   readonly firstByteTimeoutMs: number;
   /** Maximum number of bytes that one direction holds. */
   readonly bufferBytes: number;

@@ -43,7 +43,7 @@ export function classify(
   return known === undefined ? { failure: "other", text: describeError(error) } : { failure: known[0], text: known[1] };
 }
 
-/** The errno of an error: Node has it as `code`, our own system calls as `errno`. */
+/** The errno of an error: Node.js has it as `code`, our own system calls as `errno`. */
 export function errnoOf(error: unknown): string {
   if (!(error instanceof Error)) return "";
   const { code, errno } = error as { readonly code?: unknown; readonly errno?: unknown };

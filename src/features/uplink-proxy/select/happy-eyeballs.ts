@@ -2,7 +2,7 @@ import { type AbortSignalLike, LightAbortSignal } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 
-/** Delay of the next address beside the earlier ones (RFC 8305 section 5), milliseconds. */
+/** Delay of the next address beside the earlier ones (RFC 8305 section 5), in milliseconds. */
 const ATTEMPT_DELAY_MS = 250;
 /** More pairs of source and destination are not tried over one uplink. */
 const MAX_PAIRS = 8;

@@ -94,7 +94,7 @@ export class FrontBed {
     });
   }
 
-  /** `isNative`: clients are streams of our own, as those of the program are; else sockets of Node's. */
+  /** `isNative`: clients are streams of our own, as those of the program are; else sockets of Node.js's. */
   static async open(
     t: TestContext,
     fields: Partial<Settings> = {},

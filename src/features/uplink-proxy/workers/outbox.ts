@@ -5,7 +5,7 @@ import type { Recorder, StatsEvent } from "../stats/index.ts";
 import { areClosedAlike, areConnectedAlike, EventAggregator } from "./event-aggregator.ts";
 import type { EvidenceCall, Note } from "./messages.ts";
 
-/** Longest delay of a note, milliseconds: one message for each note would be expensive. */
+/** Longest delay of a note, in milliseconds: one message for each note would be expensive. */
 const FLUSH_MS = 50;
 /** A batch with this number of notes is sent at once. */
 const MAX_NOTES = 256;

@@ -16,7 +16,7 @@ import { decode } from "./codec.ts";
 import type { FromWorker, Page, ToWorker, WorkerInit } from "./messages.ts";
 import { Outbox } from "./outbox.ts";
 
-/** Interval at which bytes are reported, milliseconds. */
+/** Interval at which bytes are reported, in milliseconds. */
 const TICK_MS = 1000;
 
 /** One further thread. */

@@ -6,7 +6,7 @@ import { claimSocketPath, listenOnPath, SocketPathError } from "#base/unix-socke
 import type { Uplink, UplinkStatus } from "#base/uplink-model";
 import { parseStatus, StatusError } from "./status.ts";
 
-/** Maximum length of a body, bytes. Longer bodies are refused. */
+/** Maximum length of a body, in bytes. Longer bodies are refused. */
 const MAX_BODY_BYTES = 16_384;
 /** Maximum number of connections. A host has only a few agents. */
 const MAX_CONNECTIONS = 32;

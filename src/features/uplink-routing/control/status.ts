@@ -69,6 +69,6 @@ function parseJson(source: string): unknown {
     return JSON.parse(source);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
-    throw new StatusError("invalid", `the body is no JSON: ${error.message}`, { cause: error });
+    throw new StatusError("invalid", `the body is not JSON: ${error.message}`, { cause: error });
   }
 }

@@ -30,7 +30,7 @@ export class TransparentError extends ExpectedError<TransparentErrorCode> {
   override readonly name = "TransparentError";
 }
 
-/** Pause before a watchdog that ended before it was ready is started again, milliseconds. */
+/** Pause before a watchdog that ended before it was ready is started again, in milliseconds. */
 const RESTART_MS = 5000;
 /** Redirection ends this many seconds after the last renewal, even if no program removes the rules. */
 const LEASE_S = 2;

@@ -3,10 +3,10 @@ import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import { type Logger, Repeats } from "#base/log";
 
-/** Interval of heartbeats, milliseconds. */
+/** Interval of heartbeats, in milliseconds. */
 export const HEARTBEAT_MS = 400;
 /**
- * The proxy counts as dead after this time without a heartbeat, milliseconds. Together with the interval of heartbeats and the removal this
+ * The proxy counts as dead after this time without a heartbeat, in milliseconds. Together with the interval of heartbeats and the removal this
  * is within the 2 s of docs/spec/uplink-proxy.md#14.
  */
 const TIMEOUT_MS = 1500;

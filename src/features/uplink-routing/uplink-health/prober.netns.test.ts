@@ -80,7 +80,7 @@ test("prober: a failure has a short reason, an impossible probe is skipped", asy
   bed.wan0.break("drop-syn");
   assert.equal(await probe(0, tcp), "failed: timeout");
   bed.wan0.break("swallow");
-  assert.equal(await probe(0, tcp), "ok", "a handshake is no proof");
+  assert.equal(await probe(0, tcp), "ok", "a handshake proves nothing");
   assert.equal(await probe(0, { type: "http", url: "http://203.0.113.80/" }), "failed: timeout");
   bed.wan0.dns.mute = true;
   assert.equal(await probe(0, { type: "dns", name: "registry.example" }), "failed: timeout");

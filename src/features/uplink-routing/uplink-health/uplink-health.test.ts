@@ -17,7 +17,7 @@ class FakeProber implements Prober {
   readonly sent: { readonly at: number; readonly uplink: string; readonly target: ProbeTarget }[] = [];
   readonly outcomes = new Map<string, ProbeOutcome>();
   readonly #clock: FakeClock;
-  /** How long an answer takes, milliseconds. */
+  /** How long an answer takes, in milliseconds. */
   takesMs = 0;
   aborted = 0;
 

@@ -2,13 +2,13 @@ import { type FailureContext, hasError, type UplinkStatus } from "#base/uplink-m
 
 /** Destinations in a row that must fail in the same way before the uplink has failed (docs/spec/uplink-proxy.md#6.4). */
 export const FAIL_AFTER = 3;
-/** Within so long, milliseconds. */
+/** Within this time, in milliseconds. */
 export const FAILURE_WINDOW_MS = 60_000;
 /** Destinations kept for that. */
 const MAX_DESTINATIONS = 16;
-/** Received bytes count as recent for so long, milliseconds. They are reported once a second. */
+/** Received bytes count as recent for this time, in milliseconds. They are reported once a second. */
 const BYTES_FRESH_MS = 2000;
-/** How long a failure by traffic lasts without other evidence, milliseconds; doubles up to the maximum. */
+/** How long a failure by traffic lasts without other evidence, in milliseconds; doubles up to the maximum. */
 const HOLD_MS = 60_000;
 const HOLD_MAX_MS = 600_000;
 

@@ -10,7 +10,7 @@ import { hasError, type UplinkStatus } from "#base/uplink-model";
 /** File with the status of the uplinks, written by the process that sends the probes, below the folder of run-time files. */
 export const STATUS_REPORT_PATH = "uplink-proxy/reach.json";
 
-/** Interval of writes when nothing changes, milliseconds. */
+/** Interval of writes when nothing changes, in milliseconds. */
 const HEARTBEAT_MS = 5000;
 /** An older report is ignored: its process is gone. Milliseconds. */
 const STALE_MS = 20_000;
@@ -89,7 +89,7 @@ export async function followStatus(
 /** Throws `SyntaxError` for what is no report. */
 export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
   const result = v.safeParse(report, JSON.parse(text));
-  if (!result.success) throw new SyntaxError("it is no report of uplinks");
+  if (!result.success) throw new SyntaxError("it is not a report of uplinks");
   return new Map(
     Object.entries(result.output).map(([name, { lastFailed, lastSucceeded, lastError, lastWarning }]) => [
       name,

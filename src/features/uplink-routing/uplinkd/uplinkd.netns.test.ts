@@ -455,7 +455,7 @@ test("Uplinkd: one that starts with a wrong file, or whose control socket is in 
   };
   await sees(() => again.snapshots.current.localAddresses.length > 0);
   assert.ok(!again.snapshots.current.ready);
-  assert.match(again.configError ?? "", /uplink: is no key here/);
+  assert.match(again.configError ?? "", /uplink: is not a known key/);
   assert.equal(rules(), before);
   write({ maxCost: 3 });
   await sees(() => again.snapshots.current.ready && again.snapshots.current.maxCost === 3);

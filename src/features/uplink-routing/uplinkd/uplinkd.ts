@@ -27,11 +27,11 @@ interface Known {
 
 /** Interval of passes without an event, milliseconds (docs/spec/uplink-proxy.md#3.2). */
 const RESYNC_MS = 60_000;
-/** Pause before the control socket is opened again, milliseconds. */
+/** Pause before the control socket is opened again, in milliseconds. */
 const CONTROL_RETRY_MS = 30_000;
-/** Pause before a pass, milliseconds: events come in bursts. */
+/** Pause before a pass, in milliseconds: events come in bursts. */
 const COALESCE_MS = 20;
-/** From the end of an uplink's tunnels to the end of its rules, milliseconds: another process may see the settings half a second later. */
+/** From the end of an uplink's tunnels to the end of its rules, in milliseconds: another process may see the settings half a second later. */
 const RETIRE_MS = 1000;
 
 export interface UplinkdDeps {

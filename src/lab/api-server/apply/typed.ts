@@ -36,7 +36,7 @@ function keyElement(item: Json, keys: readonly string[], schema: Schema, definit
   const id: JsonObject = {};
   if (!isObject(item)) return `v:${JSON.stringify(item)}`;
   for (const key of keys) {
-    // A missing key has its default, such as `protocol` of a port.
+    // If the item lacks a key field, the default of the schema is used, for example `protocol` of a port.
     const value = own(item, key) ?? memberSchema(schema, key, definitions)?.default;
     if (value !== undefined) id[key] = value;
   }

@@ -174,7 +174,7 @@ function addMember(result: JsonObject, field: Field, value: Buffer | bigint, pat
 }
 
 function addEntry(result: JsonObject, field: Field, value: Buffer | bigint, path: string): void {
-  if (!Buffer.isBuffer(value)) throw badRequest(`cannot decode the protobuf body: ${path} is no map entry`);
+  if (!Buffer.isBuffer(value)) throw badRequest(`cannot decode the protobuf body: ${path} is not a map entry`);
   let key = "";
   let member: Json = "";
   for (const part of records(value)) {
@@ -195,7 +195,7 @@ function scalarOrMessage(type: string, value: Buffer | bigint, path: string): Js
   else if (type === "Ignored") return null;
   else if (type === "Time") return time(value, path);
   else if (/^[A-Z]/.test(type)) return message(type, value, path);
-  throw badRequest(`cannot decode the protobuf body: ${path} is no ${type}`);
+  throw badRequest(`cannot decode the protobuf body: ${path} is not a ${type}`);
 }
 
 function time(bytes: Buffer, path: string): Json {

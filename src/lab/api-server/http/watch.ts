@@ -17,7 +17,7 @@ export const MAX_QUEUED_EVENTS = 10_000;
 /** Bytes that may wait in a client's socket before its events are queued. */
 const SOCKET_BYTES = 1024 * 1024;
 
-/** Interval of bookmarks of a watch that requested them, milliseconds. */
+/** Interval of bookmarks of a watch that requested them, in milliseconds. */
 const BOOKMARK_MS = 60_000;
 
 type EventType = StoreEvent["type"];

@@ -187,7 +187,7 @@ test("formats: the same strings are valid as in kube-apiserver", () => {
   ];
   for (const [format, good, bad] of cases) {
     for (const text of good) assert.ok(hasFormat(format, text, true), `${text} is a ${format}`);
-    for (const text of bad) assert.ok(!hasFormat(format, text, true), `${text} is no ${format}`);
+    for (const text of bad) assert.ok(!hasFormat(format, text, true), `${text} is not a ${format}`);
   }
   assert.ok(!hasFormat("quantity", "5x", false));
 });

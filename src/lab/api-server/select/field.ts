@@ -48,7 +48,7 @@ function unescapeValue(value: string, term: string): string {
   return value.replace(/\\([\\,=])/g, "$1");
 }
 
-/** Reads a selectable field; scalars other than strings are written as text, absent is empty. */
+/** Returns the value of a selectable field as text. Returns "" if the field is absent or null. */
 export function readField(object: JsonObject, field: string): string {
   const value = at(object, ...field.split("."));
   return value === undefined || value === null ? "" : String(value);

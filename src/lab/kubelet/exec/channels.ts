@@ -61,7 +61,7 @@ function terminalSize(bytes: Buffer): { readonly columns: number; readonly rows:
     // Malformed JSON, or `null`, which has no members.
     if (!(error instanceof SyntaxError || error instanceof TypeError)) throw error;
   }
-  throw new ExecError("bad-message", `${JSON.stringify(text.slice(0, 100))} is no size of a terminal`);
+  throw new ExecError("bad-message", `${JSON.stringify(text.slice(0, 100))} is not a size of a terminal`);
 }
 
 function isSize(value: unknown): value is number {

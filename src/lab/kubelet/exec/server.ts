@@ -11,7 +11,7 @@ import type { ExecPlace } from "./command.ts";
 import { type ExecRequest, parseExecRequest } from "./request.ts";
 import { runExec } from "./session.ts";
 
-/** The largest message of a client, bytes. */
+/** The largest message of a client, in bytes. */
 const MAX_MESSAGE_BYTES = 4 << 20;
 /** Maximum number of commands at the same time. */
 const MAX_SESSIONS = 100;

@@ -9,7 +9,7 @@ import type { ExecRequest } from "./request.ts";
 /** A command is paused while its client has more unread bytes than this. */
 const MAX_UNSENT_BYTES = 1 << 20;
 /**
- * Pause between the upgrade and the start of the command, milliseconds. kubectl before 1.34 discards output that arrives before it has
+ * Pause between the upgrade and the start of the command, in milliseconds. kubectl before 1.34 discards output that arrives before it has
  * registered its streams (kubernetes/kubernetes#131189). A real container runtime needs about as long to start a process.
  */
 const START_DELAY_MS = 100;
