@@ -311,7 +311,7 @@ test("coil-migrator: wrong command lines are named, with exit code 2", async (t)
     [["undo"], /unexpected "undo"/],
     [["dump", "--etcd-endpoints=ftp://x"], /--etcd-endpoints: "ftp:\/\/x" is not a URL/],
     [["dump", "--etcd-tls-cert=x"], /--etcd-tls-cert and --etcd-tls-key: give both or neither/],
-    [["dump", "--etcd-prefix=/"], /--etcd-prefix: "\/" is not the prefix/],
+    [["dump", "--etcd-prefix=/"], /--etcd-prefix: "\/" cannot be the prefix/],
     [["dump", "--input-file=/nowhere"], /--input-file: cannot read \/nowhere/],
   ] as const) {
     const { code, stderr } = await launch(bed, args).ended;
