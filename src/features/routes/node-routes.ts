@@ -81,22 +81,27 @@ export class NodeRoutes {
     // An error on the way leaves it so.
     this.#wholeAtMs = undefined;
     const whole = wholeAtMs === undefined || nowMs - wholeAtMs >= this.#options.wholeEveryMs;
-    const changes = whole ? this.#syncAll(nodes) : this.#syncSome(nodes);
+    const changes = whole ? this.#sync.sync(this.#wantAll(nodes)) : this.#apply(this.#planSome(nodes));
     if (!this.#isContested) this.#wholeAtMs = whole ? nowMs : wholeAtMs;
     return { changes, whole };
   }
 
-  #syncAll(nodes: NodesView): number {
+  #apply(plan: readonly RouteChange[]): number {
+    applyRoutes(this.#stack.routes, plan);
+    return plan.length;
+  }
+
+  #wantAll(nodes: NodesView): RouteSpec[] {
     this.#isContested = false;
     this.#routes.clear();
     this.#prefixes.clear();
     this.#skipped.clear();
     for (const node of nodes.all()) this.#want(node);
-    return this.#sync.sync(Array.from(this.#routes.values(), ({ route }) => route));
+    return Array.from(this.#routes.values(), ({ route }) => route);
   }
 
-  /** Everything is set before anything is unset, as in a whole sync. */
-  #syncSome({ changed, get }: NodesView): number {
+  /** The changes of the kernel's routes for the nodes that have changed. Everything is set before anything is unset, as in a whole sync. */
+  #planSome({ changed, get }: NodesView): RouteChange[] {
     const plan: RouteChange[] = [];
     const before = Array.from(changed, (node) => ({ node, prefixes: this.#prefixes.get(node) ?? [] }));
     for (const { node } of before) {
@@ -118,8 +123,7 @@ export class NodeRoutes {
         plan.push({ op: "unset", route: owned.route });
       }
     }
-    applyRoutes(this.#stack.routes, plan);
-    return plan.length;
+    return plan;
   }
 
   /** Remembers what a node needs; returns the routes that are new or go another way. */
