@@ -61,6 +61,19 @@ test("BlockIndex: a block that is gone is removed by its UID; one of its name th
   assert.equal(index.remove("a-0", "next uid"), true);
 });
 
+test("BlockIndex: a list that began before a block was made does not bring back the earlier block of its name", () => {
+  const index = new BlockIndex();
+  index.replace([block("a-0", "10.0.0.0/31")], { since: index.epoch });
+  const since = index.epoch;
+  assert.equal(index.remove("a-0", "uid of a-0"), true);
+  index.reserve({ ...block("a-0", "10.0.0.0/31"), request: "next", uid: undefined });
+  index.settle("a-0", "next uid");
+  index.replace([block("a-0", "10.0.0.0/31")], { since });
+  assert.equal(index.madeFor("next"), "a-0");
+  assert.equal(index.remove("a-0", "uid of a-0"), false, "the late deletion of the earlier block");
+  assert.equal(index.overlapping([Cidr.parse("10.0.0.1/32")])?.name, "a-0");
+});
+
 test("BlockIndex: agrees with looking through all blocks", () => {
   const prefix = fc
     .record({ base: fc.nat(255), length: fc.integer({ min: 24, max: 32 }), six: fc.boolean() })

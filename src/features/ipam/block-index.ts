@@ -99,7 +99,12 @@ export class BlockIndex {
       const decided = options.pool === undefined || entry.pool === options.pool;
       if (decided && !entry.open && entry.at <= options.since && !names.has(entry.name)) this.#remove(entry);
     }
-    for (const block of found) if (this.#entries.get(block.name)?.open !== true) this.#put(block, false, options.since);
+    for (const block of found) {
+      const known = this.#entries.get(block.name);
+      // What has changed since the list began is newer than the list.
+      if (known !== undefined && (known.open || known.at > options.since)) continue;
+      this.#put(block, false, options.since);
+    }
   }
 
   #put(block: IndexedBlock, open: boolean, at?: number): void {
