@@ -129,7 +129,7 @@ async function answer(
       signal = AbortSignal.any([signal, ending]);
       await converse(stream, (request) => conversation(request, { signal }), { headers: HEADERS, signal });
     } else {
-      status = plain(GrpcCode.unimplemented, `there is no method ${path}`);
+      status = noMethod(path);
     }
   } catch (error) {
     status = statusOf(error, signal);
@@ -141,8 +141,13 @@ async function answer(
   options.onHandled?.(path, status.code, (clock.monotonic() - startMs) / 1000);
 }
 
+/** The status of a call of a method that nobody serves. */
+export function noMethod(path: string): GrpcStatus {
+  return plain(GrpcCode.unimplemented, `there is no method ${path}`);
+}
+
 /** The handler of that path; ignores properties that every object inherits. */
-function own(handlers: Readonly<Record<string, GrpcHandler>>, path: string): GrpcHandler | undefined {
+export function own(handlers: Readonly<Record<string, GrpcHandler>>, path: string): GrpcHandler | undefined {
   return Object.hasOwn(handlers, path) ? handlers[path] : undefined;
 }
 

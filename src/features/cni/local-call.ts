@@ -1,5 +1,5 @@
 import { GrpcCode, type GrpcStatus } from "#wire/grpc";
-import { type GrpcServerOptions, statusOf } from "./grpc-server.ts";
+import { type GrpcServerOptions, noMethod, own, statusOf } from "./grpc-server.ts";
 
 /** What a call inside this process has in common with one by gRPC: the handlers, and who is told of it. */
 export type LocalCallOptions = Pick<GrpcServerOptions, "handlers" | "onProgress" | "onHandled" | "onBug" | "clock">;
@@ -23,9 +23,9 @@ export async function callLocally(
   let status: GrpcStatus = { code: GrpcCode.ok, message: "", details: [] };
   options.onProgress?.("started", path);
   try {
-    const handler = Object.hasOwn(handlers, path) ? handlers[path] : undefined;
+    const handler = own(handlers, path);
     if (handler === undefined) {
-      status = { code: GrpcCode.unimplemented, message: `there is no method ${path}`, details: [] };
+      status = noMethod(path);
     } else {
       options.onProgress?.("received", path);
       reply = await handler(request, { signal });
