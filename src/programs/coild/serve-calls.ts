@@ -1,4 +1,4 @@
-import type { Logger } from "#base/log";
+import { type Logger, Repeats } from "#base/log";
 import { callLocally, type LocalCallOptions, serveGrpc, serveHandover } from "#features/cni";
 import { CniCode, CniError } from "#wire/cni";
 import { type Answer, type HandedCall, handoverPath, NOT_MINE } from "#wire/cni-handover";
@@ -21,7 +21,17 @@ export async function serveCalls({ log, ...options }: ServeOptions): Promise<Asy
     });
   } else {
     const { onBug, clock } = options;
-    const run = (call: HandedCall, at: { readonly signal: AbortSignal }) => runHanded(call, options, at);
+    const refused = new Repeats();
+    const run = async (call: HandedCall, at: { readonly signal: AbortSignal }) => {
+      const answer = await runHanded(call, options, at);
+      if (answer === NOT_MINE && refused.isNew("launcher", call.path)) {
+        log.warn("the network configuration names another socket than the launcher: coil-standalone makes such calls", {
+          launcher: call.path,
+          expected: socketPath,
+        });
+      }
+      return answer;
+    };
     servers.use(await serveHandover({ socketPath, run, onBug, clock }));
   }
   return servers.move();
