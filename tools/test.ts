@@ -11,7 +11,7 @@
  */
 import { execFileSync, spawn } from "node:child_process";
 import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { availableParallelism } from "node:os";
+import { availableParallelism, cpus, setPriority } from "node:os";
 import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
@@ -21,6 +21,8 @@ interface Counts {
   passed: number;
   failed: number;
   skipped: number;
+  /** What failed and why, in the order of the run. */
+  readonly failures: string[];
   /** Time of each file, in milliseconds. */
   readonly files: Map<string, number>;
 }
@@ -42,6 +44,8 @@ const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? 2 * availableP
 /** Processes that share the files of the unit tier. */
 const PROCESSES = 12;
 const FILE_TIMEOUT_MS = 400_000;
+/** The guest's nice value: with it, beside tests that use the processors fully, it still gets a quarter of one. */
+const GUEST_PRIORITY = 5;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
 /**
@@ -51,8 +55,10 @@ const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
  * it looks at its process and shares it with no other file.
  */
 const KIND = /^\/\/ (alone|quiet|in turn|own process): /m;
-/** So many files are named at the end. */
+/** Number of files that are named at the end. */
 const SLOWEST = 10;
+/** Characters of a failure's reason in the list at the end. */
+const LONGEST_REASON = 400;
 const ALLOWED_SKIP = /^(kernel|package): /;
 
 function filesOf(pattern: string, name: string): string[] {
@@ -85,6 +91,20 @@ function entriesFor(files: readonly string[]): string[] {
     });
 }
 
+function fail(counts: Counts, text: string): void {
+  counts.failed += 1;
+  counts.failures.push(text);
+}
+
+/** The reason of a failed test on one line; for a file whose process failed, with its exit code and signal. */
+function reasonOf(error: Error): string {
+  const { cause = error } = error;
+  const ends = cause as { readonly exitCode?: number | null; readonly signal?: string | null };
+  const end = ends.exitCode === undefined ? "" : ` (exit code ${ends.exitCode}, signal ${ends.signal})`;
+  const text = cause instanceof Error ? cause.message : String(cause);
+  return `${text.replaceAll(/\s+/g, " ").slice(0, LONGEST_REASON)}${end}`;
+}
+
 async function runFiles(files: readonly string[], concurrency: number, counts: Counts): Promise<void> {
   if (files.length === 0) return;
   const execArgv = [`--import=${join(root, "tools/compile-cache.ts")}`];
@@ -101,8 +121,7 @@ async function runFiles(files: readonly string[], concurrency: number, counts: C
     if (event.skip === undefined && event.todo === undefined) {
       counts.passed += 1;
     } else if (process.env["CI"] === "true" && !ALLOWED_SKIP.test(String(event.skip))) {
-      counts.failed += 1;
-      console.log(`a skip that names neither a kernel nor a package: ${event.name} (${event.skip})`);
+      fail(counts, `a skip that names neither a kernel nor a package: ${event.name} (${event.skip})`);
     } else {
       counts.skipped += 1;
     }
@@ -112,7 +131,7 @@ async function runFiles(files: readonly string[], concurrency: number, counts: C
   });
   stream.on("test:fail", (event) => {
     if (event.details.type === "suite") time(event);
-    else counts.failed += 1;
+    else fail(counts, `${relative(root, event.file ?? "")}: ${event.name}: ${reasonOf(event.details.error)}`);
   });
   // Not the reporter's own totals: those come once, last, for all tiers.
   for await (const text of stream.compose(new spec())) process.stdout.write(String(text).replace(/^ℹ .*\n/gm, ""));
@@ -123,12 +142,15 @@ function kindsOf(files: readonly string[]): Record<string, readonly string[]> {
   return Object.fromEntries(Map.groupBy(files, (file) => KIND.exec(readFileSync(file, "utf8"))?.[1] ?? "ordinary"));
 }
 
-/** The vm tier runs its files inside one guest; the guest's runner prints TAP-like totals that are added up here. */
+/**
+ * The vm tier runs its files inside one guest, at a lower priority than other tests; the guest's runner prints TAP-like totals that are
+ * added up here.
+ */
 async function runGuest(counts: Counts, files: readonly string[]): Promise<void> {
-  const child = spawn(process.execPath, [join(root, "tools/vm/run.ts"), ...files.map((file) => relative(root, file))], {
-    cwd: root,
-    stdio: ["ignore", "pipe", "inherit"],
-  });
+  const names = files.map((file) => relative(root, file));
+  const argv = [join(root, "tools/vm/run.ts"), `--timeout=${FILE_TIMEOUT_MS / 1000}`, ...names];
+  const child = spawn(process.execPath, argv, { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
+  setPriority(child.pid ?? 0, GUEST_PRIORITY);
   let output = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     output += text;
@@ -139,10 +161,9 @@ async function runGuest(counts: Counts, files: readonly string[]): Promise<void>
   counts.passed += total("pass");
   counts.failed += total("fail");
   counts.skipped += total("skipped");
-  if (code !== 0 && total("fail") === 0) {
-    counts.failed += 1;
-    console.log(`the guest's test run ended with code ${code}`);
-  }
+  for (const [, name] of output.matchAll(/^\s*(?:not ok \d+ -|✖) (.*)$/gm))
+    counts.failures.push(`in the guest: ${name}`);
+  if (code !== 0 && total("fail") === 0) fail(counts, `the guest's test run ended with code ${code}`);
 }
 
 /** The modules that `--changed` means; test files outside of `src` that changed are of their own folder. */
@@ -173,7 +194,7 @@ if (unknown.length > 0) {
   process.exit(2);
 }
 const changed = process.argv.includes("--changed") ? changedModules() : undefined;
-const counts: Counts = { passed: 0, failed: 0, skipped: 0, files: new Map() };
+const counts: Counts = { passed: 0, failed: 0, skipped: 0, failures: [], files: new Map() };
 const start = performance.now();
 
 function chosen(name: keyof typeof TIERS): readonly string[] {
@@ -181,17 +202,27 @@ function chosen(name: keyof typeof TIERS): readonly string[] {
   return filesOf(TIERS[name], name).filter((file) => changed?.has(moduleOf(relative(root, file))) !== false);
 }
 
-/** One part of the run; prints how many files it has and how long they took. */
+/** Time that all processors of this machine have worked since its start, in seconds. */
+function busySeconds(): number {
+  return cpus().reduce((sum, { times }) => sum + times.user + times.nice + times.sys + times.irq, 0) / 1000;
+}
+
+/** One part of the run; prints how many files it has, how long they took, and how much of the processors was in use. */
 async function part(name: string, files: readonly string[], run: () => Promise<unknown>): Promise<void> {
   if (files.length === 0) return;
   const partStart = performance.now();
+  const busyBefore = busySeconds();
   console.log(`== ${name}: ${files.length} files`);
   await run();
-  console.log(`== ${name}: ${((performance.now() - partStart) / 1000).toFixed(1)} s`);
+  const seconds = (performance.now() - partStart) / 1000;
+  const busy = (busySeconds() - busyBefore) / (seconds * availableParallelism());
+  console.log(`== ${name}: ${seconds.toFixed(1)} s, ${(busy * 100).toFixed(0)} % of the processors`);
 }
 
 const unit = kindsOf(chosen("unit"));
 const unitFiles = Object.values(unit).flat();
+// Beside all tests that do not measure time. It gets what they leave of the processors: `runGuest` lowers its priority.
+const guest = part("vm", chosen("vm"), () => runGuest(counts, chosen("vm")));
 await part("unit", unitFiles, async () => {
   const own = [...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
   await runFiles([...entriesFor(unit["ordinary"] ?? []), ...own], AT_ONCE, counts);
@@ -203,19 +234,18 @@ const kinds = kindsOf(tiers.flatMap(chosen));
 const { ordinary = [], quiet = [], "in turn": inTurn = [], alone = [], "own process": own = [] } = kinds;
 const title = tiers.join(", ");
 await part(title, [...ordinary, ...own], () => runFiles([...ordinary, ...own], AT_ONCE, counts));
+await guest;
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
   Promise.all([runFiles(quiet, availableParallelism(), counts), runFiles(inTurn, 1, counts)]),
 );
 await part(`${title}: files that run alone`, alone, () => runFiles(alone, 1, counts));
-// Not beside others: the guest's processor is emulated by one of this machine's, and what measures time would wait for it.
-await part("vm", chosen("vm"), () => runGuest(counts, chosen("vm")));
 if (counts.passed + counts.failed === 0 && changed === undefined) {
-  console.log("no test ran");
-  counts.failed += 1;
+  fail(counts, "no test ran");
 }
 console.log("the slowest files:");
 for (const [file, ms] of [...counts.files].sort(([, one], [, other]) => other - one).slice(0, SLOWEST))
   console.log(`  ${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
+for (const failure of counts.failures) console.log(`failed: ${failure}`);
 console.log(`all tiers: ${((performance.now() - start) / 1000).toFixed(1)} s`);
 console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
 process.exitCode = counts.failed === 0 ? 0 : 1;
