@@ -61,15 +61,20 @@ async function whileProbed(work: () => Promise<void>): Promise<readonly number[]
   return took.sort((a, b) => a - b);
 }
 
-const p99Of = (took: readonly number[]): number => took[Math.floor(took.length * 0.99)] ?? Number.NaN;
+/** The longest of `took` but one in a hundred, but at least one: of a virtual machine all processors stand still now and then. */
+const p99Of = (took: readonly number[]): number => took[Math.floor((took.length - 1) * 0.99)] ?? Number.NaN;
 
-/** `took` is of a proxy at work; it is compared with the same proxy at rest. */
+/**
+ * `took` is of a proxy at work; it is compared with the same proxy at rest. The longest of all may take thrice the limit, which is far below
+ * what the same work takes in one piece.
+ */
 async function check(t: { diagnostic(text: string): void }, what: string, took: readonly number[]): Promise<void> {
   const idle = await whileProbed(() => new Promise((resolve) => setTimeout(resolve, IDLE_MS)));
   const [p99, alone] = [p99Of(took), p99Of(idle)];
   const said = `${what}: ${took.length} answers, the longest ${took.at(-1)?.toFixed(0)} ms, p99 ${p99.toFixed(1)} ms, ${alone.toFixed(1)} ms at rest`;
   t.diagnostic(said);
-  assert.ok(took.length >= 5 && p99 < 3 * alone + BUDGET_MS, said);
+  const limit = 3 * alone + BUDGET_MS;
+  assert.ok(took.length >= 5 && p99 < limit && (took.at(-1) ?? Number.NaN) < 3 * limit, said);
 }
 
 test(`probes: /healthz is answered while ${CLIENTS} affinity entries of a removed endpoint are deleted`, async (t) => {
