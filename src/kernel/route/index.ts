@@ -10,4 +10,4 @@
  */
 export { decodeRoute, defaultRouteScope } from "./codec.ts";
 export { checkRoute, describeRoute, matchesRouteFilter, openRoutePort } from "./port.ts";
-export type { NextHop, Route, RouteFilter, RouteKey, RoutePort, RouteSpec } from "./types.ts";
+export type { NextHop, Route, RouteEncap, RouteFilter, RouteKey, RoutePort, RouteSpec, RouteType } from "./types.ts";

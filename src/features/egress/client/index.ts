@@ -1,0 +1,7 @@
+export {
+  type ClientOptions,
+  clientScope,
+  type Gateway,
+  PRIVATE_RANGES,
+  planClient,
+} from "./plan.ts";

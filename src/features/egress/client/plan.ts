@@ -1,0 +1,167 @@
+import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import type { NetPlan, NetScope, PlannedLink, PlannedRoute, PlannedRule } from "../net-plan/index.ts";
+import { type GatewayPeer, type TunnelDriver, vniOf } from "../tunnel/index.ts";
+
+/** One Egress that a pod names, for one family. */
+export interface Gateway extends GatewayPeer {
+  /** Of the family of {@link GatewayPeer.address}. */
+  readonly destinations: readonly Cidr[];
+}
+
+/** The pod as a client. */
+export interface ClientPod {
+  readonly addresses: Readonly<Partial<Record<IpFamily, IpAddress>>>;
+  /** The interface that carries the tunnels. */
+  readonly ifname: string;
+  readonly mtuBytes: number;
+}
+
+/** Something of the gateways that the plan leaves out. */
+export interface ClientSkip {
+  readonly egress: GatewayPeer["egress"];
+  readonly why: "no-address-of-family" | "same-destination" | "same-vni";
+  /** For `same-destination`: the destination, and the Egress that has it. */
+  readonly destination?: Cidr;
+  readonly other?: GatewayPeer["egress"];
+}
+
+export interface ClientOptions {
+  readonly driver: TunnelDriver;
+  /** UDP port of the tunnels. */
+  readonly port: number;
+  /** Ranges of the cluster and the site, which a wider destination does not capture. */
+  readonly inCluster: readonly Cidr[];
+}
+
+/** Table of destinations inside the private ranges. */
+const NARROW_TABLE = 117;
+/** Table of all other destinations. */
+const WIDE_TABLE = 118;
+const MAIN_TABLE = 254;
+const WAY_METRIC = 1024;
+/** A destination whose tunnel is not there is unreachable; its packets never leave without NAT. */
+const GUARD_METRIC = 1_000_000;
+const LINK_LOCAL = { 4: Cidr.parse("169.254.0.0/16"), 6: Cidr.parse("fe80::/10") } as const;
+
+/** The private ranges of IPv4 (RFC 1918) and IPv6 (RFC 4193). */
+export const PRIVATE_RANGES: readonly Cidr[] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"].map(
+  (text) => Cidr.parse(text),
+);
+
+/** What is a client's in the namespace of a pod. */
+export function clientScope(port: number): NetScope {
+  return {
+    tables: new Set([NARROW_TABLE, WIDE_TABLE]),
+    rulePriorities: new Set(Array.from({ length: 301 }, (_, at) => 1800 + at)),
+    isOurLink: (name) => /^(fou[46]_[0-9a-f]{8}|nat_[0-9a-f]{8}|coil_ipip[46])$/.test(name),
+    port,
+    families: [4, 6],
+  };
+}
+
+/**
+ * Pure: everything that a pod needs in its namespace to reach its Egresses, and what of the gateways is left out
+ * (docs/spec/pod-network.md#7.1 and #7.2). Without a gateway of a family the plan has nothing of that family.
+ */
+export function planClient(
+  pod: ClientPod,
+  gateways: readonly Gateway[],
+  options: ClientOptions,
+): { readonly plan: NetPlan; readonly skipped: readonly ClientSkip[] } {
+  const skipped: ClientSkip[] = [];
+  const parts = ([4, 6] as const).map((family) => planFamily(pod, family, gateways, options, skipped));
+  const present = parts.filter((part) => part !== undefined);
+  const plan: NetPlan = {
+    settings: new Map(present.flatMap(({ settings }) => [...settings])),
+    fouPorts: present.flatMap(({ fouPorts }) => fouPorts),
+    links: present.flatMap(({ links }) => links),
+    rules: present.flatMap(({ rules }) => rules),
+    routes: present.flatMap(({ routes }) => routes),
+  };
+  return { plan, skipped };
+}
+
+const byName = (a: Gateway, b: Gateway): number => {
+  const [one, other] = [a, b].map(({ egress }) => `${egress.namespace}/${egress.name}`) as [string, string];
+  return one < other ? -1 : one > other ? 1 : 0;
+};
+
+function planFamily(
+  pod: ClientPod,
+  family: IpFamily,
+  all: readonly Gateway[],
+  { driver, port, inCluster }: ClientOptions,
+  skipped: ClientSkip[],
+): NetPlan | undefined {
+  const local = pod.addresses[family];
+  const gateways = all.filter(({ address }) => address.family === family).toSorted(byName);
+  if (local === undefined) {
+    skipped.push(...gateways.map(({ egress }) => ({ egress, why: "no-address-of-family" as const })));
+    return undefined;
+  }
+  const ranges = inCluster.filter((range) => range.family === family);
+  const links = new Map<string, PlannedLink>();
+  const routes: PlannedRoute[] = [];
+  const used: IpAddress[] = [];
+  const owners = new Map<string, Gateway>();
+  const vnis = new Map<number, Gateway>();
+  for (const gateway of gateways) {
+    const { egress } = gateway;
+    const sameVni = driver.name === "vxlan" ? vnis.get(vniOf(egress)) : undefined;
+    if (sameVni !== undefined) {
+      skipped.push({ egress, why: "same-vni", other: sameVni.egress });
+      continue;
+    }
+    vnis.set(vniOf(egress), gateway);
+    const tunnel = driver.toGateway({ local, mtuBytes: pod.mtuBytes }, gateway, port);
+    for (const dst of gateway.destinations) {
+      const owner = owners.get(String(dst));
+      if (owner !== undefined) {
+        if (owner !== gateway) skipped.push({ egress, why: "same-destination", destination: dst, other: owner.egress });
+        continue;
+      }
+      owners.set(String(dst), gateway);
+      const table = ranges.some((range) => range.contains(dst.base)) ? NARROW_TABLE : WIDE_TABLE;
+      routes.push({ dst, table, type: "unicast", metric: WAY_METRIC, src: local, ...tunnel.way });
+      routes.push({ dst, table, type: "unreachable", metric: GUARD_METRIC });
+    }
+    if (!routes.some(({ link }) => link === tunnel.way.link)) continue;
+    used.push(gateway.address);
+    for (const link of tunnel.links) links.set(link.spec.name, link);
+  }
+  if (links.size === 0) return undefined;
+  const base = driver.clientBase(family, port);
+  return {
+    settings: settingsWithInterface(base.settings, pod.ifname),
+    fouPorts: base.fouPorts,
+    links: [...base.links, ...links.values()],
+    rules: rulesOf(family, ranges),
+    routes: [...used.flatMap(outsideOfTunnels), ...routes],
+  };
+}
+
+/** The packets of the tunnels themselves go past the tables, even if the address of a gateway is inside a destination. */
+function outsideOfTunnels(gateway: IpAddress): PlannedRoute[] {
+  return [NARROW_TABLE, WIDE_TABLE].map((table) => ({
+    dst: Cidr.host(gateway),
+    table,
+    type: "throw" as const,
+    metric: WAY_METRIC,
+  }));
+}
+
+/** A driver that needs no check of the reverse path needs none on the interface of the pod either. */
+function settingsWithInterface(settings: ReadonlyMap<string, string>, ifname: string): ReadonlyMap<string, string> {
+  const all = settings.get("net.ipv4.conf.all.rp_filter");
+  return all === undefined ? settings : new Map([...settings, [`net/ipv4/conf/${ifname}/rp_filter`, all]]);
+}
+
+function rulesOf(family: IpFamily, ranges: readonly Cidr[]): PlannedRule[] {
+  return [
+    { family, priority: 1800, to: LINK_LOCAL[family], table: MAIN_TABLE },
+    { family, priority: 1900, table: NARROW_TABLE },
+    // With more ranges than priorities up to 2100, the last ones share the last priority.
+    ...ranges.map((to, at) => ({ family, priority: Math.min(2000 + at, 2099), to, table: MAIN_TABLE })),
+    { family, priority: 2100, table: WIDE_TABLE },
+  ];
+}

@@ -1,0 +1,15 @@
+/**
+ * Egress NAT (docs/spec/pod-network.md#7 to #10): the tunnels between pods and gateways.
+ *
+ * Owns: what a client and a router have in their network namespaces, as plans, and their comparison with the kernel. Does not know: where Egresses
+ * and pods come from.
+ *
+ * ```ts
+ * const { plan, skipped } = planClient(pod, gateways, { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES });
+ * syncNet(podStack, plan, clientScope(5555));
+ * ```
+ */
+export { type ClientOptions, clientScope, planClient } from "./client/index.ts";
+export { type NetPlan, type NetScope, syncNet } from "./net-plan/index.ts";
+export { planRouter, routerScope } from "./router/index.ts";
+export { fouDriver, type TunnelDriver, vxlanDriver } from "./tunnel/index.ts";

@@ -1,0 +1,155 @@
+import { ExpectedError } from "#base/errors";
+import { isKernelError, KernelError } from "#kernel/errors";
+import type { NetStack } from "#kernel/net";
+import type { Route } from "#kernel/route";
+import { diffNet, type NetChange, type ObservedNet } from "./diff.ts";
+import { EGRESS_PROTOCOL, type NetPlan, type NetScope, routeSpec } from "./types.ts";
+
+/** `refused`: the kernel refused a step. `cause` is its `KernelError`. */
+export type NetPlanErrorCode = "refused";
+
+/** A step of a plan that the kernel refused; the message names the object. The steps before it stay and are marked as ours. */
+export class NetPlanError extends ExpectedError<NetPlanErrorCode> {
+  override readonly name = "NetPlanError";
+}
+
+/** The FoU, link, neighbour, rule, route and setting ports of one namespace. */
+export type NetPorts = Pick<NetStack, "links" | "neighbours" | "routes" | "rules" | "fou" | "sysctl">;
+
+/** Reads what a namespace has of ours. Throws `KernelError`. */
+export function observeNet(net: NetPorts, scope: NetScope, keys: Iterable<string>): ObservedNet {
+  const links = net.links.list();
+  const ours = new Set(links.filter(({ name }) => scope.isOurLink(name)).map(({ index }) => index));
+  return {
+    settings: new Map([...keys].map((key) => [key, settingOf(net, key)])),
+    // A kernel without FoU has no ports, and is not asked: a namespace that was never told of FoU would load its module.
+    fouPorts: scope.families.flatMap((family) => fouPortsOf(net, family).filter(({ port }) => port === scope.port)),
+    links,
+    neighbours: ours.size === 0 ? [] : net.neighbours.list().filter(({ linkIndex }) => ours.has(linkIndex)),
+    rules: scope.families
+      .flatMap((family) => net.rules.list(family))
+      .filter(({ priority }) => scope.rulePriorities.has(priority)),
+    routes: scope.families.flatMap((family) =>
+      [...scope.tables].flatMap((table) => net.routes.list({ family, table })),
+    ),
+  };
+}
+
+function settingOf(net: NetPorts, key: string): string | undefined {
+  try {
+    return net.sysctl.get(key);
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+    return undefined;
+  }
+}
+
+function fouPortsOf(net: NetPorts, family: 4 | 6): ObservedNet["fouPorts"] {
+  try {
+    return net.fou.list(family);
+  } catch (error) {
+    if (!isKernelError(error, "unsupported")) throw error;
+    return [];
+  }
+}
+
+/**
+ * Brings a namespace to `plan` and returns the number of steps; 0 when nothing was to do. Idempotent, and safe to repeat after it
+ * was interrupted at any step. Blocks the thread for 10 to 20 ms for each link that is deleted. Throws {@link NetPlanError} at the first step that
+ * the kernel refuses.
+ */
+export function syncNet(net: NetPorts, plan: NetPlan, scope: NetScope): number {
+  const changes = diffNet(plan, observeNet(net, scope, plan.settings.keys()), scope.isOurLink);
+  for (const change of changes) {
+    try {
+      stepOf(change).make(net, change);
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      throw new NetPlanError("refused", `${stepOf(change).text(change)}: ${error.message}`, { cause: error });
+    }
+  }
+  return changes.length;
+}
+
+type ChangeOf<Op extends NetChange["op"]> = Extract<NetChange, { readonly op: Op }>;
+
+/** How a kind of step is made, and the words for it in an error. */
+interface Step<C> {
+  readonly make: (net: NetPorts, change: C) => void;
+  readonly text: (change: C) => string;
+}
+
+const STEPS: { readonly [Op in NetChange["op"]]: Step<ChangeOf<Op>> } = {
+  set: {
+    make: (net, { key, value }) => net.sysctl.set(key, value),
+    text: ({ key, value }) => `set ${key} to ${value}`,
+  },
+  "open-port": {
+    make: (net, { entry }) => net.fou.add(entry),
+    text: ({ entry }) => `open FOU port ${entry.port} of IPv${entry.family}`,
+  },
+  "close-port": {
+    make: (net, { entry }) => net.fou.delete(entry),
+    text: ({ entry }) => `close FOU port ${entry.port} of IPv${entry.family}`,
+  },
+  "make-link": {
+    make: (net, { link }) => {
+      const { index } = net.links.create(link.spec);
+      if (!link.arp) net.links.set(index, { arp: false });
+    },
+    text: ({ link }) => `make link ${link.spec.name}`,
+  },
+  "change-link": {
+    make: (net, { name, change }) => net.links.set(indexOf(net, name), change),
+    text: ({ name }) => `change link ${name}`,
+  },
+  "raise-link": {
+    make: (net, { name }) => net.links.set(indexOf(net, name), { up: true }),
+    text: ({ name }) => `set link ${name} up`,
+  },
+  "delete-link": {
+    make: (net, { name }) => net.links.delete(indexOf(net, name)),
+    text: ({ name }) => `delete link ${name}`,
+  },
+  "put-neighbour": {
+    make: (net, { name, neighbour }) => net.neighbours.replace({ linkIndex: indexOf(net, name), ...neighbour }),
+    text: ({ name, neighbour }) => `set neighbour ${neighbour.address} of link ${name}`,
+  },
+  "add-rule": {
+    make: (net, { rule }) => net.rules.add({ ...rule, protocol: EGRESS_PROTOCOL }),
+    text: ({ rule }) => `add IPv${rule.family} rule ${rule.priority}`,
+  },
+  "delete-rule": {
+    make: (net, { rule }) => net.rules.delete(rule),
+    text: ({ rule }) => `delete IPv${rule.family} rule ${rule.priority}`,
+  },
+  "put-route": {
+    make: (net, { route }) =>
+      net.routes.replace(routeSpec(route, route.link === undefined ? undefined : indexOf(net, route.link))),
+    text: ({ route }) => `set route ${route.dst} of table ${route.table}`,
+  },
+  "delete-route": {
+    make: (net, { route }) => deleteRoute(net, route),
+    text: ({ route }) => `delete route ${route.dst} of table ${route.table}`,
+  },
+};
+
+function stepOf(change: NetChange): Step<NetChange> {
+  return STEPS[change.op] as Step<NetChange>;
+}
+
+/** The index of a link by its name. Throws `KernelError` `no-device` when it has gone. */
+function indexOf(net: NetPorts, name: string): number {
+  const link = net.links.get({ name });
+  if (link === undefined) throw new KernelError("no-device", `there is no link ${name}`);
+  return link.index;
+}
+
+/** A route may have gone with its link since it was read. */
+function deleteRoute(net: NetPorts, { dst, table, protocol, type, linkIndex, metric }: Route): void {
+  try {
+    net.routes.delete({ dst, table, protocol, type, linkIndex: type === "unicast" ? linkIndex : undefined, metric });
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+  }
+}

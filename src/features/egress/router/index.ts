@@ -1,0 +1,2 @@
+export { planMasquerade, syncMasquerade } from "./masquerade.ts";
+export { planRouter, routerScope } from "./plan.ts";

@@ -1,0 +1,75 @@
+import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import type { NetPlan, NetScope, PlannedLink } from "../net-plan/index.ts";
+import type { GatewayPeer, TunnelDriver } from "../tunnel/index.ts";
+
+/** The router pod. */
+export interface RouterPod {
+  readonly egress: GatewayPeer["egress"];
+  readonly addresses: Readonly<Partial<Record<IpFamily, IpAddress>>>;
+  /** The interface to the cluster and to the outside. */
+  readonly ifname: string;
+  readonly mtuBytes: number;
+}
+
+export interface RouterOptions {
+  readonly driver: TunnelDriver;
+  /** UDP port of the tunnels. */
+  readonly port: number;
+  readonly sourcePortAuto: boolean;
+}
+
+/** Table of the routes to clients. */
+const CLIENT_TABLE = 118;
+const CLIENT_RULE = 2000;
+const WAY_METRIC = 1024;
+
+/** What is a router's in its namespace. */
+export function routerScope(port: number): NetScope {
+  return {
+    tables: new Set([CLIENT_TABLE]),
+    rulePriorities: new Set([CLIENT_RULE]),
+    isOurLink: (name) => /^(fou[46]_[0-9a-f]{8}|coil_vxlan|coil_ipip[46])$/.test(name),
+    port,
+    families: [4, 6],
+  };
+}
+
+/**
+ * Pure: everything that a router needs in its namespace so that packets of `clients` are unwrapped, and answers return to them
+ * (docs/spec/pod-network.md#9). Clients of a family that the router lacks are left out. Masquerading is not part of it.
+ */
+export function planRouter(
+  pod: RouterPod,
+  clients: Iterable<IpAddress>,
+  { driver, port, sourcePortAuto }: RouterOptions,
+): NetPlan {
+  const ends = ([4, 6] as const).flatMap((family) => {
+    const local = pod.addresses[family];
+    return local === undefined ? [] : [{ local, mtuBytes: pod.mtuBytes }];
+  });
+  const bases = ends.map((end) => driver.routerBase(end, port));
+  const links = new Map<string, PlannedLink>(bases.flatMap((base) => base.links.map((link) => [link.spec.name, link])));
+  const routes = [...new Map(Array.from(clients, (address) => [String(address), address])).values()].flatMap(
+    (client) => {
+      const end = ends.find(({ local }) => local.family === client.family);
+      if (end === undefined) return [];
+      const tunnel = driver.toClient(end, client, { egress: pod.egress, sourcePortAuto }, port);
+      for (const link of tunnel.links) links.set(link.spec.name, link);
+      return [
+        { dst: Cidr.host(client), table: CLIENT_TABLE, type: "unicast" as const, metric: WAY_METRIC, ...tunnel.way },
+      ];
+    },
+  );
+  return {
+    settings: new Map(bases.flatMap(({ settings }) => [...settings])),
+    fouPorts: bases.flatMap(({ fouPorts }) => fouPorts),
+    links: [...links.values()],
+    rules: ends.map(({ local: { family } }) => ({
+      family,
+      priority: CLIENT_RULE,
+      iif: pod.ifname,
+      table: CLIENT_TABLE,
+    })),
+    routes,
+  };
+}

@@ -1,0 +1,162 @@
+/**
+ * A client pod, a router pod and a host outside, on the real kernel. The node between them sends packets for the Service's addresses
+ * to the router, as kube-proxy does; the host outside has no route to the client.
+ */
+import { once } from "node:events";
+import { createServer, type Server, Socket } from "node:net";
+import { Cidr, IpAddress, type IpFamily } from "#base/ip";
+import { type Kernel, type NetNs, type NetStack, openKernel } from "#kernel/net";
+import { NftTransaction, openNft } from "#kernel/nft";
+import { listenTcp, openTcp } from "#kernel/socket";
+import { planMasquerade, syncMasquerade } from "../router/index.ts";
+
+const ip = IpAddress.parse;
+/** The addresses of the bed, by family. */
+export const AT = {
+  client: { 4: ip("10.64.0.7"), 6: ip("fd02::7") },
+  router: { 4: ip("10.64.0.8"), 6: ip("fd02::8") },
+  service: { 4: ip("10.68.0.9"), 6: ip("fd03::9") },
+  outside: { 4: ip("203.0.113.9"), 6: ip("2001:db8::9") },
+  node: { 4: ip("10.64.0.1"), 6: ip("fd02::1") },
+} as const;
+const FAMILIES: readonly IpFamily[] = [4, 6];
+const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
+export const TUNNEL_PORT = 5555;
+export const MTU_BYTES = 1500;
+const ANSWER_MS = 1000;
+const MEMBERS = ["client", "router", "outside"] as const;
+type Member = (typeof MEMBERS)[number];
+
+export class EgressBed implements Disposable {
+  readonly #kernel: Kernel = openKernel();
+  readonly #names = new Map<Member | "node", string>();
+  readonly #spaces = new Map<Member | "node", { readonly netns: NetNs; readonly stack: NetStack }>();
+  readonly #servers: Server[] = [];
+
+  constructor() {
+    for (const name of ["node", ...MEMBERS] as const) {
+      const full = `isk-eg-${process.pid}-${Math.random().toString(36).slice(2, 6)}-${name}`;
+      const netns = this.#kernel.createNetNs(full);
+      this.#names.set(name, full);
+      const stack = this.#kernel.openStack(netns);
+      this.#spaces.set(name, { netns, stack });
+      stack.links.set(1, { up: true });
+      // As on a pod's interface: duplicate address detection takes two seconds.
+      stack.sysctl.set("net.ipv6.conf.default.accept_dad", 0);
+    }
+    const node = this.stack("node");
+    node.sysctl.set("net.ipv4.ip_forward", 1);
+    node.sysctl.set("net.ipv6.conf.all.forwarding", 1);
+    this.stack("router").sysctl.set("net.ipv4.ip_forward", 1);
+    this.stack("router").sysctl.set("net.ipv6.conf.all.forwarding", 1);
+    for (const member of MEMBERS) this.#connect(member);
+    // The outside knows the router alone; answers to any other source are dropped there.
+    const outside = this.stack("outside");
+    const { index } = outside.links.get({ name: "eth0" }) ?? fail("eth0 outside");
+    for (const family of FAMILIES)
+      outside.routes.add({
+        dst: Cidr.host(AT.router[family]),
+        gateway: AT.node[family],
+        linkIndex: index,
+        onlink: true,
+      });
+    this.#serviceAddresses();
+    using nft = openNft(this.netns("router"));
+    syncMasquerade(nft, planMasquerade({ addresses: AT.router, ifname: "eth0" }));
+  }
+
+  /** One veth to the node, a host route each way, and except outside a default route. */
+  #connect(member: Member): void {
+    const node = this.stack("node");
+    const stack = this.stack(member);
+    const host = node.links.create({
+      kind: "veth",
+      name: member,
+      up: true,
+      peer: { name: "eth0", netns: this.netns(member), up: true },
+    });
+    const { index } = stack.links.get({ name: "eth0" }) ?? fail(`eth0 of ${member}`);
+    for (const family of FAMILIES) {
+      const address = AT[member][family];
+      stack.addresses.add({ linkIndex: index, address, noDad: family === 6 });
+      node.addresses.add({ linkIndex: host.index, address: AT.node[family], noDad: family === 6 });
+      node.routes.add({ dst: Cidr.host(address), linkIndex: host.index, scope: family === 4 ? "link" : undefined });
+      stack.routes.add({ dst: Cidr.host(AT.node[family]), linkIndex: index, scope: family === 4 ? "link" : undefined });
+      if (member !== "outside")
+        stack.routes.add({ dst: ANY[family], gateway: AT.node[family], linkIndex: index, onlink: true });
+    }
+  }
+
+  #serviceAddresses(): void {
+    using nft = openNft(this.netns("node"));
+    for (const family of FAMILIES) {
+      const name = family === 4 ? "ip" : "ip6";
+      const rules = new NftTransaction({ family: name, name: "service" })
+        .addTable()
+        .chain("pre", { type: "nat", hook: "prerouting", priority: "dstnat" });
+      const to = family === 4 ? String(AT.router[4]) : `[${AT.router[6]}]`;
+      rules.rule("pre", `${name} daddr ${AT.service[family]} udp dport ${TUNNEL_PORT} dnat to ${to}:${TUNNEL_PORT}`);
+      nft.run(rules);
+    }
+  }
+
+  netns(of: Member | "node"): NetNs {
+    return (this.#spaces.get(of) ?? fail(of)).netns;
+  }
+
+  stack(of: Member | "node"): NetStack {
+    return (this.#spaces.get(of) ?? fail(of)).stack;
+  }
+
+  /** A TCP server outside, which echoes after a line with its client's address. */
+  async serve(family: IpFamily, port: number): Promise<void> {
+    const server = createServer((socket) => {
+      socket.on("error", () => socket.destroy());
+      socket.write(`${socket.remoteAddress}\n`);
+      socket.pipe(socket);
+    });
+    server.listen({ fd: listenTcp(AT.outside[family], port, { netns: this.netns("outside") }) });
+    await once(server, "listening");
+    this.#servers.push(server);
+  }
+
+  /** Connects from the client: the address that the server saw, or `no answer`: the server has no route to the client's own address. */
+  async sourceSeen(family: IpFamily, port: number): Promise<string> {
+    const socket = this.#open(family, port);
+    try {
+      const [line] = (await once(socket, "data", { signal: AbortSignal.timeout(ANSWER_MS) })) as [Buffer];
+      return String(line).trim();
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ABORT_ERR") throw error;
+      return "no answer";
+    } finally {
+      socket.destroy();
+    }
+  }
+
+  /** A TCP connection from the client to the server outside. */
+  async connect(family: IpFamily, port: number): Promise<Socket> {
+    const socket = this.#open(family, port);
+    await once(socket, "data", { signal: AbortSignal.timeout(ANSWER_MS) });
+    return socket;
+  }
+
+  #open(family: IpFamily, port: number): Socket {
+    const socket = new Socket({ fd: openTcp(family, { netns: this.netns("client") }) });
+    socket.connect({ host: String(AT.outside[family]), port });
+    return socket;
+  }
+
+  [Symbol.dispose](): void {
+    for (const server of this.#servers) server.close();
+    for (const [, { stack, netns }] of this.#spaces) {
+      stack[Symbol.dispose]();
+      netns[Symbol.dispose]();
+    }
+    for (const name of this.#names.values()) this.#kernel.deleteNetNs(name);
+  }
+}
+
+function fail(what: string): never {
+  throw new Error(`${what} is missing`);
+}

@@ -1,0 +1,69 @@
+import { createHash } from "node:crypto";
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { FouPortEntry } from "#kernel/fou";
+import type { RouteEncap } from "#kernel/route";
+import type { PlannedLink } from "../net-plan/index.ts";
+
+/** One end of a tunnel. */
+export interface TunnelEnd {
+  /** The address of this end: the client's or the router's own. */
+  readonly local: IpAddress;
+  /** MTU of the interface that carries the tunnel's packets, bytes. */
+  readonly mtuBytes: number;
+}
+
+/** The far end as a client sees it: the Service of one Egress. */
+export interface GatewayPeer {
+  /** The ClusterIP. */
+  readonly address: IpAddress;
+  readonly egress: { readonly namespace: string; readonly name: string };
+  /** Whether the kernel chooses the UDP source port for each flow. */
+  readonly sourcePortAuto: boolean;
+}
+
+/** How a route sends packets into a tunnel. */
+export interface TunnelWay {
+  readonly link: string;
+  readonly gateway?: IpAddress;
+  readonly onlink?: boolean;
+  readonly encap?: RouteEncap;
+}
+
+/** What a tunnel needs in one namespace. Equal links of several tunnels are one link. */
+export interface TunnelParts {
+  readonly links: readonly PlannedLink[];
+  readonly way: TunnelWay;
+}
+
+/** What a namespace needs once for a family, whatever the number of tunnels. */
+export interface TunnelBase {
+  readonly settings: ReadonlyMap<string, string>;
+  readonly fouPorts: readonly FouPortEntry[];
+  readonly links: readonly PlannedLink[];
+}
+
+/**
+ * A way to carry packets between client and router, as pure functions (docs/spec/pod-network.md#10). The namespace's IPv4 and IPv6 tunnels are
+ * independent.
+ */
+export interface TunnelDriver {
+  readonly name: "fou" | "vxlan";
+  /** Bytes that a packet grows by: the tunnel's MTU is smaller by so much. */
+  readonly overhead: (family: IpFamily) => number;
+  readonly clientBase: (family: IpFamily, port: number) => TunnelBase;
+  readonly routerBase: (end: TunnelEnd, port: number) => TunnelBase;
+  /** The client's end of the tunnel to an Egress. */
+  readonly toGateway: (end: TunnelEnd, peer: GatewayPeer, port: number) => TunnelParts;
+  /** The router's end of the tunnel to a client. */
+  readonly toClient: (
+    end: TunnelEnd,
+    client: IpAddress,
+    peer: Omit<GatewayPeer, "address">,
+    port: number,
+  ) => TunnelParts;
+}
+
+/** First eight hex digits of sha1(the bytes of an address). */
+export function hashOf(address: IpAddress): string {
+  return createHash("sha1").update(address.toBytes()).digest("hex").slice(0, 8);
+}

@@ -1,0 +1,3 @@
+export type { GatewayPeer, TunnelDriver } from "./driver.ts";
+export { fouDriver } from "./fou.ts";
+export { vniOf, vxlanDriver } from "./vxlan.ts";
