@@ -55,6 +55,8 @@ const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
  * it looks at its process and shares it with no other file.
  */
 const KIND = /^\/\/ (alone|quiet|in turn|own process): /m;
+/** The lines of the reporter's totals. */
+const TOTALS = /^ℹ (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) .*\n/gm;
 /** Number of files that are named at the end. */
 const SLOWEST = 10;
 /** Characters of a failure's reason in the list at the end. */
@@ -134,7 +136,7 @@ async function runFiles(files: readonly string[], concurrency: number, counts: C
     else fail(counts, `${relative(root, event.file ?? "")}: ${event.name}: ${reasonOf(event.details.error)}`);
   });
   // Not the reporter's own totals: those come once, last, for all tiers.
-  for await (const text of stream.compose(new spec())) process.stdout.write(String(text).replace(/^ℹ .*\n/gm, ""));
+  for await (const text of stream.compose(new spec())) process.stdout.write(String(text).replace(TOTALS, ""));
 }
 
 /** Files of a tier by their kind. */

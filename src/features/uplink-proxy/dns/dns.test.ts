@@ -236,6 +236,7 @@ async function dnsServer(
   delayMs = 0,
 ) {
   const sources: string[] = [];
+  const delayed = new Set<NodeJS.Timeout>();
   const socket = createSocket("udp4");
   socket.on("message", (question, from) => {
     sources.push(from.address);
@@ -254,11 +255,18 @@ async function dnsServer(
     header.writeUInt16BE(body.length, 6);
     header.fill(0, 8);
     const reply = Buffer.concat([header, question.subarray(12, at + 5), ...body]);
-    setTimeout(() => socket.send(reply, from.port, from.address), delayMs);
+    const timer = setTimeout(() => {
+      delayed.delete(timer);
+      socket.send(reply, from.port, from.address);
+    }, delayMs);
+    delayed.add(timer);
   });
   socket.bind(0, "127.0.0.1");
   await once(socket, "listening");
-  t.after(() => socket.close());
+  t.after(() => {
+    for (const timer of delayed) clearTimeout(timer);
+    socket.close();
+  });
   return { server: `127.0.0.1:${socket.address().port}`, sources };
 }
 
