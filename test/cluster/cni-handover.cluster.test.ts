@@ -152,6 +152,29 @@ test(
   },
 );
 
+test(
+  "launcher: the MAC address that the runtime asks for is the pod's, through both executables, and CHECK compares it",
+  TIMEOUT,
+  async () => {
+    const asked = (last: number) => ({ runtimeConfig: { mac: `02:00:00:00:77:0${last}`, portMappings: [] } });
+    const throughBoth = async (executable: string): Promise<void> => {
+      const at = { executable, id: "mac" };
+      const result = await ok({ ...at, command: "ADD", config: asked(1) });
+      const [link] = result["interfaces"] as readonly { readonly mac: string }[];
+      assert.equal(link?.mac, "02:00:00:00:77:01");
+      await ok({ ...at, command: "CHECK", config: asked(1) });
+      await ok({ ...at, command: "CHECK", config: { ...asked(1), prevResult: result } });
+      const other = await call({ ...at, command: "CHECK", config: asked(2) });
+      assert.deepEqual([other.code, JSON.parse(other.stdout).code], [1, 999]);
+      assert.match(other.stdout, /MAC address 02:00:00:00:77:02 on eth0 in the pod, which has 02:00:00:00:77:01/);
+      await ok({ ...at, command: "DEL", config: { runtimeConfig: { ips: ["10.0.0.1"], mac: "nonsense" } } });
+      assert.deepEqual(linksOf("mac"), []);
+    };
+    await throughBoth(STANDALONE);
+    await withoutStandalone(() => throughBoth(COIL));
+  },
+);
+
 test("launcher: errors are those of the standalone executable, to the letter", TIMEOUT, async () => {
   const node = `/run/netns/${stateOf(LAB).nodes[0]?.netns}`;
   const calls: Call[] = [
@@ -166,6 +189,8 @@ test("launcher: errors are those of the standalone executable, to the letter", T
     { command: "ADD", config: { cniVersion: "9.0.0" } },
     { command: "ADD", config: { name: "" } },
     { command: "ADD", config: { mtu: 1 } },
+    { command: "ADD", config: { runtimeConfig: { mac: "01:00:5e:00:00:01" } } },
+    { command: "ADD", config: { runtimeConfig: { ips: ["10.0.0.1/32"] } } },
     { command: "STATUS", config: { cniVersion: "1.0.0" } },
   ];
   for (const given of calls) {

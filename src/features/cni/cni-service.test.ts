@@ -265,23 +265,46 @@ test("CniService: a bug stays a bug", async () => {
   await assert.rejects(call("Add"), { name: "TypeError", message: "a bug" });
 });
 
-test("CniService: an mtu of the configuration reaches the set-up; a wrong one is refused with 7 and freed", async () => {
-  const mtus: (number | undefined)[] = [];
+test("CniService: mtu and runtimeConfig.mac of the configuration reach the set-up; wrong ones are refused with 7 before anything is allocated", async () => {
+  const given: unknown[] = [];
   const { call, seen } = open({
     network: {
-      setUp: async ({ mtuBytes }) => {
-        mtus.push(mtuBytes);
+      setUp: async ({ mtuBytes, mac }) => {
+        given.push([mtuBytes, mac?.toString()]);
         return RESULT;
       },
     },
   });
   const stdin = (text: string) => ({ stdinData: new TextEncoder().encode(text) });
-  await call("Add", stdin('{"mtu":1400}'));
+  await call("Add", stdin('{"mtu":1400,"runtimeConfig":{"mac":"02:00:00:00:00:01"}}'));
   await call("Add", stdin("{}"));
-  assert.deepEqual(mtus, [1400, undefined]);
-  for (const text of ['{"mtu":10}', '{"mtu":"1400"}', '{"mtu":1400.5}', "{"])
+  assert.deepEqual(given, [
+    [1400, "02:00:00:00:00:01"],
+    [undefined, undefined],
+  ]);
+  seen.length = 0;
+  for (const text of [
+    '{"mtu":10}',
+    "{",
+    '{"runtimeConfig":{"mac":"03:00:00:00:00:01"}}',
+    '{"runtimeConfig":{"ips":["10.0.0.9/32"]}}',
+  ])
     await assert.rejects(call("Add", stdin(text)), failure(9, 7, "network configuration"));
-  assert.equal(seen.filter((line) => line.startsWith("free")).length, 4);
+  assert.deepEqual(seen, []);
+});
+
+test("CniService: CHECK gets runtimeConfig.mac, and DEL succeeds whatever the runtime asked for", async () => {
+  const macs: unknown[] = [];
+  const { call } = open({ network: { check: async ({ mac }) => void macs.push(mac?.toString()) } });
+  const stdin = (runtimeConfig: object) => ({
+    stdinData: new TextEncoder().encode(
+      JSON.stringify({ cniVersion: "1.0.0", name: "net", type: "coil", runtimeConfig }),
+    ),
+  });
+  await call("Check", stdin({ mac: "02:00:00:00:00:01" }));
+  await call("Check", stdin({}));
+  assert.deepEqual(macs, ["02:00:00:00:00:01", undefined]);
+  for (const one of [{ mac: "nonsense" }, { ips: ["10.0.0.9"] }]) await call("Del", stdin(one));
 });
 
 test("CniService: DEL removes the link, then frees; it needs neither pod nor netns nor API server", async () => {

@@ -1,7 +1,7 @@
 import { type AbortOptions, KeyedMutex } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
-import type { IpAddress } from "#base/ip";
+import type { IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { CniError, type CniResult, convertResult, HIGHEST_VERSION, parseNetworkConfig } from "#wire/cni";
 import { CNI_SERVICE, type CniArgs, CniRpcError, decodeCniArgs, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
@@ -9,6 +9,7 @@ import { addChained, type ChainedDeps, checkChained } from "./chained-service.ts
 import { CniFailure } from "./failure.ts";
 import type { GrpcHandler } from "./grpc-server.ts";
 import type { PodIdentity } from "./pod-identity.ts";
+import { linkSettings, requestedMac } from "./settings.ts";
 
 /** One interface of one container. */
 export interface Attachment {
@@ -61,6 +62,8 @@ export interface CniDeps extends CommonDeps {
       readonly pod: PodIdentity;
       readonly networkName: string | undefined;
       readonly mtuBytes: number | undefined;
+      /** The address of the pod's interface; `undefined`: the kernel chooses one. */
+      readonly mac: MacAddress | undefined;
     }): Promise<CniResult>;
     /** The attachments that were made for a network. */
     ofNetwork(network: string): readonly Attachment[];
@@ -71,6 +74,8 @@ export interface CniDeps extends CommonDeps {
       readonly attachment: Attachment;
       readonly netns: string;
       readonly expected: CniResult | undefined;
+      /** The address that the runtime demanded for the pod's interface. */
+      readonly mac: MacAddress | undefined;
     }): Promise<void>;
   };
 }
@@ -192,13 +197,13 @@ export class CniService {
         "coil allocates addresses itself, so it must be the first plugin of its network, not chained after another; behind another plugin coild needs --enable-ipam=false",
       );
     }
+    const settings = linkSettings(args.stdinData);
     const pod = await this.#findPod(args, signal);
     await deps.ready({ signal });
     const pool = await deps.poolOf(pod.namespace, { signal });
     const { fresh, ...addresses } = await deps.allocate(pool, attachment, { signal });
     try {
       signal.throwIfAborted();
-      const settings = settingsOf(args);
       const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, ...settings });
       const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
       return encodeAddResponse(new TextEncoder().encode(json));
@@ -226,7 +231,8 @@ export class CniService {
       await checkChained(deps.chained, { args, config, findPod });
       return new Uint8Array(0);
     }
-    await deps.network.check({ attachment, netns: args.netns, expected: config.prevResult });
+    const mac = requestedMac(args.stdinData);
+    await deps.network.check({ attachment, netns: args.netns, expected: config.prevResult, mac });
     return new Uint8Array(0);
   }
 
@@ -298,30 +304,6 @@ function configOf(args: CniArgs): ReturnType<typeof parseNetworkConfig> {
     if (!(error instanceof CniError)) throw error;
     throw new CniFailure("invalid-config", error.message, { cause: error });
   }
-}
-
-/** The keys `name` and `mtu` of the network configuration. */
-function settingsOf(args: CniArgs): {
-  readonly networkName: string | undefined;
-  readonly mtuBytes: number | undefined;
-} {
-  if (args.stdinData.length === 0) return { networkName: undefined, mtuBytes: undefined };
-  let config: { readonly name?: unknown; readonly mtu?: unknown } | null;
-  try {
-    config = JSON.parse(new TextDecoder().decode(args.stdinData)) as typeof config;
-  } catch (error) {
-    throw new CniFailure("invalid-config", "the network configuration is not JSON", { cause: error });
-  }
-  const { name, mtu } = config ?? {};
-  const networkName = typeof name === "string" ? name : undefined;
-  if (mtu === undefined) return { networkName, mtuBytes: undefined };
-  if (typeof mtu === "number" && Number.isInteger(mtu) && mtu >= 576 && mtu <= 65535) {
-    return { networkName, mtuBytes: mtu };
-  }
-  throw new CniFailure(
-    "invalid-config",
-    `network configuration: mtu is ${JSON.stringify(mtu)}; it must be a whole number from 576 to 65535`,
-  );
 }
 
 /**

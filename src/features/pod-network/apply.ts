@@ -18,7 +18,7 @@ export function createLink(host: NetStack, plan: PodPlan, netns: NetNs): Link {
     mac: plan.hostMac,
     mtu: plan.mtuBytes,
     alias: plan.pendingAlias,
-    peer: { name: plan.podName, netns, mtu: plan.mtuBytes },
+    peer: { name: plan.podName, netns, mtu: plan.mtuBytes, mac: plan.podMac },
   });
 }
 

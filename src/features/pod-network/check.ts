@@ -1,4 +1,4 @@
-import { Cidr, IpAddress, type IpFamily } from "#base/ip";
+import { Cidr, IpAddress, type IpFamily, type MacAddress } from "#base/ip";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { CniResult } from "#wire/cni";
@@ -21,19 +21,22 @@ interface Ends {
  * Compares one attachment with what it should be (docs/spec/pod-network.md#4.4): both ends are up, are ends of one link and bear their
  * names; the pod has its addresses, the way to its gateway and a default route of each family; the host has the gateway's address, the
  * routes to the pod, and looks their table up. `addresses` are those that coild has given out; `expected` may name further ones. Later
- * plugins may have added to it. Throws {@link PodNetworkError} `check-failed` naming the first missing part.
+ * plugins may have added to it. The pod's interface has the MAC address of `expected`, which a later plugin may have changed; where it
+ * names none, that of `mac`. Throws {@link PodNetworkError} `check-failed` naming the first missing part.
  */
 export function checkAttachment(
   at: Ends & {
     readonly options: Pick<PodNetworkOptions, "tableId" | "rulePriority">;
     readonly addresses: readonly IpAddress[];
     readonly expected: CniResult | undefined;
+    readonly mac: MacAddress | undefined;
   },
 ): void {
   const { host, pod, link, attachment, options } = at;
   const { ifname } = attachment;
   const podLink = checkEnds(at);
   checkExpectedLink(at.expected, ifname);
+  checkMac(podLink, expectedMac(at.expected, ifname) ?? at.mac?.toString());
   const present = pod.addresses.list({ linkIndex: podLink.index });
   const wanted = new Map(
     [...at.addresses.map((one) => Cidr.host(one)), ...expectedAddresses(at.expected)].map((one) => [`${one}`, one]),
@@ -93,6 +96,17 @@ function checkExpectedLink(expected: CniResult | undefined, ifname: string): voi
   const links = expected?.interfaces ?? [];
   if (links.length === 0 || links.some(({ name, sandbox }) => name === ifname && sandbox !== undefined)) return;
   throw missing(`interface ${ifname} with a sandbox in prevResult`);
+}
+
+/** The MAC address of the pod's interface by prevResult, in the text that we write. */
+function expectedMac(expected: CniResult | undefined, ifname: string): string | undefined {
+  const link = expected?.interfaces.find(({ name, sandbox }) => name === ifname && sandbox !== undefined);
+  return link?.mac === undefined || link.mac === "" ? undefined : link.mac.toLowerCase().replaceAll("-", ":");
+}
+
+function checkMac(podLink: Link, wanted: string | undefined): void {
+  if (wanted === undefined || podLink.mac?.toString() === wanted) return;
+  throw missing(`MAC address ${wanted} on ${podLink.name} in the pod, which has ${podLink.mac ?? "none"},`);
 }
 
 /** The pod's default route, the way to its gateway, and the gateway's address on the host's end. */

@@ -1,4 +1,4 @@
-import type { IpAddress } from "#base/ip";
+import type { IpAddress, MacAddress } from "#base/ip";
 import type { Link } from "#kernel/link";
 import type { MonitorEvent } from "#kernel/monitor";
 import type { PodNetworkOptions, PodRequest } from "./plan.ts";
@@ -12,6 +12,8 @@ export interface KnownLink {
   readonly mtuBytes: number | undefined;
   readonly ipv4: IpAddress | undefined;
   readonly ipv6: IpAddress | undefined;
+  /** The address of the pod's interface, so that one that is made again has it too. */
+  readonly mac: MacAddress | undefined;
   /** `undefined`: the namespace has no path that outlives its processes, so the link cannot be made again. */
   readonly netns: { readonly path: string; readonly inode: bigint } | undefined;
 }

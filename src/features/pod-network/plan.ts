@@ -33,6 +33,8 @@ export interface PodRequest {
   readonly network?: string | undefined;
   readonly ipv4: IpAddress | undefined;
   readonly ipv6: IpAddress | undefined;
+  /** The address of the pod's interface; without one the kernel chooses. */
+  readonly mac?: MacAddress | undefined;
 }
 
 /** One address to be put on a link, without duplicate address detection. */
@@ -53,6 +55,8 @@ export interface PodPlan {
   readonly hostName: string;
   readonly podName: string;
   readonly hostMac: MacAddress;
+  /** `undefined`: the kernel chooses one. */
+  readonly podMac: MacAddress | undefined;
   readonly alias: string;
   readonly pendingAlias: string;
   /** IFLA_GROUP of the finished link. */
@@ -77,7 +81,7 @@ export function planPod(
   options: Pick<PodNetworkOptions, "hostLinkLocal" | "mtuBytes">,
   hostName: string,
 ): PodPlan {
-  const { attachment, pool, ipv4, ipv6 } = request;
+  const { attachment, pool, ipv4, ipv6, mac: podMac } = request;
   const hostMac = hostMacOf(hostName);
   const gateway4 = gatewayOf(node, options);
   const gateway6 = linkLocalOf(hostMac);
@@ -85,6 +89,7 @@ export function planPod(
     hostName,
     podName: attachment.ifname,
     hostMac,
+    podMac,
     alias: formatAlias({ kind: "attached", pool, ...attachment }),
     pendingAlias: formatAlias({ kind: "pending", ...attachment }),
     group: groupOfNetwork(request.network),

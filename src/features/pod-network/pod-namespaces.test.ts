@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { IpAddress } from "#base/ip";
+import { IpAddress, MacAddress } from "#base/ip";
 import { FakeKernel } from "#kernel/fake";
 import { PodNamespaces } from "./pod-namespaces.ts";
 
@@ -13,7 +13,8 @@ test("PodNamespaces: every pod is found, in whatever order they are looked for, 
     const links = new Map(
       names.map((name, at) => {
         using netns = kernel.createNetNs(name);
-        const link = host.links.create({ kind: "veth", name: `veth${name}`, peer: { name: "eth0", netns } });
+        const mac = MacAddress.parse(`02:00:00:00:01:0${at}`);
+        const link = host.links.create({ kind: "veth", name: `veth${name}`, peer: { name: "eth0", netns, mac } });
         using pod = kernel.openStack(netns);
         const linkIndex = pod.links.get({ name: "eth0" })?.index ?? assert.fail();
         pod.addresses.add({ linkIndex, address: IpAddress.parse(`10.0.0.${at}`), prefixLength: 32 });
@@ -29,7 +30,8 @@ test("PodNamespaces: every pod is found, in whatever order they are looked for, 
         [`10.0.0.${names.indexOf(name)}`],
         `${order}: ${name}`,
       );
-      assert.equal(namespaces.pathOf(link)?.path, `/run/netns/${name}`);
+      const end = namespaces.endOf(link);
+      assert.deepEqual([end?.path, `${end?.mac}`], [`/run/netns/${name}`, `02:00:00:00:01:0${names.indexOf(name)}`]);
     }
   }
 });

@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
-import type { IpAddress } from "#base/ip";
+import type { IpAddress, MacAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
@@ -39,12 +39,17 @@ export class PodNamespaces {
     return addresses.length > MAX_ADDRESSES ? undefined : addresses;
   }
 
-  /** The pinned namespace that a host's link leads to; `undefined` where only processes have it. */
-  pathOf(link: Link): { readonly path: string; readonly inode: bigint } | undefined {
+  /** The pinned namespace that a host's link leads to, and the MAC address of its end there; `undefined` where only processes have it. */
+  endOf(
+    link: Link,
+  ): { readonly path: string; readonly inode: bigint; readonly mac: MacAddress | undefined } | undefined {
     const ref = link.peerNetNsId === undefined ? undefined : this.#refOf(link.peerNetNsId);
     if (ref === undefined || ref === "own" || !("name" in ref)) return undefined;
     using netns = this.#tryOpen(ref);
-    return netns === undefined ? undefined : { path: join(NETNS_DIR, ref.name), inode: netns.inode };
+    if (netns === undefined) return undefined;
+    using pod = this.#kernel.openStack(netns);
+    const mac = link.peerIndex === undefined ? undefined : pod.links.get({ index: link.peerIndex })?.mac;
+    return { path: join(NETNS_DIR, ref.name), inode: netns.inode, mac };
   }
 
   #refOf(id: number): NetNsRef | undefined {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { test } from "node:test";
-import { IpAddress } from "#base/ip";
+import { IpAddress, MacAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
@@ -253,10 +253,42 @@ test("PodNetwork: check tolerates what later plugins add, and refuses a prevResu
   assert.throws(() => check({ ...result, ips: [{ address: "10.1.0.9/32", interface: 0 }] }), /address 10\.1\.0\.9\/32/);
 });
 
+test("PodNetwork: a pod's interface has the MAC address that was asked for, and CHECK names one that was changed", async () => {
+  using at = machine();
+  const [a] = at.podNames;
+  const mac = MacAddress.parse("02:00:00:00:77:01");
+  const made = { ...request(a, "aaaa", 1), mac };
+  const result = await at.network.setUp(made);
+  assert.equal(result.interfaces[0]?.mac, "02:00:00:00:77:01");
+  assert.match(at.ip(a, "link", "show", "eth0"), /link\/ether 02:00:00:00:77:01/);
+  assert.ok(at.ping(a, "192.0.2.1") && at.ping(a, "2001:db8::1"));
+  const { attachment, netns, ipv4, ipv6 } = made;
+  const addresses = [ipv4, ipv6].filter((address) => address !== undefined);
+  const check = (expected: typeof result | undefined, wanted: MacAddress | undefined): void =>
+    at.network.check({ attachment, netns, addresses, expected, mac: wanted });
+  const withMac = (text: string): typeof result => ({
+    ...result,
+    interfaces: result.interfaces.map((one) => ({ ...one, mac: text })),
+  });
+  const changed = /MAC address 02:00:00:00:77:01 on eth0 in the pod, which has 02:00:00:00:77:02, is missing/;
+  check(result, mac);
+  check(undefined, mac);
+  check(withMac("02-00-00-00-77-01"), undefined);
+  at.ip(a, "link", "set", "eth0", "address", "02:00:00:00:77:02");
+  assert.throws(() => check(result, undefined), changed);
+  assert.throws(() => check(undefined, mac), changed);
+  // A later plugin, such as tuning, has changed it: prevResult says so.
+  check(withMac("02:00:00:00:77:02"), mac);
+  check(undefined, undefined);
+  // A repeated ADD may ask for another one.
+  await at.network.setUp({ ...made, mac: MacAddress.parse("02:00:00:00:77:03") });
+  check(undefined, MacAddress.parse("02:00:00:00:77:03"));
+});
+
 test("PodNetwork: a link that another program removed is made again, also after a restart; not before the node is known, nor without its addresses", async () => {
   using at = machine();
   const [a, b] = at.podNames;
-  await at.network.setUp({ ...request(a, "aaaa", 1), network: "net" });
+  const made = await at.network.setUp({ ...request(a, "aaaa", 1), network: "net" });
   await at.network.setUp(request(b, "bbbb", 2));
   using node = at.kernel.openNetNs({ name: at.nodeName });
   using restarted = inNetNs(node, () => new PodNetwork({ kernel: at.kernel, log: nullLogger }, OPTIONS));
@@ -268,6 +300,7 @@ test("PodNetwork: a link that another program removed is made again, also after 
   const listed = restarted.list().map(({ containerId, addresses }) => `${containerId} ${addresses.join()}`);
   assert.deepEqual(listed, ["aaaa 10.1.0.1,fd01::1"]);
   assert.equal(restarted.ofNetwork("net").length, 1);
+  assert.match(at.ip(a, "link", "show", "eth0"), new RegExp(`link/ether ${made.interfaces[0]?.mac}`));
   assert.ok(at.ping(a, "192.0.2.1") && at.ping(a, "2001:db8::1"));
   assert.deepEqual(restarted.remake(() => true).made, []);
 });

@@ -1,5 +1,5 @@
 import type { AbortOptions } from "#base/async";
-import type { IpAddress } from "#base/ip";
+import type { IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
@@ -184,6 +184,7 @@ export class PodNetwork implements Disposable {
       const link = links.get(ifindex);
       if (link === undefined) continue;
       const ofFamily = (family: 4 | 6): IpAddress | undefined => addresses.find((one) => one.family === family);
+      const end = namespaces.endOf(link);
       this.#known.set(ifindex, {
         attachment: { containerId, ifname },
         pool,
@@ -192,7 +193,8 @@ export class PodNetwork implements Disposable {
         mtuBytes: link.mtu,
         ipv4: ofFamily(4),
         ipv6: ofFamily(6),
-        netns: namespaces.pathOf(link),
+        mac: end?.mac,
+        netns: end,
       });
     }
   }
@@ -295,7 +297,8 @@ export class PodNetwork implements Disposable {
       const { attachment, pool, ipv4, ipv6 } = request;
       const { hostName, group, mtuBytes } = plan;
       const at = { path: request.netns, inode: netns.inode };
-      this.#known.set(link.index, { attachment, pool, ipv4, ipv6, hostName, group, mtuBytes, netns: at });
+      const { mac } = podLink;
+      this.#known.set(link.index, { attachment, pool, ipv4, ipv6, mac, hostName, group, mtuBytes, netns: at });
       return resultOf(plan, request.netns, podLink, link);
     } catch (error) {
       await this.#undo(link, error);
@@ -318,6 +321,8 @@ export class PodNetwork implements Disposable {
     /** The addresses that the attachment was given. */
     readonly addresses: readonly IpAddress[];
     readonly expected: CniResult | undefined;
+    /** The address that the runtime demanded for the pod's interface. */
+    readonly mac?: MacAddress | undefined;
   }): void {
     const link = this.#links.find(request.attachment)[0];
     const { containerId, ifname } = request.attachment;
@@ -337,6 +342,7 @@ export class PodNetwork implements Disposable {
       options: this.#options,
       addresses: request.addresses,
       expected: request.expected,
+      mac: request.mac,
     });
   }
 

@@ -8,7 +8,7 @@ import { isMarkedCutOff } from "./link-groups.ts";
 import { type NodeAddresses, type PodNetworkOptions, planPod } from "./plan.ts";
 
 /**
- * Makes the link of an attachment again that another program has removed, with the same name and addresses. Returns `undefined`, and
+ * Makes the link of an attachment again that another program has removed, with the same name, IP addresses and MAC addresses. Returns `undefined`, and
  * changes nothing, where that cannot be: the pod's namespace is gone, as at the end of a pod, or either end's name is taken. On failure nothing
  * of the link stays. Throws `KernelError` and `PodNetworkError`.
  */
@@ -23,10 +23,10 @@ export function remakeLink(
   using netns = openSame(at.kernel, lost.netns);
   if (netns === undefined || sameNetNs(netns, at.own)) return undefined;
   using pod = at.kernel.openStack(netns);
-  const { attachment, pool, ipv4, ipv6, hostName, mtuBytes } = lost;
+  const { attachment, pool, ipv4, ipv6, mac, hostName, mtuBytes } = lost;
   if (pod.links.get({ name: attachment.ifname }) !== undefined) return undefined;
   if (at.host.links.get({ name: hostName }) !== undefined) return undefined;
-  const request = { attachment, pool, ipv4, ipv6, pod: { namespace: "", name: "" } };
+  const request = { attachment, pool, ipv4, ipv6, mac, pod: { namespace: "", name: "" } };
   const plan = { ...planPod(request, node, { ...options, mtuBytes }, hostName), group: lost.group };
   const link = createLink(at.host, plan, netns);
   try {
