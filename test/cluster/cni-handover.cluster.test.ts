@@ -70,10 +70,12 @@ interface Call {
   readonly netns?: string;
   readonly config?: object;
   readonly executable?: string;
+  /** A redirection of the shell. */
+  readonly output?: string;
 }
 
 /** Starts the executable in the node's namespace as a runtime does. */
-function begin({ command, id = "c0", netns = netnsOf(0), config = {}, executable = COIL }: Call): Running {
+function begin({ command, id = "c0", netns = netnsOf(0), config = {}, executable = COIL, output }: Call): Running {
   const env = {
     CNI_COMMAND: command,
     CNI_CONTAINERID: id,
@@ -84,7 +86,8 @@ function begin({ command, id = "c0", netns = netnsOf(0), config = {}, executable
   };
   const full = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket: SOCKET, ...config };
   using node = openNetNs({ name: stateOf(LAB).nodes[0]?.netns ?? "" });
-  return inNetNs(node, () => start([executable], { env, input: Buffer.from(JSON.stringify(full)) }));
+  const words = output === undefined ? [executable] : ["/bin/sh", "-c", `"$0" ${output}`, executable];
+  return inNetNs(node, () => start(words, { env, input: Buffer.from(JSON.stringify(full)) }));
 }
 
 const call = (given: Call): Promise<Outcome> => begin(given).ended;
@@ -172,6 +175,25 @@ test(
     };
     await throughBoth(STANDALONE);
     await withoutStandalone(() => throughBoth(COIL));
+  },
+);
+
+test(
+  "launcher: with standard output closed an ADD is an error and makes nothing; one whose result cannot be written is an error, and DEL removes it",
+  TIMEOUT,
+  async () => {
+    await withoutStandalone(async () => {
+      const closed = await call({ command: "ADD", id: "closed", output: ">&-" });
+      assert.deepEqual([closed.code, closed.stdout], [1, ""]);
+      assert.match(closed.stderr, /"code":5,"msg":"standard output is closed/);
+      assert.deepEqual(linksOf("closed"), []);
+      const full = await call({ command: "ADD", id: "full", output: ">/dev/full" });
+      assert.equal(full.code, 1);
+      assert.match(full.stderr, /"code":5,"msg":"the answer of coild cannot be written/);
+      assert.equal(linksOf("full").length, 1);
+      await ok({ command: "DEL", id: "full" });
+      assert.deepEqual(linksOf("full"), []);
+    });
   },
 );
 

@@ -32,6 +32,8 @@ const SYSTEM_CALLS: Readonly<Record<SystemCall, number>> = {
   write: 64,
   ppoll: 73,
   readlinkat: 78,
+  rt_sigaction: 134,
+  fcntl: 25,
   exit_group: 94,
   socket: 198,
   connect: 203,

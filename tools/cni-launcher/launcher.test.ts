@@ -279,6 +279,82 @@ print(closed.returncode, len(closed.stdout))
   assert.deepEqual([stdout, stderr], ["0 300003 b'{}x'\n0 300001\n", ""]);
 });
 
+/** Runs a launcher under a filter of system calls: `refused` are the flags of memfd_create that this kernel does not take. */
+const FILTERED = `
+import ctypes, os, struct, sys
+number = {"x86_64": 319, "aarch64": 279}[os.uname().machine]
+refused, command = sys.argv[1], sys.argv[2:]
+line = lambda code, yes, no, k: struct.pack("HBBI", code, yes, no, k)
+load, equal, any_bit, end = 0x20, 0x15, 0x45, 0x06
+allow, refuse = line(end, 0, 0, 0x7fff0000), line(end, 0, 0, 0x00050000 | 22)
+test = {"0": line(equal, 1, 0, 0), "8": line(any_bit, 1, 0, 8), "all": line(equal, 1, 1, 0)}[refused]
+code = line(load, 0, 0, 0) + line(equal, 0, 2, number) + line(load, 0, 0, 24) + test + allow + refuse
+buffer = ctypes.create_string_buffer(code, len(code))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer)))
+libc = ctypes.CDLL(None, use_errno=True)
+prctl = lambda *values: libc.prctl(*map(ctypes.c_ulong, values))
+assert prctl(38, 1, 0, 0, 0) == 0 and prctl(22, 2, ctypes.addressof(program), 0, 0) == 0, ctypes.get_errno()
+os.execv(command[0], command)
+`;
+
+eachTest(
+  "on a kernel that refuses memory files without a seal, or the seal, the standalone executable gets standard input",
+  async (at) => {
+    for (const [refused, wanted] of [
+      ["0", "standalone argument ADD :{}"],
+      ["8", "standalone argument ADD :{}"],
+      ["all", FAULTS.unavailable],
+    ] as const) {
+      const command = ["-c", FILTERED, refused, ...at.runner, at.file, "argument"];
+      const child = spawn("python3", command, { env: { PATH: "/usr/bin:/bin", CNI_COMMAND: "ADD" }, stdio: "pipe" });
+      child.stdin.end("{}");
+      const { stdout, stderr } = await outcomeOf(child);
+      assert.deepEqual([stdout, stderr], [wanted, ""], refused);
+    }
+  },
+);
+
+eachTest(
+  "with standard output closed nothing is begun, and the error is on standard error, as far as that is open",
+  async (at, t) => {
+    await serve(t, at.socket, () => assert.fail("called"));
+    for (const [closed, told] of [
+      [">&-", FAULTS["no-output"]],
+      [">&- <&-", FAULTS["no-output"]],
+      [">&- 2>&-", ""],
+    ] as const) {
+      const env = { PATH: "/usr/bin:/bin", CNI_COMMAND: "ADD" };
+      const command = ["-c", `"$@" ${closed}`, "sh", ...at.runner, at.file, "argument"];
+      const child = spawn("sh", command, { env, stdio: "pipe" });
+      child.stdin.on("error", () => undefined);
+      child.stdin.end("{}");
+      assert.deepEqual(await outcomeOf(child), { code: 1, signal: null, stdout: "", stderr: told }, closed);
+    }
+  },
+);
+
+eachTest("an answer that cannot be written is exit code 1 and an error, never a success", async (at, t) => {
+  let calls = 0;
+  await serve(t, at.socket, (call, socket) => {
+    calls += 1;
+    // More than a pipe holds, so that a reader that goes is noticed.
+    socket.end(encodeAnswer({ ...OK, text: `${call.stdin}${"x".repeat(300_000)}` }));
+  });
+  const env = { PATH: "/usr/bin:/bin", CNI_COMMAND: "ADD" };
+  for (const script of [
+    '"$@" >/dev/full; echo $? >&2',
+    '"$@" 1</dev/null; echo $? >&2',
+    '"$@" >/dev/full 2>&-; echo $? >&2',
+    '("$@"; echo $? >&2) | head -c1 >/dev/null',
+  ]) {
+    const child = spawn("sh", ["-c", script, "sh", ...at.runner, at.file, "argument"], { env, stdio: "pipe" });
+    child.stdin.end("{}");
+    const { stderr } = await outcomeOf(child);
+    assert.equal(stderr, `${script.includes("2>&-") ? "" : FAULTS.unwritable}1\n`, script);
+  }
+  assert.equal(calls, 4);
+});
+
 test("launcher: of one path the file is always the same, small, and its end is the path", () => {
   for (const [kind, encoder] of Object.entries(ENCODERS)) {
     const file = Buffer.from(buildLauncher(encoder, "/run/coild.sock.call1"));

@@ -22,6 +22,8 @@ export type SystemCall =
   | "read"
   | "write"
   | "close"
+  | "fcntl"
+  | "rt_sigaction"
   | "lseek"
   | "ppoll"
   | "socket"

@@ -16,12 +16,17 @@ const MAX_ENVIRONMENT_BYTES = 1024 * 1024;
 
 const error = (code: number, msg: string): string => `${JSON.stringify({ cniVersion: "1.1.0", code, msg })}\n`;
 
-/** What the launcher itself can say, on standard output. */
+/** What the launcher itself can say: on standard output, and where that is the fault, on standard error. */
 export const FAULTS = {
   lost: error(11, `coild gave no answer: it ended, or took longer than ${PATIENCE_SECONDS} s`),
   unavailable: error(
     11,
     `coild cannot be asked, and ${`coil${STANDALONE_SUFFIX}`} cannot be run beside this file: run coil-installer again`,
+  ),
+  "no-output": error(5, "standard output is closed, so there is no place for a result; nothing was begun"),
+  unwritable: error(
+    5,
+    "the answer of coild cannot be written to standard output; a DEL removes what the call has made",
   ),
   "too-large": error(7, `environment and network configuration are larger than ${MAX_BODY_BYTES / 1024 / 1024} MiB`),
 } as const;
@@ -37,6 +42,8 @@ export const TEXTS: Readonly<Record<string, Uint8Array>> = {
   suffix: Buffer.from(`${STANDALONE_SUFFIX}\0`),
   "memory name": Buffer.from("stdin\0"),
   "own file name": Buffer.from("/proc/self/exe\0"),
+  // struct sigaction of SIG_IGN, as large as that of any processor
+  ignore: Buffer.from(BigUint64Array.of(1n, 0n, 0n, 0n).buffer),
   // struct timeval
   patience: Buffer.from(BigUint64Array.of(BigInt(PATIENCE_SECONDS), 0n).buffer),
 };
@@ -62,6 +69,12 @@ const [EINTR, EAGAIN] = [-4, -11];
 const [POLLIN, POLLOUT] = [1, 4];
 const [AF_UNIX, SOCK_STREAM, SOCK_CLOEXEC, SOL_SOCKET, SO_RCVTIMEO, SO_SNDTIMEO] = [1, 1, 0o2000000, 1, 20, 21];
 const MSG_NOSIGNAL = 0x4000;
+const SIGPIPE = 13;
+const SIGNAL_SET_BYTES = 8;
+const F_GETFD = 1;
+/** include/uapi/linux/memfd.h */
+const MFD_NOEXEC_SEAL = 8;
+const [STDOUT, STDERR] = [1, 2];
 const AT_EXECFN = 31;
 const AT_FDCWD = -100;
 const PATH_MAX = 4096;
@@ -102,11 +115,13 @@ export function program(encoder: Encoder): Line[] {
     store(4, "result", "scratch", 4),
     ...call("ppoll", place("poll"), 1, 0, 0, 0),
   ];
-  const fault = (name: keyof typeof FAULTS): Line[] => [
+  const fault = (name: keyof typeof FAULTS, descriptor: number): Line[] => [
     label(name),
     address("end", `${name} text`),
     address("at", `${name} text end`),
-    jump("report"),
+    constant("descriptor", descriptor),
+    constant("name", 1),
+    jump("write"),
   ];
 
   return [
@@ -158,6 +173,10 @@ export function program(encoder: Encoder): Line[] {
     // Without a variable of CNI a person has called: the standalone executable says what this is, and standard input is a terminal.
     address("scratch", "body"),
     when("equal", "end", "scratch", "path"),
+
+    // Where standard output is closed the next file that is opened, coild's socket, would get its number, and the result.
+    ...call("fcntl", STDOUT, F_GETFD),
+    when("less", "result", 0, "no-output"),
 
     // Standard input goes behind the variables.
     label("read"),
@@ -217,11 +236,15 @@ export function program(encoder: Encoder): Line[] {
     load(1, "result", "scratch", ANSWER.exitCode),
     when("equal", "result", NOT_MINE, "stand alone"),
     move("name", "result"),
-    load(1, "descriptor", "scratch", ANSWER.descriptor),
     move("at", "scratch"),
     add("at", "argument0"),
     move("end", "scratch"),
     addConstant("end", ANSWER.text),
+    // Where standard error is closed the socket has its number. A reader that is gone is an error, not the end by a signal.
+    ...call("close", "descriptor"),
+    ...call("rt_sigaction", SIGPIPE, place("ignore"), 0, SIGNAL_SET_BYTES),
+    address("scratch", "answer"),
+    load(1, "descriptor", "scratch", ANSWER.descriptor),
 
     // From `end` to `at`, and the exit code in `name`.
     label("write"),
@@ -230,21 +253,24 @@ export function program(encoder: Encoder): Line[] {
     ...onRange("write", "descriptor", "end"),
     when("equal", "result", EINTR, "write"),
     when("equal", "result", EAGAIN, "wait for output"),
-    when("less", "result", 0, "fail"),
+    when("less-or-equal", "result", 0, "fail"),
     add("end", "result"),
     jump("write"),
     label("wait for output"),
     ...poll("descriptor", POLLOUT),
     jump("write"),
     label("fail"),
+    when("equal", "descriptor", STDOUT, "unwritable"),
     constant("name", 1),
     label("exit"),
     ...call("exit_group", "name"),
 
     // The standalone executable gets what was read of standard input once more.
+    // Kernels 6.3 to 6.5 with vm.memfd_noexec=2 refuse a memory file that may be executed, and earlier ones the flag that says that it may not.
     label("stand alone"),
-    ...call("memfd_create", place("memory name"), 0),
-    when("less", "result", 0, "unavailable"),
+    ...call("memfd_create", place("memory name"), MFD_NOEXEC_SEAL),
+    when("less", "result", 0, "older kernel"),
+    label("memory"),
     move("descriptor", "result"),
     address("scratch", "head"),
     load(4, "result", "scratch", CALL.environmentBytes),
@@ -294,14 +320,15 @@ export function program(encoder: Encoder): Line[] {
     add("at", "result"),
     jump("path end"),
 
-    ...fault("unavailable"),
-    ...fault("too-large"),
-    label("lost"),
-    address("end", "lost text"),
-    address("at", "lost text end"),
-    label("report"),
-    constant("descriptor", 1),
-    constant("name", 1),
-    jump("write"),
+    label("older kernel"),
+    ...call("memfd_create", place("memory name"), 0),
+    when("less", "result", 0, "unavailable"),
+    jump("memory"),
+
+    ...fault("unavailable", STDOUT),
+    ...fault("too-large", STDOUT),
+    ...fault("lost", STDOUT),
+    ...fault("no-output", STDERR),
+    ...fault("unwritable", STDERR),
   ];
 }

@@ -37,6 +37,8 @@ const SYSTEM_CALLS: Readonly<Record<SystemCall, number>> = {
   sendto: 44,
   setsockopt: 54,
   execve: 59,
+  rt_sigaction: 13,
+  fcntl: 72,
   exit_group: 231,
   readlinkat: 267,
   ppoll: 271,
