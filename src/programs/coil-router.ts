@@ -12,6 +12,7 @@ import { type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL } from "#kube/coil";
 import { allSynced, createInformer } from "#kube/informer";
 import { coilRouterMetrics } from "./coil-router/metrics.ts";
+import { watchRoutes } from "./coil-router/watch-routes.ts";
 import {
   endpointFlags,
   informerHealth,
@@ -114,6 +115,7 @@ export const coilRouter = defineProgram({
     const reportSkips = skipReporter(log);
 
     const group = new TaskGroup(signal);
+    group.spawn((at) => watchRoutes({ netns: own, routes, place, dirty, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => blocks.run({ signal: at }));
     group.spawn((at) => nodes.run({ signal: at }));
     group.spawn(async (at) => {

@@ -11,4 +11,5 @@
  */
 export { exportRoutes, type RouterNode, type RouterSkip } from "./desired.ts";
 export { NodeRoutes } from "./node-routes.ts";
+export { RouteEvents } from "./route-events.ts";
 export { RouteSync } from "./route-sync.ts";

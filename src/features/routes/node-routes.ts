@@ -1,8 +1,9 @@
 import type { Clock } from "#base/clock";
+import type { Cidr } from "#base/ip";
 import type { NetStack } from "#kernel/net";
 import type { RouteSpec } from "#kernel/route";
 import { type RouterNode, type RouterSkip, routesToNodes } from "./desired.ts";
-import { applyRoutes, type RouteChange } from "./plan.ts";
+import { applyRoutes, planRoutes, type RouteChange } from "./plan.ts";
 import { RouteSync } from "./route-sync.ts";
 
 /** The routes that a sync wanted, and what it changed. */
@@ -56,6 +57,8 @@ export class NodeRoutes {
   #isContested = false;
   /** Monotonic milliseconds of the last whole sync; `undefined`: the next one must be whole. */
   #wholeAtMs: number | undefined;
+  #isBehind = false;
+  #links: ReadonlySet<number> = new Set();
 
   constructor(deps: { readonly stack: Pick<NetStack, "routes">; readonly clock: Clock }, options: NodeRoutesOptions) {
     this.#stack = deps.stack;
@@ -74,14 +77,36 @@ export class NodeRoutes {
     return [...this.#skipped.values()].flat();
   }
 
+  /** True if the kernel refused a route of the last sync. */
+  get isBehind(): boolean {
+    return this.#isBehind;
+  }
+
+  /** The ifindexes of the links that our routes led to when all were compared the last time. */
+  get links(): ReadonlySet<number> {
+    return this.#links;
+  }
+
+  /** True for a prefix of {@link NodeRoutes.size}. */
+  wants(dst: Cidr): boolean {
+    return this.#routes.has(dst.toString());
+  }
+
+  /** The next sync compares all routes with the kernel's: others may have changed them. */
+  compareNext(): void {
+    this.#wholeAtMs = undefined;
+  }
+
   /** Brings the routes to the wanted state. Throws `RouteSyncError` after all changes were tried; the next sync is a whole one then. */
   sync(nodes: NodesView): NodeRoutesResult {
     const nowMs = this.#clock.monotonic();
     const wholeAtMs = this.#wholeAtMs;
     // An error on the way leaves it so.
     this.#wholeAtMs = undefined;
+    this.#isBehind = true;
     const whole = wholeAtMs === undefined || nowMs - wholeAtMs >= this.#options.wholeEveryMs;
-    const changes = whole ? this.#sync.sync(this.#wantAll(nodes)) : this.#apply(this.#planSome(nodes));
+    const changes = this.#apply(whole ? this.#planAll(nodes) : this.#planSome(nodes));
+    this.#isBehind = false;
     if (!this.#isContested) this.#wholeAtMs = whole ? nowMs : wholeAtMs;
     return { changes, whole };
   }
@@ -91,13 +116,18 @@ export class NodeRoutes {
     return plan.length;
   }
 
-  #wantAll(nodes: NodesView): RouteSpec[] {
+  #planAll(nodes: NodesView): RouteChange[] {
+    const actual = this.#sync.list();
+    this.#links = new Set(actual.flatMap(({ linkIndex }) => linkIndex ?? []));
     this.#isContested = false;
     this.#routes.clear();
     this.#prefixes.clear();
     this.#skipped.clear();
     for (const node of nodes.all()) this.#want(node);
-    return Array.from(this.#routes.values(), ({ route }) => route);
+    return planRoutes(
+      actual,
+      Array.from(this.#routes.values(), ({ route }) => route),
+    );
   }
 
   /** The changes of the kernel's routes for the nodes that have changed. Everything is set before anything is unset, as in a whole sync. */

@@ -1,0 +1,71 @@
+import type { Cidr } from "#base/ip";
+import type { MonitorEvent } from "#kernel/monitor";
+
+/** fe80::/10 */
+const LINK_LOCAL = "fe80:";
+
+/** What is known of the routes that are wanted; {@link NodeRoutes} has it. */
+export interface WantedRoutes {
+  readonly wants: (dst: Cidr) => boolean;
+  /** True if the last sync could not set all routes. */
+  readonly isBehind: boolean;
+  /** The ifindexes of the links that our routes led to when all were compared the last time. */
+  readonly links: ReadonlySet<number>;
+}
+
+/**
+ * Finds in the kernel's events what makes a comparison of all routes due. The kernel removes IPv4 routes without an event when their
+ * link goes down, so it needs the links that our routes lead to: those of the last comparison, and those of our routes' events since the
+ * start. It forgets them with the link. Holds at most one entry for each link of the node.
+ */
+export class RouteEvents {
+  readonly #place: { readonly table: number; readonly protocol: number };
+  /** Ifindex → the last known state; `undefined` before its first event. */
+  readonly #uplinks = new Map<number, boolean | undefined>();
+
+  constructor(place: { readonly table: number; readonly protocol: number }) {
+    this.#place = place;
+  }
+
+  /** Takes an event. True if routes of ours may be gone, or if those that could not be set may be possible now. Cheap. */
+  isDue(event: MonitorEvent, wanted: WantedRoutes): boolean {
+    switch (event.kind) {
+      case "resync":
+        return true;
+      case "link":
+        return this.#isLinkDue(event, wanted);
+      case "address":
+        // The last address of a link takes its IPv4 routes along.
+        return this.#isUplink(event.address.linkIndex, wanted) && (event.op === "delete" || wanted.isBehind);
+      case "route":
+        return this.#isRouteDue(event, wanted);
+      case "rule":
+        return false;
+    }
+  }
+
+  #isUplink(index: number, { links }: WantedRoutes): boolean {
+    return this.#uplinks.has(index) || links.has(index);
+  }
+
+  #isLinkDue({ op, link: { index, up } }: MonitorEvent & { readonly kind: "link" }, wanted: WantedRoutes): boolean {
+    if (!this.#isUplink(index, wanted)) return false;
+    const before = this.#uplinks.get(index);
+    if (op === "delete") this.#uplinks.delete(index);
+    else this.#uplinks.set(index, up);
+    return op === "delete" || before !== up;
+  }
+
+  #isRouteDue({ op, route }: MonitorEvent & { readonly kind: "route" }, wanted: WantedRoutes): boolean {
+    const { table, protocol } = this.#place;
+    if (route.table !== table) return false;
+    const { dst, linkIndex } = route;
+    if (route.protocol === protocol) {
+      if (op === "delete") return wanted.wants(dst);
+      if (linkIndex !== undefined && !this.#uplinks.has(linkIndex)) this.#uplinks.set(linkIndex, undefined);
+      return false;
+    }
+    // A new way to a gateway. Those to a single host, and those that each link has, come with every pod.
+    return op === "new" && wanted.isBehind && dst.hostBits > 0 && !dst.base.toString().startsWith(LINK_LOCAL);
+  }
+}

@@ -1,0 +1,53 @@
+import { type Dirty, pause, TaskGroup } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { Logger } from "#base/log";
+import { BoundedRunner } from "#base/reconcile";
+import { type NodeRoutes, RouteEvents } from "#features/routes";
+import { Monitors } from "#kernel/monitor";
+import type { NetNs } from "#kernel/net";
+
+/** The kernel reports the loss of a link route by route: a comparison waits this long for the rest, in milliseconds. */
+const COALESCE_MS = 20;
+/** After a rest this number of comparisons are at once; then each waits `EVERY_MS` for the next, as with 40,000 routes each takes 0.2 s. */
+const BURST = 4;
+const EVERY_MS = 1000;
+/** Longest time without a comparison of this kind, in milliseconds: those on the timer do not depend on it. */
+const IDLE_MS = 3_600_000;
+
+/**
+ * Has all routes compared, at a bounded rate, as soon as an event of the kernel says that some may be gone or may be possible now, until the
+ * signal aborts. When the kernel's events cannot be read any more, that is logged, and comparisons on the timer go on.
+ */
+export async function watchRoutes(
+  parts: {
+    readonly netns: NetNs;
+    readonly routes: Pick<NodeRoutes, "wants" | "isBehind" | "links" | "compareNext">;
+    readonly place: { readonly table: number; readonly protocol: number };
+    readonly dirty: Dirty;
+    readonly clock: Clock;
+    readonly log: Logger;
+  },
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const { routes, clock, log } = parts;
+  await using monitors = new Monitors({
+    onFailure: (error) => log.error("lost routes are found by the next comparison only", { error: error.message }),
+  });
+  const events = new RouteEvents(parts.place);
+  const due = new BoundedRunner({ minMs: EVERY_MS, burst: BURST, maxMs: IDLE_MS, retryMs: EVERY_MS, clock });
+  await using _watch = monitors.watch(parts.netns, { links: true, addresses: true, routes: true }, (event) => {
+    if (events.isDue(event, routes)) due.request();
+  });
+  const group = new TaskGroup(signal);
+  group.spawn((at) =>
+    due.run(
+      async () => {
+        await pause(COALESCE_MS, { signal: at, clock });
+        routes.compareNext();
+        parts.dirty.mark();
+      },
+      { signal: at },
+    ),
+  );
+  await group.wait();
+}
