@@ -1,8 +1,8 @@
 import { dirname, join } from "node:path";
-import { Backoff, Deferred, Dirty, sleep, TaskGroup } from "#base/async";
+import { Backoff, Deferred, Dirty, retry, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
-import { ExpectedError } from "#base/errors";
+import { describeError, ExpectedError } from "#base/errors";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
@@ -325,23 +325,23 @@ async function learnBlocks(
   },
   signal: AbortSignal,
 ): Promise<void> {
-  const backoff = new Backoff({ initialMs: 200, maxMs: 1000 });
-  for (;;) {
-    try {
-      const node = await at.api.get(resources.nodes, { name: at.nodeName }, { signal });
-      at.network.setNodeAddresses(internalAddresses(node));
-      await at.ipam.collect({ signal });
-      at.ipam.reportUnknown();
-      at.health.ok();
-      return;
-    } catch (error) {
-      if (signal.aborted || !(error instanceof ExpectedError)) throw error;
+  const learn = async (): Promise<void> => {
+    const node = await at.api.get(resources.nodes, { name: at.nodeName }, { signal });
+    at.network.setNodeAddresses(internalAddresses(node));
+    await at.ipam.collect({ signal });
+    at.ipam.reportUnknown();
+    at.health.ok();
+  };
+  await retry(learn, {
+    signal,
+    clock: systemClock,
+    backoff: new Backoff({ initialMs: 200, maxMs: 1000 }),
+    isPassing: (error) => error instanceof ExpectedError,
+    onFailure: (error, retryInMs) => {
       at.health.degraded(error);
-      const retryInMs = Math.round(backoff.next());
-      at.log.warn("this node's blocks are not known yet; trying again", { error: error.message, retryInMs });
-      await sleep(retryInMs, { signal });
-    }
-  }
+      at.log.warn("this node's blocks are not known yet; trying again", { error: describeError(error), retryInMs });
+    },
+  });
 }
 
 /** Withdraws the exported routes if this Node was deleted. If coild ends for another reason, the routes stay. */

@@ -1,4 +1,4 @@
-import { type AbortOptions, Backoff, sleep, withDeadline } from "#base/async";
+import { type AbortOptions, Backoff, retry, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import {
@@ -89,13 +89,21 @@ export class EtcdClient implements Disposable {
     }
   }
 
-  /** Tries the endpoints in turn. Rejects with {@link EndpointError} `status`, or {@link MigratorError} `etcd-unreachable`. */
-  async #call(path: string, message: Uint8Array, options: AbortOptions): Promise<Uint8Array> {
-    const backoff = new Backoff({ initialMs: 100, maxMs: 1000 });
-    const failures = new Map<string, unknown>();
-    for (let tries = 0; tries < MAX_ROUNDS * this.#endpoints.length; tries += 1) {
-      if (tries > 0 && tries % this.#endpoints.length === 0)
-        await sleep(backoff.next(), { ...options, clock: this.#clock });
+  /** Tries the endpoints in rounds. Rejects with {@link EndpointError} `status`, or {@link MigratorError} `etcd-unreachable`. */
+  #call(path: string, message: Uint8Array, options: AbortOptions): Promise<Uint8Array> {
+    return retry(() => this.#callEach(path, message, options), {
+      ...options,
+      clock: this.#clock,
+      backoff: new Backoff({ initialMs: 100, maxMs: 1000 }),
+      isPassing: (error) => error instanceof MigratorError && error.code === "etcd-unreachable",
+      maxTries: MAX_ROUNDS,
+    });
+  }
+
+  /** One round, which begins at the endpoint that answered last. */
+  async #callEach(path: string, message: Uint8Array, options: AbortOptions): Promise<Uint8Array> {
+    const failures: unknown[] = [];
+    for (let tries = 0; tries < this.#endpoints.length; tries += 1) {
       const at = (this.#at + tries) % this.#endpoints.length;
       const endpoint = this.#endpoints[at];
       if (endpoint === undefined) break;
@@ -110,14 +118,14 @@ export class EtcdClient implements Disposable {
           this.#at = at;
           throw error;
         }
-        failures.set(endpoint.url.origin, error);
+        failures.push(error);
       }
     }
     throw new MigratorError(
       "etcd-unreachable",
       "no endpoint of etcd answers; check --etcd-endpoints and --etcd-tls-ca",
       {
-        cause: new AggregateError([...failures.values()], ""),
+        cause: new AggregateError(failures, ""),
       },
     );
   }

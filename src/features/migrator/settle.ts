@@ -1,4 +1,4 @@
-import { type AbortOptions, Backoff, sleep } from "#base/async";
+import { type AbortOptions, Backoff, retry, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import {
@@ -81,18 +81,10 @@ export async function remove<T extends KubeObject>(
 export async function persist<T>(
   { clock }: Pick<StepDeps, "clock">,
   work: () => Promise<T>,
-  { signal, limitMs }: AbortOptions & { readonly limitMs: number },
+  options: AbortOptions & { readonly limitMs: number },
 ): Promise<T> {
-  const startedAt = clock.monotonic();
   const backoff = new Backoff({ initialMs: 20, maxMs: LOOK_MS, jitter: 0 });
-  for (;;) {
-    try {
-      return await work();
-    } catch (error) {
-      if (!isPassing(error) || clock.monotonic() - startedAt >= limitMs) throw error;
-      await sleep(backoff.next(), { signal, clock });
-    }
-  }
+  return retry(work, { ...options, clock, backoff, isPassing });
 }
 
 /** `Pod default/web`. */

@@ -1,4 +1,4 @@
-import { Backoff, sleep } from "#base/async";
+import { Backoff, retry } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
@@ -55,19 +55,14 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
 
   /** Reviews an invalid token until the API server has answered once. Failures degrade `health` and are tried again. */
   async checkApi(health: HealthPart, { signal }: { readonly signal: AbortSignal }): Promise<void> {
-    const backoff = new Backoff({ initialMs: 500, maxMs: 5000 });
-    while (!signal.aborted) {
-      try {
-        await this.#review(NO_TOKEN, signal);
-        health.ok();
-        return;
-      } catch (error) {
-        signal.throwIfAborted();
-        if (!(error instanceof AgentAuthError)) throw error;
-        health.degraded(error);
-      }
-      await sleep(backoff.next(), { signal, clock: this.#clock });
-    }
+    await retry(() => this.#review(NO_TOKEN, signal), {
+      signal,
+      clock: this.#clock,
+      backoff: new Backoff({ initialMs: 500, maxMs: 5000 }),
+      isPassing: (error) => error instanceof AgentAuthError,
+      onFailure: (error) => health.degraded(error),
+    });
+    health.ok();
   }
 
   async #review(token: string, signal: AbortSignal): Promise<TokenVerdict> {

@@ -1,4 +1,4 @@
-import { sleep } from "#base/async";
+import { Backoff, retry } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
@@ -19,17 +19,19 @@ export async function withLateClient(
 ): Promise<void> {
   const { log, clock } = deps;
   let logged = "";
-  while (!signal.aborted) {
-    try {
-      await using api = await open();
-      await work(api);
-      return;
-    } catch (error) {
-      if (!(error instanceof KubeConfigError)) throw error;
+  const lend = async (): Promise<void> => {
+    await using api = await open();
+    await work(api);
+  };
+  await retry(lend, {
+    signal,
+    clock,
+    backoff: new Backoff({ initialMs: RETRY_MS, maxMs: RETRY_MS, jitter: 0 }),
+    isPassing: (error) => error instanceof KubeConfigError,
+    onFailure: (error) => {
       const text = describeError(error);
       if (text !== logged) log.warn("no kubeconfig for the API server yet; trying again", { error: text });
       logged = text;
-    }
-    await sleep(RETRY_MS, { signal, clock });
-  }
+    },
+  });
 }
