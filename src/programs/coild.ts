@@ -200,6 +200,7 @@ export const coild = defineProgram({
     metrics.observe(ipam);
     await using _server = await serveCalls({
       log,
+      health: health.part("hand-over"),
       socketPath: values.socket,
       clock: systemClock,
       handlers: {

@@ -2,7 +2,16 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, renameSync, rmSync, statSync, symlinkSync } from "node:fs";
+import {
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -313,6 +322,26 @@ test("launcher: runtimes that never close standard input do not keep others wait
     await Promise.all(ends);
   }
 });
+
+test(
+  "coild: with a file at its hand-over path it starts and serves by gRPC; without the file it serves both again",
+  TIMEOUT,
+  async () => {
+    const path = `${SOCKET}.call1`;
+    const pid = coildPid();
+    process.kill(pid, "SIGSTOP");
+    rmSync(path, { force: true });
+    writeFileSync(path, "precious");
+    process.kill(pid, "SIGKILL");
+    await coildAgain(pid);
+    await ok({ command: "ADD", id: "file" });
+    await ok({ command: "DEL", id: "file" });
+    assert.equal(readFileSync(path, "utf8"), "precious");
+    rmSync(path);
+    await until("the hand-over socket is served", async () => existsSync(path));
+    await withoutStandalone(() => ok({ command: "STATUS" }));
+  },
+);
 
 test("coild: its hand-over socket goes with it, and one that a killed coild left is replaced", TIMEOUT, async () => {
   assert.ok(existsSync(`${SOCKET}.call1`));

@@ -37,6 +37,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "`attachments`",
         "attachments are cut off: their blocks are gone or another node's; 503 until their pods are deleted",
       ],
+      [
+        "`hand-over`",
+        "the hand-over socket cannot be served: calls of `coil` take longer, and it is tried again every 10 s",
+      ],
       ["`events`", "pods that are cut off cannot be found in the API"],
       ["`kernel`", "a route, rule or address of the pods' network cannot be restored"],
       ["`routes`", "blocks cannot be exported"],

@@ -32,7 +32,7 @@ export async function claimSocketPath(path: string, options: { readonly deleteEx
   if (!stat.isSocket()) {
     throw new SocketPathError(
       "not-a-socket",
-      `cannot listen on ${path}: it exists and is not a socket; name another path`,
+      `cannot listen on ${path}: it exists and is not a socket; remove it, or name another path`,
     );
   }
   if (await isServed(path)) {

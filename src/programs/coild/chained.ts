@@ -43,6 +43,7 @@ export async function runChained(
   const group = new TaskGroup(options.signal);
   await using _server = await serveCalls({
     log,
+    health: parts.health.part("hand-over"),
     socketPath,
     clock: systemClock,
     handlers: {

@@ -1,10 +1,13 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { systemClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
+import { Health } from "#base/health";
 import { createLogger, nullLogger } from "#base/log";
+import { SocketPathError } from "#base/unix-socket";
 import { CniFailure, type CniFailureKind, callLocally, type GrpcHandler } from "#features/cni";
 import { HandoverError, handoverPath, NOT_MINE } from "#wire/cni-handover";
 import { decodeCniArgs, encodeAddResponse } from "#wire/cnirpc";
@@ -72,7 +75,7 @@ test(
   TIMEOUT,
   async () => {
     const { events, ...options } = optionsFor("both.sock");
-    await using _server = await serveCalls({ ...options, log: nullLogger });
+    await using _server = await serveCalls({ ...options, log: nullLogger, health: new Health().part("hand-over") });
     const path = handoverPath(options.socketPath) ?? "";
     const { signal } = new AbortController();
     const config = { cniVersion: "1.1.0", name: "net", type: "coil", socket: options.socketPath };
@@ -165,9 +168,63 @@ test(
   async () => {
     const lines: string[] = [];
     const log = createLogger({ name: "t", write: (line) => lines.push(line) });
+    const health = new Health({ log });
     const { events: _, ...options } = optionsFor("x".repeat(105 - dir.length));
-    await using _server = await serveCalls({ ...options, log });
+    await using _server = await serveCalls({ ...options, log, health: health.part("hand-over") });
     assert.ok(existsSync(options.socketPath));
     assert.match(lines.join(""), /too long for a hand-over socket/);
+    assert.deepEqual([health.parts[0]?.status, health.unready], ["degraded", []]);
+  },
+);
+
+test(
+  "serveCalls: a file that is not a socket at the hand-over path stays and is named; gRPC is served, and both are once it is gone",
+  TIMEOUT,
+  async () => {
+    const lines: string[] = [];
+    const log = createLogger({ name: "t", write: (line) => lines.push(line) });
+    const health = new Health({ log });
+    const clock = new FakeClock();
+    const { events: _, ...options } = optionsFor("file.sock");
+    const path = handoverPath(options.socketPath) ?? "";
+    writeFileSync(path, "precious");
+    {
+      await using _server = await serveCalls({ ...options, clock, log, health: health.part("hand-over") });
+      const config = { cniVersion: "1.1.0", name: "net", type: "coil", socket: options.socketPath };
+      const call = () => runPlugin({ ...ENV, CNI_COMMAND: "DEL" }, Promise.resolve(JSON.stringify(config)), callByGrpc);
+      assert.equal((await call()).exitCode, 0);
+      const [part] = health.parts;
+      assert.deepEqual([part?.status, health.unready], ["degraded", []]);
+      const wanted = `cannot listen on ${path}: it exists and is not a socket; remove it`;
+      assert.ok(part?.reason.includes(wanted), part?.reason);
+      for (let tries = 0; tries < 5; tries += 1) await clock.advance(10_000);
+      assert.deepEqual([lines.length, readFileSync(path, "utf8")], [1, "precious"], lines.join(""));
+      rmSync(path);
+      while (health.parts[0]?.status !== "ok") await clock.advance(10_000);
+      assert.equal((await call()).exitCode, 0);
+      assert.equal(health.parts[0].reason, path);
+      assert.ok(existsSync(path));
+    }
+    assert.equal(existsSync(path), false);
+  },
+);
+
+test(
+  "serveCalls: it ends while the hand-over path is another's, and a fault of gRPC's own socket is thrown",
+  TIMEOUT,
+  async () => {
+    const { events: _, ...options } = optionsFor("taken.sock");
+    const path = handoverPath(options.socketPath) ?? "";
+    const other = createServer().listen(path);
+    const health = new Health();
+    const server = await serveCalls({ ...options, log: nullLogger, health: health.part("hand-over") });
+    assert.match(health.parts[0]?.reason ?? "", /another process does; stop it/);
+    await server[Symbol.asyncDispose]();
+    assert.equal(existsSync(options.socketPath), false);
+    assert.equal(existsSync(path), true);
+    writeFileSync(options.socketPath, "");
+    const wrong = serveCalls({ ...options, log: nullLogger, health: health.part("hand-over") });
+    await assert.rejects(wrong, (error) => error instanceof SocketPathError && error.code === "not-a-socket");
+    await new Promise((resolve) => other.close(resolve));
   },
 );

@@ -1,24 +1,38 @@
+import { Backoff, Deferred, retry } from "#base/async";
+import { describeError } from "#base/errors";
+import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
+import { SocketPathError } from "#base/unix-socket";
 import { callLocally, type LocalCallOptions, serveGrpc, serveHandover } from "#features/cni";
 import { CniCode, CniError } from "#wire/cni";
 import { type Answer, type HandedCall, handoverPath, NOT_MINE } from "#wire/cni-handover";
 import { type CallCoild, errorOf, runPlugin } from "../cni-plugin/index.ts";
 
 /** Options of gRPC, of which the hand-over has a part. */
-type ServeOptions = Parameters<typeof serveGrpc>[0] & { readonly log: Logger };
+type ServeOptions = Parameters<typeof serveGrpc>[0] & {
+  readonly log: Logger;
+  /** The hand-over socket. Without it calls are served by gRPC, so it does not keep the program from being ready. */
+  readonly health: HealthPart;
+};
+
+/** The pause between two tries to listen on the hand-over socket, in milliseconds. */
+const LISTEN_AGAIN_MS = 10_000;
 
 /**
  * Serves both ways to call coild: gRPC on its socket, and on the hand-over socket beside it whole calls of the CNI executable, which are run
- * here as the executable would run them (docs/design/cni-executable.md).
+ * here as the executable would run them (docs/design/cni-executable.md). Where the hand-over socket cannot be had, gRPC is served alone until
+ * it can. Throws `SocketPathError` for the socket of gRPC.
  */
-export async function serveCalls({ log, ...options }: ServeOptions): Promise<AsyncDisposable> {
+export async function serveCalls({ log, health, ...options }: ServeOptions): Promise<AsyncDisposable> {
   await using servers = new AsyncDisposableStack();
   servers.use(await serveGrpc(options));
   const socketPath = handoverPath(options.socketPath);
+  // By gRPC all calls are served.
+  health.ok();
   if (socketPath === undefined) {
-    log.warn("the path of the socket is too long for a hand-over socket beside it: calls of pods take longer", {
-      socket: options.socketPath,
-    });
+    health.degraded(
+      `calls of pods take longer: ${options.socketPath} is too long for a hand-over socket beside it; give --socket a shorter path`,
+    );
   } else {
     const { onBug, clock } = options;
     const refused = new Repeats();
@@ -32,9 +46,44 @@ export async function serveCalls({ log, ...options }: ServeOptions): Promise<Asy
       }
       return answer;
     };
-    servers.use(await serveHandover({ socketPath, run, onBug, clock }));
+    servers.use(await keepHandover({ socketPath, run, onBug, clock }, health));
   }
   return servers.move();
+}
+
+/** Serves the hand-over socket. Where that cannot be had now it is tried again in the background. */
+async function keepHandover(
+  options: Parameters<typeof serveHandover>[0],
+  health: HealthPart,
+): Promise<AsyncDisposable> {
+  const { socketPath, clock, onBug } = options;
+  const stop = new AbortController();
+  const failed = new Deferred();
+  let server: AsyncDisposable | undefined;
+  const listen = async (): Promise<void> => {
+    server = await serveHandover(options);
+    health.ok(socketPath);
+  };
+  const listening = retry(listen, {
+    signal: stop.signal,
+    clock,
+    backoff: new Backoff({ initialMs: LISTEN_AGAIN_MS, maxMs: LISTEN_AGAIN_MS, jitter: 0 }),
+    isPassing: (error) => error instanceof SocketPathError,
+    onFailure: (error) => {
+      health.degraded(`calls of pods take longer: ${describeError(error)}`);
+      failed.resolve();
+    },
+  }).catch((error: unknown) => {
+    if (!stop.signal.aborted) onBug(error);
+  });
+  await Promise.race([listening, failed.promise]);
+  return {
+    async [Symbol.asyncDispose]() {
+      stop.abort();
+      await listening;
+      await server?.[Symbol.asyncDispose]();
+    },
+  };
 }
 
 /**
