@@ -6,11 +6,7 @@ import { kubeFlags, openClient } from "./daemon/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 
 const flags = {
-  sockets: listFlag(
-    "socket",
-    "socket of a coild whose memory and kernel are compared; default /run/coild.sock",
-    "PATH",
-  ),
+  sockets: listFlag("socket", "socket of the coild whose memory is compared; default /run/coild.sock", "PATH"),
   json: switchFlag("json", false, "print one JSON object"),
   ...kubeFlags,
 };
@@ -18,11 +14,11 @@ const flags = {
 /** `isthmus audit`: proves that API, kernel and memory agree. */
 export const auditProgram = defineProgram({
   name: "audit",
-  summary: "Compares the API server, the kernel and coild's memory, and says where they disagree.",
+  summary: "Compares the API server, the kernel and coild's memory, and reports the differences.",
   flags,
   notes: [
-    "Run it on a node, as root. While pods come and go some findings are only work under way: run it again.",
-    "Of a coild behind another plugin (--enable-ipam=false) it compares the marks of links with the running pods.",
+    "Run it on a node, as root. While pods are created and deleted, some findings are only unfinished changes: run it again.",
+    "For a coild behind another plugin (--enable-ipam=false) it compares the marks of links with the running pods.",
     "Exit code: 0 without findings, 1 with findings or when a node or the API server did not answer.",
   ],
   run: async ({ values, signal }) => {
@@ -46,7 +42,7 @@ function renderFindings(findings: readonly Finding[], checked: AuditCoverage): s
   const lines = findings.map((finding) => `${finding.kind}  ${finding.node ?? "cluster"}: ${finding.text}`);
   const end =
     findings.length === 0
-      ? `no findings: API, kernel and memory agree on ${what}`
+      ? `no findings: API server, kernel and memory agree on ${what}`
       : `${findings.length} findings among ${what}`;
   return `${[...lines, end].join("\n")}\n`;
 }

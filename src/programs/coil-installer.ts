@@ -10,7 +10,7 @@ const flags = {
   rescanWait: durationFlag(
     "rescan-wait",
     "6s",
-    "how long to wait after a change; runtimes look for networks every 5 s",
+    "how long to wait after a change; a runtime reads its network configurations every 5 s",
   ),
   ...logFlags,
 };
@@ -18,7 +18,7 @@ const flags = {
 /** `coil-installer` (docs/spec/pod-network.md#13). */
 export const coilInstaller = defineProgram({
   name: "coil-installer",
-  summary: "Puts the CNI executable and the network configuration in place on a node.",
+  summary: "Installs the CNI executable and the network configuration on a node.",
   flags,
   notes: [
     [
@@ -27,8 +27,8 @@ export const coilInstaller = defineProgram({
       "  CNI_ETC_DIR         directory of configurations (/host/etc/cni/net.d)",
       "  CNI_BIN_DIR         directory of CNI executables (/host/opt/cni/bin)",
       "  COIL_PATH           the executable to install (/usr/local/coil/coil)",
-      "  CNI_NETCONF         the configuration itself",
-      "  CNI_NETCONF_FILE    a file with the configuration, where CNI_NETCONF is empty; one of both is required",
+      "  CNI_NETCONF         the content of the configuration",
+      "  CNI_NETCONF_FILE    a file with the configuration, where CNI_NETCONF is empty; one of these two is required",
       "  CNI_REMOVE_OTHERS   true deletes other configurations; otherwise they are renamed to *.coil-disabled",
     ].join("\n"),
   ],
@@ -70,7 +70,7 @@ async function readConflist(env: NodeJS.ProcessEnv): Promise<string> {
   const source = inline === "" ? `CNI_NETCONF_FILE ${file}` : "CNI_NETCONF";
   if (inline === "" && file === "") {
     throw new ConfigError("invalid-flags", [
-      "neither CNI_NETCONF nor CNI_NETCONF_FILE is set; one must give the network configuration",
+      "neither CNI_NETCONF nor CNI_NETCONF_FILE is set; set one of them to the network configuration",
     ]);
   }
   const fault = (why: string): ConfigError =>

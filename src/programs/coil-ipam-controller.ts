@@ -11,26 +11,31 @@ import { defineProgram } from "./program/index.ts";
 
 const flags = {
   ...endpointFlags(":9386", ":9387"),
-  gcInterval: durationFlag("gc-interval", "1h", "how often blocks of nodes that are gone are collected", {
+  gcInterval: durationFlag("gc-interval", "1h", "how often the blocks of deleted nodes are collected", {
     min: "1s",
   }),
   nodeGoneGrace: durationFlag(
     "node-gone-grace",
     "60s",
-    "how long neither a Node nor a pod bound to it must have been seen before its blocks are collected",
+    "the blocks of a node are collected when for this time neither its Node nor a pod bound to it was seen",
   ),
   blockAllocation: choiceFlag(
     "block-allocation",
     ["first-fit", "next-fit"],
     "first-fit",
-    "which block of a pool is next: the lowest free one, or the one after the last",
+    "which block of a pool is carved next: the free block of the lowest index, or the block after the one carved last",
   ),
   webhookAddr: webhookAddrFlag(":9443"),
-  certDir: stringFlag("cert-dir", "/certs", "folder of the webhooks' tls.crt and tls.key; they may come later", "DIR"),
+  certDir: stringFlag(
+    "cert-dir",
+    "/certs",
+    "folder of the webhooks' tls.crt and tls.key; the files may be created later",
+    "DIR",
+  ),
   enableCertRotation: switchFlag(
     "enable-cert-rotation",
     false,
-    "make and renew the certificate, in Secret kube-system/coilv2-ipam-webhook-server-cert, and have the webhook configurations trust it",
+    "make and renew the certificate, in Secret kube-system/coilv2-ipam-webhook-server-cert, and write its authority into the webhook configurations",
   ),
   enableRestartOnCertRefresh: switchFlag(
     "enable-restart-on-cert-refresh",
@@ -54,11 +59,11 @@ const COLLECT = "orphans";
 /** `coil-ipam-controller` (docs/spec/pod-network.md#3). */
 export const coilIpamController = defineProgram({
   name: "coil-ipam-controller",
-  summary: "Carves address blocks out of AddressPools and allots them to the nodes that ask.",
+  summary: "Carves address blocks out of AddressPools and allots them to the nodes that request them.",
   flags,
   notes: [
-    "Run two: one leads (Lease kube-system/coil-ipam-leader), the other waits. Both serve the webhooks of AddressPools.",
-    "It is not ready until it can serve webhooks. In a cluster without webhook configurations give it --webhook-addr=none.",
+    "Run two replicas: one leads (Lease kube-system/coil-ipam-leader), and the other waits. Both serve the webhooks of AddressPools.",
+    "A replica is not ready until it can serve webhooks. In a cluster without webhook configurations set --webhook-addr=none.",
   ],
   metrics: [poolMetrics, webhookMetrics, controllerProgramMetrics],
   run: ({ values, signal }) =>

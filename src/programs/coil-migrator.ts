@@ -11,11 +11,11 @@ const flags = {
   skipUninstall: switchFlag(
     "skip-uninstall",
     false,
-    "dump: leave Coil v1 installed; it may then change its data later",
+    "dump: leave Coil v1 installed; Coil v1 can then change its data after the dump",
   ),
   inputFile: optionalFlag("input-file", "dump: an export of etcd instead of etcd itself; - is standard input", "FILE"),
   ...etcdFlags,
-  yes: switchFlag("yes", false, "replace: do not ask"),
+  yes: switchFlag("yes", false, "replace: do not ask for a confirmation"),
   interval: durationFlag("interval", "10s", "replace: the pause between two nodes", { max: TIMER_MAX }),
   ...kubeFlags,
   ...logFlags,
@@ -33,17 +33,17 @@ interface Values extends EtcdValues {
 /** `coil-migrator` (docs/spec/pod-network.md#14). */
 export const coilMigrator = defineProgram({
   name: "coil-migrator",
-  summary: "Moves a cluster from Coil v1 to v2: v1's data as manifests, and new pods for v1's.",
+  summary: "Moves a cluster from Coil v1 to v2: writes the data of v1 as manifests, and replaces the pods of v1.",
   words: { usage: "dump | replace", max: 1 },
   flags,
   notes: [
     [
-      "dump     deletes v1's objects, gives namespaces the pools of their names, prints AddressPools and reserved AddressBlocks as YAML",
-      "replace  when v2 runs: deletes the pods of v1 node by node, then the reserved blocks, then the pods of coild",
+      "dump     deletes v1's objects, annotates each namespace with the pool of the same name, prints AddressPools and reserved AddressBlocks as YAML",
+      "replace  to be run when v2 runs: deletes the pods of v1 node by node, then the reserved blocks, then the pods of coild",
     ].join("\n"),
-    "Both can be run again at any time. Exit code 1: something could not be done; the last lines say what.",
+    "Both can be run again at any time. Exit code 1: a step failed; the last lines of the log name it.",
     "Environment: COIL_ETCD_PASSWORD, the password of etcd's user where --etcd-password is not given.",
-    "--input-file takes the output of `etcdctl get --prefix /coil/ -w json`, made when v1 no longer ran.",
+    "--input-file takes the output of `etcdctl get --prefix /coil/ -w json`, made after v1 was stopped.",
   ],
   run: async ({ values, words, signal }) => {
     const log = loggerOf("coil-migrator", { ...values, logEncoder: "console" });
@@ -55,7 +55,7 @@ export const coilMigrator = defineProgram({
         return runReplace(values, log, signal);
       default: {
         const found = verb === undefined ? "a command is missing" : `unexpected "${verb}"`;
-        throw new ConfigError("invalid-flags", [`${found}: it must be dump or replace`]);
+        throw new ConfigError("invalid-flags", [`${found}: the command must be dump or replace`]);
       }
     }
   },
@@ -99,7 +99,7 @@ async function runReplace(values: Values, log: Logger, signal: AbortSignal): Pro
 function report(log: Logger, failures: readonly string[]): number {
   for (const failure of failures) log.error(failure);
   if (failures.length === 0) return EXIT.ok;
-  log.error("not everything was done; run the same command again when the cause is gone", {
+  log.error("some steps failed; remove their causes and run the same command again", {
     failures: failures.length,
   });
   return EXIT.failed;

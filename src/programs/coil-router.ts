@@ -34,11 +34,11 @@ const MAX_NAMED = 10;
 
 const flags = {
   ...endpointFlags(":9388", ":9389"),
-  protocolId: integerFlag("protocol-id", 31, "protocol number that marks our routes; not that of coild", {
+  protocolId: integerFlag("protocol-id", 31, "protocol number that marks our routes; it must differ from coild's", {
     min: 3,
     max: 255,
   }),
-  updateInterval: durationFlag("update-interval", "10m", "sync at least this often", { min: "1s" }),
+  updateInterval: durationFlag("update-interval", "10m", "maximum time between two syncs", { min: "1s" }),
   ...kubeFlags,
   ...logFlags,
 };
@@ -170,7 +170,7 @@ function skipReporter(log: Logger): (skipped: readonly RouterSkip[]) => void {
   const repeats = new Repeats();
   return (skipped) => {
     // Blocks are in the order of the API server's list, and that order can change.
-    const texts = skipped.map(({ node, prefix }) => `${prefix} of ${node}`).sort();
+    const texts = skipped.map(({ node, prefix }) => `${prefix} of node ${node}`).sort();
     if (!repeats.isNew("skipped", texts.join(", "))) return;
     if (texts.length === 0) return;
     log.warn("blocks are not routed: their nodes have no address of the family", {

@@ -45,7 +45,7 @@ const MIN_PROTOCOL_ID = 3;
 const flags = {
   ...endpointFlags(":9384", ":9385"),
   podTableId: integerFlag("pod-table-id", 116, "routing table of the routes to pods", { ...id, min: 0 }),
-  podRulePrio: integerFlag("pod-rule-prio", 2000, "priority of the rule that looks that table up", {
+  podRulePrio: integerFlag("pod-rule-prio", 2000, "priority of the rule that directs packets to that table", {
     min: 1,
     max: 32_765,
   }),
@@ -53,7 +53,7 @@ const flags = {
   protocolId: integerFlag("protocol-id", 30, "protocol number that marks our routes", { min: 0, max: 255 }),
   socket: stringFlag("socket", "/run/coild.sock", "UNIX socket that CNI executables call", "PATH"),
   compatCalico: switchFlag("compat-calico", false, "name the host's links as Calico does"),
-  registerFromMain: switchFlag("register-from-main", false, "also find existing pods by routes in the main table"),
+  registerFromMain: switchFlag("register-from-main", false, "find existing pods by routes in the main table too"),
   gcInterval: durationFlag(
     "addressblock-gc-interval",
     "5m",
@@ -63,7 +63,7 @@ const flags = {
   clearRoutesOnShutdown: switchFlag(
     "clear-routes-on-shutdown",
     false,
-    "when ending after this Node was deleted, withdraw the exported routes",
+    "withdraw the exported routes when coild ends after its Node was deleted",
   ),
   blockReleaseDelay: durationFlag("block-release-delay", "0s", "how long an empty block is kept for reuse"),
   mtu: integerFlag("mtu", 0, "MTU of pods, bytes; 0: the smallest of the links with a default route", {
@@ -74,24 +74,15 @@ const flags = {
   enableIpam: switchFlag(
     "enable-ipam",
     true,
-    "give pods addresses and links; false: coil is behind another interface plugin",
+    "give pods addresses and links; false: coil is chained behind another interface plugin",
   ),
   enableEgress: switchFlag("enable-egress", true, "no effect: NAT clients are not built yet"),
   egressPort: integerFlag("egress-port", 5555, "no effect; only the default is valid, until there are NAT clients", {
     min: 1,
     max: 65_535,
   }),
-  backend: choiceFlag(
-    "backend",
-    ["iptables", "nftables"],
-    "iptables",
-    "no effect: coild needs neither until there are NAT clients",
-  ),
-  enableOriginatingOnly: switchFlag(
-    "enable-originating-only",
-    false,
-    "refused when it is on, until there are NAT clients",
-  ),
+  backend: choiceFlag("backend", ["iptables", "nftables"], "iptables", "no effect until there are NAT clients"),
+  enableOriginatingOnly: switchFlag("enable-originating-only", false, "true is refused until there are NAT clients"),
   ...kubeFlags,
   ...logFlags,
 };
@@ -102,7 +93,7 @@ const CLEAR_BUDGET_MS = 10_000;
 /** `coild` (docs/spec/pod-network.md#4 and #5). */
 export const coild = defineProgram({
   name: "coild",
-  summary: "Gives the pods of this node addresses and links; serves the CNI executable coil.",
+  summary: "Gives addresses and links to the pods of this node. Serves the calls of the CNI executable coil.",
   flags,
   notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
   metrics: [coildMetrics, restClientMetrics],
@@ -113,7 +104,7 @@ export const coild = defineProgram({
     const health = new Health({ log: log.child("health") });
     const faults = faultsOf(values);
     if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
-    requirePrivileges("give pods their links", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
+    requirePrivileges("create the links of pods", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
     // A second coild of this node waits here until the first has ended: both would hand out the same addresses.
     await using _lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
       signal,
@@ -160,7 +151,11 @@ export const coild = defineProgram({
       { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
     );
     const { attached, unowned } = rememberKernel({ network, ipam }, values);
-    log.info("found in the kernel", { attachments: attached.length, strays: unowned.length, halfMade });
+    log.info("attachments of pods were read from the kernel", {
+      attachments: attached.length,
+      strays: unowned.length,
+      halfMade,
+    });
     const routes = new RouteSync(stack, { table: values.exportTableId, protocol: values.protocolId });
     const place = { table: values.exportTableId, protocol: values.protocolId };
     const exported = (): ReturnType<typeof exportRoutes> => {
@@ -232,7 +227,7 @@ export const coild = defineProgram({
     };
     const onRemade: Parameters<typeof keepKernel>[0]["onRemade"] = ({ containerId, ifname }) =>
       log.warn(
-        "the link of a pod was removed and made again without the limits and policies of later plugins: delete the pod if it needs them",
+        "the link of a pod was removed and has been created again, without the limits and policies of later plugins: delete the pod if it needs them",
         { containerID: containerId, ifname },
       );
     const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, onSurveyed, onRemade };
@@ -289,19 +284,21 @@ export function faultsOf(values: {
 }): string[] {
   const faults: string[] = [];
   if (!values.enableIpam && !values.enableEgress)
-    faults.push("--enable-ipam, --enable-egress: both are false, so there is nothing to do; one must be true");
+    faults.push("--enable-ipam, --enable-egress: both are false, so coild has no work; set one of them to true");
   if (values.enableOriginatingOnly)
-    faults.push("--enable-originating-only: there are no NAT clients yet, so it cannot work; leave it out");
+    faults.push("--enable-originating-only: there are no NAT clients yet, so this flag cannot work; leave it out");
   if (values.egressPort !== 5555)
     faults.push(`--egress-port: there are no NAT clients yet, so ${values.egressPort} cannot work; leave it out`);
   if (!values.enableIpam) return faults;
   if (values.podTableId === 0)
-    faults.push("--pod-table-id: 0 is for --enable-ipam=false only; give a table of its own, such as 116");
+    faults.push(
+      "--pod-table-id: 0 is for --enable-ipam=false only; choose a table that nothing else uses, such as 116",
+    );
   if (values.protocolId < MIN_PROTOCOL_ID)
-    faults.push(`--protocol-id: ${values.protocolId} is the kernel's own; give 3 to 255, such as 30`);
+    faults.push(`--protocol-id: ${values.protocolId} is used by the kernel itself; choose 3 to 255, such as 30`);
   if (values.podTableId === values.exportTableId)
     faults.push(
-      `--export-table-id: ${values.exportTableId} is the table of --pod-table-id too; each must have its own`,
+      `--export-table-id: ${values.exportTableId} is the table of --pod-table-id too; choose two different tables`,
     );
   return faults;
 }
@@ -310,7 +307,7 @@ export function faultsOf(values: {
 function reportLoss(log: Logger): (event: EventInput, why: string) => void {
   const repeats = new Repeats();
   return ({ reason }, error) => {
-    if (repeats.isNew("events", error)) log.warn("an event could not be written", { reason, error });
+    if (repeats.isNew("events", error)) log.warn("an Event could not be written to the API server", { reason, error });
   };
 }
 
@@ -340,7 +337,7 @@ async function learnBlocks(
     isPassing: (error) => error instanceof ExpectedError,
     onFailure: (error, retryInMs) => {
       at.health.degraded(error);
-      at.log.warn("this node's blocks are not known yet; trying again", { error: describeError(error), retryInMs });
+      at.log.warn("cannot read this node's blocks; trying again", { error: describeError(error), retryInMs });
     },
   });
 }
@@ -353,6 +350,6 @@ async function clearRoutes(api: KubeApi, nodeName: string, routes: RouteSync, lo
     log.info("this node was deleted: exported routes withdrawn", { routes: routes.clear() });
   } catch (error) {
     if (!isKubeError(error)) throw error;
-    log.warn("cannot find out whether this node was deleted; exported routes stay", { error: error.message });
+    log.warn("cannot find out whether this node was deleted; the exported routes are kept", { error: error.message });
   }
 }

@@ -10,10 +10,10 @@ const flags = {
 /** `isthmus doctor`: what this kernel has and lacks. */
 export const doctor = defineProgram({
   name: "doctor",
-  summary: "Says what this machine's kernel has and lacks, and which part of the suite that affects.",
+  summary: "Lists the features that this machine's kernel has and lacks, and the parts of the suite that need them.",
   flags,
   notes: [
-    "Each feature is tested in a network namespace that is made for it and removed. Exit code: 0 when the tests could run.",
+    "Each feature is tested in a network namespace that is created for the test and removed after it. Exit code: 0 when the tests could run.",
   ],
   run: async ({ values }) => {
     requirePrivileges("make network namespaces", LAB_CAPABILITIES);
@@ -28,9 +28,9 @@ export const doctor = defineProgram({
 function render(kernel: string, features: readonly KernelFeature[]): string {
   const width = Math.max(...features.map((feature) => feature.name.length));
   const rows = features.map(({ name, available, detail, affects }) => {
-    const concerns = !available && affects.length > 0 ? `; affects ${affects.join(", ")}` : "";
+    const concerns = !available && affects.length > 0 ? `; needed by ${affects.join(", ")}` : "";
     return `${available ? "has  " : "lacks"}  ${name.padEnd(width)}  ${detail}${concerns}`;
   });
   const lacking = features.filter((feature) => !feature.available).length;
-  return `${[`kernel ${kernel}`, ...rows, `${features.length - lacking} of ${features.length} there`].join("\n")}\n`;
+  return `${[`kernel ${kernel}`, ...rows, `${features.length - lacking} of ${features.length} features work`].join("\n")}\n`;
 }

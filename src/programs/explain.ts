@@ -15,11 +15,11 @@ const flags = {
   node: stringFlag(
     "node",
     "",
-    "whose proxy is asked about; default: the pod's, where one sends, else this host",
+    "the node whose proxy is meant; default: the node of the sending pod, else this host",
     "NAME",
   ),
   json: switchFlag("json", false, "print one JSON object"),
-  localAddresses: listFlag("local-address", "address of the node that its Node does not name", "ADDRESS"),
+  localAddresses: listFlag("local-address", "an address of the node that its Node object does not list", "ADDRESS"),
   kubeconfig,
   config,
   bindAddress,
@@ -37,13 +37,14 @@ const flags = {
 /** `isthmus explain`: where a packet goes, and which rule and element decide that. */
 export const explain = defineProgram({
   name: "explain",
-  summary: "Says where a node's service proxy sends a packet, and which rule and element decide that.",
+  summary:
+    "Shows the endpoint to which a node's service proxy sends a packet, and the rule and element that decide it.",
   words: { usage: QUESTION_USAGE, max: 3 },
   flags,
   notes: [
     "SOURCE is an address, pod:NAMESPACE/NAME, node or outside; DESTINATION an address or service:NAMESPACE/NAME, which is its cluster IP.",
-    "It reads Services, EndpointSlices, Nodes and ServiceCIDRs and plans as the proxy does: give it the flags or the --config that the proxy of the node has. The node itself is not asked.",
-    "Exit code: 0 when it answered, 1 when the API server was not reached or lacks what is named, 2 when the question is none.",
+    "It reads Services, EndpointSlices, Nodes and ServiceCIDRs and computes the rules as the proxy does: pass the flags or the --config of the node's proxy. It sends no request to the node.",
+    "Exit code: 0 when it answered, 1 when the API server was not reached or lacks a named object, 2 when the arguments are wrong.",
   ],
   run: async ({ values, words, signal }) => {
     const question = parseQuestion(words);

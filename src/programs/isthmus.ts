@@ -12,12 +12,12 @@ async function usage(): Promise<string> {
   return [
     "usage: isthmus PROGRAM [FLAGS]",
     "",
-    "Isthmus joins networks that do not meet by themselves: a Kubernetes networking suite.",
+    "Isthmus is a networking suite for Kubernetes: pod network, Services, tunnel and uplinks.",
     "",
     ...rows,
     `  ${"version".padEnd(width)}  Prints the version.`,
     "",
-    "isthmus PROGRAM --help says more. Each program can also be called by its own name.",
+    "isthmus PROGRAM --help describes a program. Each program can also be run by its own name.",
     "",
   ].join("\n");
 }

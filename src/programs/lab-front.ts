@@ -63,7 +63,7 @@ export async function startHost(
     { stdio: ["pipe", "pipe", log], detached: true },
   );
   const { stdin, stdout } = child;
-  if (stdin === null || stdout === null) throw new Error("a child with pipes has them");
+  if (stdin === null || stdout === null) throw new Error("the lab's host process has no pipes");
   const ready = new Deferred();
   const kept = new Deferred();
   const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));

@@ -10,11 +10,19 @@ const flags = {
   name: stringFlag("name", "lab", "name of the lab", "NAME"),
   nodes: integerFlag("nodes", 3, "how many nodes", { min: 1, max: 200 }),
   families: choiceFlag("families", ["dual", "ipv4", "ipv6"], "dual", "address families"),
-  tunnel: switchFlag("tunnel", false, "control plane behind a firewall, reached through the tunnel alone"),
-  uplinks: switchFlag("uplinks", false, "the first node has two uplinks to a small internet, and uplink-proxy"),
-  services: switchFlag("services", false, "service-proxy on every node"),
-  chained: switchFlag("chained", false, "pods have ptp of Debian, with coil behind it"),
-  labKubeconfig: optionalFlag("lab-kubeconfig", "another API server than the embedded one", "FILE"),
+  tunnel: switchFlag("tunnel", false, "the control plane is behind a firewall, and is reached only through the tunnel"),
+  uplinks: switchFlag(
+    "uplinks",
+    false,
+    "the first node has two uplinks to a simulated internet, and runs uplink-proxy",
+  ),
+  services: switchFlag("services", false, "run service-proxy on every node"),
+  chained: switchFlag("chained", false, "Debian's ptp makes the pods' interfaces, with coil chained behind it"),
+  labKubeconfig: optionalFlag(
+    "lab-kubeconfig",
+    "use the API server of this kubeconfig instead of the embedded one",
+    "FILE",
+  ),
 };
 
 /** Keeps a lab running. `isthmus lab` starts this program and communicates with it over standard input and output. */

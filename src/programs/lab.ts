@@ -48,36 +48,36 @@ import { type LabHost, startHost, stopHost } from "./lab-front.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 
 const flags = {
-  name: stringFlag("name", "lab", "name of the lab; several can be up side by side", "NAME"),
-  nodes: integerFlag("nodes", 3, "how many nodes", { min: 1, max: 200 }),
-  pods: integerFlag("pods", 12, "how many pods, over all nodes", { min: 0, max: 5000 }),
+  name: stringFlag("name", "lab", "name of the lab; several labs can run at the same time", "NAME"),
+  nodes: integerFlag("nodes", 3, "number of nodes", { min: 1, max: 200 }),
+  pods: integerFlag("pods", 12, "number of pods on all nodes together", { min: 0, max: 5000 }),
   families: choiceFlag("families", ["dual", "ipv4", "ipv6"], "dual", "address families of nodes and pods"),
-  keep: switchFlag("keep", false, "leave the lab up; `isthmus lab down` removes it"),
+  keep: switchFlag("keep", false, "keep the lab running; `isthmus lab down` removes it"),
   json: switchFlag("json", false, "print the report as one JSON object"),
-  timeout: durationFlag("timeout", "2m", "how long pods may take to run"),
+  timeout: durationFlag("timeout", "2m", "how long pods may take to start"),
   tunnel: switchFlag(
     "tunnel",
     false,
-    "control plane behind a firewall: nodes and it reach each other through proxy-server and proxy-agents alone",
+    "the control plane is behind a firewall: nodes and control plane reach each other only through proxy-server and proxy-agents",
   ),
   uplinks: switchFlag(
     "uplinks",
     false,
-    "node1 has a cheap and a dear uplink to a small internet, and uplink-proxy; the cheap one is broken in three ways",
+    "node1 has a cheap and an expensive uplink to a simulated internet, and runs uplink-proxy; the cheap uplink is broken in three ways",
   ),
   services: switchFlag(
     "services",
     false,
-    "service-proxy on every node; Services are tried, and a node is drained under load through balancers that probe",
+    "run service-proxy on every node; Services are tested, and a node is drained under load behind load balancers with health probes",
   ),
   chained: switchFlag(
     "chained",
     false,
-    "pods have Debian's ptp and host-local, with coil behind them (coild --enable-ipam=false)",
+    "Debian's ptp and host-local make the pods' interfaces, with coil chained behind them (coild --enable-ipam=false)",
   ),
   kubeconfig: optionalFlag(
     "kubeconfig",
-    "use this API server instead of the embedded one; with `down`: remove from it what a lab left whose files are lost",
+    "use this API server instead of the embedded one; with `down`: remove the objects of a lab from it when the lab's local files are lost",
     "FILE",
   ),
 };
@@ -89,18 +89,19 @@ const SETTLE_MS = 5000;
 /** `isthmus lab`: a cluster on one machine. */
 export const lab = defineProgram({
   name: "lab",
-  summary: "Builds a Kubernetes cluster on this machine, on real kernel objects, and reports what reaches what.",
+  summary:
+    "Builds a Kubernetes cluster on this machine with real kernel objects, and reports which pods and nodes reach each other.",
   words: { usage: "[kubeconfig | exec POD -- COMMAND... | down]", max: Number.POSITIVE_INFINITY },
   flags,
   notes: [
     [
-      "Without a word: build, run the default scenario, report, remove (or --keep).",
-      "  kubeconfig            print the kubeconfig of a lab that is up",
+      "Without a command: builds the lab, runs the default scenario, reports and removes the lab (unless --keep).",
+      "  kubeconfig            print the kubeconfig of a running lab",
       "  exec POD -- COMMAND   run a command in the network namespace of a pod ([NAMESPACE/]NAME) or a node",
-      "  down                  remove a lab and everything that it left",
+      "  down                  remove a lab and all its objects",
     ].join("\n"),
-    "The embedded API server is in memory and for labs only. Exit code: 0 when everything reached everything.",
-    "On an API server of somebody else (--kubeconfig) a lab makes objects of its own names and labels alone, refuses to start where it would change others', and removes its own however it ends.",
+    "The embedded API server is in memory and for labs only. Exit code: 0 when every check succeeded.",
+    "On an existing API server (--kubeconfig) a lab creates only objects with its own names and labels. It refuses to start if it would have to change other objects. It removes its objects when it ends, after a failure too.",
   ],
   run: async ({ values, words, signal }) => {
     const [word, ...rest] = words;
@@ -110,11 +111,13 @@ export const lab = defineProgram({
       ]);
     }
     if (values.services && values.nodes < 2)
-      throw new ConfigError("invalid-flags", ["--services: one node is drained, so --nodes must be 2 or more"]);
+      throw new ConfigError("invalid-flags", [
+        "--services: the scenario drains one node, so --nodes must be 2 or more",
+      ]);
     const others = (["tunnel", "uplinks", "services"] as const).filter((name) => values[name]);
     if (values.chained && (others.length > 0 || values.kubeconfig !== undefined)) {
       const names = [...others, ...(values.kubeconfig === undefined ? [] : ["kubeconfig"])].map((name) => `--${name}`);
-      throw new ConfigError("invalid-flags", [`--chained: it cannot be combined with ${names.join(", ")}`]);
+      throw new ConfigError("invalid-flags", [`--chained: this flag cannot be combined with ${names.join(", ")}`]);
     }
     if (word === undefined) return runLab(values, signal);
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
@@ -143,7 +146,7 @@ async function runLab(values: Values, signal: AbortSignal): Promise<number> {
     if (values.keep) {
       await host.keep();
       kept = true;
-      say(`lab ${values.name} stays up: isthmus lab kubeconfig, exec, down`);
+      say(`lab ${values.name} keeps running: use isthmus lab kubeconfig, exec and down`);
     }
     return report.ok ? EXIT.ok : EXIT.failed;
   } finally {
@@ -165,7 +168,7 @@ async function startAlone(
   if (known !== undefined && isRunning(known)) {
     throw new LabError(
       "already-up",
-      `lab ${values.name} is up already: isthmus lab down removes it, --name makes another`,
+      `lab ${values.name} already runs: remove it with isthmus lab down, or start another with --name`,
     );
   }
   await removeLeftovers(values.name, { say, signal });
@@ -210,7 +213,7 @@ async function runScenario(
     { signal, pingDeadlineMs: 10_000, onProgress: () => undefined },
   );
   const tunnel = await checkTunnel(requireState(values.name), cluster, { say, signal });
-  if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap one");
+  if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap uplink");
   const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
   const chained = state.chained === undefined ? undefined : await checkChained(api, state, signal);
   const { findings, checked, wantedRoutes } =
@@ -260,7 +263,7 @@ async function checkTunnel(
 ): Promise<TunnelReport | undefined> {
   const { tunnel } = state;
   if (tunnel === undefined) return undefined;
-  say("trying the tunnel");
+  say("testing the tunnel");
   const connection = await loadKubeConfig({ path: labPaths(state.lab).nodeKubeconfig, clock: systemClock });
   return verifyTunnel({ state, tunnel, cluster, connection }, { signal });
 }
@@ -316,7 +319,7 @@ async function exec(name: string, target: string, argv: readonly string[], signa
     const shown = items.slice(0, 3).map(({ metadata }) => `${metadata.namespace}/${metadata.name}`);
     throw new LabError(
       "no-such-pod",
-      `no running pod or node ${target} in lab ${name}; there are ${[...shown, "..."].join(", ")}`,
+      `no running pod or node ${target} in lab ${name}; the pods and nodes are ${[...shown, "..."].join(", ")}`,
     );
   }
   return joinNetns(netns, argv, signal);
@@ -334,7 +337,7 @@ function requireState(name: string): LabState {
   if (state === undefined || !isRunning(state)) {
     throw new LabError(
       "not-up",
-      `lab ${name} is not up: isthmus lab --keep${name === "lab" ? "" : ` --name ${name}`} starts it`,
+      `lab ${name} does not run: start it with isthmus lab --keep${name === "lab" ? "" : ` --name ${name}`}`,
     );
   }
   return state;
@@ -354,7 +357,7 @@ async function removeLeftovers(
   if (onCluster) await leaveWithFiles(name, state, { say, signal });
   removeState(name);
   if (processes + namespaces > 0)
-    say(`removed what an earlier lab left: ${processes} processes, ${namespaces} namespaces`);
+    say(`removed the remains of an earlier lab: ${processes} processes, ${namespaces} namespaces`);
   return processes + namespaces + (onCluster ? 1 : 0);
 }
 
@@ -371,7 +374,7 @@ async function leaveWithFiles(
     if (!(error instanceof ExpectedError)) throw error;
     throw new LabError(
       "not-removed",
-      `run ${identity.run} of lab ${name} still has objects on its cluster: ${describeError(error)}; isthmus lab down --name=${name} tries again (if that cluster does not exist any more, remove ${dir})`,
+      `run ${identity.run} of lab ${name} still has objects on its cluster: ${describeError(error)}; run isthmus lab down --name=${name} again (if that cluster does not exist any more, remove ${dir})`,
       { cause: error },
     );
   }

@@ -24,10 +24,10 @@ type Verb = (typeof VERBS)[number];
 
 const flags = {
   ...environmentFlags,
-  name: stringFlag("name", "k3s-containerd", "launch: name of the runtime in the log", "NAME"),
+  name: stringFlag("name", "k3s-containerd", "launch: name of the runtime, used in the log", "NAME"),
   pidFile: optionalFlag(
     "pid-file",
-    "launch: do nothing while the process of this file runs; written after a start",
+    "launch: PID file; launch does nothing while its process runs, and writes the file after a start",
     "FILE",
   ),
   logFile: optionalFlag("log-file", "launch: append the runtime's output to this file", "FILE"),
@@ -36,10 +36,10 @@ const flags = {
   onNodeIPChange: stringFlag(
     "on-node-ip-change",
     "never",
-    "watch: a command for `sh -c` when the list is stale",
+    "watch: a command that `sh -c` runs when the recorded NO_PROXY is stale",
     "COMMAND",
   ),
-  debounce: durationFlag("debounce", "30s", "watch: how long the list must be stale before the command runs", {
+  debounce: durationFlag("debounce", "30s", "watch: how long NO_PROXY must be stale before the command runs", {
     max: "24h",
   }),
   healthzURL: stringFlag(
@@ -56,17 +56,17 @@ const flags = {
 export const mgmtproxyEnv = defineProgram({
   name: "mgmtproxy-env",
   summary:
-    "Puts programs behind the uplink proxy: prints its variables, runs commands with them, records those of a runtime.",
+    "Makes programs use the uplink proxy: prints the proxy variables, runs commands with them, records the variables of a runtime.",
   words: { usage: `[${VERBS.join(" | ")}] [-- COMMAND...]`, max: Number.POSITIVE_INFINITY },
   flags,
   notes: [
     [
-      "print            HTTPS_PROXY and NO_PROXY, a line each; both empty where the off-switch is on (default)",
-      "run -- COMMAND   runs it with the variables, or unchanged where the off-switch is on; exit status is the command's",
-      "launch -- COMMAND starts a container runtime in the background, records its variables and logs them; does nothing while it runs",
+      "print            HTTPS_PROXY and NO_PROXY, a line each; both empty if the off-switch is on (default)",
+      "run -- COMMAND   runs COMMAND with the variables, or without them if the off-switch is on; the exit status is the command's",
+      "launch -- COMMAND starts a container runtime in the background, records and logs its variables; does nothing while the runtime runs",
       "sentinel         only writes the record, for a runtime that another program started (--pid)",
-      "enabled          exit code 0, or 1 where the off-switch is on",
-      "systemd-dropin   prints a drop-in for a service",
+      "enabled          exit code 0, or 1 if the off-switch is on",
+      "systemd-dropin   prints a systemd drop-in that sets the variables for a service",
       "apply PATH       kubectl apply -f PATH; an https:// address is fetched through the proxy, unless the off-switch is on",
       "watch            logs when the record's NO_PROXY no longer covers the node's address",
     ].join("\n"),
@@ -167,7 +167,7 @@ function record(
     writeSentinel(values.sentinel, sentinel, values.flag);
   } catch (error) {
     if (!(error instanceof FileError)) throw error;
-    log.warn("cannot write the record of the container runtime's environment", {
+    log.warn("cannot write the record of the container runtime's environment variables", {
       path: values.sentinel,
       error: describeError(error),
     });

@@ -9,15 +9,11 @@ import { type SupervisedPart, supervise } from "./node/supervise.ts";
 import { defineProgram, EXIT, type Program, parseProgram } from "./program/index.ts";
 
 const flags = {
-  metricsAddr: addressFlag(
-    "metrics-addr",
-    ":9390",
-    "address of /metrics of the process; each part has its own besides",
-  ),
+  metricsAddr: addressFlag("metrics-addr", ":9390", "address of /metrics of the process; each part also has its own"),
   healthAddr: addressFlag(
     "health-addr",
     ":9391",
-    "address of /healthz and /readyz of the process; each part has its own",
+    "address of /healthz and /readyz of the process; each part also has its own",
   ),
   ...logFlags,
 };
@@ -30,14 +26,14 @@ export function nodeProgram(listed: Listed): Program {
   return defineProgram({
     name: "node",
     summary:
-      "Runs the programs of a node as one process: each with its own flags, health and metrics, at the memory of one.",
+      "Runs the programs of a node in one process, which needs less memory. Each has its own flags, health and metrics.",
     words: { usage: "PROGRAM [FLAGS] [-- PROGRAM [FLAGS]]...", max: Number.POSITIVE_INFINITY, stopAtFirst: true },
     flags,
     secondSignal: "hurry",
     metrics: [nodeMetrics],
     notes: [
       `Programs: ${[...listed.keys()].join(", ")}.`,
-      "A program that ends or fails is started again after a pause; the others go on.",
+      "A program that ends or fails is started again after a pause; the other programs continue.",
     ],
     run: async ({ values, words, signal, hurry }) => {
       const parts = await loadParts(listed, words, hurry);

@@ -54,7 +54,7 @@ export const proxyAgent = defineProgram({
   secondSignal: "hurry",
   notes: [
     "Wire-compatible with Konnectivity's servers; flags and metrics are Konnectivity's.",
-    "The first SIGTERM drains: servers send no new connections; a second one ends the program. Certificates, CA and token are read for each connection.",
+    "The first SIGTERM drains: servers send no new connections. A second SIGTERM ends the program. Certificates, CA and token are read for each connection.",
     "Konnectivity's metrics of Go's runtime (go_*) do not exist here; those of the process (process_*) and of Node (nodejs_*) do.",
   ],
   run: async ({ values, signal, hurry }) => {
@@ -227,7 +227,7 @@ async function openReverse(
     { ...reverse, allowedSources: values.allowedSource, halfCloseTimeoutMs: values.halfCloseTimeout },
   );
   const { targets, bindAddresses } = reverse;
-  deps.log.info("listening for clients of the control plane", {
+  deps.log.info("listening for connections to the control plane", {
     addresses: bindAddresses.map(String),
     targets: targets.map(({ localPort, address }) => `${localPort} -> ${address}`),
   });
@@ -241,6 +241,8 @@ function readinessChecks(servers: ServerSet, reverse: ReverseListener | undefine
   ];
   if (reverse === undefined) return checks;
   const fault = (): string | undefined =>
-    reverse.hasServer ? undefined : "no connected server serves this direction: is its feature gate on?";
+    reverse.hasServer
+      ? undefined
+      : "no connected server accepts connections from nodes: enable its feature gate EnableClusterToMasterTraffic";
   return [...checks, { name: "reverse-listener", fault }];
 }

@@ -129,12 +129,12 @@ export const proxyServer = defineProgram({
 });
 
 function warn(values: Values, config: ServerConfig, log: Logger): void {
-  if (values.warnOnChannelLimit) log.info("--warn-on-channel-limit is deprecated and does nothing");
+  if (values.warnOnChannelLimit) log.info("--warn-on-channel-limit is deprecated and has no effect");
   if (isOldTls(parseTlsVersion(values.tlsMinVersion))) {
-    log.warn("TLS before 1.2 is not secure", { "tls-min-version": values.tlsMinVersion });
+    log.warn("TLS versions before 1.2 are not secure", { "tls-min-version": values.tlsMinVersion });
   }
   if (config.agent.tls.clientCa === undefined && config.tokens === undefined) {
-    log.warn("agents are not authenticated: every client that reaches the agent port is accepted as one");
+    log.warn("agents are not authenticated: every client that reaches the agent port is accepted as an agent");
   }
 }
 
@@ -198,7 +198,7 @@ function reversePolicy(
 function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, log: Logger): void {
   const { allowedDestinationFile: path, allowedDestination } = values;
   if (reverse === undefined || path === "") {
-    log.info("SIGHUP: there is no --allowed-destination-file to read");
+    log.info("SIGHUP has no effect: --allowed-destination-file is not set");
     return;
   }
   try {
@@ -207,7 +207,7 @@ function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, 
   } catch (error) {
     // An error of the file system, or about the contents.
     if (!(error instanceof ExpectedError || (error instanceof Error && "syscall" in error))) throw error;
-    log.error("the file of destinations cannot be used; the old ones stay", {
+    log.error("the file of allowed destinations cannot be used; the old destinations stay in force", {
       file: path,
       reason: describeError(error),
     });

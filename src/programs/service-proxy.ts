@@ -36,13 +36,14 @@ import {
 /** `service-proxy` (docs/spec/service-proxy.md). */
 export const serviceProxy = defineProgram({
   name: "service-proxy",
-  summary: "Services on nftables, in kube-proxy's place: its flags, configuration file, ports and metrics.",
+  summary:
+    "Implements Services with nftables and replaces kube-proxy: it has kube-proxy's flags, configuration file, ports and metrics.",
   flags: serviceProxyFlags,
   metrics: [serviceProxyMetrics, restClientMetrics],
   notes: [
-    "Rules stay when it ends: connections go on, and the next start takes them over. --cleanup removes them.",
-    "With --config flags other than those for logging and the node's name are not heeded, as with kube-proxy; it ends when the file changes, for a supervisor to start it again.",
-    `Needs Linux 5.13; the environment variable ${SKIP_VERSION_CHECK}=1 lets an older one be tried.`,
+    "The rules stay when the program ends: connections continue, and the next start uses the rules again. --cleanup removes them.",
+    "With --config other flags are ignored, except those for logging and the node's name, as in kube-proxy. The program ends when the file changes, so that a supervisor starts it again.",
+    `Needs Linux 5.13; the environment variable ${SKIP_VERSION_CHECK}=1 allows an older kernel.`,
   ],
   run: async ({ values, signal }) => {
     if (values.writeConfigTo !== undefined) {
@@ -65,7 +66,7 @@ export const serviceProxy = defineProgram({
     using nft = openNft(netns);
     using elements = openNftElements(netns);
     for (const leftover of leftovers({ elements, links: stack.links }, config.tableName)) {
-      log.warn("objects of another proxy are left here, and may translate Services", { leftover });
+      log.warn("objects of another proxy are in this network namespace, and may translate Services", { leftover });
     }
     const generations = new GenerationTracker(elements);
     if (values.cleanup) return await cleanUp({ nft, elements, generations }, config, log);

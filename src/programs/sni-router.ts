@@ -46,15 +46,15 @@ const flags = {
     "backends for clients without a server name, or whose name has no route; without it they are refused",
     "HOST:PORT,...",
   ),
-  proxyProtocol: switchFlag("proxy-protocol", false, "routes given by flags send a PROXY v2 header first"),
-  maxConnections: integerFlag("max-connections", 10_000, "clients at once", { min: 1, max: 500_000 }),
+  proxyProtocol: switchFlag("proxy-protocol", false, "the routes that flags define send a PROXY v2 header first"),
+  maxConnections: integerFlag("max-connections", 10_000, "maximum of simultaneous clients", { min: 1, max: 500_000 }),
   helloTimeout: durationFlag("hello-timeout", "5s", "how long a client may take to send its ClientHello"),
   connectTimeout: durationFlag(
     "connect-timeout",
     "5s",
-    "how long connecting to a backend may take, all attempts together",
+    "timeout for connecting to a backend, for all attempts together",
   ),
-  drainTimeout: durationFlag("drain-timeout", "10s", "at SIGTERM, how long connections may go on"),
+  drainTimeout: durationFlag("drain-timeout", "10s", "how long connections may continue after SIGTERM"),
   metricsAddr: addressFlag("metrics-addr", ":9398", "address of /metrics"),
   healthAddr: addressFlag("health-addr", ":9399", "address of /healthz and /readyz"),
   ...logFlags,
@@ -77,7 +77,7 @@ export const sniRouter = defineProgram({
       "  default:   # optional: for clients without a name, or whose name has no route",
       '    backends: ["10.0.0.9:8091"]',
     ].join("\n"),
-    "At SIGHUP the file is read again; a wrong file is logged in one line and changes nothing. Nothing is decrypted.",
+    "At SIGHUP the file is read again; the faults of an invalid file are logged in one line, and the old routes stay in force. TLS is not decrypted.",
   ],
   run: async ({ values, signal }) => {
     // This listener is added before everything else, because SIGHUP without a listener ends the process.
@@ -152,7 +152,7 @@ async function reload(at: {
   } catch (error) {
     if (!(error instanceof SniRouterError)) throw error;
     at.health.degraded(error);
-    at.log.error("the new routes are wrong; the old ones stay", { error: error.message });
+    at.log.error("the new routes are invalid; the old routes stay in force", { error: error.message });
     return undefined;
   }
 }

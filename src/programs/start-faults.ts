@@ -7,7 +7,7 @@ export const EXIT_FAILED = 1;
 /** The fault of a version of Node such as `20.19.0`; `undefined` for a version that can be used. */
 export function nodeFault(version: string, wantedMajor: number): string | undefined {
   if (Number(version.split(".")[0]) >= wantedMajor) return undefined;
-  return `this is Node ${version}; Isthmus needs Node ${wantedMajor} or later: install it, or name one in ISTHMUS_NODE`;
+  return `this is Node ${version}; Isthmus needs Node ${wantedMajor} or later: install it, or set ISTHMUS_NODE to its path`;
 }
 
 /** The cause of a failure to load, and its remedy; `undefined` for a failure that users cannot correct. */

@@ -20,15 +20,15 @@ import { serveProxy } from "./uplink-proxy/serve.ts";
 export const uplinkProxy = defineProgram({
   name: "uplink-proxy",
   summary:
-    "Sends connections through the cheapest uplink that works. Runs a CONNECT proxy and sets the routing of each uplink.",
+    "Sends connections through the cheapest uplink that works. Runs a CONNECT proxy and configures the routing of each uplink.",
   words: { usage: "[stats]", max: 1 },
   flags: uplinkFlags,
   metrics: [uplinkProxyMetrics],
   notes: [
-    "Without --parts it proxies, and programs the routing of each uplink. Programs are put behind it with mgmtproxy-env.",
-    "maxCost is 0 by default: only uplinks of cost 0 are used, whatever fails, until it is raised.",
-    "stats: prints the traffic of each uplink, from the counters that a running proxy publishes.",
-    "At SIGHUP, and when the file is replaced, the settings are read again; a wrong file changes nothing, and /healthz shows its faults.",
+    "Without --parts it runs both parts: the proxy, and the routing of each uplink. Use mgmtproxy-env to make programs use the proxy.",
+    "maxCost is 0 by default: only uplinks of cost 0 are used, even if all of them fail, until maxCost is raised.",
+    "stats: prints the traffic of each uplink, from the counter file of a running proxy.",
+    "At SIGHUP, and when the file is replaced, the settings are read again; an invalid file changes nothing, and /healthz shows its faults.",
   ],
   run: async ({ values, words, signal, ownsProcess }) => {
     if (words[0] === "stats") {
@@ -36,7 +36,7 @@ export const uplinkProxy = defineProgram({
       return EXIT.ok;
     }
     if (words[0] !== undefined)
-      throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": the only word is stats`]);
+      throw new ConfigError("invalid-flags", [`unexpected "${words[0]}": the only argument is stats`]);
     const group = new TaskGroup(signal);
     // SIGHUP is handled from the start, because an unhandled SIGHUP ends the process. The listener ends with the group's signal,
     // because the group waits for the task that listens.
@@ -52,7 +52,7 @@ export const uplinkProxy = defineProgram({
     using nft = openNft(own);
     if (values.flush) {
       const changes = flushKernel({ stack, nft }, config.current.settings);
-      process.stdout.write(`removed what uplink-proxy had made: ${changes} changes\n`);
+      process.stdout.write(`removed the kernel objects of uplink-proxy: ${changes} changes\n`);
       return EXIT.ok;
     }
     const health = new Health({ log: log.child("health") });

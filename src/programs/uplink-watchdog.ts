@@ -12,7 +12,7 @@ const flags = {
   mark: integerFlag("mark", 0, "packet mark of the redirection", whole),
   table: integerFlag("table", 0, "its routing table", whole),
   rulePriority: integerFlag("rule-priority", 0, "priority of its rules", whole),
-  routeProtocol: integerFlag("route-protocol", 0, "what marks its routes as ours", whole),
+  routeProtocol: integerFlag("route-protocol", 0, "route protocol number that marks its routes", whole),
   ...logFlags,
 };
 

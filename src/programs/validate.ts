@@ -8,11 +8,11 @@ const MAX_INPUT_BYTES = 1 << 20;
 
 const flags = {
   json: switchFlag("json", false, "print one JSON object"),
-  strict: switchFlag("strict", false, "an object of a kind that is not checked is a fault"),
+  strict: switchFlag("strict", false, "report an object of an unchecked kind as a fault"),
   dualStack: switchFlag(
     "dual-stack",
     false,
-    "the cluster's pods have both families: warn of an Egress that forgets one",
+    "the cluster's pods have both families: warn of an Egress without destinations of both",
   ),
 };
 
@@ -24,12 +24,12 @@ export const validate = defineProgram({
   flags,
   notes: [
     "A FILE is YAML or JSON with any number of documents; - is standard input. A file has at most 1 MiB.",
-    "Objects are checked as new ones, and pools also against each other: give all pools of a cluster at once. Other kinds are skipped and counted.",
+    "Objects are checked as if they were created now, and pools are also compared with each other: pass all pools of a cluster in one call. Other kinds are skipped and counted.",
     "Exit code: 0 without faults, 1 with faults, 2 if the command line is wrong or a file cannot be read.",
   ],
   run: async ({ values, words }) => {
     if (words.length === 0)
-      throw new ConfigError("invalid-flags", ["FILE: name at least one file, or - for standard input"]);
+      throw new ConfigError("invalid-flags", ["FILE: give at least one file, or - for standard input"]);
     const files: ManifestFile[] = [];
     try {
       for (const name of new Set(words)) {
@@ -63,7 +63,7 @@ async function readStandardInput(): Promise<string> {
 
 function render({ faults, warnings, checked, skipped }: ManifestReport): string {
   const lines = [...faults.map((fault) => lineOf(fault, "")), ...warnings.map((one) => lineOf(one, "warning: "))];
-  const sum = `${faults.length === 0 ? "no faults" : `${faults.length} faults`} in ${checked} objects, ${skipped} of other kinds skipped`;
+  const sum = `${faults.length === 0 ? "no faults" : `${faults.length} faults`} in ${checked} objects, ${skipped} objects of other kinds skipped`;
   return `${[...lines, sum].join("\n")}\n`;
 }
 

@@ -254,7 +254,7 @@ test("isthmus validate: exit codes 0, 1 and 2, standard input, and JSON", async 
   assert.deepEqual([json.ok, json.faults[0].file, json.faults[0].field], [false, bad, "spec.subnets[0].ipv4"]);
   for (const [args, says] of [
     [[join(dir, "none.yaml")], /cannot read .*none.yaml/],
-    [[], /FILE: name at least one file/],
+    [[], /FILE: give at least one file/],
     [["--strickt", good], /strickt/],
   ] as const) {
     const refused = await run(args);

@@ -34,7 +34,7 @@ for (const [family, families] of [
 test("lab: --chained refuses what it cannot be combined with, by name", async () => {
   const { code, stderr } = await isthmus(["lab", "--chained", "--services", "--tunnel", `--name=${LAB}`]);
   assert.notEqual(code, 0);
-  assert.match(stderr, /--chained: it cannot be combined with --tunnel, --services/);
+  assert.match(stderr, /--chained: this flag cannot be combined with --tunnel, --services/);
 });
 
 test("coil is the first of a chain with Debian's tuning and portmap behind it, in each version that they know", async (t) => {

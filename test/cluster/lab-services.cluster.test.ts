@@ -54,5 +54,5 @@ suite("lab --services", { concurrency: 2 }, () => {
 test("lab --services: with one node it is refused before anything is built", async () => {
   const { code, stderr } = await isthmus([...ARGS, "--name=ct-services", "--nodes=1"], { timeoutMs: 20_000 });
   assert.equal(code, 2);
-  assert.match(stderr, /--services: one node is drained, so --nodes must be 2 or more/);
+  assert.match(stderr, /--services: the scenario drains one node, so --nodes must be 2 or more/);
 });

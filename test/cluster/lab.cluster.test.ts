@@ -109,7 +109,7 @@ test("lab: the next start removes a lab whose host and front end were killed", T
   assert.ok(namespacesOf(LAB).length > 0, "a killed lab leaves its namespaces, or the test tests nothing");
   const { code, stdout, stderr } = await isthmus(["lab", "--json", `--name=${LAB}`, ...SMALL]);
   assert.equal(code, 0, stderr);
-  assert.match(stderr, /removed what an earlier lab left: \d+ processes, \d+ namespaces/);
+  assert.match(stderr, /removed the remains of an earlier lab: \d+ processes, \d+ namespaces/);
   assertGood(JSON.parse(stdout) as LabReport, { nodes: 2, pods: 4, families: ["ipv4", "ipv6"] });
   assert.deepEqual(leftOf(LAB, known), []);
 });
@@ -145,11 +145,14 @@ test("lab: a kept lab can be used, is not started twice, and is removed once", T
   const sockets = ["node1", "node2"].map((node) => `--socket=${paths.socketOf(node)}`);
   const audit = await isthmus(["audit", `--kubeconfig=${paths.kubeconfig}`, ...sockets]);
   assert.equal(audit.code, 0, audit.stdout + audit.stderr);
-  assert.match(audit.stdout, /no findings: API, kernel and memory agree on 2 nodes, \d+ blocks, 4 pods, 4 links/);
+  assert.match(
+    audit.stdout,
+    /no findings: API server, kernel and memory agree on 2 nodes, \d+ blocks, 4 pods, 4 links/,
+  );
 
   const second = await isthmus(["lab", name]);
   assert.equal(second.code, 1);
-  assert.match(second.stderr, /lab ct-lab is up already: isthmus lab down removes it/);
+  assert.match(second.stderr, /lab ct-lab already runs: remove it with isthmus lab down/);
   assert.ok(existsSync(paths.state), "a refused second start harmed the first lab");
 
   const down = await isthmus(["lab", "down", name]);
@@ -159,5 +162,5 @@ test("lab: a kept lab can be used, is not started twice, and is removed once", T
   assert.deepEqual([again.code, again.stderr], [0, `there is no lab ${LAB}\n`]);
   const absent = await isthmus(["lab", "exec", name, "node1", "--", "true"]);
   assert.equal(absent.code, 1);
-  assert.match(absent.stderr, /lab ct-lab is not up: isthmus lab --keep --name ct-lab starts it/);
+  assert.match(absent.stderr, /lab ct-lab does not run: start it with isthmus lab --keep --name ct-lab/);
 });

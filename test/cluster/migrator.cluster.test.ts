@@ -307,7 +307,7 @@ test("replace: faults of the API server are overcome, and a finalizer of Coil on
 test("coil-migrator: wrong command lines are named, with exit code 2", async (t) => {
   const bed = await bedOf(t);
   for (const [args, pattern] of [
-    [[], /a command is missing: it must be dump or replace/],
+    [[], /a command is missing: the command must be dump or replace/],
     [["undo"], /unexpected "undo"/],
     [["dump", "--etcd-endpoints=ftp://x"], /--etcd-endpoints: "ftp:\/\/x" is not a URL/],
     [["dump", "--etcd-tls-cert=x"], /--etcd-tls-cert and --etcd-tls-key: give both or neither/],

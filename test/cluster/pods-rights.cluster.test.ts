@@ -166,7 +166,7 @@ test("deploy/pods: with these rights pods get addresses, blocks go back, webhook
   await give("other");
   await until("the pod is cut off", () => said().includes("attachments were cut off"), { seen: said });
   await give(NODE);
-  await until("and joined again", () => said().includes("attachments were joined again"), { seen: said });
+  await until("and joined again", () => said().includes("attachments were connected again"), { seen: said });
   await admin.delete(resources.nodes, { name: NODE });
   await until("coild knows that its Node is gone", () => said().includes("this Node was deleted"), { seen: said });
   await until("the controller keeps its block", () => said().includes("kept for a grace"), { seen: said });

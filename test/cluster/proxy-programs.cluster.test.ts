@@ -370,17 +370,17 @@ test("proxy-server: a socket that another process serves is not taken, one that 
   await using bed = await ProxyBed.open();
   const server = await bed.server();
   const same = `--uds-name=${server.udsPath}`;
-  await assert.rejects(bed.server([same]), /another process does; stop it, or name another path/);
+  await assert.rejects(bed.server([same]), /another process listens there; stop that process, or choose another path/);
   await server.stop("SIGKILL");
   assert.equal(existsSync(server.udsPath), true);
   await assert.rejects(
     bed.server([same, "--delete-existing-uds-file=false"]),
-    /a socket of an earlier process is there/,
+    /an earlier process left its socket there/,
   );
   const next = await bed.server([same]);
   assert.equal((await next.stop()).code, 0);
   const file = bed.write("no-socket", "");
-  await assert.rejects(bed.server([`--uds-name=${file}`]), /it exists and is not a socket/);
+  await assert.rejects(bed.server([`--uds-name=${file}`]), /the path exists and is not a socket/);
   const taken = await bed.server();
   await assert.rejects(
     bed.server([`--agent-port=${taken.agentPort}`]),

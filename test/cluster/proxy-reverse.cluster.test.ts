@@ -113,7 +113,7 @@ test("proxy-agent: a node reaches the API server by the bind addresses, and noth
 
   bed.write("allowed", "localhost\n");
   server.running.child.kill("SIGHUP");
-  const failed = "the file of destinations cannot be used; the old ones stay";
+  const failed = "the file of allowed destinations cannot be used; the old destinations stay in force";
   await until("the wrong file is told", () => server.said(failed).length === 1, { seen: server.running.said });
   bed.write("allowed", "localhost:6443\n127.0.0.1:9443\n");
   server.running.child.kill("SIGHUP");

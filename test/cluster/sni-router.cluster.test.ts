@@ -137,7 +137,7 @@ test("sni-router: SIGHUP reads the routes again; a wrong file changes nothing an
   const { socket, greeting } = await greet(t, program.port, "a.example", a);
   assert.equal(greeting, "before");
 
-  const wrong = "the new routes are wrong; the old ones stay";
+  const wrong = "the new routes are invalid; the old routes stay in force";
   for (const [count, content] of [routes("http"), "routes: [", ""].entries()) {
     writeFileSync(file, content);
     program.running.child.kill("SIGHUP");

@@ -160,7 +160,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     [
       "other host bits",
       { subnets: [{ ipv4: "10.0.0.0/24", ipv6: "fd00::/64" }] },
-      /subnets\[0\]: Invalid value: .*as many host bits/,
+      /subnets\[0\]: Invalid value: .*same number of host bits/,
     ],
     [
       "a block larger than IPv4's",
@@ -305,7 +305,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
       /spec\.destinations\[1\]: Invalid value: "a"/,
     ],
     ["another strategy", { strategy: { type: "Blue" } }, /spec\.strategy\.type: Unsupported value: "Blue"/],
-    ["both sides of a budget", { podDisruptionBudget: { minAvailable: 1, maxUnavailable: 1 } }, /cannot be both set/],
+    ["both sides of a budget", { podDisruptionBudget: { minAvailable: 1, maxUnavailable: 1 } }, /cannot both be set/],
     ["a negative budget", { podDisruptionBudget: { minAvailable: -1 } }, /minAvailable: Invalid value: -1/],
     ["more than all", { podDisruptionBudget: { minAvailable: "101%" } }, /minAvailable: Invalid value: "101%"/],
     ["a label value that is none", { template: { metadata: { labels: { a: "-" } } } }, /labels\.a: Invalid value: "-"/],

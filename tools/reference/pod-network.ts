@@ -35,7 +35,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`set-up`", "the last probe, which makes a pod's link in throwaway namespaces, was refused; 503"],
       [
         "`attachments`",
-        "attachments are cut off: their blocks are gone or another node's; 503 until their pods are deleted",
+        "attachments are cut off: their blocks were deleted or belong to another node; 503 until their pods are deleted",
       ],
       [
         "`hand-over`",

@@ -72,7 +72,7 @@ test("withDeadline: the work's signal aborts at the deadline, and the timer ends
   const late = withDeadline(50, (signal) => sleep(1000, { clock, signal }), { clock });
   late.catch(() => undefined);
   await clock.advance(50);
-  await assert.rejects(late, { name: "TimeoutError", message: "not done within 50 ms" });
+  await assert.rejects(late, { name: "TimeoutError", message: "the operation was not done within 50 ms" });
   assert.equal(await withDeadline(50, async () => "done", { clock }), "done");
   assert.equal(clock.pending, 0);
 });

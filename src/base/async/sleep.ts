@@ -56,7 +56,7 @@ export async function withDeadline<T>(
   if (signal?.aborted === true) controller.abort(signal.reason);
   signal?.addEventListener("abort", onAbort, { once: true });
   const cancel = clock.after(deadlineMs, () =>
-    controller.abort(new DOMException(`not done within ${deadlineMs} ms`, "TimeoutError")),
+    controller.abort(new DOMException(`the operation was not done within ${deadlineMs} ms`, "TimeoutError")),
   );
   try {
     return await work(controller.signal);

@@ -212,7 +212,7 @@ test("durationFlag: less than min and more than max are refused, and both ends a
   for (const text of ["0s", "0.9ms", "596h0.001s", "1300h"]) {
     assert.throws(
       () => parseFlags(set, [`--wait=${text}`]),
-      /wait.*too (short: at least 1ms|long: at most 596h)/,
+      /wait.*too (short: the minimum is 1ms|long: the maximum is 596h)/,
       text,
     );
   }

@@ -59,7 +59,7 @@ export function repeatedFlag<T>(
 ): Flag<readonly T[]> {
   return {
     name,
-    help: `${help} (may be given several times)`,
+    help: `${help} (the flag can be repeated)`,
     placeholder,
     defaultText: undefined,
     initial: [],
@@ -102,10 +102,10 @@ export function durationFlag(
   const parse = (text: string): number => {
     const value = parseDuration(text);
     if (value < parseDuration(min)) {
-      throw new ConfigError("invalid-value", [`"${text}" is too short: at least ${min}`]);
+      throw new ConfigError("invalid-value", [`"${text}" is too short: the minimum is ${min}`]);
     }
     if (max !== undefined && value > parseDuration(max)) {
-      throw new ConfigError("invalid-value", [`"${text}" is too long: at most ${max}`]);
+      throw new ConfigError("invalid-value", [`"${text}" is too long: the maximum is ${max}`]);
     }
     return value;
   };

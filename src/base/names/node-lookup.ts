@@ -11,7 +11,7 @@ export function nodeLookup(names: Names, signal: AbortSignal): LookupFunction {
         const [first] = addresses;
         if (all === true) callback(null, addresses);
         else if (first !== undefined) callback(null, first.address, first.family);
-        else callback(new Error("no address of the family"), "");
+        else callback(new Error("the name has no address of the wanted family"), "");
       },
       (error: unknown) => callback(error instanceof Error ? error : new Error(String(error)), ""),
     );

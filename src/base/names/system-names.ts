@@ -80,7 +80,7 @@ export class SystemNames implements Names {
     if (this.#pending.get(name) === question) this.#pending.delete(name);
     // All callers have aborted.
     question.answer.catch(() => undefined);
-    question.stop.abort(new NamesError("unavailable", "no caller waits for the answer"));
+    question.stop.abort(new NamesError("unavailable", "no caller waits for the answer any more"));
   }
 
   async #askAll(name: string, signal: AbortSignal): Promise<readonly IpAddress[]> {

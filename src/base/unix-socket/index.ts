@@ -32,17 +32,20 @@ export async function claimSocketPath(path: string, options: { readonly deleteEx
   if (!stat.isSocket()) {
     throw new SocketPathError(
       "not-a-socket",
-      `cannot listen on ${path}: it exists and is not a socket; remove it, or name another path`,
+      `cannot listen on ${path}: the path exists and is not a socket; remove the file, or choose another path`,
     );
   }
   if (await isServed(path)) {
     throw new SocketPathError(
       "in-use",
-      `cannot listen on ${path}: another process does; stop it, or name another path`,
+      `cannot listen on ${path}: another process listens there; stop that process, or choose another path`,
     );
   }
   if (!options.deleteExisting) {
-    throw new SocketPathError("exists", `cannot listen on ${path}: a socket of an earlier process is there; remove it`);
+    throw new SocketPathError(
+      "exists",
+      `cannot listen on ${path}: an earlier process left its socket there; remove that file`,
+    );
   }
   rmSync(path, { force: true });
 }

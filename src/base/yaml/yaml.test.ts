@@ -33,7 +33,7 @@ test("parseYaml: every fault of the syntax has its line", () => {
 
 test("parseYaml: aliases are refused unless they are allowed, and each needs its anchor", () => {
   const text = "a: &x [1]\nb: *x\n";
-  assert.deepEqual(faultsOf(text), ["2: anchors and aliases are not supported: write the value out"]);
+  assert.deepEqual(faultsOf(text), ["2: anchors and aliases are not supported: write the value in each place"]);
   assert.deepEqual(parseYaml(text, { aliases: true }).value, { a: [1], b: [1] });
   assert.match(
     faultsOf("a: *y\n", { aliases: true }).join(),

@@ -105,7 +105,8 @@ function aliasFaults(
   visit(document, {
     Alias(_, alias) {
       const line = lineAt(alias.range?.[0] ?? 0);
-      if (!areAllowed) faults.push({ line, message: "anchors and aliases are not supported: write the value out" });
+      if (!areAllowed)
+        faults.push({ line, message: "anchors and aliases are not supported: write the value in each place" });
       else if (alias.resolve(document) === undefined)
         faults.push({ line, message: `there is no anchor for *${alias.source}; a name with a * needs quotes` });
     },

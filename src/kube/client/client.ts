@@ -81,7 +81,7 @@ export class KubeClient implements KubeApi, AsyncDisposable {
       });
       yield page;
       if (page.continueToken !== undefined && page.continueToken === token) {
-        throw new KubeError("bad-response", `Cannot list ${type.plural}: the server repeats the same page`);
+        throw new KubeError("bad-response", `Cannot list ${type.plural}: the server sent the same page twice`);
       }
       token = page.continueToken;
     } while (token !== undefined);

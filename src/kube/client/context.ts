@@ -22,14 +22,14 @@ export function connectionOf(
   if (name === undefined) {
     throw new KubeConfigError(
       "invalid",
-      `kubeconfig ${parts.source}: current-context is not set; set it or name a context`,
+      `kubeconfig ${parts.source}: current-context is not set; set it, or choose a context`,
     );
   }
   const context = pick(
     parts,
     "contexts",
     name,
-    options.context === undefined ? "current-context" : "the wanted context",
+    options.context === undefined ? "current-context" : "the chosen context",
   );
   const clusterName = context.string("cluster");
   if (clusterName === undefined) throw context.invalid("cluster", "is missing");

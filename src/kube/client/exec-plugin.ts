@@ -145,7 +145,7 @@ export function parseExecCredential(where: string, apiVersion: string, text: str
   if (value["apiVersion"] !== apiVersion)
     throw fail(`has apiVersion ${JSON.stringify(value["apiVersion"])}, not ${apiVersion}`);
   const status = value["status"];
-  if (!isRecord(status)) throw fail("has no status");
+  if (!isRecord(status)) throw fail("has no status field");
   const text1 = (name: string): string | undefined => {
     const field = status[name];
     if (field === undefined || field === null || field === "") return undefined;

@@ -142,7 +142,11 @@ test("loadKubeConfig: ~/.kube/config comes last, and nothing at all is one clear
 test("loadKubeConfig: in a pod the service account is used", async () => {
   await using folder = await Folder.create();
   const env = { KUBERNETES_SERVICE_HOST: "fd00::1", KUBERNETES_SERVICE_PORT: "443", HOME: folder.path };
-  await fails(loadKubeConfig({ inCluster: true, env: {}, clock: systemClock }), "not-found", /not in a cluster/);
+  await fails(
+    loadKubeConfig({ inCluster: true, env: {}, clock: systemClock }),
+    "not-found",
+    /does not run in a cluster/,
+  );
   await fails(
     loadKubeConfig({ env, serviceAccountDir: folder.path, clock: systemClock }),
     "unreadable",
@@ -198,7 +202,7 @@ test("loadKubeConfig: each fault is one line with the file, the field and the fi
   await fails(
     loadKubeConfig({ path, context: "other", clock: systemClock }),
     "invalid",
-    /wanted context names "other", but contexts has only: c/,
+    /chosen context names "other", but contexts has only: c/,
   );
 });
 

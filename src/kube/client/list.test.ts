@@ -45,7 +45,7 @@ test("listAll: a failure that is not an expired snapshot is not tried again", as
 test("listPages: a server that repeats its token does not hold us for ever", async () => {
   await using server = await ScriptedServer.start(page(["a"], "7", "t"));
   await using client = server.client();
-  await rejectsWith(client.listAll(resources.pods), "bad-response", /repeats the same page/);
+  await rejectsWith(client.listAll(resources.pods), "bad-response", /sent the same page twice/);
 });
 
 test("list: an item without a name is left out and counted, and keeps no other away", async () => {

@@ -45,7 +45,7 @@ export async function loadKubeConfig(options: LoadKubeConfigOptions): Promise<Ku
   if (connection !== undefined) return options.server === undefined ? connection : atServer(connection, options.server);
   throw new KubeConfigError(
     "not-found",
-    "no kubeconfig: name one with --kubeconfig or $KUBECONFIG, put one at ~/.kube/config, or run in a pod",
+    "no kubeconfig was found: give its path with --kubeconfig or $KUBECONFIG, write one to ~/.kube/config, or run in a pod",
   );
 }
 
@@ -90,12 +90,12 @@ async function inCluster(options: LoadKubeConfigOptions, env: Env): Promise<Kube
   if (host === undefined || host === "" || port === undefined || port === "") {
     throw new KubeConfigError(
       "not-found",
-      "not in a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; name a kubeconfig instead",
+      "this process does not run in a cluster: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set; give a kubeconfig instead",
     );
   }
   const server = URL.parse(`https://${host.includes(":") ? `[${host}]` : host}:${port}`);
   if (server === null) {
-    throw new KubeConfigError("invalid", `KUBERNETES_SERVICE_HOST "${host}" and port "${port}" make no URL`);
+    throw new KubeConfigError("invalid", `KUBERNETES_SERVICE_HOST "${host}" and port "${port}" do not form a URL`);
   }
   const directory = options.serviceAccountDir ?? SERVICE_ACCOUNT_DIR;
   const clock = options.clock;
@@ -126,7 +126,7 @@ async function readConfig(path: string): Promise<KubeConfigParts> {
     return parseKubeConfig(path, await readFile(path, "utf8"));
   } catch (cause) {
     if (cause instanceof KubeConfigError) throw cause;
-    const fix = "name one that can be read with --kubeconfig or $KUBECONFIG";
+    const fix = "give the path of a readable file with --kubeconfig or $KUBECONFIG";
     throw new KubeConfigError("unreadable", `Cannot read kubeconfig ${path}: ${describeError(cause)}; ${fix}`, {
       cause,
     });

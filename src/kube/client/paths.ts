@@ -15,7 +15,7 @@ export function collectionPath(type: ResourceType<KubeObject>, namespace: string
   if (!type.namespaced) {
     throw new KubeError(
       "invalid",
-      `${resourceName(type)} are cluster-scoped: do not name a namespace ("${namespace}")`,
+      `${resourceName(type)} are cluster-scoped: do not give a namespace ("${namespace}")`,
     );
   }
   return `${root}/namespaces/${segment("namespace", namespace)}/${type.plural}`;
@@ -31,7 +31,7 @@ export function objectPath(type: ResourceType<KubeObject>, ref: Partial<ObjectRe
 /** The collection that an object is created in. */
 export function writePath(type: ResourceType<KubeObject>, namespace: string | undefined): string {
   if (type.namespaced && (namespace === undefined || namespace === "")) {
-    throw new KubeError("invalid", `${resourceName(type)} are namespaced: name the namespace of the object`);
+    throw new KubeError("invalid", `${resourceName(type)} are namespaced: give the namespace of the object`);
   }
   return collectionPath(type, namespace);
 }

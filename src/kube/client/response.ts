@@ -25,14 +25,17 @@ export async function readText(
   } catch (cause) {
     throw new KubeError(
       "unreachable",
-      `Cannot ${action}: the answer broke off after ${length} bytes: ${describeError(cause)}`,
+      `Cannot ${action}: the connection ended after ${length} bytes of the answer: ${describeError(cause)}`,
       {
         cause,
       },
     );
   }
   if (length > maxBytes) {
-    throw new KubeError("bad-response", `Cannot ${action}: the answer is longer than ${maxBytes} bytes; ask for pages`);
+    throw new KubeError(
+      "bad-response",
+      `Cannot ${action}: the answer is longer than ${maxBytes} bytes; request it in pages`,
+    );
   }
   return Buffer.concat(chunks, length).toString("utf8");
 }

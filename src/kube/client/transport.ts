@@ -162,7 +162,7 @@ export class Transport {
       if (inner?.aborted === true) {
         throw new KubeError(
           "timeout",
-          `Cannot ${request.action}: no complete answer from ${this.#where} in ${timeoutMs} ms`,
+          `Cannot ${request.action}: no complete answer came from ${this.#where} in ${timeoutMs} ms`,
           {
             cause: error,
           },

@@ -37,7 +37,10 @@ export class WatchDecoder<T> {
   /** Call this at the end of the body. Throws `unreachable` if the body ended within an event. */
   end(): void {
     if (this.#partialBytes === 0) return;
-    throw new KubeError("unreachable", `Cannot ${this.#action}: the watch broke off within an event`);
+    throw new KubeError(
+      "unreachable",
+      `Cannot ${this.#action}: the connection of the watch ended in the middle of an event`,
+    );
   }
 
   #keep(part: Uint8Array): void {
@@ -79,6 +82,9 @@ export class WatchDecoder<T> {
         return { type, object: object as T };
       }
     }
-    throw new KubeError("bad-response", `Cannot ${this.#action}: not a watch event: ${line.slice(0, 100)}`);
+    throw new KubeError(
+      "bad-response",
+      `Cannot ${this.#action}: this line is not a watch event: ${line.slice(0, 100)}`,
+    );
   }
 }

@@ -64,8 +64,8 @@ test("watch: broken off within an event, reset, or senseless: each is an error o
     stream('{"type":"X"}\n'),
   );
   await using client = server.client();
-  await rejectsWith(collect(client.watch(resources.pods)), "unreachable", /within an event/);
-  await rejectsWith(collect(client.watch(resources.pods)), "unreachable", /broke off/);
+  await rejectsWith(collect(client.watch(resources.pods)), "unreachable", /in the middle of an event/);
+  await rejectsWith(collect(client.watch(resources.pods)), "unreachable", /of the watch failed/);
   await rejectsWith(collect(client.watch(resources.pods)), "bad-response", /not JSON/);
   await rejectsWith(collect(client.watch(resources.pods)), "bad-response", /not a watch event/);
 });
@@ -79,7 +79,7 @@ test("watch: silence for the idle time ends it", async () => {
   await rejectsWith(
     collect(client.watch(resources.pods, { idleTimeoutMs: 50 })),
     "unreachable",
-    /nothing came for 50 ms/,
+    /the server sent nothing for 50 ms/,
   );
 });
 

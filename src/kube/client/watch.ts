@@ -37,14 +37,18 @@ export async function* watchEvents<T>(
   } catch (error) {
     if (signal?.aborted === true) throw signal.reason;
     if (idle.fired) {
-      throw new KubeError("unreachable", `Cannot ${request.action}: nothing came for ${idleTimeoutMs} ms`, {
+      throw new KubeError("unreachable", `Cannot ${request.action}: the server sent nothing for ${idleTimeoutMs} ms`, {
         cause: error,
       });
     }
     if (isStreamFailure(error)) {
-      throw new KubeError("unreachable", `Cannot ${request.action}: the watch broke off: ${describeError(error)}`, {
-        cause: error,
-      });
+      throw new KubeError(
+        "unreachable",
+        `Cannot ${request.action}: the connection of the watch failed: ${describeError(error)}`,
+        {
+          cause: error,
+        },
+      );
     }
     throw error;
   } finally {

@@ -57,7 +57,7 @@ export function maxBlocks(pool: PoolLayout): number {
  */
 export function blockCidrs(pool: PoolLayout, index: number): BlockCidrs | undefined {
   if (!Number.isInteger(index) || index < 0 || index > MAX_BLOCK_INDEX) {
-    throw new RangeError(`${index} is not a block index: those are whole numbers from 0 to ${MAX_BLOCK_INDEX}`);
+    throw new RangeError(`${index} is not a block index: a block index is a whole number from 0 to ${MAX_BLOCK_INDEX}`);
   }
   let rest = BigInt(index);
   for (const subnet of pool.subnets) {

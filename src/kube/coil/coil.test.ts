@@ -77,12 +77,12 @@ test("pool: each fault is returned with its field, all at once", () => {
     'spec.subnets[2].ipv4: Invalid value: "fd02::/64": must be an IPv4 CIDR',
     'spec.subnets[3].ipv6: Invalid value: "10.2.0.0/16": must be an IPv6 CIDR',
     'spec.subnets[4].ipv4: Invalid value: "10.2.0.0/28": is smaller than a block of 2^5 addresses',
-    'spec.subnets[5]: Invalid value: {"ipv4":"10.4.0.0/16","ipv6":"fd02::/64"}: ipv4 and ipv6 must have as many host bits: they have 16 and 64',
+    'spec.subnets[5]: Invalid value: {"ipv4":"10.4.0.0/16","ipv6":"fd02::/64"}: ipv4 and ipv6 must have the same number of host bits: they have 16 and 64',
   ]);
   assert.deepEqual(told(validatePoolCreate(pool({ subnets: [], blockSizeBits: -1 }, "x".repeat(64)))), [
     "metadata.name: Too long: may not be longer than 63",
     "spec.blockSizeBits: Invalid value: -1: must be a whole number of at least 0",
-    "spec.subnets: Required value: at least one subnet",
+    "spec.subnets: Required value: at least one subnet is needed",
   ]);
 });
 
@@ -256,7 +256,7 @@ test("egress: each fault is returned with its field", () => {
       { destinations, sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } },
       /timeoutSeconds: .*between 1 and 86400/,
     ],
-    [{ destinations, podDisruptionBudget: { minAvailable: 1, maxUnavailable: 1 } }, /cannot be both set/],
+    [{ destinations, podDisruptionBudget: { minAvailable: 1, maxUnavailable: 1 } }, /cannot both be set/],
     [{ destinations, podDisruptionBudget: { minAvailable: -1 } }, /^spec.podDisruptionBudget.minAvailable/],
     [{ destinations, podDisruptionBudget: { maxUnavailable: "101%" } }, /^spec.podDisruptionBudget.maxUnavailable/],
   ];

@@ -37,7 +37,7 @@ export function validateEgress(
 }
 
 function checkDestinations(texts: readonly string[], faults: FieldFault[]): Cidr[] {
-  if (texts.length === 0) faults.push(required("spec.destinations", "at least one destination"));
+  if (texts.length === 0) faults.push(required("spec.destinations", "at least one destination is needed"));
   const cidrs: Cidr[] = [];
   for (const [at, text] of texts.entries()) {
     const field = `spec.destinations[${at}]`;
@@ -89,7 +89,7 @@ function isQualifiedName(text: string): boolean {
 function checkBudget(budget: NonNullable<EgressSpec["podDisruptionBudget"]>, faults: FieldFault[]): void {
   const at = "spec.podDisruptionBudget";
   if (budget.minAvailable !== undefined && budget.maxUnavailable !== undefined) {
-    faults.push(invalid(at, budget, "minAvailable and maxUnavailable cannot be both set"));
+    faults.push(invalid(at, budget, "minAvailable and maxUnavailable cannot both be set"));
   }
   for (const name of ["minAvailable", "maxUnavailable"] as const) {
     const value = budget[name];

@@ -30,7 +30,7 @@ export function validatePoolCreate(pool: PoolInput, context: PoolContext = {}): 
   if (!Number.isInteger(bits) || bits < 0) {
     faults.push(invalid("spec.blockSizeBits", bits, "must be a whole number of at least 0"));
   }
-  if (spec.subnets.length === 0) faults.push(required("spec.subnets", "at least one subnet"));
+  if (spec.subnets.length === 0) faults.push(required("spec.subnets", "at least one subnet is needed"));
   return [...faults, ...checkEntries({ metadata: pool.metadata, spec }, 0, bits, context)];
 }
 
@@ -127,7 +127,9 @@ function checkSubnet(field: string, entry: SubnetSet, bits: number): FieldFault[
     }
   }
   if (sizes.length === 2 && sizes[0] !== sizes[1]) {
-    faults.push(invalid(field, entry, `ipv4 and ipv6 must have as many host bits: they have ${sizes.join(" and ")}`));
+    faults.push(
+      invalid(field, entry, `ipv4 and ipv6 must have the same number of host bits: they have ${sizes.join(" and ")}`),
+    );
   }
   return faults;
 }

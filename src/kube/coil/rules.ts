@@ -36,7 +36,7 @@ export const APPEND_ONLY: readonly SchemaRule[] = [
   { rule: "self.size() >= oldSelf.size()", message: "unshrinkable", reason: FORBIDDEN },
   {
     rule: `self == oldSelf || self.size() < oldSelf.size() || ${DIGITS}.all(a, a * 1000 >= oldSelf.size() || ${DIGITS}.all(b, ${DIGITS}.all(c, ${DIGITS}.all(d, ${AT} >= oldSelf.size() || self[${AT}] == oldSelf[${AT}]))))`,
-    message: "the subnets that are there are unchangeable: new ones can be appended",
+    message: "existing subnets cannot be changed or removed; new subnets can be appended",
     reason: FORBIDDEN,
   },
 ];
@@ -50,7 +50,7 @@ export const SUBNET: readonly SchemaRule[] = [
   { rule: "has(self.ipv4) || has(self.ipv6)", message: "ipv4, ipv6 or both", reason: "FieldValueRequired" },
   {
     rule: `!has(self.ipv4) || !has(self.ipv6) || !self.ipv4.${ENDS_IN_LENGTH} || !self.ipv6.${ENDS_IN_LENGTH} || ${lengthOf("self.ipv4")} + 96 == ${lengthOf("self.ipv6")}`,
-    message: "ipv4 and ipv6 must have as many host bits",
+    message: "ipv4 and ipv6 must have the same number of host bits",
   },
 ];
 
@@ -75,7 +75,7 @@ export const HOLDS_A_BLOCK: SchemaRule = {
 /** A disruption budget has exactly one side. */
 export const ONE_SIDE: SchemaRule = {
   rule: "!(has(self.minAvailable) && has(self.maxUnavailable))",
-  message: "minAvailable and maxUnavailable cannot be both set",
+  message: "minAvailable and maxUnavailable cannot both be set",
 };
 
 /** A number or percentage of pods. */

@@ -65,7 +65,9 @@ function checkMembers(schema: SchemaNode, value: Readonly<Record<string, unknown
 function checkList(schema: SchemaNode, value: readonly unknown[], path: string, found: Found): void {
   const { minItems = 0, maxItems = Number.POSITIVE_INFINITY, items } = schema;
   if (value.length < minItems) {
-    found.values.push(required(path, minItems === 1 ? "at least one item" : `at least ${minItems} items`));
+    found.values.push(
+      required(path, minItems === 1 ? "at least one item is needed" : `at least ${minItems} items are needed`),
+    );
   }
   if (value.length > maxItems) {
     found.values.push(invalid(path, `${value.length} items`, `must have at most ${maxItems} items`));

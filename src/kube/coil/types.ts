@@ -24,7 +24,7 @@ function subnet(family: "ipv4" | "ipv6", description: string) {
 const subnetSetSchema = object(
   { ipv4: subnet("ipv4", "An IPv4 CIDR."), ipv6: subnet("ipv6", "An IPv6 CIDR.") },
   {
-    description: "A pair of subnets, or one of either family. At least one must be given.",
+    description: "An IPv4 subnet, an IPv6 subnet, or both. At least one of the two must be given.",
     "x-kubernetes-validations": SUBNET,
   },
 );
@@ -70,11 +70,11 @@ export const addressBlockSchema = object(
 /** `spec` of a BlockRequest (docs/spec/pod-network.md#2.4). */
 export const blockRequestSpecSchema = object(
   {
-    nodeName: string({ description: "The node that asks." }),
+    nodeName: string({ description: "The node that requests the block." }),
     poolName: string({ description: "The pool that the block should come from." }),
   },
   {
-    description: "What is asked for. Cannot be changed.",
+    description: "The requested block. Cannot be changed.",
     required: ["nodeName", "poolName"],
     "x-kubernetes-validations": [UNCHANGEABLE],
   },
@@ -82,12 +82,12 @@ export const blockRequestSpecSchema = object(
 
 const blockRequestConditionSchema = object(
   {
-    type: oneOf(["Complete", "Failed"], { description: "What the condition says." }),
-    status: oneOf(["True", "False", "Unknown"], { description: "Whether it holds." }),
-    lastProbeTime: string({ description: "When it was last checked.", format: "date-time" }),
+    type: oneOf(["Complete", "Failed"], { description: "The type of the condition." }),
+    status: oneOf(["True", "False", "Unknown"], { description: "Whether the condition is true." }),
+    lastProbeTime: string({ description: "When the condition was last checked.", format: "date-time" }),
     lastTransitionTime: string({ description: "When the status last changed.", format: "date-time" }),
-    reason: string({ description: "Why, in one word or two." }),
-    message: string({ description: "Why, for people." }),
+    reason: string({ description: "The reason of the status, in one or two words." }),
+    message: string({ description: "The reason of the status, as a sentence." }),
   },
   { required: ["type", "status"] },
 );
@@ -95,10 +95,12 @@ const blockRequestConditionSchema = object(
 /** `status` of a BlockRequest (docs/spec/pod-network.md#2.4). */
 export const blockRequestStatusSchema = object(
   {
-    addressBlockName: string({ description: "The AddressBlock that was made." }),
-    conditions: array(blockRequestConditionSchema, { description: "Present when the request was dealt with." }),
+    addressBlockName: string({ description: "The name of the AddressBlock that was created for the request." }),
+    conditions: array(blockRequestConditionSchema, {
+      description: "Present after the controller has answered the request.",
+    }),
   },
-  { description: "What came of it." },
+  { description: "The answer of the controller." },
 );
 
 /** The pattern of label values in apimachinery. */
@@ -116,7 +118,7 @@ const egressTemplateSchema = object(
   {
     metadata: object(
       {
-        annotations: map(string(), { description: "Added to the router pods." }),
+        annotations: map(string(), { description: "Added to the labels or annotations of the router pods." }),
         labels: map(string({ maxLength: MAX_LABEL_VALUE_LENGTH, pattern: LABEL_VALUE }), {
           description: "Added to the router pods.",
         }),
@@ -137,26 +139,30 @@ export const egressSpecSchema = object(
       description: "CIDRs that are reached through this egress.",
       minItems: 1,
     }),
-    replicas: int32({ description: "How many router pods. Default: 1.", default: 1, minimum: 1 }),
+    replicas: int32({ description: "The number of router pods. Default: 1.", default: 1, minimum: 1 }),
     strategy: object(
       {
         type: oneOf(["", "Recreate", "RollingUpdate"], { description: "Recreate or RollingUpdate." }),
         rollingUpdate: object({
-          maxSurge: intOrString({ description: "How many more pods than replicas, or a percentage." }),
-          maxUnavailable: intOrString({ description: "How many fewer pods than replicas, or a percentage." }),
+          maxSurge: intOrString({ description: "The maximum number of pods above replicas, or a percentage." }),
+          maxUnavailable: intOrString({ description: "The maximum number of unavailable pods, or a percentage." }),
         }),
       },
       { description: "How router pods are replaced; as in a Deployment." },
     ),
     template: egressTemplateSchema,
     sessionAffinity: oneOf(["ClientIP", "None"], {
-      description: "Whether a client stays with one router pod. Default: ClientIP.",
+      description: "Whether all connections of a client use the same router pod. Default: ClientIP.",
       default: "ClientIP",
     }),
     sessionAffinityConfig: object(
       {
         clientIP: object({
-          timeoutSeconds: int32({ description: "How long a client stays, seconds.", minimum: 1, maximum: 86400 }),
+          timeoutSeconds: int32({
+            description: "The time for which a client uses the same router pod, seconds.",
+            minimum: 1,
+            maximum: 86400,
+          }),
         }),
       },
       { description: "Passed on to the Service." },
@@ -167,11 +173,11 @@ export const egressSpecSchema = object(
     }),
     podDisruptionBudget: object(
       {
-        minAvailable: budget("How many router pods must stay, or a percentage."),
-        maxUnavailable: budget("How many router pods may go, or a percentage."),
+        minAvailable: budget("The minimum number of available router pods, or a percentage."),
+        maxUnavailable: budget("The maximum number of unavailable router pods, or a percentage."),
       },
       {
-        description: "If given, a PodDisruptionBudget is made for the router pods.",
+        description: "If set, a PodDisruptionBudget is created for the router pods.",
         "x-kubernetes-validations": [ONE_SIDE],
       },
     ),
@@ -182,10 +188,10 @@ export const egressSpecSchema = object(
 /** `status` of an Egress (docs/spec/pod-network.md#2.5). */
 export const egressStatusSchema = object(
   {
-    replicas: int32({ description: "How many router pods are available." }),
+    replicas: int32({ description: "The number of available router pods." }),
     selector: string({ description: "The selector of the router pods." }),
   },
-  { description: "What there is of it." },
+  { description: "The observed state of the egress." },
 );
 
 interface CoilObject<K extends string> {

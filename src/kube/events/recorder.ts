@@ -91,7 +91,7 @@ export class EventRecorder {
       return;
     }
     if (this.#pending.size >= MAX_PENDING_EVENTS) {
-      this.#options.onLoss?.(event, `${MAX_PENDING_EVENTS} events wait already`);
+      this.#options.onLoss?.(event, `the event was dropped: ${MAX_PENDING_EVENTS} events already wait to be written`);
       return;
     }
     this.#pending.set(key, { event, atMs: this.#clock.now(), times: 1 });

@@ -262,7 +262,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       if (next.failure !== undefined) return next.failure;
       if (next.value.done === true) {
         if (useful) return undefined;
-        return new KubeError("server", `the watch of ${resourceName(this.type)} ended at once without an event`);
+        return new KubeError("server", `the watch of ${resourceName(this.type)} ended immediately, without an event`);
       }
       try {
         this.#apply(next.value.value);

@@ -129,7 +129,9 @@ export class Store<U extends Cached> implements StoreReader<U> {
   #index(name: string): Index<U> {
     const index = this.#indexes.get(name);
     if (index === undefined)
-      throw new RangeError(`no index "${name}"; declared are: ${[...this.#indexes.keys()].join(", ")}`);
+      throw new RangeError(
+        `there is no index "${name}"; the declared indexes are: ${[...this.#indexes.keys()].join(", ")}`,
+      );
     return index;
   }
 }

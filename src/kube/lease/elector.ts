@@ -75,7 +75,7 @@ export class LeaderElector {
     const { leaseDurationMs, renewDeadlineMs, retryPeriodMs } = this;
     if (!(leaseDurationMs > renewDeadlineMs && renewDeadlineMs > retryPeriodMs * JITTER_FACTOR && retryPeriodMs > 0)) {
       throw new RangeError(
-        `lease (${leaseDurationMs} ms) > renew deadline (${renewDeadlineMs} ms) > ${JITTER_FACTOR} × retry period (${retryPeriodMs} ms) > 0 does not hold`,
+        `lease (${leaseDurationMs} ms) > renew deadline (${renewDeadlineMs} ms) > ${JITTER_FACTOR} × retry period (${retryPeriodMs} ms) > 0 must hold, but does not`,
       );
     }
   }

@@ -59,11 +59,11 @@ async function leadAndRenew(elector: LeaderElector, work: LeaderWork): Promise<L
   );
   try {
     const first = await Promise.race([lost.promise, leading]);
-    stop.abort(new DOMException("no longer the leader", "AbortError"));
+    stop.abort(new DOMException("this process is no longer the leader", "AbortError"));
     await leading;
     return work.signal.aborted ? "stopped" : first;
   } finally {
-    stop.abort(new DOMException("no longer the leader", "AbortError"));
+    stop.abort(new DOMException("this process is no longer the leader", "AbortError"));
     work.signal.removeEventListener("abort", onAbort);
     await renewing;
   }

@@ -39,7 +39,7 @@ export class CertificateFiles {
     try {
       this.#load(pair);
     } catch (error) {
-      this.#onChange({ loaded: false, why: `the given pair: ${describeError(error)}` });
+      this.#onChange({ loaded: false, why: `the certificate and key given by the program: ${describeError(error)}` });
       return false;
     }
     this.#given = true;

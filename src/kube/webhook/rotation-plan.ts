@@ -59,7 +59,7 @@ export function judgeCertificate(
   const end = Math.min(to, Date.parse(issuer.validTo));
   if (end <= now) return bad(`its authority expired at ${new Date(end).toISOString()}`);
   const renewAt = end - Math.min(RENEW_BEFORE_MS, (end - from) / 3);
-  return renewAt <= now ? bad(`it ends at ${new Date(end).toISOString()}`) : { isGood: true, renewAt };
+  return renewAt <= now ? bad(`it expires at ${new Date(end).toISOString()}`) : { isGood: true, renewAt };
 }
 
 /**

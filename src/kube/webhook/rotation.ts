@@ -103,7 +103,7 @@ export class CertificateRotation {
     if (secret === undefined) {
       throw new WebhookError(
         "no-secret",
-        `Secret ${at.namespace}/${at.name} does not exist, so no certificate can be kept: create it, empty (deploy/pods/webhooks.yaml)`,
+        `Secret ${at.namespace}/${at.name} does not exist, so a certificate cannot be stored: create an empty Secret of this name (deploy/pods/webhooks.yaml)`,
       );
     }
     const stored = read(secret.data ?? {});
@@ -116,11 +116,14 @@ export class CertificateRotation {
     const waitMs = this.#waitFor("secret", MIN_RENEWAL_MS);
     if (waitMs > 0) {
       if (this.#repeats.isNew("renewal", state.why)) {
-        log.warn("the webhook's certificate is bad again, soon after a renewal: who else writes the secret?", {
-          secret: at.name,
-          why: state.why,
-          retryInMs: waitMs,
-        });
+        log.warn(
+          "the webhook's certificate is bad again soon after its renewal: find and stop the other program that writes the Secret",
+          {
+            secret: at.name,
+            why: state.why,
+            retryInMs: waitMs,
+          },
+        );
       }
       return { retryInMs: waitMs };
     }
@@ -165,7 +168,7 @@ export class CertificateRotation {
     const trusting = webhooks.map((hook) => ({ ...hook, clientConfig: { ...hook.clientConfig, caBundle } }));
     await api.replace(type, { ...found, webhooks: trusting }, { signal });
     this.#written.set(key, clock.monotonic());
-    log.info("webhook configuration trusts the authority", { kind: type.kind, name });
+    log.info("CA bundle written to a webhook configuration", { kind: type.kind, name });
     return undefined;
   }
 

@@ -72,7 +72,8 @@ export class WebhookServer implements AsyncDisposable {
     this.#certificates = new CertificateFiles(options.certDir, (event) => {
       if (event.loaded) {
         options.log.info("webhook certificate loaded", { validUntil: new Date(event.notAfter).toISOString() });
-      } else options.log.warn("webhook certificate not usable", { certDir: options.certDir, error: event.why });
+      } else
+        options.log.warn("the webhook's certificate cannot be used", { certDir: options.certDir, error: event.why });
       options.onCertificate?.(event);
     });
     const bounds = { handshakeTimeout: HANDSHAKE_TIMEOUT_MS, connectionsCheckingInterval: SLOW_CHECK_MS };
@@ -82,7 +83,9 @@ export class WebhookServer implements AsyncDisposable {
     this.#server.requestTimeout = HANDLER_TIMEOUT_MS;
     // This listener runs before the TLS server's own one, which uses the certificate that is set when a connection arrives.
     this.#server.prependListener("connection", (socket: Socket) => this.#refreshCertificate(socket));
-    this.#server.on("tlsClientError", (error) => options.log.debug("webhook handshake failed", { error }));
+    this.#server.on("tlsClientError", (error) =>
+      options.log.debug("the TLS handshake of a webhook client failed", { error }),
+    );
   }
 
   /** Starts to listen; certificates may be missing. Rejects with {@link WebhookError} `listen-failed`. */
@@ -162,7 +165,7 @@ export class WebhookServer implements AsyncDisposable {
 
   #refreshCertificate(socket: Socket): void {
     // An API server may close a waiting connection; that needs no action.
-    socket.on("error", (error) => this.#options.log.debug("webhook connection broke", { error }));
+    socket.on("error", (error) => this.#options.log.debug("a webhook client's connection failed", { error }));
     const pair = this.#certificates.current();
     if (pair === undefined || pair === this.#served) return;
     this.#served = pair;
@@ -174,7 +177,7 @@ export class WebhookServer implements AsyncDisposable {
     const { handlers, log, clock, onAnswer } = this.#options;
     const path = (request.url ?? "").split("?", 1)[0] ?? "";
     const handler = Object.hasOwn(handlers, path) ? handlers[path] : undefined;
-    response.on("error", (error) => log.debug("webhook answer not delivered", { path, error }));
+    response.on("error", (error) => log.debug("the answer to a webhook call was not delivered", { path, error }));
     if (handler === undefined) return send(response, { code: 404, body: `no webhook at ${path}\n` });
     const began = clock.monotonic();
     const answer = await this.#answerTo(request, path, handler);
@@ -183,11 +186,12 @@ export class WebhookServer implements AsyncDisposable {
   }
 
   async #answerTo(request: IncomingMessage, path: string, handler: AdmissionHandler): Promise<Answer> {
-    if (request.method !== "POST") return { code: 405, body: "a webhook takes POST\n" };
+    if (request.method !== "POST") return { code: 405, body: "a webhook accepts only POST\n" };
     try {
       const body = await this.#read(request);
-      if (body === "too-long") return { code: 413, body: `a review may have ${MAX_REVIEW_BYTES} bytes\n` };
-      if (body === "too-many") return { code: 503, body: "too many long reviews at once: try again\n" };
+      if (body === "too-long") return { code: 413, body: `a review may have at most ${MAX_REVIEW_BYTES} bytes\n` };
+      if (body === "too-many")
+        return { code: 503, body: "the webhook handles too many long reviews at the moment: try again\n" };
       const review = parseAdmissionReview(body.text);
       const decision = await withDeadline(HANDLER_TIMEOUT_MS, async (signal) => handler(review.request, { signal }), {
         signal: this.#stop.signal,
@@ -196,7 +200,8 @@ export class WebhookServer implements AsyncDisposable {
     } catch (error) {
       if (error instanceof WebhookError) return { code: 400, body: `${error.message}\n` };
       // The peer of this call is an API server that must get an answer, whatever went wrong with the handler. One that went away gets none.
-      if (request.destroyed && !request.complete) this.#options.log.debug("webhook call broke off", { path, error });
+      if (request.destroyed && !request.complete)
+        this.#options.log.debug("the client closed the connection during a webhook call", { path, error });
       else this.#options.log.error("webhook failed", { path, error });
       return { code: 500, body: `the webhook failed: ${describeError(error)}\n` };
     }

@@ -89,7 +89,10 @@ async function runForNetwork(
   if (command === "GC") {
     const { validAttachments: attachments, name: network } = config;
     if (attachments === undefined) {
-      throw new CniError(CniCode.invalidConfig, `network configuration: ${VALID_ATTACHMENTS} is missing; GC needs it`);
+      throw new CniError(
+        CniCode.invalidConfig,
+        `network configuration: ${VALID_ATTACHMENTS} is missing, and GC needs this field`,
+      );
     }
     await callCoild(config.socket, METHOD.GC, encodeGcArgs({ network, attachments }));
     return "";

@@ -13,7 +13,7 @@ const NAMES: readonly string[] = ["coil", "coil-standalone", "main.ts"];
 async function main(): Promise<number> {
   const name = fileName();
   if (!NAMES.includes(name) && !name.startsWith("isthmus-cni")) {
-    await write("stderr", `${name}: no such plugin; install this file as coil\n`);
+    await write("stderr", `${name}: there is no CNI plugin of this name; install this file as coil\n`);
     return 1;
   }
   // Without a command nothing is read: a person has called it.

@@ -16,10 +16,10 @@ export function poolMetrics(registry: Registry): { readonly observe: (pools: Pic
       },
     });
   };
-  gauge("coil_controller_max_blocks", "Address blocks that a pool can have.", (stats) => stats.maxBlocks);
+  gauge("coil_controller_max_blocks", "The maximum number of address blocks of a pool.", (stats) => stats.maxBlocks);
   gauge(
     "coil_controller_allocated_blocks",
-    "Address blocks of a pool that nodes have.",
+    "Address blocks of a pool that belong to nodes.",
     (stats) => stats.allocatedBlocks,
   );
   return {
@@ -64,7 +64,7 @@ export function webhookMetrics(registry: Registry): WebhookMetrics {
   });
   const expiry = new Gauge({
     name: "coil_controller_webhook_certificate_expiry_timestamp_seconds",
-    help: "When the webhooks' certificate ends, seconds since the epoch. 0: there is none.",
+    help: "When the webhooks' certificate expires, seconds since the epoch. 0: there is no certificate.",
     registers: [registry],
   });
   const renewals = new Counter({

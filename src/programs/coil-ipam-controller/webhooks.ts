@@ -32,7 +32,11 @@ const ROTATION = {
 
 /** The flag `--webhook-addr`: an address, or `none` (`undefined`) for a cluster without webhook configurations. */
 export function webhookAddrFlag(initial: string): Flag<ListenAddress | undefined> {
-  const address = addressFlag("webhook-addr", initial, "address of the webhooks; none: there are none in this cluster");
+  const address = addressFlag(
+    "webhook-addr",
+    initial,
+    "address of the webhooks; none: this cluster has no webhook configurations",
+  );
   return {
     ...address,
     parse: (text, before) => (text === "none" ? undefined : address.parse(text, before ?? { port: 0 })),

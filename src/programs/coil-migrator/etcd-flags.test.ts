@@ -36,7 +36,7 @@ test("etcdOptions: all faults are named together", () => {
     },
   );
   assert.throws(() => optionsOf(["--etcd-password=x"]), { faults: ["--etcd-password needs --etcd-username"] });
-  assert.throws(() => optionsOf(["--etcd-endpoints=,"]), { faults: ["--etcd-endpoints: at least one is needed"] });
+  assert.throws(() => optionsOf(["--etcd-endpoints=,"]), { faults: ["--etcd-endpoints: give at least one endpoint"] });
   assert.throws(() => optionsOf(["--etcd-endpoints=a:1", "--etcd-tls-ca=/nowhere"]), { name: "FileError" });
 });
 

@@ -53,10 +53,10 @@ export function etcdOptions(values: EtcdValues, env: NodeJS.ProcessEnv): EtcdOpt
     .flatMap((text) => {
       const url = URL.parse(text.includes("://") ? text : `${hasTls ? "https" : "http"}://${text}`);
       if (url !== null && ["http:", "https:"].includes(url.protocol) && url.hostname !== "") return [url];
-      faults.push(`--etcd-endpoints: "${text}" is not a URL such as https://192.0.2.1:2379`);
+      faults.push(`--etcd-endpoints: "${text}" is not a URL; an example is https://192.0.2.1:2379`);
       return [];
     });
-  if (endpoints.length === 0 && faults.length === 0) faults.push("--etcd-endpoints: at least one is needed");
+  if (endpoints.length === 0 && faults.length === 0) faults.push("--etcd-endpoints: give at least one endpoint");
   if ((values.cert === undefined) !== (values.key === undefined))
     faults.push("--etcd-tls-cert and --etcd-tls-key: give both or neither");
   if (hasTls && endpoints.some(({ protocol }) => protocol === "http:"))

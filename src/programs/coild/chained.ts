@@ -59,8 +59,11 @@ export async function runChained(
       }),
   });
   socketPart.ok(socketPath);
-  log.info("serving behind another plugin, without address management", { socket: socketPath, node: nodeName });
-  log.warn("pods that name an Egress get no NAT client yet: this coild has none");
+  log.info("coild serves calls behind another plugin, without address management", {
+    socket: socketPath,
+    node: nodeName,
+  });
+  log.warn("pods that name an Egress get no NAT client: this version of coild cannot create one");
   // Nothing recurs: the server works on calls.
   group.spawn((signal) => untilAborted(signal));
   await group.wait();

@@ -81,7 +81,7 @@ export async function findPod(
   name: string,
   { signal }: AbortOptions,
 ): Promise<{ readonly namespace: string; readonly name: string; readonly uid: string } | undefined> {
-  const pod = await apiCall(`read pod ${namespace}/${name}`, () =>
+  const pod = await apiCall(`read Pod ${namespace}/${name}`, () =>
     findObject(api, resources.pods, { namespace, name }, { signal, timeoutMs: API_BUDGET_MS }),
   );
   return pod === undefined ? undefined : { namespace, name, uid: pod.metadata.uid };
@@ -94,10 +94,11 @@ export function statusOf(
 ): CniFailure | undefined {
   const lost = ipam.lost.length;
   if (lost > 0) {
-    const message = `${lost} attachments are cut off: their address blocks are not this node's any more; delete their pods`;
+    const message = `${lost} attachments are cut off: their address blocks do not belong to this node any more; delete their pods`;
     return new CniFailure("limited-connectivity", message);
   }
-  if (ipam.nodeGone) return new CniFailure("limited-connectivity", "this Node was deleted; no addresses are given out");
+  if (ipam.nodeGone)
+    return new CniFailure("limited-connectivity", "this Node was deleted; coild allocates no addresses");
   if (setUpFault !== undefined) return new CniFailure("not-available", setUpFault);
   if (!isReady)
     return new CniFailure("not-available", "coild has just started and does not know this node's blocks yet");

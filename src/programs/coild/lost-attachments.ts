@@ -40,26 +40,26 @@ export class LostAttachments {
     else if (lost.length === 0) {
       const count = done.kept.length;
       this.#health.degraded(
-        `${count} attachments stay cut off, because it is not known whether their blocks are this node's again`,
+        `${count} attachments stay cut off, because coild cannot read whether their blocks belong to this node again`,
       );
     } else {
-      const blocks = [...new Set(lost.map(({ block }) => block ?? "none that is known"))].slice(0, MAX_NAMED);
+      const blocks = [...new Set(lost.map(({ block }) => block ?? "unknown"))].slice(0, MAX_NAMED);
       this.#health.degraded(
-        `${lost.length} attachments are cut off, because their blocks are not this node's any more (blocks: ${blocks.join(", ")}); delete their pods`,
+        `${lost.length} attachments are cut off, because their blocks do not belong to this node any more (blocks: ${blocks.join(", ")}); delete their pods`,
       );
     }
     if (done.cut.length > 0) {
-      this.#log.error("attachments were cut off: their blocks are gone or another node's", named(done.cut));
+      this.#log.error("attachments were cut off: their blocks were deleted or belong to another node", named(done.cut));
       this.#note(done.cut, addressesOf, {
         reason: "AddressLost",
-        note: "The address block of this pod's address is not its node's any more, so the pod is cut off from the network. Delete the pod.",
+        note: "The address block of this pod's address does not belong to its node any more, so the pod is cut off from the network. Delete the pod.",
       });
     }
     if (done.joined.length > 0) {
-      this.#log.info("attachments were joined again: their blocks are this node's", named(done.joined));
+      this.#log.info("attachments were connected again: their blocks belong to this node", named(done.joined));
       this.#note(done.joined, addressesOf, {
         reason: "AddressRestored",
-        note: "The address block of this pod's address is its node's again, and the pod is back in the network.",
+        note: "The address block of this pod's address belongs to its node again, and the pod is connected to the network again.",
       });
     }
   }

@@ -22,7 +22,7 @@ export function coildMetrics(registry: Registry): {
   let ipam: Source | undefined;
   ipamGauges(registry, () => ipam);
   const progress = {
-    started: callCounter(registry, "grpc_server_started_total", "Calls of the CNI executable that were started."),
+    started: callCounter(registry, "grpc_server_started_total", "Calls of the CNI executable that coild received."),
     received: callCounter(
       registry,
       "grpc_server_msg_received_total",
@@ -39,12 +39,12 @@ export function coildMetrics(registry: Registry): {
   startAtZero(repairs, { kind: ["host", "links", "pods"] });
   const conflicts = new Counter({
     name: "coil_coild_conflicts_total",
-    help: "Times that another program began to remove objects of the pods' network again and again.",
+    help: "How many times another program began to remove objects of the pods' network again and again.",
     registers: [registry],
   });
   const blockWait = new Histogram({
     name: "coil_coild_block_wait_seconds",
-    help: "Time for which an ADD waited for a block, or for an address that another pod frees, whether it got one or not.",
+    help: "Time for which an ADD waited for a block, or for an address that another pod frees, whether the ADD got an address or not.",
     buckets: [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60],
     registers: [registry],
   });
@@ -133,7 +133,7 @@ function ipamGauges(registry: Registry, ipam: () => Source | undefined): void {
   });
   new Gauge({
     name: "coil_coild_cut_off_attachments",
-    help: "Attachments that are cut off, because their blocks are not this node's any more. Alert when it is not 0.",
+    help: "Attachments that are cut off, because their blocks do not belong to this node any more. Alert when the value is not 0.",
     registers: [registry],
     collect() {
       this.set(ipam()?.lost.length ?? 0);
@@ -141,7 +141,7 @@ function ipamGauges(registry: Registry, ipam: () => Source | undefined): void {
   });
   new Gauge({
     name: "coil_coild_unknown_addresses",
-    help: "Attachments whose addresses are in no block of this node, or whose block vanished.",
+    help: "Attachments whose addresses are in no block of this node, or whose block was deleted.",
     registers: [registry],
     collect() {
       this.set(ipam()?.snapshot().stranded ?? 0);

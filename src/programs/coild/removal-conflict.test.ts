@@ -22,7 +22,7 @@ test("RemovalConflict: single removals are logged each; a program that goes on i
   await survey(0);
   await survey(1);
   await survey(0);
-  assert.deepEqual([messages(), conflicts], [["warn routes, rules, addresses"], 0]);
+  assert.deepEqual([messages(), conflicts], [["warn missing routes, rules,"], 0]);
   for (let round = 0; round < 200; round += 1) await survey(2);
   const fight = messages();
   assert.deepEqual([fight.length, fight.at(-1), conflicts], [9, "error another program keeps", 1]);

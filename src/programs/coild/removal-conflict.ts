@@ -31,20 +31,20 @@ export class RemovalConflict {
       const last = this.#repairedMs.at(-1) ?? Number.NEGATIVE_INFINITY;
       if (!this.#isOn || now - last < WINDOW_MS) return;
       this.#isOn = false;
-      this.#log.info("no program removes routes, rules, addresses or links of pods any more");
+      this.#log.info("no other program removes routes, rules, addresses or links of pods any more");
       return;
     }
     this.#repairedMs = [...this.#repairedMs, now].slice(-REPAIRS);
     if (this.#isOn) return;
     const oldest = this.#repairedMs[0] ?? now;
     if (this.#repairedMs.length < REPAIRS || now - oldest > WINDOW_MS) {
-      this.#log.warn("routes, rules, addresses or links had vanished and were put back", { changes, ...repaired });
+      this.#log.warn("missing routes, rules, addresses or links were restored", { changes, ...repaired });
       return;
     }
     this.#isOn = true;
     this.#onConflict();
     this.#log.error(
-      "another program keeps removing routes, rules, addresses or links of pods; they are put back at most twice a second; find and stop it (ip monitor shows its work)",
+      "another program keeps removing routes, rules, addresses or links of pods; coild restores them at most twice a second; find and stop that program (ip monitor shows its changes)",
       { repairs: REPAIRS, withinSeconds: Math.round((now - oldest) / 1000), ...repaired },
     );
   }

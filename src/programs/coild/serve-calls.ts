@@ -31,7 +31,7 @@ export async function serveCalls({ log, health, ...options }: ServeOptions): Pro
   health.ok();
   if (socketPath === undefined) {
     health.degraded(
-      `calls of pods take longer: ${options.socketPath} is too long for a hand-over socket beside it; give --socket a shorter path`,
+      `CNI calls take longer: ${options.socketPath} is too long for a hand-over socket beside it; choose a shorter --socket`,
     );
   } else {
     const { onBug, clock } = options;
@@ -39,10 +39,13 @@ export async function serveCalls({ log, health, ...options }: ServeOptions): Pro
     const run = async (call: HandedCall, at: { readonly signal: AbortSignal }) => {
       const answer = await runHanded(call, options, at);
       if (answer === NOT_MINE && refused.isNew("launcher", call.path)) {
-        log.warn("the network configuration names another socket than the launcher: coil-standalone makes such calls", {
-          launcher: call.path,
-          expected: socketPath,
-        });
+        log.warn(
+          "the network configuration names another socket than the launcher has: calls are made by the slower coil-standalone",
+          {
+            launcher: call.path,
+            expected: socketPath,
+          },
+        );
       }
       return answer;
     };
@@ -99,7 +102,7 @@ export async function runHanded(
   const callCoild: CallCoild = async (socket, method, message) => {
     if (handoverPath(socket) !== path) {
       isMine = false;
-      throw new CniError(CniCode.internal, `this is not the coild at ${socket}`);
+      throw new CniError(CniCode.internal, `this coild does not serve ${socket}`);
     }
     const { reply, status } = await callLocally(options, method, message, { signal });
     if (reply === undefined) throw errorOf(status);

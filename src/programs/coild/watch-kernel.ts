@@ -34,7 +34,9 @@ export async function watchKernel(
   const { network, exportedTo, clock, log } = parts;
   const onFailure = (error: KernelError): void => {
     network.isWatched = false;
-    log.error("removals by other programs are found by the next survey only", { error: error.message });
+    log.error("kernel events cannot be watched: removals by other programs are found only at the next survey", {
+      error: error.message,
+    });
   };
   await using monitors = new Monitors({ onFailure });
   const limits = { minMs: EVERY_MS, burst: BURST, maxMs: IDLE_MS, retryMs: EVERY_MS, clock };

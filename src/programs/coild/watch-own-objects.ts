@@ -45,7 +45,7 @@ export async function watchOwnObjects(
       health.degraded(state.error);
       if (!repeats.isNew(plural, state.error.message)) return;
       const right = isKubeError(state.error, "forbidden")
-        ? { missingRight: `${plural}: list, watch`, meanwhile: "they are polled" }
+        ? { missingRight: `${plural}: list, watch`, meanwhile: "coild polls them" }
         : {};
       log.warn("watching this node's objects failed; trying again", { error: state.error.message, ...right });
     };
@@ -65,7 +65,7 @@ export async function watchOwnObjects(
   };
   const onNodeGone = (): void => {
     if (repeats.isNew("node", "gone"))
-      log.warn("this Node was deleted: nothing is allocated until it is back", { node: nodeName });
+      log.warn("this Node was deleted: nothing is allocated until the Node exists again", { node: nodeName });
     ipam.noteNode(false);
   };
   nodes.addHandler({

@@ -33,7 +33,7 @@ export function reconcileMetrics(registry: Registry) {
   });
   const depth = new Gauge({
     name: "workqueue_depth",
-    help: "Keys that wait for a reconciliation.",
+    help: "Objects that wait for a reconciliation.",
     labelNames: ["name"],
     registers: [registry],
   });

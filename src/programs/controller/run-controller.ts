@@ -124,11 +124,11 @@ export async function runController(
       onStopped: () => isLeader(false),
     });
     // Without an election there is nothing left to run for.
-    group.abort(new DOMException("the election has ended", "AbortError"));
+    group.abort(new DOMException("the leader election has ended", "AbortError"));
   });
   await group.wait();
   if (outcome !== "lost") return EXIT.ok;
-  log.error("lost the lease; ending, because another replica may lead now");
+  log.error("this process has lost the Lease and ends, because another replica may lead now");
   return EXIT.failed;
 }
 
@@ -147,7 +147,7 @@ function electionOptions(
     onNewLeader: (leader) => {
       log.info("leader seen", { identity: leader });
       // A replica that waits is ready: it serves its probes and takes over when the lease is free.
-      election.ok(leader === identity ? "leading" : `waiting: ${leader} leads`);
+      election.ok(leader === identity ? "leading" : `this replica waits: ${leader} leads`);
     },
     onError: (error) => {
       election.degraded(error);

@@ -2,6 +2,6 @@ import { addressFlag } from "#base/config";
 
 /** The addresses of a daemon's metrics and probes; `metrics` and `health` are the defaults, such as `:9384`. */
 export const endpointFlags = (metrics: string, health: string) => ({
-  metricsAddr: addressFlag("metrics-addr", metrics, "address of /metrics"),
-  healthAddr: addressFlag("health-addr", health, "address of /healthz and /readyz"),
+  metricsAddr: addressFlag("metrics-addr", metrics, "listen address of /metrics"),
+  healthAddr: addressFlag("health-addr", health, "listen address of /healthz and /readyz"),
 });

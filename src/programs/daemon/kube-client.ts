@@ -9,7 +9,7 @@ import { VERSION } from "../program/index.ts";
 export const kubeFlags = {
   kubeconfig: optionalFlag(
     "kubeconfig",
-    "credentials of the API server; else $KUBECONFIG, the pod's own, ~/.kube/config",
+    "kubeconfig of the API server; default: $KUBECONFIG, else the pod's service account, else ~/.kube/config",
     "FILE",
   ),
 };

@@ -4,16 +4,16 @@ import { createLogger, type Logger, type LogLevel } from "#base/log";
 /** Flags for logging, with the names that they have in the programs that this suite replaces. */
 export const logFlags = {
   logLevel: stringFlag("zap-log-level", "info", "debug, info, warn, error, or a number: 1 and more is debug", "LEVEL"),
-  logDevel: switchFlag("zap-devel", false, "readable lines at debug level"),
+  logDevel: switchFlag("zap-devel", false, "write the log as text, at debug level"),
   logEncoder: choiceFlag("zap-encoder", ["json", "console"], "json", "format of the log"),
-  logStacktrace: stringFlag("zap-stacktrace-level", "error", "no effect; errors always tell their causes", "LEVEL"),
+  logStacktrace: stringFlag("zap-stacktrace-level", "error", "no effect; errors always include their causes", "LEVEL"),
   logTime: choiceFlag(
     "zap-time-encoding",
     ["iso8601", "epoch", "millis", "nano", "rfc3339", "rfc3339nano"],
     "iso8601",
     "format of `ts`",
   ),
-  verbosity: parsedFlag("v", parseVerbosity, "verbosity as klog has it: 1 and more is debug", "N"),
+  verbosity: parsedFlag("v", parseVerbosity, "verbosity as in klog: 1 and more is debug", "N"),
 };
 
 /** Values of {@link logFlags}. */

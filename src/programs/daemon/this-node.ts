@@ -12,7 +12,7 @@ export function requireNodeName(env: Readonly<Record<string, string | undefined>
     ]);
   }
   if (name.length > MAX_LABEL_VALUE_LENGTH) {
-    const fault = `the node name ${name} has ${name.length} characters; blocks carry it as a label, so at most ${MAX_LABEL_VALUE_LENGTH} can be`;
+    const fault = `the node name ${name} has ${name.length} characters; blocks have this name as a label, so at most ${MAX_LABEL_VALUE_LENGTH} are possible`;
     throw new ConfigError("invalid-flags", [fault]);
   }
   return name;

@@ -73,7 +73,9 @@ export async function serveRoutes(
   server.listen({ ...address }, resolve);
   await promise;
   server.off("error", onError);
-  server.on("error", (error) => deps.log.warn("cannot accept a probe", { reason: describeError(error) }));
+  server.on("error", (error) =>
+    deps.log.warn("cannot accept the connection of a health probe", { reason: describeError(error) }),
+  );
   return {
     port: (server.address() as AddressInfo).port,
     async [Symbol.asyncDispose]() {
@@ -92,7 +94,7 @@ async function answer(routes: HttpRoutes, request: IncomingMessage, response: Se
   const [path = "/", ...query] = (request.url ?? "/").split("?");
   const route = routeOf(routes, path);
   const gone = new AbortController();
-  response.once("close", () => gone.abort(new DOMException("the client has gone", "AbortError")));
+  response.once("close", () => gone.abort(new DOMException("the client closed the connection", "AbortError")));
   const { body, status, type, headers } =
     route === undefined
       ? { body: "404 page not found\n", status: 404, type: undefined, headers: undefined }

@@ -19,7 +19,7 @@ export function profilingRoutes(): HttpRoutes {
   const alone =
     (take: (request: HttpRequest) => Promise<HttpReply> | HttpReply) =>
     async (request: HttpRequest): Promise<HttpReply> => {
-      if (busy) return { status: 503, body: "another profile is being taken\n" };
+      if (busy) return { status: 503, body: "another profile is being recorded; try again later\n" };
       busy = true;
       try {
         return await take(request);
@@ -33,7 +33,7 @@ export function profilingRoutes(): HttpRoutes {
     "/debug/pprof/": ({ path }) =>
       path === "/debug/pprof/"
         ? { type: "text/html; charset=utf-8", body: INDEX }
-        : { status: 404, body: "Unknown profile: there are profile and heap\n" },
+        : { status: 404, body: "Unknown profile; the profiles are profile and heap\n" },
   };
 }
 

@@ -5,7 +5,7 @@ import type { KubeClientOptions } from "#kube/client";
 export function restClientMetrics(registry: Registry): NonNullable<KubeClientOptions["onRequest"]> {
   const requests = new Counter({
     name: "rest_client_requests_total",
-    help: "Requests to the API server. code: the HTTP status, or `<error>` without an answer.",
+    help: "Requests to the API server. code: the HTTP status, or `<error>` if no answer came.",
     labelNames: ["code", "method", "host"],
     registers: [registry],
   });

@@ -12,26 +12,26 @@ import {
 
 /** Flags that determine the environment variables. */
 export const environmentFlags = {
-  proxyURL: stringFlag("proxy-url", PROXY_URL, "where the proxy listens", "URL"),
-  podCIDRs: listFlag("pod-cidr", `range of the pods' addresses; default ${DEFAULT_POD_CIDRS.join(", ")}`, "CIDR"),
-  serviceCIDRs: listFlag(
-    "service-cidr",
-    `range of the Services' addresses; default ${DEFAULT_SERVICE_CIDRS.join(", ")}`,
-    "CIDR",
-  ),
+  proxyURL: stringFlag("proxy-url", PROXY_URL, "listen address of the proxy", "URL"),
+  podCIDRs: listFlag("pod-cidr", `pod CIDR; default ${DEFAULT_POD_CIDRS.join(", ")}`, "CIDR"),
+  serviceCIDRs: listFlag("service-cidr", `Service CIDR; default ${DEFAULT_SERVICE_CIDRS.join(", ")}`, "CIDR"),
   nodeIP: parsedFlag("node-ip", (text) => IpAddress.parse(text), "this node's address in the cluster", "ADDRESS"),
   nodeInterface: optionalFlag("node-interface", "take the node's address and prefix from this interface", "NAME"),
-  prefixLength: integerFlag("prefix-length", 0, "of the node's subnet; 0: unknown", { min: 0, max: 128 }),
-  ipv6: switchFlag("ipv6", false, "name the IPv6 loopback and link-local ranges too; given where a CIDR is IPv6"),
-  literal: switchFlag("literal", false, "spell out the node's addresses, for clients that do not understand CIDRs"),
+  prefixLength: integerFlag("prefix-length", 0, "prefix length of the node's subnet; 0: unknown", { min: 0, max: 128 }),
+  ipv6: switchFlag("ipv6", false, "add the IPv6 loopback and link-local ranges; this is implied if a CIDR is IPv6"),
+  literal: switchFlag(
+    "literal",
+    false,
+    "list the node's addresses one by one, for clients that do not understand CIDRs",
+  ),
   apiService: parsedFlag(
     "api-service",
     (text) => IpAddress.parse(text),
-    "address of the Service of the API server; spelled out with --literal",
+    "address of the API server's Service; listed with --literal",
     "ADDRESS",
   ),
   flag: stringFlag("off-switch", OFF_SWITCH, "the file that switches the proxy off for new programs", "FILE"),
-  sentinel: stringFlag("sentinel", SENTINEL_PATH, "file that records the environment of the runtime", "FILE"),
+  sentinel: stringFlag("sentinel", SENTINEL_PATH, "file that records the environment variables of the runtime", "FILE"),
 };
 
 interface EnvironmentValues {

@@ -12,9 +12,9 @@ test("splitCommandLines: each part has its own flags", () => {
 });
 
 for (const [words, fault] of [
-  [[], /no program is named.*coild, coil-router/],
+  [[], /no program is given.*coild, coil-router/],
   [["nope"], /"nope" is not a program of a node/],
-  [["coild", "--", "coild"], /coild is there twice/],
+  [["coild", "--", "coild"], /coild is given twice/],
   [["coild", "--", "--", "coil-router"], /command line 2 is empty/],
 ] as const) {
   test(`splitCommandLines: refuses "${words.join(" ")}"`, () => {

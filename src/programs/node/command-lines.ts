@@ -19,11 +19,14 @@ export function splitCommandLines(words: readonly string[], known: readonly stri
     rest = end < 0 ? [] : rest.slice(end + 1);
   }
   const faults = commands.flatMap(({ name }, at) => {
-    if (name === "") return [`command line ${at + 1} is empty; after -- the name of a program must come`];
-    if (!known.includes(name)) return [`"${name}" is not a program of a node; these are: ${known.join(", ")}`];
-    return commands.findIndex((one) => one.name === name) < at ? [`${name} is there twice`] : [];
+    if (name === "") return [`command line ${at + 1} is empty; a program's name must follow each --`];
+    if (!known.includes(name))
+      return [`"${name}" is not a program of a node; the programs of a node are: ${known.join(", ")}`];
+    return commands.findIndex((one) => one.name === name) < at
+      ? [`${name} is given twice; give each program once`]
+      : [];
   });
-  if (commands.length === 0) faults.push(`no program is named; these can be: ${known.join(", ")}`);
+  if (commands.length === 0) faults.push(`no program is given; the programs of a node are: ${known.join(", ")}`);
   if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
   return commands;
 }

@@ -60,8 +60,8 @@ test("supervise: a part that fails runs again after a growing pause, and is logg
   assert.deepEqual(
     lines.map(({ msg, why }) => [msg, why]),
     [
-      ["a part ended", "no luck"],
-      ["a part ended", "ended with exit code 1"],
+      ["a part of this process ended", "no luck"],
+      ["a part of this process ended", "ended with exit code 1"],
     ],
   );
   stop.abort();

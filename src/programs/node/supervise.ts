@@ -43,7 +43,7 @@ export async function supervise(
     health.degraded(why.message);
     if (why.bug !== undefined)
       log.error("a part of this process failed because of a bug", { part: part.name, error: why.bug, retryInMs });
-    else log.warn("a part ended", { part: part.name, why: why.message, retryInMs });
+    else log.warn("a part of this process ended", { part: part.name, why: why.message, retryInMs });
     await sleep(retryInMs, { signal, clock }).catch((error: unknown) => {
       if (!signal.aborted) throw error;
     });

@@ -94,13 +94,22 @@ test("agentConfig: each fault names its flag", (t) => {
     [["--agent-identifiers=default-route=yes"], /^--agent-identifiers: .*neither true nor false/],
     [
       ["--agent-identifiers=ipv4=node1"],
-      /^--agent-identifiers: ipv4=node1: "node1" is not an IPv4 address, such as 192/,
+      /^--agent-identifiers: ipv4=node1: "node1" is not valid; expected an IPv4 address, such as 192/,
     ],
-    [["--agent-identifiers=ipv4=::1"], /^--agent-identifiers: ipv4=::1: "::1" is not an IPv4 address/],
-    [["--agent-identifiers=host=a&ipv6=1.2.3.4"], /^--agent-identifiers: ipv6=1.2.3.4: .* is not an IPv6 address/],
-    [["--agent-identifiers=cidr=10.0.0.0"], /^--agent-identifiers: cidr=10.0.0.0: .* is not a network, such as/],
-    [["--agent-identifiers=host=a+b"], /^--agent-identifiers: host=a b: "a b" is not a name, such as node1$/],
-    [["--tls-server-name=a b"], /^--tls-server-name: "a b" is neither a name nor an address: expected such as/],
+    [["--agent-identifiers=ipv4=::1"], /^--agent-identifiers: ipv4=::1: "::1" is not valid; expected an IPv4 address/],
+    [
+      ["--agent-identifiers=host=a&ipv6=1.2.3.4"],
+      /^--agent-identifiers: ipv6=1.2.3.4: .* is not valid; expected an IPv6 address/,
+    ],
+    [
+      ["--agent-identifiers=cidr=10.0.0.0"],
+      /^--agent-identifiers: cidr=10.0.0.0: .* is not valid; expected a network, such as/,
+    ],
+    [
+      ["--agent-identifiers=host=a+b"],
+      /^--agent-identifiers: host=a b: "a b" is not valid; expected a name, such as node1$/,
+    ],
+    [["--tls-server-name=a b"], /^--tls-server-name: "a b" is neither a name nor an address: an example is/],
     [["--lease-label-selector=a=b"], /^--lease-label-selector: has no effect without --count-server-leases: give/],
     [["--lease-label=a=b"], /^--lease-label: has no effect without --count-server-leases/],
     [[TARGET], /^--target: needs --feature-gates=EnableClusterToMasterTraffic=true$/],
@@ -113,7 +122,7 @@ test("agentConfig: each fault names its flag", (t) => {
     [[GATE, TARGET, "--bind-address=x"], /^--bind-address: "x" is not an IP address/],
     [
       [GATE, TARGET, BIND, "--bind-interface=much-too-long-a-name"],
-      /^--bind-interface: "much-too-long-a-name" is not a name/,
+      /^--bind-interface: "much-too-long-a-name" cannot be the name/,
     ],
   ];
   for (const [argv, why] of cases) {

@@ -77,7 +77,7 @@ function checkIdentifiers(text: string, faults: Faults): void {
   ] as const;
   for (const [key, values, isRight, right] of kinds) {
     for (const value of values.filter((one) => !isRight(one))) {
-      faults.add(flag, `${key}=${value}: ${JSON.stringify(value)} is not ${right}`);
+      faults.add(flag, `${key}=${value}: ${JSON.stringify(value)} is not valid; expected ${right}`);
     }
   }
 }
@@ -99,10 +99,10 @@ function checkNames(
   faults.check(
     isName,
     "tls-server-name",
-    `${JSON.stringify(tlsServerName)} is neither a name nor an address: expected such as proxy.example.com`,
+    `${JSON.stringify(tlsServerName)} is neither a name nor an address: an example is proxy.example.com`,
   );
   if (countServerLeases) return;
-  const why = "has no effect without --count-server-leases: give that flag too, or leave this one out";
+  const why = "has no effect without --count-server-leases: set that flag too, or remove this flag";
   faults.check(leaseLabelSelector === agentFlags.leaseLabelSelector.initial, "lease-label-selector", why);
   faults.check(leaseLabel === "", "lease-label", why);
 }
@@ -166,12 +166,12 @@ function reverseOf(values: Values, faults: Faults, warnings: string[]): ReverseC
   faults.check(
     /^[^\s/:]{1,15}$/.test(bindInterface) && Buffer.byteLength(bindInterface) <= MAX_INTERFACE_BYTES,
     "bind-interface",
-    `${JSON.stringify(bindInterface)} is not a name of an interface: at most ${MAX_INTERFACE_BYTES} bytes, no "/" and no ":"`,
+    `${JSON.stringify(bindInterface)} cannot be the name of an interface: at most ${MAX_INTERFACE_BYTES} bytes, no "/" and no ":"`,
   );
   for (const address of bindAddresses) {
     if (isPrivate(address, PRIVATE)) continue;
     warnings.push(
-      `--bind-address: ${address} is not private (RFC 1918, RFC 4193): this node cannot reach another host with this address`,
+      `--bind-address: ${address} is not private (RFC 1918, RFC 4193): the node would then not reach another host that has this address`,
     );
   }
   return targets.length === 0 ? undefined : { targets, bindAddresses };

@@ -21,7 +21,11 @@ const konnectivityFlags = {
   ),
   proxyServerPort: port("proxy-server-port", 8091, "its port"),
   alpnProto: commaListFlag("alpn-proto", "protocol names offered to servers before h2", "NAME,..."),
-  healthServerHost: address("health-server-host", "", "address of /healthz, /readyz and /metrics; empty: all"),
+  healthServerHost: address(
+    "health-server-host",
+    "",
+    "address of /healthz, /readyz and /metrics; empty: all addresses",
+  ),
   healthServerPort: port("health-server-port", 8093, "its port"),
   adminBindAddress: address("admin-bind-address", "127.0.0.1", "address of profiling"),
   adminServerPort: port("admin-server-port", 8094, "its port"),
@@ -46,7 +50,7 @@ const konnectivityFlags = {
   keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to a server that has sent nothing for this time"),
   serviceAccountTokenPath: file("service-account-token-path", "token for servers; read for each connection"),
   warnOnChannelLimit: switchFlag("warn-on-channel-limit", false, "no effect"),
-  syncForever: switchFlag("sync-forever", false, "go on connecting when every known server is connected"),
+  syncForever: switchFlag("sync-forever", false, "continue to connect when every known server is connected"),
   xfrChannelSize: integerFlag(
     "xfr-channel-size",
     150,
@@ -61,7 +65,7 @@ const konnectivityFlags = {
     "label selector of the Leases, in the syntax of kubectl -l",
     "SELECTOR",
   ),
-  leaseLabel: stringFlag("lease-label", "", "the old name of --lease-label-selector", "SELECTOR"),
+  leaseLabel: stringFlag("lease-label", "", "deprecated name of --lease-label-selector", "SELECTOR"),
   serverCountSource: choiceFlag(
     "server-count-source",
     ["", "default", "max"],
@@ -88,7 +92,7 @@ const ownFlags = {
   tlsServerName: stringFlag(
     "tls-server-name",
     "",
-    "server name (SNI) that is sent and verified in place of the host's",
+    "server name (SNI) that is sent and verified, instead of the server's host name",
     "NAME",
   ),
   connectTimeout: durationFlag(
@@ -97,11 +101,11 @@ const ownFlags = {
     "how long connecting to a server may take, its answer included",
     TIMEOUT_BOUNDS,
   ),
-  dialTimeout: durationFlag("dial-timeout", "5s", "how long connecting to an endpoint may take", TIMEOUT_BOUNDS),
+  dialTimeout: durationFlag("dial-timeout", "5s", "timeout for connecting to an endpoint", TIMEOUT_BOUNDS),
   drainTimeout: durationFlag(
     "drain-timeout",
     "30s",
-    "at the first SIGTERM, how long connections may go on; 0: until the second one",
+    "how long connections may continue after the first SIGTERM; 0: until the second SIGTERM",
   ),
   reconnectJitter: durationFlag(
     "reconnect-jitter",
@@ -111,7 +115,7 @@ const ownFlags = {
   forwardAllowedDestination: repeatedFlag(
     "forward-allowed-destination",
     parseForwardDestination,
-    "endpoints that servers may reach through this agent; none: any",
+    "endpoints that servers may reach through this agent; without the flag: all",
     "CIDR[:PORT]",
   ),
   featureGates: gatesFlag,
@@ -124,11 +128,15 @@ const ownFlags = {
   bindAddress: commaListFlag("bind-address", "addresses on which targets are served, IPv4, IPv6 or both", "IP,..."),
   bindInterface: stringFlag("bind-interface", "knode0", "dummy interface that holds the bind addresses", "NAME"),
   manageBindInterface: switchFlag("manage-bind-interface", true, "create the interface and its addresses"),
-  keepBindInterface: switchFlag("keep-bind-interface", false, "do not remove them at the end"),
+  keepBindInterface: switchFlag(
+    "keep-bind-interface",
+    false,
+    "keep the interface and its addresses when the agent ends",
+  ),
   allowedSource: repeatedFlag(
     "allowed-source",
     (text: string) => Cidr.parse(text),
-    "sources that may connect to the bind addresses; none: any",
+    "sources that may connect to the bind addresses; without the flag: all",
     "CIDR",
   ),
   ...muxFlags,

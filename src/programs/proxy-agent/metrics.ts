@@ -21,7 +21,7 @@ export function agentMetrics(registry: Registry): AgentMetrics & {
   const dials = make.histogram("dial_duration_seconds", "Time of connecting to an endpoint.", LATENCY_BUCKETS);
   const failures = make.counter(
     "endpoint_dial_failure_total",
-    "Failed dials to endpoints. reason: timeout, unknown.",
+    "Failed connection attempts to endpoints. reason: timeout, unknown.",
     ["reason"],
     { reason: ["timeout", "unknown"] },
   );
@@ -34,7 +34,7 @@ export function agentMetrics(registry: Registry): AgentMetrics & {
   const servers = make.gauge("open_server_connections", "Open streams to servers.");
   const endpoints = make.gauge("open_endpoint_connections", "Open connections to endpoints.");
   const known = make.gauge("known_server_count", "The known number of servers.");
-  const full = make.gauge("full_receive_channels", "Slow consumers that stop a server's stream now.");
+  const full = make.gauge("full_receive_channels", "Slow consumers that block a server's stream at the moment.");
   const packets = make.counter("stream_packets_total", "Packets. segment: from_agent, to_agent.", [
     "segment",
     "packet_type",

@@ -128,7 +128,7 @@ test("serverConfig: each fault names its flag", (t) => {
     [["--lease-label=x"], /^--lease-label: "x" is not a label/],
     [["--enable-lease-controller", "--server-id=A_B"], /^--server-id: "A_B" cannot be part of the name of a Lease/],
     [["--server-id=a b"], /^--server-id: "a b" is not visible ASCII$/],
-    [tokens, /^--cluster-ca-cert: cannot be given with token authentication, unless with --allow-token-and-mtls$/],
+    [tokens, /^--cluster-ca-cert: cannot be combined with token authentication, unless --allow-token-and-mtls is set$/],
     [["--cluster-ca-cert="], /^--cluster-ca-cert: agents would not be authenticated/],
     [["--cluster-ca-cert=", ...tokens.slice(0, 2)], /^--authentication-audience: is needed for token authentication$/],
     [["--allowed-destination=a:1"], /^--allowed-destination: needs --feature-gates=EnableClusterToMasterTraffic=true$/],
@@ -196,7 +196,7 @@ test("serverFlags: values are refused one by one, with their flag", () => {
     ["--delete-existing-uds-file=maybe", /--delete-existing-uds-file: "maybe" is neither/],
     ["--allowed-destination=*:6443", /--allowed-destination: "\*:6443" has no host and port/],
     ["--feature-gates=Other=true", /--feature-gates: "Other=true" names no feature gate/],
-    ["--feature-gates=EnableClusterToMasterTraffic", /--feature-gates: .* (does not say true or false|names no)/],
+    ["--feature-gates=EnableClusterToMasterTraffic", /--feature-gates: .* (is neither true nor false|names no)/],
     ["--v=many", /--v: "many" is not a whole number/],
   ];
   for (const [flag, why] of cases) assert.throws(() => parseFlags(serverFlags, [flag]), why, flag);

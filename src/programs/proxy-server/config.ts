@@ -121,7 +121,7 @@ function frontendOf(values: Values, faults: Faults): FrontendListen {
       ["server-ca-cert", serverCaCert],
     ] as const;
     for (const [flag, value] of useless)
-      faults.check(value === "", flag, "has no effect with --uds-name: leave it out");
+      faults.check(value === "", flag, "has no effect with --uds-name: remove this flag");
     faults.check(serverPort === 0, "server-port", `must be 0 with --uds-name, not ${serverPort}`);
     const bytes = Buffer.byteLength(udsName);
     faults.check(
@@ -152,7 +152,7 @@ function tokensOf(values: Values, faults: Faults): TokenRules | undefined {
     faults.check(
       hasCa || values.insecureAllowUnauthenticatedAgents,
       "cluster-ca-cert",
-      "agents would not be authenticated: give it, or the three flags of token authentication, or --insecure-allow-unauthenticated-agents",
+      "agents would not be authenticated: set this flag, or the three flags of token authentication, or --insecure-allow-unauthenticated-agents",
     );
     return undefined;
   }
@@ -160,7 +160,7 @@ function tokensOf(values: Values, faults: Faults): TokenRules | undefined {
   faults.check(
     !hasCa || values.allowTokenAndMtls,
     "cluster-ca-cert",
-    "cannot be given with token authentication, unless with --allow-token-and-mtls",
+    "cannot be combined with token authentication, unless --allow-token-and-mtls is set",
   );
   return { namespace, serviceAccount, audience };
 }

@@ -23,11 +23,11 @@ const konnectivityFlags = {
     "remove a socket that an earlier process left behind",
   ),
   serverPort: port("server-port", 8090, "port for frontends; 0 with --uds-name"),
-  serverBindAddress: address("server-bind-address", "", "address for frontends; empty: all"),
+  serverBindAddress: address("server-bind-address", "", "address for frontends; empty: all addresses"),
   agentPort: port("agent-port", 8091, "port for agents"),
-  agentBindAddress: address("agent-bind-address", "", "address for agents; empty: all"),
+  agentBindAddress: address("agent-bind-address", "", "address for agents; empty: all addresses"),
   healthPort: port("health-port", 8092, "port of /healthz, /readyz and /metrics"),
-  healthBindAddress: address("health-bind-address", "", "its address; empty: all"),
+  healthBindAddress: address("health-bind-address", "", "address of the health port; empty: all addresses"),
   adminPort: port("admin-port", 8095, "port of /metrics and profiling"),
   adminBindAddress: address("admin-bind-address", "127.0.0.1", "its address"),
   keepaliveTime: durationFlag("keepalive-time", "1h", "send a PING to an agent that has sent nothing for this time"),
@@ -83,9 +83,9 @@ const konnectivityFlags = {
   gracefulShutdownTimeout: durationFlag(
     "graceful-shutdown-timeout",
     "0s",
-    "at SIGTERM, how long connections may go on; 0: not at all",
+    "how long connections may continue after SIGTERM; 0: they are closed at once",
   ),
-  backendDialTimeout: durationFlag("backend-dial-timeout", "0s", "how long a dial by an agent may take; 0: 60s"),
+  backendDialTimeout: durationFlag("backend-dial-timeout", "0s", "timeout for a dial by an agent; 0: 60s"),
   frontendWriteChannelSize: integerFlag(
     "frontend-write-channel-size",
     10,
@@ -101,35 +101,35 @@ const ownFlags = {
   allowedDestination: repeatedFlag(
     "allowed-destination",
     parseAllowedDestination,
-    "a destination that agents may reach on this side; none: no destination",
+    "a destination that agents may reach on the control plane's side; without the flag: none",
     "[sni=NAME,][agents=CN,]HOST:PORT",
   ),
   allowedDestinationFile: file(
     "allowed-destination-file",
-    "file with such destinations, one a line; read again at SIGHUP",
+    "file with destinations as of --allowed-destination, one on each line; read again at SIGHUP",
   ),
   reverseMaxConnections: integerFlag(
     "reverse-max-connections-per-agent",
     1000,
-    "open connections from one agent to this side",
+    "maximum of open connections from one agent to the control plane's side",
     { min: 1, max: 1_000_000 },
   ),
   reverseDialRate: integerFlag(
     "reverse-dial-rate-per-agent",
     100,
-    "connections a second from one agent to this side, with bursts of twice as many",
+    "maximum of new connections a second from one agent to the control plane's side; a burst may be twice this",
     { min: 1, max: 1_000_000 },
   ),
   reverseDialTimeout: durationFlag(
     "reverse-dial-timeout",
     "5s",
-    "how long connecting to a destination may take",
+    "timeout for connecting to a destination",
     TIMEOUT_BOUNDS,
   ),
   agentAcceptRate: integerFlag(
     "agent-accept-rate",
     200,
-    "agents that are admitted in a second, with bursts of twice as many; others wait; 0: no limit",
+    "maximum of agents that are admitted in a second; a burst may be twice this; other agents wait; 0: no limit",
     count,
   ),
   insecureAllowUnauthenticatedAgents: switchFlag(
@@ -140,7 +140,7 @@ const ownFlags = {
   allowTokenAndMtls: switchFlag(
     "allow-token-and-mtls",
     false,
-    "require a certificate and a token of agents; Konnectivity allows only one of them",
+    "require both a certificate and a token of agents; Konnectivity allows only one of the two",
   ),
   ...muxFlags,
 };

@@ -56,7 +56,7 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
   const established = make.gauge("established_connections", "Open connections.");
   make.observedGauge(
     "ready_backends",
-    "Agents that each strategy can use; for destHost the hosts that they identify.",
+    "Agents that each strategy can use; for destHost: the hosts that the agents identify.",
     ["proxy_strategy"],
     (gauge) => {
       const backends = sources?.backends;
@@ -71,7 +71,7 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
   );
   const full = make.gauge(
     "full_receive_channels",
-    "Connect: slow consumers that stop an agent's stream now. Proxy: frontends that are paused, because their agent takes no bytes.",
+    "Connect: slow consumers that block an agent's stream at the moment. Proxy: frontends that are paused because their agent accepts no bytes.",
     ["service_method"],
   );
   const failures = make.counter(
@@ -102,7 +102,7 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
     ["result"],
     { result: RESULTS },
   );
-  const reverse = make.gauge("reverse_connections", "Open connections from agents to this side.");
+  const reverse = make.gauge("reverse_connections", "Open connections from agents to the control plane's side.");
   const slow = make.counter("slow_consumer_closed_total", "Connections closed because their reader was too slow.");
   make.observedGauge("buffered_bytes", "Bytes that all connections hold in queues.", [], (gauge) =>
     gauge.set(sources?.budget.used ?? 0),

@@ -21,7 +21,8 @@ const duration = (maxMs: number) =>
     v.rawTransform(({ dataset, addIssue, NEVER }) => {
       const ms = milliseconds(dataset.value);
       if (ms === undefined) addIssue({ message: `"${dataset.value}" is not a duration; an example is 30s` });
-      else if (ms > maxMs) addIssue({ message: `"${dataset.value}" is too long: at most ${formatDuration(maxMs)}` });
+      else if (ms > maxMs)
+        addIssue({ message: `"${dataset.value}" is too long: the maximum is ${formatDuration(maxMs)}` });
       else return ms;
       return NEVER;
     }),
@@ -117,7 +118,7 @@ export function readConfigFile(path: string): {
   const unknown = unknownKeys(content);
   const notes = unknown.slice(0, MAX_NOTES).map((key) => `${path}: ${key} has no effect in this proxy`);
   if (unknown.length > MAX_NOTES)
-    notes.push(`${path}: ${unknown.length - MAX_NOTES} more keys have no effect in this proxy`);
+    notes.push(`${path}: ${unknown.length - MAX_NOTES} other keys have no effect in this proxy`);
   return { content, notes, digest: digestOf(text) };
 }
 

@@ -177,7 +177,7 @@ const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
   [{ nftables: { masqueradeBit: "3" } }, "nftables.masqueradeBit: must be a number"],
   [{ nftables: { syncPeriod: "soon" } }, 'nftables.syncPeriod: "soon" is not a duration; an example is 30s'],
   [{ nftables: { syncPeriod: -5 } }, 'nftables.syncPeriod: "-5" is not a duration; an example is 30s'],
-  [{ nftables: { syncPeriod: "25h" } }, 'nftables.syncPeriod: "25h" is too long: at most 24h0m0s'],
+  [{ nftables: { syncPeriod: "25h" } }, 'nftables.syncPeriod: "25h" is too long: the maximum is 24h0m0s'],
   [
     { nftables: { syncPeriod: "1s", minSyncPeriod: "2s" } },
     "nftables.minSyncPeriod is longer than nftables.syncPeriod",
@@ -194,7 +194,7 @@ const BAD_FILES: readonly (readonly [content: object, fault: string])[] = [
   [{ clusterCIDR: "10.0.0.0/33" }, 'clusterCIDR: "10.0.0.0/33" is not a CIDR; an example is 10.0.0.0/8'],
   [{ nodePortAddresses: "primary" }, "nodePortAddresses: must be a list"],
   [{ nodePortAddresses: ["x"] }, 'nodePortAddresses: "x" is not a CIDR; an example is 10.0.0.0/8'],
-  [{ nodePortAddresses: ["primary", "10.0.0.0/8"] }, "nodePortAddresses: primary stands alone, or CIDRs do"],
+  [{ nodePortAddresses: ["primary", "10.0.0.0/8"] }, "nodePortAddresses: give either primary or CIDRs, not both"],
   [
     { detectLocalMode: "Guess" },
     "detectLocalMode: must be one of ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix",
@@ -246,7 +246,7 @@ const BAD_FLAGS: readonly (readonly [argv: readonly string[], fault: string])[] 
   [["--healthz-bind-address=x"], '--healthz-bind-address: "x" is not a listen address'],
   [["--metrics-bind-address=[::1"], '--metrics-bind-address: "[::1" is not a listen address'],
   [["--cluster-cidr=10.0.0.0"], '--cluster-cidr: "10.0.0.0" is not a CIDR'],
-  [["--nodeport-addresses=primary,10.0.0.0/8"], "--nodeport-addresses: primary stands alone"],
+  [["--nodeport-addresses=primary,10.0.0.0/8"], "--nodeport-addresses: give either primary or CIDRs"],
   [
     ["--feature-gates=AllowServiceExternalIPs"],
     '--feature-gates: "AllowServiceExternalIPs" is not NAME=true or NAME=false',
@@ -379,7 +379,7 @@ test("serviceProxyConfig: an empty --config means no file; of many unknown keys 
   assert.equal(byFlags("--config=").source, undefined);
   const { notes } = byFile(Object.fromEntries(Array.from({ length: 5000 }, (_, at) => [`key${at}`, at])));
   assert.equal(notes.length, 21);
-  assert.match(notes.at(-1) ?? "", /4980 more keys have no effect in this proxy/);
+  assert.match(notes.at(-1) ?? "", /4980 other keys have no effect in this proxy/);
 });
 
 test("writeConfigTo: a file that cannot be written is a fault of its flag", () => {

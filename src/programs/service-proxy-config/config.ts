@@ -178,6 +178,6 @@ function nodePortAddresses(text: string): "primary" | readonly Cidr[] {
   const words = splitList(text);
   if (words.length === 0 || (words.length === 1 && words[0] === "primary")) return "primary";
   if (words.includes("primary"))
-    throw new ConfigError("invalid-flags", ["--nodeport-addresses: primary stands alone, or CIDRs do"]);
+    throw new ConfigError("invalid-flags", ["--nodeport-addresses: give either primary or CIDRs, not both"]);
   return parseCidrList("nodeport-addresses", words);
 }

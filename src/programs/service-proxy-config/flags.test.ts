@@ -85,7 +85,7 @@ test("nodeNameOf: lower case without blanks, as kubelet names Nodes", () => {
   for (const name of ["a b", "a,metadata.namespace=b", "../x", "-a", "a.", "a_b", "a".repeat(254)])
     assert.throws(
       () => nodeNameOf(name),
-      /--hostname-override: ".*" cannot be a Node's name: it needs letters, digits/,
+      /--hostname-override: ".*" cannot be a Node's name: a name has letters, digits/,
       name,
     );
   assert.equal(nodeNameOf("a".repeat(253)), "a".repeat(253));

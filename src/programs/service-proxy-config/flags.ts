@@ -56,7 +56,7 @@ export const serviceProxyFlags = {
   syncPeriod: durationFlag(
     "sync-period",
     "30s",
-    "pause after failures; a change that waits for twice as long makes /healthz fail",
+    "pause after failures; /healthz fails when a change waits for more than twice this time",
     {
       min: "1ms",
       max: "24h",
@@ -65,7 +65,7 @@ export const serviceProxyFlags = {
   minSyncPeriod: durationFlag("min-sync-period", "1s", "average pause after a sync", { max: "24h" }),
   configSyncPeriod: durationFlag("config-sync-period", "15m", "no effect; watches need no resync"),
   masqueradeBit: integerFlag("masquerade-bit", 14, "bit of the packet mark that is used", { min: 0, max: 31 }),
-  masqueradeAll: switchFlag("masquerade-all", false, "masquerade all traffic to cluster IPs"),
+  masqueradeAll: switchFlag("masquerade-all", false, "masquerade all connections to cluster IPs"),
   nodePortAddresses: stringFlag(
     "nodeport-addresses",
     "primary",
@@ -100,23 +100,26 @@ export const serviceProxyFlags = {
   conntrackMaxPerCore: integerFlag(
     "conntrack-max-per-core",
     32_768,
-    "tracked connections for each core; 0: leave alone",
+    "maximum of tracked connections for each core; 0: not changed",
     { min: 0, max: 10_000_000 },
   ),
-  conntrackMin: integerFlag("conntrack-min", 131_072, "minimum of tracked connections", { min: 0, max: 100_000_000 }),
-  conntrackTcpEstablished: durationFlag("conntrack-tcp-timeout-established", "24h", "0: leave alone"),
-  conntrackTcpCloseWait: durationFlag("conntrack-tcp-timeout-close-wait", "1h", "0: leave alone"),
+  conntrackMin: integerFlag("conntrack-min", 131_072, "lower limit of the maximum of tracked connections", {
+    min: 0,
+    max: 100_000_000,
+  }),
+  conntrackTcpEstablished: durationFlag("conntrack-tcp-timeout-established", "24h", "0: not changed"),
+  conntrackTcpCloseWait: durationFlag("conntrack-tcp-timeout-close-wait", "1h", "0: not changed"),
   conntrackTcpBeLiberal: switchFlag(
     "conntrack-tcp-be-liberal",
     false,
     "do not treat TCP packets outside the window as invalid",
   ),
-  conntrackUdp: durationFlag("conntrack-udp-timeout", "0s", "0: leave alone"),
-  conntrackUdpStream: durationFlag("conntrack-udp-timeout-stream", "0s", "0: leave alone"),
+  conntrackUdp: durationFlag("conntrack-udp-timeout", "0s", "0: not changed"),
+  conntrackUdpStream: durationFlag("conntrack-udp-timeout-stream", "0s", "0: not changed"),
   oomScoreAdj: integerFlag("oom-score-adj", -999, "OOM score of this process", { min: -1000, max: 1000 }),
-  profiling: switchFlag("profiling", false, "profiles under /debug/pprof of the metrics address"),
+  profiling: switchFlag("profiling", false, "serve profiles under /debug/pprof of the metrics address"),
   initOnly: switchFlag("init-only", false, "set kernel parameters, and exit"),
-  cleanup: switchFlag("cleanup", false, "remove our tables, and exit"),
+  cleanup: switchFlag("cleanup", false, "remove the tables of this proxy, and exit"),
   showHiddenMetrics: stringFlag("show-hidden-metrics-for-version", "", "no effect; no metric is hidden", "VERSION"),
   tableName: stringFlag(
     "table-name",
@@ -136,7 +139,7 @@ export const serviceProxyFlags = {
     "taints that make load balancers drain this node",
     "KEYS",
   ),
-  netns: optionalFlag("netns", "network namespace to work in, instead of its own", "PATH"),
+  netns: optionalFlag("netns", "the network namespace to configure, instead of the process's own", "PATH"),
   verbosity: parsedFlag("v", parseVerbosity, "verbosity, as in klog: 2 and more is debug", "N"),
   loggingFormat: choiceFlag("logging-format", ["text", "json"], "text", "format of the log"),
 };
@@ -207,7 +210,7 @@ export function nodeNameOf(override: string): string {
   const name = (override === "" ? hostname() : override).trim().toLowerCase();
   if (name === "") throw new ConfigError("invalid-flags", ["--hostname-override: the name of the Node is empty"]);
   if (override !== "" && !(name.length <= MAX_NODE_NAME && NODE_NAME.test(name))) {
-    const why = `it needs letters, digits, "-" and ".", at most ${MAX_NODE_NAME}, with a letter or digit at both ends`;
+    const why = `a name has letters, digits, "-" and ".", at most ${MAX_NODE_NAME}, with a letter or digit at both ends`;
     throw new ConfigError("invalid-flags", [`--hostname-override: "${shown(name)}" cannot be a Node's name: ${why}`]);
   }
   return name;

@@ -59,7 +59,7 @@ test("watchConfig: ends if the file is written in place or replaced by a rename,
     rmSync(path);
     assert.equal(await looked(), undefined);
     assert.equal(await looked(), undefined);
-    assert.equal(lines.filter((line) => line.includes("cannot be read; its last content")).length, 1);
+    assert.equal(lines.filter((line) => line.includes("cannot be read; the last configuration")).length, 1);
     writeFileSync(path, TEXT);
     assert.equal(await looked(), undefined);
     const place = replace ? join(folder, "new") : path;

@@ -23,7 +23,9 @@ export async function watchConfig(
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
       if (!isGone)
-        log.warn("the configuration file cannot be read; its last content stays in force", { error: error.message });
+        log.warn("the configuration file cannot be read; the last configuration stays in force", {
+          error: error.message,
+        });
       isGone = true;
       return;
     }
@@ -31,7 +33,7 @@ export async function watchConfig(
     if (digestOf(text) === digest) return;
     throw new ServiceProxyError(
       "config-changed",
-      `the configuration file ${path} has changed; ending, so that the next start reads it`,
+      `the configuration file ${path} has changed; the program ends, so that the next start reads it`,
     );
   };
   // The first check compares the file with the content that was read at the start of the program.

@@ -189,7 +189,8 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
       return;
     }
     watches.failed(resource, state.error.code);
-    if (state.failures === 1) log.warn("watch failed; trying again", { resource, error: state.error.message });
+    if (state.failures === 1)
+      log.warn("watching the API server failed; trying again", { resource, error: state.error.message });
     // The tables of an earlier run are complete, so load balancers may send connections to this node.
     if (isAway(state.error) && proxies.every(({ plane }) => plane.hasCompleteTable())) health.adopted();
   };

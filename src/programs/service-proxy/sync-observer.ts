@@ -86,12 +86,12 @@ function reportLost(
   const tell = (reason: HealthEvent["reason"], note: string): void =>
     onEvent({ about: { namespace, name }, type: "Warning", reason, note });
   if (owner !== undefined) {
-    const fix = "use an address that nothing else has; at addresses of nodes use a NodePort";
+    const fix = "choose an address that nothing else has; for addresses of nodes use a NodePort";
     log.warn("a Service requests an address that no Service can have", { service, frontEnd, owner, fix });
-    tell("ExternalAddressRefused", `${frontEnd} is not for a Service: the address belongs to ${owner}`);
+    tell("ExternalAddressRefused", `${frontEnd} cannot be used by a Service: the address belongs to ${owner}`);
     return;
   }
   log.warn("another Service has the address that this one requests", { service, holder, frontEnd });
-  const why = "it is older, or has it as cluster IP";
-  tell("ExternalAddressInUse", `${frontEnd} belongs to Service ${holder} (${why}): it gets the traffic`);
+  const why = "that Service is older, or has the address as its cluster IP";
+  tell("ExternalAddressInUse", `${frontEnd} belongs to Service ${holder} (${why}): that Service gets the connections`);
 }

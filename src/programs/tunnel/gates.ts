@@ -12,7 +12,7 @@ export type Gates = Readonly<Record<string, boolean>>;
 /** `--feature-gates=Name=true[,Name=false]` (docs/spec/tunnel.md#9.2). */
 export const gatesFlag: Flag<Gates> = {
   name: "feature-gates",
-  help: `features on and off: ${CLUSTER_TO_MASTER} (alpha, default false; alias NodeToMasterTraffic)`,
+  help: `feature gates, NAME=true or NAME=false: ${CLUSTER_TO_MASTER} (alpha, default false; alias NodeToMasterTraffic)`,
   placeholder: "NAME=BOOL,...",
   defaultText: undefined,
   initial: DEFAULTS,
@@ -33,5 +33,5 @@ function parseGate(pair: string): readonly [string, boolean] {
   }
   if (/^(1|t|T|true|TRUE|True)$/.test(value)) return [gate, true];
   if (/^(0|f|F|false|FALSE|False)$/.test(value)) return [gate, false];
-  throw new ConfigError("invalid-value", [`"${pair}" does not say true or false; expected ${gate}=true`]);
+  throw new ConfigError("invalid-value", [`"${pair}" is neither true nor false; an example is ${gate}=true`]);
 }

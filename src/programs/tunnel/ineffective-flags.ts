@@ -23,5 +23,5 @@ export function describeIneffective(flags: readonly IneffectiveFlag[]): string[]
 
 /** Logs the sentences of {@link describeIneffective} once, at the start. */
 export function logIneffectiveFlags(log: Logger, sentences: readonly string[]): void {
-  if (sentences.length > 0) log.info("flags without an effect", { flags: sentences });
+  if (sentences.length > 0) log.info("some flags have no effect", { flags: sentences });
 }

@@ -10,7 +10,7 @@ function ignoredFlag(name: string, placeholder?: string): Flag<boolean> {
     name,
     // klog's own spelling; Konnectivity's programs take only dashes.
     aliases: name.includes("-") ? [name.replaceAll("-", "_")] : [],
-    help: "klog's; accepted and ignored: lines are written to standard error as JSON",
+    help: "flag of klog, accepted and ignored: the log is written to standard error as JSON",
     placeholder,
     defaultText: undefined,
     initial: false,
@@ -20,7 +20,7 @@ function ignoredFlag(name: string, placeholder?: string): Flag<boolean> {
 
 const verbosity: Flag<number> = {
   name: "v",
-  help: `klog's verbosity; ${DEBUG_VERBOSITY} and more: debug lines`,
+  help: `verbosity as in klog; ${DEBUG_VERBOSITY} and more: debug lines`,
   placeholder: "N",
   defaultText: "0",
   initial: 0,

@@ -45,7 +45,7 @@ export function metricFactory(registry: Registry, subsystem: "server" | "agent")
 
 /** Declares `…_build_info`, whose value is always 1 and whose labels have the version. */
 export function buildInfo(registry: Registry, subsystem: "server" | "agent"): void {
-  const info = metricFactory(registry, subsystem).gauge("build_info", "Always 1; the labels have the build.", [
+  const info = metricFactory(registry, subsystem).gauge("build_info", "Always 1; the labels describe the build.", [
     "version",
     "runtime",
   ]);

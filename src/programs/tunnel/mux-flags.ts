@@ -9,7 +9,7 @@ export const muxFlags = {
   connBufferBytes: integerFlag(
     "conn-buffer-bytes",
     MUX_DEFAULTS.connBufferBytes,
-    "bytes of one connection that may wait before reading pauses; the hard limit is twice this",
+    "bytes of one connection that may be queued before reading from its sender pauses; the hard limit is twice this",
     { min: 64 * 1024, max: 1024 * MIB },
   ),
   slowConsumerGrace: durationFlag(
@@ -21,24 +21,24 @@ export const muxFlags = {
     "slow-consumer-policy",
     ["close", "block"],
     MUX_DEFAULTS.slowConsumerPolicy,
-    "after the grace: close the one connection, or wait for as long as it takes, as Konnectivity does",
+    "after the grace: close only the slow connection, or wait without a limit, as Konnectivity does",
   ),
   maxBufferedBytes: integerFlag(
     "max-buffered-bytes",
     512 * MIB,
-    "bytes that all connections together may hold; above it new dials fail and reading pauses",
+    "bytes that all connections together may queue; above this limit new dials fail and reading pauses",
     { min: MIB, max: 1024 * 1024 * MIB },
   ),
   maxConnections: integerFlag(
     "max-connections",
     MUX_DEFAULTS.maxConnections,
-    "open connections of one link at most",
+    "maximum of open connections of one link",
     many,
   ),
   maxPendingDials: integerFlag(
     "max-pending-dials",
     MUX_DEFAULTS.maxPendingDials,
-    "pending dials of one link at most",
+    "maximum of pending dials of one link",
     many,
   ),
   maxRecvMessageSize: integerFlag("max-recv-message-size", 4 * MIB, "the largest message that is accepted, bytes", {
@@ -48,12 +48,12 @@ export const muxFlags = {
   halfCloseTimeout: durationFlag(
     "half-close-timeout",
     "30s",
-    "how long a client that has ended its sending is served while the endpoint is silent; applies if the peer has no half-close, and to clients over TCP and TLS, where a close looks the same",
+    "after a client has ended its sending: how long its connection stays open while the endpoint sends nothing; applies if the peer has no half-close, and to clients over TCP and TLS, where a half-close and a close look the same",
   ),
   closeLinger: durationFlag(
     "close-linger",
     "10s",
-    "how long an endpoint may take for the remaining bytes of a connection that its dialler has closed",
+    "how long an endpoint may take to read the remaining bytes of a connection that its dialler has closed",
   ),
 };
 

@@ -22,9 +22,9 @@ export const uplinkFlags = {
     "streams",
     ["auto", "epoll", "node"],
     "auto",
-    "how TCP connections are made; auto: over epoll, or with Node.js's sockets on a runtime that cannot",
+    "how TCP connections are made; auto: over epoll, or with Node.js's sockets if the runtime does not support epoll",
   ),
-  flush: switchFlag("flush", false, "remove everything of ours from the kernel, and exit"),
+  flush: switchFlag("flush", false, "remove all kernel objects of uplink-proxy, and exit"),
   controlSocket: stringFlag(
     "control-socket",
     "/run/uplink-proxy/control.sock",
@@ -34,26 +34,26 @@ export const uplinkFlags = {
   runDir: stringFlag(
     "run-dir",
     "/run",
-    "folder below which counters are published: mgmtproxy/MetricsMap/global.json",
+    "folder of the published counters (its file mgmtproxy/MetricsMap/global.json)",
     "FOLDER",
   ),
   secretsDir: stringFlag(
     "secrets-dir",
     "/var/lib/uplink-proxy",
-    "token and certificate of the listener for pods",
+    "folder of the token and certificate of the listener for pods",
     "FOLDER",
   ),
-  offSwitch: stringFlag("off-switch", OFF_SWITCH, "a file that ends the transparent mode while it is there", "FILE"),
+  offSwitch: stringFlag("off-switch", OFF_SWITCH, "the transparent mode is off while this file exists", "FILE"),
   sentinel: stringFlag(
     "sentinel",
     SENTINEL_PATH,
-    "the record of the container runtime's environment, for `env.stale`",
+    "the record of the container runtime's environment variables, for `env.stale`",
     "FILE",
   ),
   podListener: switchFlag(
     "pod-listener",
     false,
-    "on EVE: also listen for pods, at 169.254.100.1 on cni0; elsewhere, configure listeners in the file of --config",
+    "on EVE: also listen for pods, at 169.254.100.1 on cni0; on other systems, configure listeners in the file of --config",
   ),
   clusterSecretFile: optionalFlag(
     "cluster-secret-file",
@@ -63,7 +63,7 @@ export const uplinkFlags = {
   clusterSecret: parsedFlag(
     "cluster-secret",
     parseSecretName,
-    "the same from a Secret of the API server, key `secret`",
+    "the shared secret is the key `secret` of this Secret of the API server",
     "NAMESPACE/NAME",
   ),
   cdi: switchFlag(

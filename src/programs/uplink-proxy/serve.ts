@@ -114,7 +114,7 @@ function chooseStreams(wanted: ServeOptions["streams"], log: Logger): TcpStreams
   const error = epollStreamsFault();
   if (error === undefined) return "epoll";
   if (wanted === "epoll" || error.code !== "unsupported") throw error;
-  log.warn("this runtime cannot watch descriptors over epoll: connections are made with Node.js's sockets", { error });
+  log.warn("this runtime does not support own epoll descriptors: connections use Node.js's sockets", { error });
   return "node";
 }
 
@@ -137,7 +137,7 @@ async function keepTransparent(
   let isTold = false;
   const healthy = (): boolean => {
     if (mark === undefined && !isTold) {
-      log.warn("transparent mode needs a restart of uplink-proxy: its sockets have no mark yet");
+      log.warn("transparent mode needs a restart of uplink-proxy: the sockets of the running process have no mark");
       isTold = true;
     }
     return mark !== undefined && uplinkd.settings.listeners.every(isListening);

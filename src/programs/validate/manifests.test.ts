@@ -35,7 +35,7 @@ items:
   const report = check(text);
   assert.deepEqual([report.faults, report.warnings, report.checked, report.skipped], [[], [], 3, 1]);
   assert.deepEqual(told(text, { strict: true }), [
-    "13 ConfigMap/c kind: ConfigMap of v1 is not checked: leave the file out, or leave --strict out",
+    "13 ConfigMap/c kind: ConfigMap of v1 is not checked: remove the file, or remove --strict",
   ]);
   assert.match(
     check(text, { dualStack: true }).warnings[0]?.message ?? "",
@@ -73,7 +73,7 @@ test("validate: pools of all files are compared with each other, and one that is
   ]);
   const lines = faults.map(({ file, field, message }) => `${file} ${field} ${message}`);
   assert.match(lines.join("\n"), /^b.yaml spec.subnets\[0\] .*overlaps with a subnet of AddressPool a$/m);
-  assert.match(lines.join("\n"), /^c.yaml metadata.name Duplicate value: "a": the object is in the files twice$/m);
+  assert.match(lines.join("\n"), /^c.yaml metadata.name Duplicate value: "a": the files contain the object twice$/m);
 });
 
 test("validate: broken YAML, no object, an unknown kind, and missing names are faults of their documents alone", () => {
@@ -97,7 +97,7 @@ ${pool("ok", "10.0.0.0/24")}`;
   for (const wanted of [
     /^1 : /,
     /^2 : is not an object with apiVersion and kind$/,
-    /^3 apiVersion: there is no kind AddressPool in coil.cybozu.com\/v1: the version is v2$/,
+    /^3 apiVersion: there is no kind AddressPool in coil.cybozu.com\/v1: its version is v2$/,
     /^4 metadata.name: Required value$/,
     /^4 spec: Required value/,
     /^5 apiVersion: Required value$/,

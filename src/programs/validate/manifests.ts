@@ -86,12 +86,11 @@ export function checkManifests(
         else if (typeof kind !== "string" || kind === "") report("kind", "Required value");
         else if (!apiVersion.startsWith(`${COIL_GROUP}/`)) {
           skipped += 1;
-          if (strict)
-            report("kind", `${kind} of ${apiVersion} is not checked: leave the file out, or leave --strict out`);
+          if (strict) report("kind", `${kind} of ${apiVersion} is not checked: remove the file, or remove --strict`);
         } else {
           const admission = apiVersion === `${COIL_GROUP}/${COIL_VERSION}` ? coilAdmission(kind) : undefined;
           if (admission !== undefined) objects.push({ object: value, title, admission, report, warnings });
-          else report("apiVersion", `there is no kind ${kind} in ${apiVersion}: the version is ${COIL_VERSION}`);
+          else report("apiVersion", `there is no kind ${kind} in ${apiVersion}: its version is ${COIL_VERSION}`);
         }
       }
     }
@@ -111,7 +110,7 @@ function checkObjects(objects: readonly Placed[], dualStack: boolean): void {
     if (typeof name === "string" && name !== "") {
       checkName(name, report);
       if (seen.has(title))
-        report("metadata.name", `Duplicate value: ${JSON.stringify(name)}: the object is in the files twice`);
+        report("metadata.name", `Duplicate value: ${JSON.stringify(name)}: the files contain the object twice`);
       seen.add(title);
     } else if (generateName === undefined && (name === undefined || name === ""))
       report("metadata.name", "Required value");

@@ -71,10 +71,12 @@ export function callBytes(head: Uint8Array): number | undefined {
 /** Reads a whole call. Throws {@link HandoverError}. */
 export function parseCall(call: Uint8Array): HandedCall {
   const bytes = Buffer.from(call.buffer, call.byteOffset, call.length);
-  if (bytes.length !== callBytes(bytes)) throw new HandoverError("malformed", "a call has another size than it says");
+  if (bytes.length !== callBytes(bytes))
+    throw new HandoverError("malformed", "the size of a call differs from the size in its header");
   const path = bytes.subarray(CALL.path, CALL.body);
   const end = CALL.body + bytes.readUInt32LE(CALL.environmentBytes);
-  if (end > CALL.body && bytes[end - 1] !== 0) throw new HandoverError("malformed", "the environment has no end");
+  if (end > CALL.body && bytes[end - 1] !== 0)
+    throw new HandoverError("malformed", "the block of environment variables has no end marker");
   const env: Record<string, string> = Object.create(null) as Record<string, string>;
   for (const entry of bytes.toString("utf8", CALL.body, end).split("\0")) {
     const at = entry.indexOf("=");
@@ -109,7 +111,7 @@ export function encodeAnswer(answer: Answer | typeof NOT_MINE): Uint8Array {
 export function encodeHead(path: string): Uint8Array {
   const length = Buffer.byteLength(path);
   if (length === 0 || length > MAX_PATH_BYTES || path.includes("\0") || !path.startsWith("/")) {
-    const why = `it must be absolute, without zeros, and have ${MAX_PATH_BYTES} bytes at most`;
+    const why = `a path must be absolute, have no NUL bytes, and have ${MAX_PATH_BYTES} bytes at most`;
     throw new HandoverError("malformed", `${JSON.stringify(path)} is not a path of a hand-over socket: ${why}`);
   }
   const bytes = Buffer.alloc(CALL.body);

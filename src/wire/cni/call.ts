@@ -67,7 +67,7 @@ export function parseCniArgs(text: string): Record<string, string> {
     .filter((pair) => pair !== "")
     .map((pair): [string, string] => {
       const at = pair.indexOf("=");
-      if (at < 1) throw invalid(`CNI_ARGS has "${pair}" where KEY=VALUE is wanted`);
+      if (at < 1) throw invalid(`CNI_ARGS has "${pair}" where KEY=VALUE is expected`);
       return [pair.slice(0, at), pair.slice(at + 1)];
     });
   const args = Object.fromEntries(pairs);

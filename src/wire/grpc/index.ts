@@ -62,7 +62,10 @@ export function unframeUnary(body: Uint8Array, maxBytes: number): Uint8Array {
   const length = new DataView(body.buffer, body.byteOffset).getUint32(1);
   if (length > maxBytes) throw new GrpcWireError("too-large", `a gRPC message of ${length} bytes exceeds ${maxBytes}`);
   if (body.length !== 5 + length) {
-    throw new GrpcWireError("malformed", `a gRPC message of ${length} bytes stands in a body of ${body.length}`);
+    throw new GrpcWireError(
+      "malformed",
+      `a gRPC message has ${length} bytes according to its prefix, but the body has ${body.length}`,
+    );
   }
   return body.subarray(5);
 }

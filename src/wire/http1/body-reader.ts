@@ -133,7 +133,7 @@ export class BodyReader {
     else {
       this.#trailerBytes += line.length + 2;
       const field = parseFieldLine(line);
-      if ("kind" in field) return malformed("a field of its trailer is none");
+      if ("kind" in field) return malformed("a line of its trailer is not a header field");
       this.#trailers.push(field);
     }
     return undefined;

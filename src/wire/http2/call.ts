@@ -102,7 +102,8 @@ export class Http2Call {
       if (buffer.length < 9) break;
       const view = new DataView(buffer.buffer, buffer.byteOffset);
       const length = view.getUint32(0) >>> 8;
-      if (length > MAX_FRAME) throw new Http2Error("malformed", `the server sent a frame of ${length} bytes`);
+      if (length > MAX_FRAME)
+        throw new Http2Error("malformed", `the server sent a frame of ${length} bytes, which is too long`);
       if (buffer.length < 9 + length) break;
       this.#pending = buffer.subarray(9 + length);
       const stream = view.getUint32(5) & 0x7fff_ffff;

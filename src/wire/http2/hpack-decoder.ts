@@ -37,7 +37,7 @@ export class HpackDecoder {
       if (header === undefined) continue;
       bytes += sizeOf(header);
       if (bytes > this.#maxListBytes) {
-        throw new Http2Error("too-large", `a block's headers have more than ${this.#maxListBytes} bytes`);
+        throw new Http2Error("too-large", `the headers of a block have more than ${this.#maxListBytes} bytes`);
       }
       headers.push(header);
     }
@@ -52,7 +52,10 @@ export class HpackDecoder {
     if (!isFirst) throw new Http2Error("malformed", "a header table's size changes in the middle of a block");
     const limit = reader.integer(5);
     if (limit > this.#maxTableBytes) {
-      throw new Http2Error("malformed", `a header table of ${limit} bytes is above the ${this.#maxTableBytes} allowed`);
+      throw new Http2Error(
+        "malformed",
+        `a header table of ${limit} bytes is above the limit of ${this.#maxTableBytes}`,
+      );
     }
     this.#limit = limit;
     this.#evict();
@@ -62,7 +65,7 @@ export class HpackDecoder {
   #entry(index: number): Header {
     if (index <= STATIC_ENTRIES) return staticEntry(index);
     const entry = this.#entries[index - STATIC_ENTRIES - 1];
-    if (entry === undefined) throw new Http2Error("malformed", `a header has index ${index}, which is in no table`);
+    if (entry === undefined) throw new Http2Error("malformed", `a header has index ${index}, which no table has`);
     return entry;
   }
 

@@ -230,7 +230,7 @@ class Reader {
     else if (wireType === 1) this.#advance(8);
     else if (wireType === 5) this.#advance(4);
     else
-      throw new TunnelWireError("malformed", `a packet's field ${field} has wire type ${wireType}, which is not known`);
+      throw new TunnelWireError("malformed", `a packet's field ${field} has wire type ${wireType}, which is unknown`);
   }
 
   #advance(count: number): void {

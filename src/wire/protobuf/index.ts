@@ -97,7 +97,7 @@ export function* readFields(message: Uint8Array): Generator<ProtoField> {
       length = prefix.value;
       at = prefix.next;
     } else if (wireType !== 1 && wireType !== 5) {
-      throw new ProtoError("malformed", `protobuf wire type ${wireType} of field ${number} is not known`);
+      throw new ProtoError("malformed", `protobuf wire type ${wireType} of field ${number} is unknown`);
     }
     if (length > message.length - at) throw new ProtoError("malformed", `protobuf field ${number} is cut off`);
     const bytes = wireType === 2 ? message.subarray(at, at + length) : NO_BYTES;

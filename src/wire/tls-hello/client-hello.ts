@@ -30,7 +30,7 @@ export function parseClientHello(body: Uint8Array): ClientHello | string {
   const ciphers = reader.vector(2).rest();
   const compressions = reader.vector(1).rest();
   if (reader.failed) return "the ClientHello is cut short";
-  if (versionMajor !== 3) return "the ClientHello is of no TLS version";
+  if (versionMajor !== 3) return "the ClientHello has an unknown TLS version";
   if (session.length > 32 || ciphers.length < 2 || ciphers.length % 2 !== 0 || compressions.length === 0) {
     return "the ClientHello has lists of impossible lengths";
   }
@@ -48,7 +48,7 @@ function parseExtensions(reader: ByteReader): ClientHello | string {
     const type = reader.number(2);
     const data = reader.vector(2);
     // With two extensions of one type the route and the server could use different names.
-    if (seen.has(type)) return "an extension comes twice";
+    if (seen.has(type)) return "the ClientHello has an extension twice";
     seen.add(type);
     if (reader.failed) break;
     if (type === EXTENSION_SERVER_NAME) {

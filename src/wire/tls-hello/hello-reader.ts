@@ -67,8 +67,9 @@ export class ClientHelloReader {
   #takeHeaderByte(byte: number): HelloProgress {
     this.#header[this.#headerBytes] = byte;
     this.#headerBytes += 1;
-    if (this.#headerBytes === 1 && byte !== RECORD_HANDSHAKE) return notTls("the first byte is of no TLS handshake");
-    if (this.#headerBytes === 2 && byte !== 3) return notTls("the record is of no TLS version");
+    if (this.#headerBytes === 1 && byte !== RECORD_HANDSHAKE)
+      return notTls("the first byte does not begin a TLS handshake");
+    if (this.#headerBytes === 2 && byte !== 3) return notTls("the record has an unknown TLS version");
     if (this.#headerBytes < RECORD_HEADER_BYTES) return NEED_MORE;
     this.#missing = new DataView(this.#header.buffer).getUint16(3);
     this.#headerBytes = 0;

@@ -22,9 +22,9 @@ export function defaultsOf(flags: FlagSet): Readonly<Record<string, unknown>> {
 /** Checks that a timeout must fit a timer and be above 0. */
 export function assertTimeout(flags: FlagSet, name: string): void {
   for (const [text, why] of [
-    ["1300h", "too long: at most 596h"],
-    ["597h", "too long: at most 596h"],
-    ["0s", "too short: at least 1ms"],
+    ["1300h", "too long: the maximum is 596h"],
+    ["597h", "too long: the maximum is 596h"],
+    ["0s", "too short: the minimum is 1ms"],
   ] as const) {
     const faults = faultsOf(() => parseFlags(flags, [`--${name}=${text}`]));
     assert.ok(
