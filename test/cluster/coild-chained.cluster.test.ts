@@ -169,7 +169,7 @@ test("audit: behind another plugin it names pods whose link is not marked and ma
   assert.deepEqual(await findings(), []);
   const [host = ""] = /veth[0-9a-f]+/.exec(ip(node, "link", "show", "type", "veth")) ?? [];
   ip(node, "link", "set", host, "alias", `COIL::${uid}x:eth0`);
-  const text = `link ${host} bears the mark of pod UID ${uid}x, interface eth0, which is not running here`;
+  const text = `link ${host} has the mark of pod UID ${uid}x, interface eth0, but that pod does not run on this node`;
   assert.deepEqual(await findings(), [
     { kind: "unmarked-pod", node: "n", text: "no link bears the mark of pod default/p" },
     { kind: "stray-mark", node: "n", text },

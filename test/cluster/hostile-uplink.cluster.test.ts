@@ -234,7 +234,7 @@ test(
     const uplinks = await openUplinkBed(t, {}, { start: false, pod: true });
     const running = launch(t, uplinks, [ISTHMUS, "uplink-proxy"], ["--cdi", "--kubeconfig=/nonexistent"]);
     await serves(uplinks, running);
-    assert.match(running.said(), /no kubeconfig for the API server yet; trying again/);
+    assert.match(running.said(), /cannot read a kubeconfig for the API server yet; trying again/);
     uplinks.configure({ listeners: [HOST, { ...PODS, auth: "token", tls: "optional" }] });
     const token = join(uplinks.dir, "secrets", "token");
     await until("there is a token", async () => statSync(token, { throwIfNoEntry: false }), {

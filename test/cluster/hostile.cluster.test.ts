@@ -229,7 +229,7 @@ test("a Node that is deleted and registers again: no other node gets its blocks 
     (await http("node1", 9385, "/readyz?verbose")).includes("this Node is not in the cluster"),
   );
   assert.equal((await cniStatus("node1")).code, 51);
-  await until("the controller has noticed", () => logOf("coil-ipam-controller").includes("kept for a grace"));
+  await until("the controller has noticed", () => logOf("coil-ipam-controller").includes("kept for --node-gone-grace"));
   // The first seconds are when others took them.
   await create(pod("late", "node1"), pod("x1", "node2"), pod("x2", "node3"), pod("x3", "node2", "dual"));
   await until("the other nodes' pods run", async () => {

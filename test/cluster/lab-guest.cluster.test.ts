@@ -221,7 +221,7 @@ const CLAIMS: Claims = {
       timeoutMs: RUN_MS,
     });
     assert.equal(down.code, 0, down.stderr);
-    assert.match(down.stderr, /removed what run \w+ of lab/);
+    assert.match(down.stderr, /removed the objects that run \w+ of lab/);
     await assertAsItWas(bed);
   },
 };

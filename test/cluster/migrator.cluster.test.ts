@@ -102,7 +102,7 @@ test("dump: an export of etcdctl gives the same as etcd, also from standard inpu
   writeFileSync(file, text);
   const stale = await launch(bed, ["dump", `--input-file=${file}`]).ended;
   assert.deepEqual([stale.code, stale.stdout], [1, ""]);
-  assert.match(stale.stderr, /v1 is deleted now: export again/);
+  assert.match(stale.stderr, /v1 is deleted now: make the export again/);
   const live = await succeed(launch(bed, ["dump", ...etcd.flags]));
   const fromFile = await succeed(launch(bed, ["dump", `--input-file=${file}`]));
   const fromInput = await succeed(launch(bed, ["dump", "--input-file=-"], text));

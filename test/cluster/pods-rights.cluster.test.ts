@@ -169,7 +169,7 @@ test("deploy/pods: with these rights pods get addresses, blocks go back, webhook
   await until("and joined again", () => said().includes("attachments were connected again"), { seen: said });
   await admin.delete(resources.nodes, { name: NODE });
   await until("coild knows that its Node is gone", () => said().includes("this Node was deleted"), { seen: said });
-  await until("the controller keeps its block", () => said().includes("kept for a grace"), { seen: said });
+  await until("the controller keeps its block", () => said().includes("kept for --node-gone-grace"), { seen: said });
   await call("Del");
   await until("the block goes back", async () => (await admin.listAll(coilResources.addressBlocks)).items.length === 0);
   await end();

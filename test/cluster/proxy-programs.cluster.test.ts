@@ -236,7 +236,7 @@ test("proxy-server: a new certificate serves the next handshake, a broken one ch
   bed.write("server.crt", "nothing");
   await until("it is told", async () => {
     assert.equal(await serial(), before);
-    return server.said("new certificate files cannot be used; the old ones stay in use").length === 1;
+    return server.said("new certificate files cannot be used; the old files stay in use").length === 1;
   });
   copyFileSync(bed.path("frontend.crt"), bed.path("server.crt"));
   copyFileSync(bed.path("frontend.key"), bed.path("server.key"));
@@ -336,7 +336,12 @@ test("proxy-server: at SIGTERM connections go on for --graceful-shutdown-timeout
   const cut = await bed.dial(short.udsPath);
   assert.equal(await connectThrough(cut, `127.0.0.1:${port}`), OPENED);
   assert.equal((await short.stop()).code, 0);
-  assert.equal(short.said("connections are closed: the graceful shutdown took too long").length, 1);
+  assert.equal(
+    short.said(
+      "open connections are closed, because the graceful shutdown took longer than --graceful-shutdown-timeout",
+    ).length,
+    1,
+  );
 });
 
 test("proxy-server: profiles are there when asked for", async () => {

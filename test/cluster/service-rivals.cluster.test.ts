@@ -32,7 +32,7 @@ test("service-proxy: takes over kube-proxy's table, and no connection fails", as
   await load.more(100);
   await load.stop();
   assert.deepEqual(load.failures, []);
-  assert.match(proxy.said(), /a table of another program or layout is replaced; connections go on/);
+  assert.match(proxy.said(), /a table of another program or of another layout is replaced; connections continue/);
   assert.equal(
     cluster.nft("list", "tables").trim().split("\n").sort().join(", "),
     "table ip kube-proxy, table ip6 kube-proxy",
@@ -51,7 +51,7 @@ test("service-proxy: another program that keeps changing its tables is logged on
       // As kube-proxy does, whose chains have the same names.
       cluster.nft("flush", "chain", "ip", "kube-proxy", "services");
       disturbances += 1;
-      return proxy.said().includes("another program keeps changing our nftables");
+      return proxy.said().includes("another program repeatedly changes the proxy's nftables");
     },
     { everyMs: 100 },
   );

@@ -165,7 +165,7 @@ test("sni-router: a start that cannot be is refused in one line", async (t) => {
   const file = join(folder, "routes.yaml");
   writeFileSync(file, "routes:\n  - names: [a b]\n    backends: ['h:1']\n");
   const cases: readonly (readonly [readonly string[], number, RegExp])[] = [
-    [[], 1, /there are no routes; give at least one, or a default\n$/],
+    [[], 1, /no routes are defined; define at least one route, or a default\n$/],
     [["--route=a"], 2, /--route: "a" is not NAME=HOST:PORT/],
     [["--route=a=h:0"], 2, /--route: "h:0" is not HOST:PORT/],
     [["--default=h"], 2, /--default: "h" is not HOST:PORT/],

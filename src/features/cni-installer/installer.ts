@@ -61,8 +61,8 @@ export function conflistFault(text: string): string | undefined {
     return describeError(error);
   }
   const { name, plugins } = (parsed ?? {}) as { readonly name?: unknown; readonly plugins?: unknown };
-  if (typeof name !== "string" || name === "") return "name is missing";
-  if (!Array.isArray(plugins) || plugins.length === 0) return "plugins is missing or empty";
+  if (typeof name !== "string" || name === "") return "the field name is missing";
+  if (!Array.isArray(plugins) || plugins.length === 0) return "the field plugins is missing or empty";
   const untyped = plugins.findIndex((plugin: { readonly type?: unknown } | null) => typeof plugin?.type !== "string");
   return untyped >= 0 ? `plugins[${untyped}] has no type` : undefined;
 }

@@ -60,7 +60,10 @@ function linkOf(args: CniArgs, prevResult: CniResult): Omit<ChainedAttachment, "
     throw new CniFailure("invalid-config", `prevResult: "${address}" of ips is not an address`);
   });
   if (addresses.length === 0)
-    throw new CniFailure("invalid-config", "prevResult has no ips: the plugin before coil gave the pod no address");
+    throw new CniFailure(
+      "invalid-config",
+      "prevResult has no ips: the plugin before coil assigned no address to the pod",
+    );
   const ofFamily = (family: 4 | 6): IpAddress | undefined => addresses.find((one) => one.family === family);
   return { netns: args.netns, ifname: args.ifname, ipv4: ofFamily(4), ipv6: ofFamily(6) };
 }

@@ -394,11 +394,11 @@ test("CniService: a caller that goes away after the allocation leaves nothing be
   const stop = new AbortController();
   const { call, seen } = open({
     allocate: async (pool) => {
-      stop.abort(new DOMException("the caller has gone away", "AbortError"));
+      stop.abort(new DOMException("the caller closed the connection", "AbortError"));
       return { pool, ipv4: IpAddress.parse("10.0.0.1"), ipv6: undefined, fresh: true };
     },
   });
-  await assert.rejects(call("Add", {}, stop.signal), failure(9, 11, "gone away"));
+  await assert.rejects(call("Add", {}, stop.signal), failure(9, 11, "closed the connection"));
   assert.deepEqual(seen, ["tearDown c1", "free c1 eth0"]);
 });
 
@@ -412,7 +412,7 @@ test("CniService: a caller that aborts while it waits does nothing", async () =>
   const holder = call("Del");
   const stop = new AbortController();
   const waiter = call("Add", {}, stop.signal);
-  stop.abort(new DOMException("the caller has gone away", "AbortError"));
+  stop.abort(new DOMException("the caller closed the connection", "AbortError"));
   await assert.rejects(waiter, failure(9, 11, "given up"));
   gate.resolve();
   await holder;

@@ -152,7 +152,8 @@ export class CniService {
   /** Removes the network's attachments that the runtime does not know. One that cannot be removed does not stop the others. */
   async #gc(request: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
     const { network, attachments } = decoded(() => decodeGcArgs(request));
-    if (network === "") throw new CniFailure("invalid-arguments", "GC needs the name of a network");
+    if (network === "")
+      throw new CniFailure("invalid-arguments", "GC needs the name of a network in the configuration");
     const valid = new Set(attachments.map(({ containerId, ifname }) => `${containerId}/${ifname}`));
     const isValid = ({ containerId, ifname }: Attachment): boolean => valid.has(`${containerId}/${ifname}`);
     const failures: unknown[] = [];
@@ -164,7 +165,11 @@ export class CniService {
       try {
         await this.#containers.run(one.containerId, () => release(deps, one), { signal });
         removed += 1;
-        this.#deps.log.info("garbage was collected", { network, containerID: one.containerId, ifname: one.ifname });
+        this.#deps.log.info("GC removed an attachment that the runtime does not list", {
+          network,
+          containerID: one.containerId,
+          ifname: one.ifname,
+        });
       } catch (error) {
         if (!(error instanceof ExpectedError)) throw failureOf(error, signal);
         failures.push(error);
@@ -247,7 +252,7 @@ export class CniService {
     if (uid !== "" && uid !== pod.uid) {
       throw new CniFailure(
         "unknown-pod",
-        `pod ${namespace}/${name} has UID ${pod.uid}; the call is for its predecessor ${uid}`,
+        `pod ${namespace}/${name} has UID ${pod.uid}; the call is for an earlier pod of that name, with UID ${uid}`,
       );
     }
     return pod;
@@ -264,7 +269,7 @@ async function undo(deps: Pick<CniDeps, "network" | "free">, attachment: Attachm
   try {
     await release(deps, attachment);
   } catch (error) {
-    throw new AggregateError([cause, error], "ADD failed and could not be undone");
+    throw new AggregateError([cause, error], "ADD failed, and its changes could not be undone");
   }
 }
 
@@ -313,7 +318,7 @@ function configOf(args: CniArgs): ReturnType<typeof parseNetworkConfig> {
 function failureOf(error: unknown, signal: AbortSignal): unknown {
   if (error instanceof CniFailure) return error;
   if (signal.aborted && error === signal.reason) {
-    return new CniFailure("try-again", `the call was given up: ${describeError(error)}`, { cause: error });
+    return new CniFailure("try-again", `the call was cancelled: ${describeError(error)}`, { cause: error });
   }
   if (error instanceof ExpectedError || error instanceof AggregateError) {
     return new CniFailure("internal", describeError(error), { cause: error });

@@ -35,7 +35,8 @@ async function* messages(stream: ServerHttp2Stream, signal: AbortSignal): AsyncG
     yield* ready;
     ready = [];
   }
-  if (!deframer.isIdle) throw new GrpcWireError("malformed", "the caller's stream ends within a gRPC message");
+  if (!deframer.isIdle)
+    throw new GrpcWireError("malformed", "the caller's stream ends in the middle of a gRPC message");
 }
 
 /** Reads chunks. Unlike the stream's own iterator, this one leaves the stream open, because the status must still be sent. */

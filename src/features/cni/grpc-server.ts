@@ -75,7 +75,7 @@ export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDispos
   return {
     async [Symbol.asyncDispose]() {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-      ending.abort(new DOMException("the server ends", "AbortError"));
+      ending.abort(new DOMException("coild is stopping", "AbortError"));
       await Promise.allSettled(calls);
       await closeSessions(sessions, options.clock);
       await closed;
@@ -113,7 +113,7 @@ async function answer(
   const cancelDeadline = clock.after(Math.min(deadlineMs, DEFAULT_DEADLINE_MS * 10), () =>
     controller.abort(new DOMException("the caller's deadline has passed", "TimeoutError")),
   );
-  stream.on("close", () => controller.abort(new DOMException("the caller has gone away", "AbortError")));
+  stream.on("close", () => controller.abort(new DOMException("the caller closed the connection", "AbortError")));
   stream.on("error", (error) => controller.abort(error));
   let status: GrpcStatus = { code: GrpcCode.ok, message: "", details: [] };
   let reply: Uint8Array | undefined;

@@ -83,7 +83,7 @@ class Connection {
     socket.once("close", () => {
       onClose();
       this.#cancelDeadline();
-      if (!this.#isAnswered) this.#controller.abort(new DOMException("the caller has gone away", "AbortError"));
+      if (!this.#isAnswered) this.#controller.abort(new DOMException("the caller closed the connection", "AbortError"));
     });
   }
 
@@ -116,7 +116,7 @@ class Connection {
   #take(chunk: Buffer): void {
     this.#size += chunk.length;
     // Nothing may follow a call: it is the same fault as a call that is larger than it says.
-    if (this.call !== undefined) throw new HandoverError("malformed", "bytes follow a call");
+    if (this.call !== undefined) throw new HandoverError("malformed", "more bytes follow the end of a call");
     this.#chunks.push(chunk);
     if (this.#wanted === undefined) {
       const head = this.#chunks.length === 1 ? chunk : Buffer.concat(this.#chunks);
@@ -159,7 +159,10 @@ function encodeBounded(answer: Answer | typeof NOT_MINE): Uint8Array {
     return encodeAnswer(answer);
   } catch (error) {
     if (!(error instanceof HandoverError)) throw error;
-    const fault = new CniError(CniCode.internal, `the answer of coild cannot be handed over: ${error.message}`);
+    const fault = new CniError(
+      CniCode.internal,
+      `the answer of coild cannot be encoded for the launcher: ${error.message}`,
+    );
     return encodeAnswer({ exitCode: 1, to: "stdout", text: `${cniErrorJson(fault, HIGHEST_VERSION)}\n` });
   }
 }

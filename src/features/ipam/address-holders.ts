@@ -12,8 +12,8 @@ interface HeldAddress {
 }
 
 /**
- * The holders of each address on this node, in any block: an address with a holder is not handed out. Holders are
- * attachments, and foreign links that have an address of ours. Its size is bounded by the links of the node.
+ * The holders of each address on this node, in any block: an address with a holder is not allocated. Holders are
+ * attachments, and foreign links that have an address of this node's blocks. Its size is bounded by the links of the node.
  */
 export class AddressHolders {
   readonly #byAddress = new Map<string, HeldAddress>();

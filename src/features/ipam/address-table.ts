@@ -13,15 +13,15 @@ export interface Assigned {
   readonly assignment: Assignment;
 }
 
-/** An attachment is gone if it has no link for this time, milliseconds, and in at least two surveys. */
+/** An attachment counts as deleted if at least two surveys found no link of it during this time, in milliseconds. */
 const VANISHED_GRACE_MS = 5000;
 
 /**
- * Which attachment holds which address of this node's blocks. Pure memory: no waiting, no I/O, every method leaves the
+ * The attachments, and the addresses of this node's blocks that they hold. Pure memory: no waiting, no I/O, every method leaves the
  * invariants of `NodeIpam` true.
  *
- * `AddressHolders` knows who holds each address, whatever its block. So a block that vanishes and comes back under another UID, or
- * that overlaps another, gives out no address that is held.
+ * `AddressHolders` knows who holds each address, whatever its block. So no held address is allocated again, also from a block that was
+ * deleted and created again under another UID, or that overlaps another block.
  */
 export class AddressTable {
   /** The blocks themselves. */
@@ -32,7 +32,7 @@ export class AddressTable {
   readonly #settingUp = new Set<string>();
   /** Attachments without a link → monotonic milliseconds at which the link was first seen to be absent. */
   readonly #absentSince = new Map<string, number>();
-  /** Links that are not attachments of ours, by ifindex. */
+  /** Links that are not attachments of this `coild`, by ifindex. */
   #unowned: ReadonlyMap<number, UnownedLink> = new Map();
   readonly #holders = new AddressHolders();
   readonly #clock: Clock;
@@ -47,14 +47,14 @@ export class AddressTable {
     return [...this.#unknown.values()];
   }
 
-  /** How many attachments have addresses that are in no block of this node. */
+  /** The number of attachments that have addresses that are in no block of this node. */
   get stranded(): number {
     return this.#unknown.size + [...this.#holdings.values()].filter(({ entry }) => entry.missing).length;
   }
 
   /**
-   * Attachments whose block is not this node's any more: it is gone, or bears another node's name. Their addresses may be on other
-   * pods. Empty until all blocks were listed. Attachments are left out if their addresses or their block cannot be read.
+   * Attachments whose block does not belong to this node any more: it was deleted, or belongs to another node. Other pods may have their
+   * addresses. Empty until all blocks were listed. Attachments are left out if their addresses or their block cannot be read.
    */
   get lost(): readonly LostAttachment[] {
     const ofHoldings = [...this.#holdings.values()].flatMap(({ attachment, entry, offset }) =>
@@ -66,7 +66,7 @@ export class AddressTable {
     return [...ofHoldings, ...ofUnknown];
   }
 
-  /** True for an attachment of {@link AddressTable.lost}; `undefined` where its blocks or addresses are not known. */
+  /** True for an attachment of {@link AddressTable.lost}; `undefined` if its blocks or addresses are not known. */
   isLost(attachment: Attachment): boolean | undefined {
     const holding = this.#holdings.get(keyOf(attachment));
     if (holding !== undefined) return holding.entry.missing;
@@ -113,7 +113,7 @@ export class AddressTable {
     return { emptied, vanished };
   }
 
-  /** The addresses of an attachment, also where its block is not known. */
+  /** The addresses of an attachment, also if its block is not known. */
   assigned(attachment: Attachment): Assignment | undefined {
     const holding = this.#holdings.get(keyOf(attachment));
     if (holding !== undefined) return assignmentOf(holding.entry.block, holding.offset);
@@ -124,7 +124,7 @@ export class AddressTable {
     return { pool: restored.pool, block: "", ipv4: ofFamily(4), ipv6: ofFamily(6) };
   }
 
-  /** Takes the next address of the fullest usable block of the pool; `undefined` when none is free. */
+  /** Takes the next address of the fullest usable block of the pool; `undefined` if no address is free. */
   assign(pool: string, attachment: Attachment): Assignment | undefined {
     if (this.unreadable(pool) !== undefined) return undefined;
     const entry = this.blocks
@@ -137,14 +137,14 @@ export class AddressTable {
     return assignmentOf(entry.block, offset);
   }
 
-  /** True when {@link AddressTable.assign} would find an address. */
+  /** True if {@link AddressTable.assign} would find an address. */
   hasFreeAddress(pool: string): boolean {
     return this.unreadable(pool) === undefined && this.blocks.withFreeSlots(pool).length > 0;
   }
 
   /**
-   * A link whose addresses cannot be read, and may be of any block of this pool: nothing of the pool is handed out or given
-   * back while it is there.
+   * A link whose addresses cannot be read, so that they may be in any block of this pool. While the link exists, no address of the pool is
+   * allocated and no block of the pool is released.
    */
   unreadable(pool: string): RestoredAttachment | UnownedLink | undefined {
     for (const one of this.#unknown.values()) if (one.addresses.length === 0 && one.pool === pool) return one;
@@ -206,7 +206,7 @@ export class AddressTable {
     return due;
   }
 
-  /** The addresses of our link that are not its attachment's, as when two links have one alias. */
+  /** The addresses of an attachment's link that the attachment does not have, for example because two links have the same alias. */
   #unownedPart(
     { ifindex, hostName, addresses, ...one }: RestoredAttachment,
     first: RestoredAttachment | undefined,
@@ -238,7 +238,7 @@ export class AddressTable {
     this.#setAddresses(key, addressesAt(entry.block, offset));
   }
 
-  /** True when a block is empty now. */
+  /** True if this has emptied a block. */
   #forget(key: string): boolean {
     this.#settingUp.delete(key);
     this.#absentSince.delete(key);
@@ -257,8 +257,9 @@ export class AddressTable {
   }
 
   /**
-   * Gives attachments their place as soon as their block is known: those of the kernel, and those whose block vanished and
-   * has come back under another UID. The most recent one is placed last, so that its address is continued after.
+   * Assigns attachments to their blocks as soon as the blocks are known: attachments that were read from the kernel, and attachments whose
+   * block was deleted and created again under another UID. The most recent attachment is assigned last, so that the next allocation
+   * continues after its address.
    */
   #placeAll(): void {
     for (const [key, { attachment, entry, offset }] of this.#holdings) {
@@ -271,7 +272,7 @@ export class AddressTable {
     }
   }
 
-  /** True when a block of this node has these addresses, and they have no other owner. */
+  /** True if a block of this node has these addresses, and no other attachment owns them. */
   #placeAt(attachment: Attachment, addresses: readonly IpAddress[]): boolean {
     for (const entry of this.blocks.entries) {
       const offset = entry.missing ? undefined : placeIn(entry, addresses);

@@ -20,15 +20,15 @@ export interface RestoredAttachment extends Attachment {
   readonly pool: string;
   /** The addresses; empty if they cannot be read. */
   readonly addresses: readonly IpAddress[];
-  /** The ifindex of the host's link; the attachment with the highest is the most recent. */
+  /** The ifindex of the host's link; the attachment with the highest ifindex is the most recent. */
   readonly ifindex: number;
   /** The name of the host's link. */
   readonly hostName?: string | undefined;
 }
 
-/** An attachment whose block is not this node's any more. */
+/** An attachment whose block does not belong to this node any more. */
 export interface LostAttachment extends Attachment {
-  /** Its former block; `undefined`: not known, because this process started after the block had gone. */
+  /** Its former block; `undefined`: not known, because this process started after the block had been deleted. */
   readonly block: string | undefined;
   readonly addresses: readonly IpAddress[];
 }

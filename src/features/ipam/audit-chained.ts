@@ -15,7 +15,7 @@ export interface ChainedPod {
   readonly node: string;
 }
 
-/** Finds pods whose link is not marked, and marks of no pod, on these nodes. Pure. */
+/** Finds pods whose link is not marked, and marks that belong to no pod, on these nodes. Pure. */
 export function auditChained(nodes: readonly ChainedNode[], pods: readonly ChainedPod[]): Finding[] {
   return nodes.flatMap(({ node, chained }) => {
     const own = pods.filter((pod) => pod.node === node);
@@ -25,10 +25,10 @@ export function auditChained(nodes: readonly ChainedNode[], pods: readonly Chain
     const strays = chained.filter(({ podUid }) => !known.has(podUid));
     return [
       ...unmarked.map(({ namespace, name }): Finding => {
-        return { kind: "unmarked-pod", node, text: `no link bears the mark of pod ${namespace}/${name}` };
+        return { kind: "unmarked-pod", node, text: `no link has the mark of pod ${namespace}/${name}` };
       }),
       ...strays.map(({ hostName, podUid, ifname }): Finding => {
-        const text = `link ${hostName} bears the mark of pod UID ${podUid}, interface ${ifname}, which is not running here`;
+        const text = `link ${hostName} has the mark of pod UID ${podUid}, interface ${ifname}, but that pod does not run on this node`;
         return { kind: "stray-mark", node, text };
       }),
     ];

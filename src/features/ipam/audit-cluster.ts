@@ -13,8 +13,8 @@ export interface AuditCoverage {
 }
 
 /**
- * Reads blocks, pods and Nodes of the API server and compares them with `nodes`. On nodes whose `coild` is behind another plugin the marks
- * of links are compared; addresses there are the other plugin's. Rejects with `KubeError`.
+ * Reads blocks, pods and Nodes of the API server and compares them with `nodes`. On nodes whose `coild` is behind another plugin only the
+ * marks of links are compared, because the other plugin manages the addresses. Rejects with `KubeError`.
  */
 export async function auditCluster(
   api: KubeApi,

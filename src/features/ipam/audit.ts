@@ -55,7 +55,7 @@ export interface AuditInput {
   readonly nodes: readonly AuditedNode[];
 }
 
-/** One disagreement. `kind` is stable, for scripts; `text` is for people. */
+/** One difference. `kind` does not change between versions, so that scripts can use it; `text` is a sentence for operators. */
 export interface Finding {
   readonly kind:
     | "duplicate-address"
@@ -75,7 +75,7 @@ export interface Finding {
   readonly text: string;
 }
 
-/** Finds every disagreement between API, kernel and memory. Empty if they agree; an operation in progress may be a disagreement. Pure. */
+/** Finds every difference between API server, kernel and memory. An operation in progress can appear as a difference. Pure. */
 export function audit(input: AuditInput): Finding[] {
   return [
     ...duplicateAddresses(input),
@@ -97,7 +97,7 @@ function duplicateAddresses({ pods, nodes }: AuditInput): Finding[] {
   const links = new Map<string, string[]>();
   for (const node of nodes) {
     for (const link of node.kernel)
-      for (const ip of link.addresses) push(links, ip, `${link.containerId} on ${node.node}`);
+      for (const ip of link.addresses) push(links, ip, `container ${link.containerId} on node ${node.node}`);
   }
   return [...holders, ...links].flatMap(([ip, who]) =>
     who.length < 2
@@ -127,7 +127,7 @@ function badBlocks({ blocks, nodeNames }: AuditInput): Finding[] {
       (block): Finding => ({
         kind: "orphan-block",
         node: block.node,
-        text: `block ${block.name} is of node ${block.node}, which does not exist`,
+        text: `block ${block.name} belongs to node ${block.node}, which does not exist`,
       }),
     );
   const all = blocks
@@ -153,13 +153,13 @@ function blockMemory(node: AuditedNode, { blocks }: AuditInput): Finding[] {
   return [
     ...[...api]
       .filter(([uid]) => !memory.has(uid))
-      .map(([, name]) => finding(`block ${name} is this node's, but coild does not know it`)),
+      .map(([, name]) => finding(`block ${name} belongs to this node, but coild does not know it`)),
     ...[...memory]
       .filter(([uid]) => !api.has(uid))
-      .map(([, name]) => finding(`coild counts on block ${name}, which is not this node's`)),
+      .map(([, name]) => finding(`coild uses block ${name}, which does not belong to this node`)),
     ...node.memory.blocks
       .filter((block) => block.missing)
-      .map((block) => finding(`block ${block.name} vanished while in use`)),
+      .map((block) => finding(`block ${block.name} was deleted while it was in use`)),
   ];
 }
 
@@ -179,7 +179,7 @@ function attachmentMemory(node: AuditedNode): Finding[] {
   return [...new Set([...memory.keys(), ...kernel.keys()])]
     .filter((key) => memory.get(key) !== kernel.get(key))
     .map((key): Finding => {
-      const text = `${key}: coild has ${memory.get(key) ?? "nothing"}, the kernel ${kernel.get(key) ?? "nothing"}`;
+      const text = `${key}: coild's memory has ${memory.get(key) ?? "nothing"}, the kernel has ${kernel.get(key) ?? "nothing"}`;
       return { kind: "attachment-memory", node: node.node, text };
     });
 }
@@ -208,7 +208,7 @@ function nodeLeftovers(node: AuditedNode): Finding[] {
       (name): Finding => ({
         kind: "half-made-link",
         node: node.node,
-        text: `link ${name} is of an ADD that never ended`,
+        text: `link ${name} was made by an ADD that did not end`,
       }),
     ),
     ...node.memory.unknown.map(({ containerId, addresses }): Finding => {
@@ -233,7 +233,7 @@ function exportedRoutes(node: AuditedNode, { blocks }: AuditInput): Finding[] {
       .map((cidr) => finding(`the route to block ${cidr} is not exported`)),
     ...[...actual]
       .filter((cidr) => !wanted.has(cidr))
-      .map((cidr) => finding(`a route to ${cidr} is exported, which is not a block of this node`)),
+      .map((cidr) => finding(`a route to ${cidr} is exported, but that is not a block of this node`)),
   ];
 }
 

@@ -7,10 +7,10 @@ const { addressBlocks } = coilResources;
 const MAX_CONFLICTS = 8;
 
 /**
- * Deletes the block with this UID, and only if `mayGo` is true for the version that is deleted. The deletion comes first and the
- * finalizer goes last: a deletion that is refused leaves the block as usable as it was. `mayGo` is called before each of both, so a
- * block whose node came back in between keeps its finalizer until its node gives it back. Returns false when the block must stay, or waits
- * for the finalizer of another program; true when it is gone or another one has its name. Rejects with `KubeError`.
+ * Deletes the block with this UID, and only if `mayGo` is true for the version that is deleted. The block is deleted first, and its
+ * finalizer is removed after that: if the deletion is refused, the block stays usable. `mayGo` is called before each of the two steps, so a
+ * block whose node has returned in between keeps its finalizer until that node releases it. Returns false if the block must stay, or waits
+ * for the finalizer of another program; true if it is deleted or another block has its name. Rejects with `KubeError`.
  */
 export async function deleteBlock(
   api: KubeApi,

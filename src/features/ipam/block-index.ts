@@ -6,7 +6,7 @@ export interface IndexedBlock {
   readonly name: string;
   readonly pool: string;
   readonly cidrs: readonly Cidr[];
-  /** Its number within the pool. */
+  /** The index of the block within its pool. */
   readonly index: number;
   /** The UID of the BlockRequest that it answers; empty for a block that answers none. */
   readonly request: string;
@@ -24,8 +24,8 @@ interface Entry extends Omit<IndexedBlock, "uid"> {
 
 /**
  * The prefixes of all blocks of all pools, and of those that are being made: no block may overlap another, even if the pools overlap
- * (docs/spec/pod-network.md#2.2). Pure memory; nothing is awaited between the check and the reservation, so that two pools cannot be given
- * one address at the same time. Bounded by the blocks of the cluster.
+ * (docs/spec/pod-network.md#2.2). Pure memory; nothing is awaited between the check and the reservation, so that two pools never get the
+ * same address at the same time. Bounded by the blocks of the cluster.
  */
 export class BlockIndex {
   readonly #entries = new Map<string, Entry>();
@@ -50,20 +50,20 @@ export class BlockIndex {
     return undefined;
   }
 
-  /** The name of the block that answers a BlockRequest. A block that is being made does not count. */
+  /** The name of the block that answers a BlockRequest. A block whose creation is not finished does not count. */
   madeFor(request: string): string | undefined {
     const name = this.#byRequest.get(request);
     return name === undefined || this.#entries.get(name)?.open !== false ? undefined : name;
   }
 
-  /** The numbers of a pool's blocks. */
+  /** The indexes of a pool's blocks. */
   indexesOf(pool: string): number[] {
     const indexes: number[] = [];
     for (const entry of this.#entries.values()) if (entry.pool === pool) indexes.push(entry.index);
     return indexes;
   }
 
-  /** Removes a block that is gone. Returns false if another block has its name, or one that may be another. */
+  /** Removes a deleted block. Returns false if a block of this name has another UID, or a UID that is not known. */
   remove(name: string, uid: string): boolean {
     const entry = this.#entries.get(name);
     if (entry === undefined) return true;
@@ -72,12 +72,15 @@ export class BlockIndex {
     return true;
   }
 
-  /** Adds a block that is about to be made. Call {@link BlockIndex.settle} when the attempt is over. */
+  /** Adds a block before it is created. Call {@link BlockIndex.settle} after the attempt. */
   reserve(block: IndexedBlock): void {
     this.#put(block, true);
   }
 
-  /** The attempt to make a block is over: `uid` if it was made. A list that begins from now on decides whether it exists. */
+  /**
+   * Call this after the attempt to create a block; `uid` is set if it was created. A list that begins after this call decides whether the
+   * block exists.
+   */
   settle(name: string, uid?: string): void {
     const entry = this.#entries.get(name);
     if (entry === undefined) return;
@@ -92,7 +95,7 @@ export class BlockIndex {
     return this.#epoch;
   }
 
-  /** Takes over a list of the blocks of one pool, or of all. */
+  /** Replaces the known blocks of one pool, or of all pools, by a list. */
   replace(found: readonly IndexedBlock[], options: { readonly since: number; readonly pool?: string }): void {
     const names = new Set(found.map(({ name }) => name));
     for (const entry of [...this.#entries.values()]) {
@@ -101,7 +104,7 @@ export class BlockIndex {
     }
     for (const block of found) {
       const known = this.#entries.get(block.name);
-      // What has changed since the list began is newer than the list.
+      // A change that happened after the list began is newer than the list.
       if (known !== undefined && (known.open || known.at > options.since)) continue;
       this.#put(block, false, options.since);
     }
@@ -144,7 +147,10 @@ export class BlockIndex {
   }
 }
 
-/** The names of the smaller prefixes in a larger one: its parts are looked up, or all looked through when that is less. */
+/**
+ * The names of the smaller prefixes in a larger one: either each possible part is looked up, or all names are searched, whichever takes
+ * fewer steps.
+ */
 function* within(cidr: Cidr, length: number, ofLength: ReadonlyMap<bigint, Set<string>>): Generator<string> {
   const bits = BigInt(cidr.base.bits - length);
   const parts = 1n << BigInt(length - cidr.prefixLength);

@@ -26,7 +26,7 @@ export class BlockRequestReconciler {
   constructor(deps: {
     readonly api: KubeApi;
     readonly pools: PoolManager;
-    /** True if a cache has this Node. A Node that it lacks is read from the API server. Default: it lacks all. */
+    /** True if a cache has this Node. A Node that the cache lacks is read from the API server. Default: no cache. */
     readonly hasNode?: (name: string) => boolean;
     readonly clock: Clock;
     readonly log: Logger;
@@ -38,9 +38,9 @@ export class BlockRequestReconciler {
     this.#log = deps.log;
   }
 
-  /** Answers the request of that name, if it exists and has no answer. Rejects with `KubeError`; call again then. */
+  /** Answers the request of that name, if it exists and has no answer. Rejects with `KubeError`; the caller then tries again. */
   async reconcile(name: string, options: AbortOptions): Promise<void> {
-    // The request is read live, not from a cache: a request that is gone or was replaced must not get a block.
+    // The request is read live, not from a cache: a deleted or replaced request must not get a block.
     const request = await findObject(this.#api, blockRequests, { name }, options);
     if (request === undefined || request.metadata.deletionTimestamp !== undefined) return;
     if ((request.status?.conditions ?? []).length > 0) return;
@@ -59,7 +59,7 @@ export class BlockRequestReconciler {
   /** Answers a request that has no spec, because the schema was not checked. No node waits for the answer; the API server may refuse it. */
   async #refuse(request: BlockRequest, options: AbortOptions): Promise<void> {
     const status = this.#failed("invalid request", "the request has no spec: it names neither node nor pool");
-    this.#log.warn("block request without a spec", { request: request.metadata.name });
+    this.#log.warn("a block request without a spec was refused", { request: request.metadata.name });
     try {
       await this.#api.replaceStatus(blockRequests, { ...request, status }, options);
     } catch (error) {
@@ -77,12 +77,13 @@ export class BlockRequestReconciler {
     // A block for a Node that was deleted a moment ago is collected after its grace.
     if (!this.#hasNode(nodeName)) {
       const node = await findObject(this.#api, resources.nodes, { name: nodeName }, options);
-      if (node === undefined) return this.#failed("node not found", `node ${nodeName} does not exist`);
+      if (node === undefined)
+        return this.#failed("the node of a block request was not found", `node ${nodeName} does not exist`);
     }
     const carved = await this.#pools.carve(poolName, nodeName, uid, options);
     if (carved.kind === "block") return this.#allocated(carved.name);
     if (carved.kind === "exhausted") {
-      const why = carved.overlap === undefined ? "" : `: what is left of it overlaps block ${carved.overlap}`;
+      const why = carved.overlap === undefined ? "" : `: its remaining addresses overlap block ${carved.overlap}`;
       return this.#failed("out of blocks", `pool ${poolName} does not have free blocks${why}`);
     }
     if (carved.kind === "invalid") return this.#failed(INVALID_POOL, `pool ${poolName}: ${carved.fault}`);

@@ -1,7 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import type { Cidr } from "#base/ip";
 
-/** An AddressBlock of this node, as parsed from the API. */
+/** An AddressBlock of this node, parsed from the API object. */
 export interface OwnedBlock {
   readonly name: string;
   readonly uid: string;
@@ -18,7 +18,7 @@ export interface OwnedBlock {
 /** The blocks of a node, from one live list. */
 export interface BlockListing {
   readonly blocks: readonly OwnedBlock[];
-  /** Names of unreadable blocks with this node's label: written by hand, and malformed. */
+  /** Names of malformed blocks with this node's label, which somebody has written by hand. */
   readonly unreadable: ReadonlySet<string>;
 }
 
@@ -27,14 +27,14 @@ export interface BlockSource {
   /** Lists this node's blocks live. */
   list(options: AbortOptions): Promise<BlockListing>;
   /**
-   * Requests one more block than those of `known` names and waits until it is allotted; a later `list` shows it. A
-   * request that was left behind by an earlier call is adopted. Call `settle` after the list.
+   * Requests a block in addition to the blocks of `known` names, and waits until it is allotted; a later `list` shows the new block. If an
+   * earlier call has left a request, this request is used. Call `settle` after the list.
    */
   request(pool: string, known: ReadonlySet<string>, options: AbortOptions): Promise<void>;
   /** Removes the answered request of a pool. */
   settle(pool: string, options: AbortOptions): Promise<void>;
   /** Removes answered requests of this node that no ADD waits for, except those of `wantedPools`; returns how many. */
   removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number>;
-  /** Gives a block back. Does nothing, and succeeds, if the block is gone, was replaced or belongs to another node. */
+  /** Releases a block. Does nothing, and succeeds, if the block was deleted or replaced, or belongs to another node. */
   release(block: OwnedBlock, options: AbortOptions): Promise<void>;
 }

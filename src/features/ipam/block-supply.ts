@@ -19,8 +19,8 @@ export interface BlockSupplyDeps {
 }
 
 /**
- * Compares this node's blocks in memory with the API server, requests blocks and releases them. `NodeIpam` decides when. Every method
- * rejects with {@link IpamError}, or with the signal's reason.
+ * Compares this node's blocks in memory with the API server, requests blocks and releases them. `NodeIpam` decides when this happens. Every
+ * method rejects with {@link IpamError}, or with the signal's reason.
  */
 export class BlockSupply {
   readonly #deps: BlockSupplyDeps;
@@ -50,7 +50,7 @@ export class BlockSupply {
   }
 
   /**
-   * Gets a free address in a pool. A block that is being given back, or whose return failed, is read again before another one is
+   * Gets a free address in a pool. A block that is being released, or whose release failed, is read again before another block is
    * requested.
    */
   async acquire(pool: string): Promise<void> {
@@ -62,7 +62,7 @@ export class BlockSupply {
     try {
       await source.request(pool, known, {});
     } catch (error) {
-      // The request was answered and is not needed any more.
+      // The answered request is not needed any more.
       if (error instanceof IpamError && ANSWERS.has(error.code)) await source.settle(pool, {});
       throw error;
     }
@@ -73,19 +73,22 @@ export class BlockSupply {
     // If earlier attachments use all addresses of the new block, another block is requested.
     const full = table.blocks.isFull(new Set(gained.map((block) => block.name)));
     if (!table.hasFreeAddress(pool) && !full) {
-      throw new IpamError("api-unavailable", `pool ${pool}: a block was allotted to this node but cannot be used yet`);
+      throw new IpamError(
+        "api-unavailable",
+        `pool ${pool}: a block was allotted to this node, but coild cannot use the block yet`,
+      );
     }
   }
 
   /** Removes answered requests that an earlier run of this process, or an aborted ADD, left behind. */
   async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<void> {
     const removed = await this.#deps.source.removeAnswered(wantedPools, options);
-    if (removed > 0) this.#deps.log.info("answered block requests without a waiting ADD were removed", { removed });
+    if (removed > 0) this.#deps.log.info("removed answered block requests that no ADD waits for", { removed });
   }
 
   /**
-   * Gives back the blocks that have been empty for `delayMs`, except those of `wantedPools`; returns how many. A failure
-   * does not stop the others; the first one is thrown at the end.
+   * Releases the blocks that have been empty for `delayMs`, except those of `wantedPools`; returns their number. If a release fails, the
+   * others continue; the first failure is thrown at the end.
    */
   async releaseEmpty(
     delayMs: number,

@@ -3,19 +3,19 @@ import type { AddressHolders, HolderChange } from "./address-holders.ts";
 import type { OwnedBlock } from "./block-source.ts";
 import { Slots } from "./slots.ts";
 
-/** A block and the addresses that are handed out of it. A slot is taken exactly while one of its addresses is held. */
+/** A block and its allocated addresses. A slot is taken as long as one of its addresses has a holder. */
 export interface Entry {
   block: OwnedBlock;
   readonly slots: Slots;
   readonly owners: Map<number, string>;
-  /** How many addresses of the block are held, by its owners or by others. */
+  /** The number of addresses of the block that have a holder: an owner of a slot, or a foreign link. */
   heldCount: number;
-  /** True while the block is being given back: no address of it is allocated. */
+  /** True while the block is being released: no address of it is allocated. */
   releasing: boolean;
-  /** True if the block is gone from the API while addresses of it are in use. */
+  /** True if the API server has deleted the block while its addresses are in use. */
   missing: boolean;
   /**
-   * Epoch of a failed release, or of the event that the block is gone. Until a later list shows the block, nothing is
+   * Epoch of a failed release, or of the event that the block was deleted. Until a later list shows the block, nothing is
    * allocated from it.
    */
   suspectSince: number | undefined;
@@ -25,7 +25,7 @@ export interface Entry {
   seenAt: number;
 }
 
-/** Makes the entry of a new block. Addresses that have a holder already are taken from the start. */
+/** Makes the entry of a new block. Addresses that already have a holder are taken from the start. */
 export function newEntry(
   block: OwnedBlock,
   holders: AddressHolders,
@@ -46,7 +46,7 @@ export function newEntry(
   return entry;
 }
 
-/** Applies a change of an address's holders. True when that emptied the block. */
+/** Applies a change of an address's holders. True if that has emptied the block. */
 export function noteHolder(entry: Entry, change: HolderChange, holders: AddressHolders, nowMs: number): boolean {
   const offset = offsetIn(entry.block, change.address);
   if (offset === undefined) return false;
@@ -62,12 +62,12 @@ export function noteHolder(entry: Entry, change: HolderChange, holders: AddressH
   return true;
 }
 
-/** Whether addresses of the block may be handed out. */
+/** Whether addresses of the block may be allocated. */
 export function isUsable({ block, releasing, missing, suspectSince }: Entry): boolean {
   return !block.reserved && !block.deleting && !releasing && !missing && suspectSince === undefined;
 }
 
-/** The slot of all of these addresses, if it has no owner. */
+/** The slot that has all of these addresses, if no attachment owns it. */
 export function placeIn(entry: Entry, addresses: readonly IpAddress[]): number | undefined {
   const [offset, ...others] = addresses.map((address) => offsetIn(entry.block, address));
   if (offset === undefined || others.some((other) => other !== offset)) return undefined;

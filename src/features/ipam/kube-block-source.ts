@@ -79,7 +79,7 @@ export class KubeBlockSource implements BlockSource {
       (error: unknown) => {
         if (!(error instanceof KubeError)) throw error;
         // The answered request stays; the next request finds that its block is known, and replaces it.
-        this.#log.warn("answered block request could not be removed", { pool, error: error.message });
+        this.#log.warn("an answered block request could not be removed", { pool, error: error.message });
       },
     );
   }
@@ -107,7 +107,7 @@ export class KubeBlockSource implements BlockSource {
     await deleteBlock(this.#api, block, isOurs, { signal });
   }
 
-  /** The one request of this pool and node that waits for an answer: an earlier one that still counts, or a new one. */
+  /** The only request of this pool and node that waits for an answer: an earlier request that is still valid, or a new request. */
   async #ensureRequest(
     pool: string,
     known: ReadonlySet<string>,
@@ -128,7 +128,8 @@ export class KubeBlockSource implements BlockSource {
         );
         return { request, nodeUid };
       } catch (error) {
-        // An earlier request, an earlier create whose answer was lost, or a node that was re-created meanwhile.
+        // The name exists because of an earlier request, an earlier create whose answer was lost, or a Node that was created again
+        // meanwhile.
         if (!isKubeError(error, "already-exists", "conflict", "invalid") || tries >= MAX_CONFLICTS) throw error;
       }
       const existing = await findObject(this.#api, blockRequests, { name }, { signal });
@@ -139,7 +140,7 @@ export class KubeBlockSource implements BlockSource {
     }
   }
 
-  /** True when an existing request is for the block that is wanted now: it waits, or its block exists and is not known yet. */
+  /** True if an existing request stands for the wanted block: it has no answer yet, or its block exists and is not known yet. */
   async #counts(
     request: BlockRequest,
     nodeUid: string,
@@ -190,7 +191,7 @@ export class KubeBlockSource implements BlockSource {
     }
   }
 
-  /** The next state of a request; `undefined` when it is deleted. A watch that ends quietly falls back to a read. */
+  /** The next state of a request; `undefined` when it is deleted. After a watch that ends without an error the request is read. */
   async #nextVersion(request: BlockRequest, signal: AbortSignal): Promise<BlockRequest | undefined> {
     const { name, resourceVersion } = request.metadata;
     const fieldSelector = `metadata.name=${name}`;
@@ -201,7 +202,7 @@ export class KubeBlockSource implements BlockSource {
     return findObject(this.#api, blockRequests, { name }, { signal });
   }
 
-  /** Parses a block; `undefined` for a malformed one that was written by hand. */
+  /** Parses a block; `undefined` for a malformed block that somebody has written by hand. */
   #parse(block: AddressBlock): OwnedBlock | undefined {
     const { name, uid, labels = {} } = block.metadata;
     try {
@@ -215,7 +216,8 @@ export class KubeBlockSource implements BlockSource {
         reserved: labels[RESERVED_LABEL] === "true",
         deleting: isBeingDeleted(block.metadata),
       };
-      if (parsed.ipv4 === undefined && parsed.ipv6 === undefined) return this.#refuse(name, "it has no prefix");
+      if (parsed.ipv4 === undefined && parsed.ipv6 === undefined)
+        return this.#refuse(name, "the block has neither an ipv4 nor an ipv6 prefix");
       this.#invalid.delete(name);
       return parsed;
     } catch (error) {
@@ -227,7 +229,7 @@ export class KubeBlockSource implements BlockSource {
   /** Logs the fault of a block once, although blocks are listed many times. */
   #refuse(name: string, error: string): undefined {
     if (this.#invalid.get(name) !== error) {
-      this.#log.warn("AddressBlock is not valid and is ignored", { block: name, error });
+      this.#log.warn("an AddressBlock is not valid and is ignored", { block: name, error });
     }
     this.#invalid.set(name, error);
   }
@@ -238,16 +240,16 @@ export function isBeingDeleted(block: Pick<AddressBlock["metadata"], "deletionTi
   return block.deletionTimestamp !== undefined || block.finalizers?.includes(COIL_FINALIZER) !== true;
 }
 
-/** True when a block was allotted. Throws {@link IpamError} when none will be. */
+/** True when a block was allotted. Throws {@link IpamError} if no block will be allotted. */
 function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boolean {
   const result = blockRequestResult(request);
   if (result.state !== "failed") return result.state === "complete";
   if (result.reason === "pool not found") {
-    const message = `pool ${pool} does not exist: create the AddressPool, or name another in the namespace's annotation coil.cybozu.com/pool`;
+    const message = `pool ${pool} does not exist: create the AddressPool, or set another pool in the namespace's annotation coil.cybozu.com/pool`;
     throw new IpamError("pool-not-found", message);
   }
   if (result.reason === INVALID_POOL) {
-    throw new IpamError("invalid-pool", `${result.message}: correct the AddressPool, or delete it and make it anew`);
+    throw new IpamError("invalid-pool", `${result.message}: correct the AddressPool, or delete it and create it again`);
   }
   if (result.reason === "node not found") {
     throw new IpamError("node-not-found", `the Node of UID ${nodeUid} is not in the cluster (any more)`);

@@ -6,12 +6,12 @@ import { BlockIndex, type IndexedBlock } from "./block-index.ts";
 
 const { addressBlocks } = coilResources;
 
-/** The fields of a block that the controller needs of it. */
+/** The fields of a block that the controller needs. */
 export type KnownBlock = Pick<AddressBlock, "metadata" | "index" | "ipv4" | "ipv6">;
 
 /**
- * A {@link BlockIndex} that is filled from the API server: by a list each time when it may lack blocks, and by the deletions that a watch has.
- * Its methods that list reject with `KubeError`.
+ * A {@link BlockIndex} that is filled from the API server: by a list whenever blocks may be missing in it, and by the deletions that a
+ * watch reports. Its methods that list reject with `KubeError`.
  */
 export class LiveBlockIndex {
   readonly index = new BlockIndex();
@@ -19,33 +19,36 @@ export class LiveBlockIndex {
   /** True if blocks may be missing: the next use first lists all blocks. */
   #isStale = true;
   #listing: Promise<void> | undefined;
-  /** The number of lists under way. */
+  /** The number of running lists. */
   #lists = 0;
-  /** UIDs of blocks that were deleted during them, which their results may still have. Empty while there is no list. */
+  /**
+   * UIDs of blocks that were deleted while lists were running; the results of these lists may still contain them. Empty while there is no
+   * list.
+   */
   readonly #goneMeanwhile = new Set<string>();
 
   constructor(api: KubeApi) {
     this.#api = api;
   }
 
-  /** Call this if the index may lack blocks, or have blocks that are gone: its next use lists all blocks. */
+  /** Call this if the index may lack blocks, or contain deleted blocks: its next use lists all blocks. */
   markStale(): void {
     this.#isStale = true;
   }
 
-  /** Takes over all blocks of the cluster, from a cache that will report each deletion from now on. No block was made before. */
+  /** Fills the index with all blocks of the cluster, from a cache that reports each later deletion. Call it before any block is created. */
   adopt(blocks: Iterable<KnownBlock>): void {
     this.index.replace(Array.from(blocks, indexedBlock), { since: this.index.epoch });
     this.#isStale = false;
   }
 
-  /** A block is gone. Returns false if another block has its name, or one that may be another. */
+  /** Removes a deleted block. Returns false if a block of this name has another UID, or a UID that is not known. */
   noteGone(name: string, uid: string): boolean {
     if (this.#lists > 0) this.#goneMeanwhile.add(uid);
     return this.index.remove(name, uid);
   }
 
-  /** Lists all blocks when some may not be known. Callers at the same time share one list. */
+  /** Lists all blocks if some may not be known. Concurrent callers share one list. */
   async refresh({ signal }: AbortOptions): Promise<void> {
     while (this.#isStale) {
       this.#listing ??= this.#listAll({ signal }).finally(() => {
@@ -55,7 +58,7 @@ export class LiveBlockIndex {
     }
   }
 
-  /** Lists the blocks of one pool; returns their numbers within it. */
+  /** Lists the blocks of one pool; returns their indexes within the pool. */
   async listPool(pool: string, options: AbortOptions): Promise<readonly number[]> {
     const found = await this.#list({ pool }, options);
     return found.map(({ index }) => index);

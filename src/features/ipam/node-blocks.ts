@@ -5,7 +5,7 @@ import type { AddressHolders, HolderChange } from "./address-holders.ts";
 import type { BlockListing, OwnedBlock } from "./block-source.ts";
 import { type Entry, isIn, isUsable, newEntry, noteHolder } from "./entry.ts";
 
-/** A live list in flight. It does not decide about blocks that became known or were released after its start. */
+/** A live list in flight. Its result says nothing about blocks that became known or were released after its start. */
 export interface Listing {
   readonly startedAt: number;
 }
@@ -19,7 +19,7 @@ export class NodeBlocks {
   readonly #holders: AddressHolders;
   readonly #entries = new Map<string, Entry>();
   readonly #listings = new Set<Listing>();
-  /** UID → epoch of blocks that go while a list is in flight; emptied when no list is in flight. */
+  /** UID → epoch of blocks that are deleted while a list is in flight; emptied when no list is in flight. */
   readonly #gone = new Map<string, number>();
   #epoch = 0;
   #complete = false;
@@ -42,17 +42,17 @@ export class NodeBlocks {
     return [...this.entries].filter((entry) => !entry.missing).map((entry) => entry.block);
   }
 
-  /** Usable blocks of the pool in which a slot is free. */
+  /** Usable blocks of the pool that have a free slot. */
   withFreeSlots(pool: string): Entry[] {
     return [...this.entries].filter((one) => one.block.pool === pool && isUsable(one) && one.slots.free > 0);
   }
 
-  /** True when a usable block of these names is full already, with addresses that were in use before. */
+  /** True when a usable block of these names is already full because of addresses that were in use before. */
   isFull(names: ReadonlySet<string>): boolean {
     return [...this.entries].some((entry) => names.has(entry.block.name) && isUsable(entry) && entry.slots.free === 0);
   }
 
-  /** Applies a change of an address's holders. True when that emptied a block. */
+  /** Applies a change of an address's holders. True if that has emptied a block. */
   noteHolder(change: HolderChange): boolean {
     const nowMs = this.#clock.monotonic();
     let emptied = false;
@@ -68,15 +68,15 @@ export class NodeBlocks {
   }
 
   /**
-   * Applies a live list of all blocks of this node. True when the set of blocks changed. A list of one pool could not distinguish a
-   * block that is gone from one whose pool's label was edited. Where lists overlap, the one that began later counts.
+   * Applies a live list of all blocks of this node. True when the set of blocks changed. A list of one pool could not distinguish a deleted
+   * block from a block whose pool label was edited. If lists overlap, the list that began later counts.
    */
   endListing(listing: Listing, found: BlockListing): boolean {
     const before = this.present.map((block) => block.uid).join();
     const listed = new Set(found.blocks.map((block) => block.uid));
     for (const entry of this.entries) {
       if (entry.seenAt > listing.startedAt || listed.has(entry.block.uid)) continue;
-      // An edited, unreadable block is still this node's: its pods live on, and nothing more is handed out of it.
+      // An edited, unreadable block is still this node's: its pods keep running, and no other address of it is allocated.
       if (found.unreadable.has(entry.block.name)) entry.suspectSince ??= this.#epoch;
       else this.#lose(entry, listing);
     }
@@ -87,7 +87,7 @@ export class NodeBlocks {
     return before !== this.present.map((block) => block.uid).join();
   }
 
-  /** Ends a listing, with or without success. */
+  /** Ends a list, with or without success. */
   abandonListing(listing: Listing): void {
     this.#listings.delete(listing);
     if (this.#listings.size === 0) this.#gone.clear();
@@ -101,12 +101,12 @@ export class NodeBlocks {
     return entry.missing || entry.suspectSince !== undefined || entry.block.deleting !== deleting;
   }
 
-  /** True when the last list of all blocks was readable as a whole. */
+  /** True when the last list of all blocks had no malformed block. */
   get complete(): boolean {
     return this.#complete;
   }
 
-  /** Whether an address is of a block that this node has. */
+  /** Whether an address is in a block of this node. */
   covers(address: IpAddress): boolean {
     for (const entry of this.entries) if (!entry.missing && isIn(entry.block, address)) return true;
     return false;
@@ -120,7 +120,7 @@ export class NodeBlocks {
     return false;
   }
 
-  /** Resolves when no block of the pool is being given back. */
+  /** Resolves when no block of the pool is being released. */
   async released(pool: string): Promise<void> {
     await this.#releases.get(pool)?.promise;
   }
@@ -129,7 +129,10 @@ export class NodeBlocks {
     return this.#entries.has(uid);
   }
 
-  /** Marks a block that an event called gone: nothing is allocated from it until a later list shows it. True when that is a change. */
+  /**
+   * Marks a block that was deleted according to an event: nothing is allocated from it until a later list shows it. True if the mark is
+   * new.
+   */
   suspect(uid: string): boolean {
     const entry = this.#entries.get(uid);
     if (entry === undefined || entry.releasing || entry.missing) return false;
@@ -160,8 +163,8 @@ export class NodeBlocks {
   }
 
   /**
-   * `released`: the block is gone. Otherwise its state is unknown: the answer may have been lost after the deletion, and the block may
-   * be another node's. It is usable again once a list that began later shows it.
+   * `released`: the block is deleted. Otherwise its state is unknown: the answer may have been lost after the deletion, and the block may
+   * belong to another node. It can be used again when a list that began later shows it.
    */
   endRelease(block: OwnedBlock, released: boolean): void {
     const entry = this.#entries.get(block.uid);
@@ -178,7 +181,7 @@ export class NodeBlocks {
     this.#releases.delete(block.pool);
   }
 
-  /** Removes a slot's owner, unless the slot has another one by now. A missing block is forgotten with its last owner. */
+  /** Removes a slot's owner, unless the slot has another owner meanwhile. A missing block is forgotten with its last owner. */
   removeOwner(entry: Entry, offset: number, owner: string): void {
     if (entry.owners.get(offset) === owner) entry.owners.delete(offset);
     if (entry.missing && entry.owners.size === 0) this.#entries.delete(entry.block.uid);
@@ -193,7 +196,7 @@ export class NodeBlocks {
       return;
     }
     if (known.seenAt > listing.startedAt) return;
-    // Its prefixes stay those that addresses were handed out of, even if the object was edited.
+    // The entry keeps the prefixes from which addresses were allocated, even if the object was edited.
     known.block = { ...block, ipv4: known.block.ipv4, ipv6: known.block.ipv6 };
     known.missing = false;
     known.seenAt = listing.startedAt;

@@ -10,16 +10,17 @@ import type { BlockSource, OwnedBlock } from "./block-source.ts";
 import { BlockSupply } from "./block-supply.ts";
 import { IpamError } from "./errors.ts";
 
-const NODE_GONE = "this Node is not in the cluster (any more): nothing is allocated, for its blocks go to others";
+const NODE_GONE =
+  "this Node is not in the cluster (any more): coild allocates nothing, because other nodes will get its blocks";
 /**
  * When an ADD finds no free address in its pool, the pool counts as full for this time, in milliseconds. During this time STATUS can report
- * the node as not available, and then the node gets no more ADDs. A longer time would keep the node out of service although its pool
- * has free addresses again.
+ * the node as not available, and then the node gets no more ADDs. With a longer time the node would get no pods although its pool has free
+ * addresses again.
  */
 const EXHAUSTED_MS = 30_000;
 /**
- * No address is handed out if the last comparison is older than this, in milliseconds. A node behind a broken link loses its blocks; when the
- * link is repaired an ADD may come before the watch's event. It is less than the controller's grace for such nodes.
+ * No address is allocated if the last comparison is older than this, in milliseconds. A node whose network is broken loses its blocks;
+ * after the repair an ADD may come before the watch's event. The value is less than the controller's grace for nodes that are away.
  */
 const FRESH_MS = 30_000;
 /** Default of {@link NodeIpamOptions.freedSoonMs}. */
@@ -30,7 +31,7 @@ const UNDECIDED: ReadonlySet<string> = new Set(["api-unavailable", "block-timeou
 export interface NodeIpamOptions {
   /** How often all blocks are compared with the API server, in milliseconds. */
   readonly collectIntervalMs: number;
-  /** The time for which an empty block is kept for reuse, in milliseconds. 0: the block is given back at once. */
+  /** The time for which an empty block is kept for reuse, in milliseconds. 0: the block is released at once. */
   readonly releaseDelayMs: number;
   /** The time for which an ADD in a full pool waits for an address that a DEL frees, in milliseconds. Default 100. */
   readonly freedSoonMs?: number;
@@ -47,11 +48,11 @@ export interface NodeIpamDeps {
 }
 
 /**
- * The addresses of one node (docs/spec/pod-network.md#4.5 to #4.7). Memory only: {@link NodeIpam.remember} gives it the state of
- * the kernel, at the start and from time to time.
+ * The addresses of one node (docs/spec/pod-network.md#4.5 to #4.7). Memory only: {@link NodeIpam.remember} passes the state of the kernel
+ * to it, at the start and from time to time.
  *
- * Invariants: one assignment an attachment; one owner an address, whatever becomes of blocks; a late free of an old owner
- * never touches a new one; a failing API call changes nothing.
+ * Invariants: an attachment has one assignment; an address has one owner, even if blocks are deleted or replaced; a late free by an old
+ * owner does not affect a new owner; a failed API call changes nothing.
  */
 export class NodeIpam {
   readonly #log: Logger;
@@ -62,17 +63,20 @@ export class NodeIpam {
   readonly #onBlockWait: ((seconds: number) => void) | undefined;
   /** One request in flight for each pool; every waiting ADD shares it. */
   readonly #requests = new Map<string, Promise<void>>();
-  /** The number of ADDs that wait for an address, by pool; empty blocks of the pool, new ones above all, are kept for them. */
+  /** The number of ADDs that wait for an address, by pool; empty blocks of the pool are kept for these ADDs. */
   readonly #waiting = new Map<string, number>();
   readonly #dirty: Dirty;
-  /** Pool → monotonic milliseconds at which no address was left. Bounded by the pools that exist: others are not found. */
+  /**
+   * Pool → monotonic milliseconds at which the pool was found full. Bounded by the existing pools: for other pools the search fails
+   * earlier.
+   */
   readonly #exhaustedAtMs = new Map<string, number>();
-  /** Settles at the next free of an address. */
+  /** Settles when the next address is freed. */
   #freed = new Deferred();
   #lastCollectMs = Number.NEGATIVE_INFINITY;
   /** The comparison that ADDs wait for. */
   #comparing: Promise<void> | undefined;
-  /** An event came after the last comparison began. */
+  /** True if an event came after the last comparison began. */
   #compareDue = true;
   #nodeGone = false;
 
@@ -88,9 +92,9 @@ export class NodeIpam {
   }
 
   /**
-   * Applies the state of the kernel. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and
-   * again from time to time, because others change links. None of the addresses is handed out while its link is there; where
-   * they cannot be read, nothing of the pool is handed out or given back. `linked`: attachments whose link exists but lacks some or
+   * Applies the state of the kernel. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and again
+   * from time to time, because other programs change links. An address is not allocated while its link exists; if the addresses of a link
+   * cannot be read, no address of the pool is allocated and no block released. `linked`: attachments whose link exists but lacks some or
    * all of its addresses. They keep the addresses that they are known to have.
    */
   remember(
@@ -104,7 +108,7 @@ export class NodeIpam {
       const { pool, ipv4, ipv6 } = assignment;
       const addresses = [ipv4, ipv6].filter((address) => address !== undefined).map(String);
       const fields = { containerID: attachment.containerId, ifname: attachment.ifname, pool, addresses };
-      this.#log.warn("an attachment's link has gone without a DEL; its addresses are free", fields);
+      this.#log.warn("the link of an attachment was deleted without a DEL; its addresses are free again", fields);
     }
     // The addresses of a vanished attachment are free: ADDs that wait for an address can get them now.
     if (vanished.length > 0) this.#wake();
@@ -112,20 +116,20 @@ export class NodeIpam {
   }
 
   /**
-   * A watch had an event of a block of this node. When the block differs from its known state, all blocks are compared at once. A new
-   * block of a pool with a request is expected.
+   * Call this for a watch event of a block of this node. When the block differs from its known state, all blocks are compared at once. A
+   * new block of a pool with a request is expected.
    */
   noteBlock(block: Pick<OwnedBlock, "uid" | "pool" | "deleting">): void {
     const expected = this.#requests.has(block.pool) && !this.#table.blocks.knows(block.uid);
     if (!expected && this.#table.blocks.differs(block)) this.#compareSoon();
   }
 
-  /** A watch had the deletion of a block: nothing more is handed out of it, and all blocks are compared at once. */
+  /** Call this when a watch reports the deletion of a block: no other address of it is allocated, and all blocks are compared at once. */
   noteBlockGone(uid: string): void {
     if (this.#table.blocks.suspect(uid)) this.#compareSoon();
   }
 
-  /** Takes whether the Node object exists. While it does not, nothing is handed out: its blocks go to other nodes. */
+  /** Sets whether the Node object exists. While it does not exist nothing is allocated, because other nodes will get its blocks. */
   noteNode(exists: boolean): void {
     if (this.#nodeGone !== exists) return;
     this.#nodeGone = !exists;
@@ -133,8 +137,8 @@ export class NodeIpam {
   }
 
   /**
-   * Attachments whose block is not this node's any more: gone, or another node's. Their addresses may be on other pods, so they
-   * must be cut off. Empty until all blocks were compared.
+   * Attachments whose block was deleted or belongs to another node. Other pods may have their addresses, so they must be cut off. Empty
+   * until all blocks were compared.
    */
   get lost(): readonly LostAttachment[] {
     return this.#table.lost;
@@ -154,23 +158,23 @@ export class NodeIpam {
     return false;
   }
 
-  /** True when this Node was deleted, and has not come back. */
+  /** True if this Node was deleted and has not been created again. */
   get nodeGone(): boolean {
     return this.#nodeGone;
   }
 
-  /** The API server answers again after an outage: all blocks are compared, and waiting ADDs go on. */
+  /** Call this when the API server answers again after an outage: all blocks are compared, and waiting ADDs continue. */
   noteApiReturn(): void {
     this.#compareSoon();
   }
 
-  /** Why addresses cannot be handed out or given back, for people; `undefined` when they can. */
+  /** The reason why addresses cannot be allocated or released, as a sentence for operators; `undefined` if they can. */
   get degradedReason(): string | undefined {
     const { stranded } = this.#table;
     const unread = [...this.#table.pools].flatMap((pool) => this.#unreadableIn(pool) ?? []);
     const all = [
       this.#nodeGone ? NODE_GONE : [],
-      stranded === 0 ? [] : `addresses in no block of this node: those of ${stranded} attachments`,
+      stranded === 0 ? [] : `the addresses of ${stranded} attachments are in no block of this node`,
       unread,
     ].flat();
     return all.length === 0 ? undefined : all.join("; ");
@@ -180,14 +184,14 @@ export class NodeIpam {
   reportUnknown(): void {
     for (const { containerId, pool, addresses } of this.#table.unknown) {
       const fields = { containerID: containerId, pool, addresses: addresses.map(String) };
-      this.#log.warn("address is in no block of this node", fields);
+      this.#log.warn("the addresses of an attachment are in no block of this node", fields);
     }
   }
 
   /**
-   * The addresses of an attachment: those it has, or new ones of the pool. Waits for a block where none is free, and first for a
-   * comparison where the last one is half a minute old.
-   * Throws {@link IpamError}; rejects with the signal's reason when it aborts.
+   * The addresses of an attachment: the addresses that it has, or new addresses of the pool. If no address is free it waits for a block;
+   * before that it waits for a comparison if the last comparison is older than {@link FRESH_MS}. Throws {@link IpamError}; rejects with the
+   * signal's reason when it aborts.
    */
   async allocate(pool: string, attachment: Attachment, options: AbortOptions): Promise<Assignment> {
     const find = (): Assignment | undefined => {
@@ -213,7 +217,7 @@ export class NodeIpam {
       const others = (this.#waiting.get(pool) ?? 1) - 1;
       if (others > 0) this.#waiting.set(pool, others);
       else this.#waiting.delete(pool);
-      // A block that was kept for this attachment and stayed empty goes back.
+      // A block that was kept for this attachment and stayed empty is released.
       if (others === 0) this.#dirty.mark();
     }
   }
@@ -223,12 +227,12 @@ export class NodeIpam {
     return this.#table.assigned(attachment);
   }
 
-  /** The ADD of an attachment has ended: from now on its addresses go back when it has no link. */
+  /** The ADD of an attachment has ended: from now on its addresses are freed when it has no link. */
   settle(attachment: Attachment): void {
     this.#table.settle(attachment);
   }
 
-  /** Frees an attachment's addresses, if it has any. An emptied block is given back in the background. */
+  /** Frees an attachment's addresses, if it has any. If its block becomes empty, the block is released in the background. */
   free(attachment: Attachment): void {
     if (this.#table.free(attachment)) this.#dirty.mark();
     this.#wake();
@@ -249,7 +253,7 @@ export class NodeIpam {
     return this.#table.snapshot();
   }
 
-  /** Gives back empty blocks and compares with the API server, until the signal aborts. */
+  /** Releases empty blocks and compares with the API server, until the signal aborts. */
   async run(options: { readonly signal: AbortSignal; readonly health: HealthPart }): Promise<void> {
     await reconcile({
       dirty: this.#dirty,
@@ -261,7 +265,7 @@ export class NodeIpam {
     });
   }
 
-  /** One pass of {@link NodeIpam.run}: compares with the API server, then gives back empty blocks. */
+  /** One pass of {@link NodeIpam.run}: compares with the API server, then releases empty blocks. */
   async collect(options: AbortOptions): Promise<number> {
     const startedMs = this.#clock.monotonic();
     // An event that arrives from now on needs another comparison.
@@ -277,7 +281,7 @@ export class NodeIpam {
     return this.#releaseEmpty(options);
   }
 
-  /** A sync that succeeded may still have found reasons to be degraded. */
+  /** Even a successful sync may have found a reason to report `degraded`. */
   #reportDegraded(health: HealthPart): HealthPart {
     return {
       ok: (reason) => {
@@ -294,11 +298,11 @@ export class NodeIpam {
     this.#dirty.mark();
   }
 
-  /** Refuses a lost attachment: a new link of it would not be cut off. */
+  /** Refuses a lost attachment: a new link of this attachment would not be cut off. */
   #refuseLost(attachment: Attachment, { ipv4, ipv6 }: Assignment): void {
     if (this.#table.isLost(attachment) !== true) return;
     const addresses = [ipv4, ipv6].filter((address) => address !== undefined).join(", ");
-    const message = `container ${attachment.containerId}: its addresses ${addresses} are in no block of this node any more, and may be another pod's; delete the pod`;
+    const message = `container ${attachment.containerId}: its addresses ${addresses} are in no block of this node any more, and another pod may have them; delete the pod`;
     throw new IpamError("lost", message);
   }
 
@@ -311,8 +315,8 @@ export class NodeIpam {
   #unreadableIn(pool: string): string | undefined {
     const link = this.#table.unreadable(pool);
     if (link === undefined) return undefined;
-    const who = "containerId" in link ? `container ${link.containerId}` : "no container that coild knows";
-    return `pool ${pool}: nothing is allocated, for the addresses of link ${link.hostName ?? link.ifindex} of ${who} cannot be read; delete that pod, or the link`;
+    const who = "containerId" in link ? `container ${link.containerId}` : "a container that coild does not know";
+    return `pool ${pool}: coild allocates nothing, because the addresses of link ${link.hostName ?? link.ifindex} of ${who} cannot be read; delete that pod, or the link`;
   }
 
   async #sync(signal: AbortSignal): Promise<number> {
@@ -330,7 +334,7 @@ export class NodeIpam {
     }
   }
 
-  /** Compares with the API server, unless the last comparison is younger than {@link FRESH_MS}. */
+  /** Compares with the API server, unless the last comparison is more recent than {@link FRESH_MS}. */
   async #compareIfOld(options: AbortOptions): Promise<void> {
     if (this.#clock.monotonic() - this.#supply.comparedMs < FRESH_MS) return;
     this.#comparing ??= this.#supply.compare({}).finally(() => {
@@ -339,7 +343,7 @@ export class NodeIpam {
     await unlessAborted(this.#comparing, options);
   }
 
-  /** Gets a block; where none is left, waits briefly for an address that a DEL under way frees. */
+  /** Requests a block; if the pool has no free block, waits briefly for an address that a running DEL frees. */
   async #waitForAddress(pool: string, options: AbortOptions): Promise<void> {
     const freed = this.#freed.promise;
     try {
@@ -370,13 +374,13 @@ export class NodeIpam {
     if (running !== undefined) return running;
     const request = this.#supply.acquire(pool).finally(() => {
       this.#requests.delete(pool);
-      // A block that no ADD waits for any more goes back.
+      // A block that no ADD waits for any more is released.
       if (!this.#waiting.has(pool)) this.#dirty.mark();
     });
     this.#requests.set(pool, request);
-    // Every waiter may have gone by the time this fails; the failure is then dropped.
+    // If this fails after every waiter has stopped waiting, nobody needs the failure.
     request.catch((error: unknown) => {
-      // The block may have been allotted all the same, and its answer lost: then only a full list shows it.
+      // The block may have been allotted although the request failed, because the answer was lost: then only a full list shows the block.
       if (!(error instanceof IpamError) || !UNDECIDED.has(error.code)) return;
       this.#compareSoon();
     });

@@ -8,7 +8,7 @@ import { IpamError } from "./errors.ts";
 
 /** While the grace of a Node runs, its pods are listed at least this often, in milliseconds. */
 const MAX_POLL_MS = 10_000;
-/** The minimum time between two lists of pods, in milliseconds. */
+/** The minimum time between two lists of a Node's pods, in milliseconds. */
 const MIN_POLL_MS = 250;
 
 export interface OrphanCollectorOptions {
@@ -16,7 +16,9 @@ export interface OrphanCollectorOptions {
   readonly graceMs: number;
 }
 
-/** What is known of the cluster. It may be old: a block that it lacks is collected later, and no block is deleted without live reads. */
+/**
+ * A cached view of the cluster. It may be old: a block that the cache lacks is collected later, and no block is deleted without live reads.
+ */
 export interface KnownCluster {
   readonly blocks: Iterable<Pick<AddressBlock, "metadata">>;
   /** The names of the Nodes that exist. */
@@ -31,12 +33,12 @@ export interface OrphanPass {
 }
 
 /**
- * Deletes the blocks of nodes that are gone (docs/spec/pod-network.md#3.4). A Node object can be deleted while its machine and pods go
- * on, and come back with the next heartbeat of its kubelet. So a block goes only when its Node is away, no Pod object is bound
- * to that Node's name, and neither has been seen for a grace. All of it is read again live before each deletion.
+ * Deletes the blocks of deleted Nodes (docs/spec/pod-network.md#3.4). A Node object can be deleted while its machine and pods keep running;
+ * the next heartbeat of its kubelet then creates it again. So a block is deleted only if its Node does not exist, no Pod object is bound to
+ * that Node's name, and neither was seen during a grace. Both are read live again before each deletion.
  *
- * In memory: for each Node that is away and has blocks, when it or a pod of it was last seen. Bounded by the blocks. A new
- * leader begins each grace anew.
+ * The memory has, for each absent Node with blocks, the time at which it or one of its pods was last seen. It is bounded by the blocks. A
+ * new leader begins each grace again.
  */
 export class OrphanCollector {
   readonly #api: KubeApi;
@@ -44,15 +46,18 @@ export class OrphanCollector {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #graceMs: number;
-  /** Node name → monotonic milliseconds at which the Node, or a pod of it, was last seen, or at which it was missed first. */
+  /** Node name → monotonic milliseconds at which the Node, or a pod of it, was last seen, or at which its absence was first noticed. */
   readonly #lastSeen = new Map<string, number>();
-  /** Node name → monotonic milliseconds at which it, and its pods, were last looked for. */
+  /** Node name → monotonic milliseconds of the last search for the Node and its pods. */
   readonly #lookedAt = new Map<string, number>();
 
   constructor(
     deps: {
       readonly api: KubeApi;
-      /** Read at the start of each pass. In a large cluster this must be a cache: passes follow each other while Nodes go. */
+      /**
+       * Read at the start of each pass. In a large cluster this must be a cache, because many passes follow each other while Nodes are
+       * deleted.
+       */
       readonly known: (options: AbortOptions) => Promise<KnownCluster>;
       readonly log: Logger;
       readonly clock: Clock;
@@ -66,14 +71,14 @@ export class OrphanCollector {
     this.#graceMs = options.graceMs;
   }
 
-  /** A watch had an event of this Node, deletions included: its grace begins anew. */
+  /** Call this for each watch event of this Node, deletions included: its grace begins again. */
   noteNode(node: string): void {
     if (this.#lastSeen.has(node)) this.#lastSeen.set(node, this.#clock.monotonic());
   }
 
   /**
    * One pass. A block that cannot be deleted does not stop the others; all failures are thrown together as
-   * {@link IpamError}. Rejects as `known` does; call again then.
+   * {@link IpamError}. Rejects as `known` does; the caller then tries again.
    */
   async collect(options: AbortOptions): Promise<OrphanPass> {
     const orphans = orphansByNode(await this.#known(options));
@@ -84,7 +89,7 @@ export class OrphanCollector {
     for (const [node, blocks] of orphans) {
       if (!this.#isDue(node)) continue;
       try {
-        // Most Nodes wait for the end of their grace: that costs two requests, which a cache of the API server may answer.
+        // For most Nodes the grace has not ended: the check takes two requests, which the API server may answer from its cache.
         if (!(await this.#isForsaken(node, { ...options, resourceVersion: "0" }))) continue;
       } catch (error) {
         if (!isKubeError(error)) throw error;
@@ -113,12 +118,12 @@ export class OrphanCollector {
     return { deleted, nextPassInMs: this.#nextLookMs() };
   }
 
-  /** Each Node that goes causes a pass, and many may go at a time: a pass leaves those alone that were looked for a moment ago. */
+  /** Each deleted Node causes a pass, and many Nodes may be deleted at a time: a pass skips the Nodes that it searched for a moment ago. */
   #isDue(node: string): boolean {
     const now = this.#clock.monotonic();
     const graceEnd = (this.#lastSeen.get(node) ?? now) + this.#graceMs;
     const lookedAt = this.#lookedAt.get(node) ?? Number.NEGATIVE_INFINITY;
-    // The first look after the end of the grace waits for nothing. Blocks that stay then wait for others.
+    // The first check after the end of the grace is not delayed. Later checks of blocks that stay keep the usual interval.
     if (now - lookedAt < MAX_POLL_MS && !(now >= graceEnd && lookedAt < graceEnd)) return false;
     this.#lookedAt.set(node, now);
     return true;
@@ -130,14 +135,17 @@ export class OrphanCollector {
     const lastSeen = this.#lastSeen.get(node);
     if (lastSeen === undefined) {
       const graceSeconds = this.#graceMs / 1000;
-      this.#log.info("a node with blocks is gone; its blocks are kept for a grace", { node, graceSeconds });
+      this.#log.info("the Node of some blocks was deleted; its blocks are kept for --node-gone-grace", {
+        node,
+        graceSeconds,
+      });
       this.#lastSeen.set(node, now);
     }
     if (await this.#isSeen(node, options)) {
       this.#lastSeen.set(node, this.#clock.monotonic());
       return false;
     }
-    // A watch may have had an event of it during these requests.
+    // A watch may have reported an event of this Node during these requests.
     return now - (this.#lastSeen.get(node) ?? now) >= this.#graceMs;
   }
 
@@ -179,7 +187,7 @@ function orphansByNode({ blocks, nodes }: KnownCluster): Map<string, Pick<Addres
   return orphans;
 }
 
-/** The name of the Node that a block belongs to; empty where its label is missing. */
+/** The name of the Node that a block belongs to; empty if its label is missing. */
 function nodeOf({ metadata }: Pick<AddressBlock, "metadata">): string {
   return metadata.labels?.[NODE_LABEL] ?? "";
 }

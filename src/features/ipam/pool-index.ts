@@ -4,7 +4,7 @@ export type BlockAllocation = "first-fit" | "next-fit";
 /** `index` of an AddressBlock is an int32. */
 export const MAX_BLOCK_INDEX = 2 ** 31 - 1;
 
-/** Which block indexes of one pool are taken. Rebuilt from a live list; pure memory. */
+/** The taken block indexes of one pool. Rebuilt from a live list; pure memory. */
 export class PoolIndex {
   #used = new Set<number>();
   #hint = 0;
@@ -36,8 +36,8 @@ export class PoolIndex {
   }
 
   /**
-   * The next free index below `capacity` that may be used; `undefined` when there is none. It is not marked. `stepsOver` says of a
-   * free index how many from it on may not be used, 0 when it may; those stay free.
+   * The next free index below `capacity` that may be used; `undefined` when there is none. It is not marked. For a free index, `stepsOver`
+   * returns how many indexes from it on may not be used, or 0 if it may be used; skipped indexes stay free.
    */
   next(
     capacity: number,
@@ -46,7 +46,7 @@ export class PoolIndex {
   ): number | undefined {
     const end = Math.min(capacity, MAX_BLOCK_INDEX + 1);
     if (allocation === "first-fit") {
-      // Everything before is taken; it stays so until something is released.
+      // All indexes before this one are taken, until an index is released.
       this.#hint = this.#firstFree(this.#hint, end, () => 0) ?? end;
       return this.#firstFree(this.#hint, end, stepsOver);
     }

@@ -7,8 +7,8 @@ import type { PoolManager } from "./pool-manager.ts";
 const { addressPools } = coilResources;
 
 /**
- * Reads a pool anew, and removes the finalizer of one that is being deleted and has no block left
- * (docs/spec/pod-network.md#3.3). Rejects with `KubeError`; call again then.
+ * Reads a pool again, and removes its finalizer if it is being deleted and has no block any more (docs/spec/pod-network.md#3.3). Rejects
+ * with `KubeError`; the caller then tries again.
  */
 export async function reconcilePool(
   deps: { readonly api: KubeApi; readonly pools: PoolManager; readonly log: Logger },
@@ -22,5 +22,5 @@ export async function reconcilePool(
   if (pool?.metadata.deletionTimestamp === undefined || !finalizers.includes(COIL_FINALIZER)) return;
   const kept = finalizers.filter((finalizer) => finalizer !== COIL_FINALIZER);
   await deps.api.replace(addressPools, { ...pool, metadata: { ...pool.metadata, finalizers: kept } }, options);
-  deps.log.info("pool has no blocks left; its finalizer was removed", { pool: name });
+  deps.log.info("a deleted pool has no blocks any more; its finalizer was removed", { pool: name });
 }

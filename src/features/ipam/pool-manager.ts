@@ -26,10 +26,10 @@ const { addressBlocks, addressPools } = coilResources;
 /** The result of carving a block. */
 export type Carved =
   | { readonly kind: "block"; readonly name: string }
-  /** `overlap`: the rest of the pool shares addresses with this block, as `default-3 (10.1.0.0/27)`. */
+  /** `overlap`: a block that shares addresses with the rest of the pool, for example `default-3 (10.1.0.0/27)`. */
   | { readonly kind: "exhausted"; readonly overlap?: string | undefined }
   | { readonly kind: "pool-not-found" }
-  /** The pool's spec cannot be used; `fault` names the field and what is wrong with it. */
+  /** The pool's spec cannot be used; `fault` names the field and its fault. */
   | { readonly kind: "invalid"; readonly fault: string };
 
 /** The next block, reserved. */
@@ -39,10 +39,10 @@ interface Place {
   readonly cidrs: BlockCidrs;
 }
 
-/** The spec of a pool that was stored without one, past the schema: it is faulty, and has no blocks. */
+/** The spec of a pool that was stored without a spec because the schema was not checked: it has faults and no blocks. */
 const EMPTY_SPEC = { subnets: [] };
 
-/** The shortest time between two lists of a pool because it seems exhausted, in milliseconds. */
+/** A pool that seems exhausted is listed again at most once in this time, in milliseconds. */
 const LIST_MS = 10_000;
 
 /** One pool as metrics show it. */
@@ -56,7 +56,7 @@ interface PoolState {
   readonly index: PoolIndex;
   /** The number of blocks that the pool can have; 0 while the spec cannot be used. */
   maxBlocks: number;
-  /** The fault that makes the spec unusable. Such a pool is stored where no webhook checks it. */
+  /** The fault that makes the spec unusable. A pool with a fault can be stored if no webhook checks it. */
   fault: string | undefined;
   /** The first block that parts of the pool overlap, found at the last carving. */
   overlap: string | undefined;
@@ -100,14 +100,15 @@ export class PoolManager {
   }
 
   /**
-   * Takes over all blocks of the cluster, so that they need not be listed. They must be from a cache that was filled by a live list, and
-   * {@link PoolManager.noteBlockGone} must be called for each block that goes after that list. Call it before anything else.
+   * Uses these blocks as all blocks of the cluster, so that they need not be listed. They must come from a cache that was filled by a live
+   * list, and {@link PoolManager.noteBlockGone} must be called for each block that is deleted after that list. Call it before anything
+   * else.
    */
   adopt(blocks: Iterable<KnownBlock>): void {
     this.#blocks.adopt(blocks);
   }
 
-  /** A block is gone: its index in the pool is free. */
+  /** Call this for a deleted block: its index in the pool becomes free. */
   noteBlockGone({ metadata: { name, uid, labels }, index }: Pick<KnownBlock, "metadata" | "index">): void {
     if (!this.#blocks.noteGone(name, uid)) return;
     this.#pools.get(labels?.[POOL_LABEL] ?? "")?.index.release(index);
@@ -119,7 +120,7 @@ export class PoolManager {
     return this.#blocks.index.madeFor(requestUid);
   }
 
-  /** Reads the pool and, unless it is new here, its blocks anew. Returns how many blocks it has; `undefined` for a pool that is gone. */
+  /** Reads the pool again and, if the pool is known, its blocks too. Returns the number of its blocks; `undefined` for a deleted pool. */
   sync(pool: string, options: AbortOptions): Promise<number | undefined> {
     return this.#locks.run(
       pool,
@@ -146,7 +147,7 @@ export class PoolManager {
     );
   }
 
-  /** Makes a block for a node. The block bears the request's uid, by which a repeated call can find it. */
+  /** Makes a block for a node. The block has a label with the request's uid, by which a repeated call can find it. */
   carve(pool: string, node: string, requestUid: string, options: AbortOptions): Promise<Carved> {
     return this.#locks.run(pool, () => this.#carve(pool, node, requestUid, options), options);
   }
@@ -169,7 +170,7 @@ export class PoolManager {
       if (made !== undefined) return { kind: "block", name: made };
       let place = this.#place(pool, layout, state, requestUid);
       if (place.kind === "exhausted" && this.#mayList(state)) {
-        // A block that came and went while the watch was away is in the index, and no event says that it has gone.
+        // A block that was created and deleted while the watch was interrupted is in the index, and no event reports its deletion.
         state.index.reset(await this.#blocks.listPool(pool, options));
         place = this.#place(pool, layout, state, requestUid);
       }
@@ -188,7 +189,7 @@ export class PoolManager {
     return true;
   }
 
-  /** Finds and reserves the next block. Nothing is awaited, so two pools cannot choose the same one. */
+  /** Finds and reserves the next block. Nothing is awaited, so two pools cannot choose the same block. */
   #place(
     pool: string,
     layout: PoolLayout,
@@ -206,7 +207,7 @@ export class PoolManager {
     };
     const index = state.index.next(state.maxBlocks, this.#allocation, stepsOver);
     if (overlap !== undefined && overlap !== state.overlap) {
-      this.#log.warn("parts of an AddressPool overlap a block and are left out", { pool, block: overlap });
+      this.#log.warn("parts of an AddressPool overlap a block and are not used", { pool, block: overlap });
     }
     state.overlap = overlap;
     if (index === undefined || cidrs === undefined)
@@ -216,7 +217,7 @@ export class PoolManager {
     return { kind: "place", index, cidrs };
   }
 
-  /** `undefined` when another block has that name already. */
+  /** `undefined` if another block already has that name. */
   async #create(
     pool: AddressPool,
     state: PoolState,
@@ -232,11 +233,11 @@ export class PoolManager {
       state.index.mark(index);
       return block;
     } catch (error) {
-      // Whatever the failure was, both indexes may be wrong until the next list.
+      // After any failure both indexes may be wrong until the next list.
       state.stale = true;
       this.#blocks.markStale();
       if (!isKubeError(error, "already-exists")) throw error;
-      this.#log.warn("a block exists that the index had as free", {
+      this.#log.warn("a block exists although the pool's index showed it as free; the index is corrected", {
         pool: pool.metadata.name,
         block: draft.metadata.name,
       });
@@ -258,7 +259,7 @@ export class PoolManager {
   #readSpec(pool: AddressPool, state: PoolState): void {
     const fault = faultOf(pool);
     if (fault !== undefined && fault !== state.fault) {
-      this.#log.warn("AddressPool cannot be used", { pool: pool.metadata.name, fault });
+      this.#log.warn("an AddressPool is not valid and cannot be used", { pool: pool.metadata.name, fault });
     }
     state.fault = fault;
     state.maxBlocks = fault === undefined ? maxBlocks(parsePool(pool.spec ?? EMPTY_SPEC)) : 0;
@@ -280,7 +281,7 @@ export class PoolManager {
   }
 }
 
-/** How many blocks from this one on, of the same subnet, `other` covers; a pool may have millions of small ones. */
+/** The number of blocks, from this one on and in the same subnet, that `other` covers; a pool may have millions of small blocks. */
 function blocksUnder({ subnets }: PoolLayout, cidrs: BlockCidrs, other: Cidr): number {
   const own = other.family === 4 ? cidrs.ipv4 : cidrs.ipv6;
   if (own === undefined || !other.contains(own)) return 1;

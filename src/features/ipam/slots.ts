@@ -1,11 +1,11 @@
 /** Blocks of up to this many addresses use a bitmap; larger ones a set of the used offsets. */
 export const MAX_BITMAP_SLOTS = 2 ** 20;
-/** The maximum number of slots of one block that are used: offsets stay exact numbers. */
+/** The maximum number of slots of one block that are used, so that offsets are exact numbers. */
 export const MAX_SLOTS = Number.MAX_SAFE_INTEGER;
 
 /**
- * The slots of one block: which offsets are taken, and which was handed out last. The next one is the first free slot
- * after it, wrapping, so that a freed address is used again last (docs/spec/pod-network.md#4.5).
+ * The slots of one block: the taken offsets, and the last allocated offset. The next slot is the first free slot after that offset, from
+ * the start again after the end, so that a freed address is used again as late as possible (docs/spec/pod-network.md#4.5).
  */
 export class Slots {
   readonly capacity: number;
@@ -31,7 +31,7 @@ export class Slots {
     return this.#taken.has(offset);
   }
 
-  /** Takes the next slot; `undefined` when all are taken. */
+  /** Takes the next slot; `undefined` if all slots are taken. */
   take(): number | undefined {
     if (this.free === 0) return undefined;
     const offset = this.#taken.firstClear(this.#last + 1, this.capacity) ?? this.#taken.firstClear(0, this.#last + 1);
@@ -41,7 +41,10 @@ export class Slots {
     return offset;
   }
 
-  /** Marks an offset as taken, as restored from the kernel. Does nothing if it is taken already. Throws `RangeError` outside the block. */
+  /**
+   * Marks an offset as taken, for an address that was read from the kernel. Does nothing if the offset is already taken. Throws
+   * `RangeError` outside the block.
+   */
   mark(offset: number): void {
     if (!Number.isSafeInteger(offset) || offset < 0 || offset >= this.capacity) {
       throw new RangeError(`offset ${offset} is outside a block of ${this.capacity} addresses`);
@@ -51,14 +54,14 @@ export class Slots {
     this.#used += 1;
   }
 
-  /** Makes an offset free. Does nothing if it is free already. */
+  /** Makes an offset free. Does nothing if it is already free. */
   release(offset: number): void {
     if (!this.#taken.has(offset)) return;
     this.#taken.delete(offset);
     this.#used -= 1;
   }
 
-  /** Continues after `offset`, as when the most recent attachment is restored. */
+  /** Lets the next allocation continue after `offset`, for example after the address of the most recent attachment. */
   continueAfter(offset: number): void {
     this.#last = offset;
   }

@@ -47,9 +47,9 @@ export async function dump(deps: DumpDeps, options: DumpOptions): Promise<Dumped
     if (failures.length > 0) return { manifests: "", failures };
     if (deleted > 0 && options.isExport) {
       const why = "Coil v1 was still installed, so it can have changed its data after the export was made";
-      throw new MigratorError("stale-export", `${why}; v1 is deleted now: export again, and run dump again`);
+      throw new MigratorError("stale-export", `${why}; v1 is deleted now: make the export again, and run dump again`);
     }
-  } else log.warn("Coil v1 is not uninstalled; a block that it assigns from now on is not in the result");
+  } else log.warn("Coil v1 is not uninstalled; the result lacks blocks that v1 assigns after the dump");
   const { data, v2 } = await plan(deps, options, (line) => log.warn(line));
   const failures = await annotate(deps, data, options);
   if (failures.length > 0) return { manifests: "", failures };
@@ -71,9 +71,9 @@ async function plan(
   const v2 = planV2(data, new Set(nodes.items.map(({ metadata }) => metadata.name)));
   const all = [...faults, ...v2.faults];
   if (all.length > 0)
-    throw new MigratorError("invalid-data", `the data of Coil v1 have ${all.length} faults`, { faults: all });
+    throw new MigratorError("invalid-data", `the data of Coil v1 has ${all.length} faults`, { faults: all });
   if (data.pools.length === 0)
-    throw new MigratorError("invalid-data", `there is no pool under ${options.prefix}pool/; is --etcd-prefix right?`);
+    throw new MigratorError("invalid-data", `etcd has no pool under ${options.prefix}pool/; check --etcd-prefix`);
   for (const line of [...warnings, ...v2.warnings]) onWarning(line);
   return { data, v2 };
 }

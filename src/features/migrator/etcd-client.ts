@@ -85,7 +85,7 @@ export class EtcdClient implements Disposable {
       if (!(error instanceof EndpointError)) throw error;
       if (!NO_AUTHENTICATION.test(error.message)) throw refusal(error);
       this.#isOpen = true;
-      this.#log.warn("etcd does not authenticate; the user name is not used", { user: user.name });
+      this.#log.warn("authentication is off in etcd; --etcd-username is not used", { user: user.name });
     }
   }
 
@@ -145,7 +145,7 @@ export class EtcdClient implements Disposable {
     } catch (error) {
       options.signal?.throwIfAborted();
       if (!(error instanceof DOMException && error.name === "TimeoutError")) throw error;
-      throw new EndpointError("transport", `etcd ${endpoint.url.origin}: no answer within ${timeoutMs} ms`, {
+      throw new EndpointError("transport", `etcd ${endpoint.url.origin}: no answer came within ${timeoutMs} ms`, {
         cause: error,
       });
     }

@@ -121,7 +121,8 @@ function collect(
     settle(transport(url, why, cause));
   };
   stream.on("response", (headers) => {
-    if (headers[":status"] !== 200) fail(`it answered with HTTP status ${headers[":status"]}; is it etcd with API v3?`);
+    if (headers[":status"] !== 200)
+      fail(`it answered with HTTP status ${headers[":status"]}; check that this is an etcd with API v3`);
     // An answer without a message has its status in the only header block.
     if (headers["grpc-status"] !== undefined) status = headers;
   });
@@ -139,11 +140,11 @@ function collect(
   stream.on("error", (error) => fail(error.message, error));
   stream.on("close", () => {
     const code = Number(status?.["grpc-status"] ?? Number.NaN);
-    if (!Number.isInteger(code)) fail("its answer is cut off");
+    if (!Number.isInteger(code)) fail("its answer is incomplete");
     else if (code !== 0) {
       const message = decodeGrpcMessage(String(status?.["grpc-message"] ?? `status ${code}`));
       settle(new EndpointError("status", `etcd ${url.origin}: ${message}`, { status: code }));
-    } else if (answer === undefined || !deframer.isIdle) fail("its answer has no message");
+    } else if (answer === undefined || !deframer.isIdle) fail("its answer is empty");
     else settle(undefined, answer);
   });
 }

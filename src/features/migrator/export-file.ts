@@ -14,7 +14,7 @@ const exportSchema = v.object({
 });
 
 /** How such a file is made, for errors. */
-const HOW = "make it with `etcdctl get --prefix /coil/ -w json`";
+const HOW = "make the export with `etcdctl get --prefix /coil/ -w json`";
 
 /** Reads the output of `etcdctl get --prefix PREFIX -w json`. Throws {@link MigratorError} `invalid-export`. */
 export function parseExport(text: string): V1Entry[] {
@@ -40,7 +40,7 @@ export function parseExport(text: string): V1Entry[] {
   const { kvs, more, count } = output;
   if (more || (typeof count === "number" && count > kvs.length)) {
     const all = typeof count === "number" ? `${count}` : "more";
-    const fault = `the export has ${kvs.length} keys of ${all}`;
+    const fault = `the export has only ${kvs.length} of ${all} keys`;
     throw new MigratorError("invalid-export", `${fault}; ${HOW}, without --limit`);
   }
   return kvs.map(({ key, value }) => ({

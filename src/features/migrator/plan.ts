@@ -77,7 +77,7 @@ class Planner {
       ({ field, message }) => `${field}: ${message}`,
     );
     if (!NAME.test(name))
-      faults.unshift(`"${name}" cannot be the name of an AddressPool: letters a to z, digits and "-"`);
+      faults.unshift(`"${name}" cannot be the name of an AddressPool: use letters a to z, digits and "-"`);
     if (faults.length > 0) {
       this.#faulty.add(name);
       this.#faults.push(...faults.map((fault) => `${key}: ${fault}`));
@@ -91,7 +91,7 @@ class Planner {
     if (this.#faulty.has(pool)) return;
     const planned = this.#pools.get(pool);
     if (planned === undefined) {
-      this.#warnings.push(`${key}: there is no pool ${pool}; block ${block} of node ${node} is left out`);
+      this.#warnings.push(`${key}: there is no pool ${pool}; block ${block} of node ${node} is not converted`);
       return;
     }
     const place = placeIn(planned.layout, block);
@@ -100,7 +100,7 @@ class Planner {
       return;
     }
     if (!this.#nodes.has(node)) {
-      this.#warnings.push(`${key}: there is no Node ${node}; its block ${block} is left out`);
+      this.#warnings.push(`${key}: there is no Node ${node}; its block ${block} is not converted`);
       return;
     }
     if (node.length > MAX_LABEL_VALUE_LENGTH) {
@@ -113,7 +113,7 @@ class Planner {
     else if (other.assignment.node !== node) {
       const also = `${other.assignment.node} (${other.assignment.key})`;
       this.#faults.push(
-        `${key}: block ${block} is assigned to node ${node} and to node ${also}; it must be one's alone`,
+        `${key}: block ${block} is assigned to node ${node} and to node ${also}; correct etcd's data, so that one node has it`,
       );
     }
   }
@@ -125,7 +125,7 @@ class Planner {
       const isReserved = [...lengths].some((length) => this.#blocks.has(Cidr.of(address, length).toString()));
       if (!isReserved)
         this.#warnings.push(
-          `${key}: pod ${pod} has ${address}, which is in no block of an existing Node; nothing keeps it`,
+          `${key}: pod ${pod} has ${address}, which is in no block of an existing Node; another pod can get this address`,
         );
     }
   }
@@ -142,7 +142,7 @@ class Planner {
 /** The index of a block, or why it is no block of the pool. */
 function placeIn(layout: PoolLayout, block: Cidr): number | string {
   if (block.hostBits !== layout.blockSizeBits)
-    return `has ${block.size} addresses, and a block of its pool has ${2 ** layout.blockSizeBits}`;
+    return `has ${block.size} addresses, but a block of its pool has ${2 ** layout.blockSizeBits}`;
   let before = 0n;
   for (const { ipv4 } of layout.subnets) {
     if (ipv4 === undefined) continue;
@@ -194,7 +194,9 @@ export function planAnnotations(
     if (!names.has(name) || pool === name) continue;
     if (pool === undefined) annotations.push({ namespace: name, pool: name });
     else
-      warnings.push(`Namespace ${name} has pool ${pool} in its annotation ${POOL_ANNOTATION}, not ${name}; it is kept`);
+      warnings.push(
+        `Namespace ${name} has pool ${pool} in its annotation ${POOL_ANNOTATION}, not ${name}; the annotation is kept`,
+      );
   }
   return { annotations: annotations.sort((a, b) => compare(a.namespace, b.namespace)), warnings };
 }

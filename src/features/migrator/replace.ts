@@ -65,7 +65,7 @@ async function replacePods(deps: ReplaceDeps, options: ReplaceOptions): Promise<
     const { due, waiting } = await podsOf(deps, node, options);
     for (const pod of waiting) {
       const name = `${pod.namespace}/${pod.name}`;
-      fail(node, pod, `Pod ${name} has no address yet, so whether it is one of v1 is not known: run replace again`);
+      fail(node, pod, `Pod ${name} has no address yet, so replace cannot know whether v1 made it: run replace again`);
     }
     if (due.length === 0) continue;
     if (!isFirst) await sleep(intervalMs, { signal, clock });
@@ -104,7 +104,7 @@ async function podsOf(
 async function replacePod(deps: ReplaceDeps, pod: PodRef, options: ReplaceOptions): Promise<string | undefined> {
   const { namespace, name, uid } = pod;
   if (pod.isMirror) {
-    return `Pod ${namespace}/${name} is a static pod, which keeps its address when its object is deleted: move its manifest away on the node and back, and run replace again`;
+    return `Pod ${namespace}/${name} is a static pod, which keeps its address when its object is deleted: on the node, move its manifest to another folder and back, and run replace again`;
   }
   const limitMs = options.podLimitMs ?? POD_LIMIT_MS;
   const failure = await tryTo(`delete Pod ${namespace}/${name}`, () =>
@@ -126,8 +126,8 @@ async function releaseBlocks(
   const pods = await patiently(deps, () => api.listAll(resources.pods, { signal }), options);
   const { release, held } = planRelease(blocks.items, pods.items, failed);
   const failures = held.map(({ block, pods: holders }) => {
-    const fix = "delete them, and run replace again";
-    return `AddressBlock ${block.metadata.name} is kept, for pods still have addresses of it: ${holders.join(", ")}; ${fix}`;
+    const fix = "delete these pods, and run replace again";
+    return `AddressBlock ${block.metadata.name} is kept, because pods still have addresses of it: ${holders.join(", ")}; ${fix}`;
   });
   const queue = release.values();
   const work = async (): Promise<void> => {

@@ -48,7 +48,7 @@ export async function remove<T extends KubeObject>(
   const backoff = new Backoff({ initialMs: 20, maxMs: LOOK_MS, jitter: 0 });
   let uid = options.uid;
   let isSeen = false;
-  let why = "it is there";
+  let why = "the object still exists";
   for (;;) {
     try {
       const live = await findObject(api, type, ref, { signal });
@@ -65,7 +65,8 @@ export async function remove<T extends KubeObject>(
         const body = { metadata: { finalizers: kept, resourceVersion } };
         await api.patch(type, ref, { type: "merge", body }, { signal });
       }
-      why = finalizers.length === 0 ? "it has not ended" : `its finalizers are still there: ${finalizers.join(", ")}`;
+      why =
+        finalizers.length === 0 ? "the pod has not ended" : `its finalizers are still there: ${finalizers.join(", ")}`;
     } catch (error) {
       // Somebody else was first; the next look finds nothing.
       if (!isKubeError(error, "not-found") && !isPassing(error)) throw error;

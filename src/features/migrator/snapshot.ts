@@ -50,18 +50,18 @@ async function readAtOneRevision(
       if (Buffer.compare(found, key) < 0 || Buffer.compare(found, rangeEnd) >= 0)
         throw new MigratorError(
           "etcd-refused",
-          "etcd answers with keys that were not asked for, or not in their order",
+          "etcd answered with keys that were not requested, or in the wrong order",
         );
       entries.push({ key: new TextDecoder().decode(found), value });
       key = keyAfter(found);
     }
     if (!page.more) return entries;
     if (page.kvs.length === 0)
-      throw new MigratorError("etcd-refused", "etcd answers with no key, and says there are more");
-    if (entries.length > MAX_KEYS)
       throw new MigratorError(
-        "invalid-data",
-        `more than ${MAX_KEYS} keys begin with ${prefix}: is --etcd-prefix right?`,
+        "etcd-refused",
+        "etcd answered without keys, although its answer says that there are more",
       );
+    if (entries.length > MAX_KEYS)
+      throw new MigratorError("invalid-data", `more than ${MAX_KEYS} keys begin with ${prefix}: check --etcd-prefix`);
   }
 }

@@ -23,7 +23,7 @@ test("parseExport: the output of etcdctl, where empty values and `more` are left
 
 test("parseExport: faults say what is wrong and how an export is made", () => {
   const cases: readonly (readonly [string, RegExp])[] = [
-    ["/coil/a\n{}", /^the export is not JSON: .*make it with `etcdctl get/],
+    ["/coil/a\n{}", /^the export is not JSON: .*make the export with `etcdctl get/],
     ["[]", /^the export is not what etcdctl writes: /],
     ['{"kvs":[{"value":""}]}', /kvs\.0\.key: /],
     ['{"kvs":[{"key":"%"}]}', /kvs\.0\.key: not base64/],

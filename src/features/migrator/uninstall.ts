@@ -59,7 +59,9 @@ export async function uninstall(
   const v2 = await persist(deps, () => findObject(api, V2.type, V2.ref, options), limits);
   for (const one of V1_OBJECTS) {
     if (OF_BOTH.includes(one) && v2 !== undefined) {
-      log.info("kept: v2 is installed, and the object can be v2's", { object: describe(one.type, one.ref) });
+      log.info("an object is kept: v2 is installed, and the object can belong to v2", {
+        object: describe(one.type, one.ref),
+      });
       continue;
     }
     try {

@@ -84,7 +84,7 @@ class Reader {
       else if (kind === "ip" && parts.length === 2) this.#addresses.push(addressOf(key, first, second, value));
       // The subnets of a pool are in the pool; the markers only keep two pools from having the same.
       else if (kind === "subnet" && parts.length === 1) addressIn(first);
-      else this.#warnings.push(`${key}: Coil v1 has no such key; it is ignored`);
+      else this.#warnings.push(`${key}: Coil v1 has no key of this form; the key is ignored`);
     } catch (error) {
       if (!(error instanceof Fault)) throw error;
       this.#faults.push(`${key}: ${error.message}`);
@@ -111,7 +111,7 @@ class Reader {
       for (const block of blocks) {
         this.#assignments.push({ key, pool, node, block });
         if (freeBlocks.has(block.toString()))
-          this.#warnings.push(`${key}: ${block} is free and assigned to node ${node} at once; it is taken as assigned`);
+          this.#warnings.push(`${key}: ${block} is both free and assigned to node ${node}; it is treated as assigned`);
       }
     }
   }

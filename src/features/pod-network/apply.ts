@@ -65,7 +65,7 @@ export function addHostRoute(
     if (!isKernelError(error, "already-exists")) throw error;
     throw new PodNetworkError(
       "address-in-use",
-      `${dst} is in use: routing table ${tableId} has a route for it to another link`,
+      `${dst} is in use: routing table ${tableId} has a route for this address to another link`,
       {
         cause: error,
       },
@@ -77,7 +77,7 @@ export function addHostRoute(
 export function applyPodSide(pod: NetStack, plan: PodPlan): Link {
   const link = pod.links.get({ name: plan.podName });
   if (link === undefined)
-    throw new PodNetworkError("netns-not-found", `the pod's interface ${plan.podName} has vanished`);
+    throw new PodNetworkError("netns-not-found", `the pod's interface ${plan.podName} was deleted meanwhile`);
   if (plan.hasIpv6) enableIpv6(pod, plan.podName);
   pod.links.set(link.index, { up: true });
   addAddresses(pod, link.index, plan.podAddresses);

@@ -78,7 +78,7 @@ export function refuseForeign(pod: NetStack, ifname: string, earlier: readonly L
   if (existing.kind === "veth" && isOurs) return;
   throw new PodNetworkError(
     "interface-exists",
-    `the pod already has an interface ${ifname}, which was not made for this attachment`,
+    `the pod already has an interface ${ifname}, which was made by another program or for another attachment`,
   );
 }
 

@@ -69,7 +69,7 @@ export function openPodNetNs(kernel: Kernel, path: string, own: NetNs): NetNs {
     netns = kernel.openNetNs({ path });
   } catch (error) {
     if (!isKernelError(error, "not-found", "invalid")) throw error;
-    throw new PodNetworkError("netns-not-found", `${path} is not a network namespace (any more)`, { cause: error });
+    throw new PodNetworkError("netns-not-found", `${path} is not, or no longer, a network namespace`, { cause: error });
   }
   if (!sameNetNs(netns, own)) return netns;
   netns[Symbol.dispose]();

@@ -93,7 +93,7 @@ export class PodNetwork implements Disposable {
       const complaint = `${failure.step} ${failure.error}`;
       if (this.#complained.has(complaint)) continue;
       this.#complained.add(complaint);
-      this.#log.warn("host network set-up is incomplete", { step: failure.step, error: failure.error });
+      this.#log.warn("the network set-up of the host is incomplete", { step: failure.step, error: failure.error });
     }
     this.#mtuBytes = this.#options.mtuBytes ?? this.#uplinks.mtu(this.#host.links.list());
     return plan.length - failures.length;

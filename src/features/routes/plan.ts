@@ -59,7 +59,7 @@ export function applyRoutes(routes: Pick<RoutePort, "replace" | "delete">, plan:
   }
   if (refusals.length === 0) return;
   const told = refusals.slice(0, TOLD).map(({ message }) => message);
-  const more = refusals.length > TOLD ? ` and ${refusals.length - TOLD} more` : "";
+  const more = refusals.length > TOLD ? ` and ${refusals.length - TOLD} others` : "";
   throw new RouteSyncError(
     "partial",
     `${refusals.length} of ${plan.length} route changes failed: ${told.join("; ")}${more}`,

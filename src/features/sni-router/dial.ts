@@ -45,7 +45,7 @@ export async function connectFirst(
     }
   }
   const all = backends.map(formatHostPort).join(", ");
-  throw new SniRouterError("no-backend", `none of ${all} accepted a connection within ${timeoutMs} ms`);
+  throw new SniRouterError("no-backend", `none of the ${all} backends accepted a connection within ${timeoutMs} ms`);
 }
 
 async function connectOne(

@@ -13,7 +13,7 @@ export function routerMetrics(registry: Registry): RouterObserver {
   const active = new Gauge({ name: "sni_router_active_connections", help: "Connected clients.", registers });
   const bytes = new Counter({
     name: "sni_router_bytes_total",
-    help: "Bytes passed on. direction: to_backend, to_client.",
+    help: "Relayed bytes. direction: to_backend, to_client.",
     labelNames: ["route", "direction"],
     registers,
   });

@@ -19,7 +19,7 @@ export async function readRouteFile(path: string): Promise<RouteSet> {
   try {
     const { size } = await stat(path);
     if (size > MAX_FILE_BYTES) {
-      throw new SniRouterError("unreadable-routes", `${path} has ${size} bytes; at most ${MAX_FILE_BYTES} are read`);
+      throw new SniRouterError("unreadable-routes", `${path} has ${size} bytes; the maximum is ${MAX_FILE_BYTES}`);
     }
     text = await readFile(path, "utf8");
   } catch (error) {
@@ -87,8 +87,8 @@ function nameFaults(value: unknown, document: YamlDocument): YamlFault[] {
       const name = typeof text === "string" ? normalizePattern(text) : undefined;
       if (name === undefined) return [];
       const fault = (what: string): YamlFault[] => [faultAt(["routes", at, "names", index], what, document)];
-      if (seen.has(name)) return fault(`${name} has a route already`);
-      if (seen.size === MAX_NAMES) return fault(`is one name too many: at most ${MAX_NAMES} are possible`);
+      if (seen.has(name)) return fault(`${name} already has a route`);
+      if (seen.size === MAX_NAMES) return fault(`exceeds the number of names: the maximum is ${MAX_NAMES}`);
       seen.add(name);
       return [];
     }),
@@ -104,5 +104,5 @@ function refused(faults: readonly YamlFault[], file: string): SniRouterError {
   const texts = faults.toSorted((a, b) => a.line - b.line).map(({ line, message }) => `${file}:${line}: ${message}`);
   const more = texts.length - MAX_LISTED_FAULTS;
   const listed = texts.slice(0, MAX_LISTED_FAULTS).join("; ");
-  return new SniRouterError("invalid-routes", more > 0 ? `${listed}; and ${more} more` : listed);
+  return new SniRouterError("invalid-routes", more > 0 ? `${listed}; and ${more} other faults` : listed);
 }

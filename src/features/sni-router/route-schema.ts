@@ -48,7 +48,7 @@ function mapping<const Entries extends v.ObjectEntries>(entries: Entries, requir
       for (const key of Object.keys(value)) {
         if (known.includes(key)) continue;
         const path = [{ type: "object", origin: "key", input: value, key, value: value[key] }] as const;
-        addIssue({ message: `is not a known field; there are ${known.join(", ")}`, path: [...path] });
+        addIssue({ message: `is not a known field; the fields are ${known.join(", ")}`, path: [...path] });
       }
       for (const key of required) {
         if (value[key] === undefined) addIssue({ message: `needs ${key}, a list of at least one` });

@@ -82,7 +82,7 @@ export class SniRouter implements AsyncDisposable {
       throw new SniRouterError("cannot-listen", `cannot listen on ${where}: ${describeError(error)}`, { cause: error });
     }
     server.off("error", reject);
-    server.on("error", (error) => this.#deps.log.error("a listener failed", { address, error }));
+    server.on("error", (error) => this.#deps.log.error("a listener of the router failed", { address, error }));
     this.#servers.push(server);
     return (server.address() as AddressInfo).port;
   }

@@ -44,7 +44,7 @@ test("RouteTable: two routes of a name, two defaults and no route at all are ref
       ]),
     /two default/,
   );
-  assert.throws(() => new RouteTable([{ routes: [] }]), /there are no routes/);
+  assert.throws(() => new RouteTable([{ routes: [] }]), /no routes are defined/);
 });
 
 test("normalizePattern: DNS names and one leading wildcard, nothing else", () => {

@@ -46,13 +46,15 @@ export class RouteTable {
   constructor(sets: readonly RouteSet[]) {
     const byPattern = new Map<string, Route>();
     for (const route of sets.flatMap((set) => set.routes)) {
-      if (byPattern.has(route.name)) throw invalid(`the name ${route.name} has two routes; give it one`);
+      if (byPattern.has(route.name)) throw invalid(`the name ${route.name} has two routes; define one route for it`);
       byPattern.set(route.name, route);
     }
     const defaults = sets.flatMap((set) => set.defaultRoute ?? []);
-    if (defaults.length > 1) throw invalid("there are two default routes; give one");
-    if (byPattern.size + defaults.length === 0) throw invalid("there are no routes; give at least one, or a default");
-    if (byPattern.size > MAX_NAMES) throw invalid(`there are ${byPattern.size} names; at most ${MAX_NAMES} can be`);
+    if (defaults.length > 1) throw invalid("two default routes are defined; define only one");
+    if (byPattern.size + defaults.length === 0)
+      throw invalid("no routes are defined; define at least one route, or a default");
+    if (byPattern.size > MAX_NAMES)
+      throw invalid(`the routes have ${byPattern.size} names; the maximum is ${MAX_NAMES}`);
     this.#byPattern = byPattern;
     this.#defaultRoute = defaults[0];
   }
@@ -96,7 +98,7 @@ export function parseBackends(text: string): HostPort[] {
     return backend;
   });
   if (backends.length > MAX_BACKENDS)
-    throw invalid(`there are ${backends.length} backends; at most ${MAX_BACKENDS} can be`);
+    throw invalid(`the route has ${backends.length} backends; the maximum is ${MAX_BACKENDS}`);
   return backends;
 }
 

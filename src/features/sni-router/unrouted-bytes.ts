@@ -51,5 +51,5 @@ export class UnroutedBytes {
     this.onChunk?.(undefined);
   };
 
-  readonly #onClose = (): void => this.#gone.abort(new DOMException("the client left", "AbortError"));
+  readonly #onClose = (): void => this.#gone.abort(new DOMException("the client closed the connection", "AbortError"));
 }

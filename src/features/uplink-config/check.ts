@@ -46,11 +46,11 @@ export function checkTogether(file: ConfigFile): string[] {
     const path = `uplinks[${at}]`;
     const first = names.get(entry.name);
     if (first !== undefined)
-      faults.push(`${path}.name: "${entry.name}" is the name of uplinks[${first}] too; give each its own`);
+      faults.push(`${path}.name: "${entry.name}" is also the name of uplinks[${first}]; use different names`);
     else names.set(entry.name, at);
     if (entry.mode === "static" && (entry.addresses ?? []).length === 0) {
       faults.push(
-        `${path}.addresses: is missing: a static uplink needs its addresses; list them, or use mode "observe"`,
+        `${path}.addresses: is missing: a static uplink needs addresses; list them, or set mode to "observe"`,
       );
     }
     for (const family of [4, 6] as const) {
@@ -79,7 +79,7 @@ function openListeners(listeners: readonly ListenerSettings[]): string[] {
   return listeners.flatMap(({ role, address }, at) =>
     role !== "host" || address.isLoopback
       ? []
-      : [`listeners[${at}].address: must be of loopback, such as 127.0.0.1, for role "host", not ${address}`],
+      : [`listeners[${at}].address: must be a loopback address, such as 127.0.0.1, for role "host", not ${address}`],
   );
 }
 
@@ -88,7 +88,7 @@ const OWNED_TABLES = new Map([
   [253, "default table"],
   [254, "main table"],
   [255, "local table"],
-  [400, "table of Services"],
+  [400, "the table of Services"],
 ]);
 
 function tableFaults({ transparent, routing }: Settings): string[] {
@@ -96,7 +96,9 @@ function tableFaults({ transparent, routing }: Settings): string[] {
   if (!enabled) return [];
   const owned = OWNED_TABLES.get(table);
   const whose =
-    owned === undefined ? `an uplink's: they begin above routing.tableBase, ${routing.tableBase}` : `the ${owned}`;
+    owned === undefined
+      ? `used for an uplink: tables of uplinks begin above routing.tableBase, ${routing.tableBase}`
+      : `the ${owned}`;
   if (owned === undefined && table <= routing.tableBase) return [];
   return [`transparent.table: ${table} is ${whose}; choose one that nobody uses, such as 499`];
 }
@@ -108,7 +110,7 @@ function clashes(listeners: readonly ListenerSettings[]): string[] {
     if (before.some(({ name }) => name === one.name)) faults.push(`listeners[${at}].name: "${one.name}" is used twice`);
     if (before.some(({ address, port }) => address.equals(one.address) && port === one.port)) {
       const path = one.role === "transparent" ? "transparent.port" : `listeners[${at}]`;
-      faults.push(`${path}: ${one.address} port ${one.port} is another listener's; choose another port`);
+      faults.push(`${path}: ${one.address} port ${one.port} is used by another listener; choose another port`);
     }
   }
   return faults;
@@ -133,7 +135,7 @@ export function distinctUplinks(entries: readonly UplinkEntry[]): {
       for (const mark of marks) owners.set(mark, entry.name);
     } else {
       refused.push(
-        `uplink ${entry.name} is left out: uplink ${owners.get(shared)} has the same ${shared}; give each its own`,
+        `uplink ${entry.name} is ignored: uplink ${owners.get(shared)} has the same ${shared}; use different ones`,
       );
     }
   }

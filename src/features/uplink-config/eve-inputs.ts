@@ -106,7 +106,7 @@ export class EveInputs implements ConfigSource {
     this.#sawGlobal = true;
     if (this.#global.zeroTimer && !this.#loggedZeroTimer) {
       this.#loggedZeroTimer = true;
-      this.#log.warn("timer.dial.timeout is 0; the default is used instead", {
+      this.#log.warn("timer.dial.timeout is 0; the default value is used instead", {
         dialTimeoutMs: this.#global.dialTimeoutMs,
       });
     }
@@ -118,7 +118,7 @@ export class EveInputs implements ConfigSource {
       return undefined;
     } catch (error) {
       if (!(error instanceof UplinkConfigError)) throw error;
-      this.#log.error("published document refused; the one before stays in force", { error });
+      this.#log.error("a published document was refused; the document before it stays in force", { error });
       return error.message;
     }
   }

@@ -185,9 +185,9 @@ test("parseSettings: values are checked against each other: names, families, lis
     }),
     [
       "uplinks[0].gateway4: fd00::1 is not IPv4",
-      'uplinks[1].name: "a" is the name of uplinks[0] too',
-      "give each its own",
-      "uplinks[1].addresses: is missing: a static uplink needs its addresses",
+      'uplinks[1].name: "a" is also the name of uplinks[0]',
+      "use different names",
+      "uplinks[1].addresses: is missing: a static uplink needs addresses",
       'list them, or use mode "observe"',
       "dns.minTtlMs: must not be above dns.maxTtlMs, 5",
       "selection.penaltyMs: must not be above selection.penaltyMaxMs, 600000",
@@ -206,7 +206,7 @@ test("parseSettings: the host's listener is on loopback alone, and a prefix is n
     }),
     [
       "cluster.prefixLength: must be at most 32 for 192.0.2.10, not 64",
-      'listeners[0].address: must be of loopback, such as 127.0.0.1, for role "host", not 192.0.2.10',
+      'listeners[0].address: must be a loopback address, such as 127.0.0.1, for role "host", not 192.0.2.10',
     ],
   );
   const both = parse({ version: 1, listeners: [{ role: "host" }, { role: "host", name: "six", address: "::1" }] });

@@ -24,7 +24,7 @@ export function parseSettings(source: string, file: string): ParsedSettings {
   const { entry } = checked;
   const { uplinks, refused } = distinctUplinks(entry.uplinks ?? []);
   const notes =
-    entry.dialTimeoutMs === 0 ? [`dialTimeoutMs is 0; the default is used instead, ${DIAL_TIMEOUT_MS} ms`] : [];
+    entry.dialTimeoutMs === 0 ? [`dialTimeoutMs is 0; the default of ${DIAL_TIMEOUT_MS} ms is used instead`] : [];
   return { settings: settingsOf({ ...entry, uplinks }), refused, notes };
 }
 
@@ -43,5 +43,5 @@ function parseText(source: string, file: string): unknown {
 function invalid(file: string, faults: readonly string[]): UplinkConfigError {
   const more = faults.length - MAX_FAULTS;
   const shown = faults.slice(0, MAX_FAULTS).join("; ");
-  return new UplinkConfigError("invalid", `${file}: ${shown}${more > 0 ? `; and ${more} more` : ""}`);
+  return new UplinkConfigError("invalid", `${file}: ${shown}${more > 0 ? `; and ${more} other faults` : ""}`);
 }

@@ -101,7 +101,10 @@ const listener = mapping({
   address: optional(
     v.pipe(
       ipAddress,
-      v.check((address) => !address.isUnspecified, "must be one address: a wildcard would let everybody in"),
+      v.check(
+        (address) => !address.isUnspecified,
+        "must be one address: a wildcard would accept clients from every network",
+      ),
     ),
   ),
   port: optional(port),
@@ -171,7 +174,7 @@ const transparent = mapping({
   rulePriority: optional(priority),
   skipUids: optional(list(whole(0, 0xffff_fffe, "a user id"))),
   skipCgroups: optional(
-    list(v.pipe(text, v.regex(/^[^\s"\\;]+$/, "must be the path of a cgroup below the root, without blanks"))),
+    list(v.pipe(text, v.regex(/^[^\s"\\;]+$/, "must be the path of a cgroup below the root, without spaces"))),
   ),
 });
 

@@ -7,7 +7,7 @@ import { readInput } from "./input-file.ts";
 import { Listeners } from "./listeners.ts";
 import { parseSettings } from "./parse.ts";
 
-const WHAT_TO_DO = "replace it by a rename, or send SIGHUP";
+const WHAT_TO_DO = "replace the file by a rename, or send SIGHUP";
 
 export interface ConfigDeps {
   readonly log: Logger;
@@ -82,7 +82,7 @@ export class SettingsFile implements ConfigSource {
       return;
     }
     const error = this.#fault() ?? `${this.#path} was written in place and is shorter than before: ${WHAT_TO_DO}`;
-    this.#log.error("configuration not adopted; the one before stays in force", { error });
+    this.#log.error("the changed configuration was not read; the earlier configuration stays in force", { error });
     this.#state = { ...this.#state, error };
     this.#listeners.notify();
   }
@@ -109,7 +109,10 @@ export class SettingsFile implements ConfigSource {
       return { settings, ready: true, ...(error === "" ? {} : { error }) };
     } catch (error) {
       if (!(error instanceof UplinkConfigError)) throw error;
-      this.#log.error("configuration refused; the one before stays in force", { file: this.#path, error });
+      this.#log.error("the changed configuration was refused; the earlier configuration stays in force", {
+        file: this.#path,
+        error,
+      });
       return { ...this.#state, error: error.message };
     }
   }

@@ -52,9 +52,9 @@ function faultOf({
   protocol = MIN_PROTOCOL,
 }: AddressSpec): string | undefined {
   if (!isWhole(prefixLength, 0, address.bits)) return `/${prefixLength} is not a prefix length of its family`;
-  if (peer !== undefined && peer.family !== address.family) return "its peer is of another family";
+  if (peer !== undefined && peer.family !== address.family) return "its peer has another address family";
   if (isWhole(protocol, MIN_PROTOCOL, 255)) return undefined;
-  return `${protocol} is not a protocol that an address may have: ${MIN_PROTOCOL} to 255`;
+  return `${protocol} is not a protocol number of an address: use ${MIN_PROTOCOL} to 255`;
 }
 
 function isWhole(number: number, from: number, to: number): boolean {

@@ -137,7 +137,7 @@ export class FakeLinkPort implements LinkPort {
   ): Promise<ReadonlyMap<number, KernelError>> {
     options.signal?.throwIfAborted();
     const what = `delete ${links.length} links at once`;
-    if (links.length > MAX_DELETE_MANY) throw refuse("EINVAL", what, `at most ${MAX_DELETE_MANY} can be`);
+    if (links.length > MAX_DELETE_MANY) throw refuse("EINVAL", what, `the maximum is ${MAX_DELETE_MANY}`);
     if (links.length > 1) this.#context.faults.check("links.deleteMany", what);
     const failures = new Map<number, KernelError>();
     const present = new Set(this.#ns.links.keys());

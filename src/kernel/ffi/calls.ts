@@ -119,7 +119,7 @@ export function sendAsync(fd: number, data: Uint8Array, what: string): Promise<v
   return new Promise((resolve, reject) => {
     libc().sendto.async(fd, data, data.length, 0, null, 0, (error: unknown, sent: number | bigint) => {
       if (error !== null && error !== undefined) reject(error);
-      else if (Number(sent) < 0) reject(new KernelError("failed", `Cannot ${what}: sending the request failed`));
+      else if (Number(sent) < 0) reject(new KernelError("failed", `Cannot ${what}: the request could not be sent`));
       else resolve();
     });
   });

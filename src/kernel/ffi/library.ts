@@ -68,7 +68,7 @@ export function openLibrary(file: string): LibraryHandle {
     libraries.set(file, library);
     return library;
   } catch (cause) {
-    throw new KernelError("unsupported", `Cannot load ${file}: is its package installed?`, { cause });
+    throw new KernelError("unsupported", `Cannot load ${file}: install its package`, { cause });
   }
 }
 
@@ -83,7 +83,7 @@ export function openOwnSymbols<Name extends string>(
   } catch (cause) {
     throw new KernelError(
       "unsupported",
-      "This Node lacks what official builds export to addons: use Node 24 as released",
+      "This Node lacks what official builds export to addons: use an official build of Node 24",
       { cause },
     );
   }

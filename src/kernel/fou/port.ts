@@ -72,7 +72,7 @@ function encodeFou(entry: Pick<FouPortEntry, "family" | "port"> & Partial<FouPor
 export function decodeFou(payload: Buffer): FouPortEntry {
   const attributes = Attributes.parse(payload);
   const port = attributes.be16(ATTR.PORT);
-  if (port === undefined) throw malformed("a FOU port without its number");
+  if (port === undefined) throw malformed("a message about a FOU port lacks the port's number");
   const family: IpFamily = attributes.u8(ATTR.AF) === AF.INET6 ? 6 : 4;
   const gue = attributes.u8(ATTR.TYPE) === ENCAP.GUE;
   return { family, port, ipProtocol: attributes.u8(ATTR.IPPROTO) ?? 0, ...(gue ? { gue } : {}) };

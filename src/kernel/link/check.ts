@@ -21,7 +21,7 @@ export function checkLinkName(name: string): void {
 /** Throws {@link KernelError} `invalid` for an alias that the kernel would refuse. */
 export function checkAlias(alias: string): void {
   if (Buffer.byteLength(alias) <= MAX_ALIAS_BYTES && !alias.includes("\0")) return;
-  throw new KernelError("invalid", `Alias "${alias}" is longer than ${MAX_ALIAS_BYTES} bytes or has a NUL in it`, {
+  throw new KernelError("invalid", `Alias "${alias}" is longer than ${MAX_ALIAS_BYTES} bytes or contains a NUL`, {
     errno: "EINVAL",
   });
 }
@@ -32,7 +32,10 @@ export function checkSpec(spec: LinkSpec): void {
   if (spec.alias !== undefined) checkAlias(spec.alias);
   if (spec.kind === "veth") checkLinkName(spec.peer.name);
   if (spec.kind === "tun" && spec.netns !== undefined) {
-    throw new KernelError("invalid", `Cannot make tun link ${spec.name} in another namespace: open a stack there`);
+    throw new KernelError(
+      "invalid",
+      `Cannot make tun link ${spec.name} in another namespace: open the stack of that namespace`,
+    );
   }
 }
 
@@ -50,7 +53,7 @@ export function checkGroup(group: number): void {
   if (Number.isInteger(group) && group >= 0 && group <= 0x7fff_ffff && isFree) return;
   throw new KernelError(
     "invalid",
-    `${group} cannot be a link's group: use 0 to 2147483647, none of those for deletions`,
+    `${group} cannot be a link's group: use 0 to 2147483647, except the groups used for deletions`,
     {
       errno: "EINVAL",
     },

@@ -32,7 +32,7 @@ export async function deleteTogether(
 ): Promise<ReadonlyMap<number, KernelError>> {
   options.signal?.throwIfAborted();
   if (links.length > MAX_DELETE_MANY) {
-    throw new KernelError("invalid", `Cannot delete ${links.length} links at once: at most ${MAX_DELETE_MANY} can be`);
+    throw new KernelError("invalid", `Cannot delete ${links.length} links at once: the maximum is ${MAX_DELETE_MANY}`);
   }
   const failures = new Map<number, KernelError>();
   // The kernel would refuse the whole group, and the link would stay in it.
@@ -56,7 +56,7 @@ export async function deleteTogether(
 }
 
 function undeletable(index: number): KernelError {
-  return new KernelError("unsupported", `Cannot delete link ${index}: it has no kind, so it is not one that was made`, {
+  return new KernelError("unsupported", `Cannot delete link ${index}: it has no kind, so it is a device of the host`, {
     errno: "EOPNOTSUPP",
   });
 }

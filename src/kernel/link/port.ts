@@ -54,7 +54,7 @@ class KernelLinkPort implements LinkPort {
   /** Sets the fields that a creation cannot set, and reads the link back; after a failure the link is removed. */
   #finish(connection: NetlinkConnection, spec: LinkSpec, what: () => string): Link {
     const made = readLink(connection, { name: spec.name });
-    if (made === undefined) throw new KernelError("failed", `Cannot ${what()}: it vanished at once`);
+    if (made === undefined) throw new KernelError("failed", `Cannot ${what()}: the new link was deleted at once`);
     const late = lateChange(spec);
     const peer = spec.kind === "veth" && spec.peer.up === true ? spec.peer : undefined;
     if (late === undefined && peer === undefined) return made;

@@ -43,7 +43,7 @@ export class Monitors implements AsyncDisposable {
    * {@link KernelError}.
    */
   watch(ns: Pick<NetNs, "fd">, topics: MonitorTopics, listener: (event: MonitorEvent) => void): AsyncDisposable {
-    if (this.#stopped) throw new KernelError("failed", "Cannot watch: the monitors are disposed");
+    if (this.#stopped) throw new KernelError("failed", "Cannot watch: the monitors were already disposed");
     const watch: DescriptorWatch = new DescriptorWatch(openMulticast(ns, topics), () => this.#receive(watch, listener));
     this.#watches.add(watch);
     return { [Symbol.asyncDispose]: async () => this.#end(watch) };

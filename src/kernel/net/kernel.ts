@@ -16,7 +16,7 @@ export function openKernel(): Kernel {
 }
 
 function openStack(netns: NetNs): NetStack {
-  if (netns.fd < 0) throw new KernelError("invalid", "Cannot open a stack: the namespace is one of a fake kernel");
+  if (netns.fd < 0) throw new KernelError("invalid", "Cannot open a stack: the namespace belongs to a fake kernel");
   const connection = NetlinkConnection.open(netns, NETLINK.ROUTE);
   const ns = { fd: connection.namespaceFd };
   return {

@@ -71,7 +71,7 @@ export class NetlinkConnection implements Disposable {
     this.#exchange(this.#socket, request, NLM_F.ACK, (message) => found.push(decode(message)));
     const [first] = found;
     if (first === undefined)
-      throw new KernelError("failed", `Cannot ${request.what()}: the kernel answered with nothing`);
+      throw new KernelError("failed", `Cannot ${request.what()}: the kernel sent an empty answer`);
     return first;
   }
 
@@ -86,7 +86,7 @@ export class NetlinkConnection implements Disposable {
       if (attempt === DUMP_RETRIES) {
         throw new KernelError(
           "interrupted",
-          `Cannot ${request.what()}: the list kept changing, ${DUMP_RETRIES + 1} times`,
+          `Cannot ${request.what()}: the list changed while it was read, ${DUMP_RETRIES + 1} times`,
         );
       }
       pauseSync(FIRST_PAUSE_US * 2 ** attempt);
@@ -138,9 +138,9 @@ export class NetlinkConnection implements Disposable {
     requests: readonly NetlinkRequest[],
     options: AbortOptions = {},
   ): Promise<(KernelError | undefined)[]> {
-    const what = `${requests[0]?.what()}${requests.length > 1 ? ` and ${requests.length - 1} more` : ""}`;
+    const what = `${requests[0]?.what()}${requests.length > 1 ? ` and ${requests.length - 1} others` : ""}`;
     if (requests.length < 1 || requests.length > MAX_CHANGES_TOGETHER) {
-      throw new KernelError("invalid", `Cannot ${what} together: 1 to ${MAX_CHANGES_TOGETHER} changes can be`);
+      throw new KernelError("invalid", `Cannot ${what} together: use 1 to ${MAX_CHANGES_TOGETHER} changes`);
     }
     return this.#asyncSlots.run(async () => {
       options.signal?.throwIfAborted();

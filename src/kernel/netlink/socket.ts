@@ -75,7 +75,7 @@ export class NetlinkSocket implements Disposable {
     if (length > this.#buffer.length) {
       throw new KernelError(
         "failed",
-        `Cannot ${what()}: an answer of ${length} bytes, more than ${this.#buffer.length}`,
+        `Cannot ${what()}: the answer has ${length} bytes, more than ${this.#buffer.length}`,
       );
     }
     for (const message of decodeMessages(this.#buffer.subarray(0, length))) {

@@ -44,7 +44,7 @@ function goBack(home: number): void {
   } catch (error) {
     // A thread that may not leave could not come back either; it has not left.
     if (!isAtHome(home)) {
-      process.stderr.write(`fatal: cannot return to the own network namespace: ${describeError(error)}\n`);
+      process.stderr.write(`fatal: cannot return to the process's own network namespace: ${describeError(error)}\n`);
       process.abort();
     }
   }

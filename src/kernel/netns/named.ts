@@ -75,7 +75,7 @@ function isPinned(path: string): boolean {
     return statfsSync(path).type === NSFS_MAGIC;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return false; // deleted after the list was read
-    throw new KernelError("failed", `Cannot look at ${path}`, { cause: error });
+    throw new KernelError("failed", `Cannot inspect ${path}`, { cause: error });
   }
 }
 

@@ -174,7 +174,7 @@ export class ElementBatch {
     if (this.#at > MAX_BATCH_BYTES) {
       throw new KernelError(
         "invalid",
-        `Cannot send a batch of ${this.#at} bytes: at most ${MAX_BATCH_BYTES}; split it`,
+        `Cannot send a batch of ${this.#at} bytes: the maximum is ${MAX_BATCH_BYTES}; split the batch`,
       );
     }
     const flags = this.#bytes.readUInt16LE(this.#lastMessage + 6);
@@ -254,7 +254,7 @@ export class ElementBatch {
 
   #data(type: number, bytes: ByteString): void {
     if (bytes.length === 0 || bytes.length > 64) {
-      throw new KernelError("invalid", `Cannot encode an element's part of ${bytes.length} bytes: 1 to 64`);
+      throw new KernelError("invalid", `Cannot encode a part of an element of ${bytes.length} bytes: use 1 to 64`);
     }
     const start = this.#startNested(type);
     this.#leaf(NFTA_DATA.VALUE, bytes);
@@ -277,7 +277,8 @@ export class ElementBatch {
   /** Encodes a comment as nft(8) does: type, length, text with its NUL. */
   #comment(text: string): void {
     const length = Buffer.byteLength(text) + 1;
-    if (length > 128) throw new KernelError("invalid", `Cannot encode a comment of ${length - 1} bytes: at most 127`);
+    if (length > 128)
+      throw new KernelError("invalid", `Cannot encode a comment of ${length - 1} bytes: the maximum is 127`);
     const bytes = Buffer.alloc(2 + length);
     bytes.writeUInt8(UDATA_COMMENT, 0);
     bytes.writeUInt8(length, 1);

@@ -84,11 +84,11 @@ class RealNftElements implements NftElements {
     return this.#oneBatch.run(async () => {
       if (batch.isEmpty) return;
       const what = `change ${batch.count} elements of table ${batch.table.family} ${batch.table.name}`;
-      if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: it was disposed`);
+      if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: the connection was disposed`);
       const datagram = batch.finish();
       if (datagram.length > SYNC_BYTES) await sendAsync(this.#batches, datagram, what);
       else if (!send(this.#batches, datagram, { what }))
-        throw new KernelError("timeout", `Cannot ${what}: the socket is full`);
+        throw new KernelError("timeout", `Cannot ${what}: the socket's buffer is full`);
       this.#readAcks(what);
     }, options);
   }
@@ -213,7 +213,7 @@ class RealNftElements implements NftElements {
     const id = this.#connection.get(request, ({ payload }) =>
       Attributes.parse(payload.subarray(GENMSG_BYTES)).be32(NFTA_GEN.ID),
     );
-    if (id === undefined) throw malformed("a generation without its number");
+    if (id === undefined) throw malformed("a generation message lacks its number");
     return id;
   }
 

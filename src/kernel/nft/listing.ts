@@ -111,7 +111,7 @@ function list(value: unknown): readonly unknown[] {
 
 function text(value: unknown): string {
   if (typeof value === "string" || typeof value === "number") return String(value);
-  throw unreadable(`a name or number expected, found ${JSON.stringify(value)}`);
+  throw unreadable(`expected a name or number, found ${JSON.stringify(value)}`);
 }
 
 function isJson(value: unknown): value is Json {

@@ -91,7 +91,7 @@ function quoted(comment: string): string {
 function name(text: string): string {
   if (text.length <= MAX_NAME_BYTES && /^[a-zA-Z_][a-zA-Z0-9/_.-]*$/.test(text)) return text;
   throw refusal(
-    `"${text}" cannot be a name in nft: start with a letter, go on with letters, digits, "/", "_", "." or "-"`,
+    `"${text}" cannot be a name in nft: start with a letter; then use letters, digits, "/", "_", "." or "-"`,
   );
 }
 

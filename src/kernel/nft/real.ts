@@ -42,7 +42,9 @@ class LibnftablesNft implements Nft {
     const context = inNetNs({ fd: ns }, () => libnftables().contextNew());
     if (context === undefined) {
       close(ns);
-      throw new NftError("failed", "Cannot make an nftables context: is nf_tables in this kernel?", { script: "" });
+      throw new NftError("failed", "Cannot make an nftables context: check that this kernel has nf_tables", {
+        script: "",
+      });
     }
     this.#context = context;
   }
@@ -110,7 +112,7 @@ class LibnftablesNft implements Nft {
 
   /** Runs in the namespace: the context has its own socket there, but looks up link names through a new one. */
   #execute(script: string, flags: number): string {
-    if (!this.#open) throw new NftError("failed", "Cannot use nftables after it was disposed", { script });
+    if (!this.#open) throw new NftError("failed", "Cannot use the nftables client after it was disposed", { script });
     const library = libnftables();
     library.setOutputFlags(this.#context, flags);
     const done = inNetNs({ fd: this.#ns }, () => library.run(this.#context, script));

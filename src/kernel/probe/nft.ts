@@ -12,7 +12,7 @@ function nftProbe(name: string, affects: readonly string[], fill: (tx: NftTransa
       const tx = new NftTransaction(TABLE).addTable();
       fill(tx);
       nft.run(tx);
-      return "a sample was loaded";
+      return "the kernel accepted a sample";
     },
   };
 }

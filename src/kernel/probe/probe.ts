@@ -54,7 +54,8 @@ const PROBES: readonly FeatureProbe[] = [
     affects: ["VPC NICs (Open vSwitch)"],
     attempt(ns) {
       using connection = NetlinkConnection.open(ns, NETLINK.GENERIC);
-      if (GenericFamily.find(connection, "ovs_datapath") !== undefined) return "the Open vSwitch datapath is there";
+      if (GenericFamily.find(connection, "ovs_datapath") !== undefined)
+        return "the kernel has the Open vSwitch datapath";
       throw new KernelError(
         "unsupported",
         "this kernel has no Open vSwitch datapath; load it with modprobe openvswitch",
@@ -94,7 +95,7 @@ const PROBES: readonly FeatureProbe[] = [
     attempt(ns) {
       using connection = NetlinkConnection.open(ns, NETLINK.ROUTE);
       if (connection.strict) return "the kernel filters route lists by table, protocol and link";
-      throw new KernelError("unsupported", "this kernel sends whole lists: large routing tables cost more");
+      throw new KernelError("unsupported", "this kernel sends whole lists: large routing tables take longer");
     },
   },
 ];

@@ -70,7 +70,7 @@ class Dial implements Watched {
 
   abandon(): void {
     const { address, port } = this.#to;
-    const text = `Cannot connect to ${address} port ${port}: all streams of this thread were closed meanwhile`;
+    const text = `Cannot connect to ${address} port ${port}: all streams of this thread were closed during the attempt`;
     this.#stop(new KernelError("failed", text));
   }
 

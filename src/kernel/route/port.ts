@@ -56,10 +56,12 @@ export function checkRoute(verb: string, spec: RouteSpec): void {
 
 function faultOf(spec: RouteSpec): string | undefined {
   const { table = TABLE_MAIN, protocol = 0, multipath } = spec;
-  if (!Number.isInteger(table) || table < 1 || table > 0xffff_ffff) return `${table} is not a table: use 1 to 2^32-1`;
+  if (!Number.isInteger(table) || table < 1 || table > 0xffff_ffff)
+    return `${table} is not a table number: use 1 to 2^32-1`;
   if (!Number.isInteger(protocol) || protocol < 0 || protocol > 255)
-    return `${protocol} is not a protocol: use 0 to 255`;
-  if (spec.src !== undefined && spec.src.family !== spec.dst.family) return `source ${spec.src} is of another family`;
+    return `${protocol} is not a protocol number: use 0 to 255`;
+  if (spec.src !== undefined && spec.src.family !== spec.dst.family)
+    return `source ${spec.src} has another address family`;
   if (multipath === undefined) return undefined;
   if (multipath.length === 0) return "a multipath route needs next hops";
   if (spec.gateway !== undefined || spec.linkIndex !== undefined)

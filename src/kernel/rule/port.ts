@@ -35,7 +35,7 @@ function faultOf(verb: string, spec: RuleSpec): string | undefined {
   }
   const adding = verb === "add";
   if (adding && action === "lookup" && (spec.table === undefined || spec.table < 1)) return "a lookup needs a table";
-  if (adding && action === "goto" && spec.goto === undefined) return "goto needs the priority to go to";
+  if (adding && action === "goto" && spec.goto === undefined) return "goto needs the priority of its target rule";
   return undefined;
 }
 

@@ -22,7 +22,10 @@ export function parseBackendAnswer(body: string): BackendAnswer {
   const [line = ""] = body.split("\n", 1);
   const [backend, client, ...rest] = line.split(" ").map((text) => IpAddress.tryParse(text));
   if (backend === undefined || client === undefined || rest.length > 0) {
-    throw new BackendError("not-a-backend", `no backend answered: "${line.slice(0, 80)}" are not two addresses`);
+    throw new BackendError(
+      "not-a-backend",
+      `no backend answered: "${line.slice(0, 80)}" is not a line with two addresses`,
+    );
   }
   return { backend, client };
 }

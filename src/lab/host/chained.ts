@@ -26,7 +26,7 @@ export function planChained({ nodes, families }: Topology): LabChained {
   if (pluginDir === undefined) {
     throw new LabError(
       "start-failed",
-      `--chained: ptp and host-local are in neither of ${PLUGIN_DIRS.join(", ")}; install the Debian package containernetworking-plugins`,
+      `--chained: ptp and host-local were not found in ${PLUGIN_DIRS.join(", ")}; install the Debian package containernetworking-plugins`,
     );
   }
   const ranges = nodes.map((node, at): [string, string[]] => [

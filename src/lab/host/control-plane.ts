@@ -65,7 +65,7 @@ async function openEmbedded(
   writeConfig(paths.nodeKubeconfig, server.kubeconfig({ server: node }));
   return {
     embedded: true,
-    description: "the embedded API server is up",
+    description: "the embedded API server is running",
     kubelets,
     [Symbol.asyncDispose]: () => server.stop(),
   };

@@ -97,7 +97,7 @@ function currentCluster(config: Fields, path: string): Fields {
     | Fields
     | undefined;
   if (cluster === undefined || !URL.canParse(String(cluster["server"]))) {
-    throw new LabError("start-failed", `--kubeconfig: the current-context of ${path} names no cluster with a server`);
+    throw new LabError("start-failed", `--kubeconfig: the current-context of ${path} has no cluster with a server`);
   }
   return cluster;
 }

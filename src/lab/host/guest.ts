@@ -44,11 +44,11 @@ export async function removeDeadRuns(
     if (await isAlive(api, run, { signal, clock: systemClock })) {
       throw new OwnershipError(
         "in-use",
-        `lab ${lab} (run ${run.run}) is up on the cluster, started elsewhere: isthmus lab down there removes it`,
+        `lab ${lab} (run ${run.run}) already runs on the cluster and was started on another machine: remove it there with isthmus lab down`,
       );
     }
     sayHandedOver(await removeOwn(api, run, { signal, clock: systemClock }), say);
-    say(`removed what run ${run.run} of lab ${lab} had left on the cluster`);
+    say(`removed the objects that run ${run.run} of lab ${lab} had left on the cluster`);
   }
   return runs.length;
 }
@@ -65,5 +65,7 @@ export async function leaveCluster(
 
 function sayHandedOver(all: readonly KeptDefinition[], say: (text: string) => void): void {
   for (const { definition, inUseBy } of all)
-    say(`CustomResourceDefinition ${definition} stays, and is the cluster's now: ${inUseBy} is not the lab's`);
+    say(
+      `CustomResourceDefinition ${definition} is not removed, because the cluster uses it: ${inUseBy} does not belong to the lab`,
+    );
 }

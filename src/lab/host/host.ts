@@ -162,7 +162,7 @@ async function finallyDo(first: () => Promise<void>, second: () => Promise<void>
   if (ends.length > 1) {
     const [one, two] = ends.map(({ error }) => error);
     if (one instanceof ExpectedError && two instanceof ExpectedError)
-      throw new LabError("start-failed", `${describeError(one)}; and then: ${describeError(two)}`, { cause: one });
+      throw new LabError("start-failed", `${describeError(one)}; after that: ${describeError(two)}`, { cause: one });
     throw new AggregateError([one, two]);
   }
   if (ends[0] !== undefined) throw ends[0].error;

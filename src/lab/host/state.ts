@@ -68,7 +68,7 @@ export function lockLab(lab: string): Disposable {
   if (lock !== undefined) return lock;
   throw new LabError(
     "already-up",
-    `lab ${lab} is being started or removed by another command; wait for it, or --name another`,
+    `lab ${lab} is being started or removed by another command; wait for it, or choose another name with --name`,
   );
 }
 

@@ -54,7 +54,7 @@ export class Supervisor {
       const [code, by] = (await this.#outlive(child, ended, signal)) as [number | null, string | null];
       signal.removeEventListener("abort", stop);
       if (signal.aborted) break;
-      this.#log.info("a program has ended and is started again", { program: spec.name, code, by });
+      this.#log.info("a program of the lab has ended and is started again", { program: spec.name, code, by });
       try {
         await sleep(backoff.next(), { signal });
       } catch (error) {

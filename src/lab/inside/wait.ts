@@ -11,7 +11,7 @@ export async function waitFor<T>(
 ): Promise<T> {
   const { promise, resolve, reject } = Promise.withResolvers<T>();
   const timer = setTimeout(
-    () => reject(new InsideError("timeout", `${what}: nothing came within ${timeoutMs} ms`)),
+    () => reject(new InsideError("timeout", `${what}: no data came within ${timeoutMs} ms`)),
     timeoutMs,
   );
   // Later events of the socket have no effect.

@@ -24,7 +24,7 @@ export function serveFiles(
     response.setHeader(CLIENT_HEADER, client);
     if (request.url === "/who") response.end(`${client}\n`);
     else if (request.url === "/file") response.writeHead(200, { "repr-digest": digest }).end(file);
-    else response.writeHead(404).end("there are /file and /who\n");
+    else response.writeHead(404).end("unknown path; the paths are /file and /who\n");
   };
   const listen = (server: Server, fd: number): Server => {
     server.on("connection", (socket: Socket) => {

@@ -59,7 +59,7 @@ export class Heartbeat {
         if (!(error instanceof KubeError)) throw error;
         pauseMs = RETRY_MS;
         if (this.#repeats.isNew(this.#node, error.message))
-          this.#deps.log.warn("cannot report that the node is alive, trying again", { error: error.message });
+          this.#deps.log.warn("cannot renew the Lease or status of a node; trying again", { error: error.message });
       }
     }
   }

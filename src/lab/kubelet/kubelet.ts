@@ -17,7 +17,7 @@ export const NETNS_ANNOTATION = "lab.isthmus.dev/netns";
 /** The status of a pod that the lab does not run. */
 const NOT_FOR_LABS = {
   reason: "NotForLab",
-  message: "this Node is of an Isthmus lab, which runs the pods that tolerate its taint by name",
+  message: "this Node belongs to an Isthmus lab, which runs only pods that tolerate this taint by its key",
 } as const;
 
 export interface KubeletDeps {
@@ -134,7 +134,7 @@ export class Kubelet {
 
   /** Starts a pod. Like a kubelet, it removes a sandbox that cannot be attached; the next try makes a new sandbox. */
   async #start(key: string, pod: Pod): Promise<Running> {
-    if (pod.spec?.hostNetwork === true) throw new CniCallError(`pod ${key}: hostNetwork pods are not for labs`);
+    if (pod.spec?.hostNetwork === true) throw new CniCallError(`pod ${key}: a lab cannot run hostNetwork pods`);
     const id = randomBytes(32).toString("hex");
     const { uid, name, namespace = "default" } = pod.metadata;
     const container = pod.spec?.containers?.[0];
@@ -248,7 +248,10 @@ export class Kubelet {
       );
     } catch (failure) {
       if (!isKubeError(failure)) throw failure;
-      this.#deps.log.warn("cannot report why a pod waits", { pod: name, error: failure.message });
+      this.#deps.log.warn("cannot write the reason for which a pod waits into its status", {
+        pod: name,
+        error: failure.message,
+      });
     }
   }
 }

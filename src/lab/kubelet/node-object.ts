@@ -72,7 +72,7 @@ export function nodeConditions(at: {
     type,
     status: "False",
     reason,
-    message: "the lab does not measure it",
+    message: "the lab does not measure this condition",
     ...times,
   });
   return [

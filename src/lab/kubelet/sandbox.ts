@@ -68,7 +68,7 @@ export class Sandbox {
   /** Starts the pod's process in its namespace. */
   start(onExit: (code: number | null) => void): void {
     const netns = this.#netns;
-    if (netns === undefined) throw new Error(`sandbox ${this.id} is not attached`);
+    if (netns === undefined) throw new Error(`sandbox ${this.id} has no network namespace`);
     const [file = "", ...args] = this.#pod.command ?? PAUSE;
     const child = inNetNs(netns, () =>
       spawn(file, args, { stdio: "ignore", env: { PATH: process.env["PATH"] ?? "", ...this.#pod.env } }),

@@ -32,7 +32,7 @@ export function crdFault(
 }
 
 function schemaFault(found: Schema | undefined, wanted: Schema, path: string): string | undefined {
-  if (found === undefined) return `it has no field ${path === "" ? "at all" : path}`;
+  if (found === undefined) return `it has no field ${path === "" ? "schema" : path}`;
   if (found["x-kubernetes-preserve-unknown-fields"] === true) return undefined;
   if (found["x-kubernetes-int-or-string"] !== true && found.type !== wanted.type)
     return `its field ${path === "" ? "." : path} is of type ${found.type ?? "any"}, not ${wanted.type ?? "any"}`;

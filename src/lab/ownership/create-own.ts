@@ -25,7 +25,7 @@ export async function createOwn<T extends KubeObject>(
     if (!identity.isGuest || isOwn(identity, found)) return found;
     throw new OwnershipError(
       "not-ours",
-      `${type.kind} ${objectKey(found)} is on the cluster already and is not this lab's: it is not touched; remove it, or start the lab again under another --name`,
+      `${type.kind} ${objectKey(found)} is on the cluster already and is not this lab's: the lab does not change it; remove it, or start the lab again with another --name`,
       { cause: error },
     );
   }

@@ -72,7 +72,7 @@ export function nextRemoval(found: Found): RemovalPhase | undefined {
   const stray = found.strayPods.filter(({ isDeleting, finalizers }) => !isDeleting || finalizers.length === 0);
   if (stray.length > 0)
     return phaseOf(
-      "pods of others on the lab's nodes",
+      "pods of other owners on the lab's nodes",
       stray.map((object) => ({ type: "pods", object })),
     );
   const crds = found.customResourceDefinitions;

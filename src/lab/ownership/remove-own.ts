@@ -227,9 +227,9 @@ function stuck({ lab }: FoundRun, phase: string, left: readonly FoundObject[]): 
   const names = left.slice(0, MAX_NAMES).map(({ name, finalizers }) => {
     return finalizers.length === 0 ? name : `${name} (finalizers ${finalizers.join(", ")})`;
   });
-  const more = left.length > MAX_NAMES ? `, and ${left.length - MAX_NAMES} more` : "";
+  const more = left.length > MAX_NAMES ? `, and ${left.length - MAX_NAMES} others` : "";
   return new OwnershipError(
     "not-removed",
-    `lab ${lab}: ${phase} do not go away: ${names.join(", ")}${more}; isthmus lab down --name=${lab} tries again`,
+    `lab ${lab}: ${phase} were not removed in time: ${names.join(", ")}${more}; isthmus lab down --name=${lab} tries again`,
   );
 }

@@ -79,7 +79,7 @@ export async function checkRights(api: Pick<KubeApi, "request">, options: AbortO
   );
   throw new OwnershipError(
     "right-missing",
-    `--kubeconfig: its user may not ${list.join("; ")}: deploy/lab/rbac.yaml has the rights that a lab needs`,
+    `--kubeconfig: its user may not ${list.join("; ")}: apply deploy/lab/rbac.yaml, which has the rights that a lab needs`,
   );
 }
 

@@ -89,7 +89,7 @@ export async function surveyCluster(
     if (run === identity.run) continue;
     throw new OwnershipError(
       "in-use",
-      `lab ${lab} (run ${run}) has objects on the cluster, and two labs there would have the same addresses: isthmus lab down --name=${lab} --kubeconfig=FILE removes it`,
+      `lab ${lab} (run ${run}) has objects on the cluster, and two labs there would have the same addresses: remove it with isthmus lab down --name=${lab} --kubeconfig=FILE`,
     );
   }
   for (const crd of crds) {
@@ -98,7 +98,7 @@ export async function surveyCluster(
     if (fault === undefined) continue;
     throw new OwnershipError(
       "not-ours",
-      `CustomResourceDefinition ${crd.metadata.name} is on the cluster, and a lab cannot use it: ${fault}. The lab does not change it. Apply deploy/crds yourself, or use another cluster`,
+      `CustomResourceDefinition ${crd.metadata.name} is on the cluster, and a lab cannot use it: ${fault}. The lab does not change it. Apply deploy/crds, or use another cluster`,
     );
   }
   const look = async (): Promise<readonly Lease[]> => {
@@ -111,7 +111,7 @@ export async function surveyCluster(
   if (lease !== undefined) {
     throw new OwnershipError(
       "not-ours",
-      `Lease ${objectKey(lease)} is on the cluster, and nobody renews it: start the cluster's coil-ipam-controller, which a lab then uses, or remove the Lease`,
+      `Lease ${objectKey(lease)} is on the cluster, and nobody renews it: start the cluster's coil-ipam-controller, which the lab will use, or remove the Lease`,
     );
   }
   await refuseUnmanaged(api, { signal });
@@ -126,7 +126,7 @@ async function refuseUnmanaged(api: Pick<KubeApi, "list">, { signal }: AbortOpti
     if (found === undefined) continue;
     throw new OwnershipError(
       "not-ours",
-      `${type.kind} ${found.metadata.name} is on the cluster, and no coil-ipam-controller leads there: the lab's own would manage it; start the cluster's, or remove the object`,
+      `${type.kind} ${found.metadata.name} is on the cluster, and no coil-ipam-controller leads there: the lab's controller would manage this object; start the cluster's controller, or remove the object`,
     );
   }
 }

@@ -47,7 +47,7 @@ async function refuseOverlap(api: KubeApi, { identity, pools }: Scenario, option
     if (!wanted.some((one) => taken.some((other) => subnetsOverlap(one, other)))) continue;
     throw new OwnershipError(
       "not-ours",
-      `AddressPool ${found.metadata.name} is on the cluster and has addresses of the lab's subnets (${subnetsOf(pools)}): it is not touched; use a cluster without it`,
+      `AddressPool ${found.metadata.name} is on the cluster and has addresses of the lab's subnets (${subnetsOf(pools)}): the lab does not change it; use a cluster without this pool`,
     );
   }
 }

@@ -92,6 +92,6 @@ export class Load {
     const at = (beganMs - this.#startedMs) / 1000;
     const length = (performance.now() - beganMs) / 1000;
     if (this.#failed.length < MAX_FAILURES)
-      this.#failed.push(`${service}, begun at ${at.toFixed(2)} s, for ${length.toFixed(2)} s, ${text}`);
+      this.#failed.push(`${service}, started at ${at.toFixed(2)} s, for ${length.toFixed(2)} s, ${text}`);
   }
 }

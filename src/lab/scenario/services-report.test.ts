@@ -49,7 +49,7 @@ test("services report: all tries as wanted, and no connection failed", () => {
   assert.equal(
     linesOf(GOOD),
     [
-      "ok   services web, edge: 2 of 2 tries from pods, nodes and outside went where they should",
+      "ok   services web, edge: 2 of 2 tries from pods, nodes and outside had the expected result",
       "ok   drain of node1: 300 of 300 connections (6 long ones) answered whole; 40 went through it, 2 of them under way as it was tainted",
       "       balancers: out 0.43 s after the taint, eTP Local 0.40 s after the eviction; a new node is in after 0.10 s",
       "ok   rolling update of web (eTP Cluster, 4 pods, 6.1 s): 300 of 300 connections (6 long ones) answered whole",

@@ -80,7 +80,7 @@ export function servicesLines(
   const { services, tries, drain, rollouts } = report;
   const wrong = tries.filter(({ ok }) => !ok);
   return [
-    `${mark(triesWork(report))} services ${services.join(", ")}: ${tries.length - wrong.length} of ${tries.length} tries from pods, nodes and outside went where they should`,
+    `${mark(triesWork(report))} services ${services.join(", ")}: ${tries.length - wrong.length} of ${tries.length} tries from pods, nodes and outside had the expected result`,
     ...cut(wrong.map(({ from, to, wanted, got }) => `       ${from} -> ${to}: wanted ${wanted}, got ${got}`)),
     `${mark(drainWorks(drain))} drain of ${drain.node}: ${loadText(drain)}; ${drain.through} went through it, ${drain.underWay} of them under way as it was tainted`,
     `       balancers: out ${secondsText(drain.outSeconds)} after the taint, eTP Local ${secondsText(drain.localOutSeconds)} after the eviction; a new node is in after ${secondsText(drain.backSeconds)}`,

@@ -44,7 +44,7 @@ export async function verifyServices(
   }));
   const { identity } = state;
   const nodes = state.nodes.length;
-  say("starting Services and the pods behind them");
+  say("creating Services and their pods");
   await applyServices(api, { at, identity, nodes }, options);
   await waitForBackends(api, { identity, nodes }, { ...options, deadlineMs: PODS_MS });
   const observed = await observeServices(api, identity, options);
@@ -138,7 +138,7 @@ function drainable({ pods }: ObservedServices): string {
     .filter((name) => having("web", name) && having("edge", name))
     .sort();
   if (node === undefined)
-    throw new LabError("not-reached", "no node has pods of both web and edge: none can be drained");
+    throw new LabError("not-reached", "no node has pods of both web and edge: no node can be drained");
   return node;
 }
 

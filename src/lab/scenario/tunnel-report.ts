@@ -55,13 +55,13 @@ export function tunnelLines(
   const indented = (lines: readonly string[]): string[] => cut(lines).map((line) => `       ${line}`);
   return [
     `${mark(agents.connected === agents.wanted)} tunnel: ${agents.connected} of ${agents.wanted} agents connected`,
-    `${mark(isShut(direct))} ${direct.refused} of ${direct.tried} connections past the tunnel refused, both ways`,
+    `${mark(isShut(direct))} ${direct.refused} of ${direct.tried} connections that bypass the tunnel refused, both ways`,
     ...indented(direct.open),
-    `${mark(allAnswered(reverse))} nodes and pods to the API server: ${reverse.answered} of ${reverse.tried} tries answered; ${reverse.connections} connections so far`,
+    `${mark(allAnswered(reverse))} nodes and pods to the API server: ${reverse.answered} of ${reverse.tried} tries answered; ${reverse.connections} connections since the start`,
     ...indented(reverse.failures),
     `${mark(programs.connected === programs.wanted)} ${programs.connected} of ${programs.wanted} programs of nodes talk to it through the tunnel`,
     ...indented(programs.missing),
-    `${mark(pods.answered === pods.tried && allAnswered(nodePorts))} control plane to nodes: ${pods.answered} of ${pods.tried} pods' addresses and ${nodePorts.answered} of ${nodePorts.tried} ports of nodes answered; ${forward.connections} connections so far`,
+    `${mark(pods.answered === pods.tried && allAnswered(nodePorts))} control plane to nodes: ${pods.answered} of ${pods.tried} pods' addresses and ${nodePorts.answered} of ${nodePorts.tried} ports of nodes answered; ${forward.connections} connections since the start`,
     ...indented([...pods.failures, ...nodePorts.failures]),
   ];
 }

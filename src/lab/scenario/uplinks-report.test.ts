@@ -39,7 +39,7 @@ const BAD: readonly (readonly [string, Partial<UplinksReport>, RegExp])[] = [
   [
     "the proxy counted less than clients got",
     { carried: { wan0: { tunnels: 1, bytes: 4 * MIB }, wan1: { tunnels: 1, bytes: 4 * MIB - 1 } } },
-    /^FAIL carried: .*; fewer than clients got over wan1$/m,
+    /^FAIL carried: .*; these uplinks carried fewer bytes than clients received over them: wan1$/m,
   ],
 ];
 
@@ -53,7 +53,7 @@ test("uplinks report: all downloads complete over the right uplinks, with the ti
     linesOf(GOOD),
     [
       "ok   uplinks of node1: 2 of 2 downloads whole, without an error, over the right one of wan0 (cost 0) and wan1 (cost 10)",
-      "       accepts and then swallows: first whole download after 5.08 s; healed: the cheap one carries again after 1.10 s",
+      "       accepts and then drops packets: first whole download after 5.08 s; after the repair the cheap uplink carries connections again within 1.10 s",
       "ok   carried: wan0 3 tunnels, 5.0 MiB; wan1 1 tunnels, 4.0 MiB",
     ].join("\n"),
   );

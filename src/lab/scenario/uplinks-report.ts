@@ -61,15 +61,17 @@ export function uplinksLines(
   const wrong = downloads.filter((one) => !isRight(one));
   const missing = uncounted(report);
   return [
-    `${mark(wrong.length === 0 && downloads.length > 0)} uplinks of ${node}: ${downloads.length - wrong.length} of ${downloads.length} downloads whole, without an error, over the right one of ${links.map(({ name, cost }) => `${name} (cost ${cost})`).join(" and ")}`,
+    `${mark(wrong.length === 0 && downloads.length > 0)} uplinks of ${node}: ${downloads.length - wrong.length} of ${downloads.length} downloads whole, without an error, over the right uplink of ${links.map(({ name, cost }) => `${name} (cost ${cost})`).join(" and ")}`,
     ...cut(wrong.map((one) => `       ${wrongLine(one)}`)),
     ...recoveries.map(
       ({ fault, seconds, backSeconds }) =>
-        `       ${faultText(fault)}: ${seconds === null ? "no whole download" : `first whole download after ${seconds.toFixed(2)} s`}; healed: the cheap one carries again after ${backSeconds.toFixed(2)} s`,
+        `       ${faultText(fault)}: ${seconds === null ? "no whole download" : `first whole download after ${seconds.toFixed(2)} s`}; after the repair the cheap uplink carries connections again within ${backSeconds.toFixed(2)} s`,
     ),
     `${mark(missing.length === 0)} carried: ${Object.entries(carried)
       .map(([name, { tunnels, bytes }]) => `${name} ${tunnels} tunnels, ${(bytes / 2 ** 20).toFixed(1)} MiB`)
-      .join("; ")}${missing.length === 0 ? "" : `; fewer than clients got over ${missing.join(", ")}`}`,
+      .join(
+        "; ",
+      )}${missing.length === 0 ? "" : `; these uplinks carried fewer bytes than clients received over them: ${missing.join(", ")}`}`,
   ];
 }
 
@@ -88,6 +90,6 @@ function faultText(fault: UplinkFault): string {
     case "gateway-dead":
       return "gateway dead";
     case "swallow":
-      return "accepts and then swallows";
+      return "accepts and then drops packets";
   }
 }

@@ -129,7 +129,7 @@ async function healthOf(uplinks: LabUplinks, options: AbortOptions): Promise<str
     };
     const bad = health.ports.filter((port) => port.hasError === true || port.usableAddr === undefined);
     if (health.ready && bad.length === 0 && health.ports.length === uplinks.links.length) return "ready";
-    return `healthz says ${JSON.stringify({ ready: health.ready, ports: health.ports })}`;
+    return `/healthz answered ${JSON.stringify({ ready: health.ready, ports: health.ports })}`;
   } catch (error) {
     if (!(error instanceof InsideError)) throw error;
     return error.message;

@@ -37,7 +37,7 @@ function faultRules(fault: Exclude<UplinkFault, "link-down">): NftTransaction {
   }
   tx.chain("on", { type: "filter", hook: "forward", priority: "filter" });
   const fromNode = `iifname "${PROVIDER_LINKS.node}"`;
-  tx.rule("on", `${fromNode} tcp flags & psh == psh drop`, { comment: "what ends a write" });
+  tx.rule("on", `${fromNode} tcp flags & psh == psh drop`, { comment: "the last segment of a write" });
   return tx.rule("on", `${fromNode} meta l4proto tcp meta length > 100 drop`, { comment: "longer than a bare ACK" });
 }
 

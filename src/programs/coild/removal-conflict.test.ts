@@ -31,7 +31,7 @@ test("RemovalConflict: single removals are logged each; a program that goes on i
   assert.deepEqual(messages(), []);
   await clock.advance(1000);
   await survey(0);
-  assert.deepEqual(messages(), ["info no program removes"]);
+  assert.deepEqual(messages(), ["info no other program"]);
   // Ten removals over more than a minute are no conflict.
   for (let round = 0; round < 30; round += 1) {
     await survey(1);

@@ -169,7 +169,7 @@ test("explain: the default node is the sender's; for another node the answer has
   });
   assert.equal(pinned.node, "node-a");
   assert.match(pinned.notes.join("\n"), /the pod is on node node-b/);
-  assert.match(pinned.notes.join("\n"), /packets of pods cannot be recognized: give the proxy's --cluster-cidr/);
+  assert.match(pinned.notes.join("\n"), /packets of pods cannot be recognized: pass the proxy's --cluster-cidr/);
 });
 
 test("explain: a pod in the node's network sends as the node", async () => {
@@ -202,7 +202,7 @@ test("explain: a NodePort works at the addresses of the proxy's flags, and the a
   assert.equal(elsewhere.outcome, "untouched");
   assert.match(
     elsewhere.notes.join("\n"),
-    /30080 is a NodePort of default\/web:http\/TCP, taken on 198\.51\.100\.11 \(/,
+    /30080 is a NodePort of default\/web:http\/TCP, accepted on 198\.51\.100\.11 \(/,
   );
   assert.equal(
     (await ask("outside 198.51.100.99 30080", ["--nodeport-addresses=198.51.100.0/24"])).outcome,
@@ -235,12 +235,12 @@ test("explain: pods are recognized by their links, as by the proxy", async () =>
 
 test("explain: a missing object is named, with the existing ones", async () => {
   const rows: readonly (readonly [() => Promise<Explanation>, RegExp])[] = [
-    [() => ask("outside 10.96.0.10 80", [], "node-z"), /no Node node-z \(--node\); there are node-a, node-b/],
+    [() => ask("outside 10.96.0.10 80", [], "node-z"), /no Node node-z \(--node\); the Nodes are node-a, node-b/],
     [() => ask("pod:default/none 10.96.0.10 80"), /no pod default\/none/],
     [() => ask("outside service:default/none 80"), /no Service default\/none/],
     [() => ask("fd00::1 service:default/web 80"), /Service default\/web has no cluster IP of IPv6/],
-    [() => ask("pod:default/web-a fd00:96::10 80"), /pod default\/web-a has no address of IPv6/],
-    [() => ask("node fd00:96::10 80"), /Node node-a has no address of IPv6/],
+    [() => ask("pod:default/web-a fd00:96::10 80"), /pod default\/web-a has no IPv6 address/],
+    [() => ask("node fd00:96::10 80"), /Node node-a has no IPv6 address/],
   ];
   for (const [answer, message] of rows) {
     await assert.rejects(answer(), (error) => error instanceof ExplainError && message.test(error.message));
@@ -254,7 +254,7 @@ test("explain: with a proxy's credentials pods of a Service are found by their s
   assert.deepEqual(await limited(question), await ask(question));
   await assert.rejects(
     limited("pod:default/none service:default/web 80"),
-    (error) => error instanceof ExplainError && /give its address instead, or --kubeconfig/.test(error.message),
+    (error) => error instanceof ExplainError && /pass its address instead, or --kubeconfig/.test(error.message),
   );
 });
 
@@ -265,12 +265,12 @@ test("explanationText: shows the destination, the deciding rule and the steps", 
     `pod default/web-a (10.1.0.5) to 10.96.0.10 port 80/TCP, on node node-a
 
 goes to one of 2 endpoints, by default/web:http/TCP:
-  10.1.0.5:8080  pod default/web-a on node-a; sees this node as the sender
-  10.1.1.7:8080  pod default/web-b on node-b; sees the sender's own address
+  10.1.0.5:8080  pod default/web-a on node-a; receives it with this node's address as the source
+  10.1.1.7:8080  pod default/web-b on node-b; receives it with the sender's own address as the source
 
 decided by chain lb-2 of table ip kube-proxy:
   meta l4proto { tcp, udp, sctp } dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @eps
-with the element of service-ips:
+by the element of set service-ips:
   10.96.0.10 . tcp . 80 : goto lb-2
 
 on its way, with the first endpoint drawn:
@@ -326,5 +326,5 @@ test("isthmus explain: exits with 0 for an answer, 1 for a missing object or no 
   assert.match(bad.stderr, /--cluster-cidr: "10\.0\.0\.0\/33" is not a CIDR/);
   const none = await run(...about, "outside");
   assert.equal(none.code, 2);
-  assert.match(none.stderr, /SOURCE DESTINATION PORT\[\/PROTOCOL\] are needed/);
+  assert.match(none.stderr, /SOURCE DESTINATION PORT\[\/PROTOCOL\], such as/);
 });

@@ -5,7 +5,7 @@ import type { BlockListing, BlockSource, OwnedBlock } from "../block-source.ts";
 import { IpamError } from "../errors.ts";
 import { NodeIpam } from "../node-ipam.ts";
 
-/** A cluster's worth of blocks of two addresses each, in memory, that can be told to fail. */
+/** The blocks of a cluster in memory, of two addresses each; tests can make its calls fail. */
 export class FakeSource implements BlockSource {
   readonly owned = new Map<string, OwnedBlock>();
   requests = 0;
@@ -77,7 +77,7 @@ export class FakeSource implements BlockSource {
   }
 }
 
-/** A node and a cluster with so many free blocks. */
+/** A node, and a cluster with this number of free blocks. */
 export function open(
   blocks: number,
   releaseDelayMs = 0,

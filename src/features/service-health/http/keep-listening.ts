@@ -48,7 +48,7 @@ export async function keepListening(deps: KeepListeningDeps, options: KeepListen
     } catch (error) {
       if (!(error instanceof ServiceHealthError) || options.hardFail === true) throw error;
       if (limit.take(failure)) {
-        log.error("cannot listen; trying again", { what, error: error.message });
+        log.error("cannot listen on a port for health or metrics; trying again", { what, error: error.message });
         deps.onEvent?.({ about: "node", type: "Warning", reason: failure, note: error.message });
       }
       await pause(BIND_RETRY_MS, { signal, clock });

@@ -109,7 +109,7 @@ export class MetricsServer {
     const route = routeOf(this.#deps.debug ?? {}, path);
     if (route === undefined) return reply(response, 404, TEXT, "404 page not found\n");
     const gone = new AbortController();
-    response.once("close", () => gone.abort(new DOMException("the client has gone", "AbortError")));
+    response.once("close", () => gone.abort(new DOMException("the client closed the connection", "AbortError")));
     const [host = ""] = (request.headers.host ?? "").split(/:\d+$/);
     const answer = await route({ path, query: new URLSearchParams(query), host, signal: gone.signal });
     if (gone.signal.aborted) return;

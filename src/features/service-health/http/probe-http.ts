@@ -107,7 +107,9 @@ export class ProbeHttp implements AsyncDisposable {
       this.#http.emit("connection", socket);
     });
     // If accepting fails, for example because of a full descriptor table, the connection is refused and the listener continues.
-    server.on("error", (error) => this.#log.warn("cannot accept a probe", { reason: describeError(error) }));
+    server.on("error", (error) =>
+      this.#log.warn("cannot accept the connection of a health probe", { reason: describeError(error) }),
+    );
     return listening;
   }
 

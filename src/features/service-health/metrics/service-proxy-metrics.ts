@@ -24,7 +24,7 @@ export function serviceProxyMetrics(registry: Registry) {
     },
     healthState: new Gauge({
       name: "kubeproxy_health_state",
-      help: "1 while the check passes, else 0.",
+      help: "1 while the health check passes, else 0.",
       labelNames: ["check"] as const,
       registers,
       collect() {
@@ -83,7 +83,7 @@ export function serviceProxyMetrics(registry: Registry) {
     }),
     lastQueued: new Gauge({
       name: "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
-      help: "Unix time at which a sync was last requested. Far above the last success: syncs hang.",
+      help: "Unix time at which a sync was last requested. If this is far above the time of the last success, syncs hang.",
       ...family,
     }),
     serviceChangesPending: new Gauge({
@@ -146,17 +146,17 @@ export function serviceProxyMetrics(registry: Registry) {
     }),
     lostClaims: new Gauge({
       name: "kubeproxy_lost_address_claims",
-      help: "Addresses with ports, and NodePorts, that Services request and do not get: they belong to others.",
+      help: "Addresses with ports, and NodePorts, that Services request and do not get, because they belong to other Services or to nodes.",
       ...family,
     }),
     driftRepairs: new Counter({
       name: "kubeproxy_drift_repairs_total",
-      help: "Repairs of changes that other programs made to our tables.",
+      help: "Repairs of changes that other programs made to the proxy's tables.",
       registers,
     }),
     contested: new Gauge({
       name: "kubeproxy_nftables_contested",
-      help: "1 while another program keeps changing our tables, else 0.",
+      help: "1 while another program repeatedly changes the proxy's tables, else 0.",
       registers,
     }),
     watchErrors: new Counter({

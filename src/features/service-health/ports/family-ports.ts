@@ -120,7 +120,7 @@ export class FamilyPorts {
     try {
       for (const address of addresses) listeners.push(this.#deps.http.listen(address, service.port));
       this.#listening.set(key, listeningOn(service.port, listeners));
-      if (this.#failures.delete(key)) this.#deps.log.info("health port is open again", { service: key });
+      if (this.#failures.delete(key)) this.#deps.log.info("a health check port is open again", { service: key });
     } catch (error) {
       for (const one of listeners) one.close();
       this.#listening.delete(key);
@@ -138,7 +138,7 @@ export class FamilyPorts {
     if (!eventLimit.take(key)) return;
     const { namespace, name, port } = service;
     const note = `Cannot answer health checks of ${key} on healthCheckNodePort ${port}: ${error.message}`;
-    log.error("cannot listen on a health port; trying again", { service: key, port, error: error.message });
+    log.error("cannot listen on a health check port; trying again", { service: key, port, error: error.message });
     onEvent?.({ about: { namespace, name }, type: "Warning", reason: "FailedToStartServiceHealthcheck", note });
   }
 }

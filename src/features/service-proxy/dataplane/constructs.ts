@@ -98,8 +98,8 @@ async function attempt(family: IpFamily, what: string, run: () => void | Promise
     const modules = MODULES.filter(([pattern]) => pattern.test(what)).map(([, names]) => names(family));
     const fix =
       modules.length === 0
-        ? "use a newer kernel"
-        : `load ${modules.join(", ")} (modprobe), or use a kernel that has it`;
+        ? "install a newer kernel"
+        : `load ${modules.join(", ")} (modprobe), or install a kernel that has this feature`;
     throw new DataPlaneError("unsupported", `This kernel refuses what Services need in IPv${family}: ${what}; ${fix}`, {
       cause,
     });

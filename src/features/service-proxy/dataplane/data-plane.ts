@@ -102,7 +102,7 @@ export class DataPlane {
       return report;
     }
     const table = `${this.table.family} ${this.table.name}`;
-    log.info("a table of another program or layout is replaced; connections go on", { table });
+    log.info("a table of another program or of another layout is replaced; connections continue", { table });
     return takeOver({ table: this.#table, replacement: this.#replacement }, desired, { signal: options.signal, clock });
   }
 }

@@ -174,7 +174,7 @@ export class ServiceTable {
   #explained(error: unknown): unknown {
     if (!(error instanceof NftError) || error.code !== "not-permitted") return error;
     const table = `table ${this.table.family} ${this.table.name}`;
-    const fix = "end that program (nft list ruleset names it), or choose another --table-name";
+    const fix = "stop that program (nft list ruleset shows its name), or choose another --table-name";
     return new DataPlaneError("owned", `Cannot change ${table}: another program owns it; ${fix}`, { cause: error });
   }
 

@@ -138,10 +138,10 @@ function arrivalsOf(traces: readonly Trace[], { slices }: Cluster): readonly Arr
 function* notesOn({ packet }: QuestionPacket, { outcome, steps }: Trace, plan: NodePlan): Generator<string> {
   const { options, tracker, wanted, nodePortAddresses } = plan;
   if (options.detector === undefined && !options.masqueradeAll) {
-    yield "packets of pods cannot be recognized: give the proxy's --cluster-cidr, or its --config";
+    yield "packets of pods cannot be recognized: pass the proxy's --cluster-cidr, or its --config";
   }
   if (steps.some(({ chain }) => /^(np-)?aff-/.test(chain))) {
-    yield "the Service has session affinity: this is the answer for a new client";
+    yield "the Service has session affinity: this is the result for a new client";
   }
   const isOwnAddress = plan.addresses.some((own) => own.equals(packet.destination));
   const nodePortId = frontEndId({ key: portBytes(packet.protocol, packet.port), isNodePort: true });
@@ -149,14 +149,14 @@ function* notesOn({ packet }: QuestionPacket, { outcome, steps }: Trace, plan: N
   const ids = new Set([frontEndId({ key, isNodePort: false }), ...(isOwnAddress ? [nodePortId] : [])]);
   for (const { frontEnd, service, holder, owner } of wanted.lostFrontEnds()) {
     if (!ids.has(frontEndId(frontEnd))) continue;
-    const why = owner === undefined ? `it belongs to Service ${holder}` : `the address belongs to ${owner}`;
-    yield `Service ${service} claims this too, and does not have it: ${why}`;
+    const why = owner === undefined ? `the address belongs to Service ${holder}` : `the address belongs to ${owner}`;
+    yield `Service ${service} requests the same address and port, and does not get it: ${why}`;
   }
   if (outcome.kind === "delivered" && outcome.isTranslated) return;
   const nodePort = wanted.frontEnd(nodePortId);
   if (outcome.kind === "delivered" && nodePort !== undefined && isOwnAddress) {
-    const places = nodePortAddresses.length === 0 ? "no address of this node" : nodePortAddresses.join(", ");
-    yield `${packet.port} is a NodePort of ${nodePort.service}, taken on ${places} (--nodeport-addresses)`;
+    const places = nodePortAddresses.length === 0 ? "none of this node's addresses" : nodePortAddresses.join(", ");
+    yield `${packet.port} is a NodePort of ${nodePort.service}, accepted on ${places} (--nodeport-addresses)`;
   }
   for (const [service, ports] of tracker.services) {
     const [one] = ports;

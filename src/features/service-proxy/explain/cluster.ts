@@ -76,7 +76,7 @@ const MAX_NAMES = 5;
 function noSuchNode(name: string, nodes: readonly Node[]): ExplainError {
   const names = nodes.slice(0, MAX_NAMES).map(({ metadata }) => metadata.name);
   const more = nodes.length > MAX_NAMES ? ` and ${nodes.length - MAX_NAMES} more` : "";
-  const known = nodes.length === 0 ? "there are none" : `there are ${names.join(", ")}${more}`;
+  const known = nodes.length === 0 ? "the cluster has no Nodes" : `the Nodes are ${names.join(", ")}${more}`;
   return new ExplainError("no-such-object", `there is no Node ${name} (--node); ${known}`);
 }
 

@@ -55,7 +55,7 @@ async function endpointOf(
   }
   throw new ExplainError(
     "not-permitted",
-    `pod ${namespace}/${name} may not be read with these credentials, and no EndpointSlice names it: give its address instead, or --kubeconfig with a user who may read pods (${why})`,
+    `pod ${namespace}/${name} may not be read with these credentials, and no EndpointSlice lists it: pass its address instead, or --kubeconfig with a user who may read pods (${why})`,
   );
 }
 
@@ -79,7 +79,12 @@ export async function readDestination(
   const address = addresses.find((one) => one.family === family);
   if (address !== undefined) return address;
   const of = source.kind === "address" ? ` of IPv${source.address.family}` : "";
-  const has = clusterIP === "None" ? "it is headless" : addresses.length === 0 ? "none is set" : `it has ${addresses}`;
+  const has =
+    clusterIP === "None"
+      ? "the Service is headless"
+      : addresses.length === 0
+        ? "no cluster IP is set"
+        : `its cluster IPs are ${addresses}`;
   throw new ExplainError("no-address", `Service ${name} has no cluster IP${of}: ${has}`);
 }
 
@@ -106,14 +111,19 @@ export function packetOf(
     notes: [],
   });
   const lacks = (what: string): ExplainError =>
-    new ExplainError("no-address", `${what} has no address of IPv${plan.family}, which ${destination} is of`);
+    new ExplainError(
+      "no-address",
+      `${what} has no IPv${plan.family} address, but ${destination} is an IPv${plan.family} address`,
+    );
   switch (source.kind) {
     case "node":
       if (primary === undefined) throw lacks(`Node ${nodeName}`);
       return own(`node ${nodeName}`, primary);
     case "outside": {
       const address = outsideAddress(plan);
-      const notes = [`outside stands for ${address}; where source ranges count give the client's address`];
+      const notes = [
+        `outside stands for ${address}; if the Service has source ranges, pass the client's address instead`,
+      ];
       return { packet: { source: address, inputInterface: OTHER_LINK, ...target }, from: "outside", notes };
     }
     case "address": {
@@ -129,7 +139,7 @@ export function packetOf(
       const isNodes = pod?.spec?.hostNetwork === true || plan.addresses.some((one) => one.equals(address));
       if (at === nodeName && isNodes) return own(`${name} in the node's network`, address);
       const packet = { source: address, inputInterface: at === nodeName ? podLink(plan) : OTHER_LINK, ...target };
-      const elsewhere = `the pod is on node ${at}, which translates its packets first; this is what ${nodeName} does with one`;
+      const elsewhere = `the pod is on node ${at}, and that node translates its packets first; the result shows how node ${nodeName} would handle such a packet`;
       return { packet, from: name, notes: at === nodeName ? [] : [elsewhere] };
     }
   }
@@ -156,6 +166,6 @@ function outsideAddress({ family, options: { detector }, addresses, context }: N
   if (address !== undefined) return address;
   throw new ExplainError(
     "no-address",
-    "every address that could stand for outside is the cluster's: give the client's",
+    "every example address for outside belongs to the cluster: pass the client's address instead",
   );
 }

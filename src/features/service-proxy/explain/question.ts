@@ -31,7 +31,7 @@ export function parseQuestion(words: readonly string[]): Question {
   const [from, to, at] = words;
   if (from === undefined || to === undefined || at === undefined) {
     throw new ConfigError("invalid-flags", [
-      `${QUESTION_USAGE} are needed, such as: outside 10.96.0.10 53/UDP; got ${words.length} of 3`,
+      `give ${QUESTION_USAGE}, such as: outside 10.96.0.10 53/UDP; ${words.length} of 3 words are given`,
     ]);
   }
   const faults: string[] = [];
@@ -47,7 +47,7 @@ export function parseQuestion(words: readonly string[]): Question {
   }
   if (source?.kind === "address" && destination?.kind === "address") {
     if (source.address.family !== destination.address.family) {
-      faults.push(`${from} and ${to} are of different families: no packet goes from one to the other`);
+      faults.push(`${from} and ${to} are of different families: no packet can have both addresses`);
     }
   }
   if (source === undefined || destination === undefined || target === undefined || faults.length > 0) {

@@ -27,7 +27,7 @@ function outcomeLines({ outcome, service, arrivals, packet, table }: Explanation
         ...arrivals.map((arrival) => `  ${arrivalText(arrival)}`),
       ];
     case "untouched":
-      return [`is left as it is: no rule of table ${table} has it go elsewhere than ${packet.destination}`];
+      return [`is not changed: no rule of table ${table} sends it to another address than ${packet.destination}`];
     case "dropped":
       return [`is dropped${whose}`];
     case "rejected":
@@ -37,7 +37,9 @@ function outcomeLines({ outcome, service, arrivals, packet, table }: Explanation
 
 function arrivalText({ address, port, masqueraded, node, pod }: Arrival): string {
   const place = [pod === undefined ? [] : `pod ${pod}`, node === undefined ? [] : `on ${node}`].flat().join(" ");
-  const sender = masqueraded ? "sees this node as the sender" : "sees the sender's own address";
+  const sender = masqueraded
+    ? "receives it with this node's address as the source"
+    : "receives it with the sender's own address as the source";
   return `${address.includes(":") ? `[${address}]` : address}:${port}${place === "" ? "" : `  ${place}`}; ${sender}`;
 }
 
@@ -46,7 +48,7 @@ function decisionLines({ chain, rule, set, element }: NonNullable<Explanation["d
     "",
     `decided by chain ${chain} of table ${table}:`,
     `  ${rule}`,
-    ...(element === undefined ? [] : [`with the element of ${set}:`, `  ${element}`]),
+    ...(element === undefined ? [] : [`by the element of set ${set}:`, `  ${element}`]),
   ];
 }
 

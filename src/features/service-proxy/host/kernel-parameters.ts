@@ -53,7 +53,7 @@ export function setKernelParameters(
       if (Number(sysctl.get(key)) !== value) sysctl.set(key, value);
     } catch (error) {
       if (!isKernelError(error)) throw error;
-      log.info("kernel parameter left as it is", { key, value, error: error.message });
+      log.info("a kernel parameter could not be set and keeps its value", { key, value, error: error.message });
     }
   }
   if (settings.maxPerCore > 0) raiseHashSize(conntrackMax(settings, availableParallelism()), log);
@@ -63,7 +63,9 @@ function raiseHashSize(max: number, log: Logger): void {
   try {
     if (Number(readFileSync(HASHSIZE, "utf8")) < max / 4) writeFileSync(HASHSIZE, String(max / 4));
   } catch (error) {
-    log.info("size of the connection table's hash left as it is", { error: describeError(error) });
+    log.info("the hash size of the connection tracking table could not be set and keeps its value", {
+      error: describeError(error),
+    });
   }
 }
 
@@ -72,6 +74,9 @@ export function setOomScore(score: number, log: Logger): void {
   try {
     writeFileSync("/proc/self/oom_score_adj", String(score));
   } catch (error) {
-    log.info("oom score left as it is", { score, error: describeError(error) });
+    log.info("the OOM score of the process could not be set and keeps its value", {
+      score,
+      error: describeError(error),
+    });
   }
 }

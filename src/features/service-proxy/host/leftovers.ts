@@ -22,17 +22,17 @@ export function leftovers(
     const count = chains.filter((name) => TRANSLATES.test(name)).length;
     if (count > 0) {
       found.push(
-        `table ${family} nat has ${count} chains of kube-proxy's iptables mode; kube-proxy --cleanup removes them`,
+        `table ${family} nat has ${count} chains of kube-proxy's iptables mode; remove them with kube-proxy --cleanup`,
       );
     }
     if (tableName !== KUBE_PROXY_TABLE && kernel.elements.names({ family, name: KUBE_PROXY_TABLE }) !== undefined) {
       found.push(
-        `table ${family} ${KUBE_PROXY_TABLE} of another proxy is there; nft delete table ${family} ${KUBE_PROXY_TABLE} removes it`,
+        `table ${family} ${KUBE_PROXY_TABLE} of another proxy exists; remove it with nft delete table ${family} ${KUBE_PROXY_TABLE}`,
       );
     }
   }
   if (kernel.links.get({ name: IPVS_LINK }) !== undefined) {
-    found.push(`link ${IPVS_LINK} of kube-proxy's IPVS mode is there; kube-proxy --cleanup removes it`);
+    found.push(`link ${IPVS_LINK} of kube-proxy's IPVS mode exists; remove it with kube-proxy --cleanup`);
   }
   return found;
 }

@@ -21,18 +21,21 @@ export function checkKernelVersion(
   const wanted = `${MIN_KERNEL.major}.${MIN_KERNEL.minor}`;
   const match = /^(\d{1,4})\.(\d{1,4})/.exec(release);
   if (match === null) {
-    log.warn("the kernel's version cannot be read; going on", { release, wanted: `${wanted} or newer` });
+    log.warn("the kernel's version cannot be read; the start continues", { release, wanted: `${wanted} or newer` });
     return;
   }
   const [major, minor] = [Number(match[1]), Number(match[2])];
   if (major > MIN_KERNEL.major || (major === MIN_KERNEL.major && minor >= MIN_KERNEL.minor)) return;
   if ((env[SKIP_VERSION_CHECK] ?? "") !== "") {
-    log.warn("the kernel is older than the oldest supported one; going on, as configured", { release, wanted });
+    log.warn(
+      "the kernel is older than the oldest supported one; the start continues, because the configuration allows it",
+      { release, wanted },
+    );
     return;
   }
   throw new HostError(
     "kernel-too-old",
-    `Cannot program Services on Linux ${release}: ${wanted} or newer is needed; ${SKIP_VERSION_CHECK}=1 lets it be tried`,
+    `Cannot program Services on Linux ${release}: ${wanted} or newer is needed; ${SKIP_VERSION_CHECK}=1 allows this kernel`,
   );
 }
 
@@ -60,7 +63,8 @@ function scratchNamespace(log: Logger): NetNs | undefined {
     return createAnonymousNetNs();
   } catch (error) {
     if (!isKernelError(error)) throw error;
-    if (error.code === "not-permitted") log.info("the kernel's features are not checked: that needs CAP_SYS_ADMIN");
+    if (error.code === "not-permitted")
+      log.info("the kernel's features are not checked: the check needs CAP_SYS_ADMIN");
     else log.warn("the kernel's features are not checked: no network namespace can be made", { error: error.message });
     return undefined;
   }

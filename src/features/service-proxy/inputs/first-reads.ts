@@ -83,7 +83,7 @@ export class FirstReads {
     const read = this.#reads.get(resource);
     if (read === undefined || read.isDone || read.cancel !== undefined) return;
     read.cancel = this.#clock.after(PATIENCE_MS, () => {
-      this.#log.warn(`going on without ${resource}`, { why, fix: read.of.without });
+      this.#log.warn(`continuing without ${resource}`, { why, fix: read.of.without });
       this.read(resource);
     });
   }

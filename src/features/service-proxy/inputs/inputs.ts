@@ -44,11 +44,11 @@ const FIRST_READS: readonly FirstRead[] = [
   {
     resource: "nodes",
     without:
-      "NodePorts and Local policies need the Node's addresses: let the proxy list and watch nodes; --hostname-override names another Node",
+      "NodePorts and Local policies need the Node's addresses: give the proxy the right to list and watch nodes; --hostname-override sets the name of the Node",
   },
   {
     resource: "servicecidrs",
-    without: "addresses that no Service has are not dropped: let the proxy list and watch servicecidrs",
+    without: "addresses that no Service has are not dropped: give the proxy the right to list and watch servicecidrs",
     isOptional: true,
   },
 ];
@@ -108,7 +108,8 @@ export async function watchInputs(
         targets.onAbsent?.(resource);
       }
     },
-    onNameless: (count: number): void => targets.log.error("objects without a name are ignored", { resource, count }),
+    onNameless: (count: number): void =>
+      targets.log.error("objects of the API server without a name are ignored", { resource, count }),
   });
   const services = createInformer(api, resources.services, {
     labelSelector: PROXY_SELECTORS.services,

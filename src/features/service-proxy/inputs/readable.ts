@@ -95,8 +95,8 @@ export class UnreadableReporter {
     this.#reported.set(id, fault);
     const [namespace = "", name = ""] = key.split("/", 2).map((part) => part.slice(0, MAX_NAME));
     const fields = { kind, object: `${namespace}/${name}`, why: fault };
-    this.#log.error("an object cannot be read and is ignored", fields);
-    const note = `it cannot be read and is ignored: ${fault}`;
+    this.#log.error("an object of the API server is malformed and is ignored", fields);
+    const note = `this object is malformed and is ignored: ${fault}`;
     this.#onEvent({ about: { kind, namespace, name }, type: "Warning", reason: "UnreadableObject", note });
   }
 }

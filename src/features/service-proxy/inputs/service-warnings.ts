@@ -21,16 +21,16 @@ const WARNINGS: readonly ServiceWarning[] = [
     // docs/spec/service-proxy.md#1.5.
     level: "error",
     applies: (service, { lacksHealthPort }) => lacksHealthPort(service),
-    message: "Service needs a health check port and has none: its load balancer sends no traffic here",
-    fix: "set spec.healthCheckNodePort, or write the Service again, so that the API server allocates one",
+    message: "a Service needs a health check port and has none: its load balancer sends no connections to this node",
+    fix: "set spec.healthCheckNodePort, or update the Service, so that the API server allocates one",
   },
   {
     // docs/spec/service-proxy.md#2.1.
     level: "warn",
     applies: ({ spec }, { allowExternalIPs }) => allowExternalIPs && (spec?.externalIPs ?? []).length > 0,
     message:
-      "Service has spec.externalIPs, which Kubernetes deprecates: any user who may write Services can take addresses with it",
-    fix: "use type LoadBalancer; --feature-gates=AllowServiceExternalIPs=false turns them off",
+      "a Service has spec.externalIPs, which Kubernetes deprecates: any user who may write Services can take addresses with it",
+    fix: "use type LoadBalancer; --feature-gates=AllowServiceExternalIPs=false disables spec.externalIPs",
   },
 ];
 

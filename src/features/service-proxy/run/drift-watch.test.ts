@@ -83,12 +83,12 @@ test("DriftWatch: a program that keeps changing our tables is logged once, and r
   const { clock, state, lines } = setUp(t, () => 3);
   await clock.advance((MIN_DISTURBANCES - 1) * POLL_MS);
   assert.deepEqual([state.repairs, state.contested], [MIN_DISTURBANCES - 1, []]);
-  assert.equal(lines("another program changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
+  assert.equal(lines("another program changed the proxy's nftables table"), 2 * (MIN_DISTURBANCES - 1));
   await clock.advance(10 * 60_000);
   assert.deepEqual(state.contested, [true]);
   assert.equal(lines("another program keeps changing"), 1);
   assert.ok(state.repairs < MIN_DISTURBANCES + 30, `${state.repairs} repairs in ten minutes`);
-  assert.equal(lines("another program changed our nftables"), 2 * (MIN_DISTURBANCES - 1));
+  assert.equal(lines("another program changed the proxy's nftables table"), 2 * (MIN_DISTURBANCES - 1));
 });
 
 test("DriftWatch: a conflict ends when nothing has been changed for a while, and that is logged", async (t) => {
@@ -99,7 +99,7 @@ test("DriftWatch: a conflict ends when nothing has been changed for a while, and
   const { repairs } = state;
   await clock.advance(CALM_MS + MAX_PAUSE_MS);
   assert.deepEqual([state.contested, state.repairs], [[true, false], repairs]);
-  assert.equal(lines("no other program changes our nftables"), 1);
+  assert.equal(lines("no other program changes the proxy's nftables"), 1);
   state.hasForeignChanges = true;
   await clock.advance(POLL_MS);
   assert.equal(state.repairs, repairs + 1);

@@ -115,7 +115,8 @@ export class DriftWatch {
       // Changes to both families at once are one disturbance.
       if (poll.found === 0) this.#conflict.disturbed();
       poll.found += 1;
-      if (!this.#conflict.isOn) this.#log.warn("another program changed our nftables; repaired", { ...repair });
+      if (!this.#conflict.isOn)
+        this.#log.warn("another program changed the proxy's nftables table; the changes are repaired", { ...repair });
       this.#deps.onRepaired?.();
     } else if (poll.found === 0) {
       this.#pauseMs = Math.min(MAX_PAUSE_MS, Math.max(1000, this.#pauseMs * 2));
@@ -150,10 +151,13 @@ export class DriftWatch {
     this.#isReported = isOn;
     this.#deps.onContested?.(isOn);
     if (isOn) {
-      this.#log.error("another program keeps changing our nftables; Services may fail until it or this program ends", {
-        seen: [...this.#seen].join(", ") || "unknown",
-        fix: "look for kube-proxy, or a second service-proxy with the same --table-name, on this node",
-      });
-    } else this.#log.info("no other program changes our nftables any more");
+      this.#log.error(
+        "another program repeatedly changes the proxy's nftables table; Services may fail until one of the two programs is stopped",
+        {
+          seen: [...this.#seen].join(", ") || "unknown",
+          fix: "check whether kube-proxy, or a second service-proxy with the same --table-name, runs on this node",
+        },
+      );
+    } else this.#log.info("no other program changes the proxy's nftables table any more");
   }
 }

@@ -105,7 +105,9 @@ export class NodeAwareProxy {
     );
     // The ranges come from the configuration: one warning is enough, however often addresses change.
     for (const range of this.#isLoopbackReported ? [] : loopback)
-      this.#log.warn("loopback takes no NodePorts; the range is left out", { range: String(range) });
+      this.#log.warn("NodePorts are not accepted at loopback addresses; the range is ignored", {
+        range: String(range),
+      });
     this.#isLoopbackReported = true;
     this.#healthAddresses = mode === "all-local" ? [ANY[this.family]] : addresses;
     if (this.#nodePortAddresses?.join(" ") === addresses.join(" ")) return;

@@ -64,7 +64,7 @@ export class AgentLink {
             blocked = channels;
           },
           onSlowConsumerClosed: () =>
-            deps.log.info("a slow endpoint was blocking the server's stream; its connection is closed"),
+            deps.log.info("a slow endpoint blocked the server's stream; the endpoint's connection is closed"),
           onEnd: () => this.mux.end(),
           onClosed: (fault) => {
             if (fault !== undefined) metrics.streamError("to_agent", fault.code, "Unknown");

@@ -50,7 +50,7 @@ export class DummyBindInterface implements BindInterface {
     } catch (error) {
       if (!(error instanceof KernelError)) throw error;
       const code = error.code === "not-permitted" ? "not-permitted" : "failed";
-      const hint = code === "not-permitted" ? "; it takes CAP_NET_ADMIN, or --manage-bind-interface=false" : "";
+      const hint = code === "not-permitted" ? "; run with CAP_NET_ADMIN, or set --manage-bind-interface=false" : "";
       throw new BindInterfaceError(code, `cannot make ${this.#desired.name}: ${describeError(error)}${hint}`, {
         cause: error,
       });
@@ -143,7 +143,8 @@ export async function watchBindInterface(
   };
   const onFailure = (error: Error): void => {
     deps.health.degraded(error);
-    if (error.message !== lastFailure) deps.log.error("the bind addresses are absent", { reason: error.message });
+    if (error.message !== lastFailure)
+      deps.log.error("the bind addresses are not assigned to an interface", { reason: error.message });
     lastFailure = error.message;
   };
   await pause(CHECK_INTERVAL_MS, { signal, clock });

@@ -45,7 +45,9 @@ export function planBind(state: ObservedBind, desired: DesiredBind): BindPlan {
   const link = bindLink(state, desired);
   if (!desired.onLoopback && link !== undefined && link.kind !== "dummy") {
     const kind = link.kind ?? "a physical or loopback device";
-    return conflict(`interface ${desired.name} exists and is ${kind}, not dummy: remove it, or give --bind-interface`);
+    return conflict(
+      `interface ${desired.name} exists and is ${kind}, not dummy: remove it, or choose another name with --bind-interface`,
+    );
   }
   const steps: BindStep[] = [];
   if (link === undefined) steps.push({ op: "create" });
@@ -56,7 +58,7 @@ export function planBind(state: ObservedBind, desired: DesiredBind): BindPlan {
     else if (holder.linkIndex !== link?.index && !isLeftOnLoopback(state, holder)) {
       const name = state.links.find(({ index }) => index === holder.linkIndex)?.name ?? `number ${holder.linkIndex}`;
       return conflict(
-        `${address} is already on interface ${name}: remove it there, choose another, or give --manage-bind-interface=false`,
+        `${address} is already on interface ${name}: remove it there, choose another address, or set --manage-bind-interface=false`,
       );
     }
   }

@@ -58,7 +58,8 @@ export async function connectServer(
     abort.signal.throwIfAborted();
     if (error instanceof LinkError) throw error;
     const where = formatHostPort(server);
-    if (timeout.aborted) throw new LinkError("timeout", `${where}: no connection within ${options.timeoutMs} ms`);
+    if (timeout.aborted)
+      throw new LinkError("timeout", `${where}: no connection was made within ${options.timeoutMs} ms`);
     throw new LinkError("unreachable", `${where}: ${describeError(error)}`, { cause: error });
   }
   return openStream(
@@ -92,7 +93,9 @@ async function connected(server: HostPort, tls: AgentTls | undefined, signal: Ab
   const options = { host: server.host, port: server.port, noDelay: true };
   const socket = tls === undefined ? connectTcp(options) : connectTls({ ...options, ...tlsOptions(server, tls) });
   socket.once("error", reject);
-  socket.once("close", () => reject(new LinkError("unreachable", "the connection was closed while it was made")));
+  socket.once("close", () =>
+    reject(new LinkError("unreachable", "the server closed the connection during its set-up")),
+  );
   socket.once(tls === undefined ? "connect" : "secureConnect", resolve);
   try {
     await unlessAborted(promise, { signal });

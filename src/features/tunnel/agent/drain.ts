@@ -19,7 +19,7 @@ export async function drainAgent(
   options: { readonly timeoutMs: number; readonly hurry: AbortSignal },
 ): Promise<void> {
   servers.drain();
-  log.info("draining: servers send no new dials; connections go on", { connections: servers.connections });
+  log.info("draining: servers send no new dials; open connections continue", { connections: servers.connections });
   const started = clock.monotonic();
   let busyAt = started;
   while (!options.hurry.aborted) {
@@ -28,7 +28,9 @@ export async function drainAgent(
     // With 0, as in Konnectivity, only a second signal ends draining.
     if (options.timeoutMs > 0) {
       if (now - started >= options.timeoutMs) {
-        log.warn("connections are closed: draining took too long", { connections: servers.connections });
+        log.warn("open connections are closed, because draining took longer than --drain-timeout", {
+          connections: servers.connections,
+        });
         return;
       }
       if (!servers.isReady || now - busyAt >= QUIET_MS) return;
@@ -51,5 +53,5 @@ export async function closeAgent(
   servers.close();
   const deadline = clock.monotonic() + CLOSE_MS;
   while (servers.isReady && clock.monotonic() < deadline) await sleep(CLOSE_POLL_MS, { clock });
-  for (const { mux } of links) mux.destroy({ code: GrpcCode.unavailable, message: "the agent ends" });
+  for (const { mux } of links) mux.destroy({ code: GrpcCode.unavailable, message: "the agent is stopping" });
 }

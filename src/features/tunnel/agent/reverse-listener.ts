@@ -114,7 +114,7 @@ export class ReverseListener implements AsyncDisposable {
     const { metrics } = this.#deps;
     metrics.reverseAccepted(target.address);
     if (!this.#isAllowed(socket)) {
-      this.#refuse(socket, target, "source", `${socket.remoteAddress} is not an allowed source`);
+      this.#refuse(socket, target, "source", `${socket.remoteAddress} is not in --allowed-source`);
       return;
     }
     const client: Client = { socket, local: new SocketSide(socket), target, tried: new Set(), connection: undefined };
@@ -127,7 +127,7 @@ export class ReverseListener implements AsyncDisposable {
     const { target, local, tried } = client;
     const link = this.#choose(tried);
     if (link === undefined) {
-      this.#refuse(client.socket, target, "no_server", "no proxy server that serves this direction is connected");
+      this.#refuse(client.socket, target, "no_server", "no connected proxy server accepts connections from nodes");
       return;
     }
     tried.add(link);
@@ -200,7 +200,8 @@ export class ReverseListener implements AsyncDisposable {
     const limit =
       this.#warnings.get(target.address) ?? new TokenBucket({ ratePerSecond: 1, burst: 1, clock: this.#deps.clock });
     this.#warnings.set(target.address, limit);
-    if (limit.tryTake()) this.#deps.log.warn("reverse connection refused", { target: target.address, reason: why });
+    if (limit.tryTake())
+      this.#deps.log.warn("a connection to a bind address was refused", { target: target.address, reason: why });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

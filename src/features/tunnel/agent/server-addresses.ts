@@ -57,7 +57,7 @@ export class ServerAddresses {
         last = error;
       }
     }
-    throw last ?? new LinkError("unreachable", "there is no address of a proxy server");
+    throw last ?? new LinkError("unreachable", "DNS has no address of a proxy server");
   }
 
   async #addresses(signal: AbortSignal): Promise<ServerAddress[]> {

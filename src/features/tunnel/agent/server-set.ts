@@ -197,7 +197,7 @@ export class ServerSet {
     );
     stream.onLeaving(() => {
       this.#leaving.add(link);
-      log.info("proxy server is leaving", { serverID });
+      log.info("a proxy server is shutting down", { serverID });
       this.sync();
     });
     this.#links.set(serverID, link);
@@ -212,7 +212,7 @@ export class ServerSet {
     this.#leaving.delete(link);
     this.#count.closed(link.serverID);
     this.#deps.metrics.serverFailure("from_server");
-    this.#deps.log.info("connection to a proxy server ended", { serverID: link.serverID, reason });
+    this.#deps.log.info("the connection to a proxy server ended", { serverID: link.serverID, reason });
     this.#lost = true;
     this.#changed();
     this.sync();

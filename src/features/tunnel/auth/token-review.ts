@@ -46,8 +46,8 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
   async authenticate(authorization: readonly string[], { signal }: { readonly signal: AbortSignal }): Promise<void> {
     const token = BEARER.exec(authorization[0] ?? "")?.[1];
     if (authorization.length !== 1 || token === undefined) {
-      const found = authorization.length === 1 ? "one of another form" : String(authorization.length);
-      throw new AgentAuthError("unauthenticated", `expected one "authorization: Bearer TOKEN", found ${found}`);
+      const found = authorization.length === 1 ? "a header of another form" : String(authorization.length);
+      throw new AgentAuthError("unauthenticated", `expected one "authorization: Bearer TOKEN", but found ${found}`);
     }
     const verdict = this.#cache.get(token) ?? (await this.#review(token, signal));
     if (verdict.kind === "refused") throw new AgentAuthError("unauthenticated", verdict.why);
@@ -102,17 +102,19 @@ export function verdictOf(review: unknown, options: TokenReviewOptions & { reado
   });
   const status = field(review, "status");
   const error = field(status, "error");
-  if (typeof error === "string" && error !== "") return refused(`the API server says: ${error}`);
-  if (field(status, "authenticated") !== true) return refused("the API server does not know the token");
+  if (typeof error === "string" && error !== "") return refused(`the API server answered: ${error}`);
+  if (field(status, "authenticated") !== true) return refused("the API server does not accept the token");
   const username = field(field(status, "user"), "username");
   const parts = typeof username === "string" ? username.split(":") : [];
   const [system, kind, namespace, name] = parts;
   const { namespace: wantedNamespace, serviceAccount, audience } = options;
   if (parts.length !== 4 || system !== "system" || kind !== "serviceaccount") {
-    return refused(`the token is of ${JSON.stringify(username)}, which is not a service account`);
+    return refused(`the token belongs to ${JSON.stringify(username)}, which is not a service account`);
   }
   if (namespace !== wantedNamespace || name !== serviceAccount) {
-    return refused(`the token is of service account ${namespace}/${name}, not ${wantedNamespace}/${serviceAccount}`);
+    return refused(
+      `the token belongs to service account ${namespace}/${name}, not ${wantedNamespace}/${serviceAccount}`,
+    );
   }
   const audiences = field(status, "audiences");
   if (!Array.isArray(audiences) || !audiences.includes(audience)) {

@@ -111,7 +111,7 @@ async function remove(
     await api.delete(resources.leases, { namespace, name }, options);
     metrics.deleted({ ...outcomeOf(undefined), seconds: seconds() });
     metrics.culled();
-    log.info("expired Lease deleted", { lease: `${namespace}/${name}` });
+    log.info("an expired Lease was deleted", { lease: `${namespace}/${name}` });
   } catch (error) {
     rethrowUnexpected(error, signal);
     if (error instanceof KubeError) metrics.deleted({ ...outcomeOf(error), seconds: seconds() });

@@ -81,7 +81,10 @@ export class ServerLease {
     } catch (error) {
       if (isKubeError(error, "not-found")) return;
       if (!signal.aborted && !(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
-      this.#log.warn("cannot delete the Lease; it will expire", { lease: this.#name, reason: describeError(error) });
+      this.#log.warn("cannot delete the Lease of this server; it will expire", {
+        lease: this.#name,
+        reason: describeError(error),
+      });
     }
   }
 

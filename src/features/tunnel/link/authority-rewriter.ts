@@ -77,7 +77,7 @@ function fragmentOf(flags: number, payload: Buffer): Buffer {
   const padding = padded ? (payload[0] ?? 0) : 0;
   const start = (padded ? 1 : 0) + ((flags & Flag.priority) === 0 ? 0 : 5);
   if (start + padding > payload.length)
-    throw new Http2Error("malformed", "a HEADERS frame is shorter than its padding");
+    throw new Http2Error("malformed", "the padding of a HEADERS frame is longer than the frame");
   return payload.subarray(start, payload.length - padding);
 }
 
@@ -123,12 +123,13 @@ export class AuthorityRewriter {
     const type = bytes.readUInt8(3);
     const end = FRAME_HEAD_BYTES + length;
     if (type !== FrameType.headers && type !== FrameType.continuation) {
-      if (this.#blocks.isOpen) throw new Http2Error("malformed", "a header block is interrupted");
+      if (this.#blocks.isOpen) throw new Http2Error("malformed", "another frame interrupts a header block");
       this.#passing = end - FRAME_HEAD_BYTES;
       out.push(bytes.subarray(0, FRAME_HEAD_BYTES));
       return FRAME_HEAD_BYTES;
     }
-    if (length > MAX_BLOCK_BYTES) throw new Http2Error("too-large", `a frame of headers has ${length} bytes`);
+    if (length > MAX_BLOCK_BYTES)
+      throw new Http2Error("too-large", `a HEADERS or CONTINUATION frame has ${length} bytes, which is too long`);
     if (bytes.length < end) return 0;
     const payload = bytes.subarray(FRAME_HEAD_BYTES, end);
     const block = this.#blocks.take(type, bytes.readUInt8(4), bytes.readUInt32BE(5) & 0x7fff_ffff, payload);

@@ -90,7 +90,10 @@ export class AuthorityDetector {
     while (this.#verdict === undefined || !this.#isConfirmed) {
       if (!this.#frame(replies)) {
         if (this.#bytes + this.#pending.length > MAX_OPENING_BYTES) {
-          throw new Http2Error("too-large", `more than ${MAX_OPENING_BYTES} bytes came before a connection was set up`);
+          throw new Http2Error(
+            "too-large",
+            `more than ${MAX_OPENING_BYTES} bytes came before the HTTP/2 session was set up`,
+          );
         }
         return { kind: "wait", reply: Buffer.concat(replies) };
       }

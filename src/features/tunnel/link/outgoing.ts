@@ -88,10 +88,10 @@ export async function openStream(
     session.destroy();
     abort.signal.throwIfAborted();
     if (timeout.aborted) {
-      throw new LinkError("timeout", `no answer of the server within ${options.timeoutMs} ms`, { cause: error });
+      throw new LinkError("timeout", `the server did not answer within ${options.timeoutMs} ms`, { cause: error });
     }
     if (error instanceof LinkError) throw error;
-    throw new LinkError("unreachable", `the session ended: ${describeError(error)}`, { cause: error });
+    throw new LinkError("unreachable", `the HTTP/2 session ended: ${describeError(error)}`, { cause: error });
   }
 }
 

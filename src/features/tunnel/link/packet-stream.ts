@@ -183,7 +183,7 @@ export class DuplexPacketStream implements PacketStream {
     this.#budget?.remove(this.#held);
     this.#held = held;
     if (held === 0 || this.#budget?.isOver !== true) return;
-    this.destroy({ code: Code.resourceExhausted, message: "too much is buffered" });
+    this.destroy({ code: Code.resourceExhausted, message: "the peer sent more bytes than may be buffered" });
   }
 
   #close(fault: StreamFault | undefined): void {

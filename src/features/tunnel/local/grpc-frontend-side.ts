@@ -93,7 +93,7 @@ export class GrpcFrontendSide implements LocalSide {
   destroy(): void {
     if (this.#finished) return;
     this.#finished = true;
-    this.#stream.destroy({ code: GrpcCode.cancelled, message: "the connection was given up" });
+    this.#stream.destroy({ code: GrpcCode.cancelled, message: "the connection was cancelled" });
   }
 }
 

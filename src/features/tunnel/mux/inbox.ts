@@ -120,7 +120,7 @@ export class Inbox {
     // If the peer gave an id to two connections, their DATA cannot be told apart: the connection that already has the id ends too.
     const channel = dialledByUs(this.#link, connectID) ? this.#link.channels.get(connectID) : undefined;
     channel?.remove();
-    channel?.handlers.onCloseResponse("the peer gave this connection's id to another one");
+    channel?.handlers.onCloseResponse("the peer used this connection's id for another connection");
   }
 
   #receiveDialClose(random: TunnelId): void {

@@ -24,7 +24,10 @@ export class Outbox {
     if (this.#closed) return;
     const { controlPackets, controlBytes } = this.#queue;
     if (controlPackets >= MAX_CONTROL_PACKETS || controlBytes >= MAX_CONTROL_BYTES) {
-      this.#stream().destroy({ code: GrpcCode.resourceExhausted, message: "the peer requests more than it reads" });
+      this.#stream().destroy({
+        code: GrpcCode.resourceExhausted,
+        message: "the peer sends requests faster than it reads the answers",
+      });
       return;
     }
     this.#onPacket(packet.type);

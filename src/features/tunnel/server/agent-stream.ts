@@ -160,7 +160,7 @@ function registerAgent(
         },
         onSlowConsumerClosed: () => {
           metrics.slowConsumerClosed();
-          log.info("a slow client was blocking an agent's stream; the client's connection is closed", {
+          log.info("a slow client blocked an agent's stream; the client's connection is closed", {
             agentID,
             peer: peer.address,
           });

@@ -18,7 +18,7 @@ export interface AllowedDestination extends HostPort {
 export function parseAllowedDestination(text: string): AllowedDestination {
   const refuse = (why: string): ConfigError =>
     new ConfigError("invalid-value", [
-      `${JSON.stringify(text)} ${why}; expected host:port, such as localhost:6443, or sni=NAME,host:port`,
+      `${JSON.stringify(text)} ${why}; expected host:port, for example localhost:6443, or sni=NAME,host:port`,
     ]);
   const parts = text.split(",");
   const target = parseHostPort(parts.pop() ?? "");

@@ -137,13 +137,13 @@ function replyTo(failure: ForwardFailure): readonly [ReplyStatus, string] {
     case "refused":
       return [statusOfDialError(failure.error), failure.error];
     case "aborted":
-      return [502, "the agent gave the connection up"];
+      return [502, "the agent cancelled the connection"];
     case "link-lost":
       return [502, "the connection to the agent was lost while dialing"];
     case "duplicate":
     case "address":
     case "protocol":
-      return [502, `the dial was not possible: ${failure.kind}`];
+      return [502, `the dial failed: ${failure.kind}`];
     default:
       return assertNever(failure);
   }

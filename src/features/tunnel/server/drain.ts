@@ -32,7 +32,10 @@ export async function drainServer(parts: DrainParts, options: { readonly timeout
     const left = backends.reduce((sum, { load }) => sum + load, 0);
     if (left === 0 && backends.length === 0) return;
     if (clock.monotonic() >= deadline) {
-      log.warn("connections are closed: the graceful shutdown took too long", { connections: left });
+      log.warn(
+        "open connections are closed, because the graceful shutdown took longer than --graceful-shutdown-timeout",
+        { connections: left },
+      );
       return;
     }
     await sleep(Math.max(1, Math.min(POLL_MS, deadline - clock.monotonic())), { clock });

@@ -232,7 +232,7 @@ function retireIfStuck(backend: Backend, sentBefore: number): void {
   const { mux } = backend;
   if (mux.isClosed || mux.queuedBytes === 0 || mux.bytesSent > sentBefore) return;
   backend.isDraining = true;
-  mux.destroy({ code: GrpcCode.unavailable, message: "the agent takes no packets" });
+  mux.destroy({ code: GrpcCode.unavailable, message: "the agent accepts no packets" });
 }
 
 const REASONS = {

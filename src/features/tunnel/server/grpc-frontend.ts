@@ -100,7 +100,7 @@ class GrpcFrontend {
         break;
       case "refuse-dial":
         if (packet?.type === "DIAL_REQ") {
-          const error = "this stream has a connection already: one stream carries one";
+          const error = "this stream already has a connection; a stream carries only one connection";
           this.#send({ type: "DIAL_RSP", error, connectID: 0, random: packet.random });
         }
         break;
@@ -179,7 +179,10 @@ class GrpcFrontend {
 
   #send(packet: ControlPacket): void {
     if (this.#stream.queuedBytes > MAX_QUEUED_ANSWERS_BYTES) {
-      this.#stream.destroy({ code: GrpcCode.resourceExhausted, message: "the client requests more than it reads" });
+      this.#stream.destroy({
+        code: GrpcCode.resourceExhausted,
+        message: "the client sends requests faster than it reads the answers",
+      });
       return;
     }
     this.#metrics.packet("to_client", packet.type);

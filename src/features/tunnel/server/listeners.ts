@@ -125,7 +125,8 @@ function tlsOf(
     { paths, alpn, cipherSuites, minVersion },
     {
       clock,
-      onBroken: (why) => log.warn("new certificate files cannot be used; the old ones stay in use", { for: whom, why }),
+      onBroken: (why) =>
+        log.warn("new certificate files cannot be used; the old files stay in use", { for: whom, why }),
       onReloaded: () => log.info("new certificate files are in use", { for: whom }),
     },
   );
@@ -136,6 +137,10 @@ function guard(server: TlsServer, tls: ServerTls, whom: string, log: Logger): vo
   tls.follow(server);
   // The level is debug because scanners cause many failed handshakes.
   server.on("tlsClientError", (error, socket) => {
-    log.debug("TLS handshake failed", { from: whom, peer: socket.remoteAddress, reason: describeError(error) });
+    log.debug("the TLS handshake of a client failed", {
+      from: whom,
+      peer: socket.remoteAddress,
+      reason: describeError(error),
+    });
   });
 }

@@ -74,13 +74,13 @@ export class ReversePolicy {
     const limiter = this.#limiters.open(commonName === undefined ? `id ${agent.agentID}` : `name ${commonName}`);
     const refuse = (result: ReverseDialResult, error: string, address: string): DialDecision => {
       metrics.reverseDial(result);
-      this.#warnings.warn("reverse dial refused", { agentID: agent.agentID, address, reason: error });
+      this.#warnings.warn("a dial by an agent was refused", { agentID: agent.agentID, address, reason: error });
       return { kind: "refuse", error };
     };
     return {
       decide: ({ protocol, address }) => {
         // The text begins like that of a failed dial, so that the agent tries another server.
-        if (this.#stopped) return refuse("stopping", `dial tcp ${address}: the server is stopping`, address);
+        if (this.#stopped) return refuse("stopping", `dial tcp ${address}: the proxy server is stopping`, address);
         const wanted = parseHostPort(address);
         const found = wanted === undefined ? undefined : findDestination(this.#destinations, wanted, agent.peer);
         if (protocol !== "tcp" || found === undefined) return refuse("denied", "destination not allowed", address);

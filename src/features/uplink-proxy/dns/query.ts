@@ -47,7 +47,8 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
   new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason);
     const { servers, isBound } = serversToAsk(path, new Resolver().getServers());
-    if (servers.length === 0) return reject(new DnsError("failed", "no DNS server of the uplink's address family"));
+    if (servers.length === 0)
+      return reject(new DnsError("failed", "the uplink has no DNS server of its address family"));
     const questions = Array.from({ length: Math.min(MAX_QUESTIONS, servers.length * TRIES) }, (_, at) => {
       return servers[at % servers.length] ?? "";
     });
@@ -200,7 +201,7 @@ function failureOf(failures: readonly Error[], timeoutMs: number): DnsError {
   const [first] = failures;
   const code = first === undefined ? "" : codeOf(first);
   if (code === "" || code === "ETIMEOUT" || code === "ECANCELLED") {
-    return new DnsError("failed", `no answer from DNS within ${timeoutMs} ms`);
+    return new DnsError("failed", `DNS did not answer within ${timeoutMs} ms`);
   }
   return new DnsError("failed", `DNS failed: ${code}`, { cause: first });
 }

@@ -115,7 +115,7 @@ export class UplinkDns {
       if (this.#isSilent(group) && this.cached(name, group) === undefined) {
         const expired = stale();
         if (expired !== undefined) return expired;
-        failures.push(new DnsError("failed", "no answer from DNS a moment ago"));
+        failures.push(new DnsError("failed", "DNS did not answer a moment ago"));
         continue;
       }
       try {
@@ -134,7 +134,7 @@ export class UplinkDns {
       const expired = stale();
       if (expired !== undefined) return expired;
     }
-    throw failures.find(isDenied) ?? failures[0] ?? new DnsError("failed", "no DNS servers");
+    throw failures.find(isDenied) ?? failures[0] ?? new DnsError("failed", "the uplink has no DNS servers");
   }
 
   #isSilent({ name }: DnsUplink): boolean {

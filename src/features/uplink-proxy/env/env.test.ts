@@ -71,7 +71,7 @@ test("readOffSwitch: any kind of file switches off; one that cannot be checked d
   assert.equal((await readOffSwitch(join(dir, "dangling"), { log })).isEnabled, false);
   assert.deepEqual(lines, []);
   assert.equal((await readOffSwitch(join(path, "below"), { log })).isEnabled, true);
-  assert.deepEqual(lines, ["cannot check the off-switch; programs use the proxy"]);
+  assert.deepEqual(lines, ["cannot check whether the off-switch exists; programs use the proxy"]);
 });
 
 test("the sentinel is byte for byte what existing tools read, mode 0644, and comes back", async (t) => {

@@ -16,7 +16,10 @@ export async function readOffSwitch(
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code !== "ENOENT") {
-      log.warn("cannot check the off-switch; programs use the proxy", { path, error: describeError(error) });
+      log.warn("cannot check whether the off-switch exists; programs use the proxy", {
+        path,
+        error: describeError(error),
+      });
     }
     return { isEnabled: true };
   }

@@ -38,7 +38,7 @@ export async function watchStaleness(deps: WatchDeps, options: WatchOptions): Pr
     const stale = sentinel !== undefined && nodeIP !== undefined && isStale(sentinel, nodeIP);
     if (stale && staleSince === undefined) {
       staleSince = clock.monotonic();
-      log.warn("the runtime's NO_PROXY is stale: it was started before the node had its address", {
+      log.warn("the runtime's NO_PROXY is stale: the runtime was started before the node had its address", {
         pid: sentinel.pid,
         nodeIP: String(nodeIP),
       });
@@ -60,7 +60,7 @@ async function runHook(command: string, log: Logger, signal: AbortSignal): Promi
   const { promise, resolve } = Promise.withResolvers<string>();
   const child = spawn("sh", ["-c", command], { stdio: "inherit", signal });
   child.once("error", (error) => resolve(error.message));
-  child.once("exit", (code, name) => resolve(code === 0 ? "" : `it ended with ${name ?? `code ${code}`}`));
+  child.once("exit", (code, name) => resolve(code === 0 ? "" : `the command ended with ${name ?? `code ${code}`}`));
   const failure = await promise;
   if (failure === "") log.info("ran the command for a stale NO_PROXY", { command });
   else log.warn("the command for a stale NO_PROXY failed", { command, failure });

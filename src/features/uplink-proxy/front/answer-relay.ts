@@ -82,7 +82,7 @@ export class AnswerRelay {
   end(): readonly Uint8Array[] {
     if (this.#state !== "more") return [];
     if (this.#body?.end() !== true) {
-      this.#fail("it was cut off");
+      this.#fail("the answer is incomplete");
       return [];
     }
     return this.#finish([]);
@@ -107,7 +107,7 @@ export class AnswerRelay {
 
   #switch(head: ResponseHead, out: Uint8Array[]): void {
     if (!this.#to.wantsUpgrade) {
-      this.#fail("it changes the protocol and was not asked to");
+      this.#fail("the answer changes the protocol, which the request did not ask for");
       return;
     }
     this.#head = undefined;

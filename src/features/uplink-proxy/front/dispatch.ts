@@ -75,7 +75,7 @@ export function failureReply(error: SelectError, role: ListenerSettings["role"])
 
 /** The answer to a plain request whose origin gave none that can be passed on. */
 export function badGatewayReply(why: string, options: { readonly close: boolean }): Reply {
-  return errorReply(502, "bad-answer", `the answer of the origin cannot be passed on: ${why}`, options);
+  return errorReply(502, "bad-answer", `the answer of the origin cannot be relayed: ${why}`, options);
 }
 
 /** The answer at the limit of tunnels. */

@@ -6,7 +6,7 @@ import type { Clock } from "#base/clock";
 const MAX_BYTES = 65_536;
 
 /** Created once: an error captures the stack, which is expensive for each client. */
-const LEFT = new Error("the client has left");
+const LEFT = new Error("the client closed the connection");
 
 /** Reads the bytes of a client while its destination is dialled, and notices when it leaves. */
 export class EarlyPayload {

@@ -307,7 +307,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     if (this.#isSwitched) this.#emitEnd();
     else if (!this.#body.isDone) {
       // An incomplete request is not answered (RFC 9112 section 8).
-      this.#errored = new Error("the client ended in the middle of its request");
+      this.#errored = new Error("the client closed the connection in the middle of its request");
       this.#settle(() => ({ kind: "closed" }));
       this.#client.destroy();
       this.destroy();

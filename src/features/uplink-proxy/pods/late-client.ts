@@ -30,7 +30,7 @@ export async function withLateClient(
     isPassing: (error) => error instanceof KubeConfigError,
     onFailure: (error) => {
       const text = describeError(error);
-      if (text !== logged) log.warn("no kubeconfig for the API server yet; trying again", { error: text });
+      if (text !== logged) log.warn("cannot read a kubeconfig for the API server yet; trying again", { error: text });
       logged = text;
     },
   });

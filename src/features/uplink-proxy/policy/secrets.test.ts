@@ -150,7 +150,7 @@ test("Secrets: files that others may read are closed to them and logged, and sta
   await second.sync();
   assert.deepEqual(modes(), [0o700, 0o600, 0o600]);
   assert.deepEqual(second.tokens, first.tokens);
-  assert.match(lines.join(), /removed permissions of others/);
+  assert.match(lines.join(), /removed the permissions of other users/);
   lines.length = 0;
   await second.sync();
   assert.deepEqual(lines, []);

@@ -120,7 +120,7 @@ export class Secrets {
       const cluster = await clusterSecret();
       const derived = cluster.kind === "shared" ? deriveIdentity(cluster.secret, address) : undefined;
       const opened = await tighten(dir);
-      if (opened.length > 0) log.warn("removed permissions of others on secrets", { dir, files: opened });
+      if (opened.length > 0) log.warn("removed the permissions of other users on secret files", { dir, files: opened });
       const stored = await readStored(dir);
       const plan = planSecrets(stored, cluster.kind, derived);
       const wanted = plan === "keep" ? stored.identity : (derived ?? freshIdentity(address));

@@ -37,7 +37,8 @@ export class HealthParts {
 
   #updateConfiguration(error: string | undefined): void {
     if (error === undefined) this.#configuration.ok("in force");
-    else this.#configuration.degraded(new DegradedError("configuration", `the settings before are in force: ${error}`));
+    else
+      this.#configuration.degraded(new DegradedError("configuration", `the earlier settings stay in force: ${error}`));
   }
 
   /** Checks the host's listeners only. A missing listener for pods is no error, because the bridge of the pods may come later or never. */
@@ -46,7 +47,7 @@ export class HealthParts {
     if (missing.length === 0) this.#listeners.ok("bound");
     else {
       const names = missing.map(({ name }) => name).join(", ");
-      this.#listeners.degraded(new DegradedError("listeners", `not bound: ${names}`));
+      this.#listeners.degraded(new DegradedError("listeners", `these listeners are not bound: ${names}`));
     }
   }
 

@@ -110,7 +110,7 @@ test(
     await client.read("\r\n\r\nx");
     const second = await freePort();
     proxy.reload({ ...settings, workers: 2 });
-    assert.match(lines.join("\n"), /a new number of workers needs a restart of uplink-proxy/);
+    assert.match(lines.join("\n"), /the number of workers changes only when uplink-proxy is restarted/);
     proxy.reload({ ...settings, metrics: true, listeners: [hostListener(second, { name: "second" })] });
     while (!proxy.bound.has("second")) await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual([...proxy.bound], ["second"]);

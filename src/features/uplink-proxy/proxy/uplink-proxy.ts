@@ -165,7 +165,7 @@ export class UplinkProxy {
   /** Applies new settings to requests from now on; opens and closes listeners. Tunnels stay. */
   reload(settings: Settings): void {
     if (this.#group !== undefined && settings.workers !== this.#settings.workers) {
-      this.#deps.log.warn("a new number of workers needs a restart of uplink-proxy");
+      this.#deps.log.warn("the number of workers changes only when uplink-proxy is restarted");
     }
     this.#settings = settings;
     this.#engine.settingsChanged();

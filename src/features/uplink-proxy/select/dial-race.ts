@@ -40,8 +40,8 @@ interface Resolved {
   readonly judgement: Judgement;
 }
 
-const LOST = new Error("another uplink was faster");
-const NO_ANSWER = new DOMException("no answer before another uplink", "TimeoutError");
+const LOST = new Error("another uplink connected faster");
+const NO_ANSWER = new DOMException("another uplink answered first", "TimeoutError");
 /** The kernel's error for a new connection over a lost link; it lets pending ones wait for an answer. */
 const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN" });
 
@@ -170,13 +170,14 @@ export class DialRace<C extends Closable> {
     const { snapshot, destination } = this.#request;
     const { clock, connect } = this.#deps;
     const cancelDeadline = clock.after(snapshot.dialTimeoutMs, () =>
-      stop.abort(new DOMException(`not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
+      stop.abort(new DOMException(`the dial was not done within ${snapshot.dialTimeoutMs} ms`, "TimeoutError")),
     );
     try {
       const { addresses, judgement } = this.#known() ?? (await this.#resolve(attempt));
       const isDirect = judgement === "direct";
       const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
-      if (pairs.length === 0) throw new DnsError("not-found", "no address of a family that the uplink has");
+      if (pairs.length === 0)
+        throw new DnsError("not-found", "the destination has no address of a family that the uplink has");
       const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal: stop });
       return {
         connection,
@@ -258,7 +259,10 @@ export class DialRace<C extends Closable> {
     const waitedMs = clock.monotonic() - attempt.startedAt;
     if (attempt.won !== undefined || tierDelayMs === "timeout" || waitedMs < tierDelayMs) return;
     penalties.add(this.#request.destination.text, name);
-    const failure = { ...this.#describe(attempt.candidate, NO_ANSWER), text: `no answer within ${tierDelayMs} ms` };
+    const failure = {
+      ...this.#describe(attempt.candidate, NO_ANSWER),
+      text: `no answer came within ${tierDelayMs} ms`,
+    };
     this.#reportFailure(failure, waitedMs);
     this.#failures.push(failure);
   }

@@ -89,7 +89,7 @@ export function connectAny<C extends Closable>(
       isDone = true;
       cancelTimer?.();
       signal.removeEventListener("abort", onAbort);
-      stop.abort(new Error("another address was faster"));
+      stop.abort(new Error("another address connected faster"));
     };
     const onAbort = (): void => {
       finish();

@@ -71,7 +71,7 @@ export function readMetricsFile(path: string): MetricsDocument {
     return JSON.parse(readFileSync(path, "utf8")) as MetricsDocument;
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    const text = `cannot read the counters ${path}: ${why}; does uplink-proxy run, and with this --run-dir?`;
+    const text = `cannot read the counters ${path}: ${why}; check that uplink-proxy runs with this --run-dir`;
     throw new StatsError("unreadable", text, { cause });
   }
 }

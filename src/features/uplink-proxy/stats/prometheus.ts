@@ -59,23 +59,31 @@ export function uplinkProxyMetrics(registry: Registry): { readonly observe: (inp
       },
     });
   };
-  total("requests", "CONNECT requests, malformed ones too.", (counters) => counters.requests);
+  total("requests", "CONNECT requests, including malformed requests.", (counters) => counters.requests);
   total("dial_failures", "Requests for which no connection could be made.", (counters) => counters.dialFailures);
   total("overload", "Requests refused because a limit was reached.", (counters) => counters.overload);
   total("denied", "Requests refused by policy.", (counters) => counters.denied);
-  total("idle_closed", "Tunnels ended for silence.", (counters) => counters.tunnelIdleClosed);
-  total("replays", "Tunnels that went on over another uplink.", (counters) => counters.replays);
+  total(
+    "idle_closed",
+    "Tunnels that were closed because no bytes were sent for the idle time.",
+    (counters) => counters.tunnelIdleClosed,
+  );
+  total("replays", "Tunnels that continued over another uplink.", (counters) => counters.replays);
   total("blackholes", "Blackholed connections.", (counters) => counters.blackholes);
   byPort("tunnels", "Tunnels by interface.", (counters) => counters.successByPort);
   byPort("attempt_failures", "Attempts that failed, by interface.", (counters) => counters.failureByPort);
-  byPort("fallbacks", "Tunnels that took an interface after others had failed.", (counters) => counters.fallbackByPort);
+  byPort(
+    "fallbacks",
+    "Tunnels that used this interface after other interfaces had failed.",
+    (counters) => counters.fallbackByPort,
+  );
   byPort("sent_bytes", "Bytes from clients.", (counters) => sides(counters, "up"));
   byPort("received_bytes", "Bytes to clients.", (counters) => sides(counters, "down"));
   gauge("active_tunnels", "Tunnels that are open.", "interface", ({ counters }) => counters.tunnelsByPort);
   gauge("uplink_failed", "1 for an uplink that has an error.", "uplink", ({ snapshot }) =>
     snapshot().uplinks.map(({ name, status }) => [name, hasError(status) ? 1 : 0] as const),
   );
-  gauge("penalties", "Destinations for which an uplink is a last resort.", "uplink", ({ penalties }) =>
+  gauge("penalties", "Destinations for which an uplink is tried last.", "uplink", ({ penalties }) =>
     countByUplink(penalties()),
   );
   return {

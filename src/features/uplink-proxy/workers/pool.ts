@@ -109,7 +109,7 @@ export class WorkerPool {
     worker.on("error", (error) => this.#deps.onBug(error));
     worker.on("exit", (code) => {
       thread.exited.resolve();
-      if (!this.#isClosing) this.#deps.onBug(new Error(`a thread of the proxy has ended with code ${code}`));
+      if (!this.#isClosing) this.#deps.onBug(new Error(`a worker thread of the proxy has ended with code ${code}`));
     });
   }
 
@@ -135,7 +135,7 @@ export class WorkerPool {
         thread.bound = message.names;
         break;
       case "bug":
-        onBug(new Error(`a thread of the proxy met a bug: ${message.text}`));
+        onBug(new Error(`a worker thread of the proxy has failed because of a bug: ${message.text}`));
         break;
       default:
         assertNever(message);

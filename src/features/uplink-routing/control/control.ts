@@ -66,7 +66,7 @@ function controlServer({ uplinks, reportStatus, log }: ControlDeps): Server {
   });
   server.maxConnections = MAX_CONNECTIONS;
   // No connection could be accepted, because descriptors are exhausted. Open connections go on, and the next attempt may succeed.
-  server.on("error", (error) => log.warn("control socket: cannot accept", { error }));
+  server.on("error", (error) => log.warn("cannot accept a connection on the control socket", { error }));
   server.setTimeout(TIMEOUT_MS);
   return server;
 }
@@ -85,12 +85,21 @@ function routeOf({ method = "", url = "" }: IncomingMessage): Route {
   if (url === "/v1/uplinks") return method === "GET" ? { kind: "list" } : notAllowed("GET");
   const uplink = /^\/v1\/uplinks\/([A-Za-z0-9][A-Za-z0-9_.:-]{0,63})\/status$/.exec(url)?.[1];
   if (uplink === undefined)
-    return { kind: "refuse", status: 404, error: "there are /v1/uplinks and /v1/uplinks/<name>/status" };
+    return {
+      kind: "refuse",
+      status: 404,
+      error: "unknown path; the paths are /v1/uplinks and /v1/uplinks/<name>/status",
+    };
   return method === "PUT" ? { kind: "status", uplink } : notAllowed("PUT");
 }
 
 function notAllowed(allow: string): Route {
-  return { kind: "refuse", status: 405, error: `only ${allow} is allowed here`, headers: { allow } };
+  return {
+    kind: "refuse",
+    status: 405,
+    error: `only the method ${allow} is allowed for this path`,
+    headers: { allow },
+  };
 }
 
 function takeStatus(request: IncomingMessage, response: ServerResponse, take: (status: UplinkStatus) => void): void {

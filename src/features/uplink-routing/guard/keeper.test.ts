@@ -210,6 +210,6 @@ test("TransparentKeeper: redirects nothing before its watchdog is ready, and doe
   await clock.advance(11_000);
   assert.ok(!isThere());
   assert.equal(watchdogs.length, before + 2);
-  assert.match(health.parts[0]?.reason ?? "", /does not start/);
+  assert.match(health.parts[0]?.reason ?? "", /could not be started/);
   await stop();
 });

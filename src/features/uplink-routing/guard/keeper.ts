@@ -88,7 +88,7 @@ export class TransparentKeeper {
       await pause(HEARTBEAT_MS, { clock, signal });
     }
     this.#guarded(() => {
-      this.#withdraw("the proxy ends");
+      this.#withdraw("the proxy is stopping");
       this.#watchdog?.process.disarm();
     });
   }
@@ -121,12 +121,12 @@ export class TransparentKeeper {
     const is = this.#watchdog;
     const fits = is !== undefined && JSON.stringify(is.marks) === JSON.stringify(marks);
     if (fits && is.process.isAlive) return is.process.isReady;
-    this.#withdraw(fits ? "its watchdog is gone" : "it changes");
+    this.#withdraw(fits ? "the watchdog has ended" : "it changes");
     const now = this.#clock.monotonic();
     if (fits && !is.process.isReady && now - is.startedAt < RESTART_MS) {
       throw new TransparentError(
         "no-watchdog",
-        `connections are not redirected: the watchdog does not start; trying again after ${RESTART_MS / 1000} s`,
+        `connections are not redirected: the watchdog could not be started; trying again after ${RESTART_MS / 1000} s`,
       );
     }
     if (is?.process.isAlive === true) is.process.disarm();
@@ -135,9 +135,9 @@ export class TransparentKeeper {
   }
 
   #reasonAgainst(settings: Settings): string | undefined {
-    if (!settings.transparent.enabled) return "not enabled in the settings";
+    if (!settings.transparent.enabled) return "transparent mode is not enabled in the settings";
     if (existsSync(this.#options.offSwitch)) return `${this.#options.offSwitch} exists`;
-    return this.#deps.healthy() ? undefined : "the proxy is not healthy";
+    return this.#deps.healthy() ? undefined : "the proxy's health check fails";
   }
 
   #put(settings: Settings, marks: TransparentMarks): void {

@@ -38,7 +38,7 @@ export function applyRouting(stack: Pick<NetStack, "routes" | "rules">, plan: re
   }
   if (refusals.length === 0) return;
   const shown = refusals.slice(0, MAX_SHOWN).map(({ message }) => message);
-  const more = refusals.length > MAX_SHOWN ? ` and ${refusals.length - MAX_SHOWN} more` : "";
+  const more = refusals.length > MAX_SHOWN ? ` and ${refusals.length - MAX_SHOWN} others` : "";
   const summary = `${refusals.length} of ${plan.length} changes of uplink routing failed: ${shown.join("; ")}${more}`;
   throw new RoutingError("partial", summary, { cause: new AggregateError(refusals) });
 }

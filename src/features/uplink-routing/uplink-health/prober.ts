@@ -47,7 +47,7 @@ export function openProber(options: { readonly mark?: () => number | undefined }
         return { kind: "ok" };
       } catch (error) {
         if (error instanceof Skip) return { kind: "skipped", reason: error.message };
-        if (signal.aborted) return { kind: "skipped", reason: "no longer wanted" };
+        if (signal.aborted) return { kind: "skipped", reason: "the probe is no longer wanted" };
         // An operation that the deadline aborts fails with an error of its own.
         return { kind: "failed", reason: time.isUp ? "timeout" : reasonOf(error) };
       }
@@ -148,7 +148,7 @@ async function resolveOver(uplink: Uplink, name: string, { signal }: SendOptions
   const of = (family: 4 | 6) => uplink.addresses.find((own) => own.isUsable && own.address.family === family)?.address;
   const [v4, v6] = [of(4), of(6)];
   const servers = uplink.dnsServers.filter(({ family }) => (family === 4 ? v4 : v6) !== undefined);
-  if (servers.length === 0) throw new Skip("the uplink has no DNS server that it can ask");
+  if (servers.length === 0) throw new Skip("the uplink has no DNS server that it can reach");
   const resolver = new Resolver({ tries: 2 });
   resolver.setServers(servers.map(String));
   resolver.setLocalAddress(v4?.toString() ?? "0.0.0.0", v6?.toString() ?? "::0");

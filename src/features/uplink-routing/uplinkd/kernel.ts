@@ -44,7 +44,7 @@ export function syncKernel(
   const parts = collect([
     () => {
       applyRouting(stack, plan.changes);
-      if (plan.changes.length > 0) log.info("uplink routing changed", { changes: plan.changes.length });
+      if (plan.changes.length > 0) log.info("the routing of uplinks was changed", { changes: plan.changes.length });
       return plan.changes.length;
     },
     () => syncPortGuard(nft, wantedGuard(settings)),

@@ -45,7 +45,11 @@ export async function publishStatus(
     isFailing = false;
   };
   const onFailure = (error: Error): void => {
-    if (!isFailing) log.warn("cannot write the uplinks' health for the proxy", { path, error: describeError(error) });
+    if (!isFailing)
+      log.warn("cannot write the file with the uplinks' health, which the proxy reads", {
+        path,
+        error: describeError(error),
+      });
     isFailing = true;
   };
   await repeat(write, { signal, dirty: changed, everyMs: HEARTBEAT_MS, onFailure });
@@ -89,7 +93,7 @@ export async function followStatus(
 /** Throws `SyntaxError` for what is no report. */
 export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
   const result = v.safeParse(report, JSON.parse(text));
-  if (!result.success) throw new SyntaxError("it is not a report of uplinks");
+  if (!result.success) throw new SyntaxError("the file is not a report of uplinks");
   return new Map(
     Object.entries(result.output).map(([name, { lastFailed, lastSucceeded, lastError, lastWarning }]) => [
       name,

@@ -161,10 +161,10 @@ export class Uplinkd {
 
   #cleanUp(): void {
     try {
-      this.#log.info("removed everything that was made", { changes: this.flush() });
+      this.#log.info("removed all kernel objects of uplink routing", { changes: this.flush() });
     } catch (error) {
       if (!(error instanceof ExpectedError)) throw error;
-      this.#log.error("cannot remove all that was made", { error });
+      this.#log.error("cannot remove all kernel objects of uplink routing", { error });
     }
   }
 

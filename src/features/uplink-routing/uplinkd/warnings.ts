@@ -16,8 +16,8 @@ export function warningsOf(sysctl: Sysctl, uplinks: readonly Uplink[], listing: 
       .filter((uplink) => lacksRule(uplink, listing) && isStrict(sysctl, uplink.ifName))
       .map(
         ({ name, ifName }) =>
-          `uplink ${name}: ${ifName} has strict rp_filter and its address no rule, so answers are dropped: ` +
-          `let routing be managed, or set net.ipv4.conf.${ifName}.rp_filter to 2`,
+          `uplink ${name}: ${ifName} has strict rp_filter, and its address has no rule, so answers are dropped: ` +
+          `enable routing.manage, or set net.ipv4.conf.${ifName}.rp_filter to 2`,
       ),
     ...sharedAddresses(uplinks),
   ];
@@ -51,7 +51,9 @@ function sharedAddresses(uplinks: readonly Uplink[]): string[] {
       if (owner === undefined) owners.set(address.toString(), name);
       return owner === undefined || owner === name
         ? []
-        : [`uplink ${name}: its address ${address} is that of uplink ${owner} too, which keeps it; give each its own`];
+        : [
+            `uplink ${name}: its address ${address} is also the address of uplink ${owner}, which keeps it; use different addresses`,
+          ];
     }),
   );
 }

@@ -46,9 +46,9 @@ export function decodeClientMessage(protocol: ExecProtocol, message: Buffer): Cl
   if (channel === RESIZE) return { kind: "resize", ...terminalSize(bytes) };
   if (channel === CLOSE && protocol === "v5.channel.k8s.io") {
     if (bytes.length === 1 && bytes[0] === STDIN) return { kind: "stdin-end" };
-    throw new ExecError("bad-message", `a client may end channel ${STDIN} alone, not ${[...bytes.subarray(0, 8)]}`);
+    throw new ExecError("bad-message", `a client may close only channel ${STDIN}, not ${[...bytes.subarray(0, 8)]}`);
   }
-  throw new ExecError("bad-message", `channel ${channel} is not for clients of ${protocol}`);
+  throw new ExecError("bad-message", `channel ${channel} may not be sent by clients of ${protocol}`);
 }
 
 /** `{"Width":80,"Height":24}`, as client-go writes it. */
@@ -61,7 +61,7 @@ function terminalSize(bytes: Buffer): { readonly columns: number; readonly rows:
     // Malformed JSON, or `null`, which has no members.
     if (!(error instanceof SyntaxError || error instanceof TypeError)) throw error;
   }
-  throw new ExecError("bad-message", `${JSON.stringify(text.slice(0, 100))} is not a size of a terminal`);
+  throw new ExecError("bad-message", `${JSON.stringify(text.slice(0, 100))} is not a terminal size`);
 }
 
 function isSize(value: unknown): value is number {

@@ -27,8 +27,9 @@ export function parseExecRequest(target: string): ExecRequest {
   const flag = (name: string): boolean => ["1", "true"].includes(url.searchParams.get(name) ?? "");
   const command = url.searchParams.getAll("command");
   if (command.length === 0 || command[0] === "") throw new ExecError("bad-request", "you must specify a command");
-  if (command.length > MAX_WORDS) throw new ExecError("bad-request", `more than ${MAX_WORDS} words of a command`);
-  if (command.some((word) => word.includes("\0"))) throw new ExecError("bad-request", "a command with a NUL byte");
+  if (command.length > MAX_WORDS) throw new ExecError("bad-request", `the command has more than ${MAX_WORDS} words`);
+  if (command.some((word) => word.includes("\0")))
+    throw new ExecError("bad-request", "the command contains a NUL byte");
   const tty = flag("tty");
   const request = { namespace, pod, container, command, tty, stdin: flag("input"), stdout: flag("output") };
   // A terminal has one stream for both.
@@ -43,7 +44,7 @@ function decoded(segment: string): string {
   try {
     return decodeURIComponent(segment);
   } catch (error) {
-    if (error instanceof URIError) throw new ExecError("not-found", `${JSON.stringify(segment)} names nothing`);
+    if (error instanceof URIError) throw new ExecError("not-found", `${JSON.stringify(segment)} is not a name`);
     throw error;
   }
 }

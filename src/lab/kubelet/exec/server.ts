@@ -51,7 +51,9 @@ export async function serveExec(options: ExecServerOptions): Promise<AsyncDispos
     try {
       const request = judge(message, options, webSockets.clients.size);
       webSockets.handleUpgrade(message, socket, head, (webSocket) => {
-        webSocket.on("error", (error) => log.warn("a client of a command broke off", { reason: error.message }));
+        webSocket.on("error", (error) =>
+          log.warn("the client of a command closed the connection", { reason: error.message }),
+        );
         const { namespace, pod, command } = request;
         log.info("command started", { pod: `${namespace}/${pod}`, command: command[0] });
         const placeNow = (): ExecPlace | undefined => options.placeOf(request);
@@ -92,10 +94,10 @@ function judge(message: IncomingMessage, { placeOf }: ExecServerOptions, running
   if (!EXEC_PROTOCOLS.some((one) => offered.includes(one))) {
     throw new ExecError(
       "bad-request",
-      `cannot run a command for ${message.headers.upgrade} with ${JSON.stringify(offered)}: one of ${EXEC_PROTOCOLS.join(", ")} is needed`,
+      `cannot run a command for ${message.headers.upgrade} with ${JSON.stringify(offered)}: use one of ${EXEC_PROTOCOLS.join(", ")}`,
     );
   }
-  if (running >= MAX_SESSIONS) throw new ExecError("failed", `${MAX_SESSIONS} commands run already`);
+  if (running >= MAX_SESSIONS) throw new ExecError("failed", `${MAX_SESSIONS} commands already run`);
   if (placeOf(request) !== undefined) return request;
   const { namespace, pod, container } = request;
   throw new ExecError("not-found", `container not found ("${container}" of pod ${namespace}/${pod} on this node)`);

@@ -58,7 +58,7 @@ async function lastMessage(command: RunningCommand): Promise<Buffer> {
 
 function takeInput(socket: WebSocket, protocol: ExecProtocol, command: RunningCommand, request: ExecRequest): void {
   const { stdin } = command.child;
-  if (stdin === null) throw new Error("a command has a standard input");
+  if (stdin === null) throw new Error("the command's process has no standard input");
   // A command may end without reading its input.
   stdin.on("error", () => socket.resume());
   stdin.on("drain", () => socket.resume());
