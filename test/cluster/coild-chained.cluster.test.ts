@@ -162,7 +162,7 @@ test("audit: behind another plugin it names pods whose link is not marked and ma
   const made = await call(join(PLUGINS, "ptp"), "ADD", { cniVersion: "1.0.0", type: "ptp", ipam });
   await tellAddress("10.77.0.2");
   assert.deepEqual(await findings(), [
-    { kind: "unmarked-pod", node: "n", text: "no link bears the mark of pod default/p" },
+    { kind: "unmarked-pod", node: "n", text: "no link has the mark of pod default/p" },
   ]);
   const added = await call(COIL, "ADD", { cniVersion: "1.0.0", type: "coil", socket, prevResult: made.json });
   assert.equal(added.status, 0);
@@ -171,7 +171,7 @@ test("audit: behind another plugin it names pods whose link is not marked and ma
   ip(node, "link", "set", host, "alias", `COIL::${uid}x:eth0`);
   const text = `link ${host} has the mark of pod UID ${uid}x, interface eth0, but that pod does not run on this node`;
   assert.deepEqual(await findings(), [
-    { kind: "unmarked-pod", node: "n", text: "no link bears the mark of pod default/p" },
+    { kind: "unmarked-pod", node: "n", text: "no link has the mark of pod default/p" },
     { kind: "stray-mark", node: "n", text },
   ]);
 });

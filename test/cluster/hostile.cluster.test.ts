@@ -430,7 +430,7 @@ test("objects without a spec are refused, and pools that overlap give no address
   await create(pod("o3", "node1", "overlap"));
   await until("the pod is told which block is in the way", async () => {
     const { status } = await api.get(resources.pods, { namespace: "overlap", name: "o3" });
-    return /pool overlap does not have free blocks: what is left of it overlaps block default-\d+ \(10\.100\./.test(
+    return /pool overlap does not have free blocks: its remaining addresses overlap block default-\d+ \(10\.100\./.test(
       status?.message ?? "",
     );
   });

@@ -221,13 +221,13 @@ const FAULTS: readonly {
     when: "the configuration is null",
     env: { CNI_NETCONF: "null" },
     code: 2,
-    says: /CNI_NETCONF is not .*name is missing/,
+    says: /CNI_NETCONF is not .*the field name is missing/,
   },
   {
     when: "the configuration has no plugins",
     env: { CNI_NETCONF: '{"name":"n","plugins":[]}' },
     code: 2,
-    says: /plugins is missing or empty/,
+    says: /the field plugins is missing or empty/,
   },
   {
     when: "a plugin has no type",

@@ -72,7 +72,7 @@ test("pool: no block overlaps one of another pool, however many are carved at on
   const [, failed = ""] = conditionsOf(await world.request(name));
   assert.match(
     failed,
-    /^Failed out of blocks: pool \S+ does not have free blocks: what is left of it overlaps block \S+-pool-\d+ \(10\.4\./,
+    /^Failed out of blocks: pool \S+ does not have free blocks: its remaining addresses overlap block \S+-pool-\d+ \(10\.4\./,
   );
 
   // A deleted block of the other pool frees its prefix; the memory of another controller does not matter.

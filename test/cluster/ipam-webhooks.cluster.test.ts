@@ -243,7 +243,7 @@ test("isthmus validate: exit codes 0, 1 and 2, standard input, and JSON", async 
       child.stdin?.end(input);
     });
   const fine = await run([good]);
-  assert.deepEqual([fine.code, fine.out], [0, "no faults in 1 objects, 0 of other kinds skipped\n"]);
+  assert.deepEqual([fine.code, fine.out], [0, "no faults in 1 objects, 0 objects of other kinds skipped\n"]);
   const faulty = await run([good, "-"], readFileSync(bad, "utf8"));
   assert.equal(faulty.code, 1);
   assert.match(

@@ -78,8 +78,8 @@ test("dump: reads etcd with TLS, a user and a member that is down, removes v1 an
   const web = await bed.client.get(resources.namespaces, { name: "web" });
   assert.equal(web.metadata.annotations?.[POOL_ANNOTATION], "web");
   assert.match(first.stderr, /deleted.*DaemonSet kube-system\/coil-node/);
-  assert.match(first.stderr, /there is no pool lost; block 10\.9\.0\.0\/27 of node node1 is left out/);
-  assert.match(first.stderr, /there is no Node gone; its block 10\.0\.0\.32\/27 is left out/);
+  assert.match(first.stderr, /there is no pool lost; block 10\.9\.0\.0\/27 of node node1 is not converted/);
+  assert.match(first.stderr, /there is no Node gone; its block 10\.0\.0\.32\/27 is not converted/);
   const again = await succeed(launch(bed, args));
   assert.equal(again.stdout, first.stdout);
   await bed.installCrds();
@@ -240,11 +240,11 @@ test("replace: a stuck pod keeps the blocks of its node, is listed, and is overc
   const failures = await replace(deps, { intervalMs: 1, podLimitMs: 500 });
   assert.match(
     failures[0] ?? "",
-    /^cannot delete Pod default\/a: Pod default\/a is not gone after 0\.5 s: it has not ended$/,
+    /^cannot delete Pod default\/a: Pod default\/a is not gone after 0\.5 s: the pod has not ended$/,
   );
   assert.match(
     failures[1] ?? "",
-    /^AddressBlock default-0-v1 is kept, for pods still have addresses of it: default\/a; /,
+    /^AddressBlock default-0-v1 is kept, because pods still have addresses of it: default\/a; /,
   );
   assert.match(failures[2] ?? "", /^AddressBlock web-1-v1 is kept/);
   assert.equal(failures.length, 3);

@@ -19,11 +19,11 @@ export interface ChainedAttachment {
 export interface ChainedDeps {
   /** Marks the interface as the pod's. Idempotent; changes nothing else of the node. */
   readonly adopt: (attachment: ChainedAttachment, options: AbortOptions) => Promise<void>;
-  /** Rejects with an error that names the first missing part. */
+  /** Checks the mark of the interface. Rejects with an error that names the first missing part. */
   readonly check: (attachment: ChainedAttachment, expected: CniResult) => Promise<void>;
 }
 
-/** ADD behind another plugin: nothing is made, and prevResult is the result. */
+/** ADD behind another plugin: it makes no interface, and returns prevResult. */
 export async function addChained(
   deps: ChainedDeps,
   at: { readonly args: CniArgs; readonly config: NetworkConfig; readonly findPod: () => Promise<PodIdentity> },

@@ -188,7 +188,7 @@ test("CniService: ADD for a pod that is absent or another one is NotFound/3", as
   const { call, seen } = open();
   await assert.rejects(
     call("Add", { args: { ...K8S, K8S_POD_UID: "old" } }),
-    failure(5, 3, /UID uid-1; .*predecessor old/),
+    failure(5, 3, /UID uid-1; .*earlier pod of that name, with UID old/),
   );
   assert.deepEqual(seen, []);
   await call("Add", { args: { ...K8S, K8S_POD_UID: "uid-1" } });
@@ -413,7 +413,7 @@ test("CniService: a caller that aborts while it waits does nothing", async () =>
   const stop = new AbortController();
   const waiter = call("Add", {}, stop.signal);
   stop.abort(new DOMException("the caller closed the connection", "AbortError"));
-  await assert.rejects(waiter, failure(9, 11, "given up"));
+  await assert.rejects(waiter, failure(9, 11, "cancelled"));
   gate.resolve();
   await holder;
   assert.deepEqual(seen, ["free c1 eth0"]);

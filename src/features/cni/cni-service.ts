@@ -30,11 +30,11 @@ export interface Allocation extends Addresses {
   readonly fresh: boolean;
 }
 
-/** What every coild needs. The functions reject with {@link CniFailure}; any other error has the code 999. */
+/** The dependencies of every coild. The functions reject with {@link CniFailure}; any other error has the code 999. */
 interface CommonDeps {
-  /** Reads the pod live; `undefined` when there is none. */
+  /** Reads the pod live; `undefined` if there is no pod of that name. */
   readonly findPod: (namespace: string, name: string, options: AbortOptions) => Promise<PodIdentity | undefined>;
-  /** Why ADD cannot be served now, or pods suffer; `undefined` when all is well. */
+  /** The reason why ADD cannot be served now, or why pods have no network; `undefined` if there is no such fault. */
   readonly status: () => CniFailure | undefined;
   /** True if a new sandbox of a pod replaces the old one; calls for one pod then run one after the other. */
   readonly oneSandboxPerPod: boolean;
@@ -46,7 +46,7 @@ interface CommonDeps {
 export interface CniDeps extends CommonDeps {
   /** The pool for the pods of a namespace. */
   readonly poolOf: (namespace: string, options: AbortOptions) => Promise<string>;
-  /** Resolves once addresses can be handed out. */
+  /** Resolves once addresses can be allocated. */
   readonly ready: (options: AbortOptions) => Promise<void>;
   readonly allocate: (pool: string, attachment: Attachment, options: AbortOptions) => Promise<Allocation>;
   /** Call this when the ADD of an allocation has ended, with or without success. Does nothing if there was no allocation. */
@@ -54,7 +54,7 @@ export interface CniDeps extends CommonDeps {
   /** Frees the addresses of an attachment. Does nothing if it has none. */
   readonly free: (attachment: Attachment) => void;
   readonly network: {
-    /** Makes an attachment. A failed call leaves nothing behind; if something stays, the error is an AggregateError. */
+    /** Makes an attachment. A failed call removes what it has made; if that fails too, the error is an AggregateError. */
     setUp(request: {
       readonly attachment: Attachment;
       readonly netns: string;
@@ -86,8 +86,8 @@ export interface ChainedCniDeps extends CommonDeps {
 }
 
 /**
- * ADD, DEL, CHECK, STATUS and GC. Calls of one container run one after the other, those of different containers side by side. Behind another
- * plugin there is nothing that DEL and GC could release: the record ends with that plugin's link.
+ * ADD, DEL, CHECK, STATUS and GC. Calls of one container run one after the other, those of different containers side by side. Behind
+ * another plugin DEL and GC have nothing to release: coild's mark is deleted together with that plugin's link.
  */
 export class CniService {
   readonly #deps: CniDeps | ChainedCniDeps;
@@ -149,7 +149,7 @@ export class CniService {
     return new Uint8Array(0);
   }
 
-  /** Removes the network's attachments that the runtime does not know. One that cannot be removed does not stop the others. */
+  /** Removes the network's attachments that the runtime does not list. If one cannot be removed, the others are removed all the same. */
   async #gc(request: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
     const { network, attachments } = decoded(() => decodeGcArgs(request));
     if (network === "")
@@ -213,7 +213,7 @@ export class CniService {
       const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
       return encodeAddResponse(new TextEncoder().encode(json));
     } catch (error) {
-      // The result of an earlier ADD may be in use: a repeated ADD that fails leaves it to DEL.
+      // A pod may use the result of an earlier ADD: if a repeated ADD fails, that result is removed only by DEL.
       if (fresh) await undo(deps, attachment, error);
       throw error;
     } finally {
@@ -264,7 +264,7 @@ async function release(deps: Pick<CniDeps, "network" | "free">, attachment: Atta
   deps.free(attachment);
 }
 
-/** The address stays taken when the link cannot be removed: an address is free only after its link is gone. */
+/** The address stays taken if the link cannot be removed: an address is free only after its link is gone. */
 async function undo(deps: Pick<CniDeps, "network" | "free">, attachment: Attachment, cause: unknown): Promise<void> {
   try {
     await release(deps, attachment);
@@ -273,7 +273,7 @@ async function undo(deps: Pick<CniDeps, "network" | "free">, attachment: Attachm
   }
 }
 
-/** The pod as the runtime names it, with the UID; `undefined` from a runtime that does not say the UID. */
+/** The pod as the runtime names it, with the UID; `undefined` if the runtime does not pass the UID. */
 function podOf({ args }: CniArgs): PodIdentity | undefined {
   const { K8S_POD_NAMESPACE: namespace = "", K8S_POD_NAME: name = "", K8S_POD_UID: uid = "" } = args;
   return uid === "" ? undefined : { namespace, name, uid };

@@ -2,13 +2,13 @@ import { on, once } from "node:events";
 import type { ServerHttp2Stream } from "node:http2";
 import { frameMessage, GrpcDeframer, GrpcWireError } from "#wire/grpc";
 
-/** The maximum size of a conversation's message, in bytes; one message is held at a time, beside the chunk that was read. */
+/** The maximum size of a conversation's message, in bytes; at any time only one message is in memory, and the chunk that was read last. */
 export const MAX_CONVERSATION_MESSAGE_BYTES = 64 * 1024;
 
 /**
- * Holds a bidirectional stream: each message is answered with one, in order, until the caller has ended its side. The next
- * message is read when the answer before it is on its way. Rejects with the signal's reason, `GrpcWireError`, or what
- * `answer` rejects with; answers may have been sent by then. The signal must abort when the stream fails or closes.
+ * Serves a bidirectional stream: each message gets one answer, in order, until the caller has ended its side. The next message is read
+ * after the previous answer was written. Rejects with the signal's reason, `GrpcWireError`, or what `answer` rejects with; answers may have
+ * been sent by then. The signal must abort when the stream fails or closes.
  */
 export async function converse(
   stream: ServerHttp2Stream,
@@ -46,7 +46,7 @@ async function* chunks(stream: ServerHttp2Stream, signal: AbortSignal): AsyncGen
       for (let chunk: unknown = stream.read(); chunk !== null; chunk = stream.read()) yield chunk as Buffer;
     }
   } catch (error) {
-    signal.throwIfAborted(); // the reason, where `on` throws an AbortError of its own
+    signal.throwIfAborted(); // throws the signal's reason; `on` would throw its own AbortError
     throw error;
   }
 }

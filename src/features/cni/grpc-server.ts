@@ -37,7 +37,7 @@ const CLOSE_GRACE_MS = 1000;
 export interface GrpcServerOptions {
   /** Unary methods by path, such as `/pkg.cnirpc.CNI/Add`. */
   readonly handlers: Readonly<Record<string, GrpcHandler>>;
-  /** Bidirectional streams by path, in which each message is answered with one. They end when the server does. */
+  /** Bidirectional streams by path, in which each message gets one answer. They end when the server ends. */
   readonly conversations?: Readonly<Record<string, GrpcHandler>>;
   readonly socketPath: string;
   /** Called when a call starts, and after each of its messages was received or sent, for metrics. */
@@ -50,8 +50,8 @@ export interface GrpcServerOptions {
 }
 
 /**
- * Serves gRPC on a UNIX socket of mode 0600. A socket file without a listener is replaced. Throws
- * `SocketPathError` when it has one, or when the path is not a socket's. Disposing waits for running calls.
+ * Serves gRPC on a UNIX socket of mode 0600. A socket file without a listener is replaced. Throws `SocketPathError` if another process
+ * listens on the socket, or if the path is not a socket. Disposing waits for running calls.
  */
 export async function serveGrpc(options: GrpcServerOptions): Promise<AsyncDisposable> {
   const { socketPath } = options;
@@ -141,7 +141,7 @@ async function answer(
   options.onHandled?.(path, status.code, (clock.monotonic() - startMs) / 1000);
 }
 
-/** The status of a call of a method that nobody serves. */
+/** The status of a call to an unknown method. */
 export function noMethod(path: string): GrpcStatus {
   return plain(GrpcCode.unimplemented, `there is no method ${path}`);
 }
@@ -153,7 +153,7 @@ export function own(handlers: Readonly<Record<string, GrpcHandler>>, path: strin
 
 const HEADERS = { ":status": 200, "content-type": "application/grpc" };
 
-/** Ends the call; further data of the caller is discarded. Returns false when the caller has gone. */
+/** Ends the call; further data of the caller is discarded. Returns false if the caller has closed the stream. */
 function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: GrpcStatus): boolean {
   if (stream.destroyed || stream.closed) return false;
   const trailers = {
@@ -168,7 +168,7 @@ function send(stream: ServerHttp2Stream, reply: Uint8Array | undefined, status: 
   }
   stream.once("wantTrailers", () => {
     stream.sendTrailers(trailers);
-    // Trailers leave after this tick of the event loop; an earlier reset would replace them.
+    // Node.js sends trailers after this tick of the event loop; a reset before that would replace them.
     setImmediate(stopReading, stream);
   });
   if (!stream.headersSent) stream.respond(HEADERS, { waitForTrailers: true });

@@ -12,7 +12,7 @@ import {
   parseCall,
 } from "#wire/cni-handover";
 
-/** The maximum number of calls at once; the launchers of further ones run the standalone executable. */
+/** The maximum number of calls at once; launchers of further calls run the standalone executable. */
 export const MAX_CALLS = 1024;
 /** The time of a call from its connection to its answer, in milliseconds. */
 const DEADLINE_MS = 60_000;
@@ -21,15 +21,16 @@ const CLOSE_GRACE_MS = 1000;
 
 export interface HandoverOptions {
   readonly socketPath: string;
-  /** Runs a call. {@link NOT_MINE} for one that is meant for another coild, of which nothing was begun. A rejection is a bug. */
+  /** Runs a call. Returns {@link NOT_MINE} for a call that is meant for another coild; such a call was not begun. A rejection is a bug. */
   readonly run: (call: HandedCall, options: { readonly signal: AbortSignal }) => Promise<Answer | typeof NOT_MINE>;
   readonly onBug: (error: unknown) => void;
   readonly clock: Clock;
 }
 
 /**
- * Serves calls that launchers hand over, on a UNIX socket of mode 0600. A call is aborted when its launcher is gone, and after 60 s. A caller
- * that is no launcher is disconnected. Throws `SocketPathError` as `serveGrpc` does. Disposing waits for running calls.
+ * Serves calls that launchers hand over, on a UNIX socket of mode 0600. A call is aborted when its launcher closes the connection, and
+ * after 60 s. A caller that is not a launcher is disconnected. Throws `SocketPathError` as `serveGrpc` does. Disposing waits for running
+ * calls.
  */
 export async function serveHandover(options: HandoverOptions): Promise<AsyncDisposable> {
   const { socketPath } = options;
@@ -59,7 +60,7 @@ export async function serveHandover(options: HandoverOptions): Promise<AsyncDisp
   };
 }
 
-/** One call: the bytes of it, its run, its answer. */
+/** One call: its bytes, its run and its answer. */
 class Connection {
   readonly #socket: Socket;
   readonly #options: HandoverOptions;
@@ -67,7 +68,7 @@ class Connection {
   readonly #cancelDeadline: () => void;
   #chunks: Buffer[] = [];
   #size = 0;
-  /** The size of the call, as soon as its head is there. */
+  /** The size of the call, once its head is complete. */
   #wanted: number | undefined;
   #isAnswered = false;
   /** The run; `undefined` while the call is not complete. It does not reject. */
@@ -78,7 +79,7 @@ class Connection {
     this.#options = options;
     this.#cancelDeadline = options.clock.after(DEADLINE_MS, () => this.#late());
     socket.on("data", (chunk: Buffer) => this.#receive(chunk));
-    // Whatever the fault, the launcher is gone: `close` follows.
+    // After any fault of the socket the launcher is gone: `close` follows.
     socket.on("error", () => undefined);
     socket.once("close", () => {
       onClose();
@@ -87,7 +88,7 @@ class Connection {
     });
   }
 
-  /** Sends a launcher away whose call has not begun: it runs the standalone executable. */
+  /** Rejects a call that has not begun: its launcher then runs the standalone executable. */
   endIfIdle(): void {
     if (this.call !== undefined || this.#socket.destroyed) return;
     this.#socket.removeAllListeners("data");
@@ -115,7 +116,7 @@ class Connection {
   /** Throws {@link HandoverError}. */
   #take(chunk: Buffer): void {
     this.#size += chunk.length;
-    // Nothing may follow a call: it is the same fault as a call that is larger than it says.
+    // Nothing may follow a call: more bytes are the same fault as a call that is larger than its header says.
     if (this.call !== undefined) throw new HandoverError("malformed", "more bytes follow the end of a call");
     this.#chunks.push(chunk);
     if (this.#wanted === undefined) {
@@ -143,8 +144,8 @@ class Connection {
 }
 
 /**
- * Tells a launcher that its call was not begun: it runs the standalone executable. What it still sends is read and dropped, because the kernel
- * would reset the connection, and with it the answer. The connection is closed after a second at most.
+ * Tells a launcher that its call was not begun: it runs the standalone executable. The remaining bytes are read and dropped: otherwise the
+ * kernel would reset the connection, and the answer would be lost. The connection is closed after a second at most.
  */
 function turnAway(socket: Socket, clock: Clock): void {
   const cancel = clock.after(CLOSE_GRACE_MS, () => socket.destroy());
@@ -153,7 +154,7 @@ function turnAway(socket: Socket, clock: Clock): void {
   socket.end(encodeAnswer(NOT_MINE));
 }
 
-/** The bytes of an answer. One that is too large becomes an error that says so. */
+/** The bytes of an answer. An answer that is too large is replaced by an error with that reason. */
 function encodeBounded(answer: Answer | typeof NOT_MINE): Uint8Array {
   try {
     return encodeAnswer(answer);

@@ -10,7 +10,7 @@ export class InspectionError extends ExpectedError<"bad-answer"> {
   override readonly name = "InspectionError";
 }
 
-/** Serves {@link INSPECT_PATH}; `state` returns plain data of one moment. */
+/** Serves {@link INSPECT_PATH}; `state` returns plain data, all read at the same moment. */
 export function inspectHandler(state: () => unknown): GrpcHandler {
   return async () => new TextEncoder().encode(JSON.stringify(state()));
 }

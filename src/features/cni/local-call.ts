@@ -1,16 +1,16 @@
 import { GrpcCode, type GrpcStatus } from "#wire/grpc";
 import { type GrpcServerOptions, noMethod, own, statusOf } from "./grpc-server.ts";
 
-/** What a call inside this process has in common with one by gRPC: the handlers, and who is told of it. */
+/** The handlers and callbacks that a call inside this process shares with a call by gRPC. */
 export type LocalCallOptions = Pick<GrpcServerOptions, "handlers" | "onProgress" | "onHandled" | "onBug" | "clock">;
 
-/** The outcome of a call; without `reply` it failed, and `status` says why. */
+/** The outcome of a call; without `reply` the call has failed, and `status` has the reason. */
 export interface LocalReply {
   readonly reply: Uint8Array | undefined;
   readonly status: GrpcStatus;
 }
 
-/** Makes a unary call of this process itself: the same handlers, codes and metrics as by gRPC. Does not reject. */
+/** Makes a unary call of this process itself: handlers, codes and metrics are the same as for a call by gRPC. Does not reject. */
 export async function callLocally(
   options: LocalCallOptions,
   path: string,

@@ -14,7 +14,7 @@ export const reflectionConversations: Readonly<Record<string, GrpcHandler>> = Ob
   ]),
 );
 
-/** The request: the field that is set, and its text. */
+/** The number of the request's field that is set, and its text. */
 interface Question {
   readonly host: string;
   readonly field: number;
@@ -27,7 +27,7 @@ const ASK = { fileByName: 3, fileOfSymbol: 4, fileOfExtension: 5, extensionsOfTy
 const SAY = { files: 4, extensions: 5, services: 6, error: 7 } as const;
 
 /**
- * Answers a ServerReflectionRequest; the answer says what was not found. Throws {@link GrpcWireError} `malformed` for a
+ * Answers a ServerReflectionRequest; if something is not found, the answer names it. Throws {@link GrpcWireError} `malformed` for a
  * malformed request, and for one without a field.
  */
 export function reflect(request: Uint8Array): Uint8Array {
@@ -57,7 +57,7 @@ export function reflect(request: Uint8Array): Uint8Array {
   }
 }
 
-/** The file that matches, and behind it those that it imports. */
+/** The matching file, followed by the files that it imports. */
 function files(writer: ProtoWriter, matches: (file: DescribedFile) => boolean, otherwise: string): Uint8Array {
   const found = DESCRIBED_FILES.find(matches);
   if (found === undefined) return notFound(writer, otherwise);

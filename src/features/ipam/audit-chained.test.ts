@@ -14,9 +14,9 @@ test("auditChained: each pod of the node has a mark, and each mark a pod of that
   assert.deepEqual(
     auditChained(nodes, pods).map(({ kind, node, text }) => `${kind} ${node}: ${text}`),
     [
-      "unmarked-pod a: no link bears the mark of pod ns/3",
-      "stray-mark a: link veth-uid-2 bears the mark of pod UID uid-2, interface eth0, which is not running here",
-      "stray-mark a: link veth-uid-4 bears the mark of pod UID uid-4, interface eth0, which is not running here",
+      "unmarked-pod a: no link has the mark of pod ns/3",
+      "stray-mark a: link veth-uid-2 has the mark of pod UID uid-2, interface eth0, but that pod does not run on this node",
+      "stray-mark a: link veth-uid-4 has the mark of pod UID uid-4, interface eth0, but that pod does not run on this node",
     ],
   );
   assert.deepEqual(auditChained([{ node: "a", chained: [link("uid-1"), link("uid-1")] }], [pod("1", "a")]), []);

@@ -120,7 +120,7 @@ const CASES: readonly Case[] = [
   {
     when: "a block is of a node that is gone",
     input: world({ pods: [], nodes: [], nodeNames: [] }),
-    found: [{ kind: "orphan-block", node: "node1", text: "block default-0 is of node node1, which does not exist" }],
+    found: [{ kind: "orphan-block", node: "node1", text: "block default-0 belongs to node node1, which does not exist" }],
   },
   {
     when: "a wide block covers two others",
@@ -151,21 +151,21 @@ const CASES: readonly Case[] = [
     when: "coild does not know a block of its node",
     input: world({ nodes: [memory({ blocks: [] })] }),
     found: [
-      { kind: "block-memory", node: "node1", text: "block default-0 is this node's, but coild does not know it" },
+      { kind: "block-memory", node: "node1", text: "block default-0 belongs to this node, but coild does not know it" },
     ],
   },
   {
     when: "coild counts on a block that was made anew",
     input: world({ nodes: [memory({ blocks: [{ ...memoryBlock, uid: "old" }] })] }),
     found: [
-      { kind: "block-memory", node: "node1", text: "block default-0 is this node's, but coild does not know it" },
-      { kind: "block-memory", node: "node1", text: "coild counts on block default-0, which is not this node's" },
+      { kind: "block-memory", node: "node1", text: "block default-0 belongs to this node, but coild does not know it" },
+      { kind: "block-memory", node: "node1", text: "coild uses block default-0, which does not belong to this node" },
     ],
   },
   {
     when: "a block in use vanished and came back",
     input: world({ nodes: [memory({ blocks: [{ ...memoryBlock, missing: true }] })] }),
-    found: [{ kind: "block-memory", node: "node1", text: "block default-0 vanished while in use" }],
+    found: [{ kind: "block-memory", node: "node1", text: "block default-0 was deleted while it was in use" }],
   },
   {
     when: "coild has an attachment without a link",
@@ -174,7 +174,7 @@ const CASES: readonly Case[] = [
       {
         kind: "attachment-memory",
         node: "node1",
-        text: "c0/eth0: coild has 10.0.0.0,fd00::, the kernel nothing",
+        text: "c0/eth0: coild's memory has 10.0.0.0,fd00::, the kernel has nothing",
       },
     ],
   },
@@ -182,7 +182,7 @@ const CASES: readonly Case[] = [
     when: "a link has another address than coild gave it",
     input: world({ nodes: [memory({ attachments: [{ ...attachment, ipv6: undefined }] })] }),
     found: [
-      { kind: "attachment-memory", node: "node1", text: "c0/eth0: coild has 10.0.0.0, the kernel 10.0.0.0,fd00::" },
+      { kind: "attachment-memory", node: "node1", text: "c0/eth0: coild's memory has 10.0.0.0, the kernel has 10.0.0.0,fd00::" },
     ],
   },
   {
@@ -218,7 +218,7 @@ const CASES: readonly Case[] = [
   {
     when: "an ADD never ended",
     input: world({ nodes: [node({ halfMade: ["veth0123"] })] }),
-    found: [{ kind: "half-made-link", node: "node1", text: "link veth0123 is of an ADD that never ended" }],
+    found: [{ kind: "half-made-link", node: "node1", text: "link veth0123 was made by an ADD that did not end" }],
   },
   {
     when: "an attachment's address is in no block",
@@ -233,7 +233,7 @@ const CASES: readonly Case[] = [
       {
         kind: "route-export",
         node: "node1",
-        text: "a route to 10.0.0.4/31 is exported, which is not a block of this node",
+        text: "a route to 10.0.0.4/31 is exported, but that is not a block of this node",
       },
     ],
   },
@@ -247,7 +247,7 @@ test("audit: a prefix that is none, written by hand, is not taken for a block", 
   const crooked = world({ blocks: [block({ ipv4: "10.0.0.0/99", ipv6: undefined })], pods: [], nodes: [node(idle)] });
   assert.deepEqual(
     audit(crooked).map(({ kind, text }) => `${kind} ${text}`),
-    ["block-memory block default-0 is this node's, but coild does not know it"],
+    ["block-memory block default-0 belongs to this node, but coild does not know it"],
   );
 });
 

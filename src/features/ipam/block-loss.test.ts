@@ -170,7 +170,7 @@ test("NodeIpam: a block that a watch says is gone is not used any more, and the 
   const [part] = health.parts;
   assert.deepEqual(
     [part?.status, part?.reason],
-    ["degraded", "addresses in no block of this node: those of 1 attachments"],
+    ["degraded", "the addresses of 1 attachments are in no block of this node"],
   );
   const anew = reincarnate(source, next.block, "anew");
   ipam.noteBlock(anew);

@@ -77,8 +77,7 @@ export class BlockRequestReconciler {
     // A block for a Node that was deleted a moment ago is collected after its grace.
     if (!this.#hasNode(nodeName)) {
       const node = await findObject(this.#api, resources.nodes, { name: nodeName }, options);
-      if (node === undefined)
-        return this.#failed("the node of a block request was not found", `node ${nodeName} does not exist`);
+      if (node === undefined) return this.#failed("node not found", `node ${nodeName} does not exist`);
     }
     const carved = await this.#pools.carve(poolName, nodeName, uid, options);
     if (carved.kind === "block") return this.#allocated(carved.name);

@@ -10,7 +10,7 @@ import { persist, type StepDeps } from "./settle.ts";
 import { uninstall } from "./uninstall.ts";
 import { readV1, type V1Data, type V1Entry } from "./v1-data.ts";
 
-/** The time for which the API server may be away, in milliseconds. */
+/** A step is tried again for this time while the API server cannot be reached, in milliseconds. */
 const PATIENCE_MS = 100_000;
 
 export interface DumpDeps extends StepDeps {
@@ -24,20 +24,23 @@ export interface DumpOptions extends AbortOptions {
   readonly prefix: string;
   /** Whether v1's objects are deleted first. */
   readonly uninstall: boolean;
-  /** `read` gives the same each time: an export. It is of use only if v1 was gone when it was made. */
+  /**
+   * True if `read` returns the same data each time, because it reads an export. An export can be used only if v1 was deleted before it was
+   * made.
+   */
   readonly isExport: boolean;
 }
 
-/** The manifests, and what could not be done, a line each. With failures there are no manifests. */
+/** The manifests, and the failed steps, one line each. With failures there are no manifests. */
 export interface Dumped {
   readonly manifests: string;
   readonly failures: readonly string[];
 }
 
 /**
- * Removes v1, annotates namespaces, and returns v1's pools and blocks as manifests of v2 (docs/spec/pod-network.md#14). The data are read
- * and checked before anything is changed, and read again when v1 can no longer change them. It can be run again at any time. Rejects with
- * {@link MigratorError}, and `KubeError` if the API server refuses or stays away.
+ * Removes v1, annotates namespaces, and returns v1's pools and blocks as manifests of v2 (docs/spec/pod-network.md#14). The data is read
+ * and checked before any change, and is read again when v1 can no longer change it. It can be run again at any time. Rejects with {@link
+ * MigratorError}, and `KubeError` if the API server refuses or cannot be reached.
  */
 export async function dump(deps: DumpDeps, options: DumpOptions): Promise<Dumped> {
   const { log } = deps;
@@ -78,7 +81,7 @@ async function plan(
   return { data, v2 };
 }
 
-/** Gives namespaces the pool of their name; the lines of those that could not be changed. */
+/** Annotates namespaces with the pool of their name; returns a line for each namespace that could not be changed. */
 async function annotate({ api, log, clock }: DumpDeps, data: V1Data, options: AbortOptions): Promise<string[]> {
   const limits = { ...options, limitMs: PATIENCE_MS };
   const { items } = await persist({ clock }, () => api.listAll(resources.namespaces, options), limits);

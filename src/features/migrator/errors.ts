@@ -1,12 +1,12 @@
 import { ExpectedError } from "#base/errors";
 
 /**
- * - `invalid-data`: the data of v1 cannot be carried over; {@link MigratorError.faults} has every fault.
+ * - `invalid-data`: the data of v1 cannot be converted; {@link MigratorError.faults} has every fault.
  * - `invalid-export`: the file is no export of etcd.
- * - `etcd-unreachable`: no endpoint gave an answer. `etcd-refused`: etcd answered, and refuses.
- * - `compacted`: etcd no longer has the revision that was asked for.
+ * - `etcd-unreachable`: no endpoint gave an answer. `etcd-refused`: etcd has refused the request.
+ * - `compacted`: etcd no longer has the requested revision.
  * - `stale-export`: v1 was still installed when the export was made.
- * - `stuck`: an object is still there after the time that it may take.
+ * - `stuck`: an object still exists after the time limit of its deletion.
  */
 export type MigratorErrorCode =
   | "invalid-data"
@@ -17,7 +17,7 @@ export type MigratorErrorCode =
   | "stale-export"
   | "stuck";
 
-/** The migration cannot go on. */
+/** The migration cannot continue. */
 export class MigratorError extends ExpectedError<MigratorErrorCode> {
   override readonly name = "MigratorError";
   /** Each fault of `invalid-data`, with its key; otherwise empty. */

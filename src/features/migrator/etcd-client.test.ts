@@ -88,7 +88,7 @@ test("EtcdClient: without any answer, the error names each endpoint and its reas
     assert.equal(error.code, "etcd-unreachable");
     const [first, second] = (error.cause as AggregateError).errors as Error[];
     assert.match(first?.message ?? "", /^etcd http:\/\/127\.0\.0\.1:1: .*ECONNREFUSED/);
-    assert.match(second?.message ?? "", /no answer within 50 ms$/);
+    assert.match(second?.message ?? "", /no answer came within 50 ms$/);
     return true;
   });
 });

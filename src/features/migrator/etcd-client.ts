@@ -15,20 +15,20 @@ import { GrpcCode } from "#wire/grpc";
 import { MigratorError } from "./errors.ts";
 import { EndpointError, EtcdEndpoint, type EtcdTls } from "./etcd-endpoint.ts";
 
-/** How etcd is reached. */
+/** The endpoints and credentials of etcd. */
 export interface EtcdOptions {
-  /** At least one, such as `http://127.0.0.1:2379`. */
+  /** At least one endpoint, such as `http://127.0.0.1:2379`. */
   readonly endpoints: readonly URL[];
   readonly tls: EtcdTls;
-  /** Absent: no authentication by name, though etcd may take the name of a client certificate. */
+  /** Absent: no authentication by name; etcd may then use the name in the client certificate. */
   readonly user?: { readonly name: string; readonly password: string } | undefined;
   /** The time for one request to one endpoint, connecting included, in milliseconds. */
   readonly timeoutMs: number;
 }
 
-/** How often each endpoint is tried for one request. */
+/** The number of tries at each endpoint for one request. */
 const MAX_ROUNDS = 4;
-/** What mvcc says about a revision that is gone; its status is that of other faults as well. */
+/** The message of etcd's mvcc for a compacted revision; other faults have the same status. */
 const COMPACTED = /has been compacted/;
 const NO_AUTHENTICATION = /authentication is not enabled/;
 
@@ -44,7 +44,7 @@ export class EtcdClient implements Disposable {
   /** The endpoint that answered last. */
   #at = 0;
   #token: string | undefined;
-  /** Etcd said that it does not authenticate, so its users do not matter. */
+  /** True after etcd has answered that authentication is off: no token is requested. */
   #isOpen = false;
 
   constructor(deps: { readonly clock: Clock; readonly log: Logger }, options: EtcdOptions) {
@@ -63,7 +63,7 @@ export class EtcdClient implements Disposable {
         return decodeRangeResponse(await this.#call(ETCD_RANGE, message, options));
       } catch (error) {
         if (!(error instanceof EndpointError)) throw error;
-        // Tokens expire, and a member that was restarted knows none.
+        // Tokens expire, and a restarted member has lost all tokens.
         if (error.status !== GrpcCode.unauthenticated || this.#token === undefined || renewals > 0)
           throw refusal(error);
         this.#token = undefined;
@@ -113,7 +113,7 @@ export class EtcdClient implements Disposable {
         return answer;
       } catch (error) {
         if (!(error instanceof EndpointError)) throw error;
-        // A member without a leader answers, but another one may have one.
+        // A member without a leader answers with an error, but another member may have a leader.
         if (error.code === "status" && error.status !== GrpcCode.unavailable) {
           this.#at = at;
           throw error;

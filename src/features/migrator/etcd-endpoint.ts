@@ -10,7 +10,7 @@ import { decodeGrpcMessage, frameMessage, GrpcDeframer, GrpcWireError } from "#w
 
 /** Certificates of the connections to etcd, PEM. */
 export interface EtcdTls {
-  /** The authorities that etcd's certificate may be of. Default: those that Node brings. */
+  /** The authorities that may have signed etcd's certificate. Default: the authorities of Node.js. */
   readonly ca?: string | undefined;
   readonly cert?: string | undefined;
   readonly key?: string | undefined;
@@ -20,7 +20,7 @@ export interface EtcdTls {
 const MAX_ANSWER_BYTES = 1 << 30;
 
 /**
- * - `transport`: no complete answer; another endpoint may give one.
+ * - `transport`: no complete answer came; another endpoint may answer.
  * - `status`: etcd answered with the gRPC status {@link EndpointError.status}.
  */
 export class EndpointError extends ExpectedError<"transport" | "status"> {
@@ -38,7 +38,7 @@ export class EndpointError extends ExpectedError<"transport" | "status"> {
   }
 }
 
-/** One member of etcd: unary gRPC calls over one HTTP/2 connection, which is made when it is needed. */
+/** One member of etcd: unary gRPC calls over one HTTP/2 connection, which is opened for the first call. */
 export class EtcdEndpoint {
   readonly url: URL;
   readonly #tls: EtcdTls;
@@ -49,7 +49,9 @@ export class EtcdEndpoint {
     this.#tls = tls;
   }
 
-  /** Sends a message and resolves to the answer's. Rejects with {@link EndpointError}; with the signal's reason if that aborts. */
+  /**
+   * Sends a message and resolves to the message of the answer. Rejects with {@link EndpointError}; with the signal's reason if that aborts.
+   */
   call(
     path: string,
     message: Uint8Array,
@@ -70,7 +72,7 @@ export class EtcdEndpoint {
       });
       const onAbort = (): void => {
         stream.close(constants.NGHTTP2_CANCEL);
-        // A connection that does not answer is of no use for the next call.
+        // A connection that does not answer is not used for the next call.
         this.close();
         reject(signal.reason);
       };
@@ -85,13 +87,13 @@ export class EtcdEndpoint {
     });
   }
 
-  /** Closes the connection; the next call makes another. */
+  /** Closes the connection; the next call opens another. */
   close(): void {
     this.#session?.destroy();
     this.#session = undefined;
   }
 
-  /** The connection; if it fails, its streams do as well, with the same error. */
+  /** The connection; if it fails, its streams fail with the same error. */
   #connected(): ClientHttp2Session {
     if (this.#session === undefined || this.#session.closed || this.#session.destroyed) {
       this.#session = connect(this.url, { ...this.#tls });

@@ -6,14 +6,14 @@ const base64 = v.pipe(
   v.string(),
   v.regex(/^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/, "not base64"),
 );
-/** etcdctl leaves out an empty value, and `more` and `count` where they are zero. */
+/** etcdctl leaves out an empty value, and leaves out `more` and `count` if they are zero. */
 const exportSchema = v.object({
   kvs: v.nullish(v.array(v.object({ key: base64, value: v.nullish(base64, "") })), []),
   more: v.nullish(v.boolean(), false),
   count: v.nullish(v.number()),
 });
 
-/** How such a file is made, for errors. */
+/** The command that makes an export, for errors. */
 const HOW = "make the export with `etcdctl get --prefix /coil/ -w json`";
 
 /** Reads the output of `etcdctl get --prefix PREFIX -w json`. Throws {@link MigratorError} `invalid-export`. */
@@ -27,7 +27,7 @@ export function parseExport(text: string): V1Entry[] {
       cause: error,
     });
   }
-  // A list would pass as an object without keys.
+  // Without this check a list would count as an object without keys.
   if (Array.isArray(parsed))
     throw new MigratorError("invalid-export", `the export is not what etcdctl writes: a list; ${HOW}`);
   const { success, output, issues } = v.safeParse(exportSchema, parsed);

@@ -98,7 +98,7 @@ test("planV2: faults name the key, the value and the right one", () => {
     ],
     [
       { "pool/p": POOL, "block/p/10.0.0.0": { nodes: { node1: ["10.0.0.0/28"] } } },
-      /block 10.0.0.0\/28 of node node1 has 16 addresses, and a block of its pool has 32$/,
+      /block 10.0.0.0\/28 of node node1 has 16 addresses, but a block of its pool has 32$/,
     ],
     [
       { "pool/p": POOL, "block/p/10.0.0.0": { nodes: { node1: ["10.0.0.0/27"], node2: ["10.0.0.0/27"] } } },
@@ -147,11 +147,11 @@ test("planV2: what is left out is told: unknown pools, nodes that are gone, unkn
     ["p-0-v1"],
   );
   assert.deepEqual(warnings, [
-    "/coil/block/p/10.0.0.0: 10.0.0.0/27 is free and assigned to node node1 at once; it is taken as assigned",
-    "/coil/lock: Coil v1 has no such key; it is ignored",
-    "/coil/block/p/10.0.0.0: there is no Node gone; its block 10.0.0.32/27 is left out",
-    "/coil/block/lost/10.9.0.0: there is no pool lost; block 10.9.0.0/27 of node node1 is left out",
-    "/coil/ip/10.0.0.32/4: pod default/web has 10.0.0.36, which is in no block of an existing Node; nothing keeps it",
+    "/coil/block/p/10.0.0.0: 10.0.0.0/27 is both free and assigned to node node1; it is treated as assigned",
+    "/coil/lock: Coil v1 has no key of this form; the key is ignored",
+    "/coil/block/p/10.0.0.0: there is no Node gone; its block 10.0.0.32/27 is not converted",
+    "/coil/block/lost/10.9.0.0: there is no pool lost; block 10.9.0.0/27 of node node1 is not converted",
+    "/coil/ip/10.0.0.32/4: pod default/web has 10.0.0.36, which is in no block of an existing Node; another pod can get this address",
   ]);
 });
 
@@ -265,5 +265,5 @@ test("planAnnotations: namespaces get the pool of their name; default and a choi
   );
   assert.deepEqual(annotations, [{ namespace: "web", pool: "web" }]);
   assert.equal(warnings.length, 1);
-  assert.match(warnings[0] ?? "", /^Namespace db has pool other .*, not db; it is kept$/);
+  assert.match(warnings[0] ?? "", /^Namespace db has pool other .*, not db; the annotation is kept$/);
 });

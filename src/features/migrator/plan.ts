@@ -17,7 +17,7 @@ import {
 } from "#kube/coil";
 import type { V1Assignment, V1Data, V1Pool } from "./v1-data.ts";
 
-/** The objects of v2 that stand for the data of v1, and what is wrong or odd: a line each, which begins with the key. */
+/** The objects of v2 for the data of v1, and the faults and warnings: one line each, which begins with the key. */
 export interface V2Plan {
   readonly pools: readonly Draft<AddressPool>[];
   /** By pool and index. */
@@ -26,7 +26,7 @@ export interface V2Plan {
   readonly warnings: readonly string[];
 }
 
-/** Names of objects that are label values as well. */
+/** Names of objects that are also used as label values. */
 const NAME = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/;
 
 /**
@@ -59,7 +59,7 @@ class Planner {
   readonly #blocks = new Map<string, PlannedBlock>();
   readonly #faults: string[] = [];
   readonly #warnings: string[] = [];
-  /** Pools with a fault: their blocks get no further one. */
+  /** Pools with a fault: their blocks are not checked for further faults. */
   readonly #faulty = new Set<string>();
 
   constructor(nodes: ReadonlySet<string>) {
@@ -139,7 +139,7 @@ class Planner {
   }
 }
 
-/** The index of a block, or why it is no block of the pool. */
+/** The index of a block, or the reason why it is not a block of the pool. */
 function placeIn(layout: PoolLayout, block: Cidr): number | string {
   if (block.hostBits !== layout.blockSizeBits)
     return `has ${block.size} addresses, but a block of its pool has ${2 ** layout.blockSizeBits}`;
@@ -180,8 +180,8 @@ export interface NamespaceView {
 }
 
 /**
- * In v1 a namespace's pods use the pool of the namespace's name. Returns the annotations that make v2 do the same. A namespace that an
- * operator has given another pool already keeps it.
+ * In v1 a namespace's pods use the pool of the namespace's name. Returns the annotations that make v2 do the same. A namespace that already
+ * has another pool in its annotation keeps that pool.
  */
 export function planAnnotations(
   pools: readonly Pick<V1Pool, "name">[],

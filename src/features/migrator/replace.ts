@@ -11,11 +11,11 @@ const { addressBlocks } = coilResources;
 const POD_LIMIT_MS = 600_000;
 /** The time in which a pod that is starting gets its address, in milliseconds. */
 const ADDRESS_LIMIT_MS = 30_000;
-/** The pause between two looks at pods that are starting, in milliseconds. */
+/** The pause between two checks of pods that are starting, in milliseconds. */
 const LOOK_MS = 1000;
-/** The time for which the API server may be away, and for a block to go, in milliseconds. */
+/** The time limit for the deletion of a block, and for an API server that cannot be reached, in milliseconds. */
 const PATIENCE_MS = 100_000;
-/** Blocks that are deleted at once. */
+/** The number of blocks that are deleted concurrently. */
 const AT_ONCE = 8;
 /** The pods of `coild`. */
 const COILD = "app.kubernetes.io/name=coil,app.kubernetes.io/component=coild";
@@ -33,8 +33,8 @@ type ReplaceDeps = StepDeps & { readonly log: Logger };
 
 /**
  * Replaces the pods that v1 connected, node by node and one at a time, then deletes the reserved blocks of which no pod has an address any
- * more, and the pods of `coild` (docs/spec/pod-network.md#14). Returns what could not be done, a line each. It can be run again at any
- * time, and goes on where it was. Rejects with `KubeError` if the API server refuses to be read, or stays away.
+ * more, and the pods of `coild` (docs/spec/pod-network.md#14). Returns the failed steps, one line each. It can be run again at any time,
+ * and then continues with the remaining pods. Rejects with `KubeError` if the API server refuses a read, or cannot be reached.
  */
 export async function replace(deps: ReplaceDeps, options: ReplaceOptions): Promise<string[]> {
   const { failures, failed } = await replacePods(deps, options);
@@ -79,7 +79,7 @@ async function replacePods(deps: ReplaceDeps, options: ReplaceOptions): Promise<
   return { failures, failed };
 }
 
-/** The pods of a node. Those that are starting are waited for, the ones that were made in place of others above all. */
+/** The pods of a node. Pods that are starting are waited for, above all the replacements of deleted pods. */
 async function podsOf(
   deps: ReplaceDeps,
   node: string,
@@ -100,7 +100,7 @@ async function podsOf(
   }
 }
 
-/** Returns why the pod could not be replaced. */
+/** Returns the reason if the pod could not be replaced. */
 async function replacePod(deps: ReplaceDeps, pod: PodRef, options: ReplaceOptions): Promise<string | undefined> {
   const { namespace, name, uid } = pod;
   if (pod.isMirror) {
@@ -148,7 +148,7 @@ function removeBlock(deps: StepDeps, { metadata }: AddressBlock, { signal }: Abo
   return remove(deps, addressBlocks, { name: metadata.name }, options);
 }
 
-/** Deletes the pods of `coild`, whose DaemonSet makes new ones, which read the blocks anew. */
+/** Deletes the pods of `coild`, whose DaemonSet makes new pods, which read the blocks again. */
 async function restartCoild(deps: ReplaceDeps, options: ReplaceOptions): Promise<string[]> {
   const { api } = deps;
   const { signal } = options;
@@ -165,7 +165,7 @@ function patiently<T>(deps: StepDeps, work: () => Promise<T>, { signal }: AbortO
   return persist(deps, work, { signal, limitMs: PATIENCE_MS });
 }
 
-/** Returns why it failed. */
+/** Returns the reason if it failed. */
 async function tryTo(what: string, work: () => Promise<unknown>): Promise<string | undefined> {
   try {
     await work();

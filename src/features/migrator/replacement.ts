@@ -19,13 +19,13 @@ export function refOf({ metadata }: Pod): PodRef {
   return { namespace, name, uid, isMirror: annotations?.[MIRROR_ANNOTATION] !== undefined };
 }
 
-/** A reserved block that must stay, and the pods because of which it must. */
+/** A reserved block that must stay, and the pods that still use it. */
 export interface HeldBlock {
   readonly block: AddressBlock;
   readonly pods: readonly string[];
 }
 
-/** True for a block that v1's data became. */
+/** True for a reserved block that was made from v1's data. */
 export function isReserved({ metadata }: AddressBlock): boolean {
   return metadata.labels?.[RESERVED_LABEL] === "true";
 }
@@ -61,8 +61,8 @@ export class BlockFinder {
 
 /**
  * The pods of a node that are to be replaced: scheduled, not on the host's network, not finished, and with no address in a block that v2
- * allocates from. So a pod that replaced another one is not replaced again. `waiting` have no address yet: it will be v2's, or it is v1's and
- * the kubelet has not told it. Pure.
+ * allocates from. So a pod that replaced another one is not replaced again. `waiting` have no address yet: they will get an address of v2,
+ * or have an address of v1 that the kubelet has not reported yet. Pure.
  */
 export function podsToReplace(
   pods: Iterable<Pod>,
@@ -82,8 +82,9 @@ export function podsToReplace(
 }
 
 /**
- * Which reserved blocks may go: those of which no pod has an address, and of whose node every pod was replaced. The others would be
- * carved anew, and two pods would have one address. Pure; `failed` has the nodes on which a pod could not be replaced, with these pods.
+ * The reserved blocks that may be deleted: no pod has an address of the block, and every pod of its node was replaced. Another block could
+ * be carved again after its deletion, and two pods would have the same address. Pure; `failed` has the nodes on which a pod could not be
+ * replaced, with these pods.
  */
 export function planRelease(
   blocks: readonly AddressBlock[],

@@ -22,20 +22,20 @@ export interface StepDeps {
 export interface RemoveOptions extends AbortOptions {
   /** The time after which the object counts as stuck, in milliseconds. */
   readonly limitMs: number;
-  /** The object to remove. Absent: the one that has the name when it is first seen. */
+  /** The object to remove. Absent: the object that has this name when it is first read. */
   readonly uid?: string | undefined;
   readonly propagationPolicy?: "Foreground" | "Background" | undefined;
-  /** A finalizer of ours, which is taken off once the object is being deleted. */
+  /** A finalizer of Coil, which is removed once the object is being deleted. */
   readonly finalizer?: string | undefined;
 }
 
-/** The last pause between two looks, in milliseconds. */
+/** The longest pause between two checks, in milliseconds. */
 const LOOK_MS = 1000;
 
 /**
- * Deletes one object and waits until it is gone, or another one has its name. Level-triggered: each look does what is still to do, so a
- * lost answer, a conflict or an earlier run that was killed change nothing. Returns false if there was nothing to delete. Rejects with
- * {@link MigratorError} `stuck` after `limitMs`, and with `KubeError` at once if the server refuses for good.
+ * Deletes one object and waits until it does not exist any more, or another object has its name. Level-triggered: each check does the
+ * remaining steps, so a lost answer, a conflict or a killed earlier run have no effect. Returns false if there was nothing to delete.
+ * Rejects with {@link MigratorError} `stuck` after `limitMs`, and with `KubeError` at once if the server refuses for good.
  */
 export async function remove<T extends KubeObject>(
   { api, clock }: StepDeps,
@@ -68,7 +68,7 @@ export async function remove<T extends KubeObject>(
       why =
         finalizers.length === 0 ? "the pod has not ended" : `its finalizers are still there: ${finalizers.join(", ")}`;
     } catch (error) {
-      // Somebody else was first; the next look finds nothing.
+      // Another program has deleted the object; the next check finds nothing.
       if (!isKubeError(error, "not-found") && !isPassing(error)) throw error;
       why = describeError(error);
     }
@@ -78,7 +78,7 @@ export async function remove<T extends KubeObject>(
   }
 }
 
-/** Repeats a call while the API server is away or busy, for at most `limitMs`. */
+/** Repeats a call while the API server cannot be reached or is busy, for at most `limitMs`. */
 export async function persist<T>(
   { clock }: Pick<StepDeps, "clock">,
   work: () => Promise<T>,

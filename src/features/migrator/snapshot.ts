@@ -10,9 +10,9 @@ export interface EtcdStore {
 
 /** Keys on a page. */
 const PAGE = 500;
-/** More keys than this are not Coil's: it has one for each pod, block and pool. */
+/** With more keys than this the prefix is not Coil's, which has one key for each pod, block and pool. */
 const MAX_KEYS = 2_000_000;
-/** How often the snapshot is begun anew because etcd has compacted its revision. */
+/** The number of times that the snapshot is begun again because etcd has compacted its revision. */
 const MAX_RESTARTS = 5;
 
 /**

@@ -28,7 +28,7 @@ test("parseExport: faults say what is wrong and how an export is made", () => {
     ['{"kvs":[{"value":""}]}', /kvs\.0\.key: /],
     ['{"kvs":[{"key":"%"}]}', /kvs\.0\.key: not base64/],
     ['{"kvs":[{"key":"YQ"}]}', /kvs\.0\.key: not base64/],
-    ['{"kvs":[],"more":true,"count":9}', /^the export has 0 keys of 9; .*without --limit$/],
+    ['{"kvs":[],"more":true,"count":9}', /^the export has only 0 of 9 keys; .*without --limit$/],
   ];
   for (const [text, pattern] of cases)
     assert.throws(() => parseExport(text), { code: "invalid-export", message: pattern });

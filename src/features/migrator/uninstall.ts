@@ -22,10 +22,10 @@ const CONFIG = object(resources.configMaps, "coil-config", SYSTEM);
 const ACCOUNT = object(resources.serviceAccounts, "coil-controller", SYSTEM);
 /** Objects whose name both versions use: the settings, and the account of the program that v2 had for both controllers before 2.9. */
 const OF_BOTH: readonly V1Object[] = [CONFIG, ACCOUNT];
-/** What is there once v2 is installed. */
+/** The objects whose existence shows that v2 is installed. */
 const V2 = object(resources.daemonSets, "coild", SYSTEM);
 
-/** What v1's installation consists of, in the order of its removal: programs first, then their rights. */
+/** The objects of v1's installation, in the order of their removal: programs first, then their rights. */
 export const V1_OBJECTS: readonly V1Object[] = [
   object(resources.daemonSets, "coil-node", SYSTEM),
   object(resources.deployments, "coil-controllers", SYSTEM),
@@ -38,7 +38,7 @@ export const V1_OBJECTS: readonly V1Object[] = [
   ACCOUNT,
 ];
 
-/** The result of {@link uninstall}: how many objects were deleted, and those that could not be, a line each. */
+/** The result of {@link uninstall}: how many objects were deleted, and a line for each object that could not be deleted. */
 export interface Uninstalled {
   readonly deleted: number;
   readonly failures: readonly string[];
@@ -46,7 +46,7 @@ export interface Uninstalled {
 
 /**
  * Deletes v1's objects and everything that they own, and waits for each object. If v2 is installed, objects whose names v2 also uses are
- * kept. If one object cannot be deleted, the others are deleted all the same.
+ * kept. If one object cannot be deleted, the other objects are deleted all the same.
  */
 export async function uninstall(
   deps: StepDeps & { readonly log: Logger },

@@ -30,14 +30,14 @@ export interface V1Address {
   readonly pod: string;
 }
 
-/** What v1 has stored (docs/spec/pod-network.md#14). */
+/** The data that v1 has stored (docs/spec/pod-network.md#14). */
 export interface V1Data {
   readonly pools: readonly V1Pool[];
   readonly assignments: readonly V1Assignment[];
   readonly addresses: readonly V1Address[];
 }
 
-/** Data, and what is wrong or odd about it: a line each, which begins with the key. */
+/** Data, and its faults and warnings: one line each, which begins with the key. */
 export interface V1Reading {
   readonly data: V1Data;
   readonly faults: readonly string[];
@@ -82,7 +82,7 @@ class Reader {
       if (kind === "pool" && parts.length === 1) this.#pools.push(poolOf(key, first, value));
       else if (kind === "block" && parts.length === 2) this.#block(key, first, second, value);
       else if (kind === "ip" && parts.length === 2) this.#addresses.push(addressOf(key, first, second, value));
-      // The subnets of a pool are in the pool; the markers only keep two pools from having the same.
+      // The subnets of a pool are in the pool; the markers only ensure that two pools do not have the same subnet.
       else if (kind === "subnet" && parts.length === 1) addressIn(first);
       else this.#warnings.push(`${key}: Coil v1 has no key of this form; the key is ignored`);
     } catch (error) {

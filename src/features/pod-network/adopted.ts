@@ -11,7 +11,7 @@ export interface PluginLink {
   readonly podLink: Link;
 }
 
-/** A pod's interface that bears our alias, from a list of the host's links. */
+/** A pod's interface that has an alias of coild, from a list of the host's links. */
 export interface AdoptedPod {
   readonly podUid: string;
   readonly ifname: string;
@@ -21,8 +21,8 @@ export interface AdoptedPod {
 }
 
 /**
- * Finds the ends of the pod's interface: the host's one is that whose peer is the pod's, whatever names and order a result has
- * (docs/spec/pod-network.md#5.3). Throws {@link PodNetworkError} `no-interface` and `no-host-side`.
+ * Finds the ends of the pod's interface: the end in the host is the link whose peer is the pod's interface, regardless of names and order
+ * in a result (docs/spec/pod-network.md#5.3). Throws {@link PodNetworkError} `no-interface` and `no-host-side`.
  */
 export function findPluginLink(
   at: { readonly host: NetStack; readonly pod: NetStack; readonly netns: NetNs },
@@ -36,7 +36,7 @@ export function findPluginLink(
     );
   }
   const link = podLink.peerIndex === undefined ? undefined : at.host.links.get({ index: podLink.peerIndex });
-  // The same index may be another link of the host: only one whose peer is in the pod's namespace is meant.
+  // A link with this index may be an unrelated link of the host, so its peer must be in the pod's namespace.
   const isPeer =
     link?.kind === "veth" &&
     link.peerIndex === podLink.index &&

@@ -1,15 +1,15 @@
 /**
- * Link aliases are the only record of who holds which address (docs/spec/pod-network.md#5.2): it survives coild, and dies with
- * the link. `COIL:<pool>:<containerID>:<ifname>` marks a finished attachment, `COIL-PENDING:<containerID>:<ifname>` one
- * whose ADD has not ended; the latter are removed at start-up. `COIL::<pod UID>:<ifname>` marks the link of another plugin behind which coil
- * is chained (docs/spec/pod-network.md#5.3).
+ * Link aliases are the only record of the owner of an address (docs/spec/pod-network.md#5.2): the record stays when coild ends, and is
+ * deleted with the link. `COIL:<pool>:<containerID>:<ifname>` marks a finished attachment, `COIL-PENDING:<containerID>:<ifname>` one whose
+ * ADD has not ended; pending attachments are removed at start-up. `COIL::<pod UID>:<ifname>` marks the link of another plugin behind which
+ * coil is chained (docs/spec/pod-network.md#5.3).
  */
 export type Alias =
   | { readonly kind: "attached"; readonly pool: string; readonly containerId: string; readonly ifname: string }
   | { readonly kind: "adopted"; readonly podUid: string; readonly ifname: string }
   | { readonly kind: "pending"; readonly containerId: string; readonly ifname: string };
 
-/** The kernel's limit for an alias, bytes (IFALIASZ of linux/if.h less the end). */
+/** The kernel's limit for an alias, bytes (IFALIASZ of linux/if.h minus the terminating NUL). */
 export const MAX_ALIAS_BYTES = 255;
 
 export function formatAlias(alias: Alias): string {

@@ -51,7 +51,7 @@ export function applyHostSide(
   for (const { dst } of plan.hostRoutes) addHostRoute(host, index, dst, options);
 }
 
-/** Adds the route to a pod. It never replaces another: an address that is routed to another link is in use there. */
+/** Adds the route to a pod. It never replaces an existing route: an address that is routed to another link is in use there. */
 export function addHostRoute(
   host: NetStack,
   index: number,
@@ -102,7 +102,7 @@ function enableIpv6(stack: NetStack, name: string): void {
   stack.sysctl.set(`${conf}/accept_dad`, "0");
 }
 
-/** Adds addresses to a link; addresses that the link has already stay. */
+/** Adds addresses to a link; addresses that the link already has stay. */
 export function addAddresses(stack: NetStack, linkIndex: number, addresses: readonly PlannedAddress[]): void {
   for (const { address, prefixLength, scope } of addresses) {
     stack.addresses.replace({ linkIndex, address, prefixLength, scope, noDad: address.family === 6 });

@@ -5,19 +5,19 @@ import { PodNetworkError } from "./errors.ts";
 import { isOurMake } from "./listing.ts";
 import { calicoName, hostNameOf, type PodNetworkOptions, type PodRequest } from "./plan.ts";
 
-/** The number of names that a host link can have: two attachments have the same name with a chance of one in 2^32. */
+/** The number of names that a host link can have: the names of two attachments are equal with a probability of one in 2^32. */
 const MAX_NAME_ATTEMPTS = 4;
 
 type Attachment = PodRequest["attachment"];
 
 /**
- * Finds the host links of an attachment by the few names that they can have. All links are dumped, which takes long where there are
- * many, only for attachments whose links have other names.
+ * Finds the host links of an attachment by the few names that they can have. All links are dumped only for attachments whose links have
+ * other names, because a dump of many links takes long.
  */
 export class AttachmentLinks {
   readonly #links: Pick<LinkPort, "get" | "list">;
   readonly #compatCalico: boolean;
-  /** Attachments whose links do not have our names, as other programs made them. Bounded by the links of the node. */
+  /** Attachments whose links have other names than ours, because other programs made them. Bounded by the links of the node. */
   #oddlyNamed: ReadonlySet<string> = new Set();
 
   constructor(links: Pick<LinkPort, "get" | "list">, options: Pick<PodNetworkOptions, "compatCalico">) {
@@ -37,7 +37,7 @@ export class AttachmentLinks {
     return named.length > 0 && !this.#oddlyNamed.has(keyOf(attachment)) ? named : this.#search(attachment);
   }
 
-  /** What a set-up replaces: links of the attachment, and the one that bears the pod's name. */
+  /** The links that a set-up replaces: those of the attachment, and the link that has the pod's name. */
   earlierOf({ attachment, pod }: PodRequest): Link[] {
     if (!this.#compatCalico) {
       return this.#oddlyNamed.has(keyOf(attachment)) ? this.#search(attachment) : this.#named(attachment);

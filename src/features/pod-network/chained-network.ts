@@ -16,7 +16,7 @@ export interface ChainedRequest {
 
 /**
  * The pods of a node whose interfaces another plugin makes (docs/spec/pod-network.md#5.3). The alias of the host's end is the only record;
- * it ends with the link. Nothing else of the node is changed.
+ * it is deleted with the link. Nothing else of the node is changed.
  */
 export class ChainedNetwork implements Disposable {
   readonly #kernel: Kernel;
@@ -43,7 +43,7 @@ export class ChainedNetwork implements Disposable {
     markAdopted(this.#host, link, { uid, ifname });
   }
 
-  /** Throws {@link PodNetworkError}, `check-failed` for what is missing of ours or of `expected`. */
+  /** Throws {@link PodNetworkError}, `check-failed` if a part of our set-up or of `expected` is missing. */
   check({ netns: path, ifname, podUid: uid }: ChainedRequest, expected: CniResult | undefined): void {
     using netns = openPodNetNs(this.#kernel, path, this.#own);
     using pod = this.#kernel.openStack(netns);
@@ -62,7 +62,7 @@ export class ChainedNetwork implements Disposable {
   }
 }
 
-/** Opens the namespace of a pod. Throws {@link PodNetworkError} when there is none at the path, or it is the node's own. */
+/** Opens the namespace of a pod. Throws {@link PodNetworkError} if the path has no namespace, or it is the node's own namespace. */
 export function openPodNetNs(kernel: Kernel, path: string, own: NetNs): NetNs {
   let netns: NetNs;
   try {

@@ -20,9 +20,9 @@ interface Ends {
 /**
  * Compares one attachment with what it should be (docs/spec/pod-network.md#4.4): both ends are up, are ends of one link and bear their
  * names; the pod has its addresses, the way to its gateway and a default route of each family; the host has the gateway's address, the
- * routes to the pod, and looks their table up. `addresses` are those that coild has given out; `expected` may name further ones. Later
- * plugins may have added to it. The pod's interface has the MAC address of `expected`, which a later plugin may have changed; where it
- * names none, that of `mac`. Throws {@link PodNetworkError} `check-failed` naming the first missing part.
+ * routes to the pod, and a rule for the table of these routes. `addresses` are the addresses that coild has allocated; `expected` may
+ * contain further addresses. Later plugins may have added to it. The pod's interface has the MAC address of `expected`, which a later
+ * plugin may have changed; if `expected` has none, that of `mac`. Throws {@link PodNetworkError} `check-failed` naming the first missing part.
  */
 export function checkAttachment(
   at: Ends & {
@@ -55,7 +55,7 @@ export function checkAttachment(
   }
 }
 
-/** The same for the interface of another plugin: ours is the alias only. Returns nothing; throws as {@link checkAttachment} does. */
+/** Checks the interface of another plugin, of which only the alias is ours. Returns nothing; throws as {@link checkAttachment} does. */
 export function checkAdopted(at: {
   readonly pod: NetStack;
   readonly link: Link;
@@ -68,7 +68,7 @@ export function checkAdopted(at: {
   checkExpectedLink(at.expected, ifname);
   const present = at.pod.addresses.list({ linkIndex: at.podLink.index });
   for (const { address: text } of (at.expected?.ips ?? []).filter((ip) => isOnPod(at.expected, ip.interface))) {
-    // The length is the other plugin's affair.
+    // The prefix length is chosen by the other plugin.
     const wanted = IpAddress.tryParse(text.split("/")[0] ?? "");
     if (wanted === undefined || !present.some(({ address }) => address.equals(wanted)))
       throw missing(`address ${text} on ${ifname} in the pod`);
@@ -91,7 +91,7 @@ function checkEnds({ pod, link, attachment }: Ends): Link {
   return podLink;
 }
 
-/** A result with interfaces must have the pod's. */
+/** If a result lists interfaces, the pod's interface must be among them. */
 function checkExpectedLink(expected: CniResult | undefined, ifname: string): void {
   const links = expected?.interfaces ?? [];
   if (links.length === 0 || links.some(({ name, sandbox }) => name === ifname && sandbox !== undefined)) return;

@@ -9,9 +9,9 @@ export interface CutOffStep {
 }
 
 /**
- * Pure: which links to cut off, and which to join again. `cutOff` is `undefined` while that is not known: such a link stays as it
- * is. A link that is cut off is down and has lost its routes, so the pod neither sends from its address nor answers on it. The group
- * distinguishes it from a link that another program set down, also after a restart.
+ * Pure: the links to cut off, and the links to connect again. `cutOff` is `undefined` while it is not known whether a link must be cut off:
+ * that link is not changed. A link that is cut off is down and has lost its routes, so the pod neither sends from its address nor answers
+ * on it. The group distinguishes it from a link that another program set down, also after a restart.
  */
 export function planCutOff(
   wanted: Iterable<{ readonly link: Link; readonly cutOff: boolean | undefined }>,
@@ -27,7 +27,7 @@ export function planCutOff(
   return steps;
 }
 
-/** Writes one step, in one request. The next repair restores the routes of a joined link. Throws `KernelError`. */
+/** Writes one step, in one request. The next repair restores the routes of a link that was connected again. Throws `KernelError`. */
 export function applyCutOff(links: Pick<LinkPort, "set">, { op, link, group }: CutOffStep): void {
   links.set(link.index, { up: op === "join", group });
 }

@@ -13,20 +13,20 @@ interface Waiting {
 }
 
 /**
- * Batches the deletions of links. A lone deletion starts at once. Those requested in one tick of the event loop, or while the kernel is
- * busy, go together and share its wait of some 20 ms, with which a hundred in a row would take two seconds. Each caller gets the outcome
- * of its own link: when a whole batch is refused its links are tried one by one.
+ * Batches the deletions of links. A lone deletion starts at once. Deletions that are requested in one tick of the event loop, or while the
+ * kernel is busy, form one batch and share the kernel's wait of some 20 ms; a hundred deletions in a row would take two seconds. Each
+ * caller gets the outcome of its own link: if a whole batch is refused, its links are tried one by one.
  *
- * A link is gone long before the kernel answers: it leaves the lists, packets on their way have ended, routes and addresses are removed, RTM_DELLINK is
- * sent, and only then the kernel waits for its own readers (net/core/dev.c, unregister_netdevice_many and netdev_run_todo). A caller that
- * hears that event passes it to {@link LinkDeletions.gone}; where nobody does, the answer counts.
+ * A link is deleted long before the kernel answers: it is removed from the lists, packets on their way have ended, routes and addresses are
+ * removed, RTM_DELLINK is sent, and only then the kernel waits for its own readers (net/core/dev.c, unregister_netdevice_many and
+ * netdev_run_todo). A caller that hears that event passes it to {@link LinkDeletions.gone}; without that call the answer counts.
  *
  * The queue is bounded by the callers: each link waits once, under the lock of its container.
  */
 export class LinkDeletions {
   readonly #links: Pick<LinkPort, "deleteMany">;
   readonly #waiting = new Set<Waiting>();
-  /** Those that the kernel has, by the index of the link. */
+  /** Deletions whose request the kernel has received, by the index of the link. */
   readonly #running = new Map<number, Waiting>();
   #batches = 0;
   #due = false;
@@ -36,8 +36,8 @@ export class LinkDeletions {
   }
 
   /**
-   * Rejects with {@link KernelError}, `no-device` when there is no such link, or with the signal's reason while it still
-   * waits; after that the deletion is not stopped.
+   * Rejects with {@link KernelError}, `no-device` if the link does not exist, or with the signal's reason while it still
+   * waits; later an abort does not stop the deletion.
    */
   async delete(link: DeletableLink, { signal }: AbortOptions = {}): Promise<void> {
     signal?.throwIfAborted();
@@ -55,7 +55,7 @@ export class LinkDeletions {
     }
   }
 
-  /** The kernel has said that there is no such link any more: its deletion, if the kernel has the request, has succeeded. */
+  /** Call this when the kernel has reported that the link does not exist any more: its deletion, if requested, has succeeded. */
   gone(index: number): void {
     this.#running.get(index)?.done.resolve();
   }

@@ -20,7 +20,7 @@ export type PodNetworkErrorCode =
   | "bad-name"
   | "check-failed";
 
-/** An attachment cannot be made, or is not as it should be. A failed set-up leaves nothing behind. */
+/** An attachment cannot be made, or is not correct. A failed set-up leaves no objects. */
 export class PodNetworkError extends ExpectedError<PodNetworkErrorCode> {
   override readonly name = "PodNetworkError";
 }

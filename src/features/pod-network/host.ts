@@ -11,7 +11,7 @@ export type HostStep =
 
 const SYSCTLS = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] as const;
 
-/** The steps after which the host forwards and looks the pods' table up; empty when it does. Reads only. */
+/** The steps after which the host forwards and has the rule for the pods' table; empty if the host does both already. Reads only. */
 export function planHost(host: NetStack, options: Pick<PodNetworkOptions, "tableId" | "rulePriority">): HostStep[] {
   const steps: HostStep[] = SYSCTLS.flatMap((key) =>
     read(() => host.sysctl.get(key)) === "1" ? [] : [{ kind: "sysctl" as const, key, value: "1" }],

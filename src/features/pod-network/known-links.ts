@@ -3,7 +3,7 @@ import type { Link } from "#kernel/link";
 import type { MonitorEvent } from "#kernel/monitor";
 import type { PodNetworkOptions, PodRequest } from "./plan.ts";
 
-/** A finished attachment, with all that is needed to make its link again. */
+/** A finished attachment, with all data that is needed to create its link again. */
 export interface KnownLink {
   readonly attachment: PodRequest["attachment"];
   readonly pool: string;
@@ -19,15 +19,15 @@ export interface KnownLink {
 }
 
 /**
- * The links of finished attachments, so that a loss of theirs can be told from the work of this process: a set-up or tear-down takes
- * its link out before it begins. Holds at most one entry for each link of the node.
+ * The links of finished attachments, so that a removal by another program can be distinguished from the work of this process: a set-up or
+ * tear-down removes its link from this set before it begins. Holds at most one entry for each link of the node.
  */
 export class KnownLinks {
   readonly #options: Pick<PodNetworkOptions, "tableId" | "rulePriority" | "protocolId">;
   readonly #links = new Map<number, KnownLink>();
   /** Links that this process deletes: until the kernel no longer lists them, a survey must not learn them again. */
   readonly #leaving = new Set<number>();
-  /** Links that were seen down: one that is set up again needs its routes. */
+  /** Links that were seen down: a link that is set up again needs its routes. */
   readonly #down = new Set<number>();
 
   constructor(options: Pick<PodNetworkOptions, "tableId" | "rulePriority" | "protocolId">) {
@@ -42,7 +42,7 @@ export class KnownLinks {
     this.#links.set(ifindex, link);
   }
 
-  /** The addresses of a link, and those that it is known to have besides; learns from them. At most one of each family is learned. */
+  /** The addresses of a link, and its other known addresses; stores the given addresses. At most one of each family is learned. */
   addressesOf({
     ifindex,
     addresses,
@@ -78,19 +78,19 @@ export class KnownLinks {
     return this.#leaving.has(ifindex);
   }
 
-  /** Call this when the link has gone for good. */
+  /** Call this when the link was deleted and is not created again. */
   delete(ifindex: number): void {
     this.#links.delete(ifindex);
     this.#down.delete(ifindex);
   }
 
-  /** Those that are not among the links of the host. */
+  /** The known links that are not among the links of the host. */
   missing(links: readonly Link[]): [number, KnownLink][] {
     const present = new Set(links.map(({ index }) => index));
     return [...this.#links].filter(([ifindex]) => !present.has(ifindex));
   }
 
-  /** True if after this event something that attachments need may be absent, and this process did not remove it. */
+  /** True if after this event an object that attachments need may be missing, and this process did not remove it. */
   isLoss(event: MonitorEvent): boolean {
     const { tableId, rulePriority, protocolId } = this.#options;
     if (event.kind === "resync") return true;

@@ -3,14 +3,14 @@ import type { Link } from "#kernel/link";
 
 /**
  * Groups of host links (IFLA_GROUP). The lower 24 bits name the network (CNI specification, key `name`) that a link was made for,
- * so that a GC of one network leaves the links of others alone; 0 where it is not known, as with links of Coil. The upper eight bits
- * say whether the link is cut off. The groups of deletions (0x49) are `kernel/link`'s.
+ * so that a GC of one network does not change the links of other networks; 0 if the network is not known, as for links that Coil has made.
+ * The upper eight bits say whether the link is cut off. The groups of deletions (0x49) are `kernel/link`'s.
  */
 const ATTACHED = 0x4b00_0000;
 const CUT_OFF = 0x4a00_0000;
 const NETWORK_BITS = 0xff_ffff;
 
-/** The group of a link of this network. Two networks have the same group with a chance of one in 2^24. */
+/** The group of a link of this network. The groups of two networks are equal with a probability of one in 2^24. */
 export function groupOfNetwork(network: string | undefined): number {
   if (network === undefined || network === "") return 0;
   return ATTACHED | Math.max(1, createHash("sha1").update(network).digest().readUIntBE(0, 3));
@@ -32,7 +32,7 @@ export function cutOffGroup({ group }: Pick<Link, "group">): number {
   return CUT_OFF | ((group & ~NETWORK_BITS) === ATTACHED ? group & NETWORK_BITS : 0);
 }
 
-/** The link's group once it is joined again. */
+/** The link's group after it was connected again. */
 export function joinedGroup({ group }: Pick<Link, "group">): number {
   const network = group & NETWORK_BITS;
   return network === 0 ? 0 : ATTACHED | network;

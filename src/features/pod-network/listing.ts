@@ -10,10 +10,10 @@ export interface AttachedPod {
   readonly pool: string;
   readonly containerId: string;
   readonly ifname: string;
-  /** Of the host's link. */
+  /** The ifindex of the host's link. */
   readonly ifindex: number;
   readonly hostName: string;
-  /** From the routes to it. */
+  /** The addresses, by the routes to the link. */
   readonly addresses: readonly IpAddress[];
 }
 
@@ -56,17 +56,17 @@ function addressesByLink(routes: readonly Route[]): Map<number, IpAddress[]> {
   return addresses;
 }
 
-/** Pure: links of ADDs that never ended: marked as pending, or made by us and neither marked nor brought up. */
+/** Pure: links of ADDs that did not end: links that are marked as pending, and links of ours that are neither marked nor up. */
 export function halfMadeLinks(links: readonly Link[]): Link[] {
   return links.filter((link) => {
     if (link.kind !== "veth") return false;
     if ((link.alias ?? "") !== "") return parseAlias(link.alias ?? "")?.kind === "pending";
-    // A link that is up, or cut off, has lost its alias to another program: a pod may use it.
+    // If the link is up, or cut off, another program has removed its alias: a pod may use the link.
     return isOurMake(link) && !link.up && !isMarkedCutOff(link);
   });
 }
 
-/** A veth whose MAC address follows from its name, as only ours does. */
+/** A veth whose MAC address follows from its name, which is true only for links of coild. */
 export function isOurMake(link: Link): boolean {
   const named = /^veth[0-9a-f]{8}([0-9a-f]{3})?$/.test(link.name);
   return named && link.kind === "veth" && link.mac?.equals(hostMacOf(link.name)) === true;

@@ -7,7 +7,7 @@ import { groupOfNetwork } from "./link-groups.ts";
 export interface PodNetworkOptions {
   /** Table of the routes to pods. */
   readonly tableId: number;
-  /** Priority of the rule that looks the table up. */
+  /** Priority of the rule that directs packets to the table. */
   readonly rulePriority: number;
   /** Protocol number that marks our routes. */
   readonly protocolId: number;
@@ -116,7 +116,7 @@ export function gatewayOf(node: NodeAddresses, options: Pick<PodNetworkOptions, 
 
 /**
  * The host's name for an attachment: `veth` and eight hex digits. They come from the attachment, so that DEL and a
- * repeated ADD find the link without a dump. `attempt` avoids a clash.
+ * repeated ADD find the link without a dump. `attempt` leads to another name if the first is taken.
  */
 export function hostNameOf(attachment: PodRequest["attachment"], attempt = 0): string {
   const text = `${attachment.containerId}/${attachment.ifname}${attempt === 0 ? "" : `#${attempt}`}`;
@@ -129,8 +129,8 @@ export function calicoName(pod: PodRequest["pod"]): string {
 }
 
 /**
- * The MAC address of the host's end: locally administered, and derived from the link's name. So the pod's gateway is known
- * beforehand, and a link that was made but not marked yet (coild was killed in between) can be recognised as ours.
+ * The MAC address of the host's end: locally administered, and derived from the link's name. So the pod's gateway is known before the link
+ * exists, and a link that coild has made but not marked yet, because it was killed, can be recognised.
  */
 export function hostMacOf(hostName: string): MacAddress {
   const bytes = Uint8Array.from(createHash("sha1").update(`isthmus ${hostName}`).digest().subarray(0, 6));

@@ -10,8 +10,8 @@ import { NETNS_DIR, type NetNs, type NetNsRef } from "#kernel/netns";
 const MAX_ADDRESSES = 64;
 
 /**
- * The namespaces that host links lead to, found by the ids that the host has for them: first among the pinned ones, then
- * among those of processes. An object serves one survey.
+ * The namespaces that host links lead to, found by the ids that the host has for them: first among the pinned namespaces, then among the
+ * namespaces of processes. An object is used for one survey.
  */
 export class PodNamespaces {
   readonly #kernel: Kernel;
@@ -25,7 +25,7 @@ export class PodNamespaces {
     this.#left = candidates(kernel);
   }
 
-  /** The addresses of the other end of a host's link, whole ones only. `undefined`: its namespace cannot be found or read. */
+  /** The addresses of the other end of a host's link. `undefined`: its namespace cannot be found or read. */
   addressesOf(link: Link): IpAddress[] | undefined {
     if (link.peerIndex === undefined || link.peerNetNsId === undefined) return undefined;
     const ref = this.#refOf(link.peerNetNsId);
@@ -39,7 +39,7 @@ export class PodNamespaces {
     return addresses.length > MAX_ADDRESSES ? undefined : addresses;
   }
 
-  /** The pinned namespace that a host's link leads to, and the MAC address of its end there; `undefined` where only processes have it. */
+  /** The pinned namespace that a host's link leads to, and the MAC address of its end there; `undefined` if only processes hold it. */
   endOf(
     link: Link,
   ): { readonly path: string; readonly inode: bigint; readonly mac: MacAddress | undefined } | undefined {

@@ -37,14 +37,14 @@ type Attachment = PodRequest["attachment"];
 /** The result of {@link PodNetwork.remake}. */
 export interface Remade {
   readonly made: readonly Attachment[];
-  /** Their links could not be made; the next call tries again. */
+  /** Attachments whose links could not be made; the next call tries again. */
   readonly waiting: readonly Attachment[];
   readonly failures: readonly unknown[];
 }
 
 /**
- * The links, addresses and routes of one node's pods (docs/spec/pod-network.md#5). Aliases and routes are the record; the
- * memory holds only hints for finding links. Calls for one container must not overlap; those for different ones may.
+ * The links, addresses and routes of one node's pods (docs/spec/pod-network.md#5). Aliases and routes are the record; the memory has only
+ * hints for finding links. Calls for one container must not overlap; calls for different containers may.
  *
  * Kernel work is synchronous (some 20 µs a step) except the deletion of links, which the kernel delays; give it the kernel's events.
  */
@@ -58,10 +58,10 @@ export class PodNetwork implements Disposable {
   readonly #links: AttachmentLinks;
   readonly #known: KnownLinks;
   readonly #uplinks: Uplinks;
-  /** Failures that were logged; each is logged once. Bounded by the number of steps. */
+  /** Failures that were already logged, so that each is logged once. Bounded by the number of steps. */
   readonly #complained = new Set<string>();
   #mtuBytes: number | undefined;
-  /** `undefined` before they are known. */
+  /** `undefined` until the node's addresses are known. */
   #node: NodeAddresses | undefined;
 
   /** Opens the namespace that this process runs in. Throws `KernelError`. */
@@ -83,8 +83,8 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Sets forwarding and the rule of the pods' table. A refusal of this kernel is logged once. Idempotent. Returns how many settings it
-   * changed.
+   * Sets forwarding and the rule of the pods' table. If this kernel refuses a step, that is logged once. Idempotent. Returns how many
+   * settings it changed.
    */
   initHost(): number {
     const plan = planHost(this.#host, this.#options);
@@ -99,7 +99,7 @@ export class PodNetwork implements Disposable {
     return plan.length - failures.length;
   }
 
-  /** The node's own addresses, which pods have as their gateways. Call before the first set-up. */
+  /** The node's own addresses, which pods use as their gateways. Call before the first set-up. */
   setNodeAddresses(node: NodeAddresses): void {
     this.#node = node;
   }
@@ -122,36 +122,39 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * As {@link PodNetwork.list}, and more: where no route tells a link's addresses they are read inside its pod; attachments
-   * without addresses are listed apart. It also lists links that are no attachment, but have addresses of ours.
+   * As {@link PodNetwork.list}, and more: if no route shows a link's addresses, they are read inside its pod; attachments without addresses
+   * are listed separately. It also lists links that are not attachments but have addresses of the pod network.
    */
   survey({ registerFromMain = false }: { readonly registerFromMain?: boolean } = {}): Survey {
     const survey = takeSurvey(this.#kernel, this.#host, { ...this.#options, registerFromMain });
     this.#links.noteNames([...survey.attached, ...survey.bare]);
     this.#learn([...survey.attached, ...survey.bare]);
-    // Where another program removed the route of one family only, that address is still the pod's.
+    // If another program has removed the route of only one family, the pod still has the address of that family.
     const attached = survey.attached.map((one) => ({ ...one, addresses: this.#known.addressesOf(one) }));
     return { ...survey, attached };
   }
 
-  /** From now on {@link PodNetwork.note} is called for each event of the kernel about links, addresses and routes; or not any more. */
+  /** Sets whether {@link PodNetwork.note} is called for each kernel event about links, addresses and routes. */
   set isWatched(isWatched: boolean) {
     this.#uplinks.isWatched = isWatched;
   }
 
-  /** Takes an event of the kernel. Cheap. The tear-down of a link ends with the event that it is gone; without events some 20 ms later. */
+  /**
+   * Takes an event of the kernel. Cheap. The tear-down of a link ends with the event of its deletion; without events it ends some 20 ms
+   * later.
+   */
   note(event: MonitorEvent): void {
     this.#uplinks.note(event);
     if (event.kind === "link" && event.op === "delete") this.#deletions.gone(event.link.index);
   }
 
-  /** True if an event says that something was lost that {@link PodNetwork.remake}, initHost or repair restores. Cheap. */
+  /** True if an event reports the removal of an object that {@link PodNetwork.remake}, initHost or repair restores. Cheap. */
   isLoss(event: MonitorEvent): boolean {
     return this.#known.isLoss(event);
   }
 
   /**
-   * Makes links again that another program has removed, where the pod's namespace is still there. `isWanted` says which attachments still
+   * Creates links again that another program has removed, if the pod's namespace still exists. `isWanted` says which attachments still
    * have their addresses. Call it before a survey. A link that cannot be made is tried again by the next call; its attachment is `waiting`
    * and keeps its addresses meanwhile.
    */
@@ -201,8 +204,8 @@ export class PodNetwork implements Disposable {
 
   /**
    * Restores routes and the gateway's addresses that attachments lack on the host. `addressesOf` gives the addresses of an
-   * attachment; where it has none, those of the survey count. Returns how many were restored. Throws the first failure, after all were
-   * tried.
+   * attachment; if it returns none, the addresses of the survey count. Returns how many were restored. Throws the first failure, after all
+   * were tried.
    */
   repair(
     { attached, bare }: Pick<Survey, "attached" | "bare">,
@@ -231,9 +234,9 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Cuts lost attachments off, and joins those again that are not lost any more. Where `isLost` returns `undefined` the link stays as it
-   * is; `kept` are those of them that are cut off. The next {@link PodNetwork.repair} restores the routes of joined ones. Idempotent. A
-   * failure at one link, in `failures`, does not stop the others.
+   * Cuts off lost attachments, and connects attachments again that are not lost any more. If `isLost` returns `undefined`, the link is not
+   * changed; `kept` has those of these attachments that are cut off. The next {@link PodNetwork.repair} restores the routes of links that
+   * were connected again. Idempotent. A failure at one link, in `failures`, does not stop the others.
    */
   cutOff(
     { attached, bare }: Pick<Survey, "attached" | "bare">,
@@ -270,14 +273,14 @@ export class PodNetwork implements Disposable {
     return done;
   }
 
-  /** Attachments of a CNI network: those that {@link PodNetwork.setUp} made for it. */
+  /** Attachments of a CNI network: attachments that {@link PodNetwork.setUp} made for this network. */
   ofNetwork(network: string): AttachedPod[] {
     const links = this.#host.links.list().filter((link) => isOfNetwork(link, network));
     return joinAttachments(links, []);
   }
 
   /**
-   * Makes an attachment, replacing an earlier one of the same container and interface. On failure nothing of it stays.
+   * Makes an attachment, replacing an earlier one of the same container and interface. After a failure no object of the attachment stays.
    * Throws {@link PodNetworkError} and `KernelError`.
    */
   async setUp(
@@ -307,8 +310,8 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Removes an attachment, all of its links if there are several. Succeeds when there is none. Those of many pods at once share
-   * the kernel's wait. The signal has no effect once the kernel has the request.
+   * Removes an attachment with all its links. Succeeds if there is no link. Concurrent removals share the kernel's wait. An abort has no
+   * effect once the kernel has the request.
    */
   async tearDown(attachment: Attachment, options: AbortOptions = {}): Promise<void> {
     for (const link of this.#links.find(attachment)) await this.#delete(link, options);
@@ -359,7 +362,7 @@ export class PodNetwork implements Disposable {
     }
   }
 
-  /** The other end's namespace may vanish at the same time, which removes the link too. */
+  /** The namespace of the other end may be deleted at the same time, which removes the link too. */
   async #delete(link: Link, options: AbortOptions = {}): Promise<void> {
     this.#known.leave(link.index);
     try {

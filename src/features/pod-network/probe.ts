@@ -4,15 +4,15 @@ import type { Kernel, NetStack } from "#kernel/net";
 import { applyHostSide, applyPodSide } from "./apply.ts";
 import { planPod } from "./plan.ts";
 
-/** Of TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): no pod has them, and nothing of this leaves its namespace. */
+/** Of TEST-NET-1 and the documentation prefix (RFC 5737, RFC 3849): no pod has them, and no packet of the probe leaves its namespace. */
 const ADDRESSES = { ipv4: IpAddress.parse("192.0.2.1"), ipv6: IpAddress.parse("2001:db8::1") };
 const NODE = { ipv4: IpAddress.parse("192.0.2.2"), ipv6: IpAddress.parse("2001:db8::2") };
 const PLACE = { tableId: 116, protocolId: 30, hostLinkLocal: false, mtuBytes: undefined };
 
 /**
  * Makes one attachment, sysctls included, between two throwaway namespaces, and removes all of it. So a `coild` without the privileges
- * reports that when it starts, not at each pod. A kernel without IPv6 is probed with IPv4 alone: its node may have no other pods. Throws
- * `KernelError` naming the refused step.
+ * reports that when it starts, not at each pod. A kernel without IPv6 is probed only with IPv4, because its node may have only IPv4 pods.
+ * Throws `KernelError` naming the refused step.
  */
 export function probePodSetUp(kernel: Kernel): void {
   using hostNs = kernel.createAnonymousNetNs();

@@ -8,9 +8,9 @@ import { isMarkedCutOff } from "./link-groups.ts";
 import { type NodeAddresses, type PodNetworkOptions, planPod } from "./plan.ts";
 
 /**
- * Makes the link of an attachment again that another program has removed, with the same name, IP addresses and MAC addresses. Returns `undefined`, and
- * changes nothing, where that cannot be: the pod's namespace is gone, as at the end of a pod, or either end's name is taken. On failure nothing
- * of the link stays. Throws `KernelError` and `PodNetworkError`.
+ * Makes the link of an attachment again that another program has removed, with the same name, IP addresses and MAC addresses. Returns
+ * `undefined`, and changes nothing, if the pod's namespace is deleted, as at the end of a pod, or if the name of either end is taken. After a
+ * failure no part of the link stays. Throws `KernelError` and `PodNetworkError`.
  */
 export function remakeLink(
   at: { readonly kernel: Kernel; readonly host: NetStack; readonly own: NetNs },

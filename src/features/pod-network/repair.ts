@@ -19,9 +19,10 @@ export interface WantedLink {
 }
 
 /**
- * Pure: finds what links that are up lack: routes, and the host's own IPv6 addresses on them. Those are pods' gateways, and the kernel
- * removes them when a link is set down. A link that is down stays so. An address that is routed to another link is left alone. A link of an IPv4
- * pod without any IPv4 address gets `gateway4`, where that is known; a link that has one keeps it, as the pod's own routes name it.
+ * Pure: finds the missing objects of links that are up: routes, and the host's own IPv6 addresses on them. These addresses are the pods'
+ * gateways, and the kernel removes them when a link is set down. A link that is down is not changed. An address that is routed to another
+ * link is not changed. A link of an IPv4 pod without any IPv4 address gets `gateway4`, if that is known; a link with an IPv4 address keeps
+ * it, because the pod's own routes use it.
  */
 export function planRepair(
   wanted: readonly WantedLink[],
@@ -62,7 +63,7 @@ export function applyRepair(
   else addAddresses(host, step.link.index, [step.address]);
 }
 
-/** Other programs may give a link no IPv4 address, as with proxy ARP. */
+/** Links of other programs may have no IPv4 address, for example with proxy ARP. */
 function ownIpv4(link: Link, addresses: readonly IpAddress[], gateway4: IpAddress | undefined): PlannedAddress[] {
   if (gateway4 === undefined || !isOurMake(link) || !addresses.some(({ family }) => family === 4)) return [];
   return [{ address: gateway4, prefixLength: 32, scope: "global" }];

@@ -17,13 +17,13 @@ export interface AttachmentName {
 
 /** Every link of the host that is an attachment, or has addresses of the pod network. */
 export interface Survey {
-  /** Without addresses: those cannot be read. */
+  /** Without addresses: the addresses cannot be read. */
   readonly attached: readonly AttachedPod[];
-  /** Attachments whose pod has no address now, and to which no route leads: a pod may take its addresses off its interface for a while. */
+  /** Attachments whose pod has no address now, and to which no route leads: a pod may remove the addresses of its interface for a while. */
   readonly bare: readonly AttachedPod[];
-  /** Attachments whose ADD has not ended, or could not be undone. */
+  /** Attachments whose ADD has not ended, or whose failed ADD could not be undone. */
   readonly pending: readonly AttachmentName[];
-  /** Without addresses: those cannot be read. */
+  /** Without addresses: the addresses cannot be read. */
   readonly unowned: readonly UnownedLink[];
 }
 
@@ -59,7 +59,7 @@ export function takeSurvey(
   };
 }
 
-/** The routes to pods: all of the pods' table, and those of the main table that old versions made. */
+/** The routes to pods: all routes of the pods' table, and the routes in the main table that old versions made. */
 export function readRoutes(
   host: NetStack,
   options: Pick<PodNetworkOptions, "tableId" | "protocolId"> & { readonly registerFromMain: boolean },

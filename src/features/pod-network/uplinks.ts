@@ -7,8 +7,8 @@ const TABLE_MAIN = 254;
 
 /**
  * The links that default routes of the main table use. The kernel can list a table only as a whole, and with coil-router in a large cluster
- * it has tens of thousands of routes. So while somebody passes on the kernel's events, the table is listed only after an event that may concern
- * a default route; without events, each time.
+ * it has tens of thousands of routes. So while the caller passes the kernel's events, the table is listed only after an event that may
+ * concern a default route; without events it is listed each time.
  */
 export class Uplinks {
   readonly #routes: Pick<NetStack["routes"], "list">;
@@ -26,13 +26,16 @@ export class Uplinks {
     return mtus.length === 0 ? undefined : Math.min(...mtus);
   }
 
-  /** From now on {@link Uplinks.note} is called for each event of links, addresses and routes; or not any more. */
+  /** Sets whether {@link Uplinks.note} is called for each event of links, addresses and routes. */
   set isWatched(isWatched: boolean) {
     this.#isWatched = isWatched;
     this.#indexes = undefined;
   }
 
-  /** Takes an event of the kernel. With a link that goes down, or an address that goes, IPv4 routes go without an event of their own. */
+  /**
+   * Handles an event of the kernel. When a link is set down, or an address is removed, the kernel removes IPv4 routes without an event for
+   * them.
+   */
   note(event: MonitorEvent): void {
     if (this.#concerns(event)) this.#indexes = undefined;
   }
@@ -44,7 +47,10 @@ export class Uplinks {
     return event.kind === "address" && this.#indexes?.has(event.address.linkIndex) === true;
   }
 
-  /** A family whose routes cannot be listed (the kernel may lack IPv6) counts as without default routes, and is listed anew each time. */
+  /**
+   * A family whose routes cannot be listed (the kernel may lack IPv6) counts as a family without default routes, and is listed again each
+   * time.
+   */
   #list(): ReadonlySet<number> {
     const indexes = new Set<number>();
     let isWhole = true;

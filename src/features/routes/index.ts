@@ -1,6 +1,6 @@
 /**
  * Routes about blocks (docs/spec/pod-network.md#4.8 and #6): exported to the node's routing daemon in a table of their own, and
- * written straight to the main table where all nodes share one network.
+ * written directly to the main table if all nodes share one network.
  *
  * Owns: routes of its protocol number in its table; nothing else is touched. Does not know: where blocks come from.
  *

@@ -16,15 +16,15 @@ export interface NodeRoutesResult {
 export interface NodeRoutesOptions {
   readonly table: number;
   readonly protocol: number;
-  /** A sync that comes this long after the last whole one, milliseconds, is a whole one. */
+  /** A sync that comes at least this time after the last whole sync, in milliseconds, is a whole sync. */
   readonly wholeEveryMs: number;
 }
 
-/** The nodes as a sync needs them. */
+/** The nodes and their routes, as a sync reads them. */
 export interface NodesView {
   /** All nodes that have routes. */
   readonly all: () => Iterable<RouterNode>;
-  /** One of them; `undefined` when it has no routes (any more). */
+  /** One node; `undefined` if it has no routes, or none any more. */
   readonly get: (name: string) => RouterNode | undefined;
   /** The names of the nodes that have changed since the last sync. */
   readonly changed: Iterable<string>;
@@ -36,9 +36,9 @@ interface Owned {
 }
 
 /**
- * The routes to the other nodes' blocks, kept in step. A whole sync lists the kernel's routes and repairs them; it takes some 0.2 s for 40,000
- * routes. So where a few nodes have changed, only their routes are set and unset, from memory of the last sync. The first sync is a whole
- * one, so is one after a failure, and one that comes `wholeEveryMs` after the last.
+ * The routes to the other nodes' blocks, kept up to date. A whole sync lists the kernel's routes and repairs them; it takes some 0.2 s for
+ * 40,000 routes. So if only a few nodes have changed, only their routes are set and unset, from memory of the last sync. The first sync is
+ * a whole sync; so is a sync after a failure, and a sync that comes `wholeEveryMs` after the last whole sync.
  *
  * Memory: the wanted routes, bounded by the blocks of the cluster.
  */
@@ -53,7 +53,7 @@ export class NodeRoutes {
   readonly #prefixes = new Map<string, readonly string[]>();
   /** Node → its prefixes that cannot be routed; nodes without any are absent. */
   readonly #skipped = new Map<string, readonly RouterSkip[]>();
-  /** Two nodes have one prefix. When one of them loses it, only a whole sync finds the other's route. */
+  /** True if two nodes have the same prefix. When one of them loses it, only a whole sync finds the other's route. */
   #isContested = false;
   /** Monotonic milliseconds of the last whole sync; `undefined`: the next one must be whole. */
   #wholeAtMs: number | undefined;
@@ -101,7 +101,7 @@ export class NodeRoutes {
   sync(nodes: NodesView): NodeRoutesResult {
     const nowMs = this.#clock.monotonic();
     const wholeAtMs = this.#wholeAtMs;
-    // An error on the way leaves it so.
+    // An error before the end leaves this value.
     this.#wholeAtMs = undefined;
     this.#isBehind = true;
     const whole = wholeAtMs === undefined || nowMs - wholeAtMs >= this.#options.wholeEveryMs;
@@ -156,7 +156,7 @@ export class NodeRoutes {
     return plan;
   }
 
-  /** Remembers what a node needs; returns the routes that are new or go another way. */
+  /** Stores the routes of a node; returns those that are new or changed. */
   #want(node: RouterNode): RouteSpec[] {
     const { routes, skipped } = routesToNodes([node], this.#options);
     const differing: RouteSpec[] = [];

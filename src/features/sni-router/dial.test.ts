@@ -45,7 +45,7 @@ test("connectFirst: all attempts together end in time, and attempts without time
   const { failures, options: of } = options({ clock, timeoutMs: 2000 });
   const failed = assert.rejects(connectFirst(ports.map(at), of), {
     code: "no-backend",
-    message: /^none of 127\.0\.0\.1:\d+, .* accepted a connection within 2000 ms$/,
+    message: /^none of the 127\.0\.0\.1:\d+, .* backends accepted a connection within 2000 ms$/,
   });
   await clock.advance(1000);
   assert.equal(failures.length, 1);

@@ -123,7 +123,7 @@ test("parseRouteFile: each fault is reported with file, line and field, in one l
     "[]": /^f:1: the file must be a mapping/,
     "routes: {}": /^f:1: routes must be a list$/,
     "routes:\n": /^f:1: routes must be a list$/,
-    "route: []": /^f:1: route is not a known field; there are routes, default$/,
+    "route: []": /^f:1: route is not a known field; the fields are routes, default$/,
     "routes:\n  - a": /^f:2: routes\[0\] must be a mapping of names, backends, proxyProtocol$/,
     "routes:\n  - names: [a]": /^f:2: routes\[0\] needs backends, a list of at least one$/,
     "routes:\n  - backends: ['h:1']": /^f:2: routes\[0\] needs names, a list of at least one$/,
@@ -137,22 +137,22 @@ test("parseRouteFile: each fault is reported with file, line and field, in one l
     "routes:\n  - names: [*.a]\n    backends: ['h:1']": /^f:2: .*\*\.a|^f:2: .*alias/i,
     "routes:\n  - names: [a]\n    backends: ['h:1']\n    proxyProtocol: v2":
       /^f:4: .*proxyProtocol must be true or false$/,
-    "routes:\n  - names: [a, A.]\n    backends: ['h:1']": /^f:2: routes\[0\].names\[1\] a has a route already$/,
+    "routes:\n  - names: [a, A.]\n    backends: ['h:1']": /^f:2: routes\[0\].names\[1\] a already has a route$/,
     "routes:\n  - names: [a]\n   backends: ['h:1']": /^f:3: /,
     "routes: []\nroutes: []": /^f:2: .*unique/,
     "default:\n  backends: ['h:1']\n  names: [a]":
-      /^f:3: default.names is not a known field; there are backends, proxyProtocol$/,
+      /^f:3: default.names is not a known field; the fields are backends, proxyProtocol$/,
     "default: 5": /^f:1: default must be a mapping of backends, proxyProtocol$/,
     "default: [5]": /^f:1: default must be a mapping of backends, proxyProtocol$/,
     "default:\n": /^f:1: default must be a mapping of backends, proxyProtocol$/,
     "default:\n  proxyProtocol: true": /^f:2: default needs backends, a list of at least one$/,
     "default:\n  backends: ['h:1']\n  proxyProtocol:\n": /^f:3: default.proxyProtocol must be true or false$/,
     "a: 1\nb: 2":
-      /^f:1: a is not a known field; there are routes, default; f:2: b is not a known field; there are routes, default$/,
+      /^f:1: a is not a known field; the fields are routes, default; f:2: b is not a known field; the fields are routes, default$/,
     "routes:\n  - &r\n    names: [a]\n    backends: [h]\n  - *r":
-      /^f:3: routes\[1\].names\[0\] a has a route already; f:4: routes\[0\].backends\[0\] "h" is not /,
+      /^f:3: routes\[1\].names\[0\] a already has a route; f:4: routes\[0\].backends\[0\] "h" is not /,
     "routes:\n  - names: [a]\n    backends: [h]\n  - names: [a]\n    backends: ['h:1']":
-      /^f:3: routes\[0\].backends\[0\] "h" is not HOST:PORT or \[IPv6\]:PORT; f:4: routes\[1\].names\[0\] a has a route already$/,
+      /^f:3: routes\[0\].backends\[0\] "h" is not HOST:PORT or \[IPv6\]:PORT; f:4: routes\[1\].names\[0\] a already has a route$/,
     [`default:\n  backends: [${"'h:1', ".repeat(65)}]`]: /^f:2: default.backends must have at most 64 entries$/,
   };
   for (const [text, expected] of Object.entries(cases)) {
@@ -174,7 +174,7 @@ test("parseRouteFile: names are bounded, aliases are not", () => {
     `routes:\n  - names: [${Array.from({ length: count }, (_, at) => `n${at}`).join(", ")}]\n    backends: ['h:1']`;
   assert.equal(parseRouteFile(named(10_000), "f").routes.length, 10_000);
   assert.throws(() => parseRouteFile(named(10_001), "f"), {
-    message: "f:2: routes[0].names[10000] is one name too many: at most 10000 are possible",
+    message: "f:2: routes[0].names[10000] exceeds the number of names: the maximum is 10000",
   });
   const shared = `- names: [n]\n  backends: &b ['h:1']\n${Array.from({ length: 500 }, (_, at) => `- names: [n${at}]\n  backends: *b\n`).join("")}`;
   assert.equal(parseRouteFile(`routes:\n${shared}`, "f").routes.length, 501);
@@ -182,7 +182,7 @@ test("parseRouteFile: names are bounded, aliases are not", () => {
 
 test("parseRouteFile: of many faults some are reported and the rest counted", () => {
   const text = `routes:\n${"  - names: [a b]\n    backends: ['h']\n".repeat(10)}`;
-  assert.throws(() => parseRouteFile(text, "f"), { message: /^(f:\d+: [^;]*; ){5}and 15 more$/ });
+  assert.throws(() => parseRouteFile(text, "f"), { message: /^(f:\d+: [^;]*; ){5}and 15 other faults$/ });
 });
 
 test("parseRouteFile: any text gives routes or a SniRouterError of one line (fuzz)", () => {

@@ -157,7 +157,7 @@ test("parseSettings: all faults are reported together, each with its path and th
       'routing.podCIDRs[0]: must be a prefix, such as 10.42.0.0/16, not "10.42.0.0"',
       'probe.targets[0].type: must have a type: "tcp", "http" or "dns", not "icmp"',
       "probe.targets[1].port: is missing",
-      'listeners[0].address: must be one address: a wildcard would let everybody in, not "0.0.0.0"',
+      'listeners[0].address: must be one address: a wildcard would accept clients from every network, not "0.0.0.0"',
       "listeners[0].port: must be a port from 1 to 65535, not 0",
       "limits: must be a mapping, not a list",
       'transparent.enabled: must be true or false, not "yes"',
@@ -218,7 +218,7 @@ test("parseSettings: transparent mode refuses a table that has another owner", (
     [254, "the main table"],
     [255, "the local table"],
     [400, "the table of Services"],
-    [502, "an uplink's: they begin above routing.tableBase, 500"],
+    [502, "used for an uplink: tables of uplinks begin above routing.tableBase, 500"],
   ] as const) {
     const wanted = [`transparent.table: ${table} is ${whose}`, "choose one that nobody uses, such as 499"];
     assert.deepEqual(faultsOf({ version: 1, transparent: { enabled: true, table } }), wanted);
@@ -243,8 +243,8 @@ test("parseSettings: the second of two uplinks with one source address is left o
   );
   assert.equal(settings.maxCost, 4);
   assert.deepEqual(refused, [
-    "uplink b is left out: uplink a has the same source address 2001:db8::10; give each its own",
-    "uplink c is left out: uplink a has the same interface eth0; give each its own",
+    "uplink b is ignored: uplink a has the same source address 2001:db8::10; use different ones",
+    "uplink c is ignored: uplink a has the same interface eth0; use different ones",
   ]);
 });
 
@@ -267,7 +267,7 @@ test("parseSettings: transparent mode brings its two listeners along", () => {
 test("parseSettings: a dial timeout of zero is the default, with a note", () => {
   const { settings, notes } = parse({ version: 1, dialTimeoutMs: 0 });
   assert.equal(settings.dialTimeoutMs, 10_000);
-  assert.deepEqual(notes, ["dialTimeoutMs is 0; the default is used instead, 10000 ms"]);
+  assert.deepEqual(notes, ["dialTimeoutMs is 0; the default value is used instead, 10000 ms"]);
 });
 
 test("parseSettings: times of a status are milliseconds, RFC 3339 or null", () => {
@@ -306,7 +306,7 @@ test("parseSettings: of many faults some are listed and the rest counted", () =>
   const unknown = Object.fromEntries(Array.from({ length: 50 }, (_, at) => [`key${at}`, at]));
   const faults = faultsOf({ version: 1, ...unknown });
   assert.equal(faults.filter((fault) => fault.startsWith("key")).length, 20);
-  assert.match(faults.at(-1) ?? "", /^and \d+ more$/);
+  assert.match(faults.at(-1) ?? "", /^and \d+ other faults$/);
 });
 
 test("parseSettings: any file is accepted or refused with our error (fuzz)", () => {

@@ -104,7 +104,7 @@ test("SettingsFile: an uplink that is refused is reported of as an error, though
     file.current.settings.uplinks.map(({ name }) => name),
     ["a"],
   );
-  assert.match(file.current.error ?? "", /^uplink b is left out/);
+  assert.match(file.current.error ?? "", /^uplink b is ignored/);
   assert.ok(lines.some(({ level, msg }) => level === "error" && msg === "uplink refused"));
 });
 

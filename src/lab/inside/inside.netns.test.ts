@@ -47,7 +47,7 @@ test("connectInside, request, readAll: a listener in a namespace is reached only
   assert.equal(await readAll(await open(81), OPTIONS), "hello");
   await assert.rejects(open(83), isInside("failed", /^connecting to 127\.0\.0\.1 port 83: .*ECONNREFUSED/));
   const late = request(await open(82), { path: "/", host: "silent" }, { timeoutMs: 50 });
-  await assert.rejects(late, isInside("timeout", /^GET \/ of silent: nothing came within 50 ms$/));
+  await assert.rejects(late, isInside("timeout", /^GET \/ of silent: no data came within 50 ms$/));
   await assert.rejects(request(await open(81), { path: "/", host: "talker" }, OPTIONS), isInside("failed", /^GET \//));
   const reason = new Error("not wanted any more");
   await assert.rejects(open(80, { ...OPTIONS, signal: AbortSignal.abort(reason) }), reason);

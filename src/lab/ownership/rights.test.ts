@@ -25,7 +25,7 @@ test("checkRights: all missing rights are named at once, with the file that has 
     assert.ok(error instanceof OwnershipError && error.code === "right-missing");
     assert.match(
       error.message,
-      /may not create, delete nodes; patch addresspools of coil\.cybozu\.com: deploy\/lab\/rbac\.yaml/,
+      /may not create, delete nodes; patch addresspools of coil\.cybozu\.com: apply deploy\/lab\/rbac\.yaml/,
     );
     return true;
   });

@@ -52,7 +52,7 @@ test("uplinks report: all downloads complete over the right uplinks, with the ti
   assert.equal(
     linesOf(GOOD),
     [
-      "ok   uplinks of node1: 2 of 2 downloads whole, without an error, over the right one of wan0 (cost 0) and wan1 (cost 10)",
+      "ok   uplinks of node1: 2 of 2 downloads whole, without an error, over the right uplink of wan0 (cost 0) and wan1 (cost 10)",
       "       accepts and then drops packets: first whole download after 5.08 s; after the repair the cheap uplink carries connections again within 1.10 s",
       "ok   carried: wan0 3 tunnels, 5.0 MiB; wan1 1 tunnels, 4.0 MiB",
     ].join("\n"),

@@ -195,7 +195,7 @@ test(
       assert.equal((await call()).exitCode, 0);
       const [part] = health.parts;
       assert.deepEqual([part?.status, health.unready], ["degraded", []]);
-      const wanted = `cannot listen on ${path}: it exists and is not a socket; remove it`;
+      const wanted = `cannot listen on ${path}: the path exists and is not a socket; remove the file`;
       assert.ok(part?.reason.includes(wanted), part?.reason);
       for (let tries = 0; tries < 5; tries += 1) await clock.advance(10_000);
       assert.deepEqual([lines.length, readFileSync(path, "utf8")], [1, "precious"], lines.join(""));

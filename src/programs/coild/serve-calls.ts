@@ -73,7 +73,7 @@ async function keepHandover(
     backoff: new Backoff({ initialMs: LISTEN_AGAIN_MS, maxMs: LISTEN_AGAIN_MS, jitter: 0 }),
     isPassing: (error) => error instanceof SocketPathError,
     onFailure: (error) => {
-      health.degraded(`calls of pods take longer: ${describeError(error)}`);
+      health.degraded(`CNI calls take longer: ${describeError(error)}`);
       failed.resolve();
     },
   }).catch((error: unknown) => {

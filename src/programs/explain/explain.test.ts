@@ -293,7 +293,7 @@ on its way, with the first endpoint drawn:
   const untouched = explanationText(await ask("outside 198.51.100.11 22"));
   assert.match(
     untouched,
-    /^is left as it is: no rule of table ip kube-proxy has it go elsewhere than 198\.51\.100\.11$/m,
+    /^is not changed: no rule of table ip kube-proxy sends it to another address than 198\.51\.100\.11$/m,
   );
   assert.match(explanationText(await ask("fd00:1::9 fd00:96::10 80")), /^ {2}\[fd00:1::5\]:8080 /m);
 });

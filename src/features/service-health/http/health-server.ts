@@ -25,7 +25,7 @@ export interface HealthServerDeps extends ProbeHttpDeps {
 /** Settings of a {@link HealthServer}. */
 export interface HealthServerOptions {
   readonly address: ListenAddress;
-  /** If true, `run` rejects if the address cannot be bound at once. Default: it tries for ever. */
+  /** If true, `run` rejects if the address cannot be bound at once. Default: it tries without end. */
   readonly hardFail?: boolean;
   /** Default {@link LINGER_MS}. */
   readonly lingerMs?: number;

@@ -31,7 +31,7 @@ export interface KeepListeningDeps {
 }
 
 /**
- * Listens until the signal aborts. If the address cannot be bound, tries again for ever. Rejects with {@link ServiceHealthError} for an
+ * Listens until the signal aborts. If the address cannot be bound, tries again without end. Rejects with {@link ServiceHealthError} for an
  * invalid address and, with `hardFail`, if the address cannot be bound.
  */
 export async function keepListening(deps: KeepListeningDeps, options: KeepListeningOptions): Promise<void> {

@@ -46,7 +46,7 @@ export interface MetricsServerDeps extends ProbeHttpDeps {
 /** Settings of a {@link MetricsServer}. */
 export interface MetricsServerOptions {
   readonly address: ListenAddress;
-  /** If true, `run` rejects if the address cannot be bound at once. Default: it tries for ever. */
+  /** If true, `run` rejects if the address cannot be bound at once. Default: it tries without end. */
   readonly hardFail?: boolean;
 }
 

@@ -75,7 +75,7 @@ export class ProbeHttp implements AsyncDisposable {
         else handler(request, response, at);
       },
     );
-    // Our own sockets accept the connections. The event `listening` makes Node check the timeouts of these connections.
+    // This server's own sockets accept the connections. The event `listening` makes Node.js check the timeouts of these connections.
     this.#http.emit("listening");
   }
 

@@ -64,7 +64,7 @@ export class FamilyPorts {
     this.#addresses = any === undefined ? [...new Map(usable.map((one) => [one.toString(), one])).values()] : [any];
   }
 
-  /** The current state of a Service; `undefined`: the Service is gone. */
+  /** The current state of a Service; `undefined`: the Service was deleted. */
   find(key: string): ServiceHealth | undefined {
     return this.#wanted.get(key);
   }

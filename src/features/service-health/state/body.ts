@@ -40,8 +40,8 @@ export function familyName(family: IpFamily): "IPv4" | "IPv6" {
 
 /**
  * The JSON text of an answer (docs/spec/service-proxy.md#1.4). kube-proxy's keys come first, in its order; our own keys follow, only with
- * 503. With 200 the top `lastUpdated` is the current time: old probes raise an alert for an old time, although an idle proxy is healthy.
- * Pure.
+ * 503. With 200 the top `lastUpdated` is the current time: some monitoring programs raise an alert for an old time, although an idle proxy
+ * is healthy. Pure.
  */
 export function healthBody(facts: HealthFacts): string {
   const { code, nowMs, nodeEligible, healthy, families } = facts;

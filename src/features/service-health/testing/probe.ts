@@ -59,7 +59,7 @@ export function running(part: { run(options: { readonly signal: AbortSignal }): 
 } {
   const controller = new AbortController();
   const ended = part.run({ signal: controller.signal });
-  // `ended` passes a failure on; this keeps it from being an unhandled rejection before.
+  // `ended` reports a failure later; this handler prevents an unhandled rejection before that.
   ended.catch(() => undefined);
   return {
     ended,

@@ -1,5 +1,5 @@
 /**
- * Deletes UDP flows to endpoints that are gone (docs/spec/service-proxy.md#2.11).
+ * Deletes UDP flows to removed endpoints (docs/spec/service-proxy.md#2.11).
  *
  * Owns: which flows are stale. Does not know: when to delete them.
  */

@@ -25,8 +25,8 @@ export function udpFrontEnds(ports: Iterable<TrackedPort>, holds: IsHolder): Udp
   const byNodePort = new Map<number, Set<string>>();
   for (const { port, endpoints } of ports) {
     if (port.protocol !== "UDP") continue;
-    // With `publishNotReadyAddresses`, an endpoint can be ready and not serving. Such an endpoint gets new flows, so it also keeps its
-    // flows.
+    // With `publishNotReadyAddresses`, an endpoint can be ready although it is not serving. Such an endpoint gets new flows, so it also
+    // keeps its flows.
     const serving = endpoints.filter((one) => one.serving || one.ready).map((one) => place(one.address, one.port));
     for (const address of [port.clusterIP, ...port.loadBalancerIPs, ...port.externalIPs]) {
       const key = addressKey(address, port.protocol, port.port);

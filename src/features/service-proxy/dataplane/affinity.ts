@@ -77,7 +77,8 @@ export async function deleteAffinity(
     return typeof value === "string" && loss?.endpoints.has(value) === true;
   };
   let deleted = 0;
-  // A listing may lack entries while packets add entries to the map, and a packet that is under way may add an entry after the listing.
+  // A listing may lack entries while packets add entries to the map, and a packet that is being processed may add an entry after the
+  // listing.
   for (let pass = 0; pass < MAX_PASSES; pass += 1) {
     const stale = (await elements.listInSlices(table, SETS.affinity, options)).filter(isStale);
     if (stale.length === 0) break;

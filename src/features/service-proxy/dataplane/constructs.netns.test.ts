@@ -46,7 +46,7 @@ const CASES: readonly (readonly [what: string, isMissing: (change: string) => bo
   [
     "intervals of concatenations",
     (change) => /flags interval/.test(change),
-    /set .* and flags interval; use a newer kernel/,
+    /set .* and flags interval; install a newer kernel/,
   ],
 ];
 

@@ -12,7 +12,7 @@ export class GenerationTracker {
   #underWay = 0;
   #since = 0;
   #hasForeignChanges = false;
-  /** Resolved while no transaction of ours is under way. */
+  /** Resolved while none of our transactions is running. */
   #idle = new Deferred();
 
   constructor(elements: Pick<NftElements, "generation">) {
@@ -36,7 +36,7 @@ export class GenerationTracker {
     }
   }
 
-  /** Resolves when none of our transactions is under way. */
+  /** Resolves when none of our transactions is running. */
   async idle(): Promise<void> {
     while (this.#underWay > 0) await this.#idle.promise;
   }

@@ -42,7 +42,7 @@ export interface SyncReport {
 }
 
 /**
- * Time after a commit, in milliseconds. When it is over, no packet is under way that saw the state before the commit
+ * Time after a commit, in milliseconds. After this time no packet is being processed that saw the state before the commit
  * (docs/spec/service-proxy.md#2.8).
  */
 export const SETTLE_MS = 10;

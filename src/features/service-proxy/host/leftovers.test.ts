@@ -22,7 +22,7 @@ function found(
 
 test("leftovers: chains of iptables mode are reported by family; kubelet's and other programs' are not", () => {
   assert.deepEqual(found({ "ip nat": ["KUBE-SERVICES", "KUBE-SVC-ABC", "KUBE-MARK-MASQ", "DOCKER"] }), [
-    "table ip nat has 2 chains of kube-proxy's iptables mode; kube-proxy --cleanup removes them",
+    "table ip nat has 2 chains of kube-proxy's iptables mode; remove them with kube-proxy --cleanup",
   ]);
   assert.deepEqual(found({ "ip nat": ["KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT"], "ip6 nat": [] }), []);
 });
@@ -31,7 +31,7 @@ test("leftovers: a table kube-proxy is another program's if ours has another nam
   assert.deepEqual(found({ "ip kube-proxy": [] }), []);
   assert.match(
     found({ "ip6 kube-proxy": [] }, { tableName: "mine" }).join(),
-    /^table ip6 kube-proxy of another proxy is there/,
+    /^table ip6 kube-proxy of another proxy exists/,
   );
 });
 

@@ -8,7 +8,7 @@ import { openNftElements } from "#kernel/nft-elements";
 import { checkConstructs } from "../dataplane/index.ts";
 import { HostError } from "./errors.ts";
 
-/** The oldest kernel that is known to support all that kube-proxy's nftables mode needs (docs/spec/service-proxy.md#2.10). */
+/** The oldest kernel that supports all features that kube-proxy's nftables mode needs (docs/spec/service-proxy.md#2.10). */
 const MIN_KERNEL = { major: 5, minor: 13 } as const;
 /** kube-proxy's environment variable: if it is set and not empty, an older kernel is tried. */
 export const SKIP_VERSION_CHECK = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK";

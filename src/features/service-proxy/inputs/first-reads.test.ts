@@ -51,7 +51,7 @@ test("FirstReads: a server that cannot be reached is waited for; one that refuse
   assert.equal(isDone(), false);
   await clock.advance(1_000);
   assert.equal(isDone(), true);
-  assert.deepEqual(warnings, ["going on without nodes"]);
+  assert.deepEqual(warnings, ["continuing without nodes"]);
 });
 
 test("FirstReads: a resource that was read but lacks something is waited for 30 s", async () => {

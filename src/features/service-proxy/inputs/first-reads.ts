@@ -10,7 +10,7 @@ const PATIENCE_MS = 30_000;
 /** A resource that decides the tables. */
 export interface FirstRead {
   readonly resource: string;
-  /** The consequence of going on without it, and the fix. */
+  /** The consequence of continuing without the resource, and the fix. */
   readonly without: string;
   /**
    * If true, an API server that does not serve the resource counts as having no such objects. Default: it counts as refusing the resource.
@@ -27,7 +27,7 @@ interface Read {
 
 /**
  * Waits until every resource that decides the tables has been read once; until then the tables of an earlier run stay. If the API server
- * refuses a resource for 30 s, the proxy goes on without the resource and logs a warning. If the API server cannot be reached, the proxy
+ * refuses a resource for 30 s, the proxy continues without the resource and logs a warning. If the API server cannot be reached, the proxy
  * waits.
  */
 export class FirstReads {
@@ -43,7 +43,7 @@ export class FirstReads {
     );
   }
 
-  /** Resolves when each resource has been read, or the proxy goes on without it. */
+  /** Resolves when each resource has been read, or the proxy continues without it. */
   get done(): Promise<unknown> {
     return Promise.all(Array.from(this.#reads.values(), ({ done }) => done.promise));
   }
@@ -57,7 +57,7 @@ export class FirstReads {
     read.done.resolve();
   }
 
-  /** Records that the resource was read, but lacks something that may still come. */
+  /** Records that the resource was read, but has a gap that a later event may fill, such as missing addresses. */
   lacks(resource: string, what: string): void {
     this.#goOnLater(resource, what);
   }

@@ -345,7 +345,7 @@ test("watchInputs: an object that the API server's validation would refuse is re
   ];
   for (const [kind, path, value, fault] of rows) {
     const { events } = await outcome([{ kind, object: mutated(BASES[kind], [{ path, value }]) }], []);
-    assert.deepEqual(events, [`UnreadableObject it cannot be read and is ignored: ${fault}`]);
+    assert.deepEqual(events, [`UnreadableObject this object is malformed and is ignored: ${fault}`]);
   }
   const { events } = await outcome(
     [{ kind: "services", object: mutated(SERVICE, [{ path: ["status"], value: null }]) }],

@@ -67,16 +67,16 @@ export interface InputFamily {
   setServiceCIDRs(cidrs: readonly Cidr[]): void;
 }
 
-/** Receivers of what the API server reports. */
+/** Receivers of the objects that the API server reports. */
 export interface InputTargets {
   readonly families: readonly InputFamily[];
-  /** Returns true if the Node has all that the proxy needs from it. */
+  /** Returns true if the Node has all fields that the proxy needs. */
   readonly onNode: (node: Node | undefined) => boolean;
   /** Called when Services and slices have both been listed. */
   readonly onListed: () => void;
   /** Called when all inputs have been read once. */
   readonly onKnown: () => void;
-  /** A Service was added or changed; `undefined`: it is gone. */
+  /** A Service was added or changed; `undefined`: it was deleted. */
   readonly onService?: (name: string, service: Service | undefined) => void;
   readonly onWatch: (resource: string, health: InformerHealth) => void;
   /** Called when a resource was listed for the first time. */
@@ -183,7 +183,7 @@ export async function watchInputs(
   await group.wait();
 }
 
-/** Calls `set` with each readable object, and with `undefined` when the object is gone. */
+/** Calls `set` with each readable object, and with `undefined` when the object was deleted. */
 function follow<U extends Cached>(
   informer: Pick<Informer<KubeObject, U | Unreadable>, "addHandler">,
   resource: keyof typeof SHAPES,

@@ -42,13 +42,13 @@ export interface UnreadableEvent {
 /** Takes Events. Must not throw. */
 export type UnreadableEventSink = (event: UnreadableEvent) => void;
 
-/** An object that cannot be read, and why. It counts as absent. */
+/** An object that cannot be read, and the reason. It counts as absent. */
 export interface Unreadable {
   readonly metadata: KubeObject["metadata"];
   readonly fault: string;
 }
 
-/** Makes an informer's transform. The transform returns the result of `read`, or why the object cannot be read. */
+/** Makes an informer's transform. The transform returns the result of `read`, or the reason why the object cannot be read. */
 export function readable<T extends KubeObject, U extends { readonly metadata: unknown }>(
   resource: keyof typeof SHAPES,
   read: (object: T) => U,
@@ -82,7 +82,7 @@ export class UnreadableReporter {
     this.#onEvent = deps.onEvent;
   }
 
-  /** Reports a fault of `object`, the informer's object. `undefined`: the object is gone. */
+  /** Reports a fault of `object`, the informer's object. `undefined`: the object was deleted. */
   report(resource: keyof typeof SHAPES, key: string, object: object | undefined): void {
     const { kind } = SHAPES[resource];
     const id = `${kind} ${key}`;

@@ -39,7 +39,7 @@ export function serviceWarnings(
   log: Logger,
   options: WarningOptions,
 ): (name: string, service: Service | undefined) => void {
-  // For each warning, the names of the Services that it was logged for. Services that are gone are removed.
+  // For each warning, the names of the Services that it was logged for. Deleted Services are removed.
   const reported = WARNINGS.map(() => new Set<string>());
   return (name, service) => {
     for (const [at, { level, applies, message, fix }] of WARNINGS.entries()) {

@@ -41,7 +41,7 @@ export function unknownNode(bindAddress: IpAddress | undefined): NodeNetwork {
   return { addresses: bindAddress === undefined ? [] : [bindAddress], zone: undefined, podCIDRs: [] };
 }
 
-/** Fills missing addresses and podCIDRs with the known ones: a Node that was deleted and made again lacks them at first. Pure. */
+/** Fills missing addresses and podCIDRs with the known ones: a Node that was deleted and created again lacks them at first. Pure. */
 export function keepKnown(state: NodeNetwork, known: NodeNetwork): NodeNetwork {
   return {
     ...state,

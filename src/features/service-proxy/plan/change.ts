@@ -15,7 +15,7 @@ export interface Phases {
   readonly add: ElementBatch;
   /** Changes verdicts. */
   readonly switch: ElementBatch;
-  /** Removes elements that no verdict leads to; committed after the packets that saw the old verdicts are through. */
+  /** Removes elements that no verdict leads to; committed when no packet that saw the old verdicts is being processed any more. */
   readonly remove: ElementBatch;
 }
 

@@ -2,7 +2,7 @@
  * Plans the elements of a table: the desired ones, those that a listing shows, and the batches that turn one into the other (spec
  * service-proxy 2.7, 2.8).
  *
- * Owns: front ends, slots, claims, the three phases of an update. Does not know: sockets, the API, when to do it.
+ * Owns: front ends, slots, claims, the three phases of an update. Does not know: sockets, the API, when an update happens.
  */
 export { changeFrontEnd, type Phases } from "./change.ts";
 export { frontEndId, NO_ENDPOINTS, type ObservedFrontEnd } from "./front-end.ts";

@@ -49,7 +49,7 @@ export interface ChangedKeys {
 /**
  * The desired content of one family's table. A cluster IP belongs to its Service, with all ports, also if other Services claim the address.
  * Several Services may claim another address and port, mostly by externalIPs: the oldest Service holds it, or the first one by name if
- * their ages are equal. When the holder gives it up, the next Service gets it.
+ * their ages are equal. When the holder stops claiming it, the next Service gets it.
  */
 export class WantedTable {
   readonly #services = new Map<string, ServicePlan>();
@@ -69,7 +69,7 @@ export class WantedTable {
   readonly #hairpinEndpoints = new ReferenceCounts();
   #changedFrontEnds = new Set<string>();
 
-  /** Replaces the plan of a Service; `undefined`: it is gone. */
+  /** Replaces the plan of a Service; `undefined`: it was deleted. */
   set(service: string, plan: ServicePlan | undefined): void {
     const before = this.#services.get(service);
     if (before !== undefined) this.#release(service, before);

@@ -65,7 +65,7 @@ export function frontEndKey(isNodePort: boolean): readonly KeyPart[] {
 
 /**
  * Rules that translate to the endpoint in a random slot, else to the one in slot 0, else drop the packet. The random slot may be missing if
- * the packet saw an old verdict and new endpoints (docs/spec/service-proxy.md#2.8): the packet must not go on untranslated.
+ * the packet saw an old verdict and new endpoints (docs/spec/service-proxy.md#2.8): the packet must not continue untranslated.
  */
 function balance({ kind, isNodePort, count }: Shape): Rule[] {
   const cluster = isNodePort ? SETS.nodePortEndpoints : SETS.endpoints;

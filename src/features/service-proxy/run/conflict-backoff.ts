@@ -14,7 +14,7 @@ export const CALM_MS = 120_000;
 
 /**
  * Detects a program that keeps changing our tables, such as kube-proxy or a second proxy of ours (docs/spec/service-proxy.md#2.12), and
- * spaces out our repairs. Without these pauses, both programs would undo each other's changes for ever.
+ * spaces out our repairs. Without these pauses, both programs would undo each other's changes without end.
  */
 export class ConflictBackoff {
   readonly #clock: Clock;

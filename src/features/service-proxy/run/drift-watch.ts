@@ -71,7 +71,7 @@ export class DriftWatch {
     this.#conflict = new ConflictBackoff(this.#clock);
   }
 
-  /** To be called when the kernel refused a transaction of ours because it does not hold what we wrote. */
+  /** To be called when the kernel refused a transaction of ours because its content differs from our last write. */
   refused(): void {
     this.#conflict.disturbed();
     this.#report();

@@ -99,7 +99,7 @@ export class FamilyProxy {
     });
   }
 
-  /** True while a sync is under way. */
+  /** True while a sync is running. */
   get isBusy(): boolean {
     return this.#isBusy;
   }
@@ -188,7 +188,7 @@ export class FamilyProxy {
   async #plan(services: ReadonlySet<string>, signal: AbortSignal): Promise<void> {
     const slice = new TimeSlice({ clock: this.#clock, lengthMs: SLICE_MS });
     for (const service of services) {
-      // A rival may get a front end that this Service gives up, with flows to endpoints that are not the rival's.
+      // Another Service may get a front end that this Service releases, together with flows to endpoints of this Service.
       for (const one of [service, ...this.wanted.rivals(service)]) this.#flowsPending?.add(one);
       this.wanted.set(service, this.tracker.plan(service));
       for (const one of this.wanted.rivals(service)) this.#flowsPending?.add(one);

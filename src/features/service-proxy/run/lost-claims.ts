@@ -12,7 +12,7 @@ export interface LostClaim {
   readonly frontEnd: string;
 }
 
-/** Returns each lost claim once, and again if it is lost anew. */
+/** Returns each lost claim once, and again after it was won and lost once more. */
 export class LostClaims {
   /** Ids of the claims that are lost now. */
   #known: ReadonlySet<string> = new Set();

@@ -17,7 +17,7 @@ export class TrackedObjects {
     this.tracker = new Tracker(family, { node: NODE, nodeIPs: [addressesOf(family).node] });
   }
 
-  /** Sets a Service of `ns`; `undefined`: it is gone. */
+  /** Sets a Service of `ns`; `undefined`: it was deleted. */
   service(name: string, object: Service | undefined): boolean {
     const ports = object === undefined ? [] : portsOf(object, this.family, { allowExternalIPs: true });
     return this.tracker.setService(`ns/${name}`, ports);

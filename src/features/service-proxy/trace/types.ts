@@ -30,7 +30,7 @@ export interface TraceContext {
   readonly random?: () => number;
 }
 
-/** What becomes of the packet. */
+/** The outcome for the packet. */
 export type Outcome =
   | {
       readonly kind: "delivered";

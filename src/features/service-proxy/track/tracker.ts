@@ -55,7 +55,7 @@ export class Tracker {
     return this.#services;
   }
 
-  /** Sets the ports of a Service; an empty list: the Service is gone, or has no rules. Returns true if the ports changed. */
+  /** Sets the ports of a Service; an empty list: the Service was deleted, or has no rules. Returns true if the ports changed. */
   setService(service: string, ports: readonly ServicePort[]): boolean {
     const before = this.#services.get(service) ?? [];
     if (isSame(before, ports)) return false;
@@ -67,7 +67,7 @@ export class Tracker {
     return true;
   }
 
-  /** Sets a slice; `undefined`: the slice is gone. `key`: `namespace/name`. Returns true if the slice changed. */
+  /** Sets a slice; `undefined`: the slice was deleted. `key`: `namespace/name`. Returns true if the slice changed. */
   setSlice(key: string, slice: SliceView | undefined): boolean {
     const kept = slice?.family === this.family ? slice : undefined;
     const before = this.#slices.get(key);
@@ -102,7 +102,7 @@ export class Tracker {
     return taken;
   }
 
-  /** Takes trigger times back after a failed sync. The earliest are kept. */
+  /** Stores trigger times again after a failed sync. The earliest trigger times are kept. */
   giveBack(triggeredAt: readonly number[]): void {
     this.#triggers = [...triggeredAt, ...this.#triggers].slice(0, MAX_TRIGGERS);
   }

@@ -23,7 +23,7 @@ export class BindInterfaceError extends ExpectedError<BindInterfaceErrorCode> {
 export interface BindInterface {
   /** Adds the interface and its addresses, or adopts existing ones. Idempotent. Rejects with {@link BindInterfaceError}. */
   ensure(): Promise<void>;
-  /** Removes what {@link ensure}, or an earlier run, made. Does not remove interfaces and addresses of others. */
+  /** Removes the interface and addresses that {@link ensure}, or an earlier run, made. Does not remove those of other programs. */
   release(): Promise<void>;
 }
 
@@ -128,7 +128,7 @@ export class DummyBindInterface implements BindInterface {
   }
 }
 
-/** Repairs the interface within 5 s of a change by others, until the signal aborts. Each different failure is logged once. */
+/** Repairs the interface within 5 s after a change by another program, until the signal aborts. Each different failure is logged once. */
 export async function watchBindInterface(
   bind: Pick<BindInterface, "ensure">,
   deps: { readonly log: Logger; readonly health: HealthPart; readonly clock: Clock },

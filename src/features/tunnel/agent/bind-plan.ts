@@ -21,7 +21,7 @@ export type BindStep =
   | { readonly op: "up" }
   | { readonly op: "add"; readonly address: IpAddress };
 
-/** The changes, or why they cannot be made. */
+/** The changes, or the reason why they cannot be made. */
 export type BindPlan =
   | { readonly kind: "steps"; readonly steps: readonly BindStep[] }
   | { readonly kind: "conflict"; readonly why: string };

@@ -41,7 +41,7 @@ export async function drainAgent(
 
 /** How long the queued bytes of a link may take to leave at the end, in milliseconds. */
 const CLOSE_MS = 1000;
-/** How often the links that are left are counted, in milliseconds. */
+/** How often the remaining links are counted, in milliseconds. */
 const CLOSE_POLL_MS = 20;
 
 /** Ends each stream after the bytes that wait to be sent. Streams that take longer than a second are destroyed. */

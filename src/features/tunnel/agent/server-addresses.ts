@@ -3,7 +3,7 @@ import { describeError } from "#base/errors";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 
-/** Maximum of addresses of a name that are used. */
+/** The maximum number of addresses that are used of one name. */
 const MAX_ADDRESSES = 64;
 
 /** One address of a configured server or balancer. */

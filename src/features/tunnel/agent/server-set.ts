@@ -27,7 +27,7 @@ export interface ServerSetOptions {
   readonly syncIntervalCapMs: number;
   /** The first attempt after a lost stream waits for a random time of up to this, in milliseconds. */
   readonly reconnectJitterMs: number;
-  /** If true, the agent goes on connecting when it is connected to as many servers as are known. */
+  /** If true, the agent continues to connect when it is connected to as many servers as are known. */
   readonly syncForever: boolean;
   readonly capabilities: ReadonlySet<Capability>;
   readonly countSource: "default" | "max";

@@ -93,7 +93,7 @@ test("TokenReviewAuthenticator: metadata that is not one Bearer token is refused
 
 test("verdictOf: an answer that is not exactly as expected refuses", () => {
   const cases: readonly (readonly [object | undefined, RegExp])[] = [
-    [undefined, /does not know/],
+    [undefined, /does not accept/],
     [{}, /does not know/],
     [{ ...GOOD, authenticated: "true" }, /does not know/],
     [{ ...GOOD, error: "token has expired" }, /token has expired/],
@@ -124,9 +124,9 @@ test("verdictOf: the reason of a refusal is short and has no part of the token",
   };
   assert.equal(
     said(`invalid token ${TOKEN}, I say ${TOKEN}`),
-    "the API server says: invalid token [token], I say [token]",
+    "the API server answered: invalid token [token], I say [token]",
   );
-  assert.equal(said("bad 0123456789-signature"), "the API server says: bad [token]");
+  assert.equal(said("bad 0123456789-signature"), "the API server answered: bad [token]");
   assert.equal(said("x".repeat(100_000)).length, 200);
   assert.ok(!said(`${"x".repeat(170)}${TOKEN}`).includes(TOKEN.slice(0, 8)), "cut after it is replaced, not before");
 });

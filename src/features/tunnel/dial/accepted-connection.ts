@@ -22,7 +22,7 @@ export interface AcceptedConnectionOptions {
   readonly closeLingerMs: number;
   /** The error text of DIAL_RSP for a rejection of `connect`; `undefined` for a bug, which is thrown. */
   readonly failureText: (error: unknown) => string | undefined;
-  /** Called once, when nothing is left of the connection. `opened`: the connection was open before. */
+  /** Called once, when the connection has ended completely. `opened`: the connection was open before. */
   readonly onClosed: (opened: boolean) => void;
   readonly onOpened: () => void;
 }
@@ -73,7 +73,7 @@ export class AcceptedConnection implements ChannelHandlers {
     }
   }
 
-  /** To be called when the peer has given the dial up. */
+  /** To be called when the peer has cancelled the dial. */
   cancel(): void {
     this.#apply("cancelled");
   }

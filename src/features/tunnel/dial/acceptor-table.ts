@@ -8,7 +8,7 @@
  * - `closing`: CLOSE_REQ has come, or both directions have ended. Received bytes are still written to the endpoint, then CLOSE_RSP
  *   is sent.
  * - `lingering`: CLOSE_RSP is sent. Received bytes are still written to the endpoint.
- * - `closed`: nothing is left.
+ * - `closed`: the connection has ended completely.
  */
 export type AcceptorState = "dialing" | "open" | "peer-done" | "endpoint-done" | "closing" | "lingering" | "closed";
 

@@ -81,7 +81,7 @@ export class DialAcceptor {
       });
   }
 
-  /** Handles DIAL_CLS, by which the peer gives its own dial up. */
+  /** Handles DIAL_CLS, by which the peer cancels its own dial. */
   cancel(random: TunnelId): void {
     this.#dialling.get(random)?.cancel();
     this.#dialling.delete(random);

@@ -21,7 +21,7 @@ export const LINK_LOST = "the link of the tunnel was lost";
 export type DialFailure =
   /** The peer could not connect, or refused to; `error` is its text. */
   | { readonly kind: "refused"; readonly error: string }
-  /** The peer gave the dial up (DIAL_CLS). */
+  /** The peer cancelled the dial (DIAL_CLS). */
   | { readonly kind: "aborted" }
   | { readonly kind: "timeout" }
   | { readonly kind: "link-lost" };
@@ -31,7 +31,7 @@ export interface DialObserver {
   /** The connection is open. The local side is read after this call returns. */
   onOpen(connectID: TunnelId): void;
   onFailed(failure: DialFailure): void;
-  /** Called once, when nothing is left of the connection, also after a failed dial and when the local side has gone while dialling. */
+  /** Called once, when the connection has ended completely, also after a failed dial and when the local side has gone while dialling. */
   onClosed(): void;
 }
 
@@ -96,7 +96,7 @@ export class DialledConnection implements DialHandlers {
     return this.#state;
   }
 
-  /** To be called when the local side closes the connection after what it has sent. */
+  /** To be called when the local side closes the connection after its sent bytes. */
   close(): void {
     this.#apply("local-close");
   }

@@ -8,7 +8,7 @@
  * - `peer-done`: the peer has ended its sending (FIN).
  * - `waiting`: CLOSE_REQ is sent, or both directions have ended. The peer's bytes are delivered until its CLOSE_RSP comes.
  * - `finishing`: the connection has ended on the link. Received bytes are still delivered to the local side.
- * - `closed`: nothing is left.
+ * - `closed`: the connection has ended completely.
  */
 export type DiallerState =
   | "dialing"
@@ -23,7 +23,7 @@ export type DiallerState =
 /**
  * - From the link: `accepted` (DIAL_RSP), `refused` (DIAL_RSP with an error), `aborted` (DIAL_CLS), `peer-fin`, `peer-closed`
  *   (CLOSE_RSP), `link-lost`, `slow` (the local side does not take bytes).
- * - From the local side: `local-eof`, `local-close` (it closes the connection after what it has sent), `local-gone`,
+ * - From the local side: `local-eof`, `local-close` (it closes the connection after its sent bytes), `local-gone`,
  *   `flushed` (all bytes for it were written).
  * - From timers: `dial-timeout`, `idle` (no byte for the half-close timeout after the local side has ended its sending), `stuck`
  *   (no progress in `waiting` or `finishing`).

@@ -62,7 +62,7 @@ export class ServerLease {
       this.#health.degraded(error);
       this.#log.warn("cannot renew the Lease", { lease: this.#name, reason: describeError(error) });
     };
-    // If another client wrote the Lease between our read and our write, the Lease is read again at once.
+    // If another client has written the Lease between our read and our write, the Lease is read again at once.
     const retryAfterMs = (error: Error): number | undefined =>
       isKubeError(error, "conflict", "already-exists") ? 0 : undefined;
     const backoff = new Backoff({ initialMs: 1000, maxMs: LEASE_RENEW_MS });

@@ -31,7 +31,7 @@ export interface OpenedStream {
   readonly headers: IncomingHttpHeaders;
   /** Starts the flow of packets. Called once. */
   start(handlers: PacketStreamHandlers): PacketStream;
-  /** Calls `callback` once, when the server sends GOAWAY. The stream goes on. */
+  /** Calls `callback` once, when the server sends GOAWAY. The stream continues. */
   onLeaving(callback: () => void): void;
   /** Ends a stream that was not started, and its session. */
   discard(): void;

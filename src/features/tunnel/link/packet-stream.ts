@@ -41,7 +41,7 @@ export interface PacketStream {
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void;
   pause(): void;
   resume(): void;
-  /** Ends the stream in order, after all that was sent. */
+  /** Ends the stream in order, after all sent packets. */
   end(fault?: StreamFault): void;
   /** Ends the stream at once; bytes that were not sent are lost. */
   destroy(fault: StreamFault): void;

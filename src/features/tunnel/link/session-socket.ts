@@ -21,7 +21,7 @@ export interface SessionSocketOptions {
   readonly limits?: SessionLimits | undefined;
   /** Bytes that were read from the connection before the session takes it over. */
   readonly first?: Buffer;
-  /** Replaces the bytes that the session reads. An `Http2Error` ends the connection. */
+  /** Transforms the bytes before the session reads them. An `Http2Error` ends the connection. */
   readonly translate?: (chunk: Buffer) => readonly Buffer[];
 }
 

@@ -3,7 +3,7 @@ export interface LocalHandlers {
   onData(pieces: readonly Uint8Array[]): void;
   /** The local side sends no more bytes; it can still receive. */
   onEof(): void;
-  /** The local side is gone; `error` is the reason, if there is one. Called once, and not after {@link LocalSide.destroy}. */
+  /** The local side has ended; `error` is the reason, if it failed. Called once, and not after {@link LocalSide.destroy}. */
   onGone(error: string | undefined): void;
 }
 

@@ -3,7 +3,7 @@ const MAX_TAKEN_PIECES = 64;
 
 interface Piece {
   readonly bytes: Uint8Array;
-  /** Number of the piece's bytes that were taken. */
+  /** The number of bytes of the first piece that were taken. */
   at: number;
 }
 

@@ -16,13 +16,13 @@ export interface ChannelHandlers {
   onCloseResponse(error: string): void;
   /** More bytes may be sent. */
   onWritable(): void;
-  /** This side did not take the bytes of the peer in time. */
+  /** This side did not consume the bytes of the peer in time. */
   onSlowConsumer(): void;
   /** The link is gone, and so is the channel. */
   onLinkLost(): void;
 }
 
-/** What a channel needs of its link. */
+/** The parts of its link that a channel needs. */
 export interface ChannelLink {
   readonly flowControl: boolean;
   readonly budget: BufferBudget;
@@ -93,7 +93,7 @@ export class Channel {
     return this.#held;
   }
 
-  /** True if the source must pause. `onWritable` is called when it may go on. */
+  /** True if the source must pause. `onWritable` is called when it may continue. */
   mustPause(): boolean {
     const over = this.#link.budget.isOver;
     if (!over && this.#queue.length < this.#link.softLimitBytes) return false;
@@ -140,7 +140,7 @@ export class Channel {
     this.discard();
   }
 
-  /** Drops all that waits to be sent on this channel and sends a packet at once. */
+  /** Drops all packets that wait to be sent on this channel and sends a packet at once. */
   sendInsteadOfData(packet: ControlPacket): void {
     if (this.#gone) return;
     this.#drop();
@@ -172,7 +172,7 @@ export class Channel {
     if (this.#owed * 4 >= this.#window) this.#returnCredit();
   }
 
-  /** Removes the channel from its link and drops all that waits to be sent. Idempotent. */
+  /** Removes the channel from its link and drops all packets that wait to be sent. Idempotent. */
   remove(): void {
     if (this.#gone) return;
     this.#link.remove(this);

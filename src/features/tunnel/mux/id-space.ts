@@ -3,7 +3,7 @@ import type { TunnelId } from "#wire/konnectivity";
 /** The first id of connections that a server accepts from an agent: the range of an id tells its direction (docs/spec/tunnel.md#3). */
 export const FIRST_REVERSE_ID = 2 ** 40;
 
-/** The end of a link that this process is. The end decides which ids it assigns. */
+/** The end of a link on which this process is. It decides which ids this side assigns. */
 export type LinkSide = "server" | "agent";
 
 /** Which ids belong to connections that this side dialled. */

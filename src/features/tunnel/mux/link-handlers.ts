@@ -9,7 +9,7 @@ import type { LinkSide } from "./id-space.ts";
 export interface DialHandlers extends ChannelHandlers {
   onAccepted(channel: Channel): void;
   onRefused(error: string): void;
-  /** The peer gave the dial up (DIAL_CLS). */
+  /** The peer cancelled the dial (DIAL_CLS). */
   onDialAborted(): void;
 }
 
@@ -17,7 +17,7 @@ export interface DialHandlers extends ChannelHandlers {
 export interface LinkHandlers {
   /** The peer dials. The owner has to answer with `LinkMux.accept` or `LinkMux.refuse`. */
   onDialRequest(request: DialRequest): void;
-  /** The peer gave up its own dial (DIAL_CLS). */
+  /** The peer cancelled its own dial (DIAL_CLS). */
   onDialCancelled(random: TunnelId): void;
   /** A DIAL_RSP came for which no dial is pending. If it reports a success, the link closes that connection by itself. */
   onUnmatchedDialResponse(response: DialResponse): void;

@@ -126,7 +126,7 @@ export class LinkMux implements ChannelLink {
     this.sendControl({ type: "DRAIN" });
   }
 
-  /** Ends the link in order, after all that waits to be sent. */
+  /** Ends the link in order, after all packets that wait to be sent. */
   end(fault?: StreamFault): void {
     this.#outbox.flush();
     this.#stream.end(fault);

@@ -21,7 +21,7 @@ interface Waiter {
 /**
  * Limits the rate at which agents are admitted, because all agents connect at once after a server has started (docs/spec/tunnel.md#11).
  * Agents wait instead of being refused. Each address has its own queue, and the queues are served in round robin, so that an agent does not
- * wait for a thousand agents behind another address. An agent that gives up leaves its queue.
+ * wait for a thousand agents behind another address. An agent that closes its stream is removed from its queue.
  */
 export class AgentAcceptLimiter {
   readonly #clock: Clock;

@@ -117,7 +117,7 @@ function descriptorOf(socket: Socket): number | undefined {
 
 function refuse(socket: Socket, status: ReplyStatus, body: string): void {
   socket.end(encodeReply(status, body));
-  // Discard what the client still sends: closing with unread bytes would reset the connection and lose the reply.
+  // Discard the client's further bytes: closing with unread bytes would reset the connection and lose the reply.
   socket.removeAllListeners("data");
   socket.resume();
   const timer = setTimeout(() => socket.destroy(), 1000);

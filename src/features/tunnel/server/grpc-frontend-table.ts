@@ -19,9 +19,9 @@ export type FrontendEvent =
 
 /**
  * - `dial`: start the dial. `refuse-dial`: DIAL_RSP with an error, for a stream that has or had its connection.
- * - `cancel`: the dial is given up. `forward`: bytes to the agent. `close`: the connection ends after the bytes.
+ * - `cancel`: the dial is cancelled. `forward`: bytes to the agent. `close`: the connection ends after the bytes.
  * - `mismatch`: CLOSE_RSP for both ids, and the connection ends. `answer-data`, `answer-close`: CLOSE_RSP with an error.
- * - `finish`: the stream ends once nothing is left of the connection. `abandon`: the client's stream is gone.
+ * - `finish`: the stream ends once the connection has ended completely. `abandon`: the client's stream is gone.
  */
 export type FrontendAction =
   | "ignore"

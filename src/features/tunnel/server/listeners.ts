@@ -20,7 +20,7 @@ const HTTP2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB
  */
 const FRONTEND_WINDOW_BYTES = 256 * 1024;
 /**
- * A frontend with a reusable tunnel resets a stream for each connection that it gives up. Node.js's default limit, 33 a second, would end
+ * A frontend with a reusable tunnel resets a stream for each connection that it cancels. Node.js's default limit, 33 a second, would end
  * the session with all its connections.
  */
 const FRONTEND_HTTP2 = {

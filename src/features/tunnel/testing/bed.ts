@@ -97,7 +97,7 @@ export interface BedOptions {
   readonly slowConsumerGraceMs?: number;
   readonly names?: Names;
   readonly halfCloseTimeoutMs?: number;
-  /** What agents may reach on the server's side; without it the direction is off. */
+  /** The destinations that agents may reach on the server's side; without them the reverse direction is off. */
   readonly allowedDestinations?: readonly string[];
   readonly reverseMaxConnections?: number;
   readonly agentAcceptRate?: number;

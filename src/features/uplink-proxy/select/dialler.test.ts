@@ -84,7 +84,7 @@ test("Dialler: an uplink that loses its link while it is dialled has failed at o
   assert.equal(won.uplink?.name, "c");
   assert.deepEqual(
     won.failures.map(({ uplink: name, text }) => `${name}: ${text}`),
-    ["a: network is down", "b: no answer within 2000 ms"],
+    ["a: network is down", "b: no answer came within 2000 ms"],
   );
 });
 

@@ -6,7 +6,7 @@ import { TABLE_MAIN } from "../state/index.ts";
 export function localFault(uplink: Uplink, listing: KernelListing): string | undefined {
   if (!uplink.isUp) return "link down";
   const families = new Set(uplink.addresses.filter(({ isUsable }) => isUsable).map(({ address }) => address.family));
-  if (families.size === 0) return "the uplink has no usable address";
+  if (families.size === 0) return "no usable address";
   const link = listing.links.find(({ name }) => name === uplink.ifName);
   const table = uplink.table ?? TABLE_MAIN;
   const leads = listing.routes.some(
@@ -17,5 +17,5 @@ export function localFault(uplink: Uplink, listing: KernelListing): string | und
       families.has(route.family) &&
       (route.multipath ?? [route]).some(({ linkIndex }) => linkIndex === link?.index),
   );
-  return leads ? undefined : "the uplink has no default route";
+  return leads ? undefined : "no default route";
 }

@@ -42,6 +42,6 @@ test("warningsOf: an address on two uplinks is reported, with the uplink that ke
   const linkIndex = stack.links.get({ name: "eth0.5" })?.index ?? 0;
   stack.addresses.add({ linkIndex, address: IpAddress.parse("192.0.0.10"), prefixLength: 24 });
   assert.deepEqual(warnings(), [
-    "uplink up1: its address 192.0.0.10 is that of uplink up0 too, which keeps it; give each its own",
+    "uplink up1: its address 192.0.0.10 is also the address of uplink up0, which keeps it; use different addresses",
   ]);
 });
