@@ -265,7 +265,10 @@ test("serveHandover: an answer that is too large becomes an error of CNI that sa
   const bytes = await answer;
   assert.equal(bytes[ANSWER.exitCode], 1);
   const { code, msg } = JSON.parse(bytes.toString("utf8", ANSWER.text)) as { code: number; msg: string };
-  assert.deepEqual([code, msg], [999, "the answer of coild cannot be encoded for the launcher: an answer exceeds 4194304 bytes"]);
+  assert.deepEqual(
+    [code, msg],
+    [999, "the answer of coild cannot be encoded for the launcher: an answer exceeds 4194304 bytes"],
+  );
 });
 
 test(

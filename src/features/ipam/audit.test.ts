@@ -120,7 +120,9 @@ const CASES: readonly Case[] = [
   {
     when: "a block is of a node that is gone",
     input: world({ pods: [], nodes: [], nodeNames: [] }),
-    found: [{ kind: "orphan-block", node: "node1", text: "block default-0 belongs to node node1, which does not exist" }],
+    found: [
+      { kind: "orphan-block", node: "node1", text: "block default-0 belongs to node node1, which does not exist" },
+    ],
   },
   {
     when: "a wide block covers two others",
@@ -182,7 +184,11 @@ const CASES: readonly Case[] = [
     when: "a link has another address than coild gave it",
     input: world({ nodes: [memory({ attachments: [{ ...attachment, ipv6: undefined }] })] }),
     found: [
-      { kind: "attachment-memory", node: "node1", text: "c0/eth0: coild's memory has 10.0.0.0, the kernel has 10.0.0.0,fd00::" },
+      {
+        kind: "attachment-memory",
+        node: "node1",
+        text: "c0/eth0: coild's memory has 10.0.0.0, the kernel has 10.0.0.0,fd00::",
+      },
     ],
   },
   {

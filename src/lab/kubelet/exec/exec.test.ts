@@ -48,7 +48,9 @@ test("decodeClientMessage: channels of both versions, as client-go writes them",
   for (const bad of [Buffer.of(255), Buffer.of(255, 1), Buffer.of(255, 0, 0)]) {
     assert.throws(() => decodeClientMessage(V5, bad), { code: "bad-message" });
   }
-  assert.throws(() => decodeClientMessage(V4, Buffer.of(255, 0)), { message: /channel 255 may not be sent by clients of v4/ });
+  assert.throws(() => decodeClientMessage(V4, Buffer.of(255, 0)), {
+    message: /channel 255 may not be sent by clients of v4/,
+  });
 });
 
 test("encodeOutput, encodeExit: golden bytes of output and exit codes", () => {
