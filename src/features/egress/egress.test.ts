@@ -41,7 +41,7 @@ const planFor = (driver: TunnelDriver, gateways: readonly Gateway[]): NetPlan =>
   planClient(POD, gateways, options(driver)).plan;
 
 /** A pod's namespace with its interface and a default route. */
-function podOf(kernel: FakeKernel) {
+async function podOf(kernel: FakeKernel) {
   const ns = kernel.createNetNs("pod");
   const stack = kernel.openStack(ns);
   using host = kernel.openStack(kernel.openNetNs("own"));
@@ -52,7 +52,7 @@ function podOf(kernel: FakeKernel) {
   stack.routes.add({ dst: Cidr.parse("0.0.0.0/0"), linkIndex: index, scope: "link" });
   // As the plan needs them, so that states with and without gateways can be compared.
   for (const driver of [fouDriver, vxlanDriver])
-    syncNet(stack, { ...planFor(driver, [NAT4, NAT6]), ...NOTHING }, CLIENT);
+    await syncNet(stack, { ...planFor(driver, [NAT4, NAT6]), ...NOTHING }, CLIENT);
   return stack;
 }
 
@@ -66,16 +66,16 @@ const stateOf = (kernel: FakeKernel): string[] =>
     .sort();
 
 for (const driver of [fouDriver, vxlanDriver]) {
-  test(`${driver.name}: a client has both families' tunnels; a second sync is empty; without gateways nothing is left`, () => {
+  test(`${driver.name}: a client has both families' tunnels; a second sync is empty; without gateways nothing is left`, async () => {
     const kernel = new FakeKernel();
-    using stack = podOf(kernel);
+    using stack = await podOf(kernel);
     const before = stateOf(kernel);
     const plan = planFor(driver, [NAT4, NAT6]);
-    assert.ok(syncNet(stack, plan, CLIENT) > 20);
+    assert.ok((await syncNet(stack, plan, CLIENT)) > 20);
     const after = kernel.dump({ name: "pod" });
     for (const pattern of CLIENT_STATE[driver.name]) assert.match(after, pattern);
-    assert.equal(syncNet(stack, plan, CLIENT), 0);
-    assert.ok(syncNet(stack, planFor(driver, []), CLIENT) > 0);
+    assert.equal(await syncNet(stack, plan, CLIENT), 0);
+    assert.ok((await syncNet(stack, planFor(driver, []), CLIENT)) > 0);
     assert.deepEqual(stateOf(kernel), before);
   });
 }
@@ -97,7 +97,7 @@ const CLIENT_STATE: Readonly<Record<TunnelDriver["name"], readonly RegExp[]>> = 
   ],
 };
 
-test("planClient: destinations inside private ranges are in the narrow table, all others in the wide one, and each has a guard", () => {
+test("planClient: destinations inside private ranges are in the narrow table, all others in the wide one, and each has a guard", async () => {
   const { routes } = planFor(fouDriver, [NAT4, NAT6]);
   const ways = routes
     .filter(({ type }) => type !== "throw")
@@ -115,7 +115,7 @@ test("planClient: destinations inside private ranges are in the narrow table, al
   ]);
 });
 
-test("planClient: packets of the tunnels themselves are sent past the tables, also if a destination has the gateway in it", () => {
+test("planClient: packets of the tunnels themselves are sent past the tables, also if a destination has the gateway in it", async () => {
   const { routes } = planFor(vxlanDriver, [gateway("site", "10.68.0.9", ["10.0.0.0/8"])]);
   assert.deepEqual(
     routes.filter(({ type }) => type === "throw").map(({ dst, table }) => `${dst} ${table}`),
@@ -123,7 +123,7 @@ test("planClient: packets of the tunnels themselves are sent past the tables, al
   );
 });
 
-test("planClient: of an identical destination the first Egress by name has it, and the other is named; a family that the pod lacks is named", () => {
+test("planClient: of an identical destination the first Egress by name has it, and the other is named; a family that the pod lacks is named", async () => {
   const [one, other] = [
     gateway("a", "10.68.0.1", ["0.0.0.0/0"]),
     gateway("b", "10.68.0.2", ["0.0.0.0/0", "8.8.8.8/32"]),
@@ -143,15 +143,15 @@ test("planClient: of an identical destination the first Egress by name has it, a
   );
 });
 
-test("syncNet: another source port makes the tunnel anew with its routes, and touches no other tunnel", () => {
+test("syncNet: another source port makes the tunnel anew with its routes, and touches no other tunnel", async () => {
   const kernel = new FakeKernel();
-  using stack = podOf(kernel);
+  using stack = await podOf(kernel);
   const other = gateway("b", "10.68.0.2", ["8.8.8.8/32"]);
-  syncNet(stack, planFor(fouDriver, [NAT4, other]), CLIENT);
+  await syncNet(stack, planFor(fouDriver, [NAT4, other]), CLIENT);
   const indexOf = (name: string): number | undefined => stack.links.get({ name })?.index;
   const before = [indexOf("fou4_0a4472d9"), indexOf("fou4_0a440002")];
   const plan = planFor(fouDriver, [gateway("nat", "10.68.114.217", ["0.0.0.0/0", "172.20.0.0/16"], true), other]);
-  syncNet(stack, plan, CLIENT);
+  await syncNet(stack, plan, CLIENT);
   const after = [indexOf("fou4_0a4472d9"), indexOf("fou4_0a440002")];
   assert.notEqual(after[0], before[0]);
   assert.equal(after[1], before[1]);
@@ -160,12 +160,12 @@ test("syncNet: another source port makes the tunnel anew with its routes, and to
     `0.0.0.0/0 ${after[0]}`,
     `8.8.8.8/32 ${after[1]}`,
   ]);
-  assert.equal(syncNet(stack, plan, CLIENT), 0);
+  assert.equal(await syncNet(stack, plan, CLIENT), 0);
 });
 
-test("syncNet: rules and routes of others within our priorities and tables go; those outside stay", () => {
+test("syncNet: rules and routes of others within our priorities and tables go; those outside stay", async () => {
   const kernel = new FakeKernel();
-  using stack = podOf(kernel);
+  using stack = await podOf(kernel);
   const before = stateOf(kernel);
   const foreign = { family: 4, priority: 3000, table: 118 } as const;
   stack.rules.add(foreign);
@@ -173,16 +173,16 @@ test("syncNet: rules and routes of others within our priorities and tables go; t
   stack.rules.add({ family: 4, priority: 1950, table: 99 });
   stack.rules.add({ family: 4, priority: 1900, table: 117, from: Cidr.parse("10.9.0.0/16") });
   stack.routes.add({ dst: Cidr.parse("1.2.3.4/32"), table: 117, type: "blackhole" });
-  assert.equal(syncNet(stack, planFor(fouDriver, []), CLIENT), 3);
+  assert.equal(await syncNet(stack, planFor(fouDriver, []), CLIENT), 3);
   assert.deepEqual(stateOf(kernel), kept);
   stack.rules.delete(foreign);
   assert.deepEqual(stateOf(kernel), before);
 });
 
-test("syncNet: a step that the kernel refuses is named with the object", () => {
+test("syncNet: a step that the kernel refuses is named with the object", async () => {
   const kernel = new FakeKernel({ lacks: ["ipip"] });
-  using stack = podOf(kernel);
-  assert.throws(() => syncNet(stack, planFor(fouDriver, [NAT4]), CLIENT), {
+  using stack = await podOf(kernel);
+  await assert.rejects(syncNet(stack, planFor(fouDriver, [NAT4]), CLIENT), {
     name: "NetPlanError",
     code: "refused",
     message: /^make link coil_ipip4: /,
@@ -197,9 +197,9 @@ const ROUTER = {
 };
 
 for (const driver of [fouDriver, vxlanDriver]) {
-  test(`${driver.name}: a router has a way back to each client; one that goes leaves nothing`, () => {
+  test(`${driver.name}: a router has a way back to each client; one that goes leaves nothing`, async () => {
     const kernel = new FakeKernel();
-    using stack = podOf(kernel);
+    using stack = await podOf(kernel);
     const scope = routerScope(PORT);
     const plan = (...clients: readonly string[]): NetPlan =>
       planRouter(
@@ -207,25 +207,25 @@ for (const driver of [fouDriver, vxlanDriver]) {
         clients.map((text) => ip(text)),
         { driver, port: PORT, sourcePortAuto: false },
       );
-    syncNet(stack, plan(), scope);
+    await syncNet(stack, plan(), scope);
     const empty = stateOf(kernel);
     assert.ok(
       empty.some((line) => /rule 2000.*iif eth0.*lookup 118|2000.*eth0.*118/.test(line)),
       empty.join("\n"),
     );
-    syncNet(stack, plan("10.64.2.9", "fd02::209", "10.64.2.10"), scope);
+    await syncNet(stack, plan("10.64.2.9", "fd02::209", "10.64.2.10"), scope);
     const routes = ([4, 6] as const).flatMap((family) => stack.routes.list({ family, table: 118 }));
     assert.deepEqual(routes.map(({ dst }) => String(dst)).sort(), ["10.64.2.10/32", "10.64.2.9/32", "fd02::209/128"]);
     assert.equal(stack.links.list().filter(({ name }) => scope.isOurLink(name)).length, driver.name === "fou" ? 5 : 1);
-    assert.equal(syncNet(stack, plan("10.64.2.10", "10.64.2.9", "fd02::209", "10.64.2.9"), scope), 0);
-    syncNet(stack, plan(), scope);
+    assert.equal(await syncNet(stack, plan("10.64.2.10", "10.64.2.9", "fd02::209", "10.64.2.9"), scope), 0);
+    await syncNet(stack, plan(), scope);
     assert.deepEqual(stateOf(kernel), empty);
   });
 }
 
 /** The ports of `stack`, whose `left`-th change and all later ones fail as if the process had ended. */
 function endingAfter(stack: NetStack, left: number): NetStack {
-  const changes = new Set(["create", "set", "delete", "add", "replace"]);
+  const changes = new Set(["create", "set", "delete", "deleteMany", "add", "replace"]);
   let made = 0;
   const port = (of: object): object =>
     new Proxy(of, {
@@ -244,7 +244,7 @@ function endingAfter(stack: NetStack, left: number): NetStack {
   ) as unknown as NetStack;
 }
 
-test("syncNet: interrupted after any step of any change of gateways, the next sync reaches the same state as one that was not", () => {
+test("syncNet: interrupted after any step of any change of gateways, the next sync reaches the same state as one that was not", async () => {
   const one = fc.record({
     at: fc.nat(3),
     destinations: fc.uniqueArray(fc.constantFrom("0.0.0.0/0", "10.0.0.0/8", "8.8.8.0/24", "172.20.0.0/16"), {
@@ -270,24 +270,24 @@ test("syncNet: interrupted after any step of any change of gateways, the next sy
   const step = fc.record({ gateways, interruptedAfter: fc.nat(40) });
   const driver = fc.constantFrom(fouDriver, vxlanDriver);
   const scope: NetScope = CLIENT;
-  fc.assert(
-    fc.property(driver, fc.array(step, { minLength: 1, maxLength: 5 }), (chosen, steps) => {
+  await fc.assert(
+    fc.asyncProperty(driver, fc.array(step, { minLength: 1, maxLength: 5 }), async (chosen, steps) => {
       const kernel = new FakeKernel();
-      using stack = podOf(kernel);
+      using stack = await podOf(kernel);
       for (const { gateways: wanted, interruptedAfter } of steps) {
         const plan = planFor(chosen, toGateways(wanted));
         try {
-          syncNet(endingAfter(stack, interruptedAfter), plan, scope);
+          await syncNet(endingAfter(stack, interruptedAfter), plan, scope);
         } catch (error) {
           assert.equal((error as Error).name, "NetPlanError");
         }
       }
       const plan = planFor(chosen, toGateways(steps.at(-1)?.gateways ?? []));
-      syncNet(stack, plan, scope);
-      assert.equal(syncNet(stack, plan, scope), 0);
+      await syncNet(stack, plan, scope);
+      assert.equal(await syncNet(stack, plan, scope), 0);
       const fresh = new FakeKernel();
-      using freshStack = podOf(fresh);
-      syncNet(freshStack, plan, scope);
+      using freshStack = await podOf(fresh);
+      await syncNet(freshStack, plan, scope);
       assert.deepEqual(stateOf(kernel), stateOf(fresh));
     }),
     { numRuns: 150 },

@@ -1,5 +1,6 @@
 import { ExpectedError } from "#base/errors";
 import { isKernelError, KernelError } from "#kernel/errors";
+import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import { diffNet, type NetChange, type ObservedNet } from "./diff.ts";
@@ -55,14 +56,14 @@ function fouPortsOf(net: NetPorts, family: 4 | 6): ObservedNet["fouPorts"] {
 
 /**
  * Brings a namespace to `plan` and returns the number of steps; 0 when nothing was to do. Idempotent, and safe to repeat after it
- * was interrupted at any step. Blocks the thread for 10 to 20 ms for each link that is deleted. Throws {@link NetPlanError} at the first step that
+ * was interrupted at any step. Only one call for a namespace may run at a time. Throws {@link NetPlanError} at the first step that
  * the kernel refuses.
  */
-export function syncNet(net: NetPorts, plan: NetPlan, scope: NetScope): number {
+export async function syncNet(net: NetPorts, plan: NetPlan, scope: NetScope): Promise<number> {
   const changes = diffNet(plan, observeNet(net, scope, plan.settings.keys()), scope.isOurLink);
   for (const change of changes) {
     try {
-      stepOf(change).make(net, change);
+      await stepOf(change).make(net, change);
     } catch (error) {
       if (!isKernelError(error)) throw error;
       throw new NetPlanError("refused", `${stepOf(change).text(change)}: ${error.message}`, { cause: error });
@@ -71,11 +72,14 @@ export function syncNet(net: NetPorts, plan: NetPlan, scope: NetScope): number {
   return changes.length;
 }
 
+/** Other changes of links wait for 0.25 ms for each of them. */
+const LINKS_AT_ONCE = 64;
+
 type ChangeOf<Op extends NetChange["op"]> = Extract<NetChange, { readonly op: Op }>;
 
 /** How a kind of step is made, and the words for it in an error. */
 interface Step<C> {
-  readonly make: (net: NetPorts, change: C) => void;
+  readonly make: (net: NetPorts, change: C) => void | Promise<void>;
   readonly text: (change: C) => string;
 }
 
@@ -107,9 +111,9 @@ const STEPS: { readonly [Op in NetChange["op"]]: Step<ChangeOf<Op>> } = {
     make: (net, { name }) => net.links.set(indexOf(net, name), { up: true }),
     text: ({ name }) => `set link ${name} up`,
   },
-  "delete-link": {
-    make: (net, { name }) => net.links.delete(indexOf(net, name)),
-    text: ({ name }) => `delete link ${name}`,
+  "delete-links": {
+    make: (net, { links }) => deleteLinks(net, links),
+    text: ({ links }) => `delete ${links.length} links, ${links[0]?.name} first`,
   },
   "put-neighbour": {
     make: (net, { name, neighbour }) => net.neighbours.replace({ linkIndex: indexOf(net, name), ...neighbour }),
@@ -143,6 +147,14 @@ function indexOf(net: NetPorts, name: string): number {
   const link = net.links.get({ name });
   if (link === undefined) throw new KernelError("no-device", `there is no link ${name}`);
   return link.index;
+}
+
+/** The kernel takes 10 to 20 ms for a deletion, of one link or of many at once; they are done on another thread. */
+async function deleteLinks(net: NetPorts, links: readonly Link[]): Promise<void> {
+  for (let at = 0; at < links.length; at += LINKS_AT_ONCE) {
+    const failures = await net.links.deleteMany(links.slice(at, at + LINKS_AT_ONCE));
+    for (const error of failures.values()) if (!isKernelError(error, "no-device")) throw error;
+  }
 }
 
 /** A route may have gone with its link since it was read. */

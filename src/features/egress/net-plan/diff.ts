@@ -27,7 +27,7 @@ export type NetChange =
   | { readonly op: "make-link"; readonly link: PlannedLink }
   | { readonly op: "change-link"; readonly name: string; readonly change: LinkFix }
   | { readonly op: "raise-link"; readonly name: string }
-  | { readonly op: "delete-link"; readonly name: string }
+  | { readonly op: "delete-links"; readonly links: readonly Link[] }
   | { readonly op: "put-neighbour"; readonly name: string; readonly neighbour: PlannedNeighbour }
   | { readonly op: "add-rule"; readonly rule: PlannedRule }
   | { readonly op: "delete-rule"; readonly rule: Rule }
@@ -63,7 +63,7 @@ export function diffNet(plan: NetPlan, observed: ObservedNet, isOurLink: (name: 
     ...guards.map((route) => ({ op: "put-route" as const, route })),
     ...rules.add.map((rule) => ({ op: "add-rule" as const, rule })),
     // Two tunnels with the same ends cannot be: a link that has to be made anew goes first.
-    ...stale.filter((name) => remade.has(name)).map((name) => ({ op: "delete-link" as const, name })),
+    ...deletionOf(stale.filter(({ name }) => remade.has(name))),
     ...make.map((link) => ({ op: "make-link" as const, link })),
     ...fix,
     ...diffNeighbours(plan, observed, remade),
@@ -71,9 +71,13 @@ export function diffNet(plan: NetPlan, observed: ObservedNet, isOurLink: (name: 
     ...ways.map((route) => ({ op: "put-route" as const, route })),
     ...remove.map((route) => ({ op: "delete-route" as const, route })),
     ...rules.remove.map((rule) => ({ op: "delete-rule" as const, rule })),
-    ...stale.filter((name) => !remade.has(name)).map((name) => ({ op: "delete-link" as const, name })),
+    ...deletionOf(stale.filter(({ name }) => !remade.has(name))),
     ...ports.close.map((entry) => ({ op: "close-port" as const, entry })),
   ];
+}
+
+function deletionOf(links: readonly Link[]): NetChange[] {
+  return links.length === 0 ? [] : [{ op: "delete-links", links }];
 }
 
 function diffLinks(plan: NetPlan, observed: ObservedNet, isOurLink: (name: string) => boolean) {
@@ -82,12 +86,12 @@ function diffLinks(plan: NetPlan, observed: ObservedNet, isOurLink: (name: strin
   const make: PlannedLink[] = [];
   const fix: NetChange[] = [];
   const raise: string[] = [];
-  const stale = observed.links.map(({ name }) => name).filter((name) => isOurLink(name) && !wanted.has(name));
+  const stale = observed.links.filter(({ name }) => isOurLink(name) && !wanted.has(name));
   for (const link of plan.links) {
     const { name, mtu } = link.spec;
     const actual = before.get(name);
     if (actual === undefined || !isSameTunnel(link, actual)) {
-      if (actual !== undefined) stale.push(name);
+      if (actual !== undefined) stale.push(actual);
       make.push(link);
       raise.push(name);
       continue;

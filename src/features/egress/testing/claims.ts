@@ -19,13 +19,13 @@ function gatewayOf(family: IpFamily, destinations: readonly string[], sourcePort
   return { egress: EGRESS, address: AT.service[family], destinations: cidrs, sourcePortAuto };
 }
 
-function syncClient(bed: EgressBed, driver: TunnelDriver, gateways: readonly Gateway[]): number {
+async function syncClient(bed: EgressBed, driver: TunnelDriver, gateways: readonly Gateway[]): Promise<number> {
   const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
   const { plan } = planClient(pod, gateways, { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES });
   return syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
 }
 
-function syncRouter(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: boolean): number {
+async function syncRouter(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: boolean): Promise<number> {
   const pod = { egress: EGRESS, addresses: AT.router, ifname: "eth0", mtuBytes: MTU_BYTES };
   const clients = [AT.client[4], AT.client[6]];
   const plan = planRouter(pod, clients, { driver, port: TUNNEL_PORT, sourcePortAuto });
@@ -45,8 +45,8 @@ export function driverClaims(driver: TunnelDriver): void {
     const port = sourcePortAuto ? "chosen by the flow" : "fixed";
     test(`${name}, source port ${port}: the outside sees the router's address, in both families, and 1 MiB comes back whole`, () =>
       withBed(async (bed) => {
-        assert.equal(syncRouter(bed, driver, sourcePortAuto) > 0, true);
-        syncClient(
+        assert.equal((await syncRouter(bed, driver, sourcePortAuto)) > 0, true);
+        await syncClient(
           bed,
           driver,
           ([4, 6] as const).map((family) => gatewayOf(family, DESTINATIONS[family], sourcePortAuto)),
@@ -57,28 +57,28 @@ export function driverClaims(driver: TunnelDriver): void {
           await echoed(socket, BULK_BYTES);
           socket.destroy();
         }
-        assert.equal(syncRouter(bed, driver, sourcePortAuto), 0);
+        assert.equal(await syncRouter(bed, driver, sourcePortAuto), 0);
       }));
   }
 
   test(`${name}: a destination is added and removed while a stream to another runs on; without gateways the pod is as before`, () =>
     withBed(async (bed) => {
-      syncRouter(bed, driver, false);
+      await syncRouter(bed, driver, false);
       assert.equal(await bed.sourceSeen(4, 8000), "no answer");
       const auto = name === "vxlan";
-      syncClient(bed, driver, [gatewayOf(4, ["203.0.113.9/32"], auto)]);
+      await syncClient(bed, driver, [gatewayOf(4, ["203.0.113.9/32"], auto)]);
       const stream = await bed.connect(4, 8000);
       assert.equal(await bed.sourceSeen(6, 8000), "no answer");
-      syncClient(bed, driver, [
+      await syncClient(bed, driver, [
         gatewayOf(4, ["203.0.113.9/32", "198.51.100.0/24"], auto),
         gatewayOf(6, ["::/0"], auto),
       ]);
       await echoed(stream, 1000);
       assert.equal(await bed.sourceSeen(6, 8000), String(AT.router[6]));
-      syncClient(bed, driver, [gatewayOf(4, ["203.0.113.9/32"], auto)]);
+      await syncClient(bed, driver, [gatewayOf(4, ["203.0.113.9/32"], auto)]);
       await echoed(stream, 1000);
       stream.destroy();
-      syncClient(bed, driver, []);
+      await syncClient(bed, driver, []);
       assert.equal(await bed.sourceSeen(4, 8000), "no answer");
       assert.deepEqual(
         bed
@@ -88,7 +88,7 @@ export function driverClaims(driver: TunnelDriver): void {
           .filter((one) => /^(fou|nat_|coil_)/.test(one)),
         [],
       );
-      assert.equal(syncClient(bed, driver, []), 0);
+      assert.equal(await syncClient(bed, driver, []), 0);
     }));
 }
 
