@@ -20,11 +20,16 @@ export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 /** The maximum number of connections; each API server keeps a few open. */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
 /**
- * The bound on bytes of long reviews that are being read at once; more get 503, and an API server asks again or applies its failurePolicy.
- * The first {@link SHORT_BYTES} of a review do not count, so long ones that never end keep no short one out.
+ * The maximum number of reviews from their first byte to their answer; more get 503. A connection can carry several, one behind the other, so
+ * the bound on connections is none.
+ */
+export const MAX_REVIEWS = 256;
+/**
+ * The bound on bytes of long reviews from their first byte to their answer; more get 503, and an API server asks again or applies its
+ * failurePolicy. The first {@link SHORT_BYTES} of a review do not count, so long ones that never end keep no short one out.
  */
 export const MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024;
-/** The size up to which a review is short, in bytes: most have some KiB. Each connection can hold as much, which is 16 MiB for all. */
+/** The size up to which a review is short, in bytes: most have some KiB. Each review can hold as much, which is 16 MiB for all. */
 const SHORT_BYTES = 64 * 1024;
 /** The longest that an API server waits for a webhook. */
 const HANDLER_TIMEOUT_MS = 30_000;
@@ -65,6 +70,7 @@ export class WebhookServer implements AsyncDisposable {
   readonly #certificates: CertificateFiles;
   readonly #stop = new AbortController();
   #served: KeyPair | undefined;
+  #reviewsUnderWay = 0;
   #bytesUnderWay = 0;
 
   private constructor(options: WebhookServerOptions) {
@@ -187,8 +193,12 @@ export class WebhookServer implements AsyncDisposable {
 
   async #answerTo(request: IncomingMessage, path: string, handler: AdmissionHandler): Promise<Answer> {
     if (request.method !== "POST") return { code: 405, body: "a webhook accepts only POST\n" };
+    if (this.#reviewsUnderWay >= MAX_REVIEWS)
+      return { code: 503, body: "the webhook handles too many reviews at the moment: try again\n" };
+    const held = { longBytes: 0 };
+    this.#reviewsUnderWay += 1;
     try {
-      const body = await this.#read(request);
+      const body = await this.#read(request, held);
       if (body === "too-long") return { code: 413, body: `a review may have at most ${MAX_REVIEW_BYTES} bytes\n` };
       if (body === "too-many")
         return { code: 503, body: "the webhook handles too many long reviews at the moment: try again\n" };
@@ -204,28 +214,29 @@ export class WebhookServer implements AsyncDisposable {
         this.#options.log.debug("the client closed the connection during a webhook call", { path, error });
       else this.#options.log.error("webhook failed", { path, error });
       return { code: 500, body: `the webhook failed: ${describeError(error)}\n` };
+    } finally {
+      this.#reviewsUnderWay -= 1;
+      this.#bytesUnderWay -= held.longBytes;
     }
   }
 
-  /** The text of a request, within the bounds of one and of all. */
-  async #read(request: IncomingMessage): Promise<{ readonly text: string } | "too-long" | "too-many"> {
+  /** The text of a request, within the bounds of one and of all. `held` is what it adds to the bytes under way, until its answer. */
+  async #read(
+    request: IncomingMessage,
+    held: { longBytes: number },
+  ): Promise<{ readonly text: string } | "too-long" | "too-many"> {
     const chunks: Buffer[] = [];
     let length = 0;
-    let counted = 0;
-    try {
-      for await (const chunk of request as AsyncIterable<Buffer>) {
-        length += chunk.length;
-        const more = Math.max(0, length - SHORT_BYTES) - counted;
-        counted += more;
-        this.#bytesUnderWay += more;
-        if (length > MAX_REVIEW_BYTES) return "too-long";
-        if (this.#bytesUnderWay > MAX_BYTES_UNDER_WAY) return "too-many";
-        chunks.push(chunk);
-      }
-      return { text: Buffer.concat(chunks).toString("utf8") };
-    } finally {
-      this.#bytesUnderWay -= counted;
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      length += chunk.length;
+      const more = Math.max(0, length - SHORT_BYTES) - held.longBytes;
+      held.longBytes += more;
+      this.#bytesUnderWay += more;
+      if (length > MAX_REVIEW_BYTES) return "too-long";
+      if (this.#bytesUnderWay > MAX_BYTES_UNDER_WAY) return "too-many";
+      chunks.push(chunk);
     }
+    return { text: Buffer.concat(chunks).toString("utf8") };
   }
 }
 

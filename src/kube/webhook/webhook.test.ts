@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { connect } from "node:tls";
 import fc from "fast-check";
-import { sleep } from "#base/async";
+import { Deferred, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { createAuthority, issueServerCertificate } from "#base/x509";
@@ -20,7 +20,7 @@ import {
   WebhookError,
   WebhookServer,
 } from "./index.ts";
-import { MAX_REVIEW_BYTES } from "./server.ts";
+import { MAX_REVIEW_BYTES, MAX_REVIEWS } from "./server.ts";
 
 /** A certificate with the given common name, which is its own authority for clients. */
 function selfSigned(
@@ -309,6 +309,73 @@ test("webhook: the bytes of reviews that never end are bounded, and short ones a
     assert.equal((await rig.post("/v", review("v1"))).status, 200);
     await sleep(25);
   }
+});
+
+/** Handlers of `/v` that wait for `gate`, and of `/now` that do not; `running` counts those that wait. */
+function gated() {
+  const gate = new Deferred();
+  const seen = { running: 0, most: 0 };
+  const wait: AdmissionHandler = async ({ name }) => {
+    seen.running += 1;
+    seen.most = Math.max(seen.most, seen.running);
+    await gate.promise;
+    seen.running -= 1;
+    if (name === "broken") throw new TypeError("a bug");
+    return { allowed: true };
+  };
+  return { gate, seen, handlers: { "/v": wait, "/now": () => ({ allowed: true }) as const } };
+}
+
+async function until(holds: () => boolean): Promise<void> {
+  for (let at = 0; at < 2000 && !holds(); at += 1) await sleep(5);
+  assert.ok(holds());
+}
+
+test("webhook: long reviews count until they are answered; short ones are served meanwhile", async () => {
+  const { gate, seen, handlers } = gated();
+  await using rig = await Rig.start(handlers, selfSigned("one"));
+  const long = (name: string): string => {
+    const base = review("v1", { name, pad: "" });
+    return review("v1", { name, pad: "x".repeat(MAX_REVIEW_BYTES - base.length) });
+  };
+  const status = (path: string, body: string): Promise<number | "cut"> =>
+    rig.post(path, body).then(
+      (answer) => answer.status,
+      // The server may cut the connection before the client has sent all.
+      () => "cut",
+    );
+  const held = Array.from({ length: 8 }, (_, at) => status("/v", long(at === 0 ? "broken" : "sound")));
+  await until(() => seen.running === 8);
+  for (const path of ["/v", "/now"]) assert.match(String(await status(path, long("sound"))), /503|cut/);
+  assert.equal(await status("/now", review("v1")), 200);
+  assert.equal(seen.running, 8);
+  gate.resolve();
+  assert.deepEqual(await Promise.all(held), [500, ...Array.from({ length: 7 }, () => 200)]);
+  assert.equal(await status("/now", long("sound")), 200);
+});
+
+test("webhook: reviews that follow each other on one connection are bounded as those of many are", async () => {
+  const { gate, seen, handlers } = gated();
+  await using rig = await Rig.start(handlers, selfSigned("one"));
+  const body = review("v1");
+  const one = `POST /v HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+  const socket = connect({ host: "127.0.0.1", port: rig.server.port, rejectUnauthorized: false });
+  let text = "";
+  const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+  socket.setEncoding("utf8").on("data", (chunk: string) => {
+    text += chunk;
+  });
+  socket.on("error", () => undefined);
+  socket.write(one.repeat(MAX_REVIEWS + 50));
+  await until(() => seen.running === MAX_REVIEWS);
+  await sleep(100);
+  assert.match((await rig.post("/now", body)).body, /too many reviews at the moment/);
+  gate.resolve();
+  await closed;
+  assert.equal(seen.most, MAX_REVIEWS);
+  assert.equal(text.match(/HTTP\/1\.1 200/g)?.length, MAX_REVIEWS);
+  assert.equal(text.match(/HTTP\/1\.1 503/g)?.length, 1);
+  assert.equal((await rig.post("/now", body)).status, 200);
 });
 
 test("webhook: an expired certificate is served, and told by the health check", async () => {
