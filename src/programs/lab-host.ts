@@ -4,7 +4,7 @@ import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
 import { type HostEvent, runHost } from "#lab/host";
 import { cniExecutable } from "./lab-front.ts";
-import { defineProgram, EXIT, ownCommand } from "./program/index.ts";
+import { defineProgram, EXIT, launcherCommand } from "./program/index.ts";
 
 const flags = {
   name: stringFlag("name", "lab", "name of the lab", "NAME"),
@@ -60,7 +60,7 @@ export const labHost = defineProgram({
           uplinks: values.uplinks,
           services: values.services,
           chained: values.chained,
-          isthmus: ownCommand(),
+          isthmus: launcherCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],
         },

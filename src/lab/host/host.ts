@@ -33,7 +33,7 @@ import { openApiRelay, untilTunnelReady } from "./api-relay.ts";
 import { chainOf, type LabChained, planChained, routeRanges } from "./chained.ts";
 import { prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
-import { LabError, type LabErrorCode } from "./errors.ts";
+import { LabError } from "./errors.ts";
 import { enterCluster, leaveCluster } from "./guest.ts";
 import { serveKubelet } from "./kubelets.ts";
 import { type LabPaths, labPaths } from "./lab-paths.ts";
@@ -43,8 +43,6 @@ import { type LabState, removeState, startTimeOf, writeState } from "./state.ts"
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
 import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
-
-export { LabError, type LabErrorCode };
 
 export interface HostOptions {
   readonly lab: string;

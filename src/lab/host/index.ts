@@ -3,10 +3,12 @@
  *
  * Owns: the state directory, the children, their restart. Does not know: the checks that are done on the cluster.
  */
+export { LabError } from "./errors.ts";
 export { joinNetns } from "./exec.ts";
 export { leaveCluster, removeDeadRuns } from "./guest.ts";
-export { type HostEvent, LabError, runHost } from "./host.ts";
+export type { HostEvent } from "./host.ts";
 export { labPaths } from "./lab-paths.ts";
+export { runHost } from "./run-host.ts";
 export type { LabServices } from "./services.ts";
 export { isRunning, type LabState, lockLab, readState, removeState } from "./state.ts";
 export type { LabTunnel } from "./tunnel.ts";

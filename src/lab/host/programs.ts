@@ -8,7 +8,11 @@ import { type LabUplinks, uplinkProxyFlags } from "./uplinks.ts";
 /** A program and the name of the namespace that it runs in. */
 export type LabProgram = Omit<ChildSpec, "netns"> & { readonly netns: string };
 
-const ENV = { PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin" };
+const ENV = {
+  PATH: process.env["PATH"] ?? "/usr/sbin:/usr/bin:/sbin:/bin",
+  // The launcher runs the programs by the same Node as this process.
+  ISTHMUS_NODE: process.execPath,
+};
 
 /** The tunnel's programs. They start first, because the other programs need them. */
 export function tunnelProgramsOf(at: {

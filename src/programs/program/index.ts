@@ -4,6 +4,6 @@
  * Owns: {@link Program}, the command line common to all, signals, exit codes, privileges. Does not know: which programs there are
  * (`programs.ts`), logs, health and the API server (`daemon/`).
  */
-export { ownCommand } from "./own-command.ts";
+export { launcherCommand, ownCommand } from "./own-command.ts";
 export { LAB_CAPABILITIES, requirePrivileges } from "./privileges.ts";
 export { defineProgram, EXIT, type Program, parseProgram, runProgram, VERSION } from "./run-program.ts";
