@@ -12,6 +12,7 @@ import { parseSettings } from "#features/uplink-config";
 import { openNft } from "#kernel/nft";
 import { listenTcp, openTcp } from "#kernel/socket";
 import { poll } from "#lab/poll";
+import { SOURCE_NODE } from "#test/node";
 import { Bed, SERVER4, SERVER6 } from "#test/uplink-wan-bed";
 import { applyRouting, planRouting } from "../routing/index.ts";
 import { readKernel } from "../state/index.ts";
@@ -195,7 +196,7 @@ import { openNft } from "#kernel/nft"; import { systemClock } from "#base/clock"
       remove: () => removeTransparent(stack, nft, ${JSON.stringify(marks)}) });
     process.exit(0);`;
   const start = async () => {
-    const [file, args] = bed.inside(process.execPath, "--input-type=module", "-e", script);
+    const [file, args] = bed.inside(...SOURCE_NODE, "--input-type=module", "-e", script);
     const child = spawn(file, args, {
       stdio: ["pipe", "pipe", "inherit"],
       cwd: new URL("../../../..", import.meta.url).pathname,

@@ -5,6 +5,7 @@ import { type TestContext, test } from "node:test";
 import type { ProbeTarget } from "#base/uplink-model";
 import { parseSettings } from "#features/uplink-config";
 import { makeCertificates } from "#test/certificates";
+import { SOURCE_NODE } from "#test/node";
 import { Bed } from "#test/uplink-wan-bed";
 import { applyRouting, planRouting } from "../routing/index.ts";
 import { makeSnapshot, readKernel } from "../state/index.ts";
@@ -28,7 +29,7 @@ async function setUp(t: TestContext) {
       const outcome = await prober.probe(parsed, target, { timeoutMs, signal: new AbortController().signal });
       process.stdout.write(JSON.stringify(outcome) + "\\n");
     }`;
-  const [file, args] = bed.inside(process.execPath, "--input-type=module", "-e", script);
+  const [file, args] = bed.inside(...SOURCE_NODE, "--input-type=module", "-e", script);
   const cwd = new URL("../../../..", import.meta.url).pathname;
   const child: ChildProcess = spawn(file, args, {
     stdio: ["pipe", "pipe", "inherit"],

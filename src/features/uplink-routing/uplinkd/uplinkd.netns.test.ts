@@ -17,6 +17,7 @@ import { SettingsFile } from "#features/uplink-config";
 import { Monitors } from "#kernel/monitor";
 import { openNft } from "#kernel/nft";
 import { poll } from "#lab/poll";
+import { SOURCE_NODE } from "#test/node";
 import { Bed } from "#test/uplink-wan-bed";
 import { Uplinkd } from "./index.ts";
 
@@ -298,7 +299,7 @@ test("Uplinkd: killed at any moment and started again, the kernel is as before a
   const whole = everything();
   const guard = bed.run("nft", "list", "ruleset");
   await stop();
-  const [file, args] = bed.inside(process.execPath, DAEMON, path);
+  const [file, args] = bed.inside(...SOURCE_NODE, DAEMON, path);
   for (let round = 0; round < 8; round += 1) {
     // Half of the rounds start from nothing.
     if (round % 2 === 0) uplinkd.flush();
@@ -382,7 +383,7 @@ test("Uplinkd: probes go out over the uplink they are for; one above the maximum
   const uplinks = bed.uplinkEntries;
   writeFileSync(path, JSON.stringify({ version: 1, maxCost: 0, uplinks, probe }));
   bed.wan0.serveWeb();
-  const [file, args] = bed.inside(process.execPath, DAEMON, path);
+  const [file, args] = bed.inside(...SOURCE_NODE, DAEMON, path);
   const child = spawn(file, args, { stdio: ["ignore", "pipe", "inherit"] });
   t.after(() => child.kill("SIGKILL"));
   let said = "";
