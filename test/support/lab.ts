@@ -126,8 +126,9 @@ export function leftOf(lab: string, known: readonly KnownProcess[] = []): string
   ];
 }
 
-/** Removes a lab in any state; for the end of a test. */
+/** Removes a lab in any state; for the end of a test. Starts no program if nothing of the lab is there. */
 export async function removeLab(lab: string): Promise<void> {
+  if (leftOf(lab).length === 0) return;
   const { code, stderr } = await isthmus(["lab", "down", `--name=${lab}`]);
   if (code !== 0) throw new Error(`lab down --name=${lab} ended with ${code}: ${stderr}`);
 }
