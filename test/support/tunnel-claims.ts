@@ -219,23 +219,38 @@ export const LOSS_CLAIMS: readonly Claim[] = [
   },
 ];
 
-/** Bytes that depend on their position: a missing, repeated or moved part changes the hash. */
+/** The pattern repeats itself after so many bytes. */
+const PERIOD_BYTES = 2 ** 24;
+/** One period of the pattern, made at its first use. */
+let period: Buffer | undefined;
+/** Hashes by size: each mix of peers needs the same ones. */
+const patternHashes = new Map<number, string>();
+
+/** Bytes that depend on their position: a missing, repeated or moved part changes the hash. Nobody may change them. */
 function* patternOf(size: number, sizes: () => number = () => 64 * 1024): Generator<Buffer> {
+  period ??= onePeriod();
   for (let at = 0; at < size; ) {
-    const length = Math.min(sizes(), size - at);
-    const part = Buffer.alloc(length);
-    for (let index = 0; index < length; index += 1) part[index] = byteAt(at + index);
+    const from = at % PERIOD_BYTES;
+    const part = period.subarray(from, Math.min(from + sizes(), from + size - at));
     yield part;
-    at += length;
+    at += part.length;
   }
 }
 
-const byteAt = (at: number): number => (at ^ (at >>> 8) ^ (at >>> 16)) & 0xff;
+function onePeriod(): Buffer {
+  const bytes = Buffer.alloc(PERIOD_BYTES);
+  for (let at = 0; at < PERIOD_BYTES; at += 1) bytes[at] = (at ^ (at >>> 8) ^ (at >>> 16)) & 0xff;
+  return bytes;
+}
 
 function patternHash(size: number): string {
+  const known = patternHashes.get(size);
+  if (known !== undefined) return known;
   const hash = createHash("sha256");
   for (const part of patternOf(size)) hash.update(part);
-  return hash.digest("hex");
+  const made = hash.digest("hex");
+  patternHashes.set(size, made);
+  return made;
 }
 
 /** Sizes from 1 byte to 200 KiB, mostly small ones, the same for the same seed. */
