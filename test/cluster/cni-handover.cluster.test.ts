@@ -1,6 +1,9 @@
-/** The launcher as coil-installer puts it on a node, and the coild that ships: calls that are handed over, and those that cannot be. */
+/**
+ * coil and coild as they ship, on one node: the launcher as coil-installer puts it there, with calls that are handed over and those that
+ * cannot be; coild's gRPC socket; a chain with Debian's plugins behind coil.
+ */
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import {
   existsSync,
@@ -14,7 +17,8 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
+import { after, before, type TestContext, test } from "node:test";
+import { Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
 import { sleep } from "#base/async";
 import { systemClock } from "#base/clock";
 import { openKernel } from "#kernel/net";
@@ -33,6 +37,8 @@ const dir = mkdtempSync(join(tmpdir(), "isthmus-handover-"));
 const bin = join(dir, "bin");
 const COIL = join(bin, "coil");
 const STANDALONE = `${COIL}-standalone`;
+/** Debian's plugins. */
+const PLUGINS = "/usr/lib/cni";
 const podNs = (at: number): string => `isthmus-${LAB}-pod-h${at}`;
 const made = new Set<string>();
 let api: KubeClient;
@@ -349,4 +355,104 @@ test("coild: its hand-over socket goes with it, and one that a killed coild left
   process.kill(pid, "SIGKILL");
   await coildAgain(pid);
   await withoutStandalone(() => ok({ command: "STATUS" }));
+});
+
+const same = (value: Buffer): Buffer => value;
+
+/** A client of coild's gRPC socket; closed with the test. */
+function clientOf(t: TestContext): Client {
+  const client = new Client(`unix:${SOCKET}`, credentials.createInsecure());
+  t.after(() => client.close());
+  return client;
+}
+
+/** Sends one message on a stream and waits for its end. */
+function ask(client: Client, path: string, request: Buffer): Promise<Buffer[]> {
+  const call = client.makeBidiStreamRequest(path, same, same);
+  const answers: Buffer[] = [];
+  return new Promise((resolve, reject) => {
+    call.on("data", (answer: Buffer) => answers.push(answer));
+    call.on("error", reject);
+    call.on("end", () => resolve(answers));
+    call.write(request);
+    call.end();
+  });
+}
+
+test("coild: as shipped it describes its service by reflection", async (t) => {
+  const client = clientOf(t);
+  for (const version of ["v1", "v1alpha"]) {
+    // ServerReflectionRequest with list_services = "".
+    const path = `/grpc.reflection.${version}.ServerReflection/ServerReflectionInfo`;
+    const [answer, ...more] = await ask(client, path, Buffer.from([0x3a, 0]));
+    assert.deepEqual(more, []);
+    assert.ok(answer?.includes("pkg.cnirpc.CNI"));
+  }
+});
+
+test("coild: its socket is for root alone, and an unknown method is UNIMPLEMENTED", async (t) => {
+  const client = clientOf(t);
+  assert.equal(statSync(SOCKET).mode & 0o777, 0o600);
+  const call = new Promise((resolve, reject) => {
+    const done = (error: ServiceError | null, reply?: Buffer): void =>
+      error === null ? resolve(reply) : reject(error);
+    client.makeUnaryRequest("/pkg.cnirpc.CNI/Nope", same, same, Buffer.alloc(0), new Metadata(), done);
+  });
+  await assert.rejects(call, { code: 12 });
+});
+
+test("coil: as shipped it refuses to make a pod of the node's own network namespace", async () => {
+  const [node] = stateOf(LAB).nodes;
+  const netns = `/run/netns/${node?.netns}`;
+  const config = { cniVersion: "1.0.0", name: "k8s-pod-network", type: "coil", socket: SOCKET };
+  const env = {
+    CNI_COMMAND: "ADD",
+    CNI_CONTAINERID: "c1",
+    CNI_IFNAME: "eth0",
+    CNI_NETNS: netns,
+    CONFIG: JSON.stringify(config),
+  };
+  const plugin = join(ISTHMUS, "../cni/coil");
+  const inNode = ["nsenter", `--net=${netns}`, "sh", "-c", `printf %s "$CONFIG" | ${plugin}`];
+  const { code, stdout } = await start(inNode, { env }).ended;
+  assert.deepEqual([code, JSON.parse(stdout).code], [1, 8], stdout);
+});
+
+test("coil is the first of a chain with Debian's tuning and portmap behind it, in each version that they know", async (t) => {
+  const node = stateOf(LAB).nodes[0]?.netns ?? assert.fail();
+  const pod = `isthmus-${LAB}-extra`;
+  kernel.createNetNs(pod)[Symbol.dispose]();
+  t.after(() => kernel.deleteNetNs(pod));
+  const links = (): string => execFileSync("ip", ["-n", node, "-o", "link", "show"], { encoding: "utf8" });
+  const linksBefore = links().split("\n").length;
+  const chain = [
+    { executable: join(ISTHMUS, "../cni/coil"), config: { type: "coil", socket: SOCKET } },
+    { executable: join(PLUGINS, "tuning"), config: { type: "tuning", mtu: 1300, mac: "02:00:00:00:77:01" } },
+    { executable: join(PLUGINS, "portmap"), config: { type: "portmap", runtimeConfig: { portMappings: [] } } },
+  ];
+  for (const cniVersion of ["0.3.1", "0.4.0", "1.0.0"]) {
+    const chained = async (command: string, plugin: (typeof chain)[number], prevResult: unknown): Promise<unknown> => {
+      const env = {
+        CNI_COMMAND: command,
+        CNI_CONTAINERID: "chain1",
+        CNI_NETNS: `/run/netns/${pod}`,
+        CNI_IFNAME: "eth0",
+        CNI_PATH: PLUGINS,
+        CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=p`,
+      };
+      const input = Buffer.from(JSON.stringify({ cniVersion, name: "k8s-pod-network", ...plugin.config, prevResult }));
+      const done = await start(["nsenter", `--net=/run/netns/${node}`, plugin.executable], { env, input }).ended;
+      assert.equal(done.code, 0, `${command} ${plugin.config.type} ${cniVersion}: ${done.stdout}${done.stderr}`);
+      return done.stdout.trim() === "" ? undefined : JSON.parse(done.stdout);
+    };
+    let result: unknown;
+    for (const plugin of chain) result = await chained("ADD", plugin, result);
+    const { interfaces, ips } = result as { interfaces: { name: string; mac: string }[]; ips: { version?: string }[] };
+    assert.equal(interfaces.find((link) => link.name === "eth0")?.mac, "02:00:00:00:77:01");
+    assert.equal(ips[0]?.version, cniVersion === "1.0.0" ? undefined : "4");
+    // CHECK tolerates the MTU and the MAC address that tuning has changed.
+    if (cniVersion !== "0.3.1") for (const plugin of chain.slice(0, 2)) await chained("CHECK", plugin, result);
+    for (const plugin of chain.toReversed()) await chained("DEL", plugin, result);
+    assert.equal(links().split("\n").length, linksBefore);
+  }
 });
