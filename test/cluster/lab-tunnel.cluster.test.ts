@@ -38,37 +38,47 @@ function reverseTriesOf({ cluster }: LabReport): number {
   return most.reduce((sum, one) => sum + one, 0);
 }
 
-for (const { families, podFamilies, direct, podAddresses } of [
-  // Nodes have both families, one half of the pods has both, the other IPv4.
-  { families: "dual", podFamilies: ["ipv4", "ipv6"], direct: 12, podAddresses: 6 },
+interface Wanted {
+  readonly families: "dual" | "ipv4" | "ipv6";
+  readonly podFamilies: readonly string[];
+  /** Addresses that are tried without the tunnel. */
+  readonly direct: number;
+  readonly podAddresses: number;
+}
+
+/** Every connection used the tunnel, and none works without it. */
+function assertThroughTunnel(found: LabReport, { families, podFamilies, direct, podAddresses }: Wanted): void {
+  assert.equal(found.ok, true);
+  assert.deepEqual(found.families, podFamilies);
+  assert.equal(found.pings.answered, found.pings.sent);
+  assert.deepEqual(found.audit.findings, []);
+  assert.equal(found.routes.exported, found.routes.wanted);
+  const { tunnel } = found;
+  assert.ok(tunnel !== undefined, "a report with --tunnel tells of it");
+  assert.deepEqual(tunnel.agents, { connected: 2, wanted: 2 });
+  assert.deepEqual(tunnel.direct, { tried: direct, refused: direct, open: [] });
+  const reverse = reverseTriesOf(found);
+  const { connections: inward, ...reverseTries } = tunnel.reverse;
+  assert.deepEqual(reverseTries, { tried: reverse, answered: reverse, failures: [] });
+  // coild, coil-router and the kubelet of each node, and the controller.
+  assert.deepEqual(tunnel.programs, { wanted: 7, connected: 7, missing: [] });
+  assert.ok(inward >= 7 + reverse, `${inward} connections cannot be all`);
+  assert.deepEqual(tunnel.forward.pods, { tried: podAddresses, answered: podAddresses, failures: [] });
+  const ports = families === "dual" ? 16 : 8;
+  assert.deepEqual(tunnel.forward.nodePorts, { tried: ports, answered: ports, failures: [] });
+  assert.ok(tunnel.forward.connections >= podAddresses + ports);
+  assert.ok(tunnel.seconds > 0);
+}
+
+for (const wanted of [
   { families: "ipv4", podFamilies: ["ipv4"], direct: 6, podAddresses: 4 },
   { families: "ipv6", podFamilies: ["ipv6"], direct: 6, podAddresses: 4 },
 ] as const) {
   test(
-    `lab --tunnel --families=${families}: all connections use the tunnel, none works without it, and nothing is left`,
+    `lab --tunnel --families=${wanted.families}: all connections use the tunnel, none works without it, and nothing is left`,
     TIMEOUT,
     async () => {
-      const found = await report([`--families=${families}`]);
-      assert.equal(found.ok, true);
-      assert.deepEqual(found.families, podFamilies);
-      assert.equal(found.pings.answered, found.pings.sent);
-      assert.deepEqual(found.audit.findings, []);
-      assert.equal(found.routes.exported, found.routes.wanted);
-      const { tunnel } = found;
-      assert.ok(tunnel !== undefined, "a report with --tunnel tells of it");
-      assert.deepEqual(tunnel.agents, { connected: 2, wanted: 2 });
-      assert.deepEqual(tunnel.direct, { tried: direct, refused: direct, open: [] });
-      const reverse = reverseTriesOf(found);
-      const { connections: inward, ...reverseTries } = tunnel.reverse;
-      assert.deepEqual(reverseTries, { tried: reverse, answered: reverse, failures: [] });
-      // coild, coil-router and the kubelet of each node, and the controller.
-      assert.deepEqual(tunnel.programs, { wanted: 7, connected: 7, missing: [] });
-      assert.ok(inward >= 7 + reverse, `${inward} connections cannot be all`);
-      assert.deepEqual(tunnel.forward.pods, { tried: podAddresses, answered: podAddresses, failures: [] });
-      const ports = families === "dual" ? 16 : 8;
-      assert.deepEqual(tunnel.forward.nodePorts, { tried: ports, answered: ports, failures: [] });
-      assert.ok(tunnel.forward.connections >= podAddresses + ports);
-      assert.ok(tunnel.seconds > 0);
+      assertThroughTunnel(await report([`--families=${wanted.families}`]), wanted);
       assert.deepEqual(leftOf(LAB), []);
     },
   );
@@ -114,11 +124,13 @@ function childOf(name: string): { readonly pid: number; readonly restarts: numbe
 }
 
 test(
-  "lab --tunnel: an agent and the proxy server that are killed are back, with all that hung on them, within 15 s",
+  "lab --tunnel --families=dual: all connections use the tunnel, none works without it; an agent and the proxy server that are killed are back, with all that hung on them, within 15 s",
   TIMEOUT,
   async (t) => {
-    const found = await report(["--keep"]);
-    assert.equal(found.ok, true);
+    // Nodes have both families, one half of the pods has both, the other IPv4.
+    const podFamilies = ["ipv4", "ipv6"];
+    const found = await report(["--keep", "--families=dual"]);
+    assertThroughTunnel(found, { families: "dual", podFamilies, direct: 12, podAddresses: 6 });
     const known = processesOf(LAB);
     const paths = labPaths(LAB);
     for (const program of ["proxy-agent-node1", "proxy-server"]) {
