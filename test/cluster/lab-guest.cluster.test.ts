@@ -32,6 +32,8 @@ const RUN_MS = 150_000;
 const SETTLE_MS = 60_000;
 /** Labs on embedded servers that are up at the same time. */
 const AT_ONCE = 2;
+/** For claims about objects of a lab that ends: each kind of them is there with one node. */
+const ONE_NODE = "--nodes=1";
 
 /** A cluster with objects of its owner, and the name of the lab that is a guest there. */
 interface Bed extends AsyncDisposable {
@@ -171,14 +173,14 @@ const CLAIMS: Claims = {
       );
     },
   "a failure in the middle leaves the cluster as it was": async (bed) => {
-    const { code, stdout, stderr } = await isthmus(argsOf(bed, "--timeout=1ms"), { timeoutMs: RUN_MS });
+    const { code, stdout, stderr } = await isthmus(argsOf(bed, ONE_NODE, "--timeout=1ms"), { timeoutMs: RUN_MS });
     assert.deepEqual([code, stdout], [1, ""], stderr);
     assert.match(stderr, /isthmus lab: \d of 6 pods run after/);
     await assertAsItWas(bed);
   },
   "Ctrl-C leaves the cluster as it was": async (bed) => {
     const { lab } = bed;
-    const running = await started(bed, /^([1-9]|1\d) of 20 pods run/m, "--pods=20");
+    const running = await started(bed, /^([1-9]|1\d) of 20 pods run/m, ONE_NODE, "--pods=20");
     const known = processesOf(lab);
     running.child.kill("SIGINT");
     const { code } = await running.ended;
@@ -188,7 +190,7 @@ const CLAIMS: Claims = {
   },
   "after kill -9, down leaves the cluster as it was": async (bed) => {
     const { cluster, lab } = bed;
-    await killAll(bed, await started(bed, /^([1-9]|1\d) of 20 pods run/m, "--pods=20"));
+    await killAll(bed, await started(bed, /^([1-9]|1\d) of 20 pods run/m, ONE_NODE, "--pods=20"));
     assert.notEqual(differences(bed.asItWas, await snapshotOf(cluster, prefixOf(lab))).length, 0);
     const down = await isthmus(["lab", "down", `--name=${lab}`], { timeoutMs: RUN_MS });
     assert.equal(down.code, 0, down.stderr);
@@ -197,7 +199,7 @@ const CLAIMS: Claims = {
   "after kill -9, the next start removes what there was; all pods run and reach each other, and the cluster is as it was":
     async (bed) => {
       const { lab } = bed;
-      await killAll(bed, await started(bed, /^starting 6 pods/m));
+      await killAll(bed, await started(bed, /^starting 6 pods/m, ONE_NODE));
       const { run } = stateOf(lab).identity;
       const { code, stdout, stderr } = await isthmus(argsOf(bed), { timeoutMs: RUN_MS });
       assertWorks(code, stdout, stderr);
@@ -208,7 +210,7 @@ const CLAIMS: Claims = {
     bed,
   ) => {
     const { cluster, lab } = bed;
-    await killAll(bed, await started(bed, /^pinging/m));
+    await killAll(bed, await started(bed, /^pinging/m, ONE_NODE));
     // As a restart of the machine does it.
     rmSync(labPaths(lab).dir, { recursive: true });
     const refused = await isthmus(["lab", "--name=ct-guest-x", "--nodes=1", `--kubeconfig=${cluster.kubeconfig}`]);
