@@ -2,9 +2,9 @@
  * Labs on a cluster of somebody else, on the embedded API server and on Kubernetes' own control plane (from ISTHMUS_PEERS). Everything runs,
  * no object of the owner changes, and afterwards every object of every type is as it was, however the lab ended.
  *
- * Embedded servers are cheap: each test has its own, and several labs are up at a time. They wait more than they compute.
+ * Embedded servers are cheap: each test has its own, and several labs are up at a time. They wait more than they compute. Services, the tunnel
+ * and the rights of such a lab are in lab-guest-services.
  */
-// in turn: it runs two labs at a time, and a drain under load fails if proxies get no processor for seconds.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { after, suite, test } from "node:test";
@@ -12,71 +12,27 @@ import { type KubeObject, type ResourceType, resources } from "#kube/client";
 import { coilResources } from "#kube/coil";
 import { labPaths } from "#lab/host";
 import { LAB_LABEL, RUN_LABEL } from "#lab/ownership";
-import type { LabReport } from "#lab/scenario";
 import {
   differences,
   embeddedCluster,
-  type ForeignCluster,
   OWNERS_DAEMON_SET,
   OWNERS_DEPLOYMENT,
   OWNERS_NODE,
-  populate,
   realCluster,
   snapshotOf,
 } from "#test/foreign-cluster";
-import { ISTHMUS, isthmus, leftOf, processesOf, type Running, removeLab, start, stateOf, until } from "#test/lab";
+import { argsOf, assertAsItWas, assertWorks, type GuestBed, openGuestBed, prefixOf } from "#test/guest-bed";
+import { ISTHMUS, isthmus, leftOf, processesOf, type Running, start, stateOf, until } from "#test/lab";
 import { peersMissing } from "#test/real-api-server";
 
 const RUN_MS = 150_000;
-/** The cluster's own controllers need time to clean up after the lab's objects, in milliseconds. */
-const SETTLE_MS = 60_000;
 /** Labs on embedded servers that are up at the same time. */
 const AT_ONCE = 2;
 /** For claims about objects of a lab that ends: each kind of them is there with one node. */
 const ONE_NODE = "--nodes=1";
 
-/** A cluster with objects of its owner, and the name of the lab that is a guest there. */
-interface Bed extends AsyncDisposable {
-  readonly cluster: ForeignCluster;
-  readonly lab: string;
-  /** Every object of the cluster before the lab. */
-  asItWas: ReadonlyMap<string, string>;
-}
-
-async function openBed(open: () => Promise<ForeignCluster>, lab: string): Promise<Bed> {
-  await using opening = new AsyncDisposableStack();
-  const cluster = opening.use(await open());
-  opening.use(await populate(cluster));
-  const asItWas = await snapshotOf(cluster, prefixOf(lab));
-  opening.defer(() => removeLab(lab));
-  const opened = opening.move();
-  return { cluster, lab, asItWas, [Symbol.asyncDispose]: () => opened.disposeAsync() };
-}
-
-function prefixOf(lab: string): string {
-  return `isthmus-${lab}-`;
-}
-
-function argsOf({ cluster, lab }: Bed, ...more: readonly string[]): string[] {
-  return ["lab", "--json", `--name=${lab}`, `--kubeconfig=${cluster.kubeconfig}`, "--nodes=2", "--pods=6", ...more];
-}
-
-async function assertAsItWas({ cluster, lab, asItWas }: Bed): Promise<void> {
-  let left: readonly string[] = [];
-  const isAsItWas = async (): Promise<boolean> => {
-    left = differences(asItWas, await snapshotOf(cluster, prefixOf(lab)));
-    return left.length === 0;
-  };
-  await until("the cluster is as it was", isAsItWas, {
-    deadlineMs: SETTLE_MS,
-    everyMs: 500,
-    seen: () => left.join("\n"),
-  });
-  assert.deepEqual(leftOf(lab), []);
-}
-
 /** Starts a lab and waits until it has printed a line. */
-async function started(bed: Bed, line: RegExp, ...more: readonly string[]): Promise<Running> {
+async function started(bed: GuestBed, line: RegExp, ...more: readonly string[]): Promise<Running> {
   const running = start([ISTHMUS, ...argsOf(bed, ...more)], { timeoutMs: RUN_MS });
   await until(`the lab prints ${line}`, () => line.test(running.said()) || running.child.exitCode !== null, {
     deadlineMs: 90_000,
@@ -86,35 +42,19 @@ async function started(bed: Bed, line: RegExp, ...more: readonly string[]): Prom
 }
 
 /** Kills both processes that could remove the lab. */
-async function killAll({ lab }: Bed, running: Running): Promise<void> {
+async function killAll({ lab }: GuestBed, running: Running): Promise<void> {
   process.kill(stateOf(lab).pid, "SIGKILL");
   running.child.kill("SIGKILL");
   await running.ended;
 }
 
-function assertWorks(code: number | null, stdout: string, stderr: string): LabReport {
-  assert.equal(code, 0, stderr + stdout);
-  const report = JSON.parse(stdout) as LabReport;
-  assert.deepEqual([report.ok, report.nodes, report.pods, report.audit.findings], [true, 2, 6, []]);
-  assert.ok(report.pings.sent > 0 && report.pings.answered === report.pings.sent);
-  return report;
-}
-
-type Claims = Readonly<Record<string, (bed: Bed) => Promise<void>>>;
+type Claims = Readonly<Record<string, (bed: GuestBed) => Promise<void>>>;
 
 const CLAIMS: Claims = {
-  "the tunnel, Services and a drain under load work, and the cluster is as it was": async (bed) => {
-    const { code, stdout, stderr } = await isthmus(argsOf(bed, "--services", "--tunnel"), { timeoutMs: 240_000 });
-    const { services } = assertWorks(code, stdout, stderr);
-    assert.ok(services !== undefined && services.tries.length > 0);
-    assert.deepEqual(services.drain.failed, []);
-    await assertAsItWas(bed);
-  },
   "one that is kept has its own names and labels alone, the owner's pods are not scheduled there, down removes it":
     async (bed) => {
       const { cluster, lab } = bed;
-      const { code, stdout, stderr } = await isthmus(argsOf(bed, "--keep"), { timeoutMs: RUN_MS });
-      assertWorks(code, stdout, stderr);
+      assertWorks(await isthmus(argsOf(bed, "--keep"), { timeoutMs: RUN_MS }));
       const { run, prefix } = stateOf(lab).identity;
       const { client } = cluster;
       const nodes = (await client.listAll(resources.nodes)).items.filter(
@@ -201,9 +141,9 @@ const CLAIMS: Claims = {
       const { lab } = bed;
       await killAll(bed, await started(bed, /^starting 6 pods/m, ONE_NODE));
       const { run } = stateOf(lab).identity;
-      const { code, stdout, stderr } = await isthmus(argsOf(bed), { timeoutMs: RUN_MS });
-      assertWorks(code, stdout, stderr);
-      assert.ok(!stdout.includes(run), "another run has other names");
+      const again = await isthmus(argsOf(bed), { timeoutMs: RUN_MS });
+      assertWorks(again);
+      assert.ok(!again.stdout.includes(run), "another run has other names");
       await assertAsItWas(bed);
     },
   "when its files are lost too, another lab is refused, and down --kubeconfig leaves the cluster as it was": async (
@@ -231,7 +171,7 @@ const CLAIMS: Claims = {
 suite("labs on embedded API servers", { concurrency: AT_ONCE }, () => {
   for (const [number, [claim, run]] of Object.entries(CLAIMS).entries()) {
     test(`lab on embedded: ${claim}`, { timeout: 300_000 }, async () => {
-      await using bed = await openBed(embeddedCluster, `ct-guest-em${number}`);
+      await using bed = await openGuestBed(embeddedCluster, `ct-guest-em${number}`);
       await run(bed);
     });
   }
@@ -239,13 +179,13 @@ suite("labs on embedded API servers", { concurrency: AT_ONCE }, () => {
 
 suite("labs on Kubernetes", { concurrency: 1 }, () => {
   const skip = peersMissing("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler");
-  let opening: Promise<Bed> | undefined;
+  let opening: Promise<GuestBed> | undefined;
   after(async () => {
     await (await opening)?.[Symbol.asyncDispose]();
   });
   for (const [claim, run] of Object.entries(CLAIMS)) {
     test(`lab on Kubernetes: ${claim}`, { skip, timeout: 300_000 }, async () => {
-      opening ??= openBed(realCluster, "ct-guest-ku");
+      opening ??= openGuestBed(realCluster, "ct-guest-ku");
       await run(await opening);
     });
   }

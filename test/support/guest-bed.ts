@@ -1,0 +1,71 @@
+/**
+ * A lab as a guest on a cluster of somebody else, who has objects there; see `foreign-cluster`.
+ *
+ * Owns: the cluster, its owner's objects, the end of the lab, comparing with how it was. Does not know: how the lab ends.
+ *
+ * ```ts
+ * await using bed = await openGuestBed(embeddedCluster, "mine");
+ * assertWorks(await isthmus(argsOf(bed)));
+ * await assertAsItWas(bed);
+ * ```
+ */
+import assert from "node:assert/strict";
+import type { LabReport } from "#lab/scenario";
+import { differences, type ForeignCluster, populate, snapshotOf } from "#test/foreign-cluster";
+import { leftOf, type Outcome, removeLab, until } from "#test/lab";
+
+/** The cluster's own controllers need time to clean up after the lab's objects, in milliseconds. */
+const SETTLE_MS = 60_000;
+
+/** A cluster with objects of its owner, and the name of the lab that is a guest there. */
+export interface GuestBed extends AsyncDisposable {
+  readonly cluster: ForeignCluster;
+  readonly lab: string;
+  /** Every object of the cluster before the lab. */
+  asItWas: ReadonlyMap<string, string>;
+}
+
+/** Opens a cluster with objects of its owner; `lab` is the name of the guest, which is removed with the bed. */
+export async function openGuestBed(open: () => Promise<ForeignCluster>, lab: string): Promise<GuestBed> {
+  await using opening = new AsyncDisposableStack();
+  const cluster = opening.use(await open());
+  opening.use(await populate(cluster));
+  const asItWas = await snapshotOf(cluster, prefixOf(lab));
+  opening.defer(() => removeLab(lab));
+  const opened = opening.move();
+  return { cluster, lab, asItWas, [Symbol.asyncDispose]: () => opened.disposeAsync() };
+}
+
+/** How the names of a lab's objects on the cluster begin. */
+export function prefixOf(lab: string): string {
+  return `isthmus-${lab}-`;
+}
+
+/** The command line of the guest: two nodes, six pods; later flags win. */
+export function argsOf({ cluster, lab }: GuestBed, ...more: readonly string[]): string[] {
+  return ["lab", "--json", `--name=${lab}`, `--kubeconfig=${cluster.kubeconfig}`, "--nodes=2", "--pods=6", ...more];
+}
+
+/** The cluster has the objects that it had before the lab, and the machine has nothing of the lab. */
+export async function assertAsItWas({ cluster, lab, asItWas }: GuestBed): Promise<void> {
+  let left: readonly string[] = [];
+  const isAsItWas = async (): Promise<boolean> => {
+    left = differences(asItWas, await snapshotOf(cluster, prefixOf(lab)));
+    return left.length === 0;
+  };
+  await until("the cluster is as it was", isAsItWas, {
+    deadlineMs: SETTLE_MS,
+    everyMs: 500,
+    seen: () => left.join("\n"),
+  });
+  assert.deepEqual(leftOf(lab), []);
+}
+
+/** The lab ended with 0; its report, in which all is well. */
+export function assertWorks({ code, stdout, stderr }: Outcome): LabReport {
+  assert.equal(code, 0, stderr + stdout);
+  const report = JSON.parse(stdout) as LabReport;
+  assert.deepEqual([report.ok, report.nodes, report.pods, report.audit.findings], [true, 2, 6, []]);
+  assert.ok(report.pings.sent > 0 && report.pings.answered === report.pings.sent);
+  return report;
+}
