@@ -127,7 +127,10 @@ test("pod: a pod whose namespace names a missing pool reports its name, and runs
     message = (await api.get(resources.pods, ref)).status?.message ?? "";
     return message !== "";
   });
-  assert.match(message, /pool no-such-pool does not exist: create the AddressPool, or name another/);
+  assert.match(
+    message,
+    /pool no-such-pool does not exist: create the AddressPool, or set another pool in the namespace's annotation/,
+  );
   assert.doesNotMatch(message, /\n/);
   const spec = { blockSizeBits: 0, subnets: [{ ipv4: "10.77.0.0/30" }] };
   await api.create(coilResources.addressPools, { metadata: { name: "no-such-pool" }, spec });
@@ -177,7 +180,7 @@ test("pool: an old pool whose subnet is no CIDR is named by the waiting pod, wit
   const stored = await api.get(coilResources.addressPools, pool);
   await assert.rejects(
     api.replace(coilResources.addressPools, { ...stored, spec }),
-    (error) => isKubeError(error, "invalid") && error.message.includes("unchangeable"),
+    (error) => isKubeError(error, "invalid") && error.message.includes("existing subnets cannot be changed or removed"),
   );
   await api.delete(coilResources.addressPools, pool);
   await until("the pool is gone", async () => {

@@ -207,7 +207,7 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     assert.equal(await send(coil("AddressPool", "grown", { spec: { blockSizeBits: 2, subnets: [a] } })), "");
     assert.equal(await subnets(a, b), "");
     assert.equal(await subnets(a, b, a), "");
-    const unchangeable = /spec\.subnets: Forbidden: .*unchangeable/;
+    const unchangeable = /spec\.subnets: Forbidden: .*existing subnets cannot be changed or removed/;
     assert.match(await subnets(a, b), /spec\.subnets: Forbidden: unshrinkable/);
     assert.match(await subnets(b, a, a), unchangeable);
     assert.match(await subnets(a, c, a), unchangeable);
@@ -233,7 +233,10 @@ suite("API servers ask the rules of CRDs", { skip, concurrency: false }, () => {
     assert.equal(await send({ ...stored, spec: more }, ...replace), "");
     const changed = { subnets: [...more.subnets.slice(0, -1), { ipv4: "10.254.0.0/24" }] };
     const now = await cluster.get(`addresspools.${COIL}`, "large");
-    assert.match(await send({ ...now, spec: { ...changed, blockSizeBits: 5 } }, ...replace), /unchangeable/);
+    assert.match(
+      await send({ ...now, spec: { ...changed, blockSizeBits: 5 } }, ...replace),
+      /existing subnets cannot be changed or removed/,
+    );
     assert.equal(await patch(`addresspools.${COIL}/large`, { metadata: { finalizers: ["coil.cybozu.com"] } }), "");
     assert.equal(await patch(`addresspools.${COIL}/large`, { metadata: { finalizers: null } }), "");
   });
