@@ -103,7 +103,13 @@ const CASES: readonly Case[] = [
         }),
       ],
     }),
-    found: [{ kind: "duplicate-address", node: undefined, text: "fd00:: is held by c0 on node1 and c1 on node2" }],
+    found: [
+      {
+        kind: "duplicate-address",
+        node: undefined,
+        text: "fd00:: is held by container c0 on node node1 and container c1 on node node2",
+      },
+    ],
   },
   {
     when: "a pod's address is in no block of its node",

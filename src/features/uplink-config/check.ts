@@ -88,7 +88,7 @@ const OWNED_TABLES = new Map([
   [253, "default table"],
   [254, "main table"],
   [255, "local table"],
-  [400, "the table of Services"],
+  [400, "table of Services"],
 ]);
 
 function tableFaults({ transparent, routing }: Settings): string[] {

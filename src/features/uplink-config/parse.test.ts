@@ -188,10 +188,10 @@ test("parseSettings: values are checked against each other: names, families, lis
       'uplinks[1].name: "a" is also the name of uplinks[0]',
       "use different names",
       "uplinks[1].addresses: is missing: a static uplink needs addresses",
-      'list them, or use mode "observe"',
+      'list them, or set mode to "observe"',
       "dns.minTtlMs: must not be above dns.maxTtlMs, 5",
       "selection.penaltyMs: must not be above selection.penaltyMaxMs, 600000",
-      "listeners[1]: 127.0.0.1 port 5443 is another listener's",
+      "listeners[1]: 127.0.0.1 port 5443 is used by another listener",
       "choose another port",
     ],
   );
@@ -267,7 +267,7 @@ test("parseSettings: transparent mode brings its two listeners along", () => {
 test("parseSettings: a dial timeout of zero is the default, with a note", () => {
   const { settings, notes } = parse({ version: 1, dialTimeoutMs: 0 });
   assert.equal(settings.dialTimeoutMs, 10_000);
-  assert.deepEqual(notes, ["dialTimeoutMs is 0; the default value is used instead, 10000 ms"]);
+  assert.deepEqual(notes, ["dialTimeoutMs is 0; the default of 10000 ms is used instead"]);
 });
 
 test("parseSettings: times of a status are milliseconds, RFC 3339 or null", () => {

@@ -35,7 +35,7 @@ test("parseQuestion: all faults are reported at once, each with the right form",
   ]);
   assert.match(
     faultsOf(["outside", "10.0.0.1"]).join(),
-    /SOURCE DESTINATION PORT\[\/PROTOCOL\] , such as.*2 of 3 words are given/,
+    /SOURCE DESTINATION PORT\[\/PROTOCOL\], such as.*2 of 3 words are given/,
   );
   assert.match(faultsOf(["fd00::1", "10.0.0.1", "80"]).join(), /different families/);
   for (const port of ["65536", "-1", "80/ICMP", "80/", "/TCP", "", "8e1"]) {

@@ -38,7 +38,7 @@ test("leftovers: a table kube-proxy is another program's if ours has another nam
 test("leftovers: the link of IPVS mode is reported", () => {
   assert.match(
     found({}, { links: ["kube-ipvs0", "eth0"] }).join(),
-    /^link kube-ipvs0 of kube-proxy's IPVS mode is there/,
+    /^link kube-ipvs0 of kube-proxy's IPVS mode exists/,
   );
   assert.deepEqual(found({}, { links: ["eth0"] }), []);
 });

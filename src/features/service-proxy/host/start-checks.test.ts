@@ -25,7 +25,7 @@ test("checkKernelVersion: 5.13 and newer are accepted without a log line, whatev
 test("checkKernelVersion: an older kernel is refused with the needed version, and tried if the environment says so", () => {
   for (const release of ["5.12.19", "5.4.0-150-generic", "4.19.0", "3.10.0-1160.el7"]) {
     assert.match(check(release), new RegExp(`Linux ${release}: 5.13 or newer is needed; ${SKIP_VERSION_CHECK}=1`));
-    assert.match(check(release, { [SKIP_VERSION_CHECK]: "1" }), /older than .*going on/);
+    assert.match(check(release, { [SKIP_VERSION_CHECK]: "1" }), /older than .*the start continues/);
     assert.match(check(release, { [SKIP_VERSION_CHECK]: "" }), /is needed/);
   }
 });

@@ -94,8 +94,8 @@ test("TokenReviewAuthenticator: metadata that is not one Bearer token is refused
 test("verdictOf: an answer that is not exactly as expected refuses", () => {
   const cases: readonly (readonly [object | undefined, RegExp])[] = [
     [undefined, /does not accept/],
-    [{}, /does not know/],
-    [{ ...GOOD, authenticated: "true" }, /does not know/],
+    [{}, /does not accept/],
+    [{ ...GOOD, authenticated: "true" }, /does not accept/],
     [{ ...GOOD, error: "token has expired" }, /token has expired/],
     [{ ...GOOD, user: {} }, /not a service account/],
     [{ ...GOOD, user: { username: "alice" } }, /"alice", which is not a service account/],

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { DnsError } from "./errors.ts";
 
-/** One address with the time it may be kept. */
+/** One address with the time for which it may be cached. */
 export interface DnsRecord {
   readonly address: IpAddress;
   readonly ttlSeconds: number;
@@ -40,8 +40,8 @@ const MAX_RECORDS = 32;
 
 /**
  * {@link Query} by c-ares: bound to the sources, UDP with TCP where an answer is cut short. `timeoutMs` is for the name, and each question
- * waits as long as is left of it: c-ares' own tries would each give up early. One resolver for each query, so that cancelling it ends
- * no other.
+ * may wait for the rest of this time: c-ares' own tries would each end too early. Each query has its own resolver, so that cancelling it
+ * does not end another query.
  */
 export const queryServers: Query = (name, families, path, { timeoutMs, signal, clock }) =>
   new Promise((resolve, reject) => {
@@ -139,7 +139,7 @@ class Answers {
     return this.areComplete && this.records.length === 0;
   }
 
-  /** `denial`: there is no such name, or nothing of the family. */
+  /** `denial`: the name does not exist, or has no address of the family. */
   take(family: IpFamily, denial: Error | null, found: readonly { address: string; ttl: number }[]): void {
     if (this.#answered.has(family)) return;
     this.#answered.add(family);

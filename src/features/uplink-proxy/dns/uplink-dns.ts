@@ -7,18 +7,18 @@ import { DnsCache } from "./cache.ts";
 import { DnsError } from "./errors.ts";
 import { type DnsRecord, type Query, queryServers } from "./query.ts";
 
-/** Uplinks with a cache; the oldest is dropped first. */
+/** Uplinks with a cache; the oldest uplink is dropped first. */
 const MAX_CACHES = 256;
 
 /** Servers that did not answer are skipped for this time, milliseconds, so that a dead resolver delays only one request. */
 const SILENT_MS = 5000;
 
-/** An uplink as far as resolving is concerned. */
+/** The fields of an uplink that resolving needs. */
 export interface DnsUplink {
   readonly name: string;
   readonly servers: readonly string[];
   readonly searchDomains: readonly string[];
-  /** Usable sources; both families may be there. */
+  /** Usable sources; of one family or both. */
   readonly sources: readonly IpAddress[];
 }
 
@@ -45,7 +45,7 @@ export interface UplinkDnsDeps {
 /** Whether policy allows all addresses of an answer. */
 export type Accepts = (addresses: readonly IpAddress[]) => boolean;
 
-/** How a name is resolved. */
+/** Options for resolving a name. */
 export interface ResolveOptions {
   /** Uplinks whose servers are queried when the uplink's own do not answer, cheapest first. */
   readonly others: readonly DnsUplink[];
@@ -66,7 +66,7 @@ export class UplinkDns {
   readonly #query: Query;
   readonly #hosts: HostsFile;
   readonly #caches = new Map<string, DnsCache>();
-  /** Monotonic milliseconds until which an uplink's servers are not waited for; bounded like the caches. */
+  /** Uplink → monotonic milliseconds until which its servers are not waited for; bounded like the caches. */
   readonly #silentUntil = new Map<string, number>();
   readonly #running = new Map<string, Promise<readonly IpAddress[]>>();
   /** Expired answers that were served. */
@@ -79,7 +79,7 @@ export class UplinkDns {
     this.#hosts = new HostsFile(deps.hostsPath ?? "/etc/hosts", deps.clock);
   }
 
-  /** The addresses of a name in `/etc/hosts`; empty if it is not there. */
+  /** The addresses of a name in `/etc/hosts`; empty if the file does not have the name. */
   hosts(name: string): Promise<readonly IpAddress[]> {
     return this.#hosts.lookup(name);
   }
@@ -95,14 +95,14 @@ export class UplinkDns {
   }
 
   /**
-   * Resolves a name for an uplink: by its own servers, from an expired answer of theirs, then by the `others` (cheapest first), then by the
-   * system's. An answer that `accepts` rejects counts as none. A name that the uplink's own servers deny is not queried elsewhere. Rejects
-   * with {@link DnsError}, or with the signal's reason.
+   * Resolves a name for an uplink: by its own servers, then from their expired answer, then by the servers of the `others` (cheapest
+   * first), then by the system's servers. An answer that `accepts` rejects is not used. A name that the uplink's own servers deny is not
+   * queried elsewhere. Rejects with {@link DnsError}, or with the signal's reason.
    */
   async resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
     const { accepts = () => true } = options;
     const failures: DnsError[] = [];
-    // Queries to the system's servers are bound to this uplink too, and leave by no other.
+    // Queries to the system's servers are bound to this uplink too, and use no other uplink.
     const system: ServerGroup = { ...SYSTEM, sources: uplink.sources };
     const groups: readonly ServerGroup[] = [
       uplink,
@@ -166,7 +166,7 @@ export class UplinkDns {
       return cached.addresses;
     }
     const id = `${group.name}\0${name}`;
-    // Many tunnels to one registry may begin at once; they share one query. If one caller aborts, the query goes on for the others.
+    // Many tunnels to one registry may begin at once; they share one query. If one caller aborts, the query continues for the others.
     const running = this.#running.get(id) ?? this.#start(id, name, group, until);
     return await unlessAborted(running, { signal });
   }

@@ -28,7 +28,7 @@ import { TransparentConnection } from "./transparent-connection.ts";
 export interface EngineDeps {
   readonly clock: Clock;
   readonly log: Logger;
-  /** Read anew for each request. */
+  /** Read again for each request. */
   readonly settings: () => Settings;
   readonly snapshots: Pick<SnapshotSource, "current" | "refresh">;
   readonly evidence: Evidence;
@@ -167,8 +167,8 @@ export class Engine {
   }
 
   /**
-   * The state of the uplinks has changed. Ends tunnels whose source address or uplink is gone or whose uplink has lost its link, and dials
-   * over such uplinks.
+   * The state of the uplinks has changed. Ends tunnels whose source address or uplink was removed, or whose uplink has lost its link, and
+   * dials over such uplinks.
    */
   snapshotChanged(): void {
     const { current } = this.#deps.snapshots;
@@ -202,7 +202,7 @@ export class Engine {
     this.#traffic.flush(this.#deps.record);
   }
 
-  /** Refuses requests from now on, also on kept connections; tunnels go on. */
+  /** Refuses requests from now on, also on kept connections; tunnels continue. */
   beginDrain(): void {
     this.#isDraining = true;
   }
@@ -241,12 +241,15 @@ export class Engine {
   }
 }
 
-/** One read of a client that has no tunnel yet: a head has no more, and what is behind it is kept. */
+/** One read of a client that has no tunnel yet: a head is not longer, and the bytes after the head are kept. */
 const HEAD_READ_BYTES = 65_536;
 /** Maximum number of clients of one thread; a further client is reset. More than the sum of all other limits. */
 const MAX_CLIENTS = 16_384;
 
-/** Whether the uplink still has the address. One that has moved would send over another uplink, which may cost too much. */
+/**
+ * Whether the uplink still has the address. If the address has moved to another uplink, packets would leave over that uplink, which may
+ * cost too much.
+ */
 function hasSource({ addresses }: Uplink, source: string): boolean {
   return addresses.some(({ address }) => address.toString() === source);
 }

@@ -20,8 +20,8 @@ export interface TlsGate {
 }
 
 /**
- * Terminates TLS on a connection that begins with it (docs/spec/uplink-proxy.md#9.1.2). `serve` gets the socket to speak on, with what was
- * read of it already; it is not called for a client that leaves or is cut off. The socket has a listener for errors.
+ * Terminates TLS on a connection that begins with it (docs/spec/uplink-proxy.md#9.1.2). `serve` gets the socket to speak on, together with
+ * the bytes that were already read; it is not called for a client that closes or is disconnected. The socket has a listener for errors.
  */
 export function passTlsGate(
   client: Socket,
@@ -64,7 +64,7 @@ export function passTlsGate(
 function startTls(client: Socket, secureContext: SecureContext): TLSSocket {
   const inner = new TLSSocket(client, { isServer: true, secureContext });
   inner.on("error", () => inner.destroy());
-  // A handshake that fails ends the connection below as well.
+  // A handshake that fails also ends the TCP connection below it.
   inner.once("close", () => client.destroy());
   client.once("close", () => inner.destroy());
   return inner;

@@ -45,7 +45,7 @@ export class TransparentConnection {
     const destination = addressDestination(address, localPort);
     const result = await this.#tunnelService.open({
       client: this.#client,
-      // The address is what is dialled; the name is what is remembered and logged.
+      // The address is dialled; the name is used for penalties and logs.
       destination: name === undefined ? destination : { ...destination, text: `${name}:${localPort}` },
       listener: this.#listener,
       early,
@@ -60,7 +60,7 @@ export class TransparentConnection {
     this.#client.reset();
   }
 
-  /** Clients of TLS and HTTP send first. A client that waits for the server is not delayed long. */
+  /** Clients of TLS and HTTP send first. A client that waits for the server is delayed only for a short time. */
   async #wantedName(early: EarlyPayload): Promise<string | undefined> {
     const until = this.#clock.monotonic() + SPEAK_FIRST_MS;
     for (;;) {

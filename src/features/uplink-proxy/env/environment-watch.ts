@@ -41,7 +41,7 @@ export class EnvironmentWatch {
       const stale = sentinel !== undefined && nodeIP !== undefined && isStale(sentinel, nodeIP);
       this.#state = { nodeIP: nodeIP?.toString() ?? null, stale };
     } catch (error) {
-      // Descriptors or the disk have failed, which is reported elsewhere: the last state stays.
+      // If the file cannot be read because descriptors or the disk fail, which is reported elsewhere, the last state stays.
       if ((error as NodeJS.ErrnoException).code === undefined) throw error;
     }
   }

@@ -16,7 +16,7 @@ export async function runCommand(
 ): Promise<number> {
   const [command = "", ...args] = words;
   const child = spawn(command, args, { env, stdio: "inherit" });
-  // A signal to us is passed on to the command, which decides how it ends.
+  // A signal to this process is passed to the command, which decides how it ends.
   const pass = (): void =>
     void child.kill(signal.reason instanceof Error && /SIGINT/.test(signal.reason.message) ? "SIGINT" : "SIGTERM");
   signal.addEventListener("abort", pass);
@@ -50,7 +50,7 @@ function signalNumber(name: NodeJS.Signals | null): number {
   return SIGNALS[name ?? ""] ?? 0;
 }
 
-/** Starts a command that runs on after this process has ended; resolves with its process id once it runs. */
+/** Starts a command that continues to run after this process has ended; resolves with its process id once it runs. */
 export async function startDetached(
   words: readonly string[],
   env: NodeJS.ProcessEnv,

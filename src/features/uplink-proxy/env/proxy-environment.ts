@@ -17,9 +17,9 @@ export interface EnvironmentOptions {
   readonly nodeIP?: IpAddress | undefined;
   /** Prefix length of the node's subnet; unknown if absent or not above 0. */
   readonly prefixLength?: number | undefined;
-  /** Name the IPv6 loopback, link-local and cluster ranges too. Default: when a CIDR or the node's address is IPv6. */
+  /** Include the IPv6 loopback, link-local and cluster ranges too. Default: when a CIDR or the node's address is IPv6. */
   readonly ipv6?: boolean;
-  /** Addresses spelled out at the end, for clients that do not understand CIDRs (curl before 7.86). */
+  /** Addresses that are listed one by one at the end, for clients that do not understand CIDRs (curl before 7.86). */
   readonly literals?: readonly IpAddress[];
 }
 

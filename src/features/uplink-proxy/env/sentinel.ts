@@ -23,7 +23,7 @@ export function formatSentinel({ pid, started, env }: Sentinel, flag: string): s
   return `pid=${pid}\nstarted=${seconds}\nHTTPS_PROXY=${proxy}\nNO_PROXY=${env?.NO_PROXY ?? "(none)"}\n`;
 }
 
-/** Reads what {@link formatSentinel} wrote; `undefined` for any other text. */
+/** Parses a text of {@link formatSentinel}; `undefined` for any other text. */
 export function parseSentinel(text: string): Sentinel | undefined {
   const match = /^pid=(\d{1,10})\nstarted=(\S+)\nHTTPS_PROXY=(.*)\nNO_PROXY=(.*)\n?$/.exec(text);
   const [, pid, startedText = "", proxy = "", list = ""] = match ?? [];

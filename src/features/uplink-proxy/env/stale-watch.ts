@@ -10,16 +10,16 @@ export interface WatchDeps {
   readonly clock: Clock;
   /** The node's address now. */
   readonly nodeIP: () => IpAddress | undefined;
-  /** Tunnels that the proxy carries; 0 where it does not answer. */
+  /** Tunnels that the proxy carries; 0 if it does not answer. */
   readonly activeTunnels: () => Promise<number>;
 }
 
 export interface WatchOptions {
   readonly sentinel: string;
   readonly intervalMs: number;
-  /** Run through `sh -c` when a list has become stale. Set by the operator; no other data gets into it. */
+  /** Run through `sh -c` when a list has become stale. Set by the operator; no other data is inserted into it. */
   readonly command: string | undefined;
-  /** The list must be stale this long before the command runs. */
+  /** NO_PROXY must be stale for this time before the command runs, in milliseconds. */
   readonly debounceMs: number;
   readonly signal: AbortSignal;
 }

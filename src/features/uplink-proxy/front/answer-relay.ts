@@ -15,7 +15,7 @@ export interface AnswerTo {
   readonly version: "1.0" | "1.1";
   /** The request wants to upgrade to another protocol. */
   readonly wantsUpgrade: boolean;
-  /** Asked when the final head has come: whether the client's connection may go on after this answer. */
+  /** Called when the final head has come; returns whether the client's connection may continue after this answer. */
   readonly mayStayOpen: () => boolean;
 }
 
@@ -29,8 +29,8 @@ export type AnswerState =
   | "malformed";
 
 /**
- * Makes the origin's answer to one request into the client's (RFC 9112 section 6): framed anew, so that what the client reads as the answer
- * ends where the answer ends. Pure.
+ * Translates the origin's answer to one request for the client (RFC 9112 section 6): with its own framing, so that for the client the
+ * answer ends exactly where the origin's answer ends. Pure.
  */
 export class AnswerRelay {
   readonly #to: AnswerTo;
@@ -69,7 +69,7 @@ export class AnswerRelay {
   push(chunk: Uint8Array): readonly Uint8Array[] {
     const out: Uint8Array[] = [];
     let rest = chunk;
-    // Interim answers may come together with what they precede.
+    // Interim answers may come in one read together with the final answer.
     while (this.#head !== undefined && rest.length > 0 && this.#state === "more")
       rest = this.#pushHead(this.#head, rest, out);
     if (this.#state === "switched") {
@@ -99,7 +99,7 @@ export class AnswerRelay {
     if (head.status === 101) this.#switch(head, out);
     else if (head.status < 200) {
       this.#head = new ResponseHeadReader();
-      // RFC 9110 section 15.2: HTTP/1.0 has none.
+      // RFC 9110 section 15.2: HTTP/1.0 has no interim answers.
       if (this.#to.version !== "1.0") out.push(encodeResponseHead(head, { isChunked: false, close: false }));
     } else this.#begin(head, out);
     return rest;

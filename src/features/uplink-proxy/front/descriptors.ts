@@ -20,8 +20,8 @@ export interface DescriptorsOptions {
 }
 
 /**
- * Whether the process runs out of descriptors, over all threads. They are counted only when the number noted as opened since the last count
- * could have reached the limit: never far from it, each time near it.
+ * Whether the process runs out of descriptors, over all threads. They are counted only if the noted number of openings since the last count
+ * could have reached the limit: rarely when the count is far below the limit, each time when it is near.
  */
 export class Descriptors {
   readonly #counts: Int32Array;
@@ -32,7 +32,7 @@ export class Descriptors {
     this.#counts = new Int32Array(memory ?? new SharedArrayBuffer(COUNTS * 4));
     this.#most = (limit ?? parseOpenFiles(readFileSync("/proc/self/limits", "utf8"))) * MAX_SHARE;
     this.#count = count ?? countDescriptors;
-    // Nothing is known yet.
+    // No count is known yet.
     if (memory === undefined) Atomics.store(this.#counts, COUNTED, ALL);
   }
 
@@ -75,7 +75,7 @@ function isExhausted(error: unknown): boolean {
   return code === "EMFILE" || code === "ENFILE";
 }
 
-/** The soft limit of open files in the text of /proc/self/limits (proc(5)); infinity where there is none. */
+/** The soft limit of open files in the text of /proc/self/limits (proc(5)); infinity if there is no limit. */
 export function parseOpenFiles(text: string): number {
   const match = /^Max open files\s+(\d+)/m.exec(text);
   return match === null ? Number.POSITIVE_INFINITY : Number(match[1]);

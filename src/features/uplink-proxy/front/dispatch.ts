@@ -57,7 +57,7 @@ export function dispatch(head: RequestHead, input: DispatchInput): Action {
   return reply(isPlain ? { ...refused, words: "Method Not Allowed (plainHttp is off)" } : refused);
 }
 
-/** The answer to bytes that are no request of HTTP, or one that is too long: the connection ends with it. */
+/** The answer to bytes that are not an HTTP request, or to a request that is too long: the connection ends with it. */
 export function refusalReply({ status, body }: Refusal): Reply {
   if (status === 431) return errorReply(431, "header-too-large", body, { close: true });
   return errorReply(status, "bad-request", body, { close: true });
@@ -73,7 +73,7 @@ export function failureReply(error: SelectError, role: ListenerSettings["role"])
   return errorReply(502, error.code, isPod ? "upstream connection failed" : error.message, { close: false, fields });
 }
 
-/** The answer to a plain request whose origin gave none that can be passed on. */
+/** The answer to a plain request whose origin sent no answer that can be relayed. */
 export function badGatewayReply(why: string, options: { readonly close: boolean }): Reply {
   return errorReply(502, "bad-answer", `the answer of the origin cannot be relayed: ${why}`, options);
 }

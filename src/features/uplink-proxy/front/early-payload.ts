@@ -16,7 +16,7 @@ export class EarlyPayload {
   #bytes = 0;
   #onChunk: (() => void) | undefined;
 
-  /** `first` came with the request. */
+  /** `first`: bytes that came with the request. */
   constructor(client: ByteStream, first: Uint8Array) {
     this.#client = client;
     if (first.length > 0) this.#push(first);
@@ -27,7 +27,7 @@ export class EarlyPayload {
     else this.#goOn();
   }
 
-  /** Aborts when the client has left: the connection is lost, or ended before a byte of payload came. */
+  /** Aborts when the client has left: its connection is lost, or has ended before any byte of payload came. */
   get gone(): AbortSignalLike {
     return this.#gone;
   }
@@ -83,7 +83,7 @@ export class EarlyPayload {
     this.#goOn();
   };
 
-  /** A client that has sent bytes may have ended its request; one that has sent none has given up. */
+  /** A client that has sent bytes may have ended its request; a client that has sent no bytes does not wait any more. */
   readonly #onEnd = (): void => {
     if (this.#bytes === 0) this.#onClose();
   };

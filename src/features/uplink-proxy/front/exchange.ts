@@ -4,25 +4,28 @@ import type { CloseReason } from "../relay/index.ts";
 import type { AnswerRelay } from "./answer-relay.ts";
 import { trailersToPass } from "./hop.ts";
 
-/** Of requests behind this one, read while it is served: to notice when the client leaves, and no more. */
+/**
+ * Maximum number of bytes of following requests that are read while a request is served. They are read only to notice when the client
+ * leaves.
+ */
 const HELD_BYTES = 65_536;
 const NO_BYTES = new Uint8Array(0);
 
 /** How the exchange ended for the client. */
 export type ExchangeEnd =
-  /** The answer is sent whole, or another may be in its place: the connection is the caller's again. */
+  /** The answer is sent completely, or the caller may send another answer instead: the caller owns the connection again. */
   | { readonly kind: "over"; readonly rest: Uint8Array }
-  /** There is no answer, and nothing of it was sent: the client can get an error answer. */
+  /** There is no answer, and no byte was sent to the client: the client can get an error answer. */
   | { readonly kind: "failed"; readonly why: string; readonly rest: Uint8Array }
-  /** The request's body makes no sense, and nothing of an answer was sent. */
+  /** The request's body is malformed, and no byte of an answer was sent. */
   | { readonly kind: "bad-request"; readonly why: string }
   /** The client's connection is closed, or is about to be. */
   | { readonly kind: "closed" };
 
 /**
- * One request and its answer, as a stream for the tunnel that carries them: what is read from it is the request, in the origin's framing;
- * what is written to it is the origin's answer. The client's connection outlives it: nothing behind the request's end is ever read from
- * here, and nothing behind the answer's end is written to the client (docs/spec/uplink-proxy.md#9.3).
+ * One request and its answer, as a stream for the tunnel that carries them. Reading the stream gives the request, in the origin's framing;
+ * the tunnel writes the origin's answer to it. The client's connection outlives the exchange: bytes after the request's end are never read
+ * from this stream, and bytes after the answer's end are not written to the client (docs/spec/uplink-proxy.md#9.3).
  */
 export class Exchange extends StreamListeners implements ByteStream {
   readonly #client: ByteStream;
@@ -44,7 +47,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   #errored: Error | undefined;
   /** Ends the tunnel in order; known once there is one. */
   #finishTunnel: ((reason: CloseReason) => void) | undefined;
-  /** Why the tunnel must end; `undefined` while it goes on. */
+  /** The reason why the tunnel must end; `undefined` while it continues. */
   #reason: CloseReason | undefined;
 
   constructor(client: ByteStream, framing: BodyFraming, answer: AnswerRelay) {
@@ -180,7 +183,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   destroy(): void {
     if (this.#isDestroyed) return;
     this.#isDestroyed = true;
-    // Not within the call, as sockets have it.
+    // The callback is called later, not within this call, as with sockets.
     queueMicrotask(() => {
       this.#isClosed = true;
       this.emit("close");
@@ -218,7 +221,7 @@ export class Exchange extends StreamListeners implements ByteStream {
   /** The other protocol has the connection to itself from now on. */
   #switch(): void {
     if (this.#heldBytes > 0) {
-      // Sent before the protocol had changed: meant as another request, perhaps for another origin.
+      // The client sent these bytes before the protocol had changed, so they are another request, perhaps for another origin.
       this.#client.reset();
       return;
     }
@@ -253,7 +256,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     return this.#held.length === 1 ? (this.#held[0] ?? NO_BYTES) : Buffer.concat(this.#held);
   }
 
-  /** The client is read while the tunnel takes it, and behind the request as far as may be held. */
+  /** The client is read while the tunnel accepts bytes; after the request's end it is read up to the limit of held bytes. */
   #goOn(): void {
     if (this.#isSettled || this.#client.destroyed) return;
     const isWanted = this.#isSwitched || !this.#body.isDone ? this.#isFlowing : this.#heldBytes < HELD_BYTES;
@@ -270,7 +273,7 @@ export class Exchange extends StreamListeners implements ByteStream {
     if (this.#body.isDone) this.#goOn();
   };
 
-  /** Pieces of the request; what is behind it is held. */
+  /** Pieces of the request; the bytes after its end are held. */
   #takeRequest(chunk: Uint8Array): Uint8Array[] {
     const out: Uint8Array[] = [];
     if (!this.#body.isDone) {

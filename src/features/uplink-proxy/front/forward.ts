@@ -11,7 +11,7 @@ import { encodeRequestHead, staysOpen, wantedUpgrade } from "./hop.ts";
 import type { HttpConnectionDeps } from "./http-connection-deps.ts";
 import type { Reply } from "./replies.ts";
 
-/** A request with an absolute target, and what came behind its head. */
+/** A request with an absolute target, and the bytes that came after its head. */
 export interface ForwardRequest {
   readonly head: RequestHead;
   readonly rest: Uint8Array;
@@ -22,7 +22,7 @@ export interface ForwardRequest {
 
 /** What the caller does with the client's connection. */
 export type Forwarded =
-  /** The next request may be read; `rest` is what has come of it. */
+  /** The next request may be read; `rest`: the received bytes of it. */
   | { readonly kind: "next"; readonly rest: Uint8Array }
   /** The last answer is sent. */
   | { readonly kind: "close" }
@@ -32,7 +32,7 @@ export type Forwarded =
 
 /**
  * Forwards one plain request over an uplink (docs/spec/uplink-proxy.md#9.3, #13) and resolves when its answer is sent. Each request has a
- * connection of its own to its origin, which sees this request and nothing else; the client's connection goes on with the next.
+ * connection of its own to its origin, which gets only this request; the client's connection continues with the next request.
  */
 export async function forward(
   { head, rest, destination, path }: ForwardRequest,
@@ -47,7 +47,7 @@ export async function forward(
     method: head.method,
     version: head.version,
     wantsUpgrade: wantedUpgrade(head) !== undefined,
-    // The rest of an incomplete request would be read as the next one.
+    // The rest of an incomplete request would be read as the next request.
     mayStayOpen: () => stays && exchange.isRequestWhole && !isDraining(),
   });
   const exchange = new Exchange(client, framing, answer);

@@ -3,14 +3,14 @@ import { type BodyFraming, isBodiless, type ResponseHead } from "#wire/http1";
 import type { Destination } from "../policy/index.ts";
 
 /**
- * Fields that concern one hop alone (RFC 9110 section 7.6.1), and those that frame a message, which each hop writes for itself. `Proxy-*`
- * goes as well.
+ * Fields that concern one hop alone (RFC 9110 section 7.6.1), and those that frame a message, which each hop writes for itself. Fields
+ * `Proxy-*` are removed too.
  */
 const HOP_BY_HOP: ReadonlySet<string> = new Set(["connection", "keep-alive", "te", "upgrade", "transfer-encoding"]);
 /** Fields that are not allowed in a trailer (RFC 9110 section 6.5.1): they decide on framing and routing. */
 const NOT_IN_TRAILERS: ReadonlySet<string> = new Set(["content-length", "host", "trailer"]);
 
-/** The fields that are meant for the other end. `Connection` names further ones that are not. */
+/** The fields that are meant for the other end. `Connection` names further fields that concern only this hop. */
 export function endToEnd(fields: readonly HeaderField[]): HeaderField[] {
   const named = connectionWords(fields);
   return fields.filter(({ name }) => {
@@ -36,7 +36,10 @@ export function staysOpen(head: Pick<RequestHead, "version" | "fields">): boolea
   return head.version !== "1.0" && !connectionWords(head.fields).has("close");
 }
 
-/** The head of a request in origin form, without what is between the client and us. Its connection is for this request alone. */
+/**
+ * The head of a request in origin form, without the fields that concern only the client's connection. The connection to the origin carries
+ * only this request.
+ */
 export function encodeRequestHead(
   head: RequestHead,
   { destination, path }: { readonly destination: Destination; readonly path: string },

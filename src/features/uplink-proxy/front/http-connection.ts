@@ -27,10 +27,10 @@ export class HttpConnection {
   readonly #deps: HttpConnectionDeps;
   #reader: RequestHeadReader | undefined;
   #cancelTimer: (() => void) | undefined;
-  /** Among those that owe a request. */
+  /** True while the client is counted among the connections without a complete head. */
   #entry: Entry | undefined;
   #isBetweenRequests = false;
-  /** Whether the method of the request that is served is HEAD. */
+  /** Whether the request that is being served has the method HEAD. */
   #isHead = false;
 
   constructor(socket: ByteStream, listener: ListenerSettings, deps: HttpConnectionDeps) {

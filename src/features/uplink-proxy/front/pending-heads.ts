@@ -25,7 +25,7 @@ export class PendingHeads {
     return this.#waiting.size;
   }
 
-  /** The entry is left when the head is complete, or the connection ends. */
+  /** The entry is removed when the head is complete, or the connection ends. */
   add(connection: Pending): Entry {
     const waiting: Waiting = { connection, entry: undefined };
     const entry = this.#waiting.add(waiting);

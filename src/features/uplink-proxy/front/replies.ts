@@ -24,7 +24,7 @@ export interface Reply {
   readonly status: ReplyStatus;
   readonly reason?: ReplyReason;
   readonly body: string;
-  /** The words behind the status, where other than the usual ones. */
+  /** The words after the status code, if they are not the usual ones. */
   readonly words?: string;
   readonly contentType?: string;
   readonly fields?: Readonly<Record<string, string>>;
@@ -43,7 +43,7 @@ export function errorReply(
   return { status, reason, body: `mgmtproxy: ${text}\n`, fields, close: options.close };
 }
 
-/** The bytes of a reply; to HEAD its head alone, or the body would be read as the next answer (RFC 9110 section 9.3.2). */
+/** The bytes of a reply; in answer to HEAD only the head, because a body would be read as the next answer (RFC 9110 section 9.3.2). */
 export function encode(
   { status, body, words, contentType, fields, close }: Reply,
   options: { readonly isHead?: boolean } = {},

@@ -18,7 +18,7 @@ export interface TunnelLimits {
 }
 
 /**
- * How many tunnels there are and are being dialled, over all threads: the counts lie in memory that threads share
+ * The number of tunnels, open or being dialled, of all threads: the counts lie in memory that threads share
  * (docs/spec/uplink-proxy.md#9.3). A request takes a place before it is dialled and gives it back when its tunnel has ended.
  */
 export class TunnelLimiter {
@@ -65,7 +65,7 @@ export class TunnelLimiter {
       Atomics.sub(this.#counts, TUNNELS, 1);
       return false;
     }
-    // For its destination.
+    // Counts the descriptor of the connection to the destination.
     this.descriptors.opened(1);
     return true;
   }

@@ -33,11 +33,11 @@ export interface TunnelRequest {
   readonly destination: Destination;
   readonly listener: ListenerSettings;
   readonly early: EarlyPayload;
-  /** Which bytes of the client may be sent once more over another uplink. Default: a ClientHello. */
+  /** The rule for bytes of the client that may be sent once more over another uplink. Default: a ClientHello. */
   readonly replay?: ReplayRule;
   /** Monotonic milliseconds. */
   readonly startedAt: number;
-  /** The destination is connected: writes what the client reads first. */
+  /** The destination is connected: writes the first bytes for the client. */
   readonly onConnected: () => void;
   /** The tunnel has ended. */
   readonly onClosed: () => void;

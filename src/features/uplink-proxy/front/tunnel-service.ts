@@ -7,7 +7,7 @@ import { clientName } from "./client-name.ts";
 import { dialRequestFor, type TunnelDeps, type TunnelRequest } from "./tunnel-request.ts";
 import { UplinkTunnel } from "./uplink-tunnel.ts";
 
-/** The result of a request. With `opened` the tunnel owns the client's socket; otherwise the early payload is still held. */
+/** The result of a request. After `opened` the tunnel owns the client's socket; after other results the early payload is still held. */
 export type TunnelResult =
   | { readonly kind: "opened"; readonly tunnel: Pick<UplinkTunnel, "close"> }
   | { readonly kind: "overload" }
@@ -62,7 +62,7 @@ export class TunnelService {
     for (const tunnel of this.#tunnels) tunnel.close(reason);
   }
 
-  /** Ends tunnels whose source address this host, or their uplink, no longer has: they cannot recover (docs/spec/uplink-proxy.md#7). */
+  /** Ends tunnels whose source address this host, or whose uplink, no longer has: they cannot recover (docs/spec/uplink-proxy.md#7). */
   closeLost(isLost: (source: string, uplink: string | undefined) => boolean): void {
     for (const tunnel of this.#tunnels) {
       if (tunnel.source !== undefined && isLost(tunnel.source, tunnel.uplink)) tunnel.close("error");
@@ -71,7 +71,7 @@ export class TunnelService {
 
   #begin(request: TunnelRequest, won: DialResult<ByteStream>): UplinkTunnel {
     const { clock, record, lines } = this.#deps;
-    // First, so that the client can go on during the bookkeeping.
+    // This comes first, so that the client can continue during the bookkeeping.
     request.onConnected();
     const dialMs = clock.monotonic() - request.startedAt;
     const { ifName, cost } = won.uplink ?? { ifName: DIRECT, cost: 0 };
@@ -96,7 +96,7 @@ export class TunnelService {
     const target = request.destination.text;
     const afterMs = clock.monotonic() - request.startedAt;
     const { message: summary, failures, code } = error;
-    // Policy is no failure of a dial.
+    // A refusal by policy does not count as a failed dial.
     if (code === "denied") record({ kind: "denied" });
     else record({ kind: "failed", target, isNotReady: code === "not-ready", summary, failures });
     lines.failed(target, clientName(request.client), afterMs, summary);

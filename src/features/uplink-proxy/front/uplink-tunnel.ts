@@ -11,7 +11,7 @@ import { clientKindOf, dialRequestFor, type TunnelDeps, type TunnelRequest } fro
 /** Created once: an error captures the stack, which is expensive for each tunnel. */
 const NO_REPLAY = new Error("the search for another uplink has ended");
 
-/** One tunnel with the uplink that it takes, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
+/** One tunnel with the uplink that it uses, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
 export class UplinkTunnel implements RelayEvents {
   readonly #deps: TunnelDeps;
   readonly #request: TunnelRequest;
@@ -24,7 +24,7 @@ export class UplinkTunnel implements RelayEvents {
   #replays = 0;
   /** Stops the search for another uplink. */
   #stopReplay: LightAbortSignal | undefined;
-  /** No replay after this, monotonic milliseconds. */
+  /** Time after which nothing is replayed, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
   constructor(deps: TunnelDeps, request: TunnelRequest, won: DialResult<ByteStream>, tunnels: LinkedSet<UplinkTunnel>) {
@@ -97,7 +97,7 @@ export class UplinkTunnel implements RelayEvents {
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
     this.#stopReplay = new LightAbortSignal();
     const request = { ...dialRequestFor(this.#request, this.#stopReplay, this.#deps), except: this.#tried };
-    // Without another uplink the answer may still come.
+    // If no other uplink connects, the answer may still come over the first.
     if (!dialler.hasAlternative(request)) return;
     const { tunnel, selection } = settings();
     this.#deadlineAt ??= clock.monotonic() - tunnel.firstByteTimeoutMs + selection.requestTimeoutMs;
@@ -130,7 +130,7 @@ export class UplinkTunnel implements RelayEvents {
     this.#request.onClosed();
   }
 
-  /** Dials another uplink while the first may still answer, and lets it take over when it has not. */
+  /** Dials another uplink while the first may still answer, and replaces the first uplink if no answer has come by then. */
   async #replay(request: DialRequest): Promise<void> {
     const { dialler, rotation, traffic, record, lines } = this.#deps;
     const target = this.#request.destination.text;
@@ -157,7 +157,7 @@ export class UplinkTunnel implements RelayEvents {
   }
 }
 
-/** The override for the destination with its port goes before the one for its host. */
+/** The override for the destination with its port takes precedence over the override for its host. */
 function idleTimeoutOf(settings: TunnelSettings, { text, host }: Destination): number {
   const { idleTimeoutOverrides: overrides, idleTimeoutMs } = settings;
   // A host may have the name of a property that every object has: constructor, __proto__.

@@ -22,11 +22,11 @@ export interface BindLoopDeps {
   readonly streams: Pick<TcpStreams, "listen">;
   readonly log: Logger;
   readonly clock: Clock;
-  /** Each accepted client: a connected descriptor, which is the taker's. */
+  /** Called for each accepted client, with its connected descriptor, which the callee then owns. */
   readonly onClient: (fd: number, remote: Endpoint, listener: ListenerSettings) => void;
   /** Called when the listener listens. */
   readonly onBound?: () => void;
-  /** A listening descriptor where the usual one will not do; throws {@link KernelError} when it cannot be had. */
+  /** Makes a listening descriptor if the usual socket is not suitable; throws {@link KernelError} if that fails. */
   readonly openFd?: (listener: ListenerSettings) => number;
 }
 
@@ -38,8 +38,8 @@ export interface BindLoopOptions {
 }
 
 /**
- * Listens on exactly one address, and tries again for ever where that cannot be: a busy port or an address that is not there yet is never
- * the end of the program (docs/spec/uplink-proxy.md#4).
+ * Listens on exactly one address, and tries again without end if that fails: a busy port, or an address that does not exist yet, never ends
+ * the program (docs/spec/uplink-proxy.md#4).
  */
 export class BindLoop {
   readonly listener: ListenerSettings;
@@ -66,7 +66,7 @@ export class BindLoop {
     if (!this.isBound) this.#retry.mark();
   }
 
-  /** Lasts until the signal aborts; then nothing listens any more. Clients that were accepted stay. */
+  /** Runs until the signal aborts; after that it does not listen any more. Accepted clients stay connected. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     for (let failures = 0; !signal.aborted; ) {
       const ended = await this.#listen(signal);
@@ -79,7 +79,7 @@ export class BindLoop {
     }
   }
 
-  /** One listener from its making to its end; `undefined` when the signal ended it. */
+  /** Runs one listener until it ends; `undefined` when the signal ended it. */
   #listen(signal: AbortSignal): Promise<{ readonly wasBound: boolean; readonly error: unknown } | undefined> {
     return new Promise((resolve, reject) => {
       const onAbort = (): void => end(undefined);

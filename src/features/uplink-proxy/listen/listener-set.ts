@@ -3,9 +3,9 @@ import { BindLoop, type BindLoopDeps } from "./bind-loop.ts";
 
 /** Dependencies of a set of listeners. */
 export interface ListenerSetDeps extends Omit<BindLoopDeps, "openFd"> {
-  /** A descriptor for a listener of another make: the transparent one. */
+  /** Makes the descriptor of a special listener, such as that of transparent mode. */
   readonly openFd?: ((listener: ListenerSettings) => number) | undefined;
-  /** Runs a listener until its signal aborts; it rejects for bugs alone. */
+  /** Runs a listener until its signal aborts; it rejects only for bugs. */
   readonly spawn: (run: () => Promise<void>) => void;
 }
 

@@ -13,7 +13,7 @@ export interface SecretDeps {
   readonly repeats: Repeats;
 }
 
-/** A file that every node of the cluster has; a node without it stands alone. */
+/** A file that every node of the cluster has; a node without it does not share a secret. */
 export async function secretFromFile(path: string, { log, repeats }: SecretDeps): Promise<ClusterSecret> {
   try {
     return { kind: "shared", secret: await readFile(path) };
@@ -26,7 +26,7 @@ export async function secretFromFile(path: string, { log, repeats }: SecretDeps)
   }
 }
 
-/** A Secret `NAMESPACE/NAME` of the API server, under key `secret`; a cluster that has none stands for a node alone. */
+/** A Secret `NAMESPACE/NAME` of the API server, under key `secret`; without this Secret the node does not share a secret. */
 export async function secretFromApi(
   api: Pick<KubeApi, "get">,
   [namespace, name]: readonly [string, string],

@@ -8,8 +8,8 @@ import { type KubeApi, KubeConfigError } from "#kube/client";
 const RETRY_MS = 15_000;
 
 /**
- * Lends `work` the API server's client as soon as there is a kubeconfig: on a node that boots, the proxy is there before the cluster
- * is, and must serve it (docs/spec/uplink-proxy.md#1). Lasts until the signal aborts or `work` ends. Rejects as `work` does.
+ * Calls `work` with a client of the API server as soon as there is a kubeconfig: on a node that boots, the proxy starts before the cluster,
+ * and must serve the cluster's start (docs/spec/uplink-proxy.md#1). Runs until the signal aborts or `work` ends. Rejects as `work` does.
  */
 export async function withLateClient(
   open: () => Promise<KubeApi & AsyncDisposable>,

@@ -14,8 +14,8 @@ export function podListener(settings: Settings): ListenerSettings | undefined {
 const RECHECK_MS = 60_000;
 
 /**
- * Token and certificate of the pod listener, and whether the certificate was published. There are none as long as
- * the settings have no such listener; it may come and go with a reload.
+ * Token and certificate of the pod listener, and whether the certificate was published. They do not exist while the settings have no such
+ * listener; a reload may add or remove it.
  */
 export class PodAccess implements PodSecrets {
   readonly #deps: SecretsDeps;
@@ -42,7 +42,7 @@ export class PodAccess implements PodSecrets {
     return this.#isPublished;
   }
 
-  /** The wanted CDI object; `undefined` before there are secrets. */
+  /** The wanted CDI object; `undefined` until the secrets exist. */
   wanted(): CdiWanted | undefined {
     const settings = this.#options.settings();
     const listener = podListener(settings);

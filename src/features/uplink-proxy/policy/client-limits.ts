@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import { TokenBucket } from "#base/rate-limit";
 
-/** Clients that are remembered; one that has no tunnel is forgotten first. */
+/** Maximum number of clients that are remembered; a client without a tunnel is forgotten first. */
 const MAX_CLIENTS = 4096;
 
 interface Client {
@@ -27,7 +27,7 @@ export class ClientLimits {
     return this.#clients.size;
   }
 
-  /** Counts a tunnel of the client, or refuses it. Give back what was taken. */
+  /** Counts a tunnel of the client, or refuses it. Call the matching release when the tunnel has ended. */
   tryTake(address: string): boolean {
     const client = this.#clientOf(address);
     if (client === undefined || !client.bucket.tryTake()) return false;

@@ -2,14 +2,14 @@ import { IpAddress } from "#base/ip";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { unmapped } from "./embedded.ts";
 
-/** A destination as all parts after the parser see it: one spelling for each (docs/spec/uplink-proxy.md#5.2). */
+/** A destination as all parts after the parser see it: each destination has one spelling (docs/spec/uplink-proxy.md#5.2). */
 export interface Destination {
   /** Lower case, without a trailing dot; the canonical text of an address. */
   readonly host: string;
   readonly port: number;
   /** Present when the host is an address; never an IPv4-mapped one. */
   readonly address?: IpAddress;
-  /** `host:port`, with brackets around IPv6: the key of penalties, and what is logged. */
+  /** `host:port`, with brackets around IPv6: the key of penalties, and the text in logs. */
   readonly text: string;
 }
 

@@ -2,7 +2,10 @@ import { hkdfSync, randomBytes } from "node:crypto";
 import type { IpAddress } from "#base/ip";
 import { selfSignedServer } from "#base/x509";
 
-/** Distinct for each use, and with a version, so that none can stand for another (docs/spec/uplink-proxy.md#9.1.1). */
+/**
+ * Labels of key derivation: distinct for each use, and with a version, so that no derived key can be used as another
+ * (docs/spec/uplink-proxy.md#9.1.1).
+ */
 const LABEL = { token: "mgmtproxy/token/v1", key: "mgmtproxy/tls-key/v1", serial: "mgmtproxy/tls-serial/v1" } as const;
 const KEY_BYTES = 32;
 const SERIAL_BYTES = 16;

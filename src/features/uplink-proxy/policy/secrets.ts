@@ -18,7 +18,7 @@ const FILES = { token: "token", cert: "ca.pem", key: "key.pem" } as const;
 /** Marks the files as those of the cluster: written before them, removed after them. */
 const MARKER = "cluster-wide";
 
-/** Permissions of the group and of everybody. */
+/** The permissions of the group and of other users. */
 const OTHERS = 0o077;
 
 /** Whether this node shares a secret with others. `unknown`: the source could not be read; existing files stay. */
@@ -47,7 +47,7 @@ export type SecretsPlan = "keep" | "derive" | "generate" | "wipe-and-generate";
 
 /** The content of the directory. */
 export interface StoredSecrets {
-  /** Absent when one of the files is missing or cannot be used. */
+  /** Absent if one of the files is missing or cannot be used. */
   readonly identity: Identity | undefined;
   readonly isClusterWide: boolean;
 }
@@ -65,7 +65,7 @@ export function planSecrets(
     return isClusterWide && isSame ? "keep" : "derive";
   }
   if (kind === "standalone" && isClusterWide) return "wipe-and-generate";
-  // A node that does not know whether it has a cluster secret generates none that the cluster would not accept.
+  // A node that does not know whether it has a cluster secret does not generate a secret, because the cluster would not accept it.
   if (identity !== undefined || kind === "unknown") return "keep";
   return "generate";
 }
@@ -77,7 +77,7 @@ export class Secrets {
   readonly #repeats = new Repeats();
   #identity: Identity | undefined;
   #context: SecureContext | undefined;
-  /** With the monotonic time until which they are accepted. */
+  /** The replaced tokens, with the monotonic time until which they are accepted. */
   #old: readonly { readonly token: string; readonly until: number }[] = [];
   /** Called when token or certificate have changed. */
   onChange: (() => void) | undefined;
@@ -87,7 +87,7 @@ export class Secrets {
     this.#options = options;
   }
 
-  /** The tokens that are accepted now, the present one first; `undefined` until there is one. */
+  /** The tokens that are accepted now, the present one first; `undefined` until there is a token. */
   get tokens(): readonly string[] | undefined {
     if (this.#identity === undefined) return undefined;
     const now = this.#deps.clock.monotonic();

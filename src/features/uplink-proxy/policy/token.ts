@@ -8,7 +8,7 @@ export type TokenVerdict = "ok" | "denied" | "not-loaded";
 
 /**
  * Compares the password of a Basic `Proxy-Authorization` with the accepted tokens; the user name is ignored (spec
- * uplink-proxy 9.1.1). Takes the same time wherever they differ.
+ * uplink-proxy 9.1.1). Takes the same time at whatever position they differ.
  */
 export function checkToken(values: readonly string[], tokens: readonly string[] | undefined): TokenVerdict {
   if (tokens === undefined || tokens.length === 0) return "not-loaded";

@@ -7,10 +7,10 @@ class DegradedError extends ExpectedError<"configuration" | "listeners" | "ways"
   override readonly name = "DegradedError";
 }
 
-/** The state that the parts are made of. */
+/** The state from which the parts are computed. */
 export interface HealthPartsInput {
   readonly settings: Pick<Settings, "listeners">;
-  /** Why the newest configuration is not in force. */
+  /** The reason why the newest configuration is not in force. */
   readonly configError: string | undefined;
   readonly snapshot: Snapshot;
   /** Names of the bound listeners. */

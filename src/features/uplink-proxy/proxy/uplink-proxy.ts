@@ -18,7 +18,7 @@ import { type Page, WorkerPool } from "../workers/index.ts";
 const TICK_MS = 1000;
 /** Interval at which the proxy checks whether the tunnels have ended while it drains, in milliseconds. */
 const DRAIN_POLL_MS = 100;
-/** Sockets that were destroyed close within this, in any event. */
+/** Destroyed sockets close within this time, in milliseconds. */
 const CLOSE_MS = 1000;
 
 /** Token and certificate of the listener for pods. */
@@ -40,9 +40,9 @@ export interface UplinkProxyDeps {
   readonly secrets?: PodSecrets;
   /** More keys for /healthz: `configError`, `env`. */
   readonly health?: () => Readonly<Record<string, unknown>>;
-  /** The answer of GET /readyz. Default: whether the snapshot is ready. */
+  /** The answer of GET /readyz. Default: the answer says whether the snapshot is ready. */
   readonly readiness?: (options: { readonly isVerbose: boolean }) => Readiness;
-  /** A listening descriptor for a listener of another make: the transparent one. */
+  /** Makes the listening descriptor of a special listener, such as that of transparent mode. */
   readonly openListener?: (listener: ListenerSettings) => number;
   /** Default: c-ares. */
   readonly query?: Query;
@@ -57,7 +57,7 @@ export interface UplinkProxyOptions {
   readonly streams?: TcpStreamsKind;
   /** Default: /etc/hosts. */
   readonly hostsPath?: string;
-  /** EVE's counters are published here; nowhere when absent. */
+  /** EVE's counters are published here; absent: they are not published. */
   readonly metricsMapPath?: string;
 }
 
@@ -174,8 +174,8 @@ export class UplinkProxy {
   }
 
   /**
-   * Listens and serves until the signal aborts; then refuses requests, lets tunnels run for `drainMs`, and ends them. Resolves when all is
-   * closed. Rejects for bugs alone.
+   * Listens and serves until the signal aborts; then refuses requests, lets tunnels run for `drainMs`, and ends them. Resolves when all
+   * sockets are closed. Rejects only for bugs.
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const group = new TaskGroup();

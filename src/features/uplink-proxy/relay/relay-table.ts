@@ -4,8 +4,8 @@
  * - `unanswered`: both directions are open, and no byte of the destination has come. The upstream can be replaced.
  * - `unanswered-client-ended`: the same after the client has ended its sending.
  * - `open`: both directions are open, and bytes of the destination have come.
- * - `client-ended`: the client has ended its sending; the destination has answered and may go on.
- * - `upstream-ended`: the destination has ended its sending; the client may go on.
+ * - `client-ended`: the client has ended its sending; the destination has answered and may continue to send.
+ * - `upstream-ended`: the destination has ended its sending; the client may continue to send.
  * - `both-ended`: both sides have ended their sending; the sockets close by themselves.
  * - `client-closed`, `upstream-closed`: one socket is closed, the other is not yet.
  * - `closed`: both sockets are closed.
@@ -32,7 +32,7 @@ export type RelayEvent = "first-byte" | "client-ended" | "upstream-ended" | `${"
  * - `end-client`, `end-upstream`: FIN, behind the bytes that wait.
  * - `reset-client`, `reset-upstream`: RST at once.
  * - `flush-then-reset-upstream`: RST once all bytes of the client are handed to the kernel.
- * - `discard-client`: read on and drop the bytes; closing could take the answer from the client.
+ * - `discard-client`: continue to read and drop the bytes; closing could take the answer from the client.
  */
 export type RelayAction =
   | "report-first-byte"

@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import { type Entry, LinkedSet } from "#base/collections";
 
-/** How exactly limits are kept: a limit of 30 s ends a tunnel after 30 to 31 s, in milliseconds. */
+/** The accuracy of limits, in milliseconds: a limit of 30 s ends a tunnel after 30 to 31 s. */
 const TICK_MS = 500;
 
 /** An object that the timer checks. */
@@ -11,8 +11,8 @@ export interface TimedRelay {
 }
 
 /**
- * One coarse timer for all tunnels of a thread, instead of some for each. `now` moves in steps, so that noting that a byte came costs
- * nothing; it may be up to half a second behind, which {@link RelayTimer.hasPassed} allows for.
+ * One coarse timer for all tunnels of a thread, instead of several timers for each tunnel. `now` changes in steps, so that noting the time
+ * of a byte needs no call of the clock; it may be up to half a second late, which {@link RelayTimer.hasPassed} takes into account.
  */
 export class RelayTimer {
   readonly #clock: Clock;
@@ -39,7 +39,7 @@ export class RelayTimer {
     return this.#relays.size;
   }
 
-  /** True once `limitMs` have certainly passed since something that was noted with `now` as `sinceMs`. */
+  /** True once `limitMs` have certainly passed since an event whose time was noted as `sinceMs` from `now`. */
   hasPassed(sinceMs: number, limitMs: number): boolean {
     return this.#now - sinceMs >= limitMs + TICK_MS;
   }

@@ -17,7 +17,7 @@ import { TlsRecords } from "./tls-records.ts";
 /** Go's default, milliseconds (docs/spec/uplink-proxy.md#7). */
 const TCP_KEEPALIVE_MS = 15_000;
 
-/** Number of checks in one limit whether the kernel's queues drain. */
+/** Number of checks, in the time of one limit, whether the kernel's queues drain. */
 const CHECKS_PER_LIMIT = 4;
 
 /** The FIN of each direction is acknowledged like a byte. */
@@ -46,7 +46,7 @@ export interface RelayOptions {
   readonly bufferBytes: number;
   /** Most bytes of the client that are kept for another uplink until the first byte of the destination comes. */
   readonly replayBytes: number;
-  /** Which bytes of the client may be sent twice. Default: a ClientHello alone. */
+  /** The rule for bytes of the client that may be sent twice. Default: only a ClientHello. */
   readonly replay?: ReplayRule | undefined;
 }
 
@@ -54,7 +54,10 @@ export interface RelayOptions {
 export interface RelayEvents {
   /** The first byte of the destination has come. */
   onFirstByte(): void;
-  /** Bytes of the client were not acknowledged for `firstByteTimeoutMs`, and nothing has come back. Once for each upstream. */
+  /**
+   * Bytes of the client were not acknowledged for `firstByteTimeoutMs`, and no byte has come from the destination. Called once for each
+   * upstream.
+   */
   onBlackhole(): void;
   /** Both sockets are closed. */
   onClosed(end: RelayEnd): void;
@@ -63,7 +66,7 @@ export interface RelayEvents {
 /** How a relay ended. */
 export interface RelayEnd {
   readonly reason: CloseReason;
-  /** It was closed for silence while the client still waited for bytes that had begun to come. */
+  /** True if it was closed for silence while the client waited for the rest of an answer. */
   readonly stalled: boolean;
 }
 
@@ -130,13 +133,13 @@ export class Relay {
     else if (!this.#upstream.writableNeedDrain) this.#client.resume();
   }
 
-  /** Whether another upstream may take this one's place: no byte of it has come, and the client's bytes may be sent twice. */
+  /** Whether another upstream may replace this upstream: no byte of it has come, and the client's bytes may be sent twice. */
   get canReplay(): boolean {
     const areOpen = !this.#client.destroyed && !this.#upstream.destroyed;
     return isReplaceable(this.#state) && areOpen && this.#replayBuffer.isReplayable;
   }
 
-  /** Sends all bytes of the client to another upstream, connected and paused, which takes the place of the present one. */
+  /** Sends all bytes of the client to another upstream, connected and paused, which replaces the present upstream. */
   replaceUpstream(next: ByteStream, total: ByteCount): void {
     const chunks = this.#replayBuffer.chunks;
     if (!this.canReplay || chunks === undefined) throw new Error("Relay: the upstream can no longer be replaced");
@@ -158,7 +161,7 @@ export class Relay {
     else if (!next.writableNeedDrain) this.#client.resume();
   }
 
-  /** Closes both sides: with RST where the reason is a failure, else in order. */
+  /** Closes both sides: with RST if the reason is a failure, else in order. */
   close(reason: CloseReason): void {
     this.#reason ??= reason;
     const isFailure = reason === "blackhole" || reason === "error" || reason === "reset";
@@ -214,7 +217,7 @@ export class Relay {
 
   /**
    * The client waits for an answer, and the destination's host has acknowledged all bytes and answers keep-alive probes: the server is
-   * slow. It is waited for as long as the client would wait without the proxy.
+   * slow. The relay waits as long as the client would wait without the proxy.
    */
   #isServerSlow(limitMs: number): boolean {
     if (!this.#clientSentLast || !isOpenBothWays(this.#state)) return false;
@@ -222,7 +225,7 @@ export class Relay {
     return path !== undefined && (path.heardMs < limitMs || (path.unacked === 0 && path.probes === 0));
   }
 
-  /** Bytes of the client stay unacknowledged (TCP_INFO). Acknowledged bytes have arrived, however long the server takes. */
+  /** Bytes of the client stay unacknowledged (TCP_INFO). Acknowledged bytes have arrived, even if the server takes long to answer. */
   #isBlackhole(now: number): boolean {
     const { firstByteTimeoutMs } = this.#options;
     if (this.#unackedSince === undefined || this.#isBlackholeReported) return false;
@@ -234,7 +237,10 @@ export class Relay {
     return path.unacked > 0 && sinceMs >= firstByteTimeoutMs && path.heardMs >= firstByteTimeoutMs;
   }
 
-  /** Eight system calls, which a tunnel of less than half a second need not pay for. Often enough to know within the limit who is there. */
+  /**
+   * This takes eight system calls, which a tunnel shorter than half a second need not make. The interval is short enough to detect a dead
+   * host within the limit.
+   */
   #keepAlive(): void {
     this.#isKeptAlive = true;
     const idleMs = Math.min(TCP_KEEPALIVE_MS, this.#options.idleTimeoutMs / 2);

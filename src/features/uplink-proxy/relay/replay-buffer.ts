@@ -2,8 +2,8 @@ import { RequestHeadReader } from "#wire/http-connect";
 import { ClientHelloReader } from "#wire/tls-hello";
 
 /**
- * Which bytes of a client may be sent twice without effect on the server. `hello`: a whole ClientHello without early data. `request`: that,
- * or whole requests of GET or HEAD. `always`: any bytes; the caller has checked them.
+ * The rule for bytes of a client that may be sent twice without an effect on the server. `hello`: a whole ClientHello without early data.
+ * `request`: a ClientHello, or whole requests of GET or HEAD. `always`: any bytes; the caller has checked them.
  */
 export type ReplayRule = "hello" | "request" | "always";
 
@@ -11,8 +11,8 @@ const SAFE_METHODS: readonly string[] = ["GET", "HEAD"];
 
 /**
  * The bytes of a client before the destination has answered: only these may be sent once more, over another uplink,
- * and only if sending them twice has no effect (docs/spec/uplink-proxy.md#6.4). Holds at most `maxBytes`; forgets everything when there is
- * more.
+ * and only if sending them twice has no effect (docs/spec/uplink-proxy.md#6.4). Holds at most `maxBytes`; if the client sends more, it
+ * drops all of them.
  */
 export class ReplayBuffer {
   readonly #maxBytes: number;
@@ -25,7 +25,7 @@ export class ReplayBuffer {
     this.#rule = rule;
   }
 
-  /** The bytes; `undefined` if some were forgotten. */
+  /** The bytes; `undefined` if they were dropped. */
   get chunks(): readonly Uint8Array[] | undefined {
     return this.#chunks;
   }
@@ -37,7 +37,7 @@ export class ReplayBuffer {
     else this.#chunks.push(Uint8Array.prototype.slice.call(chunk));
   }
 
-  /** The destination has answered: nothing may be sent twice any more. */
+  /** The destination has answered: no bytes may be sent twice any more. */
   forget(): void {
     this.#chunks = undefined;
   }
@@ -62,7 +62,7 @@ export class ReplayBuffer {
   }
 }
 
-/** One or more whole requests, and nothing behind them. */
+/** One or more whole requests, and no bytes after them. */
 function areSafeRequests(bytes: Uint8Array, maxBytes: number): boolean {
   let left = bytes;
   while (left.length > 0) {

@@ -5,10 +5,10 @@ const HEADER_BYTES = 5;
 
 /**
  * Follows the records of a TLS stream by their lengths, to distinguish an idle connection from one that stalled in the middle of
- * a record: a pooled connection is silent between two records. A stream without TLS always counts as within one.
+ * a record: a pooled connection is silent between two records. A stream without TLS always counts as within a record.
  */
 export class TlsRecords {
-  /** Of the record whose payload is passing. */
+  /** The remaining bytes of the record whose payload is passing. */
   #missing = 0;
   #headerBytes = 0;
   #length = 0;

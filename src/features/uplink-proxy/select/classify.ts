@@ -3,7 +3,7 @@ import type { IpAddress } from "#base/ip";
 import type { DialFailure } from "#base/uplink-model";
 import { DnsError } from "../dns/index.ts";
 
-/** The failure of an attempt, as the choice of an uplink needs it (docs/spec/uplink-proxy.md#6.1.8, #6.2). */
+/** The kinds of failure of an attempt that the choice of an uplink distinguishes (docs/spec/uplink-proxy.md#6.1.8, #6.2). */
 export interface ClassifiedFailure {
   readonly failure: DialFailure;
   readonly text: string;
@@ -13,18 +13,18 @@ export interface ClassifiedFailure {
 const BY_ERRNO: Readonly<Record<string, readonly [DialFailure, string]>> = {
   ETIMEDOUT: ["timeout", "connection timed out"],
   ECONNREFUSED: ["refused", "connection refused"],
-  // A reset is an answer too.
+  // A reset counts as an answer of the destination.
   ECONNRESET: ["refused", "connection reset by peer"],
   ENETUNREACH: ["unreachable", "network is unreachable"],
   EHOSTUNREACH: ["unreachable", "no route to host"],
   ENETDOWN: ["unreachable", "network is down"],
-  // Routes of type prohibit, and firewalls that answer so.
+  // Causes are routes of type prohibit, and firewalls that send this error.
   EACCES: ["unreachable", "permission denied"],
   EPERM: ["unreachable", "operation not permitted"],
   EADDRINUSE: ["ports-exhausted", "no free source port"],
 };
 
-/** Never throws; an error that it does not know is `other` with its own words. */
+/** Never throws; an unknown error is `other`, with the error's own text. */
 export function classify(
   error: unknown,
   source: IpAddress | undefined,

@@ -12,9 +12,9 @@ import { type Candidate, dnsUplink, type Tier } from "./order.ts";
 /** The input of a race. */
 export interface RaceInput {
   readonly tiers: readonly Tier[];
-  /** The addresses of the destination where they are known without DNS: an address, or a name of /etc/hosts. */
+  /** The addresses of the destination if they are known without DNS, because it is an address or a name in /etc/hosts. */
   readonly known: readonly IpAddress[];
-  /** Uplinks whose DNS may be asked when an uplink's own fails, cheapest first. */
+  /** Uplinks whose DNS servers may be queried when an uplink's own servers fail, cheapest first. */
   readonly others: () => readonly DnsUplink[];
 }
 
@@ -24,7 +24,7 @@ interface QueuedAttempt {
 }
 
 interface Attempt<C extends Closable> extends QueuedAttempt {
-  /** It tries an uplink on probation for all requests, and goes on after its own request is served. */
+  /** It tries an uplink on probation for all requests, and continues after its own request is served. */
   readonly isTrial: boolean;
   readonly startedAt: number;
   readonly stop: LightAbortSignal;
@@ -34,7 +34,7 @@ interface Attempt<C extends Closable> extends QueuedAttempt {
   won: DialResult<C> | undefined;
 }
 
-/** The addresses of the destination as an uplink sees them. */
+/** The addresses of the destination that an uplink's DNS returned. */
 interface Resolved {
   readonly addresses: readonly IpAddress[];
   readonly judgement: Judgement;
@@ -42,25 +42,25 @@ interface Resolved {
 
 const LOST = new Error("another uplink connected faster");
 const NO_ANSWER = new DOMException("another uplink answered first", "TimeoutError");
-/** The kernel's error for a new connection over a lost link; it lets pending ones wait for an answer. */
+/** The kernel's error for a new connection over a lost link; the kernel lets pending connections wait for an answer. */
 const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN" });
 
 /**
- * The attempts of one request: side by side within a tier, the next tier when the cheaper ones have failed or have had their time
- * (docs/spec/uplink-proxy.md#6.1.4). The first connection wins; the others are closed and are no failures.
+ * The attempts of one request: attempts of one tier run side by side; the next tier starts when the cheaper attempts have failed or their
+ * time is over (docs/spec/uplink-proxy.md#6.1.4). The first connection wins; the others are closed and do not count as failures.
  */
 export class DialRace<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
   readonly #request: DialRequest;
   readonly #input: RaceInput;
   readonly #queue: readonly QueuedAttempt[];
-  /** In the order of their start: the cheaper ones first. */
+  /** In the order of their start: attempts over cheaper uplinks first. */
   #running: Attempt<C>[] = [];
   readonly #failures: AttemptFailure[] = [];
   readonly #result = Promise.withResolvers<DialResult<C>>();
   #next = 0;
   #isOver = false;
-  /** Uplinks that are still there, once that has changed. */
+  /** The uplinks that still exist; set after the uplinks have changed. */
   #present: ReadonlySet<string> | undefined;
   #cancelNext: (() => void) | undefined;
   #cancelDeadline: (() => void) | undefined;
@@ -87,7 +87,7 @@ export class DialRace<C extends Closable> {
     return this.#result.promise;
   }
 
-  /** Fails attempts over uplinks that have lost their link or are gone. */
+  /** Fails attempts over uplinks that have lost their link or were removed. */
   snapshotChanged({ uplinks }: Snapshot): void {
     const isUp = (name: string): boolean => uplinks.some((uplink) => uplink.name === name && uplink.isUp);
     this.#present = new Set(uplinks.map(({ name }) => name));
@@ -118,7 +118,7 @@ export class DialRace<C extends Closable> {
   #startNext(): void {
     this.#cancelNext?.();
     const present = this.#present;
-    // The address of a removed uplink may be routed over another by now.
+    // The address of a removed uplink may meanwhile be routed over another uplink.
     while (present !== undefined && this.#next < this.#queue.length && !present.has(this.#nextName)) this.#next += 1;
     const queued = this.#queue[this.#next];
     if (queued === undefined) {
@@ -191,7 +191,7 @@ export class DialRace<C extends Closable> {
     }
   }
 
-  /** Judged before the race. */
+  /** These addresses were judged before the race. */
   #known(): Resolved | undefined {
     const { known } = this.#input;
     return known.length === 0 ? undefined : { addresses: known, judgement: "uplink" };
@@ -246,12 +246,15 @@ export class DialRace<C extends Closable> {
     this.#end(() => this.#result.resolve(won), winner);
   }
 
-  /** A lost attempt is no failure, unless it had `tierDelayMs` and another uplink answered meanwhile: then it has failed and is counted. */
+  /**
+   * An attempt that lost the race does not count as a failure, unless it ran for `tierDelayMs` and another uplink answered meanwhile: then
+   * it counts.
+   */
   #lose(attempt: Attempt<C>): void {
     const { clock, penalties, settings } = this.#deps;
     const { tierDelayMs } = settings();
     const { name } = attempt.candidate.uplink;
-    // A trial goes on without its request; its outcome decides about the next penalty.
+    // A trial continues without its request; its outcome decides about the next penalty.
     if (attempt.isTrial && attempt.won === undefined) {
       this.#forget(attempt);
       return;
@@ -277,7 +280,7 @@ export class DialRace<C extends Closable> {
     if (attempt.isTrial) this.#deps.penalties.endTrial(destination.text, attempt.candidate.uplink.name);
     this.#forget(attempt);
     if (attempt.stop.reason === LOST) return;
-    // Policy, no failure of the uplink: ends the request, or a trial whose request has ended.
+    // A refusal by policy is not a failure of the uplink: it ends the request, or a trial whose request has ended.
     if (error instanceof SelectError) {
       this.#end(() => this.#result.reject(error));
       return;

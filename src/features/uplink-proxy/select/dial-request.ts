@@ -18,11 +18,11 @@ export interface DialRequest {
   readonly judge: (addresses: readonly IpAddress[]) => Judgement;
   /** Default: the host. */
   readonly clientKind?: ClientKind;
-  /** Uplinks that are not tried: those that blackholed an earlier attempt. */
+  /** Uplinks that are not tried: uplinks that blackholed an earlier attempt. */
   readonly except?: ReadonlySet<string>;
-  /** The whole request must be done by then, monotonic milliseconds; by default `requestTimeoutMs` from now. */
+  /** Deadline of the whole request, monotonic milliseconds; default: `requestTimeoutMs` from now. */
   readonly deadlineAt?: number;
-  /** Aborts when the client has left: all attempts end, and none of them counts as a failure. */
+  /** Aborts when the client has left: all attempts end, and no attempt counts as a failure. */
   readonly signal: AbortSignalLike;
 }
 
@@ -50,6 +50,6 @@ export interface DialResult<C extends Closable> {
   readonly source?: IpAddress | undefined;
   /** The address that was dialled. */
   readonly address: IpAddress;
-  /** Attempts that failed before, in that order. */
+  /** Earlier failed attempts, in their order. */
   readonly failures: readonly AttemptFailure[];
 }

@@ -10,10 +10,10 @@ import { dnsUplink, EligibleCandidates, noCandidates, orderCandidates, type Tier
 
 const BOTH: readonly IpFamily[] = [6, 4];
 
-/** Finds a connection to a destination over the cheapest uplink that has one (docs/spec/uplink-proxy.md#6). */
+/** Finds a connection to a destination over the cheapest uplink over which it can be reached (docs/spec/uplink-proxy.md#6). */
 export class Dialler<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
-  /** As many as there are requests that wait. */
+  /** The races of the waiting requests; one for each request. */
   readonly #races = new LinkedSet<DialRace<C>>();
   readonly #eligible = new EligibleCandidates();
 
@@ -57,14 +57,14 @@ export class Dialler<C extends Closable> {
     }
   }
 
-  /** Whether another uplink than those could still be tried. */
+  /** Whether an uplink that is not in `except` could still be tried. */
   hasAlternative(request: Pick<DialRequest, "destination" | "snapshot" | "except">): boolean {
     const { address } = request.destination;
     const candidates = this.#eligible.of(request.snapshot, address === undefined ? BOTH : [address.family]);
     return candidates.some(({ uplink }) => request.except?.has(uplink.name) !== true);
   }
 
-  /** The state of the uplinks has changed, for requests that wait as well. */
+  /** Call this when the state of the uplinks has changed; it also informs waiting requests. */
   snapshotChanged(snapshot: Snapshot): void {
     for (const race of this.#races) race.snapshotChanged(snapshot);
   }

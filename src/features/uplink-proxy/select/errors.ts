@@ -2,7 +2,7 @@ import { ExpectedError } from "#base/errors";
 import type { DialFailure } from "#base/uplink-model";
 
 /**
- * `not-ready`: the state of the uplinks is not known yet. `denied`: policy. The rest: no way to the destination
+ * `not-ready`: the state of the uplinks is not known yet. `denied`: refused by policy. All others: the destination cannot be reached
  * (docs/spec/uplink-proxy.md#5.4).
  */
 export type SelectErrorCode = "not-ready" | "no-uplink" | "cost-limit" | "dial-failed" | "timeout" | "dns" | "denied";
@@ -12,7 +12,7 @@ export interface AttemptFailure {
   readonly uplink: string;
   readonly ifName: string;
   readonly cost: number;
-  /** The source address as text; empty if the attempt failed before it had one. */
+  /** The source address as text; empty if the attempt failed before it had a source. */
   readonly source: string;
   readonly failure: DialFailure;
   readonly text: string;

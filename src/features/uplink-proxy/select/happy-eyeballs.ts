@@ -4,21 +4,21 @@ import type { IpAddress } from "#base/ip";
 
 /** Delay of the next address beside the earlier ones (RFC 8305 section 5), in milliseconds. */
 const ATTEMPT_DELAY_MS = 250;
-/** More pairs of source and destination are not tried over one uplink. */
+/** Maximum number of pairs of source and destination that are tried over one uplink. */
 const MAX_PAIRS = 8;
 
-/** A connection to be made: an address, and the address to make it from (none: the routing table chooses). */
+/** A connection to be made: an address, and the address to make it from (absent: the routing table chooses it). */
 export interface Pair {
   readonly address: IpAddress;
   readonly source: IpAddress | undefined;
 }
 
-/** Something that was opened and can be closed. */
+/** A resource that was opened and can be closed. */
 export interface Closable {
   destroy(): void;
 }
 
-/** Opens a connection; rejects with the system's error, or with the signal's reason, and leaves nothing behind. */
+/** Opens a connection; rejects with the system's error, or with the signal's reason, and leaves no open connection. */
 export type Connect<C extends Closable> = (
   pair: Pair,
   port: number,
@@ -26,8 +26,9 @@ export type Connect<C extends Closable> = (
 ) => Promise<C>;
 
 /**
- * Destinations with the sources of their family: IPv6 and IPv4 alternate, IPv6 first if there is a source for it, each destination
- * from the first source before any from the next. Empty when no family is common. `undefined` sources: unbound.
+ * Destinations with the sources of their family: IPv6 and IPv4 alternate, IPv6 first if there is a source for it, all destinations with the
+ * first source come before those with the next source. Empty if sources and destinations have no common family. `undefined` sources:
+ * unbound.
  */
 export function pairUp(addresses: readonly IpAddress[], sources: readonly IpAddress[] | undefined): Pair[] {
   const ordered = interleave(addresses);
@@ -63,8 +64,8 @@ export class PairError extends Error {
 }
 
 /**
- * The first connection of several pairs, each next one beside the earlier when those take long or at once when all have failed. Rejects
- * with the last {@link PairError} once all failed, or with the signal's reason; every other connection is closed.
+ * The first established connection of several pairs. The next pair is tried beside the earlier ones if those take long, or at once if all
+ * have failed. Rejects with the last {@link PairError} once all failed, or with the signal's reason; every other connection is closed.
  */
 export function connectAny<C extends Closable>(
   pairs: readonly Pair[],

@@ -11,25 +11,25 @@ export interface Candidate {
   readonly sources: readonly IpAddress[];
 }
 
-/** Uplinks that are tried side by side: of one cost and one penalty state. */
+/** Uplinks that are tried side by side: they have the same cost and the same penalty state. */
 export interface Tier {
   readonly candidates: readonly Candidate[];
-  /** The penalty of all of them has just ended: the next tier does not wait long for this one. */
+  /** The penalty of all of them has just ended: the next tier starts soon after this tier. */
   readonly isProbation: boolean;
 }
 
 /** The input of the order besides the uplinks. */
 export interface OrderInput {
   readonly penaltyState: (uplink: string) => PenaltyState;
-  /** Puts uplinks of equal cost in order. */
+  /** Sorts uplinks of equal cost. */
   readonly rotate: (uplinks: readonly Candidate[]) => Candidate[];
   /** Names of uplinks that this request has tried already. */
   readonly except?: ReadonlySet<string> | undefined;
 }
 
 /**
- * The eligible uplinks for a request, in tiers (docs/spec/uplink-proxy.md#6.1): the ones with an error or a penalty last, and by cost
- * before and within that tail. Pure.
+ * The eligible uplinks for a request, in tiers (docs/spec/uplink-proxy.md#6.1): uplinks with an error or a penalty come last; both groups
+ * are sorted by cost. Pure.
  */
 export function orderCandidates(eligible: readonly Candidate[], { penaltyState, rotate, except }: OrderInput): Tier[] {
   const groups: { readonly rank: number; readonly isProbation: boolean; candidates: Candidate[] }[] = [];
@@ -38,7 +38,7 @@ export function orderCandidates(eligible: readonly Candidate[], { penaltyState, 
     if (except?.has(uplink.name) === true) continue;
     const state = penaltyState(uplink.name);
     const rank = rankOf(uplink, state);
-    // Few, and nearly always in order.
+    // The list is short and nearly always sorted.
     let at = groups.length;
     while (at > 0 && (groups[at - 1]?.rank ?? rank) > rank) at -= 1;
     const group = groups[at - 1];
@@ -81,7 +81,7 @@ export class EligibleCandidates {
   }
 }
 
-/** Why no uplink may be used: there is none, or all are above the maximum cost. */
+/** The reason why no uplink may be used: none exists, or all are above the maximum cost. */
 export function noCandidates(snapshot: Snapshot, target: string, families: readonly IpFamily[] = [4, 6]): SelectError {
   const present = snapshot.uplinks.filter(({ isManagement, isL3 }) => isManagement && isL3);
   if (present.length > 0 && present.every(({ cost }) => cost > snapshot.maxCost)) {
@@ -98,7 +98,10 @@ function usableSources(uplink: Uplink, families: readonly IpFamily[]): IpAddress
   return usable.map(({ address }) => address);
 }
 
-/** Uplinks on probation are a tier before others of their cost. Cost is 0 to 255; failed and penalised uplinks come after all costs. */
+/**
+ * Uplinks on probation form a tier before the other uplinks of their cost. Cost is 0 to 255; failed and penalised uplinks come after all
+ * costs.
+ */
 function rankOf(uplink: Uplink, penaltyState: PenaltyState): number {
   const isInTail = penaltyState === "penalised" || hasError(uplink.status);
   return (isInTail ? 10_000 : 0) + uplink.cost * 2 + (penaltyState === "probation" ? 0 : 1);

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 /** The state of an uplink for one destination. */
 export type PenaltyState =
   | "good"
-  /** Last resort until the penalty ends. */
+  /** The uplink is tried last until the penalty ends. */
   | "penalised"
   /** The penalty has ended without evidence that the uplink works again: it is tried, and the next tier starts soon after it. */
   | "probation";
@@ -16,17 +16,17 @@ export interface Penalty {
   readonly until: number;
 }
 
-/** A change that other threads are to make too. */
+/** A change that the other threads must make too. */
 export type PenaltyEvent =
   | { readonly kind: "add"; readonly destination: string; readonly uplink: string; readonly share: number }
   | { readonly kind: "confirm" | "clear"; readonly destination: string; readonly uplink: string };
 
 /** The settings of penalties. */
 export interface PenaltyOptions {
-  /** Duration of the first penalty; each further penalty is twice as long. */
+  /** Duration of the first penalty; each further penalty has twice the duration of the last. */
   readonly penaltyMs: number;
   readonly penaltyMaxMs: number;
-  /** Pairs of destination and uplink; the least recently used goes first. */
+  /** Pairs of destination and uplink; the least recently used pair is dropped first. */
   readonly penaltyEntries: number;
 }
 
@@ -36,8 +36,8 @@ interface Entry extends Penalty {
 }
 
 /**
- * Penalties of uplinks for each destination (docs/spec/uplink-proxy.md#6.4): order only, never exclusion. Durations are
- * monotonic, so that a clock that jumps changes none.
+ * Penalties of uplinks for each destination (docs/spec/uplink-proxy.md#6.4): they change only the order and never exclude an uplink.
+ * Durations are monotonic, so that a clock that jumps changes none.
  */
 export class Penalties {
   readonly #clock: Clock;
@@ -58,7 +58,7 @@ export class Penalties {
   }
 
   stateOf(destination: string, uplink: string): PenaltyState {
-    // The common case has none at all.
+    // In the common case there are no penalties.
     if (this.#entries.size === 0) return "good";
     const entry = this.#entries.get(key(destination, uplink));
     if (entry === undefined || entry.isConfirmed) return "good";
@@ -117,7 +117,7 @@ export class Penalties {
     const id = key(destination, uplink);
     const now = this.#clock.monotonic();
     const known = this.#entries.get(id);
-    // Many tunnels of one destination may fail at the same time: that is one failure.
+    // Many tunnels of one destination may fail at the same time: they count as one failure.
     if (known !== undefined && known.until > now && !known.isConfirmed) return false;
     const strikes = (known?.strikes ?? 0) + 1;
     const { penaltyMs, penaltyMaxMs } = this.#options;

@@ -44,7 +44,7 @@ export class Rotation {
     }
   }
 
-  /** Undoes {@link take}: the tunnel did not begin. */
+  /** Undoes {@link take}: the tunnel did not start. */
   giveBack(destination: string, uplinks: readonly WeightedUplink[], chosen: string): void {
     if (uplinks.length < 2) return;
     const own = this.#byDestination.get(destination);

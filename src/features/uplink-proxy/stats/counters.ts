@@ -34,7 +34,7 @@ export class Counters {
     this.map = new MetricsMap();
   }
 
-  /** Takes one event, of this thread or of another. */
+  /** Counts one event, of this thread or of another thread. */
   record(event: StatsEvent): void {
     switch (event.kind) {
       case "request":

@@ -31,7 +31,7 @@ export type StatsEvent =
     }
   /** A connection was blackholed. */
   | { readonly kind: "blackhole"; readonly target: string; readonly ifName: string }
-  /** A tunnel goes on over another uplink. */
+  /** A tunnel continues over another uplink. */
   | { readonly kind: "replayed"; readonly target: string; readonly from: string; readonly to: string }
   /** Attempts that failed during the search for another uplink. */
   | { readonly kind: "attempts"; readonly target: string; readonly failures: readonly AttemptFailure[] }
@@ -41,7 +41,7 @@ export type StatsEvent =
       readonly ifName: string;
       readonly up: number;
       readonly down: number;
-      /** Since the request; of all of them together, as up and down. */
+      /** Time since the request, in milliseconds; times and bytes are sums over all these tunnels. */
       readonly durationMs: number;
       readonly reason: CloseReason;
       /** Number of tunnels. */
@@ -50,5 +50,5 @@ export type StatsEvent =
   /** Bytes since the last event of this kind. */
   | { readonly kind: "bytes"; readonly ifName: string; readonly up: number; readonly down: number };
 
-/** Takes events: the counters of this thread, or another thread. */
+/** Receives events: the counters of this thread, or the way to another thread. */
 export type Recorder = (event: StatsEvent) => void;

@@ -22,7 +22,7 @@ export interface HealthInput {
   readonly more: Readonly<Record<string, unknown>>;
 }
 
-/** The object of GET /healthz (docs/spec/uplink-proxy.md#8); the keys are EVE's first, then ours. */
+/** The object of GET /healthz (docs/spec/uplink-proxy.md#8); EVE's keys come first, then our own. */
 export function healthReport(input: HealthInput): Record<string, unknown> {
   const { snapshot, counters, listeners, bound, clock } = input;
   const host = listeners.find(({ role }) => role === "host");

@@ -3,14 +3,14 @@ import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
 import type { CloseReason } from "../relay/index.ts";
 
-/** Lines of one kind a second, such as failures of one target (docs/spec/uplink-proxy.md#8). */
+/** Maximum number of lines of one kind in a second, such as failures of one target (docs/spec/uplink-proxy.md#8). */
 const LINES_PER_SECOND = 10;
-/** Targets whose failures are counted; the one that failed longest ago goes first. */
+/** Targets whose failures are counted; the target that failed longest ago is dropped first. */
 const MAX_TARGETS = 1000;
 /** Longest line, characters: a destination with many attempts is logged in one line too. */
 const MAX_LINE = 2048;
 
-/** A CONNECT that succeeded, and over what. */
+/** A CONNECT that succeeded, and its uplink. */
 export interface ConnectedLine {
   readonly target: string;
   readonly client: string;
@@ -49,7 +49,7 @@ export class LogLines {
     this.#paced(`failed ${target}`, line.length > MAX_LINE ? `${line.slice(0, MAX_LINE)}…` : line);
   }
 
-  /** Limits the lines of a kind a second; the next line has the number of those left out. */
+  /** Limits the lines of a kind a second; the next line has the number of suppressed lines. */
   #paced(kind: string, line: string): void {
     const state = this.#failing.get(kind) ?? {
       bucket: new TokenBucket({ ratePerSecond: LINES_PER_SECOND, burst: LINES_PER_SECOND, clock: this.#clock }),

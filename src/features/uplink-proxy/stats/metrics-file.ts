@@ -6,7 +6,10 @@ import { FileError, replaceFile } from "#base/file";
 import type { Logger } from "#base/log";
 import type { MetricsDocument, MetricsMap } from "./metrics-map.ts";
 
-/** Between two writes, at random so that many writers do not fall into step, milliseconds (docs/spec/uplink-proxy.md#8). */
+/**
+ * Range of the random pause between two writes, in milliseconds; it is random so that many devices do not write at the same time
+ * (docs/spec/uplink-proxy.md#8).
+ */
 const MIN_PAUSE_MS = 3000;
 const MAX_PAUSE_MS = 10_000;
 
@@ -43,7 +46,7 @@ export class MetricsFile {
     }
   }
 
-  /** Writes now, if there is something new. */
+  /** Writes the file now if the counters have changed. */
   async flush(): Promise<void> {
     const { map, log } = this.#deps;
     const { version } = map;

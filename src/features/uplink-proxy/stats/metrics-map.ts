@@ -1,4 +1,4 @@
-/** Targets of one interface; the least recently used are folded into one (docs/spec/uplink-proxy.md#8). */
+/** Targets of one interface; the least recently used targets are merged into one entry (docs/spec/uplink-proxy.md#8). */
 const MAX_TARGETS = 1000;
 const OTHER = "_other";
 /** Go's text for a time that was never set. */
@@ -45,7 +45,7 @@ interface Entry {
   lastSuccess: number | undefined;
   /** Least recently used first. */
   readonly targets: Map<string, UrlCounters>;
-  /** The last of them, which need not be put there again. */
+  /** The most recently used target; it need not be moved to the end again. */
   newest: string | undefined;
 }
 
@@ -123,7 +123,7 @@ function targetOf(entry: Entry, target: string): UrlCounters {
   return counters;
 }
 
-/** The least recently used goes into the remainder, whose place does not count. */
+/** The least recently used target is merged into the remainder, which does not count as a target. */
 function fold(targets: Map<string, UrlCounters>): void {
   for (const [target, counters] of targets) {
     if (target === OTHER) continue;
@@ -146,7 +146,7 @@ function sum(a: UrlCounters, b: UrlCounters): UrlCounters {
   };
 }
 
-/** Whole milliseconds, of all tunnels together: many short ones are not nothing. */
+/** Whole milliseconds, of all tunnels together: rounding each of many short tunnels would lose their time. */
 function whole(counters: UrlCounters): UrlCounters {
   return { ...counters, TotalTimeSpent: Math.round(counters.TotalTimeSpent) };
 }

@@ -11,8 +11,8 @@ export interface MetricsInput {
 }
 
 /**
- * Declares the proxy's metrics. The labels hold interfaces and uplinks only, never what clients send. Counters are 0 and labelled series
- * absent before `observe`.
+ * Declares the proxy's metrics. The labels hold interfaces and uplinks only, never what clients send. Before `observe` counters are 0, and
+ * series with labels are absent.
  */
 export function uplinkProxyMetrics(registry: Registry): { readonly observe: (input: MetricsInput) => void } {
   const registers = [registry];

@@ -6,7 +6,7 @@ export class Traffic {
   readonly #totals = new Map<string, ByteCount>();
   readonly #reported = new Map<string, ByteCount>();
 
-  /** Counted up by tunnels. */
+  /** Tunnels add their bytes here. */
   of(ifName: string): ByteCount {
     const known = this.#totals.get(ifName);
     if (known !== undefined) return known;

@@ -11,7 +11,7 @@ import { EvidenceLog } from "./proxy-fixtures.ts";
 /** The result of a connect from a source: an errno, silence, success after so many milliseconds, or when a gate opens. */
 export type Behaviour = string | "silent" | number | Deferred;
 
-/** A connection that was made, or so it says. */
+/** A simulated connection. */
 export class FakeConnection implements Closable {
   readonly source: string;
   isDestroyed = false;
@@ -25,7 +25,7 @@ export class FakeConnection implements Closable {
   }
 }
 
-/** A dialler over sources that behave as told; `log` has each connect with its time. */
+/** A dialler over sources with the behaviour that a test sets; `log` has each connect with its time. */
 export class DiallerBed {
   readonly clock = new FakeClock();
   readonly evidence = new EvidenceLog();
@@ -99,7 +99,7 @@ export class DiallerBed {
     };
   }
 
-  /** Dials, moving the clock until there is an outcome: `via`, or the error. */
+  /** Dials, and moves the clock until the outcome is known: `via`, or the error. */
   async outcome(request: DialRequest): Promise<string> {
     let text: string | undefined;
     this.dialler.dial(request).then(

@@ -35,7 +35,7 @@ export const POD: Partial<ListenerSettings> = { role: "pod", name: "pods", auth:
 /** The kernel's data of a connection whose bytes are not acknowledged. On loopback they always are. */
 export const SWALLOWED: TransportState = { unacked: 1, probes: 0, ackedBytes: 1, heardMs: 3_600_000 };
 
-/** A front end over real sockets of loopback; dialling is the test's, and so is time. */
+/** A front end over real sockets of loopback; the test replaces dialling and the clock. */
 export class FrontBed {
   readonly clock = new FakeClock();
   readonly evidence = new EvidenceLog();
@@ -94,7 +94,7 @@ export class FrontBed {
     });
   }
 
-  /** `isNative`: clients are streams of our own, as those of the program are; else sockets of Node.js's. */
+  /** `isNative`: clients are our own streams, as in the program; else they are sockets of Node.js. */
   static async open(
     t: TestContext,
     fields: Partial<Settings> = {},
@@ -149,7 +149,7 @@ export class FrontBed {
     return { connection, address, failures: [], ...(via === undefined ? {} : { uplink: via }) };
   }
 
-  /** Everything that a client reads in answer to a text, until the end or the next answer is awaited. */
+  /** All bytes that a client reads in answer to a text, until the connection ends or the next answer is awaited. */
   async ask(t: TestContext, text: string, until = "\r\n\r\n"): Promise<string> {
     const client = await TestClient.to(t, this.port);
     client.write(text);
@@ -159,7 +159,7 @@ export class FrontBed {
   }
 }
 
-/** Resolves once a socket of a server has read so much. */
+/** Resolves once a socket of a server has read this number of bytes. */
 export async function waitBytes(socket: Socket | undefined, bytes: number): Promise<void> {
   while ((socket?.bytesRead ?? 0) < bytes) await new Promise((resolve) => setImmediate(resolve));
 }

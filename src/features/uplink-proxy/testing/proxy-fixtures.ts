@@ -16,7 +16,7 @@ import {
 import { TcpListener } from "#kernel/reactor";
 import { type Endpoint, listenTcp, localEndpoint } from "#kernel/socket";
 
-/** An uplink with what matters to a test; by default of cost 0 with one usable address. */
+/** An uplink with the fields that a test sets; by default it has cost 0 and one usable address. */
 export function uplink(name: string, fields: Partial<Uplink> & { readonly sources?: readonly string[] } = {}): Uplink {
   const { sources = ["192.0.2.10"], ...rest } = fields;
   return {
@@ -69,7 +69,7 @@ export class FakeSnapshots implements SnapshotSource {
   }
 }
 
-/** Writes down what traffic told. */
+/** Records the reported evidence. */
 export class EvidenceLog implements Evidence {
   readonly lines: string[] = [];
 
@@ -165,7 +165,7 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
-/** Collects the bytes a test's client has read, and waits for them. */
+/** Collects the bytes that a test's client has read, and waits for them. */
 export class TestClient {
   readonly socket: Socket;
   #text = "";
@@ -190,7 +190,7 @@ export class TestClient {
     return new TestClient(socket);
   }
 
-  /** All that was read, each character one byte. */
+  /** All received bytes, as a text with one character for each byte. */
   get text(): string {
     return this.#text;
   }
@@ -208,7 +208,7 @@ export class TestClient {
     }
   }
 
-  /** Resolves with what was read once it contains the text. */
+  /** Resolves with the received text once it contains the given text. */
   async read(text: string): Promise<string> {
     await this.until(() => this.#text.includes(text));
     return this.#text;

@@ -18,7 +18,7 @@ export const RELAY_OPTIONS = {
   bufferBytes: 65_536,
 };
 
-/** A tunnel between a test's client and a test's server, both real sockets of loopback; time is the test's. */
+/** A tunnel between a test's client and a test's server, both real sockets of loopback; the test moves the clock. */
 export class RelayBed {
   readonly clock = new FakeClock();
   readonly total: ByteCount = { up: 0, down: 0 };

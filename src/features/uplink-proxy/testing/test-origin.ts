@@ -10,15 +10,15 @@ export type AnswerMode =
   | "empty"
   | "not-modified"
   | "interim"
-  /** Says more than it was asked, as if it answered a request that is not its own. */
+  /** Sends an additional answer, as if it answered another client's request. */
   | "talkative"
-  /** Before the body of the request has come. */
+  /** Answers before the body of the request has come. */
   | "early"
   | "cut"
   | "both-lengths"
   | "folded";
 
-/** A server of plain HTTP that writes down all that it is sent, connection by connection. */
+/** A server of plain HTTP that records all received bytes, for each connection. */
 export class TestOrigin {
   readonly name: string;
   readonly port: number;

@@ -12,7 +12,7 @@ export function encode(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, encode(each)]));
 }
 
-/** The value that {@link encode} was given; the caller names its type. Throws `IpParseError` for damaged data. */
+/** The value that was passed to {@link encode}; the caller names its type. Throws `IpParseError` for damaged data. */
 export function decode<T>(value: unknown): T {
   return revive(value) as T;
 }

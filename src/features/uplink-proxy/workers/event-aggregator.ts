@@ -4,7 +4,7 @@ type Connected = Extract<StatsEvent, { readonly kind: "connected" }>;
 type Closed = Extract<StatsEvent, { readonly kind: "closed" }>;
 type Writable<T> = { -readonly [Key in keyof T]: T[Key] };
 
-/** Tunnels that were opened, or that were closed: those that are alike are one event with their count. */
+/** Tunnels that were opened, or that were closed: equal events are merged into one event with their count. */
 export class EventAggregator<Event extends Connected | Closed> {
   readonly #isAlike: (a: Event, b: Event) => boolean;
   #byTarget = new Map<string, Writable<Event>[]>();
@@ -15,7 +15,7 @@ export class EventAggregator<Event extends Connected | Closed> {
     this.#isAlike = isAlike;
   }
 
-  /** Events that {@link take} would give. */
+  /** The number of events that {@link take} would return. */
   get size(): number {
     return this.#size;
   }
@@ -32,7 +32,7 @@ export class EventAggregator<Event extends Connected | Closed> {
     }
   }
 
-  /** All of them, the one that was counted last at the end; none is left. */
+  /** Returns and removes all events; the event that was counted last is at the end. */
   take(): readonly Event[] {
     const events = [...this.#byTarget.values()].flat();
     const newest = this.#newest;
@@ -43,7 +43,7 @@ export class EventAggregator<Event extends Connected | Closed> {
   }
 }
 
-/** Connections over the same uplink, on which nothing else was tried. */
+/** Whether two connections used the same uplink and tried no other uplink before. */
 export function areConnectedAlike(a: Connected, b: Connected): boolean {
   return a.ifName === b.ifName && a.cost === b.cost && a.failures.length === 0 && b.failures.length === 0;
 }

@@ -1,5 +1,5 @@
 /**
- * Further threads that accept at the same addresses, so that making connections scales over cores.
+ * Further threads that accept at the same addresses, so that connecting uses several cores.
  *
  * Owns: the threads and the messages between them. Does not know: how a client is served.
  *

@@ -16,7 +16,7 @@ export interface WorkerInit {
   readonly mark: number | undefined;
   readonly hostsPath: string | undefined;
   readonly streams: TcpStreamsKind;
-  /** Of the lines that are written. */
+  /** The levels of the log lines that are written. */
   readonly logLevels: readonly LogLevel[];
 }
 

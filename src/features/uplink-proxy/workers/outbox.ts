@@ -12,8 +12,8 @@ const MAX_NOTES = 256;
 
 /**
  * Sends counted events, evidence and log lines of a thread to the first one, in batches. A batch begins with the tunnels that were opened
- * and ends with those that were closed, so that none is closed before it is counted; the rest keeps its order. A repetition of the last
- * evidence of an uplink is left out.
+ * and ends with those that were closed, so that no tunnel is closed before it is counted; other events keep their order. A repetition of
+ * the last evidence of an uplink is left out.
  */
 export class Outbox {
   readonly #post: (notes: string) => void;
@@ -26,7 +26,7 @@ export class Outbox {
   readonly #said = new Map<string, EvidenceCall>();
   #timer: NodeJS.Timeout | undefined;
 
-  /** `post` gets an array of {@link Note} as JSON, which costs a third of a structured clone; `levels` are the enabled ones. */
+  /** `post` gets an array of {@link Note} as JSON, which takes a third of the time of a structured clone; `levels` are the enabled ones. */
   constructor(post: (notes: string) => void, levels: readonly LogLevel[]) {
     this.#post = post;
     this.#levels = new Set(levels);

@@ -25,7 +25,7 @@ export interface WorkerPoolDeps {
   /** Another thread has changed a penalty. */
   readonly onPenalty: (event: PenaltyEvent) => void;
   readonly page: (page: Page) => Promise<string>;
-  /** A thread has met a bug; the program must end. */
+  /** A thread has failed because of a bug; the program must end. */
   readonly onBug: (error: unknown) => void;
 }
 
@@ -83,7 +83,7 @@ export class WorkerPool {
     this.#toAll({ kind: "settings", settings: encode(settings) });
   }
 
-  /** Passes a penalty of the first thread on. */
+  /** Passes a penalty of the first thread to all other threads. */
   sendPenalty(event: PenaltyEvent): void {
     this.#toAll({ kind: "penalty", event });
   }
@@ -169,7 +169,7 @@ function post({ worker }: Thread, message: ToWorker): void {
 }
 
 async function ended({ worker, exited }: Thread): Promise<void> {
-  // Not by force: the process ends with it, and gives its descriptors back.
+  // The thread is not terminated by force: the process ends soon, which closes its descriptors.
   const timer = setTimeout(() => {
     worker.unref();
     exited.resolve();
@@ -178,7 +178,7 @@ async function ended({ worker, exited }: Thread): Promise<void> {
   clearTimeout(timer);
 }
 
-/** From sources the file beside this one; in the bundle an entry point of its own. */
+/** Run from sources, the worker is the file beside this file; in the bundle it is a separate entry point. */
 function workerUrl(): URL {
   return new URL(import.meta.url.endsWith(".ts") ? "./worker.ts" : "./uplink-worker.mjs", import.meta.url);
 }

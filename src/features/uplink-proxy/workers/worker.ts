@@ -1,6 +1,6 @@
 /**
- * The body of a further thread of the proxy: listens at the same addresses as the first one and serves whom the kernel sends here. An
- * entry point of its own in the bundle (`uplink-worker.mjs`).
+ * The body of a further thread of the proxy: listens at the same addresses as the first one and serves the clients that the kernel assigns
+ * to it. It is a separate entry point in the bundle (`uplink-worker.mjs`).
  */
 import { type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { systemClock } from "#base/clock";
@@ -140,7 +140,10 @@ class WorkerProxy {
   }
 }
 
-/** Listeners that several threads share: those for pods and of transparent mode have few clients, and secrets. */
+/**
+ * The listeners that several threads share. Those for pods and of transparent mode are not shared, because they have few clients, and pods'
+ * listeners need secrets.
+ */
 function sharedListeners({ listeners }: Settings): Settings["listeners"] {
   return listeners.filter(({ role }) => role === "host");
 }

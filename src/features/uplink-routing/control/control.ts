@@ -65,7 +65,7 @@ function controlServer({ uplinks, reportStatus, log }: ControlDeps): Server {
     });
   });
   server.maxConnections = MAX_CONNECTIONS;
-  // No connection could be accepted, because descriptors are exhausted. Open connections go on, and the next attempt may succeed.
+  // No connection could be accepted, because descriptors are exhausted. Open connections continue, and the next attempt may succeed.
   server.on("error", (error) => log.warn("cannot accept a connection on the control socket", { error }));
   server.setTimeout(TIMEOUT_MS);
   return server;

@@ -1,5 +1,5 @@
 /**
- * The control socket: an agent on this host lists uplinks and reports which fail (docs/spec/uplink-proxy.md#2.2).
+ * The control socket: an agent on this host lists the uplinks and reports their failures (docs/spec/uplink-proxy.md#2.2).
  *
  * Owns: the socket's requests, answers and limits. Does not know: the effects of a failure.
  *

@@ -24,7 +24,7 @@ export interface AnchorListing {
 }
 
 /**
- * The changes that assign the wanted anchors to their bridges, as a /32 or /128, and remove those of ours that are no longer wanted (spec
+ * The changes that assign the wanted anchors to their bridges, as a /32 or /128, and remove our anchors that are no longer wanted (spec
  * uplink-proxy 12). An address that the bridge already has is not changed. For a missing bridge there is no change yet. `former`
  * are our earlier anchors on a kernel that does not keep IFA_PROTO. Pure.
  */

@@ -2,8 +2,8 @@
  * The kernel's part of the proxy besides routing: closed ports on uplinks, the pods' anchor address, and the redirection of
  * transparent mode (docs/spec/uplink-proxy.md#4, #12, #14).
  *
- * Owns: the nft tables `inet uplink_guard` and `inet uplink_proxy`, the mark's rule and table, addresses with our protocol. Refuses
- * to know: which code listens.
+ * Owns: the nft tables `inet uplink_guard` and `inet uplink_proxy`, the mark's rule and table, addresses with our protocol. Does not know:
+ * which code listens.
  *
  * ```ts
  * syncPortGuard(nft, wantedGuard(settings));

@@ -52,7 +52,7 @@ export interface TransparentKeeperDeps {
 export interface TransparentKeeperOptions {
   /** While this file exists nothing is redirected (docs/spec/uplink-proxy.md#14). */
   readonly offSwitch: string;
-  /** Connections of this user are not redirected. Not set if the proxy runs as root, because other programs run as root too. */
+  /** The user whose connections are not redirected. Absent if the proxy runs as root, because other programs run as root too. */
   readonly ownUid?: number;
 }
 
@@ -78,7 +78,7 @@ export class TransparentKeeper {
     return this.#installed !== undefined;
   }
 
-  /** Runs until the signal aborts, then removes everything. Removes at the start what an earlier run left. */
+  /** Runs until the signal aborts, then removes everything. At the start it removes the objects of an earlier run. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { settings } = this.#deps;
     const clock = this.#clock;

@@ -28,7 +28,7 @@ export function wantedGuard({ uplinks, listeners }: Settings): readonly GuardRul
     );
 }
 
-/** Replaces the table in one transaction if it differs; removes it if nothing is wanted. Returns 0 or 1. Throws {@link NftError}. */
+/** Replaces the table in one transaction if it differs; removes it if no port has to be closed. Returns 0 or 1. Throws {@link NftError}. */
 export function syncPortGuard(nft: Nft, wanted: readonly GuardRule[]): number {
   const actual = listGuard(nft);
   if (wanted.length === 0) return actual === undefined ? 0 : clearPortGuard(nft);

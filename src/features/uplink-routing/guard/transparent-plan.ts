@@ -13,7 +13,7 @@ const NEVER: ReadonlySet<number> = new Set([53, 2379, 2380, 6443, 9345, 10_250])
 const MULTICAST = [Cidr.parse("224.0.0.0/4"), Cidr.parse("ff00::/8")];
 const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 const LOOPBACK_INDEX = 1;
-/** Distinguishes the mark of our own sockets from that of redirected connections. */
+/** Distinguishes the mark of our own sockets from the mark of redirected connections. */
 const OWN_BIT = 0x100;
 
 /** The numbers that identify the kernel's part of transparent mode, without the rest of the settings. */

@@ -19,7 +19,7 @@ export function startWatchdog(marks: TransparentMarks, command: readonly string[
   const child = spawn(file, [...args, "uplink-watchdog", ...words], {
     stdio: ["pipe", "pipe", "inherit"],
     detached: true,
-    // The executable may have been called by another name; the first word names the program.
+    // The executable may have been started under another name; the first word names the program.
     env: { ...process.env, ISTHMUS_CALLED_AS: "isthmus" },
   });
   let [isAlive, isReady] = [true, false];
@@ -43,7 +43,7 @@ export function startWatchdog(marks: TransparentMarks, command: readonly string[
     get isReady() {
       return isReady;
     },
-    // Heartbeats are not queued, so that a watchdog that hangs does not receive old ones later.
+    // Heartbeats are not queued, so that a watchdog that hangs does not receive old heartbeats later.
     heartbeat: () => void (stdin?.writableNeedDrain === false && stdin.write(HEARTBEAT)),
     disarm: () => void stdin?.end(DISARM),
   };

@@ -6,8 +6,8 @@ import { type Logger, Repeats } from "#base/log";
 /** Interval of heartbeats, in milliseconds. */
 export const HEARTBEAT_MS = 400;
 /**
- * The proxy counts as dead after this time without a heartbeat, in milliseconds. Together with the interval of heartbeats and the removal this
- * is within the 2 s of docs/spec/uplink-proxy.md#14.
+ * The proxy counts as dead after this time without a heartbeat, in milliseconds. Together with the interval of heartbeats and the removal
+ * this time is within the 2 s of docs/spec/uplink-proxy.md#14.
  */
 const TIMEOUT_MS = 1500;
 /** The two messages. `HEARTBEAT`: the proxy runs. `DISARM`: the proxy has removed the redirection itself and ends. */

@@ -15,8 +15,8 @@ export type RoutingMarks = Pick<
 >;
 
 /**
- * Pure: the `unreachable default` that ends each table of ours; added first and deleted last. It distinguishes our tables from those of
- * others that use our protocol number, which routing daemons call BGP.
+ * Pure: the `unreachable default` that ends each table of ours; added first and deleted last. It distinguishes our tables from tables of
+ * other programs that use the same protocol number; iproute2 names that number BGP.
  */
 export function isEndMarker(route: Route, { routeProtocol }: RoutingMarks): boolean {
   const { type, dst, metric, protocol } = route;

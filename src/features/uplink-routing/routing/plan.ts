@@ -148,7 +148,7 @@ function movedLocal(
     const ours = actual.some((rule) => rule.family === family && rule.table === TABLE_LOCAL && isOwnRule(rule, marks));
     if (moves && first !== undefined) remove.push({ op: "delete-rule", rule: first });
     if (!moves && ours && first === undefined) {
-      // The rule gets protocol 2, RTPROT_KERNEL, because the kernel's own rule has it.
+      // The rule gets protocol 2, RTPROT_KERNEL, like the kernel's own rule.
       add.push({ op: "add-rule", rule: { family, priority: 0, table: TABLE_LOCAL, protocol: 2 } });
     }
   }

@@ -96,7 +96,7 @@ function isAssigned(address: IpAddress, { addresses }: KernelListing): boolean {
   return addresses.some((own) => own.address.equals(address) && !own.tentative && !own.dadFailed);
 }
 
-/** The part of a route that leads over the link; empty if the route does not lead over the link. */
+/** The part of a route that leads over the link; empty if no part does. */
 function wayOver(route: Route, linkIndex: number): RouteSpec[] {
   const { dst, scope, src, metric, mtu, encap, onlink, gateway, multipath } = route;
   const common: RouteSpec = { dst, scope, src, metric, mtu };

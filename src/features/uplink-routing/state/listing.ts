@@ -4,7 +4,7 @@ import type { NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 
-/** Links, addresses, routes and rules of one namespace, both families, listed at one time. Plans and snapshots are made of it. */
+/** Links, addresses, routes and rules of one namespace, both families, listed at one time. Plans and snapshots are computed from it. */
 export interface KernelListing {
   readonly links: readonly Link[];
   readonly addresses: readonly Address[];

@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, statSync } from "node:fs";
 import { IpAddress } from "#base/ip";
 import type { ResolverData } from "./snapshot.ts";
 
-/** Maximum length of a resolver's file, in bytes. A longer file is something else. */
+/** Maximum length of a resolver's file, in bytes. A longer file is not a resolver's file. */
 const MAX_BYTES = 65_536;
 const MAX_SERVERS = 16;
 const MAX_DOMAINS = 16;

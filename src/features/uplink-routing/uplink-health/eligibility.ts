@@ -1,11 +1,11 @@
 import { hasError, type Settings, type Uplink } from "#base/uplink-model";
 
-/** `periodic`: at every interval. `metered`: one target at a time and seldom, because traffic costs money. `never`: no packet of ours. */
+/** `periodic`: at every interval. `metered`: one target at a time and seldom, because traffic costs money. `never`: it sends no probe. */
 export type ProbeMode = "periodic" | "metered" | "never";
 
 /**
- * Pure: how an uplink may be probed (docs/spec/uplink-proxy.md#3.3). `uplinks` with their effective status: a metered one is probed
- * only when every cheaper one that could carry traffic has failed.
+ * Pure: how an uplink may be probed (docs/spec/uplink-proxy.md#3.3). `uplinks` with their effective status: a metered uplink is probed only
+ * if every cheaper uplink that could carry traffic has failed.
  */
 export function probeMode(uplink: Uplink, uplinks: readonly Uplink[], settings: Settings): ProbeMode {
   const isExternal = settings.uplinks.some(({ name, mode }) => name === uplink.name && mode === "external");

@@ -1,8 +1,8 @@
 /**
- * Which uplinks work (docs/spec/uplink-proxy.md#3.3): by what real traffic shows, by this host's own state, and by probes that spend no
- * money without need.
+ * Which uplinks work (docs/spec/uplink-proxy.md#3.3): judged by real traffic, by this host's own state, and by probes that cost money only
+ * when they are needed.
  *
- * Owns: the failure flags, active probes and their pace. Does not know: who chooses an uplink, and penalties of single
+ * Owns: the failure flags, active probes and their pace. Does not know: how an uplink is chosen, and penalties of single
  * destinations.
  *
  * ```ts

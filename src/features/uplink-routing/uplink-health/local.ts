@@ -2,7 +2,10 @@ import type { Uplink } from "#base/uplink-model";
 import type { KernelListing } from "../state/index.ts";
 import { TABLE_MAIN } from "../state/index.ts";
 
-/** Pure: why an uplink cannot work, as this host alone shows; `undefined` when nothing speaks against it (docs/spec/uplink-proxy.md#3.3). */
+/**
+ * Pure: the reason why an uplink cannot work, from the state of this host alone; `undefined` if there is none
+ * (docs/spec/uplink-proxy.md#3.3).
+ */
 export function localFault(uplink: Uplink, listing: KernelListing): string | undefined {
   if (!uplink.isUp) return "link down";
   const families = new Set(uplink.addresses.filter(({ isUsable }) => isUsable).map(({ address }) => address.family));

@@ -15,7 +15,7 @@ export type ProbeOutcome =
   | { readonly kind: "failed"; readonly reason: string }
   | { readonly kind: "skipped"; readonly reason: string };
 
-/** Sends one probe over one uplink and nothing over any other. */
+/** Sends one probe over one uplink, and no packet over another uplink. */
 export interface Prober {
   /** Never rejects; an aborted signal soon gives `skipped`. */
   probe(
@@ -48,7 +48,7 @@ export function openProber(options: { readonly mark?: () => number | undefined }
       } catch (error) {
         if (error instanceof Skip) return { kind: "skipped", reason: error.message };
         if (signal.aborted) return { kind: "skipped", reason: "the probe is no longer wanted" };
-        // An operation that the deadline aborts fails with an error of its own.
+        // If the deadline aborts an operation, that operation fails with its own error.
         return { kind: "failed", reason: time.isUp ? "timeout" : reasonOf(error) };
       }
     },
@@ -88,7 +88,7 @@ async function fetchStatus(
   const named = IpAddress.tryParse(host) === undefined ? { servername: host } : {};
   const stream = isTls ? tlsConnect({ socket, ...named }) : socket;
   const { promise, resolve, reject } = Promise.withResolvers<number>();
-  // Also after the answer: an error without a listener would end the process.
+  // The listener also stays after the answer: an error without a listener would end the process.
   stream.on("error", reject);
   const request = httpRequest({
     createConnection: () => stream,
@@ -110,7 +110,7 @@ async function fetchStatus(
   }
 }
 
-/** An answer of any kind shows that the server is reached. */
+/** Any answer shows that the server was reached. */
 async function askServer(uplink: Uplink, name: string, options: SendOptions): Promise<void> {
   try {
     await resolveOver(uplink, name, options);
@@ -186,7 +186,7 @@ export function describeTarget(target: ProbeTarget): string {
   return `tcp ${target.host.includes(":") ? `[${target.host}]` : target.host}:${target.port}`;
 }
 
-/** Pure: whether its success proves that payload passes, and not only a handshake. */
+/** Pure: whether a successful probe of this target proves that payload passes, not only a handshake. */
 export function provesPayload(target: ProbeTarget): boolean {
   return target.type !== "tcp";
 }

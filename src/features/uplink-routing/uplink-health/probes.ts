@@ -8,7 +8,7 @@ import type { ProbeOutcome, Prober } from "./prober.ts";
 const METERED_INTERVAL_MS = 60_000;
 /** Share of the interval by which probes are early or late. */
 const JITTER = 0.2;
-/** Longest wait when no probe is due, in milliseconds; a change ends it. */
+/** Longest wait when no probe is due, in milliseconds; a change ends the wait. */
 const IDLE_MS = 3_600_000;
 
 /** The result of one probe. */
@@ -72,7 +72,7 @@ export class Probes {
     await Promise.all(this.#rounds);
   }
 
-  /** Starts due probes and aborts unwanted ones; returns the time until the next one is due, in milliseconds. */
+  /** Starts due probes and aborts unwanted ones; returns the time until the next probe is due, in milliseconds. */
   #startDue(signal: AbortSignal): number {
     const view = this.#deps.view();
     if (view === undefined) return IDLE_MS;
@@ -120,7 +120,7 @@ export class Probes {
     this.#rounds.add(round);
   }
 
-  /** Probes the targets in order until one answers; on a metered uplink only one of them. */
+  /** Probes the targets in order until one answers; on a metered uplink it probes only one target. */
   async #round(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): Promise<void> {
     const { clock, random, prober, report } = this.#deps;
     const schedule = this.#scheduleOf(uplink.name);

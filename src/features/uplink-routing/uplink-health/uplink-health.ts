@@ -22,7 +22,7 @@ export interface UplinkHealthState {
 /** An uplink with its local fault. */
 export interface ObservedUplink {
   readonly uplink: Uplink;
-  /** Local reason why it cannot work. */
+  /** The local reason why the uplink cannot work. */
   readonly fault?: string | undefined;
 }
 
@@ -47,7 +47,7 @@ interface Entry {
   cancelRelease: (() => void) | undefined;
 }
 
-/** Decides which uplinks have failed (docs/spec/uplink-proxy.md#3.3): by traffic, local conditions and probes. */
+/** Decides which uplinks have failed (docs/spec/uplink-proxy.md#3.3): judged by traffic, local conditions and probes. */
 export class UplinkHealth implements Evidence {
   readonly #clock: Clock;
   readonly #log: Logger;
@@ -75,7 +75,7 @@ export class UplinkHealth implements Evidence {
     for (const { cancelRelease } of this.#entries.values()) cancelRelease?.();
   }
 
-  /** Takes the present uplinks: adds new ones, drops removed ones, and applies local faults at once. */
+  /** Sets the present uplinks: adds new ones, drops removed ones, and applies local faults at once. */
   observe(settings: Settings, observed: readonly ObservedUplink[]): void {
     this.#settings = settings;
     for (const { uplink, fault } of observed) this.#take(uplink, fault, settings);
@@ -94,7 +94,7 @@ export class UplinkHealth implements Evidence {
     return { status: effective(entry), ...(entry.lastProbe === undefined ? {} : { lastProbe: entry.lastProbe }) };
   }
 
-  /** Status of each uplink from traffic, probes and agents, without local faults, which each process sees itself. */
+  /** Status of each uplink from traffic, probes and agents, without local faults, which each process reads itself. */
   get statuses(): Readonly<Record<string, UplinkStatus>> {
     return Object.fromEntries([...this.#entries].map(([name, { record }]) => [name, record.status]));
   }
@@ -170,7 +170,7 @@ export class UplinkHealth implements Evidence {
     this.#changed();
   }
 
-  /** Ignored while a local fault lasts: the failure is its consequence and must not outlast it. */
+  /** Ignored while a local fault lasts: the failure follows from the local fault and must not last longer. */
   #noteFailure(uplink: string, evidence: string, change: (record: UplinkRecord, at: Timestamps) => void): void {
     if (this.#entries.get(uplink)?.fault === undefined) this.#update(uplink, evidence, change);
   }
@@ -188,7 +188,7 @@ export class UplinkHealth implements Evidence {
     return { wall: this.#clock.now(), monotonic: this.#clock.monotonic() };
   }
 
-  /** Schedules the end of a failure that rests on traffic. */
+  /** Schedules the end of a failure that was concluded from traffic. */
   #schedule(entry: Entry): void {
     entry.cancelRelease?.();
     entry.cancelRelease = undefined;
@@ -224,7 +224,7 @@ export class UplinkHealth implements Evidence {
     );
   }
 
-  /** For uplinks of mode `external` the agent's report is binding; for others it is one source among several. */
+  /** For uplinks of mode `external` the agent's report is binding; for others the report is one source among several. */
   #binding(uplink: string): { readonly binding: boolean } {
     const mode = this.#settings?.uplinks.find(({ name }) => name === uplink)?.mode;
     return { binding: mode === "external" };

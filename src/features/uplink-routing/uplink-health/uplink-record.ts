@@ -1,10 +1,12 @@
 import { type FailureContext, hasError, type UplinkStatus } from "#base/uplink-model";
 
-/** Destinations in a row that must fail in the same way before the uplink has failed (docs/spec/uplink-proxy.md#6.4). */
+/**
+ * Number of destinations that must fail consecutively in the same way before the uplink counts as failed (docs/spec/uplink-proxy.md#6.4).
+ */
 export const FAIL_AFTER = 3;
-/** Within this time, in milliseconds. */
+/** The failures of these destinations must be within this time, in milliseconds. */
 export const FAILURE_WINDOW_MS = 60_000;
-/** Destinations kept for that. */
+/** Maximum number of failed destinations that are remembered. */
 const MAX_DESTINATIONS = 16;
 /** Received bytes count as recent for this time, in milliseconds. They are reported once a second. */
 const BYTES_FRESH_MS = 2000;
@@ -15,7 +17,7 @@ const HOLD_MAX_MS = 600_000;
 /** The source of a failure, which decides what ends it. */
 export type FailureSource = "reported" | "probe" | "dial" | "blackhole";
 
-/** Two times: on the wall clock for flags, and one that never goes back for everything that lasts. */
+/** One moment on two clocks: the wall clock for the flags, and the monotonic clock for durations. */
 export interface Timestamps {
   readonly wall: number;
   readonly monotonic: number;
@@ -31,7 +33,7 @@ export interface FailedDestination extends FailureContext {
  * The status of one uplink without its local conditions. A state machine without clocks or timers of its own.
  *
  * A failure keeps `lastSucceeded` and has a text; a success keeps `lastFailed` and clears the texts (docs/spec/uplink-proxy.md#2.3). Each
- * new time is at least the one that it is compared with, so that a clock that jumps back turns nothing round.
+ * new time is at least the one that it is compared with, so that the order of the times stays right when the clock jumps back.
  */
 export class UplinkRecord {
   #status: UplinkStatus;
@@ -53,7 +55,7 @@ export class UplinkRecord {
     return this.#status;
   }
 
-  /** When a failure that rests on traffic alone ends; on the monotonic clock. */
+  /** The time at which a failure that was concluded only from traffic ends, by the monotonic clock. */
   get holdUntil(): number | undefined {
     return this.#holdUntil;
   }
@@ -69,13 +71,13 @@ export class UplinkRecord {
 
   probeSucceeded(at: Timestamps, options: { readonly recoverAfter: number; readonly provesPayload: boolean }): void {
     this.#inRow = { failures: 0, successes: this.#inRow.successes + 1 };
-    // A blackhole completes handshakes too.
+    // A handshake proves little, because a blackholed path completes handshakes too.
     const proves = this.#source === "probe" || this.#source === "dial" || options.provesPayload;
     const isOver = this.#source !== "reported" && proves && this.#inRow.successes >= options.recoverAfter;
     if (!hasError(this.#status) || isOver) this.#succeed(at);
   }
 
-  /** `intervalMs`: bytes that came within it outweigh the probe. */
+  /** `intervalMs`: if bytes came within this time, the failed probe is ignored. */
   probeFailed(
     at: Timestamps,
     text: string,
@@ -117,7 +119,7 @@ export class UplinkRecord {
     this.#noteFailure(at, this.#blackholes, "blackhole", failure);
   }
 
-  /** The hold is over: real requests may try the uplink again, unless probes still fail. */
+  /** Call this when the hold of a failure is over: real requests may try the uplink again, unless probes still fail. */
   release(at: Timestamps): void {
     if (this.#holdUntil === undefined || at.monotonic < this.#holdUntil) return;
     this.#holdUntil = undefined;
@@ -134,7 +136,7 @@ export class UplinkRecord {
     };
   }
 
-  /** Ignored while bytes come in over the uplink: the failure is the destination's own. */
+  /** Ignored while bytes come in over the uplink: the cause is the destination. */
   #noteFailure(
     at: Timestamps,
     destinations: FailedDestinations,
@@ -168,7 +170,7 @@ export class UplinkRecord {
     const { lastFailed, lastSucceeded, lastError, lastWarning } = this.#status;
     this.#holdUntil = undefined;
     if (this.#inRow.failures > 0) this.#inRow = { ...this.#inRow, failures: 0 };
-    // With many connections a second, most change nothing.
+    // With many connections a second, most reports change no field.
     if (lastSucceeded === at.wall && lastError === "" && lastWarning === "" && at.wall >= (lastFailed ?? 0)) return;
     this.#status = {
       ...(lastFailed === undefined ? {} : { lastFailed }),
@@ -185,12 +187,12 @@ export class UplinkRecord {
   }
 }
 
-/** Destinations that failed recently, each once. Those of pods count as one together: a pod can choose what fails. */
+/** Destinations that failed recently, each once. All destinations of pods count as one, because a pod can choose destinations that fail. */
 class FailedDestinations {
   readonly #byHost = new Map<string, number>();
   #byPodAt = Number.NEGATIVE_INFINITY;
 
-  /** Notes a destination; returns the number of recent ones. */
+  /** Notes a destination; returns the number of recently failed destinations. */
   add({ destination, clientKind }: FailedDestination, at: number): number {
     if (clientKind === "pod") this.#byPodAt = at;
     else {

@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 
-/** `partial`: some parts of the kernel could not be brought to what is wanted; the others were. */
+/** `partial`: some parts of the kernel's state could not be changed to the wanted state; the others were. */
 export type UplinkdErrorCode = "partial";
 
 /** Some parts of a pass failed; `cause` has every part's error. */

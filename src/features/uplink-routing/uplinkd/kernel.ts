@@ -53,7 +53,7 @@ export function syncKernel(
   return { ...parts, tables: plan.tables };
 }
 
-/** Removes everything of ours; returns the number of changes. Throws the first error, after everything was tried. */
+/** Removes all our kernel objects; returns the number of changes. Throws the first error, after everything was tried. */
 export function flushKernel({ stack, nft }: KernelDeps, settings: Settings): number {
   const listing = readKernel(stack);
   const { changes, errors } = collect([

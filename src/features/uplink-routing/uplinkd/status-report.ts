@@ -12,7 +12,7 @@ export const STATUS_REPORT_PATH = "uplink-proxy/reach.json";
 
 /** Interval of writes when nothing changes, in milliseconds. */
 const HEARTBEAT_MS = 5000;
-/** An older report is ignored: its process is gone. Milliseconds. */
+/** A report older than this is ignored, because its process has ended; milliseconds. */
 const STALE_MS = 20_000;
 
 const time = v.optional(v.pipe(v.number(), v.integer(), v.minValue(0)));
@@ -30,7 +30,7 @@ export interface StatusReportDeps {
   readonly log: Logger;
 }
 
-/** Writes the report whenever `changed` is marked, and now and then, until the signal aborts. Trouble is logged once. */
+/** Writes the report whenever `changed` is marked, and at intervals, until the signal aborts. A failure is logged once. */
 export async function publishStatus(
   {
     log,
@@ -90,7 +90,7 @@ export async function followStatus(
   }
 }
 
-/** Throws `SyntaxError` for what is no report. */
+/** Throws `SyntaxError` if the text is not a report. */
 export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
   const result = v.safeParse(report, JSON.parse(text));
   if (!result.success) throw new SyntaxError("the file is not a report of uplinks");
@@ -107,7 +107,7 @@ export function parseReport(text: string): ReadonlyMap<string, UplinkStatus> {
   );
 }
 
-/** Whether the flag or the error has changed. A working uplink is no change at the start. */
+/** Whether the flag or the error has changed. At the start a working uplink does not count as a change. */
 function isNews(reported: Map<string, string>, uplink: string, status: UplinkStatus): boolean {
   const now = hasError(status) ? status.lastError : "";
   const before = reported.get(uplink) ?? "";

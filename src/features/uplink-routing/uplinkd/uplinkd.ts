@@ -31,7 +31,10 @@ const RESYNC_MS = 60_000;
 const CONTROL_RETRY_MS = 30_000;
 /** Pause before a pass, in milliseconds: events come in bursts. */
 const COALESCE_MS = 20;
-/** From the end of an uplink's tunnels to the end of its rules, in milliseconds: another process may see the settings half a second later. */
+/**
+ * The time between ending an uplink's tunnels and removing its rules, in milliseconds: another process may read the settings half a second
+ * later.
+ */
 const RETIRE_MS = 1000;
 
 export interface UplinkdDeps {
@@ -48,16 +51,16 @@ export interface UplinkdDeps {
   readonly clock: Clock;
   /** Uniform in [0, 1). */
   readonly random?: () => number;
-  /** Default: the real one. */
+  /** Default: the real prober. */
   readonly prober?: Prober;
-  /** DNS servers of interfaces that the settings name none for. Default: what this host's software left in /run. */
+  /** DNS servers of interfaces for which the settings have none. Default: the files of this host's software in /run. */
   readonly resolverOf?: (ifName: string, ifIndex: number) => ResolverData;
 }
 
 export interface UplinkdOptions {
   /** Path of the control socket (docs/spec/uplink-proxy.md#2.2). Default: none is served. */
   readonly controlSocket?: string;
-  /** Another process programs the kernel and sends the probes; this one reads what is there. Default false. */
+  /** Another process programs the kernel and sends the probes; this process only reads the kernel's state. Default false. */
   readonly readOnly?: boolean;
   /**
    * File with the status of the uplinks, from the process that sends the probes to the one that only reads ({@link STATUS_REPORT_PATH}). Default:
@@ -68,7 +71,7 @@ export interface UplinkdOptions {
 
 /**
  * The kernel's side of the uplink proxy (docs/spec/uplink-proxy.md#3): keeps per-uplink tables and rules, knows which uplinks work, and
- * makes the snapshots that a choice of uplink is made from.
+ * makes the snapshots from which an uplink is chosen.
  */
 export class Uplinkd {
   readonly #deps: UplinkdDeps;
@@ -84,7 +87,7 @@ export class Uplinkd {
   #known: Known | undefined;
   /** The settings of the last pass. */
   #synced: Settings | undefined;
-  /** Marks that objects of ours may bear, the newest last. */
+  /** Marks that our objects may have, the newest last. */
   #marks: readonly RoutingMarks[] = [];
   readonly #anchors: Anchors;
 
@@ -116,19 +119,19 @@ export class Uplinkd {
     return this.#deps.config.current.settings;
   }
 
-  /** Why the newest configuration, or a part of it, is not in force; for /healthz. */
+  /** The reason why the newest configuration, or a part of it, is not in force; for /healthz. */
   get configError(): string | undefined {
     return this.#deps.config.current.error;
   }
 
-  /** The uplinks as they are, with tables and last probes; for /healthz. */
+  /** The present uplinks, with tables and last probes; for /healthz. */
   get uplinks(): readonly Uplink[] {
     return this.#snapshots.current.uplinks;
   }
 
   /**
-   * Runs until the signal aborts, then removes what it made if `cleanupOnExit` is set. Rejects only for a bug: what cannot be
-   * done now is tried again.
+   * Runs until the signal aborts, then removes its kernel objects if `cleanupOnExit` is set. Rejects only for a bug: a failed change is
+   * tried again.
    */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { config, follow } = this.#deps;
@@ -148,7 +151,7 @@ export class Uplinkd {
     }
   }
 
-  /** Removes everything of ours from the kernel; how many changes that took. Throws what the kernel refuses. */
+  /** Removes all our objects from the kernel; returns the number of changes. Throws the first refusal of the kernel. */
   flush(): number {
     return flushKernel(this.#deps, this.settings);
   }
@@ -168,7 +171,7 @@ export class Uplinkd {
     }
   }
 
-  /** If the socket cannot be opened, only agents are affected; it is tried again. */
+  /** If the socket cannot be opened, only agents are affected; opening is tried again. */
   async #serveControl(signal: AbortSignal): Promise<void> {
     const { controlSocket: path } = this.#options;
     const health = this.#uplinkHealth;
@@ -217,7 +220,7 @@ export class Uplinkd {
 
   /**
    * Ends the tunnels of uplinks and addresses that new settings no longer have, before their rules are removed: until then their packets are
-   * still routed over them. No packet is left to leave by another link afterwards.
+   * still routed over them. So no packet leaves over another link afterwards.
    */
   async #retire(signal: AbortSignal): Promise<void> {
     const { settings, ready } = this.#deps.config.current;
@@ -305,7 +308,7 @@ function isPublished(settings: Settings, { name }: Uplink): boolean {
   return settings.uplinks.some((uplink) => uplink.name === name && uplink.published !== undefined);
 }
 
-/** Addresses that connections may have, with the uplink that they are of. */
+/** The addresses that connections may use as their source, each with its uplink. */
 function sourcesOf({ uplinks }: Snapshot): ReadonlySet<string> {
   return new Set(uplinks.flatMap(({ name, addresses }) => addresses.map(({ address }) => `${name} ${address}`)));
 }

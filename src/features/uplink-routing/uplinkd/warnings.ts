@@ -23,20 +23,20 @@ export function warningsOf(sysctl: Sysctl, uplinks: readonly Uplink[], listing: 
   ];
 }
 
-/** The reverse path lookup finds the uplink only by the rule of its address (docs/spec/uplink-proxy.md#3.2). */
+/** Without the rule of its address, the kernel's reverse path check does not find the uplink (docs/spec/uplink-proxy.md#3.2). */
 function lacksRule({ addresses }: Uplink, { rules }: KernelListing): boolean {
   return addresses
     .filter(({ address, isUsable }) => isUsable && address.family === 4)
     .some(({ address }) => !rules.some(({ from }) => from?.equals(Cidr.host(address)) === true));
 }
 
-/** The higher of both counts: loose checking is 2. */
+/** The kernel uses the higher value of the two; 2 is loose checking. */
 function isStrict(sysctl: Sysctl, ifName: string): boolean {
   try {
     const of = (name: string): number => Number(sysctl.get(`net/ipv4/conf/${name}/rp_filter`));
     return Math.max(of("all"), of(ifName)) === STRICT;
   } catch (error) {
-    if (isKernelError(error, "not-found")) return false; // the interface is not there
+    if (isKernelError(error, "not-found")) return false; // the interface does not exist
     throw error;
   }
 }
