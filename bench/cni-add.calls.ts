@@ -1,6 +1,6 @@
 /**
- * Calls of a CNI plugin in batches. A batch is one bash in the plugin's network namespace, because a shell starts and
- * times a process with far less of its own than Node does: `EPOCHREALTIME` around each call, `times` for the CPU.
+ * Calls of a CNI plugin in batches. A batch is one bash in the plugin's network namespace, because a shell needs far less CPU time than
+ * Node to start and time a process: `EPOCHREALTIME` around each call, `times` for the CPU.
  */
 import { spawn } from "node:child_process";
 import { inNetNs, openNetNs } from "#kernel/netns";
@@ -13,14 +13,14 @@ export interface Side {
   readonly node: string;
   /** Paths of the pods' namespaces. */
   readonly pods: readonly string[];
-  /** `CNI_ARGS` of the pod with a number. */
+  /** The `CNI_ARGS` of the pod with the given number. */
   readonly args: (pod: number) => string;
 }
 
-/** One after the other, the same with the executables dropped from the page cache before each call, or all at once. */
+/** Sequential, sequential with the executables dropped from the page cache before each call, or all at once. */
 export type How = "sequential" | "cold" | "parallel";
 
-/** What one kind of call took. `walls` has an entry for each call; `cpuMs` is of the plugin's processes together. */
+/** The times of one kind of call. `walls` has an entry for each call; `cpuMs` is of the plugin's processes together. */
 export interface Batch {
   readonly walls: readonly number[];
   /** From the first start to the last end, in milliseconds. */
@@ -82,7 +82,7 @@ export async function runBatch(
   return parseBatch(await bash(side, `${how} ${count}`, options));
 }
 
-/** One call alone; ADD needs a DEL of the same id later. Resolves to its time in milliseconds. */
+/** Makes one call; an ADD needs a later DEL of the same id. Resolves to its time in milliseconds. */
 export async function runCall(
   side: Side,
   command: Command | "VERSION",
@@ -113,7 +113,7 @@ async function bash(
     CNI_PATH: side.executable.slice(0, side.executable.lastIndexOf("/")),
   };
   using netns = openNetNs({ name: side.node });
-  // A group of its own, so that an interrupt ends the plugins with it.
+  // The shell has its own process group, so that an interrupt ends the plugins too.
   const child = inNetNs(netns, () =>
     spawn("/bin/bash", ["-c", script], { env, stdio: ["ignore", "pipe", "pipe"], detached: true }),
   );
@@ -146,7 +146,7 @@ function parseBatch(text: string): Record<Command, Batch> {
     if (word === "call") walls[command].push(wallOf(line));
     if (word === "total") total[command] = wallOf(line);
     if (word !== "cpu") continue;
-    // bash's times: the shell's own line, then that of its ended children.
+    // bash's `times` prints a line for the shell and a line for its ended children.
     const now = cpuOfTimes(lines[at + 2] ?? "");
     if (of !== "start") cpuMs[command] += now - before;
     before = now;

@@ -8,7 +8,7 @@
  * from the page cache before each call, so that it reads them from the disk.
  *
  * Needs root and the Debian package containernetworking-plugins. Each round runs each side, in turns; the ratios are of
- * medians. Blocks are big and one resident pod keeps them on the node, so getting blocks is not in the figures.
+ * medians. Blocks are big and one resident pod keeps them on the node, so the figures do not include requests for blocks.
  */
 import { execFileSync } from "node:child_process";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -21,7 +21,7 @@ import { cpuOf, type Families, NAMESPACES, openWorld, timeApi, type World } from
 const PEER = "ptp+host-local";
 const PEER_DIR = "/usr/lib/cni";
 const PARALLEL = 100;
-/** Calls of one batch. The peer's dual-stack ADD takes seconds, so there are few. */
+/** Calls of one batch. The peer's dual-stack ADD takes seconds, so a batch has few calls. */
 const SEQUENTIAL: Readonly<Record<Families, number>> = { ipv4: 10, dual: 2 };
 const FAMILIES = ["ipv4", "dual"] as const;
 const HOWS = ["sequential", "cold", "parallel"] as const;
@@ -34,15 +34,15 @@ interface Run {
   readonly families: Families;
   readonly add: Batch;
   readonly del: Batch;
-  /** CPU of coild and API server meanwhile; 0 for the peer, which has no daemon. */
+  /** CPU time of coild and API server during the calls; 0 for the peer, which has no daemon. */
   readonly daemonMs: number;
 }
 interface Samples {
   readonly runs: readonly Run[];
-  /** VERSION calls: what starting the executable costs. */
+  /** VERSION calls, which measure the start of the executable. */
   readonly starts: Readonly<Record<Name, readonly number[]>>;
   readonly apiMs: readonly number[];
-  /** What coild says that its part of the sequential IPv4 ADDs took. */
+  /** The time of coild's part of the sequential IPv4 ADDs, from its log. */
   readonly coildMs: readonly number[];
 }
 
@@ -50,7 +50,7 @@ interface Samples {
 function install(world: World): Record<Name, string> {
   const folders = { ours: join(world.dir, "bin-ours"), peer: join(world.dir, "bin-peer") };
   mkdirSync(folders.peer);
-  // `ptp` looks for the other beside itself.
+  // `ptp` looks for `host-local` in its own folder.
   for (const name of ["ptp", "host-local"]) copyFileSync(join(PEER_DIR, name), join(folders.peer, name));
   const dist = join(import.meta.dirname, "../dist");
   execFileSync(join(dist, "coil-installer"), ["--rescan-wait=0"], {
@@ -63,7 +63,7 @@ function install(world: World): Record<Name, string> {
       CNI_NETCONF: JSON.stringify({ name: "bench", plugins: [{ type: "coil", socket: world.socket }] }),
     },
   });
-  // What was just written is not on the disk yet, and the cache keeps it.
+  // A file that was just written is not on the disk yet, so it cannot be dropped from the cache.
   execFileSync("sync");
   return folders;
 }
@@ -129,7 +129,7 @@ async function measure(world: World, rounds: number, signal: AbortSignal): Promi
     }
   };
   for (let round = 0; round < rounds; round += 1) {
-    // Who goes first changes, so that neither always finds the other's traces.
+    // The order of the sides alternates, so that neither side always runs after the other.
     const order: readonly Name[] = round % 2 === 0 ? ["ours", "peer"] : ["peer", "ours"];
     for (const side of order) {
       for (let at = 0; at < 5; at += 1) {
@@ -143,7 +143,7 @@ async function measure(world: World, rounds: number, signal: AbortSignal): Promi
       }
     }
   }
-  // The first calls of a fresh client pay for its connection.
+  // The first calls of a new client include the set-up of its connection.
   return { runs, starts, apiMs: apiMs.slice(5), coildMs };
 }
 
@@ -151,7 +151,7 @@ function daemonCpu({ pids }: World): number {
   return cpuOf(pids.coild) + cpuOf(pids.apiServer) + cpuOf(pids.controller);
 }
 
-/** What coild's access log says of the ADDs so far, milliseconds each. */
+/** The durations of the ADDs so far, from coild's access log, in milliseconds. */
 function servedBy(world: World): number[] {
   return readFileSync(world.coildLog, "utf8")
     .split("\n")

@@ -1,5 +1,5 @@
 /**
- * What `cni-add` measures in: a node with our coild, its API server and its block controller; a second namespace that
+ * The surroundings of `cni-add`: a node with our coild, its API server and its block controller; a second namespace that
  * stands for the peer's node; pods for both. All of it is removed when the world is disposed.
  */
 import { type ChildProcess, fork, spawn } from "node:child_process";
@@ -18,23 +18,23 @@ import type { ApiServerMessage } from "./cni-add.api-server.ts";
 
 const root = join(import.meta.dirname, "..");
 const PREFIX = "isthmus-bench-cni-";
-/** The name of the one node. */
+/** The name of the only node. */
 export const NODE = "bench-node";
 /** Its addresses. */
 export const NODE_ADDRESSES = ["192.0.2.1", "2001:db8::1"].map((text) => IpAddress.parse(text));
 const START_TIMEOUT_MS = 30_000;
 
-/** One namespace of Kubernetes, and pool, for each. */
+/** Each has one namespace of Kubernetes, and one pool. */
 export const NAMESPACES = { ipv4: "default", dual: "dual" } as const;
 export type Families = keyof typeof NAMESPACES;
 
-/** Everything that stands while measuring. */
+/** The running parts of a measurement. */
 export interface World extends AsyncDisposable {
   readonly dir: string;
   /** Names of the namespaces in which the plugins run. */
   readonly ourNode: string;
   readonly peerNode: string;
-  /** Namespaces of pods, as many as asked for, one set for each side. */
+  /** Namespaces of pods, the requested number, one set for each side. */
   readonly ourPods: readonly string[];
   readonly peerPods: readonly string[];
   readonly socket: string;
@@ -49,7 +49,7 @@ export interface World extends AsyncDisposable {
   readonly pids: { readonly coild: number; readonly apiServer: number; readonly controller: number };
 }
 
-/** Builds all of it; `pods` pods `pod-0`… exist in each Kubernetes namespace. Rejects when a part does not start. */
+/** Builds the world; `pods` pods `pod-0`… exist in each Kubernetes namespace. Rejects when a part does not start. */
 export async function openWorld(pods: number, { signal }: { readonly signal: AbortSignal }): Promise<World> {
   await using undo = new AsyncDisposableStack();
   removeStale();
@@ -114,7 +114,7 @@ export async function openWorld(pods: number, { signal }: { readonly signal: Abo
   };
 }
 
-/** The name of a namespace of this benchmark; the next one removes it where this one is killed. */
+/** The name of a namespace of this benchmark; if this benchmark is killed, the next run removes it. */
 export const netnsName = (suffix: string): string => `${PREFIX}${process.pid}-${suffix}`;
 
 /** Makes a namespace whose loopback is up and has these addresses. */
@@ -141,7 +141,7 @@ export function startProgram(namespace: string, dir: string, program: string, fl
   );
 }
 
-/** API types, the node, a big pool for each family set, and the pods. */
+/** API types, the node, a large pool for each set of families, and the pods. */
 async function prepare(api: KubeClient, pods: number, signal: AbortSignal): Promise<void> {
   const put = async (type: Parameters<KubeClient["patch"]>[0], body: Body): Promise<void> => {
     const { name, namespace } = body.metadata;
@@ -187,7 +187,7 @@ interface Body {
   readonly [field: string]: unknown;
 }
 
-/** Median time of the read of a pod that an ADD makes, by the same client, in milliseconds. */
+/** Median time of reading a pod, as each ADD does, by the same client, in milliseconds. */
 export async function timeApi(world: World, count: number, signal: AbortSignal): Promise<number[]> {
   const times: number[] = [];
   for (let at = 0; at < count; at += 1) {
@@ -226,7 +226,7 @@ export function removeNamespaces(prefix: string): void {
   for (const name of listNetNs()) if (name.startsWith(prefix)) deleteNetNs(name);
 }
 
-/** What a benchmark left that was killed: namespaces that name a process which is gone. */
+/** The remains of a killed benchmark: namespaces whose name has the id of a process that does not exist any more. */
 export function removeStale(): void {
   const pids = new Set(listNetNs().flatMap((name) => new RegExp(`^${PREFIX}(\\d+)-`).exec(name)?.[1] ?? []));
   for (const pid of pids) if (!existsSync(`/proc/${pid}`)) removeNamespaces(`${PREFIX}${pid}-`);

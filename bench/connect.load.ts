@@ -1,6 +1,6 @@
 /**
- * The load of the CONNECT benchmark: a server that sends as many bytes as it is asked for, and clients that take them through a
- * proxy or without one. Each is a process of its own.
+ * The load of the CONNECT benchmark: a server that sends the requested number of bytes, and clients that receive them through a proxy or
+ * directly. Each is a process of its own.
  */
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";
@@ -8,11 +8,11 @@ import { connect, createServer, type Socket } from "node:net";
 /** Bytes of a request: how many bytes are wanted, big-endian. */
 const ASK_BYTES = 8;
 const CHUNK = Buffer.alloc(256 * 1024, "x");
-/** Of one read: much where bytes are measured, little where only tunnels are opened. */
+/** Bytes of one read: many if throughput is measured, few if only tunnels are opened. */
 const READ_BYTES = { bytes: 256 * 1024, setUps: 512 } as const;
 const NONE = Buffer.alloc(ASK_BYTES);
 
-/** How a client gets to the server: through the proxy at a port of loopback, or by itself. */
+/** The way of a client to the server: through the proxy at a port of loopback, or directly. */
 export interface Way {
   readonly proxyPort: number | undefined;
   readonly host: string;
@@ -43,7 +43,7 @@ export async function serve(host: string, ports: readonly number[]): Promise<voi
   }
 }
 
-/** So many bytes over so many streams at once; resolves with the seconds that it took from the first open stream on. */
+/** Receives this number of bytes over this number of concurrent streams; resolves with the seconds since the first stream was open. */
 export async function transfer(
   way: Way,
   options: { readonly bytes: number; readonly streams: number },
@@ -57,7 +57,7 @@ export async function transfer(
   return seconds;
 }
 
-/** Tunnels one after the other, so many at once, for so long; resolves with the milliseconds that each set-up took. */
+/** Opens tunnels one after the other, with this concurrency and for this time; resolves with the milliseconds of each set-up. */
 export async function setUps(way: Way, options: { readonly ms: number; readonly atOnce: number }): Promise<number[]> {
   const times: number[] = [];
   const until = performance.now() + options.ms;
@@ -73,7 +73,7 @@ export async function setUps(way: Way, options: { readonly ms: number; readonly 
   return times;
 }
 
-/** A connection that is read into one buffer, which nobody keeps. */
+/** A connection that is read into one buffer, whose content is not used. */
 class Stream {
   readonly #socket: Socket;
   #head = "";
@@ -92,7 +92,7 @@ class Stream {
     this.#socket.once("close", () => this.#done.reject(new Error(`closed after ${this.#got} bytes: ${this.#head}`)));
   }
 
-  /** Resolves when the way to the server is open. */
+  /** Resolves when the connection to the server is open. */
   static async open(way: Way, readBytes: number): Promise<Stream> {
     const stream = new Stream(way, readBytes);
     stream.#isOpen = way.proxyPort === undefined;
@@ -115,7 +115,7 @@ class Stream {
   }
 
   end(): void {
-    // What comes after the end was asked for is nobody's.
+    // Bytes that come after the requested end are ignored.
     this.#done.promise.catch(() => undefined);
     this.#socket.destroy();
   }

@@ -1,7 +1,7 @@
 /**
  * The proxies that are compared, each started in the node of the uplinks' test bed as an operator would run it: the shipped
- * `uplink-proxy`, and Debian's tinyproxy and squid, which follow the node's main routing table and its resolv.conf. None
- * writes a line for each tunnel: tinyproxy would wait for the disk at each.
+ * `uplink-proxy`, and Debian's tinyproxy and squid, which follow the node's main routing table and its resolv.conf. No proxy logs each
+ * tunnel, because tinyproxy would wait for the disk each time.
  */
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
@@ -15,14 +15,14 @@ import type { Bed } from "../test/support/uplink-wan-bed.ts";
 /** A proxy that runs. */
 export interface Side {
   readonly name: string;
-  /** Of its listener on the node's loopback. */
+  /** The port of its listener on the node's loopback. */
   readonly port: number;
   readonly process: ChildProcess;
 }
 
 interface Place {
   readonly bed: Bed;
-  /** Where its files go. */
+  /** The folder of its files. */
   readonly dir: string;
 }
 
@@ -84,7 +84,7 @@ export async function startTinyproxy(place: Place): Promise<Side> {
 export async function startSquid(place: Place): Promise<Side> {
   const dir = join(place.dir, "squid");
   mkdirSync(dir);
-  // It gives up root.
+  // The program drops root's rights.
   chmodSync(place.dir, 0o755);
   chmodSync(dir, 0o777);
   const file = join(dir, "squid.conf");

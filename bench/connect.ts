@@ -18,21 +18,23 @@ import { serve, setUps, transfer, type Way } from "./connect.load.ts";
 import { missingPeers, type Side, startOurs, startSquid, startTinyproxy, stop } from "./connect.sides.ts";
 
 const HOST = "203.0.113.80";
-/** A port of the server for each side: connections that have ended hold their ports for a minute, for each destination apart. */
+/**
+ * The server has a port for each side, because ended connections occupy their source ports for a minute, separately for each destination.
+ */
 const SERVER_PORTS = { ours: 9000, ours2: 9001, tinyproxy: 9002, squid: 9003, direct: 9004 } as const;
 /** Ticks of /proc/PID/stat in a second (USER_HZ). */
 const TICKS = 100;
 const SECOND_PORT = 5444;
 const WARM_UP_MS = 4000;
-/** As a busy node has them. */
+/** Concurrent tunnels, as on a busy node. */
 const AT_ONCE = 32;
-/** For the time of one: no queue of our own making. */
+/** Concurrent tunnels when the time of a set-up is measured: no queue forms. */
 const AT_ONCE_QUIET = 2;
 
 type Name = "ours" | "ours2" | "tinyproxy" | "squid" | "direct";
 type Sides = Readonly<Record<Exclude<Name, "direct">, Side>>;
 
-/** What one case measures: for whom, and what it gives. */
+/** One case: its sides, and its figures. */
 interface Case {
   readonly name: string;
   readonly unit: string;
@@ -128,7 +130,7 @@ async function startServer(bed: Bed): Promise<ChildProcess> {
 async function compare(options: Options) {
   const dir = mkdtempSync(join(tmpdir(), "isthmus-bench-connect-"));
   await using bed = await Bed.create();
-  // Thousands of set-ups a second: as hosts that make them are tuned.
+  // The settings of a host that makes thousands of set-ups a second.
   bed.stack.sysctl.set("net/ipv4/ip_local_port_range", "1024 65535");
   bed.stack.sysctl.set("net/ipv4/tcp_tw_reuse", 1);
   const server = await startServer(bed);
@@ -147,7 +149,7 @@ async function compare(options: Options) {
       squid: await keep(startSquid(place)),
     };
     const names: readonly Name[] = ["ours", "tinyproxy", "squid", "ours2", "direct"];
-    // What is found cold is no figure: daemons run for months, and ours has its machine code after some ten thousand set-ups.
+    // A cold start is not measured: daemons run for months, and V8 has compiled our hot code after some ten thousand set-ups.
     for (const name of names) await measure(bed, name, sides, { ...options, mib: 32, ms: WARM_UP_MS });
     const samples = new Map<Name, Figures[]>(names.map((name) => [name, []]));
     for (let round = 0; round < options.rounds; round += 1) {

@@ -1,7 +1,7 @@
 /**
- * What the daemons of a node take of its memory: each alone and several in one process (`isthmus node`), beside a bare Node with koffi, with
- * 250 pods, 1,000 Services and 100 nodes; what a churn of pods leaves behind; and a controller with 20,000 blocks. Sizes are PSS and
- * private memory of /proc/PID/smaps_rollup after some seconds of rest, in MiB. Last of all a service proxy with 10,000 Services.
+ * The memory of the daemons of a node: each alone and several in one process (`isthmus node`), beside a bare Node with koffi, with
+ * 250 pods, 1,000 Services and 100 nodes; the memory after a churn of pods; and a controller with 20,000 blocks. Sizes are PSS and
+ * private memory of /proc/PID/smaps_rollup after some seconds of rest, in MiB. The last case is a service proxy with 10,000 Services.
  *
  *     ./run bench footprint [--json] [--churn=N] [--blocks=N] [--services=N]
  */
@@ -40,7 +40,7 @@ interface Sizes {
 }
 interface Row extends Sizes {
   readonly what: string;
-  /** What it must not exceed, and which of its sizes that is about. */
+  /** The limit, and the size that it applies to. */
   readonly budget?: { readonly size: keyof Sizes; readonly mib: number };
 }
 
@@ -83,7 +83,7 @@ async function makeAll<T extends KubeObject>(
   await Promise.all(making);
 }
 
-/** Services with a slice of so many endpoints each. */
+/** Services, each with a slice of this number of endpoints. */
 async function makeServices(
   world: World,
   { from, count, endpoints }: { readonly from: number; readonly count: number; readonly endpoints: number },
@@ -151,7 +151,7 @@ async function forAllPods(world: World, method: "Add" | "Del", pods: readonly nu
   await Promise.all(pods.map((pod) => slots.run(() => cni(world, method, pod), { signal })));
 }
 
-/** Deletes and makes pods again, `count` times in all. */
+/** Deletes pods and creates them again, `count` times in total. */
 async function churn(world: World, count: number): Promise<void> {
   const pods = Array.from({ length: PODS }, (_, at) => at);
   for (let done = 0; done < count; done += PODS) {
@@ -199,7 +199,7 @@ rows.push({ what: "bare Node with koffi", ...(await bareNode()) });
     ["service-proxy", serviceFlags],
   ] as const) {
     const child = world.start(program, ...flags);
-    // Its heap is given back by collections that come some seconds after its first table.
+    // Garbage collections return its heap some seconds after its first table.
     if (program === "service-proxy") await sleep(2 * REST_MS, { signal });
     rows.push({ what: program, ...(await rested(child)), budget: ALONE });
     await end(child);
@@ -233,7 +233,7 @@ rows.push({ what: "bare Node with koffi", ...(await bareNode()) });
   say(`making ${services} Services`);
   await makeServices(world, { from: SERVICES, count: services - SERVICES, endpoints: 6 });
   const proxy = world.start("service-proxy", ...serviceFlags);
-  // Its heap is given back by collections that come some seconds after it.
+  // Garbage collections return its heap some seconds later.
   await sleep(2 * REST_MS, { signal });
   rows.push({
     what: `service-proxy, ${services} Services`,

@@ -24,7 +24,7 @@ const PEER = "single-list informer";
 const POD_BYTES = 5_000;
 const LOOP_RESOLUTION_MS = 5;
 
-/** Pods that are made once the client is in step, as a share of those that are there: one in so many. */
+/** Pods that are created when the client is synced, as a fraction of the existing pods: one in this number. */
 const NEW_SHARE = 10;
 
 interface Sample {
@@ -35,7 +35,7 @@ interface Sample {
 }
 type Side = "ours" | "peer";
 
-/** A pod as busy clusters have them: half of it is managedFields, environment and conditions. */
+/** A pod like those of busy clusters: half of it is managedFields, environment and conditions. */
 function pod(index: number): { apiVersion: string; kind: string; metadata: { name: string; namespace: string } } {
   const made = {
     apiVersion: "v1",
@@ -78,7 +78,7 @@ function pod(index: number): { apiVersion: string; kind: string; metadata: { nam
 }
 
 async function serve(pods: number): Promise<void> {
-  // Only here, so that the measured processes do not carry the server's code.
+  // Imported only here, so that the measured processes do not load the server's code.
   const { startApiServer } = await import("#lab/api-server");
   const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, clock: systemClock });
   server.seed(Array.from({ length: pods }, (_, index) => pod(index)));
@@ -88,7 +88,7 @@ async function serve(pods: number): Promise<void> {
   process.once("disconnect", () => process.exit(0));
 }
 
-/** Makes the new pods, or removes them again, some at a time, through the API; says so when done. */
+/** Makes the new pods, or removes them, several at a time, through the API; sends a message when it is done. */
 async function changePods(server: string, create: boolean, pods: number): Promise<void> {
   const dispatcher = new Agent({ connections: 8 });
   let next = pods;
@@ -114,7 +114,7 @@ async function changePods(server: string, create: boolean, pods: number): Promis
   process.send?.("changed");
 }
 
-/** A client that is in step: how many objects it has, and a promise of so many more. */
+/** A synced client: the number of its objects, and a promise that resolves after this number of further objects. */
 interface InStep {
   readonly count: number;
   readonly more: Promise<void>;
@@ -131,7 +131,7 @@ async function measure(work: (stop: AbortSignal, more: number) => Promise<InStep
   process.send?.("synced");
   await more;
   const watchSeconds = (performance.now() - syncedAt) / 1000;
-  // One turn more, so that a block at the very end is seen.
+  // One more round of the event loop, so that a block at the end is measured.
   await new Promise((resolve) => setTimeout(resolve, 2 * LOOP_RESOLUTION_MS));
   loop.disable();
   if (count !== pods) throw new Error(`saw ${count} pods, not ${pods}`);
@@ -150,7 +150,7 @@ async function peakMiB(): Promise<number> {
   return Number(/^VmHWM:\s*(\d+) kB$/m.exec(status)?.[1]) / 1024;
 }
 
-/** What a network controller needs of a pod. */
+/** The fields of a pod that a network controller needs. */
 function prune({ metadata, spec, status }: Pod): PrunedPod {
   const { name, namespace, uid, resourceVersion } = metadata;
   return { metadata: { name, namespace, uid, resourceVersion }, nodeName: spec?.nodeName, ip: status?.podIP };
@@ -244,7 +244,7 @@ function nextMessage<T>(from: ChildProcess, role: string): Promise<T> {
   });
 }
 
-/** Has the server's process change pods and waits until it has. */
+/** Makes the server's process change pods, and waits until it has done so. */
 async function order(server: ChildProcess, what: "create" | "remove"): Promise<void> {
   const done = nextMessage(server, "server");
   server.send(what);
@@ -264,7 +264,7 @@ async function compare(pods: number, rounds: number): Promise<Record<Side, Sampl
     await writeFile(path, server.message, { mode: 0o600 });
     const samples: Record<Side, Sample[]> = { ours: [], peer: [] };
     for (let round = 0; round < rounds; round += 1) {
-      // Who goes first changes, so that neither always finds the other's traces.
+      // The order of the sides alternates, so that neither side always runs after the other.
       for (const side of round % 2 === 0 ? (["ours", "peer"] as const) : (["peer", "ours"] as const)) {
         const client = await child<string>(side, `--pods=${pods}`, `--kubeconfig=${path}`);
         const sample = nextMessage<Sample>(client.process, side);

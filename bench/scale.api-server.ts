@@ -13,7 +13,7 @@ import { clusterObjects, type Sizes } from "./scale.objects.ts";
 import type { Quantiles } from "./service-sync.measure.ts";
 
 const PORT = 6443;
-/** Who has credentials: the bench itself, and the programs under measurement. */
+/** The users with credentials: the bench itself, and the measured programs. */
 export const USERS = ["bench", "coil-ipam-controller", "coil-router", "coild"] as const;
 export type User = (typeof USERS)[number];
 
@@ -61,7 +61,8 @@ async function main(): Promise<void> {
   const answer = (value: Answer): void => void process.send?.(value);
   process.on("message", (order: Order) => {
     if (order.do === "counts") {
-      // What one waits for an answer because this process is busy with another: it has one thread, where a real server has many.
+      // The time for which a request waits because this process is busy with another request: it has one thread, while a real server has
+      // many.
       const stallMs = { p50: loop.percentile(50) / 1e6, p99: loop.percentile(99) / 1e6 };
       loop.reset();
       return answer({ counts, stallMs });

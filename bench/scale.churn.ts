@@ -1,6 +1,6 @@
 /**
- * The churn of `scale`: real pods come and go on our node, simulated nodes ask for blocks for the pods that they get and give them back,
- * kubelets report, nodes register and go.
+ * The churn of `scale`: real pods are created and deleted on our node, simulated nodes request blocks for their pods and release them,
+ * kubelets report, nodes register and are deleted.
  */
 import { Semaphore, sleep } from "#base/async";
 import { callGrpc } from "#features/cni";
@@ -12,17 +12,17 @@ import type { ScaleWorld } from "./scale.world.ts";
 
 /** Simulated requests for blocks a second, each of a node that gets a block's worth of pods. */
 const REQUESTS_PER_SECOND = 5;
-/** A kubelet writes its Node this often where nothing changes, seconds (nodeStatusReportFrequency). */
+/** The interval at which a kubelet writes an unchanged Node, in seconds (nodeStatusReportFrequency). */
 const NODE_REPORT_SECONDS = 300;
-/** A node registers this often, and goes again after as long, in milliseconds. */
+/** The interval at which nodes register, and after which they are deleted again, in milliseconds. */
 const NODE_EVERY_MS = 2000;
-/** Blocks that simulated nodes hold in the churn before the oldest is given back. */
+/** The number of blocks of simulated nodes in the churn; above it the oldest block is released. */
 const KEPT_BLOCKS = 50;
-/** Pods of our node at the least: a cluster of 150,000 pods on 5,000 nodes has 30 a node. */
+/** The minimum number of pods of our node: 150,000 pods on 5,000 nodes are 30 pods for each node. */
 const MIN_PODS = 30;
 const MAX_BURST = 20;
 
-/** What the churn came to. */
+/** The results of the churn. */
 export interface Churned {
   /** ADDs of our node. */
   readonly ourPods: number;
@@ -56,7 +56,7 @@ export class OurPods {
     return this.#running.size;
   }
 
-  /** The pods whose places are free, and those that run. */
+  /** The pods that do not run now, and the pods that run. */
   pick(count: number, from: "free" | "running"): number[] {
     const all = this.#world.pods.map((_, at) => at).filter((at) => this.#running.has(at) === (from === "running"));
     return shuffled(all).slice(0, count);
@@ -94,7 +94,7 @@ export class OurPods {
   }
 }
 
-/** Runs the churn for so many seconds, then until everything that has begun is done. */
+/** Runs the churn for this number of seconds, then until all started operations are done. */
 export async function churn(place: Place, ourPods: OurPods, seconds: number): Promise<Churned> {
   const until = performance.now() + seconds * 1000;
   const requestMs: number[] = [];
@@ -110,7 +110,7 @@ export async function churn(place: Place, ourPods: OurPods, seconds: number): Pr
   return { ourPods: addMs.length, otherPods: others.pods, requestMs, addMs };
 }
 
-/** Bursts of pods: some go, some come, between 30 and as many as the node takes. */
+/** Bursts of pods: some are deleted, some created; their number is between 30 and the node's maximum. */
 async function churnOurs({ world, signal }: Place, pods: OurPods, until: number): Promise<void> {
   const slots = new Semaphore(4);
   const burst = (): number => 1 + Math.floor(Math.random() * MAX_BURST);
@@ -123,14 +123,15 @@ async function churnOurs({ world, signal }: Place, pods: OurPods, until: number)
   }
 }
 
-/** Nodes get a block's worth of pods, and a block for them; the pods and blocks of the oldest go. */
+/** Nodes get a block's worth of pods, and a block for them; the pods and blocks of the oldest nodes are deleted. */
 async function churnOthers(
   { world: { api }, askers, nodes, signal }: Place,
   { requestMs, others }: { readonly requestMs: number[]; readonly others: { pods: number } },
   until: number,
 ): Promise<void> {
   const held: { readonly block: string; readonly pods: readonly string[] }[] = [];
-  // No program watches these pods. More at a time would be a queue in front of the API server's one thread, which a real one does not have.
+  // No program watches these pods. More concurrent requests would form a queue at the API server's only thread, which a real server does
+  // not have.
   const slots = new Semaphore(2);
   const one = async (at: number): Promise<void> => {
     const node = nodeName(at % nodes);
@@ -158,7 +159,7 @@ async function reportNodes({ world: { api }, nodes, signal }: Place, until: numb
   });
 }
 
-/** Nodes register, ask for a block, and are deleted; the controller collects their blocks after its grace. */
+/** Nodes register, request a block, and are deleted; the controller collects their blocks after its grace. */
 async function registerNodes(
   { world: { api }, askers, nodes, signal }: Place,
   { requestMs }: { readonly requestMs: number[] },
@@ -183,7 +184,7 @@ async function removePod(api: KubeApi, name: string, signal: AbortSignal): Promi
   await api.delete(resources.pods, { namespace: "default", name }, { gracePeriodSeconds: 0, signal });
 }
 
-/** Starts work at a steady pace; resolves when the last has ended. Rejects when one fails. */
+/** Starts work at a steady pace; resolves when the last operation has ended. Rejects if an operation fails. */
 async function paced(
   everyMs: number,
   until: number,

@@ -12,7 +12,7 @@ import {
 } from "#kube/coil";
 import type { SeedObject } from "#lab/api-server";
 
-/** The node of the one `coild`. */
+/** The node of the only `coild`. */
 export const OUR_NODE = "bench-node";
 /** The pool of all blocks. */
 export const POOL = "default";
@@ -132,7 +132,7 @@ export function podObject(namespace: string, name: string, node: string): SeedOb
   };
 }
 
-/** A block of the pool, given to a node in answer to a request that is gone. */
+/** A block of the pool, given to a node in answer to a request that does not exist any more. */
 export function blockObject(at: number, node: string, poolUid: string): SeedObject {
   const { ipv4, ipv6 } = blockCidrs(LAYOUT, at) ?? {};
   const owner = { apiVersion: "coil.cybozu.com/v2", kind: "AddressPool", name: POOL, uid: poolUid };

@@ -10,13 +10,13 @@ const ANSWER_TIMEOUT_MS = 120_000;
 /** A request that was answered. */
 export interface Answered {
   readonly block: string;
-  /** From the request's being sent until its answer was seen, in milliseconds. */
+  /** The time from sending the request until its answer was seen, in milliseconds. */
   readonly ms: number;
   /** When its answer was seen, milliseconds of `performance.now`. */
   readonly atMs: number;
 }
 
-/** Asks for blocks, as the `coild`s of many nodes do. */
+/** Requests blocks like the `coild`s of many nodes. */
 export class Askers {
   readonly #api: KubeApi;
   readonly #signal: AbortSignal;
@@ -27,7 +27,7 @@ export class Askers {
     this.#signal = signal;
   }
 
-  /** Watches all requests until the signal aborts; rejects when the watch breaks. */
+  /** Watches all requests until the signal aborts; rejects if the watch fails. */
   async run(signal: AbortSignal): Promise<void> {
     const { resourceVersion } = await this.#api.list(blockRequests, { limit: 1, signal });
     try {
@@ -59,7 +59,7 @@ export class Askers {
     return { block, ms: atMs - sentMs, atMs };
   }
 
-  /** Gives a block back: deletes it, then takes its finalizer. */
+  /** Releases a block: deletes it, then removes its finalizer. */
   async giveBack(block: string): Promise<void> {
     const signal = this.#signal;
     try {
@@ -67,7 +67,7 @@ export class Askers {
       const patch = { type: "merge", body: { metadata: { finalizers: null } } } as const;
       await this.#api.patch(addressBlocks, { name: block }, patch, { signal });
     } catch (error) {
-      // The controller has collected it, because its node is gone.
+      // The controller has collected the block, because its node was deleted.
       if (!isKubeError(error, "not-found")) throw error;
     }
   }

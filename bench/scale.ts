@@ -1,12 +1,13 @@
 /**
  * The programs of the pod network that ship, in a cluster of 5,000 nodes, 150,000 pods and 20,000 blocks of both families: memory, processor
- * time, time to the first sync, time from a BlockRequest to its block, requests to the API server for each pod. Beside each figure is
- * what it may be at most; the exit code is 1 where one is above it.
+ * time, time to the first sync, time from a BlockRequest to its block, requests to the API server for each pod. Each figure has a limit;
+ * the exit code is 1 if a figure exceeds its limit.
  *
  *     ./run bench scale [--json] [--nodes=N] [--pods=N] [--blocks=N] [--seconds=N] [--rounds=N]
  *
  * `coil-ipam-controller`, `coil-router` and one `coild` run as whole processes in the namespace of one node. The API server is the embedded
- * one, a process of its own. `--seconds` is the length of the churn. Each round starts all programs anew; a figure is the worst of all rounds.
+ * one, a process of its own. `--seconds` is the length of the churn. Each round starts all programs again; a figure is the worst of all
+ * rounds.
  */
 import { readFileSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
@@ -29,7 +30,7 @@ const ROUTER_PROTOCOL = 31;
 const STORM = 1000;
 const TIMEOUT_MS = 120_000;
 const PROGRAMS = ["coil-ipam-controller", "coil-router", "coild"] as const satisfies readonly Program[];
-/** A grace that ends within the churn, so that blocks are collected in it. */
+/** The grace of the controller; it ends within the churn, so that blocks are collected in it. */
 const CONTROLLER_FLAGS = ["--webhook-addr=none", "--node-gone-grace=20s"];
 
 const { values } = parseArgs({
@@ -83,7 +84,7 @@ async function poll(what: string, condition: () => boolean): Promise<number> {
   return performance.now();
 }
 
-/** Starts the controller; the time until it has answered a request that was there before. */
+/** Starts the controller; the time until it has answered a request that existed before. */
 async function startController(
   world: ScaleWorld,
   askers: Askers,
@@ -247,7 +248,7 @@ async function round(): Promise<Row[]> {
   }
 }
 
-/** What a program asked for, most often first. */
+/** The requests of a program, the most frequent first. */
 function differences(before: Counts, after: Counts, program: Program): string {
   return Object.entries(after[program] ?? {})
     .map(([what, count]) => ({ what, count: count - (before[program]?.[what] ?? 0) }))
@@ -257,7 +258,7 @@ function differences(before: Counts, after: Counts, program: Program): string {
     .join(", ");
 }
 
-/** The worst of each figure. */
+/** The worst value of each figure. */
 function worst(rounds: readonly (readonly Row[])[]): Row[] {
   const [first = []] = rounds;
   return first.map((one, at) => ({ ...one, value: Math.max(...rounds.map((rows) => rows[at]?.value ?? 0)) }));

@@ -36,7 +36,7 @@ export interface Running {
   readonly startedMs: number;
 }
 
-/** Everything that stands while measuring. */
+/** The running parts of a measurement. */
 export interface ScaleWorld extends AsyncDisposable {
   /** Client of the API server, as the user `bench`. */
   readonly api: KubeClient;
@@ -73,7 +73,7 @@ export async function openScaleWorld(
 
   const server = fork(join(import.meta.dirname, "scale.api-server.ts"), [node], {
     stdio: ["ignore", "ignore", "inherit", "ipc"],
-    // It is not measured, and a collection of its large heap would be.
+    // The server is not measured, but a garbage collection of its large heap would disturb the measurement.
     execArgv: ["--max-old-space-size=8192", "--max-semi-space-size=64"],
     detached: true,
   });

@@ -1,4 +1,7 @@
-/** The thread that asks for `/healthz` while service-sync measures: without an HTTP client, whose cost would be most of what is measured. */
+/**
+ * The thread that requests `/healthz` while service-sync measures. It has no HTTP client, because that would take most of the measured
+ * time.
+ */
 import { once } from "node:events";
 import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
@@ -14,7 +17,7 @@ const HEAD_END = "\r\n\r\n";
 const took: number[] = [];
 let isStopped = false;
 
-/** Asks again and again over one connection; the first answer is not counted. */
+/** Sends requests repeatedly over one connection; the first answer is not counted. */
 async function ask(onReady: () => void): Promise<void> {
   const socket = connect({ host: "127.0.0.1", port, noDelay: true });
   await once(socket, "connect");
@@ -24,7 +27,7 @@ async function ask(onReady: () => void): Promise<void> {
     text += bytes.toString("latin1");
     const end = text.indexOf(HEAD_END);
     const length = /content-length: (\d+)/i.exec(text)?.[1];
-    // Without a length Node writes one chunk and its end.
+    // Without a Content-Length, Node writes one chunk and the end chunk.
     const isWhole = length === undefined ? text.endsWith("0\r\n\r\n") : text.length >= end + 4 + Number(length);
     if (end < 0 || !isWhole) return;
     text = "";

@@ -1,4 +1,4 @@
-/** What the specification allows for cases that the peer has no figures for (docs/spec/service-proxy.md#4). */
+/** The limits of the specification for cases for which the peer has no figures (docs/spec/service-proxy.md#4). */
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { HealthServer, NodeHealth } from "#features/service-health";
@@ -11,10 +11,10 @@ const BURST = 1000;
 const MIN_SYNC_MS = 1000;
 const ASKERS = 8;
 const IDLE_MS = 3000;
-/** Connects of one turn of a side, and how many turns each has. */
+/** The connections in one turn of a side, and the number of turns of each side. */
 const TURN = { connects: 100, turns: 30 } as const;
 
-/** A figure and what it may be at most. */
+/** A figure and its limit. */
 export interface Budget {
   readonly case: string;
   readonly unit: string;
@@ -46,12 +46,12 @@ async function many(): Promise<Budget[]> {
   ];
 }
 
-/** As many changes as a cluster makes when much is rolled out at once, at the default pace of syncs. */
+/** The changes of a cluster in which many workloads are rolled out at once, at the default pace of syncs. */
 async function burst(): Promise<Budget[]> {
   await using world = await openWorld(`isb-burst-${process.pid}`);
   await using ours = new OurProxy(world.netns, { size: 10_000, minSyncMs: MIN_SYNC_MS });
   await ours.fill();
-  // The pause after that sync is over: the first change is synced at once, as it is in a cluster that was still.
+  // The pause after that sync is over: the first change is synced at once, as in a cluster without earlier changes.
   await new Promise((resolve) => setTimeout(resolve, MIN_SYNC_MS));
   const before = ours.reports.length;
   const startedAt = performance.now();
@@ -69,7 +69,7 @@ async function burst(): Promise<Budget[]> {
   ];
 }
 
-/** A start where nothing has changed. */
+/** A start with an unchanged cluster. */
 async function restart(): Promise<Budget[]> {
   const options = { size: 10_000, endpoints: 15 };
   await using world = await openWorld(`isb-again-${process.pid}`);
@@ -86,7 +86,7 @@ async function restart(): Promise<Budget[]> {
   ];
 }
 
-/** `/healthz` of the real server, asked over kept connections by another thread. */
+/** `/healthz` of the real server, requested by another thread over kept connections. */
 async function answers(): Promise<Budget[]> {
   await using world = await openWorld(`isb-answers-${process.pid}`);
   const health = new NodeHealth({ healthTimeoutMs: 60_000, clock: systemClock });

@@ -1,4 +1,4 @@
-/** How service-sync measures a side: filling its table while somebody asks for answers, changing one Service, first packets. */
+/** How service-sync measures a side: filling its table while another thread sends requests, changing one Service, first packets. */
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -15,32 +15,32 @@ export interface Quantiles {
   readonly p99: number;
 }
 
-/** What one side came to. */
+/** The results of one side. */
 export interface Sample {
   readonly firstSyncMs: number;
   readonly bytes: number;
   readonly peakMiB: number;
   readonly changeMs: Quantiles;
-  /** Absent where the table was not done in time. */
+  /** Absent if the table was not done in time. */
   readonly firstPacketUs: Quantiles | null;
   readonly blockMs: number;
   readonly answerMs: Quantiles;
 }
 
-/** What is measured. */
+/** The measured side. */
 export interface Side {
   readonly netns: NetNs;
-  /** How many Services. */
+  /** The number of Services. */
   readonly size: number;
-  /** Makes the table; false where it gave up. */
+  /** Makes the table; false if it was stopped. */
   readonly fill: () => Promise<{ readonly bytes: number; readonly isDone: boolean }>;
-  /** Gives one Service another endpoint; the turns count from 1. */
+  /** Changes the endpoint of one Service; turns are numbered from 1. */
   readonly change: (turn: number) => Promise<void>;
   readonly changes: number;
   readonly peakMiB: () => number;
 }
 
-/** Measures one side. Where its table was not done, one change is tried, and no packet sent. */
+/** Measures one side. If its table was not done, one change is tried, and no packet is sent. */
 export async function measure({ netns, size, fill, change, changes, peakMiB: peak }: Side): Promise<Sample> {
   const first = await whileAnswering(() => timed(fill));
   const { bytes, isDone } = first.result.result;
@@ -56,21 +56,21 @@ export async function measure({ netns, size, fill, change, changes, peakMiB: pea
   };
 }
 
-/** How long something takes, in milliseconds. */
+/** The duration of an operation, in milliseconds. */
 export async function timed<T>(work: () => Promise<T>): Promise<{ readonly result: T; readonly ms: number }> {
   const startedAt = performance.now();
   const result = await work();
   return { result, ms: performance.now() - startedAt };
 }
 
-/** The same, again and again. */
+/** The durations of repeated operations, in milliseconds. */
 export async function timedTurns(count: number, work: (turn: number) => Promise<void>): Promise<Quantiles> {
   const took: number[] = [];
   for (let turn = 1; turn <= count; turn += 1) took.push((await timed(() => work(turn))).ms);
   return quantiles(took);
 }
 
-/** Answers HTTP while `work` runs, asked by another thread every few milliseconds; also tells the longest block. */
+/** Answers HTTP while `work` runs, requested by another thread every few milliseconds; also returns the longest block. */
 async function whileAnswering<T>(
   work: () => Promise<T>,
 ): Promise<{ readonly result: T; readonly answerMs: Quantiles; readonly blockMs: number }> {
@@ -90,7 +90,7 @@ async function whileAnswering<T>(
   return { ...asked.result, answerMs: asked.answerMs };
 }
 
-/** Another thread asks `/healthz` over kept connections while `work` runs. */
+/** Another thread requests `/healthz` over kept connections while `work` runs. */
 export async function whileAsked<T>(
   port: number,
   load: { readonly connections: number; readonly pauseMs: number },
@@ -104,7 +104,7 @@ export async function whileAsked<T>(
   return { result, answerMs: quantiles(took), answersPerSecond: took.length / (ms / 1000) };
 }
 
-/** Of a list that is not empty. */
+/** Median and percentiles of a list that is not empty. */
 export function quantiles(values: readonly number[]): Quantiles {
   const sorted = [...values].sort((a, b) => a - b);
   const at = (part: number): number =>

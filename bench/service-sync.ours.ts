@@ -34,7 +34,7 @@ export async function runOurs(size: number): Promise<Sample> {
   });
 }
 
-/** How many Services of how many endpoints, and the pace. */
+/** The number of Services and endpoints, and the pace of syncs. */
 export interface OurOptions {
   readonly size: number;
   readonly endpoints?: number;
@@ -42,7 +42,7 @@ export interface OurOptions {
   readonly observer?: SyncObserver;
 }
 
-/** The proxy of one family on a table. A second one on the same namespace finds what the first has left. */
+/** The proxy of one family on a table. A second one on the same namespace finds the table of the first. */
 export class OurProxy implements AsyncDisposable {
   readonly #nft: ReturnType<typeof openNft>;
   readonly #elements: ReturnType<typeof openNftElements>;
@@ -93,7 +93,7 @@ export class OurProxy implements AsyncDisposable {
     }));
   }
 
-  /** From the list to the kernel. */
+  /** The first sync, from the list to the kernel. */
   fill(): Promise<SyncReport> {
     for (const { service, slice } of this.#objects) {
       this.#tracker.setService(`ns/${service.metadata.name}`, portsOf(service, 4, { allowExternalIPs: true }));
@@ -111,14 +111,14 @@ export class OurProxy implements AsyncDisposable {
     await done;
   }
 
-  /** The same, without waiting for the kernel. */
+  /** Changes one endpoint without waiting for the kernel. */
   tell(service: number, turn: number): void {
     const slice = sliceOf(service, turn, this.#endpoints);
     this.#tracker.setSlice(`ns/${slice.metadata.name}`, slice);
     this.#proxy.request();
   }
 
-  /** Everything that was told is in the kernel. */
+  /** Resolves when the kernel has all changes. */
   async applied(): Promise<void> {
     while (this.#tracker.isDirty || this.#proxy.isBusy) await this.#nextSync();
   }

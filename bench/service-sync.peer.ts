@@ -9,10 +9,10 @@ import { measure, peakMiB, type Sample } from "./service-sync.measure.ts";
 import { clusterIP, endpointAddresses, openWorld, SERVICE_PORT, TARGET_PORT } from "./service-sync.world.ts";
 
 const CHANGES = 5;
-/** How often the peak of nft is looked at, in milliseconds. */
+/** The interval of readings of nft's peak memory, in milliseconds. */
 const LOOK_MS = 20;
 
-/** Measures one size; nothing takes longer than the limit, in milliseconds. */
+/** Measures one size; every step is stopped at the limit, in milliseconds. */
 export async function runPeer(size: number, limitMs: number): Promise<Sample> {
   const name = `isb-peer-${process.pid}`;
   const folder = mkdtempSync(join(tmpdir(), "service-sync-"));
@@ -43,7 +43,7 @@ export async function runPeer(size: number, limitMs: number): Promise<Sample> {
   }
 }
 
-/** `isDone` is false where the limit ended it. */
+/** `isDone` is false if the limit ended the step. */
 async function runNft(
   netns: string,
   path: string,
@@ -59,7 +59,7 @@ async function runNft(
     try {
       if (nft.pid !== undefined) peak = Math.max(peak, peakMiB(nft.pid));
     } catch {
-      // It has ended between two looks.
+      // The process has ended between two readings.
     }
   }, LOOK_MS);
   const [code] = (await once(nft, "exit")) as [number | null];

@@ -6,7 +6,7 @@
  *
  * Needs root. Each side runs in a process and a network namespace of its own. The peer is a generator of the rules that kube-proxy
  * has (docs/spec/service-proxy.md#2.6), without its listing of the table, given to `nft -f` at once, which takes some minutes for 30,000;
- * where it takes longer than the limit it is ended, and the figure is the limit. First packets go through the real tables to
+ * if it takes longer than the limit, it is ended, and the figure is the limit. First packets go through the real tables to
  * servers on loopback addresses.
  * `--sizes=` or `--budgets=` leaves one half out.
  */
@@ -67,7 +67,7 @@ function casesOf(size: number, ours: Sample, peer: Sample): Case[] {
     row("peak memory of the writer", "MiB", ({ peakMiB }) => peakMiB),
     row("one endpoint changed, p50", "ms", ({ changeMs }) => changeMs.p50),
     row("one endpoint changed, p99", "ms", ({ changeMs }) => changeMs.p99),
-    // Where the peer did not get its table done there are no packets to compare.
+    // If the peer did not complete its table, no packets can be compared.
     ...(peer.firstPacketUs === null
       ? []
       : [row("first packet, p50", "us", ({ firstPacketUs }) => firstPacketUs?.p50 ?? 0)]),

@@ -1,4 +1,4 @@
-/** What both sides of service-sync share: Services, and a namespace with servers in it. */
+/** Parts that both sides of service-sync share: Services, and a namespace with servers in it. */
 import { once } from "node:events";
 import { createServer, Socket } from "node:net";
 import { Cidr, IpAddress } from "#base/ip";
@@ -14,12 +14,15 @@ export const TARGET_PORT = 8080;
 const REAL = 100;
 const CONNECTS = 2000;
 
-/** The address of a Service: 172.30.0.1 and on. */
+/** The address of a Service: 172.30.0.1 and the following addresses. */
 export function clusterIP(service: number): IpAddress {
   return IpAddress.fromValue(4, IpAddress.parse("172.30.0.0").value + BigInt(service + 1));
 }
 
-/** Addresses that answer for the first Services, and none for the others; `turn` gives others for the same Service. */
+/**
+ * Addresses that answer for the first Services, and do not answer for the other Services; another `turn` gives other addresses for the same
+ * Service.
+ */
 export function endpointAddresses(service: number, turn = 0, count = ENDPOINTS): IpAddress[] {
   const base =
     service < REAL ? IpAddress.parse("10.180.0.1").value : IpAddress.parse("10.192.0.0").value + BigInt(service * 16);
@@ -54,7 +57,7 @@ export async function openWorld(name: string): Promise<{ readonly netns: NetNs }
   };
 }
 
-/** Microseconds from the first packet to the first byte, for connects over those of so many Services that answer, in turns. */
+/** Microseconds from the first packet to the first byte, for connections through the Services that answer, in turns. */
 export async function firstPackets(netns: NetNs, services: number, connects = CONNECTS): Promise<number[]> {
   const took: number[] = [];
   for (let at = 0; at < connects; at += 1) {

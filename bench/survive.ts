@@ -1,11 +1,12 @@
 /**
- * Who survives what: the uplink proxy that ships, Debian's tinyproxy and squid in the same test bed, while the cheap uplink fails
- * or one side closes its half of a tunnel.
+ * Which proxy survives which fault: the shipped uplink proxy, Debian's tinyproxy and squid in the same test bed, while the cheap uplink
+ * fails or one side closes its half of a tunnel.
  *
  *     node bench/survive.ts [--json] [--write]
  *
  * `--write` puts the table into docs/guides/uplink-proxy.md. A try is one download by curl, or one tunnel; a proxy survives
- * when its client gets all bytes and no error within 20 s. Each try has a bed and a proxy of its own, so that nobody remembers anything.
+ * when its client gets all bytes and no error within 20 s. Each try has a bed and a proxy of its own, so that no state remains from an
+ * earlier try.
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -22,7 +23,7 @@ import { makeCertificates } from "#test/certificates";
 import { Bed } from "../test/support/uplink-wan-bed.ts";
 import { missingPeers, type Side, startOurs, startSquid, startTinyproxy, stop } from "./connect.sides.ts";
 
-/** A client that waits longer than this has gone, in seconds. */
+/** A client that waits longer than this has stopped waiting, in seconds. */
 const PATIENCE_S = 20;
 const PORT = 9000;
 const PAGE = join(import.meta.dirname, "../docs/guides/uplink-proxy.md");
@@ -47,19 +48,19 @@ interface Place {
   readonly ca: string;
 }
 
-/** What happened to one client. */
+/** The outcome of one client. */
 interface Outcome {
   readonly survives: boolean;
   readonly seconds: number;
-  /** Who carried it, or what the client saw. */
+  /** The uplink that carried it, or the client's error. */
   readonly saw: string;
 }
 
 interface Try {
   readonly name: string;
-  /** What comes before, and is not measured. */
+  /** The preparation, which is not measured. */
   readonly before?: (at: Place) => unknown;
-  /** Resolves with who carried it; rejects with what the client saw. */
+  /** Resolves with the uplink that carried it; rejects with the client's error. */
   readonly run: (at: Place) => Promise<string>;
 }
 
@@ -68,7 +69,7 @@ const breakBy =
   (fault: "silent" | "swallow") =>
   ({ bed }: Place): void =>
     bed.wan0.break(fault);
-/** So that what is measured comes second. */
+/** A first download, so that the measured download is the second. */
 const andTry = (fault: "silent" | "swallow") => async (at: Place) => {
   at.bed.wan0.break(fault);
   await outcomeOf(() => curl(at, BY_ADDRESS));
@@ -139,7 +140,7 @@ async function serverHalfClose(at: Place): Promise<string> {
   return "wan0";
 }
 
-/** A stream that breaks off is seen by whoever reads its other end. */
+/** A broken stream is detected by the reader at its other end. */
 const ignoreEnd = (): undefined => undefined;
 
 async function outcomeOf(run: () => Promise<string>): Promise<Outcome> {
@@ -185,7 +186,7 @@ async function compare(say: (line: string) => void): Promise<readonly Row[]> {
   const rows: Row[] = [];
   for (const one of TRIES) {
     say(one.name);
-    // Most of the time is waiting: all sides at once.
+    // Most of the time is spent waiting, so all sides run at once.
     const outcomes = await Promise.all(NAMES.map(async (name) => [name, await tryOnce(name, one, tls)] as const));
     rows.push({ case: one.name, ...(Object.fromEntries(outcomes) as Record<Name, Outcome>) });
   }
@@ -203,7 +204,7 @@ function table(rows: readonly Row[]): string {
   return [line(["what happens", ...NAMES]), line(["---", ...NAMES.map(() => "---")]), ...body].join("\n");
 }
 
-/** Replaces what is between the marks of the guide. */
+/** Replaces the text between the marks in the guide. */
 function write(rows: readonly Row[]): void {
   const page = readFileSync(PAGE, "utf8");
   const [begin, end] = MARKS.map((mark) => page.indexOf(mark));

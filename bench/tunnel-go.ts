@@ -1,6 +1,6 @@
 /**
  * The tunnel beside Konnectivity's own Go programs, `proxy-server` and `proxy-agent` in the folder named by ISTHMUS_PEERS: bytes, dials, CPU and
- * memory in both modes, and how soon all works again after a program was killed.
+ * memory in both modes, and the time until connections work again after a program was killed.
  *
  *     node bench/tunnel-go.ts [--json] [--rounds N] [--mib N]
  *
@@ -22,10 +22,10 @@ import { serveEndpoints } from "./tunnel.load.ts";
 type Mode = "grpc" | "http-connect";
 type Ports = Awaited<ReturnType<typeof serveEndpoints>>;
 
-/** A connection through a side, whatever the mode. */
+/** A connection through a side, in any mode. */
 interface Way {
   write(bytes: Uint8Array): void;
-  /** Resolves when so many bytes have come. */
+  /** Resolves when this number of bytes has come. */
   received(bytes: number): Promise<void>;
   destroy(): void;
 }
@@ -41,7 +41,7 @@ async function freePort(): Promise<number> {
 async function openGrpc(uds: string, port: number): Promise<Way> {
   const socket = connect(uds);
   await once(socket, "connect");
-  // Konnectivity's server says nothing before it is asked.
+  // Konnectivity's server sends nothing before the first request.
   const client = await TunnelClient.openBusy(new SessionSocket(socket));
   const dialled = await client.dial(`127.0.0.1:${port}`);
   if (dialled.kind !== "open") {

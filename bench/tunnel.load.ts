@@ -1,12 +1,12 @@
-/** What bench/tunnel.ts measures: connections opened through a side, and the endpoints that they reach. */
+/** The load of bench/tunnel.ts: connections opened through a side, and the endpoints that they reach. */
 import { connect, createServer, type Server, type Socket } from "node:net";
 
-/** How a connection to `port` of loopback is asked for through a side. */
+/** How a connection to `port` of loopback is requested through a side. */
 export type Handshake = "connect" | "plain";
 
 const CHUNK = Buffer.alloc(64 * 1024, 0x5a);
 
-/** Endpoints: `echo` returns what comes; `source` reads a count of bytes and sends so many; `sink` counts until the end. */
+/** Endpoints: `echo` returns the received bytes; `source` reads a number and sends this number of bytes; `sink` counts until the end. */
 export async function serveEndpoints(): Promise<{
   readonly echo: number;
   readonly source: number;
@@ -133,12 +133,12 @@ export async function upload(uds: string, sink: number, handshake: Handshake, by
   socket.end();
   await ended;
   const seconds = (performance.now() - started) / 1000;
-  // A peer that knows no half-close ends before it has counted.
+  // A peer without half-close ends before it has counted.
   if (answer !== "" && Number(answer) !== bytes) throw new Error(`${answer} of ${bytes} bytes arrived`);
   return bytes / 2 ** 20 / seconds;
 }
 
-/** Opens, echoes 64 bytes and closes, `concurrency` at a time; returns how many a second. */
+/** Opens, echoes 64 bytes and closes, `concurrency` at a time; returns the number a second. */
 export async function dials(
   uds: string,
   echo: number,

@@ -21,16 +21,16 @@ export interface Tls {
   readonly key: string;
 }
 
-/** What a peer's process is told. */
+/** The settings of a peer's process. */
 export interface PeerOptions {
-  /** Where clients come in. */
+  /** The socket for clients. */
   readonly uds: string;
-  /** Between server and agent. */
+  /** The port between server and agent. */
   readonly port: number;
   readonly tls: Tls;
 }
 
-/** Joins two sockets as a splicing hop does: bytes both ways, half-close passed on. */
+/** Connects two sockets like a splicing hop: relays bytes and half-close in both directions. */
 function splice(one: Socket, other: Socket): void {
   one.pipe(other);
   other.pipe(one);
@@ -38,7 +38,7 @@ function splice(one: Socket, other: Socket): void {
   other.on("error", () => one.destroy());
 }
 
-/** The first hop of plain TCP: clients come in by UNIX socket. The target's port comes in the first line. */
+/** The first hop of plain TCP: clients connect to a UNIX socket. The target's port comes in the first line. */
 export function plainServer({ uds, port }: PeerOptions): Promise<void> {
   const server = createServer({ allowHalfOpen: true }, (client) => {
     const next = connectTcp({ port, host: "127.0.0.1", allowHalfOpen: true, noDelay: true });
@@ -154,7 +154,7 @@ export function grpcServer({ uds, port, tls }: PeerOptions): Promise<void> {
         client.once("end", close);
         client.once("close", () => {
           if (!client.readableEnded) close();
-          // It may have been what the stream waited for.
+          // The stream may have waited for this connection.
           agent?.resume();
           sockets.delete(connectID);
         });

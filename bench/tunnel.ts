@@ -42,7 +42,7 @@ async function freePort(): Promise<number> {
   return typeof address === "object" ? (address?.port ?? 0) : 0;
 }
 
-/** Starts this file in another role; resolves once it says that it is ready, with what it says. */
+/** Starts this file in another role; resolves with its message once it is ready. */
 async function role<T>(name: string, options: object): Promise<{ readonly child: ChildProcess; readonly told: T }> {
   const child = fork(import.meta.filename, [`--role=${name}`, `--options=${JSON.stringify(options)}`], {
     stdio: ["ignore", "ignore", "inherit", "ipc"],
@@ -211,7 +211,7 @@ async function compare(values: {
     for (const side of SIDES) {
       hops[side] = await startSide(side, folder, tls);
       children.push(...hops[side].processes);
-      // The first connection finds everything cold.
+      // The first connection is slow, because caches are empty.
       await finish(await open(hops[side].uds, endpoints.told.echo, hops[side].handshake));
     }
     const wanted = figures(values.bytes, values.ms).filter(({ name }) => name.includes(values.only));

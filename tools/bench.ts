@@ -1,5 +1,5 @@
 /**
- * Runs one benchmark of bench/, each beside its peers in one run.
+ * Runs one benchmark of bench/, together with its peers.
  *
  *     node tools/bench.ts NAME [--json] [ARGUMENTS]
  */

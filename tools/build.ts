@@ -1,5 +1,5 @@
 /**
- * Builds what ships into dist/: the `isthmus` bundle for Node, the CNI executable by Bun, links under every program's
+ * Builds the shipped files into dist/: the `isthmus` bundle for Node, the CNI executable by Bun, links under every program's
  * name. Does nothing when the sources have not changed since the last build.
  *
  *     node tools/build.ts [--force]
@@ -66,13 +66,13 @@ async function buildBundle(version: string): Promise<void> {
     absWorkingDir: root,
     entryPoints: {
       isthmus: "src/programs/start.ts",
-      // Run on threads of their own, so they are files of their own.
+      // These entry points run on their own threads, so they are separate files.
       "uplink-worker": "src/features/uplink-proxy/workers/worker.ts",
     },
     outdir: "dist",
     outExtension: { ".js": ".mjs" },
     bundle: true,
-    // A program loads what it needs, and shares the rest with the others.
+    // Each program loads only the modules that it needs; modules of several programs are shared files.
     splitting: true,
     metafile: true,
     platform: "node",
@@ -85,13 +85,13 @@ async function buildBundle(version: string): Promise<void> {
     minify: false,
     legalComments: "none",
     define: { "process.env.ISTHMUS_VERSION": JSON.stringify(version) },
-    // CommonJS dependencies inside the bundle ask for require().
+    // CommonJS dependencies inside the bundle call require().
     banner: {
       js: 'import { createRequire as isthmusRequire } from "node:module"; const require = isthmusRequire(import.meta.url);',
     },
     logLevel: "warning",
   });
-  // Parts of earlier builds have other names; nobody would ever load them.
+  // Files of earlier builds have other names and are never loaded.
   const built = new Set(Object.keys(metafile.outputs).map((file) => basename(file)));
   for (const file of globSync("*.mjs{,.map}", { cwd: dist })) {
     if (!built.has(file)) rmSync(join(dist, file), { force: true });
@@ -119,7 +119,7 @@ function writeLauncher(): void {
   }
 }
 
-/** The one package that is not in the bundle, for it brings a native library. Without its sources and documentation. */
+/** The only package that is not in the bundle, because it has a native library. Its sources and documentation are left out. */
 function copyKoffi(): void {
   const modules = join(dist, "node_modules");
   rmSync(modules, { recursive: true, force: true });
@@ -129,7 +129,7 @@ function copyKoffi(): void {
   cpSync(join(from, "@koromix/koffi-linux-x64"), join(modules, "@koromix/koffi-linux-x64"), { recursive: true });
 }
 
-/** V8's compiled code of what each program loads at its start: a quarter of the time until it runs. */
+/** V8's compiled code of the modules that each program loads at its start; it saves a quarter of the start time. */
 function compileAhead(): void {
   rmSync(join(dist, ".compile-cache"), { recursive: true, force: true });
   const { NODE_COMPILE_CACHE: _, ...env } = process.env;
@@ -138,7 +138,7 @@ function compileAhead(): void {
   }
 }
 
-/** The launcher and the standalone executable; each is written under another name first, for it may be running. */
+/** The launcher and the standalone executable; each is first written under another name, because it may be running. */
 function buildCni(): void {
   const bun = join(root, "node_modules/@oven/bun-linux-x64/bin/bun");
   const launcher = join(dist, "cni", "coil");
@@ -146,13 +146,14 @@ function buildCni(): void {
   mkdirSync(join(dist, "cni"), { recursive: true });
   const args = [
     ...["build", "--compile", "--minify", "--bytecode", "--target=bun-linux-x64"],
-    // It lives for milliseconds: compile little. And it must not read settings out of the folder it is started in.
+    // The process lives for milliseconds, so little code should be compiled. It must not read settings from the folder in which it is
+    // started.
     ...["--compile-jit-policy=100", "--no-compile-autoload-dotenv", "--no-compile-autoload-bunfig"],
     "src/programs/cni/main.ts",
   ];
   execFileSync(bun, [...args, "--outfile", `${target}.new`], { cwd: root, stdio: ["ignore", "ignore", "inherit"] });
-  // Written again from end to end, as an installer does: what the compiler patched together lies in small pieces in the page
-  // cache, which costs each start a millisecond.
+  // The file is written again sequentially, as an installer does: after the compiler's patches it is in small pieces in the page cache,
+  // which makes each start a millisecond slower.
   copyFileSync(`${target}.new`, `${target}.whole`);
   rmSync(`${target}.new`);
   renameSync(`${target}.whole`, target);

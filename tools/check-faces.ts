@@ -1,5 +1,5 @@
 /**
- * Fails on a name that a module's face (`index.ts`) exports and nobody imports from it: a face is as large as its users need.
+ * Fails on a name that a module's face (`index.ts`) exports and nobody imports from it: a face exports only the names that its users need.
  *
  *     node tools/check-faces.ts
  */
@@ -32,7 +32,7 @@ function entriesOf(braces: string): readonly { readonly there: string; readonly 
     });
 }
 
-/** Pure: what the code of a face exports of its module's other files. */
+/** Pure: the names that a face exports from other files of its module. */
 export function exportsOf(code: string): readonly string[] {
   const text = stripped(code);
   const lists = Array.from(text.matchAll(/\bexport\s+(?:type\s+)?\{(?<names>[^}]*)\}/g), (match) =>
@@ -41,7 +41,7 @@ export function exportsOf(code: string): readonly string[] {
   return lists.flat();
 }
 
-/** Pure: what the code of a file takes from each module that it names; `*` for all of it. */
+/** Pure: the names that the code of a file imports from each module; `*` for all names. */
 export function usesOf(code: string): readonly { readonly from: string; readonly names: readonly string[] }[] {
   const text = stripped(code);
   const uses: { from: string; names: readonly string[] }[] = [];
@@ -51,7 +51,7 @@ export function usesOf(code: string): readonly { readonly from: string; readonly
   return uses;
 }
 
-/** The file that a specifier means, from the root; `undefined` for packages and built-in modules. */
+/** The file of a specifier, from the root; `undefined` for packages and built-in modules. */
 function resolved(file: string, specifier: string): string | undefined {
   if (specifier.startsWith(".")) return normalize(join(dirname(file), specifier));
   const match = /^#(\w+)\/([\w-]+)$/.exec(specifier);

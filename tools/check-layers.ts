@@ -10,7 +10,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { importsOf, moduleOf as pathOf, targetOf } from "./modules.ts";
 
-/** What each layer may import besides itself. */
+/** The layers that each layer may import besides itself. */
 const BELOW: Readonly<Record<string, readonly string[]>> = {
   base: [],
   kernel: ["base"],
@@ -68,7 +68,7 @@ function checkImport(file: string, target: string): void {
     faults.push(`${file}: imports its own module by ${target}; use a relative import`);
     return;
   }
-  // A test may use the lab's API server and other layers to drive what it tests.
+  // A test may use the lab's API server and other layers for its test environment.
   if (isTest) return;
   if (layer !== own && !(BELOW[own] ?? []).includes(layer)) faults.push(`${file}: ${own} may not import ${target}`);
   if (layer === own && NO_SIBLINGS.has(own))
@@ -115,7 +115,7 @@ function findCycle(edges: ReadonlyMap<string, ReadonlySet<string>>): readonly st
   return undefined;
 }
 
-/** One line a module, grouped by layer: what it stands on. */
+/** One line for each module, grouped by layer: the modules that it imports. */
 function graph(): string {
   const modules = new Set([...edges.keys(), ...[...edges.values()].flatMap((targets) => [...targets])]);
   const lines: string[] = [];

@@ -17,7 +17,7 @@ const LINK = /\]\((?<target>[^)\s]+)\)/g;
 
 const root = join(import.meta.dirname, "..");
 
-/** The anchor that a heading has on the web: lower case, spaces as dashes, other punctuation gone. */
+/** The anchor that a heading has on the web: lower case, spaces as dashes, other punctuation removed. */
 function slugOf(heading: string): string {
   const text = heading.replaceAll(/<[^>]+>/g, "").replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1");
   return text
@@ -41,7 +41,7 @@ export function anchorsOf(markdown: string): ReadonlySet<string> {
   return anchors;
 }
 
-/** Pure: the references of a page, from its own folder. Links to other places, and what is in code, are none. */
+/** Pure: the references of a page, from its own folder. Links to other sites, and links in code, do not count. */
 export function linksOf(markdown: string): readonly string[] {
   const text = markdown.replaceAll(/^```[\s\S]*?^```/gm, "").replaceAll(/`[^`\n]*`/g, "");
   return Array.from(text.matchAll(LINK), (match) => match.groups?.["target"] ?? "").filter(
@@ -60,7 +60,7 @@ export function referencesOf(code: string): readonly string[] {
 
 const known = new Map<string, ReadonlySet<string>>();
 
-/** What is wrong with a reference to `target`, a path from the root with or without an anchor; `undefined` when it resolves. */
+/** The fault of a reference to `target`, a path from the root with or without an anchor; `undefined` when it resolves. */
 function faultOf(target: string): string | undefined {
   const [path = "", anchor] = target.split("#");
   const file = join(root, path);

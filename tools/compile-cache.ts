@@ -1,7 +1,7 @@
 /**
  * Keeps the compiled code of the modules that a test loads, in `.state/compile-cache`: `node --import=./tools/compile-cache.ts FILE`. Half
- * of a test file's time is otherwise the removal of types from, and the compilation of, the modules that it imports. Not by
- * NODE_COMPILE_CACHE, because the programs that a test starts would inherit that and leave the cache of the build.
+ * of a test file's time is otherwise the removal of types from, and the compilation of, the modules that it imports. NODE_COMPILE_CACHE is
+ * not used, because the programs that a test starts would inherit it and would not use the cache of the build.
  */
 import { enableCompileCache } from "node:module";
 import { join } from "node:path";

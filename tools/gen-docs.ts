@@ -36,7 +36,7 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
   return [line(head), line(head.map(() => "---")), ...rows.map(line)].join("\n");
 }
 
-/** A note of several lines keeps them, because indented ones are a table. */
+/** A note of several lines keeps its line breaks, because indented lines are a table. */
 function note(text: string): string {
   return text.includes("\n") ? `\`\`\`text\n${text}\n\`\`\`` : text;
 }
@@ -59,7 +59,7 @@ function page(program: Program): string {
   return `${parts.join("\n\n")}\n`;
 }
 
-/** The table of what a program's metric functions declare, by name. */
+/** The table of the metrics that a program's functions declare, by name. */
 function metricsOf({ metrics = [] }: Program): string[] {
   if (metrics.length === 0) return [];
   const registry = new Registry();
@@ -82,7 +82,7 @@ function metricsOf({ metrics = [] }: Program): string[] {
   return ["## Metrics", table(["name", "type", "labels", "meaning"], rows)];
 }
 
-/** What the metrics library has of a metric, in part only at run time. */
+/** The fields of a metric in the metrics library; some exist only at run time. */
 interface Declared {
   readonly name: string;
   readonly type: string;
@@ -99,7 +99,7 @@ async function pages(): Promise<ReadonlyMap<string, string>> {
   ]);
 }
 
-/** Pages of programs that are no more. */
+/** Pages of programs that do not exist any more. */
 async function strangers(): Promise<string[]> {
   return (await readdir(FOLDER))
     .filter((name) => !wanted.has(name))

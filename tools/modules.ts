@@ -1,5 +1,6 @@
 /**
- * The modules of the tree and what they import, as their files say it. A module is `layer/folder`; a program, or a folder of programs, is one.
+ * The modules of the tree and what they import, according to their files. A module is `layer/folder`; a program, or a folder of programs,
+ * is one.
  */
 import { globSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";

@@ -3,8 +3,8 @@
  *
  *     node tools/test.ts [TIER...] [--only=PART[,PART]] [--changed]
  *
- * `--changed` runs the tests of modules that differ from `origin/main` (where there is none: from the last commit), and of all modules that
- * import these.
+ * `--changed` runs the tests of modules that differ from `origin/main` (if it does not exist: from the last commit), and of all modules
+ * that import these.
  *
  * With CI=true a skipped test counts as failed, unless its reason names a kernel or a package that cannot be had
  * (`kernel: ...`, `package: ...`).
@@ -37,8 +37,8 @@ const TIERS = {
   vm: "test/vm/**/*.vm.test.ts",
 } as const;
 /**
- * Files at once: twice as many as this machine has processors, because most of them wait half of the time. On a given cluster each file has
- * the definitions, pools and addresses for itself.
+ * The number of concurrent files: twice the number of processors, because most of them wait half of the time. On a given cluster each file
+ * has the definitions, pools and addresses for itself.
  */
 const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? 2 * availableParallelism() : 1;
 /** Processes that share the files of the unit tier. */
@@ -168,7 +168,7 @@ async function runGuest(counts: Counts, files: readonly string[]): Promise<void>
   if (code !== 0 && total("fail") === 0) fail(counts, `the guest's test run ended with code ${code}`);
 }
 
-/** The modules that `--changed` means; test files outside of `src` that changed are of their own folder. */
+/** The modules that `--changed` selects; a changed test file outside of `src` selects its own folder. */
 function changedModules(): ReadonlySet<string> {
   const git = (...words: readonly string[]): string =>
     execFileSync("git", words, { cwd: root, encoding: "utf8" }).trim();

@@ -1,6 +1,7 @@
 /**
- * What the suite uses of undici, by its inner modules, in the built programs alone: the whole of it (fetch, caches, mocks, WebSockets)
- * takes each daemon 6 MiB and 40 ms at its start. The version is pinned by the lock file, and the tests of the built programs use this.
+ * The parts of undici that the suite uses, by its inner modules, only in the built programs: the whole of it (fetch, caches, mocks,
+ * WebSockets) takes each daemon 6 MiB and 40 ms at its start. The version is pinned by the lock file, and the tests of the built programs
+ * use this.
  */
 const Agent = require("../node_modules/undici/lib/dispatcher/agent");
 const Dispatcher = require("../node_modules/undici/lib/dispatcher/dispatcher");

@@ -13,7 +13,7 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** How to run kubectl beside its arguments. */
+/** Options for running kubectl, besides its arguments. */
 export interface RunOptions {
   readonly stdin?: string;
   readonly env?: Readonly<Record<string, string>>;
@@ -27,7 +27,7 @@ const KUBECTL = process.env["ISTHMUS_KUBECTL"] ?? join(UNPACKED, "debian/usr/bin
 /** The kubectl of Debian's unstable release. */
 export const SID_KUBECTL = join(UNPACKED, "debian-sid/usr/bin/kubectl");
 
-/** Why the suite cannot run here; false when it can. */
+/** The reason why the suite cannot run here; false if it can. */
 export async function whyNotRunnable(kubectl = KUBECTL): Promise<string | false> {
   try {
     await access(kubectl);
@@ -39,7 +39,7 @@ export async function whyNotRunnable(kubectl = KUBECTL): Promise<string | false>
   }
 }
 
-/** kubectl with a cluster to talk to and a namespace of its own in it. */
+/** kubectl with a cluster to connect to and a namespace of its own in it. */
 export class Cluster implements AsyncDisposable {
   readonly namespace: string;
   readonly folder: string;
@@ -131,7 +131,7 @@ export class Cluster implements AsyncDisposable {
     return this.run(["get", ...what, "-o", `jsonpath=${path}`]);
   }
 
-  /** Waits until the named objects are gone. No effect if they are. */
+  /** Waits until the named objects are deleted. No effect if they do not exist. */
   async gone(...what: readonly string[]): Promise<void> {
     const outcome = await this.try(["wait", "--for=delete", ...what, "--timeout=20s"]);
     if (outcome.code !== 0 && !/not found|NotFound|no matching resources found/.test(outcome.stderr)) {

@@ -11,9 +11,9 @@ import { type CertificateRequest, type Certificates, makeCertificates as make } 
 
 /** Special properties of a certificate. */
 export interface CertificateTraits {
-  /** It was valid until yesterday. */
+  /** If true, it was valid until yesterday. */
   readonly expired?: boolean;
-  /** It may be used for this alone (extendedKeyUsage). */
+  /** The only allowed use (extendedKeyUsage). */
   readonly usage?: CertificateUsage;
 }
 

@@ -1,7 +1,7 @@
 /**
  * Cgroups that container runtimes leave behind.
  *
- * Owns: their removal. Does not know: who made them.
+ * Owns: their removal. Does not know: the programs that made them.
  *
  * ```ts
  * await removeCgroups("/isthmus-test");
@@ -11,7 +11,10 @@ import { existsSync, readdirSync, rmdirSync } from "node:fs";
 import { join } from "node:path";
 import { until } from "#test/lab";
 
-/** Removes what containers left below a cgroup, in each hierarchy: the kernel keeps empty ones until somebody removes them, the deepest first. */
+/**
+ * Removes the cgroups that containers left below a cgroup, in each hierarchy, the deepest first: the kernel keeps empty cgroups until a
+ * program removes them.
+ */
 export async function removeCgroups(parent: string): Promise<void> {
   const root = "/sys/fs/cgroup";
   const places = existsSync(join(root, "cgroup.controllers"))
@@ -21,7 +24,7 @@ export async function removeCgroups(parent: string): Promise<void> {
   await until("the containers' cgroups are removed", () => ours.every(tryRemove));
 }
 
-/** False while a process in it has not ended. */
+/** Returns false while a process in it has not ended. */
 function tryRemove(cgroup: string): boolean {
   if (!existsSync(cgroup)) return true;
   const inside = readdirSync(cgroup, { withFileTypes: true }).filter((one) => one.isDirectory());

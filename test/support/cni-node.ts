@@ -1,5 +1,5 @@
 /**
- * A node for programs that are not ours and use the CNI executable as shipped: a network namespace with `coild` and `coil-ipam-controller`,
+ * A node for foreign programs that use the shipped CNI executable: a network namespace with `coild` and `coil-ipam-controller`,
  * the embedded API server with a dual-stack pool, and a namespace outside that reaches the node. Needs root and a build.
  *
  * Owns: all of these, removed when it is disposed. Does not know: container runtimes, routing daemons.
@@ -169,7 +169,7 @@ export class CniNode implements AsyncDisposable {
     return ["nsenter", `--net=/run/netns/${this.netns}`, ...command];
   }
 
-  /** What `ip` of the node says. */
+  /** The output of `ip` in the node. */
   ip(...args: readonly string[]): string {
     return execFileSync("ip", ["-n", this.netns, ...args], { encoding: "utf8" });
   }
@@ -216,7 +216,7 @@ export class CniNode implements AsyncDisposable {
     await this.api.patch(addressPools, { name: "default" }, { type: "merge", body: { spec: { subnets } } });
   }
 
-  /** Links of attachments that are left. */
+  /** The remaining links of attachments. */
   attachments(): string[] {
     return this.ip("-o", "link", "show")
       .split("\n")

@@ -39,7 +39,7 @@ const BUSYBOX = "/bin/busybox";
 export const IMAGE = "localhost/isthmus-web:1";
 /** The port of {@link IMAGE}. */
 export const PORT = 8080;
-/** What {@link IMAGE} serves. */
+/** The text that {@link IMAGE} serves. */
 export const PAGE = "served by busybox";
 const CALL_MS = 30_000;
 
@@ -73,7 +73,7 @@ export class Containerd implements AsyncDisposable {
   readonly #child: ChildProcess;
   readonly #client: Client;
   readonly #sandboxes = new Set<string>();
-  /** What was there before. */
+  /** The objects that existed before. */
   readonly #before: Before;
 
   private constructor(folder: string, child: ChildProcess, before: Before) {
@@ -83,7 +83,7 @@ export class Containerd implements AsyncDisposable {
     this.#client = new Client(`unix:${join(folder, "containerd.sock")}`, credentials.createInsecure());
   }
 
-  /** Resolves when its CRI is ready and the image is there. */
+  /** Resolves when its CRI is ready and has the image. */
   static async start(options: ContainerdOptions): Promise<Containerd> {
     if (!existsSync(join(DEBIAN, "usr/bin/containerd")) || !existsSync(join(DEBIAN, "usr/sbin/runc")))
       throw new Error(`no containerd or runc in ${DEBIAN}: ./run test unpacks Debian's packages there`);
@@ -117,7 +117,7 @@ export class Containerd implements AsyncDisposable {
     return readFileSync(join(this.#folder, "log"), "utf8").slice(-3000);
   }
 
-  /** Runs `ctr` beside it. `env` is what plugins see as well. */
+  /** Runs `ctr` beside it. plugins get `env` too. */
   ctr(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Outcome> {
     const at = `/proc/${this.#child.pid}/ns`;
     const argv = [
@@ -190,7 +190,7 @@ export class Containerd implements AsyncDisposable {
         await this.stopPodSandbox(id);
         await this.removePodSandbox(id);
       } catch {
-        // The test has failed before; what is left of the sandbox is ended below.
+        // If this fails, the test has already failed; the remains of the sandbox are ended below.
       }
     }
     this.#client.close();
@@ -268,7 +268,7 @@ function namespaces(): string[] {
   return existsSync("/run/netns") ? readdirSync("/run/netns").filter((name) => name.startsWith("cni-")) : [];
 }
 
-/** All cgroups of the test's containers are below. */
+/** The cgroup above all cgroups of the test's containers. */
 export const CGROUP_PARENT = "/isthmus-test";
 
 /**
@@ -353,7 +353,7 @@ function makeImage(folder: string): string {
   return join(folder, "image.tar");
 }
 
-/** The content of the first field of this number; nothing where it is missing. */
+/** The content of the first field of this number; empty if it is missing. */
 function first(message: Uint8Array, number: number): Uint8Array {
   for (const field of readFields(message)) if (field.number === number) return fieldBytes(field);
   return new Uint8Array(0);

@@ -4,7 +4,7 @@ import { once } from "node:events";
 import type { TestContext } from "node:test";
 import { IpAddress } from "#base/ip";
 
-/** Addresses of the type, or another result of a question; a promise is a late answer. */
+/** The addresses of the requested type, or another result; a promise delays the answer. */
 export type DnsAnswer = readonly string[] | "silent" | "nxdomain" | "servfail";
 
 /** Type A of RFC 1035. */

@@ -28,7 +28,7 @@ const ROOT = "root:root-password";
 export class EtcdServer implements AsyncDisposable {
   readonly url: string;
   readonly folder: string;
-  /** Flags of `coil-migrator` that it is reached with. */
+  /** The flags of `coil-migrator` that lead to this server. */
   readonly flags: readonly string[];
   readonly #child: ChildProcess;
   readonly #tls: readonly string[];
@@ -52,7 +52,7 @@ export class EtcdServer implements AsyncDisposable {
     this.flags = [`--etcd-endpoints=${url}`, ...tls];
   }
 
-  /** Resolves when it answers. With `tls`, it demands client certificates. */
+  /** Resolves when it answers. With `tls`, it requires client certificates. */
   static async start(options: { readonly tls: boolean }): Promise<EtcdServer> {
     const program = join(DEBIAN, "etcd");
     if (!existsSync(program))
@@ -118,7 +118,7 @@ export class EtcdServer implements AsyncDisposable {
     return stdout;
   }
 
-  /** From now on only users may read; this one may read the keys under `prefix`. */
+  /** From now on only users may read; the given user may read the keys under `prefix`. */
   async authenticate(name: string, password: string, prefix: string): Promise<void> {
     await this.ctl(["user", "add", ROOT]);
     await this.ctl(["user", "grant-role", "root", "root"]);
@@ -146,7 +146,7 @@ export class EtcdServer implements AsyncDisposable {
       await promisify(execFile)(join(DEBIAN, "etcdctl"), argv, { env: { ...process.env, ETCDCTL_API: "3" } });
       return true;
     } catch {
-      // It is asked again, and `until` fails with its log.
+      // The request is repeated; at the deadline `until` fails with the server's log.
       return false;
     }
   }

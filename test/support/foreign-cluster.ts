@@ -1,5 +1,5 @@
 /**
- * A cluster of somebody else, with a lab as a guest: the embedded API server with a lab's controllers, or Kubernetes' own control plane
+ * A foreign cluster, with a lab as a guest: the embedded API server with a lab's controllers, or Kubernetes' own control plane
  * from ISTHMUS_PEERS; with objects of its owner; and all of its objects at a moment, to be compared.
  *
  * Owns: {@link embeddedCluster}, {@link realCluster}, {@link populate}, {@link snapshotOf}. Does not know: the objects of a lab.
@@ -35,12 +35,12 @@ const GUEST = "guest";
 
 /** A cluster on loopback, without nodes of its own at first. */
 export interface ForeignCluster extends AsyncDisposable {
-  /** Of its administrator. */
+  /** The kubeconfig of its administrator. */
   readonly kubeconfig: string;
-  /** Of a user who has the rights of `deploy/lab/rbac.yaml` once {@link grantRights} was called, and no rights before. */
+  /** The kubeconfig of a user who has the rights of `deploy/lab/rbac.yaml` once {@link grantRights} was called, and no rights before. */
   readonly guestKubeconfig: string;
   readonly client: KubeClient;
-  /** The embedded server refuses a DaemonSet that has no status yet; Kubernetes wants none. */
+  /** The embedded server refuses a DaemonSet that has no status yet; Kubernetes does not require it. */
   readonly addDaemonSet: (draft: Draft<DaemonSet>) => Promise<unknown>;
 }
 
@@ -207,7 +207,7 @@ export async function snapshotOf(
   return found;
 }
 
-/** The differences, a line each. */
+/** The differences, one line each. */
 export function differences(before: ReadonlyMap<string, string>, after: ReadonlyMap<string, string>): string[] {
   return [...new Set([...before.keys(), ...after.keys()])].flatMap((key) => {
     const [was, is] = [before.get(key), after.get(key)];

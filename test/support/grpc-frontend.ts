@@ -18,14 +18,14 @@ import {
   TUNNEL_METHODS,
 } from "#wire/konnectivity";
 
-/** Before each message on the wire; grpc-js writes its own. */
+/** The length prefix of each message on the wire; grpc-js writes its own. */
 const PREFIX_BYTES = 5;
 
 /** One stream of `ProxyService/Proxy`. */
 export interface GrpcFrontend extends Disposable {
-  /** Everything but DATA that has come. */
+  /** The received packets except DATA. */
   readonly packets: readonly Packet[];
-  /** How the stream ended; `undefined` while it has not. */
+  /** The end of the stream; `undefined` while it is open. */
   readonly ended: () => { readonly code: number; readonly details: string } | undefined;
   send(packet: ControlPacket): void;
   /** Resolves with the error of the answer, empty for a success. */
@@ -54,7 +54,7 @@ export function openFrontend(target: string, credentials: ChannelCredentials): G
   call.on("status", ({ code, details }) => {
     ended = { code, details };
   });
-  // The status event tells the same.
+  // The status event reports the same.
   call.on("error", (_error: ServiceError) => undefined);
   const send = (packet: ControlPacket): void =>
     void call.write(Buffer.from(frameControl(packet).subarray(PREFIX_BYTES)));

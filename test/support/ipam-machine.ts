@@ -39,20 +39,23 @@ const NETWORK_OPTIONS = {
   hostLinkLocal: false,
   mtuBytes: undefined,
 };
-/** The time after which an impatient runtime gives a call up, in milliseconds. */
+/** The time after which an impatient runtime cancels a call, in milliseconds. */
 const IMPATIENCE_MS = 100;
 
-/** A pod's sandbox as the runtime has it. */
+/** A pod's sandbox in the runtime's records. */
 export interface Sandbox {
   readonly containerId: string;
   readonly pod: string;
   /** Empty before its ADD has succeeded. */
   addresses: readonly string[];
-  /** Its node, and all pods of that node, were away from the API for the grace, or somebody forced its block away, since it had its address. */
+  /**
+   * True if, since it got its address, its node and all pods of that node were absent from the API for the grace, or its block was removed
+   * by force.
+   */
   mayBeTwice: boolean;
 }
 
-/** What the kernel has of a pod, whatever `coild` says. */
+/** The kernel's objects of a pod, independent of `coild`. */
 export interface Held {
   readonly sandbox: Sandbox;
   readonly addresses: readonly string[];
@@ -68,7 +71,7 @@ interface Coild {
   readonly service: CniService;
   readonly routes: RouteSync;
   readonly host: NetStack;
-  /** This node's blocks are known: ADD is served. */
+  /** True if this node's blocks are known, so that ADD is served. */
   isReady: boolean;
 }
 
@@ -81,7 +84,7 @@ export interface MachineDeps {
   readonly onWritten: OnWritten;
   readonly createPod: (name: string, node: string) => Promise<void>;
   readonly removePod: (name: string) => Promise<void>;
-  /** What the watch of the own Node says. */
+  /** The last report of the watch of this Node. */
   readonly nodeExists: (node: string) => boolean;
 }
 
@@ -96,15 +99,15 @@ export class Machine {
   readonly sandboxes = new Map<number, Sandbox>();
   /** Sandboxes whose DEL has failed: the runtime calls it again. */
   readonly leaving = new Set<Sandbox>();
-  /** Sandboxes that the runtime does not know any more, whose namespaces are left: GC removes their attachments. */
+  /** Sandboxes that the runtime does not know any more, whose namespaces still exist: GC removes their attachments. */
   readonly forgotten = new Set<Sandbox>();
-  /** Containers whose links went without a DEL: their addresses stay taken for a grace. */
+  /** Containers whose links were deleted without a DEL: their addresses stay taken for a grace. */
   readonly vanished = new Set<string>();
-  /** When its Node object and all pods bound to it began to be away, in milliseconds. */
+  /** The time since which its Node object and all pods bound to it are absent, in milliseconds. */
   forsakenSinceMs: number | undefined;
-  /** The API has changes that its `coild` has not seen. */
+  /** True if the API has changes that its `coild` has not read. */
   isBehind = true;
-  /** Its `coild` was told that its Node does not exist. */
+  /** True if its `coild` knows that its Node does not exist. */
   isNodeGone = false;
   readonly #deps: MachineDeps;
   readonly #ipv4: IpAddress;
@@ -136,13 +139,13 @@ export class Machine {
     return this.#coild?.ipam.blocks ?? [];
   }
 
-  /** Everything that `coild` reports of itself. */
+  /** The reports of `coild` about itself. */
   inspect(): NodeInspection {
     const { ipam, network, routes } = this.#running();
     return inspectThisNode({ nodeName: this.node, ipam, network, exported: routes.list().map(({ dst }) => dst) });
   }
 
-  /** Starts `coild`. `diesAfter`: it is killed after so many calls, and has then to be started again. */
+  /** Starts `coild`. `diesAfter`: it is killed after this number of calls, and must then be started again. */
   async start(diesAfter?: number): Promise<void> {
     const life = new Life();
     if (diesAfter !== undefined) life.dieAfter(diesAfter);
@@ -160,12 +163,12 @@ export class Machine {
     this.#coild?.life.kill();
   }
 
-  /** `coild` is killed at its call after these. */
+  /** `coild` is killed at the call after this number of calls. */
   dieAfter(calls: number): void {
     this.#coild?.life.dieAfter(calls);
   }
 
-  /** Takes back a death and faults that have not come. */
+  /** Cancels a death and faults that have not happened yet. */
   calm(): void {
     this.#coild?.life.goOn();
     this.path.heal();
@@ -177,7 +180,7 @@ export class Machine {
     this.#kernel.fail(operation, "failed");
   }
 
-  /** The machine loses its power: nothing is left but what the runtime has on its disk. */
+  /** The machine loses its power: only the runtime's records on the disk stay. */
   async reboot(): Promise<void> {
     this.kill();
     this.#kernel = new FakeKernel();
@@ -191,7 +194,10 @@ export class Machine {
     }
   }
 
-  /** ADD of a new sandbox for the pod of this number. `coild` reads the Pod first, and the kubelet does too. `isImpatient`: it is soon given up. */
+  /**
+   * ADD of a new sandbox for the pod of this number. `coild` reads the Pod first, and the kubelet does too. `isImpatient`: the call is soon
+   * cancelled.
+   */
   async add(id: number, { isImpatient = false } = {}): Promise<Called> {
     assert.ok(!this.sandboxes.has(id) && !this.isAway);
     this.#serial += 1;
@@ -214,7 +220,7 @@ export class Machine {
     return called;
   }
 
-  /** DEL, and then the namespace goes. One that fails is repeated by {@link Machine.delLeaving}. */
+  /** DEL, and then the removal of the namespace. A failed DEL is repeated by {@link Machine.delLeaving}. */
   async del(id: number): Promise<Called> {
     const sandbox = this.sandboxes.get(id);
     assert.ok(sandbox !== undefined);
@@ -231,7 +237,7 @@ export class Machine {
     return this.#call("Check", sandbox);
   }
 
-  /** GC with what the runtime knows; then the namespaces of forgotten sandboxes go. */
+  /** GC with the attachments that the runtime knows; then the namespaces of forgotten sandboxes are removed. */
   async gc(): Promise<Called> {
     const known = [...this.sandboxes.values(), ...this.leaving];
     const attachments = known.map(({ containerId }) => ({ containerId, ifname: "eth0" }));
@@ -245,7 +251,7 @@ export class Machine {
     return called;
   }
 
-  /** The runtime loses its record of a sandbox, and the Pod goes; the namespace stays. */
+  /** The runtime loses its record of a sandbox, and the Pod is deleted; the namespace stays. */
   async forget(id: number): Promise<void> {
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined) return;
@@ -254,7 +260,7 @@ export class Machine {
     await this.#deps.removePod(sandbox.pod);
   }
 
-  /** A pod's namespace goes before its DEL. */
+  /** A pod's namespace is removed before its DEL. */
   async loseNamespace(id: number): Promise<void> {
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined) return;
@@ -262,7 +268,7 @@ export class Machine {
     await this.del(id);
   }
 
-  /** A pod's namespace goes, and the runtime loses its record: no DEL will come. */
+  /** A pod's namespace is removed, and the runtime loses its record, so that no DEL comes. */
   async loseSandbox(id: number): Promise<void> {
     const sandbox = this.sandboxes.get(id);
     if (sandbox === undefined) return;
@@ -281,7 +287,7 @@ export class Machine {
     if (link !== undefined) host.links.delete(link.index);
   }
 
-  /** The steps that a running `coild` makes by itself: a comparison where the API has changed, surveys, repairs, routes. */
+  /** The steps that a running `coild` makes by itself: a comparison if the API has changed, surveys, repairs, routes. */
   async goOn(): Promise<void> {
     const coild = this.#coild;
     if (coild === undefined || coild.life.isOver) return;
@@ -292,13 +298,13 @@ export class Machine {
     }
   }
 
-  /** What the kernel has of the runtime's sandboxes, and of those that it has lost. */
+  /** The kernel's objects of the runtime's sandboxes, and of sandboxes that it has lost. */
   held(): Held[] {
     const all = [...this.sandboxes.values(), ...this.leaving, ...this.forgotten];
     return all.flatMap((sandbox) => this.#read(sandbox) ?? []);
   }
 
-  /** Everything in the kernel that is not there on a machine without pods. */
+  /** The kernel's objects that a machine without pods does not have. */
   leftovers(): string[] {
     using own = this.#kernel.openNetNs("own");
     using host = this.#kernel.openStack(own);
@@ -337,7 +343,7 @@ export class Machine {
         ipam,
         network,
         namespaces: namespaces as StoreReader<Namespace>,
-        // The runtime of the model calls ADD only when it is true.
+        // The runtime of the model calls ADD only if this is true.
         ready: Promise.resolve(),
         isReady: () => this.isReady,
         setUpFault: () => undefined,
@@ -426,7 +432,7 @@ export class Machine {
     }
   }
 
-  /** What the kernel has of a sandbox: read in the pod's namespace, and from the link that leads to it. */
+  /** The kernel's objects of a sandbox: read in the pod's namespace, and from the link that leads to it. */
   #read(sandbox: Sandbox): Held | undefined {
     if (!this.#kernel.listNetNs().includes(sandbox.containerId)) return undefined;
     using own = this.#kernel.openNetNs("own");

@@ -13,7 +13,7 @@
 import type { Kernel, NetNs, NetStack } from "#kernel/net";
 import { type KubeApi, KubeError } from "#kube/client";
 
-/** The process was killed. It is no expected error: nothing of the process may go on after it. */
+/** The process was killed. It is not an expected error: no code of the process may run after it. */
 export class Killed extends Error {
   override readonly name = "Killed";
 }
@@ -33,17 +33,17 @@ export class Life {
     return this.#isOver;
   }
 
-  /** The process is killed at its call after these; 0: at the next one. */
+  /** The process is killed at the call after this number of calls; 0: at the next call. */
   dieAfter(calls: number): void {
     this.#callsLeft = calls;
   }
 
-  /** Takes an earlier {@link Life.dieAfter} back. */
+  /** Cancels an earlier {@link Life.dieAfter}. */
   goOn(): void {
     this.#callsLeft = Number.POSITIVE_INFINITY;
   }
 
-  /** The kernel closes what the process had open. */
+  /** The kernel closes the open descriptors of the process. */
   kill(): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -68,7 +68,7 @@ export class Life {
     throw new Killed("killed");
   }
 
-  /** The answer of the process, as its caller gets it. Rejects with {@link Killed} when the process is killed before it has answered. */
+  /** The answer of the process, for its caller. Rejects with {@link Killed} when the process is killed before it has answered. */
   unlessKilled<T>(answer: Promise<T>): Promise<T> {
     return Promise.race([answer, this.#death.promise]);
   }
@@ -112,21 +112,21 @@ function mortal<T extends object>(
   });
 }
 
-/** How one call to the API fails: `refused` before it does anything, `lost` after it has succeeded. */
+/** The way in which one call to the API fails: `refused` before it does anything, `lost` after it has succeeded. */
 export type ApiFault = "refused" | "lost";
 
-/** The way of one process to the API server. */
+/** The connection of one process to the API server. */
 export class ApiPath {
-  /** No call arrives. */
+  /** If true, no call arrives. */
   isCut = false;
   #fault: { readonly how: ApiFault; callsLeft: number } | undefined;
 
-  /** The call after these fails. */
+  /** The call after this number of calls fails. */
   failAfter(calls: number, how: ApiFault): void {
     this.#fault = { how, callsLeft: calls };
   }
 
-  /** Takes a fault back that has hit nothing. */
+  /** Cancels a fault that has not happened yet. */
   heal(): void {
     this.#fault = undefined;
   }

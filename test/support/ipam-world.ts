@@ -46,14 +46,14 @@ const { addressBlocks, addressPools, blockRequests } = coilResources;
 const log = nullLogger;
 /** Reconciliations after which a fault that hits once must be overcome. */
 const MAX_TRIES = 5;
-/** Why a test is skipped that needs faults: only the embedded server has them. False where there is one. */
+/** The reason to skip a test that needs faults, which only the embedded server has. False if it is used. */
 export const NO_FAULTS = process.env["ISTHMUS_KUBECONFIG"] !== undefined && "faults need the embedded API server";
 /** The first condition of a request that failed. */
 export const FAILED = "Complete completed with failure: completed with failure";
 
-/** A client that lets something happen between its list of nodes and its next call. */
+/** A client that runs a callback between its list of nodes and its next call. */
 export class HookedClient extends KubeClient {
-  /** Happens after each list of nodes. */
+  /** Called after each list of nodes. */
   onNodesListed: () => Promise<unknown> = async () => undefined;
 
   override async listAll<T extends KubeObject>(type: ResourceType<T>, list: ListOptions = {}): Promise<ListPage<T>> {
@@ -66,7 +66,7 @@ export class HookedClient extends KubeClient {
 /** An API server with Coil's types. */
 export class IpamWorld implements AsyncDisposable {
   readonly client: HookedClient;
-  /** The embedded server; undefined where another one is used. */
+  /** The embedded server; undefined if another server is used. */
   readonly server: ApiServer | undefined;
   readonly #folder: string;
   readonly #options: { readonly signal: AbortSignal };
@@ -106,7 +106,7 @@ export class IpamWorld implements AsyncDisposable {
     return { blocks: blocks.items, nodes: new Set(nodes.items.map(({ metadata }) => metadata.name)) };
   }
 
-  /** A pool and nodes of a test's own, and the parts of the controller; all of it is removed at the end of the test. */
+  /** A pool and nodes for one test, and the parts of the controller; all of it is removed at the end of the test. */
   async scene(t: TestContext, spec: AddressPoolSpec | undefined, nodes = ["a", "b"]) {
     const { client } = this;
     const options = this.#options;
@@ -141,12 +141,12 @@ export class IpamWorld implements AsyncDisposable {
         const { items } = await client.listAll(addressBlocks, { ...options, labelSelector: `${POOL_LABEL}=${pool}` });
         return [...items].sort((a, b) => a.index - b.index);
       },
-      /** A change of the pool by somebody else. */
+      /** A change of the pool by another client. */
       change: async (to: AddressPoolSpec): Promise<void> => {
         const stored = await client.get(addressPools, { name: pool }, options);
         await client.replace(addressPools, { ...stored, spec: to }, options);
       },
-      /** A change by somebody else under a CRD without rules, such as Coil's own. */
+      /** A change by another client under a CRD without rules, such as Coil's own. */
       changeUnruled: async (to: AddressPoolSpec): Promise<void> => {
         for (const crd of coilCrds) await serve(client, unruled(crd), options);
         await until("the pool may be changed", async () => {
@@ -191,7 +191,7 @@ async function serve(client: KubeClient, crd: CrdManifest, options: { readonly s
   await client.patch(resources.customResourceDefinitions, { name: crd.metadata.name }, body, options);
 }
 
-/** Why the API server refused something as invalid; undefined when it did not. */
+/** The API server's reason for refusing an object as invalid; undefined if it accepted the object. */
 async function refused(work: Promise<unknown>): Promise<string | undefined> {
   try {
     await work;
@@ -215,7 +215,7 @@ async function serveCoilTypes(client: KubeClient, options: { readonly signal: Ab
   });
 }
 
-/** An object that is gone already need not be removed. */
+/** An object that does not exist any more need not be removed. */
 async function forgiving(work: Promise<unknown>): Promise<void> {
   try {
     await work;
@@ -224,7 +224,7 @@ async function forgiving(work: Promise<unknown>): Promise<void> {
   }
 }
 
-/** Does it as a work queue would: again after each failure of the API. Returns how often it failed. */
+/** Runs the work like a work queue: again after each failure of the API. Returns the number of failures. */
 export async function persist(work: () => Promise<unknown>): Promise<number> {
   for (let failures = 0; ; failures += 1) {
     try {

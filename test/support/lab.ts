@@ -1,5 +1,5 @@
 /**
- * Labs as a person runs them: the built executable, its exit code and output, and the things that it leaves on the machine.
+ * Labs as a user runs them: the built executable, its exit code and output, and its remains on the machine.
  *
  * Owns: running `dist/isthmus`, waiting for conditions, finding leftovers of a lab. Does not know: the tests.
  *
@@ -25,11 +25,11 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** How to run a command. */
+/** Options for running a command. */
 export interface RunOptions {
   /** Added to this process's environment; `undefined` removes. */
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** It is killed after so long, in milliseconds. Default 60,000. */
+  /** The command is killed after this time, in milliseconds. Default 60,000. */
   readonly timeoutMs?: number;
   /** Its whole standard input. Default: none. */
   readonly input?: Uint8Array;
@@ -90,7 +90,7 @@ export async function until(
   }
 }
 
-/** A process that cannot be taken for a later one of its number. */
+/** A process, identified so that a later process with the same id is not mistaken for it. */
 export interface KnownProcess {
   readonly pid: number;
   readonly startTime: string;
@@ -114,7 +114,7 @@ export function namespacesOf(lab: string): string[] {
   return readdirSync("/run/netns").filter((name) => name.startsWith(`isthmus-${lab}-`));
 }
 
-/** Everything of a lab on the machine, a line each; `known` are processes that it had. */
+/** All remains of a lab on the machine, one line each; `known` are its former processes. */
 export function leftOf(lab: string, known: readonly KnownProcess[] = []): string[] {
   const alive = new Map(allProcesses().map((one) => [`${one.pid} ${one.startTime}`, one] as const));
   const survivors = known.filter(({ pid, startTime }) => alive.has(`${pid} ${startTime}`));
@@ -146,7 +146,7 @@ function allProcesses(): KnownProcess[] {
     .flatMap((name) => {
       const stat = readProc(`/proc/${name}/stat`);
       const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-      // A zombie has no resources; its parent has only not waited for it yet.
+      // A zombie has no resources; only its parent has not waited for it yet.
       if (fields[0] === "Z" || fields[19] === undefined) return [];
       return [{ pid: Number(name), startTime: fields[19], command: readProc(`/proc/${name}/cmdline`) }];
     });
@@ -177,7 +177,7 @@ function readProc(path: string): string {
   }
 }
 
-/** A process that ended meanwhile, or that we may not read, is no process of ours; other failures are thrown. */
+/** A process that ended meanwhile, or that we may not read, does not belong to the lab; other failures are thrown. */
 function gone(error: unknown): "" {
   if (["ENOENT", "ESRCH", "EINVAL", "EACCES"].includes((error as NodeJS.ErrnoException).code ?? "")) return "";
   throw error;

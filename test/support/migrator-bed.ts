@@ -1,5 +1,6 @@
 /**
- * A cluster as Coil v1 leaves it: an API server with v1's objects, nodes and pods, and v1's data for etcd. A kubelet of the test ends pods.
+ * A cluster as Coil v1 leaves it: an API server with v1's objects, nodes and pods, and v1's data for etcd. A kubelet that the test
+ * simulates ends pods.
  *
  * Owns: the server, its objects, the data. Does not know: the migrator, etcd.
  *
@@ -62,7 +63,7 @@ const V1: readonly (readonly [ResourceType<KubeObject>, object])[] = [
   ),
 ] as unknown as readonly (readonly [ResourceType<KubeObject>, object])[];
 
-/** The data of v1: two pools, one of two subnets, blocks of node1, node2 and of a node that is gone. */
+/** The data of v1: two pools, one of two subnets, blocks of node1, node2 and of a deleted node. */
 export const V1_DATA: Readonly<Record<string, string>> = Object.fromEntries(
   Object.entries({
     "pool/default": { subnets: ["10.0.0.0/24", "10.1.0.0/26"], block_size: 5 },
@@ -131,12 +132,12 @@ export class MigratorBed implements AsyncDisposable {
     }
   }
 
-  /** Adds a DaemonSet of `kube-system`. The embedded server refuses to create one: it wants the status that a create cannot have. */
+  /** Adds a DaemonSet of `kube-system`. The embedded server refuses to create one: it requires the status, which a create cannot have. */
   addDaemonSet(name: string): void {
     this.server.seed([{ apiVersion: "apps/v1", kind: "DaemonSet", ...daemonSet(name) }]);
   }
 
-  /** Of v1's objects, those that are there. */
+  /** The existing objects of v1. */
   async v1Objects(): Promise<string[]> {
     const found: string[] = [];
     for (const [type, object] of V1) {
@@ -203,7 +204,7 @@ export class MigratorBed implements AsyncDisposable {
     return created.metadata.uid;
   }
 
-  /** The kubelet tells a pod's address. */
+  /** The kubelet reports a pod's address. */
   async setAddress(pod: { readonly namespace: string; readonly name: string }, podIP: string): Promise<void> {
     const status = { phase: "Running" as const, podIP, podIPs: [{ ip: podIP }] };
     await this.client.patch(resources.pods, pod, { type: "merge", body: { status } }, { subresource: "status" });

@@ -1,5 +1,5 @@
 /**
- * The tunnel's programs as a person runs them, on ports of loopback, with certificates of their own cluster.
+ * The tunnel's programs as a user runs them, on ports of loopback, with certificates of their own cluster.
  *
  * Owns: starting `proxy-server` and `proxy-agent`, their endpoints, clients of both kinds of frontends. Does not know: what is
  * tested.
@@ -28,9 +28,12 @@ export interface ProxyProcess {
   readonly running: Running;
   readonly healthPort: number;
   readonly adminPort: number;
-  /** `STATUS BODY` of a path on the health port; `-` while nobody answers. */
+  /** `STATUS BODY` of a path on the health port; `-` while the port does not answer. */
   health(path: string): Promise<string>;
-  /** A metric by its name without the prefix, with labels as they are printed; 0 where there is none. Rejects where nobody answers. */
+  /**
+   * A metric by its name without the prefix, with labels as they are printed; 0 if the metric is absent. Rejects if the port does not
+   * answer.
+   */
   metric(name: string): Promise<number>;
   /** Messages of the log. */
   readonly said: (message: string) => readonly Readonly<Record<string, unknown>>[];
@@ -43,14 +46,14 @@ export interface ProxyServerProcess extends ProxyProcess {
   readonly udsPath: string;
 }
 
-/** Where a program runs: the name of a network namespace; the test's own where there is none. */
+/** Where a program runs: the name of a network namespace; the test's own if absent. */
 export interface ProxyPlace {
   readonly netns?: string;
 }
 
 const PREFIX = "konnectivity_network_proxy_";
 
-/** Ports as the server takes them: neither reserved nor ephemeral, and free a moment ago. */
+/** Ports that the server accepts: neither reserved nor ephemeral, and free a moment ago. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = 12_000 + Math.floor(Math.random() * 20_000);
@@ -76,7 +79,7 @@ export class ProxyBed implements AsyncDisposable {
     this.folder = folder;
   }
 
-  /** `hosts`: what the servers of this cluster are called, beside localhost. */
+  /** `hosts`: the names of the servers of this cluster, besides localhost. */
   static async open({ hosts = [] }: { readonly hosts?: readonly string[] } = {}): Promise<ProxyBed> {
     const bed = new ProxyBed(mkdtempSync(join(tmpdir(), "isthmus-proxies-")));
     const names = {
@@ -111,7 +114,7 @@ export class ProxyBed implements AsyncDisposable {
     return this.path(name);
   }
 
-  /** A server for frontends at a UNIX socket, and agents with certificates of the cluster; later flags win. */
+  /** A server for frontends at a UNIX socket, and agents with certificates of the cluster; later flags take precedence. */
   async server(args: readonly string[] = [], place: ProxyPlace = {}): Promise<ProxyServerProcess> {
     const [agentPort, healthPort, adminPort] = [await freePort(), await freePort(), await freePort()];
     const udsPath = this.path(`frontend-${this.#programs.size}.sock`);
@@ -127,7 +130,7 @@ export class ProxyBed implements AsyncDisposable {
     return server;
   }
 
-  /** An agent of the cluster; with later flags than these it may be somebody else. */
+  /** An agent of the cluster; other flags can replace its certificate. */
   async agent(
     servers: readonly { readonly agentPort: number }[],
     args: readonly string[] = [],
@@ -166,12 +169,12 @@ export class ProxyBed implements AsyncDisposable {
     return typeof address === "object" && address !== null ? address.port : 0;
   }
 
-  /** An endpoint that sends back what it gets. */
+  /** An endpoint that echoes the received bytes. */
   echo(): Promise<number> {
     return this.endpoint((socket) => socket.pipe(socket));
   }
 
-  /** A connection to a UNIX socket, gone with the bed. */
+  /** A connection to a UNIX socket, closed with the bed. */
   async dial(path: string): Promise<Socket> {
     const socket = connect({ path, allowHalfOpen: true });
     this.#sockets.add(socket);
@@ -212,14 +215,14 @@ export class ProxyBed implements AsyncDisposable {
   }
 }
 
-/** Rejects with what a program said that ended instead. */
+/** Rejects with the output of the program if it has ended. */
 async function started({ running, said }: ProxyProcess): Promise<void> {
   const hasEnded = (): boolean => running.child.exitCode !== null;
   await until("it has started", () => said("started").length > 0 || hasEnded(), { seen: running.said });
   if (hasEnded()) throw new Error(`it ended: ${(await running.ended).stderr}`);
 }
 
-/** `STATUS BODY`; `-` where nobody answers. */
+/** `STATUS BODY`; `-` if the port does not answer. */
 export async function fetchText(url: string): Promise<string> {
   try {
     const answer = await fetch(url, { redirect: "manual" });
@@ -238,7 +241,7 @@ async function fetchInside(netns: string, port: number, path: string): Promise<s
   return `${head.split(" ")[1]} ${body.join("\r\n\r\n")}`;
 }
 
-/** A connection made in a network namespace. Rejects as connecting does. */
+/** A connection made in a network namespace. Rejects if connecting fails. */
 export async function connectInside(netns: string, host: string, port: number): Promise<Socket> {
   using ns = openNetNs({ name: netns });
   const socket = new Socket({ fd: openTcp(IpAddress.parse(host).family, { netns: ns }), allowHalfOpen: true });
@@ -253,7 +256,7 @@ function metricOf(text: string, name: string): number {
   return line === undefined ? 0 : Number(line.split(" ").at(-1));
 }
 
-/** Sends CONNECT and resolves with the answer's head; what follows stays in the socket. Rejects where the socket ends first. */
+/** Sends CONNECT and resolves with the answer's head; later bytes stay in the socket. Rejects if the socket ends before. */
 export async function connectThrough(socket: Socket, target: string): Promise<string> {
   socket.write(`CONNECT ${target} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
   let head = Buffer.alloc(0);
@@ -274,7 +277,7 @@ export async function connectThrough(socket: Socket, target: string): Promise<st
   }
 }
 
-/** Writes and waits for as many bytes back. */
+/** Writes bytes, and waits for the same number of bytes in return. */
 export async function roundTrip(socket: Socket, text: string): Promise<string> {
   socket.write(text);
   let got = "";
@@ -287,7 +290,7 @@ export async function roundTrip(socket: Socket, text: string): Promise<string> {
   return got;
 }
 
-/** Resolves when there is something to read, or nothing more will be. */
+/** Resolves when the socket is readable or has ended. */
 function moved(socket: Socket): Promise<void> {
   const events = ["readable", "end", "close"];
   const { promise, resolve } = Promise.withResolvers<void>();

@@ -28,7 +28,7 @@ const USERS = [
   { token: "guest-token", name: "guest", groups: "" },
 ] as const;
 
-/** Why a test that needs these programs is skipped, or false where they are there. */
+/** The reason to skip a test that needs these programs, or false if they exist. */
 export function peersMissing(...programs: readonly string[]): string | false {
   const folder = process.env["ISTHMUS_PEERS"];
   if (folder === undefined) return `package: ISTHMUS_PEERS names no folder with ${programs.join(", ")}`;
@@ -128,7 +128,7 @@ export class RealApiServer implements AsyncDisposable {
     return server;
   }
 
-  /** A kubeconfig of a user, at another port of loopback where one is given. */
+  /** A kubeconfig of a user; `port` replaces the server's port on loopback. */
   kubeconfigOf(user: (typeof USERS)[number]["name"], port = this.port): string {
     const path = join(this.folder, `${user}-${port}.kubeconfig`);
     writeFileSync(path, kubeconfig(port, USERS.find(({ name }) => name === user)?.token ?? ""));
@@ -143,14 +143,14 @@ export class RealApiServer implements AsyncDisposable {
     await until("the API server is ready", () => this.#isReady(), { deadlineMs: 120_000, seen: said });
   }
 
-  /** Kills it, as a crash would; etcd goes on. */
+  /** Kills it, like a crash; etcd continues. */
   async down(): Promise<void> {
     const server = this.#server;
     this.#server = undefined;
     if (server !== undefined) await kill(server);
   }
 
-  /** Pods can be made: the controllers have given the first namespace its service account. */
+  /** Resolves when pods can be created: the controllers have given the first namespace its service account. */
   async #untilServed(): Promise<void> {
     const said = (): string => readFileSync(join(this.folder, "kube-controller-manager.log"), "utf8").slice(-2000);
     const isServed = async (): Promise<boolean> => {

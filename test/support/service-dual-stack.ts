@@ -113,7 +113,7 @@ export class ConnectLoad {
     this.#running = Promise.all(FAMILIES.flatMap((family) => Array.from({ length: each }, () => one(family))));
   }
 
-  /** Waits until so many more have been made. */
+  /** Waits until this number of further connections were made. */
   async more(count: number): Promise<void> {
     const before = this.connections;
     await until(`${count} more connections are made`, () => this.connections >= before + count);

@@ -1,6 +1,6 @@
 /**
- * A port in front of a server, which can be shut: connections are refused, and those that were open are reset, as where a server is
- * killed; the server itself goes on.
+ * A port in front of a server, which can be shut: connections are refused, and those that were open are reset, as if the server were
+ * killed; the server itself continues.
  *
  * ```ts
  * await using gate = await TcpGate.open({ host: "127.0.0.1", port: server.port });
@@ -17,7 +17,7 @@ export class TcpGate implements AsyncDisposable {
   readonly #sockets = new Set<Socket>();
   #server: Server | undefined;
   #port = 0;
-  /** Connections that were taken so far. */
+  /** The number of connections that were accepted until now. */
   connections = 0;
 
   private constructor(behind: { readonly host: string; readonly port: number }) {
@@ -34,7 +34,7 @@ export class TcpGate implements AsyncDisposable {
     return this.#port;
   }
 
-  /** Takes connections at the same port again. */
+  /** Accepts connections at the same port again. */
   async reopen(): Promise<void> {
     const server = createServer((socket) => this.#pass(socket));
     server.listen(this.#port, "127.0.0.1");
@@ -67,7 +67,7 @@ export class TcpGate implements AsyncDisposable {
     ] as const) {
       this.#sockets.add(one);
       one.pipe(other);
-      // Its close follows.
+      // The socket's close event follows.
       one.on("error", () => undefined);
       one.once("close", () => {
         this.#sockets.delete(one);

@@ -269,7 +269,7 @@ async function writeAll(connection: TunnelConnection, parts: Iterable<Buffer>): 
   }
 }
 
-/** Hashes the bytes until the end, or until so many have come. */
+/** Hashes the bytes until the end, or until this number has come. */
 async function digestOf(
   source: NodeJS.ReadableStream,
   limit = Number.POSITIVE_INFINITY,
@@ -289,7 +289,7 @@ async function digestOf(
   return { bytes, hash: hash.digest("hex") };
 }
 
-/** Writes in pieces and resolves with as many bytes back. */
+/** Writes in pieces, and resolves with the same number of received bytes. */
 async function exchange(connection: TunnelConnection, bytes: Buffer, pieceBytes = bytes.length): Promise<Buffer> {
   const parts: Buffer[] = [];
   let missing = bytes.length;
@@ -309,7 +309,7 @@ async function exchange(connection: TunnelConnection, bytes: Buffer, pieceBytes 
 
 async function closesWithin(socket: Socket, ms: number): Promise<void> {
   const start = performance.now();
-  // FIN and reset are both fine; this side ends too.
+  // FIN and reset are both allowed; this side ends too.
   if (socket.readableEnded) socket.end();
   else socket.on("end", () => socket.end()).resume();
   if (!socket.destroyed) await until("the endpoint's connection is closed", () => socket.destroyed, { everyMs: 10 });

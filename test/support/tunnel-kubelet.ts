@@ -1,5 +1,5 @@
 /**
- * A node that knows its API server by a bind address alone, and a kubelet's `/exec` on it, behind the firewall of `Sides`.
+ * A node that knows only a bind address of its API server, and a kubelet's `/exec` on it, behind the firewall of `Sides`.
  *
  * Owns: the embedded API server in the control plane's namespace, kubeconfigs, kubectl on either side. Does not know: what is
  * tested.
@@ -98,7 +98,7 @@ export class KubeletWorld {
     return start(["kubectl", `--kubeconfig=${this.#config(who, this.api.urls[0] ?? "")}`, ...args]);
   }
 
-  /** kubectl inside the node, as the node, which knows this address alone. */
+  /** kubectl inside the node, as the node, which knows only this address. */
   onNode(server: string, ...args: string[]): Running {
     const inside = ["ip", "netns", "exec", this.#sides.name("node1")];
     return start([...inside, "kubectl", `--kubeconfig=${this.#config("node", server)}`, ...args]);

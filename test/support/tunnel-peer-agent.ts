@@ -33,7 +33,7 @@ export function grpcAgent({ serverIsOurs }: { readonly serverIsOurs: boolean }):
 
 interface Endpoint {
   readonly socket: Socket;
-  /** CLOSE_REQ has come: nothing may follow. */
+  /** True after CLOSE_REQ: no packet may follow. */
   isClosing: boolean;
 }
 

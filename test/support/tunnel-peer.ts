@@ -82,7 +82,9 @@ export interface Peer<Running> {
 
 /** A client on a server's socket, with one session or several. */
 export interface RunningClient extends RunningPeer {
-  /** Rejects with {@link DialRefused}. An abort gives the dial up as Go's client does (DIAL_CLS, then it hangs up) and rejects with the reason. */
+  /**
+   * Rejects with {@link DialRefused}. An abort cancels the dial like Go's client (DIAL_CLS, then it hangs up) and rejects with the reason.
+   */
   dial(address: string, options?: { readonly signal?: AbortSignal }): Promise<TunnelConnection>;
 }
 
@@ -121,7 +123,7 @@ export class TunnelConnection extends Duplex {
   #isOver = false;
 
   constructor(port: ConnectionPort) {
-    // Like the window of an HTTP/2 stream: enough that a reader that is a little late stops no other.
+    // Like the window of an HTTP/2 stream: large enough that a reader that is slightly late does not stop the other readers.
     super({ allowHalfOpen: true, highWaterMark: 256 * 1024 });
     this.#port = port;
     const { promise, resolve } = Promise.withResolvers<ConnectionEnd>();

@@ -173,7 +173,7 @@ export class Sides implements AsyncDisposable {
     );
   }
 
-  /** Drops all packets between the control plane and the rest silently, as a broken link does. */
+  /** Drops all packets between the control plane and the nodes silently, like a broken link. */
   cut(): void {
     this.nft("master", ["table inet broken {", ...DROP.map((line) => `  ${line}`), "}"]);
   }
@@ -258,5 +258,5 @@ export const REVERSE = [
   "--target=6443:10.9.0.1:6443",
   "--target=7443:[2001:db8::1]:7443",
 ];
-/** Flags of a server that allows agents both. */
+/** Flags of a server that allows agents to reach both API servers. */
 export const ALLOWED = ["--allowed-destination=10.9.0.1:6443", "--allowed-destination=[2001:db8::1]:7443"];

@@ -16,7 +16,7 @@ import { listenTcp } from "#kernel/socket";
 import { freePort } from "#test/proxies";
 import type { Sides } from "#test/tunnel-sides";
 
-/** What {@link upstreamLikeServer} starts. */
+/** The server that {@link upstreamLikeServer} starts. */
 export interface UpstreamLikeServer {
   readonly agentPort: number;
   /** The packets of agents, in order. */

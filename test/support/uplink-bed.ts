@@ -33,7 +33,7 @@ export const WEB6 = "https://[2001:db8:80::80]/";
 export const WEB = "https://registry.example/";
 const NAMES = ["registry.example", "v4.example", "v6.example", "auth.example", "blob.example"];
 
-/** /healthz, as far as tests look at it. */
+/** The fields of /healthz that tests read. */
 export interface Health {
   readonly ready: boolean;
   readonly listening: string;
@@ -64,7 +64,7 @@ export class UplinkBed {
   flags: readonly string[] = [];
   readonly bed: Bed;
   readonly dir: string;
-  /** PEM file of the authority that the WANs' servers are of. */
+  /** PEM file of the authority that signed the certificates of the WANs' servers. */
   readonly ca: string;
   readonly tls: { readonly cert: string; readonly key: string };
   /** The file of its settings. */
@@ -99,13 +99,13 @@ export class UplinkBed {
     return this.#running;
   }
 
-  /** Replaces the settings as a whole: both uplinks of the bed, no wait for tunnels at the end, and what is given. */
+  /** Replaces the settings as a whole: both uplinks of the bed, no wait for tunnels at the end, and the given settings. */
   configure(rest: Readonly<Record<string, unknown>>): void {
     const common = { version: 1, maxCost: 1, uplinks: this.bed.uplinkEntries, limits: { drainMs: 100 } };
     this.writeSettings(JSON.stringify({ ...common, ...rest }));
   }
 
-  /** By renaming, as operators' tools do. */
+  /** Replaces the file by renaming, like operators' tools. */
   writeSettings(text: string): void {
     writeFileSync(`${this.settings}.new`, text);
     renameSync(`${this.settings}.new`, this.settings);
@@ -157,7 +157,7 @@ export class UplinkBed {
   curl = (url: string, ...more: readonly string[]): Promise<Outcome> =>
     this.run("curl", "-sSg", "-m", "30", "--cacert", this.ca, "--proxy", PROXY_URL, "--proxytunnel", ...more, url);
 
-  /** Runs a download; gives its output without the last newline, or its error, and the time it took. */
+  /** Runs a download; returns its output without the last newline, or its error, and its duration. */
   fetch = async (url: string, ...more: readonly string[]): Promise<readonly [answer: string, ms: number]> => {
     const from = performance.now();
     const { code, stdout, stderr } = await this.curl(url, ...more);
@@ -182,7 +182,7 @@ export class UplinkBed {
     try {
       return await this.health();
     } catch (error) {
-      // It is not there yet, or not any more: that is what is asked.
+      // A proxy that does not answer is an expected result here.
       if (error instanceof Error && error.name === "InsideError") return undefined;
       throw error;
     }
@@ -228,7 +228,7 @@ export async function openUplinkBed(
   return one;
 }
 
-/** Resolves with the text once a client has read to the end of the stream. */
+/** Resolves with the text when a client has read the stream to its end. */
 export async function readToEnd(client: TestClient): Promise<string> {
   await client.until(({ isEnded, isClosed }) => isEnded || isClosed);
   return client.text;

@@ -15,7 +15,7 @@ const LETTERS = { "client-fin": "F", "upstream-fin": "U", reset: "R" } as const;
 const REPLY_BYTES = 96 * 1024;
 const REQUEST_BYTES = 48 * 1024;
 const GREETING = "hello";
-/** One tunnel takes no longer, in milliseconds. */
+/** The time limit of one tunnel, in milliseconds. */
 const TUNNEL_MS = 20_000;
 
 /** Serves the churn; counts the connections that were reset. */
@@ -50,7 +50,7 @@ export class ChurnServer {
   }
 }
 
-/** Takes one tunnel, asked for on a connection to the proxy, through its life; rejects when a byte or an end is missing. */
+/** Runs one tunnel, requested on a connection to the proxy, from its start to its end; rejects if a byte or an end is missing. */
 export async function churnOnce(socket: Socket, target: string, ending: Ending): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const timer = setTimeout(() => reject(new Error(`${ending}: not over after ${TUNNEL_MS} ms`)), TUNNEL_MS);

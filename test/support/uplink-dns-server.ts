@@ -12,13 +12,13 @@ export class TestDns implements AsyncDisposable {
   zone: Zone;
   /** Seconds. */
   ttl = 60;
-  /** Takes questions and answers none. */
+  /** If true, it receives questions and does not answer. */
   mute = false;
-  /** Names that were asked for, in order, as `A registry.example`. */
+  /** The requested names, in order, as `A registry.example`. */
   readonly questions: string[] = [];
   readonly #sockets: Socket[];
 
-  /** On UDP sockets that were bound already; whoever calls disposes. */
+  /** Serves on UDP sockets that are already bound; the caller disposes it. */
   constructor(sockets: readonly { readonly fd: number; readonly family: IpFamily }[], zone: Zone) {
     this.zone = zone;
     this.#sockets = sockets.map(({ fd, family }) => this.#serve(fd, family));

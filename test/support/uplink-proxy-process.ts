@@ -19,7 +19,7 @@ import { Uplinkd } from "../../src/features/uplink-routing/uplinkd/index.ts";
 
 const stop = new AbortController();
 process.on("SIGTERM", () => stop.abort());
-// The monitors' thread does not keep the process alive, and its end is awaited.
+// This call keeps the process alive until the monitors have ended, because their thread does not.
 const alive = setInterval(() => undefined, 60_000);
 await serve();
 clearInterval(alive);

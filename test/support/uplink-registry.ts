@@ -1,6 +1,6 @@
 /**
  * A registry as containerd meets it, and a client that pulls as containerd does: a token from one host, manifests from a second,
- * blobs by redirect from a third, each blob over connections of its own, resumed with Range where one breaks off.
+ * blobs by redirect from a third, each blob over connections of its own, resumed with Range if a connection fails.
  *
  * Owns: both ends. Does not know: the proxy between them.
  */
@@ -11,7 +11,7 @@ import { requestConnect, secure } from "#lab/inside";
 
 export const HOSTS = { registry: "registry.example", auth: "auth.example", blobs: "blob.example" } as const;
 const TOKEN = "a-token";
-/** How often a client asks for what is left of a blob. */
+/** The number of requests of a client for the rest of a blob. */
 const TRIES = 5;
 const STEP_MS = 30_000;
 
@@ -25,7 +25,7 @@ export class Image {
   }
 }
 
-/** All three hosts, told apart by the Host field; `who` is told which answer went to which client. */
+/** All three hosts, distinguished by the Host field; `who` is called with each answer and its client. */
 export function registryHandler(image: Image, port: number, who: (line: string) => void): RequestListener {
   const answers: Readonly<Record<string, (request: IncomingMessage, response: ServerResponse) => void>> = {
     [HOSTS.auth]: (_request, response) => void response.end(JSON.stringify({ token: TOKEN })),
@@ -65,11 +65,11 @@ export interface PullPlace {
   readonly connectProxy: () => Promise<Socket>;
   readonly ca: string;
   readonly port: number;
-  /** Called when the manifest is there, before the first blob. */
+  /** Called when the manifest was read, before the first blob. */
   readonly onManifest?: () => void;
 }
 
-/** Pulls all of an image; resolves with the layers' digests, each checked, and how often a blob was asked for again. */
+/** Pulls all of an image; resolves with the layers' digests, each checked, and the number of repeated requests for blobs. */
 export async function pull(
   place: PullPlace,
 ): Promise<{ readonly digests: readonly string[]; readonly resumed: number }> {
@@ -111,7 +111,7 @@ interface Answer {
   readonly body: Buffer;
 }
 
-/** GETs through the proxy; rejects when the body ends early, and what came until then has been given. */
+/** GETs through the proxy; rejects when the body ends early, and the bytes received before were passed to the callback. */
 async function download(
   { connectProxy, ca }: PullPlace,
   url: string,

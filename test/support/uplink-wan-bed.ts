@@ -6,7 +6,7 @@ import { SERVER4, SERVER6, Wan } from "./uplink-wan.ts";
 export { TestDns, type Zone } from "./uplink-dns-server.ts";
 export { type Fault, SERVER4, SERVER6, Wan } from "./uplink-wan.ts";
 
-/** One of the node's two ways out. */
+/** One of the node's two uplinks. */
 export interface BedUplink {
   readonly ifName: string;
   readonly address4: IpAddress;
@@ -30,8 +30,8 @@ let serial = 0;
 
 /**
  * The test bed of docs/spec/uplink-proxy.md#15.2: a node with `eth0` and `eth1`, each to a WAN of its own that has gateway, DNS server and
- * the internet's server; with `pod` also a bridge and a pod. Both families, no duplicate address detection. Everything goes when
- * it is disposed; the servers run in the process that made it.
+ * the internet's server; with `pod` also a bridge and a pod. Both families, no duplicate address detection. Disposing removes all of it;
+ * the servers run in the process that made it.
  *
  * ```ts
  * await using bed = await Bed.create({ pod: true });
@@ -74,7 +74,7 @@ export class Bed implements AsyncDisposable {
       const netns = kernel.createNetNs(name);
       names.push(name);
       using inside = kernel.openStack(netns);
-      // Link-local addresses come with the links: without this they are of no use for up to two seconds.
+      // Link-local addresses come with the links: without this setting they cannot be used for up to two seconds.
       for (const which of ["all", "default"]) inside.sysctl.set(`net.ipv6.conf.${which}.accept_dad`, 0);
       return netns;
     };
@@ -96,23 +96,23 @@ export class Bed implements AsyncDisposable {
     return this.uplinks[1].wan;
   }
 
-  /** The name that `ip netns` knows the node by. */
+  /** The name of the node in `ip netns`. */
   get nodeName(): string {
     return this.#names[0] ?? "";
   }
 
-  /** The arguments that put a command into the node: `spawn(...)` takes them. Mounts stay as they are. */
+  /** The arguments for `spawn(...)` that run a command in the node. Mounts stay as they are. */
   inside(command: string, ...args: readonly string[]): readonly [string, readonly string[]] {
     return ["nsenter", [`--net=${this.netns.path}`, "--", command, ...args]];
   }
 
   /**
-   * Runs a command in the node to its end, and gives its output; throws when it fails. This process does nothing meanwhile:
-   * commands that talk to the bed's own servers need `spawn`.
+   * Runs a command in the node to its end, and returns its output; throws if it fails. This process is blocked meanwhile: commands that use
+   * the bed's own servers need `spawn`.
    */
   run(command: string, ...args: readonly string[]): string {
     const [file, all] = this.inside(command, ...args);
-    // Its stderr becomes part of the error.
+    // The command's stderr becomes part of the error.
     return execFileSync(file, all, { encoding: "utf8", timeout: 30_000, stdio: ["ignore", "pipe", "pipe"] });
   }
 
@@ -169,7 +169,7 @@ function connectWan(init: {
     "registry.example": [String(SERVER4), String(SERVER6)],
     "v4.example": [String(SERVER4)],
     "v6.example": [String(SERVER6)],
-    // Each WAN has its own idea of this one.
+    // Each WAN has its own server at this address.
     "split.example": [String(addresses.gateway4), String(addresses.gateway6)],
   };
   const wan = new Wan(kernel, { name: `wan${at}`, netns, addresses, zone });

@@ -14,12 +14,12 @@ export const SERVER6 = IpAddress.parse("2001:db8:80::80");
 
 /**
  * How a WAN fails: `drop-syn`: a SYN gets no answer; `swallow`: handshakes complete, then all data is dropped;
- * `drop-after`: the answers stop after some 100 KB; `reset`: every connection is reset; `silent`: nothing at all comes through.
+ * `drop-after`: the answers stop after some 100 KB; `reset`: every connection is reset; `silent`: all packets are dropped.
  */
 export type Fault = "drop-syn" | "swallow" | "drop-after" | "reset" | "silent";
 
 export interface WanAddresses {
-  /** In the node's uplink's networks. */
+  /** Addresses of the WAN in the network of the node's uplink. */
   readonly gateway4: IpAddress;
   readonly gateway6: IpAddress;
   readonly dns4: IpAddress;
@@ -29,7 +29,7 @@ export interface WanAddresses {
 const FAULTS = { family: "inet", name: "faults" } as const;
 const COUNTS = { family: "inet", name: "counts" } as const;
 
-/** One provider's network: gateway, DNS server, and the server that the internet has. */
+/** One provider's network: gateway, DNS server, and a server that stands for the internet. */
 export class Wan implements AsyncDisposable {
   readonly name: string;
   readonly netns: NetNs;
@@ -67,7 +67,7 @@ export class Wan implements AsyncDisposable {
     );
   }
 
-  /** A server in the WAN, on the address that both have unless another is given. Closed with the WAN. */
+  /** A server in the WAN, on the address that both WANs have, unless another address is given. Closed with the WAN. */
   listen(server: Server, port: number, address: IpAddress = SERVER4): void {
     server.on("connection", (socket: Socket) => {
       this.#sockets.add(socket);
@@ -77,7 +77,7 @@ export class Wan implements AsyncDisposable {
     this.#servers.push(server);
   }
 
-  /** HTTP on port 80, and HTTPS on 443 with `tls`, both families: who came, and through which WAN. */
+  /** HTTP on port 80, and HTTPS on 443 with `tls`, both families; the answer has the client's address and the name of the WAN. */
   serveWeb(tls?: { readonly cert: string; readonly key: string }): void {
     const handler: Parameters<typeof createHttpServer>[1] = (request, response) => {
       this.requests.push(describe(request));
@@ -89,7 +89,7 @@ export class Wan implements AsyncDisposable {
     }
   }
 
-  /** From now on, until healed. Only TCP but for `silent`. */
+  /** Breaks the WAN until it is healed. Only TCP is affected, except with `silent`. */
   break(fault: Fault): void {
     const tx = new NftTransaction(FAULTS).replaceTable();
     tx.chain("in", { type: "filter", hook: "prerouting", priority: -300 });

@@ -1,6 +1,6 @@
 /**
  * `Uplinkd` as a process of its own, for tests that kill it: `node uplinkd-process.ts FILE` in the namespace that it is to
- * program. Tells its uplinks as a line of JSON whenever they change: name, and why it fails or an empty text.
+ * program. Prints its uplinks as a line of JSON whenever they change: the name, and the reason of its failure or an empty text.
  */
 import { systemClock } from "#base/clock";
 import { Health } from "#base/health";

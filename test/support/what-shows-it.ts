@@ -1,5 +1,5 @@
 /**
- * Tables "What shows it" in design pages: each row names a claim, a file and a test, so that a reader finds the proof.
+ * Tables "What shows it" in design pages: each row names a claim, a file and a test, so that a reader finds the test.
  *
  * Owns: reading them, and checking that the tests exist. Does not know: the claims.
  *
@@ -16,9 +16,9 @@ const ROW = /^\| ([A-Z]\d*) \| (.+) \| `(.+)` \| (.+) \|$/gm;
 
 /** The claims of a page. */
 export interface Claims {
-  /** First column: the part of the specification that a claim is of. */
+  /** First column: the section of the specification of a claim. */
   readonly sections: ReadonlySet<string>;
-  /** Of the claims whose file is not there or has no such test, a line each. */
+  /** One line for each claim whose file or test does not exist. */
   readonly missing: readonly string[];
 }
 

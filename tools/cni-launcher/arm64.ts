@@ -17,11 +17,11 @@ const REGISTERS: Readonly<Record<Register, number>> = {
   result: 9,
   scratch: 10,
 };
-/** Of a system call's number. */
+/** The register of a system call's number. */
 const X8 = 8;
-/** Of a constant that is compared with. */
+/** The register of a constant in a comparison. */
 const X11 = 11;
-/** Zero, and the stack pointer: which one it is depends on the instruction. */
+/** Zero, and the stack pointer: the instruction decides which of the two it is. */
 const X31 = 31;
 
 const SYSTEM_CALLS: Readonly<Record<SystemCall, number>> = {
@@ -78,7 +78,7 @@ function setConstant(register: number, value: number): Encoded {
   );
 }
 
-/** The offset of a load or store counts in its size. */
+/** The offset of a load or store is in units of its size. */
 const memory = (opcode: number, bytes: number, register: number, base: number, offset: number): Encoded =>
   plain(opcode | ((offset / bytes) << 10) | (base << 5) | register);
 

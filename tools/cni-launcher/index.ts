@@ -1,7 +1,7 @@
 /**
  * The launcher that is installed as the CNI executable `coil`: a static ELF file of about two kilobytes that passes a runtime's call on to coild
- * (docs/design/cni-executable.md). A process of it lives for a fraction of a millisecond beside coild's part, which no runtime of
- * JavaScript can.
+ * (docs/design/cni-executable.md). Its process lives for a fraction of a millisecond besides coild's part; a JavaScript runtime cannot
+ * start that fast.
  *
  *     writeFileSync("dist/cni/coil", buildLauncher(x64, "/run/coild.sock.call1"))
  */
@@ -11,14 +11,14 @@ import type { Encoder } from "./machine.ts";
 import { MEMORY, MEMORY_BYTES, program, TEXTS } from "./program.ts";
 import { x64 } from "./x64.ts";
 
-/** The processors by Node's name of them. */
+/** The processors by their names in Node. */
 export const ENCODERS: Readonly<Record<"x64" | "arm64", Encoder>> = { x64, arm64 };
 
 /** include/uapi/linux/elf.h, 64-bit. */
 const [HEADER_BYTES, SEGMENT_BYTES, SEGMENTS] = [64, 56, 3];
 const [PT_LOAD, PT_GNU_STACK] = [1, 0x6474e551];
 const [EXECUTABLE, WRITABLE, READABLE] = [1, 2, 4];
-/** Pages of every processor divide it. */
+/** It is a multiple of the page size of every processor. */
 const ALIGNMENT = 0x10000;
 const CODE_BASE = 0x400000;
 const DATA_BASE = 0x600000;

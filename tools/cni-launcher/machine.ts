@@ -1,6 +1,6 @@
 /**
- * The registers and instructions that the launcher is written in. Each processor has an encoder for them; there is nothing that one of
- * them lacks.
+ * The registers and instructions that the launcher is written in. Each processor has an encoder for them; every processor supports all of
+ * them.
  */
 
 /** Registers whose values stay over a system call, arguments of system calls, and two that a system call may change. */
@@ -15,7 +15,7 @@ export type Register =
   | "result"
   | "scratch";
 
-/** Comparisons; `below` is of numbers without sign. */
+/** Comparisons; `below` compares unsigned numbers. */
 export type Condition = "equal" | "not-equal" | "below" | "less" | "less-or-equal";
 
 export type SystemCall =
@@ -36,14 +36,14 @@ export type SystemCall =
   | "memfd_create"
   | "readlinkat";
 
-/** Bytes of one instruction; those that name a label are encoded when all addresses are known, in as many bytes as before. */
+/** Bytes of one instruction; those that name a label are encoded when all addresses are known, in the same number of bytes. */
 export interface Encoded {
   readonly size: number;
   /** `here` is the address of the instruction, `addressOf` knows every label. */
   bytes(here: number, addressOf: (label: string) => number): Uint8Array;
 }
 
-/** What differs between processors. */
+/** The parts that differ between processors. */
 export interface Encoder {
   /** `e_machine` of an ELF file. */
   readonly machine: number;
@@ -57,7 +57,7 @@ export interface Encoder {
   subtract(to: Register, other: Register): Encoded;
   /** Adds 0 to 4095. */
   addConstant(to: Register, value: number): Encoded;
-  /** Without sign, from an address that `offset` (0 to 127, a multiple of `bytes`) is added to. */
+  /** Loads an unsigned number from an address that `offset` (0 to 127, a multiple of `bytes`) is added to. */
   load(bytes: 1 | 4 | 8, to: Register, base: Register, offset: number): Encoded;
   store(bytes: 1 | 4, from: Register, base: Register, offset: number): Encoded;
   jump(label: string): Encoded;
@@ -72,7 +72,7 @@ export function fixed(...bytes: readonly number[]): Encoded {
   return { size: bytes.length, bytes: () => Uint8Array.from(bytes) };
 }
 
-/** Instructions one after the other as one. */
+/** Combines several instructions into one. */
 export function sequence(...parts: readonly Encoded[]): Encoded {
   return {
     size: parts.reduce((sum, part) => sum + part.size, 0),

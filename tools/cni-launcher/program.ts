@@ -9,14 +9,14 @@ import {
 } from "../../src/wire/cni-handover/index.ts";
 import type { Condition, Encoded, Encoder, Register, SystemCall } from "./machine.ts";
 
-/** How long the launcher waits for coild, in seconds; coild itself gives a call up after 60 s. */
+/** How long the launcher waits for coild, in seconds; coild itself cancels a call after 60 s. */
 export const PATIENCE_SECONDS = 65;
 /** The maximum size of the environment's part of a call, in bytes. */
 const MAX_ENVIRONMENT_BYTES = 1024 * 1024;
 
 const error = (code: number, msg: string): string => `${JSON.stringify({ cniVersion: "1.1.0", code, msg })}\n`;
 
-/** What the launcher itself can say: on standard output, and where that is the fault, on standard error. */
+/** The errors that the launcher itself prints: on standard output, and if standard output is the fault, on standard error. */
 export const FAULTS = {
   lost: error(11, `coild gave no answer: it ended, or took longer than ${PATIENCE_SECONDS} s`),
   unavailable: error(
@@ -48,7 +48,7 @@ export const TEXTS: Readonly<Record<string, Uint8Array>> = {
   patience: Buffer.from(BigUint64Array.of(BigInt(PATIENCE_SECONDS), 0n).buffer),
 };
 
-/** Places in memory behind the head of the call, which is the end of the file: offsets from that head. */
+/** Places in memory after the head of the call, which is the end of the file: offsets from that head. */
 const ANSWER_AT = CALL.body + MAX_BODY_BYTES + 2;
 export const MEMORY: Readonly<Record<string, number>> = {
   head: 0,
@@ -87,7 +87,7 @@ type Argument = number | Register | { readonly place: string };
 /** An instruction, or the name of the place of the next one. */
 export type Line = Encoded | { readonly label: string };
 
-/** The program. Registers are named for what they hold most of the time. */
+/** The program. Registers are named after their usual content. */
 export function program(encoder: Encoder): Line[] {
   const { constant, address, move, add, subtract, addConstant, load, store, jump } = encoder;
   const when = (condition: Condition, left: Register, right: Register | number, label: string): Line =>
@@ -134,7 +134,7 @@ export function program(encoder: Encoder): Line[] {
     add("environment", "stack"),
     addConstant("environment", 16),
 
-    // The variables that begin with CNI_ go behind the head.
+    // Copies the variables that begin with CNI_ after the head.
     move("at", "environment"),
     address("end", "body"),
     address("descriptor", "environment limit"),
@@ -170,15 +170,16 @@ export function program(encoder: Encoder): Line[] {
     move("name", "result"),
     label("auxiliary end"),
 
-    // Without a variable of CNI a person has called: the standalone executable says what this is, and standard input is a terminal.
+    // Without a CNI variable the caller is a user: the standalone executable prints a help text. Standard input is then a terminal and is
+    // not read.
     address("scratch", "body"),
     when("equal", "end", "scratch", "path"),
 
-    // Where standard output is closed the next file that is opened, coild's socket, would get its number, and the result.
+    // If standard output is closed, the next file that is opened, coild's socket, would get its number, and the result.
     ...call("fcntl", STDOUT, F_GETFD),
     when("less", "result", 0, "no-output"),
 
-    // Standard input goes behind the variables.
+    // Copies standard input after the variables.
     label("read"),
     address("argument2", "body limit"),
     ...onRange("read", 0, "end"),
@@ -201,7 +202,7 @@ export function program(encoder: Encoder): Line[] {
     subtract("result", "at"),
     store(4, "result", "scratch", CALL.inputBytes),
 
-    // To coild; whatever fails before all is sent, nothing was begun.
+    // Sends the call to coild. If a step fails before all bytes are sent, the call was not begun.
     ...call("socket", AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
     when("less", "result", 0, "stand alone"),
     move("descriptor", "result"),
@@ -246,7 +247,7 @@ export function program(encoder: Encoder): Line[] {
     address("scratch", "answer"),
     load(1, "descriptor", "scratch", ANSWER.descriptor),
 
-    // From `end` to `at`, and the exit code in `name`.
+    // The answer's text is from `end` to `at`, and the exit code is in `name`.
     label("write"),
     when("equal", "end", "at", "exit"),
     move("argument2", "at"),
@@ -265,7 +266,7 @@ export function program(encoder: Encoder): Line[] {
     label("exit"),
     ...call("exit_group", "name"),
 
-    // The standalone executable gets what was read of standard input once more.
+    // The standalone executable gets the bytes of standard input that were already read.
     // Kernels 6.3 to 6.5 with vm.memfd_noexec=2 refuse a memory file that may be executed, and earlier ones the flag that says that it may not.
     label("stand alone"),
     ...call("memfd_create", place("memory name"), MFD_NOEXEC_SEAL),

@@ -9,7 +9,7 @@ export interface Section {
   readonly rows: readonly Row[];
 }
 
-/** A kind of section, to be given its rows; every row has a cell for each column. */
+/** A kind of section; its rows are added later; every row has a cell for each column. */
 export const section =
   (title: string, ...head: readonly string[]) =>
   (...rows: readonly Row[]): Section => ({ title, head, rows });

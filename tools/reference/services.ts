@@ -1,6 +1,6 @@
 import { kernel, listeners, rights, type Section, section } from "./section.ts";
 
-/** By program. Numbers are defaults where a flag sets them. */
+/** By program. A number that a flag sets is the flag's default. */
 export const services: Readonly<Record<string, readonly Section[]>> = {
   "service-proxy": [
     listeners(

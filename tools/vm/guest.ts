@@ -1,6 +1,6 @@
 import { GUEST_WORK } from "./initramfs.ts";
 
-/** What this tier is for, and what its tests need beside it. */
+/** The purpose of this tier, and the other needs of its tests. */
 const MODULES = [
   "fou",
   "fou6",

@@ -3,7 +3,7 @@ import { chmodSync, copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync 
 import { basename, join } from "node:path";
 import type { KernelTree } from "./kernel-tree.ts";
 
-/** What it takes to mount the host's root by 9p under an overlay, in the order in which they depend on each other. */
+/** The kernel modules for mounting the host's root by 9p under an overlay, in the order of their dependencies. */
 const BOOT_MODULES = [
   "netfs",
   "fscache",
@@ -20,10 +20,10 @@ const BOOT_MODULES = [
 
 /** The tags of the 9p shares. */
 export const SHARES = { root: "hostroot", modules: "modules", checkout: "checkout", work: "work" } as const;
-/** Where the guest sees the work folder. */
+/** The path of the work folder in the guest. */
 export const GUEST_WORK = "/run/isthmus-vm";
 
-/** Writes an initramfs whose /init makes the host's root the guest's, and goes on with `guest.sh` of the work folder. */
+/** Writes an initramfs whose /init makes the host's root the guest's, and then runs `guest.sh` of the work folder. */
 export function writeInitramfs(file: string, kernel: KernelTree, checkout: string): void {
   const root = `${file}.root`;
   rmSync(root, { recursive: true, force: true });

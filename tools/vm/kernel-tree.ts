@@ -37,7 +37,7 @@ function fetchKernel(folder: string, tree: string): void {
   execFileSync("dpkg", ["-x", join(folder, file), unpacked]);
   const [version] = readdirSync(join(unpacked, "lib/modules"));
   execFileSync("depmod", ["-b", unpacked, version ?? ""]);
-  renameSync(unpacked, tree); // last, so that an interrupted run leaves nothing that looks whole
+  renameSync(unpacked, tree); // last, so that an interrupted run does not leave a folder that looks complete
 }
 
 /** The kernel that Debian's meta package stands for today. */

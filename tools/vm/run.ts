@@ -45,7 +45,7 @@ async function main(timeoutSeconds: number, patterns: readonly string[]): Promis
   }
 }
 
-/** Starts the guest; false when it had to be ended. */
+/** Starts the guest; false if it had to be killed. */
 function boot(kernel: KernelTree, run: string, timeoutMs: number): Promise<boolean> {
   const share = (tag: string, path: string, readonly: boolean): string[] => [
     "-virtfs",
@@ -93,7 +93,7 @@ function report(run: string, ended: boolean, timeoutSeconds: number): number {
   const exit = read("work/exit").trim();
   if (exit === "0") return 0;
   process.stderr.write(read("work/stderr"));
-  // The readable report does not say how a test file ended that crashed.
+  // The readable report does not show how a crashed test file ended.
   const crashes = read("work/tap").match(/^\s*(exitCode|signal): .*$/gm) ?? [];
   if (crashes.length > 0) console.error(`vm: ${crashes.map((line) => line.trim()).join(", ")}`);
   if (exit !== "") return Number(exit);

@@ -23,7 +23,7 @@ import { WebhookAdmission } from "./webhooks/webhook-admission.ts";
 
 const DEFAULT_HISTORY = 10_000;
 
-/** Puts a server's parts together: store, registry, controllers, with the namespaces and roles that every cluster has. */
+/** Builds a server from its parts: store, registry, controllers, with the namespaces and roles that every cluster has. */
 export function buildState(options: ApiServerOptions): { state: ServerState; queue: DeferredQueue } {
   const { log, clock } = options;
   const store = new Store({ historyLimit: options.watchHistory ?? DEFAULT_HISTORY });

@@ -1,7 +1,7 @@
 import { ExpectedError } from "#base/errors";
 import type { Json, JsonObject } from "./object/json.ts";
 
-/** The reasons of meta/v1 Status that this server answers with. */
+/** The reasons of meta/v1 Status in this server's answers. */
 export type StatusReason =
   | "BadRequest"
   | "Unauthorized"
@@ -61,7 +61,7 @@ export type StatusDetails = {
 export class ApiError extends ExpectedError<StatusReason> {
   override readonly name = "ApiError";
   readonly details: StatusDetails | undefined;
-  /** Members merged over the metadata of the Status, such as `continue` for an expired list. */
+  /** Members that are merged into the metadata of the Status, such as `continue` for an expired list. */
   readonly listMeta: JsonObject;
 
   constructor(
@@ -93,7 +93,7 @@ export class ApiError extends ExpectedError<StatusReason> {
   }
 }
 
-/** The resource and object an error talks about. */
+/** The resource and object of an error. */
 export interface ErrorSubject {
   readonly group: string;
   readonly plural: string;
@@ -125,7 +125,7 @@ export function alreadyExists(subject: ErrorSubject, name: string): ApiError {
   });
 }
 
-/** 409 for a lost race or a failed precondition. */
+/** 409 for a conflicting write or a failed precondition. */
 export function conflict(subject: ErrorSubject, name: string, why?: string): ApiError {
   const reason = why ?? "the object has been modified; please apply your changes to the latest version and try again";
   return new ApiError("Conflict", `Operation cannot be fulfilled on ${qualified(subject)} "${name}": ${reason}`, {

@@ -1,5 +1,5 @@
 /**
- * A Kubernetes API server in one process, in memory, for labs and tests only: nothing is kept and nothing is replicated.
+ * A Kubernetes API server in one process, in memory, for labs and tests only: nothing is stored or replicated.
  *
  * Owns: the HTTP API that kubectl and controllers speak (discovery, OpenAPI, CRUD, watch, patches, server-side apply,
  * Tables, CRDs, RBAC on tokens, garbage collection, namespace life cycle) and faults injected into it. Does not know: nodes, pods'

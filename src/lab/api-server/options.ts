@@ -32,22 +32,22 @@ export interface ApiServerOptions {
   readonly authenticator?: Authenticator | undefined;
   /** Default: RBAC over the objects of this server. */
   readonly authorizer?: Authorizer | undefined;
-  /** How kubelets are reached, for `pods/exec`. Default: not at all, and exec is refused. */
+  /** The connection to kubelets, for `pods/exec`. Default: none, and exec is refused. */
   readonly kubelets?: KubeletAccess | undefined;
   /** Ranges of Services' addresses and NodePorts. Default: 10.96.0.0/16, fd10:96::/112, 30000-32767. */
   readonly serviceRanges?: ServiceRanges | undefined;
   /** Admission plugins, which run in this order on each write. */
   readonly admission?: readonly AdmissionPlugin[] | undefined;
-  /** Where Services of admission webhooks are reached. Default: webhooks are not called, neither at Services nor at URLs. */
+  /** The addresses of the Services of admission webhooks. Default: webhooks are not called, neither at Services nor at URLs. */
   readonly webhooks?: ServiceResolver | undefined;
   readonly log: Logger;
   readonly clock: Clock;
   /** Rules of faults that are in force from the start. */
   readonly faults?: readonly FaultRule[] | undefined;
-  /** Seed of the chance in fault rules. Default 1. */
+  /** The seed of random numbers for fault rules. Default 1. */
   readonly faultSeed?: number | undefined;
   /** Serve `/lab/faults`. Default false. */
   readonly faultsOverHttp?: boolean | undefined;
-  /** Changes kept for each resource, so that watches can resume; older ones answer 410. Default 10,000. */
+  /** The number of changes kept for each resource, so that watches can resume; older watches get 410. Default 10,000. */
   readonly watchHistory?: number | undefined;
 }

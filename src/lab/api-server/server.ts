@@ -40,9 +40,9 @@ export interface ApiServer extends AsyncDisposable {
   seed(objects: Iterable<SeedObject>): number;
   /** A stored object; `undefined` if it does not exist. */
   get(apiVersion: string, kind: string, namespace: string, name: string): JsonObject | undefined;
-  /** Forgets all history: watches and chunked lists from before get 410 when they go on. */
+  /** Drops all history: earlier watches and chunked lists get 410 when they continue. */
   compact(): void;
-  /** Resolves when the server's own controllers (garbage, namespaces, CRDs) have nothing left to do. */
+  /** Resolves when the server's own controllers (garbage, namespaces, CRDs) have no work that waits. */
   settled(): Promise<void>;
   /** Ends watches and connections, closes the listeners. */
   stop(): Promise<void>;
@@ -176,7 +176,7 @@ class RunningServer implements ApiServer {
 
 function closeServer(server: Server): Promise<void> {
   return new Promise((resolve) => {
-    // The only possible error is that it was closed before.
+    // The only possible error is that the server was already closed.
     server.close(() => resolve());
     server.closeAllConnections();
   });

@@ -111,7 +111,7 @@ export class TestWatch implements AsyncDisposable {
     this.#controller.abort();
     await this.#reader.closed.then(
       () => undefined,
-      // Aborting is how the test ends the stream.
+      // The test ends the stream by aborting.
       () => undefined,
     );
   }
@@ -126,7 +126,7 @@ export function configMap(
   return { apiVersion: "v1", kind: "ConfigMap", metadata: { name, ...metadata }, data };
 }
 
-/** A pod of the namespace default; on a node when one is named. */
+/** A pod of the namespace default; on a node if its name is given. */
 export function pod(name: string, nodeName?: string): JsonObject {
   const spec = {
     containers: [{ name: "c", image: "registry.invalid/c:1" }],

@@ -8,8 +8,8 @@ const PIECE_MS = 100;
 const MAX_SLOW_MS = 60_000;
 
 /**
- * Serves on a port of every address until the signal aborts. Then it accepts for `lingerMs` more, because senders have not been notified
- * yet, and ends when every answer is complete. Rejects when it cannot listen.
+ * Serves on a port of every address until the signal aborts. Then it still accepts connections for `lingerMs`, because senders have not
+ * been notified yet, and ends when every answer is complete. Rejects when it cannot listen.
  */
 export async function serveBackend(
   { port, lingerMs }: { readonly port: number; readonly lingerMs: number },

@@ -1,5 +1,5 @@
 /**
- * Authorities and certificates of a lab, in which nobody renews one.
+ * Authorities and certificates of a lab, in which certificates are not renewed.
  *
  * Owns: how long they are valid. Does not know: what the keys are used for.
  *
@@ -21,7 +21,7 @@ export interface CertificateRequest {
   readonly notAfter?: number;
 }
 
-/** An authority's certificate and those that it signed, PEM. Its own key is gone. */
+/** An authority's certificate and the certificates that it signed, PEM. The authority's key is not kept. */
 export interface Certificates<Name extends string> {
   readonly ca: string;
   readonly pairs: Readonly<Record<Name, CertificatePair>>;

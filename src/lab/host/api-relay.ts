@@ -11,7 +11,7 @@ import type { LabTunnel } from "./tunnel.ts";
 /** Timeout of one attempt, in milliseconds. */
 const TRY_MS = 2000;
 
-/** A way to the API server as one node reaches it. */
+/** A connection to the API server from one node. */
 export interface ApiRelay extends AsyncDisposable {
   readonly connection: KubeConnection;
 }

@@ -6,7 +6,7 @@ import type { CniPluginSettings } from "#lab/kubelet";
 import type { LabNode, Topology } from "#lab/topology";
 import { LabError } from "./errors.ts";
 
-/** Where Debian and the plugins' own releases install them. */
+/** The folders into which Debian and the plugins' own releases install them. */
 const PLUGIN_DIRS = ["/usr/lib/cni", "/opt/cni/bin"] as const;
 const RANGES = { 4: Cidr.parse("10.102.0.0/16"), 6: Cidr.parse("fd10:102::/56") } as const;
 const NODE_PREFIX = { 4: 24, 6: 64 } as const;
@@ -20,7 +20,7 @@ export interface LabChained {
   readonly ranges: Readonly<Record<string, readonly string[]>>;
 }
 
-/** Throws {@link LabError} `start-failed` when the plugins are not installed. */
+/** Throws {@link LabError} `start-failed` if the plugins are not installed. */
 export function planChained({ nodes, families }: Topology): LabChained {
   const pluginDir = PLUGIN_DIRS.find((dir) => ["ptp", "host-local"].every((name) => existsSync(join(dir, name))));
   if (pluginDir === undefined) {
@@ -55,7 +55,7 @@ export function chainOf(
   ];
 }
 
-/** Lets the nodes forward, and routes each node's range to it: that is not the plugins' work. Throws `KernelError`. */
+/** Lets the nodes forward, and routes each node's range to it: the plugins do not do that. Throws `KernelError`. */
 export function routeRanges(kernel: Kernel, { nodes }: Topology, chained: LabChained): void {
   for (const node of nodes) {
     using netns = kernel.openNetNs({ name: node.netns });

@@ -12,7 +12,7 @@ import { type KubeletTrust, kubeletAccess, makeKubeletTrust } from "./kubelets.t
 import type { LabPaths } from "./lab-paths.ts";
 import type { LabTunnel } from "./tunnel.ts";
 
-/** Where nodes reach the API server on the fabric's gateway, when there is no tunnel. */
+/** The port at which nodes reach the API server on the fabric's gateway, if there is no tunnel. */
 const PORT = 6443;
 
 /** The lab's API server, embedded or external. */
@@ -45,7 +45,7 @@ async function openEmbedded(
   const kubelets = makeKubeletTrust(topology);
   const token = Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
   const server = await startApiServer({
-    // People use the machine's loopback address; nodes use the other addresses.
+    // Users connect to the machine's loopback address; nodes use the other addresses.
     listen: [
       { host: "127.0.0.1", port: 0 },
       ...access.listen.map((address) => ({ fd: listenerIn(access, address), host: address.toString() })),
@@ -95,7 +95,7 @@ async function openExternal({
   };
 }
 
-/** How nodes reach the API server. */
+/** The address and namespace at which nodes reach the API server. */
 interface ApiAccess {
   /** The namespace in which it listens. */
   readonly netns: string;

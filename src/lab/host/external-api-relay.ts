@@ -18,7 +18,7 @@ const FILE_FIELDS = ["certificate-authority", "client-certificate", "client-key"
 type Fields = Record<string, unknown>;
 
 /**
- * Passes connections on a listening socket of the fabric on to the server of a kubeconfig's current context. The nodes'
+ * Relays connections on a listening socket of the fabric to the server of a kubeconfig's current context. The nodes'
  * kubeconfig names the relay, and the server's own name for TLS. Rejects with {@link LabError} `start-failed`.
  */
 export async function openExternalApiRelay(options: {

@@ -52,7 +52,7 @@ export interface HostOptions {
   readonly kubeconfig: string | undefined;
   /** Puts the control plane behind a firewall, with the tunnel as the only way in both directions. */
   readonly tunnel: boolean;
-  /** Gives the first node two uplinks to a small internet, and `uplink-proxy`. */
+  /** Gives the first node two uplinks to a simulated internet, and `uplink-proxy`. */
   readonly uplinks: boolean;
   /** Runs `service-proxy` on every node. */
   readonly services: boolean;
@@ -65,14 +65,14 @@ export interface HostOptions {
   readonly coildFlags: readonly string[];
 }
 
-/** Events that the host process reports to its front end, a line each. */
+/** Events that the host process reports to its front end, one line each. */
 export type HostEvent =
   | { readonly event: "step"; readonly text: string }
   | { readonly event: "ready" }
   | { readonly event: "failed"; readonly message: string };
 
 /**
- * Builds a lab and keeps it running until the signal aborts, then removes all of it. If the lab cannot be built, removes its parts and
+ * Builds a lab and keeps it running until the signal aborts, then removes the lab. If the lab cannot be built, removes its parts and
  * rejects.
  */
 export async function runHost(
@@ -98,7 +98,7 @@ export async function runHost(
     services: planLabServices(topology, options),
   });
   recorder.write();
-  // If a guest cannot remove its objects now, the next start or `lab down` removes them. Both need the folder of the lab.
+  // If a guest cannot remove its objects now, the next start or `lab down` removes them, and for that they need the folder of the lab.
   let isClean = true;
   try {
     tell({

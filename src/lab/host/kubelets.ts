@@ -38,7 +38,7 @@ export function makeKubeletTrust({ nodes }: Topology): KubeletTrust {
   return { apiServer: { ca, ...pairs.apiServer }, kubelet: { ca, ...pairs.kubelet } };
 }
 
-/** How the API server reaches kubelets: through the tunnel if there is one, else over the fabric. */
+/** The connection of the API server to kubelets: through the tunnel if there is one, else over the fabric. */
 export function kubeletAccess(
   { apiServer }: KubeletTrust,
   { fabric }: Topology,

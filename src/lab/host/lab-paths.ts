@@ -4,7 +4,7 @@ import { join } from "node:path";
 export interface LabPaths {
   readonly dir: string;
   readonly state: string;
-  /** The kubeconfig for people and for the front end. It names the API server on loopback. */
+  /** The kubeconfig for users and for the front end. It names the API server on loopback. */
   readonly kubeconfig: string;
   /** The kubeconfig for the nodes' programs. It names the API server's address for nodes. */
   readonly nodeKubeconfig: string;

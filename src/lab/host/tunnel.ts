@@ -6,7 +6,7 @@ import type { LabNode, Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
 import type { LabPaths } from "./lab-paths.ts";
 
-/** The API server's addresses on every node; each node's own agent listens there. */
+/** The API server's addresses on every node; the agent of each node listens there. */
 const BIND_ADDRESSES = { 4: IpAddress.parse("10.255.255.1"), 6: IpAddress.parse("fd10:255:255::1") } as const;
 const GATE = "--feature-gates=EnableClusterToMasterTraffic=true";
 /** Default ports of the programs. */

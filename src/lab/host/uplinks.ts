@@ -21,7 +21,7 @@ const PROBE = { intervalMs: 1000, timeoutMs: 500, failAfter: 3, recoverAfter: 2,
 
 /** The uplinks of a lab as plain data: the proxy, its uplinks, and the server for downloads. */
 export interface LabUplinks {
-  /** The node that has the uplinks. */
+  /** The node with the uplinks. */
   readonly node: string;
   readonly netns: string;
   /** The address of the proxy inside the node. */

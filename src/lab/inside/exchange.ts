@@ -32,7 +32,7 @@ export async function request(socket: Socket, what: RequestTarget, options: Opti
   return { status, body: body.toString() };
 }
 
-/** As {@link request}, with headers and the body's bytes, which are held in memory. */
+/** Like {@link request}, but also returns headers and the body's bytes, which are held in memory. */
 export function requestWhole(socket: Socket, what: RequestTarget, options: Options): Promise<WholeAnswer> {
   const { path, host, headers } = what;
   return waitFor<WholeAnswer>(socket, `GET ${path} of ${host}`, options, (done, fail) => {
@@ -51,7 +51,7 @@ export function requestWhole(socket: Socket, what: RequestTarget, options: Optio
   }).finally(() => socket.destroy());
 }
 
-/** Everything that the peer sends until its end. Owns the connection from then on. Rejects as {@link request} does. */
+/** Reads all bytes that the peer sends until its end. Owns the connection from then on. Rejects as {@link request} does. */
 export function readAll(socket: Socket, options: Options): Promise<string> {
   return waitFor<string>(socket, "reading", options, (done, fail) => {
     text(socket).then(done, (error: unknown) => fail(describeError(error)));

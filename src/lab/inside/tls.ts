@@ -15,7 +15,7 @@ export function secure(
     readonly ca: string | undefined;
     readonly cert?: string | undefined;
     readonly key?: string | undefined;
-    /** As a kubeconfig may have it. Default false. */
+    /** True: the server's certificate is not verified, as a kubeconfig can request. Default false. */
     readonly isUnverified?: boolean;
   },
   options: AbortOptions & { readonly timeoutMs: number },
@@ -24,7 +24,7 @@ export function secure(
     const { isUnverified = false, ...identity } = trust;
     const tls = connect({ ...identity, socket, rejectUnauthorized: !isUnverified });
     tls.once("secureConnect", () => done(tls));
-    // Also after the handshake: the reader sees the end.
+    // The listener stays after the handshake: the reader sees the end of the stream.
     tls.on("error", (error) => fail(describeError(error)));
   });
 }

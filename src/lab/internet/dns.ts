@@ -79,7 +79,7 @@ export function serveDns(socket: { readonly fd: number; readonly family: IpFamil
   server.bind({ fd: socket.fd });
   server.on("message", (query, from) => {
     const answer = answerOf(query, zone);
-    // The client or the route to it may be gone. The client repeats the query.
+    // The client may have ended, or have no route any more. The client repeats the query.
     if (answer !== undefined) server.send(answer, from.port, from.address, () => undefined);
   });
   return { [Symbol.asyncDispose]: () => new Promise((resolve) => server.close(() => resolve())) };

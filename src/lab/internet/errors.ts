@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 
-/** A packet to the DNS server is no query with one question. */
+/** A packet to the DNS server is not a query with one question. */
 export class DnsQueryError extends ExpectedError<"not-a-query"> {
   override readonly name = "DnsQueryError";
 }

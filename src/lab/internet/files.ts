@@ -5,7 +5,7 @@ import type { Server, Socket } from "node:net";
 
 /** Length of the file of `GET /file`, in bytes. */
 export const FILE_BYTES = 4 * 2 ** 20;
-/** Header with the client's address as the server sees it. */
+/** Header with the client's address that the server sees. */
 export const CLIENT_HEADER = "x-client-address";
 
 /**

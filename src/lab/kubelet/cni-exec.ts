@@ -71,8 +71,8 @@ export function execCni(node: NetNs, plugin: CniPluginSettings): CniRunner {
 }
 
 /**
- * Runs a chain as a runtime does: ADD and CHECK in its order, each plugin with the result of the one before; DEL in reverse order with the
- * result of the ADD. Results are kept until their DEL, at most one for each sandbox.
+ * Runs a chain as a runtime does: ADD and CHECK in its order, each plugin with the result of the previous plugin; DEL in reverse order with
+ * the result of the ADD. Results are kept until their DEL, at most one for each sandbox.
  */
 export function execChain(node: NetNs, plugins: readonly CniPluginSettings[]): CniRunner {
   const runners = plugins.map((plugin) => execCni(node, plugin));

@@ -15,7 +15,7 @@ const RETRY_MS = 1000;
 /** Dependencies of {@link Heartbeat}. */
 export interface HeartbeatDeps {
   readonly api: Pick<KubeApi, "get" | "patch">;
-  /** Creates the node's Lease; rejects if the Lease belongs to somebody else. */
+  /** Creates the node's Lease; rejects if the Lease belongs to another owner. */
   readonly createLease: (draft: Draft<Lease>, options: AbortOptions) => Promise<Lease>;
   readonly log: Logger;
   readonly clock: Clock;
@@ -67,7 +67,7 @@ export class Heartbeat {
   async #report(options: AbortOptions): Promise<void> {
     const conditions = nodeConditions({ isReady: true, sinceMs: this.#readySinceMs, nowMs: this.#clock.now() });
     const body = { status: { conditions } };
-    // A strategic merge keeps conditions of others, such as of a cloud's network.
+    // A strategic merge keeps conditions of other programs, for example of a cloud's network.
     const patch = { type: "strategic", body } as const;
     await this.#deps.api.patch(resources.nodes, { name: this.#node }, patch, { ...options, subresource: "status" });
     this.#statusMs = this.#clock.monotonic();

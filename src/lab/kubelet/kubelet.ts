@@ -55,7 +55,7 @@ export class Kubelet {
   readonly #clock: Clock;
   readonly #pods: Informer<Pod, Pod>;
   readonly #controller: Controller;
-  /** By pod uid. A pod that is replaced under its name is another pod. */
+  /** The key is the pod's uid: a new pod with the same name is another pod. */
   readonly #running = new Map<string, Running>();
 
   constructor(deps: KubeletDeps, options: KubeletOptions) {
@@ -85,7 +85,7 @@ export class Kubelet {
     try {
       await Promise.all([this.#pods.run(options), this.#controller.run(options)]);
     } finally {
-      // A probe that goes on would keep the process alive.
+      // A running probe would keep the process alive.
       for (const { probing } of this.#running.values()) probing.abort();
     }
   }
@@ -110,7 +110,7 @@ export class Kubelet {
     }
     if (pod === undefined) return;
     if (pod.metadata.deletionTimestamp !== undefined) {
-      // The process gets SIGTERM and its grace period; it serves meanwhile.
+      // The process gets SIGTERM and its grace period; it still serves during that time.
       await this.#running.get(pod.metadata.uid)?.sandbox.end((pod.metadata.deletionGracePeriodSeconds ?? 0) * 1000);
       await this.#remove(pod.metadata.uid);
       await this.#confirmDeletion(pod);
@@ -197,7 +197,7 @@ export class Kubelet {
         { gracePeriodSeconds: 0, preconditions: { uid } },
       );
     } catch (error) {
-      // A conflict is tried again; by then the informer has the new pod.
+      // After a conflict the write is tried again, and then the informer has the new pod.
       if (!isKubeError(error, "not-found")) throw error;
     }
   }
@@ -223,12 +223,12 @@ export class Kubelet {
       const body = { metadata: { uid: pod.metadata.uid }, status };
       await this.#deps.api.patch(resources.pods, ref, { type: "merge", body }, { subresource: "status" });
     } catch (error) {
-      // The pod is gone or replaced; the informer will receive the event.
+      // The pod was deleted or replaced; the informer will receive the event.
       if (!isKubeError(error, "not-found")) throw error;
     }
   }
 
-  /** Writes why a pod waits for its network, for `kubectl describe`. */
+  /** Writes the reason for which a pod waits for its network, for `kubectl describe`. */
   async #reportFailure(pod: Pod, error: CniCallError): Promise<void> {
     await this.#writeStatus(
       pod,

@@ -7,12 +7,12 @@ import { inNetNs, type NetNs } from "#kernel/netns";
 import type { CniRunner } from "./cni-exec.ts";
 import type { ExecPlace } from "./exec/index.ts";
 
-/** The pod that a sandbox is of. */
+/** The pod of a sandbox. */
 export interface SandboxPod {
   readonly namespace: string;
   readonly name: string;
   readonly uid: string;
-  /** The command of its process; `undefined`: a process that only waits. */
+  /** The command of its process; `undefined`: the process only waits. */
   readonly command: readonly string[] | undefined;
   readonly env: Readonly<Record<string, string>>;
 }
@@ -93,7 +93,7 @@ export class Sandbox {
     cancel();
   }
 
-  /** Ends the process, detaches and deletes the namespace. Rejects with `CniCallError`: call it again then. */
+  /** Ends the process, detaches and deletes the namespace. Rejects with `CniCallError`: the caller then tries again. */
   async remove(): Promise<void> {
     await this.#endProcess();
     await this.#cni({ command: "DEL", ...this.#call() });

@@ -11,8 +11,8 @@ interface Schema {
 }
 
 /**
- * Pure: why a lab cannot use a definition that is on the cluster already; `undefined` if it can. Our version must be served, with each of
- * our fields in our type. Further fields and versions, texts and limits may differ.
+ * Pure: the reason why a lab cannot use a definition that already exists on the cluster; `undefined` if it can. Our version must be served,
+ * with each of our fields in our type. Further fields and versions, texts and limits may differ.
  */
 export function crdFault(
   found: Pick<CustomResourceDefinition, "spec" | "status">,
@@ -37,7 +37,7 @@ function schemaFault(found: Schema | undefined, wanted: Schema, path: string): s
   if (found["x-kubernetes-int-or-string"] !== true && found.type !== wanted.type)
     return `its field ${path === "" ? "." : path} is of type ${found.type ?? "any"}, not ${wanted.type ?? "any"}`;
   if (wanted.items !== undefined) return schemaFault(found.items, wanted.items, `${path}[]`);
-  // All objects have the same metadata, whatever the schema says.
+  // All objects have the same metadata, regardless of the schema.
   for (const [name, schema] of Object.entries(wanted.properties ?? {})) {
     if (path === "" && name === "metadata") continue;
     const fault = schemaFault(found.properties?.[name], schema, `${path}.${name}`);

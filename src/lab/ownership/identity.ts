@@ -28,7 +28,7 @@ export function hostIdentity(lab: string, run: string): LabIdentity {
   return { lab, run, prefix: "", isGuest: false };
 }
 
-/** Pure: the identity of a lab on a cluster of somebody else. */
+/** Pure: the identity of a lab on a foreign cluster. */
 export function guestIdentity(lab: string, run: string): LabIdentity {
   return { lab, run, prefix: `isthmus-${lab}-${run}-`, isGuest: true };
 }

@@ -1,5 +1,5 @@
 /**
- * A lab as a guest on a cluster of somebody else. Its objects have its labels and unique names. It does not change objects of
+ * A lab as a guest on a foreign cluster. Its objects have its labels and unique names. It does not change objects of
  * others; if one has a name that the lab needs, an error names that object. All objects of the lab are removed, however it ends.
  *
  * Owns: names and labels of a lab's objects, their creation and removal, the rights for that, the check before a start. Does not know:

@@ -30,7 +30,7 @@ export function podPlacement(
         labelSelector: { matchLabels: labels },
       },
     ],
-    // No process in a lab's pod uses the API server.
+    // The pods get no service account token, because no process in them uses the API server.
     automountServiceAccountToken: false,
   };
 }

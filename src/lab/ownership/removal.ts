@@ -38,10 +38,10 @@ export type Removal =
   | { readonly op: "delete"; readonly type: FoundType; readonly object: FoundObject; readonly force: boolean }
   /** Removes our finalizer: the program that would do it has ended. */
   | { readonly op: "release"; readonly type: FoundType; readonly object: FoundObject }
-  /** Removes the lab's labels from a definition that others use now: it belongs to the cluster. */
+  /** Removes the lab's labels from a definition that other objects use now, so that it belongs to the cluster. */
   | { readonly op: "hand-over"; readonly object: FoundObject; readonly inUseBy: string };
 
-/** The next requests, and the number of their objects; the next phase begins when none of these is left. */
+/** The next requests, and the number of their objects; the next phase begins when all of these are removed. */
 export interface RemovalPhase {
   readonly phase: string;
   readonly waitingFor: readonly FoundObject[];
@@ -60,7 +60,7 @@ const PHASES: readonly { readonly phase: string; readonly types: readonly Exclud
 ];
 
 /**
- * Pure: the next requests for the objects that are left; `undefined` if none is left. It can be repeated: a terminating object is waited
+ * Pure: the next requests for the remaining objects; `undefined` if none remains. It can be repeated: a terminating object is waited
  * for and not deleted again, unless a finalizer of ours or a kubelet that has ended keeps it.
  */
 export function nextRemoval(found: Found): RemovalPhase | undefined {
@@ -68,7 +68,8 @@ export function nextRemoval(found: Found): RemovalPhase | undefined {
     const left = types.flatMap((type) => found[type].map((object) => ({ type, object })));
     if (left.length > 0) return phaseOf(phase, left);
   }
-  // After the Nodes: a DaemonSet creates its pods again while there is a Node. Objects with finalizers of others are left to them.
+  // After the Nodes: a DaemonSet creates its pods again while there is a Node. Objects with finalizers of other programs are removed by
+  // those programs.
   const stray = found.strayPods.filter(({ isDeleting, finalizers }) => !isDeleting || finalizers.length === 0);
   if (stray.length > 0)
     return phaseOf(

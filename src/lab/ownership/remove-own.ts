@@ -50,14 +50,14 @@ const TYPES: Readonly<Record<FoundType, ResourceType<KubeObject>>> = {
 
 type Api = Pick<KubeApi, "list" | "listAll" | "patch" | "delete">;
 
-/** A definition that stays, because others use it now. */
+/** A definition that stays, because other objects use it now. */
 export interface KeptDefinition {
   readonly definition: string;
   readonly inUseBy: string;
 }
 
 /**
- * Removes all objects of a run on a cluster of somebody else, and those that the cluster created because of them. The programs of the lab
+ * Removes all objects of a run on a foreign cluster, and the objects that the cluster created because of them. The programs of the lab
  * must have ended. It needs no state: objects are found by label, and by the run's names. Rejects with {@link OwnershipError}
  * `not-removed`, with `KubeError`, and with the signal's reason; it can be called again then.
  */
@@ -144,7 +144,7 @@ async function apply(api: Api, step: Removal, options: AbortOptions): Promise<vo
       await api.patch(resources.customResourceDefinitions, ref, { type: "merge", body: { metadata } }, options);
     }
   } catch (error) {
-    // The object is gone or was replaced; the next poll shows which.
+    // The object was deleted or replaced; the next poll shows which.
     if (!isKubeError(error, "not-found", "conflict")) throw error;
   }
 }
@@ -202,7 +202,7 @@ async function look(api: Api, { lab, run }: FoundRun, { signal }: AbortOptions):
   };
 }
 
-/** For each definition the name of an object of its type; read after all objects of the lab are gone. */
+/** For each definition the name of an object of its type; read after all objects of the lab were removed. */
 async function foreignInstances(
   api: Api,
   definitions: readonly string[],

@@ -11,7 +11,7 @@ export const CONTROLLER_LEASE = { namespace: "kube-system", name: "coil-ipam-lea
 
 /** The holder of a Lease is dead if it does not renew for this time, in milliseconds. Kubelets renew every 10 s, leaders every 2 s. */
 const SILENT_MS = 25_000;
-/** A Lease whose own renew time is older than this is not waited for, in milliseconds: clocks do not differ so much. */
+/** A Lease whose own renew time is older than this is not waited for, in milliseconds: clocks do not differ by that time. */
 const LONG_AGO_MS = 600_000;
 const LOOK_MS = 500;
 
@@ -42,7 +42,9 @@ export async function findRuns(api: Pick<KubeApi, "listAll">, options: AbortOpti
   return [...found.values()];
 }
 
-/** Whether a run's kubelets still renew their Leases. Takes up to {@link SILENT_MS} to be sure. Rejects with `KubeError`. */
+/**
+ * Whether a run's kubelets still renew their Leases. Takes up to {@link SILENT_MS} to detect that they do not. Rejects with `KubeError`.
+ */
 export async function isAlive(
   api: Pick<KubeApi, "listAll">,
   { lab, run }: FoundRun,

@@ -16,7 +16,7 @@ export interface PingTarget {
   readonly addresses: readonly IpAddress[];
 }
 
-/** A source of pings, which is a target too. */
+/** A source of pings; it is also a target. */
 export interface PingSource extends PingTarget {
   /** Path of its network namespace. */
   readonly netns: string;
@@ -32,7 +32,7 @@ export interface Unanswered {
 }
 
 export interface PingResult {
-  /** Pairs of source and address, each counted once however often it was tried. */
+  /** Pairs of source and address, each counted once even if it was tried several times. */
   readonly sent: number;
   readonly answered: number;
   readonly unanswered: readonly Unanswered[];

@@ -1,5 +1,5 @@
 /**
- * Polling until a condition holds, where there is no event to wait for: processes, sockets, a cluster that settles.
+ * Polling until a condition holds, where there is no event to wait for: processes, sockets, the state of a cluster.
  *
  * Owns: {@link poll}. Does not know: the value that is read.
  *

@@ -1,7 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import { type KubeApi, resources } from "#kube/client";
 
-/** What `coild` without address management says of its node. */
+/** The state of a node in the answer of a `coild` without address management. */
 export interface ChainedNode {
   readonly node: string;
   readonly chained: readonly { readonly podUid: string; readonly ifname: string }[];
@@ -33,7 +33,7 @@ export async function verifyChained(
   return { marked: marked.length, unmarked, strays: marked.filter((one) => !wanted.includes(one)) };
 }
 
-/** Pure: every pod's link is marked once, and nothing else is. */
+/** Pure: every pod's link is marked once, and no other link is marked. */
 export function chainedWorks(
   { marked, unmarked, strays }: ChainedReport,
   { pods }: { readonly pods: number },

@@ -46,7 +46,7 @@ export function defaultScenario(
     return options.families === "dual" && pool === "dual" ? { ipv4, ipv6 } : { ipv4 };
   };
   const inDual = Math.floor(options.pods / 2);
-  // Behind another plugin nothing of ours gives addresses.
+  // Behind another plugin, that plugin assigns addresses, so there are no pools.
   if (options.chained === true) {
     const [name] = [named("default")];
     return { identity, pools: [], workloads: [{ namespace: name, name: "web", pool: name, replicas: options.pods }] };

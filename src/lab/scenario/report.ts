@@ -54,7 +54,7 @@ export function reachesAll({ pings, nodes, pods }: Pick<LabReport, "pings" | "no
 /** Longer lists are cut, and their length is shown. */
 const MAX_ROWS = 12;
 
-/** The report for a person. */
+/** The report as text for users. */
 export function renderReport(report: LabReport): string {
   const { pings, addresses, routes, audit } = report;
   const mark = (good: boolean): string => (good ? "ok  " : "FAIL");

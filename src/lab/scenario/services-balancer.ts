@@ -3,7 +3,9 @@ import type { IpAddress } from "#base/ip";
 import type { NetNsRef } from "#kernel/netns";
 import { connectInside, InsideError, request } from "#lab/inside";
 
-/** Like the probes of clouds, but faster: every 250 ms; two failures take a node out, one success brings it in. */
+/**
+ * Like the probes of clouds, but faster: every 250 ms; after two failures a node gets no connections; after one success it gets them again.
+ */
 const PROBE = { everyMs: 250, timeoutMs: 2000, failAfter: 2 } as const;
 
 /** A node behind a balancer. */
@@ -63,7 +65,7 @@ export class Balancer {
     return this.#of(node)?.open ?? 0;
   }
 
-  /** The next node in turn, until the returned function is called; `undefined` while none passes. */
+  /** The next node in turn, until the returned function is called; `undefined` while no node passes. */
   take(): { readonly member: Member; readonly done: () => void } | undefined {
     const passing = this.#states.filter(({ isIn }) => isIn);
     const state = passing[this.#turn % Math.max(1, passing.length)];

@@ -49,7 +49,7 @@ export class Load {
     return { connections: this.#connections, long: this.#long, failed: this.#failed };
   }
 
-  /** Makes no new connections. Open ones go on to their end. */
+  /** Stops making new connections. Open connections continue to their end. */
   stop(): void {
     this.#isStopped = true;
   }

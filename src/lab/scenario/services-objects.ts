@@ -30,7 +30,7 @@ export function replicasOf(name: BackendName, nodes: number): number {
   return name === "web" ? nodes + 1 : Math.max(2, nodes - 1);
 }
 
-/** Pure: every kind of Service, by name. `lonely` selects no pod. */
+/** Pure: every kind of Service, by name. the Service `lonely` selects no pod. */
 export function serviceSpecs(): Readonly<Record<string, Record<string, unknown>>> {
   const to = (app: string, more: object = {}): Record<string, unknown> => ({
     selector: { app },

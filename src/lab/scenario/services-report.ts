@@ -69,7 +69,7 @@ function loadWorks({ connections, failed }: LoadResult): boolean {
   return connections > 0 && failed.length === 0;
 }
 
-/** The part of the report for a person. `cut` shortens long lists. */
+/** The part of the report as text for users. `cut` shortens long lists. */
 export function servicesLines(
   report: ServicesReport,
   {

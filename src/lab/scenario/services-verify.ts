@@ -16,7 +16,7 @@ import type { LoadResult, RolloutReport, ServicesReport, ServiceTry } from "./se
 /** How long the proxies may take until new Services work everywhere, in milliseconds. */
 const SETTLE_MS = 20_000;
 const AGAIN_MS = 200;
-/** How long pods may take to be replaced, in milliseconds. */
+/** The time limit for the replacement of pods, in milliseconds. */
 const PODS_MS = 120_000;
 const HEALTH_PATH = "/healthz";
 

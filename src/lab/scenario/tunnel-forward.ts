@@ -18,7 +18,7 @@ const NODE_PORTS = [
   { program: "coil-router", port: 9388, path: "/metrics" },
   { program: "coil-router", port: 9389, path: "/healthz" },
 ] as const;
-/** One of the ports. */
+/** One port, with its address and program. */
 export const A_NODE_PORT = NODE_PORTS[1].port;
 
 /** Tries from the control plane to the ports of nodes, by the nodes' addresses. */

@@ -1,4 +1,4 @@
-/** Tries of one kind, and their failures, a line each. */
+/** Tries of one kind, and their failures, one line each. */
 export interface TunnelTries {
   readonly tried: number;
   readonly answered: number;
@@ -8,9 +8,9 @@ export interface TunnelTries {
 /** The member `tunnel` of the report, with `isthmus lab --tunnel`. */
 export interface TunnelReport {
   readonly agents: { readonly connected: number; readonly wanted: number };
-  /** Connections without the tunnel, in both directions: all must fail. */
+  /** Connections that bypass the tunnel, in both directions: all must fail. */
   readonly direct: { readonly tried: number; readonly refused: number; readonly open: readonly string[] };
-  /** From nodes, and from a pod of each, to the API server by every bind address. `connections`: since the agents started. */
+  /** Tries from nodes, and from a pod of each, to the API server by every bind address. `connections`: since the agents started. */
   readonly reverse: TunnelTries & { readonly connections: number };
   /** Programs of the nodes, kubelets among them, that have a connection to the bind address. */
   readonly programs: {
@@ -19,7 +19,7 @@ export interface TunnelReport {
     /** `PROGRAM of NODE` for each program without such a connection. */
     readonly missing: readonly string[];
   };
-  /** From the control plane to each pod's addresses and to each node's ports. `connections`: since the server started. */
+  /** Tries from the control plane to each pod's addresses and to each node's ports. `connections`: since the server started. */
   readonly forward: {
     readonly pods: TunnelTries;
     readonly nodePorts: TunnelTries;
@@ -42,7 +42,7 @@ export function tunnelWorks(report: TunnelReport): boolean {
   );
 }
 
-/** The part of the report for a person. `cut` shortens long lists. */
+/** The part of the report as text for users. `cut` shortens long lists. */
 export function tunnelLines(
   report: TunnelReport,
   {

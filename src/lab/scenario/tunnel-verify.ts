@@ -70,7 +70,7 @@ async function metricsOf(
   }
 }
 
-/** The sum of a metric over its labels; with labels in the name, that one. */
+/** The sum of a metric over its labels; a name with labels selects one series. */
 function sumOf(text: string, name: string): number {
   const lines = text.split("\n").filter((line) => [" ", "{"].some((end) => line.startsWith(`${PREFIX}${name}${end}`)));
   return lines.reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);

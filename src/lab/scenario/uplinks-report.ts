@@ -6,7 +6,7 @@ export interface UplinkDownload {
   readonly when: "healthy" | UplinkFault | "healed";
   /** The target: an address or a name. */
   readonly to: string;
-  /** The uplink whose address the server saw; empty when it saw none. */
+  /** The uplink whose address the server saw; empty if the server got no request. */
   readonly uplink: string;
   /** The right uplink at that time. */
   readonly wanted: string;
@@ -49,7 +49,7 @@ function uncounted({ downloads, carried }: UplinksReport): readonly string[] {
   return [...got].filter(([uplink, bytes]) => (carried[uplink]?.bytes ?? 0) < bytes).map(([uplink]) => uplink);
 }
 
-/** The part of the report for a person. `cut` shortens long lists. */
+/** The part of the report as text for users. `cut` shortens long lists. */
 export function uplinksLines(
   report: UplinksReport,
   {

@@ -11,7 +11,7 @@ import type { UplinkDownload, UplinkRecovery, UplinksReport } from "./uplinks-re
 
 /** Maximum time until the proxy serves after the lab is up, in milliseconds. */
 const READY_MS = 20_000;
-/** Maximum time until a healed uplink is used again, in milliseconds. */
+/** Maximum time until a repaired uplink is used again, in milliseconds. */
 const BACK_MS = 20_000;
 const LOOK_MS = 100;
 const METRIC = { tunnels: "uplink_proxy_tunnels_total", bytes: "uplink_proxy_received_bytes_total" } as const;
@@ -54,7 +54,7 @@ export async function verifyUplinks(uplinks: LabUplinks, options: AbortOptions):
   };
 }
 
-/** Twice while it is broken, because the second time must cost nothing; once after it is healed. */
+/** Twice while it is broken, because the second download must not be delayed; once after it is healed. */
 async function verifyFault(
   test: Test,
   fault: UplinkFault,

@@ -46,7 +46,7 @@ function loopbackUp(stack: NetStack): void {
   if (loopback !== undefined) stack.links.set(loopback.index, { up: true });
 }
 
-/** No address is used twice here; duplicate address detection would only cost two seconds. */
+/** No address is used twice here, so duplicate address detection would only take two seconds. */
 function noDad(stack: NetStack, name: string): void {
   if (stack.sysctl.get(`net/ipv6/conf/${name}/accept_dad`) !== undefined)
     stack.sysctl.set(`net/ipv6/conf/${name}/accept_dad`, "0");

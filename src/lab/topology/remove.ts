@@ -16,7 +16,7 @@ const GRACE_MS = 2000;
 
 /**
  * Ends every process in the lab's namespaces and deletes the namespaces. Only names that begin with `isthmus-<lab>-`
- * count, so it works after any crash and never touches anything else. No effect if there is nothing.
+ * count, so it works after any crash and never changes other objects. No effect if nothing exists.
  */
 export async function removeTopology(kernel: Kernel, lab: string): Promise<Removed> {
   const prefix = `isthmus-${lab}-`;

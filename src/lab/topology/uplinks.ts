@@ -14,11 +14,11 @@ export interface UplinkLink {
   readonly cost: number;
   /** The provider's namespace: a router with a DNS server. */
   readonly netns: string;
-  /** Of the node on this link, one for each family. */
+  /** The node's addresses on this link, one for each family. */
   readonly addresses: readonly OnLink[];
-  /** Of the provider on this link; its DNS server listens there. */
+  /** The provider's addresses on this link; its DNS server listens there. */
   readonly gateways: readonly OnLink[];
-  /** Between the provider and the internet: addresses of both ends, in the order of families. */
+  /** The link between the provider and the internet: addresses of both ends, in the order of families. */
   readonly transit: { readonly provider: readonly OnLink[]; readonly internet: readonly OnLink[] };
 }
 

@@ -3,7 +3,7 @@ import type { Node, Pod } from "#kube/client";
 /** The part of a node that scheduling reads. */
 export type Schedulable = Pick<Node, "metadata" | "spec" | "status">;
 
-/** A pod that has a node, and the UID of its controller. */
+/** A pod that is bound to a node, and the UID of its controller. */
 export interface PlacedPod {
   readonly node: string;
   readonly owner: string | undefined;

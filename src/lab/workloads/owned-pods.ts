@@ -66,7 +66,7 @@ export async function createOwnedPod(
   );
 }
 
-/** Requests a pod's deletion. No effect if it is gone already. */
+/** Requests a pod's deletion. No effect if it does not exist any more. */
 export async function deleteOwnedPod(api: KubeApi, pod: Pick<Pod, "metadata">, signal: AbortSignal): Promise<void> {
   const { name, namespace, uid } = pod.metadata;
   try {
@@ -96,7 +96,7 @@ export function watchOwnedPods(pods: Informer<Pod, Pod>, kind: string, enqueue: 
   });
 }
 
-/** Writes a status, with `more`, if one of its counts has changed. No effect if the object is gone. */
+/** Writes a status, with `more`, if one of its counts has changed. No effect if the object was deleted. */
 export async function reportStatus<T extends KubeObject & { readonly status?: object }>(
   api: KubeApi,
   type: ResourceType<T>,

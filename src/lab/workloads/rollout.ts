@@ -1,7 +1,7 @@
 /** The part of a Deployment's pod that a rollout reads. */
 export interface RolloutPod {
   readonly name: string;
-  /** Made from the current template. */
+  /** True if it was made from the current template. */
   readonly current: boolean;
   readonly ready: boolean;
   readonly deleting: boolean;
@@ -39,7 +39,7 @@ export function planRollout(
   return { create, delete: [...surplus, ...oldUnready, ...oldReady].map((pod) => pod.name) };
 }
 
-/** Unready pods go first, then the ones with the highest names. */
+/** Unready pods are deleted first, then the pods with the highest names. */
 function lastFirst(pods: readonly RolloutPod[], count: number): RolloutPod[] {
   return [...pods]
     .sort((a, b) => Number(a.ready) - Number(b.ready) || b.name.localeCompare(a.name))

@@ -62,11 +62,11 @@ export class Scheduler {
     try {
       await this.#api.request({ method: "POST", path, body }, { signal });
       const now = this.#pods.store.getByKey(key);
-      // The informer has it already, or the pod is gone: no later event would remove the entry.
+      // The informer already has the binding, or the pod was deleted: no later event would remove the entry.
       if (now?.metadata.uid === pod.metadata.uid && now.spec?.nodeName === undefined)
         this.#assumed.set(key, { node, owner: ownerOf(pod) });
     } catch (error) {
-      // A conflict is tried again: it may be an error, or the pod is bound already and the response was lost.
+      // After a conflict the binding is tried again: another writer changed the pod, or the pod is already bound and the response was lost.
       if (!isKubeError(error, "not-found")) throw error;
     }
   }

@@ -5,11 +5,11 @@ interface Slot {
   child: FieldSet | undefined;
 }
 
-/** The bound on nesting of a decoded set. */
+/** The maximum nesting of a decoded set. */
 const MAX_DEPTH = 200;
 
 /**
- * A set of field paths as `managedFields` holds it (FieldsV1 of structured-merge-diff). A path's elements are written
+ * A set of field paths in the form of `managedFields` (FieldsV1 of structured-merge-diff). A path's elements are written
  * `f:name`, `k:{"key":"value"}`, `v:value` or `i:index`.
  */
 export class FieldSet {
@@ -70,7 +70,7 @@ export class FieldSet {
     else slot.member = true;
   }
 
-  /** Unites the set below `element` with `child`. An empty child changes nothing. */
+  /** Adds `child` to the set below `element`. An empty child changes nothing. */
   insertChild(element: string, child: FieldSet): void {
     if (child.isEmpty()) return;
     const slot = this.#slots.get(element);

@@ -32,7 +32,7 @@ function decodeFixed(fields: JsonObject): FieldSet {
   return FieldSet.decode(fields) ?? new FieldSet();
 }
 
-/** `metadata` itself is no field, but its members are: unlike the other entries it does not hide them. */
+/** `metadata` itself is not owned, but its members are: unlike the other entries, this entry does not hide its members. */
 function strip(fields: FieldSet): FieldSet {
   const without = new FieldSet();
   for (const element of fields.elements()) {
@@ -54,7 +54,7 @@ export interface TypeInfo {
   readonly reset: readonly string[];
 }
 
-/** The managed fields after a write that was no apply: the writer owns the changed fields. */
+/** The managed fields after a write that was not an apply: the writer owns the changed fields. */
 export function trackUpdate(
   type: TypeInfo,
   old: JsonObject | undefined,
@@ -92,7 +92,7 @@ export interface Applied {
 }
 
 /**
- * Applies a configuration: merges it into `live`, removes fields that this manager applied before and that have no owner now.
+ * Applies a configuration: merges it into `live`, removes fields that this manager applied before and that no manager owns now.
  * Throws ApiError `Conflict` with a cause for each field that another manager owns with another value, unless `force`.
  */
 export function applyConfiguration(

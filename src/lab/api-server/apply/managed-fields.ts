@@ -17,7 +17,7 @@ export interface Managed extends Manager {
   readonly time: string | undefined;
 }
 
-/** The bound on entries of `Update`; older ones are united (the real server does so too). */
+/** The bound on entries of `Update`; older entries are merged, as in the real server. */
 export const MAX_UPDATE_MANAGERS = 10;
 const ANCIENT = "ancient-changes";
 
@@ -46,7 +46,7 @@ export function decodeManaged(entries: readonly ManagedFieldsEntry[]): Managed[]
   return managed;
 }
 
-/** Writes `metadata.managedFields`: without empty sets, `Apply` first, then by time and name. */
+/** Writes `metadata.managedFields`: it leaves out empty sets, and sorts by operation (`Apply` first), time and name. */
 export function encodeManaged(managed: readonly Managed[]): ManagedFieldsEntry[] {
   return bounded(managed.filter((item) => !item.fields.isEmpty()))
     .sort(compareManaged)
@@ -80,7 +80,10 @@ function bounded(managed: Managed[]): Managed[] {
   return [...rest, { ...last, manager: ANCIENT, subresource: "", fields }];
 }
 
-/** Whether two managers are one entry. Apply entries are one whatever their version: here versions only rename. */
+/**
+ * Whether two managers belong to one entry. Apply entries of different versions belong together, because here versions differ only in
+ * names.
+ */
 export function sameManager(a: Manager, b: Manager): boolean {
   return (
     a.manager === b.manager &&

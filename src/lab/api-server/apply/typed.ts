@@ -2,10 +2,10 @@ import { equal, isObject, type Json, type JsonObject, own, put } from "../object
 import { ANYTHING, type Definitions, itemSchema, memberSchema, type Schema } from "../schema/index.ts";
 import { FieldSet } from "./field-set.ts";
 
-/** How a value is merged: member by member, item by item under a key, or as one. */
+/** The way a value is merged: member by member, item by item by a key, or as a whole. */
 export type Shape = "struct" | "keyed-list" | "set" | "leaf";
 
-/** The shape of a value under its schema. */
+/** The shape of a value according to its schema. */
 export function shapeOf(value: Json | undefined, schema: Schema): Shape {
   if (isObject(value)) return schema["x-kubernetes-map-type"] === "atomic" ? "leaf" : "struct";
   if (!Array.isArray(value)) return "leaf";
@@ -14,7 +14,7 @@ export function shapeOf(value: Json | undefined, schema: Schema): Shape {
   return type === "set" ? "set" : "leaf";
 }
 
-/** The path element of each item, in order; undefined when two items have the same, so that they cannot be distinguished. */
+/** The path element of each item, in order; undefined if two items have the same element, so that they cannot be distinguished. */
 export function elementsOf(
   list: readonly Json[],
   shape: "keyed-list" | "set",
@@ -159,7 +159,7 @@ export function mergeTyped(live: Json | undefined, config: Json, schema: Schema,
   return config;
 }
 
-/** Items of the configuration in its order; those that only the live list has stay near their old place. */
+/** Items of the configuration in its order; items that only the live list has stay near their old place. */
 function mergeItems(
   live: ReadonlyMap<string, Json>,
   config: ReadonlyMap<string, Json>,
@@ -225,7 +225,7 @@ export function removeFields(
   return value;
 }
 
-/** An item that stays keeps its keys, whoever their owner is: without them it would be another item. */
+/** An item that stays keeps its key fields, regardless of their owner: without them it would be another item. */
 function withKeys(rest: Json | undefined, item: Json, keys: readonly string[]): Json | undefined {
   if (!isObject(rest) || !isObject(item) || keys.every((key) => rest[key] === item[key])) return rest;
   const own = Object.entries(item).filter(([key]) => keys.includes(key));

@@ -15,7 +15,7 @@ export interface RequestAttributes {
   readonly subresource: string;
   readonly namespace: string;
   readonly name: string;
-  /** Set for paths that are no resource, such as `/healthz`. */
+  /** Set for paths that are not resources, such as `/healthz`. */
   readonly nonResourcePath?: string;
 }
 
@@ -42,17 +42,17 @@ export interface PolicyRule {
 /** The rights of a user in a namespace and at the cluster scope. */
 export interface Rules {
   readonly rules: readonly PolicyRule[];
-  /** Some could not be found out. */
+  /** True if some rights could not be determined. */
   readonly incomplete: boolean;
 }
 
-/** Decides whether a user may do something. */
+/** Decides whether a user may send a request. */
 export interface Authorizer {
   authorize(user: UserInfo, request: RequestAttributes): Decision;
   rulesFor(user: UserInfo, namespace: string): Rules;
 }
 
-/** Everybody is the administrator: the server was given no tokens. */
+/** Every user is the administrator, because the server has no tokens. */
 export const openAuthenticator: Authenticator = {
   authenticate: () => ({ name: "system:admin", groups: ["system:masters", "system:authenticated"] }),
 };

@@ -59,7 +59,7 @@ const ROLES: readonly BootstrapRole[] = [
   },
 ];
 
-/** ClusterRoles and ClusterRoleBindings that are there before anybody writes any. */
+/** ClusterRoles and ClusterRoleBindings that exist from the start. */
 export function bootstrapRoles(): SeedObject[] {
   return ROLES.flatMap(({ name, rules, groups }) => {
     const metadata = {

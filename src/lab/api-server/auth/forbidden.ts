@@ -1,7 +1,7 @@
 import { ApiError, type StatusDetails } from "../errors.ts";
 import type { RequestAttributes, UserInfo } from "./auth.ts";
 
-/** 403, worded as kube-apiserver does (apiserver pkg/endpoints/handlers/responsewriters/errors.go). */
+/** An error with status 403 and the text of kube-apiserver (apiserver pkg/endpoints/handlers/responsewriters/errors.go). */
 export function forbiddenError(user: UserInfo, request: RequestAttributes, reason: string): ApiError {
   return new ApiError("Forbidden", forbiddenText(user, request, reason), { details: detailsOf(request) });
 }

@@ -47,7 +47,7 @@ function attributes(resource: string, name: string): RequestAttributes {
   return { verb: "impersonate", group: "", version: "v1", resource, subresource: "", namespace: "", name };
 }
 
-/** Node joins repeated headers by commas if it does not know them. */
+/** Node joins repeated headers by commas if they are not headers that it knows. */
 function listOf(value: string | string[] | undefined): string[] {
   const values = typeof value === "string" ? value.split(",") : (value ?? []);
   return values.map((one) => one.trim()).filter((one) => one !== "");

@@ -27,13 +27,13 @@ function has(allowed: readonly string[], wanted: string): boolean {
   return allowed.includes("*") || allowed.includes(wanted);
 }
 
-/** `*`, `pods`, `pods/exec`, or of every resource one subresource: `*\/scale`. */
+/** `*`, `pods`, `pods/exec`, or one subresource of every resource: `*\/scale`. */
 function coversResource(allowed: readonly string[], { resource, subresource }: RequestAttributes): boolean {
   if (subresource === "") return has(allowed, resource);
   return has(allowed, `${resource}/${subresource}`) || allowed.includes(`*/${subresource}`);
 }
 
-/** A `*` at the end matches any rest. */
+/** A `*` at the end matches every path with this prefix. */
 function coversPath(allowed: readonly string[], path: string): boolean {
   return allowed.some((url) => (url.endsWith("*") ? path.startsWith(url.slice(0, -1)) : url === path));
 }
@@ -49,7 +49,7 @@ export function subjectOf(binding: JsonObject, user: UserInfo): string | undefin
     ];
     if (kind === "User" && name === user.name) return `User ${JSON.stringify(name)}`;
     if (kind === "Group" && user.groups.includes(name)) return `Group ${JSON.stringify(name)}`;
-    // A ServiceAccount without a namespace is of the binding's.
+    // A ServiceAccount without a namespace is in the binding's namespace.
     const where = namespace === "" ? asString(asObject(binding["metadata"])["namespace"]) : namespace;
     if (kind === "ServiceAccount" && where !== "" && user.name === serviceAccountName(where, name)) {
       return `ServiceAccount ${JSON.stringify(`${name}/${where}`)}`;
@@ -58,7 +58,7 @@ export function subjectOf(binding: JsonObject, user: UserInfo): string | undefin
   return undefined;
 }
 
-/** The user that a service account is. */
+/** The user name of a service account. */
 export function serviceAccountName(namespace: string, name: string): string {
   return `system:serviceaccount:${namespace}:${name}`;
 }

@@ -22,8 +22,8 @@ type Grant =
   | { readonly fault: string };
 
 /**
- * Role-based access control as kube-apiserver's: bindings and roles are read from the store for each request. Left out: the check that a user
- * grants only rights that he has (escalation), and ClusterRoles that are combined from others (aggregation).
+ * Role-based access control like that of kube-apiserver: bindings and roles are read from the store for each request. Left out: the check
+ * that a user grants only rights that he has (escalation), and ClusterRoles that are combined from others (aggregation).
  */
 export class RbacAuthorizer implements Authorizer {
   readonly #store: Store;

@@ -18,7 +18,7 @@ export const TYPE_NAMES: ReadonlySet<string> = new Set(
   "bool int uint double string bytes list map null_type type timestamp duration".split(" "),
 );
 
-/** Checks the types of an expression. Throws CelError `type` for the first thing that is wrong. */
+/** Checks the types of an expression. Throws CelError `type` for the first fault. */
 export function check(expr: Expr, scope: Scope, source: string): Checked {
   const checker = new Checker(source, scope);
   return { type: checker.resolved(expr, scope), uses: checker.uses };
@@ -113,7 +113,7 @@ class Checker {
     throw this.#error(at, `undeclared reference to '${name}' (in container '')`);
   }
 
-  /** The type of a member. With `optional`, or of an optional, it is one that may be absent. */
+  /** The type of a member. With `optional`, or for a member of an optional, the type is an optional. */
   #field(expr: { readonly at: number; readonly field: string }, operand: Type, optional: boolean): Type {
     switch (operand.kind) {
       case "dyn":
@@ -185,7 +185,7 @@ class Checker {
     return result;
   }
 
-  /** A pattern, time or duration that is written out must be one. */
+  /** A literal pattern, time or duration must be valid. */
   #checkLiteral({ name, args }: Expr & { readonly op: "call" }): void {
     const last = args.at(-1);
     if (!LITERAL_CHECKED.has(name) || last?.op !== "literal" || typeof last.value !== "string") return;
@@ -201,7 +201,7 @@ class Checker {
     }
   }
 
-  /** A signature with variables of its own. */
+  /** A copy of a signature with new type variables. */
   #instance(params: readonly Type[], result: Type): [Type[], Type] {
     const names = new Map(["A", "B"].map((name) => [name, this.#fresh()]));
     return [params.map((param) => substitute(param, names)), substitute(result, names)];
@@ -221,7 +221,7 @@ class Checker {
     return substitute(yes, this.#known).kind === "null" ? no : yes;
   }
 
-  /** The one type of all items of a literal. */
+  /** The common type of all items of a literal. */
   #common(items: readonly Expr[], scope: Scope): Type {
     const [first, ...rest] = items;
     if (first === undefined) return this.#fresh();

@@ -14,12 +14,12 @@ function convertLiterals(expr: Expr): void {
   for (const part of partsOf(expr)) convertLiterals(part);
 }
 
-/** An expression that compiled. */
+/** A compiled expression. */
 export interface Program {
   readonly type: Type;
   /** The variables that it uses. */
   readonly uses: ReadonlySet<string>;
-  /** Its value. Throws CelError `evaluation` if it has none, and `cost` when the budget is used up. */
+  /** Returns its value. Throws CelError `evaluation` if it has no value, and `cost` if the budget is exceeded. */
   readonly run: (variables: Variables, budget: Budget) => Value;
 }
 

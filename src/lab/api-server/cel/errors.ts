@@ -1,17 +1,17 @@
 import { ExpectedError } from "#base/errors";
 
 /**
- * `syntax` and `type`: the expression does not compile. `evaluation`: it has no value for this data, such as an absent key.
- * `cost`: it has used up its budget.
+ * `syntax` and `type`: the expression does not compile. `evaluation`: it has no value for this data, for example because a key is absent.
+ * `cost`: it has exceeded its budget.
  */
 export type CelErrorCode = "syntax" | "type" | "evaluation" | "cost";
 
-/** Why an expression does not compile, or has no value. Messages that users see are those of cel-go. */
+/** The reason why an expression does not compile, or has no value. Messages for users are the same as those of cel-go. */
 export class CelError extends ExpectedError<CelErrorCode> {
   override readonly name = "CelError";
 }
 
-/** An error with the place that it is about, laid out as cel-go does. */
+/** An error with its place in the source, formatted like cel-go's. */
 export function errorAt(code: "syntax" | "type", source: string, at: number, message: string): CelError {
   const before = source.slice(0, at).split("\n");
   const column = before.at(-1)?.length ?? 0;

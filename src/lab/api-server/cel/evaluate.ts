@@ -12,7 +12,7 @@ export interface Budget {
 /** The values of variables. */
 export type Variables = ReadonlyMap<string, Value>;
 
-/** The value of a checked expression. Throws CelError `evaluation` if it has none, and `cost` when the budget is used up. */
+/** The value of a checked expression. Throws CelError `evaluation` if it has no value, and `cost` if the budget is exceeded. */
 export function evaluate(expr: Expr, variables: Variables, budget: Budget): Value {
   spend(budget, 1);
   const inner = (part: Expr): Value => evaluate(part, variables, budget);
@@ -122,7 +122,7 @@ function sizeOf(value: Value): number {
   return value.reduce((sum: number, item) => sum + 1 + (typeof item === "string" ? item.length : 0), 0);
 }
 
-/** The value of `part`, or the error in its place. */
+/** The value of `part`, or its error. */
 function attempt(part: Expr, inner: (part: Expr) => Value): boolean | CelError {
   try {
     return bool(inner(part));
@@ -132,7 +132,7 @@ function attempt(part: Expr, inner: (part: Expr) => Value): boolean | CelError {
   }
 }
 
-/** `&&` and `||`: a side that decides makes an error of the other one count for nothing, on whichever side it is. */
+/** `&&` and `||`: if one side decides the result, an error of the other side is ignored. */
 function logic(parts: readonly Expr[], decisive: boolean, inner: (part: Expr) => Value): boolean {
   let failed: CelError | undefined;
   for (const part of parts) {

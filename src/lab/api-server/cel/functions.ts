@@ -194,7 +194,7 @@ function defineConversions(): void {
   define("type(A): type", (value: Value) => new TypeName(typeNameOf(value)));
 }
 
-/** RE2's syntax that JavaScript lacks or reads in another way is refused, not guessed. */
+/** Syntax of RE2 that JavaScript lacks, or interprets differently, is refused. */
 function regex(pattern: string, flags = ""): RegExp {
   try {
     return new RegExp(pattern, `${flags}u`);

@@ -6,14 +6,14 @@ import type { Expr, FoldKind } from "./syntax.ts";
 export const MAX_SOURCE_LENGTH = 100_000;
 const MAX_DEPTH = 100;
 
-/** Words that name nothing (cel-spec, langdef: reserved). */
+/** Words that cannot be identifiers (cel-spec, langdef: reserved). */
 const RESERVED = new Set(
   "as break const continue else false for function if import in let loop null package namespace return true var void while".split(
     " ",
   ),
 );
 
-/** Binary operators by how tightly they bind. */
+/** Binary operators by precedence. */
 const LEVELS: readonly (readonly string[])[] = [
   ["==", "!=", "<", "<=", ">", ">=", "in"],
   ["+", "-"],

@@ -9,7 +9,7 @@ import type { Type } from "./types.ts";
 export interface Rule {
   readonly program: Program;
   readonly message: Program | undefined;
-  /** The message if there is no message expression, or it has no value. */
+  /** The message if the rule has no message expression, or that expression has no value. */
   readonly detail: string;
   readonly reason: string;
   /** The path of the fault below the value of the rule: `.a.b`, or empty. */
@@ -19,7 +19,7 @@ export interface Rule {
   readonly optionalOld: boolean;
 }
 
-/** A rule and the faults that keep it from being one. */
+/** A compiled rule, or the faults because of which it cannot be compiled. */
 export interface CompiledRule {
   readonly rule: Rule | undefined;
   readonly causes: readonly Cause[];
@@ -89,7 +89,7 @@ function worded(source: JsonObject): Pick<Rule, "detail" | "reason" | "fieldPath
   };
 }
 
-/** A rule as the real server shows it in its faults: as JSON. */
+/** The text of a rule in faults: JSON, as in the real server. */
 function shown(source: JsonObject): string {
   const { rule, message, messageExpression, reason, fieldPath, optionalOldSelf } = source;
   return JSON.stringify({

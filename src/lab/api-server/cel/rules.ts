@@ -11,7 +11,7 @@ import { Optional, toValue, type Value } from "./value.ts";
 /** The budget of one rule, and of all rules for one object (apiserver pkg/apis/cel: PerCallLimit, RuntimeCELCostBudget). */
 const RULE_COST = 1_000_000;
 const OBJECT_COST = 10_000_000;
-/** The bound on an evaluated message. */
+/** The maximum length of an evaluated message. */
 const MAX_MESSAGE_LENGTH = 5 * 1024;
 /** The path of the whole object, as a real server prints it. */
 const ROOT_PATH = "<nil>";
@@ -50,7 +50,7 @@ export function compileRules(schema: Schema, path: string): CompiledRules {
 interface SchemaPosition {
   readonly path: string;
   readonly type: Type | undefined;
-  /** Path of a list whose items cannot be matched with the old ones. */
+  /** The path of a list whose items cannot be matched with the old items. */
   readonly uncorrelated: string | undefined;
   readonly causes: Cause[];
 }
@@ -104,10 +104,10 @@ interface Visit {
   readonly budget: Budget;
 }
 
-/** An old value that a new one is compared with: absent on create, and if the old item is not known. */
+/** An old value that a new one is compared with: absent on create, and if no old item matches. */
 interface Old {
   readonly value: Json | undefined;
-  /** The value or one around it has not changed: its faults are old, and only warnings. */
+  /** True if the value, or a value that contains it, has not changed: its faults are old, and are only warnings. */
   readonly unchanged: boolean;
 }
 
@@ -147,7 +147,7 @@ function compared(value: Json | undefined, old: Json | undefined, around: Old): 
   return { value: old, unchanged: old === undefined ? around.unchanged : equal(value, old) };
 }
 
-/** Items of a list are compared if keys match them. */
+/** Items of a list are compared if their keys match. */
 function oldItem(schema: Schema, old: Old, item: Json): Old {
   const keys = schema["x-kubernetes-list-map-keys"] ?? [];
   if (schema["x-kubernetes-list-type"] !== "map" || !Array.isArray(old.value) || !isObject(item)) {
@@ -184,11 +184,11 @@ function variables(rule: Rule, type: Type, value: Json, old: Json | undefined): 
 interface Verdict {
   readonly cause: Pick<Cause, "reason">;
   readonly text: (value: Json, schema: Schema) => string;
-  /** The rule could not be evaluated: its field path and reason do not count. */
+  /** The rule could not be evaluated, so its field path and reason are not used. */
   readonly isFault: boolean;
 }
 
-/** The fault, if there is one. */
+/** The fault; undefined if the rule holds. */
 function judge(rule: Rule, values: () => Map<string, Value>, budget: Budget): Verdict | undefined {
   const own: Budget = { left: Math.min(RULE_COST, budget.left) };
   const granted = own.left;

@@ -13,7 +13,7 @@ const ESCAPES: Readonly<Record<string, string>> = {
   "/": "__slash__",
 };
 
-/** A property's name as expressions write it; undefined for one that they cannot (Kubernetes, CEL in CRDs: escaping). */
+/** A property's name in expressions; undefined for a name that expressions cannot contain (Kubernetes, CEL in CRDs: escaping). */
 export function escapeName(name: string): string | undefined {
   if (RESERVED.has(name)) return `__${name}__`;
   if (!/^[A-Za-z_./-][\w./-]*$/.test(name)) return undefined;
@@ -21,8 +21,8 @@ export function escapeName(name: string): string | undefined {
 }
 
 /**
- * The type of a structural schema for expressions; undefined for data without a schema, which they cannot use. At the root of a
- * resource `apiVersion`, `kind`, `metadata.name` and `metadata.generateName` are always there, and no more of metadata.
+ * The type of a structural schema for expressions; undefined for data without a schema, which expressions cannot use. The root of a
+ * resource always has `apiVersion`, `kind`, `metadata.name` and `metadata.generateName`, and no other metadata.
  */
 export function schemaType(schema: Schema, name: string, isRoot: boolean): Type | undefined {
   if (schema["x-kubernetes-int-or-string"] === true) return T.dyn;

@@ -1,4 +1,4 @@
-/** The loops that CEL's macros stand for. */
+/** The loops of CEL's macros. */
 export type FoldKind = "all" | "exists" | "exists_one" | "map" | "filter";
 
 /** A literal's value. */
@@ -22,7 +22,7 @@ export type Expr = { readonly at: number } & (
       readonly kind: FoldKind;
       readonly range: Expr;
       readonly variable: string;
-      /** Of `map` with three arguments. */
+      /** The filter of `map` with three arguments. */
       readonly filter: Expr | undefined;
       readonly body: Expr;
     }
@@ -35,7 +35,7 @@ export type Expr = { readonly at: number } & (
     }
 );
 
-/** The expressions that an expression is made of. */
+/** The parts of an expression that are expressions. */
 export function partsOf(expr: Expr): readonly Expr[] {
   switch (expr.op) {
     case "literal":

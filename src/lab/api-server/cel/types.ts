@@ -20,12 +20,12 @@ export type Scalar =
   | "type"
   | "dyn";
 
-/** An object with the fields that a schema names. Two are the same type only when they come from the same place of a schema. */
+/** An object with the fields that a schema names. Two object types are equal only if they come from the same place of a schema. */
 export interface ObjectType {
   readonly kind: "object";
   /** For messages. */
   readonly name: string;
-  /** By CEL identifier, which differs from the JSON name where that is no identifier. */
+  /** By CEL identifier, which differs from a JSON name that is not an identifier. */
   readonly fields: ReadonlyMap<string, { readonly name: string; readonly type: Type }>;
 }
 
@@ -96,7 +96,7 @@ export function substitute(type: Type, known: Bindings): Type {
   }
 }
 
-/** Whether a value of `actual` fits `wanted`. Binds variables of both in `known`, also if the answer is no. */
+/** Whether a value of `actual` fits `wanted`. Binds variables of both in `known`, also if it returns false. */
 export function assignable(wanted: Type, actual: Type, known: Map<string, Type>): boolean {
   const to = substitute(wanted, known);
   const from = substitute(actual, known);

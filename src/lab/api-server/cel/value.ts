@@ -82,7 +82,7 @@ export function isMap(value: Value): value is ReadonlyMap<Value, Value> {
   return value instanceof Map;
 }
 
-/** JSON as a value of a type that its schema gives it. Throws CelError `evaluation` for data that an older schema let in. */
+/** Converts JSON to a value of the type of its schema. Throws CelError `evaluation` for data that only an older schema allowed. */
 export function toValue(json: Json, type: Type): Value {
   if (json === null) return null;
   switch (type.kind) {
@@ -148,7 +148,7 @@ const UNITS: Readonly<Record<string, bigint>> = {
   h: 3_600_000_000_000n,
 };
 
-/** As Go's time.ParseDuration: `1h30m`, `-1.5s`. Throws CelError `evaluation`. */
+/** Parses a duration like Go's time.ParseDuration: `1h30m`, `-1.5s`. Throws CelError `evaluation`. */
 export function parseSpan(text: string): Span {
   const match = /^([-+]?)((?:\d+(?:\.\d{1,9})?(?:ns|us|µs|ms|s|m|h))+|0)$/.exec(text);
   if (match === null) throw noValue(`invalid duration ${JSON.stringify(text)}`);
@@ -162,11 +162,11 @@ export function parseSpan(text: string): Span {
   return new Span(match[1] === "-" ? -ns : ns);
 }
 
-/** CEL's equality: of numbers by value, of all else by type and content. */
+/** CEL's equality: of numbers by value, of all other values by type and content. */
 export function isEqual(a: Value, b: Value): boolean {
   if (a === b) return true;
   if (typeof a === "bigint" || typeof a === "number") {
-    // A double and an int are equal when their values are.
+    // A double and an int are equal if their values are equal.
     return (typeof b === "bigint" || typeof b === "number") && a <= b && a >= b;
   }
   if (a === null || b === null || typeof a !== "object" || typeof b !== "object") return false;

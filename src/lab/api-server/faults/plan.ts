@@ -1,6 +1,6 @@
 import { ApiError } from "../errors.ts";
 
-/** Which requests a rule hits. An absent member matches everything. */
+/** The requests that a rule matches. An absent member matches everything. */
 export interface FaultMatch {
   /** `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`. */
   readonly verb?: string | readonly string[];
@@ -11,7 +11,7 @@ export interface FaultMatch {
   readonly name?: string;
   /** A substring of the User-Agent header. */
   readonly userAgent?: string;
-  /** Share of the matching requests that are hit, 0 to 1. Default 1. */
+  /** Share of the matching requests to which the rule applies, 0 to 1. Default 1. */
   readonly probability?: number;
   /** The rule is removed after this many hits. Default: it stays. */
   readonly times?: number;
@@ -19,13 +19,16 @@ export interface FaultMatch {
 
 /** The effect on a request that is hit. `latencyMs` combines with the others. */
 export interface FaultAction {
-  /** Wait this long before anything else. */
+  /** The wait before any other effect, in milliseconds. */
   readonly latencyMs?: number;
-  /** Answer with this HTTP status and a Status body instead of doing anything. */
+  /** Answer with this HTTP status and a Status body and do not execute the request. */
   readonly status?: 409 | 410 | 429 | 500 | 502 | 503 | 504;
   /** Seconds in `Retry-After` of a 429 or 503. Default 1. */
   readonly retryAfterSeconds?: number;
-  /** `drop-connection`: cut before anything is done. `lost-response`: do and commit it, then cut. */
+  /**
+   * `drop-connection`: close the connection before the request is executed. `lost-response`: execute and commit the request, then close the
+   * connection.
+   */
   readonly cut?: "drop-connection" | "lost-response";
 }
 
@@ -35,7 +38,7 @@ export interface FaultRule {
   readonly action: FaultAction;
 }
 
-/** The request as rules see it. */
+/** The fields of a request that rules match. */
 export interface FaultSubject {
   readonly verb: string;
   readonly group: string;
@@ -46,10 +49,10 @@ export interface FaultSubject {
   readonly userAgent: string;
 }
 
-/** Watches that match are ended: `drop` cuts them, `expire` sends 410 first. Undefined matches all. */
+/** Watches that match are ended: `drop` closes their connections, `expire` sends 410 first. Undefined matches all. */
 export type WatchFault = (how: "drop" | "expire", match: FaultMatch | undefined) => number;
 
-/** The bound on rules, because they can come over HTTP. */
+/** The maximum number of rules; it is needed because rules can come over HTTP. */
 export const MAX_FAULT_RULES = 1000;
 
 interface RuleState {
@@ -58,7 +61,7 @@ interface RuleState {
   hits: number;
 }
 
-/** Faults to inject, deterministic for a seed. Rules are tried in order; the first that matches and fires is taken. */
+/** Faults to inject, deterministic for a seed. Rules are tried in order; the first rule that matches and whose chance hits is used. */
 export class FaultPlan {
   readonly #rules = new Map<number, RuleState>();
   readonly #watchFault: WatchFault;
@@ -70,7 +73,7 @@ export class FaultPlan {
     this.#watchFault = init.watchFault;
   }
 
-  /** Adds a rule and returns its id. Throws ApiError when there are {@link MAX_FAULT_RULES} already. */
+  /** Adds a rule and returns its id. Throws ApiError if there are already {@link MAX_FAULT_RULES}. */
   add(rule: FaultRule): number {
     if (this.#rules.size >= MAX_FAULT_RULES) {
       throw new ApiError("TooManyRequests", `cannot add a fault rule: ${MAX_FAULT_RULES} are set; remove some first`);
@@ -81,7 +84,7 @@ export class FaultPlan {
     return id;
   }
 
-  /** Removes a rule; false when it is not there (any more). */
+  /** Removes a rule; false if it does not exist, or not any more. */
   remove(id: number): boolean {
     return this.#rules.delete(id);
   }
@@ -91,7 +94,7 @@ export class FaultPlan {
     this.#rules.clear();
   }
 
-  /** The rules in order, with how often each was hit. */
+  /** The rules in order, each with the number of its hits. */
   list(): readonly { readonly id: number; readonly rule: FaultRule; readonly hits: number }[] {
     return Array.from(this.#rules.values(), (held) => ({ ...held }));
   }
@@ -128,7 +131,7 @@ export class FaultPlan {
   }
 }
 
-/** Whether a rule's conditions hold, chance aside. */
+/** Whether a rule's conditions hold, without its chance. */
 export function matches(match: FaultMatch, subject: FaultSubject): boolean {
   const verbs = match.verb === undefined ? undefined : typeof match.verb === "string" ? [match.verb] : match.verb;
   if (verbs !== undefined && !verbs.includes(subject.verb)) return false;

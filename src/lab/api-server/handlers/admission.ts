@@ -15,12 +15,12 @@ export interface AdmissionRequest {
   /** The new state, in the stored version; undefined on DELETE. A plug-in may return another. */
   readonly object: KubeObject | undefined;
   readonly old: KubeObject | undefined;
-  /** Sends the client a warning. */
+  /** Sends a warning to the client. */
   readonly warn: (text: string) => void;
 }
 
 /**
- * One link of the admission chain (webhooks are one). Returns a changed object, or undefined to leave it as it is;
+ * One link of the admission chain (webhooks are one). Returns a changed object, or undefined for no change;
  * refuses by throwing ApiError. May be called again for the same request when the object changed meanwhile.
  */
 export interface AdmissionPlugin {

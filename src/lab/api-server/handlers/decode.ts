@@ -9,7 +9,7 @@ import { isLabelKey, isLabelValue } from "../select/label.ts";
 /** How members that the schema does not have are handled (query parameter `fieldValidation`). */
 export type FieldValidation = "Ignore" | "Warn" | "Strict";
 
-/** Turns a body into an object of the resource: right kind, metadata present. Changes `body` in place. Throws ApiError. */
+/** Turns a body into an object of the resource: of the right kind, with metadata. Changes `body` in place. Throws ApiError. */
 export function toKubeObject(resource: ResourceDef, body: JsonObject): KubeObject {
   const apiVersion = apiVersionOf(resource.group, resource.version);
   const found = { apiVersion: body["apiVersion"] ?? apiVersion, kind: body["kind"] ?? resource.kind };
@@ -144,7 +144,7 @@ export function validateObject(
   if (causes.length > 0) throw invalid(resource, object.metadata.name ?? "", causes);
 }
 
-/** A stored object as the schema of today shows it: pruned, with defaults. */
+/** A stored object according to the present schema: pruned, with defaults. */
 function asRead(resource: ResourceDef, stored: KubeObject, definitions: Definitions): KubeObject {
   const object = clone(stored) as KubeObject;
   prune(object, resource.schema, { definitions, dropNulls: false });

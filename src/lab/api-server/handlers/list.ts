@@ -84,7 +84,7 @@ export function listEntries(
   let { after } = start;
   for (;;) {
     const size = unlimited ? Number.MAX_SAFE_INTEGER : limit - entries.length;
-    // With a selector most of a page may not match: larger steps, then cut where the page is full.
+    // With a selector most of a page may not match: so it is read in larger steps, and cut when the page is full.
     const page = collection.page({ prefix, after, limit: all ? size : Math.max(size, 500), revision: start.revision });
     for (const [index, entry] of page.entries.entries()) {
       if (all || selects(selection, resource, entry.object)) entries.push(entry);
@@ -101,7 +101,7 @@ export function listEntries(
   }
 }
 
-/** The field that kubelets select by, and a real server has an index of. */
+/** The field by which kubelets select; a real server has an index of it. */
 const INDEXED = { storage: "pods", field: "spec.nodeName" } as const;
 
 /** The present entries of a selection that an index serves. */
@@ -138,7 +138,7 @@ function decodeContinue(token: string, collection: Collection, now: number): { r
   if (!Number.isSafeInteger(rv) || typeof rv !== "number" || typeof start !== "string" || rv > now) {
     throw badRequest("continue key is not valid: it was not made by this server");
   }
-  // The token of an expired list: continue at the current state, as the client requests by using it.
+  // The token of an expired list: with it the client continues at the current state.
   if (rv === -1) return { revision: now, after: start };
   if (rv < collection.floor) {
     const inconsistent = Buffer.from(JSON.stringify({ v: "meta.k8s.io/v1", rv: -1, start })).toString("base64url");
@@ -174,7 +174,7 @@ export function parseRevision(text: string): number {
   return Number(text);
 }
 
-/** 504 for a revision of the future. */
+/** Throws 504 for a revision that does not exist yet. */
 export function tooLarge(revision: number, now: number): ApiError {
   return new ApiError("Timeout", `Too large resource version: ${revision}, current: ${now}`, {
     details: {
@@ -184,7 +184,7 @@ export function tooLarge(revision: number, now: number): ApiError {
   });
 }
 
-/** 410 for a revision that is forgotten. */
+/** Throws 410 for a revision whose history was dropped. */
 export function expired(revision: number, floor: number): ApiError {
   return new ApiError("Expired", `too old resource version: ${revision} (${floor})`);
 }

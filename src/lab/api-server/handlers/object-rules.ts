@@ -8,7 +8,7 @@ import type { ResourceDef } from "../resources/types.ts";
 export const FOREGROUND = "foregroundDeletion";
 export const ORPHAN = "orphan";
 
-/** Removes from `object`, in place, the members that `pruned` has not. */
+/** Removes from `object`, in place, the members that `pruned` does not have. */
 export function keepCommon(object: Json, pruned: Json): void {
   if (Array.isArray(object) && Array.isArray(pruned)) {
     for (const [index, item] of object.entries()) keepCommon(item, pruned[index] ?? null);
@@ -38,7 +38,7 @@ export function toStored(resource: ResourceDef, object: KubeObject): KubeObject 
     : { ...object, apiVersion: resource.storageApiVersion };
 }
 
-/** Puts back what the endpoint does not write: status on the main resource, all else on the status subresource. */
+/** Restores the fields that the endpoint does not write: status on the main resource, all else on the status subresource. */
 export function restoreOther(
   resource: ResourceDef,
   wanted: KubeObject,
@@ -51,7 +51,7 @@ export function restoreOther(
   };
   if (subresource === "status") {
     const mine = take(clone(old), wanted);
-    // Real servers take labels and annotations of built-in kinds from a status update too; finalizers and owners never.
+    // Real servers also accept labels and annotations of built-in kinds in a status update, but never finalizers and owners.
     return resource.custom
       ? mine
       : withMeta(mine, { labels: wanted.metadata.labels, annotations: wanted.metadata.annotations });
@@ -76,7 +76,7 @@ export function systemMeta(resource: ResourceDef, old: KubeObject): Parameters<t
   };
 }
 
-/** The part that generations count: everything but metadata and status. */
+/** The part of an object whose changes increase the generation: everything but metadata and status. */
 export function wish(object: KubeObject, resource: ResourceDef): JsonObject {
   const { metadata: _metadata, status, ...rest } = object;
   return resource.hasStatus || status === undefined ? rest : { ...rest, status };
@@ -91,7 +91,7 @@ export function holdsNamespace(resource: ResourceDef, object: KubeObject): boole
   );
 }
 
-/** Whether an object that is being deleted has nothing left to wait for. */
+/** Whether an object that is being deleted can be removed now. */
 export function isFinished(resource: ResourceDef, object: KubeObject): boolean {
   const { deletionTimestamp, deletionGracePeriodSeconds = 0, finalizers = [] } = object.metadata;
   return (

@@ -45,7 +45,7 @@ export interface DeleteOptions {
   readonly user: UserInfo;
 }
 
-/** The outcome of a delete: the object's last or current state, and whether it is gone. */
+/** The outcome of a delete: the object's last or current state, and whether it was removed. */
 export interface Deleted {
   readonly object: KubeObject;
   readonly gone: boolean;
@@ -62,7 +62,7 @@ export interface ObjectsDeps {
   readonly admission: readonly AdmissionPlugin[];
 }
 
-/** How often a write without a resourceVersion is tried again after a conflict. */
+/** The number of times that a write without a resourceVersion is tried again after a conflict. */
 const MAX_ATTEMPTS = 5;
 
 /** The rules of reading and writing single objects, like the registry's generic store of the real server. */
@@ -171,7 +171,7 @@ export class Objects {
     return { object, created: false };
   }
 
-  /** Deletes, or marks for deletion when finalizers or a grace period hold it. Throws ApiError `NotFound`, `Conflict` (preconditions). */
+  /** Deletes, or marks for deletion if it has finalizers or a grace period. Throws ApiError `NotFound`, `Conflict` (preconditions). */
   async delete(resource: ResourceDef, namespace: string, name: string, options: DeleteOptions): Promise<Deleted> {
     const { store } = this.#deps;
     await this.#admitDelete(resource, this.get(resource, namespace, name).object, options);
@@ -186,7 +186,7 @@ export class Objects {
     return { object: store.write(resource.storage, marked).object, gone: false };
   }
 
-  /** Writes a state as it is, for the server's own controllers; removes the object when nothing holds it any more. */
+  /** Writes a state unchanged, for the server's own controllers; removes the object if it has no finalizers any more. */
   writeInternal(resource: ResourceDef, object: KubeObject): void {
     const current = this.find(resource, object.metadata.namespace ?? "", object.metadata.name ?? "");
     if (current === undefined || equal(current.object, object)) return;
@@ -201,7 +201,7 @@ export class Objects {
     managedFields: ManagedFieldsEntry[],
     options: WriteOptions,
   ): Promise<KubeObject> {
-    // The plain create would record an Update; the fields that were applied are recorded instead.
+    // A plain create would record an Update; here the applied fields are recorded instead.
     const created = await this.create(resource, namespace, clone(config), { ...options, dryRun: true });
     const object = withMeta(created, { managedFields });
     if (this.find(resource, namespace, object.metadata.name ?? "") !== undefined)
@@ -307,7 +307,7 @@ export class Objects {
       throw conflict(resource, name);
   }
 
-  /** The state to commit, in the stored version: the wanted one, with the fields that this endpoint may not change as they were. */
+  /** The state to commit, in the stored version: the wanted one, with the old values of the fields that this endpoint may not change. */
   #prepare(resource: ResourceDef, wanted: KubeObject, current: KubeObject, options: WriteOptions): KubeObject {
     const { definitions } = this.#deps.registry;
     normalize(wanted, resource, definitions, options.fieldValidation, options.warn);

@@ -15,12 +15,12 @@ export const PATCH_TYPES = {
   apply: "application/apply-patch+yaml",
 } as const;
 
-/** The media types of patches that a resource takes. */
+/** The media types of patches that a resource accepts. */
 export function patchTypesOf({ custom }: Pick<ResourceDef, "custom">): string[] {
   return Object.values(PATCH_TYPES).filter((known) => !custom || known !== PATCH_TYPES.strategic);
 }
 
-/** Makes a function that patches an object, for every type but apply. Throws ApiError for types that the resource does not take. */
+/** Makes a function that patches an object, for every type except apply. Throws ApiError for types that the resource does not accept. */
 export function patcher(
   type: string,
   patch: Json,

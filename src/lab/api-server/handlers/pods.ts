@@ -5,7 +5,7 @@ import type { ResourceDef } from "../resources/types.ts";
 import { selectorMatches } from "../select/selector-object.ts";
 import type { Store } from "../store/store.ts";
 
-/** A pod with the node that a Binding names. Throws ApiError `Conflict` when it has one already. */
+/** A pod with the node that a Binding names. Throws ApiError `Conflict` if it already has one. */
 export function bindPod(resource: ResourceDef, pod: KubeObject, binding: JsonObject, nowMs: number): KubeObject {
   const node = asString(at(binding, "target", "name"));
   if (node === "") throw badRequest("cannot bind the pod: target.name must name a node");

@@ -10,7 +10,7 @@ import type { ServerState } from "./state.ts";
 export interface Admitted {
   readonly user: UserInfo;
   readonly url: URL;
-  /** `undefined` for paths that are no resource. */
+  /** `undefined` for paths that are not resources. */
   readonly parsed: ResourceRequest | undefined;
 }
 
@@ -28,7 +28,7 @@ export function admit(state: ServerState, request: IncomingMessage): Admitted {
   return { user, url, parsed };
 }
 
-/** Throws ApiError `NotFound` for an invalid path. */
+/** Returns the resource request of a path. Throws ApiError `NotFound` for an invalid path. */
 export function parseUrl(text: string): URL {
   const url = URL.parse(text, "http://server");
   if (url === null) throw noSuchResource();
@@ -41,7 +41,7 @@ function attributesOf(url: URL, parsed: ResourceRequest | undefined, method: str
     return { ...none, verb: method === "HEAD" ? "get" : method.toLowerCase(), nonResourcePath: url.pathname };
   }
   const { resource, verb, subresource, namespace } = parsed;
-  // Lists and watches of one name are judged by it (apiserver pkg/endpoints/request/requestinfo.go).
+  // Lists and watches that select one name are authorized for that name (apiserver pkg/endpoints/request/requestinfo.go).
   const selected = /(?:^|,)metadata\.name==?([^,]+)/.exec(url.searchParams.get("fieldSelector") ?? "")?.[1] ?? "";
   return {
     verb,
@@ -49,7 +49,7 @@ function attributesOf(url: URL, parsed: ResourceRequest | undefined, method: str
     version: resource.version,
     resource: resource.plural,
     subresource,
-    // A namespace's own rights are those in it.
+    // Requests on a namespace object are authorized by the rights in that namespace.
     namespace: resource.group === "" && resource.kind === "Namespace" ? parsed.name : namespace,
     name: parsed.name === "" ? selected : parsed.name,
   };

@@ -3,7 +3,7 @@ import { ApiError, badRequest } from "../errors.ts";
 import { isObject, type Json, type JsonObject } from "../object/json.ts";
 import { decodeProtobuf, PROTOBUF_TYPE } from "./protobuf.ts";
 
-/** The bound on nesting: recursion over deeper documents could exhaust the stack. */
+/** The maximum nesting: recursion over deeper documents could exhaust the stack. */
 export const MAX_DEPTH = 500;
 
 /** Parses JSON. Throws ApiError `BadRequest`. */
@@ -24,7 +24,7 @@ export function parseJson(bytes: Buffer): Json {
 export function parseYaml(bytes: Buffer): Json {
   let value: Json;
   try {
-    // YAML 1.1 words such as `yes` stay strings, dates too: as in the real server's JSON conversion.
+    // YAML 1.1 words such as `yes` stay strings, as do dates, as in the real server's JSON conversion.
     value = (parse(bytes.toString("utf8"), { schema: "core", maxAliasCount: 100, logLevel: "error" }) ?? null) as Json;
   } catch (error) {
     if (error instanceof YAMLError || error instanceof ReferenceError || error instanceof RangeError) {

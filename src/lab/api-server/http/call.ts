@@ -22,7 +22,7 @@ export interface Call {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
   readonly user: UserInfo;
-  /** An injected fault: commit, then cut the connection instead of answering. */
+  /** An injected fault: commit, then close the connection without an answer. */
   readonly loseResponse: boolean;
 }
 
@@ -39,7 +39,7 @@ export function formOf(call: Call): Form {
   return negotiate(call.request.headers.accept, call.url.searchParams.get("includeObject"));
 }
 
-/** Sends one object, unless the response is to be lost. */
+/** Sends one object, unless a fault drops the response. */
 export function answer(
   state: ServerState,
   parsed: ResourceRequest,

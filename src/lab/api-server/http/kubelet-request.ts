@@ -17,13 +17,13 @@ export interface KubeletPlace {
 
 /** How the server reaches kubelets. */
 export interface KubeletAccess {
-  /** A connection to a node's address: straight, or through a tunnel. Rejects with an error for people. */
+  /** A connection to a node's address: direct, or through a tunnel. Rejects with an error that is shown to users. */
   readonly connect: (place: KubeletPlace) => Promise<Duplex>;
   /** PEM: the authority of kubelets' certificates, and the server's certificate and key for them. */
   readonly tls: { readonly ca: string; readonly cert: string; readonly key: string };
 }
 
-/** Pure: the kubelet of a node. Throws ApiError for one that has no address. */
+/** Pure: the kubelet of a node. Throws ApiError for a Node without an address. */
 export function kubeletOf(node: KubeObject): KubeletPlace {
   const addresses = asArray(at(node, "status", "addresses")).map(asObject);
   const host = asString(addresses.find(({ type }) => type === "InternalIP")?.["address"]);

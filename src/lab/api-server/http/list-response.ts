@@ -11,10 +11,10 @@ import { partialMetadata, toTable } from "../table/table.ts";
 import type { Form } from "./accept.ts";
 import { sendJson } from "./respond.ts";
 
-/** Bytes that are put together before they are written: large lists go out in pieces, with backpressure. */
+/** The number of bytes in one write: large lists are sent in pieces, with backpressure. */
 const PIECE_BYTES = 256 * 1024;
 
-/** The bytes of an entry in one version: those of the store when the version is the stored one. */
+/** The bytes of an entry in one version: the stored bytes if it is the stored version. */
 export function entryBytes(resource: ResourceDef, entry: Entry): Buffer {
   const shown = fromStored(resource, entry.object);
   return shown === entry.object ? entry.bytes : Buffer.from(JSON.stringify(shown));
@@ -82,7 +82,7 @@ async function sendItems(
   response.end(Buffer.concat(pieces));
 }
 
-/** Resolves when the response can take more, or is closed. */
+/** Resolves when the response is writable or closed. */
 export async function drained(response: ServerResponse): Promise<void> {
   if (response.destroyed || !response.writableNeedDrain) return;
   const controller = new AbortController();

@@ -6,7 +6,7 @@ import { aggregated, coreVersions, groupList, oneGroup, resourceList } from "./d
 import { sendJson, sendText } from "./respond.ts";
 import type { ServerState } from "./state.ts";
 
-/** The reported version, whose behaviour this server follows. */
+/** The reported version, whose behaviour this server has. */
 const VERSION: JsonObject = {
   major: "1",
   minor: "30",
@@ -31,7 +31,7 @@ export function handleMeta(state: ServerState, url: URL, request: IncomingMessag
   else sendFound(response, documentAt(state, path));
 }
 
-/** The document at a path that has one form only; undefined when there is none. */
+/** The document at a path that has only one form; undefined if there is none. */
 function documentAt(state: ServerState, path: string): JsonObject | Buffer | undefined {
   const [, first = "", group = "", version = ""] = path.split("/");
   if (path === "/") return { paths: [...PATHS] };
@@ -66,7 +66,7 @@ function sendRoot(state: ServerState, core: boolean, request: IncomingMessage, r
   sendJson(response, 200, core ? coreVersions() : groupList(state.registry));
 }
 
-/** Not the requested type: `@` is no token character (RFC 9110), and Go's clients refuse a header with it. */
+/** The answer does not have the requested type: `@` is not a token character (RFC 9110), and Go's clients refuse a header with it. */
 const PROTOBUF = "application/octet-stream";
 
 function sendOpenApiV2(state: ServerState, request: IncomingMessage, response: ServerResponse): void {

@@ -1,7 +1,7 @@
 /**
  * Request bodies as `application/vnd.kubernetes.protobuf`, which kubectl from 1.32 on sends when it creates some built-in
  * kinds. Only the messages and fields below are known (their numbers are those of `generated.proto` in k8s.io/api and
- * k8s.io/apimachinery): a body with any other is refused, never half read.
+ * k8s.io/apimachinery): a body with any other field is refused as a whole.
  */
 import { ApiError, badRequest } from "../errors.ts";
 import { type Json, type JsonObject, put } from "../object/json.ts";
@@ -64,7 +64,7 @@ const MESSAGES: Readonly<Record<string, string>> = {
   DeleteOptions:
     "1 gracePeriodSeconds int|2 preconditions Preconditions|3 orphanDependents bool|4 propagationPolicy string|5 dryRun []string",
   Preconditions: "1 uid string|2 resourceVersion string",
-  /** A message of which only an empty one is understood. */
+  /** A message that is accepted only if it is empty. */
   Nothing: "",
 };
 

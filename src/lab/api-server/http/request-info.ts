@@ -29,7 +29,7 @@ export function parseResourceRequest(method: string, url: URL, registry: Registr
     rest = rest.slice(1);
   }
   let namespace = "";
-  // `/namespaces/NAME`, `/namespaces/NAME/status` and `/finalize` are about the namespace itself.
+  // `/namespaces/NAME`, `/namespaces/NAME/status` and `/finalize` are requests on the namespace itself.
   const own = ["status", "finalize"];
   if (rest[0] === "namespaces" && rest.length > 2 && !(rest.length === 3 && core && own.includes(rest[2] ?? ""))) {
     namespace = rest[1] ?? "";
@@ -48,7 +48,7 @@ function decodeSegment(segment: string): string {
   try {
     return decodeURIComponent(segment);
   } catch (error) {
-    // A lone % is no encoding; such a name exists nowhere.
+    // A single % is not a valid encoding, so no object has such a name.
     if (error instanceof URIError) throw noSuchResource();
     throw error;
   }

@@ -103,7 +103,7 @@ async function patch(state: ServerState, parsed: ResourceRequest, call: Call): P
   answer(state, parsed, call, created ? 201 : 200, fromStored(parsed.resource, object));
 }
 
-/** Reads DeleteOptions from the body and the query. The body wins. Throws ApiError. */
+/** Reads DeleteOptions from the body and the query. The body takes precedence. Throws ApiError. */
 export async function deleteOptions(call: Call): Promise<DeleteOptions> {
   const { searchParams } = call.url;
   const bytes = await readBody(call.request, MAX_BODY_BYTES);
@@ -147,7 +147,7 @@ async function remove(state: ServerState, parsed: ResourceRequest, call: Call): 
 function sendDeleted(state: ServerState, parsed: ResourceRequest, call: Call, deleted: Deleted): void {
   const { resource } = parsed;
   const { object, gone } = deleted;
-  // Pods are returned even when they are gone, as the real server does.
+  // Pods are returned even if they were removed at once, as the real server does.
   if (!gone || (resource.group === "" && resource.kind === "Pod")) {
     answer(state, parsed, call, 200, fromStored(resource, object));
     return;

@@ -28,7 +28,7 @@ export function sendText(response: ServerResponse, status: number, text: string)
   response.end(text);
 }
 
-/** Sends an error's Status. A response that has begun is cut instead. */
+/** Sends an error's Status. If the response has begun, its connection is closed instead. */
 export function sendError(response: ServerResponse, error: ApiError): void {
   if (response.headersSent) {
     response.destroy();

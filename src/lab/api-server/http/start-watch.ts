@@ -20,7 +20,7 @@ import { Watcher } from "./watch.ts";
 /** The bound on watches at a time. */
 export const MAX_WATCHES = 10_000;
 
-/** Without `timeoutSeconds` a watch ends after 30 to 60 minutes, so that clients do not all come back at once. */
+/** Without `timeoutSeconds` a watch ends after 30 to 60 minutes, so that clients do not all connect again at the same time. */
 const MIN_TIMEOUT_MS = 30 * 60 * 1000;
 
 /** Starts a watch; the response stays open. Throws ApiError: `Expired` (410), `Timeout` (a revision of the future), `BadRequest`. */

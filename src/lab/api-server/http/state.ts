@@ -21,9 +21,9 @@ export interface ServerState {
   readonly authenticator: Authenticator;
   readonly authorizer: Authorizer;
   readonly reviewedTokens: ReviewedTokens;
-  /** `undefined`: nodes are not reached. */
+  /** `undefined`: the server cannot reach nodes. */
   readonly kubelets: KubeletAccess | undefined;
-  /** Connections that have changed their protocol, which the HTTP server knows no more. */
+  /** Connections that have changed their protocol, which the HTTP server does not track any more. */
   readonly upgraded: Set<Duplex>;
   readonly faults: FaultPlan;
   readonly faultsOverHttp: boolean;

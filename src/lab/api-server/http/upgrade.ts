@@ -37,7 +37,7 @@ export async function handleUpgrade(
   }
 }
 
-/** The kubelet, which has been sent the request; its answer is the client's. Rejects with ApiError. */
+/** Sends the request to the kubelet; its answer is relayed to the client. Rejects with ApiError. */
 async function openKubelet(state: ServerState, request: IncomingMessage): Promise<Duplex> {
   const { parsed, url } = admit(state, request);
   const { resource, subresource = "", namespace = "", name = "" } = parsed ?? {};
@@ -47,7 +47,7 @@ async function openKubelet(state: ServerState, request: IncomingMessage): Promis
   if (state.kubelets === undefined) throw notReached();
   const pod = state.objects.get(resource, namespace, name).object;
   const target = execTarget(pod, url.searchParams);
-  // Last: kubectl tries SPDY after any failure, and shows the error of that.
+  // This comes last: kubectl tries SPDY after any failure, and shows only the error of SPDY.
   if (request.headers.upgrade?.toLowerCase() !== "websocket") {
     throw badRequest(
       `cannot exec over ${request.headers.upgrade}: this server speaks WebSockets, as kubectl 1.31 and newer does`,

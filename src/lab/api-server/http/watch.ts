@@ -11,7 +11,7 @@ import { partialMetadata, toTable } from "../table/table.ts";
 import type { Form } from "./accept.ts";
 import { drained, entryBytes } from "./list-response.ts";
 
-/** Events that may wait for a slow client beyond its first ones; then the watch is dropped. */
+/** The maximum number of events that may wait for a slow client, in addition to its initial events; then the watch is ended. */
 export const MAX_QUEUED_EVENTS = 10_000;
 
 /** Bytes that may wait in a client's socket before its events are queued. */
@@ -22,7 +22,7 @@ const BOOKMARK_MS = 60_000;
 
 type EventType = StoreEvent["type"];
 
-/** Encoded once for all watchers that see an event alike. */
+/** The encoded event, shared by all watchers that get the same bytes. */
 export class EventEncoder {
   readonly #cache = new WeakMap<Entry, Map<string, Buffer>>();
   readonly #clock: Clock;
@@ -31,7 +31,7 @@ export class EventEncoder {
     this.#clock = clock;
   }
 
-  /** Not kept: for the initial state, which is sent to one watcher and would be held twice. */
+  /** The bytes are not cached for the initial state, which is sent to only one watcher. */
   encodeOnce(type: EventType, entry: Entry, resource: ResourceDef, form: Form): Buffer {
     return Buffer.concat([
       Buffer.from(`{"type":"${type}","object":`),
@@ -100,7 +100,7 @@ export class Watcher {
   #ended = false;
   #cancelTimeout: () => void = () => undefined;
   #cancelBookmark: () => void = () => undefined;
-  /** The revision up to which the client has everything. */
+  /** The revision up to which the client has all events. */
   #sent: number;
 
   constructor(init: WatchInit) {
@@ -147,7 +147,7 @@ export class Watcher {
     this.#finish("fault");
   }
 
-  /** Cuts the connection without an error event. */
+  /** Closes the connection without an error event. */
   cut(why: "slow" | "fault"): void {
     if (this.#ended) return;
     this.#end(why);
@@ -201,7 +201,7 @@ export class Watcher {
     this.#pumping = false;
   }
 
-  /** Writes an event as this selection sees it; an object that enters or leaves the selection is added or deleted. */
+  /** Writes an event for this selection; an object that enters or leaves the selection is reported as added or deleted. */
   #write(event: StoreEvent): boolean {
     const { response, resource, selection, form, encoder } = this.#init;
     const type = seenAs(event, selection, resource);

@@ -13,7 +13,7 @@ const CLEANUP = "customresourcecleanup.apiextensions.k8s.io";
 /** The dependencies of {@link CrdController}. */
 export interface CrdDeps extends LifecycleDeps {
   readonly clock: Clock;
-  /** Ends the watches of a resource that is served no more. */
+  /** Ends the watches of a resource that is not served any more. */
   readonly endWatches: (storage: string) => void;
 }
 
@@ -26,7 +26,7 @@ export class CrdController {
     this.#deps = deps;
   }
 
-  /** Follows a commit. Serving starts and stops in its tick; status and cleaning up come later. */
+  /** Follows a commit. Serving starts and stops in the tick of the commit; status and clean-up follow later. */
   observe(storage: string, event: StoreEvent): void {
     const { object } = event.entry;
     const name = object.metadata.name ?? "";
@@ -137,7 +137,7 @@ export class CrdController {
           user: systemUser("crd-controller"),
         });
       } catch (error) {
-        // Somebody else was faster.
+        // Another writer was faster; its commit causes the next pass.
         if (!(error instanceof ApiError) || error.code !== "NotFound") throw error;
       }
     }

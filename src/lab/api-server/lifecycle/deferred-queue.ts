@@ -18,7 +18,7 @@ export class DeferredQueue {
     setImmediate(() => void this.#run());
   }
 
-  /** Resolves when nothing is left to do. */
+  /** Resolves when no work waits. */
   async idle(): Promise<void> {
     if (this.#running) await new Promise<void>((resolve) => this.#idle.push(resolve));
   }

@@ -12,7 +12,7 @@ interface StoredObject {
   readonly name: string;
 }
 
-/** Deletes objects whose owners are gone, and carries out foreground and orphan deletion (Kubernetes garbage collector). */
+/** Deletes objects whose owners do not exist, and carries out foreground and orphan deletion (Kubernetes garbage collector). */
 export class GarbageCollector {
   readonly #deps: LifecycleDeps;
   readonly #byUid = new Map<string, StoredObject>();
@@ -69,7 +69,7 @@ export class GarbageCollector {
     return object === undefined || object.metadata.uid !== uid ? undefined : { place, object };
   }
 
-  /** Deletes a dependent whose owners are all gone; removes references to those that are gone, if one remains. */
+  /** Deletes a dependent if none of its owners exists; removes references to missing owners if one owner exists. */
   async #checkDependent(uid: string): Promise<void> {
     const found = this.#object(uid);
     const owners = found?.object.metadata.ownerReferences ?? [];
@@ -151,7 +151,7 @@ export class GarbageCollector {
         user: systemUser("garbage-collector"),
       });
     } catch (error) {
-      // Gone, or another of the same name: either way this one needs no deleting.
+      // The object was deleted, or another has its name: in both cases it need not be deleted.
       if (!(error instanceof ApiError) || (error.code !== "NotFound" && error.code !== "Conflict")) throw error;
     }
   }

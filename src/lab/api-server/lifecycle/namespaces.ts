@@ -6,7 +6,7 @@ import { keyOf, type StoreEvent } from "../store/entry.ts";
 import type { LifecycleDeps } from "./deps.ts";
 import { systemUser } from "./system-user.ts";
 
-/** Empties a namespace that is being deleted, then lets it go (Kubernetes namespace controller). */
+/** Empties a namespace that is being deleted, then removes its finalizer (Kubernetes namespace controller). */
 export class NamespaceController {
   readonly #deps: LifecycleDeps;
 
@@ -14,7 +14,7 @@ export class NamespaceController {
     this.#deps = deps;
   }
 
-  /** Follows a commit: the end of a namespace, or of something in one that is ending. */
+  /** Follows a commit: the deletion of a namespace, or of an object in a namespace that is being deleted. */
   observe(storage: string, event: StoreEvent): void {
     const { metadata } = event.entry.object;
     const name = storage === "namespaces" ? metadata.name : metadata.namespace;
@@ -54,7 +54,7 @@ export class NamespaceController {
     try {
       await this.#deps.objects.delete(resource, namespace, name, { propagationPolicy: "Background", user });
     } catch (error) {
-      // Somebody else was faster.
+      // Another writer was faster; its commit causes the next pass.
       if (!(error instanceof ApiError) || error.code !== "NotFound") throw error;
     }
   }

@@ -9,22 +9,22 @@ export function isObject(value: unknown): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The value as an object; an empty one when it is anything else. */
+/** The value as an object; an empty object for any other value. */
 export function asObject(value: unknown): JsonObject {
   return isObject(value) ? value : {};
 }
 
-/** The value as an array; an empty one when it is anything else. */
+/** The value as an array; an empty array for any other value. */
 export function asArray(value: Json | undefined): Json[] {
   return Array.isArray(value) ? value : [];
 }
 
-/** The value as a string; empty when it is anything else. */
+/** The value as a string; empty for any other value. */
 export function asString(value: Json | undefined): string {
   return typeof value === "string" ? value : "";
 }
 
-/** Own property only, so that `constructor` and `__proto__` are never found on a plain object. */
+/** Reads only own properties, so that `constructor` and `__proto__` are never found on a plain object. */
 export function own(object: JsonObject, key: string): Json | undefined {
   return Object.hasOwn(object, key) ? object[key] : undefined;
 }

@@ -1,6 +1,6 @@
 /**
- * OpenAPI 2 as the protobuf of gnostic (github.com/googleapis/gnostic OpenAPIv2/OpenAPIv2.proto), which kubectl up to 1.26
- * asks for. Only the members that our documents have; field numbers are those of the proto file.
+ * OpenAPI 2 as the protobuf of gnostic (github.com/googleapis/gnostic OpenAPIv2/OpenAPIv2.proto), which kubectl up to 1.26 requests. Only
+ * the members that our documents have; field numbers are those of the proto file.
  */
 import { stringify } from "yaml";
 import { asArray, asObject, asString, isObject, type Json, type JsonObject } from "../object/json.ts";

@@ -22,7 +22,7 @@ export class OpenApi {
     return this.#once("v2", () => Buffer.from(JSON.stringify(documentV2(this.#registry))));
   }
 
-  /** GET /openapi/v2 as gnostic's protobuf, which kubectl up to 1.26 wants. */
+  /** GET /openapi/v2 as gnostic's protobuf, which kubectl up to 1.26 requests. */
   v2Protobuf(): Buffer {
     return this.#once("v2 protobuf", () => encodeDocument(documentV2(this.#registry)));
   }

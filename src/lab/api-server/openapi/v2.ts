@@ -82,7 +82,7 @@ export function listDefinition(resource: ResourceDef): JsonObject {
   };
 }
 
-/** Members that OpenAPI 2 does not have. */
+/** Members of schemas that OpenAPI 2 does not have. */
 const DROPPED = new Set([
   "nullable",
   "anyOf",

@@ -6,7 +6,7 @@ import { REF_PREFIX, type Schema } from "../schema/index.ts";
 import { type ApiOperation, gvkOf, pathsOf } from "./paths.ts";
 import { listDefinition } from "./v2.ts";
 
-/** The definition of what a patch is: any object. */
+/** The definition of a patch: any object. */
 const PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 const PREFIX_V3 = "#/components/schemas/";
 
@@ -43,7 +43,7 @@ function collect(registry: Registry, name: string, schemas: JsonObject): void {
     collect(registry, reference, schemas);
 }
 
-/** References move, and stand in `allOf` beside what the referring place says (OpenAPI 3.0 forbids siblings of `$ref`). */
+/** References get another prefix, and are put into `allOf` if they have siblings (OpenAPI 3.0 forbids siblings of `$ref`). */
 function convert(value: Json): Json {
   if (Array.isArray(value)) return value.map(convert);
   if (!isObject(value)) return value;
@@ -59,7 +59,7 @@ function convert(value: Json): Json {
 function operationV3(resource: ResourceDef, operation: ApiOperation): JsonObject {
   const schema = { $ref: PREFIX_V3 + resource.definition + (operation.action === "list" ? "List" : "") };
   const types = operation.method === "patch" ? patchTypesOf(resource) : ["*/*"];
-  // kubectl sends strategic merge patches where a patch has no body here, to custom resources too, which do not take them.
+  // If a patch has no body here, kubectl sends strategic merge patches, also to custom resources, which do not accept them.
   const bodyOf = operation.method === "patch" ? PATCH : resource.definition;
   const content = Object.fromEntries(types.map((type) => [type, { schema: { $ref: PREFIX_V3 + bodyOf } }]));
   return {

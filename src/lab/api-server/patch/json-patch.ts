@@ -4,7 +4,7 @@ import { clone, equal, isObject, type Json, own, put } from "../object/json.ts";
 /** The bound on operations in one patch (the real server's JSONPatch limit). */
 export const MAX_JSON_PATCH_OPERATIONS = 10_000;
 
-/** Applies an RFC 6902 patch to a copy. Throws ApiError: `BadRequest` for a malformed patch, `Invalid` when it does not fit. */
+/** Applies an RFC 6902 patch to a copy. Throws ApiError: `BadRequest` for a malformed patch, `Invalid` if it does not fit the object. */
 export function applyJsonPatch(document: Json, patch: Json): Json {
   if (!Array.isArray(patch)) throw badRequest("cannot apply the JSON patch: found no array of operations");
   if (patch.length > MAX_JSON_PATCH_OPERATIONS) {

@@ -35,7 +35,7 @@ function mergeObject(target: JsonObject, patch: JsonObject, schema: Schema, defi
       deletePrimitives(result, key.slice(DELETE_PRIMITIVES.length), value);
     } else if (key.startsWith(ELEMENT_ORDER)) {
       const field = key.slice(ELEMENT_ORDER.length);
-      // With values for the same list in the patch, the order is taken into account when they are merged.
+      // If the patch also has values for this list, the order is applied when they are merged.
       if (!Object.hasOwn(patch, field)) {
         const inner = memberSchema(schema, field, definitions) ?? ANYTHING;
         reorder(result, field, value, inner["x-kubernetes-patch-merge-key"]);
@@ -75,7 +75,7 @@ function isDirective(item: Json, directive: string): boolean {
   return isObject(item) && item[DIRECTIVE] === directive;
 }
 
-/** A value that goes in as it is, without its directives. */
+/** A value that is inserted unchanged, without its directives. */
 function strip(value: Json): Json {
   if (!isObject(value)) return value;
   return Object.fromEntries(
@@ -130,7 +130,7 @@ function deletePrimitives(result: JsonObject, field: string, values: Json): void
   );
 }
 
-/** Puts the items named by `order` in that order; items that it does not name stay behind the item they followed. */
+/** Puts the items named by `order` in that order; other items stay after the item that they followed. */
 function reorder(
   result: JsonObject,
   field: string,

@@ -63,13 +63,13 @@ function versionCauses(versions: readonly Json[]): Cause[] {
     const where = `${path}.schema.openAPIV3Schema`;
     const before = causes.length;
     structuralCauses(schema, where, true, 0, causes);
-    // Rules are about a schema that makes sense.
+    // Rules are compiled only for a valid schema.
     if (causes.length === before) causes.push(...compileRules(schema as Schema, where).causes);
   }
   return causes;
 }
 
-/** The rules of structural schemas: a type everywhere, legal patterns, and list annotations that hold together. */
+/** The rules of structural schemas: a type everywhere, legal patterns, and consistent list annotations. */
 function structuralCauses(schema: JsonObject, path: string, root: boolean, depth: number, causes: Cause[]): void {
   if (depth > MAX_SCHEMA_DEPTH) {
     causes.push(invalidValue(path, "...", `must not nest deeper than ${MAX_SCHEMA_DEPTH}`));

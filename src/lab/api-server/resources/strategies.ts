@@ -54,7 +54,7 @@ const pod: Strategy = {
   },
 };
 
-/** The part of a pod's spec that updates must leave alone. */
+/** The part of a pod's spec that updates must not change. */
 function podFixed(object: KubeObject): JsonObject {
   const {
     activeDeadlineSeconds: _a,

@@ -20,11 +20,11 @@ export interface Column {
 export interface ScalePaths {
   readonly specReplicas: readonly string[];
   readonly statusReplicas: readonly string[];
-  /** Holds a selector in text, or a LabelSelector or map of labels. */
+  /** The path of the selector: a text, a LabelSelector or a map of labels. */
   readonly selector?: readonly string[] | undefined;
 }
 
-/** The behaviour of a kind beyond the common one. All functions change the object in place. */
+/** The behaviour of a kind that differs from the common behaviour. All functions change the object in place. */
 export interface Strategy {
   /** Values for absent members; called on every write. */
   readonly defaults?: (object: KubeObject) => void;
@@ -49,7 +49,7 @@ export interface ResourceDef {
   readonly shortNames: readonly string[];
   readonly categories: readonly string[];
   readonly namespaced: boolean;
-  /** Names the collection in the store: one for all versions of a resource. */
+  /** Names the collection in the store: all versions of a resource have the same collection. */
   readonly storage: string;
   /** The definition's name in OpenAPI. */
   readonly definition: string;
@@ -58,7 +58,7 @@ export interface ResourceDef {
   readonly rules?: Rules | undefined;
   readonly verbs: readonly string[];
   readonly hasStatus: boolean;
-  /** Whether `metadata.generation` counts changes of the wish. */
+  /** Whether `metadata.generation` counts changes of the wanted state. */
   readonly generation: boolean;
   readonly scale?: ScalePaths | undefined;
   readonly columns: readonly Column[];
@@ -66,7 +66,7 @@ export interface ResourceDef {
   readonly strategy: Strategy;
   /** Custom resources refuse strategic merge patches and keep nulls that their schema allows. */
   readonly custom: boolean;
-  /** How this version shows a stored object, and back. Undefined: as stored but for apiVersion. */
+  /** Converts a stored object to this version, and back. Undefined: only apiVersion differs. */
   readonly fromStorage?: ((object: KubeObject) => KubeObject) | undefined;
   readonly toStorage?: ((object: KubeObject) => KubeObject) | undefined;
   /** The version that is stored, in `apiVersion`'s form. */

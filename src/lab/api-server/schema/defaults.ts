@@ -15,7 +15,7 @@ function fill(value: Json, schema: Schema, definitions: Definitions): void {
   if (!isObject(value)) return;
   for (const [key, property] of Object.entries(schema.properties ?? {})) {
     const resolved = resolve(property, definitions);
-    // A default beside a reference belongs to this place, one in the definition to every place.
+    // A default beside a reference applies to this place; a default in the definition applies to every place.
     const fallback = property.default ?? resolved.default;
     if (fallback === undefined) continue;
     const present = Object.hasOwn(value, key) ? value[key] : undefined;

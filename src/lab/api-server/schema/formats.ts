@@ -39,7 +39,7 @@ export function hasFormat(format: string, value: string, custom: boolean): boole
   return !Object.hasOwn(CUSTOM, name) || CUSTOM[name]?.(value) === true;
 }
 
-/** As Go read addresses before 1.17, which API servers still do: leading zeros are let through in IPv4, zones are not in IPv6. */
+/** Addresses as Go parsed them before 1.17, which API servers still do: IPv4 may have leading zeros, IPv6 may not have zones. */
 function isGoIp(value: string): boolean {
   return isIP(value.replace(/(^|[.:])0+(?=\d+(\.|$))/g, "$1")) !== 0 && !value.includes("%");
 }
@@ -76,7 +76,7 @@ function isDuration(value: string): boolean {
   return isGo || new RegExp(`\\d+\\s*(${UNITS})(?![A-Za-zµ])`).test(value);
 }
 
-/** A name of one label, or of several of which the last is of letters only. */
+/** A name of one label, or of several labels, the last of which has only letters. */
 function isHostname(value: string): boolean {
   const labels = value.split(".");
   const isLabel = (label: string): boolean =>

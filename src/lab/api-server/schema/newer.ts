@@ -5,7 +5,7 @@ const META = "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 /** A list of texts that is replaced as a whole. */
 const TEXTS: Schema = { type: "array", items: { type: "string" }, "x-kubernetes-list-type": "atomic" };
 
-/** Kinds that are younger than the package that the other definitions are made from, or that it has in part. By definition name. */
+/** Kinds, by definition name, that the package of the other definitions lacks, or has only in part, because it is older. */
 export const NEWER_SCHEMAS: Readonly<Record<string, Schema>> = {
   // The package leaves out the members that Go embeds: resources and scope.
   "io.k8s.api.admissionregistration.v1.RuleWithOperations": {

@@ -1,7 +1,7 @@
 import { isObject, type Json, type JsonObject } from "../object/json.ts";
 import { ANYTHING, type Definitions, itemSchema, memberSchema, REF_PREFIX, resolve, type Schema } from "./schema.ts";
 
-/** The definition that every object's metadata has. */
+/** The definition of every object's metadata. */
 export const OBJECT_META: Schema = { $ref: `${REF_PREFIX}io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta` };
 
 /** Options of {@link prune}. */

@@ -3,7 +3,7 @@ import { equal, isObject, type Json, type JsonObject, own } from "../object/json
 import { hasFormat } from "./formats.ts";
 import { type Definitions, itemSchema, memberSchema, resolve, type Schema } from "./schema.ts";
 
-/** The bound on reported faults: one bad list must not make a Status of megabytes. */
+/** The maximum number of reported faults: a list with many faults must not cause a Status of megabytes. */
 export const MAX_CAUSES = 50;
 
 /**
@@ -97,7 +97,7 @@ function wrongType(value: Json, schema: Schema, path: string): Cause {
   return { ...invalidValue(path, isScalar(value) ? found : value, why), reason: "FieldValueTypeInvalid" };
 }
 
-/** A number that is no integer of its format. The real server reports it for the whole object. */
+/** A number that is not an integer of its format. The real server reports it for the whole object. */
 function outOfRange(value: Json, schema: Schema, path: string): Cause[] {
   if (typeof value !== "number" || schema.type !== "integer") return [];
   const format = schema.format === "int32" || schema.format === "int64" ? schema.format : undefined;

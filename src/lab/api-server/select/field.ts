@@ -58,8 +58,8 @@ export function readField(object: JsonObject, field: string): string {
 const COMMON_FIELDS = ["metadata.name", "metadata.namespace"];
 
 /**
- * Refuses terms on fields that the resource does not support, with the text of the real server: kinds without fields of their own have another text than
- * kinds with such, and custom resources. Throws ApiError `BadRequest`.
+ * Refuses terms on fields that the resource does not support, with the text of the real server: the text differs for kinds without own
+ * fields, kinds with own fields, and custom resources. Throws ApiError `BadRequest`.
  */
 export function checkFieldSelector(
   selector: FieldSelector,

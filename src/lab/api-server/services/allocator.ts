@@ -19,12 +19,12 @@ export const DEFAULT_SERVICE_RANGES: ServiceRanges = {
 };
 
 const SUBJECT = { group: "", kind: "Service", plural: "services" };
-/** Random draws before the range counts as exhausted. */
+/** The number of random draws after which the range counts as exhausted. */
 const MAX_DRAWS = 10_000;
 
 /**
  * Gives Services cluster IPs, NodePorts and health check ports, as an API server's own allocators do. Admission and commit follow each other
- * without a pause, so that what is free here is free there.
+ * without a pause, so that a number that is free at admission is still free at the commit.
  */
 export function serviceAllocator(store: Store, ranges: ServiceRanges, random: () => number): AdmissionPlugin {
   return {

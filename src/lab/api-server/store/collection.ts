@@ -4,7 +4,7 @@ import type { Entry, StoreEvent } from "./entry.ts";
 /** Called in the tick of the commit, in order of revisions. Must not write to the store. */
 export type StoreListener = (event: StoreEvent) => void;
 
-/** A page of a list. `next` is the key to go on after; undefined when this was the last. */
+/** A page of a list. `next` is the key after which the next page begins; undefined for the last page. */
 export interface Page {
   readonly entries: readonly Entry[];
   readonly next: string | undefined;
@@ -33,7 +33,7 @@ export class Collection {
     return this.#entries.size;
   }
 
-  /** Changes after this revision are known; reading from an older one is 410. */
+  /** Changes after this revision are known; reading from an older revision gives 410. */
   get floor(): number {
     return this.#floor;
   }
@@ -47,7 +47,7 @@ export class Collection {
     return this.#entriesOf(this.#range(prefix));
   }
 
-  /** All objects with this value of a field, in order. The first call for a field reads all objects; give few fields. */
+  /** All objects with this value of a field, in order. The first call for a field reads all objects; use only few fields. */
   listBy(field: string, value: string): Entry[] {
     let index = this.#indexes.get(field);
     if (index === undefined) {
@@ -58,7 +58,7 @@ export class Collection {
     return this.#entriesOf([...(index.get(value) ?? [])].sort(compareKeys));
   }
 
-  /** Forgets history, as etcd's compaction does: older watches and continue tokens are expired. */
+  /** Drops history, like etcd's compaction: older watches and continue tokens are expired. */
   compact(revision: number): void {
     this.#history = [];
     this.#floor = revision;
@@ -69,7 +69,7 @@ export class Collection {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Changes after `revision`, oldest first. The caller has compared with {@link floor}. */
+  /** Changes after `revision`, oldest first. The caller must have compared `revision` with {@link floor}. */
   since(revision: number): StoreEvent[] {
     let index = this.#history.length;
     while (index > 0 && (this.#history[index - 1]?.revision ?? 0) > revision) index -= 1;
@@ -98,14 +98,14 @@ export class Collection {
     return { entries, remaining, next: remaining > 0 ? entries.at(-1)?.key : undefined };
   }
 
-  /** Stores a change and tells the listeners. */
+  /** Stores a change and calls the listeners. */
   commit(event: StoreEvent): void {
     this.#set(event);
     this.#remember(event);
     for (const listener of this.#listeners) listener(event);
   }
 
-  /** Stores many new objects at once, without events; keys must be new. History before is forgotten. */
+  /** Stores many new objects at once, without events; keys must be new. Earlier history is dropped. */
   load(entries: readonly Entry[], revision: number): void {
     for (const entry of entries) {
       this.#entries.set(entry.key, entry);
@@ -139,7 +139,7 @@ export class Collection {
 
   #remember(event: StoreEvent): void {
     this.#history.push(event);
-    // Trimmed in large steps, so that a commit costs no copy of the history.
+    // The history is trimmed in large steps, so that a commit costs no copy of the history.
     if (this.#history.length < this.#historyLimit * 2) return;
     const dropped = this.#history.length - this.#historyLimit;
     this.#floor = this.#history[dropped - 1]?.revision ?? this.#floor;

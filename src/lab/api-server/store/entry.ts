@@ -1,6 +1,6 @@
 import type { KubeObject } from "../object/meta.ts";
 
-/** One version of one object. Immutable; its bytes are made once, when first needed. */
+/** One version of one object. Immutable; its bytes are encoded once, when they are first needed. */
 export class Entry {
   readonly key: string;
   readonly revision: number;

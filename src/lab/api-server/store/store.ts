@@ -21,7 +21,7 @@ export class Store {
     return this.#revision;
   }
 
-  /** The collection of that name; an empty one when it is new. Names come from served resources only. */
+  /** The collection of that name; an empty collection if it is new. Names come from served resources only. */
   collection(name: string): Collection {
     let found = this.#collections.get(name);
     if (found === undefined) {
@@ -85,7 +85,7 @@ export class Store {
     }
   }
 
-  /** Forgets all history: resuming a watch or a chunked list from before answers 410. */
+  /** Drops all history: resuming an earlier watch or chunked list gives 410. */
   compact(): void {
     for (const collection of this.#collections.values()) collection.compact(this.#revision);
   }

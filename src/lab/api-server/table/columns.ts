@@ -44,7 +44,7 @@ export function count(name: string, path: string, priority = 0): Column {
   return { name, type: "integer", priority, cell: (object) => Number(at(object, ...keys) ?? 0) };
 }
 
-/** The name, first column of each table. */
+/** The name column, which is the first of each table. */
 export const NAME: Column = {
   name: "Name",
   type: "string",
@@ -53,7 +53,7 @@ export const NAME: Column = {
   cell: (object) => object.metadata.name ?? "",
 };
 
-/** The age, last column of most tables. */
+/** The age column, which is the last of most tables. */
 export const AGE: Column = text("Age", (object, nowMs) => age(object.metadata.creationTimestamp, nowMs));
 
 /** A value as one cell's text. */
@@ -61,7 +61,7 @@ export function scalar(value: Json | undefined): string {
   return value === undefined || value === null || typeof value === "object" ? "" : String(value);
 }
 
-/** A LabelSelector or a map of labels in selector syntax; `<none>` when it selects all. */
+/** A LabelSelector or a map of labels in selector syntax; `<none>` if it selects all objects. */
 export function selectorText(value: Json | undefined): string {
   const selector = asObject(value);
   const labels =

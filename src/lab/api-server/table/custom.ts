@@ -3,7 +3,7 @@ import type { Column } from "../resources/types.ts";
 import { AGE, age, NAME } from "./columns.ts";
 import { evaluatePath, parsePath } from "./json-path.ts";
 
-/** Columns from `additionalPrinterColumns` of a CRD: the name first; with none, the age too. */
+/** Columns from `additionalPrinterColumns` of a CRD: the name comes first; without any such columns the age follows. */
 export function customColumns(definitions: readonly Json[]): readonly Column[] {
   if (definitions.length === 0) return [NAME, AGE];
   return [NAME, ...definitions.map((definition) => customColumn(asObject(definition) as { [key: string]: Json }))];
@@ -24,7 +24,7 @@ function customColumn(definition: { readonly [key: string]: Json }): Column {
   };
 }
 
-/** The first match, as the real server shows it (apiextensions tableconvertor). */
+/** Shows only the first match, like the real server (apiextensions tableconvertor). */
 function cellOf(matches: readonly Json[], type: Column["type"], nowMs: number): Json {
   const [value] = matches;
   if (value === undefined || value === null) return type === "string" || type === "date" ? "" : null;

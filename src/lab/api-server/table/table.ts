@@ -11,7 +11,7 @@ export interface TableForm {
   readonly include: IncludeObject;
 }
 
-/** One object with nothing but its metadata (meta/v1 PartialObjectMetadata). */
+/** One object with only its metadata (meta/v1 PartialObjectMetadata). */
 export function partialMetadata(object: KubeObject, version = "v1"): JsonObject {
   return {
     kind: "PartialObjectMetadata",
@@ -20,7 +20,7 @@ export function partialMetadata(object: KubeObject, version = "v1"): JsonObject 
   };
 }
 
-/** Objects as a Table (meta/v1). */
+/** Returns objects as a Table (meta/v1). */
 export function toTable(
   columns: readonly Column[],
   objects: readonly KubeObject[],

@@ -1,7 +1,7 @@
 import { request } from "node:https";
 import { asObject, type Json, type JsonObject } from "../object/json.ts";
 
-/** Where a Service is reached; `undefined`: nowhere. */
+/** The address of a Service; `undefined`: it cannot be reached. */
 export type ServiceResolver = (service: {
   readonly namespace: string;
   readonly name: string;
@@ -11,7 +11,7 @@ export type ServiceResolver = (service: {
 /** The bound on answers, bytes (the real server's is the same as for requests). */
 const MAX_ANSWER_BYTES = 3 * 1024 * 1024;
 
-/** Posts a review over TLS, trusting `caBundle` under the name of the Service or the URL. Rejects with Error, whatever the fault is. */
+/** Posts a review over TLS, trusting `caBundle` under the name of the Service or the URL. Rejects with Error, for every kind of failure. */
 export async function callWebhook(
   clientConfig: JsonObject,
   review: JsonObject,

@@ -14,13 +14,13 @@ import { keyOf } from "../store/entry.ts";
 import type { Store } from "../store/store.ts";
 import { callWebhook, type ServiceResolver } from "./call.ts";
 
-/** The resource group whose objects no webhook is asked about: a broken configuration must stay repairable. */
+/** The resource group for whose objects no webhook is called, so that a broken configuration can be repaired. */
 const GROUP = "admissionregistration.k8s.io";
 const DEFAULT_TIMEOUT_SECONDS = 10;
 
 /**
- * Admission webhooks, as kube-apiserver calls them: mutating ones one after the other, in the order of their configurations' names, then all validating
- * ones at once. Left out: matchConditions (refused), conversion between versions, reinvocation.
+ * Admission webhooks, as kube-apiserver calls them: mutating webhooks one after the other, in the order of their configurations' names,
+ * then all validating webhooks concurrently. Left out: matchConditions (refused), conversion between versions, reinvocation.
  */
 export class WebhookAdmission implements AdmissionPlugin {
   readonly name = "webhooks";
@@ -70,12 +70,12 @@ export class WebhookAdmission implements AdmissionPlugin {
     const around = isNamespace
       ? (object ?? old)
       : this.#store.collection("namespaces").get(keyOf("", namespace))?.object;
-    // An object of the cluster is in no namespace, so the selector says nothing about it.
+    // A cluster-scoped object is in no namespace, so the namespace selector does not apply to it.
     if (!isNamespace && namespace === "") return true;
     return selectorMatches(hook["namespaceSelector"], asObject(around?.metadata.labels as Json));
   }
 
-  /** Asks one webhook. Throws ApiError when it denies, or fails and its failurePolicy is Fail. */
+  /** Calls one webhook. Throws ApiError if it denies, or if it fails and its failurePolicy is Fail. */
   async #ask(hook: JsonObject, resource: ResourceDef, request: AdmissionRequest): Promise<{ readonly patch?: Json }> {
     const name = String(hook["name"]);
     const { sideEffects, failurePolicy = "Fail", timeoutSeconds = DEFAULT_TIMEOUT_SECONDS } = hook;
@@ -182,7 +182,7 @@ function reviewOf(apiVersion: string, resource: ResourceDef, request: AdmissionR
   };
 }
 
-/** The response of an answer that fits its review. Throws Error. */
+/** Returns the response of an answer that matches its review. Throws Error. */
 function checkedResponse(answer: Json, review: JsonObject): JsonObject {
   const { apiVersion, kind, response } = asObject(answer);
   if (kind !== "AdmissionReview" || apiVersion !== review["apiVersion"]) {

@@ -45,7 +45,7 @@ export function killCommand({ child }: RunningCommand): void {
   try {
     process.kill(-child.pid, "SIGKILL");
   } catch (error) {
-    // It has ended meanwhile.
+    // The process has ended meanwhile.
     if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
   }
 }
@@ -70,7 +70,7 @@ function terminalOf(parent: number): string | undefined {
     const terminal = readlinkSync(`/proc/${child}/fd/0`);
     return terminal.startsWith("/dev/pts/") ? terminal : undefined;
   } catch (error) {
-    // It has ended meanwhile.
+    // The process has ended meanwhile.
     if (["ENOENT", "ESRCH"].includes((error as NodeJS.ErrnoException).code ?? "")) return undefined;
     throw error;
   }

@@ -1,4 +1,4 @@
-/** Commands in pods, as `kubectl exec` asks for them: WebSockets in, a process in the pod's namespace, its streams back. */
+/** Commands in pods for `kubectl exec`: a WebSocket request starts a process in the pod's namespace and relays its streams. */
 export type { ExecPlace } from "./command.ts";
 export type { ExecRequest } from "./request.ts";
 export { serveExec } from "./server.ts";
