@@ -176,7 +176,7 @@ test("informer: a watch that ends quietly is resumed from the last version witho
   await rig.fake.play(0, { type: "BOOKMARK", resourceVersion: "15" }, "end");
   assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "15");
   assert.equal(rig.fake.listOptions.length, 1);
-  assert.deepEqual(rig.health, []);
+  assert.deepEqual(rig.health, [{ state: "ready" }]);
 });
 
 test("informer: 410 makes it list again, and handlers get the difference, missed deletions included", async () => {
@@ -206,7 +206,7 @@ test("informer: 410 makes it list again, and handlers get the difference, missed
   ]);
   assert.deepEqual(
     rig.health.map((health) => health.state),
-    ["degraded", "degraded", "ready"],
+    ["ready", "degraded", "degraded", "ready"],
   );
 });
 

@@ -96,6 +96,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
   #opened = false;
   #hasSynced = false;
   #failures = 0;
+  /** True when `ready` was the last report. */
+  #isReady = false;
   /** Failures in a row that the server answered with. */
   #refusals = 0;
   #returnedAt = Number.NEGATIVE_INFINITY;
@@ -289,13 +291,15 @@ export class Informer<T extends KubeObject, U extends Cached> {
   /** Records that the server has answered without an error. */
   #ready(): void {
     this.#away.reset();
-    if (this.#failures === 0) return;
     this.#failures = 0;
+    if (this.#isReady) return;
+    this.#isReady = true;
     this.#options.onHealth?.({ state: "ready" });
   }
 
   async #recover(error: ApiFailure, signal: AbortSignal): Promise<void> {
     this.#failures += 1;
+    this.#isReady = false;
     this.#options.onHealth?.({ state: "degraded", error, failures: this.#failures });
     const waitMs = isAway(error) ? await this.#reach(error, signal) : this.#refusal(error);
     await sleepUntilAborted(waitMs, signal, this.#clock);
