@@ -46,6 +46,10 @@ export function nftContract(label: string, open: () => Nft): void {
       ["from nodes"],
     );
     assert.match(rules[0]?.rule ?? "", /^ip saddr @nodes counter .*accept$/);
+    assert.deepEqual(nft.listCounters(TABLE, "services"), [
+      { comment: "from nodes", handle: rules[0]?.handle, packets: 0, bytes: 0 },
+    ]);
+    assert.deepEqual(nft.listCounters(TABLE, "post"), []);
     assert.deepEqual(
       nft.listSets(TABLE).map(({ name, key, value }) => ({ name, key, value })),
       [

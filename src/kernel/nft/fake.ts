@@ -18,6 +18,7 @@ import type {
   NftElement,
   NftFamily,
   NftRule,
+  NftRuleCounter,
   NftSet,
   NftTable,
 } from "./types.ts";
@@ -88,6 +89,12 @@ export class FakeNft implements Nft {
     const found = this.#table(table).chains.get(chain);
     if (found === undefined) throw this.#missing(`chain ${chain}`);
     return [...found.rules];
+  }
+
+  listCounters(table: NftTable, chain: string): NftRuleCounter[] {
+    return this.listRules(table, chain)
+      .filter(({ rule }) => /\bcounter\b/.test(rule))
+      .map(({ comment, handle }) => ({ ...(comment === undefined ? {} : { comment }), handle, packets: 0, bytes: 0 }));
   }
 
   listSets(table: NftTable): NftSet[] {

@@ -1,5 +1,5 @@
 import { NftError } from "./errors.ts";
-import type { NftBase, NftChain, NftElement, NftFamily, NftSet, NftTable } from "./types.ts";
+import type { NftBase, NftChain, NftElement, NftFamily, NftRuleCounter, NftSet, NftTable } from "./types.ts";
 
 /** Readers of `nft -j` output (libnftables-json(5)). Each throws {@link NftError} `failed` for malformed output. */
 
@@ -36,6 +36,21 @@ function parseBase(chain: Json): NftBase | undefined {
     ...(policy === undefined ? {} : { policy: text(policy) as "accept" | "drop" }),
     ...(dev === undefined ? {} : { device: text(dev) }),
   };
+}
+
+/** Reads the counters of the rules of one chain. */
+export function parseCounters(output: unknown): NftRuleCounter[] {
+  return objects(output, "rule").flatMap((rule) => {
+    const statement = list(rule["expr"] ?? []).find((one) => isJson(one) && isJson(one["counter"]));
+    const counter = isJson(statement) ? statement["counter"] : undefined;
+    if (!isJson(counter)) return [];
+    return {
+      ...(rule["comment"] === undefined ? {} : { comment: text(rule["comment"]) }),
+      handle: Number(rule["handle"]),
+      packets: Number(counter["packets"]),
+      bytes: Number(counter["bytes"]),
+    };
+  });
 }
 
 /** Reads sets and maps, without anonymous ones. */

@@ -3,7 +3,7 @@ import { close, duplicate, libnftables, type NftHandle } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
 import { loadInChunks } from "./chunks.ts";
 import { fromNftText, NftError } from "./errors.ts";
-import { parseChains, parseElements, parseSets, parseTables } from "./listing.ts";
+import { parseChains, parseCounters, parseElements, parseSets, parseTables } from "./listing.ts";
 import { printChanges, printTable } from "./print.ts";
 import { parseRules } from "./rules-text.ts";
 import type {
@@ -14,6 +14,7 @@ import type {
   NftElement,
   NftFamily,
   NftRule,
+  NftRuleCounter,
   NftSet,
   NftTable,
 } from "./types.ts";
@@ -80,6 +81,10 @@ class LibnftablesNft implements Nft {
   listRules(table: NftTable, chain: string): NftRule[] {
     const script = `list chain ${printTable(table)} ${chain}`;
     return parseRules(this.#execute(script, OUTPUT.HANDLE | OUTPUT.STATELESS | OUTPUT.NUMERIC));
+  }
+
+  listCounters(table: NftTable, chain: string): NftRuleCounter[] {
+    return parseCounters(this.#json(`list chain ${printTable(table)} ${chain}`));
   }
 
   listSets(table: NftTable): NftSet[] {

@@ -115,6 +115,14 @@ export interface NftRule {
   readonly handle: number;
 }
 
+/** The counter of a rule. */
+export interface NftRuleCounter {
+  readonly comment?: string;
+  readonly handle: number;
+  readonly packets: number;
+  readonly bytes: number;
+}
+
 /** A set or map as listed. */
 export interface NftSet extends NftSetSpec {
   readonly name: string;
@@ -135,6 +143,8 @@ export interface Nft extends Disposable {
   /** The chains; throws `not-found` if there is no such table. */
   listChains(table: NftTable): NftChain[];
   listRules(table: NftTable, chain: string): NftRule[];
+  /** The values of the rules that count, in the order of the rules; throws `not-found` as `listRules`. The fake counts nothing. */
+  listCounters(table: NftTable, chain: string): NftRuleCounter[];
   /** Sets and maps. */
   listSets(table: NftTable): NftSet[];
   /** The elements; slow for large sets (60 µs an element). */
