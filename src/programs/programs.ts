@@ -45,6 +45,11 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
     onNode: true,
     memory: "small",
   },
+  "coil-egress": {
+    load: async () => (await import("./coil-egress.ts")).coilEgress,
+    linked: true,
+    memory: "small",
+  },
   "service-proxy": {
     load: async () => (await import("./service-proxy.ts")).serviceProxy,
     linked: true,

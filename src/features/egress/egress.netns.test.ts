@@ -1,5 +1,5 @@
 import { vxlanDriver } from "./index.ts";
-import { driverClaims, masqueradeClaims } from "./testing/claims.ts";
+import { driverClaims, ruleClaims } from "./testing/claims.ts";
 
 driverClaims(vxlanDriver);
-masqueradeClaims();
+ruleClaims(vxlanDriver);

@@ -11,5 +11,14 @@
  */
 export { type ClientOptions, clientScope, planClient } from "./client/index.ts";
 export { type NetPlan, type NetScope, syncNet } from "./net-plan/index.ts";
-export { planRouter, routerScope } from "./router/index.ts";
-export { fouDriver, type TunnelDriver, vxlanDriver } from "./tunnel/index.ts";
+export {
+  clientOf,
+  iptablesRules,
+  nftRules,
+  planRouter,
+  planRules,
+  type RouterPod,
+  type RuleBackend,
+  routerScope,
+} from "./router/index.ts";
+export { chooseDriver, fouDriver, TUNNEL_DRIVERS, type TunnelDriver, vxlanDriver } from "./tunnel/index.ts";

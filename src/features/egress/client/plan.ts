@@ -132,7 +132,7 @@ function planFamily(
   if (links.size === 0) return undefined;
   const base = driver.clientBase(family, port);
   return {
-    settings: settingsWithInterface(base.settings, pod.ifname),
+    settings: new Map([...settingsOf(family, pod.ifname), ...base.settings]),
     fouPorts: base.fouPorts,
     links: [...base.links, ...links.values()],
     rules: rulesOf(family, ranges),
@@ -150,10 +150,17 @@ function outsideOfTunnels(gateway: IpAddress): PlannedRoute[] {
   }));
 }
 
-/** A driver that needs no check of the reverse path needs none on the interface of the pod either. */
-function settingsWithInterface(settings: ReadonlyMap<string, string>, ifname: string): ReadonlyMap<string, string> {
-  const all = settings.get("net.ipv4.conf.all.rp_filter");
-  return all === undefined ? settings : new Map([...settings, [`net/ipv4/conf/${ifname}/rp_filter`, all]]);
+/**
+ * Packets of tunnels come from routers, to which another route may lead than the one by which they came; with FoU also what was in the tunnels comes
+ * in by another link. So the kernel must not check their reverse path. The effective rp_filter of a link is the larger one of `all` and its own.
+ */
+function settingsOf(family: IpFamily, ifname: string): [string, string][] {
+  if (family === 6) return [];
+  return [
+    ["net.ipv4.conf.default.rp_filter", "0"],
+    ["net.ipv4.conf.all.rp_filter", "0"],
+    [`net/ipv4/conf/${ifname}/rp_filter`, "0"],
+  ];
 }
 
 function rulesOf(family: IpFamily, ranges: readonly Cidr[]): PlannedRule[] {

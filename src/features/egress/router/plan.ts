@@ -61,7 +61,10 @@ export function planRouter(
     },
   );
   return {
-    settings: new Map(bases.flatMap(({ settings }) => [...settings])),
+    settings: new Map([
+      ...ends.flatMap(({ local: { family } }) => settingsOf(family, pod.ifname)),
+      ...bases.flatMap(({ settings }) => [...settings]),
+    ]),
     fouPorts: bases.flatMap(({ fouPorts }) => fouPorts),
     links: [...links.values()],
     rules: ends.map(({ local: { family } }) => ({
@@ -72,4 +75,18 @@ export function planRouter(
     })),
     routes,
   };
+}
+
+/**
+ * A router forwards. Packets of clients come in by a tunnel, while the routes to the clients' addresses lead through the interface, so their reverse path
+ * is not checked. The effective rp_filter of a link is the larger one of `all` and its own.
+ */
+function settingsOf(family: IpFamily, ifname: string): [string, string][] {
+  if (family === 6) return [["net.ipv6.conf.all.forwarding", "1"]];
+  return [
+    ["net.ipv4.ip_forward", "1"],
+    ["net.ipv4.conf.default.rp_filter", "0"],
+    ["net.ipv4.conf.all.rp_filter", "0"],
+    [`net/ipv4/conf/${ifname}/rp_filter`, "0"],
+  ];
 }

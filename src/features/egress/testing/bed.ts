@@ -8,7 +8,6 @@ import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { type Kernel, type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { NftTransaction, openNft } from "#kernel/nft";
 import { listenTcp, openTcp } from "#kernel/socket";
-import { planMasquerade, syncMasquerade } from "../router/index.ts";
 
 const ip = IpAddress.parse;
 /** The addresses of the bed, by family. */
@@ -32,6 +31,7 @@ export class EgressBed implements Disposable {
   readonly #names = new Map<Member | "node", string>();
   readonly #spaces = new Map<Member | "node", { readonly netns: NetNs; readonly stack: NetStack }>();
   readonly #servers: Server[] = [];
+  readonly #sockets = new Set<Socket>();
 
   constructor() {
     for (const name of ["node", ...MEMBERS] as const) {
@@ -47,9 +47,11 @@ export class EgressBed implements Disposable {
     const node = this.stack("node");
     node.sysctl.set("net.ipv4.ip_forward", 1);
     node.sysctl.set("net.ipv6.conf.all.forwarding", 1);
-    this.stack("router").sysctl.set("net.ipv4.ip_forward", 1);
-    this.stack("router").sysctl.set("net.ipv6.conf.all.forwarding", 1);
     for (const member of MEMBERS) this.#connect(member);
+    // As on many hosts; the plans must change what is in their way.
+    for (const member of ["client", "router"] as const)
+      for (const link of ["all", "default", "eth0"])
+        this.stack(member).sysctl.set(`net.ipv4.conf.${link}.rp_filter`, 1);
     // The outside knows the router alone; answers to any other source are dropped there.
     const outside = this.stack("outside");
     const { index } = outside.links.get({ name: "eth0" }) ?? fail("eth0 outside");
@@ -61,8 +63,6 @@ export class EgressBed implements Disposable {
         onlink: true,
       });
     this.#serviceAddresses();
-    using nft = openNft(this.netns("router"));
-    syncMasquerade(nft, planMasquerade({ addresses: AT.router, ifname: "eth0" }));
   }
 
   /** One veth to the node, a host route each way, and except outside a default route. */
@@ -111,6 +111,7 @@ export class EgressBed implements Disposable {
   /** A TCP server outside, which echoes after a line with its client's address. */
   async serve(family: IpFamily, port: number): Promise<void> {
     const server = createServer((socket) => {
+      this.#sockets.add(socket);
       socket.on("error", () => socket.destroy());
       socket.write(`${socket.remoteAddress}\n`);
       socket.pipe(socket);
@@ -143,12 +144,14 @@ export class EgressBed implements Disposable {
 
   #open(family: IpFamily, port: number): Socket {
     const socket = new Socket({ fd: openTcp(family, { netns: this.netns("client") }) });
+    this.#sockets.add(socket);
     socket.connect({ host: String(AT.outside[family]), port });
     return socket;
   }
 
   [Symbol.dispose](): void {
     for (const server of this.#servers) server.close();
+    for (const socket of this.#sockets) socket.destroy();
     for (const [, { stack, netns }] of this.#spaces) {
       stack[Symbol.dispose]();
       netns[Symbol.dispose]();

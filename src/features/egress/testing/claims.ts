@@ -1,12 +1,14 @@
 /** What a driver promises, as tests that run wherever the kernel has it: the netns tier for VXLAN, the vm tier for FoU. */
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { test } from "node:test";
 import { Cidr, type IpFamily } from "#base/ip";
+import { inNetNs } from "#kernel/netns";
 import { openNft } from "#kernel/nft";
 import { clientScope, type Gateway, PRIVATE_RANGES, planClient } from "../client/index.ts";
 import { syncNet } from "../net-plan/index.ts";
-import { planMasquerade, planRouter, routerScope, syncMasquerade } from "../router/index.ts";
+import { iptablesRules, nftRules, planRouter, planRules, type RunCommand, routerScope } from "../router/index.ts";
 import type { TunnelDriver } from "../tunnel/index.ts";
 import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "./bed.ts";
 
@@ -32,6 +34,11 @@ async function syncRouter(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: 
   return syncNet(bed.stack("router"), plan, routerScope(TUNNEL_PORT));
 }
 
+async function masquerade(bed: EgressBed): Promise<void> {
+  using nft = openNft(bed.netns("router"));
+  await nftRules(nft).sync(planRules({ addresses: AT.router, ifname: "eth0" }));
+}
+
 async function withBed(work: (bed: EgressBed) => Promise<void>): Promise<void> {
   using bed = new EgressBed();
   for (const family of [4, 6] as const) await bed.serve(family, 8000);
@@ -45,6 +52,7 @@ export function driverClaims(driver: TunnelDriver): void {
     const port = sourcePortAuto ? "chosen by the flow" : "fixed";
     test(`${name}, source port ${port}: the outside sees the router's address, in both families, and 1 MiB comes back whole`, () =>
       withBed(async (bed) => {
+        await masquerade(bed);
         assert.equal((await syncRouter(bed, driver, sourcePortAuto)) > 0, true);
         await syncClient(
           bed,
@@ -63,6 +71,7 @@ export function driverClaims(driver: TunnelDriver): void {
 
   test(`${name}: a destination is added and removed while a stream to another runs on; without gateways the pod is as before`, () =>
     withBed(async (bed) => {
+      await masquerade(bed);
       await syncRouter(bed, driver, false);
       assert.equal(await bed.sourceSeen(4, 8000), "no answer");
       const auto = name === "vxlan";
@@ -108,22 +117,66 @@ async function echoed(socket: Awaited<ReturnType<EgressBed["connect"]>>, bytes: 
   socket.removeAllListeners("data");
 }
 
-/** Rules of a router are written once, changed with its address, and removed alone. */
-export function masqueradeClaims(): void {
-  test("masquerade: a second sync is empty, another address replaces the rule, and rules of others stay", () => {
-    using bed = new EgressBed();
-    using nft = openNft(bed.netns("router"));
-    const plan = planMasquerade({ addresses: AT.router, ifname: "eth0" });
-    assert.equal(syncMasquerade(nft, plan), 0);
-    const table = { family: "ip", name: "nat" } as const;
-    nft.run([{ op: "add", kind: "rule", table, chain: "POSTROUTING", rule: "counter", comment: "another's" }]);
-    const moved = planMasquerade({ addresses: { 4: AT.client[4] }, ifname: "eth0" });
-    // Of IPv4 one rule for another, of IPv6 both go.
-    assert.equal(syncMasquerade(nft, moved), 4);
-    assert.equal(syncMasquerade(nft, []), 2);
-    assert.deepEqual(
-      nft.listRules(table, "POSTROUTING").map(({ comment }) => comment),
-      ["another's"],
-    );
-  });
+/** Commands in the router's namespace of a bed. */
+function runIn(bed: EgressBed): RunCommand {
+  return async (command, args) =>
+    inNetNs(bed.netns("router"), () => execFileSync(command, [...args], { encoding: "utf8" }));
+}
+
+const BACKENDS = {
+  nftables: (bed: EgressBed) => nftRules(openNft(bed.netns("router"))),
+  iptables: (bed: EgressBed) => iptablesRules(runIn(bed)),
+} as const;
+
+/** What the rules of a router promise with either backend. */
+export function ruleClaims(driver: TunnelDriver): void {
+  for (const [name, open] of Object.entries(BACKENDS)) {
+    test(`${name}: without its rules the outside sees clients, with them the router; they count, and a second sync is empty`, () =>
+      withBed(async (bed) => {
+        const backend = open(bed);
+        await backend.sync([]);
+        await syncRouter(bed, driver, true);
+        await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true), gatewayOf(6, DESTINATIONS[6], true)]);
+        assert.equal(await bed.sourceSeen(4, 8000), "no answer");
+        const plan = planRules({ addresses: AT.router, ifname: "eth0" });
+        assert.equal(await backend.sync(plan), 4);
+        assert.equal(await backend.sync(plan), 0);
+        for (const family of [4, 6] as const)
+          assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        const counters = await backend.counters();
+        assert.deepEqual(
+          counters.map(({ family, kind, packets, bytes }) => [family, kind, packets > 0, bytes >= 40 * packets]),
+          [
+            [4, "masquerade", true, true],
+            [4, "invalid", false, true],
+            [6, "masquerade", true, true],
+            [6, "invalid", false, true],
+          ],
+        );
+      }));
+
+    test(`${name}: another address replaces the rule, rules of others stay, and off means gone`, () =>
+      withBed(async (bed) => {
+        const backend = open(bed);
+        await backend.sync(planRules({ addresses: AT.router, ifname: "eth0" }));
+        await runIn(bed)("iptables", [
+          "-w",
+          "-t",
+          "nat",
+          "-I",
+          "POSTROUTING",
+          "1",
+          "-m",
+          "comment",
+          "--comment",
+          "foreign",
+        ]);
+        // Of IPv4 one rule for another, of IPv6 both go.
+        assert.equal(await backend.sync(planRules({ addresses: { 4: AT.client[4] }, ifname: "eth0" })), 4);
+        assert.equal(await backend.sync([]), 2);
+        assert.deepEqual(await backend.counters(), []);
+        const left = await runIn(bed)("iptables", ["-w", "-t", "nat", "-S", "POSTROUTING"]);
+        assert.match(left, /^-P POSTROUTING ACCEPT\n-A POSTROUTING -m comment --comment foreign\n$/);
+      }));
+  }
 }

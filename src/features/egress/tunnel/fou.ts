@@ -16,7 +16,7 @@ export const fouDriver: TunnelDriver = {
   name: "fou",
   overhead: (family) => OVERHEAD[family],
   clientBase: (family, port) => ({ settings: settingsOf(family), ...baseOf(family, port) }),
-  routerBase: ({ local: { family } }, port) => ({ settings: settingsOf(family), ...baseOf(family, port) }),
+  routerBase: ({ local: { family } }, port) => ({ settings: new Map(), ...baseOf(family, port) }),
   toGateway: (end, { address, sourcePortAuto }, port) => tunnelTo(end, address, { sourcePortAuto, port }),
   toClient: (end, client, { sourcePortAuto }, port) => tunnelTo(end, client, { sourcePortAuto, port }),
 };
@@ -26,17 +26,9 @@ function fouLinkName(address: IpAddress): string {
   return address.family === 4 ? `fou4_${Buffer.from(address.toBytes()).toString("hex")}` : `fou6_${hashOf(address)}`;
 }
 
-/**
- * Packets come in by another link than the one that answers leave by, so the kernel must not check their reverse path. The effective
- * rp_filter of a link is the larger one of `all` and its own.
- */
+/** The settings that Coil makes in a pod. */
 function settingsOf(family: IpFamily): ReadonlyMap<string, string> {
-  if (family === 6) return new Map([["net.ipv6.conf.all.forwarding", "1"]]);
-  return new Map([
-    ["net.ipv4.conf.default.rp_filter", "0"],
-    ["net.ipv4.conf.all.rp_filter", "0"],
-    ["net.ipv4.ip_forward", "1"],
-  ]);
+  return new Map([family === 4 ? ["net.ipv4.ip_forward", "1"] : ["net.ipv6.conf.all.forwarding", "1"]]);
 }
 
 function baseOf(family: IpFamily, port: number) {

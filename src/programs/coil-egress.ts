@@ -1,0 +1,189 @@
+import { Dirty, repeat, sleep, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
+import { ConfigError, choiceFlag, durationFlag, integerFlag, switchFlag } from "#base/config";
+import { Health, serveHealth, serveMetrics } from "#base/health";
+import { IpAddress, type IpFamily } from "#base/ip";
+import { createRegistry } from "#base/metrics";
+import { reconcile } from "#base/reconcile";
+import {
+  chooseDriver,
+  clientOf,
+  iptablesRules,
+  nftRules,
+  planRouter,
+  planRules,
+  type RouterPod,
+  routerScope,
+  syncNet,
+  TUNNEL_DRIVERS,
+} from "#features/egress";
+import { openKernel } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { resources } from "#kube/client";
+import { allSynced, createInformer } from "#kube/informer";
+import { coilEgressMetrics } from "./coil-egress/metrics.ts";
+import { reportRouter } from "./coil-egress/report.ts";
+import { endpointFlags, informerHealth, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
+import { restClientMetrics } from "./metrics/index.ts";
+import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
+
+/** The interface of a router pod. */
+const IFNAME = "eth0";
+/** How often everything is compared with the kernel, milliseconds. */
+const RESYNC_MS = 60_000;
+/** How often counters are read, milliseconds (docs/spec/pod-network.md#15). */
+const COUNTERS_MS = 30_000;
+
+const flags = {
+  ...endpointFlags(":8080", ":8081"),
+  fouPort: integerFlag("fou-port", 5555, "UDP port of the tunnels", { min: 1, max: 65_535 }),
+  enableSportAuto: switchFlag(
+    "enable-sport-auto",
+    false,
+    "the kernel chooses the tunnels' UDP source port for each flow",
+  ),
+  backend: choiceFlag("backend", ["iptables", "nftables"], "iptables", "packet filter that masquerades"),
+  tunnelDriver: choiceFlag(
+    "tunnel-driver",
+    TUNNEL_DRIVERS,
+    "fou",
+    "how packets are carried; auto: fou if the kernel has it, else vxlan; the same as coild's",
+  ),
+  drainDelay: durationFlag("drain-delay", "0s", "how long to go on after SIGTERM, while /readyz fails"),
+  ...kubeFlags,
+  ...logFlags,
+};
+
+/** `coil-egress`, the router pod of an Egress (docs/spec/pod-network.md#9). */
+export const coilEgress = defineProgram({
+  name: "coil-egress",
+  summary: "Router pod of an Egress: takes the packets of its clients out of tunnels and masquerades them.",
+  flags,
+  notes: [
+    "Environment, all required: COIL_POD_ADDRESSES, the addresses of this pod, separated by commas; COIL_POD_NAMESPACE; COIL_EGRESS_NAME.",
+    "The first SIGTERM drains for --drain-delay. A second one ends the program.",
+  ],
+  metrics: [coilEgressMetrics, restClientMetrics],
+  run: async ({ values, signal }) => {
+    const { egress, addresses } = routerOfEnvironment(process.env);
+    const log = loggerOf("coil-egress", values);
+    const registry = createRegistry();
+    const health = new Health({ log: log.child("health") });
+    requirePrivileges("be a router", ["CAP_NET_ADMIN"]);
+    const kernel = openKernel();
+    using own = kernel.openNetNs("own");
+    using stack = kernel.openStack(own);
+    const link = stack.links.get({ name: IFNAME });
+    if (link === undefined)
+      throw new ConfigError("invalid-flags", [`this network namespace has no interface ${IFNAME}`]);
+    const families = ([4, 6] as const).filter((family) => addresses[family] !== undefined);
+    const { driver, lacking } = chooseDriver(stack, values.tunnelDriver, families);
+    if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
+    await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
+    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    using nft = values.backend === "nftables" ? openNft(own) : undefined;
+    const backend = nft === undefined ? iptablesRules() : nftRules(nft);
+    const pod: RouterPod = { egress, addresses, ifname: IFNAME, mtuBytes: link.mtu };
+    const options = { driver, port: values.fouPort, sourcePortAuto: values.enableSportAuto };
+
+    const dirty = new Dirty();
+    const pods = createInformer(api, resources.pods, {
+      transform: (one) => clientOf(one, egress),
+      onHealth: informerHealth(health, "pods"),
+      clock: systemClock,
+    });
+    pods.addHandler({
+      onAdd: ({ addresses: own }) => own.length > 0 && dirty.mark(),
+      onUpdate: (before, after) => before.addresses.join() !== after.addresses.join() && dirty.mark(),
+      onDelete: ({ addresses: own }) => own.length > 0 && dirty.mark(),
+    });
+    const tunnels = health.part("tunnels", { needed: "always" });
+    const ready = health.part("serving", { needed: "always" });
+    ready.ok();
+    const report = reportRouter({ metrics: coilEgressMetrics(registry), backend, stack }, { egress, driver, families });
+
+    // It goes on while it drains: clients may still come and change.
+    const group = new TaskGroup();
+    group.spawn((at) => pods.run({ signal: at }));
+    group.spawn(async (at) => {
+      await allSynced([pods], { signal: at });
+      await reconcile({
+        dirty,
+        health: tunnels,
+        signal: at,
+        resyncMs: RESYNC_MS,
+        sync: async () => {
+          const clients = pods.store.list().filter((one) => one.addresses.length > 0);
+          const plan = planRouter(
+            pod,
+            clients.flatMap((one) => one.addresses),
+            options,
+          );
+          const changes =
+            (await syncNet(stack, plan, routerScope(values.fouPort))) + (await backend.sync(planRules(pod)));
+          report.clients(clients, plan);
+          if (changes > 0) log.info("tunnels changed", { changes, clients: clients.length });
+          return changes;
+        },
+      });
+    });
+    const counters = health.part("counters");
+    group.spawn((at) =>
+      repeat(
+        async () => {
+          await report.counters();
+          counters.ok();
+        },
+        { signal: at, everyMs: COUNTERS_MS, clock: systemClock, onFailure: (error) => counters.degraded(error) },
+      ),
+    );
+    group.spawn(async (at) => {
+      await new Promise<void>((resolve) => {
+        if (signal.aborted) resolve();
+        signal.addEventListener("abort", () => resolve(), { once: true });
+        at.addEventListener("abort", () => resolve(), { once: true });
+      });
+      if (at.aborted) return;
+      ready.degraded(new Error("draining"));
+      log.info("draining", { drainDelayMs: values.drainDelay });
+      await sleep(values.drainDelay, { signal: at });
+      group.abort();
+    });
+    log.info("started", {
+      namespace: egress.namespace,
+      egress: egress.name,
+      driver: driver.name,
+      backend: values.backend,
+    });
+    await group.wait();
+    // The kernel's state stays: it forwards until the pod's namespace ends, and a restarted container finds it.
+    log.info("ended");
+    return EXIT.ok;
+  },
+});
+
+/** The Egress and the addresses of this pod. Throws `ConfigError` naming every wrong variable. */
+export function routerOfEnvironment(
+  env: Readonly<Record<string, string | undefined>>,
+): Pick<RouterPod, "egress" | "addresses"> {
+  const faults: string[] = [];
+  const read = (name: string, what: string): string => {
+    const value = env[name] ?? "";
+    if (value === "") faults.push(`the environment variable ${name} is missing; set it to ${what}`);
+    return value;
+  };
+  const namespace = read("COIL_POD_NAMESPACE", "the namespace of this pod");
+  const name = read("COIL_EGRESS_NAME", "the name of the Egress");
+  const addresses: Partial<Record<IpFamily, IpAddress>> = {};
+  for (const text of read("COIL_POD_ADDRESSES", "the addresses of this pod, separated by commas").split(",")) {
+    if (text.trim() === "") continue;
+    const address = IpAddress.tryParse(text.trim());
+    if (address === undefined) faults.push(`COIL_POD_ADDRESSES: "${text.trim()}" is not an IP address`);
+    else if (addresses[address.family] !== undefined)
+      faults.push(`COIL_POD_ADDRESSES: two addresses of IPv${address.family}`);
+    else addresses[address.family] = address;
+  }
+  if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
+  return { egress: { namespace, name }, addresses };
+}

@@ -1,0 +1,57 @@
+import { Counter, Gauge, type Registry } from "#base/metrics";
+
+/** Declares the metrics of `coil-egress`. */
+export function coilEgressMetrics(registry: Registry) {
+  const ofEgress = { labelNames: ["namespace", "egress"] as const, registers: [registry] };
+  const ofPod = { labelNames: ["namespace", "pod", "egress"] as const, registers: [registry] };
+  const ofFamily = { labelNames: ["namespace", "pod", "egress", "protocol"] as const, registers: [registry] };
+  return {
+    clients: new Gauge({
+      name: "coil_egress_client_pod_count",
+      help: "Pods with an address that use this Egress.",
+      ...ofEgress,
+    }),
+    clientInfo: new Gauge({
+      name: "coil_egress_client_pod_info",
+      help: "1 for each address of a pod that uses this Egress, and the tunnel's link.",
+      labelNames: ["namespace", "pod", "pod_ip", "interface", "egress", "egress_namespace"] as const,
+      registers: [registry],
+    }),
+    flows: new Gauge({
+      name: "coil_egress_nf_conntrack_entries_count",
+      help: "Flows that the router's connection tracking has.",
+      ...ofPod,
+    }),
+    flowLimit: new Gauge({
+      name: "coil_egress_nf_conntrack_entries_limit",
+      help: "Flows that the router's connection tracking can have.",
+      ...ofPod,
+    }),
+    masqueradedPackets: new Counter({
+      name: "coil_egress_nftables_masqueraded_packets_total",
+      help: "First packets of flows that got the router's address, with either backend.",
+      ...ofFamily,
+    }),
+    masqueradedBytes: new Counter({
+      name: "coil_egress_nftables_masqueraded_bytes_total",
+      help: "Bytes of these packets.",
+      ...ofFamily,
+    }),
+    invalidPackets: new Counter({
+      name: "coil_egress_nftables_invalid_packets_total",
+      help: "Packets that were dropped because they belong to no connection, with either backend.",
+      ...ofFamily,
+    }),
+    invalidBytes: new Counter({
+      name: "coil_egress_nftables_invalid_bytes_total",
+      help: "Bytes of these packets.",
+      ...ofFamily,
+    }),
+    driver: new Gauge({
+      name: "coil_egress_tunnel_driver_info",
+      help: "1, with the tunnel driver in use.",
+      labelNames: ["driver"] as const,
+      registers: [registry],
+    }),
+  };
+}

@@ -1,0 +1,233 @@
+/** The shipped router of an Egress, between a client pod and a host outside, on the real kernel and the embedded API server. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import type { Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { systemClock } from "#base/clock";
+import { Cidr, IpAddress } from "#base/ip";
+import { nullLogger } from "#base/log";
+import { clientScope, planClient, syncNet, vxlanDriver } from "#features/egress";
+import { listenTcp } from "#kernel/socket";
+import { type Draft, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
+import { startApiServer } from "#lab/api-server";
+import { connectInside, InsideError, request } from "#lab/inside";
+import { ISTHMUS, type Running, start, until } from "#test/lab";
+import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
+
+const EGRESS = { namespace: "internet", name: "nat" };
+const SERVED = 8000;
+const loopback = IpAddress.parse("127.0.0.1");
+
+/** A bed with an API server that the router reaches, and a client whose tunnels are made. */
+async function open(t: TestContext) {
+  const bed = new EgressBed();
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-egress-"));
+  const fd = listenTcp(loopback, 6443, { netns: bed.netns("router") });
+  const listen = [
+    { host: "127.0.0.1", port: 0 },
+    { fd, host: "127.0.0.1" },
+  ];
+  const server = await startApiServer({ listen, log: nullLogger, clock: systemClock });
+  const [here = "", inside = ""] = server.urls;
+  const [own, given] = [join(folder, "own"), join(folder, "kubeconfig")];
+  writeFileSync(own, server.kubeconfig({ server: here }));
+  writeFileSync(given, server.kubeconfig({ server: inside }));
+  const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
+  await api.create(resources.namespaces, { metadata: { name: EGRESS.namespace } });
+  for (const family of [4, 6] as const) await bed.serve(family, SERVED);
+  const running: Running[] = [];
+  const run = (...flags: readonly string[]): Running => {
+    const argv = [
+      "nsenter",
+      `--net=${bed.netns("router").path}`,
+      ISTHMUS,
+      "coil-egress",
+      `--kubeconfig=${given}`,
+      ...flags,
+    ];
+    const env = {
+      COIL_POD_ADDRESSES: `${AT.router[4]},${AT.router[6]}`,
+      COIL_POD_NAMESPACE: EGRESS.namespace,
+      COIL_EGRESS_NAME: EGRESS.name,
+      HOSTNAME: "nat-1",
+    };
+    const one = start(argv, { env, timeoutMs: 120_000 });
+    running.push(one);
+    return one;
+  };
+  t.after(async () => {
+    for (const one of running) one.child.kill("SIGKILL");
+    await Promise.all(running.map((one) => one.ended));
+    await api.close();
+    await server[Symbol.asyncDispose]();
+    bed[Symbol.dispose]();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const gateways = ([4, 6] as const).map((family) => ({
+    egress: EGRESS,
+    address: AT.service[family],
+    destinations: [Cidr.parse(family === 4 ? "0.0.0.0/0" : "::/0")],
+    sourcePortAuto: true,
+  }));
+  const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+  const { plan } = planClient(pod, gateways, { driver: vxlanDriver, port: TUNNEL_PORT, inCluster: [] });
+  await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
+  return { bed, api, run };
+}
+
+const ROUTER_FLAGS = ["--tunnel-driver=vxlan", "--backend=nftables"];
+
+/** Makes a Pod with addresses. */
+async function makePod(
+  api: KubeClient,
+  name: string,
+  podIPs: readonly string[],
+  { names = EGRESS.name, hostNetwork = false }: { readonly names?: string; readonly hostNetwork?: boolean } = {},
+): Promise<void> {
+  const made = await api.create(resources.pods, {
+    metadata: { name, namespace: "default", annotations: { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: names } },
+    spec: { hostNetwork, nodeName: "n", terminationGracePeriodSeconds: 0, containers: [{ name: "c", image: "none" }] },
+  } as Draft<Pod>);
+  const status = { phase: "Running", podIPs: podIPs.map((ip) => ({ ip })) };
+  await api.replaceStatus(resources.pods, { ...made, status });
+}
+
+/** The addresses that the router has a way back to, sorted. */
+function waysBack(bed: EgressBed): string[] {
+  return ([4, 6] as const)
+    .flatMap((family) => bed.stack("router").routes.list({ family, table: 118 }))
+    .map(({ dst }) => String(dst.base))
+    .sort();
+}
+
+async function get(
+  bed: EgressBed,
+  port: number,
+  path: string,
+): Promise<{ readonly status: number; readonly body: string }> {
+  const place = { path: bed.netns("router").path ?? "" };
+  const socket = await connectInside(place, { address: loopback, port }, { timeoutMs: 2000 });
+  const { status, body } = await request(socket, { path, host: "router" }, { timeoutMs: 2000 });
+  return { status, body: String(body) };
+}
+
+const isReady = async (bed: EgressBed): Promise<boolean> =>
+  get(bed, 8081, "/readyz").then(
+    ({ status }) => status === 200,
+    (error: unknown) => {
+      if (!(error instanceof InsideError)) throw error;
+      return false;
+    },
+  );
+
+async function echo(socket: Socket, text: string): Promise<void> {
+  let back = "";
+  const whole = new Promise<void>((resolve) => {
+    socket.on("data", (bytes) => {
+      back += bytes;
+      if (back.length >= text.length) resolve();
+    });
+  });
+  socket.write(text);
+  await whole;
+  socket.removeAllListeners("data");
+  assert.equal(back, text);
+}
+
+test("coil-egress: ready when the clients that were there have a way; later ones get theirs, and one that goes leaves nothing", async (t) => {
+  const { bed, api, run } = await open(t);
+  await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
+  await makePod(api, "of-the-host", ["10.64.9.1"], { hostNetwork: true });
+  await makePod(api, "of-another", ["10.64.9.2"], { names: "other, another" });
+  const router = run(...ROUTER_FLAGS);
+  await until("it is ready", () => isReady(bed), { seen: router.said });
+  assert.deepEqual(waysBack(bed), [String(AT.client[4]), String(AT.client[6])]);
+  for (const family of [4, 6] as const) assert.equal(await bed.sourceSeen(family, SERVED), String(AT.router[family]));
+  await makePod(api, "later", ["10.64.9.3", "fd02::93"], { names: `other,${EGRESS.name}` });
+  await until("the later one has its ways", () => waysBack(bed).length === 4, { deadlineMs: 1000, everyMs: 10 });
+  // Another pod has the address before its first holder is gone.
+  await makePod(api, "heir", ["10.64.9.3"]);
+  await api.delete(resources.pods, { name: "later", namespace: "default" });
+  await until("what was its own alone is gone", () => !waysBack(bed).includes("fd02::93"), {
+    deadlineMs: 1000,
+    everyMs: 10,
+  });
+  assert.ok(waysBack(bed).includes("10.64.9.3"));
+  await api.delete(resources.pods, { name: "heir", namespace: "default" });
+  await until("nothing of it is left", () => waysBack(bed).length === 2, { deadlineMs: 1000, everyMs: 10 });
+  const { body } = await get(bed, 8080, "/metrics");
+  assert.match(body, /^coil_egress_client_pod_count\{namespace="internet",egress="nat"\} 1$/m);
+  assert.match(
+    body,
+    /^coil_egress_client_pod_info\{namespace="default",pod="client",pod_ip="10\.64\.0\.7",interface="coil_vxlan",egress="nat",egress_namespace="internet"\} 1$/m,
+  );
+  assert.match(body, /^coil_egress_nf_conntrack_entries_limit\{namespace="internet",pod="nat-1",egress="nat"\} [1-9]/m);
+  assert.match(body, /^coil_egress_tunnel_driver_info\{driver="vxlan"\} 1$/m);
+});
+
+test("coil-egress: a stream survives kill -9 and the next start, which removes what was left of clients that went meanwhile", async (t) => {
+  const { bed, api, run } = await open(t);
+  await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
+  await makePod(api, "short", ["10.64.9.4"]);
+  const first = run(...ROUTER_FLAGS);
+  await until("it is ready", () => isReady(bed), { seen: first.said });
+  const stream = await bed.connect(4, SERVED);
+  first.child.kill("SIGKILL");
+  await first.ended;
+  await api.delete(resources.pods, { name: "short", namespace: "default" });
+  await echo(stream, "while there is no router process");
+  const index = bed.stack("router").links.get({ name: "coil_vxlan" })?.index;
+  const second = run(...ROUTER_FLAGS);
+  await until("it is ready again", () => isReady(bed), { seen: second.said });
+  assert.deepEqual(waysBack(bed), [String(AT.client[4]), String(AT.client[6])]);
+  assert.equal(bed.stack("router").links.get({ name: "coil_vxlan" })?.index, index);
+  await echo(stream, "after its start");
+  stream.destroy();
+  const listing = execFileSync("nsenter", [`--net=${bed.netns("router").path}`, "nft", "list", "ruleset"], {
+    encoding: "utf8",
+  });
+  assert.equal(listing.match(/masquerade/g)?.length, 2, listing);
+});
+
+test("coil-egress: SIGTERM turns /readyz to failing for --drain-delay; new clients are served until it ends", async (t) => {
+  const { bed, api, run } = await open(t);
+  await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
+  const router = run(...ROUTER_FLAGS, "--drain-delay=2s");
+  await until("it is ready", () => isReady(bed), { seen: router.said });
+  const stream = await bed.connect(6, SERVED);
+  const before = performance.now();
+  router.child.kill("SIGTERM");
+  await until("it is not ready", async () => (await get(bed, 8081, "/readyz")).status === 503, { everyMs: 10 });
+  assert.equal((await get(bed, 8081, "/healthz")).status, 200);
+  await makePod(api, "late", ["10.64.9.5"]);
+  await until("the late one has its way", () => waysBack(bed).includes("10.64.9.5"), { deadlineMs: 1000, everyMs: 10 });
+  const { code, stderr } = await router.ended;
+  assert.equal(code, 0, stderr);
+  assert.ok(performance.now() - before >= 2000);
+  await echo(stream, "after its end");
+  assert.equal(await bed.sourceSeen(4, SERVED), String(AT.router[4]));
+  stream.destroy();
+});
+
+test("coil-egress: a driver that the kernel lacks, and a wrong environment, are one clear line each", async (t) => {
+  const { bed, run } = await open(t);
+  const lacksFou = !bed.stack("router").fou.available();
+  const router = run("--backend=nftables");
+  if (lacksFou) {
+    const { code, stderr } = await router.ended;
+    assert.equal(code, 1);
+    assert.match(stderr, /--tunnel-driver=fou: this kernel has no fou.*choose --tunnel-driver=vxlan or auto/);
+  }
+  const env = {
+    COIL_POD_ADDRESSES: "10.0.0.1,nonsense,10.0.0.2",
+    COIL_POD_NAMESPACE: undefined,
+    COIL_EGRESS_NAME: "nat",
+  };
+  const wrong = await start([ISTHMUS, "coil-egress"], { env }).ended;
+  assert.notEqual(wrong.code, 0);
+  for (const fault of [/COIL_POD_NAMESPACE is missing/, /"nonsense" is not an IP address/, /two addresses of IPv4/])
+    assert.match(wrong.stderr, fault);
+});
