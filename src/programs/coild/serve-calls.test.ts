@@ -215,16 +215,16 @@ test(
   async () => {
     const { events: _, ...options } = optionsFor("taken.sock");
     const path = handoverPath(options.socketPath) ?? "";
-    const other = createServer().listen(path);
+    await using other = createServer().listen(path);
     const health = new Health();
-    const server = await serveCalls({ ...options, log: nullLogger, health: health.part("hand-over") });
-    assert.match(health.parts[0]?.reason ?? "", /another process does; stop it/);
-    await server[Symbol.asyncDispose]();
+    const serve = () => serveCalls({ ...options, log: nullLogger, health: health.part("hand-over") });
+    {
+      await using _server = await serve();
+      assert.match(health.parts[0]?.reason ?? "", /another process listens there; stop that process/);
+    }
     assert.equal(existsSync(options.socketPath), false);
-    assert.equal(existsSync(path), true);
+    assert.ok(existsSync(path) && other.listening);
     writeFileSync(options.socketPath, "");
-    const wrong = serveCalls({ ...options, log: nullLogger, health: health.part("hand-over") });
-    await assert.rejects(wrong, (error) => error instanceof SocketPathError && error.code === "not-a-socket");
-    await new Promise((resolve) => other.close(resolve));
+    await assert.rejects(serve(), (error) => error instanceof SocketPathError && error.code === "not-a-socket");
   },
 );
