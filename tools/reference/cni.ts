@@ -2,7 +2,7 @@
 export const CNI_PAGE = `# coil
 
 The CNI executable. A container runtime runs it for each pod; it hands the call to \`coild\` and its answer back, holds no state and
-decides nothing. \`coil\` is a launcher of 2 KiB for \`coild\`'s hand-over socket; \`coil-standalone\` beside it does the same by gRPC, and the launcher
+decides nothing. \`coil\` is a launcher of 3 KiB for \`coild\`'s hand-over socket; \`coil-standalone\` beside it does the same by gRPC, and the launcher
 runs it where nobody serves that socket or the configuration names another \`coild\`.
 
 ## Commands
@@ -18,20 +18,22 @@ runs it where nobody serves that socket or the configuration names another \`coi
 | \`type\` | | \`coil\` |
 | \`socket\` | \`/run/coild.sock\` | coild's UNIX socket, an absolute path |
 | \`mtu\` | that of coild | MTU of the pod's link, bytes, 576 to 65535 |
+| \`capabilities\` | none | with \`"mac": true\` a runtime can pass on the MAC address that a pod asks for, as \`runtimeConfig.mac\`; it is the address of the pod's interface. \`"ips"\` must not be there: a demand for particular addresses is refused |
 
-It allocates addresses itself, so it must be the first plugin of its network.
+It allocates addresses itself, so it must be the first plugin of its network. Behind another interface plugin (\`coild --enable-ipam=false\`) the capabilities are that plugin's.
 
 ## Errors
 
-One JSON object on standard output, exit code 1.
+One JSON object on standard output, exit code 1. Where standard output is closed or cannot be written, the object is on standard error.
 
 | code | when |
 | --- | --- |
 | 1 | a \`cniVersion\` that is not supported, or that does not have the command: CHECK needs 0.4.0, GC and STATUS 1.1.0 |
 | 3 | the pod does not exist, or has another UID |
 | 4 | \`CNI_*\` variables, \`CNI_ARGS\` or the network namespace are wrong |
+| 5 | standard output is closed, and nothing was begun; or the answer cannot be written to it |
 | 6 | the network configuration is not a JSON object |
-| 7 | a field of the network configuration is wrong, or coil is chained after another plugin |
+| 7 | a field of the network configuration is wrong, \`runtimeConfig.ips\` has addresses, environment and configuration are larger than 4 MiB, or coil is chained after another plugin |
 | 8 | \`CNI_NETNS\` is the plugin's own network namespace, and \`CNI_NETNS_OVERRIDE\` is not 1 or true; DEL still removes the attachment |
 | 11 | try again: coild or the API server cannot be reached, or the pool has no addresses or does not exist |
 | 999 | anything else |
