@@ -11,7 +11,7 @@ const flags = {
   ...kubeFlags,
 };
 
-/** `isthmus audit`: proves that API, kernel and memory agree. */
+/** `isthmus audit`: compares API server, kernel and memory. */
 export const auditProgram = defineProgram({
   name: "audit",
   summary: "Compares the API server, the kernel and coild's memory, and reports the differences.",

@@ -108,7 +108,7 @@ function watchNodes({ watch }: LeadingController) {
   });
 }
 
-/** The pools take the blocks over before the first request is handled, and learn each deletion from then on. */
+/** The pools get all blocks before the first request is handled, and learn each deletion from then on. */
 function watchCluster(leading: LeadingController, pools: PoolManager): Cluster {
   const blocks = watchBlocks(leading);
   blocks.addHandler({ onDelete: (block) => pools.noteBlockGone(block) });
@@ -124,14 +124,14 @@ function controlPools({ api, log, watch, control }: LeadingController, pools: Po
     reconcile: async (name, { signal }) => {
       await reconcilePool({ api, pools, log: log.child("pools") }, name, { signal });
       const isDeleting = addressPools.store.get(name)?.metadata.deletionTimestamp !== undefined;
-      // The deletion of its last block may have been missed while the watch was away.
+      // The deletion of its last block may have been missed while the watch was interrupted.
       return isDeleting ? { requeueAfterMs: DELETING_LOOK_MS } : undefined;
     },
   });
   blocks.addHandler({
     onDelete: ({ metadata: { labels } }) => {
       const pool = addressPools.store.get(labels?.[POOL_LABEL] ?? "");
-      // Only a pool that is being deleted waits for its last block to go.
+      // Only a pool that is being deleted waits for the deletion of its last block.
       if (pool?.metadata.deletionTimestamp !== undefined) controller.enqueue(pool.metadata.name);
     },
   });

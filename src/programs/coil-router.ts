@@ -27,7 +27,10 @@ import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const MAIN_TABLE = 254;
-/** After this time the next change makes a sync of all routes, in milliseconds: others may have changed the kernel's. */
+/**
+ * After this time the next change causes a sync of all routes, in milliseconds, because other programs may have changed the kernel's
+ * routes.
+ */
 const WHOLE_MS = 30_000;
 /** A log line names at most this many blocks. */
 const MAX_NAMED = 10;
@@ -145,7 +148,7 @@ export const coilRouter = defineProgram({
   },
 });
 
-/** The fields of a block that decide about routes. */
+/** The fields of a block on which routes depend. */
 function routerBlock({ metadata: { name, uid, resourceVersion, labels }, ipv4, ipv6 }: AddressBlock) {
   return {
     metadata: { name, uid, resourceVersion },
@@ -155,7 +158,7 @@ function routerBlock({ metadata: { name, uid, resourceVersion, labels }, ipv4, i
   };
 }
 
-/** The fields of a Node that decide about routes; a Node has 10 KiB, most of it names of images. */
+/** The fields of a Node on which routes depend; a whole Node has 10 KiB, mostly names of images. */
 function routerNode(node: Node) {
   const { name, uid, resourceVersion } = node.metadata;
   return { metadata: { name, uid, resourceVersion }, ...internalAddresses(node) };

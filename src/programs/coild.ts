@@ -40,7 +40,7 @@ import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const id = { min: 1, max: 4_294_967_295 };
-/** Behind another plugin Coil's manifests give 0 or 255, and 2: the routes are that plugin's. */
+/** Behind another plugin Coil's manifests set the table to 0 or 255 and the protocol to 2, because that plugin makes the routes. */
 const MIN_PROTOCOL_ID = 3;
 const flags = {
   ...endpointFlags(":9384", ":9385"),
@@ -105,7 +105,7 @@ export const coild = defineProgram({
     const faults = faultsOf(values);
     if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
     requirePrivileges("create the links of pods", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
-    // A second coild of this node waits here until the first has ended: both would hand out the same addresses.
+    // A second coild of this node waits here until the first has ended: both would allocate the same addresses.
     await using _lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
       signal,
       onWait: () => log.info("waiting for another coild on this node to end"),
@@ -272,7 +272,7 @@ export const coild = defineProgram({
   },
 });
 
-/** Pure: what is wrong with the flags; each text names the flag. */
+/** Pure: the faults of the flags; each text names the flag. */
 export function faultsOf(values: {
   readonly enableIpam: boolean;
   readonly enableEgress: boolean;

@@ -3,10 +3,11 @@
  *
  * - SIGHUP ends no program that reads its files again at that signal. Each such program later handles the signal itself; its first
  *   reading of the files comes after this.
- * - The young generation of these programs' heaps keeps its first size. Programs of the tunnel allocate little else than bytes that
- *   are read, passed on and garbage. In two MiB, which stay in the processor's cache, that is collected as cheaply as in V8's 32, and
- *   its buffers are freed sooner: on 2 cores (bench/tunnel.ts) one connection has 1.4 times the throughput, and each process 50 MiB
- *   less. Daemons that do little at a time have 6 MiB less. Once the executable is loaded the young generation would have grown.
+ * - The young generation of these programs' heaps keeps its first size. Programs of the tunnel allocate mostly buffers that
+ *   are read, relayed and then garbage. A young generation of two MiB stays in the processor's cache; collecting it is as cheap as with
+ *   V8's 32 MiB, and buffers are freed sooner: on 2 cores (bench/tunnel.ts) one connection has 1.4 times the throughput, and each
+ *   process needs 50 MiB less. Daemons with little work need 6 MiB less. The setting must come first, because loading the executable
+ *   would let the young generation grow.
  */
 import { basename } from "node:path";
 import { setFlagsFromString } from "node:v8";

@@ -6,7 +6,7 @@ import { openClient } from "./daemon/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { serviceProxyConfig, serviceProxyFlags } from "./service-proxy-config/index.ts";
 
-/** The flags of the proxy that affect where a packet goes. */
+/** The flags of the proxy that affect the destination of a packet. */
 const { kubeconfig, config, bindAddress, nodePortAddresses, detectLocalMode, clusterCIDR } = serviceProxyFlags;
 const { podBridgeInterface, podInterfaceNamePrefix, masqueradeAll, masqueradeBit, featureGates, tableName } =
   serviceProxyFlags;
@@ -34,7 +34,7 @@ const flags = {
   tableName,
 };
 
-/** `isthmus explain`: where a packet goes, and which rule and element decide that. */
+/** `isthmus explain`: the endpoint to which a packet goes, and the rule and element that decide it. */
 export const explain = defineProgram({
   name: "explain",
   summary:

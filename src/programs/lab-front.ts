@@ -8,22 +8,25 @@ import { type HostEvent, isRunning, LabError, type LabState, labPaths } from "#l
 import { poll } from "#lab/poll";
 import { ownCommand } from "./program/index.ts";
 
-/** A process that holds a lab, started by {@link startHost}. */
+/** A process that keeps a lab up, started by {@link startHost}. */
 export interface LabHost {
   /** Resolves when the cluster is up; rejects with {@link LabError}. */
   readonly ready: Promise<void>;
-  /** Lets the holding process run on after this process has ended. */
+  /** Lets the host process continue to run after this process has ended. */
   keep(): Promise<void>;
-  /** Ends the holding process and waits until that process has removed the whole lab. */
+  /** Ends the host process and waits until it has removed the whole lab. */
   stop(): Promise<void>;
 }
 
-/** Maximum time in which a host process removes its lab, in milliseconds. The limit is longer for a guest: its cluster takes part. */
+/**
+ * Maximum time in which a host process removes its lab, in milliseconds. The limit is longer for a guest, because its cluster must delete
+ * objects too.
+ */
 const STOP_MS = 30_000;
 const LEAVE_MS = 180_000;
 
 /**
- * Starts the process that holds the lab. That process removes the lab and ends when its standard input closes, so nothing of the lab
+ * Starts the process that keeps the lab up. That process removes the lab and ends when its standard input closes, so nothing of the lab
  * remains after a front end was killed.
  */
 export async function startHost(
@@ -43,7 +46,7 @@ export async function startHost(
   mkdirSync(paths.logs, { recursive: true, mode: 0o700 });
   const [file = "", ...args] = ownCommand();
   const log = openSync(paths.logOf("host"), "a", 0o600);
-  // When the holding process ends, it removes its folder and the log in the folder.
+  // When the host process ends, it removes its folder and the log in it.
   const lastLine = (): string => readFileSync(`/proc/self/fd/${log}`, "utf8").trimEnd().split("\n").at(-1) ?? "";
   const child = spawn(
     file,
@@ -108,7 +111,7 @@ export async function startHost(
   };
 }
 
-/** Ends the holding process of a lab that was kept, and waits until that process has ended. */
+/** Ends the host process of a lab that was kept, and waits until that process has ended. */
 export async function stopHost(state: LabState): Promise<void> {
   const signalHost = (name: "SIGTERM" | "SIGKILL"): void => {
     if (isRunning(state)) process.kill(state.pid, name);

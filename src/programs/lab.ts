@@ -83,7 +83,10 @@ const flags = {
 };
 type Values = FlagValues<typeof flags>;
 
-/** Differences that an audit finds count as findings only if they last this long, in milliseconds: work may be under way before. */
+/**
+ * Differences that an audit finds count as findings only if they last this long, in milliseconds: until then an operation may be in
+ * progress.
+ */
 const SETTLE_MS = 5000;
 
 /** `isthmus lab`: a cluster on one machine. */
@@ -182,7 +185,7 @@ async function startAlone(
     try {
       await removeLeftovers(values.name, { say: () => undefined });
     } catch (left) {
-      // The reason why the lab did not start is more important than a failure to remove what is left.
+      // The reason why the lab did not start is more important than a failure to remove the remaining objects.
       if (!(left instanceof LabError)) throw left;
       say(left.message);
     }
@@ -344,8 +347,8 @@ function requireState(name: string): LabState {
 }
 
 /**
- * Removes what a killed lab has left on this machine and on its cluster; returns the number of removed things. The files of the lab
- * stay until all of its objects on the cluster are removed.
+ * Removes the objects that a killed lab has left on this machine and on its cluster; returns the number of removed things. The files of the
+ * lab stay until all of its objects on the cluster are removed.
  */
 async function removeLeftovers(
   name: string,
@@ -393,7 +396,7 @@ async function removeFrom(
   return await removeDeadRuns(api, name, options);
 }
 
-/** Limits the calls of `tell` to two a second. The first call and the last one are always passed on. */
+/** Limits the calls of `tell` to two a second. The first and the last call are always passed to `tell`. */
 function throttled(tell: (done: number, total: number) => void): (done: number, total: number) => void {
   let last = Number.NEGATIVE_INFINITY;
   return (done, total) => {

@@ -21,7 +21,7 @@ const flags = {
 /** Programs by name. A call of the function loads the program. */
 type Listed = ReadonlyMap<string, () => Promise<Program>>;
 
-/** `node`: the programs of a node as one process (docs/design/node.md). `listed` holds those that it can run. */
+/** `node`: the programs of a node as one process (docs/design/node.md). `listed` has the programs that it can run. */
 export function nodeProgram(listed: Listed): Program {
   return defineProgram({
     name: "node",
@@ -76,7 +76,7 @@ function nodeMetrics(registry: Registry): Counter<"part"> {
   });
 }
 
-/** Loads the programs and reads their command lines. Throws `ConfigError` naming the faults of all. */
+/** Loads the programs and reads their command lines. Throws `ConfigError` with the faults of all command lines. */
 async function loadParts(listed: Listed, words: readonly string[], hurry: AbortSignal): Promise<SupervisedPart[]> {
   const faults: string[] = [];
   const parts: SupervisedPart[] = [];

@@ -1,8 +1,8 @@
 import type { Program } from "./program/index.ts";
 
 /**
- * In all of them V8's young generation keeps its first size (see `early.ts`). The launcher adds more: `stream` nothing, for programs that
- * pass bytes on; `tables` one arena of malloc; `small` also a small old generation.
+ * In all profiles V8's young generation keeps its first size (see `early.ts`). The launcher adds more: `stream` adds nothing, for programs
+ * that relay bytes; `tables` one arena of malloc; `small` also a small old generation.
  */
 export type MemoryProfile = "stream" | "tables" | "small";
 
@@ -23,8 +23,8 @@ export interface ListedProgram {
 }
 
 /**
- * Every program, in the order of the help text. A new program is a line here; help, `isthmus node`, the installation's links and the
- * reference pages follow.
+ * Every program, in the order of the help text. A new program is a line in this list; help, `isthmus node`, the installation's links and
+ * the reference pages follow.
  */
 export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   lab: { load: async () => (await import("./lab.ts")).lab },
@@ -98,7 +98,7 @@ export function findProgram(name: string): ListedProgram | undefined {
   return Object.hasOwn(PROGRAMS, name) ? PROGRAMS[name] : undefined;
 }
 
-/** The programs for people, by name. */
+/** The programs that users start, by name. */
 export function publicPrograms(): ReadonlyMap<string, ListedProgram> {
   return new Map(Object.entries(PROGRAMS).filter(([, program]) => program.internal !== true));
 }

@@ -91,7 +91,7 @@ export const sniRouter = defineProgram({
     const registry = createRegistry();
     const observer = routerMetrics(registry);
     const health = new Health({ log });
-    // With a wrong file the old routes stay in use, and the program stays ready: a typo in a file that all replicas read must not
+    // If the file is invalid, the old routes stay in use, and the program stays ready: a typo in a file that all replicas read must not
     // remove all of them from a balancer.
     const routesPart = health.part("routes");
     const listenPart = health.part("listen", { needed: "always" });
@@ -138,7 +138,7 @@ export const sniRouter = defineProgram({
   },
 });
 
-/** Reads the routes again. If they are wrong, logs the fault and returns `undefined`. */
+/** Reads the routes again. If they are invalid, logs the fault and returns `undefined`. */
 async function reload(at: {
   readonly load: () => Promise<RouteTable>;
   readonly log: Logger;

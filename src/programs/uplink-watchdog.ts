@@ -16,7 +16,9 @@ const flags = {
   ...logFlags,
 };
 
-/** Removes the redirection of `uplink-proxy` when `uplink-proxy` ends or hangs (docs/spec/uplink-proxy.md#14). Ends after it. */
+/**
+ * Removes the redirection of `uplink-proxy` when `uplink-proxy` ends or hangs (docs/spec/uplink-proxy.md#14). It ends after `uplink-proxy`.
+ */
 export const uplinkWatchdog = defineProgram({
   name: "uplink-watchdog",
   summary:

@@ -3,7 +3,7 @@ import { FileError, readBounded } from "#base/file";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { checkManifests, type ManifestFault, type ManifestFile, type ManifestReport } from "./validate/manifests.ts";
 
-/** The bound on standard input, in bytes; that of files is the same. */
+/** The maximum size of standard input, in bytes; the limit for files is the same. */
 const MAX_INPUT_BYTES = 1 << 20;
 
 const flags = {
@@ -67,7 +67,7 @@ function render({ faults, warnings, checked, skipped }: ManifestReport): string 
   return `${[...lines, sum].join("\n")}\n`;
 }
 
-/** Such as `pools.yaml:7: document 2: AddressPool/default: spec.subnets[0].ipv4: Invalid value: …`; editors find the place. */
+/** Such as `pools.yaml:7: document 2: AddressPool/default: spec.subnets[0].ipv4: Invalid value: …`; editors can open this place. */
 function lineOf({ file, line, document, object, field, message }: ManifestFault, kind: string): string {
   const parts = [`${file}:${line}`, `document ${document}`, object, field].filter((part) => part !== "");
   return `${parts.join(": ")}: ${kind}${message}`;

@@ -10,7 +10,7 @@ export function untilAborted(signal: AbortSignalLike): Promise<void> {
 
 /**
  * The result of `work`, or a rejection with the signal's reason when the signal aborts first. Use this for work that cannot be
- * cancelled or that has other waiters: the work goes on after the abort, and its later failure is ignored here.
+ * cancelled or that has other waiters: the work continues after the abort, and its later failure is ignored here.
  */
 export async function unlessAborted<T>(work: Promise<T>, { signal }: AbortLikeOptions): Promise<T> {
   if (signal === undefined) return work;

@@ -20,7 +20,7 @@ export class Backoff {
     this.#options = { factor: 2, jitter: 0.5, random: Math.random, ...options };
   }
 
-  /** The next delay in milliseconds; each call counts one failure more. */
+  /** The next delay in milliseconds; each call counts one more failure. */
   next(): number {
     const delay = this.delay(this.#attempt);
     this.#attempt += 1;

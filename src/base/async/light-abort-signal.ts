@@ -35,7 +35,7 @@ export class LightAbortSignal implements AbortSignalLike {
     if (this.#isAborted) throw this.#reason;
   }
 
-  /** Calls the listeners once, in the order in which they were added. The second call does nothing. */
+  /** Calls the listeners once, in the order in which they were added. A second call does nothing. */
   abort(reason: unknown): void {
     if (this.#isAborted) return;
     this.#isAborted = true;
@@ -51,7 +51,7 @@ export class LightAbortSignal implements AbortSignalLike {
     if (errors.length > 0) throw errors[0];
   }
 
-  /** Does nothing after the abort, or for a listener that was added already. */
+  /** Does nothing after the abort, or for a listener that was already added. */
   addEventListener(_type: "abort", listener: () => void, _options?: { readonly once: true }): void {
     if (!this.#isAborted && !this.#listeners.includes(listener)) this.#listeners.push(listener);
   }

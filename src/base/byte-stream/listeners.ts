@@ -62,7 +62,7 @@ export abstract class StreamListeners {
     return this;
   }
 
-  /** Calls the present listeners in the order in which they were added. An error that a listener throws is passed on. */
+  /** Calls the present listeners in the order in which they were added. An error of a listener is thrown to the caller. */
   protected emit(name: "data", chunk: Uint8Array): void;
   protected emit(name: Exclude<Name, "data">): void;
   protected emit(name: Name, chunk: Uint8Array = NOTHING): void {

@@ -1,10 +1,10 @@
 /**
- * A map in order of insertion that keeps no memory of deleted values, for the reason that {@link LinkedSet} gives: a deleted value is taken
- * out of its cell, and an outgrown table of the runtime holds on to an empty cell. Keys are to be small. Setting an existing key keeps
- * its place.
+ * A map in order of insertion that keeps no memory of deleted values, for the reason that {@link LinkedSet} gives: a deleted value is
+ * removed from its cell, so that an outgrown table of the runtime keeps only an empty cell in memory. Keys should be small. Setting an
+ * existing key keeps its place.
  */
 export class DrainedMap<K extends string | number | bigint, V> {
-  /** An outgrown table holds on to empty cells only. */
+  /** An outgrown table keeps only empty cells in memory. */
   readonly #cells = new Map<K, { value: V | undefined }>();
 
   get size(): number {

@@ -1,5 +1,5 @@
 /**
- * Collections for members that come and go by the thousand, such as connections.
+ * Collections whose members are added and removed in thousands, such as connections.
  *
  * Owns: order and membership. Does not know: the members. Why not `Set` and `Map`: decision 0007.
  *

@@ -24,10 +24,10 @@ class Link<T> implements Entry {
 }
 
 /**
- * A set in order of insertion, for members that come and go by the thousand. A `Set` has the same behaviour, but V8 links each table that a
- * `Set` has outgrown to the next one. Once one of those tables is in the old generation, everything that ever was in the `Set` survives
- * all collections but the major ones (decision 0007). At some thousand short connections a second, a `Set` took a
- * fifth of the proxy's CPU time.
+ * A set in order of insertion, for members that are added and removed in thousands. A `Set` has the same behaviour, but V8 links each table
+ * that a `Set` has outgrown to the next one. Once one of those tables is in the old generation, all its former members survive all garbage
+ * collections except the major ones (decision 0007). At some thousand short connections a second, a `Set` took a fifth of the proxy's CPU
+ * time.
  */
 export class LinkedSet<T> implements Iterable<T> {
   #first: Link<T> | undefined;

@@ -1,6 +1,6 @@
 /**
  * The flags of a program: declared once as data, parsed once into a frozen typed object, all faults reported together.
- * The syntax is that of the programs that ours replace: `--name=value`, `--name value`, `--switch`,
+ * The syntax is that of the original programs: `--name=value`, `--name value`, `--switch`,
  * `--switch=false`, Go durations (`1h0m0s`, `300ms`), `:port` and `[::]:port` addresses.
  *
  * Owns: flag syntax, help texts, the reference table. Does not know: which programs there are.

@@ -15,8 +15,8 @@ import type { Socket } from "node:net";
 /** Which connection is closed at the limit if none of them is idle. */
 export interface ConnectionLimitOptions {
   /**
-   * `refuse-next`: the new one, for servers whose answers may take long. `end-oldest`: the oldest one, for servers that answer
-   * at once: the client of that connection can only be one that does not read its answer.
+   * `refuse-next`: the new connection, for servers whose answers may take long. `end-oldest`: the oldest connection, for servers that
+   * answer at once: its client can only be a client that does not read its answer.
    */
   readonly whenAllBusy: "refuse-next" | "end-oldest";
 }

@@ -2,7 +2,9 @@ import { statSync } from "node:fs";
 import { pause } from "#base/async";
 import type { Clock } from "#base/clock";
 
-/** The time between two looks at a file, in milliseconds: a stat takes about 5 µs, and also works after renames and with missing folders. */
+/**
+ * The time between two checks of a file, in milliseconds: a stat takes about 5 µs, and also works after renames and with missing folders.
+ */
 export const LOOK_MS = 500;
 
 /** A value that changes when a file is replaced, written or removed; follows links. Throws as `statSync`, but not if the file is absent. */
@@ -14,7 +16,7 @@ export function fingerprint(path: string): string {
 /**
  * Calls `changed` after each change of one of the files, until the signal aborts. A file that was only touched, or
  * written again with the same content, counts as changed. `since`: the result of {@link lookAt} when the files were last read; by default
- * they are looked at now. If `changed` throws, this rejects with the same error.
+ * they are checked now. If `changed` throws, this rejects with the same error.
  */
 export async function watchFiles(
   paths: readonly string[],

@@ -32,8 +32,8 @@ export class Health {
   }
 
   /**
-   * Declares a part. With `needed: "once"` (default), a part that degrades after it was ready once leaves the program ready: the loss of
-   * an API server must not take a node's network agent out of service. With `needed: "always"`, the program is not ready while the part is
+   * Declares a part. With `needed: "once"` (default), a part that degrades after it was ready once does not make the program unready: the
+   * loss of an API server must not make a node's network agent unready. With `needed: "always"`, the program is not ready while the part is
    * degraded.
    */
   part(name: string, options: { readonly needed?: "once" | "always" } = {}): HealthPart {

@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 
-/** Says what the text should have been. */
+/** Describes the expected text. */
 export type IpParseErrorCode = "invalid-address" | "invalid-cidr" | "invalid-mac";
 
 /** Text or bytes are not of the expected kind. The message quotes them and names the fault. */

@@ -51,7 +51,7 @@ export class LoopDelay {
   #wait(): void {
     const dueAt = this.#clock.monotonic() + LOOK_MS;
     const look = (): void => {
-      // A histogram holds nothing below 1.
+      // A histogram cannot store values below 1.
       this.#delays.record(Math.max(1, Math.round((this.#clock.monotonic() - dueAt) * NANOSECONDS)));
       this.#wait();
     };

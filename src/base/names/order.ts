@@ -10,8 +10,8 @@ function kindOf(address: IpAddress): Kind {
 }
 
 /**
- * The order in which a name's addresses are tried: first the addresses of a kind that this host has too, IPv6 before IPv4 (the labels and
- * precedences of RFC 6724); otherwise their order stays.
+ * The order in which a name's addresses are tried: first the addresses of a family and scope that this host has too, IPv6 before IPv4 (the
+ * labels and precedences of RFC 6724); otherwise their order stays.
  */
 export function inOrder(addresses: readonly IpAddress[], own: readonly IpAddress[]): readonly IpAddress[] {
   const kinds = new Set(own.map(kindOf));

@@ -7,9 +7,9 @@ import { NamesError } from "./errors.ts";
 const STEP_MS = 1000;
 /** The time for which a server's answer is accepted, milliseconds, even if other servers were queried after it. */
 const ANSWER_MS = 8000;
-/** How much longer the second family may take after the first has answered (RFC 8305 section 3), in milliseconds. */
+/** How much longer the answer for the second family may take after the first has answered (RFC 8305 section 3), in milliseconds. */
 const OTHER_FAMILY_MS = 50;
-/** The maximum number of addresses of one name; further ones are ignored. */
+/** The maximum number of addresses of one name; further addresses are ignored. */
 const MAX_ADDRESSES = 64;
 
 export interface QuestionOptions {
@@ -24,7 +24,7 @@ type Verdict = readonly IpAddress[] | "not-found" | undefined;
 /**
  * Asks for both families of one exact name. It does not call getaddrinfo(3), which has four threads for the whole process: a server that
  * does not answer would delay all other names. Each server has a channel of its own (c-ares) with one long try, so that late
- * answers count. Rejects with {@link NamesError}, or the signal's reason; no query goes on after the promise settles.
+ * answers count. Rejects with {@link NamesError}, or the signal's reason; no query continues after the promise settles.
  */
 export async function askServers(
   name: string,

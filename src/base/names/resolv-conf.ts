@@ -18,7 +18,7 @@ export interface ResolvConf {
   readonly attempts: number;
 }
 
-/** Parses resolv.conf(5). If no line gives a domain, `hostname` does. Ignores invalid lines, as resolvers do. */
+/** Parses resolv.conf(5). If no line gives a domain, the domain of `hostname` is used. Ignores invalid lines, as resolvers do. */
 export function parseResolvConf(text: string, hostname: string): ResolvConf {
   const servers: string[] = [];
   const dot = hostname.indexOf(".");

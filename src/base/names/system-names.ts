@@ -75,7 +75,7 @@ export class SystemNames implements Names {
     return question;
   }
 
-  /** Removes a question for which nobody waits: it was answered, or all callers have aborted. */
+  /** Removes a question that no caller waits for, because it was answered or all callers have aborted. */
   #forget(name: string, question: Question): void {
     if (this.#pending.get(name) === question) this.#pending.delete(name);
     // All callers have aborted.

@@ -1,7 +1,7 @@
 /**
  * Rate limits: a number of actions at once (the burst), then a number of actions a second.
  *
- * Owns: counting tokens, and waiting for one. Does not know: the limited thing, and the handling of excess.
+ * Owns: counting tokens, and waiting for one. Does not know: the limited thing, and what happens to excess actions.
  *
  * ```ts
  * const bucket = new TokenBucket({ ratePerSecond: 5, burst: 10 });

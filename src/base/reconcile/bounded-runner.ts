@@ -8,7 +8,7 @@ const RETRIES_MS = [100, 1000, 5000];
 export interface BoundedRunnerOptions {
   /** The average time from the end of a run to the start of the next, in milliseconds; at least 0. */
   readonly minMs: number;
-  /** This number of runs may follow each other without a pause, after a rest of `burst` times `minMs`. Default 1. */
+  /** The number of runs that may follow each other without a pause, after a rest of `burst` times `minMs`. Default 1. */
   readonly burst?: number;
   /** Longest time without a run, in milliseconds. */
   readonly maxMs: number;

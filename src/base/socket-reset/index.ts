@@ -9,9 +9,9 @@ import type { Socket } from "node:net";
 
 /**
  * Ends a socket at once: with RST where that is possible, else by closing it. Node.js's own `resetAndDestroy` has four faults. It waits
- * until a connection is made, for minutes if there is no answer. It waits until written data is flushed, for ever if the peer does not
- * read. It leaves the descriptor open after `end()`, because libuv does not reset a socket that is shutting down. It throws for UNIX and
- * TLS sockets.
+ * until a connection is established, which takes minutes if no answer comes. It waits until written data is flushed, without end if the
+ * peer does not read. It leaves the descriptor open after `end()`, because libuv does not reset a socket that is shutting down. It throws
+ * for UNIX and TLS sockets.
  */
 export function resetSocket(socket: Socket): void {
   if (socket.connecting || socket.writableLength > 0 || socket.writableEnded) {

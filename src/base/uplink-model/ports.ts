@@ -5,7 +5,7 @@ export interface SnapshotSource {
   readonly current: Snapshot;
   /** Calls the listener after each change of `current`, but not for the value at the time of this call. */
   onChange(listener: (snapshot: Snapshot) => void): Disposable;
-  /** Reads the kernel again now; called after a bind failed because the address is not there (docs/spec/uplink-proxy.md#6.1). */
+  /** Reads the kernel again now; called after a bind failed because the host does not have the address (docs/spec/uplink-proxy.md#6.1). */
   refresh(): void;
 }
 

@@ -1,7 +1,10 @@
 import type { Cidr, IpAddress } from "#base/ip";
 import type { UplinkStatus } from "./uplink.ts";
 
-/** `static`: addresses and gateways of the file count. `observe`: those of the kernel. `external`: an agent pushes the status (docs/spec/uplink-proxy.md#2.2). */
+/**
+ * `static`: the addresses and gateways of the file are used. `observe`: those of the kernel are used. `external`: an agent pushes the
+ * status (docs/spec/uplink-proxy.md#2.2).
+ */
 export type UplinkMode = "static" | "observe" | "external";
 
 /** The settings of an uplink. */
@@ -162,7 +165,7 @@ export interface Settings {
   readonly dns: DnsSettings;
   readonly selection: SelectionSettings;
   readonly transparent: TransparentSettings;
-  /** Threads that accept and carry tunnels. 1: the main thread alone. */
+  /** Threads that accept and carry tunnels. 1: only the main thread. */
   readonly workers: number;
   /** `GET /metrics` on the host listener. */
   readonly metrics: boolean;

@@ -4,7 +4,7 @@ import type { Cidr, IpAddress } from "#base/ip";
 export interface UplinkStatus {
   readonly lastFailed?: number;
   readonly lastSucceeded?: number;
-  /** Empty when there is none. */
+  /** Empty if there is no error. */
   readonly lastError: string;
   readonly lastWarning: string;
 }
@@ -59,7 +59,7 @@ export interface Uplink {
   readonly lastProbe?: string;
 }
 
-/** All that a choice of uplink depends on, taken once per request. Immutable. */
+/** All data that the choice of an uplink depends on, read once for each request. Immutable. */
 export interface Snapshot {
   /** True when both inputs were read at least once (docs/spec/uplink-proxy.md#2.1). A configuration file makes it true at once. */
   readonly ready: boolean;

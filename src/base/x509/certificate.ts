@@ -25,7 +25,7 @@ interface Validity {
   readonly notAfter: number;
 }
 
-/** An authority that can sign. Its key is only here: who drops this object ends the authority. */
+/** An authority that can sign. The key exists only in this object: without the object the authority cannot sign any more. */
 interface Authority {
   /** Its own certificate, PEM. */
   readonly cert: string;
@@ -60,7 +60,7 @@ const ED25519 = { id: sequence(oid(OID.ed25519)), digest: null } as const;
 /** PKCS #8 up to the 32 bytes of an Ed25519 key (RFC 8410 section 7). */
 const ED25519_PKCS8 = Buffer.from("302e020100300506032b657004220420", "hex");
 
-/** Who a certificate is for. */
+/** The subject of a certificate. */
 interface Subject {
   readonly commonName: string;
   /** Default: the name has no organization. */
@@ -144,7 +144,7 @@ export interface CertificateSeed {
 
 /**
  * Makes a self-signed certificate for a server at an address, which clients can trust by itself: it is its own authority. Its bytes depend
- * on the arguments alone, and must stay the same from version to version: nodes that derive it from one secret show the same one.
+ * on the arguments alone, and must not change between versions: all nodes that derive it from one secret must present the same certificate.
  */
 export function selfSignedServer(
   init: Validity & { readonly address: IpAddress; readonly commonName: string },
@@ -214,7 +214,7 @@ function signed(contents: Contents): string {
   return `-----BEGIN CERTIFICATE-----\n${lines.join("\n")}\n-----END CERTIFICATE-----\n`;
 }
 
-/** 128 random bits: two authorities of one name never give the same number. The first byte is not 0, as numbers are positive. */
+/** 128 random bits: two authorities of one name never assign the same number. The first byte is not 0, as numbers are positive. */
 function randomSerial(): Uint8Array {
   return Buffer.concat([Buffer.of(0x40 | (randomBytes(1).readUInt8() & 0x3f)), randomBytes(15)]);
 }

@@ -30,9 +30,9 @@ function lengthOf(length: number): number[] {
 
 /** SEQUENCE. */
 export const sequence = (...parts: readonly Uint8Array[]): Buffer => element(TAG.sequence, ...parts);
-/** SET; DER wants its members sorted, so give one. */
+/** SET; DER requires sorted members, so this function takes only one member. */
 export const setOf = (member: Uint8Array): Buffer => element(TAG.set, member);
-/** BOOLEAN TRUE; FALSE is always a default, which DER leaves out. */
+/** BOOLEAN TRUE; FALSE is always the default, and DER leaves out default values. */
 export const TRUE: Buffer = element(TAG.boolean, Buffer.from([0xff]));
 /** OCTET STRING. */
 export const octets = (bytes: Uint8Array): Buffer => element(TAG.octetString, bytes);

@@ -1,5 +1,5 @@
 /**
- * X.509 certificates (RFC 5280) of an own authority, or signed by themselves: Node.js reads certificates and cannot write them.
+ * Makes X.509 certificates (RFC 5280), signed by an own authority or self-signed: Node.js can read certificates, but cannot make them.
  *
  * Owns: DER (X.690) of certificates with ECDSA keys on P-256 or Ed25519 keys. Does not know: where keys are kept, when a certificate is renewed.
  *

@@ -54,8 +54,8 @@ export function parseYaml(text: string, options: YamlOptions = {}): YamlDocument
 }
 
 /**
- * Reads a stream of documents, in their order; lines are those of the whole text. A document with faults becomes its {@link YamlError}, and the
- * others are read all the same.
+ * Reads a stream of documents, in their order; lines are those of the whole text. A document with faults becomes its {@link YamlError}, and
+ * the other documents are read all the same.
  */
 export function parseYamlStream(text: string, options: YamlOptions = {}): (YamlDocument | YamlError)[] {
   const lines = new LineCounter();

@@ -51,7 +51,7 @@ export function encodeAddress(spec: AddressSpec): Uint8Array {
   return writer.bytes;
 }
 
-/** The body of a dump; the kernel applies it when it checks strictly. */
+/** The body of a dump; the kernel applies it if strict checks are on. */
 export function encodeAddressDump(family: 4 | 6 | undefined, linkIndex: number | undefined): Uint8Array {
   const header = Buffer.alloc(8);
   header.writeUInt8(family === undefined ? 0 : familyNumber(family), 0);

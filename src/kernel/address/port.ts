@@ -3,10 +3,10 @@ import { type NetlinkConnection, NLM_F, RTM } from "#kernel/netlink";
 import { decodeAddress, encodeAddress, encodeAddressDump } from "./codec.ts";
 import type { Address, AddressFilter, AddressKey, AddressPort, AddressSpec } from "./types.ts";
 
-/** The lowest protocol for programs; lower ones are the kernel's own (IFAPROT_* of include/uapi/linux/if_addr.h). */
+/** The lowest protocol for programs; lower numbers are used by the kernel (IFAPROT_* of include/uapi/linux/if_addr.h). */
 const MIN_PROTOCOL = 4;
 
-/** The addresses of the namespace that `connection` is in. The connection stays the caller's. */
+/** The addresses of the namespace that `connection` is in. The caller still owns the connection. */
 export function openAddressPort(connection: NetlinkConnection): AddressPort {
   const write = (verb: string, type: number, flags: number, spec: AddressSpec): void => {
     checkAddress(verb, spec);

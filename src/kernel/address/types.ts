@@ -1,6 +1,6 @@
 import type { IpAddress, IpFamily } from "#base/ip";
 
-/** How far an address is valid; numbers for scopes without a name. */
+/** The scope of an address; a number for a scope without a name. */
 export type AddressScope = "global" | "site" | "link" | "host" | "nowhere" | number;
 
 /** An address on a link, as the kernel reports it. */
@@ -12,7 +12,7 @@ export interface Address {
   readonly scope: AddressScope;
   /** The other end of a point-to-point link. */
   readonly peer?: IpAddress;
-  /** IPv4 only: the label, when it is not the link's name alone. */
+  /** IPv4 only: the label, if it is not just the link's name. */
   readonly label?: string;
   /** True if duplicate address detection is off for the address. */
   readonly noDad: boolean;

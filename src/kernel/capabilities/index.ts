@@ -1,7 +1,7 @@
 /**
  * Capabilities of the calling thread (capabilities(7)): threads and processes that this thread makes later get at most its capabilities.
  *
- * Owns: reading and giving up capabilities. Does not know: their use.
+ * Owns: reading and dropping capabilities. Does not know: their use.
  *
  * ```ts
  * keepCapabilities([CAP.NET_ADMIN]);
@@ -12,12 +12,12 @@ import { dropFromBoundingSet, effectiveCapabilities, setCapabilities } from "#ke
 /** Bits of include/uapi/linux/capability.h. */
 export const CAP = { SETPCAP: 8, NET_BIND_SERVICE: 10, NET_ADMIN: 12, NET_RAW: 13, SYS_ADMIN: 21 } as const;
 
-/** More than the number of capabilities of any kernel: the bits are tried one by one until the first unknown one. */
+/** A number above the number of capabilities of any kernel: bits are tried one by one until the first unknown bit. */
 const MAX_BITS = 64;
 
 /**
- * Gives up all capabilities but those in `keep`, for ever. They leave the bounding set too, if that is permitted, so that a program that
- * starts later has none of them even as root. The thread gets no capability that it did not have. Throws {@link KernelError}.
+ * Drops all capabilities except those in `keep`, permanently. They are also removed from the bounding set, if that is permitted, so that a
+ * program that starts later does not get them even as root. The thread gets no capability that it did not have. Throws {@link KernelError}.
  */
 export function keepCapabilities(keep: readonly number[]): void {
   const has = effectiveCapabilities();

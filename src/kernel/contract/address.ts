@@ -127,7 +127,7 @@ export function addressContract(target: ContractTarget): void {
       const { index } = a.links.create({ kind: "veth", name: "v0", mac, peer: { name: "v1", up: true } });
       a.sysctl.set("net.ipv6.conf.v0.accept_dad", 0);
       a.links.set(index, { up: true });
-      // The kernel adds it when it has noticed the carrier, which is a moment later.
+      // The kernel adds the address a moment later, when it has noticed the carrier.
       const own = await eventually(() => {
         const list = a.addresses.list({ linkIndex: index, family: 6 });
         return list.length > 0 ? list : undefined;

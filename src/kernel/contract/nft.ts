@@ -4,7 +4,7 @@ import { type Nft, NftError, type NftErrorCode, type NftTable, NftTransaction } 
 
 const TABLE: NftTable = { family: "ip", name: "isk-contract" };
 
-/** The contract of every {@link Nft}. `open` returns an empty one; the caller of the suite cleans up. */
+/** The contract of every {@link Nft}. `open` returns one without tables; the caller of the suite cleans up. */
 export function nftContract(label: string, open: () => Nft): void {
   const contract = (name: string, work: (nft: Nft) => void | Promise<void>): void => {
     test(`${label}: nft: ${name}`, async () => {

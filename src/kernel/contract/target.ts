@@ -9,7 +9,7 @@ export interface ContractTarget {
   /** Goes before the names of the tests: `real`, `fake`. */
   readonly label: string;
   readonly kernel: Kernel;
-  /** The features of this kernel; tests of others are not registered. Default: all. */
+  /** The features of this kernel; tests of other features are not registered. Default: all. */
   readonly has?: (feature: LinkKind | "fou" | "encap") => boolean;
 }
 

@@ -1,5 +1,5 @@
 /**
- * The one error class of the kernel layer and the translation of errno numbers into it.
+ * The only error class of the kernel layer and the translation of errno numbers into it.
  *
  * Owns: {@link KernelError} and its closed codes. Does not know: the calls to the kernel.
  *

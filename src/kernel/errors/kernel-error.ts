@@ -46,7 +46,7 @@ export class KernelError extends ExpectedError<KernelErrorCode> {
 
   /**
    * Translates an errno. `what` is the attempt and its object (`add route 10.0.0.0/24 via 192.0.2.1`),
-   * `detail` is the kernel's own text, from an extended ack.
+   * `detail` is the kernel's error text, from an extended ack.
    */
   static fromErrno(errno: number, what: string, detail = ""): KernelError {
     const name = errnoName(errno);

@@ -6,7 +6,7 @@ import { type FakeLink, type FakeNamespace, linkLocalOf } from "./namespace.ts";
 const TABLE_MAIN = 254;
 const TABLE_LOCAL = 255;
 const PROTOCOL_KERNEL = 2;
-/** include/uapi/linux/if_addr.h: of loopback, and link-local ones. */
+/** include/uapi/linux/if_addr.h: scopes of loopback and of link-local addresses. */
 const [IFAPROT_KERNEL_LO, IFAPROT_KERNEL_LL] = [1, 3];
 
 /** The kernel's own reaction to `ip link set up`: connected routes, and an IPv6 link-local address. */
@@ -43,7 +43,7 @@ export function bringUp(ns: FakeNamespace, link: FakeLink): void {
   }
 }
 
-/** The kernel's own reaction to `ip link set down`: routes go, IPv6 addresses go, IPv4 addresses stay. */
+/** The kernel's own reaction to `ip link set down`: routes and IPv6 addresses are removed, IPv4 addresses stay. */
 export function bringDown(ns: FakeNamespace, link: FakeLink): void {
   if (!link.up) return;
   link.up = false;
@@ -52,7 +52,7 @@ export function bringDown(ns: FakeNamespace, link: FakeLink): void {
   ns.neighbours = ns.neighbours.filter(({ linkIndex, proxy }) => linkIndex !== link.index || proxy);
 }
 
-/** Stores an address; when its link is up, the kernel's routes come with it. */
+/** Stores an address; if its link is up, adds the kernel's routes for it. */
 export function putAddress(
   ns: FakeNamespace,
   address: Address,
@@ -63,7 +63,7 @@ export function putAddress(
   addKernelRoutes(ns, address, { ...options, only: up ? undefined : "local4" });
 }
 
-/** Takes an address and its kernel routes away, unless another address needs them. */
+/** Removes an address and its kernel routes, unless another address needs them. */
 export function removeAddress(ns: FakeNamespace, address: Address): void {
   ns.addresses = ns.addresses.filter((other) => other !== address);
   const needed = ns.addresses.flatMap((other) => kernelRoutes(other, true));
@@ -73,7 +73,7 @@ export function removeAddress(ns: FakeNamespace, address: Address): void {
   );
 }
 
-/** An IPv4 address is local from the moment it is set; everything else waits until the link is up. */
+/** An IPv4 address is local as soon as it is set; the other routes are added when the link is up. */
 function addKernelRoutes(
   ns: FakeNamespace,
   address: Address,
@@ -122,12 +122,12 @@ function sameKernelRoute(a: Route, b: Route): boolean {
   );
 }
 
-/** `disable_ipv6` of the link and of all. */
+/** Whether `disable_ipv6` is set for the link or for all links. */
 export function ipv6Enabled(ns: FakeNamespace, name: string): boolean {
   return ["all", name].every((key) => ns.sysctls.get(`net/ipv6/conf/${key}/disable_ipv6`) !== "1");
 }
 
-/** `accept_dad` of the link. */
+/** Whether `accept_dad` is set for the link. */
 export function dadEnabled(ns: FakeNamespace, name: string): boolean {
   return ns.sysctls.get(`net/ipv6/conf/${name}/accept_dad`) !== "0";
 }

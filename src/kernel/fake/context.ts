@@ -9,7 +9,7 @@ export interface FakeContext {
   readonly faults: Faults;
   /** The features that the fake kernel lacks. */
   readonly lacks: ReadonlySet<LinkKind | "fou" | "encap">;
-  /** The namespace behind a handle. Throws {@link KernelError} `invalid` for a handle that is not of this kernel. */
+  /** The namespace behind a handle. Throws {@link KernelError} `invalid` for a handle of another kernel. */
   resolve(ns: NetNs): FakeNamespace;
   /** An unused MAC address. */
   nextMac(): MacAddress;

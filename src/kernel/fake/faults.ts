@@ -37,7 +37,7 @@ export class Faults {
   }
 }
 
-/** The error that the kernel gives, by the errno's name. */
+/** The kernel's error for the name of an errno. */
 export function refuse(errno: string, what: string, detail = ""): KernelError {
   const number = errnoNumber(errno);
   if (number === undefined) throw new Error(`unknown errno ${errno}`);

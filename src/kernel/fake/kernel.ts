@@ -15,7 +15,7 @@ import { FakeRoutePort } from "./routes.ts";
 import { FakeRulePort } from "./rules.ts";
 import { FakeSysctlPort } from "./sysctl.ts";
 
-/** The first inode number; those of real namespaces start here too, so that logs of the fake look alike. */
+/** The first inode number; real namespaces start with this number too, so that logs look the same. */
 const FIRST_INODE = 4026532000n;
 
 export interface FakeKernelOptions {
@@ -24,8 +24,8 @@ export interface FakeKernelOptions {
 }
 
 /**
- * A kernel in memory: namespaces, links with veth pairs across them, addresses, routes, rules, neighbours. Refuses what
- * the kernel refuses, with the same codes. Nothing is forwarded.
+ * A kernel in memory: namespaces, links with veth pairs across them, addresses, routes, rules, neighbours. Refuses the same requests as the
+ * kernel, with the same codes. Nothing is forwarded.
  */
 export class FakeKernel implements Kernel {
   readonly #faults = new Faults();
@@ -45,7 +45,7 @@ export class FakeKernel implements Kernel {
     for (const link of this.#own.links.values()) bringUp(this.#own, link);
   }
 
-  /** Makes an operation fail from now on: `fail("routes.add", "unreachable")` once, `{ times: Infinity }` for ever. */
+  /** Makes an operation fail from now on: `fail("routes.add", "unreachable")` once, `{ times: Infinity }` always. */
   fail(operation: string, code: Fault["code"], options: Omit<Fault, "operation" | "code"> = {}): void {
     this.#faults.add({ operation, code, ...options });
   }
@@ -55,7 +55,7 @@ export class FakeKernel implements Kernel {
     this.#faults.clear();
   }
 
-  /** Lets duplicate address detection end well on every address that waits for it. */
+  /** Ends duplicate address detection with success for every address that waits for it. */
   finishDad(): void {
     for (const ns of new Set([this.#own, ...this.#names.values(), ...this.#paths.values()])) {
       ns.addresses = ns.addresses.map((own) => (own.tentative ? { ...own, tentative: false } : own));
@@ -67,7 +67,7 @@ export class FakeKernel implements Kernel {
     return dumpNamespace(this.#find(ref));
   }
 
-  /** Makes a namespace reachable by another path as well, as a container runtime does (`/proc/1234/ns/net`). */
+  /** Makes a namespace reachable by another path too, as a container runtime does (`/proc/1234/ns/net`). */
   bindPath(path: string, ns: NetNs): void {
     const target = this.#resolve(ns);
     target.references += 1;

@@ -19,7 +19,7 @@ import type { FakeContext } from "./context.ts";
 import { refuse } from "./faults.ts";
 import type { FakeLink, FakeNamespace } from "./namespace.ts";
 
-/** Smallest MTU of ethernet-like devices, and the largest of any. */
+/** Smallest MTU of ethernet-like devices, and largest MTU of any device. */
 const MTU_RANGE = { min: 68, max: 65535 } as const;
 
 /** The links of a fake namespace. */
@@ -142,7 +142,8 @@ export class FakeLinkPort implements LinkPort {
     const failures = new Map<number, KernelError>();
     const present = new Set(this.#ns.links.keys());
     for (const index of new Set(links.map((link) => link.index))) {
-      // The link was removed with another link of this call, for example its veth peer: in the kernel both are in the group by then.
+      // The link was removed with another link of this call, for example its veth peer: in the kernel both are members of the group at that
+      // time.
       if (present.has(index) && !this.#ns.links.has(index)) continue;
       try {
         this.delete(index);
@@ -200,7 +201,7 @@ function moveLink(link: FakeLink, to: FakeNamespace, what: string): void {
   to.links.set(link.index, link);
 }
 
-/** Takes a link away with all that hangs on it: its veth peer, macvlans on it, addresses, routes. */
+/** Removes a link with all dependent objects: its veth peer, macvlans on it, addresses, routes. */
 export function removeLink(link: FakeLink): void {
   const ns = link.home;
   if (ns.links.get(link.index) !== link) return;

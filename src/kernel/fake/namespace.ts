@@ -6,7 +6,7 @@ import type { Neighbour } from "#kernel/neighbour";
 import type { NextHop, Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 
-/** A link in the fake: mutable, turned into a {@link Link} when read. */
+/** A link in the fake: mutable, copied into a {@link Link} when read. */
 export interface FakeLink {
   index: number;
   name: string;
@@ -36,7 +36,7 @@ const IFF = {
   LOWER_UP: 0x10000,
 } as const;
 
-/** Everything that the fake kernel keeps of one namespace. */
+/** The state of one namespace in the fake kernel. */
 export class FakeNamespace {
   readonly inode: bigint;
   readonly links = new Map<number, FakeLink>();
@@ -67,7 +67,7 @@ export class FakeNamespace {
     return undefined;
   }
 
-  /** The id by which this namespace knows `other`, given out at first need as the kernel does. */
+  /** The id by which this namespace knows `other`, assigned at the first need, as in the kernel. */
   idOf(other: FakeNamespace): number {
     const known = this.ids.get(other);
     if (known !== undefined) return known;
@@ -130,7 +130,7 @@ export class FakeNamespace {
   }
 }
 
-/** The kernel reports a route with one hop left as a plain one. */
+/** The kernel reports a multipath route with one remaining hop as a plain route. */
 function withHops(route: Route, hops: readonly NextHop[]): Route {
   const [only] = hops;
   if (hops.length > 1 || only === undefined) return { ...route, multipath: hops };

@@ -86,7 +86,7 @@ export class FakeRoutePort implements RoutePort {
       return { linkIndex: link.index };
     }
     const own = this.#ns.addresses.find(({ address }) => address.equals(gateway));
-    // IPv4 takes a gateway that is this host itself, IPv6 does not.
+    // IPv4 accepts a gateway that is an address of this host; IPv6 does not.
     if (own !== undefined && gateway.family === 6) throw refuse("EINVAL", what, "Gateway can not be a local address");
     if (own !== undefined) return { linkIndex: linkIndex ?? own.linkIndex };
     if (gateway.isLinkLocal && gateway.family === 6 && link === undefined) throw refuse("EINVAL", what, "dev required");

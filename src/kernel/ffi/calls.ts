@@ -126,8 +126,8 @@ export function sendAsync(fd: number, data: Uint8Array, what: string): Promise<v
 }
 
 /**
- * recv(2) with the true length of a datagram (MSG_TRUNC): more than the buffer means that it was cut. `undefined` when
- * nothing is there (non-blocking, or the receive time-out passed).
+ * recv(2) with the true length of a datagram (MSG_TRUNC): more than the buffer means that it was cut. `undefined` if no datagram is queued
+ * (non-blocking, or the receive time-out passed).
  */
 export function recv(fd: number, into: Uint8Array, flags = 0, what = "receive"): number | undefined {
   for (;;) {
@@ -202,9 +202,9 @@ export function open(path: string, flags: number, mode = 0o600): number {
   return call(libc().open, `open ${path}`, path, flags | C.O_CLOEXEC, mode);
 }
 
-/** close(2). A failure is thrown: it means that the descriptor was not ours. */
+/** close(2). A failure is thrown: it means that this module did not own the descriptor. */
 export function close(fd: number): void {
-  // Not through `call`: on Linux the descriptor is closed even after EINTR, and a second close could close a new one.
+  // This does not use `call`: on Linux the descriptor is closed even after EINTR, and a second close could close a new one.
   if (libc().close(fd) < 0 && lastErrno() !== EINTR) throw KernelError.fromErrno(lastErrno(), `close descriptor ${fd}`);
 }
 
@@ -231,7 +231,7 @@ export function ioctlValue(fd: number, request: number, argument: number, what: 
   return call(libc().ioctl, what, fd, request, BigInt(argument));
 }
 
-/** setns(2): moves the calling thread, and only it. */
+/** setns(2): moves only the calling thread. */
 export function setns(fd: number, type: number): void {
   call(libc().setns, `enter the namespace of descriptor ${fd}`, fd, type);
 }

@@ -18,7 +18,7 @@ export function effectiveCapabilities(): bigint {
   return BigInt(data[0] ?? 0) | (BigInt(data[3] ?? 0) << 32n);
 }
 
-/** capset(2): these are permitted and effective for the calling thread from now on; none is inheritable. */
+/** capset(2): these capabilities are permitted and effective for the calling thread from now on; none are inheritable. */
 export function setCapabilities(bits: bigint): void {
   const low = Number(bits & 0xffff_ffffn);
   const high = Number(bits >> 32n);

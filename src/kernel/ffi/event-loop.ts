@@ -5,14 +5,17 @@ import { type NativeFunction, openOwnSymbols } from "./library.ts";
 /** UV_POLL of uv_handle_type, and UV_READABLE (include/uv.h). */
 const UV_POLL = 8;
 const UV_READABLE = 1;
-/** Where a `uv_handle_t` has its flags (include/uv.h; the same in all of libuv 1 on 64-bit systems), and two of them (src/uv-common.h). */
+/**
+ * The offset of the flags in a `uv_handle_t` (include/uv.h; the same in all of libuv 1 on 64-bit systems), and two of them
+ * (src/uv-common.h).
+ */
 const FLAGS_OFFSET = 88;
 const UV_HANDLE_REF = 0x08;
 const UV_HANDLE_INTERNAL = 0x10;
 
 /** Watches one descriptor in the event loop of the calling thread. */
 export interface LoopWatch {
-  /** Sets whether the watch keeps the thread alive. A new watch does not. */
+  /** Sets whether the watch keeps the thread alive. A new watch does not keep it alive. */
   keepAlive(isKept: boolean): void;
   /** Ends the watch. A thread can also end without this call. */
   close(): void;
@@ -30,7 +33,7 @@ const PROTOTYPES = {
   init: "int uv_poll_init(void *loop, void *handle, int fd)",
   start: "int uv_poll_start(void *handle, int events, void *callback)",
   stop: "int uv_poll_stop(void *handle)",
-  /** Called only by its address; here so that a Node without it is detected. */
+  /** Called only by its address; it is declared here so that a Node without it is detected. */
   handleType: "int uv_handle_get_type(void *handle)",
   close: "void uv_close(void *handle, void *callback)",
   ref: "void uv_ref(void *handle)",
@@ -46,9 +49,9 @@ function load(): Uv {
 }
 
 /**
- * Lets this thread's event loop go round whenever the descriptor is readable, and calls nobody: an immediate that is pending runs in that
- * round, also one with `unref`, for which the loop does not wait. A call from libuv into JavaScript would cost more than all else of the
- * round. Throws {@link KernelError} `unsupported` where Node was built without its exports.
+ * Makes this thread's event loop run a round whenever the descriptor is readable, without a callback: a pending immediate runs in that
+ * round, also an immediate with `unref`, for which the loop does not wait. A call from libuv into JavaScript would take more time than the
+ * rest of the round. Throws {@link KernelError} `unsupported` if Node was built without its exports.
  */
 export function watchReadable(fd: number): LoopWatch {
   const uv = load();
@@ -61,25 +64,27 @@ export function watchReadable(fd: number): LoopWatch {
   }
   uv.unref(handle);
   markInternal(handle);
-  // A function of one argument, so that it is a hook as it is: no JavaScript runs any more when a thread is ended by force.
+  // This C function has one argument and can be used directly as a cleanup hook: when a thread is terminated by force, JavaScript does not
+  // run any more.
   const stop = uv.address(null, "uv_poll_stop");
   uv.atEnd(isolate, stop, handle);
-  // As a callback: it reads the handle and does nothing.
+  // This C function is used as the callback: it reads the handle and has no effect.
   uv.start(handle, UV_READABLE, uv.address(null, "uv_handle_get_type"));
   return {
     keepAlive: (isKept) => void (isKept ? uv.ref(handle) : uv.unref(handle)),
     close: () => {
       uv.notAtEnd(isolate, stop, handle);
       uv.stop(handle);
-      // The memory stays: libuv holds it until the loop's next turn. Once for each thread that ends.
+      // The memory is not freed, because libuv uses it until the loop's next round. This happens once for each thread that ends.
       uv.close(handle, null);
     },
   };
 }
 
 /**
- * Node aborts the process when a thread's loop still has a handle at the thread's end, which cannot be helped where the thread is ended from
- * outside: libuv leaves out handles that it takes for its own. Nothing is done where the flags are not where they are known to be.
+ * Node aborts the process if a thread's loop still has a handle when the thread ends, which cannot be avoided if the thread is terminated
+ * from outside. libuv ignores handles that are marked as internal, so this function marks the handle. It has no effect if the flags are not
+ * at the expected offset.
  */
 function markInternal(handle: unknown): void {
   const uv = load();

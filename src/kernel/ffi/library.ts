@@ -72,7 +72,7 @@ export function openLibrary(file: string): LibraryHandle {
   }
 }
 
-/** Functions that the running program itself exports. Throws {@link KernelError} `unsupported` for one that it does not. */
+/** Functions that the running program itself exports. Throws {@link KernelError} `unsupported` for a function that it does not export. */
 export function openOwnSymbols<Name extends string>(
   prototypes: Readonly<Record<Name, string>>,
 ): Readonly<Record<Name, NativeFunction>> {
@@ -89,7 +89,7 @@ export function openOwnSymbols<Name extends string>(
   }
 }
 
-/** The errno that the last failed call on this thread left. */
+/** The errno of the last failed call on this thread. */
 export function lastErrno(): number {
   return koffi.errno();
 }

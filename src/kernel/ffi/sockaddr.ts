@@ -14,7 +14,7 @@ export interface Endpoint {
 /** `struct sockaddr_in` or `sockaddr_in6` (include/uapi/linux/in.h, in6.h). */
 export function encodeSockaddr(endpoint: Endpoint): Uint8Array {
   const { address, port, scopeId = 0 } = endpoint;
-  // Of Node.js's pool: to hand a small array of its own to the kernel costs more than the system call.
+  // The buffer comes from Node.js's pool: passing a small separate array to the kernel takes longer than the system call.
   const bytes = Buffer.allocUnsafe(address.family === 4 ? 16 : 28);
   for (let at = 0; at < bytes.length; at += 1) bytes[at] = 0;
   // The family in the host's order, which is little-endian; the port in the network's.
@@ -26,7 +26,7 @@ export function encodeSockaddr(endpoint: Endpoint): Uint8Array {
   return bytes;
 }
 
-/** The reverse of {@link encodeSockaddr}. Throws {@link KernelError} `invalid` for another family or a short one. */
+/** The reverse of {@link encodeSockaddr}. Throws {@link KernelError} `invalid` for another family, or an address that is too short. */
 export function decodeSockaddr(bytes: Uint8Array): Endpoint {
   const byte = (at: number): number => bytes[at] ?? 0;
   const family = bytes.length >= 16 ? byte(0) + byte(1) * 256 : 0;

@@ -5,16 +5,18 @@ import { lastErrno, libc, type NativeFunction } from "./library.ts";
 /** include/uapi/asm-generic/errno-base.h and errno.h. */
 const [EINTR, EISCONN, EALREADY, EINPROGRESS] = [4, 106, 114, 115];
 /**
- * ENOENT, ESRCH, ENOEXEC, ECHILD, EEXIST, ENOTDIR, ENOTTY: no call of a TCP socket fails so. The engine has done something of its own between
- * the call and our asking for errno (collected garbage, loaded code), and a repeated call returns the right one.
+ * ENOENT, ESRCH, ENOEXEC, ECHILD, EEXIST, ENOTDIR, ENOTTY: no call of a TCP socket fails with these. Then V8 has made other system calls
+ * between the call and the reading of errno (garbage collection, loading code), and a repeated call returns the right errno.
  */
 const FOREIGN: ReadonlySet<number> = new Set([2, 3, 8, 10, 17, 20, 25]);
-/** The maximum number of tries while errno is one of {@link FOREIGN}; then it is taken as the call's own. */
+/** The maximum number of tries while errno is one of {@link FOREIGN}; then it counts as the call's errno. */
 const MAX_TRIES = 3;
 /** include/linux/socket.h. */
 const SHUT_WR = 1;
 
-/** The result of a call. Frequent calls return a negated errno, so that expected failures cost no error object. EINTR must be tried again. */
+/**
+ * The result of a call. Frequent calls return a negated errno, so that expected failures need no error object. EINTR must be tried again.
+ */
 function outcome(result: number | bigint): number {
   const number = Number(result);
   return number >= 0 ? number : -lastErrno();
@@ -32,7 +34,7 @@ function isMoot(result: number, tries: number): boolean {
   return result < 0 && (result === -EINTR || (tries < MAX_TRIES && FOREIGN.has(-result)));
 }
 
-/** recv(2) of a stream: the number of bytes, 0 at its end, or a negated errno. */
+/** recv(2) of a stream: the number of bytes, 0 at the end of the stream, or a negated errno. */
 export function receiveBytes(fd: number, into: Uint8Array): number {
   for (let tries = 1; ; tries += 1) {
     const result = outcome(libc().recv(fd, into, into.length, C.MSG_DONTWAIT));
@@ -59,7 +61,7 @@ export function acceptFrom(fd: number, address: Uint8Array): number {
   }
 }
 
-/** connect(2) of a non-blocking socket: 0, or a negated errno (EINPROGRESS as a rule). The same if it was called already. */
+/** connect(2) of a non-blocking socket: 0, or a negated errno (usually EINPROGRESS). A repeated call returns the same. */
 export function beginConnect(fd: number, address: Uint8Array): number {
   for (let tries = 1; ; tries += 1) {
     const result = raw(libc().connect, fd, address, address.length);
@@ -94,7 +96,7 @@ export const EPOLL = {
   edgeTriggered: 0x80000000,
 } as const;
 
-/** `struct epoll_event` is packed on x86-64 and nowhere else. */
+/** `struct epoll_event` is packed only on x86-64. */
 const EVENT_WORDS = process.arch === "x64" ? 3 : 4;
 const DATA_WORD = EVENT_WORDS - 2;
 const oneEvent = new Uint32Array(EVENT_WORDS);
@@ -129,13 +131,13 @@ export class EpollEvents {
     return this.words[at * EVENT_WORDS] ?? 0;
   }
 
-  /** A half of the event's data, as {@link epollControl} was given it. */
+  /** A half of the event's data, as it was passed to {@link epollControl}. */
   data(at: number, half: 0 | 1): number {
     return this.words[at * EVENT_WORDS + DATA_WORD + half] ?? 0;
   }
 }
 
-/** epoll_wait(2) that does not wait: how many events there are. Throws {@link KernelError}. */
+/** epoll_wait(2) that does not wait: returns the number of events. Throws {@link KernelError}. */
 export function epollPoll(epoll: number, events: EpollEvents): number {
   const count = raw(libc().epoll_wait, epoll, events.words, events.capacity, 0);
   if (count < 0) throw KernelError.fromErrno(-count, "read the events of an epoll instance");

@@ -15,7 +15,7 @@ export interface FouPortEntry {
  * module loaded.
  */
 export interface FouPort {
-  /** True when the kernel has FOU, loading its module if it can. */
+  /** True if the kernel has FOU; the kernel loads its module if possible. */
   available(): boolean;
   list(family: IpFamily): FouPortEntry[];
   /** Throws `already-exists` or `busy` when the port is taken. */

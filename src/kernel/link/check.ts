@@ -46,7 +46,7 @@ export function checkChange(change: LinkChange): void {
   if (change.group !== undefined) checkGroup(change.group);
 }
 
-/** Throws {@link KernelError} `invalid` for a number that is no group, or that links are deleted by. */
+/** Throws {@link KernelError} `invalid` for a number that is not a group, or a group that is used for deletions. */
 export function checkGroup(group: number): void {
   const { first, count } = DELETION_GROUPS;
   const isFree = group < first || group >= first + count;

@@ -57,13 +57,13 @@ export const ENCAP_FLAG = { CSUM: 1, CSUM6: 2 } as const;
 export const IFF = { UP: 1, NOARP: 0x80 } as const;
 
 /**
- * Group numbers (IFLA_GROUP) that are ours: 0x49000000 to 0x49ffffff. A link gets one only when it must go, so a link in
- * them is a deletion that is under way, or one that was cut off. Positive as the kernel's int, and far from the small
- * numbers that people write into /etc/iproute2/group.
+ * Group numbers (IFLA_GROUP) that are ours: 0x49000000 to 0x49ffffff. A link gets such a group only to be deleted, so a link in one of them
+ * is being deleted, or its deletion was interrupted. The numbers are positive as an int of the kernel, and far from the small numbers in
+ * /etc/iproute2/group.
  */
 export const DELETION_GROUPS = { first: 0x4900_0000, count: 0x100_0000 } as const;
 
-/** By number, IF_OPER_*. */
+/** The index is the number IF_OPER_*. */
 export const OPER_STATES: readonly OperState[] = [
   "unknown",
   "notpresent",

@@ -11,16 +11,16 @@ export const MAX_DELETE_MANY = 128;
 
 /**
  * {@link LinkPort.deleteMany} by link groups. RTM_DELLINK with IFLA_GROUP (net/core/rtnetlink.c, rtnl_group_dellink)
- * unregisters all links of a group in the connection's namespace at once, so they share one wait for readers; it refuses
- * before it has removed any. The links join a group and the group goes in one datagram of requests, which the kernel works
- * through in order, so the caller's thread waits for nothing and the group has members for a few milliseconds at most.
+ * unregisters all links of a group in the connection's namespace at once, so they share one wait for readers; if it refuses, it has not
+ * removed any link. One datagram has the requests that put the links into a group and delete the group, which the kernel handles in order,
+ * so the caller's thread waits for nothing and the group has members for a few milliseconds at most.
  *
- * - A link that vanished is refused when it should join (ENODEV; an index is not given out again until all 2^31 were), and
- *   is reported. One that vanishes after joining is gone, as wanted. A rename changes nothing, the index stays. A link
+ * - A link that vanished is refused when it should join the group (ENODEV; an index is not given out again until all 2^31 were), and
+ *   is reported. A link that vanishes after joining is deleted, as wanted. A rename changes nothing, the index stays. A link
  *   that moves to another namespace in between keeps its group there, where that group is never deleted.
  * - If this process is killed after the datagram was sent, the kernel finishes it. There is no moment between joining and
  *   going at which a process of ours has to act, so links are left in a group only when the kernel refuses to delete it;
- *   they work on, listed by their alias as before, until the next attempt.
+ *   they continue to work, and are listed by their alias as before, until the next attempt.
  * - Each call draws a number of {@link DELETION_GROUPS}, so links that are left are removed by their own next deletion and not by
  *   another one, whose caller would not know which addresses became free. A repeated number (1 in 16 million)
  *   would only remove links that must be deleted anyway.

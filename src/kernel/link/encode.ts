@@ -13,7 +13,7 @@ import {
 } from "./constants.ts";
 import type { BridgeOptions, CommonLinkSpec, LinkChange, LinkSpec, TunnelOptions, VxlanOptions } from "./types.ts";
 
-/** Specs that netlink can make; tun goes through an ioctl. */
+/** Specs that netlink can make; tun links are made by an ioctl. */
 export type NetlinkLinkSpec = Exclude<LinkSpec, { readonly kind: "tun" }>;
 
 /** `struct ifinfomsg`. */
@@ -50,7 +50,7 @@ export function encodeChange(index: number, change: LinkChange): Uint8Array {
   if (change.name !== undefined) writer.string(IFLA.IFNAME, change.name);
   if (change.mtu !== undefined) writer.u32(IFLA.MTU, change.mtu);
   if (change.mac !== undefined) writer.attribute(IFLA.ADDRESS, change.mac.toBytes());
-  // Without its NUL: an empty alias must have length 0 to remove the old one.
+  // The alias is written without its NUL: an empty alias must have length 0 to remove the old one.
   if (change.alias !== undefined) writer.attribute(IFLA.IFALIAS, Buffer.from(change.alias));
   if (change.group !== undefined) writer.u32(IFLA.GROUP, change.group);
   if (change.masterIndex !== undefined) writer.u32(IFLA.MASTER, change.masterIndex ?? 0);
@@ -69,7 +69,7 @@ export function joiningGroup(index: number, group: number): NetlinkRequest {
   return { type: RTM.SETLINK, body, what: () => `delete link ${index} (put it into group ${group})` };
 }
 
-/** RTM_DELLINK for all links of a group. It must name no link: the kernel checks the group last. */
+/** RTM_DELLINK for all links of a group. The request must not name a link: the kernel checks the group last. */
 export function deletionOfGroup(group: number): NetlinkRequest {
   const body = new MessageWriter().raw(linkHeader()).u32(IFLA.GROUP, group).bytes;
   return { type: RTM.DELLINK, body, what: () => `delete the links of group ${group}` };
@@ -136,7 +136,7 @@ function writeVxlan(data: MessageWriter, options: VxlanOptions): void {
   flag(VXLAN.UDP_CSUM, options.udpCsum);
   flag(VXLAN.UDP_ZERO_CSUM6_TX, options.udp6ZeroCsumTx);
   flag(VXLAN.UDP_ZERO_CSUM6_RX, options.udp6ZeroCsumRx);
-  // Only when wanted: kernels refuse to change COLLECT_METADATA, even to the same value.
+  // The attribute is written only if wanted: kernels refuse to change COLLECT_METADATA, even to the same value.
   if (options.external === true) data.u8(VXLAN.COLLECT_METADATA, 1);
   if (options.gbp === true) data.flag(VXLAN.GBP);
 }

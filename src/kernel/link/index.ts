@@ -2,7 +2,7 @@
  * Network interfaces of one namespace: veth, bridge, vxlan, tun, macvlan, dummy, ipip, ip6tnl.
  *
  * Owns: {@link LinkPort} and {@link NetnsIdPort}, their rtnetlink encoding, the checks before it. Does not know:
- * addresses and routes on the links, and the owner of a link (features use aliases for that).
+ * addresses and routes on the links, and the owner of a link (features mark it by aliases).
  *
  * ```ts
  * const host = stack.links.create({ kind: "veth", name: "veth0a1b2c3d", alias: "COIL:default:1234:eth0", up: true,

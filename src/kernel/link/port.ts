@@ -91,7 +91,7 @@ function raiseLink(connection: NetlinkConnection, name: string): void {
   connection.change({ type: RTM.SETLINK, body, what: () => `bring link ${name} up` });
 }
 
-/** The fields that RTM_NEWLINK does not set: the alias, and for tun everything but the name. */
+/** The fields that RTM_NEWLINK does not set: the alias, and for tun all fields except the name. */
 function lateChange(spec: LinkSpec): LinkChange | undefined {
   if (spec.kind === "tun") {
     const { mtu, mac, alias, up, masterIndex } = spec;

@@ -14,7 +14,7 @@ const IFF_NO_PI = 0x1000;
 const IFF_VNET_HDR = 0x4000;
 const IFF_TUN_EXCL = 0x8000;
 
-/** Makes a persistent tun or tap device: rtnetlink cannot, so it is done by ioctl inside the namespace. */
+/** Makes a persistent tun or tap device: rtnetlink cannot make it, so this uses an ioctl inside the namespace. */
 export function createTun(ns: { readonly fd: number }, spec: TunOptions & { readonly name: string }): void {
   const request = Buffer.alloc(40); // struct ifreq
   request.write(spec.name, 0, 15, "utf8");

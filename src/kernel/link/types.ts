@@ -36,7 +36,7 @@ export interface Link {
 /** RFC 2863 operational states, by the names that iproute2 prints, in lower case. */
 export type OperState = "unknown" | "notpresent" | "down" | "lowerlayerdown" | "testing" | "dormant" | "up";
 
-/** Settings that a kind has, as read back. */
+/** The kind-specific settings as the kernel reports them. */
 export type LinkDetails =
   | ({ readonly kind: "bridge" } & BridgeOptions)
   | ({ readonly kind: "vxlan" } & VxlanOptions)
@@ -52,7 +52,7 @@ export interface BridgeOptions {
   readonly vlanFiltering?: boolean | undefined;
   /** Default on. */
   readonly multicastSnooping?: boolean | undefined;
-  /** Seconds before an unused address is forgotten; 0 makes the bridge flood everything. Default 300. */
+  /** Seconds before an unused address is forgotten; with 0 the bridge sends every frame to all ports. Default 300. */
   readonly ageingSeconds?: number | undefined;
 }
 
@@ -161,7 +161,7 @@ export type LinkRef = { readonly name: string } | { readonly index: number };
 /** The fields of a link that {@link LinkPort.deleteMany} needs; any {@link Link} has them. */
 export type DeletableLink = Pick<Link, "index" | "kind">;
 
-/** Changes of a link; absent fields stay. */
+/** Changes of a link; absent fields are not changed. */
 export interface LinkChange {
   readonly name?: string | undefined;
   readonly mtu?: number | undefined;
@@ -173,7 +173,7 @@ export interface LinkChange {
   readonly masterIndex?: number | null | undefined;
   /** Answer ARP on the link; default true. */
   readonly arp?: boolean | undefined;
-  /** IFLA_GROUP, 0 to 2^31-1. Those that `deleteMany` uses are refused as `invalid`. */
+  /** IFLA_GROUP, 0 to 2^31-1. The groups that `deleteMany` uses are refused as `invalid`. */
   readonly group?: number | undefined;
   /** Moves the link to this namespace. Its index may change; its addresses and routes are lost. */
   readonly netns?: NetNs | undefined;
@@ -197,13 +197,14 @@ export interface LinkPort {
   /** As {@link LinkPort.delete} on another thread. The signal has an effect until the request is sent. */
   deleteAsync(index: number, options?: AbortOptions): Promise<void>;
   /**
-   * Deletes up to 128 links on another thread in little more time than one takes: they share the wait. One that cannot be
-   * deleted does not keep the others. Resolves to the failures by index, empty when all are gone: `no-device` when there
-   * was no such link, `unsupported` for one without a kind. Rejects when nothing is known to be deleted: with `invalid` for
-   * more links, else with the kernel's error; then delete them one by one. The signal has an effect until the requests are sent.
+   * Deletes up to 128 links on another thread, in little more time than the deletion of one link takes, because they share the wait. If one
+   * link cannot be deleted, the others are deleted all the same. Resolves to the failures by index, empty if all are deleted: `no-device`
+   * if a link did not exist, `unsupported` for a link without a kind. Rejects if it is not known whether any link was deleted: with
+   * `invalid` for more links, else with the kernel's error; then delete them one by one. The signal has an effect until the requests are
+   * sent.
    *
-   * The kernel's networking lock is held for some 0.25 ms for each link, and whoever changes a link meanwhile waits: choose
-   * how many by that.
+   * The kernel's networking lock is held for some 0.25 ms for each link, and every other change of a link waits for it: choose the number
+   * of links accordingly.
    */
   deleteMany(links: readonly DeletableLink[], options?: AbortOptions): Promise<ReadonlyMap<number, KernelError>>;
 }
@@ -212,6 +213,6 @@ export interface LinkPort {
 export interface NetnsIdPort {
   /** `undefined` when `ns` has no id here yet. */
   get(ns: NetNs): number | undefined;
-  /** Gives `ns` an id; -1 lets the kernel choose. Throws `already-exists` when it has one, or the id is taken. */
+  /** Gives `ns` an id; -1 lets the kernel choose. Throws `already-exists` if it has an id, or the id is taken. */
   set(ns: NetNs, id: number): void;
 }

@@ -22,12 +22,12 @@ export function tryFileLock(path: string): Disposable | undefined {
 }
 
 /**
- * Waits until the lock is ours; disposing gives it up. The file stays: removing it would let two processes lock two
- * files of one name. Throws `KernelError` when the file cannot be opened, or the signal's reason.
+ * Waits until this process has the lock; disposing releases it. The file stays: if it were removed, two processes could lock two files of
+ * the same name. Throws `KernelError` when the file cannot be opened, or the signal's reason.
  */
 export async function acquireFileLock(
   path: string,
-  options: AbortOptions & { /** Called once, when somebody else has it. */ readonly onWait?: () => void } = {},
+  options: AbortOptions & { /** Called once, if another process has the lock. */ readonly onWait?: () => void } = {},
 ): Promise<AsyncDisposable> {
   const fd = open(path, C.O_RDWR | C.O_CREAT);
   try {

@@ -23,8 +23,8 @@ const BUFFER_BYTES = 64 << 10;
 const MAX_DATAGRAMS = 64;
 
 /**
- * Watches the links, addresses, routes and rules of any number of namespaces from the event loop. While the thread is at work, the
- * kernel queues events, and reports if it had to drop some. The caller disposes this object. It does not keep the process alive.
+ * Watches the links, addresses, routes and rules of any number of namespaces from the event loop. While the thread is busy, the kernel
+ * queues events, and reports if it had to drop some. The caller disposes this object. It does not keep the process alive.
  */
 export class Monitors implements AsyncDisposable {
   readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
@@ -32,7 +32,7 @@ export class Monitors implements AsyncDisposable {
   readonly #onFailure: (error: KernelError) => void;
   #stopped = false;
 
-  /** `onFailure` is called when a watch fails; it reports nothing from then on. */
+  /** `onFailure` is called when a watch fails; after that the watch reports no events. */
   constructor(options: { readonly onFailure: (error: KernelError) => void }) {
     this.#onFailure = options.onFailure;
   }
@@ -91,7 +91,7 @@ export class Monitors implements AsyncDisposable {
 /** The events in one datagram. Throws {@link KernelError} `invalid` for malformed bytes. */
 export function* decodeEvents(datagram: Buffer): Generator<MonitorEvent> {
   for (const { type, payload } of decodeMessages(datagram)) {
-    // A bridge tells so of its ports: RTM_DELLINK means that the link has left the bridge.
+    // These are messages of bridges about their ports: RTM_DELLINK means that the link has left the bridge.
     if ((type === RTM.NEWLINK || type === RTM.DELLINK) && payload[0] === AF_BRIDGE) continue;
     if (type === RTM.NEWLINK || type === RTM.DELLINK) {
       yield { kind: "link", op: type === RTM.NEWLINK ? "new" : "delete", link: decodeLink(payload) };

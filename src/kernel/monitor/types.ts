@@ -9,7 +9,7 @@ export type MonitorEvent =
   | { readonly kind: "address"; readonly op: "new" | "delete"; readonly address: Address }
   | { readonly kind: "route"; readonly op: "new" | "delete"; readonly route: Route }
   | { readonly kind: "rule"; readonly op: "new" | "delete"; readonly rule: Rule }
-  /** Events were lost: read the state anew. */
+  /** Events were lost: read the state again. */
   | { readonly kind: "resync" };
 
 /** The watched kinds of objects. */

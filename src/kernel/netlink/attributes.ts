@@ -2,7 +2,7 @@ import { IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 
 const NESTED = 0x8000;
-/** Without the nested and byte-order bits (NLA_TYPE_MASK). */
+/** The mask of an attribute's type, without the bits for nesting and byte order (NLA_TYPE_MASK). */
 const TYPE_MASK = 0x3fff;
 
 /** Builds the body of a message: a fixed header, then attributes, all aligned to 4 bytes, in host (little-endian) order. */
@@ -10,7 +10,7 @@ export class MessageWriter {
   #bytes = Buffer.alloc(256);
   #length = 0;
 
-  /** The bytes so far: a view that the next write may invalidate. */
+  /** The bytes written so far: a view that the next write may invalidate. */
   get bytes(): Buffer {
     return this.#bytes.subarray(0, this.#length);
   }
@@ -115,7 +115,7 @@ function checked(type: number, value: number, max: number): number {
 
 /**
  * The attributes of one level, by type; the last of a repeated type wins. Payloads are views. Every getter gives
- * `undefined` for an absent attribute and throws {@link KernelError} `invalid` for one that is too short.
+ * `undefined` for an absent attribute and throws {@link KernelError} `invalid` for an attribute that is too short.
  */
 export class Attributes {
   readonly #payloads: ReadonlyMap<number, Buffer>;
@@ -209,7 +209,7 @@ export function* eachAttribute(bytes: Buffer): Generator<{ readonly type: number
   }
 }
 
-/** The error for bytes that the kernel would not have sent. */
+/** The error for malformed bytes, which the kernel does not send. */
 export function malformed(what: string): KernelError {
   return new KernelError("invalid", `Malformed netlink message: ${what}`, { errno: "EBADMSG" });
 }

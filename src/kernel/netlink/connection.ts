@@ -7,7 +7,7 @@ import { NetlinkSocket } from "./socket.ts";
 
 /** The maximum number of repetitions of a dump that the kernel marks as inconsistent (docs/spec/pod-network.md#5.4). */
 const DUMP_RETRIES = 5;
-/** The pause before the first repetition of a dump, microseconds; it doubles with each one. */
+/** The pause before the first repetition of a dump, microseconds; it doubles with each repetition. */
 const FIRST_PAUSE_US = 200;
 /** The maximum number of concurrent asynchronous requests of a connection: each holds one of the process's pool threads. */
 const MAX_ASYNC_REQUESTS = 2;
@@ -77,7 +77,7 @@ export class NetlinkConnection implements Disposable {
 
   /**
    * Lists objects. `decode` sees each message while its bytes are valid, and returns `undefined` to leave it out. A list
-   * that changed while it was read is read again; throws {@link KernelError} `interrupted` when that does not help.
+   * that changed while it was read is read again; throws {@link KernelError} `interrupted` if it changes in each try.
    */
   dump<T>(request: NetlinkRequest, decode: (message: NetlinkMessage) => T | undefined): T[] {
     for (let attempt = 0; ; attempt += 1) {
@@ -94,8 +94,8 @@ export class NetlinkConnection implements Disposable {
   }
 
   /**
-   * As {@link NetlinkConnection.dump}, once, on a socket of its own, for lists that take long: the event loop turns each few milliseconds. What
-   * changes meanwhile may be there or not. The signal has an effect between slices.
+   * As {@link NetlinkConnection.dump}, once, on a socket of its own, for lists that take long: the event loop runs every few milliseconds.
+   * An object that changes meanwhile may be in the result or not. The signal has an effect between slices.
    */
   async dumpInSlices<T>(
     request: NetlinkRequest,
@@ -130,9 +130,9 @@ export class NetlinkConnection implements Disposable {
   }
 
   /**
-   * As {@link NetlinkConnection.changeAsync} for 1 to 256 changes in one datagram: the kernel makes them in order, whether
-   * or not earlier ones fail. Resolves to the errors, in the same order, `undefined` for success. Rejects with
-   * {@link KernelError} when they cannot be sent, or not all answers come.
+   * As {@link NetlinkConnection.changeAsync} for 1 to 256 changes in one datagram: the kernel makes them in order, even if earlier changes
+   * fail. Resolves to the errors, in the same order, `undefined` for success. Rejects with {@link KernelError} if they cannot be sent, or
+   * an answer is missing.
    */
   async changeAllAsync(
     requests: readonly NetlinkRequest[],
@@ -198,7 +198,7 @@ function flagsOf(request: NetlinkRequest): number {
   return NLM_F.REQUEST | (request.flags ?? 0);
 }
 
-/** Reads up to the ack, which ends the answer to anything but a dump. */
+/** Reads up to the ack, which ends every answer except that to a dump. */
 function readAnswer(
   socket: NetlinkSocket,
   sequence: number,

@@ -19,7 +19,7 @@ export function encodeMessage(type: number, flags: number, sequence: number, bod
   bytes.writeUInt16LE(type, 4);
   bytes.writeUInt16LE(flags, 6);
   bytes.writeUInt32LE(sequence, 8);
-  bytes.set(body, HEADER_LENGTH); // nlmsg_pid stays 0: the kernel knows the sender
+  bytes.set(body, HEADER_LENGTH); // nlmsg_pid stays 0: the kernel fills in the sender
   return bytes;
 }
 
@@ -50,7 +50,7 @@ export interface Ack {
 /** NLMSGERR_ATTR_MSG. */
 const ATTR_MSG = 1;
 
-/** Decodes NLMSG_ERROR (`struct nlmsgerr`). Throws {@link KernelError} `invalid` for a short one. */
+/** Decodes NLMSG_ERROR (`struct nlmsgerr`). Throws {@link KernelError} `invalid` for a message that is too short. */
 export function decodeAck(message: NetlinkMessage): Ack {
   const { payload, flags } = message;
   if (payload.length < 4) throw malformed(`an ack of ${payload.length} bytes`);

@@ -12,7 +12,7 @@ const NETLINK_GET_STRICT_CHK = 12;
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 /** The kernel never makes a dump datagram larger than 32 KiB (af_netlink.c, max_recvmsg_len). */
 const RECEIVE_BUFFER_BYTES = 64 << 10;
-/** The maximum wait for an answer, in milliseconds. The kernel answers before the send returns; only a bug makes us wait. */
+/** The maximum wait for an answer, in milliseconds. The kernel answers before the send returns; only a bug can cause a wait. */
 const RECEIVE_TIMEOUT_MS = 10_000;
 
 /** A request without its header. */
@@ -22,7 +22,7 @@ export interface RawRequest {
   readonly body: Uint8Array;
 }
 
-/** One AF_NETLINK socket of one namespace. Internal: {@link NetlinkConnection} gives it meaning. */
+/** One AF_NETLINK socket of one namespace. Internal: only {@link NetlinkConnection} uses it. */
 export class NetlinkSocket implements Disposable {
   readonly fd: number;
   /** True when the kernel checks and applies dump filters (Linux 4.20). */

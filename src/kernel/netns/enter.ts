@@ -6,7 +6,7 @@ import { C, close, open, setns } from "#kernel/ffi";
 export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;
 
 /**
- * Runs `fn` with the calling thread inside `ns` and returns its result. Sockets made by `fn` stay in `ns` for ever.
+ * Runs `fn` with the calling thread inside `ns` and returns its result. Sockets made by `fn` stay in `ns`.
  * `fn` must not be asynchronous, and must not start processes or Workers: they would live in `ns`. If the thread cannot
  * return to its own namespace, the process ends, because all later results could be wrong. Throws the error of `fn`, and
  * {@link KernelError} when `ns` cannot be entered.
@@ -14,7 +14,7 @@ export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;
 export function inNetNs<T>(ns: { readonly fd: number }, fn: () => SyncResult<T>): T {
   const home = currentNetNsFd();
   if (isSame(ns.fd, home)) {
-    // Entering even the own namespace takes CAP_SYS_ADMIN, which a program that stays in it does not need.
+    // Even entering its own namespace needs CAP_SYS_ADMIN; a program that stays in its namespace should not need it.
     close(home);
     return fn() as T;
   }
@@ -42,7 +42,7 @@ function goBack(home: number): void {
   try {
     setns(home, C.CLONE_NEWNET);
   } catch (error) {
-    // A thread that may not leave could not come back either; it has not left.
+    // A thread that may not leave its namespace could not return either; it has not left.
     if (!isAtHome(home)) {
       process.stderr.write(`fatal: cannot return to the process's own network namespace: ${describeError(error)}\n`);
       process.abort();

@@ -9,9 +9,9 @@ import { namedPath, openNetNs } from "./open.ts";
 const NSFS_MAGIC = 0x6e736673;
 
 /**
- * Makes a namespace and pins it under a name, as `ip netns add` does: a bind mount in /run/netns, which is a shared
- * mount so that other mount namespaces see it too. Returns a handle, which the caller disposes; the name stays until
- * {@link deleteNetNs}. Throws {@link KernelError} `already-exists` when the name is taken.
+ * Makes a namespace and pins it under a name, as `ip netns add` does: a bind mount in /run/netns, which is a shared mount, so that it is
+ * visible in other mount namespaces too. Returns a handle, which the caller disposes; the name stays until {@link deleteNetNs}. Throws
+ * {@link KernelError} `already-exists` when the name is taken.
  */
 export function createNetNs(name: string): NetNs {
   const path = namedPath(name);
@@ -38,7 +38,7 @@ export function createAnonymousNetNs(): NetNs {
 }
 
 /**
- * Takes the name away, as `ip netns delete` does. The namespace ends when its last process and descriptor do.
+ * Removes the name, as `ip netns delete` does. The namespace ends when its last process and descriptor do.
  * Throws {@link KernelError} `not-found` when there is no such name.
  */
 export function deleteNetNs(name: string): void {
@@ -46,7 +46,7 @@ export function deleteNetNs(name: string): void {
   try {
     unmount(path, C.MNT_DETACH);
   } catch (error) {
-    // EINVAL: a plain file that a killed `create` left, or whose mount is gone. The removal is wanted.
+    // EINVAL: a plain file that a killed `create` left, or whose mount is gone. The caller wants it removed.
     if (!isKernelError(error, "invalid")) throw error;
   }
   try {

@@ -11,7 +11,7 @@ export interface NetNs extends Disposable {
   readonly inode: bigint;
 }
 
-/** Names a namespace: by its name in `ip netns`, by path, by process, or as the namespace of this process. */
+/** Identifies a namespace: by its name in `ip netns`, by path, by process, or as the namespace of this process. */
 export type NetNsRef = { readonly name: string } | { readonly path: string } | { readonly pid: number } | "own";
 
 /** The folder of the named namespaces of `ip netns` (iproute2, ip/ipnetns.c NETNS_RUN_DIR). */

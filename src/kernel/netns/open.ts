@@ -7,8 +7,8 @@ import { NETNS_DIR, type NetNs, type NetNsRef } from "./netns.ts";
 const NSFS_MAGIC = 0x6e736673;
 
 /**
- * Opens a namespace. The caller disposes it. Throws {@link KernelError}: `not-found` when nothing is there, `invalid`
- * when the file is no network namespace or the name is not one.
+ * Opens a namespace. The caller disposes it. Throws {@link KernelError}: `not-found` if the path does not exist, `invalid` if the file is
+ * not a network namespace or the name is invalid.
  */
 export function openNetNs(ref: NetNsRef): NetNs {
   const path = pathOf(ref);

@@ -33,8 +33,8 @@ const MAX_ELEMENT_BYTES = 768;
 const FIRST_BYTES = 4096;
 
 /**
- * Changes of elements of one table, encoded as they are added; applied all or none. Adding an existing element with the same value changes
- * nothing. May be committed once.
+ * Changes of elements of one table, encoded as they are added; applied together or not at all. Adding an existing element with the same
+ * value changes nothing. May be committed once.
  */
 export class ElementBatch {
   readonly table: ElementTable;

@@ -1,6 +1,6 @@
 /**
- * Elements of nftables' sets and maps in bulk, over nfnetlink: 2 µs an element instead of libnftables' 25. Does not read the set
- * first and makes no tree of objects. Tables, chains, rules and the sets themselves are made with `#kernel/nft`.
+ * Elements of nftables' sets and maps in bulk, over nfnetlink: an element takes 2 µs, instead of 25 µs with libnftables. Does not read the
+ * set first and makes no tree of objects. Tables, chains, rules and the sets themselves are made with `#kernel/nft`.
  *
  * Owns: {@link ElementBatch}, {@link NftElements}, a fake. Does not know: the meaning of keys and values; they are byte strings in
  * the kernel's layout for the set's type: each part of a concatenation padded to 4 bytes, addresses and ports in network

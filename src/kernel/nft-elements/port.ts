@@ -228,7 +228,7 @@ class RealNftElements implements NftElements {
 function openBatchSocket(ns: { readonly fd: number }): number {
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW, NETLINK.NETFILTER));
   try {
-    const address = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel picks one
+    const address = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel chooses it
     address[0] = C.AF_NETLINK;
     bind(fd, address, "bind a netlink socket");
     setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);

@@ -7,7 +7,7 @@ export interface NftElements extends Disposable {
   /** Batches must record their changes: a fake reads these, not the bytes. */
   readonly wantsRecords: boolean;
   /**
-   * Applies a batch whole or not at all, in the order of its changes. `already-exists`: an element exists with another
+   * Applies a batch whole or not at all, in the order of its changes. Rejects with `already-exists` if an element exists with another
    * value; `not-found`: a deleted element, or a set or chain, does not exist. A large batch is sent from a thread of the pool. The signal
    * has an effect until the batch is sent.
    */
@@ -36,7 +36,10 @@ export interface NftElements extends Disposable {
   structure(table: ElementTable): string[];
   /** One element by its key, without reading the set. */
   find(table: ElementTable, set: string, key: ByteString): RawElement | undefined;
-  /** The number of transactions of all programs in this namespace. If it grew by more than our transactions, another program made some. */
+  /**
+   * The number of transactions of all programs in this namespace. If it grew by more than our transactions, another program has made
+   * transactions.
+   */
   generation(): number;
 }
 

@@ -18,7 +18,7 @@ export interface RawElement {
   readonly key: ByteString;
   /** Last key of an interval of a concatenation. */
   readonly keyEnd?: ByteString;
-  /** In a set of intervals of one part: this key is the first one after an interval. */
+  /** In a set of intervals of one part: this key is the first key after an interval. */
   readonly isEnd?: true;
   readonly value?: ElementValue;
   readonly comment?: string;

@@ -47,7 +47,7 @@ function read(fd: number, buffer: Buffer): NftWriter[] {
       if (type !== NFT_MSG.NEWGEN) continue;
       const attributes = Attributes.parse(payload.subarray(GENMSG_BYTES));
       const pid = attributes.be32(NFTA_GEN.PROC_PID);
-      // The id of a thread; those of this process are left out.
+      // The id of a thread; `undefined` for threads of this process.
       if (pid === undefined || existsSync(`/proc/self/task/${pid}`)) continue;
       found.set(pid, { pid, name: attributes.string(NFTA_GEN.PROC_NAME) ?? "" });
     }

@@ -22,7 +22,7 @@ export class NftError extends ExpectedError<NftErrorCode> {
   }
 }
 
-/** Texts of strerror(3) and of nft, with the code that each means; the first text that occurs decides. */
+/** Texts of strerror(3) and of nft, with the code for each; the first text that occurs decides. */
 const CODES: readonly (readonly [text: string, code: NftErrorCode])[] = [
   ["No such file or directory", "not-found"],
   ["does not exist", "not-found"],

@@ -24,8 +24,8 @@ import type {
 } from "./types.ts";
 
 /**
- * nftables in memory. Stores and lists, and refuses what the kernel refuses (missing and existing objects, references, wrong
- * elements), atomically. Of rules it knows only the references.
+ * nftables in memory. Stores and lists changes, and refuses the same changes as the kernel (missing and existing objects, references, wrong
+ * elements), atomically. It understands only the references in rules.
  */
 export class FakeNft implements Nft {
   #tables: FakeTables = new Map();

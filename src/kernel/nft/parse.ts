@@ -112,7 +112,7 @@ function parseElement(text: string): NftElement {
   };
 }
 
-/** The clauses of `{ a ; b ; }`; none when there is no block; `undefined` for anything else. */
+/** The clauses of `{ a ; b ; }`; an empty list if there is no block; `undefined` for any other text. */
 function parseBlock(text: string): string[] | undefined {
   if (text === "") return [];
   const inner = /^\{ (.*) ; \}$/.exec(text)?.[1];

@@ -19,7 +19,7 @@ export interface NftTable {
 export interface NftBase {
   readonly type: "filter" | "nat" | "route";
   readonly hook: "prerouting" | "input" | "forward" | "output" | "postrouting" | "ingress";
-  /** A number, or a name such as `dstnat` or `filter - 10`. Names read back as numbers. */
+  /** A number, or a name such as `dstnat` or `filter - 10`. The kernel reports names as numbers. */
   readonly priority: number | string;
   readonly policy?: "accept" | "drop";
   /** The device; only for the hook `ingress` of a netdev table. */
@@ -130,13 +130,13 @@ export interface NftSet extends NftSetSpec {
 
 /** The nftables of one namespace. Every method throws {@link NftError}. Whoever opens it disposes it. */
 export interface Nft extends Disposable {
-  /** Applies all changes or none. A few changes take 0.2 ms; elements 40 µs each. */
+  /** Applies all changes or no change. A few changes take 0.2 ms; elements 40 µs each. */
   run(changes: Iterable<NftChange>): void;
   /** Throws what `run` would throw, and changes nothing. */
   check(changes: Iterable<NftChange>): void;
   /**
    * For thousands of elements. Applies the changes in transactions of at most `chunkSize` elements, and yields to the event
-   * loop between them. Not atomic: transactions before an error or abort stay.
+   * loop between them. Not atomic: transactions before an error or abort stay applied.
    */
   load(changes: Iterable<NftChange>, options?: LoadOptions): Promise<void>;
   listTables(family?: NftFamily): NftTable[];

@@ -8,11 +8,11 @@ export interface KernelFeature {
   readonly available: boolean;
   /** One line: the finding, or the reason why it is missing. */
   readonly detail: string;
-  /** The parts of the suite that need the feature, by their names in the documentation. Empty: nothing depends on the feature alone. */
+  /** The parts of the suite that need the feature, by their names in the documentation. Empty: no part depends only on this feature. */
   readonly affects: readonly string[];
 }
 
-/** Tries one feature in a namespace of its own. Returns a detail for people; throws when the kernel lacks it. */
+/** Tries one feature in a namespace of its own. Returns a detail for operators; throws if the kernel lacks the feature. */
 export interface FeatureProbe {
   readonly name: string;
   readonly affects: readonly string[];

@@ -30,7 +30,7 @@ export function connectTcp(to: Endpoint, options: ConnectTcpOptions = {}): Promi
 /** Lists every option; the compiler reports a missing one. */
 type AllOptions = { readonly [Name in keyof Required<SocketPlace>]: SocketPlace[Name] };
 
-/** The options of the socket. Copied one by one: a spread for each connection costs as much as a system call. */
+/** The options of the socket. They are copied one by one, because an object spread for each connection takes as long as a system call. */
 export function socketOptions(options: ConnectTcpOptions): AllOptions & { readonly source: IpAddress | undefined } {
   const { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay = true, source } = options;
   const bindAddressNoPort = source !== undefined;

@@ -2,12 +2,13 @@ import { KernelError } from "#kernel/errors";
 import { close, EPOLL } from "#kernel/ffi";
 import { type Reactor, reactor, type Watched } from "./reactor.ts";
 
-/** Interval at which a descriptor is checked where the event loop cannot watch it, in milliseconds. */
+/** Interval at which a descriptor is checked if the event loop cannot watch it, in milliseconds. */
 const POLL_MS = 200;
 
 /**
  * Watches a descriptor of any kind in the event loop, without a thread of its own and without keeping this one alive. Owns the descriptor as
- * soon as the constructor is called, also when that throws. On a runtime without streams over epoll the descriptor is checked by a timer.
+ * soon as the constructor is called, also if the constructor throws. On a runtime without streams over epoll the descriptor is checked by a
+ * timer.
  */
 export class DescriptorWatch implements Watched, Disposable {
   readonly fd: number;
@@ -18,8 +19,8 @@ export class DescriptorWatch implements Watched, Disposable {
   #isClosed = false;
 
   /**
-   * `onReadable` is called in each tick while there is something to read; with `isPolled`, every 200 ms, whether there is or not. It must not
-   * throw. Default of `isPolled`: whether the event loop cannot watch descriptors. Throws {@link KernelError}.
+   * `onReadable` is called in each tick while the descriptor is readable; with `isPolled`, every 200 ms, whether it is readable or not. It
+   * must not throw. Default of `isPolled`: whether the event loop cannot watch descriptors. Throws {@link KernelError}.
    */
   constructor(fd: number, onReadable: () => void, options: { readonly isPolled?: boolean } = {}) {
     this.fd = fd;
@@ -47,7 +48,7 @@ export class DescriptorWatch implements Watched, Disposable {
   }
 }
 
-/** `undefined` where Node lacks the exports that the reactor needs. For any other error the descriptor is closed and it is thrown. */
+/** `undefined` if Node lacks the exports that the reactor needs. For any other error, closes the descriptor and throws the error. */
 function reactorIfSupported(fd: number): Reactor | undefined {
   try {
     return reactor();

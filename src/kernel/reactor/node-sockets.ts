@@ -44,7 +44,7 @@ export function connectNodeSocket({ address, port }: Endpoint, options: ConnectT
   });
 }
 
-/** Accepts clients with Node.js's server, and hands their descriptors on. */
+/** Accepts clients with Node.js's server, and passes their descriptors to the caller. */
 export class NodeTcpListener {
   readonly #server: Server;
 

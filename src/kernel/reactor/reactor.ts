@@ -17,7 +17,9 @@ const MAX_EVENTS = 256;
 const MAX_POLLS = 3;
 /** Largest read. A stream holds no more than one read of received bytes (docs/spec/uplink-proxy.md#7). */
 const READ_BYTES = 262_144;
-/** Views of the shared buffer that are cached. Request heads use one size; tunnels use one for the old and one for the new settings. */
+/**
+ * Views of the shared buffer that are cached. Request heads use one size; tunnels use one size for the old and one for the new settings.
+ */
 const MAX_VIEWS = 4;
 
 /** Owner of a descriptor that the reactor watches. None of its methods may throw. */
@@ -31,12 +33,12 @@ export interface Watched {
   abandon(): void;
 }
 
-/** Something that did not finish its work in one tick. */
+/** An object that did not finish its work in one tick. */
 export interface Ticked {
   onTick(): void;
 }
 
-/** Something that defers events to its listeners. */
+/** An object that defers events to its listeners. */
 export interface Emitting {
   /** Called once for each {@link Reactor.emitLater}. */
   onEmit(): void;
@@ -49,7 +51,7 @@ export const STREAM_BITS = (EPOLL.in | EPOLL.priority | EPOLL.out | EPOLL.readHa
 export class Reactor {
   /** Receives every read of the thread; valid during one call only. */
   readonly #buffer = Buffer.allocUnsafeSlow(READ_BYTES);
-  /** Cached views of its beginning. */
+  /** Cached views of the beginning of the shared buffer. */
   readonly #views: Buffer[] = [];
   readonly #epoll = epollCreate();
   readonly #events = new EpollEvents(MAX_EVENTS);
@@ -79,8 +81,8 @@ export class Reactor {
   }
 
   /**
-   * Watches until {@link remove}. The thread stays alive as long as anything is watched. Throws {@link KernelError}; the descriptor is closed
-   * then.
+   * Watches until {@link remove}. The thread stays alive as long as a descriptor is watched. Throws {@link KernelError}; the descriptor is
+   * closed then.
    */
   add(watched: Watched, bits: number): void {
     this.#generation = (this.#generation + 1) >>> 0;
@@ -165,7 +167,7 @@ export class Reactor {
     close(this.#epoll);
   }
 
-  /** Schedules a tick in the next round of the event loop. It does not cause that round. */
+  /** Schedules a tick in the next round of the event loop. It does not start that round. */
   #standBy(): void {
     this.#next ??= setImmediate(this.#tick).unref();
   }
@@ -192,7 +194,7 @@ export class Reactor {
   };
 
   #scheduleEmits(): void {
-    // A closed reactor has no further tick.
+    // A closed reactor runs no further tick.
     if (this.#isClosed) process.nextTick(this.#emitAll);
     else this.#due();
   }
@@ -225,7 +227,7 @@ export class Reactor {
     let polls = 0;
     do {
       known = this.#generation;
-      // Deferred events are emitted before the next poll: a peer that was cut off may have connected again.
+      // Deferred events are emitted before the next poll: a disconnected peer may have connected again.
       this.#emitAll();
       if (this.#isClosed) return;
       this.#poll();
@@ -245,13 +247,15 @@ let own: Reactor | undefined;
 export function reactor(): Reactor {
   if (own === undefined) {
     own = new Reactor();
-    // The descriptors of a thread outlive it: without this a listener would go on accepting clients that nobody serves.
+    // The descriptors of a thread outlive it: without this a listener would still accept clients that nobody serves.
     if (!isMainThread) process.once("exit", closeReactor);
   }
   return own;
 }
 
-/** The reactor for a descriptor that the caller hands over. Closes it and throws {@link KernelError} if there can be no reactor. */
+/**
+ * The reactor for a descriptor that the caller transfers. If no reactor can be made, closes the descriptor and throws {@link KernelError}.
+ */
 export function reactorFor(fd: number): Reactor {
   try {
     return reactor();
@@ -262,8 +266,8 @@ export function reactorFor(fd: number): Reactor {
 }
 
 /**
- * Closes all streams and listeners of this thread; pending connects fail. Later ones get a new reactor. A worker thread that ends by itself
- * calls this too; a thread that is terminated leaves its descriptors to the process.
+ * Closes all streams and listeners of this thread; pending connects fail. Later streams get a new reactor. A worker thread that ends by
+ * itself calls this too; a thread that is terminated leaves its descriptors to the process.
  */
 export function closeReactor(): void {
   own?.close();

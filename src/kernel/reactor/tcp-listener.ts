@@ -15,7 +15,10 @@ const [EAGAIN, ENOMEM, ENFILE, EMFILE, ENOBUFS] = [11, 12, 23, 24, 105];
 const SHORTAGES: ReadonlySet<number> = new Set([ENOMEM, ENFILE, EMFILE, ENOBUFS]);
 /** Errors of one client, which is lost (accept(2)): ENONET, EPROTO, ENOPROTOOPT, EOPNOTSUPP, ENETDOWN, ENETUNREACH, ECONNABORTED, EHOSTDOWN, EHOSTUNREACH. */
 const CLIENT_FAULTS: ReadonlySet<number> = new Set([64, 71, 92, 95, 100, 101, 103, 112, 113]);
-/** Delay of the next accept after a shortage of memory, or of descriptors without a spare one, in milliseconds. Clients wait in the backlog. */
+/**
+ * Delay of the next accept after a shortage of memory, or of descriptors if there is no spare descriptor, in milliseconds. Clients wait in
+ * the backlog.
+ */
 const SHORTAGE_MS = 100;
 /** The maximum number of clients that are refused in one tick. */
 const REFUSALS_PER_TICK = 1024;
@@ -28,7 +31,7 @@ const SOCKADDR_BYTES = 28;
 export interface TcpListenerEvents {
   /** A client was accepted: a connected, non-blocking descriptor, which the callee owns. May throw {@link KernelError}: that client is lost. */
   onClient(fd: number, remote: Endpoint): void;
-  /** Clients were refused because descriptors ran out, or must wait until the kernel has memory again. The listener goes on. */
+  /** Clients were refused because descriptors ran out, or must wait until the kernel has memory again. The listener continues. */
   onFault(error: KernelError): void;
   /** The listener failed and is closed. Must not throw. */
   onError(error: KernelError): void;
@@ -52,7 +55,7 @@ export class TcpListener implements Watched {
   /** Address of the client that was accepted last. Reused, because allocating a buffer for the kernel costs more than a system call. */
   readonly #address = Buffer.allocUnsafeSlow(SOCKADDR_BYTES);
   #retry: NodeJS.Timeout | undefined;
-  /** Closed for a moment to accept and refuse clients when no other descriptor is left. */
+  /** The spare descriptor, which is closed for a moment to accept and refuse clients when no other descriptor is free. */
   #spare: number | undefined;
   #isClosed = false;
 
@@ -80,8 +83,8 @@ export class TcpListener implements Watched {
   }
 
   /**
-   * Refuses the clients of the backlog, so that they get an end instead of silence: each is accepted on the spare descriptor and closed. False
-   * if there is no spare one or something else is short.
+   * Refuses the clients of the backlog, so that they see the end of the connection at once: each is accepted on the spare descriptor and
+   * closed. False if there is no spare descriptor, or if another resource is short.
    */
   #refuse(): boolean {
     if (this.#spare === undefined) return false;

@@ -50,9 +50,9 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, T
   #into: Buffer;
   #local: Endpoint | undefined;
   #isFlowing = false;
-  /** True if the last epoll event reported something to read, and no read since has emptied the kernel's queue. */
+  /** True if the last epoll event reported that the socket is readable, and no read since has emptied the kernel's queue. */
   #isReadable = false;
-  /** A short read does not mean that nothing is left: an end, an error or bytes behind urgent data are found by reading on. */
+  /** A short read does not mean that the queue is empty: only another read finds an end, an error or bytes after urgent data. */
   #mustReadOn = false;
   #isReadableEnded = false;
   /** Bytes that the kernel has not accepted yet. */
@@ -79,7 +79,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, T
     return stream;
   }
 
-  /** Adopts a descriptor that is watched already with {@link STREAM_BITS}; `bits` are those of its last event. */
+  /** Adopts a descriptor that is watched already with {@link STREAM_BITS}; `bits` are the bits of its last event. */
   static adoptWatched(fd: number, remote: Endpoint, bits: number, options: TcpStreamOptions): TcpStream {
     const stream = new TcpStream(fd, remote, options);
     stream.#reactor.replace(stream);
@@ -200,7 +200,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, T
 
   onReady(bits: number): void {
     if ((bits & (LOST_BITS | EPOLL.priority)) !== 0) this.#mustReadOn = true;
-    // The bits stay set after the end and come again with each edge.
+    // These bits stay set after the end and are reported again with each event.
     if ((bits & (EPOLL.in | LOST_BITS)) !== 0) this.#isReadable = !this.#isReadableEnded;
     if (this.#queue.length > 0 && (bits & (EPOLL.out | EPOLL.error)) !== 0) this.#flush();
     if (this.#isReadable && this.#isFlowing) this.onTick();
@@ -222,7 +222,7 @@ export class TcpStream extends StreamListeners implements ByteStream, Watched, T
         else if (length !== -EAGAIN) this.#lose(-length, "receive");
         return;
       }
-      // A short read took all that was there (epoll(7)), unless an end was reported with it.
+      // A short read has emptied the queue (epoll(7)), unless an end was reported with it.
       if (length < into.length && !this.#mustReadOn) this.#isReadable = false;
       this.emit("data", into.subarray(0, length));
     }

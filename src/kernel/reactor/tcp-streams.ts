@@ -7,7 +7,7 @@ import { reactor } from "./reactor.ts";
 import { TcpListener, type TcpListenerEvents } from "./tcp-listener.ts";
 import { TcpStream, type TcpStreamOptions } from "./tcp-stream.ts";
 
-/** `epoll`: the streams of this module. `node`: Node.js's own sockets, which take three times the CPU time and work on any runtime. */
+/** `epoll`: the streams of this module. `node`: Node.js's own sockets, which take three times the CPU time but work on any runtime. */
 export type TcpStreamsKind = "epoll" | "node";
 
 /** One way to make TCP connections; both ways keep the contract of {@link ByteStream}. */
@@ -40,7 +40,7 @@ export function tcpStreams(kind: TcpStreamsKind): TcpStreams {
   return kind === "epoll" ? EPOLL_STREAMS : NODE_STREAMS;
 }
 
-/** Start-up check: why this runtime cannot have streams over epoll; `undefined` when it can (decision 0006). */
+/** Start-up check: the reason why this runtime does not support streams over epoll; `undefined` if it does (decision 0006). */
 export function epollStreamsFault(): KernelError | undefined {
   try {
     reactor();

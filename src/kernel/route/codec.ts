@@ -82,7 +82,7 @@ function routeHeader(init: Header): Buffer {
   const header = Buffer.alloc(12);
   header.writeUInt8(familyNumber(init.dst.family), 0);
   header.writeUInt8(init.dst.prefixLength, 1);
-  header.writeUInt8(init.table < 256 ? init.table : 0, 4); // larger ones go in RTA_TABLE alone
+  header.writeUInt8(init.table < 256 ? init.table : 0, 4); // larger numbers are only in RTA_TABLE
   header.writeUInt8(init.protocol, 5);
   header.writeUInt8(init.scope, 6);
   header.writeUInt8(init.type, 7);

@@ -56,7 +56,7 @@ export interface Route {
   /** The source address that local programs get. */
   readonly src?: IpAddress;
   readonly onlink?: boolean;
-  /** The metric; the route with the lowest wins. Absent: 0 in IPv4; IPv6 reports 1024. */
+  /** The metric; the route with the lowest metric is used. Absent: 0 in IPv4; IPv6 reports 1024. */
   readonly metric?: number;
   /** Bytes. */
   readonly mtu?: number;
@@ -84,7 +84,7 @@ export interface RouteSpec {
   readonly encap?: RouteEncap | undefined;
 }
 
-/** The route to delete: the first one that has all given values. */
+/** The route to delete: the first route that has all given values. */
 export interface RouteKey {
   readonly dst: Cidr;
   readonly table?: number | undefined;
@@ -102,12 +102,12 @@ export interface RouteFilter {
   readonly linkIndex?: number | undefined;
 }
 
-/** The routes of one namespace. Every method throws {@link KernelError} and takes some 20 µs, a list 1 µs a route. */
+/** The routes of one namespace. Every method throws {@link KernelError} and takes some 20 µs, a list takes 1 µs for each route. */
 export interface RoutePort {
   /** Every route that matches; cached exceptions and clones are left out. */
   list(filter: RouteFilter): Route[];
   /**
-   * Throws `already-exists` when table, dst and metric are taken, `unreachable` for a gateway that no link reaches,
+   * Throws `already-exists` if a route with the same table, dst and metric exists, `unreachable` for a gateway that no link reaches,
    * `no-device`, `invalid`.
    */
   add(spec: RouteSpec): void;

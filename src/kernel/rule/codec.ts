@@ -57,7 +57,7 @@ export function encodeRuleDump(family: 4 | 6): Uint8Array {
   return header;
 }
 
-/** Decodes RTM_NEWRULE; `undefined` for families and actions that are not ours. Throws {@link KernelError} `invalid`. */
+/** Decodes RTM_NEWRULE; `undefined` for families and actions that this module does not support. Throws {@link KernelError} `invalid`. */
 export function decodeRule(payload: Buffer): Rule | undefined {
   if (payload.length < 12) throw malformed(`a rule of ${payload.length} bytes`);
   const number = payload.readUInt8(7);

@@ -50,7 +50,7 @@ export interface RuleSpec {
 export interface RulePort {
   /** Lists the rules in the order in which the kernel checks them. */
   list(family: IpFamily): Rule[];
-  /** Throws `already-exists` when the same rule is there. */
+  /** Throws `already-exists` if the same rule exists. */
   add(spec: RuleSpec): void;
   /** Deletes the first rule that matches. Throws `not-found` if none does. */
   delete(spec: RuleSpec): void;

@@ -1,7 +1,7 @@
 /**
  * Makes sockets that Node.js cannot make: in another namespace, with a mark, bound to a link or a foreign address, or for pings.
  *
- * Owns: the creation of sockets. Does not know: the protocols above them. Node.js takes over TCP and UDP descriptors.
+ * Owns: the creation of sockets. Does not know: the protocols above them. Node.js adopts TCP and UDP descriptors.
  *
  * ```ts
  * server.listen({ fd: listenTcp(address, 9384, { netns: pod }) });

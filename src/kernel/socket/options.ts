@@ -20,7 +20,7 @@ export interface SocketOptions {
   readonly mark?: number | undefined;
   /** SO_BINDTODEVICE: the socket sends and receives only through this link. */
   readonly device?: string | undefined;
-  /** If true, the socket may bind to an address that this host does not have (yet). */
+  /** If true, the socket may bind to an address that this host does not have, or does not have yet. */
   readonly freebind?: boolean | undefined;
   /** If true, the socket may accept and send with addresses of other hosts. Needs CAP_NET_ADMIN. */
   readonly transparent?: boolean | undefined;
@@ -29,7 +29,7 @@ export interface SocketOptions {
   readonly reusePort?: boolean | undefined;
   /** TCP_NODELAY; accepted connections inherit it. */
   readonly noDelay?: boolean | undefined;
-  /** IPv6 only: take no IPv4 connections. Default true, so that both families can listen on one port. */
+  /** IPv6 only: accept no IPv4 connections. Default true, so that both families can listen on one port. */
   readonly v6Only?: boolean | undefined;
 }
 

@@ -32,7 +32,7 @@ export interface TcpInfo {
   /** Time since the last acknowledgement was received, in milliseconds. */
   readonly lastAckRecvMs: number;
   readonly totalRetransmits: number;
-  /** Total since the connection was made. */
+  /** The total since the connection was established. */
   readonly bytesAcked: number;
   readonly bytesReceived: number;
   /** Bytes in the queue that were never sent. */

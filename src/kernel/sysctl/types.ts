@@ -1,7 +1,6 @@
 /**
- * Kernel settings under `net`, of one namespace. Keys are dotted (`net.ipv4.ip_forward`); where a part has dots of its
- * own, as VLAN interfaces do, use slashes throughout (`net/ipv4/conf/eth0.5/rp_filter`).
- * Every method throws {@link KernelError}.
+ * Kernel settings under `net`, of one namespace. Keys are dotted (`net.ipv4.ip_forward`); if a part contains dots, as names of VLAN
+ * interfaces do, use slashes as separators (`net/ipv4/conf/eth0.5/rp_filter`). Every method throws {@link KernelError}.
  */
 export interface SysctlPort {
   /** The value without its line end. Throws `not-found` when there is no such key. */

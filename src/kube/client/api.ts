@@ -3,7 +3,7 @@ import type { KubeStatus } from "./errors.ts";
 import type { Draft, KubeObject, ObjectRef, ResourceType } from "./resource.ts";
 import type { PortState } from "./server-port.ts";
 
-/** Options of every call, passed as its last parameter. */
+/** Options of every call; they are its last parameter. */
 export interface CallOptions extends AbortOptions {
   /** The timeout of the whole call with its retries, in milliseconds. Default 30,000. For a watch: the time until its first byte. */
   readonly timeoutMs?: number | undefined;
@@ -21,20 +21,20 @@ export interface Selection {
 
 /** How much of each object is read. */
 export interface ReadForm {
-  /** True: of each object the metadata alone, which a server makes of it (PartialObjectMetadata). A server without that form sends the whole. */
+  /** True: only the metadata of each object (PartialObjectMetadata). A server that does not support this form sends whole objects. */
   readonly metadataOnly?: boolean | undefined;
 }
 
 /** Options of `get`. */
 export interface GetOptions extends CallOptions {
-  /** Absent: the most recent. `0`: whatever the server has at hand. */
+  /** Absent: the most recent state. `0`: any state that the server has in its cache. */
   readonly resourceVersion?: string | undefined;
   readonly subresource?: string | undefined;
 }
 
 /** Options of `list`, `listPages` and `listAll`. */
 export interface ListOptions extends CallOptions, Selection, ReadForm {
-  /** Absent: the most recent. `0`: whatever the server has at hand. */
+  /** Absent: the most recent state. `0`: any state that the server has in its cache. */
   readonly resourceVersion?: string | undefined;
   readonly resourceVersionMatch?: "Exact" | "NotOlderThan" | undefined;
   /** The maximum number of objects on a page. Default for `list`: no maximum; for `listPages` and `listAll`: 500. */
@@ -48,7 +48,7 @@ export interface ListPage<T> {
   readonly items: T[];
   /** The version of the list, from which a watch can start. */
   readonly resourceVersion: string;
-  /** Present when there is a further page. */
+  /** Present if there is another page. */
   readonly continueToken: string | undefined;
   readonly remainingItemCount: number | undefined;
   /** The number of items without a name, which are left out. */
@@ -86,7 +86,7 @@ export interface DeleteOptions extends CallOptions {
   readonly gracePeriodSeconds?: number | undefined;
 }
 
-/** The result of a delete: the object is gone (`status`), or it stays for a while with its deletionTimestamp set (`object`). */
+/** The result of a delete: the object is deleted (`status`), or it stays for a while with its deletionTimestamp set (`object`). */
 export type DeleteResult<T> =
   | { readonly kind: "status"; readonly status: KubeStatus }
   | { readonly kind: "object"; readonly object: T };
@@ -123,7 +123,7 @@ export interface RawRequest {
 }
 
 /**
- * The API server as features need it. {@link KubeClient} implements it; tests may wrap it.
+ * The calls of the API server that features need. {@link KubeClient} implements it; tests may wrap it.
  *
  * Every method rejects with `KubeError`, or with the signal's reason when the signal aborts first.
  */
@@ -139,7 +139,7 @@ export interface KubeApi {
   create<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
   /** Writes the whole object. Rejects with `conflict` if `metadata.resourceVersion` is given and is not the stored version. */
   replace<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
-  /** Writes the status subresource alone; otherwise as `replace`. */
+  /** Writes only the status subresource; otherwise like `replace`. */
   replaceStatus<T extends KubeObject>(type: ResourceType<T>, object: Draft<T>, options?: WriteOptions): Promise<T>;
   patch<T extends KubeObject>(type: ResourceType<T>, ref: ObjectRef, patch: Patch, options?: WriteOptions): Promise<T>;
   /** Deletes an object. Rejects with `not-found` if it does not exist, with `conflict` if a precondition fails. */
@@ -159,7 +159,7 @@ export interface KubeApi {
    */
   watch<T extends KubeObject>(type: ResourceType<T>, options?: WatchOptions): AsyncIterable<WatchEvent<T>>;
   /**
-   * Resolves when the server's port takes connections; call it after a failure to reach the server. `open`: the port did so at once, so
+   * Resolves when the server's port accepts connections; call it after a failure to reach the server. `open`: the port did so at once, so
    * back off before the next try. `returned`: the port was closed and is open now. All callers share one probe. Rejects with `unreachable`
    * when the client is closed.
    */

@@ -8,11 +8,11 @@ export const PATCH_TYPES = {
   json: "application/json-patch+json",
   merge: "application/merge-patch+json",
   strategic: "application/strategic-merge-patch+json",
-  // JSON is YAML, and this is the one media type that every server version takes for apply.
+  // JSON is valid YAML, and this is the only media type that every server version accepts for apply.
   apply: "application/apply-patch+yaml",
 } as const;
 
-/** The Accept header for metadata alone, or whole objects where the server lacks that form. */
+/** The Accept header for metadata only, or for whole objects if the server does not support that form. */
 export function acceptMetadata(kind: "PartialObjectMetadata" | "PartialObjectMetadataList"): string {
   return `application/json;as=${kind};g=meta.k8s.io;v=v1,application/json`;
 }
@@ -57,7 +57,7 @@ export function parseList<T extends KubeObject>(action: string, text: string, ty
   if (!Array.isArray(items) || typeof resourceVersion !== "string") {
     throw new KubeError("bad-response", `Cannot ${action}: the answer is not a list with items and a resourceVersion`);
   }
-  // Lists omit the apiVersion and kind of their items; an object that is passed on alone should have them.
+  // Lists omit the apiVersion and kind of their items; an object that leaves its list should have them.
   const apiVersion = apiVersionOf(type);
   const objects = items.filter(isObject<T>);
   for (const object of objects) {
@@ -66,7 +66,7 @@ export function parseList<T extends KubeObject>(action: string, text: string, ty
   }
   return {
     items: objects,
-    // An item without a name is no object, and must not hide the others.
+    // An item without a name is not an object, and must not make the list unusable.
     ...(objects.length === items.length ? {} : { nameless: items.length - objects.length }),
     resourceVersion,
     continueToken: typeof token === "string" && token !== "" ? token : undefined,

@@ -21,13 +21,13 @@ export class CachedFile {
     this.#clock = clock;
   }
 
-  /** The content, at most a minute old. If the file cannot be read now, this is its last content; rejects if there is none. */
+  /** The content, at most a minute old. If the file cannot be read now, the last content is returned; rejects if there is none. */
   async read(): Promise<string> {
     const now = this.#clock.monotonic();
     if (this.#value !== undefined && now - this.#readAt < FILE_TTL_MS) return this.#value;
     try {
       const text = await readFile(this.#path, "utf8");
-      // An empty file is one that is being written.
+      // A file that is empty is being written at the moment.
       if (text !== "" || this.#value === undefined) this.#value = text;
     } catch (cause) {
       // The file may be absent for a moment while it is rewritten; its last content is used until the server refuses it.

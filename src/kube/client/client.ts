@@ -25,7 +25,7 @@ import type { PortState } from "./server-port.ts";
 import { Transport, type TransportOptions, type WireRequest } from "./transport.ts";
 import { watchEvents } from "./watch.ts";
 
-/** The page size of `listPages` and `listAll`, as kubectl and client-go have it. */
+/** The page size of `listPages` and `listAll`, the same as in kubectl and client-go. */
 export const DEFAULT_PAGE_SIZE = 500;
 /** The maximum number of times that `listAll` starts again because its snapshot expired. */
 const MAX_LIST_RESTARTS = 3;
@@ -59,7 +59,7 @@ export class KubeClient implements KubeApi, AsyncDisposable {
         fieldSelector: options.fieldSelector,
         limit: options.limit,
         continue: options.continueToken,
-        // A continue token carries its own version; the server refuses a request with both.
+        // A continue token contains its own resourceVersion; the server refuses a request that has both.
         resourceVersion: options.continueToken === undefined ? options.resourceVersion : undefined,
         resourceVersionMatch: options.continueToken === undefined ? options.resourceVersionMatch : undefined,
       });

@@ -130,7 +130,7 @@ export function connect(init: ConnectInit): KubeConnection {
         init.key?.read(),
         init.token?.read(),
       ]);
-      // A static token or certificate wins over the plugin, as in client-go.
+      // A static token or certificate takes precedence over the plugin, as in client-go.
       const made = token === undefined && cert === undefined ? await init.plugin?.get(options) : undefined;
       const bearer = (token ?? made?.token)?.trim();
       const next: KubeCredentials = {
@@ -179,7 +179,7 @@ function refuseUnsupported(user: Fields): void {
   }
 }
 
-/** Reads `NAME-data` (base64) or the file that `NAME` names. If both are given, `NAME-data` wins, as in client-go. */
+/** Reads `NAME-data` (base64) or the file that `NAME` names. If both are given, `NAME-data` takes precedence, as in client-go. */
 function material(fields: Fields, name: string, clock: Clock): Source | undefined {
   const data = fields.string(`${name}-data`);
   if (data !== undefined) {
@@ -194,7 +194,7 @@ function material(fields: Fields, name: string, clock: Clock): Source | undefine
 }
 
 function tokenOf(user: Fields, clock: Clock): Source | undefined {
-  // If both are given, `tokenFile` wins over `token`, as in client-go.
+  // If both are given, `tokenFile` takes precedence over `token`, as in client-go.
   const path = user.filePath("tokenFile");
   if (path !== undefined) return new CachedFile(path, `${user.path("tokenFile")} of kubeconfig ${user.file}`, clock);
   const token = user.string("token");

@@ -1,12 +1,12 @@
 import { connect, type Socket } from "node:net";
 import type { Clock } from "#base/clock";
 
-/** The next try begins after at most this, while earlier ones have no answer or were refused, in milliseconds. */
+/** While earlier tries have no answer or were refused, the next try begins after at most this time, in milliseconds. */
 export const DIAL_EVERY_MS = 1000;
 /** The timeout of one try, in milliseconds: on a usable path an answer takes less time. */
 const TRY_MS = 3000;
 
-/** A patient try has succeeded when its connection was not closed for this long, in milliseconds. */
+/** With `patient`, a try has succeeded if its connection was not closed during this time, in milliseconds. */
 const SETTLED_MS = 50;
 
 /** The target and the options of a dial. */
@@ -14,7 +14,7 @@ export interface DialOptions {
   readonly host: string;
   readonly port: number;
   /**
-   * If true, the dial goes on after a refusal, until the signal aborts. A connection that is closed at once, as by a load balancer
+   * If true, the dial continues after a refusal, until the signal aborts. A connection that is closed at once, as by a load balancer
    * without a backend, is a refusal too. Default: the dial rejects when a try fails while no other try is running.
    */
   readonly isPatient?: boolean;
@@ -32,15 +32,15 @@ export interface Dialled {
 }
 
 /**
- * Connects with a try a second, half of it random, so that a server that comes back is reached within a second: the kernel alone would
- * try again after 1, 2, 4, 8 and more seconds. Tries overlap, so that a slow path can still connect; the first that connects wins. Rejects
+ * Connects with one try in each second, half of it random, so that a server that starts again is reached within a second: the kernel would
+ * retry only after 1, 2, 4, 8 and more seconds. Tries overlap, so that a slow path can still connect; the first connection is used. Rejects
  * with the last try's error, or the signal's reason.
  */
 export function dial(options: DialOptions): Promise<Dialled> {
   return new Dial(options).done;
 }
 
-/** The tries of one call; at most {@link TRY_MS} / half of {@link DIAL_EVERY_MS} of them at once. */
+/** The tries of one call; at most {@link TRY_MS} / half of {@link DIAL_EVERY_MS} of them concurrently. */
 class Dial {
   readonly #options: DialOptions;
   readonly #clock: Clock;

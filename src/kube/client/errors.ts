@@ -10,7 +10,7 @@ export type KubeStatus = MetaV1.Status;
  *   `too-many-requests` 429, `server` any 5xx.
  * - `unreachable`: no complete answer. A write may or may not have happened.
  * - `timeout`: no complete answer within the call's `timeoutMs`. A write may or may not have happened.
- * - `bad-response`: an answer that is not what the API promises. A write may have happened.
+ * - `bad-response`: an answer that does not have the form that the API promises. A write may have happened.
  */
 export const KUBE_ERROR_CODES = [
   "not-found",
@@ -61,8 +61,8 @@ export function isKubeError(error: unknown, ...codes: readonly KubeErrorCode[]):
 }
 
 /**
- * True when the server was away: no complete answer came, or a gateway answered in its place. A growing back-off does not help a server
- * that is away; it only delays the work after the server's return.
+ * True if the server could not be reached: no complete answer came, or a gateway answered instead. A growing back-off does not help an
+ * unreachable server; it only delays the work after the server is reachable again.
  */
 export function isAway(error: unknown): error is KubeError {
   if (!(error instanceof KubeError)) return false;
@@ -96,7 +96,7 @@ export function codeOf(httpStatus: number, reason: string | undefined): KubeErro
 export const KUBE_CONFIG_ERROR_CODES = ["not-found", "unreadable", "invalid", "unsupported", "exec-failed"] as const;
 export type KubeConfigErrorCode = (typeof KUBE_CONFIG_ERROR_CODES)[number];
 
-/** A kubeconfig, or something that it names, cannot be used. The message is one line: the file, the field and the fix. */
+/** A kubeconfig, or a file or program that it names, cannot be used. The message is one line: the file, the field and the fix. */
 export class KubeConfigError extends ExpectedError<KubeConfigErrorCode> {
   override readonly name = "KubeConfigError";
 }

@@ -131,7 +131,7 @@ export class ExecPlugin {
   }
 }
 
-/** Parses what a plugin printed. Pure. Throws {@link KubeConfigError} `exec-failed`. */
+/** Parses the output of a plugin. Pure. Throws {@link KubeConfigError} `exec-failed`. */
 export function parseExecCredential(where: string, apiVersion: string, text: string): ExecCredential {
   const fail = (why: string): KubeConfigError =>
     new KubeConfigError("exec-failed", `${where}: the plugin's output ${why}`);

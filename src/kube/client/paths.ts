@@ -36,7 +36,7 @@ export function writePath(type: ResourceType<KubeObject>, namespace: string | un
   return collectionPath(type, namespace);
 }
 
-/** `?a=b&c=d`, without absent values; empty when none is left. */
+/** `?a=b&c=d`, without absent values; empty if all are absent. */
 export function query(values: Readonly<Record<string, string | number | boolean | undefined>>): string {
   const parts = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) if (value !== undefined) parts.set(name, String(value));

@@ -14,10 +14,12 @@ export interface KubeObject {
   metadata: StoredMeta;
 }
 
-/** `T` (of kubernetes-types, or one's own) as read from an API server: with metadata. */
+/** An object of type `T` (of kubernetes-types, or of this project) as it is read from an API server: with metadata. */
 export type Stored<T> = Omit<T, "metadata"> & { metadata: StoredMeta };
 
-/** `T` as it is written: without apiVersion and kind (the {@link ResourceType} has them) and uid; the status is optional. */
+/**
+ * An object of type `T` as it is written: without apiVersion and kind (the {@link ResourceType} has them) and uid; the status is optional.
+ */
 export type Draft<T extends KubeObject> = Omit<T, "apiVersion" | "kind" | "metadata" | "status"> & {
   apiVersion?: string;
   kind?: string;
@@ -59,7 +61,7 @@ export function resourceName(type: ResourceType<KubeObject>): string {
   return type.group === "" ? type.plural : `${type.plural}.${type.group}`;
 }
 
-/** `namespace/name`, or `name` alone for cluster-scoped objects. */
+/** `namespace/name`, or only `name` for cluster-scoped objects. */
 export function objectKey(object: {
   readonly metadata: { readonly name: string; readonly namespace?: string | undefined };
 }): string {

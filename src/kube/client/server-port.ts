@@ -13,9 +13,8 @@ const CONNECT_MS = 10_000;
 /** The time for which the probe's connection is kept for the next request, in milliseconds. */
 const SPARE_MS = 2000;
 /**
- * A connection without data for this time, milliseconds, gets ten keep-alive probes, one a second (libuv's numbers). So the client
- * notices after 20 s that a server has vanished. If the server restarts meanwhile, it answers the next probe
- * with a reset.
+ * A connection without data for this time, milliseconds, gets ten keep-alive probes, one a second (libuv's numbers). So the client notices
+ * after 20 s that a server does not exist any more. If the server restarts meanwhile, it answers the next probe with a reset.
  */
 const KEEP_ALIVE_MS = 10_000;
 
@@ -49,7 +48,7 @@ export class ServerPort {
   }
 
   /**
-   * Resolves when the port takes connections. It is probed at most once a second for all callers. Rejects with the signal's reason,
+   * Resolves when the port accepts connections. It is probed at most once a second for all callers. Rejects with the signal's reason,
    * and with `unreachable` when the client is closed.
    */
   async whenOpen({ signal }: AbortOptions = {}): Promise<PortState> {

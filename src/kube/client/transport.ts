@@ -16,10 +16,10 @@ const DEFAULT_TIMEOUT_MS = 30_000;
 /** The maximum number of tries of one call, the first included. */
 const MAX_ATTEMPTS = 5;
 const DEFAULT_RETRY_AFTER_MS = 1_000;
-/** The maximum random delay that is added to a Retry-After, milliseconds, so that clients do not retry at the same moment. */
+/** The maximum random delay that is added to a Retry-After, in milliseconds, so that clients do not retry at the same moment. */
 const MAX_SPREAD_MS = 1_000;
 
-/** One request as it goes over the wire. */
+/** One HTTP request. */
 export interface WireRequest {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
   /** Path and query, without the server's prefix. */
@@ -35,7 +35,7 @@ export interface WireRequest {
 /** One answered or failed request, for metrics. */
 export interface RequestSample {
   readonly method: string;
-  /** The HTTP status, or `<error>` when there was no answer, as client-go counts. */
+  /** The HTTP status, or `<error>` when there was no answer, as in client-go. */
   readonly code: string;
   readonly host: string;
   readonly durationMs: number;
@@ -45,7 +45,7 @@ export interface RequestSample {
 export interface TransportOptions {
   /** Default `isthmus`. */
   readonly userAgent?: string | undefined;
-  /** The client-side rate limit. Default: no limit; the server's priority and fairness decides. */
+  /** The client-side rate limit. Default: no limit; the server limits requests by its priority and fairness. */
   readonly rateLimit?: { readonly qps: number; readonly burst: number } | undefined;
   /** Called for each request on the wire, for `rest_client_requests_total`. */
   readonly onRequest?: ((sample: RequestSample) => void) | undefined;
@@ -60,7 +60,7 @@ interface Pools {
   readonly watches: Agent;
 }
 
-/** Sends requests with the connection's credentials, retries what is safe to retry, and translates every failure. */
+/** Sends requests with the connection's credentials, retries the requests that are safe to retry, and translates every failure. */
 export class Transport {
   readonly #connection: KubeConnection;
   readonly #options: TransportOptions;
@@ -268,7 +268,7 @@ export class Transport {
   }
 
   #unreachable(request: WireRequest, cause: unknown): unknown {
-    // Only what the network or the peer can cause is expected; a wrong argument of ours is a bug.
+    // Only errors that the network or the peer can cause are expected errors; a wrong argument is a bug.
     if (cause instanceof ExpectedError) return cause;
     if (cause instanceof undiciErrors.InvalidArgumentError) return cause;
     return new KubeError(
@@ -299,7 +299,7 @@ export class Transport {
     return new Agent({
       connections,
       pipelining: 1,
-      // The call's own deadline and the watch's idle limit decide instead.
+      // These timeouts are off: the call's own deadline and the watch's idle limit apply instead.
       headersTimeout: 0,
       bodyTimeout: 0,
       connect: this.#port.connector({

@@ -8,7 +8,7 @@ export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 const NEWLINE = 0x0a;
 
 /**
- * Splits a watch's body into events: JSON texts, one a line. Pure: bytes in, events out.
+ * Splits a watch's body into events: one JSON text on each line. Pure: bytes in, events out.
  *
  * Throws {@link KubeError}: the server's own for an ERROR event, `bad-response` for a line that is no event or is too long.
  */
@@ -23,7 +23,7 @@ export class WatchDecoder<T> {
     this.#maxBytes = options.maxEventBytes ?? MAX_EVENT_BYTES;
   }
 
-  /** The events that `chunk` completes, each parsed when it is read. */
+  /** The events that `chunk` completes, each is parsed when the caller reads it. */
   *push(chunk: Uint8Array): Generator<WatchEvent<T>> {
     let start = 0;
     for (let end = chunk.indexOf(NEWLINE); end >= 0; end = chunk.indexOf(NEWLINE, start)) {

@@ -12,9 +12,9 @@ import { type AddressPool, coilResources, type Egress } from "./types.ts";
 /** An object of a request or a file: nothing about it is known. */
 type UncheckedObject = Readonly<Record<string, unknown>>;
 
-/** What the rules of an object need to know about the cluster. A rule whose part is absent is not checked. */
+/** The data about the cluster that the rules of an object need. If a field is absent, its rules are not checked. */
 export interface AdmissionContext {
-  /** The pools of the cluster; the object itself may be among them. */
+  /** The pools of the cluster; the checked object may be among them. */
   readonly pools?: Iterable<PoolInput>;
   /** Whether the cluster's pods have both families. */
   readonly dualStack?: boolean;
@@ -27,29 +27,32 @@ interface AdmissionVerdict {
 }
 
 /**
- * The rules of one kind, which the webhooks, the offline check and (as far as CEL can say them) the CRD share. The functions are pure and take
- * any object.
+ * The rules of one kind. The webhooks, the offline check and, as far as CEL can express them, the CRD share these rules. The functions are
+ * pure and take any object.
  */
 export interface CoilAdmission {
   readonly type: ResourceType<KubeObject>;
-  /** What the defaulting webhook adds on create; `undefined` if the kind has no webhooks (docs/spec/pod-network.md#2.6). */
+  /**
+   * The operations with which the defaulting webhook adds fields on create; `undefined` if the kind has no webhooks
+   * (docs/spec/pod-network.md#2.6).
+   */
   readonly defaults?: (object: UncheckedObject) => readonly JsonPatchOperation[];
-  /** Checks a new object, or with `old` a change of it. A change that leaves the wished state as it is always passes. */
+  /** Checks a new object, or with `old` a change of it. A change that does not change the wanted state always passes. */
   readonly check: (
     object: UncheckedObject,
     old: UncheckedObject | undefined,
     context: AdmissionContext,
   ) => AdmissionVerdict;
-  /** The faults of an object's structure alone, which {@link check} reports too, and the members that the schema does not know. */
+  /** Only the faults of an object's structure, which {@link check} reports too, and the members that the schema does not know. */
   readonly structure: (object: UncheckedObject) => StructureFaults;
-  /** Whether a change leaves the wished state as it is, so that {@link check} passes it without a context. */
+  /** Whether a change does not change the wanted state, so that {@link check} passes it without a context. */
   readonly isUnchanged: (object: UncheckedObject, old: UncheckedObject) => boolean;
 }
 
 interface Rules<T> {
   readonly defaults?: (object: T) => readonly JsonPatchOperation[];
   readonly create: (object: T, context: AdmissionContext) => AdmissionVerdict;
-  /** Default: as for a new object. */
+  /** Default: the check of a new object. */
   readonly update?: (before: T, after: T, context: AdmissionContext) => AdmissionVerdict;
 }
 
@@ -67,7 +70,7 @@ export const coilAdmissions: readonly CoilAdmission[] = [
   admissionOf<Egress>(coilResources.egresses, {
     defaults: egressDefaults,
     create: (egress, { dualStack = false }) =>
-      // The CRD does not ask for a spec.
+      // The CRD does not require a spec.
       (egress.spec as Egress["spec"] | undefined) === undefined
         ? faulty([required("spec", "the egress's destinations")])
         : validateEgress(egress, { dualStack }),
@@ -96,7 +99,7 @@ function admissionOf<T extends KubeObject>(type: ResourceType<T>, rules: Rules<T
   const schema = schemaOf(type);
   const isUnchanged = (object: UncheckedObject, old: UncheckedObject): boolean =>
     isDeepStrictEqual(wishOf(object), wishOf(old));
-  /** The rules read only the members whose shape was checked, so the object can be taken as typed. */
+  /** The rules read only the members whose shape was checked, so the object can be treated as having that type. */
   const typed = (object: UncheckedObject): T => object as unknown as T;
   return {
     type,
@@ -117,14 +120,14 @@ function admissionOf<T extends KubeObject>(type: ResourceType<T>, rules: Rules<T
         sound && rules.update !== undefined
           ? rules.update(typed(old), typed(object), context)
           : rules.create(typed(object), context);
-      // What an update leaves as it was is the rules' to judge: a stored object may be older than a rule.
+      // Unchanged fields are judged by the rules, not here, because a stored object may be older than a rule.
       const news = sound ? newFaults(values, checkStructure(schema, old, "").values) : values;
       return { faults: [...verdict.faults, ...newFaults(news, verdict.faults)], warnings: verdict.warnings };
     },
   };
 }
 
-/** The faults of fields that are not known yet, nor is a part of them. */
+/** The faults of fields for which, and for parts of which, no fault is known yet. */
 function newFaults(faults: readonly FieldFault[], known: readonly FieldFault[]): FieldFault[] {
   return faults.filter(({ field }) => !known.some((other) => other.field === field));
 }

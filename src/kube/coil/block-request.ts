@@ -16,7 +16,7 @@ export function blockRequestResult(request: Pick<BlockRequest, "status">): Block
   const complete = conditions.some((condition) => condition.type === "Complete" && condition.status === "True");
   if (!complete) return { state: "in-progress" };
   const addressBlockName = request.status?.addressBlockName ?? "";
-  // Our controller never writes an empty name. Waiting for a name would never end.
+  // The controller never writes an empty name, so waiting for a name would never end.
   if (addressBlockName === "") {
     return { state: "failed", reason: "no block", message: "the request is complete but names no AddressBlock" };
   }

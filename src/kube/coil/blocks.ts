@@ -1,7 +1,7 @@
 import { Cidr, type IpFamily } from "#base/ip";
 import type { AddressPoolSpec, SubnetSet } from "./types.ts";
 
-/** `index` of an AddressBlock is an int32, so this is the last one that can be used (docs/spec/pod-network.md#2.2). */
+/** `index` of an AddressBlock is an int32, so this is the highest usable index (docs/spec/pod-network.md#2.2). */
 export const MAX_BLOCK_INDEX = 2 ** 31 - 1;
 /** The default of `spec.blockSizeBits`. */
 export const DEFAULT_BLOCK_SIZE_BITS = 5;
@@ -12,13 +12,13 @@ export interface PoolLayout {
   readonly subnets: readonly ParsedSubnet[];
 }
 
-/** One entry of a pool's subnets, parsed: at least one family, equal host bits when both. */
+/** One entry of a pool's subnets, parsed: at least one family; with both, the host bits are equal. */
 export interface ParsedSubnet {
   readonly ipv4: Cidr | undefined;
   readonly ipv6: Cidr | undefined;
 }
 
-/** The prefixes of one block: of each family that its subnet has. */
+/** The prefixes of one block: one for each family of its subnet. */
 export interface BlockCidrs {
   readonly ipv4: Cidr | undefined;
   readonly ipv6: Cidr | undefined;
@@ -43,7 +43,7 @@ export function subnetBlocks(subnet: ParsedSubnet, blockSizeBits: number): bigin
   return hostBits === undefined || hostBits < blockSizeBits ? 0n : 1n << BigInt(hostBits - blockSizeBits);
 }
 
-/** The number of blocks that a pool can hand out: all its blocks, but at most one for each possible index. */
+/** The number of blocks that can be carved from a pool: all its blocks, but at most one for each possible index. */
 export function maxBlocks(pool: PoolLayout): number {
   let total = 0n;
   for (const subnet of pool.subnets) total += subnetBlocks(subnet, pool.blockSizeBits);
@@ -52,8 +52,8 @@ export function maxBlocks(pool: PoolLayout): number {
 }
 
 /**
- * The prefixes of block `index`; indexes run on through the subnets (docs/spec/pod-network.md#2.3). `undefined`: the pool has no such block.
- * Throws `RangeError` for an index that is not a whole number from 0 to {@link MAX_BLOCK_INDEX}.
+ * The prefixes of block `index`; indexes continue from one subnet to the next (docs/spec/pod-network.md#2.3). `undefined`: the pool has no
+ * such block. Throws `RangeError` for an index that is not a whole number from 0 to {@link MAX_BLOCK_INDEX}.
  */
 export function blockCidrs(pool: PoolLayout, index: number): BlockCidrs | undefined {
   if (!Number.isInteger(index) || index < 0 || index > MAX_BLOCK_INDEX) {

@@ -17,7 +17,7 @@ export interface PrinterColumn {
   readonly jsonPath: string;
 }
 
-/** A CustomResourceDefinition of ours: what is sent to an API server and written to `deploy/crds`. */
+/** A CustomResourceDefinition of ours: the object that is sent to an API server and written to `deploy/crds`. */
 export interface CrdManifest {
   readonly apiVersion: "apiextensions.k8s.io/v1";
   readonly kind: "CustomResourceDefinition";
@@ -54,7 +54,7 @@ interface CrdInit {
   readonly description: string;
   readonly properties: Readonly<Record<string, SchemaNode>>;
   readonly required: readonly string[];
-  /** Of the whole object. */
+  /** The schema of the whole object. */
   readonly rules?: readonly SchemaRule[] | undefined;
   readonly columns?: readonly PrinterColumn[];
   readonly subresources?: CrdManifest["spec"]["versions"][number]["subresources"];

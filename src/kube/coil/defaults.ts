@@ -2,7 +2,7 @@ import type { JsonPatchOperation } from "#kube/client";
 import { COIL_FINALIZER } from "./keys.ts";
 import type { EgressPodTemplate } from "./types.ts";
 
-/** What the pool's mutating webhook adds on create: the finalizer (docs/spec/pod-network.md#2.6). Empty if the pool has it. */
+/** The addition of the pool's mutating webhook on create: the finalizer (docs/spec/pod-network.md#2.6). Empty if the pool has it. */
 export function poolDefaults(pool: {
   readonly metadata: { readonly finalizers?: readonly string[] | null };
 }): JsonPatchOperation[] {
@@ -14,7 +14,10 @@ export function poolDefaults(pool: {
   return [{ op: "add", path: "/metadata/finalizers/-", value: COIL_FINALIZER }];
 }
 
-/** The addition of the egress's mutating webhook on create: the router container, when a template is given without any (docs/spec/pod-network.md#2.5). */
+/**
+ * The addition of the egress's mutating webhook on create: the router container, if the template has no containers
+ * (docs/spec/pod-network.md#2.5).
+ */
 export function egressDefaults(egress: {
   readonly spec?: { readonly template?: EgressPodTemplate };
 }): JsonPatchOperation[] {

@@ -8,7 +8,10 @@ export interface EgressVerdict {
   readonly warnings: string[];
 }
 
-/** Checks an Egress (docs/spec/pod-network.md#2.5); the same for create and update. `dualStack`: the cluster's pods have both families. */
+/**
+ * Checks an Egress (docs/spec/pod-network.md#2.5); the check is the same for create and update. `dualStack`: the cluster's pods have both
+ * families.
+ */
 export function validateEgress(
   egress: { readonly spec: EgressSpec },
   context: { readonly dualStack?: boolean } = {},

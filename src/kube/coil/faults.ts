@@ -1,4 +1,4 @@
-/** One thing wrong with an object, as API servers report them (metav1.StatusCause). */
+/** One fault of an object, as API servers report it (metav1.StatusCause). */
 export interface FieldFault {
   readonly reason:
     | "FieldValueInvalid"

@@ -2,7 +2,7 @@
  * The API of Coil v2 (`coil.cybozu.com/v2`; docs/spec/pod-network.md#2): types, CRDs, keys and the pure rules.
  *
  * Owns: schemas (the one source of the static types and of `deploy/crds`), validation, defaults, the arithmetic of blocks.
- * Does not know: API servers, who calls the rules, kernels.
+ * Does not know: API servers, the callers of the rules, kernels.
  *
  * ```ts
  * const pool = await client.get(coilResources.addressPools, { name: "default" });

@@ -31,20 +31,20 @@ export function egressLabels(egressName: string): Record<string, string> {
   };
 }
 
-/** {@link egressLabels} as a selector, as `status.selector` has it. */
+/** {@link egressLabels} as a selector, in the form of `status.selector`. */
 export function egressSelector(egressName: string): string {
   return Object.entries(egressLabels(egressName))
     .map(([key, value]) => `${key}=${value}`)
     .join(",");
 }
 
-/** The name of the one outstanding request of a node for blocks of a pool. */
+/** The name of the only outstanding request of a node for blocks of a pool. */
 export function blockRequestName(pool: string, node: string): string {
   return `req-${pool}-${node}`;
 }
 
 /**
- * The Egresses that a Pod's annotations name, by namespace; names are trimmed, empty and repeated ones left out.
+ * The Egresses that a Pod's annotations name, by namespace; names are trimmed; empty and repeated names are removed.
  * At most `limit` names in all are read.
  */
 export function egressNames(

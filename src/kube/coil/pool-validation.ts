@@ -60,7 +60,7 @@ export function validatePoolUpdate(before: PoolInput, after: PoolInput, context:
   return [...faults, ...checkEntries({ metadata: after.metadata, spec }, before.spec.subnets.length, bits, context)];
 }
 
-/** Checks the entries from `start` on, each by itself and against all before it and the other pools. */
+/** Checks the entries from `start` on, each one by itself, and against all earlier entries and the other pools. */
 function checkEntries(pool: PoolWithSpec, start: number, bits: number, context: PoolContext): FieldFault[] {
   const faults: FieldFault[] = [];
   const parsed: (ParsedSubnet | undefined)[] = [];

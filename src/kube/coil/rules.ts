@@ -1,10 +1,10 @@
 import type { SchemaRule } from "./schema.ts";
 
-/** The rules of Coil's CRDs: the refusals of its webhooks, as far as an API server can decide them by itself. */
+/** The rules of Coil's CRDs: those rules of its webhooks that an API server can check without a webhook. */
 
 /** The maximum number of subnets, far above real use. An API server estimates the cost of rules from such limits. */
 export const MAX_SUBNETS = 10_000;
-/** The bound on the text of a CIDR; the longest IPv6 one has 49 characters. */
+/** The maximum length of the text of a CIDR; the longest IPv6 CIDR has 49 characters. */
 export const MAX_CIDR_LENGTH = 64;
 /** The bound on the text of a percentage. */
 export const MAX_PERCENT_LENGTH = 64;
@@ -14,7 +14,7 @@ const FORBIDDEN = "FieldValueForbidden";
 /** A value cannot be changed. */
 export const UNCHANGEABLE: SchemaRule = { rule: "self == oldSelf", message: "unchangeable", reason: FORBIDDEN };
 
-/** An optional member cannot be changed, added or removed; a rule of the object around it. */
+/** An optional member cannot be changed, added or removed; this is a rule of the object that contains it. */
 export function unchangeableMember(name: string): SchemaRule {
   const [now, before] = [`self.${name}`, `oldSelf.${name}`];
   return {
@@ -29,8 +29,9 @@ const DIGITS = "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]";
 const AT = "a * 1000 + b * 100 + c * 10 + d";
 
 /**
- * Subnets are only appended. CEL of Kubernetes 1.29 can count neither to the size of a list nor look at two lists at once, and a search for each item
- * among all is too much work for an API server: so the indexes of {@link MAX_SUBNETS} items are spelled by their digits.
+ * Subnets can only be appended. CEL of Kubernetes 1.29 can neither iterate over the indexes of a list nor over two lists together, and a
+ * search for each item in the whole list is too expensive for an API server. So the rule composes the indexes of {@link MAX_SUBNETS} items
+ * from their decimal digits.
  */
 export const APPEND_ONLY: readonly SchemaRule[] = [
   { rule: "self.size() >= oldSelf.size()", message: "unshrinkable", reason: FORBIDDEN },
@@ -41,7 +42,7 @@ export const APPEND_ONLY: readonly SchemaRule[] = [
   },
 ];
 
-/** The prefix length of a CIDR. A malformed one was refused, or was stored before; the rule must not fail on it. */
+/** The prefix length of a CIDR. A malformed one was refused, or was stored before; the rule must not fail because of it. */
 const ENDS_IN_LENGTH = "matches('^[^/]*/[0-9]{1,3}$')";
 const lengthOf = (text: string): string => `int(${text}.split('/')[1])`;
 

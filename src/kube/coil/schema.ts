@@ -4,20 +4,21 @@
  */
 
 /**
- * A rule in CEL. Kubernetes 1.29 must know all that it uses, for an API server refuses a CRD with a rule that it cannot compile: no `isCIDR` (1.31) and no
- * `optionalOldSelf` (1.30). A rule with `oldSelf` is not looked at on create. One without it is looked at on every write, and what it finds in a
- * part that has not changed is a warning only (since 1.30); so it must never fail to have a value, which is an error always.
+ * A rule in CEL. It may use only features of Kubernetes 1.29, because an API server refuses a CRD with a rule that it cannot compile: no
+ * `isCIDR` (1.31) and no `optionalOldSelf` (1.30). A rule with `oldSelf` is not evaluated on create. A rule without it is evaluated on
+ * every write; since 1.30 a violation in an unchanged part is only a warning. But an evaluation that ends in an error always refuses the
+ * write, so a rule must always return a value.
  */
 export interface SchemaRule {
   readonly rule: string;
   readonly message: string;
   /** Default: `FieldValueInvalid`. */
   readonly reason?: "FieldValueForbidden" | "FieldValueRequired";
-  /** What is at fault, below what the rule is about: `.ipv4`. */
+  /** The path of the faulty field, relative to the field of the rule: `.ipv4`. */
   readonly fieldPath?: string;
 }
 
-/** A part of a JSON schema as a CRD carries it. */
+/** A part of a JSON schema of a CRD. */
 export interface SchemaNode {
   readonly type?: "object" | "array" | "string" | "integer" | "boolean";
   readonly description?: string;
@@ -51,7 +52,7 @@ type ObjectOf<P extends Shape, R extends keyof P> = { [K in R]: Static<P[K]> } &
 };
 type Notes = Pick<SchemaNode, "description" | "default" | "x-kubernetes-validations">;
 
-/** An object with the given fields, of which `required` must be there. */
+/** An object with the given fields, of which those in `required` must be present. */
 export function object<const P extends Shape, const R extends keyof P & string = never>(
   properties: P,
   init: Notes & { readonly required?: readonly R[] } = {},
@@ -79,7 +80,7 @@ export function string(init: Notes & Pick<SchemaNode, "format" | "maxLength" | "
   return { type: "string", ...init };
 }
 
-/** A text out of a closed set. */
+/** A text of a closed set. */
 export function oneOf<const V extends string>(values: readonly V[], init: Notes = {}): Schema<V> {
   return { type: "string", ...init, enum: values };
 }

@@ -4,18 +4,21 @@ import type { SchemaNode } from "./schema.ts";
 
 /** The faults of a value against a schema: of its shape (types, required and unknown members), and of its values (ranges, lengths, sets). */
 export interface StructureFaults {
-  /** While there are some, rules must not read the value. */
+  /** If there are faults of the shape, rules must not read the value. */
   readonly shape: readonly FieldFault[];
   readonly values: readonly FieldFault[];
   /** Members that the schema does not know, as paths. An API server drops them, or refuses them with `fieldValidation=Strict`. */
   readonly unknown: readonly string[];
 }
 
-/** The bound on faults of one object, so that the answer about a long list stays short. */
+/** The maximum number of faults of one object, so that the answer about a long list stays short. */
 const MAX_FAULTS = 50;
 const INT32 = 2 ** 31;
 
-/** Checks a value as an API server with the schema's CRD does. `path` is the value's own, empty for a whole object. Pure; any value may be given. */
+/**
+ * Checks a value as an API server with the schema's CRD does. `path` is the path of the value, empty for a whole object. Pure; any value
+ * may be given.
+ */
 export function checkStructure(schema: SchemaNode, value: unknown, path: string): StructureFaults {
   const found: Found = { shape: [], values: [], unknown: [] };
   check(schema, value, path, found);
@@ -122,7 +125,7 @@ function typeName(value: unknown): string {
   return typeof value;
 }
 
-/** A value for a message: no list or object, which can have any size. */
+/** The text of a value for a message. A list or object is not printed, because it can have any size. */
 function brief(value: unknown): unknown {
   if (typeof value === "string") return value.slice(0, 200);
   return typeof value === "object" && value !== null ? typeName(value) : value;

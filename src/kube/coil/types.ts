@@ -206,7 +206,7 @@ export type SubnetSet = Static<typeof subnetSetSchema>;
 export type AddressPoolSpec = Static<typeof addressPoolSpecSchema>;
 /** A pool of addresses: cluster-scoped, without status. */
 export interface AddressPool extends CoilObject<"AddressPool"> {
-  /** Absent only where an older schema let it be stored so. */
+  /** Absent only if an older schema allowed the object without it. */
   spec?: AddressPoolSpec;
 }
 
@@ -221,7 +221,7 @@ export type BlockRequestCondition = Static<typeof blockRequestConditionSchema>;
 export type BlockRequestStatus = Static<typeof blockRequestStatusSchema>;
 /** A node's request for a block of a pool: cluster-scoped. */
 export interface BlockRequest extends CoilObject<"BlockRequest"> {
-  /** Absent only where an older schema let it be stored so. */
+  /** Absent only if an older schema allowed the object without it. */
   spec?: BlockRequestSpec;
   status?: BlockRequestStatus;
 }

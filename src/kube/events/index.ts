@@ -1,8 +1,8 @@
 /**
  * Events of the Kubernetes API (`events.k8s.io/v1`), which `kubectl describe` shows with an object.
  *
- * Owns: writing in the background, counting repeats on the first event, limits. Does not know: what happened. A failure to write
- * never affects anything else.
+ * Owns: writing in the background, counting repeats on the first event, limits. Does not know: what happened. A failure to write an event
+ * affects nothing else.
  *
  * ```ts
  * const events = new EventRecorder(client, { controller: "coild", instance: nodeName, clock });

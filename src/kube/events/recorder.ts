@@ -29,15 +29,15 @@ const MAX_NOTE_LENGTH = 1024;
 /** The object that an event is about. */
 export type Regarding = CoreV1.ObjectReference;
 
-/** An event of an object, for people. */
+/** An event of an object, as operators read it. */
 export interface EventInput {
   readonly regarding: Regarding;
   readonly type: "Normal" | "Warning";
-  /** Why, in CamelCase: `FailedToStartServiceHealthcheck`. */
+  /** The reason, in CamelCase: `FailedToStartServiceHealthcheck`. */
   readonly reason: string;
   /** The action, in CamelCase. Default: the reason. */
   readonly action?: string;
-  /** For people. Cut at 1024 characters. */
+  /** A sentence for operators, cut at 1024 characters. */
   readonly note: string;
 }
 
@@ -61,16 +61,16 @@ interface Series {
   lastAt: number;
 }
 
-/** Writes events.k8s.io/v1 Events in the background; repeats of an event are counted on it. */
+/** Writes events.k8s.io/v1 Events in the background; repeats of an event increase its count. */
 export class EventRecorder {
   readonly #api: Pick<KubeApi, "create" | "patch">;
   readonly #options: EventRecorderOptions;
   readonly #clock: Clock;
   readonly #bucket: TokenBucket;
   readonly #dirty: Dirty;
-  /** Identity of an event → the event and its count that is not written yet. In order of arrival. */
+  /** Identity of an event → the event and its count that is not written yet. The map is in order of arrival. */
   readonly #pending = new Map<string, { readonly event: EventInput; readonly atMs: number; times: number }>();
-  /** Identity → the written event. Least recently used first. */
+  /** Identity → the written event. The least recently used is first. */
   readonly #series = new Map<string, Series>();
 
   constructor(api: Pick<KubeApi, "create" | "patch">, options: EventRecorderOptions) {
@@ -148,7 +148,7 @@ export class EventRecorder {
     this.#remember(key, { name, namespace, count: times, lastAt: atMs });
   }
 
-  /** Resolves to false if the event is gone: the server keeps events for an hour only. */
+  /** Resolves to false if the event does not exist any more: the server keeps events only for an hour. */
   async #count(series: Series, atMs: number, times: number, signal: AbortSignal): Promise<boolean> {
     const count = series.count + times;
     const body = { series: { count, lastObservedTime: microTime(atMs) } };

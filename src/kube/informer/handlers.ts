@@ -1,8 +1,8 @@
 import type { Cached, Store } from "./store.ts";
 
 /**
- * Receives changes. Handlers run one after the other and must be quick: mark an object dirty, add to a queue. An error of a
- * handler is a bug and ends `Informer.run`.
+ * Receives changes. Handlers run one after the other and must be quick, for example mark an object dirty or add it to a queue. An error of
+ * a handler is a bug and ends `Informer.run`.
  */
 export interface InformerHandler<U> {
   /** `initial`: the object existed before the handler was added, or before the informer was synced. */
@@ -47,7 +47,7 @@ export class Changes<U extends Cached> {
     }
   }
 
-  /** Removes an object that is gone; `final` is its last state if the deletion itself was seen. */
+  /** Removes a deleted object; `final` is its last state if the deletion itself was seen. */
   remove(key: string, final: U | undefined): void {
     const before = this.#store.delete(key);
     if (before === undefined) return;

@@ -1,5 +1,5 @@
 /**
- * Local copies of API objects, kept in step by list and watch.
+ * Local copies of API objects, kept up to date by list and watch.
  *
  * Owns: chunked lists, watches with bookmarks, back-off, relisting after 410, the store with its indexes, typed handlers with
  * old and new objects. Does not know: what the objects mean, queues, reconciling.

@@ -20,28 +20,30 @@ import { type ApiFailure, attempt, sleepUntilAborted } from "./attempt.ts";
 import { Changes, type InformerHandler } from "./handlers.ts";
 import { type Cached, type IndexFunction, Store, type StoreReader } from "./store.ts";
 
-/** Each watch requests its end after a random time in [1, 2) of this, so that watches spread over servers. */
+/** Each watch requests its end after this time multiplied by a random number in [1, 2), so that watches are spread over the servers. */
 const WATCH_SECONDS = 300;
-/** A watch that ends sooner than this without an event counts as a failure; one that lasted longer resets the back-off. */
+/** A watch that ends within this time without an event counts as a failure; a longer watch resets the back-off, in milliseconds. */
 const SHORT_WATCH_MS = 1_000;
 
-/** After this number of failed answers in a row, the informer lists again, whatever the failures are. */
+/** After this number of failed answers in a row, the informer lists again, for any kind of failure. */
 const RELIST_AFTER_FAILURES = 5;
 
 /** The maximum pause between tries to reach a server whose port is open, in milliseconds. */
 const AWAY_MAX_MS = 5_000;
 /** The maximum pause between watches if the server ends each soon after it has opened it, in milliseconds. */
 const CUT_MAX_MS = 5_000;
-/** The spread of informers, and nodes, that noticed the server's return at the same moment, in milliseconds. */
+/**
+ * The maximum random delay of informers, and nodes, that noticed at the same moment that the server is reachable again, in milliseconds.
+ */
 const RETURN_SPREAD_MS = 250;
-/** A server that has just returned may refuse for this long, milliseconds, until it has read its objects and roles. */
+/** The time, in milliseconds, during which a server that has just started may refuse requests, until it has read its objects and roles. */
 const STARTING_MS = 30_000;
-/** The maximum pause between tries at a server that has just returned, in milliseconds. */
+/** The maximum pause between tries at a server that has just started, in milliseconds. */
 const STARTING_MAX_MS = 1_000;
-/** The spread of clients with the same Retry-After, milliseconds at most. */
+/** The maximum random delay of clients with the same Retry-After, in milliseconds. */
 const RETRY_SPREAD_MS = 1_000;
 
-/** The part of the API that an informer needs. Without `whenOpen` a server that is away is retried after a back-off alone. */
+/** The part of the API that an informer needs. Without `whenOpen` an unreachable server is tried again only after a back-off. */
 export type InformerApi = Pick<KubeApi, "listPages" | "watch"> & Partial<Pick<KubeApi, "whenOpen">>;
 
 /** The state of an informer. */
@@ -74,7 +76,7 @@ export interface InformerOptions<U extends Cached> extends Selection, ReadForm {
   readonly random?: () => number;
 }
 
-/** A local copy of a selection of objects, kept in step by list and watch. Make one with {@link createInformer}. */
+/** A local copy of a selection of objects, kept up to date by list and watch. Make one with {@link createInformer}. */
 export class Informer<T extends KubeObject, U extends Cached> {
   readonly type: ResourceType<T>;
   readonly store: StoreReader<U>;
@@ -92,13 +94,13 @@ export class Informer<T extends KubeObject, U extends Cached> {
   readonly #away: Backoff;
   /** The back-off for a server that opens watches and soon ends them. */
   readonly #cut: Backoff;
-  /** True when the server had opened the watch that failed last. */
+  /** True if the server had accepted the watch that failed last. */
   #opened = false;
   #hasSynced = false;
   #failures = 0;
   /** True when `ready` was the last report. */
   #isReady = false;
-  /** Failures in a row that the server answered with. */
+  /** The number of consecutive error answers of the server. */
   #refusals = 0;
   #returnedAt = Number.NEGATIVE_INFINITY;
   #resourceVersion: string | undefined;
@@ -119,7 +121,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#changes = new Changes(this.#store);
   }
 
-  /** Resolves when the first list is in the store and the handlers have had it. Never rejects. */
+  /** Resolves when the first list is in the store and the handlers were called for it. Never rejects. */
   get synced(): Promise<void> {
     return this.#synced.promise;
   }
@@ -157,8 +159,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
         continue;
       }
       await this.#recover(failure, signal);
-      // A list helps where the same watch would fail for ever: an event that cannot be read, a version that the server does not take, a
-      // server that was set back to an older state and does not know our version. A server that cannot be reached is no such case.
+      // A list helps if the same watch would always fail: because of an event that cannot be read, a version that the server does not
+      // accept, or a server that was restored to an older state and does not know our version. An unreachable server is not such a case.
       const isOften = !isAway(failure) && this.#refusals % RELIST_AFTER_FAILURES === 0;
       if (isKubeError(failure, "gone", "bad-response", "invalid") || isOften) listed = false;
     }
@@ -228,7 +230,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     }
   }
 
-  /** Follows one watch to its end. Resolves to `undefined` when another should follow, else to the failure. */
+  /** Follows one watch to its end. Resolves to `undefined` if another watch should follow, else to the failure. */
   async #watch(signal: AbortSignal): Promise<ApiFailure | undefined> {
     const { namespace, labelSelector, fieldSelector, metadataOnly, idleTimeoutMs = 180_000 } = this.#options;
     const startedAt = this.#clock.monotonic();
@@ -307,7 +309,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
 
   /** Waits until the server's port is open; resolves to the further wait in milliseconds. */
   async #reach(error: KubeError, signal: AbortSignal): Promise<number> {
-    // If a gateway answered in the server's place, the port is open: a probe says nothing about the server.
+    // If a gateway answered instead of the server, the port is open: a probe says nothing about the server.
     if (error.httpStatus === undefined && (await this.#whenOpen(signal)) === "returned") {
       this.#away.reset();
       this.#refused.reset();
@@ -345,12 +347,12 @@ export function createInformer<T extends KubeObject, U extends Cached = T>(
   type: ResourceType<T>,
   options: InformerOptions<U> & { readonly transform?: (object: T) => U },
 ): Informer<T, U> {
-  // Without a transform U has nothing to be inferred from but its default, T.
+  // Without a transform, TypeScript infers U from its default, T.
   const transform = options.transform ?? (dropManagedFields as (object: T) => T & U);
   return new Informer(api, type, transform, options);
 }
 
-/** The default transform: managedFields are often half of an object and no controller reads them. */
+/** The default transform removes managedFields, which are often half of an object and which no controller reads. */
 function dropManagedFields<T extends KubeObject>(object: T): T {
   delete object.metadata.managedFields;
   return object;

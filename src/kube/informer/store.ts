@@ -117,7 +117,7 @@ export class Store<U extends Cached> implements StoreReader<U> {
     return before;
   }
 
-  /** Takes an object out and returns it. */
+  /** Removes an object and returns it. */
   delete(key: string): U | undefined {
     const before = this.#objects.get(key);
     if (before === undefined) return undefined;

@@ -18,13 +18,13 @@ export interface LeaderElectionOptions {
   readonly name: string;
   /** Unique among the candidates, and different after a restart: `<host>_<uuid>`. */
   readonly identity: string;
-  /** Another candidate may take a lease that was not renewed for this time, in milliseconds. Default 15,000. */
+  /** Another candidate may take over a lease that was not renewed for this time, in milliseconds. Default 15,000. */
   readonly leaseDurationMs?: number;
   /** A leader that cannot renew for this time stops, in milliseconds. Must be less than the lease duration. Default 10,000. */
   readonly renewDeadlineMs?: number;
   /** The pause between tries, in milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
   readonly retryPeriodMs?: number;
-  /** Whether a stopping leader gives the lease up, so that another candidate need not wait for its expiry. Default true. */
+  /** Whether a leader that stops releases the lease, so that another candidate need not wait for its expiry. Default true. */
   readonly releaseOnStop?: boolean;
   /** Called when a leader is seen, ourselves included, and when it changes. */
   readonly onNewLeader?: (identity: string) => void;
@@ -34,7 +34,7 @@ export interface LeaderElectionOptions {
   readonly random?: () => number;
 }
 
-/** Why {@link runAsLeader} ended. */
+/** The reason why {@link runAsLeader} ended. */
 export type LeadershipEnd = "stopped" | "lost" | "work-done";
 
 type LeaseApi = Pick<KubeApi, "get" | "create" | "replace">;
@@ -46,9 +46,9 @@ interface Observed {
   readonly atMs: number;
 }
 
-/** How often a lease is read again whose release was refused because it had changed. */
+/** The number of times that a lease is read again after its release was refused because it had changed. */
 const MAX_RELEASE_CONFLICTS = 3;
-/** Added to the retry period, as a share of it, so that candidates do not try in step (client-go's JitterFactor). */
+/** Added to the retry period, as a share of it, so that candidates do not try at the same time (client-go's JitterFactor). */
 const JITTER_FACTOR = 1.2;
 
 /** The state of one candidate, modelled on client-go's package leaderelection. */
@@ -107,8 +107,8 @@ export class LeaderElector {
   }
 
   /**
-   * Gives the lease up, if it is ours, so that another candidate can take it at once. A renewal whose answer we did not get may have
-   * changed the record: then it is read and given up as it is. Rejects with {@link KubeError}.
+   * Releases the lease, if this candidate holds it, so that another candidate can take it at once. A renewal whose answer was lost may have
+   * changed the record: then the record is read again and released. Rejects with {@link KubeError}.
    */
   async release(signal?: AbortSignal): Promise<void> {
     for (let conflicts = 0; ; conflicts += 1) {
@@ -143,7 +143,7 @@ export class LeaderElector {
   async #renewOnce(signal: AbortSignal): Promise<boolean> {
     const work = async (deadline: AbortSignal): Promise<boolean> => {
       while (!(await this.#try(deadline))) {
-        // Another candidate holds it: renewing has ended.
+        // Another candidate holds the lease, so renewing has ended.
         if (!this.isLeader) return false;
         await sleep(this.retryPeriodMs, { signal: deadline, clock: this.#clock });
       }
@@ -165,7 +165,7 @@ export class LeaderElector {
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
-      // Another candidate was faster: the next try reads its record.
+      // Another candidate has written the lease first: the next try reads its record.
       if (!isKubeError(error, "conflict", "already-exists")) this.#options.onError?.(error);
       return false;
     }

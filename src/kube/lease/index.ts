@@ -1,7 +1,7 @@
 /**
  * Leader election with a Lease, by client-go's algorithm.
  *
- * Owns: getting, keeping and giving up the lease; clocks of other machines are never trusted: the time without a change of
+ * Owns: acquiring, renewing and releasing the lease; clocks of other machines are never trusted: the time without a change of
  * the record is measured by our own monotonic clock. Does not know: what a leader does.
  *
  * ```ts

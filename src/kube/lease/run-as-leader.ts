@@ -15,8 +15,8 @@ export interface LeaderWork {
 
 /**
  * Waits to become leader, then runs `lead` until it ends (`work-done`), leadership is `lost`, or the signal aborts
- * (`stopped`). Leads at most once: a program that lost the lease should end and start anew, because its memory may be outdated.
- * Rejects with what `lead` throws, after giving the lease up.
+ * (`stopped`). Leads at most once: a program that lost the lease should end and be started again, because its memory may be outdated.
+ * Rejects with what `lead` throws, after releasing the lease.
  */
 export async function runAsLeader(
   api: Pick<KubeApi, "get" | "create" | "replace">,
@@ -69,7 +69,7 @@ async function leadAndRenew(elector: LeaderElector, work: LeaderWork): Promise<L
   }
 }
 
-/** A lease that cannot be given up expires by itself. */
+/** A lease that cannot be released expires by itself. */
 async function release(elector: LeaderElector, options: LeaderElectionOptions): Promise<void> {
   try {
     await elector.release();

@@ -26,14 +26,14 @@ export interface ControllerOptions {
   readonly name: string;
   /**
    * Reconciles one key. It does not get the event that marked the key. A failure is retried with back-off, and does not delay
-   * other keys; anything but an `ExpectedError` is a bug and is logged as an error with its stack (docs/decisions/0004).
+   * other keys; any error that is not an `ExpectedError` is a bug and is logged as an error with its stack (docs/decisions/0004).
    */
   readonly reconcile: (
     key: string,
     options: { readonly signal: AbortSignal },
     // biome-ignore lint/suspicious/noConfusingVoidType: a reconciler that wants nothing returns nothing
   ) => Promise<ReconcileResult | void>;
-  /** Keys reconciled at once. Default 1. */
+  /** The number of keys that are reconciled concurrently. Default 1. */
   readonly workers?: number;
   readonly retry?: RetryOptions;
   /** Informers whose first lists must be read before the first key is reconciled. */
@@ -104,7 +104,7 @@ export class Controller {
     } catch (error) {
       if (signal.aborted) throw error;
       sample("error", !(error instanceof ExpectedError));
-      // The key is not at fault when the server does not answer: it is retried soon after the server is back.
+      // If the server does not answer, the key is not the cause: it is retried soon after the server answers again.
       this.#report(key, error, this.#queue.retry(key, isAway(error) ? { atMostMs: AWAY_RETRY_MS } : {}));
     }
   }

@@ -1,8 +1,8 @@
 /**
  * Controllers: informers mark keys dirty, workers reconcile them.
  *
- * Owns: the queue, retries, one log line for an error that repeats, the samples of controller-runtime's metrics. Refuses to
- * know: what a key names, leader election, metrics registries.
+ * Owns: the queue, retries, one log line for an error that repeats, the samples of controller-runtime's metrics. Does not know: the object
+ * that a key names, leader election, metrics registries.
  *
  * ```ts
  * const controller = new Controller({ name: "addresspool", reconcile: (key) => syncPool(key), waitFor: [pools], log, clock });

@@ -22,7 +22,7 @@ export interface AdmissionRequest {
   readonly namespace: string | undefined;
   readonly subResource: string | undefined;
   readonly dryRun: boolean;
-  /** The object as it would be stored; absent for DELETE. We do not check its schema: the API server has done that. */
+  /** The object that would be stored; absent for DELETE. Its schema is not checked here, because the API server has checked it. */
   readonly object: Readonly<Record<string, unknown>> | undefined;
   /** The object as it is stored; present for UPDATE and DELETE. */
   readonly oldObject: Readonly<Record<string, unknown>> | undefined;
@@ -41,7 +41,7 @@ export type AdmissionAnswer =
   | { readonly allowed: true; readonly patch?: readonly JsonPatchOperation[]; readonly warnings?: readonly string[] }
   | {
       readonly allowed: false;
-      /** One line for people. */
+      /** The reason as one line of text. */
       readonly message: string;
       /** Such as `Invalid` (the default with causes) or `Forbidden`. */
       readonly reason?: string;

@@ -16,8 +16,8 @@ export type CertificateEvent =
   | { readonly loaded: false; readonly why: string };
 
 /**
- * `tls.crt` and `tls.key` of a folder that others rewrite (secret volumes swap symlinks, docs/spec/pod-network.md#2.6). They are read when
- * needed, and again when a modification time changes. If a new pair cannot be used, the old pair stays in use.
+ * `tls.crt` and `tls.key` of a folder that other programs rewrite (secret volumes swap symlinks, docs/spec/pod-network.md#2.6). They are
+ * read when needed, and again when a modification time changes. If a new pair cannot be used, the old pair stays in use.
  */
 export class CertificateFiles {
   readonly #certPath: string;
@@ -34,7 +34,7 @@ export class CertificateFiles {
     this.#onChange = onChange;
   }
 
-  /** Serves this pair from now on; the files are not looked at any more. Returns false, and changes nothing, if it cannot be used. */
+  /** Serves this pair from now on; the files are not read any more. Returns false, and changes nothing, if it cannot be used. */
   give(pair: KeyPair): boolean {
     try {
       this.#load(pair);
@@ -55,7 +55,7 @@ export class CertificateFiles {
     try {
       this.#load({ cert: readFileSync(this.#certPath, "utf8"), key: readFileSync(this.#keyPath, "utf8") });
     } catch (error) {
-      // Files and OpenSSL fail in many ways; each means the same: keep what works until the files change again.
+      // Files and OpenSSL fail in many ways; each means the same: the pair that works is kept until the files change again.
       this.#onChange({ loaded: false, why: `${this.#certPath}: ${describeError(error)}` });
     }
     return this.#pair;

@@ -4,16 +4,16 @@ import type { AdmissionHandler } from "./server.ts";
 
 type Unchecked = Readonly<Record<string, unknown>>;
 
-/** The rules of one kind, pure; `Context` is what they must know beside the object. */
+/** The rules of one kind, pure; `Context` is the data that they need in addition to the object. */
 export interface AdmissionRules<Context> {
-  /** What is added on create; `undefined`: the kind has no webhooks. */
+  /** The operations that add fields on create; `undefined`: the kind has no webhooks. */
   readonly defaults?: (object: Unchecked) => readonly JsonPatchOperation[];
   readonly check: (
     object: Unchecked,
     old: Unchecked | undefined,
     context: Context,
   ) => { readonly faults: readonly AdmissionCause[]; readonly warnings: readonly string[] };
-  /** Whether a change needs no check, and so no context. */
+  /** Whether a change needs no check, so that no context has to be read. */
   readonly isUnchanged: (object: Unchecked, old: Unchecked) => boolean;
 }
 
@@ -42,7 +42,7 @@ async function validating<Context>(
 ) {
   const { operation, object, oldObject, subResource } = request;
   if (operation !== "CREATE" && operation !== "UPDATE") return { allowed: true } as const;
-  // Subresources carry other objects, or leave the wished state alone.
+  // Subresources carry other objects, or do not change the wanted state.
   if (subResource !== undefined && subResource !== "") return { allowed: true } as const;
   if (object === undefined) {
     return denyInvalid(request, [{ reason: "FieldValueRequired", field: "object", message: "Required value" }]);

@@ -9,7 +9,7 @@ const LIFE_MS = 365 * DAY_MS;
 const RENEW_BEFORE_MS = 90 * DAY_MS;
 /** A new certificate is valid from this long ago, for API servers whose clocks are behind. */
 const BACKDATED_MS = 3_600_000;
-/** The bound on authorities in a bundle, the newest first; each renewal adds one. */
+/** The maximum number of authorities in a bundle, the newest first; each renewal adds an authority. */
 const MAX_AUTHORITIES = 4;
 
 /** The names of a certificate. */
@@ -63,8 +63,8 @@ export function judgeCertificate(
 }
 
 /**
- * Makes a certificate of a new authority, whose key is thrown away. The authorities of `stored` that have not expired stay in the bundle, so that
- * replicas that still serve the old certificate stay trusted.
+ * Makes a certificate of a new authority; the authority's key is discarded. The authorities of `stored` that have not expired stay in the
+ * bundle, so that replicas that still serve the old certificate stay trusted.
  */
 export function renewCertificate(
   stored: Partial<ServingCertificate>,
@@ -87,7 +87,7 @@ function readCertificate(pem: string): X509Certificate | undefined {
   try {
     return new X509Certificate(pem);
   } catch {
-    // OpenSSL fails in many ways; each means that this text is no certificate.
+    // OpenSSL fails in many ways; each error means that this text is not a certificate.
     return undefined;
   }
 }
@@ -101,7 +101,7 @@ function fits(certificate: X509Certificate, key: string): boolean {
   try {
     return certificate.checkPrivateKey(createPrivateKey(key));
   } catch {
-    // As above: this text is no key.
+    // As above, any error means that this text is not a key.
     return false;
   }
 }

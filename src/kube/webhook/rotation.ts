@@ -5,9 +5,9 @@ import { WebhookError } from "./admission.ts";
 import type { KeyPair } from "./certificates.ts";
 import { type CertificateNames, judgeCertificate, renewCertificate, type ServingCertificate } from "./rotation-plan.ts";
 
-/** The shortest time between two renewals by this process, whoever spoils the secret, in milliseconds. */
+/** The shortest time between two renewals by this process, even if another program damages the Secret, in milliseconds. */
 const MIN_RENEWAL_MS = 60_000;
-/** The shortest time between two writes of one configuration by this process, whoever else writes it, in milliseconds. */
+/** The shortest time between two writes of one configuration by this process, even if another program writes it too, in milliseconds. */
 const MIN_INJECTION_MS = 5_000;
 /** The state is compared at least this often, in milliseconds. */
 const COMPARE_MS = 3_600_000;
@@ -16,20 +16,20 @@ type WebhookConfiguration = KubeObject & {
   webhooks?: { name: string; clientConfig: { caBundle?: string } }[];
 };
 
-/** Where certificates are kept, and who must trust them. */
+/** The Secret with the certificates, and the webhook configurations that must trust them. */
 export interface RotationOptions {
   readonly secret: { readonly namespace: string; readonly name: string };
   readonly names: CertificateNames;
-  /** Names of webhook configurations. One that does not exist is left alone. */
+  /** Names of webhook configurations. A configuration that does not exist is skipped. */
   readonly mutating: string;
   readonly validating: string;
 }
 
-/** What a {@link CertificateRotation} tells. */
+/** Callbacks of a {@link CertificateRotation}. */
 export interface RotationEvents {
   /**
-   * The pair that is to be served: after the API servers were told to trust it, or at once when nothing was served before. Called for each new pair.
-   * `refreshed`: it replaces a pair that this process served, or this process has made it.
+   * Called for each new pair, when it must be served: after the API servers' configurations have its authority, or at once if no pair was
+   * served before. `refreshed`: it replaces a pair that this process served, or this process has made it.
    */
   readonly onPair: (pair: KeyPair, state: { readonly refreshed: boolean }) => void;
   /** A new certificate was stored by this process. */
@@ -38,8 +38,8 @@ export interface RotationEvents {
 
 /**
  * Keeps a webhook's certificate in a Secret, and its authority in the webhook configurations (docs/spec/pod-network.md#2.6). Any number of
- * replicas may run it: a write of a state that another replica has changed is refused by the API server, and the next pass takes over what that replica
- * has stored.
+ * replicas may run it: a write of a state that another replica has changed is refused by the API server, and the next pass uses the state
+ * that the other replica has stored.
  */
 export class CertificateRotation {
   readonly #deps: { readonly api: KubeApi; readonly log: Logger; readonly clock: Clock };
@@ -61,14 +61,14 @@ export class CertificateRotation {
   }
 
   /**
-   * One pass: renews what must be renewed, has it trusted, has it served. Writes nothing when everything is as it should be. Rejects with
-   * `KubeError` (`conflict`: another replica was faster) and {@link WebhookError} `no-secret`.
+   * One pass: renews the certificate if necessary, writes its authority into the configurations, and serves it. Writes nothing if the state
+   * is right. Rejects with `KubeError` (`conflict`: another replica was faster) and {@link WebhookError} `no-secret`.
    */
   async sync({ signal }: { readonly signal: AbortSignal }): Promise<{ readonly requeueAfterMs: number }> {
     const { clock } = this.#deps;
     const certificate = await this.#stored(signal);
     if ("retryInMs" in certificate) return { requeueAfterMs: certificate.retryInMs };
-    // Without any pair, a handshake fails: a certificate that is not trusted yet is no worse.
+    // Without any pair, a handshake fails: so a certificate that is not trusted yet does no harm.
     if (this.#served === undefined) this.#serve(certificate);
     let nextMs = Math.min(COMPARE_MS, Math.max(1000, certificate.renewAt - clock.now()));
     let isTrusted = true;
@@ -128,7 +128,7 @@ export class CertificateRotation {
       return { retryInMs: waitMs };
     }
     const fresh = renewCertificate(stored, names, now);
-    // Coil's key of an authority that no longer signs is of no use, and dangerous to keep.
+    // Coil stores the key of the authority too; it is not needed any more, and keeping it is dangerous.
     const { "ca.key": _unused, ...others } = secret.data ?? {};
     const data = {
       ...others,
@@ -144,7 +144,10 @@ export class CertificateRotation {
     return { ...fresh, renewAt: renewed.isGood ? renewed.renewAt : now + COMPARE_MS, made: true };
   }
 
-  /** Has the API servers trust the authorities. Returns the milliseconds until it can be done where it was done a moment ago; undefined: they do. */
+  /**
+   * Writes the authorities into the webhook configurations. Returns the milliseconds until it may write again if it wrote a moment ago;
+   * `undefined`: all configurations have the authorities.
+   */
   async #inject(
     type: ResourceType<WebhookConfiguration>,
     name: string,

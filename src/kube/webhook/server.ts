@@ -20,23 +20,23 @@ export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 /** The maximum number of connections; each API server keeps a few open. */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
 /**
- * The maximum number of reviews from their first byte to their answer; more get 503. A connection can carry several, one behind the other, so
- * the bound on connections is none.
+ * The maximum number of reviews from their first byte to their answer; further reviews get 503. One connection can carry several reviews, one
+ * after the other, so the limit on connections does not limit reviews.
  */
 export const MAX_REVIEWS = 256;
 /**
- * The bound on bytes of long reviews from their first byte to their answer; more get 503, and an API server asks again or applies its
- * failurePolicy. The first {@link SHORT_BYTES} of a review do not count, so long ones that never end keep no short one out.
+ * The limit on bytes of long reviews from their first byte to their answer; further long reviews get 503, and the API server tries again or
+ * applies its failurePolicy. The first {@link SHORT_BYTES} of a review do not count, so long reviews that never end do not block short reviews.
  */
 export const MAX_BYTES_UNDER_WAY = 64 * 1024 * 1024;
-/** The size up to which a review is short, in bytes: most have some KiB. Each review can hold as much, which is 16 MiB for all. */
+/** The size up to which a review is short, in bytes: most have some KiB. Each review can hold this amount, which is 16 MiB for all reviews. */
 const SHORT_BYTES = 64 * 1024;
-/** The longest that an API server waits for a webhook. */
+/** The longest time that an API server waits for a webhook, in milliseconds. */
 const HANDLER_TIMEOUT_MS = 30_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
-/** The longest that the head of a request may take, in milliseconds. */
+/** The longest time that the head of a request may take, in milliseconds. */
 const HEAD_TIMEOUT_MS = 10_000;
-/** How often requests are looked at that take too long, in milliseconds. */
+/** The interval of checks for requests that take too long, in milliseconds. */
 const SLOW_CHECK_MS = 2_000;
 
 /** Decides about one request. An error is logged and answered with 500, to which the server applies its failurePolicy. */
@@ -59,7 +59,7 @@ export interface WebhookServerOptions {
   /** Called when a certificate was loaded, and once for each state of the files that cannot be used. */
   readonly onCertificate?: (event: CertificateEvent) => void;
   readonly log: Logger;
-  /** For the age of certificates and the time of answers. */
+  /** The clock for the expiry of certificates and the duration of answers. */
   readonly clock: Clock;
 }
 
@@ -107,8 +107,8 @@ export class WebhookServer implements AsyncDisposable {
   }
 
   /**
-   * Serves this pair from now on, and looks at the files no more: for a pair that the program itself keeps up to date. Returns false, and
-   * changes nothing, if the pair cannot be used.
+   * Serves this pair from now on, and does not read the files any more: for a pair that the program itself keeps up to date. Returns false,
+   * and changes nothing, if the pair cannot be used.
    */
   use(pair: KeyPair): boolean {
     return this.#certificates.give(pair);
@@ -209,7 +209,8 @@ export class WebhookServer implements AsyncDisposable {
       return { code: 200, body: formatAdmissionReview(review, decision), type: "application/json" };
     } catch (error) {
       if (error instanceof WebhookError) return { code: 400, body: `${error.message}\n` };
-      // The peer of this call is an API server that must get an answer, whatever went wrong with the handler. One that went away gets none.
+      // The peer of this call is an API server that must get an answer, even if the handler fails. A peer that has closed the connection
+      // gets none.
       if (request.destroyed && !request.complete)
         this.#options.log.debug("the client closed the connection during a webhook call", { path, error });
       else this.#options.log.error("webhook failed", { path, error });
@@ -220,7 +221,10 @@ export class WebhookServer implements AsyncDisposable {
     }
   }
 
-  /** The text of a request, within the bounds of one and of all. `held` is what it adds to the bytes under way, until its answer. */
+  /**
+   * The text of a request, within the limits for one review and for all reviews. `held` gets the number of its bytes that count as under way
+   * until its answer.
+   */
   async #read(
     request: IncomingMessage,
     held: { longBytes: number },

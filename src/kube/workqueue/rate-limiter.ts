@@ -2,7 +2,7 @@ import { Backoff } from "#base/async";
 import type { Clock } from "#base/clock";
 import { TokenBucket } from "#base/rate-limit";
 
-/** How retries of a {@link WorkQueue} are spread. */
+/** The rate of retries of a {@link WorkQueue} are spread. */
 export interface RetryOptions {
   /** The delay before the first retry of a key, in milliseconds. Default 5; it doubles with each failure. */
   readonly initialMs?: number;
@@ -17,7 +17,7 @@ export interface RetryOptions {
   readonly random?: () => number;
 }
 
-/** Delays of retries: exponential for each key, and a token bucket over all of them; the longer one counts. */
+/** Delays of retries: exponential for each key, and a token bucket over all of them; the longer delay counts. */
 export class RetryLimiter {
   readonly #backoff: Backoff;
   readonly #bucket: TokenBucket;
@@ -44,7 +44,7 @@ export class RetryLimiter {
     return Math.max(Math.min(this.#backoff.delay(failures), atMostMs), this.#bucket.reserve());
   }
 
-  /** How often the key has failed since it was last forgotten. */
+  /** The number of failures of the key since it was last forgotten. */
   failures(key: string): number {
     return this.#failures.get(key) ?? 0;
   }

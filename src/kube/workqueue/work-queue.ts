@@ -12,17 +12,17 @@ export interface WorkQueueOptions {
 
 /**
  * A queue of keys, modelled on client-go's workqueue: a key that waits is not added again; a key that is being processed
- * is never handed out a second time, but is queued again when it was added meanwhile. Memory is bounded by the number of distinct keys.
+ * is not passed to a second worker, but is queued again when it was added meanwhile. Memory is bounded by the number of distinct keys.
  */
 export class WorkQueue {
   readonly #clock: Clock;
   readonly #limiter: RetryLimiter;
   readonly #onDepth: (depth: number) => void;
-  /** Keys to hand out, in order. */
+  /** Keys that wait for a worker, in order. */
   readonly #ready = new Set<string>();
-  /** Keys that are handed out and not done; true if the key was added again meanwhile. */
+  /** Keys that workers are processing; true if the key was added again meanwhile. */
   readonly #processing = new Map<string, boolean>();
-  /** Keys to add later. */
+  /** Keys that are added after a delay. */
   readonly #later = new Map<string, { readonly at: number; readonly cancel: () => void }>();
   readonly #takers = new Set<Deferred<string | undefined>>();
   readonly #drained = new Set<Deferred>();
@@ -34,17 +34,17 @@ export class WorkQueue {
     this.#onDepth = options.onDepth ?? (() => undefined);
   }
 
-  /** How many keys wait to be handed out. */
+  /** The number of keys that wait for a worker. */
   get depth(): number {
     return this.#ready.size;
   }
 
-  /** How many keys are handed out and not done. */
+  /** The number of keys that workers are processing. */
   get processing(): number {
     return this.#processing.size;
   }
 
-  /** Queues the key, unless it waits already or the queue is shut down. */
+  /** Queues the key, unless it already waits or the queue is shut down. */
   add(key: string): void {
     if (this.#shutDown) return;
     if (this.#processing.has(key)) {
@@ -93,7 +93,7 @@ export class WorkQueue {
     this.#limiter.forget(key);
   }
 
-  /** How often the key failed since it was forgotten. */
+  /** The number of failures of the key since it was forgotten. */
   failures(key: string): number {
     return this.#limiter.failures(key);
   }
@@ -123,7 +123,7 @@ export class WorkQueue {
     else this.#checkDrained();
   }
 
-  /** Accepts no more keys and drops delayed keys; keys that wait are still handed out. */
+  /** Accepts no more keys and drops delayed keys; keys that wait are still processed. */
   shutDown(): void {
     this.#shutDown = true;
     for (const { cancel } of this.#later.values()) cancel();
@@ -158,7 +158,7 @@ export class WorkQueue {
     const turn = new Deferred<string | undefined>();
     this.#takers.add(turn);
     const onAbort = (): void => {
-      // A key that was handed over in this tick stays with its taker.
+      // A key that was given to a worker in this tick is still processed by that worker.
       if (this.#takers.delete(turn)) turn.reject(signal?.reason);
     };
     signal?.addEventListener("abort", onAbort, { once: true });

@@ -3,7 +3,7 @@ import type { WorkQueue } from "./work-queue.ts";
 
 /** Settings of {@link runWorkers}. */
 export interface WorkersOptions {
-  /** How many keys are processed at once. Default 1. */
+  /** The number of keys that are processed concurrently. Default 1. */
   readonly workers?: number;
   /** Processes one key. An error ends all workers: to retry a key, catch its error and call `queue.retry`. */
   readonly process: (key: string, options: { readonly signal: AbortSignal }) => Promise<void>;

@@ -8,7 +8,7 @@ import { GrpcCode, type GrpcStatus } from "#wire/grpc";
  */
 export type CallCoild = (socket: string, path: string, message: Uint8Array) => Promise<Uint8Array>;
 
-/** The error that coild's status stands for; `http` is the status of HTTP, for a status without a code. May throw `CniRpcError`. */
+/** The error for coild's gRPC status; `http` is the HTTP status, for an answer without a gRPC code. May throw `CniRpcError`. */
 export function errorOf({
   code,
   message,

@@ -57,14 +57,14 @@ export async function runCoil(
     if (await isDoneWithout(call, error)) return "";
     throw error;
   }
-  // The common library does the same: everything that can be removed is removed, and the fault is returned nevertheless.
+  // The common library does the same: everything that can be removed is removed, and then the fault is returned.
   if (inOwnNetns) throw ownNetnsError(env);
   if (call.command !== "ADD") return "";
   if (config.prevResult !== undefined) return JSON.stringify(prevResultOf(config, config.prevResult));
   return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
 }
 
-/** prevResult as the runtime gave it, which is in the configuration's version; one in another version is converted. */
+/** The prevResult of the runtime, which has the configuration's version; a prevResult of another version is converted. */
 function prevResultOf({ rawPrevResult, cniVersion }: NetworkConfig, prevResult: CniResult): object {
   const raw = rawPrevResult as { readonly cniVersion?: unknown };
   return raw.cniVersion === cniVersion ? raw : convertResult(prevResult, cniVersion);
@@ -122,7 +122,7 @@ function requireVersionOf(command: string, { cniVersion }: NetworkConfig): void 
 }
 
 /**
- * True if a DEL can succeed although coild cannot be reached: the network namespace is gone and no link of the host has this
+ * True if a DEL can succeed although coild cannot be reached: the network namespace is deleted and no link of the host has this
  * attachment's alias, so nothing is left to delete. Otherwise the DEL is an error, so that the runtime tries again.
  */
 async function isDoneWithout(call: CniCall, error: unknown): Promise<boolean> {

@@ -1,9 +1,9 @@
 import type { CniCall } from "#wire/cni";
 
 /**
- * True unless it is certain that nothing of this attachment is left: the namespace's path is gone and no link here has
- * its alias (docs/spec/pod-network.md#11). Aliases are read from /sys, which shows the namespace in which /sys was
- * mounted. If that is not the namespace of this process, nothing is certain.
+ * False only if the attachment certainly has no objects any more: the namespace's path does not exist and no link here has its alias
+ * (docs/spec/pod-network.md#11). Aliases are read from /sys, which shows the namespace in which /sys was mounted. If that is not the
+ * namespace of this process, the function returns true.
  */
 export async function hasAttachment(call: CniCall): Promise<boolean> {
   const { existsSync, readdirSync, readFileSync } = await import("node:fs");

@@ -14,10 +14,13 @@ export function isOwnNetns(env: Env): boolean {
   return given !== undefined && given.ino === own?.ino && given.dev === own.dev;
 }
 
-/** `undefined` if the file cannot be read. At once: coild opens the same path in the same way, and a pool of threads would take longer. */
+/**
+ * `undefined` if the file cannot be read. The read is synchronous: coild opens the same path in the same way, and a thread pool would take
+ * longer.
+ */
 function statFile(path: string): { readonly dev: number; readonly ino: number } | undefined {
   try {
-    // An import would be loaded at every start of the executable.
+    // The module is loaded only when it is needed; a static import would load it at every start of the executable.
     return process.getBuiltinModule("node:fs").statSync(path);
   } catch (error) {
     if (error instanceof Error && "code" in error) return undefined;

@@ -2,14 +2,14 @@ import { CniCode, CniError, cniErrorJson, HIGHEST_VERSION, versionJson } from "#
 import type { CallCoild } from "./call-coild.ts";
 import { runCoil } from "./coil.ts";
 
-/** What the executable does at its end; `text` ends with a line feed unless it is empty. */
+/** The output and exit code of the executable; `text` ends with a line feed unless it is empty. */
 export interface Outcome {
   readonly exitCode: 0 | 1;
   readonly to: "stdout" | "stderr";
   readonly text: string;
 }
 
-/** The whole of a call of the plugin `coil`, for the executable and for a coild that a launcher has handed it to. */
+/** Runs a whole call of the plugin `coil`, for the executable and for a coild that has got the call from a launcher. */
 export async function runPlugin(
   env: Readonly<Record<string, string | undefined>>,
   input: Promise<string>,

@@ -1,7 +1,7 @@
 /**
- * The standalone CNI executable: it runs the plugin that its file name names. Bun compiles the file, and Node.js can run it too. It holds no
- * state and decides nothing: coild does both (docs/spec/pod-network.md#11). As a rule the launcher has coild do even this
- * (docs/design/cni-executable.md).
+ * The standalone CNI executable: it runs the plugin whose name is its file name. Bun compiles the file, and Node.js can run it too. It
+ * holds no state and decides nothing: coild does both (docs/spec/pod-network.md#11). Normally the launcher passes the call to coild, and
+ * this executable does not run (docs/design/cni-executable.md).
  */
 import { runPlugin } from "../cni-plugin/index.ts";
 import { callByGrpc } from "./call-by-grpc.ts";
@@ -16,7 +16,7 @@ async function main(): Promise<number> {
     await write("stderr", `${name}: there is no CNI plugin of this name; install this file as coil\n`);
     return 1;
   }
-  // Without a command nothing is read: a person has called it.
+  // Without a command it reads no input, because a person and not a runtime has started it.
   const input = (process.env["CNI_COMMAND"] ?? "") === "" ? Promise.resolve("") : readStdin();
   const { exitCode, to, text } = await runPlugin(process.env, input, callByGrpc);
   await write(to, text);

@@ -8,10 +8,10 @@ import { admissionHandlers, CertificateRotation, type KeyPair, WebhookServer } f
 import type { ControllerReplica } from "../controller/index.ts";
 import { webhookMetrics } from "./metrics.ts";
 
-/** How often the program shakes hands with its own webhooks: until that works, and then, in milliseconds. */
+/** The intervals of TLS handshakes with the program's own webhooks, in milliseconds: until a handshake succeeds, and later. */
 const UNTIL_READY_MS = 1_000;
 const CHECK_MS = 10_000;
-/** The longest that a review waits for the first list of pools, in milliseconds; API servers wait 10 s by default. */
+/** The longest time that a review waits for the first list of pools, in milliseconds; API servers wait 10 s by default. */
 const POOLS_TIMEOUT_MS = 5_000;
 /** The rotation's queue has this key and no other. */
 const ROTATE = "certificate";

@@ -42,7 +42,7 @@ export function prefixOf(text: string): string {
   return text.endsWith("/") ? text : `${text}/`;
 }
 
-/** How etcd is reached. Throws `ConfigError` naming every fault, and `FileError` for a file that cannot be read. */
+/** The endpoints and credentials of etcd. Throws `ConfigError` naming every fault, and `FileError` for a file that cannot be read. */
 export function etcdOptions(values: EtcdValues, env: NodeJS.ProcessEnv): EtcdOptions {
   const faults: string[] = [];
   const hasTls = values.ca !== undefined || values.cert !== undefined;

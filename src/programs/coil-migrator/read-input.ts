@@ -4,7 +4,7 @@ import { addAbortSignal } from "node:stream";
 import { ConfigError } from "#base/config";
 import { describeError } from "#base/errors";
 
-/** An export has a few hundred bytes for each pod; more than this is another file. */
+/** An export has a few hundred bytes for each pod; a larger file is not an export. */
 const MAX_INPUT_BYTES = 256 << 20;
 
 /** The text of a file, or of standard input for `-`. Throws `ConfigError`. */

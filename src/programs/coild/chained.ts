@@ -11,8 +11,8 @@ import type { coildMetrics } from "./metrics.ts";
 import { serveCalls } from "./serve-calls.ts";
 
 /**
- * A coild behind another interface plugin (docs/spec/pod-network.md#5.3), until the signal aborts: it makes no links, has no addresses, and of
- * the API it reads pods alone. So it is ready as soon as it listens.
+ * A coild behind another interface plugin (docs/spec/pod-network.md#5.3), until the signal aborts: it makes no links, has no addresses, and
+ * it reads only pods from the API. So it is ready as soon as it listens.
  */
 export async function runChained(
   parts: {
@@ -64,7 +64,7 @@ export async function runChained(
     node: nodeName,
   });
   log.warn("pods that name an Egress get no NAT client: this version of coild cannot create one");
-  // Nothing recurs: the server works on calls.
+  // There is no periodic work: the server only answers calls.
   group.spawn((signal) => untilAborted(signal));
   await group.wait();
 }

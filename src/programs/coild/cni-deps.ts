@@ -22,7 +22,7 @@ export function cniDeps(parts: {
   readonly ready: Promise<void>;
   /** True once `ready` has resolved. */
   readonly isReady: () => boolean;
-  /** Why this process cannot make links; `undefined` when it can. */
+  /** The reason why this process cannot make links; `undefined` if it can. */
   readonly setUpFault: () => string | undefined;
   readonly oneSandboxPerPod: boolean;
   readonly log: Logger;
@@ -154,7 +154,7 @@ const KINDS: Readonly<Record<PodNetworkErrorCode, CniFailureKind>> = {
   "check-failed": "internal",
 };
 
-/** Converts failures of the pod network to those that runtimes understand. */
+/** Converts failures of the pod network to failures that runtimes understand. */
 export async function asFailure<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

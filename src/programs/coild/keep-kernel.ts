@@ -18,21 +18,21 @@ export function rememberKernel(
   return survey;
 }
 
-/** What one pass over the kernel needs. */
+/** The dependencies of one pass over the kernel. */
 interface KeeperParts {
   readonly network: PodNetwork;
   readonly ipam: NodeIpam;
   readonly lost: Pick<LostAttachments, "report">;
-  /** Told after each survey what was put back. */
+  /** Called after each survey with the numbers of restored objects. */
   readonly onSurveyed: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
   /** Called for each link that was made again. */
   readonly onRemade: (attachment: Remade["made"][number]) => void;
 }
 
-/** Keeps the memory equal to the kernel and restores what the pods' network lacks there, until the signal aborts. */
+/** Keeps the memory equal to the kernel and restores missing objects of the pods' network, until the signal aborts. */
 export async function keepKernel(
   parts: KeeperParts & {
-    /** Marked when the set of this node's blocks has changed, or something was removed. */
+    /** Marked when the set of this node's blocks has changed, or an object was removed. */
     readonly dirty: Dirty;
     readonly health: HealthPart;
   },
@@ -55,7 +55,7 @@ export async function keepKernel(
  */
 export function keepKernelOnce(parts: KeeperParts, options: { readonly registerFromMain: boolean }): number {
   const { network, ipam, lost } = parts;
-  // A link comes back before the survey, for which its attachment would have gone.
+  // A link is made again before the survey; otherwise the survey would treat its attachment as deleted.
   const remade = network.remake((one) => ipam.assigned(one) !== undefined && ipam.isLost(one) !== true);
   for (const attachment of remade.made) parts.onRemade(attachment);
   const survey = rememberKernel(parts, { ...options, waiting: remade.waiting });
@@ -71,7 +71,7 @@ export function keepKernelOnce(parts: KeeperParts, options: { readonly registerF
   return host + links + pods;
 }
 
-/** Cuts off lost attachments, connects those again whose blocks are this node's again, and reports both. Returns the failures. */
+/** Cuts off lost attachments, connects attachments again whose blocks belong to this node again, and reports both. Returns the failures. */
 function cutOffLost(
   survey: Survey,
   { network, ipam, lost }: Pick<KeeperParts, "network" | "ipam" | "lost">,

@@ -12,7 +12,7 @@ const RESYNC_MS = 3_600_000;
 
 /**
  * Reports attachments that are cut off: in the log, in the health part, and by an event on each pod. Pods are found by their addresses,
- * because the kernel knows only containers. Holds at most one note for each attachment of the node.
+ * because the kernel has only container ids. Holds at most one note for each attachment of the node.
  */
 export class LostAttachments {
   readonly #health: HealthPart;
@@ -92,7 +92,7 @@ export class LostAttachments {
           events.record({ regarding: regarding(resources.pods, pod), type: "Warning", ...found });
           recorded += 1;
         }
-        // Pods that are not in the API any more get no event.
+        // Deleted pods get no event.
         for (const [address, note] of notes) if (this.#notes.get(address) === note) this.#notes.delete(address);
         return recorded;
       },

@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 
-/** This many repairs within this time, in milliseconds, are taken for a conflict with another program. */
+/** This number of repairs within this time, in milliseconds, counts as a conflict with another program. */
 const REPAIRS = 10;
 const WINDOW_MS = 60_000;
 
@@ -23,7 +23,7 @@ export class RemovalConflict {
     this.#onConflict = deps.onConflict;
   }
 
-  /** Takes the numbers of repaired objects of one survey. */
+  /** Records the numbers of repaired objects of one survey. */
   surveyed(repaired: { readonly host: number; readonly links: number; readonly pods: number }): void {
     const now = this.#clock.monotonic();
     const changes = repaired.host + repaired.links + repaired.pods;

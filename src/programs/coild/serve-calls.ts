@@ -8,7 +8,7 @@ import { CniCode, CniError } from "#wire/cni";
 import { type Answer, type HandedCall, handoverPath, NOT_MINE } from "#wire/cni-handover";
 import { type CallCoild, errorOf, runPlugin } from "../cni-plugin/index.ts";
 
-/** Options of gRPC, of which the hand-over has a part. */
+/** Options of the gRPC server; the hand-over server uses some of them. */
 type ServeOptions = Parameters<typeof serveGrpc>[0] & {
   readonly log: Logger;
   /** The hand-over socket. Without it calls are served by gRPC, so it does not keep the program from being ready. */
@@ -90,8 +90,8 @@ async function keepHandover(
 }
 
 /**
- * Runs a call of the CNI executable in this process. One whose configuration names another coild's socket is not begun: `path` and that socket
- * are both paths of the runtime, so a coild that is in a pod and sees its socket under another path knows its own calls too.
+ * Runs a call of the CNI executable in this process. A call whose configuration names another coild's socket is not begun: `path` and that
+ * socket are both paths of the runtime, so a coild that is in a pod and sees its socket under another path also recognizes its own calls.
  */
 export async function runHanded(
   { env, stdin, path }: HandedCall,

@@ -19,7 +19,7 @@ export class SetUpProbe {
     this.#health = deps.health;
   }
 
-  /** The refusal of the last probe; `undefined` when all was allowed. */
+  /** The refusal of the last probe; `undefined` if it succeeded. */
   get fault(): string | undefined {
     return this.#fault;
   }

@@ -7,17 +7,21 @@ import type { KernelError } from "#kernel/errors";
 import { type MonitorEvent, Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
 
-/** The kernel reports a flushed table route by route: a repair waits this long for the rest, in milliseconds. */
+/** The kernel reports a flushed table route by route: a repair waits for this time for the remaining events, in milliseconds. */
 const COALESCE_MS = 20;
-/** After a rest this number of repairs are at once; then each waits `EVERY_MS` for the next, whatever another program removes. */
+/**
+ * After a pause this number of repairs run without delay; later repairs have an interval of `EVERY_MS`, even if another program continues
+ * to remove objects.
+ */
 const BURST = 6;
 const EVERY_MS = 500;
 /** Longest time without a repair of this kind, in milliseconds: the surveys on the timer do not depend on it. */
 const IDLE_MS = 3_600_000;
 
 /**
- * Tells `network` the kernel's events, and marks `pods` or `exported` dirty as soon as another program has removed something of ours, at a
- * bounded rate, until the signal aborts. When the kernel's events cannot be read any more, that is logged, and surveys on the timer go on.
+ * Passes the kernel's events to `network`, and marks `pods` or `exported` dirty as soon as another program has removed one of our objects,
+ * at a bounded rate, until the signal aborts. When the kernel's events cannot be read any more, that is logged, and surveys continue on the
+ * timer.
  */
 export async function watchKernel(
   parts: {
@@ -52,7 +56,7 @@ export async function watchKernel(
     },
   );
   network.isWatched = true;
-  // What was removed before the watch began is found now.
+  // This first repair finds objects that were removed before the watch began.
   pods.request();
   exported.request();
   const group = new TaskGroup(options.signal);

@@ -13,9 +13,9 @@ import { internalAddresses } from "../daemon/index.ts";
 const POLL_MS = 15_000;
 
 /**
- * Watches this Node and its blocks, so that changes by others are known at once: a block that is removed or allotted late, a Node that
- * is deleted or comes back (docs/spec/pod-network.md#20). Without the watch the next comparison finds them. Failures of the API go to
- * `health`; lasts until the signal aborts.
+ * Watches this Node and its blocks, so that changes are known at once: a block is removed or allotted late, the Node is deleted or created
+ * again (docs/spec/pod-network.md#20). Without the watch the next comparison finds them. Failures of the API go to `health`; lasts until
+ * the signal aborts.
  */
 export async function watchOwnObjects(
   parts: {
@@ -31,7 +31,7 @@ export async function watchOwnObjects(
   const { api, ipam, network, nodeName, health, log } = parts;
   const failing = new Set<string>();
   const repeats = new Repeats();
-  /** Returns the health callback of one kind of objects. The part is well when all kinds are well. */
+  /** Returns the health callback of one kind of objects. The part is ok if all kinds are ok. */
   const healthOf =
     (plural: string) =>
     (state: InformerHealth): void => {
@@ -58,7 +58,7 @@ export async function watchOwnObjects(
   });
   const onNode = (node: Node): void => {
     const addresses = internalAddresses(node);
-    // A Node that has just been created has no addresses yet: the earlier ones stay.
+    // A Node that has just been created has no addresses yet: the earlier addresses are kept.
     if (addresses.ipv4 !== undefined || addresses.ipv6 !== undefined) network.setNodeAddresses(addresses);
     repeats.forget("node");
     ipam.noteNode(true);

@@ -1,7 +1,7 @@
 /**
  * A controller program: leader election, informers, reconcilers, health, metrics and the end at a signal.
  *
- * Owns: {@link runController}, which contains all of these parts. Does not know: what is reconciled.
+ * Owns: {@link runController}, which contains all of these parts. Does not know: the reconciled objects.
  *
  * ```ts
  * run: ({ values, signal }) =>

@@ -53,15 +53,15 @@ export interface WatchSelection extends Selection, ReadForm {
   readonly name?: string;
 }
 
-/** What a controller program works with while it leads. Everything that is made here runs until leadership ends. */
+/** The tools of a controller program while it leads. Everything that is made here runs until leadership ends. */
 export interface LeadingController {
   readonly api: KubeApi;
   readonly log: Logger;
   /** Registry for the program's own metrics. It already has the metrics of {@link runController}. */
   readonly registry: Registry;
   /**
-   * Makes an informer, with a line of `/readyz`. In a large cluster give a `transform` that keeps the needed fields: a Node has 10 KiB, most
-   * of it names of images.
+   * Makes an informer, with a line of `/readyz`. In a large cluster pass a `transform` that keeps only the needed fields: a Node has 10
+   * KiB, mostly names of images.
    */
   readonly watch: <T extends KubeObject, U extends Cached = T>(
     type: ResourceType<T>,
@@ -71,7 +71,7 @@ export interface LeadingController {
   readonly control: (name: string, options: ReconcilerOptions) => Controller;
 }
 
-/** What a controller program works with whether it leads or waits. Everything that is made here runs until the program ends. */
+/** The tools of a controller program, whether it leads or waits. Everything that is made here runs until the program ends. */
 export interface ControllerReplica extends LeadingController {
   readonly health: Health;
   /** Runs a task of the program's own. Its failure ends the program. */
@@ -82,7 +82,8 @@ export interface ControllerReplica extends LeadingController {
 
 /**
  * Runs a controller program: serves probes and metrics, calls `setUpReplica`, waits to lead, then calls `setUp`, which makes informers and
- * controllers, and runs them. Resolves with the exit code when the signal aborts, or when leadership is lost: the program then starts anew.
+ * controllers, and runs them. Resolves with the exit code when the signal aborts, or when leadership is lost: the program then ends and is
+ * started again.
  */
 export async function runController(
   program: ControllerProgram,
@@ -123,7 +124,7 @@ export async function runController(
       },
       onStopped: () => isLeader(false),
     });
-    // Without an election there is nothing left to run for.
+    // If the election has failed, the program has no reason to continue.
     group.abort(new DOMException("the leader election has ended", "AbortError"));
   });
   await group.wait();

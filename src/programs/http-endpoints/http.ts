@@ -7,9 +7,9 @@ import { HealthServerError } from "#base/health";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
 
-/** How long a client may take to send the head of its request, in milliseconds. */
+/** The time limit for the head of a request, in milliseconds. */
 const HEADERS_TIMEOUT_MS = 5000;
-/** How long a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
+/** The time limit for a whole request, in milliseconds (docs/spec/tunnel.md#5.4). */
 const REQUEST_TIMEOUT_MS = 60_000;
 /** How often these timeouts are checked, in milliseconds. */
 const CHECKING_INTERVAL_MS = 1000;

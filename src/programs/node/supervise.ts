@@ -10,14 +10,14 @@ const STEADY_MS = 60_000;
 /** One part of the process. It is run again whenever it ends. */
 export interface SupervisedPart {
   readonly name: string;
-  /** Runs the part once. Resolves with an exit code. Must release everything that it has acquired, also if it fails. */
+  /** Runs the part once. Resolves with an exit code. It must release all its resources, also if it fails. */
   readonly run: (signal: AbortSignal) => Promise<number>;
 }
 
 /**
  * Runs a part until the signal aborts; resolves with the exit code of its last run. A run that ends by itself, or fails, is followed by
- * another after a pause of 0.5 s, doubling to 30 s; the other parts go on. Anything but an `ExpectedError` is a bug: it is logged with its
- * stack, and the part runs again.
+ * another run after a pause of 0.5 s, doubling to 30 s; the other parts continue. An error that is not an `ExpectedError` is a bug: it is
+ * logged with its stack, and the part runs again.
  */
 export async function supervise(
   part: SupervisedPart,
@@ -25,7 +25,7 @@ export async function supervise(
     readonly health: HealthPart;
     readonly log: Logger;
     readonly clock: Clock;
-    /** Called before each run but the first. */
+    /** Called before each run except the first. */
     readonly onRestart: () => void;
   },
   options: { readonly signal: AbortSignal },

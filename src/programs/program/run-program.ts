@@ -14,7 +14,7 @@ export interface Program<Set extends FlagSet = FlagSet> {
   readonly words?: {
     readonly usage: string;
     readonly max: number;
-    /** The first word ends the flags: what follows is a command line of its own. */
+    /** The first word ends the flags: the remaining words are a command line of their own. */
     readonly stopAtFirst?: boolean;
   };
   readonly flags: Set;
@@ -40,7 +40,7 @@ export interface ProgramContext<Set extends FlagSet> {
   readonly signal: AbortSignal;
   /** Aborts at the second SIGINT or SIGTERM, in programs with `secondSignal: "hurry"`. */
   readonly hurry: AbortSignal;
-  /** True if the process runs only this program. The program may then give up capabilities or change settings of the process. */
+  /** True if the process runs only this program. The program may then drop capabilities or change settings of the process. */
   readonly ownsProcess: boolean;
 }
 
@@ -71,7 +71,7 @@ export function helpText(program: Program, title: string): string {
 
 /**
  * Runs a program with a command line; resolves with its exit code. Each fault is printed in one line, which begins
- * with `title`: what the caller typed, such as `isthmus lab`, or `coild` for a program under its own name.
+ * with `title`: the words that the caller typed, such as `isthmus lab`, or `coild` for a program under its own name.
  */
 export async function runProgram(program: Program, title: string, argv: readonly string[]): Promise<number> {
   const { signal, hurry } = abortOnSignals(program.secondSignal);
@@ -121,7 +121,7 @@ function complain(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-/** The first SIGINT or SIGTERM requests an orderly end. The second one ends the process at once, or aborts `hurry`. */
+/** The first SIGINT or SIGTERM requests an orderly end. The second signal ends the process at once, or aborts `hurry`. */
 function abortOnSignals(second: Program["secondSignal"]): {
   readonly signal: AbortSignal;
   readonly hurry: AbortSignal;

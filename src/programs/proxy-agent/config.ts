@@ -28,7 +28,7 @@ export interface AgentConfig {
   readonly admin: ListenAddress;
   readonly leaseSelector: string;
   readonly reverse: ReverseConfig | undefined;
-  /** Settings that work but should be changed, a sentence each. */
+  /** Warnings about settings that work but should be changed, one sentence each. */
   readonly warnings: readonly string[];
 }
 

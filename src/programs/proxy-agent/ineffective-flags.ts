@@ -1,6 +1,6 @@
 import { describeIneffective, QUEUES_IN_BYTES } from "../tunnel/index.ts";
 
-/** The given flags of the agent that have no effect, a sentence each. */
+/** One sentence for each given flag of the agent that has no effect. */
 export function ineffectiveAgentFlags(values: {
   readonly xfrChannelSize: number;
   readonly probeInterval: number;

@@ -1,6 +1,6 @@
 import { describeIneffective, QUEUES_IN_BYTES } from "../tunnel/index.ts";
 
-/** The given flags of the server that have no effect, a sentence each. */
+/** One sentence for each given flag of the server that has no effect. */
 export function ineffectiveServerFlags(values: {
   readonly xfrChannelSize: number;
   readonly frontendWriteChannelSize: number;

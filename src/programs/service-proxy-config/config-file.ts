@@ -5,7 +5,7 @@ import { FileError, readBounded } from "#base/file";
 import { parseYaml, YamlError } from "#base/yaml";
 import { type ServiceProxyValues, serviceProxyFlags } from "./flags.ts";
 
-/** The address that turns a listener off in a file. An empty address, which kubeadm writes, means the default there. */
+/** The address in a file that disables a listener. An empty address, which kubeadm writes, means the default there. */
 export const NO_LISTENER = "none";
 
 /** Maximum number of unknown keys that are logged individually. */

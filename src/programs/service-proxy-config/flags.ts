@@ -17,7 +17,9 @@ import { kubeFlags } from "../daemon/index.ts";
 const NODE_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
 const MAX_NODE_NAME = 253;
 
-/** The flags of `service-proxy`: kube-proxy's, with its names and defaults (docs/spec/service-proxy.md#2.10), then ours. */
+/**
+ * The flags of `service-proxy`: those of kube-proxy, with its names and defaults (docs/spec/service-proxy.md#2.10), then additional ones.
+ */
 export const serviceProxyFlags = {
   config: optionalFlag(
     "config",
@@ -187,7 +189,7 @@ export function gatePairs(text: string): (readonly [string, string])[] {
   });
 }
 
-/** Parses CIDRs. Throws `ConfigError`, which names the flag and the first invalid one. */
+/** Parses CIDRs. Throws `ConfigError`, which names the flag and the first invalid CIDR. */
 export function parseCidrList(flag: string, texts: readonly string[]): Cidr[] {
   return texts.map((text) => {
     const cidr = Cidr.tryParse(text);

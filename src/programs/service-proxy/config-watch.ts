@@ -8,7 +8,7 @@ import { ServiceProxyError } from "./errors.ts";
  * Watches the file until the signal aborts. Rejects with {@link ServiceProxyError} `config-changed` when its content has changed (spec
  * service-proxy 2.10): the file may be written in place or replaced, or a symbolic link may change, as in a
  * ConfigMap volume. A new time of the file with the same content is not a change. If the file cannot be read, this is logged once, and the
- * watch goes on.
+ * watch continues.
  */
 export async function watchConfig(
   source: ConfigSource,

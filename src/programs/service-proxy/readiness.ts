@@ -2,11 +2,11 @@ import { Health, type HealthPart } from "#base/health";
 import type { IpFamily } from "#base/ip";
 import type { InformerHealth } from "#kube/informer";
 
-/** Reason before the first list. */
+/** The reason of a part before its first list. */
 const NOT_YET = "not read yet";
 
 /**
- * The dependencies of the proxy, a line each, for `/readyz`, which answers 503 while a part is degraded. Load balancers use `/healthz`
+ * The dependencies of the proxy, one line each, for `/readyz`, which answers 503 while a part is degraded. Load balancers use `/healthz`
  * instead, which also takes adopted tables into account.
  */
 export class Readiness {
@@ -53,7 +53,7 @@ export class Readiness {
     this.#tables.get(family)?.degraded(error);
   }
 
-  /** Reports that connection tracking was read; with `error`, why it could not be read. */
+  /** Reports that connection tracking was read; with `error`, the reason why it could not be read. */
   flows(error?: unknown): void {
     if (error === undefined) this.#flows.ok();
     else this.#flows.degraded(error);

@@ -24,7 +24,7 @@ export interface SyncListeners {
   readonly heap: Pick<SmallHeap, "synced">;
   readonly ports: ServicePorts;
   readonly onEvent: EventSink;
-  /** Called when the kernel refuses a transaction because the tables are not as the last sync left them. */
+  /** Called when the kernel refuses a transaction because the tables differ from the result of the last sync. */
   readonly onDisagreement: () => void;
   readonly log: Logger;
   readonly proxyOf: (family: IpFamily) => FamilyProxy | undefined;

@@ -4,7 +4,7 @@ import { createLogger, type Logger } from "#base/log";
 /** The klog verbosity from which debug lines are written. */
 const DEBUG_VERBOSITY = 4;
 
-/** A flag that accepts any value and has no effect. Its value is whether it was given. */
+/** A flag that accepts any value and has no effect. Its value says whether it was given. */
 function ignoredFlag(name: string, placeholder?: string): Flag<boolean> {
   return {
     name,
@@ -48,7 +48,7 @@ const ignored = {
   legacyStderrThresholdBehavior: ignoredFlag("legacy-stderr-threshold-behavior"),
 };
 
-/** `-v`, `--v` and the rest of klog's flags (docs/spec/tunnel.md#14). */
+/** `-v`, `--v` and klog's other flags (docs/spec/tunnel.md#14). */
 export const klogFlags = { verbosity, ...ignored };
 
 /** The program's logger. Logs once which ignored flags of klog were given. */

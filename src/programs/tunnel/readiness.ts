@@ -5,7 +5,7 @@ import { type HttpRoutes, metricsRoute } from "../http-endpoints/index.ts";
 /** One check of readiness. */
 export interface ReadinessCheck {
   readonly name: string;
-  /** Why the check fails; `undefined` if it succeeds. */
+  /** The reason why the check fails; `undefined` if it succeeds. */
   readonly fault: () => string | undefined;
 }
 
@@ -52,7 +52,7 @@ export function healthRoutes(
   };
 }
 
-/** The text with a line for each check. */
+/** Returns the text with a line for each check. */
 export function linesOf(results: readonly Result[]): string {
   return results
     .map(({ name, why }) => (why === undefined ? `[+]${name} ok\n` : `[-]${name} failed: ${why}\n`))

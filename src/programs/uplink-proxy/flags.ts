@@ -90,7 +90,7 @@ interface InputValues {
   readonly podListener: boolean;
 }
 
-/** Opens the source of the settings. Throws `ConfigError` if the flags name none, or two. */
+/** Opens the source of the settings. Throws `ConfigError` if the flags give no source, or two sources. */
 export function openConfig(values: InputValues, deps: { readonly log: Logger; readonly clock: Clock }): ConfigSource {
   const { config, statusFile, globalConfigFile } = values;
   if (config !== undefined && (statusFile ?? globalConfigFile) !== undefined) {

@@ -166,7 +166,7 @@ function openPodAccess(deps: ServeDeps, options: ServeOptions): PodAccess {
   const clusterSecret = (): Promise<ClusterSecret> => {
     if (options.clusterSecretFile !== undefined) return secretFromFile(options.clusterSecretFile, said);
     if (options.clusterSecret === undefined) return Promise.resolve({ kind: "standalone" });
-    // There is no API client yet: the secrets on disk stay.
+    // Until there is an API client, the secrets on disk are kept.
     if (api === undefined) return Promise.resolve({ kind: "unknown" });
     return secretFromApi(api, options.clusterSecret, said, group.signal);
   };

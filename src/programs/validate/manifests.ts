@@ -14,7 +14,7 @@ export interface ManifestFault {
   readonly document: number;
   /** The line in the file, from 1. */
   readonly line: number;
-  /** Such as `AddressPool/default` or `Egress/internet/nat`; empty where the document is no object. */
+  /** Such as `AddressPool/default` or `Egress/internet/nat`; empty if the document is not an object. */
   readonly object: string;
   /** Such as `spec.subnets[1].ipv4`; empty for the document as a whole. */
   readonly field: string;
@@ -24,7 +24,7 @@ export interface ManifestFault {
 /** The outcome for all files. */
 export interface ManifestReport {
   readonly faults: readonly ManifestFault[];
-  /** Not faults: an API server would tell them, and accept the object. */
+  /** Warnings: an API server would return them, and accept the object. */
   readonly warnings: readonly ManifestFault[];
   /** Objects that were checked. */
   readonly checked: number;
@@ -34,9 +34,9 @@ export interface ManifestReport {
 
 /** Settings of {@link checkManifests}. */
 export interface ManifestOptions {
-  /** An object of a kind that is not checked is a fault. */
+  /** True: an object of an unchecked kind is a fault. */
   readonly strict?: boolean;
-  /** The cluster's pods have both families. */
+  /** True: the cluster's pods have both families. */
   readonly dualStack?: boolean;
 }
 
@@ -52,8 +52,8 @@ interface Placed {
 }
 
 /**
- * Checks the objects of Coil in files of YAML or JSON as the webhooks and the CRDs would when they are created, each also against all others of the
- * files. Pure.
+ * Checks the objects of Coil in files of YAML or JSON as the webhooks and the CRDs would when they are created, each object is also
+ * compared with all others in the files. Pure.
  */
 export function checkManifests(
   files: readonly ManifestFile[],
@@ -142,7 +142,7 @@ function itemsOf(value: unknown): { readonly value: unknown; readonly path: read
     return [{ value, path: [] }];
   const items = value["items"];
   if (!Array.isArray(items)) return [{ value, path: [] }];
-  // An item of a typed list may leave out what the list's own kind says.
+  // An item of a typed list may lack apiVersion and kind, which follow from the list's kind.
   const { apiVersion, kind } = value;
   const inherited = kind === "List" ? {} : { apiVersion, kind: kind.slice(0, -"List".length) };
   return items.map((item: unknown, index) => ({

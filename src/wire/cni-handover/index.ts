@@ -1,5 +1,5 @@
 /**
- * What the launcher of the CNI executable and coild say to each other on the hand-over socket (docs/design/cni-executable.md): the
+ * The messages between the launcher of the CNI executable and coild on the hand-over socket (docs/design/cni-executable.md): the
  * runtime's whole call in one message, and its whole answer in another.
  *
  * Owns: both messages, the socket's name, and the path that an installer writes into the launcher. Does not know: CNI's rules.
@@ -13,7 +13,7 @@ import { ExpectedError } from "#base/errors";
 
 export type HandoverErrorCode = "malformed" | "too-large";
 
-/** Bytes that are no call of a launcher, or a path that cannot be a socket's. */
+/** Bytes that are not a call of a launcher, or a path that cannot be a socket's path. */
 export class HandoverError extends ExpectedError<HandoverErrorCode> {
   override readonly name = "HandoverError";
 }
@@ -30,15 +30,15 @@ const AF_UNIX = 1;
  * the environment, each entry ended by a zero, and standard input. Numbers are little-endian.
  */
 export const CALL = { environmentBytes: 8, inputBytes: 12, address: 16, path: 18, body: 126 } as const;
-/** The maximum size of environment and standard input together, in bytes: as much as a call by gRPC may have. */
+/** The maximum size of environment and standard input together, in bytes: the same limit as for a call by gRPC. */
 export const MAX_BODY_BYTES = 4 * 1024 * 1024;
 /** The offsets of an answer: exit code (u8), descriptor (u8), two zeros, bytes of the text (u32); then the text. */
 export const ANSWER = { exitCode: 0, descriptor: 1, textBytes: 4, text: 8 } as const;
-/** In the place of an exit code: the call is not for this coild and was not begun; the launcher runs the standalone executable. */
+/** Used instead of an exit code: the call is not for this coild and was not begun; the launcher runs the standalone executable. */
 export const NOT_MINE = 2;
 /** The maximum size of the text of an answer, in bytes. */
 export const MAX_TEXT_BYTES = 4 * 1024 * 1024;
-/** The file name of the standalone executable, behind that of the launcher. */
+/** The file name of the standalone executable, relative to the launcher's. */
 export const STANDALONE_SUFFIX = "-standalone";
 
 /** The hand-over socket that belongs to a coild's socket; `undefined` if its path is too long for a socket. */
@@ -47,17 +47,20 @@ export function handoverPath(socket: string): string | undefined {
   return Buffer.byteLength(path) > MAX_PATH_BYTES ? undefined : path;
 }
 
-/** A call as a launcher passes it on. */
+/** A call that a launcher has sent. */
 export interface HandedCall {
   /** The variables of the runtime whose names begin with `CNI_`. */
   readonly env: Readonly<Record<string, string>>;
   /** The network configuration. */
   readonly stdin: string;
-  /** The hand-over socket as the launcher names it; a coild in a pod may know it under another path. */
+  /** The path of the hand-over socket in the launcher; a coild in a pod may know it under another path. */
   readonly path: string;
 }
 
-/** The size of the call that begins so, in bytes; `undefined` if that cannot be told yet. Throws {@link HandoverError}. */
+/**
+ * The size of the call that begins with these bytes, in bytes; `undefined` if more bytes are needed to know it. Throws {@link
+ * HandoverError}.
+ */
 export function callBytes(head: Uint8Array): number | undefined {
   const bytes = Buffer.from(head.buffer, head.byteOffset, head.length);
   const magic = bytes.toString("latin1", 0, Math.min(bytes.length, MAGIC.length));
@@ -80,14 +83,14 @@ export function parseCall(call: Uint8Array): HandedCall {
   const env: Record<string, string> = Object.create(null) as Record<string, string>;
   for (const entry of bytes.toString("utf8", CALL.body, end).split("\0")) {
     const at = entry.indexOf("=");
-    // As getenv(3): of two entries with one name the first counts.
+    // As in getenv(3), the first of two entries with the same name counts.
     if (at > 0 && !(entry.slice(0, at) in env)) env[entry.slice(0, at)] = entry.slice(at + 1);
   }
   const zero = path.indexOf(0);
   return { env, stdin: bytes.toString("utf8", end), path: path.toString("utf8", 0, zero < 0 ? path.length : zero) };
 }
 
-/** What the launcher does at its end. */
+/** The output and exit code of the launcher. */
 export interface Answer {
   readonly exitCode: 0 | 1;
   readonly to: "stdout" | "stderr";
@@ -107,7 +110,10 @@ export function encodeAnswer(answer: Answer | typeof NOT_MINE): Uint8Array {
   return bytes;
 }
 
-/** The head of a call, with zeros for the sizes: a launcher's file ends with it. Throws {@link HandoverError} for a path that no socket can have. */
+/**
+ * The head of a call, with zeros for the sizes: a launcher's file ends with it. Throws {@link HandoverError} for a path that cannot be a
+ * socket's.
+ */
 export function encodeHead(path: string): Uint8Array {
   const length = Buffer.byteLength(path);
   if (length === 0 || length > MAX_PATH_BYTES || path.includes("\0") || !path.startsWith("/")) {

@@ -21,7 +21,7 @@ export type CniCode = (typeof CniCode)[keyof typeof CniCode];
 /** A failure that is reported to the container runtime. */
 export class CniError extends ExpectedError<"cni"> {
   override readonly name = "CniError";
-  /** The error code for the runtime; every number of a daemon is passed on. */
+  /** The error code for the runtime; a number from a daemon is passed unchanged. */
   readonly cniCode: number;
   readonly details: string;
 

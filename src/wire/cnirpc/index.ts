@@ -12,14 +12,14 @@ import { fieldBytes, fieldText, ProtoError, type ProtoField, ProtoWriter, readFi
 
 export type CniRpcErrorCode = "malformed";
 
-/** The bytes are no valid `pkg.cnirpc` message. */
+/** The bytes are not a valid `pkg.cnirpc` message. */
 export class CniRpcError extends ExpectedError<CniRpcErrorCode> {
   override readonly name = "CniRpcError";
 }
 
 /** The gRPC service and the paths of its methods. */
 export const CNI_SERVICE = "pkg.cnirpc.CNI";
-/** Type URL of the one detail that errors carry. */
+/** The type URL of the only detail of errors. */
 export const CNI_ERROR_TYPE_URL = "type.googleapis.com/pkg.cnirpc.CNIError";
 
 /** `pkg.cnirpc.CNIArgs`. */
@@ -33,7 +33,7 @@ export interface CniArgs {
   readonly stdinData: Uint8Array;
   /** Addresses of prevResult, without prefix length. */
   readonly ips: readonly string[];
-  /** Interfaces of prevResult: name to "has a sandbox". */
+  /** Interfaces of prevResult: the name of each, and whether it has a sandbox. */
   readonly interfaces: Readonly<Record<string, boolean>>;
 }
 

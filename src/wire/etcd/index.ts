@@ -12,7 +12,7 @@ import { fieldBytes, fieldText, ProtoError, type ProtoField, ProtoWriter, readFi
 
 export type EtcdWireErrorCode = "malformed";
 
-/** The bytes are no message of etcd's API. */
+/** The bytes are not a message of etcd's API. */
 export class EtcdWireError extends ExpectedError<EtcdWireErrorCode> {
   override readonly name = "EtcdWireError";
 }
@@ -40,7 +40,7 @@ export interface KeyValue {
 
 /** The part of `etcdserverpb.RangeResponse` that is used here. */
 export interface RangeResponse {
-  /** The revision of the store when it answered. */
+  /** The revision of the store at the time of the answer. */
   readonly revision: number;
   readonly kvs: readonly KeyValue[];
   /** True if the range has more keys than `limit`. */
@@ -80,7 +80,7 @@ export function decodeAuthenticateResponse(bytes: Uint8Array): string {
 /** The end of the range of all keys that begin with `prefix`, as etcd's clients compute it. */
 export function prefixEnd(prefix: Uint8Array): Uint8Array {
   const last = prefix.findLastIndex((byte) => byte < 0xff);
-  // Without such a byte the range has no end, which is written as one zero byte.
+  // If all bytes are 0xff the range has no end, which is written as one zero byte.
   if (last < 0) return Uint8Array.of(0);
   const end = prefix.slice(0, last + 1);
   end[last] = (prefix[last] ?? 0) + 1;

@@ -3,7 +3,7 @@ import { GrpcWireError } from "./errors.ts";
 /** The bytes of a message in order, as views of the received chunks. */
 export type MessagePieces = readonly Uint8Array[];
 
-/** More views than this of less than so many bytes each are copied into one. */
+/** If a message has more views than this, each shorter than the given size, they are copied into one view. */
 const MAX_PIECES = 64;
 const CRUMB_BYTES = 1024;
 

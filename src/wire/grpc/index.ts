@@ -52,7 +52,7 @@ export function frameMessage(message: Uint8Array): Uint8Array {
 }
 
 /**
- * The one message of a unary body. Throws {@link GrpcWireError}: `malformed` for a body that is not exactly one
+ * The only message of a unary body. Throws {@link GrpcWireError}: `malformed` for a body that is not exactly one
  * message, `compressed`, or `too-large` above `maxBytes`.
  */
 export function unframeUnary(body: Uint8Array, maxBytes: number): Uint8Array {

@@ -20,7 +20,7 @@ export type ConnectProgress =
     })
   | Refusal;
 
-/** Reads the head of the one CONNECT request of a connection (docs/spec/tunnel.md#6). The face of {@link RequestHeadReader}. */
+/** Reads the head of the one CONNECT request of a connection (docs/spec/tunnel.md#6). A wrapper of {@link RequestHeadReader}. */
 export class ConnectReader {
   readonly #head: RequestHeadReader;
 

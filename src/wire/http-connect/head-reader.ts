@@ -38,8 +38,8 @@ const CR = 13;
 
 /**
  * Reads the head of one HTTP/1.x request in any chunks, and no byte after it. Strict: it refuses a bare CR or LF, a folded or nameless
- * field, and everything that two readers could understand in two ways. The caller closes a refused connection, so that no request can
- * be smuggled in another. The result does not depend on how the bytes were cut. Holds at most `maxBytes`.
+ * field, and every head that two readers could understand in different ways. The caller closes a refused connection, so that no request can
+ * be hidden in another. The result does not depend on how the bytes were cut. Holds at most `maxBytes`.
  */
 export class RequestHeadReader {
   readonly #maxBytes: number;
@@ -137,7 +137,7 @@ export class RequestHeadReader {
   }
 
   #tooLarge(): Refusal | undefined {
-    // A final CR may belong to the line's end, and does not count.
+    // A final CR may belong to the line's end, and is therefore not refused.
     const isLineTooLong = this.#requestLine === undefined && this.#length - this.#lineStart > this.#maxLineBytes + 1;
     if (isLineTooLong) return LINE_TOO_LONG;
     if (this.#length < this.#maxBytes) return undefined;

@@ -75,7 +75,7 @@ function withoutBlanks(text: string): string {
   return text.slice(start, end);
 }
 
-/** Whether a body follows, from the fields. Refuses fields that two readers could understand in two ways (RFC 9112 section 6.3). */
+/** Whether a body follows, from the fields. Refuses fields that two readers could understand in different ways (RFC 9112 section 6.3). */
 export function parseBodyFraming(fields: readonly HeaderField[]): { readonly hasBody: boolean } | Refusal {
   const lengths = valuesOf(fields, "content-length");
   const encodings = valuesOf(fields, "transfer-encoding");

@@ -17,7 +17,7 @@ const NUMERIC = /^(0x[0-9a-f]*|\d+)(\.(0x[0-9a-f]*|\d+)){0,3}\.?$/i;
 
 /**
  * Reads `host:port`, `1.2.3.4:port` or `[IPv6]:port`, strictly: no user, no path, no zone, no spaces, no port 0, no
- * address in octal, hexadecimal or short form. The host stays as it is written. `undefined` for anything else.
+ * address in octal, hexadecimal or short form. The host stays as it is written. `undefined` for any other text.
  */
 export function parseHostPort(text: string): HostPort | undefined {
   const match = /^(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9_.-]{1,254})):(\d{1,5})$/.exec(text);

@@ -8,7 +8,7 @@ export type BodyFraming =
   /** The body ends with the connection; only responses. */
   | { readonly kind: "close" };
 
-/** A message that is invalid, or that two readers could understand in two ways. */
+/** A message that is invalid, or that two readers could understand in different ways. */
 export interface Malformed {
   readonly kind: "malformed";
   /** Part of a sentence, without bytes of the message. */
@@ -42,7 +42,7 @@ export function requestFraming(head: RequestHead): BodyFraming | Malformed {
 /** The framing of the body of a final response to a request with that method. */
 export function responseFraming(head: ResponseHead, requestMethod: string): BodyFraming | Malformed {
   if (requestMethod === "HEAD" || isBodiless(head.status)) {
-    // Two readers could also differ about a length without a body.
+    // Two readers could also disagree about a length of a message that has no body.
     const lengths = fieldValues(head, "content-length");
     return lengths.length > 1 || !lengths.every(isLength) ? BAD_LENGTH : NONE;
   }

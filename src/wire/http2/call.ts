@@ -75,7 +75,7 @@ export class Http2Call {
     const settings = [
       ...setting(Setting.headerTableSize, 0),
       ...setting(Setting.enablePush, 0),
-      // One byte more than is accepted, so that a larger body is detected instead of waited for.
+      // The window is one byte more than the accepted size, so that a larger body is detected instead of waited for.
       ...setting(Setting.initialWindowSize, MAX_RESPONSE_BYTES + 1),
     ];
     this.#started = true;

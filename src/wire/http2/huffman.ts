@@ -50,7 +50,7 @@ export function decodeHuffman(bytes: Uint8Array): Uint8Array {
   return Uint8Array.from(out);
 }
 
-/** One pass over the symbols: this runs once in each start of the CNI executable, interpreted. */
+/** One pass over the symbols: this code runs once at each start of the CNI executable, before it is compiled. */
 function buildLevels(): (Level | undefined)[] {
   const symbols: number[][] = [];
   for (let symbol = 0; symbol < LENGTHS.length; symbol += 1) {

@@ -3,7 +3,7 @@ import { type Data, type Packet, PacketType, type PacketTypeName, type TunnelId,
 
 export type TunnelWireErrorCode = "malformed";
 
-/** Bytes that are no `Packet`. */
+/** Bytes that are not a `Packet`. */
 export class TunnelWireError extends ExpectedError<TunnelWireErrorCode> {
   override readonly name = "TunnelWireError";
 }

@@ -34,7 +34,7 @@ export interface DialRequest {
   readonly random: TunnelId;
 }
 
-/** The outcome of a dial: an error, or the connection's id. Field 3. */
+/** The result of a dial: an error, or the connection's id. Field 3. */
 export interface DialResponse {
   readonly type: "DIAL_RSP";
   /** Empty: connected. */
@@ -49,7 +49,7 @@ export interface Data {
   readonly connectID: TunnelId;
   /** In order, as views of what was read. */
   readonly pieces: readonly Uint8Array[];
-  /** Their sum, in bytes. */
+  /** The total length of the pieces, in bytes. */
   readonly length: number;
 }
 
@@ -66,7 +66,7 @@ export interface CloseResponse {
   readonly connectID: TunnelId;
 }
 
-/** A dial is given up. Field 7. */
+/** A dial is cancelled. Field 7. */
 export interface CloseDial {
   readonly type: "DIAL_CLS";
   readonly random: TunnelId;
@@ -77,7 +77,7 @@ export interface Drain {
   readonly type: "DRAIN";
 }
 
-/** The receiver may be sent so many bytes more of a connection (extension `flow-control/1`). */
+/** The sender of this packet accepts this number of further bytes of a connection (extension `flow-control/1`). */
 export interface WindowUpdate {
   readonly type: "WINDOW";
   readonly connectID: TunnelId;

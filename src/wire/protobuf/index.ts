@@ -135,7 +135,7 @@ function varint(value: number): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
-/** Up to ten bytes; values above 2^53 lose precision, which no message here has. */
+/** Up to ten bytes; values above 2^53 lose precision, but no message here has values above that. */
 function readVarint(message: Uint8Array, start: number): { readonly value: number; readonly next: number } {
   let value = 0;
   for (let at = start; at < start + 10; at += 1) {

@@ -311,7 +311,7 @@ test("watchInputs: no content of an object ends it or hides another object; each
           assert.ok(planes.get(family)?.services.has("ns/good/TCP"), "the good Service is there");
           assert.ok(planes.get(family)?.cidrs.includes("10.97.0.0/16") || family === 6);
         }
-        const unreadable = lines.filter((line) => line.includes("cannot be read"));
+        const unreadable = lines.filter((line) => line.includes("is malformed and is ignored"));
         assert.equal(unreadable.length, events.filter((event) => event.startsWith("UnreadableObject")).length);
         assert.ok(unreadable.length <= first.length + later.length);
         assert.ok(lines.every((line) => line.length < 1000 && !line.includes("\n")));

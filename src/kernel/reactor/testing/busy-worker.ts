@@ -1,4 +1,4 @@
-/** A thread whose connections are never idle, and that ends as its data says: by a bug, by `process.exit`, or not by itself. */
+/** A thread whose connections are never idle, and that ends as its worker data requests: by a bug, by `process.exit`, or not by itself. */
 import { parentPort, workerData } from "node:worker_threads";
 import type { TcpStream } from "../index.ts";
 import { ownPair } from "./own-pair.ts";

@@ -1,4 +1,4 @@
-/** A program with a busy thread, and with busy connections of its own, that ends as its argument says; prints how the thread ended. */
+/** A program with a busy thread, and with busy connections of its own, that ends as its argument requests; prints how the thread ended. */
 import { once } from "node:events";
 import { readdirSync, readlinkSync } from "node:fs";
 import { Worker } from "node:worker_threads";
@@ -15,7 +15,7 @@ if (how === "leave") worker.unref();
 if (how === "exit-of-main") process.exit(5);
 if (how === "bug-of-main") throw new Error("a bug of the program");
 
-/** Of this process, but for the streams that it was started with. */
+/** The descriptors of this process, except standard input, output and error. */
 function sockets(): number {
   const kinds = readdirSync("/proc/self/fd").map((fd) => (Number(fd) > 2 ? kindOf(fd) : ""));
   return kinds.filter((kind) => kind.startsWith("socket:")).length;
@@ -25,7 +25,7 @@ function kindOf(fd: string): string {
   try {
     return readlinkSync(`/proc/self/fd/${fd}`);
   } catch {
-    // The one that the folder was read by.
+    // The descriptor by which the folder was read.
     return "";
   }
 }

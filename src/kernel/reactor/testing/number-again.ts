@@ -1,4 +1,4 @@
-/** A program whose descriptor is closed behind the reactor's back, so that the next stream has its number; it has nothing more to do. */
+/** A program whose descriptor is closed behind the reactor's back, so that the next stream has its number; it then has no other work. */
 import { IpAddress } from "#base/ip";
 import { close } from "#kernel/ffi";
 import { openTcp } from "#kernel/socket";

@@ -20,7 +20,7 @@ export async function ownPair(): Promise<[TcpStream, TcpStream]> {
   return [dialled, other];
 }
 
-/** Waits for so many rounds of the event loop. */
+/** Waits for this number of rounds of the event loop. */
 export async function ticks(count: number): Promise<void> {
   for (let at = 0; at < count; at += 1) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -1,4 +1,4 @@
-/** Forty clients of a process that holds files open until its listener reports a shortage of descriptors; prints what came. */
+/** Forty clients of a process that holds files open until its listener reports a shortage of descriptors; prints the results. */
 import { closeSync, openSync } from "node:fs";
 import { IpAddress } from "#base/ip";
 import { listenTcp, localEndpoint } from "#kernel/socket";
@@ -25,7 +25,7 @@ const listener = new TcpListener(fd, {
     throw error;
   },
 });
-// Everything that is made later than at the first connection has its descriptor by then.
+// Descriptors that are opened lazily, at the first connection, are open after this.
 await connectOnce();
 for (let isFree = true; isFree; ) {
   try {
@@ -34,13 +34,13 @@ for (let isFree = true; isFree; ) {
     isFree = false;
   }
 }
-// For one client's own end; the other end finds none.
+// This descriptor is for the client's end; the listener finds no free descriptor.
 closeSync(held.pop() ?? -1);
 for (let at = 0; at < CLIENTS; at += 1) answered += await connectOnce();
 listener.close();
 process.stdout.write(JSON.stringify({ fault, answered }));
 
-/** How many bytes came back before the end: one, or none where it was refused. */
+/** The number of bytes that came back before the end: one, or none if the client was refused. */
 async function connectOnce(): Promise<number> {
   const stream = await connectTcp({ address, port });
   let bytes = 0;

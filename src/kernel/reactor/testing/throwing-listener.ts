@@ -1,4 +1,4 @@
-/** A program whose listeners throw, and that survives it: prints what the others received, and what was thrown. */
+/** A program whose listeners throw, and that survives this: prints the events of the other listeners, and the thrown errors. */
 import { ownPair, ticks } from "./own-pair.ts";
 
 const heard: string[] = [];
@@ -11,7 +11,7 @@ for (const [name, stream] of Object.entries(streams)) {
 one.on("finish", () => {
   throw new Error("thrown of a finish");
 });
-// At the end of a tick that a listener has cut short.
+// This runs at the end of a tick in which a listener has thrown.
 fourth.on("data", () => {
   second.destroy();
   throw new Error("thrown of data");

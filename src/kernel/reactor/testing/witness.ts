@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import type { ByteStream } from "#base/byte-stream";
 
-/** What a test does with one end of a connection. */
+/** The acts of a test on one end of a connection. */
 export type Act =
   | { readonly kind: "write"; readonly bytes: number }
   | { readonly kind: "end" | "pause" | "resume" | "destroy" | "reset" };
 
-/** What is done inside listeners: the next of its acts at each event of that name. */
+/** The acts inside listeners: at each event of that name the next act is done. */
 export type Inside = { readonly [Event in "data" | "end" | "drain" | "finish"]: readonly Act[] };
 
 /** One end of a connection: records what it sent, checks each byte that it receives, and the order of events. */
@@ -18,9 +18,9 @@ export class Witness {
   /** Bytes. */
   said = 0;
   heard = 0;
-  /** All but data and drain, in order. */
+  /** All events except data and drain, in order. */
   readonly events: string[] = [];
-  /** The test has cut it off itself. */
+  /** True after the test itself has reset the connection. */
   hasCut = false;
   #hasEnded = false;
   #isPaused = true;
@@ -44,7 +44,7 @@ export class Witness {
     return this.events.at(-1) === "close";
   }
 
-  /** Ended or cut: nothing more can be sent. */
+  /** True after an end or a reset: no more bytes can be sent. */
   get isSilent(): boolean {
     return this.#hasEnded || this.hasCut;
   }
@@ -79,7 +79,7 @@ export class Witness {
     for (let at = 0; at < length; at += 1) chunk[at] = byteAt(this.said + at, this.#salt);
     this.said += length;
     const goes = this.stream.write(chunk);
-    // It is ours again.
+    // The test may use the chunk again.
     chunk.fill(0);
     if (!goes) this.#isDrainOwed = true;
   }
@@ -115,7 +115,7 @@ export class Witness {
   }
 }
 
-/** Coprime to all chunk sizes that are powers of two, so that a lost or doubled chunk shows. */
+/** Coprime to all chunk sizes that are powers of two, so that a lost or repeated chunk is detected. */
 function byteAt(at: number, salt: number): number {
   return (at * 7 + (at >>> 8) * 13 + salt) & 0xff;
 }

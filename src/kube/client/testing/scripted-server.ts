@@ -15,7 +15,7 @@ export interface Seen {
 /** How one request is answered. */
 export type Script = (seen: Seen, response: ServerResponse, request: IncomingMessage) => void;
 
-/** An HTTP server whose n-th answer is the n-th script; the last one repeats. */
+/** An HTTP server whose n-th answer is the n-th script; the last script is repeated. */
 export class ScriptedServer implements AsyncDisposable {
   readonly seen: Seen[] = [];
   readonly #server = createServer((request, response) => this.#answer(request, response));
@@ -87,7 +87,7 @@ export const pod = (name: string, resourceVersion = "1"): object => ({
   metadata: { name, namespace: "default", uid: `uid-${name}`, resourceVersion },
 });
 
-/** Fails unless the work rejects with a `KubeError` of that code and such a message. */
+/** Fails unless the work rejects with a `KubeError` of this code and a matching message. */
 export const rejectsWith = (work: Promise<unknown>, code: KubeErrorCode, pattern: RegExp): Promise<void> =>
   assert.rejects(work, (error) => {
     assert.ok(isKubeError(error, code), `expected ${code}, got ${error}`);

@@ -18,7 +18,7 @@ export async function serve(t: TestContext, routes: HttpRoutes) {
     assert.equal(answer.headers.get("cache-control"), "no-store", path);
     return `${answer.status} ${await answer.text()}`;
   };
-  /** Sends bytes as they are and reads until the end. */
+  /** Sends the bytes unchanged, and reads until the end. */
   const raw = (request: string): Promise<string> => {
     const socket = connect(endpoint.port, "127.0.0.1");
     socket.end(request);
