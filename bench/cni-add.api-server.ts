@@ -1,5 +1,5 @@
 /**
- * The API server of `cni-add`, a process of its own so that its CPU time can be measured separately. Listens on loopback here and
+ * The API server of `cni-add`, a separate process, so that its CPU time can be measured separately. Listens on loopback here and
  * inside the network namespace that its argument names; sends both kubeconfigs to its parent and ends with it.
  */
 import { systemClock } from "#base/clock";

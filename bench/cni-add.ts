@@ -4,8 +4,8 @@
  *
  *     node bench/cni-add.ts [--json] [--rounds N]
  *
- * The executables of both sides are put into folders of the benchmark first, as installers put them on a node. In the cold case they are dropped
- * from the page cache before each call, so that it reads them from the disk.
+ * The executables of both sides are put into folders of the benchmark first, as installers put them on a node. In the cold case they are
+ * dropped from the page cache before each call, so that it reads them from the disk.
  *
  * Needs root and the Debian package containernetworking-plugins. Each round runs each side, in turns; the ratios are of
  * medians. Blocks are big and one resident pod keeps them on the node, so the figures do not include requests for blocks.

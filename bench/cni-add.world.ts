@@ -42,7 +42,7 @@ export interface World extends AsyncDisposable {
   readonly coildLog: string;
   /** Client of the API server. */
   readonly api: KubeClient;
-  /** Starts a program of ours in {@link World.ourNode}, with the API server's credentials; it ends with the world. */
+  /** Starts a program of this project in {@link World.ourNode}, with the API server's credentials; it ends with the world. */
   readonly start: (program: string, ...flags: readonly string[]) => ChildProcess;
   /** The credentials, for command lines that name them otherwise. */
   readonly kubeconfig: string;
@@ -130,7 +130,7 @@ export function makeNode(name: string, addresses: readonly IpAddress[]): void {
   }
 }
 
-/** Starts a program of ours in a namespace; its log is `dir/<program>.log`. */
+/** Starts a program of this project in a namespace; its log is `dir/<program>.log`. */
 export function startProgram(namespace: string, dir: string, program: string, flags: readonly string[]): ChildProcess {
   using netns = openNetNs({ name: namespace });
   const log = openSync(join(dir, `${program}.log`), "a", 0o600);

@@ -1,6 +1,6 @@
 /**
  * The load of the CONNECT benchmark: a server that sends the requested number of bytes, and clients that receive them through a proxy or
- * directly. Each is a process of its own.
+ * directly. Each is a separate process.
  */
 import { once } from "node:events";
 import { connect, createServer, type Socket } from "node:net";

@@ -6,7 +6,7 @@
  *
  *     node bench/kube-informer.ts [--json] [--pods N] [--rounds N]
  *
- * Each round runs each side once, in a process of its own, in turns; the figures are medians.
+ * Each round runs each side once, in a separate process, in turns; the figures are medians.
  */
 import { type ChildProcess, fork } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";

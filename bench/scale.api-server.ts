@@ -1,5 +1,5 @@
 /**
- * The API server of `scale`, a process of its own so that its memory and time are not counted. Listens on loopback here and inside the
+ * The API server of `scale`, a separate process, so that its memory and time are not counted. Listens on loopback here and inside the
  * network namespace that its argument names. It counts requests by the user of their token; each program has a token of its own.
  */
 import { monitorEventLoopDelay } from "node:perf_hooks";

@@ -1,12 +1,12 @@
 /**
- * The programs of the pod network that ship, in a cluster of 5,000 nodes, 150,000 pods and 20,000 blocks of both families: memory, processor
- * time, time to the first sync, time from a BlockRequest to its block, requests to the API server for each pod. Each figure has a limit;
- * the exit code is 1 if a figure exceeds its limit.
+ * The programs of the pod network that ship, in a cluster of 5,000 nodes, 150,000 pods and 20,000 blocks of both families: memory,
+ * processor time, time to the first sync, time from a BlockRequest to its block, requests to the API server for each pod. Each figure has a
+ * limit; the exit code is 1 if a figure exceeds its limit.
  *
  *     ./run bench scale [--json] [--nodes=N] [--pods=N] [--blocks=N] [--seconds=N] [--rounds=N]
  *
  * `coil-ipam-controller`, `coil-router` and one `coild` run as whole processes in the namespace of one node. The API server is the embedded
- * one, a process of its own. `--seconds` is the length of the churn. Each round starts all programs again; a figure is the worst of all
+ * one, a separate process. `--seconds` is the length of the churn. Each round starts all programs again; a figure is the worst of all
  * rounds.
  */
 import { readFileSync } from "node:fs";

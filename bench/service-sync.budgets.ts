@@ -22,7 +22,7 @@ export interface Budget {
   readonly budget: number;
 }
 
-/** Each runs in a process of its own. */
+/** Each runs in a separate process. */
 export const BUDGETS: Readonly<Record<string, () => Promise<readonly Budget[]>>> = {
   many,
   burst,

@@ -39,7 +39,7 @@ const { values, positionals } = parseArgs({
   },
 });
 
-/** Runs in a process of its own, so that nothing of another case is in its memory. */
+/** Runs in a separate process, so that nothing of another case is in its memory. */
 async function child<T>(...words: readonly string[]): Promise<T> {
   const process_ = fork(import.meta.filename, [...words, "--limit", values.limit], {
     stdio: ["ignore", "inherit", "inherit", "ipc"],

@@ -89,7 +89,7 @@ const TRIES: readonly Try[] = [
     run: download(BY_NAME),
   },
   { name: "the client closes its half, the reply comes after", run: clientHalfClose },
-  { name: "the server closes its half, the client goes on sending", run: serverHalfClose },
+  { name: "the server closes its half, the client continues to send", run: serverHalfClose },
 ];
 
 async function curl({ bed, side, ca }: Place, url: string): Promise<string> {

@@ -1,10 +1,11 @@
 /**
- * The tunnel beside Konnectivity's own Go programs, `proxy-server` and `proxy-agent` in the folder named by ISTHMUS_PEERS: bytes, dials, CPU and
- * memory in both modes, and the time until connections work again after a program was killed.
+ * The tunnel beside Konnectivity's own Go programs, `proxy-server` and `proxy-agent` in the folder named by ISTHMUS_PEERS: bytes, dials,
+ * CPU and memory in both modes, and the time until connections work again after a program was killed.
  *
  *     node bench/tunnel-go.ts [--json] [--rounds N] [--mib N]
  *
- * TLS between server and agent, clients on a UNIX socket, endpoints in a process of their own. A dial is as an API server's: a connection of its own.
+ * TLS between server and agent, clients on a UNIX socket, endpoints in a process of their own. A dial is as an API server's: a connection
+ * of its own.
  */
 import { type ChildProcess, fork, spawn } from "node:child_process";
 import { once } from "node:events";

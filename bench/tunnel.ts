@@ -4,7 +4,7 @@
  *
  *     node bench/tunnel.ts [--json] [--rounds N] [--mib N] [--ms N]
  *
- * Each hop is a process of its own, endpoints another, clients this one. Rounds go through the sides in turns; the figures
+ * Each hop is a separate process, endpoints another, clients this one. Rounds go through the sides in turns; the figures
  * are medians. CPU and memory are those of both hops.
  */
 import { type ChildProcess, fork, spawn } from "node:child_process";

@@ -48,8 +48,8 @@ function stamp(): string {
 }
 
 /**
- * `import` of node:http reads each of its exports, one of which loads Node's own undici: 13 MiB and 30 ms for every program. The same object without
- * the reading.
+ * `import` of node:http reads each of its exports, one of which loads Node's own undici: 13 MiB and 30 ms for every program. The same
+ * object without the reading.
  */
 const httpUnread: Plugin = {
   name: "http-unread",

@@ -1,7 +1,7 @@
 /**
  * Fails on an upward, sideways or cyclic import, between modules and between the files of one, and on an import past a module's face;
- * prints the graph that ARCHITECTURE.md shows. A folder of `programs` with an `index.ts` is shared by programs; any other belongs to the program
- * of its name, and no other program imports its files.
+ * prints the graph that ARCHITECTURE.md shows. A folder of `programs` with an `index.ts` is shared by programs; any other belongs to the
+ * program of its name, and no other program imports its files.
  *
  *     node tools/check-layers.ts            check, also that ARCHITECTURE.md shows the graph as it is
  *     node tools/check-layers.ts --write    put the graph into ARCHITECTURE.md

@@ -2,7 +2,7 @@ import type { Program } from "./program/index.ts";
 
 /**
  * In all profiles V8's young generation keeps its first size (see `early.ts`). The launcher adds more: `stream` adds nothing, for programs
- * that relay bytes; `tables` one arena of malloc; `small` also a small old generation.
+ * that relay bytes; `tables` adds a limit of one malloc arena; `small` adds this and a small old generation.
  */
 export type MemoryProfile = "stream" | "tables" | "small";
 

@@ -123,7 +123,7 @@ function openFlows(netns: NetNs, log: Logger): ReturnType<typeof openConntrack> 
     return openConntrack(netns);
   } catch (error) {
     if (!isKernelError(error)) throw error;
-    log.warn("connection tracking cannot be read: stale UDP flows are left alone", { error: describeError(error) });
+    log.warn("connection tracking cannot be read: stale UDP flows are not deleted", { error: describeError(error) });
     return undefined;
   }
 }

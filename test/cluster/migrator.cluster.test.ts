@@ -240,7 +240,7 @@ test("replace: a stuck pod keeps the blocks of its node, is listed, and is overc
   const failures = await replace(deps, { intervalMs: 1, podLimitMs: 500 });
   assert.match(
     failures[0] ?? "",
-    /^cannot delete Pod default\/a: Pod default\/a is not gone after 0\.5 s: the pod has not ended$/,
+    /^cannot delete Pod default\/a: Pod default\/a still exists after 0\.5 s: the pod has not ended$/,
   );
   assert.match(
     failures[1] ?? "",

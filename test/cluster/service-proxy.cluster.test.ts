@@ -103,7 +103,7 @@ test("service-proxy: a start without the API server writes nothing, and continue
   t.after(() => second.child.kill("SIGKILL"));
   await until(
     "it says that the API server is away",
-    () => /watch failed|started|going on without|ECONNREFUSED/.test(second.said()),
+    () => /watching the API server failed|started|continuing without|ECONNREFUSED/.test(second.said()),
     {
       deadlineMs: 40_000,
     },

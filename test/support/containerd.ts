@@ -1,6 +1,6 @@
 /**
- * A real containerd, from Debian's packages `containerd` and `runc`, which `./run test` unpacks into `.state/debian`, with `ctr` and a client of
- * its CRI. It needs no registry: its one image is made of Debian's `busybox-static`.
+ * A real containerd, from Debian's packages `containerd` and `runc`, which `./run test` unpacks into `.state/debian`, with `ctr` and a
+ * client of its CRI. It needs no registry: its one image is made of Debian's `busybox-static`.
  *
  * Owns: the process in a mount namespace of its own, its folder, sandboxes and tasks until it is disposed. Does not know: CNI plugins.
  *
@@ -272,8 +272,9 @@ function namespaces(): string[] {
 export const CGROUP_PARENT = "/isthmus-test";
 
 /**
- * `ctr` reads networks and plugins from fixed places, shims have their sockets in one, and results of plugins are kept in one: each is the folder's in a mount namespace of containerd's own.
- * Namespaces that it pins in /run/netns have to be seen outside, so that mount stays shared.
+ * `ctr` reads networks and plugins from fixed places, shims have their sockets in one, and results of plugins are kept in one: each is the
+ * folder's in a mount namespace of containerd's own. Namespaces that it pins in /run/netns have to be seen outside, so that mount stays
+ * shared.
  */
 const START = `set -e
 here=$(pwd)

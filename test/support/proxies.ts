@@ -251,7 +251,7 @@ export async function connectInside(netns: string, host: string, port: number): 
 }
 
 function metricOf(text: string, name: string): number {
-  if (!text.startsWith("200 ")) throw new Error(`cannot read ${name}: /metrics says ${JSON.stringify(text)}`);
+  if (!text.startsWith("200 ")) throw new Error(`cannot read ${name}: /metrics answered ${JSON.stringify(text)}`);
   const line = text.split("\n").find((one) => one.startsWith(`${PREFIX}${name} `));
   return line === undefined ? 0 : Number(line.split(" ").at(-1));
 }

@@ -1,6 +1,6 @@
 /**
- * Kubernetes' own API server with etcd, on loopback, from the folder that ISTHMUS_PEERS names (`etcd`, `kube-apiserver`); with its controllers
- * and scheduler if a test requests them (`kube-controller-manager`, `kube-scheduler`).
+ * Kubernetes' own API server with etcd, on loopback, from the folder that ISTHMUS_PEERS names (`etcd`, `kube-apiserver`); with its
+ * controllers and scheduler if a test requests them (`kube-controller-manager`, `kube-scheduler`).
  *
  * Owns: {@link RealApiServer}, {@link peersMissing}. Does not know: the tests.
  *

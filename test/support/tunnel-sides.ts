@@ -229,7 +229,7 @@ export class Sides implements AsyncDisposable {
   }
 }
 
-/** Reads so many bytes as text. Rejects if the socket ends first. */
+/** Reads this number of bytes as text. Rejects if the socket ends first. */
 export function read(socket: Socket, length: number): Promise<string> {
   let got = "";
   const { promise, resolve, reject } = Promise.withResolvers<string>();

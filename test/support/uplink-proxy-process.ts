@@ -1,6 +1,7 @@
 /**
- * `Uplinkd` and `UplinkProxy` as a process of their own, for tests in namespaces: `node proxy-process.ts FILE SECRETS` in the namespace of a
- * node; the listener for pods has its token and certificate in the folder SECRETS. Log lines go to standard error, `ready` to standard output when every listener is bound.
+ * `Uplinkd` and `UplinkProxy` as a process of their own, for tests in namespaces: `node proxy-process.ts FILE SECRETS` in the namespace of
+ * a node; the listener for pods has its token and certificate in the folder SECRETS. Log lines go to standard error, `ready` to standard
+ * output when every listener is bound.
  */
 import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";

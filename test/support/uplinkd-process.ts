@@ -1,5 +1,5 @@
 /**
- * `Uplinkd` as a process of its own, for tests that kill it: `node uplinkd-process.ts FILE` in the namespace that it is to
+ * `Uplinkd` as a separate process, for tests that kill it: `node uplinkd-process.ts FILE` in the namespace that it is to
  * program. Prints its uplinks as a line of JSON whenever they change: the name, and the reason of its failure or an empty text.
  */
 import { systemClock } from "#base/clock";

@@ -1,7 +1,7 @@
 /**
- * The launcher that is installed as the CNI executable `coil`: a static ELF file of less than three kilobytes that passes a runtime's call on to coild
- * (docs/design/cni-executable.md). Its process lives for a fraction of a millisecond besides coild's part; a JavaScript runtime cannot
- * start that fast.
+ * The launcher that is installed as the CNI executable `coil`: a static ELF file of less than three kilobytes that passes a runtime's call on to
+ * coild (docs/design/cni-executable.md). Its process lives for a fraction of a millisecond besides coild's part; a JavaScript runtime
+ * cannot start that fast.
  *
  *     writeFileSync("dist/cni/coil", buildLauncher(x64, "/run/coild.sock.call1"))
  */

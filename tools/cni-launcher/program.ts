@@ -21,7 +21,7 @@ export const FAULTS = {
   lost: error(11, `coild gave no answer: it ended, or took longer than ${PATIENCE_SECONDS} s`),
   unavailable: error(
     11,
-    `coild cannot be asked, and ${`coil${STANDALONE_SUFFIX}`} cannot be run beside this file: run coil-installer again`,
+    `coild cannot be reached, and ${`coil${STANDALONE_SUFFIX}`} cannot be run beside this file: run coil-installer again`,
   ),
   "no-output": error(5, "standard output is closed, so there is no place for a result; nothing was begun"),
   unwritable: error(

@@ -1,9 +1,9 @@
 /** The CNI executable takes no flags; all of its page is written here. */
 export const CNI_PAGE = `# coil
 
-The CNI executable. A container runtime runs it for each pod; it hands the call to \`coild\` and its answer back, holds no state and
+The CNI executable. A container runtime runs it for each pod; it passes the call to \`coild\` and returns its answer. It has no state and
 decides nothing. \`coil\` is a launcher of 3 KiB for \`coild\`'s hand-over socket; \`coil-standalone\` beside it does the same by gRPC, and the launcher
-runs it where nobody serves that socket or the configuration names another \`coild\`.
+runs it if no process serves that socket, or if the configuration names another \`coild\`.
 
 ## Commands
 
@@ -38,5 +38,5 @@ One JSON object on standard output, exit code 1. Where standard output is closed
 | 11 | try again: coild or the API server cannot be reached, or the pool has no addresses or does not exist |
 | 999 | anything else |
 
-A call is given up after 60 s. A DEL while coild is away succeeds only when the namespace is gone and no link of the attachment is left.
+A call is cancelled after 60 s. A DEL while coild cannot be reached succeeds only if the namespace is deleted and the attachment has no link any more.
 `;

@@ -5,7 +5,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
   coild: [
     endpoints(":9384", ":9385"),
     section("Services on the socket", "gRPC method", "what")(
-      ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`, `Status`, `GC`", "what the CNI executable calls"],
+      ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`, `Status`, `GC`", "the methods that the CNI executable calls"],
       ["`/isthmus.dev.Node/Inspect`", "memory and kernel of this node as JSON, for `isthmus audit`"],
       ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
     ),
@@ -13,8 +13,11 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["pods", "get; list, to find the pods that are cut off"],
       ["events", "create, patch: events on pods that are cut off or joined again"],
       ["namespaces", "get, list, watch"],
-      ["nodes", "get; list and watch of its own, to notice its deletion at once"],
-      ["`addressblocks`", "get, list, update, delete; watch of its own, to notice changes by others at once"],
+      ["nodes", "get; list and watch of this Node, to notice its deletion at once"],
+      [
+        "`addressblocks`",
+        "get, list, update, delete; watch of this node's blocks, to notice changes by other programs at once",
+      ],
       ["`blockrequests`", "get, list, watch, create, delete"],
       ["with `--enable-ipam=false`", "pods: get; nothing else"],
     ),
@@ -30,7 +33,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`socket`", "it cannot be served"],
       [
         "`ipam`",
-        "blocks cannot be compared or given back; this Node is gone; addresses in use are in no block; addresses of a link cannot be read",
+        "blocks cannot be compared or released; this Node was deleted; addresses in use are in no block; addresses of a link cannot be read",
       ],
       ["`set-up`", "the last probe, which makes a pod's link in throwaway namespaces, was refused; 503"],
       [
@@ -78,8 +81,8 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     objects(
       ["Lease `kube-system/coil-ipam-leader`", "which replica leads"],
       ["`AddressPool`, `AddressBlock`, `BlockRequest` of `coil.cybozu.com/v2`", "watched and written"],
-      ["Node", "watched: blocks of one that is gone are collected after `--node-gone-grace`"],
-      ["Pod", "listed by the names of nodes that are gone, before their blocks are collected"],
+      ["Node", "watched: blocks of a deleted Node are collected after `--node-gone-grace`"],
+      ["Pod", "listed by the names of deleted nodes, before their blocks are collected"],
       [
         "Secret `kube-system/coilv2-ipam-webhook-server-cert`",
         "with `--enable-cert-rotation`: `tls.crt`, `tls.key`, `ca.crt`, made and renewed; it must exist",
@@ -123,12 +126,12 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`watch-webhook-addresspools`", "pools cannot be watched; not ready until they were read"],
       [
         "`watch-secrets`, `watch-mutatingwebhookconfigurations`, `watch-validatingwebhookconfigurations`",
-        "they cannot be watched; with `--enable-cert-rotation` alone",
+        "they cannot be watched; only with `--enable-cert-rotation`",
       ],
       ["`leader-election`", "the Lease cannot be read or written; a replica that waits is ready, and names the leader"],
       [
         "`watch-addresspools`, `watch-addressblocks`, `watch-blockrequests`, `watch-nodes`",
-        "they cannot be watched; of the leader alone, which is ready once each was read",
+        "they cannot be watched; only of the leader, which is ready once each was read",
       ],
     ),
   ],

@@ -37,7 +37,7 @@ export const services: Readonly<Record<string, readonly Section[]>> = {
       ],
       [
         "`net.netfilter.nf_conntrack_*`",
-        "size and timeouts of connection tracking, from the flags; 0 leaves them alone",
+        "size and timeouts of connection tracking, from the flags; 0 does not change them",
       ],
     ),
   ],

@@ -11,7 +11,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`/run/isthmus/lab-<name>/logs/<program>-<node>.log`", "logs of the programs; `host.log` of the lab itself"],
       [
         "`/run/isthmus/lab-<name>/control-plane/`",
-        "with `--tunnel`: `frontend.sock`, where the control plane requests connections (HTTP CONNECT), and the tunnel's certificates",
+        "with `--tunnel`: `frontend.sock`, on which the control plane requests connections (HTTP CONNECT), and the tunnel's certificates",
       ],
       [
         "`/run/isthmus/lab-<name>/uplinks/`",
@@ -44,7 +44,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["Node `isthmus-<name>-<run>-node<N>`, Lease `kube-node-lease/` of that name", "a node, which lives"],
       ["taint `lab.isthmus.dev/lab=<name>:NoSchedule`", "keeps the cluster's own pods off the Nodes"],
       ["Namespace, AddressPool `isthmus-<name>-<run>-…`", "workloads and their addresses"],
-      ["Lease `kube-system/coil-ipam-leader`", "of the lab's controller; the cluster's own is used where one leads"],
+      ["Lease `kube-system/coil-ipam-leader`", "of the lab's controller; the cluster's controller is used if it leads"],
     ),
     section("The report of `--json`", "member", "what")(
       ["`ok`", "whether everything below is as it should be"],

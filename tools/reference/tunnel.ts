@@ -65,7 +65,7 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
         "dummy interface `knode0` (`--bind-interface`), alias `ISTHMUS:bind`",
         "holds the bind addresses, /32 with host scope or /128",
       ],
-      ["the bind addresses on `lo`", "the same, where the kernel has no dummy interfaces"],
+      ["the bind addresses on `lo`", "the same, if the kernel has no dummy interfaces"],
     ),
   ],
   "sni-router": [
@@ -93,7 +93,7 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
       ["`unknown_name`, `no_name`", "no route, and no default: TLS alert `unrecognized_name`, closed"],
       ["`no_backend`", "no backend could be reached within `--connect-timeout`: TLS alert `internal_error`, closed"],
       ["`not_tls`, `too_large`", "no ClientHello, or one of more than 16 KiB with its records: closed"],
-      ["`timeout`, `gone`", "its hello came too late, or it left before it had a backend"],
+      ["`timeout`, `gone`", "its hello came too late, or it closed the connection before it had a backend"],
       [
         "`overload`",
         "`--max-connections`: the client that has waited longest without a hello is closed, else the new one",

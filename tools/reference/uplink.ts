@@ -22,7 +22,10 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
     ),
     signals(
       ["SIGHUP", "reads the settings again; tunnels stay"],
-      ["SIGTERM, SIGINT", "503 to new requests, tunnels go on for `limits.drainMs`; a second one ends at once"],
+      [
+        "SIGTERM, SIGINT",
+        "503 to new requests, tunnels continue for `limits.drainMs`; a second signal ends the process at once",
+      ],
     ),
     section("Parts of `/readyz?verbose`", "part", "degraded when")(
       ["`uplinks`", "the kernel cannot be read or programmed, or was not read yet"],
@@ -38,9 +41,9 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
       ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body lists each"],
       [
         "`bad-answer`",
-        "502, `plainHttp` alone: the origin's answer was malformed, or cut off before its head was whole",
+        "502, only with `plainHttp`: the origin's answer was malformed, or ended before its head was complete",
       ],
-      ["`method`", "405: neither CONNECT nor a page of ours; with `http://` in the request, `plainHttp` is off"],
+      ["`method`", "405: neither CONNECT nor a page of the proxy; if the request has `http://`, `plainHttp` is off"],
       ["`bad-target`", "400: not `host:port`"],
       ["`overload`", "503: too many tunnels, attempts or descriptors"],
     ),

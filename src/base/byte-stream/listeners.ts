@@ -25,8 +25,8 @@ interface OnceListener extends AnyListener {
 }
 
 /**
- * The listeners of a stream, one field for each of its five events. Node.js's `EventEmitter` makes a dictionary for each emitter, which takes
- * more CPU time than the system calls that open a short connection.
+ * The listeners of a stream, one field for each of its five events. Node.js's `EventEmitter` makes a dictionary for each emitter, which
+ * takes more CPU time than the system calls that open a short connection.
  */
 export abstract class StreamListeners {
   #data: Listeners;

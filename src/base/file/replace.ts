@@ -17,7 +17,7 @@ import { FileError } from "./errors.ts";
 export type FileContent = string | Uint8Array | { readonly copyOf: string };
 
 export interface ReplaceFileOptions {
-  /** Permission bits, whatever the umask is. */
+  /** Permission bits, regardless of the umask. */
   readonly mode: number;
   /** If set, the folder and its parents are created with these permission bits where they are absent. */
   readonly folderMode?: number;

@@ -68,8 +68,8 @@ export function conflistFault(text: string): string | undefined {
 }
 
 /**
- * A launcher comes after the standalone executable that it runs where coild is not there, and gets the path of the hand-over socket that belongs
- * to the configuration's. Any other executable is installed as it is.
+ * A launcher comes after the standalone executable that it runs where coild is not there, and gets the path of the hand-over socket that
+ * belongs to the configuration's. Any other executable is installed as it is.
  */
 async function installBinary({ binDir, binary }: CniInstallation, conflist: string): Promise<boolean> {
   const target = join(binDir, "coil");

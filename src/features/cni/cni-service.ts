@@ -42,7 +42,10 @@ interface CommonDeps {
   readonly clock: Clock;
 }
 
-/** The dependencies of the service of a coild with address management. They reject with {@link CniFailure}; any other error has the code 999. */
+/**
+ * The dependencies of the service of a coild with address management. They reject with {@link CniFailure}; any other error has the code
+ * 999.
+ */
 export interface CniDeps extends CommonDeps {
   /** The pool for the pods of a namespace. */
   readonly poolOf: (namespace: string, options: AbortOptions) => Promise<string>;

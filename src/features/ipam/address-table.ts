@@ -82,8 +82,8 @@ export class AddressTable {
   }
 
   /**
-   * Applies a survey of the kernel. `linked`: attachments whose link exists but lacks some or all of its addresses. They are kept. Returns in
-   * `vanished` the attachments that were freed, because their links no longer exist.
+   * Applies a survey of the kernel. `linked`: attachments whose link exists but lacks some or all of its addresses. They are kept. Returns
+   * in `vanished` the attachments that were freed, because their links no longer exist.
    */
   remember(
     attached: readonly RestoredAttachment[],

@@ -11,7 +11,7 @@ export interface AuditedBlock {
   readonly deleting: boolean;
 }
 
-/** A pod that is running on the pod network, as the API server has it. */
+/** A pod that is running on the pod network, as the API server reports it. */
 export interface AuditedPod {
   readonly namespace: string;
   readonly name: string;

@@ -18,7 +18,7 @@ export interface OwnedBlock {
 /** The blocks of a node, from one live list. */
 export interface BlockListing {
   readonly blocks: readonly OwnedBlock[];
-  /** Names of malformed blocks with this node's label, which somebody has written by hand. */
+  /** Names of malformed blocks with this node's label, which an operator has written by hand. */
   readonly unreadable: ReadonlySet<string>;
 }
 
@@ -33,7 +33,7 @@ export interface BlockSource {
   request(pool: string, known: ReadonlySet<string>, options: AbortOptions): Promise<void>;
   /** Removes the answered request of a pool. */
   settle(pool: string, options: AbortOptions): Promise<void>;
-  /** Removes answered requests of this node that no ADD waits for, except those of `wantedPools`; returns how many. */
+  /** Removes answered requests of this node that no ADD waits for, except those of `wantedPools`; returns their number. */
   removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number>;
   /** Releases a block. Does nothing, and succeeds, if the block was deleted or replaced, or belongs to another node. */
   release(block: OwnedBlock, options: AbortOptions): Promise<void>;

@@ -86,7 +86,8 @@ export class KubeBlockSource implements BlockSource {
 
   async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number> {
     return translated("remove answered requests of this node", async () => {
-      // The server may answer from its cache, because every node lists all requests. The next call removes a request that the cache does not have yet.
+      // The server may answer from its cache, because every node lists all requests. The next call removes a request that the cache does
+      // not have yet.
       const { items } = await this.#api.listAll(blockRequests, { ...options, resourceVersion: "0" });
       const left = items.filter((request) => {
         const { nodeName, poolName } = request.spec ?? {};
@@ -202,7 +203,7 @@ export class KubeBlockSource implements BlockSource {
     return findObject(this.#api, blockRequests, { name }, { signal });
   }
 
-  /** Parses a block; `undefined` for a malformed block that somebody has written by hand. */
+  /** Parses a block; `undefined` for a malformed block that an operator has written by hand. */
   #parse(block: AddressBlock): OwnedBlock | undefined {
     const { name, uid, labels = {} } = block.metadata;
     try {

@@ -73,7 +73,7 @@ export async function remove<T extends KubeObject>(
       why = describeError(error);
     }
     if (clock.monotonic() - startedAt >= limitMs)
-      throw new MigratorError("stuck", `${describe(type, ref)} is not gone after ${limitMs / 1000} s: ${why}`);
+      throw new MigratorError("stuck", `${describe(type, ref)} still exists after ${limitMs / 1000} s: ${why}`);
     await sleep(backoff.next(), { signal, clock });
   }
 }

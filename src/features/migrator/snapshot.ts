@@ -10,7 +10,9 @@ export interface EtcdStore {
 
 /** Keys on a page. */
 const PAGE = 500;
-/** With more keys than this the prefix is not Coil's, which has one key for each pod, block and pool. */
+/**
+ * The maximum number of keys under the prefix. Coil has one key for each pod, block and pool, so more keys mean that the prefix is wrong.
+ */
 const MAX_KEYS = 2_000_000;
 /** The number of times that the snapshot is begun again because etcd has compacted its revision. */
 const MAX_RESTARTS = 5;

@@ -5,7 +5,7 @@ import { parseAlias } from "./alias.ts";
 import { isMarkedCutOff } from "./link-groups.ts";
 import { hostMacOf } from "./plan.ts";
 
-/** An attachment as the kernel has it. */
+/** An attachment as the kernel reports it. */
 export interface AttachedPod {
   readonly pool: string;
   readonly containerId: string;
@@ -56,7 +56,7 @@ function addressesByLink(routes: readonly Route[]): Map<number, IpAddress[]> {
   return addresses;
 }
 
-/** Pure: links of ADDs that did not end: links that are marked as pending, and links of ours that are neither marked nor up. */
+/** Pure: links of ADDs that did not end: links that are marked as pending, and our links that are neither marked nor up. */
 export function halfMadeLinks(links: readonly Link[]): Link[] {
   return links.filter((link) => {
     if (link.kind !== "veth") return false;

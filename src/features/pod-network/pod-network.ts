@@ -83,7 +83,7 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Sets forwarding and the rule of the pods' table. If this kernel refuses a step, that is logged once. Idempotent. Returns how many
+   * Sets forwarding and the rule of the pods' table. If this kernel refuses a step, that is logged once. Idempotent. Returns their number
    * settings it changed.
    */
   initHost(): number {
@@ -104,7 +104,7 @@ export class PodNetwork implements Disposable {
     this.#node = node;
   }
 
-  /** Removes the links of ADDs that never ended; returns how many. Call before serving. */
+  /** Removes the links of ADDs that never ended; returns their number. Call before serving. */
   removeHalfMade(): number {
     const stale = halfMadeLinks(this.#host.links.list());
     for (const link of stale) this.#host.links.delete(link.index);
@@ -204,8 +204,8 @@ export class PodNetwork implements Disposable {
 
   /**
    * Restores routes and the gateway's addresses that attachments lack on the host. `addressesOf` gives the addresses of an
-   * attachment; if it returns none, the addresses of the survey count. Returns how many were restored. Throws the first failure, after all
-   * were tried.
+   * attachment; if it returns none, the addresses of the survey count. Returns the number of restored objects. Throws the first failure,
+   * after all were tried.
    */
   repair(
     { attached, bare }: Pick<Survey, "attached" | "bare">,

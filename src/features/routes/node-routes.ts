@@ -47,7 +47,7 @@ export class NodeRoutes {
   readonly #clock: Clock;
   readonly #options: NodeRoutesOptions;
   readonly #sync: RouteSync;
-  /** Prefix → its route, as the kernel has it if the last sync succeeded. */
+  /** Prefix → its route, as the kernel reports it if the last sync succeeded. */
   readonly #routes = new Map<string, Owned>();
   /** Node → the prefixes that it had at its last sync. */
   readonly #prefixes = new Map<string, readonly string[]>();

@@ -22,7 +22,7 @@ export interface DialOptions {
 
 /**
  * Tries the backends one after the other, until one answers. The remaining backends share the remaining time. Resolves with a paused socket
- * that can be half-closed. Rejects with {@link SniRouterError} `no-backend`, or with the signal's reason; no socket is left behind.
+ * that can be half-closed. Rejects with {@link SniRouterError} `no-backend`, or with the signal's reason; no socket stays open.
  */
 export async function connectFirst(
   backends: readonly HostPort[],

@@ -100,7 +100,7 @@ function tableFaults({ transparent, routing }: Settings): string[] {
       ? `used for an uplink: tables of uplinks begin above routing.tableBase, ${routing.tableBase}`
       : `the ${owned}`;
   if (owned === undefined && table <= routing.tableBase) return [];
-  return [`transparent.table: ${table} is ${whose}; choose one that nobody uses, such as 499`];
+  return [`transparent.table: ${table} is ${whose}; choose a table that nothing uses, such as 499`];
 }
 
 function clashes(listeners: readonly ListenerSettings[]): string[] {

@@ -220,7 +220,7 @@ test("parseSettings: transparent mode refuses a table that has another owner", (
     [400, "the table of Services"],
     [502, "used for an uplink: tables of uplinks begin above routing.tableBase, 500"],
   ] as const) {
-    const wanted = [`transparent.table: ${table} is ${whose}`, "choose one that nobody uses, such as 499"];
+    const wanted = [`transparent.table: ${table} is ${whose}`, "choose a table that nothing uses, such as 499"];
     assert.deepEqual(faultsOf({ version: 1, transparent: { enabled: true, table } }), wanted);
   }
   assert.equal(parse({ version: 1, transparent: { enabled: true, table: 498 } }).settings.transparent.table, 498);

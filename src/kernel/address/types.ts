@@ -26,7 +26,10 @@ export interface Address {
   readonly permanent: boolean;
   /** IPv4: true if the address is not the first of its prefix on the link. */
   readonly secondary: boolean;
-  /** The number of the program that set the address (IFA_PROTO). The kernel uses 1 to 3. A program chooses its own with {@link AddressSpec}. Absent if unknown. */
+  /**
+   * The number of the program that set the address (IFA_PROTO). The kernel uses 1 to 3. A program chooses its own with {@link AddressSpec}.
+   * Absent if unknown.
+   */
   readonly protocol?: number;
 }
 

@@ -43,7 +43,7 @@ export interface ConntrackFilter {
   readonly mark?: { readonly value: number; readonly mask?: number } | undefined;
 }
 
-/** The connection tracking of one namespace. Every method throws {@link KernelError}. Whoever opens it disposes it. */
+/** The connection tracking of one namespace. Every method throws {@link KernelError}. The opener disposes it. */
 export interface ConntrackPort extends Disposable {
   list(filter: ConntrackFilter): ConntrackEntry[];
   /**

@@ -55,7 +55,10 @@ export class ElementBatch {
     this.#endMessage();
   }
 
-  /** Adds an element; with `value`, to a map; with `keyEnd`, the interval from `key` to `keyEnd`, both included. The comment has at most 127 bytes. */
+  /**
+   * Adds an element; with `value`, to a map; with `keyEnd`, the interval from `key` to `keyEnd`, both included. The comment has at most 127
+   * bytes.
+   */
   add(set: string, key: ByteString, value?: ElementValue, comment?: string, keyEnd?: ByteString): this {
     this.#changes?.push({
       op: "add",
@@ -100,8 +103,8 @@ export class ElementBatch {
   }
 
   /**
-   * Adds a map, unless it exists. For keys with a random number of `numgen`, which has no named type in nft(8): libnftables 1.0.6 makes such
-   * a map only by `typeof`, and then cannot compile rules that use it ("conflicting protocols").
+   * Adds a map, unless it exists. For keys with a random number of `numgen`, which has no named type in nft(8): libnftables 1.0.6 makes
+   * such a map only by `typeof`, and then cannot compile rules that use it ("conflicting protocols").
    */
   map(set: string, key: readonly PartType[], value: readonly PartType[]): this {
     this.#changes?.push({ op: "map", set, key, value });

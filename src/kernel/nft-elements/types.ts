@@ -2,7 +2,7 @@ import type { AbortOptions } from "#base/async";
 import type { ElementBatch } from "./batch.ts";
 import type { ByteString, ElementTable, RawElement } from "./values.ts";
 
-/** The elements of one namespace. Every method throws or rejects with `KernelError`. Whoever opens it disposes it. */
+/** The elements of one namespace. Every method throws or rejects with `KernelError`. The opener disposes it. */
 export interface NftElements extends Disposable {
   /** Batches must record their changes: a fake reads these, not the bytes. */
   readonly wantsRecords: boolean;
@@ -18,8 +18,8 @@ export interface NftElements extends Disposable {
    */
   list(table: ElementTable, set: string): RawElement[];
   /**
-   * As {@link NftElements.list}, in slices, with the event loop between them. Elements that change meanwhile may be missing: to detect that,
-   * compare {@link NftElements.generation} before and after. The signal has an effect between slices.
+   * As {@link NftElements.list}, in slices, with the event loop between them. Elements that change meanwhile may be missing: to detect
+   * that, compare {@link NftElements.generation} before and after. The signal has an effect between slices.
    */
   listInSlices(table: ElementTable, set: string, options?: AbortOptions): Promise<RawElement[]>;
   /** Names of a table's chains and sets; reads no content. `undefined` if there is no such table. */
@@ -51,7 +51,9 @@ export interface NftWriter {
   readonly name: string;
 }
 
-/** Follows which threads change nftables in a namespace. The kernel reports transactions only while this is open. Whoever opens it disposes it. */
+/**
+ * Follows which threads change nftables in a namespace. The kernel reports transactions only while this is open. The opener disposes it.
+ */
 export interface NftWriters extends Disposable {
   /** Other processes' threads since the last call; of very many transactions some may be missing. Throws `KernelError`. */
   take(): NftWriter[];

@@ -128,7 +128,7 @@ export interface NftSet extends NftSetSpec {
   readonly name: string;
 }
 
-/** The nftables of one namespace. Every method throws {@link NftError}. Whoever opens it disposes it. */
+/** The nftables of one namespace. Every method throws {@link NftError}. The opener disposes it. */
 export interface Nft extends Disposable {
   /** Applies all changes or no change. A few changes take 0.2 ms; elements 40 µs each. */
   run(changes: Iterable<NftChange>): void;

@@ -6,9 +6,9 @@ import { type Reactor, reactor, type Watched } from "./reactor.ts";
 const POLL_MS = 200;
 
 /**
- * Watches a descriptor of any kind in the event loop, without a thread of its own and without keeping this one alive. Owns the descriptor as
- * soon as the constructor is called, also if the constructor throws. On a runtime without streams over epoll the descriptor is checked by a
- * timer.
+ * Watches a descriptor of any kind in the event loop, without a thread of its own and without keeping this one alive. Owns the descriptor
+ * as soon as the constructor is called, also if the constructor throws. On a runtime without streams over epoll the descriptor is checked
+ * by a timer.
  */
 export class DescriptorWatch implements Watched, Disposable {
   readonly fd: number;

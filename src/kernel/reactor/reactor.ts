@@ -11,7 +11,7 @@ import {
   watchReadable,
 } from "#kernel/ffi";
 
-/** The maximum number of events of one poll; the rest wait for the next poll. */
+/** The maximum number of events of one poll; the others wait for the next poll. */
 const MAX_EVENTS = 256;
 /** Polls of one tick. The second and third follow only new descriptors; another round of the event loop would cost ten times as much. */
 const MAX_POLLS = 3;

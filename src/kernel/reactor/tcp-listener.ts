@@ -13,7 +13,10 @@ import { type Reactor, reactorFor, type Watched } from "./reactor.ts";
 /** include/uapi/asm-generic/errno.h. */
 const [EAGAIN, ENOMEM, ENFILE, EMFILE, ENOBUFS] = [11, 12, 23, 24, 105];
 const SHORTAGES: ReadonlySet<number> = new Set([ENOMEM, ENFILE, EMFILE, ENOBUFS]);
-/** Errors of one client, which is lost (accept(2)): ENONET, EPROTO, ENOPROTOOPT, EOPNOTSUPP, ENETDOWN, ENETUNREACH, ECONNABORTED, EHOSTDOWN, EHOSTUNREACH. */
+/**
+ * Errors of one client, which is lost (accept(2)): ENONET, EPROTO, ENOPROTOOPT, EOPNOTSUPP, ENETDOWN, ENETUNREACH, ECONNABORTED, EHOSTDOWN,
+ * EHOSTUNREACH.
+ */
 const CLIENT_FAULTS: ReadonlySet<number> = new Set([64, 71, 92, 95, 100, 101, 103, 112, 113]);
 /**
  * Delay of the next accept after a shortage of memory, or of descriptors if there is no spare descriptor, in milliseconds. Clients wait in
@@ -29,7 +32,9 @@ const SOCKADDR_BYTES = 28;
 
 /** Events of a listener. */
 export interface TcpListenerEvents {
-  /** A client was accepted: a connected, non-blocking descriptor, which the callee owns. May throw {@link KernelError}: that client is lost. */
+  /**
+   * A client was accepted: a connected, non-blocking descriptor, which the callee owns. May throw {@link KernelError}: that client is lost.
+   */
   onClient(fd: number, remote: Endpoint): void;
   /** Clients were refused because descriptors ran out, or must wait until the kernel has memory again. The listener continues. */
   onFault(error: KernelError): void;

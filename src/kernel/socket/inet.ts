@@ -46,7 +46,7 @@ export function bindUdp(address: IpAddress, port: number, options: SocketPlace =
 
 /**
  * Makes an unconnected TCP socket with its options, bound to `source` if given, for `new net.Socket({ fd }).connect()`
- * under Node. Whoever adopts the descriptor closes it. Throws {@link KernelError}.
+ * under Node. The owner that adopts the descriptor closes it. Throws {@link KernelError}.
  */
 export function openTcp(
   family: IpFamily,

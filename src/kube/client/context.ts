@@ -208,7 +208,7 @@ function impersonation(user: Fields): Record<string, string> {
   if (user.has("as-groups") || user.has("as-user-extra")) {
     throw new KubeConfigError(
       "unsupported",
-      `kubeconfig ${user.file}: ${user.path(user.has("as-groups") ? "as-groups" : "as-user-extra")} is not supported; impersonate with "as" alone`,
+      `kubeconfig ${user.file}: ${user.path(user.has("as-groups") ? "as-groups" : "as-user-extra")} is not supported; use only "as" for impersonation`,
     );
   }
   return as === undefined ? {} : { "impersonate-user": as };

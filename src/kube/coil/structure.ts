@@ -2,7 +2,9 @@ import { Cidr } from "#base/ip";
 import { type FieldFault, invalid, notSupported, required, tooLong } from "./faults.ts";
 import type { SchemaNode } from "./schema.ts";
 
-/** The faults of a value against a schema: of its shape (types, required and unknown members), and of its values (ranges, lengths, sets). */
+/**
+ * The faults of a value against a schema: of its shape (types, required and unknown members), and of its values (ranges, lengths, sets).
+ */
 export interface StructureFaults {
   /** If there are faults of the shape, rules must not read the value. */
   readonly shape: readonly FieldFault[];

@@ -9,7 +9,7 @@
  *   lead: (signal) => controllers.run({ signal }),
  *   signal,
  * });
- * if (why === "lost") process.exitCode = 1; // start anew
+ * if (why === "lost") process.exitCode = 1; // start again
  * ```
  */
 export { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from "./elector.ts";

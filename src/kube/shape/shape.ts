@@ -1,6 +1,6 @@
 /**
- * `name`: the name of an object: up to 253 letters, digits, dots, dashes and underscores; `ascii`: up to 253 printable characters of ASCII, or
- * none. Fields that the shape does not name are ignored.
+ * `name`: the name of an object: up to 253 letters, digits, dots, dashes and underscores; `ascii`: up to 253 printable characters of ASCII,
+ * or none. Fields that the shape does not name are ignored.
  */
 export type Shape =
   | "string"

@@ -35,7 +35,7 @@ export interface ApiServer extends AsyncDisposable {
   kubeconfig(overrides?: KubeconfigOverrides): string;
   /**
    * Stores objects as they are, without admission, validation or events for watches: for many objects before clients connect.
-   * Returns how many. Throws ApiError for a kind that is not served or a name that is taken.
+   * Returns their number. Throws ApiError for a kind that is not served or a name that is taken.
    */
   seed(objects: Iterable<SeedObject>): number;
   /** A stored object; `undefined` if it does not exist. */

@@ -97,7 +97,7 @@ async function openExternal({
 
 /** The address and namespace at which nodes reach the API server. */
 interface ApiAccess {
-  /** The namespace in which it listens. */
+  /** The namespace in which the API server listens. */
   readonly netns: string;
   readonly listen: readonly IpAddress[];
   readonly port: number;

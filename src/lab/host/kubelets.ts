@@ -13,7 +13,7 @@ import type { LabTunnel } from "./tunnel.ts";
 const PORT = 10_250;
 const CONNECT_MS = 10_000;
 
-/** PEM: the authority, and the certificate and key of one side. */
+/** PEM texts: the authority, and the certificate and key of the API server or of a kubelet. */
 interface Identity {
   readonly ca: string;
   readonly cert: string;

@@ -4,7 +4,7 @@ import { OwnershipError } from "./errors.ts";
 import { isOwn, type LabIdentity, ownLabels } from "./identity.ts";
 
 /**
- * Creates an object with the lab's labels. An object that this run has created already is left as it is, on the lab's own API server this
+ * Creates an object with the lab's labels. An object that this run has created already is not changed, on the lab's own API server this
  * applies to any object. For a guest an existing object of others is an {@link OwnershipError} `not-ours`. Rejects with `KubeError`.
  */
 export async function createOwn<T extends KubeObject>(

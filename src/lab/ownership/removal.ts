@@ -61,7 +61,7 @@ const PHASES: readonly { readonly phase: string; readonly types: readonly Exclud
 
 /**
  * Pure: the next requests for the remaining objects; `undefined` if none remains. It can be repeated: a terminating object is waited
- * for and not deleted again, unless a finalizer of ours or a kubelet that has ended keeps it.
+ * for and not deleted again, unless one of our finalizers or a kubelet that has ended keeps it.
  */
 export function nextRemoval(found: Found): RemovalPhase | undefined {
   for (const { phase, types } of PHASES) {

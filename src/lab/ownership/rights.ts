@@ -13,7 +13,7 @@ const core: readonly [string] = [""];
 const apps: readonly [string] = ["apps"];
 const coil: readonly [string] = ["coil.cybozu.com"];
 
-/** The rights of a lab and its programs on a cluster of somebody else; `deploy/lab/rbac.yaml` has the same rules. */
+/** The rights of a lab and its programs on a cluster of another owner; `deploy/lab/rbac.yaml` has the same rules. */
 export const GUEST_RIGHTS: readonly Right[] = [
   { apiGroups: core, resources: ["nodes"], verbs: ["get", "list", "watch", "create", "patch", "delete"] },
   { apiGroups: core, resources: ["nodes/status"], verbs: ["patch"] },

@@ -113,7 +113,7 @@ export async function surveyCluster(
   if (lease !== undefined) {
     throw new OwnershipError(
       "not-ours",
-      `Lease ${objectKey(lease)} is on the cluster, and nobody renews it: start the cluster's coil-ipam-controller, which the lab will use, or remove the Lease`,
+      `Lease ${objectKey(lease)} is on the cluster, and no controller renews it: start the cluster's coil-ipam-controller, which the lab will use, or remove the Lease`,
     );
   }
   await refuseUnmanaged(api, { signal });

@@ -107,7 +107,11 @@ export async function waitForBackends(
     signal: options.signal,
     clock: systemClock,
   });
-  if (left !== "") throw new LabError("not-reached", `Services' pods after ${options.deadlineMs / 1000} s: ${left}`);
+  if (left !== "")
+    throw new LabError(
+      "not-reached",
+      `the pods of Services are not ready after ${options.deadlineMs / 1000} s: ${left}`,
+    );
 }
 
 function isServing({ metadata, status }: Pod): boolean {

@@ -3,8 +3,8 @@ import { CNI_ERROR_TYPE_URL, decodeCniError } from "#wire/cnirpc";
 import { GrpcCode, type GrpcStatus } from "#wire/grpc";
 
 /**
- * Makes one unary call of the coild behind a socket; `path` is the method's. Throws {@link CniError}: coild's own error, 11 if coild cannot be
- * reached, 999 if its answer is malformed.
+ * Makes one unary call of the coild behind a socket; `path` is the method's. Throws {@link CniError}: coild's own error, 11 if coild cannot
+ * be reached, 999 if its answer is malformed.
  */
 export type CallCoild = (socket: string, path: string, message: Uint8Array) => Promise<Uint8Array>;
 

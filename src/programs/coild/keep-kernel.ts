@@ -5,7 +5,9 @@ import type { NodeIpam } from "#features/ipam";
 import type { PodNetwork, Remade, Survey } from "#features/pod-network";
 import type { LostAttachments } from "./lost-attachments.ts";
 
-/** The interval of surveys of the kernel, in milliseconds. They find what other programs do: flush tables, set links down, change aliases. */
+/**
+ * The interval of surveys of the kernel, in milliseconds. They find what other programs do: flush tables, set links down, change aliases.
+ */
 const RESYNC_MS = 10_000;
 
 /** Updates the memory from the kernel: see {@link NodeIpam.remember}. */

@@ -32,14 +32,14 @@ export function coildMetrics(registry: Registry): {
   };
   const repairs = new Counter({
     name: "coil_coild_kernel_repairs_total",
-    help: "Objects of the pods' network that another program removed and coild put back. kind: host (rules, forwarding), links, pods (their routes and addresses on the host).",
+    help: "Objects of the pods' network that another program removed and coild restored. kind: host (rules, forwarding), links, pods (their routes and addresses on the host).",
     labelNames: ["kind"],
     registers: [registry],
   });
   startAtZero(repairs, { kind: ["host", "links", "pods"] });
   const conflicts = new Counter({
     name: "coil_coild_conflicts_total",
-    help: "How many times another program began to remove objects of the pods' network again and again.",
+    help: "How many times another program began to remove objects of the pods' network repeatedly.",
     registers: [registry],
   });
   const blockWait = new Histogram({

@@ -20,8 +20,8 @@ const LISTEN_AGAIN_MS = 10_000;
 
 /**
  * Serves both ways to call coild: gRPC on its socket, and on the hand-over socket beside it whole calls of the CNI executable, which are run
- * here as the executable would run them (docs/design/cni-executable.md). Where the hand-over socket cannot be had, gRPC is served alone until
- * it can. Throws `SocketPathError` for the socket of gRPC.
+ * here as the executable would run them (docs/design/cni-executable.md). If coild cannot listen on the hand-over socket, it serves gRPC alone
+ * and tries again. Throws `SocketPathError` for the socket of gRPC.
  */
 export async function serveCalls({ log, health, ...options }: ServeOptions): Promise<AsyncDisposable> {
   await using servers = new AsyncDisposableStack();

@@ -122,7 +122,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
 /** Reads connection tracking once, to find out whether that is possible. */
 async function tryFlows(conntrack: ProxyKernel["conntrack"], readiness: Readiness, signal: AbortSignal): Promise<void> {
   if (conntrack === undefined) {
-    readiness.flows(new Error("connection tracking cannot be read: stale UDP flows are left alone"));
+    readiness.flows(new Error("connection tracking cannot be read: stale UDP flows are not deleted"));
     return;
   }
   try {

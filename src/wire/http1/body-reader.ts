@@ -8,7 +8,9 @@ const MAX_TRAILER_BYTES = 16_384;
 const LF = 10;
 const NO_BYTES = new Uint8Array(0);
 const NO_FIELDS: readonly HeaderField[] = [];
-/** RFC 9112 section 7.1: the size in hexadecimal, and extensions, which are skipped. At most thirteen digits, which a number holds exactly. */
+/**
+ * RFC 9112 section 7.1: the size in hexadecimal, and extensions, which are skipped. At most thirteen digits, which a number holds exactly.
+ */
 const SIZE_LINE = /^([0-9a-fA-F]{1,13})[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?$/;
 
 /** The result of one push. The payload is views of the pushed bytes. */

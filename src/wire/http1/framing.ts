@@ -62,7 +62,7 @@ function lengthOf(head: Pick<ResponseHead, "version" | "fields">): BodyFraming |
     if (lengths.length > 0) return malformed("it has both Content-Length and Transfer-Encoding");
     if (head.version === "1.0") return malformed("it is of HTTP/1.0 and has a Transfer-Encoding");
     if (encodings.length > 1 || encodings[0]?.toLowerCase() !== "chunked") {
-      return malformed("its Transfer-Encoding is not chunked alone");
+      return malformed("its Transfer-Encoding has codings other than chunked");
     }
     return CHUNKED;
   }

@@ -11,8 +11,8 @@ export interface CollectedHealth {
 export type ServiceProxyMetrics = ReturnType<typeof serviceProxyMetrics>;
 
 /**
- * Declares every metric of `service-proxy`, with kube-proxy's names where it has them (docs/spec/service-proxy.md#1.7). `rest_client_*` comes
- * with the client, `process_*` and `nodejs_*` with the registry. The health gauges are absent until {@link CollectedHealth} is set.
+ * Declares every metric of `service-proxy`, with kube-proxy's names where it has them (docs/spec/service-proxy.md#1.7). `rest_client_*`
+ * comes with the client, `process_*` and `nodejs_*` with the registry. The health gauges are absent until {@link CollectedHealth} is set.
  */
 export function serviceProxyMetrics(registry: Registry) {
   const registers = [registry];

@@ -20,7 +20,7 @@ export class GenerationTracker {
     this.#expected = elements.generation();
   }
 
-  /** Runs a transaction of ours. Rejects with the error of `run`; a failed transaction has changed nothing. */
+  /** Runs one of our transactions. Rejects with the error of `run`; a failed transaction has changed nothing. */
   async transact(run: () => void | Promise<void>): Promise<void> {
     if (this.#underWay === 0) this.#idle = new Deferred();
     this.#underWay += 1;

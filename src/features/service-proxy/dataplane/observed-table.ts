@@ -49,9 +49,9 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
 }
 
 /**
- * Adopts a table of ours that an earlier run left, and that other programs may have changed since: lists its elements, and writes its rules
- * again unless its seal shows that they are right. If `state` says that the table is not ours, deletes the table of this name and makes a
- * new one.
+ * Adopts one of our tables that an earlier run left, and that other programs may have changed since: lists its elements, and writes its
+ * rules again unless its seal shows that they are right. If `state` says that the table is not ours, deletes the table of this name and
+ * makes a new one.
  */
 export async function adopt(
   writer: TableWriter,

@@ -20,7 +20,9 @@ import type { TableOptions } from "./types.ts";
 
 /** This chain marks the layout of the table. A table of another layout is replaced (docs/spec/service-proxy.md#2.12). */
 export const LAYOUT_CHAIN = "isthmus-layout-1";
-/** This chain marks a table that was filled completely. It is made with the chains that packets enter by (docs/spec/service-proxy.md#1.6). */
+/**
+ * This chain marks a table that was filled completely. It is made with the chains that packets enter by (docs/spec/service-proxy.md#1.6).
+ */
 export const COMPLETE_CHAIN = "isthmus-complete";
 /** Prefix of the seal: a chain whose name is a digest of the rules and their handles; see {@link sealOf}. */
 const SEAL_PREFIX = "isthmus-rules-";
@@ -28,7 +30,7 @@ const SEAL_DIGITS = 16;
 const TABLE_COMMENT = "Services, by isthmus service-proxy";
 
 /**
- * Makes the table anew, in one transaction: sets, and chains that packets do not enter before {@link hookTable}. {@link writeSlotMaps}
+ * Makes the table again, in one transaction: sets, and chains that packets do not enter before {@link hookTable}. {@link writeSlotMaps}
  * makes the maps of endpoints. Pure.
  */
 export function replaceTable(

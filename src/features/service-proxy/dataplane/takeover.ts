@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import type { ServiceTable } from "./service-table.ts";
 import { type Desired, SETTLE_MS, type SyncReport } from "./types.ts";
 
-/** Suffix of the name of the replacement table, which serves while the table is made anew. */
+/** Suffix of the name of the replacement table, which serves while the table is made again. */
 export const REPLACEMENT_SUFFIX = "-takeover";
 /**
  * The replacement's chains run right after those of the table that it replaces, and translate the packets that the replaced table left

@@ -5,7 +5,7 @@ import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { SysctlPort } from "#kernel/net";
 
-/** Kernel parameters of connection tracking. 0: leave the parameter alone. Times in seconds. */
+/** Kernel parameters of connection tracking. 0: the parameter is not changed. Times in seconds. */
 export interface ConntrackSettings {
   readonly maxPerCore: number;
   readonly min: number;

@@ -27,7 +27,7 @@ export const SETS = {
   affinity: "affinity",
 } as const;
 
-/** Maximum of affinity entries in each family; further clients are balanced anew (docs/spec/service-proxy.md#K7). */
+/** Maximum of affinity entries in each family; further clients are balanced again (docs/spec/service-proxy.md#K7). */
 export const AFFINITY_ENTRIES = 262_144;
 
 /** Name of the set of front ends, by address, with affinity of this many seconds. */

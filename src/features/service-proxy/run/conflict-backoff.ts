@@ -13,8 +13,8 @@ export const MAX_PAUSE_MS = 30_000;
 export const CALM_MS = 120_000;
 
 /**
- * Detects a program that keeps changing our tables, such as kube-proxy or a second proxy of ours (docs/spec/service-proxy.md#2.12), and
- * spaces out our repairs. Without these pauses, both programs would undo each other's changes without end.
+ * Detects a program that keeps changing our tables, such as kube-proxy or a second proxy of this project (docs/spec/service-proxy.md#2.12),
+ * and spaces out our repairs. Without these pauses, both programs would undo each other's changes without end.
  */
 export class ConflictBackoff {
   readonly #clock: Clock;

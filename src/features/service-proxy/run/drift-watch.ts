@@ -71,7 +71,7 @@ export class DriftWatch {
     this.#conflict = new ConflictBackoff(this.#clock);
   }
 
-  /** To be called when the kernel refused a transaction of ours because its content differs from our last write. */
+  /** To be called when the kernel refused one of our transactions because its content differs from our last write. */
   refused(): void {
     this.#conflict.disturbed();
     this.#report();

@@ -66,7 +66,7 @@ async function eventsRead(): Promise<void> {
   for (let phase = 0; phase < 2; phase += 1) await new Promise<void>((resolve) => void setImmediate(resolve));
 }
 
-/** A UDP client that keeps its port, and so its flow, towards one destination; whoever opens it closes it. */
+/** A UDP client that keeps its port, and so its flow, towards one destination; the opener closes it. */
 export class UdpFlow implements Disposable {
   readonly #socket: UdpSocket;
   #onAnswer: ((reached: Reached) => void) | undefined;
@@ -114,7 +114,8 @@ export class UdpFlow implements Disposable {
     });
     try {
       const reached = await promise;
-      // The kernel reports a rejected datagram of the machine itself twice, to the sender and on the socket: the second is not the next one's.
+      // The kernel reports a rejected datagram of the machine itself twice, to the sender and on the socket: the second is not the next
+      // one's.
       if (reached.kind === "rejected") await eventsRead();
       return reached;
     } finally {

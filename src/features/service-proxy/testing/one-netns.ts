@@ -23,7 +23,7 @@ export function oneNetNs(name: string): { readonly tables: Tables } {
   });
   return {
     get tables() {
-      if (tables === undefined) throw new Error("oneNetNs: its tables are there in tests alone");
+      if (tables === undefined) throw new Error("oneNetNs: its tables exist only while a test runs");
       return tables;
     },
   };

@@ -88,8 +88,8 @@ function endpointView(endpoint: EndpointSlice["endpoints"][number]): EndpointVie
 }
 
 /**
- * The endpoints of a service port from all slices of its Service. Each address and port is there once, whatever the order of the slices.
- * A terminating endpoint never replaces one that is not (docs/spec/service-proxy.md#2.1); see {@link usefulness}. Pure.
+ * The endpoints of a service port from all slices of its Service. Each address and port is there once, regardless of the order of the
+ * slices. A terminating endpoint never replaces one that is not (docs/spec/service-proxy.md#2.1); see {@link usefulness}. Pure.
  */
 export function endpointsOf(
   slices: Iterable<SliceView>,

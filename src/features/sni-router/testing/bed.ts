@@ -114,7 +114,7 @@ export function dial(scope: Scope, port: number): Socket {
   return socket;
 }
 
-/** Reads until so many bytes have come, or the end. */
+/** Reads until this number of bytes have come, or the end. */
 export async function readBytes(stream: Readable, wanted: number): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for (let length = 0; length < wanted; ) {

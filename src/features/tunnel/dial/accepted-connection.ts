@@ -105,7 +105,7 @@ export class AcceptedConnection implements ChannelHandlers {
     this.#apply("slow");
   }
 
-  /** To be called when the link is gone, while dialling or later. */
+  /** To be called when the link has ended, while dialling or later. */
   onLinkLost(): void {
     this.#apply("link-lost");
   }
@@ -184,7 +184,7 @@ export class AcceptedConnection implements ChannelHandlers {
   #accept(): void {
     const channel = this.#mux.accept(this.#options.random, this);
     if (channel === undefined) {
-      // The dial was refused because the link is full, or the link is gone.
+      // The dial was refused because the link is full, or the link has ended.
       this.#endpoint?.destroy("reset");
       this.#state = "closed";
       this.#options.onClosed(false);

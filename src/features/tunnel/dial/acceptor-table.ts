@@ -33,7 +33,8 @@ export type AcceptorEvent =
   | "stuck";
 
 /**
- * - `accept`: DIAL_RSP, and both directions start. `refuse`: DIAL_RSP with the error. `abort-dial`: a socket that still connects is destroyed.
+ * - `accept`: DIAL_RSP, and both directions start. `refuse`: DIAL_RSP with the error. `abort-dial`: a socket that still connects is
+ *   destroyed.
  * - `send-fin`, `send-close`: FIN, CLOSE_RSP after the bytes that wait. `send-failure`: CLOSE_RSP with the error, also after them.
  * - `cut`: CLOSE_RSP with the error at once; the bytes that wait are dropped.
  * - `stop-reading`: the endpoint is read no more. `end-endpoint`: its write side is shut down after the bytes that wait.

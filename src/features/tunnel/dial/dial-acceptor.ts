@@ -87,7 +87,7 @@ export class DialAcceptor {
     this.#dialling.delete(random);
   }
 
-  /** Aborts all pending dials, because the link is gone. */
+  /** Aborts all pending dials, because the link has ended. */
   linkLost(): void {
     const connections = this.#dialling.values();
     this.#dialling.clear();

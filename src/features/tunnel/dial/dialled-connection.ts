@@ -101,7 +101,7 @@ export class DialledConnection implements DialHandlers {
     this.#apply("local-close");
   }
 
-  /** To be called when the local side is gone. */
+  /** To be called when the local side has ended. */
   localGone(): void {
     this.#apply("local-gone");
   }

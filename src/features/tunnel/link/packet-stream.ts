@@ -201,8 +201,8 @@ function isReset(duplex: Duplex): boolean {
 }
 
 /**
- * True if the connection was lost before this side ended the stream. In this case too, Node.js ends the reading side as if the peer had ended
- * it.
+ * True if the connection was lost before this side ended the stream. In this case too, Node.js ends the reading side as if the peer had
+ * ended it.
  */
 function isLost(duplex: Duplex): boolean {
   return duplex.destroyed && !duplex.writableEnded;

@@ -38,7 +38,7 @@ export interface SendBacklog {
  * A connection for an HTTP/2 session of Node that takes all writes at once and is read meanwhile.
  *
  * Node.js's session does not read while one of its writes waits for the kernel. Two sessions that both send much would wait for each other
- * for ever. Over TLS, moreover, the session gets no event for a failed write, and after it the TLS layer holds back the next write for
+ * without end. Over TLS, moreover, the session gets no event for a failed write, and after it the TLS layer holds back the next write for
  * ever. Then the session does not read again, and never detects that the connection has ended.
  *
  * Because writes always succeed at once, senders must watch {@link SendBacklog}.

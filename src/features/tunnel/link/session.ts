@@ -85,7 +85,7 @@ export function limitPings(
   let last = Number.NEGATIVE_INFINITY;
   let pings = 0;
   let read = options.bytesRead();
-  /** The most bytes written besides answers to PINGs. Answers that still wait make the estimate too low, never too high. */
+  /** The maximum number of bytes written besides answers to PINGs. Answers that still wait make the estimate too low, never too high. */
   let sent = options.bytesWritten();
   session.on("ping", () => {
     const now = options.clock.monotonic();

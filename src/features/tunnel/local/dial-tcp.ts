@@ -25,7 +25,7 @@ export class DialError extends ExpectedError<DialErrorCode> {
 /**
  * Connects to a host and port. Resolves a name and tries its addresses, IPv4 and IPv6 alternately, the next address in parallel with the
  * earlier ones if those take long, all within `timeoutMs`. Resolves with a paused socket that can be half-closed. Rejects with {@link
- * DialError}; an abort rejects with the signal's reason. No socket is left behind.
+ * DialError}; an abort rejects with the signal's reason. no socket stays open.
  */
 export async function dialTcp(
   target: HostPort,

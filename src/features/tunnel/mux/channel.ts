@@ -12,13 +12,13 @@ export interface ChannelHandlers {
   onFin(): void;
   /** The peer, which dialled, closes. */
   onCloseRequest(): void;
-  /** The peer, which accepted, has closed. The channel is gone. */
+  /** The peer, which accepted, has closed. The channel has ended. */
   onCloseResponse(error: string): void;
   /** More bytes may be sent. */
   onWritable(): void;
   /** This side did not consume the bytes of the peer in time. */
   onSlowConsumer(): void;
-  /** The link is gone, and so is the channel. */
+  /** The link has ended, and so has the channel. */
   onLinkLost(): void;
 }
 
@@ -113,7 +113,7 @@ export class Channel {
     return this.#queue.length === 0 && this.#trailing.length === 0;
   }
 
-  /** Queues bytes without a copy: the caller must not change them. Ignored once the channel is gone. */
+  /** Queues bytes without a copy: the caller must not change them. Ignored once the channel has ended. */
   send(pieces: readonly Uint8Array[]): void {
     if (this.#gone) return;
     for (const bytes of pieces) {
@@ -210,7 +210,9 @@ export class Channel {
     if (this.isReady) this.#link.ready(this);
   }
 
-  /** For the send queue: appends framed packets of about `quantum` bytes, and the trailing packets once no byte waits. Returns their size. */
+  /**
+   * For the send queue: appends framed packets of about `quantum` bytes, and the trailing packets once no byte waits. Returns their size.
+   */
   take(quantum: number, out: Uint8Array[]): number {
     let bytes = 0;
     while (bytes < quantum && this.#queue.length > 0) {

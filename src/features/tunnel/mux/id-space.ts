@@ -1,6 +1,6 @@
 import type { TunnelId } from "#wire/konnectivity";
 
-/** The first id of connections that a server accepts from an agent: the range of an id tells its direction (docs/spec/tunnel.md#3). */
+/** The first id of connections that a server accepts from an agent: the range of an id shows its direction (docs/spec/tunnel.md#3). */
 export const FIRST_REVERSE_ID = 2 ** 40;
 
 /** The end of a link on which this process is. It decides which ids this side assigns. */
@@ -9,7 +9,7 @@ export type LinkSide = "server" | "agent";
 /** Which ids belong to connections that this side dialled. */
 export interface IdSpace {
   readonly side: LinkSide;
-  /** True if agents dial too (`reverse/1`), so that the range of an id tells its direction. If false, an agent may choose any int64. */
+  /** True if agents dial too (`reverse/1`), so that the range of an id shows its direction. If false, an agent may choose any int64. */
   readonly reverse: boolean;
 }
 

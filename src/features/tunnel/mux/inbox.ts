@@ -117,7 +117,7 @@ export class Inbox {
   #closeUnusable(connectID: TunnelId): void {
     if (connectID === 0) return;
     this.#link.sendControl({ type: "CLOSE_REQ", connectID });
-    // If the peer gave an id to two connections, their DATA cannot be told apart: the connection that already has the id ends too.
+    // If the peer gave an id to two connections, their DATA cannot be distinguished: the connection that already has the id ends too.
     const channel = dialledByUs(this.#link, connectID) ? this.#link.channels.get(connectID) : undefined;
     channel?.remove();
     channel?.handlers.onCloseResponse("the peer used this connection's id for another connection");

@@ -30,7 +30,7 @@ export interface LinkHandlers {
   onSlowConsumerClosed(): void;
   /** The peer has ended its sending side in order. */
   onEnd(): void;
-  /** The link is gone. Its channels and dials were notified before this call. */
+  /** The link has ended. Its channels and dials were notified before this call. */
   onClosed(fault: StreamFault | undefined): void;
 }
 

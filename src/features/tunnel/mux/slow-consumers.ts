@@ -49,7 +49,7 @@ export class SlowConsumers {
     this.#options.resume();
   }
 
-  /** Forgets all channels, because the link is gone. */
+  /** Forgets all channels, because the link has ended. */
   clear(): void {
     this.#cancel?.();
     this.#cancel = undefined;

@@ -13,7 +13,7 @@ const TRANSLATED = Cidr.parse("::ffff:0:0:0/96");
 /** RFC 5214 section 6.1: an interface identifier with an IPv4 address in it. */
 const ISATAP_MARKS: ReadonlySet<bigint> = new Set([0x0000_5efen, 0x0200_5efen]);
 
-/** An IPv4-mapped address as the IPv4 address that the kernel takes it for; any other address unchanged. */
+/** Converts an IPv4-mapped address to IPv4, as the kernel does; returns any other address unchanged. */
 export function unmapped(address: IpAddress): IpAddress {
   return address.family === 6 && MAPPED.contains(address) ? low32(address) : address;
 }

@@ -44,7 +44,7 @@ export interface RelayOptions {
   readonly firstByteTimeoutMs: number;
   /** Maximum number of bytes that one direction holds. */
   readonly bufferBytes: number;
-  /** Most bytes of the client that are kept for another uplink until the first byte of the destination comes. */
+  /** The maximum number of bytes of the client that are kept for another uplink until the first byte of the destination comes. */
   readonly replayBytes: number;
   /** The rule for bytes of the client that may be sent twice. Default: only a ClientHello. */
   readonly replay?: ReplayRule | undefined;

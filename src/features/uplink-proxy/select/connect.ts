@@ -9,7 +9,7 @@ export interface ConnectOptions {
   readonly mark?: number | undefined;
   /** How connections are made. */
   readonly streams: Pick<TcpStreams, "connect">;
-  /** Most bytes of one read. */
+  /** The maximum number of bytes of one read. */
   readonly readBytes?: number | undefined;
 }
 

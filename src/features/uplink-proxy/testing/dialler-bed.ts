@@ -8,7 +8,7 @@ import { destinationOf } from "../policy/index.ts";
 import { type Closable, Dialler, type DialRequest, Penalties, Rotation, SelectError } from "../select/index.ts";
 import { EvidenceLog } from "./proxy-fixtures.ts";
 
-/** The result of a connect from a source: an errno, silence, success after so many milliseconds, or when a gate opens. */
+/** The result of a connect from a source: an errno, silence, success after a number of milliseconds, or when a gate opens. */
 export type Behaviour = string | "silent" | number | Deferred;
 
 /** A simulated connection. */

@@ -8,7 +8,7 @@ import { bypassOf } from "../state/index.ts";
 /** A table that only this program uses: it is made, replaced and removed as a whole (docs/spec/uplink-proxy.md#14). */
 export const TRANSPARENT_TABLE: NftTable = { family: "inet", name: "uplink_proxy" };
 
-/** Ports of a node's own components. They are never redirected, whatever the settings are (docs/spec/uplink-proxy.md#14). */
+/** Ports of a node's own components. They are never redirected, regardless of the settings (docs/spec/uplink-proxy.md#14). */
 const NEVER: ReadonlySet<number> = new Set([53, 2379, 2380, 6443, 9345, 10_250]);
 const MULTICAST = [Cidr.parse("224.0.0.0/4"), Cidr.parse("ff00::/8")];
 const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;

@@ -7,7 +7,7 @@ import { DISARM, HEARTBEAT } from "./watchdog.ts";
 /** The text that the watchdog process writes once it watches. */
 export const WATCHDOG_READY = "ready\n";
 
-/** Starts the watchdog as a process of its own; `command` is the command line of this executable. */
+/** Starts the watchdog as a separate process; `command` is the command line of this executable. */
 export function startWatchdog(marks: TransparentMarks, command: readonly string[]): Watchdog {
   const [file = "", ...args] = command;
   const words = [

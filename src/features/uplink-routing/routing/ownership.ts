@@ -15,7 +15,7 @@ export type RoutingMarks = Pick<
 >;
 
 /**
- * Pure: the `unreachable default` that ends each table of ours; added first and deleted last. It distinguishes our tables from tables of
+ * Pure: the `unreachable default` that ends each of our tables; added first and deleted last. It distinguishes our tables from tables of
  * other programs that use the same protocol number; iproute2 names that number BGP.
  */
 export function isEndMarker(route: Route, { routeProtocol }: RoutingMarks): boolean {

@@ -10,7 +10,7 @@ const DEFAULT = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 /** IP6_RT_PRIO_USER of include/net/ip6_route.h: the metric that the kernel gives a route without one. */
 const IPV6_METRIC = 1024;
 
-/** Table and mark of a route of ours. */
+/** Table and mark of one of our routes. */
 export interface Place {
   readonly table: number;
   readonly protocol: number;

@@ -29,8 +29,8 @@ export interface Prober {
 class Skip extends Error {}
 
 /**
- * The real prober: every socket is bound to an address of the uplink. `mark`, read for each probe, keeps transparent mode from redirecting our
- * own probes.
+ * The real prober: every socket is bound to an address of the uplink. `mark`, read for each probe, keeps transparent mode from redirecting
+ * our own probes.
  */
 export function openProber(options: { readonly mark?: () => number | undefined } = {}): Prober {
   return {

@@ -56,8 +56,8 @@ export async function publishStatus(
 }
 
 /**
- * Passes each change of the report to `reportStatus` until the signal aborts. An absent or old report is ignored. `reportStatus` returns false for an
- * unknown uplink; its status is then passed again later.
+ * Passes each change of the report to `reportStatus` until the signal aborts. An absent or old report is ignored. `reportStatus` returns
+ * false for an unknown uplink; its status is then passed again later.
  */
 export async function followStatus(
   {

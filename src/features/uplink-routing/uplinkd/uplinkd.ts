@@ -63,8 +63,8 @@ export interface UplinkdOptions {
   /** Another process programs the kernel and sends the probes; this process only reads the kernel's state. Default false. */
   readonly readOnly?: boolean;
   /**
-   * File with the status of the uplinks, from the process that sends the probes to the one that only reads ({@link STATUS_REPORT_PATH}). Default:
-   * none.
+   * File with the status of the uplinks, from the process that sends the probes to the one that only reads ({@link STATUS_REPORT_PATH}).
+   * Default: none.
    */
   readonly statusReport?: string;
 }
@@ -219,8 +219,8 @@ export class Uplinkd {
   }
 
   /**
-   * Ends the tunnels of uplinks and addresses that new settings no longer have, before their rules are removed: until then their packets are
-   * still routed over them. So no packet leaves over another link afterwards.
+   * Ends the tunnels of uplinks and addresses that new settings no longer have, before their rules are removed: until then their packets
+   * are still routed over them. So no packet leaves over another link afterwards.
    */
   async #retire(signal: AbortSignal): Promise<void> {
     const { settings, ready } = this.#deps.config.current;

@@ -6,7 +6,7 @@ export type Act =
   | { readonly kind: "write"; readonly bytes: number }
   | { readonly kind: "end" | "pause" | "resume" | "destroy" | "reset" };
 
-/** The acts inside listeners: at each event of that name the next act is done. */
+/** For each event, the acts of its listener, in order: each event runs the next act. */
 export type Inside = { readonly [Event in "data" | "end" | "drain" | "finish"]: readonly Act[] };
 
 /** One end of a connection: records what it sent, checks each byte that it receives, and the order of events. */

@@ -10,7 +10,9 @@ interface BootstrapRole {
   readonly groups: readonly string[];
 }
 
-/** Of the roles that every cluster has, those that the suite or kubectl needs (kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy). */
+/**
+ * Of the roles that every cluster has, those that the suite or kubectl needs (kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy).
+ */
 const ROLES: readonly BootstrapRole[] = [
   {
     name: "cluster-admin",

@@ -6,7 +6,7 @@ import type { Authorizer, Decision, PolicyRule, RequestAttributes, Rules, UserIn
 import { ruleAllows, rulesOf, subjectOf } from "./rbac-rules.ts";
 
 const GROUP = "rbac.authorization.k8s.io";
-/** Members of this group may do everything, whatever the rules are. */
+/** Members of this group may do everything, regardless of the rules. */
 const MASTERS = "system:masters";
 const EVERYTHING: Rules = {
   rules: [

@@ -23,7 +23,9 @@ export interface Program {
   readonly run: (variables: Variables, budget: Budget) => Value;
 }
 
-/** Parses an expression and checks its types. Throws CelError `syntax` or `type`, and `evaluation` for a literal that cannot be converted. */
+/**
+ * Parses an expression and checks its types. Throws CelError `syntax` or `type`, and `evaluation` for a literal that cannot be converted.
+ */
 export function compile(source: string, scope: Scope): Program {
   const expr = parse(source);
   const { type, uses } = check(expr, scope, source);

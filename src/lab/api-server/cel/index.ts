@@ -1,8 +1,8 @@
 /**
  * CEL, the Common Expression Language, for CRDs, which use it in `x-kubernetes-validations`.
  *
- * Owns: the language (parser, type checker, evaluator, cel-go's string, list, regex and optional functions), its types for structural schemas, and how
- * rules are run over an object. Does not know: where CRDs and objects are stored.
+ * Owns: the language (parser, type checker, evaluator, cel-go's string, list, regex and optional functions), its types for structural
+ * schemas, and how rules are run over an object. Does not know: where CRDs and objects are stored.
  *
  * Left out: unsigned numbers, messages outside of schemas, estimates of cost, and the functions of Kubernetes for URLs, IP addresses,
  * CIDRs, quantities, versions and formats; a CRD whose rules need those is refused.

@@ -33,8 +33,8 @@ export interface CompiledRules {
 }
 
 /**
- * Compiles all rules of a CRD's schema, which is the root of a resource; `path` is its place in the CRD. Costs are not estimated: a real server refuses a rule
- * that might be too expensive; here a rule that is too expensive fails when it runs.
+ * Compiles all rules of a CRD's schema, which is the root of a resource; `path` is its place in the CRD. Costs are not estimated: a real
+ * server refuses a rule that might be too expensive; here a rule that is too expensive fails when it runs.
  */
 export function compileRules(schema: Schema, path: string): CompiledRules {
   const causes: Cause[] = [];
@@ -61,7 +61,7 @@ function compileNode(schema: Schema, place: SchemaPosition): Rules | undefined {
   for (const [at, source] of (schema["x-kubernetes-validations"] ?? []).entries()) {
     const where = `${path}.x-kubernetes-validations[${at}]`;
     if (type === undefined) {
-      causes.push(fault("FieldValueInvalid", where, "rules need a schema that says what the data is"));
+      causes.push(fault("FieldValueInvalid", where, "rules need a schema that gives the type of the data"));
       continue;
     }
     const compiled = compileRule(asObject(source), type, schema, where);

@@ -99,12 +99,12 @@ export class FaultPlan {
     return Array.from(this.#rules.values(), (held) => ({ ...held }));
   }
 
-  /** Cuts running watches; returns how many. */
+  /** Cuts running watches; returns their number. */
   dropWatches(match?: FaultMatch): number {
     return this.#watchFault("drop", match);
   }
 
-  /** Ends running watches with a 410 event; returns how many. */
+  /** Ends running watches with a 410 event; returns their number. */
   expireWatches(match?: FaultMatch): number {
     return this.#watchFault("expire", match);
   }

@@ -120,7 +120,10 @@ export function metadataCauses(resource: ResourceDef, object: KubeObject): Cause
   return causes;
 }
 
-/** Refuses an object with any fault. Throws ApiError `Invalid` with all of them. Faults that the old object had already are reported by `warn`. */
+/**
+ * Refuses an object with any fault. Throws ApiError `Invalid` with all of them. Faults that the old object had already are reported by
+ * `warn`.
+ */
 export function validateObject(
   resource: ResourceDef,
   object: KubeObject,

@@ -92,7 +92,9 @@ function fieldsOf(message: string): Map<number, Field> | undefined {
   return fields;
 }
 
-/** Decodes a body: the magic `k8s\0`, then runtime.Unknown with type and message. Throws ApiError `BadRequest` or `UnsupportedMediaType`. */
+/**
+ * Decodes a body: the magic `k8s\0`, then runtime.Unknown with type and message. Throws ApiError `BadRequest` or `UnsupportedMediaType`.
+ */
 export function decodeProtobuf(bytes: Buffer): JsonObject {
   if (bytes.length < 4 || bytes.toString("latin1", 0, 4) !== "k8s\0")
     throw badRequest("provided data does not appear to be a protobuf message: want the prefix k8s\\0");

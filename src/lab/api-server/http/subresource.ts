@@ -30,7 +30,7 @@ export async function handleSubresource(state: ServerState, parsed: ResourceRequ
       throw state.kubelets === undefined ? notReached() : badRequest("Upgrade request required");
     throw new ApiError(
       "NotImplemented",
-      `pods/${subresource} is not served: of what needs a kubelet, the lab's API server has pods/exec alone`,
+      `pods/${subresource} is not served: of the subresources that need a kubelet, the lab's API server has only pods/exec`,
     );
   }
   throw noSuchResource();

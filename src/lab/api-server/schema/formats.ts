@@ -30,7 +30,10 @@ const CUSTOM: Readonly<Record<string, (value: string) => boolean>> = {
   uuid5: (value) => isUuid(value, "5", "[89ab]"),
 };
 
-/** Whether a string has an OpenAPI format. True for formats that are not enforced; quantities are enforced in built-in kinds, not in custom ones. */
+/**
+ * Whether a string has an OpenAPI format. True for formats that are not enforced; quantities are enforced in built-in kinds, not in custom
+ * ones.
+ */
 export function hasFormat(format: string, value: string, custom: boolean): boolean {
   if (format === "quantity" && !custom) {
     return /^[+-]?(\d+(\.\d*)?|\.\d+)(([KMGTPE]i)|[numkMGTPE]|[eE][+-]?\d+)?$/.test(value);

@@ -53,7 +53,7 @@ export const REF_PREFIX = "#/definitions/";
 export const ANYTHING: Schema = { "x-kubernetes-preserve-unknown-fields": true };
 
 /**
- * Looks through `$ref` and a single-element `allOf` around one (how OpenAPI 3 attaches a description to a reference).
+ * Resolves `$ref` and a single-element `allOf` around one (how OpenAPI 3 attaches a description to a reference).
  * Members beside the reference take precedence. An unknown reference is {@link ANYTHING}.
  */
 export function resolve(schema: Schema, definitions: Definitions): Schema {

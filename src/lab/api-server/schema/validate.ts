@@ -8,8 +8,8 @@ export const MAX_CAUSES = 50;
 
 /**
  * Checks an object against a structural schema. Returns every fault, at most {@link MAX_CAUSES}; empty when it is valid.
- * `custom`: as for a custom resource. Only there sets and maps may not have duplicates (a Node has two addresses of type InternalIP), and only there
- * quantities are any text. `old`: values that are unchanged there are not checked (ratcheting).
+ * `custom`: as for a custom resource. Only there sets and maps may not have duplicates (a Node has two addresses of type InternalIP), and
+ * only there quantities are any text. `old`: values that are unchanged there are not checked (ratcheting).
  */
 export function validate(
   object: JsonObject,

@@ -23,8 +23,8 @@ const SUBJECT = { group: "", kind: "Service", plural: "services" };
 const MAX_DRAWS = 10_000;
 
 /**
- * Gives Services cluster IPs, NodePorts and health check ports, as an API server's own allocators do. Admission and commit follow each other
- * without a pause, so that a number that is free at admission is still free at the commit.
+ * Gives Services cluster IPs, NodePorts and health check ports, as an API server's own allocators do. Admission and commit follow each
+ * other without a pause, so that a number that is free at admission is still free at the commit.
  */
 export function serviceAllocator(store: Store, ranges: ServiceRanges, random: () => number): AdmissionPlugin {
   return {
