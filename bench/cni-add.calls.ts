@@ -23,7 +23,7 @@ export type How = "sequential" | "cold" | "parallel";
 /** The times of one kind of call. `walls` has an entry for each call; `cpuMs` is of the plugin's processes together. */
 export interface Batch {
   readonly walls: readonly number[];
-  /** From the first start to the last end, in milliseconds. */
+  /** The time from the first start to the last end, in milliseconds. */
   readonly totalMs: number;
   readonly cpuMs: number;
 }

@@ -20,7 +20,7 @@ export const POOL = "default";
 export const OUR_NAMESPACE = "ns-0";
 /** Addresses of a block: 2^5. */
 export const BLOCK_ADDRESSES = 32;
-/** Both families of 131,072 blocks. */
+/** The pool's subnets: 131,072 blocks in both families. */
 export const POOL_SPEC = {
   blockSizeBits: 5,
   subnets: [{ ipv4: "10.64.0.0/10", ipv6: "fd10:64::/106" }],
@@ -38,7 +38,7 @@ const IMAGES = Array.from({ length: 50 }, (_, at) => ({
 }));
 const LAYOUT = parsePool(POOL_SPEC);
 
-/** How large the cluster is. */
+/** The size of the cluster. */
 export interface Sizes {
   readonly nodes: number;
   readonly pods: number;

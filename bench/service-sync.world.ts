@@ -5,7 +5,7 @@ import { Cidr, IpAddress } from "#base/ip";
 import { type NetNs, openKernel } from "#kernel/net";
 import { listenTcp, openTcp } from "#kernel/socket";
 
-/** Of each Service, unless said otherwise; at most {@link MAX_ENDPOINTS}. */
+/** The number of endpoints of each Service by default; at most {@link MAX_ENDPOINTS}. */
 export const ENDPOINTS = 10;
 const MAX_ENDPOINTS = 15;
 export const SERVICE_PORT = 80;

@@ -1,7 +1,7 @@
 /** The load of bench/tunnel.ts: connections opened through a side, and the endpoints that they reach. */
 import { connect, createServer, type Server, type Socket } from "node:net";
 
-/** How a connection to `port` of loopback is requested through a side. */
+/** The request for a connection to `port` of loopback through a side. */
 export type Handshake = "connect" | "plain";
 
 const CHUNK = Buffer.alloc(64 * 1024, 0x5a);

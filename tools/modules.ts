@@ -8,7 +8,7 @@ import { dirname, join, normalize } from "node:path";
 export interface Import {
   /** The importing file, from the root. */
   readonly file: string;
-  /** As it is written: `#base/ip`, `./x.ts`, `node:fs`. */
+  /** The specifier in the source: `#base/ip`, `./x.ts`, `node:fs`. */
   readonly specifier: string;
 }
 

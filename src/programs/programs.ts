@@ -18,7 +18,7 @@ export interface ListedProgram {
   readonly onNode?: true;
   /** The program reads its files again at SIGHUP, so this signal must not end the program, not even while the program starts. */
   readonly reloads?: true;
-  /** How the program's memory is kept small. The launcher and `early.ts` apply the profile. */
+  /** The profile that keeps the program's memory small. The launcher and `early.ts` apply the profile. */
   readonly memory?: MemoryProfile;
 }
 

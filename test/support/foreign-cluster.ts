@@ -183,7 +183,7 @@ interface Listed {
 
 /** Fields that change by themselves. */
 const FLEETING = new Set(["resourceVersion", "managedFields", "renewTime", "lastHeartbeatTime", "lastProbeTime"]);
-/** Not stored: the server makes them for each request. */
+/** Types that are not stored: the server makes their objects for each request. */
 const MADE_UP = new Set(["componentstatuses"]);
 
 /**

@@ -95,7 +95,7 @@ export type Called = { readonly ok: true; readonly answer: Uint8Array } | { read
 export class Machine {
   readonly node: string;
   readonly path = new ApiPath();
-  /** By the number of the pod. */
+  /** The sandboxes by the number of the pod. */
   readonly sandboxes = new Map<number, Sandbox>();
   /** Sandboxes whose DEL has failed: the runtime calls it again. */
   readonly leaving = new Set<Sandbox>();

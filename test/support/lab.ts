@@ -31,7 +31,7 @@ export interface RunOptions {
   readonly env?: Readonly<Record<string, string | undefined>>;
   /** The command is killed after this time, in milliseconds. Default 60,000. */
   readonly timeoutMs?: number;
-  /** Its whole standard input. Default: none. */
+  /** The command's whole standard input. Default: none. */
   readonly input?: Uint8Array;
 }
 
@@ -39,9 +39,9 @@ export interface RunOptions {
 export interface Running {
   readonly child: ChildProcess;
   readonly ended: Promise<Outcome>;
-  /** Its standard error so far. */
+  /** The command's standard error until now. */
   readonly said: () => string;
-  /** Its standard output so far. */
+  /** The command's standard output until now. */
   readonly printed: () => string;
 }
 
@@ -54,7 +54,7 @@ export function start(argv: readonly string[], options: RunOptions = {}): Runnin
     timeout: options.timeoutMs ?? 60_000,
     killSignal: "SIGKILL",
   });
-  // It may end without reading its input.
+  // The command may end without reading its input.
   child.stdin.on("error", () => undefined).end(options.input);
   let stdout = "";
   let stderr = "";

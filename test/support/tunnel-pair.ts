@@ -37,7 +37,7 @@ export class TunnelPair {
     this.agentPeer = agent;
   }
 
-  /** Both programs are of this project. */
+  /** True if both programs belong to this project. */
   get isOurs(): boolean {
     return this.serverPeer.isOurs && this.agentPeer.isOurs;
   }

@@ -109,7 +109,7 @@ export interface ConnectionPort {
   hangUp(): void;
 }
 
-/** How a connection ended: with CLOSE_RSP and its error (mostly empty), or by the loss of its stream. */
+/** The end of a connection: with CLOSE_RSP and its error (mostly empty), or by the loss of its stream. */
 export type ConnectionEnd = { readonly kind: "closed"; readonly error: string } | { readonly kind: "lost" };
 
 /**

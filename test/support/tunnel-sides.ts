@@ -205,7 +205,7 @@ export class Sides implements AsyncDisposable {
     }
   }
 
-  /** How a connection that is accepted at once ends, and after how long, in milliseconds. */
+  /** The way a connection that was accepted at once ends, and its duration in milliseconds. */
   async reset(from: Side, host: string, port: number): Promise<{ readonly how: string; readonly ms: number }> {
     const startedMs = performance.now();
     const { promise, resolve } = Promise.withResolvers<string>();

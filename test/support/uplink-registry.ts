@@ -60,7 +60,7 @@ export function registryHandler(image: Image, port: number, who: (line: string) 
   };
 }
 
-/** How a client reaches hosts. */
+/** The connection of a client to hosts. */
 export interface PullPlace {
   readonly connectProxy: () => Promise<Socket>;
   readonly ca: string;

@@ -1,6 +1,6 @@
 import { endpoints, files, kernel, objects, rights, type Section, section } from "./section.ts";
 
-/** By program. A number that a flag sets is the flag's default. */
+/** Notes by program. A number that a flag sets is the flag's default. */
 export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
   coild: [
     endpoints(":9384", ":9385"),

@@ -1,6 +1,6 @@
 import { kernel, listeners, rights, type Section, section } from "./section.ts";
 
-/** By program. A number that a flag sets is the flag's default. */
+/** Notes by program. A number that a flag sets is the flag's default. */
 export const services: Readonly<Record<string, readonly Section[]>> = {
   "service-proxy": [
     listeners(

@@ -1,6 +1,6 @@
 import { endpoints, files, kernel, type Section, section } from "./section.ts";
 
-/** By program. A number that a flag sets is the flag's default. */
+/** Notes by program. A number that a flag sets is the flag's default. */
 export const suite: Readonly<Record<string, readonly Section[]>> = {
   node: [endpoints(":9390", ":9391")],
   lab: [

@@ -5,7 +5,7 @@ const CODES = exitCodes(
   ["1", "a flag is wrong, or listening has failed; the server: also after a second signal"],
 );
 
-/** By program. A number that a flag sets is the flag's default. */
+/** Notes by program. A number that a flag sets is the flag's default. */
 export const tunnel: Readonly<Record<string, readonly Section[]>> = {
   "proxy-server": [
     listeners(

@@ -1,6 +1,6 @@
 import { exitCodes, files, kernel, listeners, type Section, section, signals } from "./section.ts";
 
-/** By program. A number that a flag sets is the flag's default. */
+/** Notes by program. A number that a flag sets is the flag's default. */
 export const uplink: Readonly<Record<string, readonly Section[]>> = {
   "uplink-proxy": [
     listeners(

@@ -59,7 +59,7 @@ export class LightAbortSignal implements AbortSignalLike {
   removeEventListener(_type: "abort", listener: () => void): void {
     const at = this.#listeners.lastIndexOf(listener);
     if (at < 0) return;
-    // Nearly always the listener is the only one; `splice` takes ten times as long as `pop`.
+    // Nearly always there is only this listener; `splice` takes ten times as long as `pop`.
     if (at === this.#listeners.length - 1) this.#listeners.pop();
     else this.#listeners.splice(at, 1);
   }

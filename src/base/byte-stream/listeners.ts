@@ -16,7 +16,7 @@ type Name = keyof ByteStreamEvents;
 type Listener<N extends Name> = (...args: ByteStreamEvents[N]) => void;
 /** A listener of any event; the field that holds the listener decides which event. */
 type AnyListener = (chunk: Uint8Array) => void;
-/** Nearly always zero or one listener. */
+/** The array has nearly always zero or one listener. */
 type Listeners = AnyListener | readonly AnyListener[] | undefined;
 
 /** A listener that runs once. As in Node.js's emitters, `off` accepts the function that was passed to `once`. */

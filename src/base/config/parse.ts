@@ -15,7 +15,7 @@ export function parseFlags<Set extends FlagSet>(
   flags: Set,
   argv: readonly string[],
   options: {
-    /** How many words may follow the flags. Default 0. */
+    /** The number of words that may follow the flags. Default 0. */
     readonly maxWords?: number;
     /** If true, the first word ends the flags: the rest is a command line of its own. */
     readonly stopAtWord?: boolean;

@@ -12,7 +12,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 
-/** Which connection is closed at the limit if none of them is idle. */
+/** Selects the connection that is closed at the limit if no connection is idle. */
 export interface ConnectionLimitOptions {
   /**
    * `refuse-next`: the new connection, for servers whose answers may take long. `end-oldest`: the oldest connection, for servers that

@@ -14,7 +14,7 @@ export interface ResolvConf {
   readonly search: readonly string[];
   /** A name with at least this many dots is tried unchanged first. */
   readonly ndots: number;
-  /** How often each server is queried. */
+  /** The number of queries to each server. */
   readonly attempts: number;
 }
 

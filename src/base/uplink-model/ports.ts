@@ -9,7 +9,7 @@ export interface SnapshotSource {
   refresh(): void;
 }
 
-/** Why an attempt over an uplink failed. `refused`: the destination answered. */
+/** The reason why an attempt over an uplink failed. `refused`: the destination answered. */
 export type DialFailure = "timeout" | "refused" | "unreachable" | "address-gone" | "ports-exhausted" | "dns" | "other";
 
 /** The kind of client whose connection failed. Failures of pods count less than those of the host, and never alone fail an uplink. */

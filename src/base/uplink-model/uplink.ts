@@ -46,7 +46,7 @@ export interface Uplink {
   readonly isUp: boolean;
   /** The share of new tunnels among uplinks of the same cost; at least 1. */
   readonly weight: number;
-  /** In the order of the configuration or the kernel; both families; link-local ones too. */
+  /** The addresses of both families, also link-local addresses, in the order of the configuration or the kernel. */
   readonly addresses: readonly UplinkAddress[];
   readonly gateway4?: IpAddress;
   readonly gateway6?: IpAddress;
@@ -67,7 +67,7 @@ export interface Snapshot {
   readonly maxCost: number;
   /** The timeout of one attempt, which includes DNS and the connect, in milliseconds; 1 to 3,600,000. */
   readonly dialTimeoutMs: number;
-  /** In the order of the configuration. */
+  /** The uplinks, in the order of the configuration. */
   readonly uplinks: readonly Uplink[];
   /** Every address of this host, on any interface. */
   readonly localAddresses: readonly IpAddress[];

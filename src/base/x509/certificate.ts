@@ -27,12 +27,12 @@ interface Validity {
 
 /** An authority that can sign. The key exists only in this object: without the object the authority cannot sign any more. */
 interface Authority {
-  /** Its own certificate, PEM. */
+  /** The authority's own certificate, PEM. */
   readonly cert: string;
   readonly key: KeyObject;
   /** Its name, DER. */
   readonly name: Uint8Array;
-  /** Its key identifier. */
+  /** The identifier of the authority's key. */
   readonly keyId: Uint8Array;
 }
 
@@ -54,7 +54,7 @@ const OID = {
   clientAuth: "1.3.6.1.5.5.7.3.2",
 } as const;
 
-/** How certificates are signed: the AlgorithmIdentifier, and the digest that Node.js's `sign` takes. */
+/** The way certificates are signed: the AlgorithmIdentifier, and the digest that Node.js's `sign` takes. */
 const ECDSA = { id: sequence(oid(OID.ecdsaWithSha256)), digest: "sha256" } as const;
 const ED25519 = { id: sequence(oid(OID.ed25519)), digest: null } as const;
 /** PKCS #8 up to the 32 bytes of an Ed25519 key (RFC 8410 section 7). */

@@ -26,7 +26,7 @@ export interface CniInstallation {
   readonly removeOthers: boolean;
 }
 
-/** What an installation changed. */
+/** The changes of an installation. */
 export interface CniInstallationChanges {
   readonly binaryChanged: boolean;
   readonly configChanged: boolean;

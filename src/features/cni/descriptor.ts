@@ -21,7 +21,7 @@ interface FileSource {
   readonly dependencies: readonly string[];
   readonly messages: Readonly<Record<string, readonly Field[]>>;
   readonly enums: Readonly<Record<string, Readonly<Record<string, number>>>>;
-  /** By service and method: the full names of the request's and the answer's type. */
+  /** The full names of the types of request and answer, by service and method. */
   readonly services: Readonly<Record<string, Readonly<Record<string, readonly [takes: string, returns: string]>>>>;
 }
 

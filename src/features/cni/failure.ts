@@ -3,7 +3,7 @@ import { CniCode } from "#wire/cni";
 import { CNI_ERROR_TYPE_URL, type CniErrorDetail, encodeCniError } from "#wire/cnirpc";
 import { GrpcCode, type GrpcStatus } from "#wire/grpc";
 
-/** Why a call fails, in the terms of the required error mapping (docs/spec/pod-network.md#4.2). */
+/** The kinds of failure of a call, in the terms of the required error mapping (docs/spec/pod-network.md#4.2). */
 export type CniFailureKind =
   | "invalid-arguments"
   | "unknown-pod"

@@ -167,14 +167,14 @@ export class AddressTable {
     return this.#forget(keyOf(attachment));
   }
 
-  /** As {@link NodeBlocks.endListing}; attachments are then placed in blocks that have become known. */
+  /** Like {@link NodeBlocks.endListing}; attachments are then placed in blocks that have become known. */
   endListing(listing: Listing, found: BlockListing): boolean {
     const changed = this.blocks.endListing(listing, found);
     this.#placeAll();
     return changed;
   }
 
-  /** As {@link NodeBlocks.beginRelease}, but for blocks of `wantedPools`, and of pools with unreadable links. */
+  /** Like {@link NodeBlocks.beginRelease}, except for blocks of `wantedPools`, and of pools with unreadable links. */
   beginRelease(delayMs: number, wantedPools: { has(pool: string): boolean }): readonly OwnedBlock[] {
     return this.blocks.beginRelease(delayMs, (pool) => wantedPools.has(pool) || this.unreadable(pool) !== undefined);
   }

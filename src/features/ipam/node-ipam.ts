@@ -117,7 +117,7 @@ export class NodeIpam {
 
   /**
    * Call this for a watch event of a block of this node. When the block differs from its known state, all blocks are compared at once. A
-   * new block of a pool with a request is expected.
+   * new block is ignored if this node waits for a block of that pool.
    */
   noteBlock(block: Pick<OwnedBlock, "uid" | "pool" | "deleting">): void {
     const expected = this.#requests.has(block.pool) && !this.#table.blocks.knows(block.uid);

@@ -1,4 +1,4 @@
-/** How the controller chooses the next block of a pool. */
+/** The way the controller chooses the next block of a pool. */
 export type BlockAllocation = "first-fit" | "next-fit";
 
 /** `index` of an AddressBlock is an int32. */

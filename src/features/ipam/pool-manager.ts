@@ -45,7 +45,7 @@ const EMPTY_SPEC = { subnets: [] };
 /** A pool that seems exhausted is listed again at most once in this time, in milliseconds. */
 const LIST_MS = 10_000;
 
-/** One pool as metrics show it. */
+/** The metrics of one pool. */
 export interface PoolStats {
   readonly pool: string;
   readonly maxBlocks: number;

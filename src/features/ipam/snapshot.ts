@@ -18,7 +18,7 @@ export function snapshotOf(table: {
   readonly holdings: Iterable<Holding>;
   readonly unknown: readonly RestoredAttachment[];
   readonly unowned: Iterable<UnownedLink>;
-  /** How many attachments have addresses that are in no block of this node. */
+  /** The number of attachments that have addresses that are in no block of this node. */
   readonly stranded: number;
 }) {
   return {

@@ -20,7 +20,7 @@ import type { V1Assignment, V1Data, V1Pool } from "./v1-data.ts";
 /** The objects of v2 for the data of v1, and the faults and warnings: one line each, which begins with the key. */
 export interface V2Plan {
   readonly pools: readonly Draft<AddressPool>[];
-  /** By pool and index. */
+  /** The blocks, sorted by pool and index. */
   readonly blocks: readonly Draft<AddressBlock>[];
   readonly faults: readonly string[];
   readonly warnings: readonly string[];
@@ -55,7 +55,7 @@ interface PlannedBlock {
 class Planner {
   readonly #nodes: ReadonlySet<string>;
   readonly #pools = new Map<string, PlannedPool>();
-  /** By prefix: within a pool all blocks have one size, and pools do not overlap. */
+  /** The blocks by prefix: within a pool all blocks have one size, and pools do not overlap. */
   readonly #blocks = new Map<string, PlannedBlock>();
   readonly #faults: string[] = [];
   readonly #warnings: string[] = [];
@@ -175,7 +175,7 @@ export interface Annotation {
 /** A namespace as the plan reads it. */
 export interface NamespaceView {
   readonly name: string;
-  /** Its annotation `coil.cybozu.com/pool`. */
+  /** The namespace's annotation `coil.cybozu.com/pool`. */
   readonly pool: string | undefined;
 }
 

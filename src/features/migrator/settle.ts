@@ -18,7 +18,7 @@ export interface StepDeps {
   readonly clock: Clock;
 }
 
-/** How an object is removed. */
+/** The options for removing an object. */
 export interface RemoveOptions extends AbortOptions {
   /** The time after which the object counts as stuck, in milliseconds. */
   readonly limitMs: number;

@@ -15,7 +15,7 @@ export interface PluginLink {
 export interface AdoptedPod {
   readonly podUid: string;
   readonly ifname: string;
-  /** Of the host's end. */
+  /** The index of the host's end. */
   readonly ifindex: number;
   readonly hostName: string;
 }

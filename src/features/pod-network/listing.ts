@@ -21,7 +21,7 @@ export interface AttachedPod {
 export interface UnownedLink {
   readonly ifindex: number;
   readonly hostName: string;
-  /** From the routes to it. */
+  /** The addresses, by the routes to the link. */
   readonly addresses: readonly IpAddress[];
 }
 

@@ -10,7 +10,7 @@ const MIN_ATTEMPT_MS = 1000;
 /** TCP keepalive, as in Go: it detects peers that have vanished, in milliseconds. */
 export const TCP_KEEPALIVE_MS = 15_000;
 
-/** How {@link connectFirst} connects. */
+/** Options of {@link connectFirst}. */
 export interface DialOptions {
   /** Limit of the time of all attempts together, in milliseconds. */
   readonly timeoutMs: number;

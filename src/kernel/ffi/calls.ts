@@ -139,7 +139,7 @@ export function recv(fd: number, into: Uint8Array, flags = 0, what = "receive"):
   }
 }
 
-/** As {@link recv}, with the sender as an encoded sockaddr. */
+/** Like {@link recv}, with the sender as an encoded sockaddr. */
 export function recvFrom(fd: number, into: Uint8Array, flags = 0): { length: number; from: Uint8Array } | undefined {
   const address = new Uint8Array(128);
   const addressLength = new Uint32Array([address.length]);

@@ -155,7 +155,7 @@ export type LinkSpec = CommonLinkSpec &
 /** The kinds that {@link LinkPort.create} makes. */
 export type LinkKind = LinkSpec["kind"];
 
-/** One link: by name, or by index. */
+/** Identifies one link, by name or by index. */
 export type LinkRef = { readonly name: string } | { readonly index: number };
 
 /** The fields of a link that {@link LinkPort.deleteMany} needs; any {@link Link} has them. */
@@ -194,7 +194,7 @@ export interface LinkPort {
   set(index: number, change: LinkChange): void;
   /** Blocks the thread for 10 to 20 ms while the kernel waits for readers. Throws `no-device` when there is no such link. */
   delete(index: number): void;
-  /** As {@link LinkPort.delete} on another thread. The signal has an effect until the request is sent. */
+  /** Like {@link LinkPort.delete}, on another thread. The signal has an effect until the request is sent. */
   deleteAsync(index: number, options?: AbortOptions): Promise<void>;
   /**
    * Deletes up to 128 links on another thread, in little more time than the deletion of one link takes, because they share the wait. If one

@@ -17,7 +17,7 @@ const AF_BRIDGE = 7;
 /** The size of the queue of events, in bytes: some 20,000 routes. The kernel drops further events. */
 const RECEIVE_QUEUE_BYTES = 8 << 20;
 
-/** One receive; the kernel's datagrams are at most a page or two. */
+/** The buffer size of one receive; the kernel's datagrams are at most a page or two. */
 const BUFFER_BYTES = 64 << 10;
 /** The maximum number of datagrams of a watch in one round of the event loop; further ones wait for the next round. */
 const MAX_DATAGRAMS = 64;

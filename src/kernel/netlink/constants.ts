@@ -11,9 +11,9 @@ export const NLM_F = {
   EXCL: 0x200,
   CREATE: 0x400,
   APPEND: 0x800,
-  /** In acks: the original request is not echoed. */
+  /** A flag of acks: the original request is not echoed. */
   CAPPED: 0x100,
-  /** In acks: attributes follow. */
+  /** A flag of acks: attributes follow. */
   ACK_TLVS: 0x200,
 } as const;
 

@@ -18,11 +18,11 @@ export interface RawElement {
   readonly key: ByteString;
   /** Last key of an interval of a concatenation. */
   readonly keyEnd?: ByteString;
-  /** In a set of intervals of one part: this key is the first key after an interval. */
+  /** True in a set of intervals of one part if this key is the first key after an interval. */
   readonly isEnd?: true;
   readonly value?: ElementValue;
   readonly comment?: string;
-  /** For elements that packets make: milliseconds until it expires. */
+  /** The time until the element expires, in milliseconds; only for elements that packets add. */
   readonly expiresInMs?: number;
 }
 

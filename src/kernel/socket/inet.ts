@@ -37,7 +37,7 @@ export function listenTcp(
   });
 }
 
-/** As {@link listenTcp} for a UDP socket, for `dgram`'s `socket.bind({ fd })`. */
+/** Like {@link listenTcp}, for a UDP socket, for `dgram`'s `socket.bind({ fd })`. */
 export function bindUdp(address: IpAddress, port: number, options: SocketPlace = {}): number {
   return prepare(C.SOCK_DGRAM, address.family, options, (fd) =>
     bind(fd, encodeSockaddr({ address, port }), `bind ${format(address, port)}`),

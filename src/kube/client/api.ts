@@ -19,7 +19,7 @@ export interface Selection {
   readonly fieldSelector?: string | undefined;
 }
 
-/** How much of each object is read. */
+/** Selects the part of each object that is read. */
 export interface ReadForm {
   /** True: only the metadata of each object (PartialObjectMetadata). A server that does not support this form sends whole objects. */
   readonly metadataOnly?: boolean | undefined;
@@ -113,7 +113,7 @@ export type WatchEvent<T> =
 /** Any call for which {@link KubeApi} has no method (discovery, `pods/binding`, …). */
 export interface RawRequest {
   readonly method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-  /** Such as `/api/v1/namespaces/default/pods/x/binding`. */
+  /** The path, such as `/api/v1/namespaces/default/pods/x/binding`. */
   readonly path: string;
   readonly query?: Readonly<Record<string, string | number | boolean | undefined>>;
   /** The body, which is sent as JSON. */

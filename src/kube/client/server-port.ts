@@ -18,7 +18,7 @@ const SPARE_MS = 2000;
  */
 const KEEP_ALIVE_MS = 10_000;
 
-/** How connections to one server are made. */
+/** Options for connections to one server. */
 export interface ServerPortOptions {
   readonly clock: Clock;
   readonly random?: (() => number) | undefined;

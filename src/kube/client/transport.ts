@@ -41,7 +41,7 @@ export interface RequestSample {
   readonly durationMs: number;
 }
 
-/** How requests are sent and counted. */
+/** Options for sending and counting requests. */
 export interface TransportOptions {
   /** Default `isthmus`. */
   readonly userAgent?: string | undefined;
@@ -198,7 +198,7 @@ export class Transport {
     }
   }
 
-  /** How long to wait before another try; `undefined`: the failure is final. */
+  /** The pause before another try; `undefined`: the failure is final. */
   #retryDelay(request: WireRequest, error: KubeError, tries: number): number | undefined {
     const { retryAfterMs } = error;
     switch (error.code) {

@@ -7,7 +7,7 @@ export interface FieldFault {
     | "FieldValueNotSupported"
     | "FieldValueDuplicate"
     | "FieldValueTooLong";
-  /** Such as `spec.subnets[1].ipv4`. */
+  /** The path of the field, such as `spec.subnets[1].ipv4`. */
   readonly field: string;
   /** The full text after the field, as apimachinery writes it: `Invalid value: "x": …`. */
   readonly message: string;

@@ -22,7 +22,7 @@ export interface ReconcileSample {
 
 /** Settings of a {@link Controller}. */
 export interface ControllerOptions {
-  /** For logs and metrics. */
+  /** The name in logs and metrics. */
   readonly name: string;
   /**
    * Reconciles one key. It does not get the event that marked the key. A failure is retried with back-off, and does not delay

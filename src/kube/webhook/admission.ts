@@ -43,7 +43,7 @@ export type AdmissionAnswer =
       readonly allowed: false;
       /** The reason as one line of text. */
       readonly message: string;
-      /** Such as `Invalid` (the default with causes) or `Forbidden`. */
+      /** The reason of the Status, such as `Invalid` (the default with causes) or `Forbidden`. */
       readonly reason?: string;
       /** HTTP status. Default 422 with causes, else 403. */
       readonly code?: number;

@@ -21,7 +21,7 @@ export interface CertificateNames {
   readonly hosts: readonly string[];
 }
 
-/** What a secret holds for a webhook server, PEM. */
+/** The content of a webhook server's Secret, PEM. */
 export interface ServingCertificate extends KeyPair {
   /** The authorities that API servers must trust, the newest first. */
   readonly ca: string;

@@ -52,7 +52,7 @@ export class Balancer {
     return this.#of(node)?.isIn === true;
   }
 
-  /** How many nodes get connections. */
+  /** The number of nodes that get connections. */
   get inCount(): number {
     return this.#states.filter(({ isIn }) => isIn).length;
   }

@@ -25,11 +25,11 @@ export interface DrainReport extends LoadResult {
   readonly through: number;
   /** Number of these connections that were open when the taint was set. */
   readonly underWay: number;
-  /** From the taint until the balancer of eTP Cluster sent no more connections to the node; `null`: never. */
+  /** The time from the taint until the balancer of eTP Cluster sent no more connections to the node; `null`: never. */
   readonly outSeconds: number | null;
-  /** From the eviction of its pods until the balancer of eTP Local sent nothing more to the node; `null`: never. */
+  /** The time from the eviction of its pods until the balancer of eTP Local sent no more connections to the node; `null`: never. */
   readonly localOutSeconds: number | null;
-  /** From the new Node of that name until it got connections again; `null`: never. */
+  /** The time from the creation of the new Node until it got connections again; `null`: never. */
   readonly backSeconds: number | null;
 }
 

@@ -20,9 +20,9 @@ export interface UplinkDownload {
 /** The recovery from one fault. */
 export interface UplinkRecovery {
   readonly fault: UplinkFault;
-  /** From the fault until the end of the first complete download; `null`: there was none. */
+  /** The time from the fault until the end of the first complete download; `null`: no download was complete. */
   readonly seconds: number | null;
-  /** From the end of the fault until the cheap uplink was used again. */
+  /** The time from the end of the fault until the cheap uplink was used again. */
   readonly backSeconds: number;
 }
 

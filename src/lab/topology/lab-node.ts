@@ -4,10 +4,10 @@ import type { IpAddress, IpFamily } from "#base/ip";
 export interface LabNode {
   /** The name of its Node object. */
   readonly name: string;
-  /** Its namespace, as `ip netns` knows it. */
+  /** The name of the node's namespace in `ip netns`. */
   readonly netns: string;
   readonly addresses: readonly IpAddress[];
-  /** Its port of the bridge. */
+  /** The name of the node's port of the bridge. */
   readonly port: string;
 }
 

@@ -20,7 +20,7 @@ const GRACE_MS = 2000;
  */
 export async function removeTopology(kernel: Kernel, lab: string): Promise<Removed> {
   const prefix = `isthmus-${lab}-`;
-  // Also names without a mounted namespace: a process that was killed while it made one leaves such a name.
+  // Also names without a mounted namespace: a process that was killed while it made a namespace leaves such a name.
   const names = namesOf(prefix);
   const inodes = new Set<string>();
   for (const name of names) {

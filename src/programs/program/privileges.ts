@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { ExpectedError } from "#base/errors";
 
-/** This process lacks a capability. */
+/** Thrown if this process lacks a capability. */
 export class PrivilegeError extends ExpectedError<"not-permitted"> {
   override readonly name = "PrivilegeError";
 }

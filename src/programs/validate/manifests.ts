@@ -14,9 +14,9 @@ export interface ManifestFault {
   readonly document: number;
   /** The line in the file, from 1. */
   readonly line: number;
-  /** Such as `AddressPool/default` or `Egress/internet/nat`; empty if the document is not an object. */
+  /** The object, such as `AddressPool/default` or `Egress/internet/nat`; empty if the document is not an object. */
   readonly object: string;
-  /** Such as `spec.subnets[1].ipv4`; empty for the document as a whole. */
+  /** The path of the field, such as `spec.subnets[1].ipv4`; empty for the document as a whole. */
   readonly field: string;
   readonly message: string;
 }

@@ -1,6 +1,6 @@
 import { fieldValues, type HeaderField, type RequestHead } from "#wire/http-connect";
 
-/** Where the body of a message ends (RFC 9112 section 6.3). */
+/** The way the end of a message's body is found (RFC 9112 section 6.3). */
 export type BodyFraming =
   | { readonly kind: "none" }
   | { readonly kind: "length"; readonly bytes: number }

@@ -47,7 +47,7 @@ export interface DialResponse {
 export interface Data {
   readonly type: "DATA";
   readonly connectID: TunnelId;
-  /** In order, as views of what was read. */
+  /** The pieces in order, as views of the received bytes. */
   readonly pieces: readonly Uint8Array[];
   /** The total length of the pieces, in bytes. */
   readonly length: number;

@@ -1,4 +1,4 @@
-/** Why a connection ends before its handshake (RFC 8446 section 6, RFC 6066 section 3). */
+/** The reason why a connection ends before its handshake (RFC 8446 section 6, RFC 6066 section 3). */
 const DESCRIPTIONS = { internal_error: 80, unrecognized_name: 112 } as const;
 
 /** The alerts that can be sent without keys. */

@@ -30,7 +30,7 @@ export class ClientHelloReader {
   readonly #maxBytes: number;
   readonly #header = new Uint8Array(RECORD_HEADER_BYTES);
   #headerBytes = 0;
-  /** Of the current record. */
+  /** The remaining bytes of the current record. */
   #missing = 0;
   #seen = 0;
   #message = new Uint8Array(1024);

@@ -220,7 +220,7 @@ export function rangesOf(range: ServiceCIDR | undefined): Cidr[] {
 /** The fields of a Service that are kept, shared with the trackers. */
 interface ServiceView {
   readonly metadata: Service["metadata"];
-  /** By family, in the order of {@link InputTargets.families}. */
+  /** The receivers by family, in the order of {@link InputTargets.families}. */
   readonly ports: readonly (readonly ServicePort[])[];
   /** Kept if the Service's owner may get a warning. */
   readonly spec?: NonNullable<Service["spec"]>;

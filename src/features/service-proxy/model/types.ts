@@ -21,7 +21,7 @@ export interface ServicePort {
   /** 0: the service port has no NodePort. */
   readonly nodePort: number;
   readonly externalIPs: readonly IpAddress[];
-  /** From `status.loadBalancer.ingress`, with `ipMode` VIP. */
+  /** The addresses from `status.loadBalancer.ingress`, with `ipMode` VIP. */
   readonly loadBalancerIPs: readonly IpAddress[];
   /** Sources that may use the load balancer's addresses; empty: all. */
   readonly sourceRanges: readonly Cidr[];

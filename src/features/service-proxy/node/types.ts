@@ -12,8 +12,8 @@ export interface NodeConfig {
   readonly nodePortAddresses: "primary" | readonly Cidr[];
   readonly detectLocalMode: DetectLocalMode;
   readonly clusterCIDRs: readonly Cidr[];
-  /** For `BridgeInterface`. */
+  /** The bridge, for the mode `BridgeInterface`. */
   readonly podBridgeInterface: string;
-  /** For `InterfaceNamePrefix`. */
+  /** The prefix, for the mode `InterfaceNamePrefix`. */
   readonly podInterfaceNamePrefix: string;
 }

@@ -28,7 +28,7 @@ interface Parts {
   isGuarded: boolean;
 }
 
-/** More slots than any Service has endpoints; a larger slot number is not ours. */
+/** A number above the endpoints of any Service; an element with a larger slot number was not made by this proxy. */
 const MAX_SLOTS = 100_000;
 /** Length of protocol and port, in bytes. */
 const PORT_BYTES = 8;

@@ -70,7 +70,7 @@ test("DriftWatch: tables that a program flushes every 8 s are repaired within a 
     Object.assign(state, { hasForeignChanges: false, isBroken: false });
     await clock.advance(8000 - 2 * POLL_MS);
   }
-  const told = said.filter(({ msg }) => String(msg).includes("another program keeps changing"));
+  const told = said.filter(({ msg }) => String(msg).includes("another program repeatedly changes"));
   assert.deepEqual(
     told.map(({ seen }) => seen),
     ["flusher (4242)"],
@@ -86,7 +86,7 @@ test("DriftWatch: a program that keeps changing our tables is logged once, and r
   assert.equal(lines("another program changed the proxy's nftables table"), 2 * (MIN_DISTURBANCES - 1));
   await clock.advance(10 * 60_000);
   assert.deepEqual(state.contested, [true]);
-  assert.equal(lines("another program keeps changing"), 1);
+  assert.equal(lines("another program repeatedly changes"), 1);
   assert.ok(state.repairs < MIN_DISTURBANCES + 30, `${state.repairs} repairs in ten minutes`);
   assert.equal(lines("another program changed the proxy's nftables table"), 2 * (MIN_DISTURBANCES - 1));
 });

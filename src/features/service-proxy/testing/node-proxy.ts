@@ -75,7 +75,7 @@ export class NodeProxy implements AsyncDisposable {
     await this.set(service);
   }
 
-  /** By name in `ns`, or by `namespace/name`. */
+  /** The key is a name in `ns`, or `namespace/name`. */
   async remove(...names: readonly string[]): Promise<void> {
     for (const name of names) for (const { tracker } of this.#families) tracker.setService(keyOf(name), []);
     await this.settled();

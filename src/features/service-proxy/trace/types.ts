@@ -34,7 +34,7 @@ export interface TraceContext {
 export type Outcome =
   | {
       readonly kind: "delivered";
-      /** After translation; the packet's own destination if no rule changed it. */
+      /** The destination after translation; the packet's own destination if no rule changed it. */
       readonly destination: IpAddress;
       readonly port: number;
       readonly isTranslated: boolean;
@@ -56,7 +56,7 @@ export interface Step {
 /** An element of a set or map, as text. */
 export interface TracedElement {
   readonly set: string;
-  /** As nft(8) prints it: `10.96.0.10 . tcp . 80 : goto lb-2`. */
+  /** The element as nft(8) prints it: `10.96.0.10 . tcp . 80 : goto lb-2`. */
   readonly text: string;
   /** `namespace/name:port/protocol`, if it belongs to a service port. */
   readonly service?: string;

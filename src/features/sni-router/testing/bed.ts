@@ -9,7 +9,7 @@ import type { RouterObserver } from "../observer.ts";
 import { SniRouter } from "../router.ts";
 import { type Route, RouteTable } from "../routes.ts";
 
-/** For clean-up: the `TestContext` of node:test. */
+/** The `TestContext` of node:test, used for clean-up. */
 export interface Scope {
   after(cleanUp: () => unknown): void;
 }

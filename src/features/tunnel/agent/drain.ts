@@ -25,7 +25,7 @@ export async function drainAgent(
   while (!options.hurry.aborted) {
     const now = clock.monotonic();
     if (servers.connections > 0) busyAt = now;
-    // With 0, as in Konnectivity, only a second signal ends draining.
+    // With a time limit of 0, as in Konnectivity, only a second signal ends draining.
     if (options.timeoutMs > 0) {
       if (now - started >= options.timeoutMs) {
         log.warn("open connections are closed, because draining took longer than --drain-timeout", {

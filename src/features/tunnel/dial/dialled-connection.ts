@@ -17,7 +17,7 @@ import { ProgressTimer } from "./progress-timer.ts";
 /** The error for the local side when the link of an open connection is lost. */
 export const LINK_LOST = "the link of the tunnel was lost";
 
-/** Why a dial failed. */
+/** The reason why a dial failed. */
 export type DialFailure =
   /** The peer could not connect, or refused to; `error` is its text. */
   | { readonly kind: "refused"; readonly error: string }

@@ -12,7 +12,7 @@ const QUEUE_LOW_BYTES = 128 * 1024;
 /** Default limit of a message, in bytes: that of Go's gRPC. */
 export const MAX_MESSAGE_BYTES = 4 * 1024 * 1024;
 
-/** Why a stream has ended. */
+/** The reason why a stream has ended. */
 export interface StreamFault {
   readonly code: GrpcCode;
   readonly message: string;
@@ -47,7 +47,7 @@ export interface PacketStream {
   destroy(fault: StreamFault): void;
 }
 
-/** How this side ends the stream: a server writes trailers, a client ends or resets. */
+/** The way this side ends the stream: a server writes trailers, a client ends or resets. */
 export interface StreamEnding {
   readonly end: (fault: StreamFault | undefined) => void;
   readonly reset: (fault: StreamFault) => void;

@@ -14,7 +14,7 @@ export interface ChannelHandlers {
   onCloseRequest(): void;
   /** The peer, which accepted, has closed. The channel has ended. */
   onCloseResponse(error: string): void;
-  /** More bytes may be sent. */
+  /** Called when more bytes may be sent. */
   onWritable(): void;
   /** This side did not consume the bytes of the peer in time. */
   onSlowConsumer(): void;

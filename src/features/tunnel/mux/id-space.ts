@@ -6,7 +6,7 @@ export const FIRST_REVERSE_ID = 2 ** 40;
 /** The end of a link on which this process is. It decides which ids this side assigns. */
 export type LinkSide = "server" | "agent";
 
-/** Which ids belong to connections that this side dialled. */
+/** Decides which ids belong to connections that this side dialled. */
 export interface IdSpace {
   readonly side: LinkSide;
   /** True if agents dial too (`reverse/1`), so that the range of an id shows its direction. If false, an agent may choose any int64. */

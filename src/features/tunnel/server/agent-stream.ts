@@ -36,7 +36,7 @@ export interface AgentStreamDeps {
   readonly budget: BufferBudget;
   readonly clock: Clock;
   readonly log: Logger;
-  /** For warnings about rejected streams. */
+  /** The log for warnings about rejected streams. */
   readonly refusals: RateLimitedLog;
   /** Absent: every agent that passed TLS is admitted. */
   readonly authenticator: AgentAuthenticator | undefined;

@@ -2,7 +2,7 @@ import type { AgentIdentifiers } from "#wire/konnectivity";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { type Candidate, candidates, canonicalHost, choose, destinationHost, type Strategy } from "./strategies.ts";
 
-/** One agent stream, as the server sees it. */
+/** One agent stream on the server. */
 export class Backend implements Candidate {
   readonly agentID: string;
   readonly identifiers: AgentIdentifiers;

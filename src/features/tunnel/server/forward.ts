@@ -21,7 +21,7 @@ export interface ForwardRequest {
   readonly localHalfClose: boolean;
 }
 
-/** Why the dial of a frontend failed. */
+/** The reason why the dial of a frontend failed. */
 export type ForwardFailure =
   | DialFailure
   /** No strategy has an agent for the destination. */

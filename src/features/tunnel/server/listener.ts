@@ -18,7 +18,7 @@ export class ListenerError extends ExpectedError<ListenerErrorCode> {
   override readonly name = "ListenerError";
 }
 
-/** Where to listen. */
+/** The address to listen on. */
 export type ListenTarget =
   | { readonly kind: "tcp"; readonly address: ListenAddress }
   | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean };

@@ -44,7 +44,7 @@ export interface EngineDeps {
   readonly readyz: HttpConnectionDeps["readyz"];
   /** The body of GET /metrics. */
   readonly metrics: () => Promise<string>;
-  /** How connections of clients and to destinations are made. */
+  /** The implementation of connections of clients and to destinations. */
   readonly streams: TcpStreams;
   /** SO_MARK of sockets to destinations. */
   readonly mark?: number | undefined;

@@ -6,7 +6,7 @@ import type { PendingHeads } from "../front/index.ts";
 /** The first byte of a TLS connection (RFC 8446 section 5.1). */
 const RECORD_HANDSHAKE = 0x16;
 
-/** How clients of a listener may begin. */
+/** The allowed beginnings of a client's connection. */
 export interface TlsGate {
   /** A client that does not begin with TLS is closed; otherwise the first byte decides. */
   readonly isRequired: boolean;

@@ -6,10 +6,10 @@ const MAX_SHARE = 0.9;
 const COUNTED = 0;
 const SINCE = 1;
 const COUNTS = 2;
-/** More than any limit. */
+/** A number above any limit. */
 const ALL = 0x3fff_ffff;
 
-/** How {@link Descriptors} are counted. */
+/** Options of {@link Descriptors}. */
 export interface DescriptorsOptions {
   /** Memory of the counts that other threads share. Default: memory of this object only. */
   readonly memory?: SharedArrayBuffer;

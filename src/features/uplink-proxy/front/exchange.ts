@@ -11,7 +11,7 @@ import { trailersToPass } from "./hop.ts";
 const HELD_BYTES = 65_536;
 const NO_BYTES = new Uint8Array(0);
 
-/** How the exchange ended for the client. */
+/** The way the exchange ended for the client. */
 export type ExchangeEnd =
   /** The answer is sent completely, or the caller may send another answer instead: the caller owns the connection again. */
   | { readonly kind: "over"; readonly rest: Uint8Array }

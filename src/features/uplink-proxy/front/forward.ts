@@ -20,7 +20,7 @@ export interface ForwardRequest {
   readonly path: string;
 }
 
-/** What the caller does with the client's connection. */
+/** The instruction for the caller about the client's connection. */
 export type Forwarded =
   /** The next request may be read; `rest`: the received bytes of it. */
   | { readonly kind: "next"; readonly rest: Uint8Array }

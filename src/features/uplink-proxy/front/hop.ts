@@ -57,7 +57,7 @@ export function encodeRequestHead(
   ]);
 }
 
-/** How the body of an answer is sent to the client. */
+/** The framing of the body of an answer to the client. */
 export interface ResponseShape {
   readonly isChunked: boolean;
   /** The connection ends with it. */

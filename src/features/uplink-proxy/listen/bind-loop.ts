@@ -18,7 +18,7 @@ const AGAIN_MS = 5000;
 
 /** Dependencies of a listener. */
 export interface BindLoopDeps {
-  /** How clients are accepted. */
+  /** The implementation of accepting clients. */
   readonly streams: Pick<TcpStreams, "listen">;
   readonly log: Logger;
   readonly clock: Clock;
@@ -30,7 +30,7 @@ export interface BindLoopDeps {
   readonly openFd?: (listener: ListenerSettings) => number;
 }
 
-/** How a listener is made. */
+/** Options of a listener. */
 export interface BindLoopOptions {
   readonly backlog: number;
   /** True if several threads accept at the same address. */

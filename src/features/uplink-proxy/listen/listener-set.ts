@@ -9,7 +9,7 @@ export interface ListenerSetDeps extends Omit<BindLoopDeps, "openFd"> {
   readonly spawn: (run: () => Promise<void>) => void;
 }
 
-/** How listeners are made. */
+/** Options of listeners. */
 export interface ListenerSetOptions {
   readonly backlog: () => number;
   /** True if several threads accept at the listener's address. */
@@ -17,7 +17,7 @@ export interface ListenerSetOptions {
 }
 
 interface Entry {
-  /** Its present settings: all but name, role, address and port may change while it is bound. */
+  /** The listener's present settings: all except name, role, address and port may change while it is bound. */
   listener: ListenerSettings;
   readonly loop: BindLoop;
   readonly stop: AbortController;

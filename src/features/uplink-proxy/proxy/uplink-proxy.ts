@@ -38,7 +38,7 @@ export interface UplinkProxyDeps {
   readonly clock: Clock;
   /** Needed if a pod listener requires tokens or TLS. */
   readonly secrets?: PodSecrets;
-  /** More keys for /healthz: `configError`, `env`. */
+  /** Additional keys for /healthz: `configError`, `env`. */
   readonly health?: () => Readonly<Record<string, unknown>>;
   /** The answer of GET /readyz. Default: the answer says whether the snapshot is ready. */
   readonly readiness?: (options: { readonly isVerbose: boolean }) => Readiness;

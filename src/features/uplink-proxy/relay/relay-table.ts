@@ -21,7 +21,7 @@ export type RelayState =
   | "upstream-closed"
   | "closed";
 
-/** How a socket was closed: in order; lost before it had ended its sending; or lost after that. */
+/** The way a socket was closed: in order; lost before it had ended its sending; or lost after that. */
 export type CloseKind = "closed" | "reset" | "gone";
 
 /** `…-ended`: that side has ended its sending (FIN). The rest: its socket is closed, see {@link CloseKind}. */

@@ -23,7 +23,7 @@ const CHECKS_PER_LIMIT = 4;
 /** The FIN of each direction is acknowledged like a byte. */
 const FINS = 2;
 
-/** Why a tunnel ended (docs/spec/uplink-proxy.md#7). */
+/** The reason why a tunnel ended (docs/spec/uplink-proxy.md#7). */
 export type CloseReason = "eof" | "reset" | "idle" | "blackhole" | "drain" | "error";
 
 /** Bytes since the start, counted as they pass. */
@@ -63,7 +63,7 @@ export interface RelayEvents {
   onClosed(end: RelayEnd): void;
 }
 
-/** How a relay ended. */
+/** The result of a relay. */
 export interface RelayEnd {
   readonly reason: CloseReason;
   /** True if it was closed for silence while the client waited for the rest of an answer. */

@@ -3,11 +3,11 @@ import type { ByteStream } from "#base/byte-stream";
 import type { TcpStreams } from "#kernel/reactor";
 import type { Pair } from "./happy-eyeballs.ts";
 
-/** How connections to destinations are made. */
+/** Options for connections to destinations. */
 export interface ConnectOptions {
   /** SO_MARK, so that rules of transparent mode let them pass. Needs CAP_NET_ADMIN. */
   readonly mark?: number | undefined;
-  /** How connections are made. */
+  /** The implementation of connections. */
   readonly streams: Pick<TcpStreams, "connect">;
   /** The maximum number of bytes of one read. */
   readonly readBytes?: number | undefined;

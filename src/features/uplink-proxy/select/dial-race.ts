@@ -24,7 +24,7 @@ interface QueuedAttempt {
 }
 
 interface Attempt<C extends Closable> extends QueuedAttempt {
-  /** It tries an uplink on probation for all requests, and continues after its own request is served. */
+  /** True for a trial: it tries an uplink on probation for all requests, and continues after its own request is served. */
   readonly isTrial: boolean;
   readonly startedAt: number;
   readonly stop: LightAbortSignal;
@@ -54,7 +54,7 @@ export class DialRace<C extends Closable> {
   readonly #request: DialRequest;
   readonly #input: RaceInput;
   readonly #queue: readonly QueuedAttempt[];
-  /** In the order of their start: attempts over cheaper uplinks first. */
+  /** The attempts in the order of their start: those over cheaper uplinks first. */
   #running: Attempt<C>[] = [];
   readonly #failures: AttemptFailure[] = [];
   readonly #result = Promise.withResolvers<DialResult<C>>();

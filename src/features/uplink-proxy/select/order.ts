@@ -7,7 +7,7 @@ import type { PenaltyState } from "./penalties.ts";
 /** An uplink that may carry a request, with its usable sources. */
 export interface Candidate {
   readonly uplink: Uplink;
-  /** In the order of the uplink's addresses; at least one. */
+  /** The usable sources, in the order of the uplink's addresses; at least one. */
   readonly sources: readonly IpAddress[];
 }
 

@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import type { TestContext } from "node:test";
 import { serverFor } from "./proxy-fixtures.ts";
 
-/** How an origin answers: named in the path of the request. */
+/** The kind of answer of an origin, which the path of the request names. */
 export type AnswerMode =
   | "length"
   | "chunked"

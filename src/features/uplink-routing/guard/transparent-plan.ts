@@ -61,7 +61,7 @@ export function transparentRouting(
   };
 }
 
-/** How connections are redirected. */
+/** Options of the redirection. */
 export interface TransparentOptions {
   readonly cgroups: readonly string[];
   readonly ownUid?: number;

@@ -1,6 +1,6 @@
 import type { Snapshot, SnapshotSource } from "#base/uplink-model";
 
-/** Before the kernel was read. */
+/** The snapshot before the kernel was read. */
 const NOTHING_YET: Snapshot = {
   ready: false,
   maxCost: 0,

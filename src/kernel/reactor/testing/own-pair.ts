@@ -4,7 +4,7 @@ import { connectTcp, TcpListener, TcpStream } from "../index.ts";
 
 const LOOPBACK = IpAddress.parse("127.0.0.1");
 
-/** Both ends of a connection, the one that dialled first. */
+/** Both ends of a connection, first the end that dialled. */
 export async function ownPair(): Promise<[TcpStream, TcpStream]> {
   const accepted = Promise.withResolvers<TcpStream>();
   const fd = listenTcp(LOOPBACK, 0, { noDelay: true });

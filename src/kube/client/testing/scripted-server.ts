@@ -12,7 +12,7 @@ export interface Seen {
   readonly body: string;
 }
 
-/** How one request is answered. */
+/** A function that answers one request. */
 export type Script = (seen: Seen, response: ServerResponse, request: IncomingMessage) => void;
 
 /** An HTTP server whose n-th answer is the n-th script; the last script is repeated. */

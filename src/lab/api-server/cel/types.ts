@@ -25,7 +25,7 @@ export interface ObjectType {
   readonly kind: "object";
   /** For messages. */
   readonly name: string;
-  /** By CEL identifier, which differs from a JSON name that is not an identifier. */
+  /** The fields by CEL identifier, which differs from a JSON name that is not an identifier. */
   readonly fields: ReadonlyMap<string, { readonly name: string; readonly type: Type }>;
 }
 

@@ -6,7 +6,7 @@ import type { ResourceDef } from "../resources/types.ts";
 import { applyDefaults, type Definitions, invalidValue, prune, requiredValue, validate } from "../schema/index.ts";
 import { isLabelKey, isLabelValue } from "../select/label.ts";
 
-/** How members that the schema does not have are handled (query parameter `fieldValidation`). */
+/** The handling of members that the schema does not have (query parameter `fieldValidation`). */
 export type FieldValidation = "Ignore" | "Warn" | "Strict";
 
 /** Turns a body into an object of the resource: of the right kind, with metadata. Changes `body` in place. Throws ApiError. */

@@ -26,7 +26,7 @@ export function parseAccept(header: string | undefined): MediaType[] {
     });
 }
 
-/** How objects are shown: whole, by metadata only, or as a Table. */
+/** The form of objects in an answer: whole, only metadata, or a Table. */
 export type Form =
   | { readonly as: "object"; readonly yaml: boolean }
   | { readonly as: "metadata"; readonly version: string }

@@ -15,7 +15,7 @@ export interface KubeletPlace {
   readonly port: number;
 }
 
-/** How the server reaches kubelets. */
+/** The server's connection to kubelets. */
 export interface KubeletAccess {
   /** A connection to a node's address: direct, or through a tunnel. Rejects with an error that is shown to users. */
   readonly connect: (place: KubeletPlace) => Promise<Duplex>;

@@ -8,6 +8,6 @@ export interface LifecycleDeps {
   readonly store: Store;
   readonly registry: Registry;
   readonly objects: Objects;
-  /** For work after the commit that has caused it. */
+  /** The queue for work that runs after the commit that caused it. */
   readonly queue: DeferredQueue;
 }

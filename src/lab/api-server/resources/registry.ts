@@ -44,7 +44,7 @@ export class Registry {
     return this.#byKind.get(`${apiVersion}/${kind}`);
   }
 
-  /** One version of a collection's kind: the stored one if it is served, else any. */
+  /** One version of a collection's kind: the stored version if it is served, else any version. */
   forStorage(storage: string): ResourceDef | undefined {
     let found: ResourceDef | undefined;
     for (const resource of this.#byPath.values()) {

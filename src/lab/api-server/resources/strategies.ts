@@ -227,7 +227,7 @@ const node: Strategy = {
 
 const binding: Strategy = { validate: (object, old) => immutable(["roleRef"], object, old) };
 
-/** By kind, with the group after a dot unless it is the core group. */
+/** The strategies by kind; a group other than the core group follows after a dot. */
 export const STRATEGIES: Readonly<Record<string, Strategy>> = {
   Pod: pod,
   Namespace: namespace,

@@ -28,9 +28,9 @@ export interface ScalePaths {
 export interface Strategy {
   /** Values for absent members; called on every write. */
   readonly defaults?: (object: KubeObject) => void;
-  /** On create only, after defaults: sets fields that clients may not choose. */
+  /** Called only on create, after defaults: sets fields that clients may not choose. */
   readonly prepareCreate?: (object: KubeObject) => void;
-  /** On update only: restores fields that clients may not change. */
+  /** Called only on update: restores fields that clients may not change. */
   readonly prepareUpdate?: (object: KubeObject, old: KubeObject) => void;
   /** Faults beyond the schema's. `old` on update. */
   readonly validate?: (object: KubeObject, old: KubeObject | undefined) => Cause[];
