@@ -134,7 +134,7 @@ class Stream {
     if (!this.#head.includes("\r\n\r\n")) return true;
     this.#isOpen = this.#head.startsWith("HTTP/1.0 200") || this.#head.startsWith("HTTP/1.1 200");
     if (this.#isOpen) this.#finish();
-    else this.#done.reject(new Error(`the proxy said ${this.#head}`));
+    else this.#done.reject(new Error(`the proxy answered ${this.#head}`));
     return true;
   }
 }

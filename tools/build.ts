@@ -158,7 +158,10 @@ function buildCni(): void {
   rmSync(`${target}.new`);
   renameSync(`${target}.whole`, target);
   const socket = handoverPath(DEFAULT_SOCKET);
-  if (socket === undefined) throw new Error(`${DEFAULT_SOCKET} is too long for a hand-over socket beside it`);
+  if (socket === undefined)
+    throw new Error(
+      `${DEFAULT_SOCKET} is too long: the path of the hand-over socket would exceed the limit of a socket's path`,
+    );
   writeFileSync(`${launcher}.new`, buildLauncher(ENCODERS.x64, socket), { mode: 0o755 });
   chmodSync(`${launcher}.new`, 0o755);
   renameSync(`${launcher}.new`, launcher);

@@ -52,8 +52,8 @@ function checkImport(file: string, target: string): void {
   }
   const match = /^#(\w+)\/([\w-]+)$/.exec(target);
   if (match === null) {
-    if (target.startsWith("#")) faults.push(`${file}: ${target} goes past the face of a module`);
-    if (target === "koffi" && from !== "kernel/ffi") faults.push(`${file}: only kernel/ffi may know koffi`);
+    if (target.startsWith("#")) faults.push(`${file}: ${target} is inside another module; import its index.ts`);
+    if (target === "koffi" && from !== "kernel/ffi") faults.push(`${file}: only kernel/ffi may import koffi`);
     return;
   }
   const [, layer = "", folder = ""] = match;
@@ -83,9 +83,9 @@ function checkProgramImport(file: string, target: string): void {
   const isFolder = target.split("/").length > 3;
   const isShared = existsSync(join(root, `src/programs/${other}/index.ts`));
   if (isFolder && isShared && !target.endsWith(`/${other}/index.ts`)) {
-    faults.push(`${file}: ${target} goes past the face of programs/${other}`);
+    faults.push(`${file}: ${target} is inside programs/${other}; import its index.ts`);
   } else if (isFolder && !isShared) {
-    faults.push(`${file}: ${target} belongs to another program; what both need goes into a folder with an index.ts`);
+    faults.push(`${file}: ${target} belongs to another program; move shared code into a folder with an index.ts`);
   } else if (!isFolder && isProgram(target) && !STARTERS.has(file)) {
     faults.push(`${file}: imports the program ${other}`);
   }
@@ -143,7 +143,7 @@ const [begin, end] = MARKS;
 const after = `${before.slice(0, before.indexOf(begin))}${begin}\n\`\`\`text\n${graph()}\n\`\`\`\n${before.slice(before.indexOf(end))}`;
 if (process.argv.includes("--write")) writeFileSync(page, after);
 else if (after !== before)
-  faults.push("ARCHITECTURE.md does not show the graph as it is: node tools/check-layers.ts --write");
+  faults.push("ARCHITECTURE.md does not show the present graph: run node tools/check-layers.ts --write");
 
 for (const fault of faults) console.error(fault);
 if (faults.length > 0) process.exitCode = 1;

@@ -91,7 +91,7 @@ function main(): void {
   }
   for (const file of files(SOURCES)) for (const target of referencesOf(read(file))) check(file, target);
   for (const fault of faults) console.error(fault);
-  console.log(`${count} references, ${faults.length} of them lead nowhere`);
+  console.log(`${count} references, ${faults.length} of them have no target`);
   if (faults.length > 0) process.exitCode = 1;
 }
 

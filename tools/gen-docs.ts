@@ -52,7 +52,7 @@ function page(program: Program): string {
     ...(program.notes ?? []).map(note),
     "## Flags",
     flagReference(program.flags),
-    "Every flag may have one dash or two, and its value behind `=` or a space. `--help` and `--version` print and exit.",
+    "A flag begins with one dash or two, and its value follows after `=` or a space. `--help` and `--version` print and exit.",
     ...sections.flatMap(({ title, head, rows }) => [`## ${title}`, table(head, rows)]),
     ...metricsOf(program),
   ];
@@ -77,7 +77,7 @@ function metricsOf({ metrics = [] }: Program): string[] {
     "`process_*`, `nodejs_*`",
     "",
     "",
-    "Of the process: CPU, memory, descriptors, event loop, garbage collection.",
+    "Metrics of the process: CPU, memory, descriptors, event loop, garbage collection.",
   ]);
   return ["## Metrics", table(["name", "type", "labels", "meaning"], rows)];
 }
@@ -103,7 +103,7 @@ async function pages(): Promise<ReadonlyMap<string, string>> {
 async function strangers(): Promise<string[]> {
   return (await readdir(FOLDER))
     .filter((name) => !wanted.has(name))
-    .map((name) => `docs/reference/${name} is the page of no program; remove it`);
+    .map((name) => `docs/reference/${name} belongs to no program; remove it`);
 }
 
 const wanted = await pages();

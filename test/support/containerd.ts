@@ -371,7 +371,7 @@ function childrenOf(parent: number): number[] {
   });
 }
 
-/** Empty for a process that has ended meanwhile. */
+/** Returns an empty text for a process that has ended meanwhile. */
 function readProc(path: string): string {
   try {
     return readFileSync(path, "utf8");

@@ -18,7 +18,7 @@ const error = (code: number, msg: string): string => `${JSON.stringify({ cniVers
 
 /** The errors that the launcher itself prints: on standard output, and if standard output is the fault, on standard error. */
 export const FAULTS = {
-  lost: error(11, `coild gave no answer: it ended, or took longer than ${PATIENCE_SECONDS} s`),
+  lost: error(11, `coild did not answer: it ended, or took longer than ${PATIENCE_SECONDS} s`),
   unavailable: error(
     11,
     `coild cannot be reached, and ${`coil${STANDALONE_SUFFIX}`} cannot be run beside this file: run coil-installer again`,

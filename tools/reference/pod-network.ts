@@ -11,7 +11,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     ),
     rights(
       ["pods", "get; list, to find the pods that are cut off"],
-      ["events", "create, patch: events on pods that are cut off or joined again"],
+      ["events", "create, patch: events on pods that are cut off or connected again"],
       ["namespaces", "get, list, watch"],
       ["nodes", "get; list and watch of this Node, to notice its deletion at once"],
       [
@@ -21,11 +21,11 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`blockrequests`", "get, list, watch, create, delete"],
       ["with `--enable-ipam=false`", "pods: get; nothing else"],
     ),
-    section("What STATUS answers", "code", "when")(
+    section("Answers to STATUS", "code", "when")(
       ["0", "ADD can be served"],
       [
         "50",
-        "coild does not run, or does not know its blocks yet; it lacks the privileges to make links; an ADD in the last 30 s found the pool `default` full, and nothing has become free since",
+        "coild does not run, or does not know its blocks yet; it lacks the privileges to make links; an ADD in the last 30 s found the pool `default` full, and no address has become free since",
       ],
       ["51", "this Node was deleted, or attachments are cut off"],
     ),
@@ -51,27 +51,27 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     ),
     files(
       ["`/run/coild.sock`", "the socket (`--socket`)"],
-      ["`/run/coild.sock.call1`", "the hand-over socket: the socket's path with `.call1` behind, for calls of `coil`"],
-      ["`coild.lock` beside the socket", "locked while a coild runs; a second one waits for it"],
+      ["`/run/coild.sock.call1`", "the hand-over socket: the socket's path followed by `.call1`, for calls of `coil`"],
+      ["`coild.lock` beside the socket", "locked while a coild runs; a second coild waits for it"],
     ),
     kernel(
       ["link alias `COIL:<pool>:<containerID>:<ifname>`", "a finished attachment"],
       ["link alias `COIL::<pod UID>:<ifname>`", "with `--enable-ipam=false`: another plugin's link of a pod"],
-      ["link alias `COIL-PENDING:<containerID>:<ifname>`", "an ADD under way; removed at the next start"],
+      ["link alias `COIL-PENDING:<containerID>:<ifname>`", "an unfinished ADD; removed at the next start"],
       [
         "link groups 0x49000000 to 0x49ffffff",
-        "links that are being deleted together; reserved: give no other link one of them",
+        "links that are being deleted together; reserved: do not use these groups for other links",
       ],
       [
         "link groups 0x4b000000 to 0x4bffffff",
-        "attachments by the name of their CNI network (24 bits of its SHA-1), so that GC of one network leaves the others",
+        "attachments by the name of their CNI network (24 bits of its SHA-1), so that GC of one network does not affect the others",
       ],
       [
         "link groups 0x4a000000 to 0x4affffff",
-        "the same while they are cut off: down until their block is this node's again",
+        "the same while they are cut off: down until their block belongs to this node again",
       ],
       ["table 116, protocol 30", "routes to this node's pods"],
-      ["rule priority 2000, IPv4 and IPv6", "looks table 116 up"],
+      ["rule priority 2000, IPv4 and IPv6", "directs packets to table 116"],
       ["table 119, protocol 30", "this node's blocks, `dev lo`, for a routing daemon to export"],
       ["`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`", "set to 1"],
     ),
@@ -79,7 +79,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
   "coil-ipam-controller": [
     endpoints(":9386", ":9387"),
     objects(
-      ["Lease `kube-system/coil-ipam-leader`", "which replica leads"],
+      ["Lease `kube-system/coil-ipam-leader`", "the replica that leads"],
       ["`AddressPool`, `AddressBlock`, `BlockRequest` of `coil.cybozu.com/v2`", "watched and written"],
       ["Node", "watched: blocks of a deleted Node are collected after `--node-gone-grace`"],
       ["Pod", "listed by the names of deleted nodes, before their blocks are collected"],
@@ -89,7 +89,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ],
       [
         "`coilv2-mutating-ipam-webhook-configuration`, `coilv2-validating-ipam-webhook-configuration`",
-        "with `--enable-cert-rotation`: `caBundle` of each webhook is kept",
+        "with `--enable-cert-rotation`: `caBundle` of each webhook is kept up to date",
       ],
     ),
     rights(
@@ -116,7 +116,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     ),
     files([
       "`tls.crt`, `tls.key` in `--cert-dir`",
-      "read at a handshake, again when they change; a broken pair leaves the last good one in use",
+      "read at a handshake, again when they change; if a pair is broken, the last good pair stays in use",
     ]),
     section("Parts of `/readyz?verbose`", "part", "degraded when")(
       [

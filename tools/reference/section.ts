@@ -32,10 +32,10 @@ export const signals = section("Signals", "signal", "what");
 /** The two ports of a program for metrics and probes. */
 export const endpoints = (metricsPort: string, healthPort: string): Section =>
   listeners(
-    [`\`${metricsPort}/metrics\``, "metrics in Prometheus' text format"],
+    [`\`${metricsPort}/metrics\``, "metrics in the text format of Prometheus"],
     [`\`${healthPort}/healthz\``, "200 while the process answers"],
     [
       `\`${healthPort}/readyz\``,
-      "503 with the missing parts until every part was ready once; later when a part that needs only this node fails, but not when the API server is away; else 200. `?verbose` lists all parts",
+      "503 with the missing parts until every part was ready once; later when a part that needs only this node fails, but not when the API server cannot be reached; else 200. `?verbose` lists all parts",
     ],
   );

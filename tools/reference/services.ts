@@ -6,7 +6,7 @@ export const services: Readonly<Record<string, readonly Section[]>> = {
     listeners(
       ["`:10256/healthz`", "200 if load balancers may use this node, else 503; JSON with the reasons"],
       ["`:10256/livez`", "503 if a restart may help: a change has waited for twice `--sync-period`"],
-      ["`:10256/readyz`", "200 if no part below is degraded, else 503; a line for each"],
+      ["`:10256/readyz`", "200 if no part below is degraded, else 503; one line for each"],
       ["`NODE:healthCheckNodePort/`", "of a Service of policy Local: 200 if this node has ready endpoints, else 503"],
       ["`127.0.0.1:10249/metrics`", "metrics in Prometheus' text format"],
     ),
@@ -20,10 +20,10 @@ export const services: Readonly<Record<string, readonly Section[]>> = {
     ),
     rights(
       ["services, endpointslices, servicecidrs", "list, watch"],
-      ["nodes", "get, list, watch: its own"],
+      ["nodes", "get, list, watch: the proxy's own Node"],
       [
         "events",
-        "create, patch: at the start, for a health check port that cannot be bound, an unreadable object, an address that belongs to another",
+        "create, patch: at the start, for a health check port that cannot be bound, an unreadable object, an address that belongs to another Service",
       ],
     ),
     kernel(

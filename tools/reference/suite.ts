@@ -5,8 +5,8 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
   node: [endpoints(":9390", ":9391")],
   lab: [
     files(
-      ["`/run/isthmus/lab-<name>/kubeconfig`", "the API server on loopback, for people"],
-      ["`/run/isthmus/lab-<name>/kubeconfig-nodes`", "the same as nodes reach it"],
+      ["`/run/isthmus/lab-<name>/kubeconfig`", "kubeconfig with the API server's address on loopback, for users"],
+      ["`/run/isthmus/lab-<name>/kubeconfig-nodes`", "kubeconfig with the API server's address for nodes"],
       ["`/run/isthmus/lab-<name>/<node>/coild.sock`", "a node's coild"],
       ["`/run/isthmus/lab-<name>/logs/<program>-<node>.log`", "logs of the programs; `host.log` of the lab itself"],
       [
@@ -19,15 +19,15 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ],
       [
         "`/run/isthmus/lab-<name>/state.json`",
-        "which processes and nodes the lab has; with `--kubeconfig`, which run's objects the cluster has until they are removed",
+        "the processes and nodes of the lab; with `--kubeconfig`, the run whose objects the cluster has until they are removed",
       ],
     ),
     kernel(
       ["namespace `isthmus-<name>-fabric`", "the bridge between the nodes, and the API server's address for them"],
       ["namespace `isthmus-<name>-cp`", "with `--tunnel`: the API server and `proxy-server`, behind the firewall"],
       [
-        "nftables table `inet isthmus-lab` in that",
-        "the firewall: nodes reach port 8091, everything else is dropped, both ways",
+        "nftables table `inet isthmus-lab` in that namespace",
+        "the firewall: nodes reach port 8091, all other packets are dropped, in both directions",
       ],
       [
         "namespaces `isthmus-<name>-wan0`, `-wan1`, `-internet`",
@@ -39,15 +39,18 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
     section("On another cluster", "object", "what")(
       [
         "labels `lab.isthmus.dev/lab` and `lab.isthmus.dev/run`",
-        "on everything that a lab makes: its name, and which run made it; see [the guide](../guides/lab-on-a-cluster.md)",
+        "on all objects of a lab: the name of the lab, and the run that made the object; see [the guide](../guides/lab-on-a-cluster.md)",
       ],
-      ["Node `isthmus-<name>-<run>-node<N>`, Lease `kube-node-lease/` of that name", "a node, which lives"],
+      [
+        "Node `isthmus-<name>-<run>-node<N>`, Lease of that name in `kube-node-lease`",
+        "a node of the lab, and its heartbeat",
+      ],
       ["taint `lab.isthmus.dev/lab=<name>:NoSchedule`", "keeps the cluster's own pods off the Nodes"],
       ["Namespace, AddressPool `isthmus-<name>-<run>-…`", "workloads and their addresses"],
       ["Lease `kube-system/coil-ipam-leader`", "of the lab's controller; the cluster's controller is used if it leads"],
     ),
     section("The report of `--json`", "member", "what")(
-      ["`ok`", "whether everything below is as it should be"],
+      ["`ok`", "whether all results below are right"],
       ["`lab`, `families`, `seconds`", "name, families that pods have, time from the start of the command"],
       ["`nodes`", "`name`, `addresses`, `pods` (how many), `blocks` (`name`, `pool`, `prefixes`)"],
       ["`pods`", "`name`, `node`, `addresses`"],
@@ -57,7 +60,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`audit`", "`findings` (`kind`, `node`, `text`)"],
       [
         "`tunnel`",
-        "with `--tunnel`: `agents` (`connected`, `wanted`); `direct`: connections past the tunnel (`tried`, `refused`, `open`); `reverse`: nodes and pods to the API server (`tried`, `answered`, `failures`, `connections`); `programs` of nodes that reach it so (`wanted`, `connected`, `missing`); `forward`: control plane to `pods` and `nodePorts` (`tried`, `answered`, `failures`), `connections`; `seconds`",
+        "with `--tunnel`: `agents` (`connected`, `wanted`); `direct`: connections that bypass the tunnel (`tried`, `refused`, `open`); `reverse`: nodes and pods to the API server (`tried`, `answered`, `failures`, `connections`); `programs` of nodes that reach it so (`wanted`, `connected`, `missing`); `forward`: control plane to `pods` and `nodePorts` (`tried`, `answered`, `failures`), `connections`; `seconds`",
       ],
       [
         "`uplinks`",
@@ -71,19 +74,19 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
   ],
   audit: [
     section("Findings", "kind", "what disagrees")(
-      ["`duplicate-address`", "two pods, or two links, hold one address"],
+      ["`duplicate-address`", "two pods, or two links, have the same address"],
       ["`address-outside-block`", "a pod's address is in no block of its node"],
-      ["`orphan-block`", "a block is of a Node that does not exist"],
+      ["`orphan-block`", "a block belongs to a Node that does not exist"],
       ["`overlapping-blocks`", "two blocks share addresses"],
-      ["`block-memory`", "coild and the API server differ on which blocks are the node's"],
-      ["`attachment-memory`", "coild and the kernel differ on an attachment's addresses"],
+      ["`block-memory`", "coild and the API server have different blocks of the node"],
+      ["`attachment-memory`", "coild and the kernel have different addresses of an attachment"],
       ["`leaked-attachment`", "a link belongs to no pod"],
       ["`missing-attachment`", "no link leads to a pod's address"],
-      ["`half-made-link`", "a link of an ADD that never ended"],
+      ["`half-made-link`", "a link of an ADD that did not end"],
       ["`unknown-address`", "an attachment's address is in no block that coild knows"],
-      ["`route-export`", "the export table is not the node's blocks"],
-      ["`unmarked-pod`", "behind another plugin: no link bears the mark of a running pod"],
-      ["`stray-mark`", "behind another plugin: a link bears the mark of a pod that is not running on the node"],
+      ["`route-export`", "the routes in the export table differ from the node's blocks"],
+      ["`unmarked-pod`", "behind another plugin: no link has the mark of a running pod"],
+      ["`stray-mark`", "behind another plugin: a link has the mark of a pod that does not run on the node"],
     ),
   ],
   explain: [],

@@ -1,8 +1,8 @@
 import { endpoints, exitCodes, kernel, listeners, objects, type Section, section, signals } from "./section.ts";
 
 const CODES = exitCodes(
-  ["0", "it has ended after a signal"],
-  ["1", "a flag is wrong, or listening has failed; the server: also after a second signal"],
+  ["0", "the program has ended after a signal"],
+  ["1", "a flag is wrong, or listening has failed; for the server: also after a second signal"],
 );
 
 /** Notes by program. A number that a flag sets is the flag's default. */
@@ -34,9 +34,9 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
     objects(
       [
         "Lease `<namespace>/konnectivity-proxy-server-<server id>`",
-        "with `--enable-lease-controller`: 30 s, renewed every 15 s, deleted at the end; expired ones with the labels are deleted",
+        "with `--enable-lease-controller`: 30 s, renewed every 15 s, deleted at the end; expired Leases with the labels are deleted",
       ],
-      ["TokenReview", "created for agents' tokens; an accepted token is cached for 60 s, a refused one for 10 s"],
+      ["TokenReview", "created for agents' tokens; an accepted token is cached for 60 s, a refused token for 10 s"],
     ),
   ],
   "proxy-agent": [
@@ -50,8 +50,8 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
       ],
     ),
     section("Checks of readiness", "name", "fails while")(
-      ["`ping`", "never: the process answers"],
-      ["`server-connected`", "there is no stream to a server"],
+      ["`ping`", "never fails while the process answers"],
+      ["`server-connected`", "the agent has no stream to a server"],
       [
         "`reverse-listener`",
         "with `--target`: no connected server serves the direction from nodes to the control plane",
@@ -74,7 +74,7 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
       ["SIGHUP", "reads `--config` again; connected clients stay with their backends"],
       [
         "SIGTERM, SIGINT",
-        "stops listening, is not ready, waits for connections up to `--drain-timeout`; a second one ends it at once",
+        "stops listening, is not ready, waits for connections up to `--drain-timeout`; a second signal ends it at once",
       ],
     ),
     section(
@@ -82,18 +82,24 @@ export const tunnel: Readonly<Record<string, readonly Section[]>> = {
       "part",
       "degraded when",
     )(
-      ["`listen`", "an address is not listened on, or the program is shutting down"],
-      ["`routes`", "the file of `--config` was wrong when it was read last; the old routes stay in use"],
+      ["`listen`", "an address is not bound, or the program is shutting down"],
+      ["`routes`", "the file of `--config` was invalid when it was last read; the old routes stay in use"],
     ),
     section("Outcome of a client: `result`", "result", "meaning")(
       [
         "`routed`",
-        "it is connected to a backend; a name's own route comes first, then the wildcard's, then the default",
+        "the client is connected to a backend; the name's own route is used first, then a wildcard's, then the default",
       ],
-      ["`unknown_name`, `no_name`", "no route, and no default: TLS alert `unrecognized_name`, closed"],
+      [
+        "`unknown_name`, `no_name`",
+        "the name has no route, and there is no default: TLS alert `unrecognized_name`, closed",
+      ],
       ["`no_backend`", "no backend could be reached within `--connect-timeout`: TLS alert `internal_error`, closed"],
-      ["`not_tls`, `too_large`", "no ClientHello, or one of more than 16 KiB with its records: closed"],
-      ["`timeout`, `gone`", "its hello came too late, or it closed the connection before it had a backend"],
+      [
+        "`not_tls`, `too_large`",
+        "the client sent no ClientHello, or a ClientHello of more than 16 KiB with its records: closed",
+      ],
+      ["`timeout`, `gone`", "the client's hello came too late, or it closed the connection before it had a backend"],
       [
         "`overload`",
         "`--max-connections`: the client that has waited longest without a hello is closed, else the new one",

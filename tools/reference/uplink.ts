@@ -30,15 +30,15 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
     section("Parts of `/readyz?verbose`", "part", "degraded when")(
       ["`uplinks`", "the kernel cannot be read or programmed, or was not read yet"],
       ["`configuration`", "the newest settings, or a part of them, are not in force"],
-      ["`listeners`", "a listener for the host is not bound; that for pods waits for its bridge"],
-      ["`ways`", "no uplink within `maxCost` has an address and works; with the reasons"],
+      ["`listeners`", "a listener for the host is not bound; the listener for pods waits for its bridge"],
+      ["`ways`", "no uplink within `maxCost` has an address and works; the reasons are listed"],
       ["`transparent`", "connections cannot be redirected"],
     ),
-    section("Why a request failed: `X-Uplink-Reason`", "reason", "meaning")(
-      ["`not-ready`", "502: the settings, or EVE's two documents, were not seen yet"],
+    section("Reasons of failed requests: `X-Uplink-Reason`", "reason", "meaning")(
+      ["`not-ready`", "502: the settings, or EVE's two documents, were not read yet"],
       ["`no-uplink`", "502: no management uplink"],
       ["`cost-limit`", "502: every uplink is above `maxCost`, which is 0 by default"],
-      ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body lists each"],
+      ["`dial-failed`, `timeout`, `dns`", "502: every attempt failed; the body lists each attempt"],
       [
         "`bad-answer`",
         "502, only with `plainHttp`: the origin's answer was malformed, or ended before its head was complete",
@@ -49,8 +49,8 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
     ),
     kernel(
       [
-        "tables 500 + interface index, or 1500 and more where taken; routes with protocol 186",
-        "routes of an uplink; the last is `unreachable`",
+        "tables 500 + interface index, or 1500 and more if that table is in use; routes with protocol 186",
+        "routes of an uplink; the last route is `unreachable`",
       ],
       ["rules 15000, protocol 186", "`from` an address of an uplink, to its table"],
       ["rules 13000, protocol 186", "`to` pods and Services, to the main table (or 400)"],
@@ -69,12 +69,12 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
         "status of the uplinks, from `--parts=routing` to `--parts=proxy` (`--run-dir`)",
       ],
       ["`/var/lib/uplink-proxy/`", "token and certificate of the listener for pods (`--secrets-dir`), mode 0700"],
-      ["`/run/kube/mgmtproxy-disable`", "ends the transparent mode while it is there (`--off-switch`)"],
+      ["`/run/kube/mgmtproxy-disable`", "the transparent mode is off while this file exists (`--off-switch`)"],
     ),
   ],
   "mgmtproxy-env": [
     exitCodes(
-      ["0", "done; `enabled`: programs go through the proxy"],
+      ["0", "done; `enabled`: programs use the proxy"],
       ["1", "failed; `enabled`: the off-switch is on"],
       ["2", "a flag is wrong"],
       ["the command's", "`run`: its exit status, 128 and the signal's number after a signal"],
@@ -82,7 +82,7 @@ export const uplink: Readonly<Record<string, readonly Section[]>> = {
     files(
       [
         "`/run/kube/mgmtproxy-disable`",
-        "the off-switch (`--off-switch`): any kind of file, for programs started from then on",
+        "the off-switch (`--off-switch`): any kind of file; it applies to programs that are started later",
       ],
       ["`/run/mgmtproxy-containerd-env`", "the variables of the runtime at its start (`--sentinel`), mode 0644"],
     ),

@@ -20,7 +20,7 @@ export function kernelTree(folder: string): KernelTree {
   if (!existsSync(tree)) fetchKernel(folder, tree);
   const modules = join(tree, "lib/modules");
   const [version] = readdirSync(modules);
-  if (version === undefined) throw new Error(`${modules} holds no kernel: remove ${tree} and run again`);
+  if (version === undefined) throw new Error(`${modules} contains no kernel: remove ${tree} and run again`);
   return { version, image: join(tree, "boot", `vmlinuz-${version}`), modules };
 }
 
@@ -31,7 +31,7 @@ function fetchKernel(folder: string, tree: string): void {
     execFileSync("apt-get", ["download", kernelPackage()], { cwd: folder, stdio: ["ignore", "ignore", "pipe"] });
   }
   const file = readdirSync(folder).find(isPackage);
-  if (file === undefined) throw new Error("apt-get downloaded no kernel package");
+  if (file === undefined) throw new Error("apt-get did not download a kernel package");
   const unpacked = `${tree}.tmp`;
   rmSync(unpacked, { recursive: true, force: true });
   execFileSync("dpkg", ["-x", join(folder, file), unpacked]);
@@ -44,7 +44,6 @@ function fetchKernel(folder: string, tree: string): void {
 function kernelPackage(): string {
   const depends = execFileSync("apt-cache", ["depends", "linux-image-amd64"], { encoding: "utf8" });
   const name = /Depends: (linux-image-6\.1\.\S+)/.exec(depends)?.[1];
-  if (name === undefined)
-    throw new Error("apt knows no linux-image-6.1 package: is this Debian 12, and apt-get update done?");
+  if (name === undefined) throw new Error("apt has no package linux-image-6.1: use Debian 12, and run apt-get update");
   return name;
 }

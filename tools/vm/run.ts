@@ -100,7 +100,7 @@ function report(run: string, ended: boolean, timeoutSeconds: number): number {
   console.error(
     ended
       ? "vm: the guest ended without a result; its console:"
-      : `vm: not done within ${timeoutSeconds} s; the guest's console:`,
+      : `vm: the tests were not done within ${timeoutSeconds} s; the guest's console:`,
   );
   process.stderr.write(read("console"));
   return 1;

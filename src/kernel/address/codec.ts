@@ -61,13 +61,13 @@ export function encodeAddressDump(family: 4 | 6 | undefined, linkIndex: number |
 
 /** Decodes RTM_NEWADDR or RTM_DELADDR; `undefined` for a family that is not IP. Throws {@link KernelError} `invalid`. */
 export function decodeAddress(payload: Buffer): Address | undefined {
-  if (payload.length < 8) throw malformed(`an address of ${payload.length} bytes`);
+  if (payload.length < 8) throw malformed(`an address message has only ${payload.length} bytes`);
   const family = payload.readUInt8(0);
   if (family !== familyNumber(4) && family !== familyNumber(6)) return undefined;
   const attributes = Attributes.parse(payload.subarray(8));
   const far = attributes.address(IFA.ADDRESS);
   const address = attributes.address(IFA.LOCAL) ?? far;
-  if (address === undefined) throw malformed("an address message without an address");
+  if (address === undefined) throw malformed("an address message has no address");
   const flags = attributes.u32(IFA.FLAGS) ?? payload.readUInt8(2);
   const scope = payload.readUInt8(3);
   const label = attributes.string(IFA.LABEL);

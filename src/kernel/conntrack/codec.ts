@@ -25,7 +25,7 @@ export function conntrackHeader(family: 4 | 6): Uint8Array {
 
 /** Decodes IPCTNL_MSG_CT_NEW; `undefined` for families that are not IP. Throws {@link KernelError} `invalid`. */
 export function decodeConntrack(payload: Buffer): RawEntry | undefined {
-  if (payload.length < HEADER_LENGTH) throw malformed(`a connection of ${payload.length} bytes`);
+  if (payload.length < HEADER_LENGTH) throw malformed(`a connection message has only ${payload.length} bytes`);
   const familyByte = payload.readUInt8(0);
   if (familyByte !== AF.INET && familyByte !== AF.INET6) return undefined;
   const family = familyByte === AF.INET ? 4 : 6;
@@ -56,7 +56,7 @@ function decodeTuple(attributes: Attributes): { readonly tuple: ConntrackTuple; 
   const proto = attributes.nested(TUPLE.PROTO);
   const src = ip.address(IP.V4_SRC) ?? ip.address(IP.V6_SRC);
   const dst = ip.address(IP.V4_DST) ?? ip.address(IP.V6_DST);
-  if (src === undefined || dst === undefined) throw malformed("a connection without addresses");
+  if (src === undefined || dst === undefined) throw malformed("a connection message has no addresses");
   const [srcPort, dstPort] = [proto.be16(PROTO.SRC_PORT), proto.be16(PROTO.DST_PORT)];
   return {
     protocol: proto.u8(PROTO.NUM) ?? 0,

@@ -25,7 +25,7 @@ import type {
 
 /** Decodes RTM_NEWLINK or RTM_DELLINK. Throws {@link KernelError} `invalid` for malformed bytes. */
 export function decodeLink(payload: Buffer): Link {
-  if (payload.length < 16) throw malformed(`a link of ${payload.length} bytes`);
+  if (payload.length < 16) throw malformed(`a link message has only ${payload.length} bytes`);
   const attributes = Attributes.parse(payload.subarray(16));
   const flags = payload.readUInt32LE(8);
   const info = attributes.nested(IFLA.LINKINFO);

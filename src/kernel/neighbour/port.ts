@@ -109,7 +109,7 @@ function listNeighbours(connection: NetlinkConnection, filter: NeighbourFilter):
 
 /** Decodes RTM_NEWNEIGH; `undefined` for bridge entries and the like. Throws {@link KernelError} `invalid`. */
 export function decodeNeighbour(payload: Buffer): Neighbour | undefined {
-  if (payload.length < 12) throw malformed(`a neighbour of ${payload.length} bytes`);
+  if (payload.length < 12) throw malformed(`a neighbour message has only ${payload.length} bytes`);
   const family = payload.readUInt8(0);
   if (family !== AF.INET && family !== AF.INET6) return undefined;
   const attributes = Attributes.parse(payload.subarray(12));

@@ -53,7 +53,7 @@ const ATTR_MSG = 1;
 /** Decodes NLMSG_ERROR (`struct nlmsgerr`). Throws {@link KernelError} `invalid` for a message that is too short. */
 export function decodeAck(message: NetlinkMessage): Ack {
   const { payload, flags } = message;
-  if (payload.length < 4) throw malformed(`an ack of ${payload.length} bytes`);
+  if (payload.length < 4) throw malformed(`an ack has only ${payload.length} bytes`);
   const errno = -payload.readInt32LE(0);
   if ((flags & NLM_F.ACK_TLVS) === 0 || payload.length < 4 + HEADER_LENGTH) return { errno, text: "" };
   // Unless capped, the whole request is echoed between the error and the attributes.

@@ -14,7 +14,7 @@ import type { ByteString, ElementValue, RawElement } from "./values.ts";
 
 /** Decodes the elements of one NFT_MSG_NEWSETELEM (without its header). Throws `KernelError` `invalid` for malformed bytes. */
 export function decodeElements(payload: Buffer): RawElement[] {
-  if (payload.length < GENMSG_BYTES) throw malformed(`elements of ${payload.length} bytes`);
+  if (payload.length < GENMSG_BYTES) throw malformed(`a message of elements has only ${payload.length} bytes`);
   const list = Attributes.parse(payload.subarray(GENMSG_BYTES)).bytes(NFTA_LIST.ELEMENTS);
   const elements: RawElement[] = [];
   if (list === undefined) return elements;

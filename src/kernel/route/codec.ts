@@ -110,7 +110,7 @@ function typeNumber(type: RouteType): number {
 
 /** Decodes RTM_NEWROUTE or RTM_DELROUTE; `undefined` for clones and families that are not IP. Throws {@link KernelError}. */
 export function decodeRoute(payload: Buffer): Route | undefined {
-  if (payload.length < 12) throw malformed(`a route of ${payload.length} bytes`);
+  if (payload.length < 12) throw malformed(`a route message has only ${payload.length} bytes`);
   const familyByte = payload.readUInt8(0);
   const flags = payload.readUInt32LE(8);
   const type = TYPES[payload.readUInt8(7)];

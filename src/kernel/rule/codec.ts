@@ -59,7 +59,7 @@ export function encodeRuleDump(family: 4 | 6): Uint8Array {
 
 /** Decodes RTM_NEWRULE; `undefined` for families and actions that this module does not support. Throws {@link KernelError} `invalid`. */
 export function decodeRule(payload: Buffer): Rule | undefined {
-  if (payload.length < 12) throw malformed(`a rule of ${payload.length} bytes`);
+  if (payload.length < 12) throw malformed(`a rule message has only ${payload.length} bytes`);
   const number = payload.readUInt8(7);
   const action = (Object.keys(ACTIONS) as RuleAction[]).find((name) => ACTIONS[name] === number);
   const familyByte = payload.readUInt8(0);

@@ -19,7 +19,7 @@ export class CniRpcError extends ExpectedError<CniRpcErrorCode> {
 
 /** The gRPC service and the paths of its methods. */
 export const CNI_SERVICE = "pkg.cnirpc.CNI";
-/** The type URL of the only detail of errors. */
+/** The type URL of the detail in gRPC errors. */
 export const CNI_ERROR_TYPE_URL = "type.googleapis.com/pkg.cnirpc.CNIError";
 
 /** `pkg.cnirpc.CNIArgs`. */

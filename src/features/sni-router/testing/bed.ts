@@ -71,7 +71,7 @@ export async function startRouter(
   const port = await router.listen({ host: "127.0.0.1", port: 0 });
   scope.after(async () => {
     await router[Symbol.asyncDispose]();
-    if (bugs.length > 0) throw new AggregateError(bugs, "the router met a bug");
+    if (bugs.length > 0) throw new AggregateError(bugs, "the router reported a bug");
   });
   return { router, port, observer };
 }

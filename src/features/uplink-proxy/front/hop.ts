@@ -60,7 +60,7 @@ export function encodeRequestHead(
 /** The framing of the body of an answer to the client. */
 export interface ResponseShape {
   readonly isChunked: boolean;
-  /** The connection ends with it. */
+  /** The connection ends with the body. */
   readonly close: boolean;
 }
 

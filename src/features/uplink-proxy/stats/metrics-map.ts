@@ -52,7 +52,7 @@ interface Entry {
 /** The counters that EVE's tools read from a file. */
 export class MetricsMap {
   readonly #entries = new Map<string, Entry>();
-  /** Grows with each change. */
+  /** A number that grows with each change. */
   version = 0;
 
   /** `at` is milliseconds since the epoch. */
