@@ -2,7 +2,7 @@ import { ExpectedError } from "#base/errors";
 
 /**
  * - `invalid-data`: the data of v1 cannot be converted; {@link MigratorError.faults} has every fault.
- * - `invalid-export`: the file is no export of etcd.
+ * - `invalid-export`: the file is not an export of etcd.
  * - `etcd-unreachable`: no endpoint gave an answer. `etcd-refused`: etcd has refused the request.
  * - `compacted`: etcd no longer has the requested revision.
  * - `stale-export`: v1 was still installed when the export was made.

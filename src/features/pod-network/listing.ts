@@ -17,7 +17,7 @@ export interface AttachedPod {
   readonly addresses: readonly IpAddress[];
 }
 
-/** A link with addresses of the pod network that is no attachment: its alias was changed, or another program added a route to it. */
+/** A link with addresses of the pod network that is not an attachment: its alias was changed, or another program added a route to it. */
 export interface UnownedLink {
   readonly ifindex: number;
   readonly hostName: string;

@@ -42,7 +42,7 @@ function mapping<const Entries extends v.ObjectEntries>(entries: Entries, requir
     v.check((value) => !Array.isArray(value), message),
     v.looseObject(entries, message),
     v.rawCheck(({ dataset, addIssue }) => {
-      // This check also runs on values that are no mapping.
+      // This check also runs on values that are not mappings.
       if (typeof dataset.value !== "object" || dataset.value === null || Array.isArray(dataset.value)) return;
       const value = dataset.value as Readonly<Record<string, unknown>>;
       for (const key of Object.keys(value)) {

@@ -64,7 +64,7 @@ export class RouteTable {
     if (serverName === undefined) return this.#defaultRoute;
     const name = normalizeName(serverName);
     const parent = name.slice(name.indexOf(".") + 1);
-    // The pattern itself, such as "*.a", is no valid name of a client.
+    // The pattern itself, such as "*.a", is not a valid name of a client.
     const exact = name.startsWith("*") ? undefined : this.#byPattern.get(name);
     const isBelow = name.includes(".") && !name.startsWith(".") && !name.startsWith("*");
     return exact ?? (isBelow ? this.#byPattern.get(`*.${parent}`) : undefined) ?? this.#defaultRoute;

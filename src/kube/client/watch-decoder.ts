@@ -10,7 +10,7 @@ const NEWLINE = 0x0a;
 /**
  * Splits a watch's body into events: one JSON text on each line. Pure: bytes in, events out.
  *
- * Throws {@link KubeError}: the server's own for an ERROR event, `bad-response` for a line that is no event or is too long.
+ * Throws {@link KubeError}: the server's own for an ERROR event, `bad-response` for a line that is not an event or is too long.
  */
 export class WatchDecoder<T> {
   readonly #action: string;

@@ -29,7 +29,7 @@ export const VALID_ATTACHMENTS = "cni.dev/valid-attachments";
 
 export const DEFAULT_SOCKET = "/run/coild.sock";
 
-/** Throws {@link CniError}: 6 if the text is no JSON object, 1 for an unsupported version, 7 for a wrong field. */
+/** Throws {@link CniError}: 6 if the text is not a JSON object, 1 for an unsupported version, 7 for a wrong field. */
 export function parseNetworkConfig(text: string): NetworkConfig {
   const config = parseObject(text);
   const version = config["cniVersion"] ?? ABSENT_VERSION;

@@ -37,7 +37,7 @@ export class ConnectReader {
   }
 }
 
-/** The CONNECT request of a head; 405 for other methods, 400 for a target that is no `host:port` or a request with a body. */
+/** The CONNECT request of a head; 405 for other methods, 400 for a target that is not `host:port` or a request with a body. */
 export function connectRequest(head: RequestHead): ConnectRequest | Refusal {
   if (head.method !== "CONNECT") return refusal(405, "this proxy only supports CONNECT passthrough");
   const target = parseHostPort(head.target);

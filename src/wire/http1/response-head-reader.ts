@@ -23,7 +23,7 @@ export type ResponseHeadProgress =
 
 /**
  * Reads the head of one response in any chunks, and no byte after it. As strict as for requests: bare CR or LF, folded fields and lines
- * that are no field are refused. The result does not depend on how the bytes were cut. Holds at most 64 KiB.
+ * that are not fields are refused. The result does not depend on how the bytes were cut. Holds at most 64 KiB.
  */
 export class ResponseHeadReader {
   #held: Buffer = NO_BYTES;

@@ -30,8 +30,8 @@ const NO_BYTES: Uint8Array = new Uint8Array(0);
 
 /**
  * Reads one message, which may be split into `pieces` at any byte. The payload of DATA is returned as views of the pieces; if its header
- * is split or its layout is unusual, the pieces are joined first. Throws {@link TunnelWireError} for bytes that are no protobuf of the
- * schema. Unknown fields are skipped.
+ * is split or its layout is unusual, the pieces are joined first. Throws {@link TunnelWireError} for bytes that are not a protobuf message
+ * of the schema. Unknown fields are skipped.
  */
 export function decodePacket(pieces: readonly Uint8Array[], length: number): Packet {
   const [first = NO_BYTES] = pieces;

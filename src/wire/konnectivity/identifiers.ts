@@ -25,7 +25,7 @@ const FALSE = new Set(["0", "f", "F", "FALSE", "false", "False"]);
 
 /**
  * Reads the form of a URL query. An agent refuses unknown keys of its flag; a server ignores them. Throws
- * {@link IdentifiersError} for a bad escape or a `default-route` that is no Go bool, and, strictly, for unknown keys.
+ * {@link IdentifiersError} for a bad escape or a `default-route` that is not a Go bool, and, strictly, for unknown keys.
  */
 export function parseIdentifiers(
   text: string,

@@ -11,7 +11,7 @@ import { ExpectedError } from "#base/errors";
 
 export type ProtoErrorCode = "malformed";
 
-/** The bytes are no protobuf message, or a field has another wire type than in the schema. */
+/** The bytes are not a protobuf message, or a field has another wire type than in the schema. */
 export class ProtoError extends ExpectedError<ProtoErrorCode> {
   override readonly name = "ProtoError";
 }

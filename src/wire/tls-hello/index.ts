@@ -6,7 +6,7 @@
  *
  * ```ts
  * const reader = new ClientHelloReader();
- * const progress = reader.push(chunk); // until it is no "need-more"
+ * const progress = reader.push(chunk); // until it is not "need-more"
  * if (progress.kind === "hello") route(progress.hello.serverName);
  * ```
  */

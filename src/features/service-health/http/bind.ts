@@ -23,7 +23,7 @@ export function bindAddresses({ host, port }: ListenAddress): readonly IpAddress
 }
 
 /**
- * Listens on {@link bindAddresses}, with the same port for all addresses. If the host lacks one family, this is no error as long as the
+ * Listens on {@link bindAddresses}, with the same port for all addresses. If the host lacks one family, this is not an error as long as the
  * other family works. Throws {@link ServiceHealthError}, after all listeners were closed.
  */
 export function listenAll(http: Pick<ProbeHttp, "listen">, address: ListenAddress): readonly Listener[] {

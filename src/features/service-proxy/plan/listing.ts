@@ -163,8 +163,8 @@ function observedFrontEnd({ sourceRanges, ...parts }: Parts): ObservedFrontEnd {
 }
 
 /**
- * The prefixes in an interval set of addresses, as text, sorted and joined; a range that is no prefix reads `no prefix`. The elements are
- * those of a listing, in any order: the first address of each range, and the address after it. Pure.
+ * The prefixes in an interval set of addresses, as text, sorted and joined; a range that is not a prefix reads `no prefix`. The elements
+ * are those of a listing, in any order: the first address of each range, and the address after it. Pure.
  */
 export function cidrsIn(elements: readonly RawElement[]): string {
   const bounds = elements.map(({ key, isEnd = false }) => ({ key, isEnd }));

@@ -215,7 +215,7 @@ export class WantedTable {
   }
 }
 
-/** Address of a front end that is no NodePort. */
+/** Address of a front end that is not a NodePort. */
 function addressOf({ key }: FrontEnd): ByteString {
   return key.slice(0, -PORT_KEY_BYTES);
 }

@@ -16,7 +16,7 @@ export type Match =
   | { readonly kind: "protocol"; readonly protocols: readonly Protocol[] }
   /** The address is one of this host's; with `not`, it is not one of this host's. */
   | { readonly kind: "local"; readonly part: "saddr" | "daddr"; readonly not?: boolean }
-  /** The destination is no loopback address. */
+  /** The destination is not a loopback address. */
   | { readonly kind: "no-loopback" }
   /** The packet comes from a pod; with `not`, it does not come from a pod. */
   | { readonly kind: "pod"; readonly detector: PodDetector; readonly not?: boolean }

@@ -151,7 +151,7 @@ export async function watchBindInterface(
   await repeat(repair, { signal, clock, everyMs: CHECK_INTERVAL_MS, onFailure });
 }
 
-/** Runs a removal; an object that does not exist is no error. */
+/** Runs a removal; an object that does not exist is not an error. */
 function ifThere(remove: () => void): void {
   try {
     remove();

@@ -50,7 +50,7 @@ export class TokenCache {
 }
 
 /**
- * The expiry claim of a JWT, milliseconds since the epoch; infinity if the token is no JWT or has no such claim. The API server has
+ * The expiry claim of a JWT, milliseconds since the epoch; infinity if the token is not a JWT or has no such claim. The API server has
  * checked the signature.
  */
 export function expiryOf(token: string): number {

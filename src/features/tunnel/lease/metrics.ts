@@ -22,7 +22,7 @@ export interface AgentLeaseMetrics {
   watched(request: Omit<LeaseRequest, "seconds">): void;
 }
 
-/** Status and reason of a failed request; `undefined` stands for a success. Rethrows errors that are no `KubeError`. */
+/** Status and reason of a failed request; `undefined` stands for a success. Rethrows errors that are not a `KubeError`. */
 export function outcomeOf(error: unknown): { readonly code: string; readonly reason: string } {
   if (error === undefined) return { code: "200", reason: "" };
   if (!(error instanceof KubeError)) throw error;

@@ -194,7 +194,7 @@ export function serveSessions(server: Server, sessions: Http2Server, limits?: Se
 
 /** The {@link SessionSocket} of a session; `undefined` once the session has ended. */
 export function sessionSocketOf(session: Http2Session | undefined): SessionSocket | undefined {
-  // Node wraps a stream that is no net.Socket.
+  // Node wraps a stream that is not a net.Socket.
   const wrapped = session?.socket as (Socket & { readonly stream?: unknown }) | undefined;
   return wrapped?.stream instanceof SessionSocket ? wrapped.stream : undefined;
 }

@@ -226,7 +226,7 @@ function eventOf(
     case "DIAL_CLS":
       return packet.random === random ? "DIAL_CLS own" : "DIAL_CLS other";
     case "DATA":
-      // 0 is no connection's id. A payload that does not fit its type is read as 0 too (docs/spec/tunnel.md#2, #3).
+      // 0 is not a valid connection id. A payload that does not fit its type is read as 0 too (docs/spec/tunnel.md#2, #3).
       if (packet.connectID === 0) return undefined;
       return packet.connectID === connectID ? "DATA own" : "DATA other";
     case "CLOSE_REQ":

@@ -191,7 +191,7 @@ function codeOf(error: Error): string {
   return (error as NodeJS.ErrnoException).code ?? "";
 }
 
-/** An answer that the name does not exist or has no address; all other errors are no answer. */
+/** An answer that the name does not exist or has no address; all other errors count as no answer. */
 function isDenial(error: Error): boolean {
   return codeOf(error) === "ENOTFOUND" || codeOf(error) === "ENODATA";
 }

@@ -41,7 +41,9 @@ export class HealthParts {
       this.#configuration.degraded(new DegradedError("configuration", `the earlier settings stay in force: ${error}`));
   }
 
-  /** Checks the host's listeners only. A missing listener for pods is no error, because the bridge of the pods may come later or never. */
+  /**
+   * Checks the host's listeners only. A missing listener for pods is not an error, because the bridge of the pods may come later or never.
+   */
   #updateListeners({ settings, bound }: HealthPartsInput): void {
     const missing = settings.listeners.filter(({ role, name }) => role === "host" && !bound.has(name));
     if (missing.length === 0) this.#listeners.ok("bound");

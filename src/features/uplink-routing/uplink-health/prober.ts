@@ -9,7 +9,7 @@ import type { ProbeTarget, Uplink } from "#base/uplink-model";
 import { isKernelError } from "#kernel/errors";
 import { openTcp } from "#kernel/socket";
 
-/** The outcome of a probe. `skipped`: the probe is not possible on this uplink, which is no evidence. */
+/** The outcome of a probe. `skipped`: the probe is not possible on this uplink, which is not evidence. */
 export type ProbeOutcome =
   | { readonly kind: "ok" }
   | { readonly kind: "failed"; readonly reason: string }

@@ -180,7 +180,7 @@ export class UplinkRecord {
     };
   }
 
-  /** Forgets the destinations that have failed so far: there is another reason. */
+  /** Forgets the destinations that have failed until now, because the uplink failed for another reason. */
   forgetFailures(): void {
     this.#failedDials.clear();
     this.#blackholes.clear();

@@ -21,7 +21,7 @@ const VERSION: JsonObject = {
 
 const PATHS = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
 
-/** Paths that are no resource: health, version, discovery, OpenAPI. Throws ApiError `NotFound`. */
+/** Paths that are not resources: health, version, discovery, OpenAPI. Throws ApiError `NotFound`. */
 export function handleMeta(state: ServerState, url: URL, request: IncomingMessage, response: ServerResponse): void {
   const path = url.pathname.replace(/\/+$/, "") || "/";
   const first = path.split("/")[1] ?? "";
