@@ -58,7 +58,7 @@ test("service-proxy: another program that keeps changing its tables is logged on
   assert.match(await cluster.metrics(), /^kubeproxy_nftables_contested 1$/m);
   const repairs = Number(/^kubeproxy_drift_repairs_total (\d+)$/m.exec(await cluster.metrics())?.[1]);
   assert.ok(repairs < disturbances, `${repairs} repairs after ${disturbances} disturbances`);
-  assert.equal(proxy.said().match(/another program keeps changing/g)?.length, 1);
+  assert.equal(proxy.said().match(/another program repeatedly changes/g)?.length, 1);
   await cluster.untilReached();
   await stopProxy(proxy);
 });
@@ -67,7 +67,7 @@ test("service-proxy: two proxies on one table detect each other, slow down, and 
   const proxies = [cluster.startProxy(), cluster.startProxy("--healthz-bind-address=", "--metrics-bind-address=")];
   t.after(() => proxies.map((proxy) => proxy.child.kill("SIGKILL")));
   await cluster.untilReached();
-  const told = (proxy: Running): number => proxy.said().match(/another program keeps changing/g)?.length ?? 0;
+  const told = (proxy: Running): number => proxy.said().match(/another program repeatedly changes/g)?.length ?? 0;
   // As long as nothing changes they write nothing: a table that is right is right for both.
   let changes = 0;
   await until(
