@@ -123,7 +123,10 @@ async function runFiles(files: readonly string[], concurrency: number, counts: C
     if (event.skip === undefined && event.todo === undefined) {
       counts.passed += 1;
     } else if (process.env["CI"] === "true" && !ALLOWED_SKIP.test(String(event.skip))) {
-      fail(counts, `a test was skipped for a reason that is neither a kernel nor a package: ${event.name} (${event.skip})`);
+      fail(
+        counts,
+        `a test was skipped for a reason that is neither a kernel nor a package: ${event.name} (${event.skip})`,
+      );
     } else {
       counts.skipped += 1;
     }
