@@ -58,6 +58,21 @@ const PROMISED: Readonly<Record<string, Promised>> = {
     counter: ["coil_router_syncs_total{node}", CLIENT],
     gauge: ["coil_router_routes_synced{node}", "coil_router_blocks_skipped{node}"],
   },
+  "coil-egress": {
+    counter: [
+      ...["masqueraded", "invalid"].flatMap((what) =>
+        ["packets", "bytes"].map((unit) => `coil_egress_nftables_${what}_${unit}_total{namespace,pod,egress,protocol}`),
+      ),
+      CLIENT,
+    ],
+    gauge: [
+      "coil_egress_client_pod_count{namespace,egress}",
+      "coil_egress_client_pod_info{namespace,pod,pod_ip,interface,egress,egress_namespace}",
+      "coil_egress_nf_conntrack_entries_count{namespace,pod,egress}",
+      "coil_egress_nf_conntrack_entries_limit{namespace,pod,egress}",
+      "coil_egress_tunnel_driver_info{driver}",
+    ],
+  },
   // Konnectivity's.
   "proxy-server": {
     counter: [
