@@ -74,7 +74,7 @@ async function open(t: TestContext) {
   ];
   const coild = start(argv, { env: { COIL_NODE_NAME: "n" } });
   t.after(() => coild.child.kill("SIGKILL"));
-  await until("coild serves", () => coild.said().includes('"serving'), { seen: coild.said });
+  await until("coild serves", () => coild.said().includes("coild serves calls"), { seen: coild.said });
   const ip = (name: string, ...args: readonly string[]): string =>
     execFileSync("ip", ["-n", name, ...args], { encoding: "utf8" });
   /** Runs a plugin in the node's namespace as a runtime does. */

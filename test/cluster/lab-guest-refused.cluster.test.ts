@@ -144,7 +144,7 @@ suite("labs on clusters of somebody else", { concurrency: AT_ONCE }, () => {
       spec: { holderIdentity: "who-was", leaseDurationSeconds: 15, renewTime: "2026-01-01T00:00:00.000000Z" },
     };
     await cluster.client.create(resources.leases, lease);
-    await assertRefused(bed, /Lease kube-system\/coil-ipam-leader is on the cluster, and nobody renews it/);
+    await assertRefused(bed, /Lease kube-system\/coil-ipam-leader is on the cluster, and no controller renews it/);
   });
 
   test("lab: a definition of others that it cannot work with is named, with why", TIMEOUT, async (t) => {

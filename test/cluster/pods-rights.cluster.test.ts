@@ -143,7 +143,7 @@ test("deploy/pods: with these rights pods get addresses, blocks go back, webhook
   const { admin, said, call, end } = await open(t);
   await until(
     "both webhook configurations trust the authority",
-    () => said().match(/trusts the authority/g)?.length === 2,
+    () => said().match(/CA bundle written to a webhook configuration/g)?.length === 2,
     {
       seen: said,
     },
