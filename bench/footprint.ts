@@ -1,7 +1,8 @@
 /**
  * The memory of the daemons of a node: each alone and several in one process (`isthmus node`), beside a bare Node with koffi, with
  * 250 pods, 1,000 Services and 100 nodes; the memory after a churn of pods; and a controller with 20,000 blocks. Sizes are PSS and
- * private memory of /proc/PID/smaps_rollup after some seconds of rest, in MiB. The last case is a service proxy with 10,000 Services.
+ * private memory of /proc/PID/smaps_rollup after some seconds of rest, in MiB, for the churn after a minute. The last case is a service
+ * proxy with 10,000 Services.
  *
  *     ./run bench footprint [--json] [--churn=N] [--blocks=N] [--services=N]
  */
@@ -22,6 +23,8 @@ const SERVICES = 1000;
 const NODES = 100;
 const NODE = "bench-node";
 const REST_MS = 8000;
+/** Within this time a program returns memory that it needs no more, in milliseconds (src/programs/release-memory.ts). */
+const RELEASE_MS = 65_000;
 const root = join(import.meta.dirname, "..");
 const { values } = parseArgs({
   options: {
@@ -181,9 +184,11 @@ rows.push({ what: "bare Node with koffi", ...(await bareNode()) });
   await sleep(REST_MS, { signal });
   rows.push({ what: `coild, ${PODS} pods`, ...sizesOf(coildPid), budget: ALONE });
   rows.push({ what: "coil-ipam-controller", ...sizesOf(controller), budget: ALONE });
+  say("resting");
+  await sleep(RELEASE_MS, { signal });
   const before = sizesOf(coildPid);
   await churn(world, Number(values.churn));
-  await sleep(REST_MS, { signal });
+  await sleep(RELEASE_MS, { signal });
   const after = sizesOf(coildPid);
   rows.push({
     what: `coild, what ${values.churn} ADDs and DELs added`,

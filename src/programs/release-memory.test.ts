@@ -6,24 +6,38 @@ import { runInNewContext } from "node:vm";
 import { releaseFreeMemory } from "#kernel/memory";
 import { releaseMemoryAtRest } from "./release-memory.ts";
 
-test("releaseMemoryAtRest: 5 s and 30 s after the start, then every ten minutes", async (t) => {
+test("releaseMemoryAtRest: 5 s and 30 s after the start, then every ten minutes, and within a minute of a growth by 4 MiB", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   let released = 0;
-  releaseMemoryAtRest(async () => {
-    released += 1;
+  let rss = 40 << 20;
+  releaseMemoryAtRest({
+    release: async () => {
+      released += 1;
+      rss = Math.min(rss, 45 << 20);
+    },
+    rss: () => rss,
   });
   const after = async (ms: number): Promise<number> => {
     t.mock.timers.tick(ms);
     await setImmediate();
     return released;
   };
+  const minutes = async (count: number): Promise<number> => {
+    for (let at = 0; at < count; at += 1) await after(60_000);
+    return released;
+  };
   assert.equal(await after(4999), 0);
   assert.equal(await after(1), 1);
   assert.equal(await after(24_999), 1);
   assert.equal(await after(1), 2);
-  assert.equal(await after(599_999), 2);
-  assert.equal(await after(1), 3);
-  assert.equal(await after(600_000), 4);
+  assert.equal(await minutes(9), 2);
+  assert.equal(await minutes(1), 3);
+  rss += (4 << 20) - 1;
+  assert.equal(await minutes(1), 3);
+  rss = 60 << 20;
+  assert.equal(await minutes(1), 4);
+  assert.equal(await minutes(9), 4, "what is left is no growth");
+  assert.equal(await minutes(1), 5);
 });
 
 test("releaseFreeMemory: memory that was freed between blocks in use goes back to the kernel", async () => {
