@@ -22,7 +22,10 @@ const FAMILIES: readonly IpFamily[] = [4, 6];
 const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
 export const TUNNEL_PORT = 5555;
 export const MTU_BYTES = 1500;
-const ANSWER_MS = 1000;
+/** A guest whose processor is emulated beside other work takes seconds. */
+const ANSWER_MS = 15_000;
+/** How long `no answer` takes where none can come. */
+export const SILENCE_MS = 1000;
 const MEMBERS = ["client", "router", "outside"] as const;
 type Member = (typeof MEMBERS)[number];
 
@@ -122,10 +125,10 @@ export class EgressBed implements Disposable {
   }
 
   /** Connects from the client: the address that the server saw, or `no answer`: the server has no route to the client's own address. */
-  async sourceSeen(family: IpFamily, port: number): Promise<string> {
+  async sourceSeen(family: IpFamily, port: number, timeoutMs = ANSWER_MS): Promise<string> {
     const socket = this.#open(family, port);
     try {
-      const [line] = (await once(socket, "data", { signal: AbortSignal.timeout(ANSWER_MS) })) as [Buffer];
+      const [line] = (await once(socket, "data", { signal: AbortSignal.timeout(timeoutMs) })) as [Buffer];
       return String(line).trim();
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ABORT_ERR") throw error;

@@ -10,7 +10,7 @@ import { clientScope, type Gateway, PRIVATE_RANGES, planClient } from "../client
 import { syncNet } from "../net-plan/index.ts";
 import { iptablesRules, nftRules, planRouter, planRules, type RunCommand, routerScope } from "../router/index.ts";
 import type { TunnelDriver } from "../tunnel/index.ts";
-import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "./bed.ts";
+import { AT, EgressBed, MTU_BYTES, SILENCE_MS, TUNNEL_PORT } from "./bed.ts";
 
 const EGRESS = { namespace: "internet", name: "nat" };
 const DESTINATIONS = { 4: ["0.0.0.0/0"], 6: ["::/0"] } as const;
@@ -73,11 +73,11 @@ export function driverClaims(driver: TunnelDriver): void {
     withBed(async (bed) => {
       await masquerade(bed);
       await syncRouter(bed, driver, false);
-      assert.equal(await bed.sourceSeen(4, 8000), "no answer");
+      assert.equal(await bed.sourceSeen(4, 8000, SILENCE_MS), "no answer");
       const auto = name === "vxlan";
       await syncClient(bed, driver, [gatewayOf(4, ["203.0.113.9/32"], auto)]);
       const stream = await bed.connect(4, 8000);
-      assert.equal(await bed.sourceSeen(6, 8000), "no answer");
+      assert.equal(await bed.sourceSeen(6, 8000, SILENCE_MS), "no answer");
       await syncClient(bed, driver, [
         gatewayOf(4, ["203.0.113.9/32", "198.51.100.0/24"], auto),
         gatewayOf(6, ["::/0"], auto),
@@ -88,7 +88,7 @@ export function driverClaims(driver: TunnelDriver): void {
       await echoed(stream, 1000);
       stream.destroy();
       await syncClient(bed, driver, []);
-      assert.equal(await bed.sourceSeen(4, 8000), "no answer");
+      assert.equal(await bed.sourceSeen(4, 8000, SILENCE_MS), "no answer");
       assert.deepEqual(
         bed
           .stack("client")
@@ -137,7 +137,7 @@ export function ruleClaims(driver: TunnelDriver): void {
         await backend.sync([]);
         await syncRouter(bed, driver, true);
         await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true), gatewayOf(6, DESTINATIONS[6], true)]);
-        assert.equal(await bed.sourceSeen(4, 8000), "no answer");
+        assert.equal(await bed.sourceSeen(4, 8000, SILENCE_MS), "no answer");
         const plan = planRules({ addresses: AT.router, ifname: "eth0" });
         assert.equal(await backend.sync(plan), 4);
         assert.equal(await backend.sync(plan), 0);
