@@ -153,7 +153,7 @@ function kindsOf(files: readonly string[]): Record<string, readonly string[]> {
  */
 async function runGuest(counts: Counts, files: readonly string[]): Promise<void> {
   const names = files.map((file) => relative(root, file));
-  const argv = [join(root, "tools/vm/run.ts"), `--timeout=${FILE_TIMEOUT_MS / 1000}`, ...names];
+  const argv = [join(root, "tools/vm/run.ts"), `--timeout=${(2 * FILE_TIMEOUT_MS) / 1000}`, ...names];
   const child = spawn(process.execPath, argv, { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
   setPriority(child.pid ?? 0, GUEST_PRIORITY);
   let output = "";
