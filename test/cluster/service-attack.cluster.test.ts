@@ -35,7 +35,7 @@ test("service-proxy: a table that another program owns is reported, a replacemen
   const owner = await owning(t);
   const proxy = started(t);
   await until("it is logged", () =>
-    /Cannot change table ip kube-proxy: another program owns it; end that/.test(proxy.said()),
+    /Cannot change table ip kube-proxy: another program owns it; stop that/.test(proxy.said()),
   );
   // Through the replacement table, which needs nothing of the owned one.
   await cluster.untilReached();

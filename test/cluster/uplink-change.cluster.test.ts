@@ -250,5 +250,5 @@ test("uplink-proxy: /readyz shows each part as it is, and 503 while one is degra
     { ...listener, name: "more", port: 5444 },
   ];
   one.configure({ maxCost: 0, uplinks: entries, listeners });
-  await says("a port is taken", /\[-\]listeners degraded not bound: more[\s\S]*503$/);
+  await says("a port is taken", /\[-\]listeners degraded these listeners are not bound: more[\s\S]*503$/);
 });
