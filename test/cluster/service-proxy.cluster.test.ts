@@ -160,7 +160,10 @@ test("service-proxy: ends with code 1 if its file's content changes, not if a Co
   publish("..3", `${content}nftables: {minSyncPeriod: 2s}\n`);
   const ended = await proxy.ended;
   assert.equal(ended.code, 1);
-  assert.match(ended.stderr, /^isthmus service-proxy: the configuration file .*config\.conf has changed; the program ends/m);
+  assert.match(
+    ended.stderr,
+    /^isthmus service-proxy: the configuration file .*config\.conf has changed; the program ends/m,
+  );
   assert.equal(await cluster.reach(4), "delivered");
 });
 

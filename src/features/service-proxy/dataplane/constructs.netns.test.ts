@@ -26,7 +26,11 @@ function lacking(real: { readonly nft: Nft; readonly elements: NftElements }, is
 }
 
 const CASES: readonly (readonly [what: string, isMissing: (change: string) => boolean, says: RegExp])[] = [
-  ["fib", (change) => / fib /.test(change), /rule "fib daddr type.*; load nft_fib, nft_fib_ipv4 \(modprobe\), or install/],
+  [
+    "fib",
+    (change) => / fib /.test(change),
+    /rule "fib daddr type.*; load nft_fib, nft_fib_ipv4 \(modprobe\), or install/,
+  ],
   [
     "masquerade",
     (change) => /masquerade/.test(change),
