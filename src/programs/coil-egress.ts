@@ -1,4 +1,4 @@
-import { Dirty, repeat, sleep, TaskGroup } from "#base/async";
+import { Dirty, repeat, sleep, TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, switchFlag } from "#base/config";
 import { Health, serveHealth, serveMetrics } from "#base/health";
@@ -101,7 +101,7 @@ export const coilEgress = defineProgram({
     const tunnels = health.part("tunnels", { needed: "always" });
     const ready = health.part("serving", { needed: "always" });
     ready.ok();
-    const report = reportRouter({ metrics: coilEgressMetrics(registry), backend, stack }, { egress, driver, families });
+    const report = reportRouter({ metrics: coilEgressMetrics(registry), backend, stack }, { egress, driver });
 
     // It goes on while it drains: clients may still come and change.
     const group = new TaskGroup();
@@ -139,11 +139,7 @@ export const coilEgress = defineProgram({
       ),
     );
     group.spawn(async (at) => {
-      await new Promise<void>((resolve) => {
-        if (signal.aborted) resolve();
-        signal.addEventListener("abort", () => resolve(), { once: true });
-        at.addEventListener("abort", () => resolve(), { once: true });
-      });
+      await untilAborted(AbortSignal.any([signal, at]));
       if (at.aborted) return;
       ready.degraded(new Error("draining"));
       log.info("draining", { drainDelayMs: values.drainDelay });

@@ -123,6 +123,23 @@ test("planClient: packets of the tunnels themselves are sent past the tables, al
   );
 });
 
+test("planClient: a destination that is a gateway's own address, and a range that is given twice, leave nothing to do for a second sync", async () => {
+  for (const driver of [fouDriver, vxlanDriver]) {
+    const kernel = new FakeKernel();
+    using stack = await podOf(kernel);
+    const own = gateway("own", "10.68.0.9", ["10.68.0.9/32", "192.0.2.0/24"]);
+    const { plan } = planClient(POD, [own], { ...options(driver), inCluster: [...PRIVATE_RANGES, ...PRIVATE_RANGES] });
+    assert.ok((await syncNet(stack, plan, CLIENT)) > 0);
+    assert.equal(await syncNet(stack, plan, CLIENT), 0, driver.name);
+    const ways = stack.routes.list({ family: 4, table: 117 }).filter(({ dst }) => String(dst) === "10.68.0.9/32");
+    assert.deepEqual(
+      ways.toSorted((a, b) => (a.metric ?? 0) - (b.metric ?? 0)).map(({ type }) => type),
+      ["throw", "unicast", "unreachable"],
+      "the tunnel's own packets come first",
+    );
+  }
+});
+
 test("planClient: of an identical destination the first Egress by name has it, and the other is named; a family that the pod lacks is named", async () => {
   const [one, other] = [
     gateway("a", "10.68.0.1", ["0.0.0.0/0"]),

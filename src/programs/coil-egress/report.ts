@@ -1,5 +1,4 @@
 import { hostname } from "node:os";
-import type { IpFamily } from "#base/ip";
 import type { clientOf, NetPlan, RouterPod, RuleBackend, TunnelDriver } from "#features/egress";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
@@ -20,11 +19,7 @@ export function reportRouter(
     readonly backend: RuleBackend;
     readonly stack: Pick<NetStack, "sysctl">;
   },
-  router: {
-    readonly egress: RouterPod["egress"];
-    readonly driver: TunnelDriver;
-    readonly families: readonly IpFamily[];
-  },
+  router: { readonly egress: RouterPod["egress"]; readonly driver: TunnelDriver },
 ): RouterReport {
   const { metrics, backend, stack } = parts;
   const { namespace, name } = router.egress;

@@ -38,6 +38,8 @@ const NARROW_TABLE = 117;
 /** Table of all other destinations. */
 const WIDE_TABLE = 118;
 const MAIN_TABLE = 254;
+/** The packets of the tunnels themselves; a destination that is a gateway's address has the same prefix. */
+const OUTSIDE_METRIC = 1;
 const WAY_METRIC = 1024;
 /** A destination whose tunnel is not there is unreachable; its packets never leave without NAT. */
 const GUARD_METRIC = 1_000_000;
@@ -99,7 +101,9 @@ function planFamily(
     skipped.push(...gateways.map(({ egress }) => ({ egress, why: "no-address-of-family" as const })));
     return undefined;
   }
-  const ranges = inCluster.filter((range) => range.family === family);
+  const ranges = inCluster.filter(
+    (range, at) => range.family === family && inCluster.findIndex((other) => other.equals(range)) === at,
+  );
   const links = new Map<string, PlannedLink>();
   const routes: PlannedRoute[] = [];
   const used: IpAddress[] = [];
@@ -146,7 +150,7 @@ function outsideOfTunnels(gateway: IpAddress): PlannedRoute[] {
     dst: Cidr.host(gateway),
     table,
     type: "throw" as const,
-    metric: WAY_METRIC,
+    metric: OUTSIDE_METRIC,
   }));
 }
 
