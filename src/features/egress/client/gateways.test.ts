@@ -1,0 +1,159 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { Cidr, IpAddress } from "#base/ip";
+import type { Service } from "#kube/client";
+import type { Egress } from "#kube/coil";
+import {
+  clientEgress,
+  clientService,
+  type EgressSource,
+  faultText,
+  gatewaysOf,
+  isMissing,
+  isObjectRef,
+} from "./gateways.ts";
+
+const LABELS = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": "egress" };
+
+function egress(name: string, destinations: readonly string[], fouSourcePortAuto = false): Egress {
+  const metadata = { namespace: "internet", name, uid: name, resourceVersion: "1" };
+  return { metadata, spec: { destinations, fouSourcePortAuto } } as unknown as Egress;
+}
+
+function service(name: string, clusterIPs: readonly string[], labels: Record<string, string> = LABELS): Service {
+  const metadata = { namespace: "internet", name, uid: name, resourceVersion: "1", labels };
+  return { metadata, spec: { clusterIPs } } as unknown as Service;
+}
+
+function sourceOf(egresses: readonly Egress[], services: readonly Service[]): EgressSource {
+  const isOf =
+    (ref: { readonly namespace: string; readonly name: string }) =>
+    (one: Egress | Service): boolean =>
+      one.metadata.name === ref.name && one.metadata.namespace === ref.namespace;
+  return {
+    egress: (ref) => egresses.filter(isOf(ref)).map(clientEgress)[0],
+    service: (ref) => services.filter(isOf(ref)).map(clientService)[0],
+  };
+}
+
+const naming = (names: string): Record<string, string> => ({ "egress.coil.cybozu.com/internet": names });
+const lines = ({ gateways, faults }: ReturnType<typeof gatewaysOf>): string[] => [
+  ...gateways.map((one) => `${one.egress.name} ${one.address} ${one.destinations.join(",")} ${one.sourcePortAuto}`),
+  ...faults.map(({ egress: { name }, why, family, destination }) =>
+    `${name} ${why} ${family ?? destination ?? ""}`.trim(),
+  ),
+];
+
+for (const { name, annotations, egresses, services, families, expected } of [
+  {
+    name: "each family has its destinations and its address of the Service",
+    annotations: naming(" nat , nat"),
+    egresses: [egress("nat", ["0.0.0.0/0", "::/0", "172.20.0.0/16"], true)],
+    services: [service("nat", ["10.68.0.9", "fd03::9"])],
+    expected: ["nat 10.68.0.9 0.0.0.0/0,172.20.0.0/16 true", "nat fd03::9 ::/0 true"],
+  },
+  {
+    name: "a family that the pod lacks is left out without a word",
+    annotations: naming("nat"),
+    egresses: [egress("nat", ["0.0.0.0/0", "::/0"])],
+    services: [service("nat", ["10.68.0.9"])],
+    families: [4] as const,
+    expected: ["nat 10.68.0.9 0.0.0.0/0 false"],
+  },
+  {
+    name: "a family that the Service lacks is told",
+    annotations: naming("nat"),
+    egresses: [egress("nat", ["0.0.0.0/0", "::/0"])],
+    services: [service("nat", ["10.68.0.9"])],
+    expected: ["nat 10.68.0.9 0.0.0.0/0 false", "nat no-service-address 6"],
+  },
+  {
+    name: "missing Egresses and Services are told, the others stay",
+    annotations: naming("gone,early,nat,headless,foreign"),
+    egresses: [egress("nat", ["0.0.0.0/0"]), ...["early", "headless", "foreign"].map((one) => egress(one, ["::/0"]))],
+    services: [
+      service("nat", ["10.68.0.9"]),
+      service("headless", ["None"]),
+      service("foreign", ["10.68.0.10"], { app: "web" }),
+    ],
+    expected: [
+      "nat 10.68.0.9 0.0.0.0/0 false",
+      "early no-service",
+      "foreign no-service-address",
+      "gone no-egress",
+      "headless no-service-address",
+    ],
+  },
+  {
+    name: "a destination that is not a CIDR is told, the others stay",
+    annotations: naming("nat"),
+    egresses: [egress("nat", ["nonsense", "203.0.113.0/24", "10.0.0.0/64"])],
+    services: [service("nat", ["10.68.0.9"])],
+    expected: [
+      "nat 10.68.0.9 203.0.113.0/24 false",
+      "nat wrong-destination nonsense",
+      "nat wrong-destination 10.0.0.0/64",
+    ],
+  },
+  {
+    name: "other annotations name nothing",
+    annotations: { "egress.coil.cybozu.com": "nat", "x/egress.coil.cybozu.com/internet": "nat" },
+    egresses: [egress("nat", ["0.0.0.0/0"])],
+    services: [service("nat", ["10.68.0.9"])],
+    expected: [],
+  },
+]) {
+  test(`gatewaysOf: ${name}`, () => {
+    assert.deepEqual(lines(gatewaysOf(annotations, sourceOf(egresses, services), families ?? [4, 6])), expected);
+  });
+}
+
+test("gatewaysOf: of annotations with any text it asks only for names that objects can have, and every fault is one short sentence", () => {
+  const key = fc.oneof(
+    fc.string().map((text) => `egress.coil.cybozu.com/${text}`),
+    fc.constant("egress.coil.cybozu.com/internet"),
+    fc.string(),
+  );
+  const value = fc.oneof(
+    fc.string(),
+    fc.array(fc.oneof(fc.string(), fc.constant("nat"))).map((all) => all.join(",")),
+  );
+  const destinations = fc.array(fc.oneof(fc.string(), fc.constantFrom("0.0.0.0/0", "::/0")));
+  fc.assert(
+    fc.property(fc.dictionary(key, value), destinations, fc.array(fc.string()), (annotations, texts, clusterIPs) => {
+      const asked: { readonly namespace: string; readonly name: string }[] = [];
+      const { gateways, faults } = gatewaysOf(
+        annotations,
+        {
+          egress: (ref) => {
+            asked.push(ref);
+            return ref.name === "nat" ? clientEgress(egress("nat", texts)) : undefined;
+          },
+          service: () => clientService(service("nat", ["10.68.0.9", ...clusterIPs])),
+        },
+        [4, 6],
+      );
+      assert.ok(asked.every(isObjectRef), JSON.stringify(asked));
+      for (const { address, destinations: own } of gateways) {
+        assert.ok(own.length > 0 && own.every((one) => one instanceof Cidr && one.family === address.family));
+        assert.ok(address instanceof IpAddress);
+      }
+      for (const fault of faults) {
+        const text = faultText(fault);
+        assert.ok(text.length < 1100 && !text.includes("\n"), text);
+        assert.equal(isMissing(fault), fault.why !== "wrong-destination" && fault.family === undefined);
+      }
+    }),
+  );
+});
+
+test("gatewaysOf: 10,000 names cost at most 1000 look-ups", () => {
+  const names = Array.from({ length: 10_000 }, (_, at) => `nat-${at}`).join(",");
+  let asked = 0;
+  const egressOf = (): undefined => {
+    asked += 1;
+  };
+  const { faults } = gatewaysOf(naming(names), { egress: egressOf, service: () => undefined }, [4, 6]);
+  assert.ok(asked <= 1000 && faults.length === asked, `${asked}`);
+});

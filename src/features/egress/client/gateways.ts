@@ -1,0 +1,156 @@
+import { Cidr, IpAddress, type IpFamily } from "#base/ip";
+import type { Service, StoredMeta } from "#kube/client";
+import { type Egress, egressNames } from "#kube/coil";
+import type { Gateway } from "./plan.ts";
+
+type Ref = Gateway["egress"];
+type KeptMeta = Pick<StoredMeta, "name" | "namespace" | "uid" | "resourceVersion">;
+
+/** An Egress as clients need it. */
+export interface ClientEgress {
+  readonly metadata: KeptMeta;
+  readonly destinations: readonly Cidr[];
+  /** Destinations that are not CIDRs; the webhook was not there when they were written. */
+  readonly wrong: readonly string[];
+  readonly sourcePortAuto: boolean;
+}
+
+/** The Service of an Egress as clients need it. */
+export interface ClientService {
+  readonly metadata: KeptMeta;
+  /** The ClusterIPs, at most one of a family. Empty if this is not the Service of an Egress, or has no address. */
+  readonly addresses: readonly IpAddress[];
+}
+
+/** Where Egresses and their Services are looked up. */
+export interface EgressSource {
+  readonly egress: (ref: Ref) => Pick<ClientEgress, "destinations" | "wrong" | "sourcePortAuto"> | undefined;
+  readonly service: (ref: Ref) => Pick<ClientService, "addresses"> | undefined;
+}
+
+/** Something that a pod's annotations ask for and that does not exist. */
+export interface ClientFault {
+  readonly egress: Ref;
+  readonly why: "no-egress" | "no-service" | "no-service-address" | "wrong-destination";
+  /** Of `no-service-address`: the Service has an address of the other family only. */
+  readonly family?: IpFamily;
+  /** Of `wrong-destination`. */
+  readonly destination?: string;
+}
+
+/** The maximum length of a text from an object in a message. */
+const SHOWN_LENGTH = 64;
+const FAMILIES: readonly IpFamily[] = [4, 6];
+/** The labels of the Services of all Egresses (docs/spec/pod-network.md#2.1). */
+const SERVICE_LABELS = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": "egress" } as const;
+/** {@link SERVICE_LABELS} as a selector. */
+export const EGRESS_SERVICES: string = Object.entries(SERVICE_LABELS)
+  .map(([key, value]) => `${key}=${value}`)
+  .join(",");
+
+const keptMeta = ({ name, namespace, uid, resourceVersion }: StoredMeta): KeptMeta => ({
+  name,
+  uid,
+  resourceVersion,
+  ...(namespace === undefined ? {} : { namespace }),
+});
+
+/** Pure: the view of an Egress. */
+export function clientEgress({ metadata, spec }: Egress): ClientEgress {
+  const texts = [...new Set(spec.destinations)];
+  const parsed = texts.map((text) => ({ text, cidr: Cidr.tryParse(text) }));
+  return {
+    metadata: keptMeta(metadata),
+    destinations: parsed.flatMap(({ cidr }) => cidr ?? []),
+    wrong: parsed.filter(({ cidr }) => cidr === undefined).map(({ text }) => text.slice(0, SHOWN_LENGTH)),
+    sourcePortAuto: spec.fouSourcePortAuto === true,
+  };
+}
+
+/** Pure: the view of a Service. */
+export function clientService({ metadata, spec }: Service): ClientService {
+  const isOfEgress = Object.entries(SERVICE_LABELS).every(([key, value]) => metadata.labels?.[key] === value);
+  const texts = isOfEgress ? (spec?.clusterIPs ?? [spec?.clusterIP ?? ""]) : [];
+  const addresses = texts.flatMap((text) => IpAddress.tryParse(text) ?? []);
+  return {
+    metadata: keptMeta(metadata),
+    addresses: FAMILIES.flatMap((family) => addresses.find((one) => one.family === family) ?? []),
+  };
+}
+
+/** Pure: the Egresses that annotations name, sorted. A name may be any text; {@link isObjectRef} tells whether an object can have it. */
+export function namedEgresses(annotations: Readonly<Record<string, string>> | undefined): Ref[] {
+  const refs = [...egressNames(annotations)].flatMap(([namespace, names]) =>
+    names.map((name) => ({ namespace, name })),
+  );
+  return refs.sort((a, b) => compare(a.namespace, b.namespace) || compare(a.name, b.name));
+}
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+
+/** Whether an object can have this name and namespace: other texts must not get into the path of a request. */
+export function isObjectRef({ namespace, name }: Ref): boolean {
+  return /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(namespace) && /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(name);
+}
+
+/**
+ * Pure: the gateways that a pod's annotations ask for, in the families that the pod has, and what is missing (docs/spec/pod-network.md#7).
+ * The gateways are those that there are; a fault removes nothing else. Annotations may hold any text.
+ */
+export function gatewaysOf(
+  annotations: Readonly<Record<string, string>> | undefined,
+  source: EgressSource,
+  families: readonly IpFamily[],
+): { readonly gateways: readonly Gateway[]; readonly faults: readonly ClientFault[] } {
+  const gateways: Gateway[] = [];
+  const faults: ClientFault[] = [];
+  for (const ref of namedEgresses(annotations)) {
+    const isObject = isObjectRef(ref);
+    const egress = isObject ? source.egress(ref) : undefined;
+    if (egress === undefined) {
+      const [namespace, name] = [ref.namespace, ref.name].map((text) =>
+        text.slice(0, isObject ? text.length : SHOWN_LENGTH),
+      );
+      faults.push({ egress: { namespace: namespace ?? "", name: name ?? "" }, why: "no-egress" });
+      continue;
+    }
+    faults.push(
+      ...egress.wrong.map((destination) => ({ egress: ref, why: "wrong-destination" as const, destination })),
+    );
+    const service = source.service(ref);
+    if (service === undefined || service.addresses.length === 0) {
+      faults.push({ egress: ref, why: service === undefined ? "no-service" : "no-service-address" });
+      continue;
+    }
+    for (const family of families) {
+      const destinations = egress.destinations.filter((one) => one.family === family);
+      if (destinations.length === 0) continue;
+      const address = service.addresses.find((one) => one.family === family);
+      if (address === undefined) faults.push({ egress: ref, why: "no-service-address", family });
+      else gateways.push({ egress: ref, address, destinations, sourcePortAuto: egress.sourcePortAuto });
+    }
+  }
+  return { gateways, faults };
+}
+
+/** True if waiting may help: the Egress or its Service is missing, so an ADD must be tried again (docs/spec/pod-network.md#20). */
+export function isMissing({ why, family }: ClientFault): boolean {
+  return why === "no-egress" || why === "no-service" || (why === "no-service-address" && family === undefined);
+}
+
+/** The fault as a sentence. */
+export function faultText({ egress, why, family, destination }: ClientFault): string {
+  const name = JSON.stringify(`${egress.namespace}/${egress.name}`);
+  switch (why) {
+    case "no-egress":
+      return `Egress ${name} does not exist: create it, or correct the annotation egress.coil.cybozu.com/<namespace> of the pod`;
+    case "no-service":
+      return `Egress ${name} has no Service yet: coil-egress-controller makes it`;
+    case "no-service-address":
+      return family === undefined
+        ? `the Service of Egress ${name} has no ClusterIP, or not the labels of an Egress's Service: delete it, so that it is made anew`
+        : `the Service of Egress ${name} has no IPv${family} address: destinations of IPv${family} are left out`;
+    case "wrong-destination":
+      return `Egress ${name}: destination ${JSON.stringify(destination)} is not a CIDR and is left out`;
+  }
+}
