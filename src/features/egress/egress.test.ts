@@ -180,6 +180,22 @@ test("syncNet: another source port makes the tunnel anew with its routes, and to
   assert.equal(await syncNet(stack, plan, CLIENT), 0);
 });
 
+for (const driver of [fouDriver, vxlanDriver]) {
+  test(`${driver.name}: another address of the Service moves the tunnel, and leaves nothing of the old one`, async () => {
+    const kernel = new FakeKernel();
+    using stack = await podOf(kernel);
+    await syncNet(stack, planFor(driver, [NAT4, NAT6]), CLIENT);
+    const plan = planFor(driver, [gateway("nat", "10.68.0.9", ["0.0.0.0/0"]), NAT6]);
+    assert.ok((await syncNet(stack, plan, CLIENT)) > 0);
+    assert.equal(await syncNet(stack, plan, CLIENT), 0);
+    assert.equal(
+      stack.links.list().filter(({ details }) => JSON.stringify(details)?.includes("10.68.114.217")).length,
+      0,
+    );
+    assert.doesNotMatch(kernel.dump({ name: "pod" }), /10\.68\.114\.217|172\.20\./);
+  });
+}
+
 test("syncNet: rules and routes of others within our priorities and tables go; those outside stay", async () => {
   const kernel = new FakeKernel();
   using stack = await podOf(kernel);

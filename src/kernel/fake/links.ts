@@ -70,6 +70,8 @@ export class FakeLinkPort implements LinkPort {
   #make(home: FakeNamespace, spec: LinkSpec, what: string): FakeLink {
     if (home.linkNamed(spec.name) !== undefined) throw refuse("EEXIST", what);
     checkMtu(spec.mtu, what);
+    if (spec.kind === "vxlan" && [...home.links.values()].some(({ details }) => isSameVxlan(spec, details)))
+      throw refuse("EEXIST", what);
     const lower = spec.kind === "macvlan" ? this.#ns.links.get(spec.parentIndex) : undefined;
     if (spec.kind === "macvlan" && lower === undefined) throw refuse("ENODEV", what);
     const link = this.#add(home, { ...spec, details: detailsOf(spec), peer: lower });
@@ -225,6 +227,14 @@ function checkMtu(mtu: number | undefined, what: string): void {
     what,
     mtu < MTU_RANGE.min ? "mtu less than device minimum" : "mtu greater than device maximum",
   );
+}
+
+/** The kernel has one VXLAN link of an identifier, port and family in a namespace, whatever its remote end is. */
+function isSameVxlan(spec: Extract<LinkSpec, { readonly kind: "vxlan" }>, actual: FakeLink["details"]): boolean {
+  if (actual?.kind !== "vxlan") return false;
+  const text = ({ vni, external = false, port = 8472, local, remote }: typeof spec | typeof actual): string =>
+    JSON.stringify([external ? 0 : vni, port, (remote ?? local)?.family ?? 4]);
+  return text(spec) === text(actual);
 }
 
 /** The options as the kernel lists them: the given ones, with its defaults. */

@@ -1,4 +1,3 @@
-import { createHash } from "node:crypto";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { FouPortEntry } from "#kernel/fou";
 import type { RouteEncap } from "#kernel/route";
@@ -61,9 +60,4 @@ export interface TunnelDriver {
     peer: Omit<GatewayPeer, "address">,
     port: number,
   ) => TunnelParts;
-}
-
-/** First eight hex digits of sha1(the bytes of an address). */
-export function hashOf(address: IpAddress): string {
-  return createHash("sha1").update(address.toBytes()).digest("hex").slice(0, 8);
 }

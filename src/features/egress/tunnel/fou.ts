@@ -1,6 +1,7 @@
+import { createHash } from "node:crypto";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { PlannedLink } from "../net-plan/index.ts";
-import { hashOf, type TunnelDriver, type TunnelEnd, type TunnelParts } from "./driver.ts";
+import type { TunnelDriver, TunnelEnd, TunnelParts } from "./driver.ts";
 
 /** IPPROTO_IPIP and IPPROTO_IPV6 of linux/in.h: the inner protocol of the tunnels of each family. */
 const INNER_PROTOCOL = { 4: 4, 6: 41 } as const;
@@ -61,4 +62,9 @@ function tunnelTo(
     neighbours: [],
   };
   return { links: [link], way: { link: name } };
+}
+
+/** First eight hex digits of sha1(the bytes of an address). */
+function hashOf(address: IpAddress): string {
+  return createHash("sha1").update(address.toBytes()).digest("hex").slice(0, 8);
 }

@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { IpAddress, type IpFamily, MacAddress } from "#base/ip";
 import type { PlannedLink } from "../net-plan/index.ts";
-import { hashOf, type TunnelDriver } from "./driver.ts";
+import type { TunnelDriver } from "./driver.ts";
 
 /** Outer IP and UDP headers, VXLAN's header and the inner Ethernet header. */
 const OVERHEAD = { 4: 50, 6: 70 } as const;
@@ -30,14 +30,16 @@ export const vxlanDriver: TunnelDriver = {
   }),
   toGateway: ({ local, mtuBytes }, { address, egress }, port) => {
     const { family } = local;
-    const name = `nat_${hashOf(address)}`;
+    const vni = vniOf(egress);
+    // The kernel has one link of an identifier and family, so an Egress whose Service got another address keeps the name: the old link goes first.
+    const name = `nat_0${family}${vni.toString(16).padStart(6, "0")}`;
     const link: PlannedLink = {
       spec: {
         kind: "vxlan",
         name,
         mtu: mtuBytes - OVERHEAD[family],
         mac: MAC.client,
-        vni: vniOf(egress),
+        vni,
         local,
         remote: address,
         port,
