@@ -1,13 +1,15 @@
 import { dirname, join } from "node:path";
 import { Backoff, Deferred, Dirty, retry, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
-import { ConfigError, choiceFlag, durationFlag, integerFlag, stringFlag, switchFlag } from "#base/config";
+import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
+import { Cidr } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
+import { PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
@@ -22,6 +24,7 @@ import { inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
+import { clientsOpener } from "./coild/open-clients.ts";
 import { RemovalConflict } from "./coild/removal-conflict.ts";
 import { serveCalls } from "./coild/serve-calls.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
@@ -76,13 +79,25 @@ const flags = {
     true,
     "give pods addresses and links; false: coil is chained behind another interface plugin",
   ),
-  enableEgress: switchFlag("enable-egress", true, "no effect: NAT clients are not built yet"),
-  egressPort: integerFlag("egress-port", 5555, "no effect; only the default is valid, until there are NAT clients", {
+  enableEgress: switchFlag("enable-egress", true, "give pods that name an Egress a NAT client"),
+  egressPort: integerFlag("egress-port", 5555, "UDP port of the tunnels to routers; the same as theirs", {
     min: 1,
     max: 65_535,
   }),
-  backend: choiceFlag("backend", ["iptables", "nftables"], "iptables", "no effect until there are NAT clients"),
-  enableOriginatingOnly: switchFlag("enable-originating-only", false, "true is refused until there are NAT clients"),
+  tunnelDriver: choiceFlag(
+    "tunnel-driver",
+    TUNNEL_DRIVERS,
+    "fou",
+    "how packets to routers are carried; auto: fou if the kernel has it, else vxlan; the same as the routers'",
+  ),
+  inClusterCidr: repeatedFlag(
+    "in-cluster-cidr",
+    (text) => Cidr.parse(text),
+    "a range that a wider destination of an Egress does not capture; default: the private ranges",
+    "CIDR",
+  ),
+  backend: choiceFlag("backend", ["iptables", "nftables"], "iptables", "no effect: clients need no packet filter"),
+  enableOriginatingOnly: switchFlag("enable-originating-only", false, "true is refused: it is not built yet"),
   ...kubeFlags,
   ...logFlags,
 };
@@ -116,8 +131,19 @@ export const coild = defineProgram({
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
 
     const metrics = coildMetrics(registry);
+    const events = new EventRecorder(api, {
+      controller: "coild",
+      instance: nodeName,
+      onLoss: reportLoss(log),
+      clock: systemClock,
+    });
+    const { inClusterCidr, egressPort: port, tunnelDriver: asked } = values;
+    const inCluster = inClusterCidr.length > 0 ? inClusterCidr : PRIVATE_RANGES;
+    const clientOptions = values.enableEgress ? { nodeName, asked, port, inCluster } : undefined;
+    const openClients = clientsOpener({ kernel, api, events, health, metrics, log }, clientOptions);
     if (!values.enableIpam) {
-      await runChained({ kernel, api, health, metrics, log }, { nodeName, socketPath: values.socket, signal });
+      const options = { nodeName, socketPath: values.socket, signal };
+      await runChained({ kernel, api, events, health, metrics, log }, options, openClients);
       log.info("ended");
       return EXIT.ok;
     }
@@ -177,12 +203,14 @@ export const coild = defineProgram({
       }),
       clock: systemClock,
     });
+    const clients = openClients(() => network.places());
     const service = new CniService(
       cniDeps({
         api,
         ipam,
         network,
         namespaces: namespaces.store,
+        clients,
         ready: ready.promise,
         isReady: () => isReady,
         setUpFault: () => setUp.fault,
@@ -216,6 +244,7 @@ export const coild = defineProgram({
     log.info("serving", { socket: values.socket, node: nodeName });
 
     group.spawn((at) => namespaces.run({ signal: at }));
+    if (clients !== undefined) group.spawn((at) => clients.run({ signal: at }));
     const { registerFromMain } = values;
     const kernelPart = health.part("kernel", { needed: "always" });
     group.spawn((at) => setUp.run({ signal: at }));
@@ -234,12 +263,6 @@ export const coild = defineProgram({
     const watched = { netns: own, network, exportedTo: place, pods: kernelDirty, exported: routesDirty };
     group.spawn((at) => watchKernel({ ...watched, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));
-    const events = new EventRecorder(api, {
-      controller: "coild",
-      instance: nodeName,
-      onLoss: reportLoss(log),
-      clock: systemClock,
-    });
     group.spawn((at) => events.run({ signal: at }));
     const eventsPart = health.part("events");
     group.spawn((at) => lost.recordEvents({ api, events, nodeName, health: eventsPart }, { signal: at }));
@@ -277,7 +300,6 @@ export function faultsOf(values: {
   readonly enableIpam: boolean;
   readonly enableEgress: boolean;
   readonly enableOriginatingOnly: boolean;
-  readonly egressPort: number;
   readonly podTableId: number;
   readonly exportTableId: number;
   readonly protocolId: number;
@@ -286,9 +308,7 @@ export function faultsOf(values: {
   if (!values.enableIpam && !values.enableEgress)
     faults.push("--enable-ipam, --enable-egress: both are false, so coild has no work; set one of them to true");
   if (values.enableOriginatingOnly)
-    faults.push("--enable-originating-only: there are no NAT clients yet, so this flag cannot work; leave it out");
-  if (values.egressPort !== 5555)
-    faults.push(`--egress-port: there are no NAT clients yet, so ${values.egressPort} cannot work; leave it out`);
+    faults.push("--enable-originating-only: it is not built yet, so this flag cannot work; leave it out");
   if (!values.enableIpam) return faults;
   if (values.podTableId === 0)
     faults.push(

@@ -68,8 +68,8 @@ export class CniNode implements AsyncDisposable {
     this.socket = join(init.folder, "coild.sock");
   }
 
-  /** Resolves when `coild` serves. */
-  static async open(name: string): Promise<CniNode> {
+  /** Resolves when `coild` serves, with these flags of it. */
+  static async open(name: string, flags: readonly string[] = []): Promise<CniNode> {
     const folder = mkdtempSync(join(tmpdir(), `isthmus-${name}-`));
     const [netns, outside] = ["node", "outside"].map((one) => `isthmus-${name}-${process.pid}-${one}`) as [
       string,
@@ -103,7 +103,7 @@ export class CniNode implements AsyncDisposable {
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
     const node = new CniNode({ netns, outside, folder, server, api });
     try {
-      await node.#start();
+      await node.#start(flags);
       return node;
     } catch (error) {
       await node[Symbol.asyncDispose]();
@@ -111,7 +111,7 @@ export class CniNode implements AsyncDisposable {
     }
   }
 
-  async #start(): Promise<void> {
+  async #start(flags: readonly string[]): Promise<void> {
     this.server.seed(coilCrds as unknown as readonly SeedObject[]);
     const made = await this.api.create(resources.nodes, { metadata: { name: NODE } });
     const addresses = [NODE_IPV4, NODE_IPV6].map((address) => ({ type: "InternalIP" as const, address }));
@@ -126,13 +126,15 @@ export class CniNode implements AsyncDisposable {
       }
     });
     this.run("coil-ipam-controller", "--webhook-addr=none");
-    await this.startCoild();
+    await this.startCoild(...flags);
   }
 
   /** Resolves when it serves. */
   async startCoild(...flags: readonly string[]): Promise<void> {
     const coild = this.run("coild", `--socket=${this.socket}`, ...flags);
-    await until("coild serves", () => coild.said().includes('"serving"'), { seen: coild.said });
+    await until("coild serves", () => /"(serving|coild serves calls behind [^"]*)"/.test(coild.said()), {
+      seen: coild.said,
+    });
     this.#coild = coild;
   }
 

@@ -343,6 +343,7 @@ export class Machine {
         ipam,
         network,
         namespaces: namespaces as StoreReader<Namespace>,
+        clients: undefined,
         // The runtime of the model calls ADD only if this is true.
         ready: Promise.resolve(),
         isReady: () => this.isReady,

@@ -10,8 +10,12 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
     ),
     rights(
-      ["pods", "get; list, to find the pods that are cut off"],
-      ["events", "create, patch: events on pods that are cut off or connected again"],
+      ["pods", "get; list, to find the pods that are cut off; watch of this node's pods, for NAT clients"],
+      [
+        "events",
+        "create, patch: events on pods that are cut off or connected again, and on pods that lack a part of an Egress",
+      ],
+      ["`egresses`, services", "get, list, watch; not with `--enable-egress=false`"],
       ["namespaces", "get, list, watch"],
       ["nodes", "get; list and watch of this Node, to notice its deletion at once"],
       [
@@ -19,7 +23,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "get, list, update, delete; watch of this node's blocks, to notice changes by other programs at once",
       ],
       ["`blockrequests`", "get, list, watch, create, delete"],
-      ["with `--enable-ipam=false`", "pods: get; nothing else"],
+      [
+        "with `--enable-ipam=false`",
+        "pods, services, `egresses`: get, list, watch; events: create, patch; nothing else",
+      ],
     ),
     section("Answers to STATUS", "code", "when")(
       ["0", "ADD can be served"],
@@ -48,6 +55,11 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`kernel`", "a route, rule or address of the pods' network cannot be restored"],
       ["`routes`", "blocks cannot be exported"],
       ["`watch`", "this node's objects cannot be watched; changes are then found at the next comparison"],
+      [
+        "`tunnel-driver`",
+        "this kernel lacks what `--tunnel-driver` needs: pods that name an Egress do not start; it is tried again every minute",
+      ],
+      ["`watch-pods`, `watch-egresses`, `watch-services`", "changes of Egresses do not reach running pods"],
     ),
     files(
       ["`/run/coild.sock`", "the socket (`--socket`)"],
@@ -74,6 +86,14 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["rule priority 2000, IPv4 and IPv6", "directs packets to table 116"],
       ["table 119, protocol 30", "this node's blocks, `dev lo`, for a routing daemon to export"],
       ["`net.ipv4.ip_forward`, `net.ipv6.conf.all.forwarding`", "set to 1"],
+      [
+        "in pods that name an Egress: tables 117 and 118, rules of priority 1800 to 2100",
+        "ways to Egresses; objects of others within these are removed",
+      ],
+      [
+        "there: links `nat_*`, `fou4_*`, `fou6_*`, `coil_ipip4`, `coil_ipip6`, the FoU port, `rp_filter` of IPv4",
+        "tunnels to Egresses; the settings stay when the last Egress goes",
+      ],
     ),
   ],
   "coil-ipam-controller": [

@@ -2,8 +2,9 @@ import type { AbortOptions } from "#base/async";
 import { IpAddress } from "#base/ip";
 import { type CniResult, convertResult, HIGHEST_VERSION, type NetworkConfig } from "#wire/cni";
 import { type CniArgs, encodeAddResponse } from "#wire/cnirpc";
+import type { ClientDeps } from "./client-deps.ts";
 import { CniFailure } from "./failure.ts";
-import type { PodIdentity } from "./pod-identity.ts";
+import type { FoundPod, PodIdentity } from "./pod-identity.ts";
 
 /** An interface that the plugin before coil made, with its pod. */
 export interface ChainedAttachment {
@@ -23,15 +24,17 @@ export interface ChainedDeps {
   readonly check: (attachment: ChainedAttachment, expected: CniResult) => Promise<void>;
 }
 
-/** ADD behind another plugin: it makes no interface, and returns prevResult. */
+/** ADD behind another plugin: it makes no interface, and returns prevResult. A pod that names an Egress gets its NAT client. */
 export async function addChained(
-  deps: ChainedDeps,
-  at: { readonly args: CniArgs; readonly config: NetworkConfig; readonly findPod: () => Promise<PodIdentity> },
+  deps: { readonly chained: ChainedDeps; readonly clients?: ClientDeps | undefined },
+  at: { readonly args: CniArgs; readonly config: NetworkConfig; readonly findPod: () => Promise<FoundPod> },
   options: AbortOptions,
 ): Promise<Uint8Array> {
   const prevResult = requirePrevResult(at.config);
   const link = linkOf(at.args, prevResult);
-  await deps.adopt({ ...link, pod: await at.findPod() }, options);
+  const request = { ...link, pod: await at.findPod() };
+  await deps.chained.adopt(request, options);
+  await deps.clients?.setUp(request, options);
   return encodeAddResponse(new TextEncoder().encode(JSON.stringify(convertResult(prevResult, HIGHEST_VERSION))));
 }
 

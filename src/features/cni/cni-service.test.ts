@@ -69,9 +69,10 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
 }
 
 /** A service of a coild without address management. */
-function openChained() {
+function openChained({ clients }: Pick<CniDeps, "clients"> = {}) {
   const seen: string[] = [];
   const service = new CniService({
+    clients,
     findPod: async () => {
       seen.push("findPod");
       return POD;
@@ -113,6 +114,16 @@ test("CniService: behind another plugin ADD marks the pod's interface with the f
   const reply = decodeAddResponse(await call("Add", request(PREV_RESULT)));
   assert.deepEqual(seen, ["findPod", "adopt uid-1 /run/netns/x eth0 10.7.0.2 fd07::2"]);
   assert.deepEqual(JSON.parse(new TextDecoder().decode(reply)), { ...PREV_RESULT, cniVersion: "1.1.0", dns: {} });
+});
+
+test("CniService: behind another plugin the NAT client is made after the link is marked, with the addresses of prevResult", async () => {
+  const made: string[] = [];
+  const setUp: NonNullable<CniDeps["clients"]>["setUp"] = async ({ pod, netns, ifname, ipv4, ipv6 }) => {
+    made.push(`${seen.length} ${pod.uid} ${netns} ${ifname} ${ipv4} ${ipv6}`);
+  };
+  const { seen, call, request } = openChained({ clients: { setUp } });
+  await call("Add", request(PREV_RESULT));
+  assert.deepEqual(made, ["2 uid-1 /run/netns/x eth0 10.7.0.2 fd07::2"]);
 });
 
 test("CniService: behind another plugin a missing prevResult, one without addresses and a wrong address are refused with 7", async () => {
@@ -211,6 +222,27 @@ test("CniService: a failed set-up is undone and its address freed, in this order
   await assert.rejects(call("Add"), failure(13, 999, "no veth"));
   assert.deepEqual(seen, ["allocate default c1", "tearDown c1", "free c1 eth0"]);
   assert.deepEqual([logged()[0]?.["msg"], logged()[0]?.["code"]], ["failed call", "internal"]);
+});
+
+test("CniService: the pod's NAT client is made after its link, with what was read of the pod; if it fails, link and address are undone", async () => {
+  const annotations = { "egress.coil.cybozu.com/internet": "nat" };
+  for (const fails of [false, true]) {
+    const seen: string[] = [];
+    const { call, seen: steps } = open({
+      findPod: async () => ({ ...POD, annotations }),
+      clients: {
+        setUp: async ({ pod, netns, ifname, ipv4, ipv6 }) => {
+          seen.push(`${steps.join()} ${JSON.stringify(pod.annotations)} ${netns} ${ifname} ${ipv4} ${ipv6}`);
+          if (fails) throw new CniFailure("try-again", "Egress internet/nat does not exist");
+        },
+      },
+    });
+    if (fails) await assert.rejects(call("Add"), failure(9, 11, "internet/nat"));
+    else await call("Add");
+    const made = "allocate default c1,setUp c1 10.0.0.1";
+    assert.deepEqual(seen, [`${made} ${JSON.stringify(annotations)} /run/netns/x eth0 10.0.0.1 undefined`]);
+    assert.equal(steps.join(), fails ? `${made},tearDown c1,free c1 eth0` : made);
+  }
 });
 
 test("CniService: a repeated ADD that fails leaves the attachment that runs, and its address", async () => {

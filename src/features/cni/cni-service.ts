@@ -6,9 +6,10 @@ import type { Logger } from "#base/log";
 import { CniError, type CniResult, convertResult, HIGHEST_VERSION, parseNetworkConfig } from "#wire/cni";
 import { CNI_SERVICE, type CniArgs, CniRpcError, decodeCniArgs, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import { addChained, type ChainedDeps, checkChained } from "./chained-service.ts";
+import type { ClientDeps } from "./client-deps.ts";
 import { CniFailure } from "./failure.ts";
 import type { GrpcHandler } from "./grpc-server.ts";
-import type { PodIdentity } from "./pod-identity.ts";
+import type { FoundPod, PodIdentity } from "./pod-identity.ts";
 import { linkSettings, requestedMac } from "./settings.ts";
 
 /** One interface of one container. */
@@ -33,7 +34,9 @@ export interface Allocation extends Addresses {
 /** The dependencies of every coild. The functions reject with {@link CniFailure}; any other error has the code 999. */
 interface CommonDeps {
   /** Reads the pod live; `undefined` if there is no pod of that name. */
-  readonly findPod: (namespace: string, name: string, options: AbortOptions) => Promise<PodIdentity | undefined>;
+  readonly findPod: (namespace: string, name: string, options: AbortOptions) => Promise<FoundPod | undefined>;
+  /** `undefined`: pods get no NAT client. */
+  readonly clients?: ClientDeps | undefined;
   /** The reason why ADD cannot be served now, or why pods have no network; `undefined` if there is no such fault. */
   readonly status: () => CniFailure | undefined;
   /** True if a new sandbox of a pod replaces the old one; calls for one pod then run one after the other. */
@@ -195,8 +198,8 @@ export class CniService {
     const attachment = attachmentOf(args);
     if (args.netns === "") throw new CniFailure("invalid-arguments", "ADD needs CNI_NETNS");
     if ("chained" in deps) {
-      const findPod = (): Promise<PodIdentity> => this.#findPod(args, signal);
-      return addChained(deps.chained, { args, config: configOf(args), findPod }, { signal });
+      const findPod = (): Promise<FoundPod> => this.#findPod(args, signal);
+      return addChained(deps, { args, config: configOf(args), findPod }, { signal });
     }
     const { network } = deps;
     if (args.args["IS_CHAINED"] === "true") {
@@ -213,6 +216,8 @@ export class CniService {
     try {
       signal.throwIfAborted();
       const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, ...settings });
+      const { ipv4, ipv6 } = addresses;
+      await deps.clients?.setUp({ pod, netns: args.netns, ifname: attachment.ifname, ipv4, ipv6 }, { signal });
       const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));
       return encodeAddResponse(new TextEncoder().encode(json));
     } catch (error) {
@@ -244,7 +249,7 @@ export class CniService {
     return new Uint8Array(0);
   }
 
-  async #findPod(args: CniArgs, signal: AbortSignal): Promise<PodIdentity> {
+  async #findPod(args: CniArgs, signal: AbortSignal): Promise<FoundPod> {
     const namespace = args.args["K8S_POD_NAMESPACE"] ?? "";
     const name = args.args["K8S_POD_NAME"] ?? "";
     const missing = [namespace === "" ? "K8S_POD_NAMESPACE" : [], name === "" ? "K8S_POD_NAME" : []].flat();

@@ -5,6 +5,7 @@
  * Owns: the socket, argument checks, ordering of calls of one container, error codes, the access log.
  * Does not know: how addresses are chosen and how links are made; the program passes both in.
  */
+export type { ClientDeps, ClientRequest } from "./client-deps.ts";
 export { type CniDeps, CniService } from "./cni-service.ts";
 export { CniFailure, type CniFailureKind } from "./failure.ts";
 export { callGrpc } from "./grpc-client.ts";

@@ -4,3 +4,8 @@ export interface PodIdentity {
   readonly name: string;
   readonly uid: string;
 }
+
+/** A pod as read for an ADD. */
+export interface FoundPod extends PodIdentity {
+  readonly annotations?: Readonly<Record<string, string>> | undefined;
+}

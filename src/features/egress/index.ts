@@ -9,8 +9,27 @@
  * syncNet(podStack, plan, clientScope(5555));
  * ```
  */
-export { type ClientOptions, clientScope, planClient } from "./client/index.ts";
-export { type NetPlan, type NetScope, syncNet } from "./net-plan/index.ts";
+export {
+  type ClientEgress,
+  type ClientOptions,
+  type ClientService,
+  type ClientSkip,
+  clientEgress,
+  clientScope,
+  clientService,
+  EGRESS_SERVICES,
+  type EgressSource,
+  faultText,
+  type Gateway,
+  gatewaysOf,
+  isMissing,
+  isObjectRef,
+  namedEgresses,
+  PRIVATE_RANGES,
+  planClient,
+  skipText,
+} from "./client/index.ts";
+export { type NetPlan, NetPlanError, type NetScope, syncNet } from "./net-plan/index.ts";
 export {
   clientOf,
   iptablesRules,
@@ -21,4 +40,11 @@ export {
   type RuleBackend,
   routerScope,
 } from "./router/index.ts";
-export { chooseDriver, fouDriver, TUNNEL_DRIVERS, type TunnelDriver, vxlanDriver } from "./tunnel/index.ts";
+export {
+  chooseDriver,
+  fouDriver,
+  TUNNEL_DRIVERS,
+  type TunnelDriver,
+  TunnelError,
+  vxlanDriver,
+} from "./tunnel/index.ts";

@@ -5,6 +5,7 @@ import type { CniResult } from "#wire/cni";
 import { type AdoptedPod, adoptedLinks, findPluginLink, isAdoptedBy, markAdopted } from "./adopted.ts";
 import { checkAdopted } from "./check.ts";
 import { PodNetworkError } from "./errors.ts";
+import { PodNamespaces, type PodPlace } from "./pod-namespaces.ts";
 
 /** A pod's interface that another plugin made. */
 export interface ChainedRequest {
@@ -59,6 +60,18 @@ export class ChainedNetwork implements Disposable {
   list({ podUid }: { readonly podUid?: string } = {}): AdoptedPod[] {
     const all = adoptedLinks(this.#host.links.list());
     return podUid === undefined ? all : all.filter((one) => one.podUid === podUid);
+  }
+
+  /** The marked interfaces with their namespaces, the most recent first. Looks through all namespaces of the machine. */
+  places(): PodPlace[] {
+    const links = this.#host.links.list();
+    const byIndex = new Map(links.map((link) => [link.index, link] as const));
+    const namespaces = new PodNamespaces(this.#kernel, this.#host);
+    return adoptedLinks(links).flatMap(({ podUid, ifname, ifindex }) => {
+      const link = byIndex.get(ifindex);
+      const place = link === undefined ? undefined : namespaces.placeOf(link);
+      return place === undefined ? [] : [{ ...place, ifname, podUid, addresses: [] }];
+    });
   }
 }
 

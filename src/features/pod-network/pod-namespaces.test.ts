@@ -30,6 +30,9 @@ test("PodNamespaces: every pod is found, in whatever order they are looked for, 
         [`10.0.0.${names.indexOf(name)}`],
         `${order}: ${name}`,
       );
+      const place = namespaces.placeOf(link);
+      using netns = kernel.openNetNs({ name });
+      assert.deepEqual(place, { path: `/run/netns/${name}`, inode: netns.inode });
       const end = namespaces.endOf(link);
       assert.deepEqual([end?.path, `${end?.mac}`], [`/run/netns/${name}`, `02:00:00:00:01:0${names.indexOf(name)}`]);
     }

@@ -6,6 +6,19 @@ import type { Link } from "#kernel/link";
 import type { Kernel, NetStack } from "#kernel/net";
 import { NETNS_DIR, type NetNs, type NetNsRef } from "#kernel/netns";
 
+/** A pod's interface, and the namespace that it is in. */
+export interface PodPlace {
+  /** A path by which the namespace can be opened: of a pinned namespace, else of a process in it, which may end. */
+  readonly path: string;
+  /** Distinguishes the namespace from a later one with the same path. */
+  readonly inode: bigint;
+  readonly ifname: string;
+  /** The addresses that the pod was given. Empty behind another plugin, which knows them. */
+  readonly addresses: readonly IpAddress[];
+  /** The pod, if the kernel tells it: behind another plugin. */
+  readonly podUid: string | undefined;
+}
+
 /** The maximum number of addresses on a pod's interface. Pods with more are not read: a process with CAP_NET_ADMIN may have added them. */
 const MAX_ADDRESSES = 64;
 
@@ -50,6 +63,16 @@ export class PodNamespaces {
     using pod = this.#kernel.openStack(netns);
     const mac = link.peerIndex === undefined ? undefined : pod.links.get({ index: link.peerIndex })?.mac;
     return { path: join(NETNS_DIR, ref.name), inode: netns.inode, mac };
+  }
+
+  /** The namespace that a host's link leads to, by a path that this process can open; `undefined` if it cannot be found. */
+  placeOf(link: Link): Pick<PodPlace, "path" | "inode"> | undefined {
+    const ref = link.peerNetNsId === undefined ? undefined : this.#refOf(link.peerNetNsId);
+    if (ref === undefined || ref === "own" || "path" in ref) return undefined;
+    using netns = this.#tryOpen(ref);
+    if (netns === undefined) return undefined;
+    const path = "name" in ref ? join(NETNS_DIR, ref.name) : `/proc/${ref.pid}/ns/net`;
+    return { path, inode: netns.inode };
   }
 
   #refOf(id: number): NetNsRef | undefined {

@@ -26,7 +26,7 @@ import {
   type PodRequest,
   planPod,
 } from "./plan.ts";
-import { PodNamespaces } from "./pod-namespaces.ts";
+import { PodNamespaces, type PodPlace } from "./pod-namespaces.ts";
 import { remakeLink } from "./remake.ts";
 import { applyRepair, planRepair } from "./repair.ts";
 import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
@@ -132,6 +132,18 @@ export class PodNetwork implements Disposable {
     // If another program has removed the route of only one family, the pod still has the address of that family.
     const attached = survey.attached.map((one) => ({ ...one, addresses: this.#known.addressesOf(one) }));
     return { ...survey, attached };
+  }
+
+  /** The attachments with their namespaces. Looks through all namespaces of the machine. */
+  places(): PodPlace[] {
+    const byIndex = new Map(this.#host.links.list().map((link) => [link.index, link] as const));
+    const namespaces = new PodNamespaces(this.#kernel, this.#host);
+    return this.list().flatMap((one) => {
+      const link = byIndex.get(one.ifindex);
+      const place = link === undefined ? undefined : namespaces.placeOf(link);
+      if (place === undefined) return [];
+      return [{ ...place, ifname: one.ifname, podUid: undefined, addresses: this.#known.addressesOf(one) }];
+    });
   }
 
   /** Sets whether {@link PodNetwork.note} is called for each kernel event about links, addresses and routes. */

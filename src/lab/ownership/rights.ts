@@ -47,6 +47,7 @@ export const GUEST_RIGHTS: readonly Right[] = [
     resources: ["addressblocks"],
     verbs: ["get", "list", "watch", "create", "update", "patch", "delete"],
   },
+  { apiGroups: coil, resources: ["egresses"], verbs: ["get", "list", "watch"] },
   { apiGroups: coil, resources: ["blockrequests"], verbs: ["get", "list", "watch", "create", "delete"] },
   { apiGroups: coil, resources: ["blockrequests/status"], verbs: ["update"] },
 ];

@@ -6,30 +6,36 @@ import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations } fro
 import { ChainedNetwork } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 import type { KubeApi } from "#kube/client";
+import type { EventRecorder } from "#kube/events";
 import { asFailure, findPod } from "./cni-deps.ts";
 import type { coildMetrics } from "./metrics.ts";
+import type { OpenClients } from "./open-clients.ts";
 import { serveCalls } from "./serve-calls.ts";
 
 /**
- * A coild behind another interface plugin (docs/spec/pod-network.md#5.3), until the signal aborts: it makes no links, has no addresses, and
- * it reads only pods from the API. So it is ready as soon as it listens.
+ * A coild behind another interface plugin (docs/spec/pod-network.md#5.3), until the signal aborts: it makes no links and has no addresses.
+ * So it is ready as soon as it listens.
  */
 export async function runChained(
   parts: {
     readonly kernel: Kernel;
     readonly api: KubeApi;
+    readonly events: EventRecorder;
     readonly health: Health;
     readonly metrics: ReturnType<typeof coildMetrics>;
     readonly log: Logger;
   },
   options: { readonly nodeName: string; readonly socketPath: string; readonly signal: AbortSignal },
+  openClients: OpenClients,
 ): Promise<void> {
   const { kernel, api, metrics, log } = parts;
   const { nodeName, socketPath } = options;
   const socketPart = parts.health.part("socket");
   using network = new ChainedNetwork(kernel);
+  const clients = openClients(() => network.places());
   const service = new CniService({
     findPod: (namespace, name, at) => findPod(api, namespace, name, at),
+    clients,
     status: () => undefined,
     oneSandboxPerPod: false,
     log: log.child("cni"),
@@ -63,8 +69,11 @@ export async function runChained(
     socket: socketPath,
     node: nodeName,
   });
-  log.warn("pods that name an Egress get no NAT client: this version of coild cannot create one");
-  // There is no periodic work: the server only answers calls.
+  // Without clients there is no other work: the server only answers calls.
   group.spawn((signal) => untilAborted(signal));
+  if (clients !== undefined) {
+    group.spawn((signal) => clients.run({ signal }));
+    group.spawn((signal) => parts.events.run({ signal }));
+  }
   await group.wait();
 }

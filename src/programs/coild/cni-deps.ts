@@ -1,7 +1,7 @@
 import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { type CniDeps, CniFailure, type CniFailureKind } from "#features/cni";
+import { type ClientDeps, type CniDeps, CniFailure, type CniFailureKind } from "#features/cni";
 import { IpamError, type NodeIpam } from "#features/ipam";
 import { type PodNetwork, PodNetworkError, type PodNetworkErrorCode } from "#features/pod-network";
 import { findObject, type KubeApi, KubeError, type Namespace, resources } from "#kube/client";
@@ -9,7 +9,7 @@ import { DEFAULT_POOL, MAX_LABEL_VALUE_LENGTH, POOL_ANNOTATION } from "#kube/coi
 import type { StoreReader } from "#kube/informer";
 
 /** How long an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
-const API_BUDGET_MS = 5000;
+export const API_BUDGET_MS = 5000;
 /** Maximum time that an ADD waits for the caches of a coild that has just started, in milliseconds. */
 const READY_BUDGET_MS = 20_000;
 
@@ -19,6 +19,7 @@ export function cniDeps(parts: {
   readonly ipam: NodeIpam;
   readonly network: PodNetwork;
   readonly namespaces: StoreReader<Pick<Namespace, "metadata">>;
+  readonly clients: ClientDeps | undefined;
   readonly ready: Promise<void>;
   /** True once `ready` has resolved. */
   readonly isReady: () => boolean;
@@ -33,6 +34,7 @@ export function cniDeps(parts: {
     log: parts.log,
     clock: parts.clock,
     findPod: (namespace, name, options) => findPod(api, namespace, name, options),
+    clients: parts.clients,
     poolOf: (namespace, options) => poolOf(parts, namespace, options),
     ready: async (options) => {
       await withDeadline(READY_BUDGET_MS, (signal) => unlessAborted(parts.ready, { signal }), options).catch(
@@ -80,11 +82,13 @@ export async function findPod(
   namespace: string,
   name: string,
   { signal }: AbortOptions,
-): Promise<{ readonly namespace: string; readonly name: string; readonly uid: string } | undefined> {
+): Promise<Awaited<ReturnType<CniDeps["findPod"]>>> {
   const pod = await apiCall(`read Pod ${namespace}/${name}`, () =>
     findObject(api, resources.pods, { namespace, name }, { signal, timeoutMs: API_BUDGET_MS }),
   );
-  return pod === undefined ? undefined : { namespace, name, uid: pod.metadata.uid };
+  return pod === undefined
+    ? undefined
+    : { namespace, name, uid: pod.metadata.uid, annotations: pod.metadata.annotations };
 }
 
 /** Pure: the answer to STATUS (docs/spec/pod-network.md#12). */
@@ -133,7 +137,8 @@ async function poolOf(
   return pool;
 }
 
-async function apiCall<T>(what: string, work: () => Promise<T>): Promise<T> {
+/** Converts failures of the API server to those that runtimes understand. */
+export async function apiCall<T>(what: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

@@ -18,9 +18,26 @@ export function coildMetrics(registry: Registry): {
   readonly onBlockWait: (seconds: number) => void;
   readonly onHandled: (path: string, code: number, seconds: number) => void;
   readonly observe: (ipam: Source) => void;
+  readonly onDriver: (driver: string) => void;
+  readonly observeClients: (clients: { readonly count: number }) => void;
 } {
   let ipam: Source | undefined;
   ipamGauges(registry, () => ipam);
+  let clients: { readonly count: number } | undefined;
+  new Gauge({
+    name: "coil_coild_nat_clients",
+    help: "Pods of this node that have a NAT client.",
+    registers: [registry],
+    collect() {
+      this.set(clients?.count ?? 0);
+    },
+  });
+  const driver = new Gauge({
+    name: "coil_coild_tunnel_driver_info",
+    help: "1, with the tunnel driver in use. No value while this kernel lacks what --tunnel-driver needs: alert when it is missing.",
+    labelNames: ["driver"],
+    registers: [registry],
+  });
   const progress = {
     started: callCounter(registry, "grpc_server_started_total", "Calls of the CNI executable that coild received."),
     received: callCounter(
@@ -87,6 +104,10 @@ export function coildMetrics(registry: Registry): {
     onHandled,
     observe: (given) => {
       ipam = given;
+    },
+    onDriver: (name) => driver.set({ driver: name }, 1),
+    observeClients: (given) => {
+      clients = given;
     },
   };
 }

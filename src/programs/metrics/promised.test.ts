@@ -28,6 +28,8 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "coil_coild_blocks{pool}",
       "coil_coild_unknown_addresses",
       "coil_coild_cut_off_attachments",
+      "coil_coild_nat_clients",
+      "coil_coild_tunnel_driver_info{driver}",
     ],
     histogram: ["coil_coild_cni_duration_seconds{command,code}", "coil_coild_block_wait_seconds"],
   },

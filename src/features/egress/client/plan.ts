@@ -83,6 +83,19 @@ export function planClient(
   return { plan, skipped };
 }
 
+/** What was left out as a sentence. */
+export function skipText({ egress, why, destination, other }: ClientSkip): string {
+  const [name, rival] = [egress, other].map((one) => `${one?.namespace}/${one?.name}`);
+  switch (why) {
+    case "no-address-of-family":
+      return `Egress ${name}: the pod has no address of this family`;
+    case "same-destination":
+      return `Egress ${name}: destination ${destination} is left out, because Egress ${rival} has it too and is first by name`;
+    case "same-vni":
+      return `Egress ${name} has the same tunnel identifier as Egress ${rival}: a pod cannot use both with --tunnel-driver=vxlan; rename one of them`;
+  }
+}
+
 const byName = (a: Gateway, b: Gateway): number => {
   const [one, other] = [a, b].map(({ egress }) => `${egress.namespace}/${egress.name}`) as [string, string];
   return one < other ? -1 : one > other ? 1 : 0;

@@ -1,4 +1,4 @@
-export { chooseDriver, TUNNEL_DRIVERS } from "./choose.ts";
+export { chooseDriver, TUNNEL_DRIVERS, TunnelError } from "./choose.ts";
 export type { GatewayPeer, TunnelDriver } from "./driver.ts";
 export { fouDriver } from "./fou.ts";
 export { vniOf, vxlanDriver } from "./vxlan.ts";

@@ -1,0 +1,19 @@
+import type { AbortOptions } from "#base/async";
+import type { IpAddress } from "#base/ip";
+import type { FoundPod } from "./pod-identity.ts";
+
+/** The pod of an ADD, whose interface is there. */
+export interface ClientRequest {
+  readonly pod: FoundPod;
+  /** The path of the pod's namespace. */
+  readonly netns: string;
+  readonly ifname: string;
+  readonly ipv4: IpAddress | undefined;
+  readonly ipv6: IpAddress | undefined;
+}
+
+/** What a pod gets in its namespace beside its interface: the ways to its Egresses (docs/spec/pod-network.md#7). */
+export interface ClientDeps {
+  /** Idempotent. Does nothing for a pod that names no Egress. Rejects with {@link CniFailure}. */
+  readonly setUp: (request: ClientRequest, options: AbortOptions) => Promise<void>;
+}

@@ -1,0 +1,376 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { FakeClock, systemClock } from "#base/clock";
+import { Health } from "#base/health";
+import { IpAddress } from "#base/ip";
+import { createLogger, nullLogger } from "#base/log";
+import { CniFailure } from "#features/cni";
+import { PRIVATE_RANGES, type TUNNEL_DRIVERS } from "#features/egress";
+import type { PodPlace } from "#features/pod-network";
+import { FakeKernel } from "#kernel/fake";
+import { type Draft, KubeClient, loadKubeConfig, type Pod, resources, type Service } from "#kube/client";
+import { coilCrds, coilResources, egressLabels } from "#kube/coil";
+import type { EventInput } from "#kube/events";
+import { type SeedObject, startApiServer } from "#lab/api-server";
+import { poll } from "#lab/poll";
+import { ClientPlaces } from "./egress/client-places.ts";
+import { type ClientPod, holderOf } from "./egress/client-pods.ts";
+import { EgressClients } from "./egress-clients.ts";
+
+const NODE = "n";
+const INTERNET = "internet";
+const DEADLINE_MS = 5000;
+
+interface BedOptions {
+  readonly kernel?: FakeKernel;
+  readonly asked?: (typeof TUNNEL_DRIVERS)[number];
+  /** Whether the kernel tells the UID of pods, as behind another plugin. */
+  readonly tellsUid?: boolean;
+}
+
+/** A node on the fake kernel, the embedded API server, and its NAT clients. */
+async function open(t: TestContext, options: BedOptions = {}) {
+  const { kernel = new FakeKernel(), asked = "vxlan", tellsUid = false } = options;
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-clients-"));
+  const server = await startApiServer({
+    listen: [{ host: "127.0.0.1", port: 0 }],
+    log: nullLogger,
+    clock: systemClock,
+  });
+  server.seed(coilCrds as unknown as readonly SeedObject[]);
+  writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ server: server.urls[0] ?? "" }));
+  const api = new KubeClient(await loadKubeConfig({ path: join(folder, "kubeconfig"), clock: systemClock }), {
+    clock: systemClock,
+  });
+  await api.create(resources.namespaces, { metadata: { name: INTERNET } });
+  const places: PodPlace[] = [];
+  const events: EventInput[] = [];
+  const lines: string[] = [];
+  const drivers: string[] = [];
+  const stops: (() => Promise<void>)[] = [];
+  t.after(async () => {
+    for (const stop of stops) await stop();
+    await api.close();
+    await server[Symbol.asyncDispose]();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  /** Another process of coild on this node; without `runs` only ADD is served. */
+  const begin = ({ runs = true } = {}) => {
+    const health = new Health({ log: nullLogger });
+    const clients = new EgressClients(
+      {
+        kernel,
+        api,
+        places: () => places,
+        events: { record: (event) => void events.push(event) },
+        health,
+        onDriver: (name) => void drivers.push(name),
+        log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
+        clock: systemClock,
+      },
+      { nodeName: NODE, asked, port: 5555, inCluster: PRIVATE_RANGES },
+    );
+    const controller = new AbortController();
+    const running = runs ? clients.run({ signal: controller.signal }) : Promise.resolve();
+    const stop = async (): Promise<void> => {
+      controller.abort();
+      await running;
+    };
+    stops.push(stop);
+    return { clients, health, stop };
+  };
+  /** A namespace with `eth0`, as it is after the pod's link was made. */
+  const makeNetns = (name: string, addresses: readonly string[], podUid?: string): void => {
+    using netns = kernel.createNetNs(name);
+    using own = kernel.openNetNs("own");
+    using host = kernel.openStack(own);
+    host.links.create({ kind: "veth", name: `v-${name}`, up: true, peer: { name: "eth0", netns, up: true } });
+    using stack = kernel.openStack(netns);
+    const linkIndex = stack.links.get({ name: "eth0" })?.index ?? assert.fail();
+    for (const text of addresses) {
+      const address = IpAddress.parse(text);
+      stack.addresses.add({ linkIndex, address, ...(address.family === 6 ? { noDad: true } : {}) });
+    }
+    places.push({
+      path: `/run/netns/${name}`,
+      inode: netns.inode,
+      ifname: "eth0",
+      podUid: tellsUid ? podUid : undefined,
+      addresses: tellsUid ? [] : addresses.map((text) => IpAddress.parse(text)),
+    });
+  };
+  const makePod = async (name: string, addresses: readonly string[], names: string | undefined): Promise<Pod> => {
+    const annotations = names === undefined ? {} : { [`egress.coil.cybozu.com/${INTERNET}`]: names };
+    const made = await api.create(resources.pods, {
+      metadata: { name, namespace: "default", annotations },
+      spec: { nodeName: NODE, terminationGracePeriodSeconds: 30, containers: [{ name: "c", image: "none" }] },
+    } as Draft<Pod>);
+    const status = { phase: "Running", podIPs: addresses.map((ip) => ({ ip })) };
+    return api.replaceStatus(resources.pods, { ...made, status });
+  };
+  const makeEgress = (name: string, destinations: readonly string[]) =>
+    api.create(coilResources.egresses, {
+      metadata: { name, namespace: INTERNET },
+      spec: { destinations, template: { spec: { containers: [{ name: "egress" }] } } },
+    } as never);
+  const makeService = async (name: string): Promise<IpAddress> => {
+    const { spec } = await api.create(resources.services, {
+      metadata: { name, namespace: INTERNET, labels: egressLabels(name) },
+      spec: { selector: egressLabels(name), ports: [{ port: 5555, protocol: "UDP" }] },
+    } as unknown as Draft<Service>);
+    return IpAddress.parse(spec?.clusterIP ?? "");
+  };
+  const annotate = (pod: string, names: string | null) =>
+    api.patch(
+      resources.pods,
+      { namespace: "default", name: pod },
+      {
+        type: "merge",
+        body: { metadata: { annotations: { [`egress.coil.cybozu.com/${INTERNET}`]: names } } },
+      },
+    );
+  const add = (clients: EgressClients, { metadata }: Pod, netns: string, ipv4 = "10.64.0.7"): Promise<void> => {
+    const { name, namespace = "", uid, annotations } = metadata;
+    const pod = { name, namespace, uid, annotations };
+    const request = { pod, netns: `/run/netns/${netns}`, ifname: "eth0", ipv4: IpAddress.parse(ipv4), ipv6: undefined };
+    return clients.setUp(request, { signal: new AbortController().signal });
+  };
+  const dump = (name: string): string => kernel.dump({ name });
+  /** Waits until the state of a namespace has all of these, or with `!` not. */
+  const until = async (name: string, ...patterns: readonly string[]): Promise<void> => {
+    const holds = (state: string): boolean =>
+      patterns.every((text) => (text.startsWith("!") ? !state.includes(text.slice(1)) : state.includes(text)));
+    const seen = await poll(() => dump(name), {
+      until: holds,
+      everyMs: 5,
+      deadlineMs: DEADLINE_MS,
+      clock: systemClock,
+    });
+    assert.ok(holds(seen), `${patterns.join()}\n${seen}\n${lines.join("")}`);
+  };
+  return {
+    kernel,
+    server,
+    api,
+    begin,
+    makeNetns,
+    makePod,
+    makeEgress,
+    makeService,
+    annotate,
+    add,
+    dump,
+    until,
+    places,
+    events,
+    lines,
+    drivers,
+  };
+}
+
+const failure = (code: number, text: RegExp) => (error: unknown) =>
+  error instanceof CniFailure && error.detail.code === code && text.test(error.message);
+
+test("ADD: a pod gets its tunnel and routes; one that names no Egress costs no request and no step in the kernel", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const { clients } = bed.begin({ runs: false });
+  bed.makeNetns("a", ["10.64.0.7"]);
+  await bed.add(clients, await bed.makePod("a", [], " nat ,nat"), "a");
+  await bed.until("a", "203.0.113.0/24", "vxlan mtu 1450");
+  assert.equal(clients.count, 1);
+  const plain = await bed.makePod("plain", [], undefined);
+  bed.kernel.fail("*", "busy", { times: Number.POSITIVE_INFINITY });
+  bed.server.faults.add({ action: { status: 500 } });
+  await bed.add(clients, plain, "nowhere");
+});
+
+test("ADD: a missing Egress or Service, a refused step and an API server that fails are code 11, and each names its cause", async (t) => {
+  const bed = await open(t);
+  const { clients } = bed.begin({ runs: false });
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const pod = await bed.makePod("a", [], "nat");
+  await assert.rejects(bed.add(clients, pod, "a"), failure(11, /^Egress "internet\/nat" does not exist/));
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await assert.rejects(bed.add(clients, pod, "a"), failure(11, /^Egress "internet\/nat" has no Service/));
+  await bed.makeService("nat");
+  bed.kernel.fail("links.create", "not-permitted", { about: "nat_" });
+  await assert.rejects(bed.add(clients, pod, "a"), failure(11, /way to its Egress: make link nat_/));
+  const fault = bed.server.faults.add({ match: { resource: "services" }, action: { status: 500 } });
+  await assert.rejects(bed.add(clients, pod, "a"), failure(11, /cannot read Service internet\/nat/));
+  bed.server.faults.remove(fault);
+  const rubbish = await bed.makePod("rubbish", [], "../../../api/v1/secrets,nat");
+  await assert.rejects(bed.add(clients, rubbish, "a"), failure(11, /secrets" does not exist/));
+  assert.equal(clients.count, 0);
+  await bed.add(clients, pod, "a");
+  await bed.until("a", "203.0.113.0/24");
+});
+
+test("a kernel without the driver: pods that name an Egress get code 11 with the fix, others start, and coild is ready", async (t) => {
+  const bed = await open(t, { kernel: new FakeKernel({ lacks: ["fou", "ipip"] }), asked: "fou" });
+  const { clients, health } = bed.begin();
+  assert.deepEqual(bed.drivers, []);
+  assert.equal(
+    bed.lines.filter((line) => line.includes("--tunnel-driver=fou: this kernel has no fou, no ipip")).length,
+    1,
+  );
+  assert.equal(health.parts.find(({ name }) => name === "tunnel-driver")?.status, "degraded");
+  assert.deepEqual(health.unready, []);
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const pod = await bed.makePod("a", [], "nat");
+  await assert.rejects(bed.add(clients, pod, "a"), failure(11, /choose --tunnel-driver=vxlan or auto/));
+  await bed.add(clients, await bed.makePod("plain", [], undefined), "a");
+});
+
+test("live: destinations, annotations, the Service's address and the Egress change; each pod follows, and others are not touched", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  const first = await bed.makeService("nat");
+  const { clients } = bed.begin();
+  for (const [name, address] of [
+    ["a", "10.64.0.7"],
+    ["b", "10.64.0.8"],
+    ["plain", "10.64.0.9"],
+  ] as const)
+    bed.makeNetns(name, [address]);
+  const plain = bed.dump("plain");
+  const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
+  await bed.add(clients, pod, "a");
+  await bed.makePod("b", ["10.64.0.8"], undefined);
+  await bed.makePod("plain", ["10.64.0.9"], undefined);
+  const egress = { namespace: INTERNET, name: "nat" };
+  const destinations = (...all: readonly string[]) =>
+    bed.api.patch(coilResources.egresses, egress, { type: "merge", body: { spec: { destinations: all } } });
+  await destinations("203.0.113.0/24", "198.51.100.0/24");
+  await bed.until("a", "203.0.113.0/24", "198.51.100.0/24");
+  await destinations("198.51.100.0/24");
+  await bed.until("a", "!203.0.113.0/24", "198.51.100.0/24");
+  // A running pod is named late, and found by its address.
+  await bed.annotate("b", "nat");
+  await bed.until("b", "198.51.100.0/24");
+  assert.equal(clients.count, 2);
+  // Without its Service the pod keeps its tunnel: packets must not leave without NAT.
+  const kept = bed.dump("a");
+  await bed.api.delete(resources.services, egress);
+  await bed.annotate("b", null);
+  await bed.until("b", "!198.51.100.0/24");
+  assert.equal(bed.dump("a"), kept);
+  const second = await bed.makeService("nat");
+  assert.notEqual(String(second), String(first));
+  await bed.until("a", `throw ${second}`, "198.51.100.0/24");
+  await bed.api.delete(coilResources.egresses, egress);
+  await bed.until("a", "!198.51.100.0/24", "!vxlan");
+  assert.equal(clients.count, 0);
+  assert.equal(bed.dump("plain"), plain);
+});
+
+test("live: a pod whose namespace is gone and one whose kernel refuses stop no other; the refused one is tried again", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const { clients } = bed.begin();
+  for (const [at, name] of ["gone", "refused", "well"].entries()) {
+    bed.makeNetns(name, [`10.64.0.1${at}`]);
+    await bed.add(clients, await bed.makePod(name, [`10.64.0.1${at}`], "nat"), name, `10.64.0.1${at}`);
+  }
+  bed.kernel.deleteNetNs("gone");
+  bed.kernel.fail("routes.replace", "failed", { times: 3 });
+  const egress = { namespace: INTERNET, name: "nat" };
+  const body = { spec: { destinations: ["198.51.100.0/24"] } };
+  await bed.api.patch(coilResources.egresses, egress, { type: "merge", body });
+  await bed.until("well", "198.51.100.0/24", "!203.0.113.0/24");
+  await bed.until("refused", "198.51.100.0/24", "!203.0.113.0/24");
+  assert.match(bed.lines.join(""), /namespace of a pod that names an Egress is not found/);
+});
+
+for (const tellsUid of [false, true]) {
+  const how = tellsUid ? "by its mark" : "by its address";
+  test(`restart, pods found ${how}: nothing changes when nothing differs, and what changed meanwhile is made so`, async (t) => {
+    const bed = await open(t, { tellsUid });
+    await bed.makeEgress("nat", ["203.0.113.0/24"]);
+    await bed.makeService("nat");
+    const first = bed.begin();
+    for (const [at, name] of ["same", "named", "unnamed"].entries()) {
+      const address = `10.64.0.1${at}`;
+      const pod = await bed.makePod(name, [address], name === "named" ? undefined : "nat");
+      bed.makeNetns(name, [address], pod.metadata.uid);
+      await bed.add(first.clients, pod, name, address);
+    }
+    await first.stop();
+    const before = bed.dump("same");
+    assert.match(before, /203\.0\.113\.0\/24/);
+    await bed.annotate("named", "nat");
+    await bed.annotate("unnamed", null);
+    const second = bed.begin();
+    await bed.until("named", "203.0.113.0/24");
+    await bed.until("unnamed", "!203.0.113.0/24", "!vxlan");
+    assert.equal(bed.dump("same"), before);
+    assert.equal(second.clients.count, 2);
+  });
+}
+
+test("two Egresses with one destination: ADD succeeds, and the log and an event of the pod name both", async (t) => {
+  const bed = await open(t);
+  for (const name of ["one", "two"]) {
+    await bed.makeEgress(name, ["203.0.113.0/24"]);
+    await bed.makeService(name);
+  }
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  await bed.add(clients, await bed.makePod("a", ["10.64.0.7"], "two,one"), "a");
+  const seen = await poll(() => bed.events[0]?.note ?? "", {
+    until: (note) => note !== "",
+    everyMs: 5,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  });
+  assert.match(seen, /^Egress internet\/two: destination 203\.0\.113\.0\/24 is left out, because Egress internet\/one/);
+});
+
+const podAt = (uid: string, changes: Partial<ClientPod> = {}): ClientPod => ({
+  metadata: { name: uid, uid, resourceVersion: "1", creationTimestamp: "2026-01-01T00:00:00Z" },
+  annotations: {},
+  hasNetwork: true,
+  isRunning: true,
+  isLeaving: false,
+  addresses: [IpAddress.parse("10.64.0.7")],
+  ...changes,
+});
+
+test("of two pods with one address the one that is not being deleted has it, and of two such the later one", () => {
+  const later = { metadata: { ...podAt("b").metadata, uid: "b", creationTimestamp: "2026-01-02T00:00:00Z" } };
+  assert.equal(holderOf([podAt("a"), podAt("b", { isLeaving: true })])?.metadata.uid, "a");
+  assert.equal(holderOf([podAt("a"), podAt("b", later)])?.metadata.uid, "b");
+  assert.equal(holderOf([podAt("a"), podAt("b", { ...later, isLeaving: true })])?.metadata.uid, "a");
+  const kernel = new FakeKernel();
+  using netns = kernel.createNetNs("x");
+  const all = [podAt("a", { isLeaving: true }), podAt("b")];
+  const place = {
+    path: "/run/netns/x",
+    inode: netns.inode,
+    ifname: "eth0",
+    podUid: undefined,
+    addresses: all[0]?.addresses ?? [],
+  };
+  const clock = new FakeClock();
+  const places = new ClientPlaces({ kernel, list: () => [place], podsAt: () => all, clock });
+  assert.deepEqual(
+    all.map((pod) => places.of(pod)?.path),
+    [undefined, "/run/netns/x"],
+  );
+});
+
+test("a path that leads to another namespace now is not the pod's", async () => {
+  const kernel = new FakeKernel();
+  kernel.createNetNs("x")[Symbol.dispose]();
+  const places = new ClientPlaces({ kernel, list: () => [], podsAt: () => [], clock: new FakeClock() });
+  places.tell("a", { path: "/run/netns/x", ifname: "eth0", addresses: {} });
+  assert.equal(places.of(podAt("a"))?.path, "/run/netns/x");
+  kernel.deleteNetNs("x");
+  kernel.createNetNs("x")[Symbol.dispose]();
+  assert.equal(places.of(podAt("a")), undefined);
+});

@@ -1,0 +1,312 @@
+import { type AbortOptions, Backoff, KeyedMutex, TaskGroup } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { Health } from "#base/health";
+import type { Cidr, IpFamily } from "#base/ip";
+import { type Logger, Repeats } from "#base/log";
+import { type ClientDeps, type ClientRequest, CniFailure } from "#features/cni";
+import {
+  type ClientSkip,
+  clientScope,
+  faultText,
+  type Gateway,
+  gatewaysOf,
+  isMissing,
+  NetPlanError,
+  namedEgresses,
+  planClient,
+  skipText,
+  syncNet,
+  type TUNNEL_DRIVERS,
+  type TunnelDriver,
+} from "#features/egress";
+import type { PodPlace } from "#features/pod-network";
+import { isKernelError } from "#kernel/errors";
+import type { Kernel } from "#kernel/net";
+import { type KubeApi, resources } from "#kube/client";
+import { type EventRecorder, regarding } from "#kube/events";
+import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import { Controller } from "#kube/reconciler";
+import { ClientDriver } from "./egress/client-driver.ts";
+import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
+import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, isClient } from "./egress/client-pods.ts";
+import { ClientSources } from "./egress/client-sources.ts";
+
+/** Pods that are compared at once: the work of one is a millisecond, but the kernel takes 20 ms to delete links. */
+const WORKERS = 8;
+/** The pauses while the namespace of a running pod cannot be found, milliseconds. */
+const ABSENT = { initialMs: 200, maxMs: 30_000 };
+/** How long the place of an ADD is kept for a pod that the watch does not tell, milliseconds. */
+const UNSEEN_MS = 60_000;
+/** A log line and an event name at most this many faults. */
+const MAX_NAMED = 5;
+
+/** Settings of {@link EgressClients}. */
+export interface EgressClientOptions {
+  readonly nodeName: string;
+  readonly asked: (typeof TUNNEL_DRIVERS)[number];
+  /** UDP port of the tunnels. */
+  readonly port: number;
+  /** Ranges that a wider destination does not capture. */
+  readonly inCluster: readonly Cidr[];
+}
+
+/**
+ * The NAT clients of this node's pods (docs/spec/pod-network.md#7): made by ADD, and kept equal to Egresses, Services and annotations
+ * as long as {@link EgressClients.run} runs. Each pod is planned as a whole and compared with its namespace.
+ */
+export class EgressClients implements ClientDeps {
+  readonly #options: EgressClientOptions;
+  readonly #parts: ConstructorParameters<typeof EgressClients>[0];
+  readonly #driver: ClientDriver;
+  readonly #sources: ClientSources;
+  readonly #pods: Informer<Parameters<typeof clientPod>[0], ClientPod>;
+  readonly #places: ClientPlaces;
+  readonly #controller: Controller;
+  /** One change of a namespace at a time; by the UID of the pod. */
+  readonly #turns = new KeyedMutex();
+  /** UIDs of pods that have a client; at most the pods of the node. */
+  readonly #clients = new Set<string>();
+  /** By UID: the pauses of running pods whose namespace is not found. */
+  readonly #absent = new Map<string, Backoff>();
+  /** By UID: when an ADD has ended whose pod the watch does not tell. */
+  readonly #unseen = new Map<string, number>();
+  readonly #repeats = new Repeats();
+
+  constructor(
+    parts: {
+      readonly kernel: Kernel;
+      readonly api: KubeApi;
+      /** The pods that the kernel tells, with their namespaces. */
+      readonly places: () => readonly PodPlace[];
+      readonly events: Pick<EventRecorder, "record">;
+      readonly health: Health;
+      readonly onDriver: (driver: TunnelDriver["name"]) => void;
+      readonly log: Logger;
+      readonly clock: Clock;
+    },
+    options: EgressClientOptions,
+  ) {
+    this.#parts = parts;
+    this.#options = options;
+    const { kernel, api, clock, log, health } = parts;
+    const { asked, nodeName } = options;
+    this.#driver = new ClientDriver({
+      kernel,
+      asked,
+      // Pods without an Egress do not need it.
+      health: neverNeeded(health, "tunnel-driver"),
+      onChosen: parts.onDriver,
+      log,
+      clock,
+    });
+    const onHealth = (plural: string): ((state: InformerHealth) => void) => {
+      const part = neverNeeded(health, `watch-${plural}`);
+      return (state) => (state.state === "ready" ? part.ok() : part.degraded(state.error));
+    };
+    const markPodsOf = (egress: string): void => {
+      for (const { metadata } of this.#pods.store.byIndex("egress", egress)) this.#controller.enqueue(metadata.uid);
+    };
+    this.#sources = new ClientSources({ api, onHealth, onChange: markPodsOf, clock });
+    this.#pods = createInformer(api, resources.pods, {
+      fieldSelector: `spec.nodeName=${nodeName}`,
+      transform: clientPod,
+      indexers: CLIENT_POD_INDEXES,
+      onHealth: onHealth("pods"),
+      clock,
+    });
+    this.#places = new ClientPlaces({
+      kernel,
+      list: parts.places,
+      podsAt: (address) => this.#pods.store.byIndex("address", address),
+      clock,
+    });
+    this.#controller = new Controller({
+      name: "nat-clients",
+      reconcile: (uid, at) => this.#turns.run(uid, () => this.#reconcile(uid), at),
+      workers: WORKERS,
+      retry: { initialMs: 100, maxMs: 30_000 },
+      waitFor: [this.#sources.egresses, this.#sources.services, this.#pods],
+      log,
+      clock,
+    });
+    const mark = (pod: ClientPod): void => this.#controller.enqueue(pod.metadata.uid);
+    this.#pods.addHandler({
+      // At the start every pod is compared: its annotation may have been removed while there was no coild.
+      onAdd: (pod, { initial }) => (initial || isClient(pod)) && mark(pod),
+      onUpdate: (before, after) => {
+        if (before.metadata.uid !== after.metadata.uid) mark(before);
+        if (differs(before, after) && (isClient(before) || isClient(after))) mark(after);
+      },
+      onDelete: mark,
+    });
+  }
+
+  /** The number of pods that have a NAT client. */
+  get count(): number {
+    return this.#clients.size;
+  }
+
+  /** See {@link ClientDeps}. */
+  async setUp(request: ClientRequest, options: AbortOptions): Promise<void> {
+    const { pod } = request;
+    const refs = namedEgresses(pod.annotations);
+    if (refs.length === 0) return;
+    const driver = this.#driver.current;
+    if (driver === undefined) throw new CniFailure("try-again", `the pod names an Egress, and ${this.#driver.fault}`);
+    const source = await this.#sources.forAdd(refs, options);
+    const families = ([4, 6] as const).filter((family) => request[`ipv${family}`] !== undefined);
+    const { gateways, faults } = gatewaysOf(pod.annotations, source, families);
+    const missing = faults.find(isMissing);
+    if (missing !== undefined) throw new CniFailure("try-again", faultText(missing));
+    await this.#turns.run(pod.uid, () => this.#setUp(request, gateways, driver), options);
+    this.#unseen.set(pod.uid, this.#parts.clock.monotonic());
+    // An Egress may have changed while this pod was not known as its client. This pass also tells what the pod lacks.
+    this.#controller.enqueue(pod.uid);
+  }
+
+  async #setUp(
+    { pod, netns: path, ifname, ipv4, ipv6 }: ClientRequest,
+    gateways: readonly Gateway[],
+    driver: TunnelDriver,
+  ): Promise<void> {
+    const addresses = { ...(ipv4 === undefined ? {} : { 4: ipv4 }), ...(ipv6 === undefined ? {} : { 6: ipv6 }) };
+    try {
+      const place = this.#places.tell(pod.uid, { path, ifname, addresses });
+      const done = await this.#sync(pod.uid, place, gateways, driver);
+      if (done === undefined) throw new CniFailure("try-again", `the pod has no interface ${ifname} any more`);
+      const collision = done.skipped.find(({ why }) => why === "same-vni");
+      if (collision !== undefined) throw new CniFailure("try-again", skipText(collision));
+    } catch (error) {
+      this.#forget(pod.uid);
+      if (!(error instanceof NetPlanError) && !isKernelError(error)) throw error;
+      throw new CniFailure("try-again", `the pod's way to its Egress: ${error.message}`, { cause: error });
+    }
+  }
+
+  /** Watches and keeps clients up to date until the signal aborts. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const group = new TaskGroup(signal);
+    for (const informer of [this.#sources.egresses, this.#sources.services, this.#pods])
+      group.spawn((at) => informer.run({ signal: at }));
+    group.spawn((at) => this.#controller.run({ signal: at }));
+    group.spawn(async (at) => {
+      if (!(await this.#driver.run({ signal: at }))) return;
+      for (const pod of this.#pods.store.values()) if (isClient(pod)) this.#controller.enqueue(pod.metadata.uid);
+    });
+    await group.wait();
+  }
+
+  /** Brings the namespace of one pod to what its annotations name now. */
+  async #reconcile(uid: string): Promise<{ readonly requeueAfterMs: number } | undefined> {
+    const pod = this.#pods.store.byIndex("uid", uid)[0];
+    const unseenAt = this.#unseen.get(uid);
+    if (pod === undefined && unseenAt !== undefined) {
+      const leftMs = unseenAt + UNSEEN_MS - this.#parts.clock.monotonic();
+      if (leftMs > 0) return { requeueAfterMs: leftMs };
+    }
+    if (pod === undefined || !pod.hasNetwork) {
+      this.#forget(uid);
+      return undefined;
+    }
+    this.#unseen.delete(uid);
+    const place = this.#places.of(pod);
+    if (place === undefined) return this.#whenAbsent(pod);
+    const driver = this.#driver.current;
+    // The health and the log tell it. When there is a driver, all clients are compared.
+    if (driver === undefined) return undefined;
+    const families = ([4, 6] as const).filter((family: IpFamily) => place.addresses[family] !== undefined);
+    const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families);
+    const texts = faults.map(faultText);
+    // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.
+    if (faults.some((fault) => fault.why !== "no-egress" && isMissing(fault))) {
+      this.#report(pod.metadata, texts);
+      return undefined;
+    }
+    const done = await this.#sync(uid, place, gateways, driver);
+    if (done === undefined) return this.#whenAbsent(pod);
+    this.#absent.delete(uid);
+    this.#report(pod.metadata, [...texts, ...done.skipped.map(skipText)]);
+    const { changes } = done;
+    if (changes > 0) {
+      const { namespace, name } = pod.metadata;
+      this.#parts.log.info("the NAT client of a pod changed", {
+        namespace,
+        pod: name,
+        changes,
+        gateways: gateways.length,
+      });
+    }
+    return undefined;
+  }
+
+  /** Returns `undefined` if the namespace or the pod's interface is gone. */
+  async #sync(
+    uid: string,
+    place: ClientPlace,
+    gateways: readonly Gateway[],
+    driver: TunnelDriver,
+  ): Promise<{ readonly changes: number; readonly skipped: readonly ClientSkip[] } | undefined> {
+    const { port, inCluster } = this.#options;
+    using netns = this.#places.open(place);
+    if (netns === undefined) return undefined;
+    using stack = this.#parts.kernel.openStack(netns);
+    const link = stack.links.get({ name: place.ifname });
+    if (link === undefined) return undefined;
+    const pod = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
+    const { plan, skipped } = planClient(pod, gateways, { driver, port, inCluster });
+    const changes = await syncNet(stack, plan, clientScope(port));
+    if (plan.links.length > 0) this.#clients.add(uid);
+    else this.#clients.delete(uid);
+    return { changes, skipped };
+  }
+
+  /** A pod may run while its sandbox is being replaced. A pod that names no Egress needs nothing. */
+  #whenAbsent(pod: ClientPod): { readonly requeueAfterMs: number } | undefined {
+    const { uid, namespace, name } = pod.metadata;
+    this.#clients.delete(uid);
+    if (!isClient(pod) || !pod.isRunning || pod.isLeaving) {
+      this.#absent.delete(uid);
+      return undefined;
+    }
+    let backoff = this.#absent.get(uid);
+    if (backoff === undefined) {
+      backoff = new Backoff(ABSENT);
+      this.#absent.set(uid, backoff);
+      this.#parts.log.info("the network namespace of a pod that names an Egress is not found; trying again", {
+        namespace,
+        pod: name,
+      });
+    }
+    return { requeueAfterMs: backoff.next() };
+  }
+
+  /** Logs the faults of a pod and writes an event, when they are new. */
+  #report(metadata: ClientPod["metadata"], texts: readonly string[]): void {
+    const { uid, namespace, name } = metadata;
+    if (texts.length === 0) {
+      this.#repeats.forget(uid);
+      return;
+    }
+    const more = texts.length > MAX_NAMED ? [`and ${texts.length - MAX_NAMED} more`] : [];
+    const note = [...texts.slice(0, MAX_NAMED), ...more].join("; ");
+    if (!this.#repeats.isNew(uid, note)) return;
+    this.#parts.log.warn("a pod has not all that its annotations name", { namespace, pod: name, faults: note });
+    const about = regarding(resources.pods, { metadata });
+    this.#parts.events.record({ regarding: about, type: "Warning", reason: "EgressIncomplete", note });
+  }
+
+  #forget(uid: string): void {
+    this.#places.forget(uid);
+    this.#clients.delete(uid);
+    this.#absent.delete(uid);
+    this.#unseen.delete(uid);
+    this.#repeats.forget(uid);
+  }
+}
+
+/** A part without which the program is ready. */
+function neverNeeded(health: Health, name: string): ReturnType<Health["part"]> {
+  const part = health.part(name);
+  part.ok();
+  return part;
+}

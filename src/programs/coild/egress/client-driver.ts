@@ -1,0 +1,89 @@
+import { Backoff, retry } from "#base/async";
+import type { Clock } from "#base/clock";
+import type { HealthPart } from "#base/health";
+import type { Logger } from "#base/log";
+import { chooseDriver, type TUNNEL_DRIVERS, type TunnelDriver, TunnelError } from "#features/egress";
+import { isKernelError } from "#kernel/errors";
+import type { Kernel } from "#kernel/net";
+
+/** The pauses between tries to find what the kernel lacks, milliseconds: an administrator may load the modules. */
+const AGAIN = { initialMs: 10_000, maxMs: 60_000 };
+
+/** The tunnel driver of this node's clients, chosen once. Without it pods that name an Egress cannot start; others can. */
+export class ClientDriver {
+  readonly #parts: ConstructorParameters<typeof ClientDriver>[0];
+  #driver: TunnelDriver | undefined;
+  #fault = "";
+
+  /** Tries once, which makes and deletes links in a temporary namespace. */
+  constructor(parts: {
+    readonly kernel: Kernel;
+    readonly asked: (typeof TUNNEL_DRIVERS)[number];
+    readonly health: HealthPart;
+    readonly onChosen: (driver: TunnelDriver["name"]) => void;
+    readonly log: Logger;
+    readonly clock: Clock;
+  }) {
+    this.#parts = parts;
+    try {
+      this.#choose();
+    } catch (error) {
+      this.#refused(error);
+      parts.log.warn("pods that name an Egress cannot start on this node", { error: this.#fault });
+    }
+  }
+
+  get current(): TunnelDriver | undefined {
+    return this.#driver;
+  }
+
+  /** The reason why there is no driver; a sentence with the fix. */
+  get fault(): string {
+    return this.#fault;
+  }
+
+  /** Tries again until there is a driver; resolves to true if that was not there before. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<boolean> {
+    if (this.#driver !== undefined) return false;
+    await retry(async () => this.#choose(), {
+      signal,
+      clock: this.#parts.clock,
+      backoff: new Backoff({ ...AGAIN, jitter: 0 }),
+      isPassing: isRefusal,
+      onFailure: (error) => this.#refused(error),
+    });
+    return true;
+  }
+
+  #choose(): void {
+    const { kernel, asked, health, onChosen, log } = this.#parts;
+    using netns = kernel.createAnonymousNetNs();
+    using stack = kernel.openStack(netns);
+    const { driver, lacking } = chooseDriver(stack, asked, hasIpv6(stack) ? [4, 6] : [4]);
+    if (lacking.length > 0) log.warn("this kernel lacks what fou needs; clients use vxlan", { lacking });
+    this.#driver = driver;
+    onChosen(driver.name);
+    health.ok(driver.name);
+    log.info("the tunnel driver of clients was chosen", { driver: driver.name });
+  }
+
+  #refused(error: unknown): void {
+    if (!isRefusal(error)) throw error;
+    this.#fault = error.message;
+    this.#parts.health.degraded(error);
+  }
+}
+
+function isRefusal(error: unknown): error is Error {
+  return error instanceof TunnelError || isKernelError(error);
+}
+
+function hasIpv6(stack: ReturnType<Kernel["openStack"]>): boolean {
+  try {
+    stack.sysctl.get("net.ipv6.conf.all.disable_ipv6");
+    return true;
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+    return false;
+  }
+}

@@ -1,0 +1,104 @@
+import type { Clock } from "#base/clock";
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { PodPlace } from "#features/pod-network";
+import { isKernelError } from "#kernel/errors";
+import type { Kernel, NetNs } from "#kernel/net";
+import { type ClientPod, holderOf } from "./client-pods.ts";
+
+/** The network namespace of a client, and its interface there. */
+export interface ClientPlace {
+  readonly path: string;
+  readonly inode: bigint;
+  readonly ifname: string;
+  readonly addresses: Readonly<Partial<Record<IpFamily, IpAddress>>>;
+}
+
+/** A listing of the kernel is used again for this time, milliseconds: it looks through all namespaces of the machine. */
+const LISTING_MS = 500;
+
+/**
+ * Where the pods of this node are: as an ADD told, else as the kernel tells. Holds one entry for each pod that had an ADD since the start
+ * of this process, until {@link ClientPlaces.forget}.
+ */
+export class ClientPlaces {
+  readonly #kernel: Kernel;
+  readonly #clock: Clock;
+  readonly #list: () => readonly PodPlace[];
+  readonly #podsAt: (address: string) => readonly ClientPod[];
+  /** By the UID of the pod. */
+  readonly #told = new Map<string, ClientPlace>();
+  #listing: { readonly atMs: number; readonly places: readonly PodPlace[] } | undefined;
+
+  constructor(parts: {
+    readonly kernel: Kernel;
+    /** The kernel's places; one without a pod's UID has addresses. */
+    readonly list: () => readonly PodPlace[];
+    /** The pods of this node whose status has an address. */
+    readonly podsAt: (address: string) => readonly ClientPod[];
+    readonly clock: Clock;
+  }) {
+    this.#kernel = parts.kernel;
+    this.#list = parts.list;
+    this.#podsAt = parts.podsAt;
+    this.#clock = parts.clock;
+  }
+
+  /** Remembers the place of an ADD. Throws `KernelError` if there is no namespace at this path. */
+  tell(uid: string, at: Omit<ClientPlace, "inode">): ClientPlace {
+    using netns = this.#kernel.openNetNs({ path: at.path });
+    const place = { ...at, inode: netns.inode };
+    this.#told.set(uid, place);
+    return place;
+  }
+
+  forget(uid: string): void {
+    this.#told.delete(uid);
+  }
+
+  /** The place of a pod; `undefined` if its namespace is gone, is another pod's now, or cannot be found. */
+  of(pod: ClientPod): ClientPlace | undefined {
+    const { uid } = pod.metadata;
+    const told = this.#told.get(uid);
+    if (told !== undefined) {
+      using netns = this.open(told);
+      if (netns !== undefined) return told;
+      this.#told.delete(uid);
+    }
+    const found = this.#places().find((place) => this.#isOf(place, pod));
+    if (found === undefined) return undefined;
+    const own = found.addresses.length > 0 ? found.addresses : pod.addresses;
+    const ofFamily = (family: IpFamily): Partial<Record<IpFamily, IpAddress>> => {
+      const address = own.find((one) => one.family === family);
+      return address === undefined ? {} : { [family]: address };
+    };
+    const { path, inode, ifname } = found;
+    return { path, inode, ifname, addresses: { ...ofFamily(4), ...ofFamily(6) } };
+  }
+
+  /** Opens a namespace; `undefined` if it is gone, or the path leads to another one. The caller disposes it. Throws `KernelError`. */
+  open({ path, inode }: Pick<ClientPlace, "path" | "inode">): NetNs | undefined {
+    let netns: NetNs;
+    try {
+      netns = this.#kernel.openNetNs({ path });
+    } catch (error) {
+      if (!isKernelError(error, "not-found", "invalid")) throw error;
+      return undefined;
+    }
+    if (netns.inode === inode) return netns;
+    netns[Symbol.dispose]();
+    return undefined;
+  }
+
+  #places(): readonly PodPlace[] {
+    const now = this.#clock.monotonic();
+    if (this.#listing === undefined || now - this.#listing.atMs > LISTING_MS)
+      this.#listing = { atMs: now, places: this.#list() };
+    return this.#listing.places;
+  }
+
+  #isOf(place: PodPlace, { metadata: { uid } }: ClientPod): boolean {
+    if (place.podUid !== undefined) return place.podUid === uid;
+    for (const [other, { inode }] of this.#told) if (inode === place.inode) return other === uid;
+    return place.addresses.some((address) => holderOf(this.#podsAt(String(address)))?.metadata.uid === uid);
+  }
+}

@@ -1,0 +1,68 @@
+import { IpAddress } from "#base/ip";
+import { namedEgresses } from "#features/egress";
+import type { Pod, StoredMeta } from "#kube/client";
+import { EGRESS_ANNOTATION_PREFIX } from "#kube/coil";
+
+/** A Pod of this node as its NAT client needs it. */
+export interface ClientPod {
+  readonly metadata: Pick<StoredMeta, "name" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp">;
+  /** Those that name Egresses. */
+  readonly annotations: Readonly<Record<string, string>>;
+  /** False if the pod has no network of its own, or has ended. */
+  readonly hasNetwork: boolean;
+  readonly isRunning: boolean;
+  readonly isLeaving: boolean;
+  readonly addresses: readonly IpAddress[];
+}
+
+/** Pure: the view of a Pod. */
+export function clientPod({ metadata, spec, status }: Pod): ClientPod {
+  const { name, namespace, uid, resourceVersion, creationTimestamp, annotations = {} } = metadata;
+  const { phase, podIPs = [] } = status ?? {};
+  return {
+    metadata: {
+      name,
+      uid,
+      resourceVersion,
+      ...(namespace === undefined ? {} : { namespace }),
+      ...(creationTimestamp === undefined ? {} : { creationTimestamp }),
+    },
+    annotations: Object.fromEntries(
+      Object.entries(annotations).filter(([key]) => key.startsWith(EGRESS_ANNOTATION_PREFIX)),
+    ),
+    hasNetwork: spec?.hostNetwork !== true && phase !== "Succeeded" && phase !== "Failed",
+    isRunning: phase === "Running",
+    isLeaving: metadata.deletionTimestamp !== undefined,
+    addresses: podIPs.flatMap(({ ip }) => IpAddress.tryParse(ip ?? "") ?? []),
+  };
+}
+
+/** The indexes of a store of {@link ClientPod}. */
+export const CLIENT_POD_INDEXES = {
+  uid: ({ metadata }: ClientPod) => [metadata.uid],
+  egress: (pod: ClientPod) => namedEgresses(pod.annotations).map(({ namespace, name }) => `${namespace}/${name}`),
+  address: (pod: ClientPod) => (pod.hasNetwork ? pod.addresses.map(String) : []),
+};
+
+/** Whether the pod names an Egress. */
+export function isClient({ annotations }: ClientPod): boolean {
+  return Object.keys(annotations).length > 0;
+}
+
+/** Whether two states of a pod want different clients. */
+export function differs(before: ClientPod, after: ClientPod): boolean {
+  const text = ({ annotations, addresses, metadata, ...flags }: ClientPod): string =>
+    JSON.stringify([annotations, addresses.map(String), metadata.uid, flags]);
+  return text(before) !== text(after);
+}
+
+/**
+ * Pure: the pod that has an address now, of those whose status tells it. Of two pods the one that is not being deleted has it, and of two
+ * such the later one: an address is free only after its link is gone.
+ */
+export function holderOf(pods: readonly ClientPod[]): ClientPod | undefined {
+  const madeAt = ({ metadata }: ClientPod): number => Date.parse(String(metadata.creationTimestamp ?? "")) || 0;
+  const order = (a: ClientPod, b: ClientPod): number =>
+    Number(a.isLeaving) - Number(b.isLeaving) || madeAt(b) - madeAt(a) || (a.metadata.uid < b.metadata.uid ? -1 : 1);
+  return pods.toSorted(order)[0];
+}
