@@ -8,11 +8,13 @@ import { reconcile } from "#base/reconcile";
 import {
   chooseDriver,
   clientOf,
-  iptablesRules,
-  nftRules,
+  commandRunner,
+  iptablesFilter,
+  nftFilter,
   planRouter,
   planRules,
   type RouterPod,
+  routerRules,
   routerScope,
   syncNet,
   TUNNEL_DRIVERS,
@@ -83,7 +85,7 @@ export const coilEgress = defineProgram({
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
     using nft = values.backend === "nftables" ? openNft(own) : undefined;
-    const backend = nft === undefined ? iptablesRules() : nftRules(nft);
+    const backend = routerRules(nft === undefined ? iptablesFilter(commandRunner()) : nftFilter(nft));
     const pod: RouterPod = { egress, addresses, ifname: IFNAME, mtuBytes: link.mtu };
     const options = { driver, port: values.fouPort, sourcePortAuto: values.enableSportAuto };
 

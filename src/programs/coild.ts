@@ -20,6 +20,7 @@ import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
 import { runChained } from "./coild/chained.ts";
 import { cniDeps } from "./coild/cni-deps.ts";
+import { FILTER_BACKENDS, filterOpener } from "./coild/egress/open-filter.ts";
 import { inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
@@ -96,8 +97,17 @@ const flags = {
     "a range that a wider destination of an Egress does not capture; default: the private ranges",
     "CIDR",
   ),
-  backend: choiceFlag("backend", ["iptables", "nftables"], "iptables", "no effect: clients need no packet filter"),
-  enableOriginatingOnly: switchFlag("enable-originating-only", false, "true is refused: it is not built yet"),
+  backend: choiceFlag(
+    "backend",
+    FILTER_BACKENDS,
+    "iptables",
+    "packet filter of clients whose Egress is originatingOnly",
+  ),
+  enableOriginatingOnly: switchFlag(
+    "enable-originating-only",
+    false,
+    "answers of connections that came in from elsewhere leave by their way, not through an Egress; spec.originatingOnly of an Egress goes before",
+  ),
   ...kubeFlags,
   ...logFlags,
 };
@@ -137,10 +147,13 @@ export const coild = defineProgram({
       onLoss: reportLoss(log),
       clock: systemClock,
     });
-    const { inClusterCidr, egressPort: port, tunnelDriver: asked } = values;
+    const { inClusterCidr, egressPort: port, tunnelDriver: asked, enableOriginatingOnly: originatingOnly } = values;
     const inCluster = inClusterCidr.length > 0 ? inClusterCidr : PRIVATE_RANGES;
-    const clientOptions = values.enableEgress ? { nodeName, asked, port, inCluster } : undefined;
-    const openClients = clientsOpener({ kernel, api, events, health, metrics, log }, clientOptions);
+    const clientOptions = values.enableEgress ? { nodeName, asked, port, inCluster, originatingOnly } : undefined;
+    const openClients = clientsOpener(
+      { kernel, api, events, health, metrics, openFilter: filterOpener(values.backend), log },
+      clientOptions,
+    );
     if (!values.enableIpam) {
       const options = { nodeName, socketPath: values.socket, signal };
       await runChained({ kernel, api, events, health, metrics, log }, options, openClients);
@@ -299,7 +312,6 @@ export const coild = defineProgram({
 export function faultsOf(values: {
   readonly enableIpam: boolean;
   readonly enableEgress: boolean;
-  readonly enableOriginatingOnly: boolean;
   readonly podTableId: number;
   readonly exportTableId: number;
   readonly protocolId: number;
@@ -307,8 +319,6 @@ export function faultsOf(values: {
   const faults: string[] = [];
   if (!values.enableIpam && !values.enableEgress)
     faults.push("--enable-ipam, --enable-egress: both are false, so coild has no work; set one of them to true");
-  if (values.enableOriginatingOnly)
-    faults.push("--enable-originating-only: it is not built yet, so this flag cannot work; leave it out");
   if (!values.enableIpam) return faults;
   if (values.podTableId === 0)
     faults.push(

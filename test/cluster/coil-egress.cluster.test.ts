@@ -71,6 +71,7 @@ async function open(t: TestContext) {
     address: AT.service[family],
     destinations: [Cidr.parse(family === 4 ? "0.0.0.0/0" : "::/0")],
     sourcePortAuto: true,
+    originatingOnly: false,
   }));
   const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
   const { plan } = planClient(pod, gateways, { driver: vxlanDriver, port: TUNNEL_PORT, inCluster: [] });

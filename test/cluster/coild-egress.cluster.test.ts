@@ -27,9 +27,10 @@ const PLUGINS = "/usr/lib/cni";
 type Addresses = Readonly<Record<IpFamily, string>>;
 
 /** A node with a router. `isChained`: pods get their interfaces by `ptp`. */
-async function open(t: TestContext, { isChained = false } = {}) {
+async function open(t: TestContext, { isChained = false, more = [] as readonly string[] } = {}) {
   const kernel = openKernel();
-  const coildFlags = isChained ? [VXLAN, "--enable-ipam=false", "--pod-table-id=0", "--protocol-id=2"] : [VXLAN];
+  const chained = ["--enable-ipam=false", "--pod-table-id=0", "--protocol-id=2"];
+  const coildFlags = [VXLAN, ...(isChained ? chained : []), ...more];
   const node = await CniNode.open(`clients${isChained ? "-ptp" : ""}`, coildFlags);
   const spaces = new Map<string, string>();
   const sockets = new Set<Socket>();
@@ -121,6 +122,37 @@ async function open(t: TestContext, { isChained = false } = {}) {
       closers.push(() => server.close());
     }
   }
+  /** A server in a pod, and the way to it from outside. */
+  const serveIn = async (pod: string, addresses: Addresses): Promise<void> => {
+    using netns = kernel.openNetNs({ name: spaces.get(pod) ?? assert.fail(pod) });
+    for (const family of FAMILIES) {
+      const server = createServer((socket) => {
+        sockets.add(socket);
+        socket.on("error", () => socket.destroy());
+        socket.write("hello\n");
+      });
+      server.listen({ fd: listenTcp(IpAddress.parse(addresses[family]), PORT, { netns }) });
+      await once(server, "listening");
+      closers.push(() => server.close());
+      ip(node.outside, "route", "add", addresses[family], "via", family === 4 ? NODE_IPV4 : NODE_IPV6);
+    }
+  };
+  /** Whether a host outside gets an answer from a pod. */
+  const isReached = async (host: string): Promise<boolean> => {
+    using netns = kernel.openNetNs({ name: node.outside });
+    const socket = new Socket({ fd: openTcp(host.includes(":") ? 6 : 4, { netns }) });
+    sockets.add(socket);
+    socket.on("error", () => socket.destroy());
+    socket.connect({ host, port: PORT });
+    try {
+      await once(socket, "data", { signal: AbortSignal.timeout(ANSWER_MS) });
+      return true;
+    } catch {
+      return false;
+    } finally {
+      socket.destroy();
+    }
+  };
   const dial = (pod: string, host: string): Socket => {
     using netns = kernel.openNetNs({ name: spaces.get(pod) ?? assert.fail(pod) });
     const socket = new Socket({ fd: openTcp(host.includes(":") ? 6 : 4, { netns }) });
@@ -266,6 +298,8 @@ async function open(t: TestContext, { isChained = false } = {}) {
     makeService,
     annotate,
     leftIn,
+    serveIn,
+    isReached,
     space,
   };
 }
@@ -352,5 +386,35 @@ for (const isChained of [false, true]) {
     await until("no edit is left", () => !bed.leftIn("client").includes("192.0."), { deadlineMs: 2000 });
     await check();
     assert.doesNotMatch(node.said(), /because of a bug/);
+  });
+}
+
+for (const backend of ["iptables", "nftables"] as const) {
+  test(`coild --enable-originating-only --backend=${backend}: a client is reached from outside, goes out as the router, and an edit of the Egress reverses it`, async (t) => {
+    const bed = await open(t, { more: ["--enable-originating-only", `--backend=${backend}`] });
+    await bed.makeEgress(["0.0.0.0/0", "::/0"]);
+    await bed.makeService();
+    const client = await bed.run("client", EGRESS.name);
+    await bed.serveIn("client", client);
+    for (const family of FAMILIES) {
+      await bed.sees("client", NEAR[family], bed.router[family]);
+      assert.equal(await bed.isReached(client[family]), true);
+    }
+    const say = (originatingOnly: boolean | null) =>
+      bed.node.api.patch(coilResources.egresses, EGRESS, { type: "merge", body: { spec: { originatingOnly } } });
+    await say(false);
+    const hasRule = (): boolean => /^1000:/m.test(bed.ip(bed.space("client"), "rule"));
+    await until("the rule is gone", () => !hasRule(), { deadlineMs: 2000 });
+    assert.equal(await bed.isReached(client[4]), false);
+    assert.equal(await bed.seen("client", NEAR[4]), bed.router[4]);
+    await say(null);
+    await until("it is reached again", () => bed.isReached(client[6]), { deadlineMs: 5000 });
+    // In the middle of it: a kill, and a start without the flag.
+    await bed.node.killCoild();
+    assert.equal(await bed.isReached(client[4]), true);
+    await bed.node.startCoild(VXLAN, `--backend=${backend}`);
+    await until("the rule is gone", () => !hasRule(), { deadlineMs: 2000 });
+    const rules = execFileSync("nsenter", [`--net=/run/netns/${bed.space("client")}`, "nft", "list", "ruleset"]);
+    assert.doesNotMatch(String(rules), /coil-/);
   });
 }

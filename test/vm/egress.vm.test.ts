@@ -1,4 +1,5 @@
 import { fouDriver } from "#features/egress";
-import { driverClaims } from "../../src/features/egress/testing/claims.ts";
+import { driverClaims, originClaims } from "../../src/features/egress/testing/claims.ts";
 
 driverClaims(fouDriver);
+originClaims(fouDriver);

@@ -1,5 +1,6 @@
 import { vxlanDriver } from "./index.ts";
-import { driverClaims, ruleClaims } from "./testing/claims.ts";
+import { driverClaims, originClaims, ruleClaims } from "./testing/claims.ts";
 
 driverClaims(vxlanDriver);
 ruleClaims(vxlanDriver);
+originClaims(vxlanDriver);

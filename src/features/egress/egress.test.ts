@@ -5,16 +5,18 @@ import { Cidr, IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
+import { FakeNft, type Nft } from "#kernel/nft";
 import { type Gateway, PRIVATE_RANGES } from "./client/index.ts";
 import {
   type ClientOptions,
   clientScope,
   fouDriver,
   type NetPlan,
-  type NetScope,
+  nftFilter,
   planClient,
   planRouter,
   routerScope,
+  syncClient,
   syncNet,
   type TunnelDriver,
   vxlanDriver,
@@ -31,6 +33,7 @@ function gateway(name: string, address: string, destinations: readonly string[],
     address: ip(address),
     destinations: destinations.map((one) => Cidr.parse(one)),
     sourcePortAuto,
+    originatingOnly: false,
   };
 }
 
@@ -256,12 +259,12 @@ for (const driver of [fouDriver, vxlanDriver]) {
   });
 }
 
-/** The ports of `stack`, whose `left`-th change and all later ones fail as if the process had ended. */
-function endingAfter(stack: NetStack, left: number): NetStack {
-  const changes = new Set(["create", "set", "delete", "deleteMany", "add", "replace"]);
+/** The ports of a namespace and its packet filter, whose `left`-th change and all later ones fail as if the process had ended. */
+function endingAfter(of: { readonly stack: NetStack; readonly nft: Nft }, left: number): typeof of {
+  const changes = new Set(["create", "set", "delete", "deleteMany", "add", "replace", "run"]);
   let made = 0;
-  const port = (of: object): object =>
-    new Proxy(of, {
+  const port = <T extends object>(one: T): T =>
+    new Proxy(one, {
       get: (target, key) => {
         const method = Reflect.get(target, key) as unknown;
         if (typeof method !== "function") return method;
@@ -272,57 +275,117 @@ function endingAfter(stack: NetStack, left: number): NetStack {
         };
       },
     });
-  return Object.fromEntries(
-    Object.entries(stack).map(([name, of]) => [name, port(of as object)]),
-  ) as unknown as NetStack;
+  const ports = Object.entries(of.stack).map(([name, one]) => [name, port(one as object)] as const);
+  return { stack: Object.fromEntries(ports) as unknown as NetStack, nft: port(of.nft) };
 }
 
-test("syncNet: interrupted after any step of any change of gateways, the next sync reaches the same state as one that was not", async () => {
-  const one = fc.record({
-    at: fc.nat(3),
-    destinations: fc.uniqueArray(fc.constantFrom("0.0.0.0/0", "10.0.0.0/8", "8.8.8.0/24", "172.20.0.0/16"), {
-      maxLength: 3,
+/** The comments of all rules in the tables of marks. */
+const marksIn = (nft: Nft): string[] =>
+  (["ip", "ip6"] as const).flatMap((family) =>
+    nft
+      .listTables()
+      .filter((table) => table.family === family)
+      .flatMap((table) => nft.listChains(table).flatMap(({ name }) => nft.listRules(table, name)))
+      .map(({ comment }) => `${family} ${comment}`),
+  );
+
+const clientWith = ({ stack, nft }: { readonly stack: NetStack; readonly nft: Nft }, driver: TunnelDriver) => {
+  const openFilter = () => ({ ...nftFilter(nft), [Symbol.dispose]: () => undefined });
+  return (gateways: readonly Gateway[]) => syncClient(stack, POD, gateways, { ...options(driver), openFilter });
+};
+
+const ANY_GATEWAYS = fc
+  .uniqueArray(
+    fc.record({
+      at: fc.nat(3),
+      destinations: fc.uniqueArray(fc.constantFrom("0.0.0.0/0", "10.0.0.0/8", "8.8.8.0/24", "172.20.0.0/16"), {
+        maxLength: 3,
+      }),
+      auto: fc.boolean(),
+      only: fc.boolean(),
+      six: fc.boolean(),
+      moved: fc.boolean(),
     }),
-    auto: fc.boolean(),
-    six: fc.boolean(),
-  });
-  const gateways = fc.uniqueArray(one, { maxLength: 4, selector: ({ at, six }) => `${at} ${six}` });
-  const toGateways = (
-    all: readonly { at: number; destinations: readonly string[]; auto: boolean; six: boolean }[],
-  ): Gateway[] =>
-    all.map(({ at, destinations, auto, six }) =>
-      six
-        ? gateway(
-            `e${at}`,
-            `fd03::${at + 1}`,
-            destinations.map((_, nth) => `fd7${nth}::/16`),
-            auto,
-          )
-        : gateway(`e${at}`, `10.68.0.${at + 1}`, destinations, auto),
-    );
-  const step = fc.record({ gateways, interruptedAfter: fc.nat(40) });
+    { maxLength: 4, selector: ({ at, six }) => `${at} ${six}` },
+  )
+  .map((all) =>
+    all.map(({ at, destinations, auto, only, six, moved }) => {
+      const host = at + (moved ? 11 : 1);
+      const own = six ? destinations.map((_, nth) => `fd7${nth}::/16`) : destinations;
+      const made = gateway(`e${at}`, six ? `fd03::${host}` : `10.68.0.${host}`, own, auto);
+      return { ...made, originatingOnly: only };
+    }),
+  );
+
+test("syncClient: interrupted after any step of any change of gateways, the next sync reaches the same state as one that was not", async () => {
+  const step = fc.record({ gateways: ANY_GATEWAYS, interruptedAfter: fc.nat(40) });
   const driver = fc.constantFrom(fouDriver, vxlanDriver);
-  const scope: NetScope = CLIENT;
   await fc.assert(
     fc.asyncProperty(driver, fc.array(step, { minLength: 1, maxLength: 5 }), async (chosen, steps) => {
       const kernel = new FakeKernel();
       using stack = await podOf(kernel);
+      const nft = new FakeNft();
       for (const { gateways: wanted, interruptedAfter } of steps) {
-        const plan = planFor(chosen, toGateways(wanted));
         try {
-          await syncNet(endingAfter(stack, interruptedAfter), plan, scope);
+          await clientWith(endingAfter({ stack, nft }, interruptedAfter), chosen)(wanted);
         } catch (error) {
-          assert.equal((error as Error).name, "NetPlanError");
+          assert.match((error as Error).name, /^(NetPlanError|KernelError)$/);
         }
       }
-      const plan = planFor(chosen, toGateways(steps.at(-1)?.gateways ?? []));
-      await syncNet(stack, plan, scope);
-      assert.equal(await syncNet(stack, plan, scope), 0);
-      const fresh = new FakeKernel();
-      using freshStack = await podOf(fresh);
-      await syncNet(freshStack, plan, scope);
-      assert.deepEqual(stateOf(kernel), stateOf(fresh));
+      const wanted = steps.at(-1)?.gateways ?? [];
+      const sync = clientWith({ stack, nft }, chosen);
+      await sync(wanted);
+      assert.equal((await sync(wanted)).changes, 0);
+      const fresh = { kernel: new FakeKernel(), nft: new FakeNft() };
+      using freshStack = await podOf(fresh.kernel);
+      await clientWith({ stack: freshStack, nft: fresh.nft }, chosen)(wanted);
+      assert.deepEqual(stateOf(kernel), stateOf(fresh.kernel));
+      assert.deepEqual(marksIn(nft).sort(), marksIn(fresh.nft).sort());
     }),
     { numRuns: 150 },
   );
+});
+
+test("syncClient: answers leave by the way they came only to destinations of Egresses that are originatingOnly", async () => {
+  const kernel = new FakeKernel();
+  using stack = await podOf(kernel);
+  const nft = new FakeNft();
+  const eth0 = stack.links.get({ name: "eth0" }) ?? assert.fail("no eth0");
+  stack.routes.add({ dst: Cidr.parse("10.64.0.0/16"), linkIndex: eth0.index, scope: "link" });
+  const only = (one: Gateway): Gateway => ({ ...one, originatingOnly: true });
+  const wide = gateway("a", "10.68.0.1", ["0.0.0.0/0"]);
+  const narrow = gateway("b", "10.68.0.2", ["8.8.8.0/24", "172.20.0.0/16"]);
+  const table = 1000 + eth0.index;
+  const sync = clientWith({ stack, nft }, fouDriver);
+  const routes = (): string[] =>
+    stack.routes
+      .list({ family: 4, table })
+      .map(({ dst, type, linkIndex }) => `${dst} ${linkIndex === eth0.index ? "eth0" : type}`)
+      .sort();
+  const copied = ["0.0.0.0/0 eth0", "10.64.0.0/16 eth0"];
+  await sync([only(wide), only(narrow)]);
+  assert.deepEqual(routes(), copied);
+  assert.deepEqual(
+    stack.rules
+      .list(4)
+      .flatMap(({ priority, fwmark, table: to }) => (fwmark === undefined ? [] : [[priority, fwmark, to]])),
+    [[1000, eth0.index, table]],
+  );
+  assert.deepEqual(marksIn(nft), [`ip coil-input-eth0 mark ${eth0.index}`, `ip coil-output-eth0 mark ${eth0.index}`]);
+  await sync([only(wide), narrow]);
+  assert.deepEqual(routes(), [...copied, "172.20.0.0/16 throw", "8.8.8.0/24 throw"]);
+  await sync([wide, only(narrow)]);
+  assert.deepEqual(routes(), [
+    "0.0.0.0/0 eth0",
+    "0.0.0.0/0 throw",
+    "10.64.0.0/16 eth0",
+    "172.20.0.0/16 eth0",
+    "8.8.8.0/24 eth0",
+  ]);
+  // Another program's mark and rule are not ours.
+  const foreign = { family: 4, priority: 1000, fwmark: 7, table: 77 } as const;
+  stack.rules.add(foreign);
+  await sync([wide, narrow]);
+  assert.deepEqual([routes(), marksIn(nft)], [[], []]);
+  assert.ok(stack.rules.list(4).some((rule) => rule.table === 77));
 });

@@ -6,14 +6,14 @@
  *
  * ```ts
  * const { plan, skipped } = planClient(pod, gateways, { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES });
- * syncNet(podStack, plan, clientScope(5555));
+ * await syncNet(podStack, plan, clientScope(5555));
  * ```
  */
 export {
   type ClientEgress,
   type ClientOptions,
   type ClientService,
-  type ClientSkip,
+  type ClientSync,
   clientEgress,
   clientScope,
   clientService,
@@ -28,16 +28,17 @@ export {
   PRIVATE_RANGES,
   planClient,
   skipText,
+  syncClient,
 } from "./client/index.ts";
-export { type NetPlan, NetPlanError, type NetScope, syncNet } from "./net-plan/index.ts";
+export { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "./filter/index.ts";
+export { type NetPlan, NetPlanError, syncNet } from "./net-plan/index.ts";
 export {
   clientOf,
-  iptablesRules,
-  nftRules,
   planRouter,
   planRules,
   type RouterPod,
   type RuleBackend,
+  routerRules,
   routerScope,
 } from "./router/index.ts";
 export {

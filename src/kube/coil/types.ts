@@ -171,6 +171,10 @@ export const egressSpecSchema = object(
       description: "Whether the UDP source port of the tunnel is chosen for each flow. Default: false.",
       default: false,
     }),
+    originatingOnly: boolean({
+      description:
+        "Whether answers of connections that came in from elsewhere leave by the way by which those came, and not through the Egress. Default: as coild's --enable-originating-only.",
+    }),
     podDisruptionBudget: object(
       {
         minAvailable: budget("The minimum number of available router pods, or a percentage."),

@@ -5,12 +5,13 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";
 import { Health } from "#base/health";
-import { IpAddress } from "#base/ip";
+import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
-import { PRIVATE_RANGES, type TUNNEL_DRIVERS } from "#features/egress";
+import { nftFilter, PRIVATE_RANGES, type TUNNEL_DRIVERS } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import { FakeKernel } from "#kernel/fake";
+import { FakeNft } from "#kernel/nft";
 import { type Draft, KubeClient, loadKubeConfig, type Pod, resources, type Service } from "#kube/client";
 import { coilCrds, coilResources, egressLabels } from "#kube/coil";
 import type { EventInput } from "#kube/events";
@@ -29,11 +30,12 @@ interface BedOptions {
   readonly asked?: (typeof TUNNEL_DRIVERS)[number];
   /** Whether the kernel tells the UID of pods, as behind another plugin. */
   readonly tellsUid?: boolean;
+  readonly originatingOnly?: boolean;
 }
 
 /** A node on the fake kernel, the embedded API server, and its NAT clients. */
 async function open(t: TestContext, options: BedOptions = {}) {
-  const { kernel = new FakeKernel(), asked = "vxlan", tellsUid = false } = options;
+  const { kernel = new FakeKernel(), asked = "vxlan", tellsUid = false, originatingOnly = false } = options;
   const folder = mkdtempSync(join(tmpdir(), "isthmus-clients-"));
   const server = await startApiServer({
     listen: [{ host: "127.0.0.1", port: 0 }],
@@ -58,6 +60,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
     rmSync(folder, { recursive: true, force: true });
   });
   /** Another process of coild on this node; without `runs` only ADD is served. */
+  const nft = new FakeNft();
   const begin = ({ runs = true } = {}) => {
     const health = new Health({ log: nullLogger });
     const clients = new EgressClients(
@@ -67,11 +70,12 @@ async function open(t: TestContext, options: BedOptions = {}) {
         places: () => places,
         events: { record: (event) => void events.push(event) },
         health,
+        openFilter: () => ({ ...nftFilter(nft), [Symbol.dispose]: () => undefined }),
         onDriver: (name) => void drivers.push(name),
         log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
         clock: systemClock,
       },
-      { nodeName: NODE, asked, port: 5555, inCluster: PRIVATE_RANGES },
+      { nodeName: NODE, asked, port: 5555, inCluster: PRIVATE_RANGES, originatingOnly },
     );
     const controller = new AbortController();
     const running = runs ? clients.run({ signal: controller.signal }) : Promise.resolve();
@@ -101,6 +105,13 @@ async function open(t: TestContext, options: BedOptions = {}) {
       podUid: tellsUid ? podUid : undefined,
       addresses: tellsUid ? [] : addresses.map((text) => IpAddress.parse(text)),
     });
+  };
+  const addDefaultRoute = (name: string): readonly [number] => {
+    using netns = kernel.openNetNs({ name });
+    using stack = kernel.openStack(netns);
+    const linkIndex = stack.links.get({ name: "eth0" })?.index ?? assert.fail();
+    stack.routes.add({ dst: Cidr.parse("0.0.0.0/0"), linkIndex, scope: "link" });
+    return [linkIndex];
   };
   const makePod = async (name: string, addresses: readonly string[], names: string | undefined): Promise<Pod> => {
     const annotations = names === undefined ? {} : { [`egress.coil.cybozu.com/${INTERNET}`]: names };
@@ -138,6 +149,12 @@ async function open(t: TestContext, options: BedOptions = {}) {
     const request = { pod, netns: `/run/netns/${netns}`, ifname: "eth0", ipv4: IpAddress.parse(ipv4), ipv6: undefined };
     return clients.setUp(request, { signal: new AbortController().signal });
   };
+  /** The comments of the rules that mark connections. */
+  const marks = (): string[] =>
+    nft
+      .listTables()
+      .flatMap((table) => nft.listChains(table).flatMap(({ name }) => nft.listRules(table, name)))
+      .map(({ comment = "" }) => comment);
   const dump = (name: string): string => kernel.dump({ name });
   /** Waits until the state of a namespace has all of these, or with `!` not. */
   const until = async (name: string, ...patterns: readonly string[]): Promise<void> => {
@@ -157,12 +174,14 @@ async function open(t: TestContext, options: BedOptions = {}) {
     api,
     begin,
     makeNetns,
+    addDefaultRoute,
     makePod,
     makeEgress,
     makeService,
     annotate,
     add,
     dump,
+    marks,
     until,
     places,
     events,
@@ -266,6 +285,29 @@ test("live: destinations, annotations, the Service's address and the Egress chan
   await bed.until("a", "!198.51.100.0/24", "!vxlan");
   assert.equal(clients.count, 0);
   assert.equal(bed.dump("plain"), plain);
+});
+
+test("originatingOnly: the flag holds for an Egress that does not say, and an edit of the Egress reaches its pods", async (t) => {
+  const bed = await open(t, { originatingOnly: true });
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const [index] = bed.addDefaultRoute("a");
+  await bed.add(clients, await bed.makePod("a", ["10.64.0.7"], "nat"), "a");
+  await bed.until("a", `rule inet4 1000 fwmark ${index}`);
+  assert.deepEqual(bed.marks(), [`coil-input-eth0 mark ${index}`, `coil-output-eth0 mark ${index}`]);
+  const say = (originatingOnly: boolean | null) =>
+    bed.api.patch(
+      coilResources.egresses,
+      { namespace: INTERNET, name: "nat" },
+      { type: "merge", body: { spec: { originatingOnly } } },
+    );
+  await say(false);
+  await bed.until("a", "!fwmark", "203.0.113.0/24");
+  assert.deepEqual(bed.marks(), []);
+  await say(null);
+  await bed.until("a", `rule inet4 1000 fwmark ${index}`);
 });
 
 test("live: a pod whose namespace is gone and one whose kernel refuses stop no other; the refused one is tried again", async (t) => {

@@ -5,23 +5,22 @@ import type { Cidr, IpFamily } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { type ClientDeps, type ClientRequest, CniFailure } from "#features/cni";
 import {
-  type ClientSkip,
-  clientScope,
+  type ClientSync,
+  type FilterBackend,
   faultText,
   type Gateway,
   gatewaysOf,
   isMissing,
   NetPlanError,
   namedEgresses,
-  planClient,
   skipText,
-  syncNet,
+  syncClient,
   type TUNNEL_DRIVERS,
   type TunnelDriver,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import { isKernelError } from "#kernel/errors";
-import type { Kernel } from "#kernel/net";
+import type { Kernel, NetNs } from "#kernel/net";
 import { type KubeApi, resources } from "#kube/client";
 import { type EventRecorder, regarding } from "#kube/events";
 import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
@@ -48,6 +47,8 @@ export interface EgressClientOptions {
   readonly port: number;
   /** Ranges that a wider destination does not capture. */
   readonly inCluster: readonly Cidr[];
+  /** What an Egress that does not say gets. */
+  readonly originatingOnly: boolean;
 }
 
 /**
@@ -80,6 +81,8 @@ export class EgressClients implements ClientDeps {
       readonly places: () => readonly PodPlace[];
       readonly events: Pick<EventRecorder, "record">;
       readonly health: Health;
+      /** The packet filter of a namespace, for `originatingOnly`. */
+      readonly openFilter: (netns: NetNs) => FilterBackend & Disposable;
       readonly onDriver: (driver: TunnelDriver["name"]) => void;
       readonly log: Logger;
       readonly clock: Clock;
@@ -155,7 +158,7 @@ export class EgressClients implements ClientDeps {
     if (driver === undefined) throw new CniFailure("try-again", `the pod names an Egress, and ${this.#driver.fault}`);
     const source = await this.#sources.forAdd(refs, options);
     const families = ([4, 6] as const).filter((family) => request[`ipv${family}`] !== undefined);
-    const { gateways, faults } = gatewaysOf(pod.annotations, source, families);
+    const { gateways, faults } = gatewaysOf(pod.annotations, source, families, this.#options);
     const missing = faults.find(isMissing);
     if (missing !== undefined) throw new CniFailure("try-again", faultText(missing));
     await this.#turns.run(pod.uid, () => this.#setUp(request, gateways, driver), options);
@@ -215,7 +218,7 @@ export class EgressClients implements ClientDeps {
     // The health and the log tell it. When there is a driver, all clients are compared.
     if (driver === undefined) return undefined;
     const families = ([4, 6] as const).filter((family: IpFamily) => place.addresses[family] !== undefined);
-    const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families);
+    const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
     const texts = faults.map(faultText);
     // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.
     if (faults.some((fault) => fault.why !== "no-egress" && isMissing(fault))) {
@@ -245,7 +248,7 @@ export class EgressClients implements ClientDeps {
     place: ClientPlace,
     gateways: readonly Gateway[],
     driver: TunnelDriver,
-  ): Promise<{ readonly changes: number; readonly skipped: readonly ClientSkip[] } | undefined> {
+  ): Promise<ClientSync | undefined> {
     const { port, inCluster } = this.#options;
     using netns = this.#places.open(place);
     if (netns === undefined) return undefined;
@@ -253,11 +256,11 @@ export class EgressClients implements ClientDeps {
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return undefined;
     const pod = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
-    const { plan, skipped } = planClient(pod, gateways, { driver, port, inCluster });
-    const changes = await syncNet(stack, plan, clientScope(port));
-    if (plan.links.length > 0) this.#clients.add(uid);
+    const openFilter = (): FilterBackend & Disposable => this.#parts.openFilter(netns);
+    const done = await syncClient(stack, pod, gateways, { driver, port, inCluster, openFilter });
+    if (done.hasTunnel) this.#clients.add(uid);
     else this.#clients.delete(uid);
-    return { changes, skipped };
+    return done;
   }
 
   /** A pod may run while its sandbox is being replaced. A pod that names no Egress needs nothing. */

@@ -5,7 +5,6 @@ import { faultsOf } from "../coild.ts";
 const DEFAULTS = {
   enableIpam: true,
   enableEgress: true,
-  enableOriginatingOnly: false,
   podTableId: 116,
   exportTableId: 119,
   protocolId: 30,
@@ -24,11 +23,6 @@ for (const { name, changes, faults } of [
     faults: [/^--enable-ipam, --enable-egress: both/],
   },
   { name: "address management alone", changes: { enableEgress: false }, faults: [] },
-  {
-    name: "NAT for originating connections",
-    changes: { enableOriginatingOnly: true },
-    faults: [/^--enable-originating-only: .* cannot work/],
-  },
   { name: "no table with addresses", changes: { podTableId: 0 }, faults: [/^--pod-table-id: 0/] },
   { name: "the kernel's protocol with addresses", changes: { protocolId: 2 }, faults: [/^--protocol-id: 2/] },
   { name: "one table for both", changes: { exportTableId: 116 }, faults: [/^--export-table-id: 116/] },

@@ -19,6 +19,7 @@ export function clientsOpener(
     readonly events: EventRecorder;
     readonly health: Health;
     readonly metrics: ReturnType<typeof coildMetrics>;
+    readonly openFilter: ConstructorParameters<typeof EgressClients>[0]["openFilter"];
     readonly log: Logger;
   },
   options: EgressClientOptions | undefined,

@@ -37,6 +37,8 @@ function sourceOf(egresses: readonly Egress[], services: readonly Service[]): Eg
   };
 }
 
+const NOT_ONLY = { originatingOnly: false };
+
 const naming = (names: string): Record<string, string> => ({ "egress.coil.cybozu.com/internet": names });
 const lines = ({ gateways, faults }: ReturnType<typeof gatewaysOf>): string[] => [
   ...gateways.map((one) => `${one.egress.name} ${one.address} ${one.destinations.join(",")} ${one.sourcePortAuto}`),
@@ -105,7 +107,10 @@ for (const { name, annotations, egresses, services, families, expected } of [
   },
 ]) {
   test(`gatewaysOf: ${name}`, () => {
-    assert.deepEqual(lines(gatewaysOf(annotations, sourceOf(egresses, services), families ?? [4, 6])), expected);
+    assert.deepEqual(
+      lines(gatewaysOf(annotations, sourceOf(egresses, services), families ?? [4, 6], NOT_ONLY)),
+      expected,
+    );
   });
 }
 
@@ -133,6 +138,7 @@ test("gatewaysOf: of annotations with any text it asks only for names that objec
           service: () => clientService(service("nat", ["10.68.0.9", ...clusterIPs])),
         },
         [4, 6],
+        NOT_ONLY,
       );
       assert.ok(asked.every(isObjectRef), JSON.stringify(asked));
       for (const { address, destinations: own } of gateways) {
@@ -154,6 +160,6 @@ test("gatewaysOf: 10,000 names cost at most 1000 look-ups", () => {
   const egressOf = (): undefined => {
     asked += 1;
   };
-  const { faults } = gatewaysOf(naming(names), { egress: egressOf, service: () => undefined }, [4, 6]);
+  const { faults } = gatewaysOf(naming(names), { egress: egressOf, service: () => undefined }, [4, 6], NOT_ONLY);
   assert.ok(asked <= 1000 && faults.length === asked, `${asked}`);
 });

@@ -13,6 +13,8 @@ export interface ClientEgress {
   /** Destinations that are not CIDRs; the webhook was not there when they were written. */
   readonly wrong: readonly string[];
   readonly sourcePortAuto: boolean;
+  /** Absent: as `coild --enable-originating-only` says. */
+  readonly originatingOnly?: boolean | undefined;
 }
 
 /** The Service of an Egress as clients need it. */
@@ -24,7 +26,7 @@ export interface ClientService {
 
 /** Where Egresses and their Services are looked up. */
 export interface EgressSource {
-  readonly egress: (ref: Ref) => Pick<ClientEgress, "destinations" | "wrong" | "sourcePortAuto"> | undefined;
+  readonly egress: (ref: Ref) => Omit<ClientEgress, "metadata"> | undefined;
   readonly service: (ref: Ref) => Pick<ClientService, "addresses"> | undefined;
 }
 
@@ -64,6 +66,7 @@ export function clientEgress({ metadata, spec }: Egress): ClientEgress {
     destinations: parsed.flatMap(({ cidr }) => cidr ?? []),
     wrong: parsed.filter(({ cidr }) => cidr === undefined).map(({ text }) => text.slice(0, SHOWN_LENGTH)),
     sourcePortAuto: spec.fouSourcePortAuto === true,
+    originatingOnly: spec.originatingOnly,
   };
 }
 
@@ -101,6 +104,7 @@ export function gatewaysOf(
   annotations: Readonly<Record<string, string>> | undefined,
   source: EgressSource,
   families: readonly IpFamily[],
+  defaults: Pick<Gateway, "originatingOnly">,
 ): { readonly gateways: readonly Gateway[]; readonly faults: readonly ClientFault[] } {
   const gateways: Gateway[] = [];
   const faults: ClientFault[] = [];
@@ -122,12 +126,13 @@ export function gatewaysOf(
       faults.push({ egress: ref, why: service === undefined ? "no-service" : "no-service-address" });
       continue;
     }
+    const { sourcePortAuto, originatingOnly = defaults.originatingOnly } = egress;
     for (const family of families) {
       const destinations = egress.destinations.filter((one) => one.family === family);
       if (destinations.length === 0) continue;
       const address = service.addresses.find((one) => one.family === family);
       if (address === undefined) faults.push({ egress: ref, why: "no-service-address", family });
-      else gateways.push({ egress: ref, address, destinations, sourcePortAuto: egress.sourcePortAuto });
+      else gateways.push({ egress: ref, address, destinations, sourcePortAuto, originatingOnly });
     }
   }
   return { gateways, faults };

@@ -13,10 +13,10 @@ export {
 } from "./gateways.ts";
 export {
   type ClientOptions,
-  type ClientSkip,
   clientScope,
   type Gateway,
   PRIVATE_RANGES,
   planClient,
   skipText,
 } from "./plan.ts";
+export { type ClientSync, syncClient } from "./sync.ts";

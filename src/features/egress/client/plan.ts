@@ -1,11 +1,14 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { NetPlan, NetScope, PlannedLink, PlannedRoute, PlannedRule } from "../net-plan/index.ts";
 import { type GatewayPeer, type TunnelDriver, vniOf } from "../tunnel/index.ts";
+import { isOriginRule, planOrigin, type Uplink } from "./origin.ts";
 
 /** One Egress that a pod names, for one family. */
 export interface Gateway extends GatewayPeer {
   /** Of the family of {@link GatewayPeer.address}. */
   readonly destinations: readonly Cidr[];
+  /** Whether answers of connections that came in by another interface leave by it (docs/spec/pod-network.md#7.3). */
+  readonly originatingOnly: boolean;
 }
 
 /** The pod as a client. */
@@ -14,6 +17,8 @@ export interface ClientPod {
   /** The interface that carries the tunnels. */
   readonly ifname: string;
   readonly mtuBytes: number;
+  /** Needed if a gateway is `originatingOnly`. */
+  readonly uplinks?: readonly Uplink[];
 }
 
 /** Something of the gateways that the plan leaves out. */
@@ -38,6 +43,8 @@ const NARROW_TABLE = 117;
 /** Table of all other destinations. */
 const WIDE_TABLE = 118;
 const MAIN_TABLE = 254;
+const FIRST_RULE = 1800;
+const LAST_RULE = 2100;
 /** The packets of the tunnels themselves; a destination that is a gateway's address has the same prefix. */
 const OUTSIDE_METRIC = 1;
 const WAY_METRIC = 1024;
@@ -54,7 +61,7 @@ export const PRIVATE_RANGES: readonly Cidr[] = ["10.0.0.0/8", "172.16.0.0/12", "
 export function clientScope(port: number): NetScope {
   return {
     tables: new Set([NARROW_TABLE, WIDE_TABLE]),
-    rulePriorities: new Set(Array.from({ length: 301 }, (_, at) => 1800 + at)),
+    isOurRule: (rule) => (rule.priority >= FIRST_RULE && rule.priority <= LAST_RULE) || isOriginRule(rule),
     isOurLink: (name) => /^(fou[46]_[0-9a-f]{8}|nat_[0-9a-f]{8}|coil_ipip[46])$/.test(name),
     port,
     families: [4, 6],
@@ -120,7 +127,7 @@ function planFamily(
   const links = new Map<string, PlannedLink>();
   const routes: PlannedRoute[] = [];
   const used: IpAddress[] = [];
-  const owners = new Map<string, Gateway>();
+  const owners = new Map<string, { readonly dst: Cidr; readonly gateway: Gateway }>();
   const vnis = new Map<number, Gateway>();
   for (const gateway of gateways) {
     const { egress } = gateway;
@@ -132,12 +139,12 @@ function planFamily(
     vnis.set(vniOf(egress), gateway);
     const tunnel = driver.toGateway({ local, mtuBytes: pod.mtuBytes }, gateway, port);
     for (const dst of gateway.destinations) {
-      const owner = owners.get(String(dst));
+      const owner = owners.get(String(dst))?.gateway;
       if (owner !== undefined) {
         if (owner !== gateway) skipped.push({ egress, why: "same-destination", destination: dst, other: owner.egress });
         continue;
       }
-      owners.set(String(dst), gateway);
+      owners.set(String(dst), { dst, gateway });
       const table = ranges.some((range) => range.contains(dst.base)) ? NARROW_TABLE : WIDE_TABLE;
       routes.push({ dst, table, type: "unicast", metric: WAY_METRIC, src: local, ...tunnel.way });
       routes.push({ dst, table, type: "unreachable", metric: GUARD_METRIC });
@@ -148,12 +155,15 @@ function planFamily(
   }
   if (links.size === 0) return undefined;
   const base = driver.clientBase(family, port);
+  const of = (only: boolean): Cidr[] =>
+    [...owners.values()].flatMap(({ dst, gateway }) => (gateway.originatingOnly === only ? [dst] : []));
+  const origin = planOrigin(family, pod.uplinks ?? [], { direct: of(true), through: of(false) });
   return {
     settings: new Map([...settingsOf(family, pod.ifname), ...base.settings]),
     fouPorts: base.fouPorts,
     links: [...base.links, ...links.values()],
-    rules: rulesOf(family, ranges),
-    routes: [...used.flatMap(outsideOfTunnels), ...routes],
+    rules: [...origin.rules, ...rulesOf(family, ranges)],
+    routes: [...used.flatMap(outsideOfTunnels), ...routes, ...origin.routes],
   };
 }
 

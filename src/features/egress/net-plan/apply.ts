@@ -4,7 +4,7 @@ import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import { diffNet, type NetChange, type ObservedNet } from "./diff.ts";
-import { EGRESS_PROTOCOL, type NetPlan, type NetScope, routeSpec } from "./types.ts";
+import { EGRESS_PROTOCOL, type NetPlan, type NetScope, type PlannedRule, routeSpec } from "./types.ts";
 
 /** `refused`: the kernel refused a step. `cause` is its `KernelError`. */
 export type NetPlanErrorCode = "refused";
@@ -17,22 +17,28 @@ export class NetPlanError extends ExpectedError<NetPlanErrorCode> {
 /** The FoU, link, neighbour, rule, route and setting ports of one namespace. */
 export type NetPorts = Pick<NetStack, "links" | "neighbours" | "routes" | "rules" | "fou" | "sysctl">;
 
+const MAIN_TABLE = 254;
+
 /** Reads what a namespace has of ours. Throws `KernelError`. */
-export function observeNet(net: NetPorts, scope: NetScope, keys: Iterable<string>): ObservedNet {
+export function observeNet(net: NetPorts, scope: NetScope, plan: Pick<NetPlan, "settings" | "routes">): ObservedNet {
   const links = net.links.list();
+  const rules = scope.families.flatMap((family) => net.rules.list(family)).filter((rule) => scope.isOurRule(rule));
+  // Of a table outside the scope only our own routes count: those of the plan, and those to which a rule of ours still leads.
+  const shared = new Set([...plan.routes, ...rules].flatMap(({ table }) => (table === undefined ? [] : [table])));
   const ours = new Set(links.filter(({ name }) => scope.isOurLink(name)).map(({ index }) => index));
   return {
-    settings: new Map([...keys].map((key) => [key, settingOf(net, key)])),
+    settings: new Map([...plan.settings.keys()].map((key) => [key, settingOf(net, key)])),
     // A kernel without FoU has no ports, and is not asked: a namespace that was never told of FoU would load its module.
     fouPorts: scope.families.flatMap((family) => fouPortsOf(net, family).filter(({ port }) => port === scope.port)),
     links,
     neighbours: ours.size === 0 ? [] : net.neighbours.list().filter(({ linkIndex }) => ours.has(linkIndex)),
-    rules: scope.families
-      .flatMap((family) => net.rules.list(family))
-      .filter(({ priority }) => scope.rulePriorities.has(priority)),
-    routes: scope.families.flatMap((family) =>
-      [...scope.tables].flatMap((table) => net.routes.list({ family, table })),
-    ),
+    rules,
+    routes: scope.families.flatMap((family) => [
+      ...[...scope.tables].flatMap((table) => net.routes.list({ family, table })),
+      ...[...shared]
+        .filter((table) => !scope.tables.has(table) && table !== MAIN_TABLE)
+        .flatMap((table) => net.routes.list({ family, table, protocol: EGRESS_PROTOCOL })),
+    ]),
   };
 }
 
@@ -60,7 +66,7 @@ function fouPortsOf(net: NetPorts, family: 4 | 6): ObservedNet["fouPorts"] {
  * the kernel refuses.
  */
 export async function syncNet(net: NetPorts, plan: NetPlan, scope: NetScope): Promise<number> {
-  const changes = diffNet(plan, observeNet(net, scope, plan.settings.keys()), scope.isOurLink);
+  const changes = diffNet(plan, observeNet(net, scope, plan), scope.isOurLink);
   for (const change of changes) {
     try {
       await stepOf(change).make(net, change);
@@ -120,7 +126,7 @@ const STEPS: { readonly [Op in NetChange["op"]]: Step<ChangeOf<Op>> } = {
     text: ({ name, neighbour }) => `set neighbour ${neighbour.address} of link ${name}`,
   },
   "add-rule": {
-    make: (net, { rule }) => net.rules.add({ ...rule, protocol: EGRESS_PROTOCOL }),
+    make: (net, { rule }) => addRule(net, rule),
     text: ({ rule }) => `add IPv${rule.family} rule ${rule.priority}`,
   },
   "delete-rule": {
@@ -140,6 +146,11 @@ const STEPS: { readonly [Op in NetChange["op"]]: Step<ChangeOf<Op>> } = {
 
 function stepOf(change: NetChange): Step<NetChange> {
   return STEPS[change.op] as Step<NetChange>;
+}
+
+/** Adds a rule with the mark that it is ours. Throws `KernelError`. */
+export function addRule(net: Pick<NetPorts, "rules">, rule: PlannedRule): void {
+  net.rules.add({ ...rule, protocol: EGRESS_PROTOCOL });
 }
 
 /** The index of a link by its name. Throws `KernelError` `no-device` when it has gone. */

@@ -53,8 +53,12 @@ export function diffNet(plan: NetPlan, observed: ObservedNet, isOurLink: (name: 
   const { put, remove } = diffRoutes(plan, observed, remade);
   const ports = diffPorts(plan, observed);
   const rules = diffRules(plan, observed);
-  const guards = put.filter(({ type }) => type === "unreachable");
-  const ways = put.filter(({ type }) => type !== "unreachable");
+  // Those that lead into no tunnel: a rule to their table must find it whole.
+  const planned = new Set(plan.links.map(({ spec }) => spec.name));
+  const isEarly = ({ type, link }: PlannedRoute): boolean =>
+    type === "unreachable" || (link !== undefined && !planned.has(link));
+  const guards = put.filter(isEarly);
+  const ways = put.filter((route) => !isEarly(route));
   return [
     ...[...plan.settings]
       .filter(([key, value]) => observed.settings.get(key) !== value)

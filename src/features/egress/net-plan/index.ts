@@ -1,2 +1,2 @@
-export { NetPlanError, syncNet } from "./apply.ts";
+export { addRule, NetPlanError, syncNet } from "./apply.ts";
 export type { NetPlan, NetScope, PlannedLink, PlannedRoute, PlannedRule } from "./types.ts";

@@ -55,8 +55,9 @@ export interface NetPlan {
 
 /** Which objects of a namespace are ours. What is ours and not in the plan is removed; nothing else is touched. */
 export interface NetScope {
+  /** All routes of these tables are ours. */
   readonly tables: ReadonlySet<number>;
-  readonly rulePriorities: ReadonlySet<number>;
+  readonly isOurRule: (rule: Pick<RuleSpec, "priority" | "fwmark" | "table">) => boolean;
   /** True for the name of a link of ours. */
   readonly isOurLink: (name: string) => boolean;
   /** The UDP port of tunnels. */

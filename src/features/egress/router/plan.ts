@@ -27,7 +27,7 @@ const WAY_METRIC = 1024;
 export function routerScope(port: number): NetScope {
   return {
     tables: new Set([CLIENT_TABLE]),
-    rulePriorities: new Set([CLIENT_RULE]),
+    isOurRule: ({ priority }) => priority === CLIENT_RULE,
     isOurLink: (name) => /^(fou[46]_[0-9a-f]{8}|coil_vxlan|coil_ipip[46])$/.test(name),
     port,
     families: [4, 6],

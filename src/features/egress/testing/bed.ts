@@ -152,6 +152,44 @@ export class EgressBed implements Disposable {
     return socket;
   }
 
+  /** A TCP server in the client, which answers with a line. */
+  async serveInClient(family: IpFamily, port: number): Promise<void> {
+    const server = createServer((socket) => {
+      this.#sockets.add(socket);
+      socket.on("error", () => socket.destroy());
+      socket.write("hello\n");
+    });
+    server.listen({ fd: listenTcp(AT.client[family], port, { netns: this.netns("client") }) });
+    await once(server, "listening");
+    this.#servers.push(server);
+  }
+
+  /** The host outside learns the way to the client, as a host of the site has it. */
+  letOutsideKnowClient(): void {
+    const outside = this.stack("outside");
+    const { index } = outside.links.get({ name: "eth0" }) ?? fail("eth0 outside");
+    for (const family of FAMILIES) {
+      const gateway = AT.node[family];
+      outside.routes.add({ dst: Cidr.host(AT.client[family]), gateway, linkIndex: index, onlink: true });
+    }
+  }
+
+  /** Whether the host outside reaches a server in the client by the client's own address. */
+  async isClientReached(family: IpFamily, port: number, timeoutMs = ANSWER_MS): Promise<boolean> {
+    const socket = new Socket({ fd: openTcp(family, { netns: this.netns("outside") }) });
+    this.#sockets.add(socket);
+    socket.connect({ host: String(AT.client[family]), port });
+    try {
+      await once(socket, "data", { signal: AbortSignal.timeout(timeoutMs) });
+      return true;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "ABORT_ERR") throw error;
+      return false;
+    } finally {
+      socket.destroy();
+    }
+  }
+
   [Symbol.dispose](): void {
     for (const server of this.#servers) server.close();
     for (const socket of this.#sockets) socket.destroy();

@@ -1,24 +1,25 @@
 /** What a driver promises, as tests that run wherever the kernel has it: the netns tier for VXLAN, the vm tier for FoU. */
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { test } from "node:test";
 import { Cidr, type IpFamily } from "#base/ip";
-import { inNetNs } from "#kernel/netns";
+import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
-import { clientScope, type Gateway, PRIVATE_RANGES, planClient } from "../client/index.ts";
+import { clientScope, type Gateway, PRIVATE_RANGES, planClient, syncClient as syncWhole } from "../client/index.ts";
+import { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "../filter/index.ts";
 import { syncNet } from "../net-plan/index.ts";
-import { iptablesRules, nftRules, planRouter, planRules, type RunCommand, routerScope } from "../router/index.ts";
+import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
 import type { TunnelDriver } from "../tunnel/index.ts";
 import { AT, EgressBed, MTU_BYTES, SILENCE_MS, TUNNEL_PORT } from "./bed.ts";
 
 const EGRESS = { namespace: "internet", name: "nat" };
 const DESTINATIONS = { 4: ["0.0.0.0/0"], 6: ["::/0"] } as const;
+const FAMILIES = [4, 6] as const;
 const BULK_BYTES = 1 << 20;
 
 function gatewayOf(family: IpFamily, destinations: readonly string[], sourcePortAuto = false): Gateway {
   const cidrs = destinations.map((text) => Cidr.parse(text));
-  return { egress: EGRESS, address: AT.service[family], destinations: cidrs, sourcePortAuto };
+  return { egress: EGRESS, address: AT.service[family], destinations: cidrs, sourcePortAuto, originatingOnly: false };
 }
 
 async function syncClient(bed: EgressBed, driver: TunnelDriver, gateways: readonly Gateway[]): Promise<number> {
@@ -36,7 +37,7 @@ async function syncRouter(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: 
 
 async function masquerade(bed: EgressBed): Promise<void> {
   using nft = openNft(bed.netns("router"));
-  await nftRules(nft).sync(planRules({ addresses: AT.router, ifname: "eth0" }));
+  await routerRules(nftFilter(nft)).sync(planRules({ addresses: AT.router, ifname: "eth0" }));
 }
 
 async function withBed(work: (bed: EgressBed) => Promise<void>): Promise<void> {
@@ -118,22 +119,22 @@ async function echoed(socket: Awaited<ReturnType<EgressBed["connect"]>>, bytes: 
 }
 
 /** Commands in the router's namespace of a bed. */
-function runIn(bed: EgressBed): RunCommand {
-  return async (command, args) =>
-    inNetNs(bed.netns("router"), () => execFileSync(command, [...args], { encoding: "utf8" }));
-}
-
-const BACKENDS = {
-  nftables: (bed: EgressBed) => nftRules(openNft(bed.netns("router"))),
-  iptables: (bed: EgressBed) => iptablesRules(runIn(bed)),
-} as const;
+/** Each packet filter in a namespace of the bed. */
+const FILTERS: Readonly<Record<string, (netns: NetNs) => FilterBackend & Disposable>> = {
+  nftables: (netns) => {
+    const nft = openNft(netns);
+    return { ...nftFilter(nft), [Symbol.dispose]: () => nft[Symbol.dispose]() };
+  },
+  iptables: (netns) => ({ ...iptablesFilter(commandRunner(netns)), [Symbol.dispose]: () => undefined }),
+};
 
 /** What the rules of a router promise with either backend. */
 export function ruleClaims(driver: TunnelDriver): void {
-  for (const [name, open] of Object.entries(BACKENDS)) {
+  for (const [name, open] of Object.entries(FILTERS)) {
     test(`${name}: without its rules the outside sees clients, with them the router; they count, and a second sync is empty`, () =>
       withBed(async (bed) => {
-        const backend = open(bed);
+        using filter = open(bed.netns("router"));
+        const backend = routerRules(filter);
         await backend.sync([]);
         await syncRouter(bed, driver, true);
         await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true), gatewayOf(6, DESTINATIONS[6], true)]);
@@ -157,9 +158,10 @@ export function ruleClaims(driver: TunnelDriver): void {
 
     test(`${name}: another address replaces the rule, rules of others stay, and off means gone`, () =>
       withBed(async (bed) => {
-        const backend = open(bed);
+        using filter = open(bed.netns("router"));
+        const backend = routerRules(filter);
         await backend.sync(planRules({ addresses: AT.router, ifname: "eth0" }));
-        await runIn(bed)("iptables", [
+        await commandRunner(bed.netns("router"))("iptables", [
           "-w",
           "-t",
           "nat",
@@ -175,8 +177,53 @@ export function ruleClaims(driver: TunnelDriver): void {
         assert.equal(await backend.sync(planRules({ addresses: { 4: AT.client[4] }, ifname: "eth0" })), 4);
         assert.equal(await backend.sync([]), 2);
         assert.deepEqual(await backend.counters(), []);
-        const left = await runIn(bed)("iptables", ["-w", "-t", "nat", "-S", "POSTROUTING"]);
+        const left = await commandRunner(bed.netns("router"))("iptables", ["-w", "-t", "nat", "-S", "POSTROUTING"]);
         assert.match(left, /^-P POSTROUTING ACCEPT\n-A POSTROUTING -m comment --comment foreign\n$/);
+      }));
+  }
+}
+
+/** What `originatingOnly` promises with either backend. */
+export function originClaims(driver: TunnelDriver): void {
+  for (const [name, open] of Object.entries(FILTERS)) {
+    test(`originatingOnly, ${name}: connections that come in are answered by their way, those of the client leave as the router; off means gone`, () =>
+      withBed(async (bed) => {
+        bed.letOutsideKnowClient();
+        for (const family of FAMILIES) await bed.serveInClient(family, 7000);
+        await syncRouter(bed, driver, true);
+        await masquerade(bed);
+        const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+        const openFilter = (): FilterBackend & Disposable => open(bed.netns("client"));
+        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, openFilter };
+        const sync = async (originatingOnly: boolean, families: readonly IpFamily[] = FAMILIES): Promise<number> => {
+          const gateways = families.map((family) => ({
+            ...gatewayOf(family, DESTINATIONS[family], true),
+            originatingOnly,
+          }));
+          return (await syncWhole(bed.stack("client"), pod, gateways, options)).changes;
+        };
+        const run = commandRunner(bed.netns("client"));
+        const state = async (): Promise<string> =>
+          `${await run("ip", ["rule"])}${await run("ip", ["-6", "rule"])}${await run("nft", ["list", "ruleset"])}`;
+        await sync(false);
+        for (const family of FAMILIES) assert.equal(await bed.isClientReached(family, 7000, SILENCE_MS), false);
+        assert.ok((await sync(true)) > 0);
+        assert.equal(await sync(true), 0);
+        for (const family of FAMILIES) {
+          assert.equal(await bed.isClientReached(family, 7000), true);
+          assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        }
+        await run("iptables", ["-w", "-t", "mangle", "-I", "INPUT", "-m", "comment", "--comment", "foreign"]);
+        assert.ok((await sync(true, [4])) > 0);
+        assert.equal(await bed.isClientReached(4, 7000), true);
+        assert.ok((await sync(false)) > 0);
+        assert.doesNotMatch(await state(), /coil-|^1000:/m);
+        assert.match(await run("iptables", ["-w", "-t", "mangle", "-S", "INPUT"]), /foreign/);
+        for (const family of FAMILIES) assert.equal(await bed.isClientReached(family, 7000, SILENCE_MS), false);
+        await sync(true);
+        await sync(true, []);
+        assert.doesNotMatch(await state(), /coil-|^(1000|1900):/m);
+        assert.equal((await run("ip", ["route", "show", "table", "all"])).match(/table 1\d{3}/)?.[0], undefined);
       }));
   }
 }

@@ -52,8 +52,8 @@ export class ClientSources {
       onHealth: onHealth("services"),
       clock,
     });
-    const egressText = ({ destinations, wrong, sourcePortAuto }: ClientEgress): string =>
-      JSON.stringify([destinations.map(String), wrong, sourcePortAuto]);
+    const egressText = ({ metadata: _, destinations, ...others }: ClientEgress): string =>
+      JSON.stringify([destinations.map(String), others]);
     this.egresses.addHandler({
       onAdd: ({ metadata }) => onChange(keyOf(metadata)),
       onUpdate: (before, after) => egressText(before) !== egressText(after) && onChange(keyOf(after.metadata)),

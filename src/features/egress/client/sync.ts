@@ -1,0 +1,44 @@
+import type { NetStack } from "#kernel/net";
+import type { FilterBackend } from "../filter/index.ts";
+import { addRule, syncNet } from "../net-plan/index.ts";
+import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
+import { type ClientOptions, type ClientPod, type ClientSkip, clientScope, type Gateway, planClient } from "./plan.ts";
+
+/** What {@link syncClient} has done. */
+export interface ClientSync {
+  readonly changes: number;
+  /** Whether the pod has a tunnel now. */
+  readonly hasTunnel: boolean;
+  readonly skipped: readonly ClientSkip[];
+}
+
+/**
+ * Brings a pod's namespace to what its gateways need. Idempotent, and safe to repeat after it was interrupted at any step. Only one call for a
+ * namespace may run at a time. The packet filter is opened only for `originatingOnly`: if it is wanted, or a rule shows that it was.
+ * Throws `NetPlanError`, `KernelError`, `NftError` and `IptablesError`.
+ */
+export async function syncClient(
+  net: NetStack,
+  pod: Omit<ClientPod, "uplinks">,
+  gateways: readonly Gateway[],
+  { openFilter, ...options }: ClientOptions & { readonly openFilter: () => FilterBackend & Disposable },
+): Promise<ClientSync> {
+  const scope = clientScope(options.port);
+  const uplinks = gateways.some(({ originatingOnly }) => originatingOnly) ? observeUplinks(net, scope.isOurLink) : [];
+  const { plan, skipped } = planClient({ ...pod, uplinks }, gateways, options);
+  const before = ([4, 6] as const).flatMap((family) => net.rules.list(family)).filter(isOriginRule);
+  const marks = planMarks(plan.rules, uplinks);
+  let changes = 0;
+  if (marks.length + before.length > 0) {
+    // The rule is first and last: without it nobody would know that there are marks to remove.
+    for (const rule of plan.rules.filter(isOriginRule)) {
+      if (before.some(({ family, fwmark }) => family === rule.family && fwmark === rule.fwmark)) continue;
+      addRule(net, rule);
+      changes += 1;
+    }
+    using filter = openFilter();
+    changes += await syncMarks(filter, marks);
+  }
+  changes += await syncNet(net, plan, scope);
+  return { changes, hasTunnel: plan.links.length > 0, skipped };
+}
