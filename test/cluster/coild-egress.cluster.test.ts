@@ -6,10 +6,21 @@ import { writeFileSync } from "node:fs";
 import { connect, createServer, Socket } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { openKernel } from "#kernel/net";
 import { listenTcp, openTcp } from "#kernel/socket";
-import { type Draft, type Pod, resources, type Service } from "#kube/client";
+import {
+  type Draft,
+  isKubeError,
+  KubeClient,
+  type KubeObject,
+  loadKubeConfig,
+  type Pod,
+  type ResourceType,
+  resources,
+  type Service,
+} from "#kube/client";
 import { coilResources, egressLabels } from "#kube/coil";
 import { CniNode, NODE, NODE_IPV4, NODE_IPV6, OUTSIDE_IPV4, OUTSIDE_IPV6 } from "#test/cni-node";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
@@ -31,7 +42,8 @@ async function open(t: TestContext, { isChained = false, more = [] as readonly s
   const kernel = openKernel();
   const chained = ["--enable-ipam=false", "--pod-table-id=0", "--protocol-id=2"];
   const coildFlags = [VXLAN, ...(isChained ? chained : []), ...more];
-  const node = await CniNode.open(`clients${isChained ? "-ptp" : ""}`, coildFlags);
+  const rights = join(import.meta.dirname, "../../deploy/pods", isChained ? "rbac-chained.yaml" : "rbac.yaml");
+  const node = await CniNode.open(`clients${isChained ? "-ptp" : ""}`, coildFlags, rights);
   const spaces = new Map<string, string>();
   const sockets = new Set<Socket>();
   const running: Running[] = [];
@@ -280,6 +292,19 @@ async function open(t: TestContext, { isChained = false, more = [] as readonly s
     ]);
     return [...links, ...parts.flat()].join("\n");
   };
+  /** Whether coild's account may list objects of a kind. */
+  const mayList = async (type: ResourceType<KubeObject>): Promise<boolean> => {
+    const file = join(node.folder, "as-coild");
+    writeFileSync(file, node.server.kubeconfig({ server: node.server.urls[0] ?? "", token: "coild" }));
+    await using api = new KubeClient(await loadKubeConfig({ path: file, clock: systemClock }), { clock: systemClock });
+    try {
+      await api.listAll(type);
+      return true;
+    } catch (error) {
+      if (isKubeError(error, "forbidden")) return false;
+      throw error;
+    }
+  };
   const space = (pod: string): string => spaces.get(pod) ?? assert.fail(pod);
   return {
     node,
@@ -300,6 +325,7 @@ async function open(t: TestContext, { isChained = false, more = [] as readonly s
     leftIn,
     serveIn,
     isReached,
+    mayList,
     space,
   };
 }
@@ -346,6 +372,18 @@ for (const isChained of [false, true]) {
     assert.equal(await bed.seen("client", NEAR[4]), "none");
     await bed.node.api.delete(coilResources.egresses, EGRESS);
     await until("nothing is left in the other", () => bed.leftIn("plain") === "", { deadlineMs: 2000 });
+    // It has the rights of deploy/pods alone: behind another plugin none on blocks, for which it has not asked.
+    assert.doesNotMatch(bed.node.said(), /forbidden/i);
+    const { addressBlocks, blockRequests, egresses } = coilResources;
+    const may = await Promise.all([addressBlocks, blockRequests, egresses].map((type) => bed.mayList(type)));
+    assert.deepEqual(may, [!isChained, !isChained, true]);
+    // The event tells what the runtime was told.
+    const { items } = await bed.node.api.listAll(resources.events);
+    assert.ok(
+      items.some(
+        ({ reason, note }) => reason === "EgressNotReady" && /"internet\/nat" does not exist/.test(note ?? ""),
+      ),
+    );
   });
 }
 

@@ -11,9 +11,10 @@
  * ```
  */
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { parseAllDocuments } from "yaml";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
@@ -68,8 +69,8 @@ export class CniNode implements AsyncDisposable {
     this.socket = join(init.folder, "coild.sock");
   }
 
-  /** Resolves when `coild` serves, with these flags of it. */
-  static async open(name: string, flags: readonly string[] = []): Promise<CniNode> {
+  /** Resolves when `coild` serves, with these flags of it, and the rights of this file or all. */
+  static async open(name: string, flags: readonly string[] = [], rights?: string): Promise<CniNode> {
     const folder = mkdtempSync(join(tmpdir(), `isthmus-${name}-`));
     const [netns, outside] = ["node", "outside"].map((one) => `isthmus-${name}-${process.pid}-${one}`) as [
       string,
@@ -95,11 +96,24 @@ export class CniNode implements AsyncDisposable {
       { host: "127.0.0.1", port: 0 },
       { fd, host: "127.0.0.1" },
     ];
-    const server = await startApiServer({ listen, log: nullLogger, clock: systemClock });
+    const tokens = {
+      admin: { name: "admin", groups: ["system:masters"] },
+      coild: { name: "system:serviceaccount:kube-system:coild", groups: ["system:authenticated"] },
+    };
+    const isLimited = rights !== undefined;
+    const server = await startApiServer({
+      listen,
+      ...(isLimited ? { tokens } : {}),
+      log: nullLogger,
+      clock: systemClock,
+    });
+    if (isLimited) server.seed(parseAllDocuments(readFileSync(rights, "utf8")).map((one) => one.toJS() as SeedObject));
     const [here = "", inNode = ""] = server.urls;
     const own = join(folder, "own-kubeconfig");
-    writeFileSync(own, server.kubeconfig({ server: here }));
-    writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ server: inNode }));
+    const as = (token: string): object => (isLimited ? { token } : {});
+    writeFileSync(own, server.kubeconfig({ server: here, ...as("admin") }));
+    writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ server: inNode, ...as("admin") }));
+    writeFileSync(join(folder, "coild-kubeconfig"), server.kubeconfig({ server: inNode, ...as("coild") }));
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
     const node = new CniNode({ netns, outside, folder, server, api });
     try {
@@ -160,7 +174,8 @@ export class CniNode implements AsyncDisposable {
 
   /** Starts a program of the suite on this node. */
   run(program: string, ...flags: readonly string[]): Running {
-    const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, "kubeconfig")}`, ...flags];
+    const file = program === "coild" ? "coild-kubeconfig" : "kubeconfig";
+    const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, file)}`, ...flags];
     const running = start(this.inside(...command), { env: { COIL_NODE_NAME: NODE }, timeoutMs: 600_000 });
     this.#running.push(running);
     return running;

@@ -1,5 +1,6 @@
 import { fouDriver } from "#features/egress";
-import { driverClaims, originClaims } from "../../src/features/egress/testing/claims.ts";
+import { driverClaims, originClaims, portClaims } from "../../src/features/egress/testing/claims.ts";
 
 driverClaims(fouDriver);
 originClaims(fouDriver);
+portClaims(fouDriver);

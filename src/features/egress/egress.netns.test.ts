@@ -1,6 +1,7 @@
 import { vxlanDriver } from "./index.ts";
-import { driverClaims, originClaims, ruleClaims } from "./testing/claims.ts";
+import { driverClaims, originClaims, portClaims, ruleClaims } from "./testing/claims.ts";
 
 driverClaims(vxlanDriver);
 ruleClaims(vxlanDriver);
 originClaims(vxlanDriver);
+portClaims(vxlanDriver);

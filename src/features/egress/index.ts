@@ -31,7 +31,7 @@ export {
   syncClient,
 } from "./client/index.ts";
 export { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "./filter/index.ts";
-export { type NetPlan, NetPlanError, syncNet } from "./net-plan/index.ts";
+export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
   clientOf,
   planRouter,

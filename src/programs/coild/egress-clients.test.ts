@@ -3,12 +3,14 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { isDeepStrictEqual } from "node:util";
+import fc from "fast-check";
 import { FakeClock, systemClock } from "#base/clock";
 import { Health } from "#base/health";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
-import { nftFilter, PRIVATE_RANGES, type TUNNEL_DRIVERS } from "#features/egress";
+import { nftFilter, PRIVATE_RANGES, syncClient, type TUNNEL_DRIVERS, vxlanDriver } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
@@ -53,12 +55,16 @@ async function open(t: TestContext, options: BedOptions = {}) {
   const lines: string[] = [];
   const drivers: string[] = [];
   const stops: (() => Promise<void>)[] = [];
-  t.after(async () => {
+  let isOpen = true;
+  const close = async (): Promise<void> => {
+    if (!isOpen) return;
+    isOpen = false;
     for (const stop of stops) await stop();
     await api.close();
     await server[Symbol.asyncDispose]();
     rmSync(folder, { recursive: true, force: true });
-  });
+  };
+  t.after(close);
   /** Another process of coild on this node; without `runs` only ADD is served. */
   const nft = new FakeNft();
   const begin = ({ runs = true } = {}) => {
@@ -173,6 +179,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
     server,
     api,
     begin,
+    close,
     makeNetns,
     addDefaultRoute,
     makePod,
@@ -223,8 +230,18 @@ test("ADD: a missing Egress or Service, a refused step and an API server that fa
   await assert.rejects(bed.add(clients, pod, "a"), failure(11, /cannot read Service internet\/nat/));
   bed.server.faults.remove(fault);
   const rubbish = await bed.makePod("rubbish", [], "../../../api/v1/secrets,nat");
-  await assert.rejects(bed.add(clients, rubbish, "a"), failure(11, /secrets" does not exist/));
+  await assert.rejects(bed.add(clients, rubbish, "a"), failure(11, /secrets" is not a name that an Egress can have/));
   assert.equal(clients.count, 0);
+  // Each is in an event of its pod too.
+  assert.deepEqual(
+    bed.events.map(({ reason, regarding: { kind, name }, note = "" }) => [
+      reason,
+      kind,
+      name,
+      /Egress|Service/.test(note),
+    ]),
+    [...Array.from({ length: 4 }, () => "a"), "rubbish"].map((name) => ["EgressNotReady", "Pod", name, true]),
+  );
   await bed.add(clients, pod, "a");
   await bed.until("a", "203.0.113.0/24");
 });
@@ -329,6 +346,27 @@ test("live: a pod whose namespace is gone and one whose kernel refuses stop no o
   assert.match(bed.lines.join(""), /namespace of a pod that names an Egress is not found/);
 });
 
+test("live: a pod that fails again and again is tried less and less often, and an event of it tells why", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  bed.kernel.fail("links.create", "busy", { times: Number.POSITIVE_INFINITY });
+  const begunMs = systemClock.monotonic();
+  await bed.makePod("a", ["10.64.0.7"], "nat");
+  await poll(() => bed.events.length, {
+    until: (n) => n >= 3,
+    everyMs: 5,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  });
+  assert.ok(systemClock.monotonic() - begunMs > 1000, "0.4 s and 0.8 s, less the tenth that is random");
+  const [{ reason = "", note = "" } = {}] = bed.events;
+  assert.equal(reason, "EgressNotReady");
+  assert.match(note, /^the pod's way to its Egress: make link nat_/);
+});
+
 for (const tellsUid of [false, true]) {
   const how = tellsUid ? "by its mark" : "by its address";
   test(`restart, pods found ${how}: nothing changes when nothing differs, and what changed meanwhile is made so`, async (t) => {
@@ -415,4 +453,153 @@ test("a path that leads to another namespace now is not the pod's", async () => 
   kernel.deleteNetNs("x");
   kernel.createNetNs("x")[Symbol.dispose]();
   assert.equal(places.of(podAt("a")), undefined);
+});
+
+/** What may happen to the objects that clients are made of. */
+type Op =
+  | { readonly op: "make" | "delete"; readonly what: "egress" | "service"; readonly at: number }
+  | {
+      readonly op: "edit";
+      readonly at: number;
+      readonly destinations: readonly string[];
+      readonly only: boolean | null;
+    }
+  | { readonly op: "annotate"; readonly pod: number; readonly names: readonly number[] }
+  | { readonly op: "restart" };
+
+const at = fc.nat(2);
+const ANY_OP: fc.Arbitrary<Op> = fc.oneof(
+  fc.record({
+    op: fc.constantFrom("make" as const, "delete" as const),
+    what: fc.constantFrom("egress" as const, "service" as const),
+    at,
+  }),
+  fc.record({
+    op: fc.constant("edit" as const),
+    at,
+    destinations: fc.uniqueArray(fc.constantFrom("0.0.0.0/0", "8.8.8.0/24", "172.20.0.0/16", "203.0.113.0/24"), {
+      minLength: 1,
+    }),
+    only: fc.constantFrom(true, false, null),
+  }),
+  fc.record({ op: fc.constant("annotate" as const), pod: fc.nat(1), names: fc.uniqueArray(at) }),
+  fc.record({ op: fc.constant("restart" as const) }),
+);
+
+/** The state of a pod without what a client leaves (settings) and without the order in which links were made. */
+const stateOf = (dump: string): string[] =>
+  dump
+    .split("\n")
+    .filter((line) => !/^ {2}address fe80|rp_filter|forwarding|ip_forward/.test(line))
+    .map((line) => line.replace(/ peer \S+/, ""))
+    .sort();
+
+test("live: after any events in any order and any restarts, each pod has what a fresh start makes of the last state", async (t) => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(ANY_OP, { minLength: 4, maxLength: 16 }), async (ops) => {
+      const bed = await open(t);
+      const addresses = ["10.64.0.10", "10.64.0.11"];
+      let coild = bed.begin();
+      for (const [nth, address] of addresses.entries()) {
+        bed.makeNetns(`p${nth}`, [address]);
+        bed.addDefaultRoute(`p${nth}`);
+        await bed.makePod(`p${nth}`, [address], "e0,e1");
+      }
+      const ref = (nth: number) => ({ namespace: INTERNET, name: `e${nth}` });
+      const egresses = new Map<number, { destinations: readonly string[]; only: boolean | null }>();
+      const services = new Map<number, IpAddress>();
+      const named = addresses.map((): readonly number[] => [0, 1]);
+      const makeService = async (nth: number): Promise<void> => {
+        if (!services.has(nth)) services.set(nth, await bed.makeService(`e${nth}`));
+      };
+      for (const one of ops) {
+        if (one.op === "restart") {
+          await coild.stop();
+          coild = bed.begin();
+        } else if (one.op === "annotate") {
+          named[one.pod] = one.names;
+          await bed.annotate(`p${one.pod}`, one.names.length === 0 ? null : one.names.map((nth) => `e${nth}`).join());
+        } else if (one.op === "edit") {
+          const { destinations, only } = one;
+          if (!egresses.has(one.at)) continue;
+          egresses.set(one.at, { destinations, only });
+          const body = { spec: { destinations, originatingOnly: only } };
+          await bed.api.patch(coilResources.egresses, ref(one.at), { type: "merge", body });
+        } else if (one.what === "service") {
+          if (one.op === "make") await makeService(one.at);
+          else if (services.delete(one.at)) await bed.api.delete(resources.services, ref(one.at));
+        } else if (one.op === "make") {
+          if (egresses.has(one.at)) continue;
+          egresses.set(one.at, { destinations: ["203.0.113.0/24"], only: null });
+          await bed.makeEgress(`e${one.at}`, ["203.0.113.0/24"]);
+        } else if (egresses.delete(one.at)) await bed.api.delete(coilResources.egresses, ref(one.at));
+      }
+      // While an Egress has no Service its clients keep what they had, which is not a function of the last state.
+      for (const nth of egresses.keys()) await makeService(nth);
+      for (const [nth, address] of addresses.entries()) {
+        const gateways = (named[nth] ?? []).flatMap((which) => {
+          const [egress, service] = [egresses.get(which), services.get(which)];
+          if (egress === undefined || service === undefined) return [];
+          const destinations = egress.destinations.map((text) => Cidr.parse(text));
+          const originatingOnly = egress.only ?? false;
+          return [{ egress: ref(which), address: service, destinations, sourcePortAuto: false, originatingOnly }];
+        });
+        const fresh = new FakeKernel();
+        using netns = fresh.createNetNs("fresh");
+        using host = fresh.openStack(fresh.openNetNs("own"));
+        host.links.create({ kind: "veth", name: "v", up: true, peer: { name: "eth0", netns, up: true } });
+        using stack = fresh.openStack(netns);
+        const linkIndex = stack.links.get({ name: "eth0" })?.index ?? assert.fail();
+        stack.addresses.add({ linkIndex, address: IpAddress.parse(address) });
+        stack.routes.add({ dst: Cidr.parse("0.0.0.0/0"), linkIndex, scope: "link" });
+        const openFilter = () => ({ ...nftFilter(new FakeNft()), [Symbol.dispose]: () => undefined });
+        const pod = { addresses: { 4: IpAddress.parse(address) }, ifname: "eth0", mtuBytes: 1500 };
+        const options = { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES, openFilter };
+        await syncClient(stack, pod, gateways, options);
+        const wanted = stateOf(fresh.dump({ name: "fresh" }));
+        const seen = await poll(() => stateOf(bed.dump(`p${nth}`)), {
+          until: (state) => isDeepStrictEqual(state, wanted),
+          everyMs: 5,
+          deadlineMs: DEADLINE_MS,
+          clock: systemClock,
+        });
+        assert.deepEqual(seen, wanted, bed.lines.join(""));
+      }
+      await bed.close();
+    }),
+    { numRuns: 15 },
+  );
+});
+
+test("live: 100 edits a second of an Egress of 50 pods, and 10,000 rubbish names, cost each pod five comparisons a second at most, and end in the last state", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const { clients } = bed.begin();
+  const pods = Array.from({ length: 50 }, (_, nth) => ({ name: `p${nth}`, address: `10.64.1.${nth}` }));
+  for (const { name, address } of pods) {
+    bed.makeNetns(name, [address]);
+    await bed.add(clients, await bed.makePod(name, [address], "nat"), name, address);
+  }
+  const names = Array.from({ length: 10_000 }, (_, nth) => `rubbish-${nth}`).join();
+  bed.makeNetns("bomb", ["10.64.2.1"]);
+  const bomb = await bed.makePod("bomb", ["10.64.2.1"], names);
+  await assert.rejects(
+    bed.add(clients, bomb, "bomb", "10.64.2.1"),
+    failure(11, /"internet\/rubbish-0" does not exist/),
+  );
+  const body = (nth: number) => ({ spec: { destinations: [`198.51.${nth}.0/24`] } });
+  const egress = { namespace: INTERNET, name: "nat" };
+  const begunMs = systemClock.monotonic();
+  for (let nth = 0; nth < 100; nth += 1)
+    await bed.api.patch(coilResources.egresses, egress, { type: "merge", body: body(nth) });
+  for (const { name } of pods) await bed.until(name, "198.51.99.0/24", "!198.51.98.0/24", "!203.0.113.0/24");
+  const seconds = (systemClock.monotonic() - begunMs) / 1000;
+  for (const { name } of pods) {
+    const passes = bed.lines.filter((line) => line.includes(`"pod":"${name}","changes"`)).length;
+    assert.ok(passes >= 1 && passes <= 5 * seconds + 2, `${name}: ${passes} in ${seconds} s`);
+  }
+  const lines = bed.lines.filter((line) => line.includes('"rubbish-') || line.includes("rubbish-0"));
+  assert.equal(lines.length, 1, lines.join(""));
+  assert.ok((lines[0] ?? "").length < 2000 && /and \d+ more/.test(lines[0] ?? ""));
 });

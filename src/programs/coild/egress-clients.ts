@@ -1,5 +1,6 @@
 import { type AbortOptions, Backoff, KeyedMutex, TaskGroup } from "#base/async";
 import type { Clock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
 import type { Health } from "#base/health";
 import type { Cidr, IpFamily } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
@@ -11,7 +12,6 @@ import {
   type Gateway,
   gatewaysOf,
   isMissing,
-  NetPlanError,
   namedEgresses,
   skipText,
   syncClient,
@@ -19,10 +19,9 @@ import {
   type TunnelDriver,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
-import { isKernelError } from "#kernel/errors";
 import type { Kernel, NetNs } from "#kernel/net";
 import { type KubeApi, resources } from "#kube/client";
-import { type EventRecorder, regarding } from "#kube/events";
+import type { EventRecorder } from "#kube/events";
 import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
 import { ClientDriver } from "./egress/client-driver.ts";
@@ -36,6 +35,8 @@ const WORKERS = 8;
 const ABSENT = { initialMs: 200, maxMs: 30_000 };
 /** How long the place of an ADD is kept for a pod that the watch does not tell, milliseconds. */
 const UNSEEN_MS = 60_000;
+/** Two comparisons of one pod begin this far apart at least, milliseconds: who may edit an Egress can do it hundreds of times a second. */
+const PAUSE_MS = 200;
 /** A log line and an event name at most this many faults. */
 const MAX_NAMED = 5;
 
@@ -71,6 +72,8 @@ export class EgressClients implements ClientDeps {
   readonly #absent = new Map<string, Backoff>();
   /** By UID: when an ADD has ended whose pod the watch does not tell. */
   readonly #unseen = new Map<string, number>();
+  /** By UID: when the last comparison of the pod began. */
+  readonly #comparedAt = new Map<string, number>();
   readonly #repeats = new Repeats();
 
   constructor(
@@ -127,7 +130,8 @@ export class EgressClients implements ClientDeps {
       name: "nat-clients",
       reconcile: (uid, at) => this.#turns.run(uid, () => this.#reconcile(uid), at),
       workers: WORKERS,
-      retry: { initialMs: 100, maxMs: 30_000 },
+      // Longer than the pause, which would count as a success and begin the back-off anew.
+      retry: { initialMs: 2 * PAUSE_MS, maxMs: 30_000 },
       waitFor: [this.#sources.egresses, this.#sources.services, this.#pods],
       log,
       clock,
@@ -154,6 +158,21 @@ export class EgressClients implements ClientDeps {
     const { pod } = request;
     const refs = namedEgresses(pod.annotations);
     if (refs.length === 0) return;
+    try {
+      await this.#add(request, refs, options);
+    } catch (error) {
+      // The service logs it and the runtime is told; who made the pod sees its events.
+      if (error instanceof CniFailure) this.#event(pod, "EgressNotReady", error.message);
+      throw error;
+    } finally {
+      this.#unseen.set(pod.uid, this.#parts.clock.monotonic());
+      // An Egress may have changed while this pod was not known as its client. This pass also tells what the pod lacks.
+      this.#controller.enqueue(pod.uid);
+    }
+  }
+
+  async #add(request: ClientRequest, refs: readonly Gateway["egress"][], options: AbortOptions): Promise<void> {
+    const { pod } = request;
     const driver = this.#driver.current;
     if (driver === undefined) throw new CniFailure("try-again", `the pod names an Egress, and ${this.#driver.fault}`);
     const source = await this.#sources.forAdd(refs, options);
@@ -162,9 +181,6 @@ export class EgressClients implements ClientDeps {
     const missing = faults.find(isMissing);
     if (missing !== undefined) throw new CniFailure("try-again", faultText(missing));
     await this.#turns.run(pod.uid, () => this.#setUp(request, gateways, driver), options);
-    this.#unseen.set(pod.uid, this.#parts.clock.monotonic());
-    // An Egress may have changed while this pod was not known as its client. This pass also tells what the pod lacks.
-    this.#controller.enqueue(pod.uid);
   }
 
   async #setUp(
@@ -181,8 +197,8 @@ export class EgressClients implements ClientDeps {
       if (collision !== undefined) throw new CniFailure("try-again", skipText(collision));
     } catch (error) {
       this.#forget(pod.uid);
-      if (!(error instanceof NetPlanError) && !isKernelError(error)) throw error;
-      throw new CniFailure("try-again", `the pod's way to its Egress: ${error.message}`, { cause: error });
+      if (!(error instanceof ExpectedError) || error instanceof CniFailure) throw error;
+      throw new CniFailure("try-again", wayText(error), { cause: error });
     }
   }
 
@@ -212,6 +228,10 @@ export class EgressClients implements ClientDeps {
       return undefined;
     }
     this.#unseen.delete(uid);
+    const now = this.#parts.clock.monotonic();
+    const waitMs = (this.#comparedAt.get(uid) ?? Number.NEGATIVE_INFINITY) + PAUSE_MS - now;
+    if (waitMs > 0) return { requeueAfterMs: waitMs };
+    this.#comparedAt.set(uid, now);
     const place = this.#places.of(pod);
     if (place === undefined) return this.#whenAbsent(pod);
     const driver = this.#driver.current;
@@ -225,7 +245,14 @@ export class EgressClients implements ClientDeps {
       this.#report(pod.metadata, texts);
       return undefined;
     }
-    const done = await this.#sync(uid, place, gateways, driver);
+    let done: ClientSync | undefined;
+    try {
+      done = await this.#sync(uid, place, gateways, driver);
+    } catch (error) {
+      // The controller logs it and tries again.
+      if (error instanceof ExpectedError) this.#event(pod.metadata, "EgressNotReady", wayText(error));
+      throw error;
+    }
     if (done === undefined) return this.#whenAbsent(pod);
     this.#absent.delete(uid);
     this.#report(pod.metadata, [...texts, ...done.skipped.map(skipText)]);
@@ -294,8 +321,13 @@ export class EgressClients implements ClientDeps {
     const note = [...texts.slice(0, MAX_NAMED), ...more].join("; ");
     if (!this.#repeats.isNew(uid, note)) return;
     this.#parts.log.warn("a pod has not all that its annotations name", { namespace, pod: name, faults: note });
-    const about = regarding(resources.pods, { metadata });
-    this.#parts.events.record({ regarding: about, type: "Warning", reason: "EgressIncomplete", note });
+    this.#event(metadata, "EgressIncomplete", note);
+  }
+
+  /** An event of the pod. Equal ones are counted. */
+  #event({ name, namespace, uid }: EventPod, reason: string, note: string): void {
+    const regarding = { apiVersion: "v1", kind: "Pod", name, uid, ...(namespace === undefined ? {} : { namespace }) };
+    this.#parts.events.record({ regarding, type: "Warning", reason, note });
   }
 
   #forget(uid: string): void {
@@ -303,8 +335,16 @@ export class EgressClients implements ClientDeps {
     this.#clients.delete(uid);
     this.#absent.delete(uid);
     this.#unseen.delete(uid);
+    this.#comparedAt.delete(uid);
     this.#repeats.forget(uid);
   }
+}
+
+type EventPod = Pick<ClientPod["metadata"], "name" | "namespace" | "uid">;
+
+/** Why the state of a pod's namespace cannot be what it should be, as a sentence. */
+function wayText(error: Error): string {
+  return `the pod's way to its Egress: ${error.message}`;
 }
 
 /** A part without which the program is ready. */

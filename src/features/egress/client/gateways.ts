@@ -32,9 +32,17 @@ export interface EgressSource {
 
 /** Something that a pod's annotations ask for and that does not exist. */
 export interface ClientFault {
+  /** Of `too-many`: the first that is left out. */
   readonly egress: Ref;
-  readonly why: "no-egress" | "no-service" | "no-service-address" | "wrong-destination";
-  /** Of `no-service-address`: the Service has an address of the other family only. */
+  readonly why:
+    | "no-egress"
+    | "not-a-name"
+    | "too-many"
+    | "no-service"
+    | "no-service-address"
+    | "no-pod-address"
+    | "wrong-destination";
+  /** Of `no-service-address`: the Service has an address of the other family only. Of `no-pod-address`. */
   readonly family?: IpFamily;
   /** Of `wrong-destination`. */
   readonly destination?: string;
@@ -42,6 +50,8 @@ export interface ClientFault {
 
 /** The maximum length of a text from an object in a message. */
 const SHOWN_LENGTH = 64;
+/** Names of one pod that are looked up. */
+const MAX_NAMES = 1000;
 const FAMILIES: readonly IpFamily[] = [4, 6];
 /** The labels of the Services of all Egresses (docs/spec/pod-network.md#2.1). */
 const SERVICE_LABELS = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": "egress" } as const;
@@ -81,12 +91,20 @@ export function clientService({ metadata, spec }: Service): ClientService {
   };
 }
 
-/** Pure: the Egresses that annotations name, sorted. A name may be any text; {@link isObjectRef} tells whether an object can have it. */
-export function namedEgresses(annotations: Readonly<Record<string, string>> | undefined): Ref[] {
-  const refs = [...egressNames(annotations)].flatMap(([namespace, names]) =>
+/**
+ * Pure: the Egresses that annotations name, sorted, and one at most of those beyond the first 1000. A name may be any text; {@link isObjectRef} tells
+ * whether an object can have it.
+ */
+function allNamed(annotations: Readonly<Record<string, string>> | undefined): Ref[] {
+  const refs = [...egressNames(annotations, MAX_NAMES + 1)].flatMap(([namespace, names]) =>
     names.map((name) => ({ namespace, name })),
   );
   return refs.sort((a, b) => compare(a.namespace, b.namespace) || compare(a.name, b.name));
+}
+
+/** Pure: the Egresses that annotations name and that are looked up, sorted; at most 1000. */
+export function namedEgresses(annotations: Readonly<Record<string, string>> | undefined): Ref[] {
+  return allNamed(annotations).slice(0, MAX_NAMES);
 }
 
 const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
@@ -108,14 +126,15 @@ export function gatewaysOf(
 ): { readonly gateways: readonly Gateway[]; readonly faults: readonly ClientFault[] } {
   const gateways: Gateway[] = [];
   const faults: ClientFault[] = [];
-  for (const ref of namedEgresses(annotations)) {
-    const isObject = isObjectRef(ref);
-    const egress = isObject ? source.egress(ref) : undefined;
+  for (const [at, ref] of allNamed(annotations).entries()) {
+    if (at >= MAX_NAMES || !isObjectRef(ref)) {
+      const shown = { namespace: ref.namespace.slice(0, SHOWN_LENGTH), name: ref.name.slice(0, SHOWN_LENGTH) };
+      faults.push({ egress: shown, why: at >= MAX_NAMES ? "too-many" : "not-a-name" });
+      continue;
+    }
+    const egress = source.egress(ref);
     if (egress === undefined) {
-      const [namespace, name] = [ref.namespace, ref.name].map((text) =>
-        text.slice(0, isObject ? text.length : SHOWN_LENGTH),
-      );
-      faults.push({ egress: { namespace: namespace ?? "", name: name ?? "" }, why: "no-egress" });
+      faults.push({ egress: ref, why: "no-egress" });
       continue;
     }
     faults.push(
@@ -127,9 +146,13 @@ export function gatewaysOf(
       continue;
     }
     const { sourcePortAuto, originatingOnly = defaults.originatingOnly } = egress;
-    for (const family of families) {
+    for (const family of FAMILIES) {
       const destinations = egress.destinations.filter((one) => one.family === family);
       if (destinations.length === 0) continue;
+      if (!families.includes(family)) {
+        faults.push({ egress: ref, why: "no-pod-address", family });
+        continue;
+      }
       const address = service.addresses.find((one) => one.family === family);
       if (address === undefined) faults.push({ egress: ref, why: "no-service-address", family });
       else gateways.push({ egress: ref, address, destinations, sourcePortAuto, originatingOnly });
@@ -140,7 +163,8 @@ export function gatewaysOf(
 
 /** True if waiting may help: the Egress or its Service is missing, so an ADD must be tried again (docs/spec/pod-network.md#20). */
 export function isMissing({ why, family }: ClientFault): boolean {
-  return why === "no-egress" || why === "no-service" || (why === "no-service-address" && family === undefined);
+  if (why === "no-egress" || why === "not-a-name" || why === "no-service") return true;
+  return why === "no-service-address" && family === undefined;
 }
 
 /** The fault as a sentence. */
@@ -149,6 +173,12 @@ export function faultText({ egress, why, family, destination }: ClientFault): st
   switch (why) {
     case "no-egress":
       return `Egress ${name} does not exist: create it, or correct the annotation egress.coil.cybozu.com/<namespace> of the pod`;
+    case "not-a-name":
+      return `${name} is not a name that an Egress can have: correct the annotation egress.coil.cybozu.com/<namespace> of the pod`;
+    case "too-many":
+      return `the annotations of the pod name more than ${MAX_NAMES} Egresses; ${name} and the following are left out`;
+    case "no-pod-address":
+      return `Egress ${name}: the pod has no IPv${family} address; destinations of IPv${family} are left out`;
     case "no-service":
       return `Egress ${name} has no Service yet: coil-egress-controller makes it`;
     case "no-service-address":

@@ -72,7 +72,10 @@ export async function syncNet(net: NetPorts, plan: NetPlan, scope: NetScope): Pr
       await stepOf(change).make(net, change);
     } catch (error) {
       if (!isKernelError(error)) throw error;
-      throw new NetPlanError("refused", `${stepOf(change).text(change)}: ${error.message}`, { cause: error });
+      // FoU takes the port when it is told, VXLAN with its first link that is set up.
+      const isPort = isKernelError(error, "busy") && (change.op === "open-port" || change.op === "raise-link");
+      const why = isPort ? `another program has UDP port ${scope.port} in this network namespace: ` : "";
+      throw new NetPlanError("refused", `${stepOf(change).text(change)}: ${why}${error.message}`, { cause: error });
     }
   }
   return changes.length;

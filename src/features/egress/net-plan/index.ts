@@ -1,2 +1,2 @@
-export { addRule, NetPlanError, syncNet } from "./apply.ts";
+export { addRule, syncNet } from "./apply.ts";
 export type { NetPlan, NetScope, PlannedLink, PlannedRoute, PlannedRule } from "./types.ts";

@@ -1,10 +1,12 @@
 /** What a driver promises, as tests that run wherever the kernel has it: the netns tier for VXLAN, the vm tier for FoU. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { closeSync } from "node:fs";
 import { test } from "node:test";
-import { Cidr, type IpFamily } from "#base/ip";
+import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
+import { bindUdp } from "#kernel/socket";
 import { clientScope, type Gateway, PRIVATE_RANGES, planClient, syncClient as syncWhole } from "../client/index.ts";
 import { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "../filter/index.ts";
 import { syncNet } from "../net-plan/index.ts";
@@ -127,6 +129,25 @@ const FILTERS: Readonly<Record<string, (netns: NetNs) => FilterBackend & Disposa
   },
   iptables: (netns) => ({ ...iptablesFilter(commandRunner(netns)), [Symbol.dispose]: () => undefined }),
 };
+
+/** A program in a pod that has the tunnels' port. */
+export function portClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: a port that another program has is named, and the sync succeeds when it is free`, () =>
+    withBed(async (bed) => {
+      const gateways = [gatewayOf(4, DESTINATIONS[4], true)];
+      const taken = bindUdp(IpAddress.parse("0.0.0.0"), TUNNEL_PORT, { netns: bed.netns("client") });
+      try {
+        await assert.rejects(syncClient(bed, driver, gateways), {
+          name: "NetPlanError",
+          message: /: another program has UDP port 5555 in this network namespace: /,
+        });
+      } finally {
+        closeSync(taken);
+      }
+      await syncClient(bed, driver, gateways);
+      assert.equal(await syncClient(bed, driver, gateways), 0);
+    }));
+}
 
 /** What the rules of a router promise with either backend. */
 export function ruleClaims(driver: TunnelDriver): void {
