@@ -1,6 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import type { IpAddress } from "#base/ip";
-import type { FoundPod } from "./pod-identity.ts";
+import type { FoundPod, PodIdentity } from "./pod-identity.ts";
 
 /** The pod of an ADD, whose interface is there. */
 export interface ClientRequest {
@@ -16,4 +16,9 @@ export interface ClientRequest {
 export interface ClientDeps {
   /** Idempotent. Does nothing for a pod that names no Egress. Rejects with {@link CniFailure}. */
   readonly setUp: (request: ClientRequest, options: AbortOptions) => Promise<void>;
+  /**
+   * CHECK: rejects with {@link CniFailure} naming the first thing that the pod lacks. Asks no API server: it resolves where this pod or its Egresses
+   * are not known. The UID is empty if the runtime has not told it.
+   */
+  readonly check: (pod: PodIdentity, options: AbortOptions) => Promise<void>;
 }

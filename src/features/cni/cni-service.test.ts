@@ -121,7 +121,7 @@ test("CniService: behind another plugin the NAT client is made after the link is
   const setUp: NonNullable<CniDeps["clients"]>["setUp"] = async ({ pod, netns, ifname, ipv4, ipv6 }) => {
     made.push(`${seen.length} ${pod.uid} ${netns} ${ifname} ${ipv4} ${ipv6}`);
   };
-  const { seen, call, request } = openChained({ clients: { setUp } });
+  const { seen, call, request } = openChained({ clients: { setUp, check: async () => undefined } });
   await call("Add", request(PREV_RESULT));
   assert.deepEqual(made, ["2 uid-1 /run/netns/x eth0 10.7.0.2 fd07::2"]);
 });
@@ -235,6 +235,9 @@ test("CniService: the pod's NAT client is made after its link, with what was rea
           seen.push(`${steps.join()} ${JSON.stringify(pod.annotations)} ${netns} ${ifname} ${ipv4} ${ipv6}`);
           if (fails) throw new CniFailure("try-again", "Egress internet/nat does not exist");
         },
+        check: async ({ namespace, name, uid }) => {
+          throw new CniFailure("internal", `${namespace}/${name} ${uid || "of no UID"} lacks its way`);
+        },
       },
     });
     if (fails) await assert.rejects(call("Add"), failure(9, 11, "internet/nat"));
@@ -242,6 +245,8 @@ test("CniService: the pod's NAT client is made after its link, with what was rea
     const made = "allocate default c1,setUp c1 10.0.0.1";
     assert.deepEqual(seen, [`${made} ${JSON.stringify(annotations)} /run/netns/x eth0 10.0.0.1 undefined`]);
     assert.equal(steps.join(), fails ? `${made},tearDown c1,free c1 eth0` : made);
+    const stdinData = new TextEncoder().encode(JSON.stringify({ cniVersion: "1.0.0", name: "n", type: "coil" }));
+    await assert.rejects(call("Check", { stdinData }), failure(13, 999, "lacks its way"));
   }
 });
 

@@ -242,10 +242,14 @@ export class CniService {
     if ("chained" in deps) {
       const findPod = async (): Promise<PodIdentity> => podOf(args) ?? this.#findPod(args, signal);
       await checkChained(deps.chained, { args, config, findPod });
-      return new Uint8Array(0);
+    } else {
+      const mac = requestedMac(args.stdinData);
+      await deps.network.check({ attachment, netns: args.netns, expected: config.prevResult, mac });
     }
-    const mac = requestedMac(args.stdinData);
-    await deps.network.check({ attachment, netns: args.netns, expected: config.prevResult, mac });
+    const [namespace = "", name = "", uid = ""] = ["NAMESPACE", "NAME", "UID"].map(
+      (key) => args.args[`K8S_POD_${key}`],
+    );
+    await deps.clients?.check({ namespace, name, uid }, { signal });
     return new Uint8Array(0);
   }
 

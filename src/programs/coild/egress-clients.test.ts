@@ -346,6 +346,31 @@ test("live: a pod whose namespace is gone and one whose kernel refuses stop no o
   assert.match(bed.lines.join(""), /namespace of a pod that names an Egress is not found/);
 });
 
+test("CHECK: it names what a pod lacks of its client, waits for an edit under way, and says nothing of pods that it does not know", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
+  const check = (uid = pod.metadata.uid): Promise<void> =>
+    clients.check({ namespace: "default", name: "a", uid }, { signal: new AbortController().signal });
+  await check();
+  await bed.add(clients, pod, "a");
+  // A name that no Egress can have does not keep others from their updates.
+  await bed.annotate("a", "nat,../x");
+  const body = { spec: { destinations: ["198.51.100.0/24"] } };
+  await bed.api.patch(coilResources.egresses, { namespace: INTERNET, name: "nat" }, { type: "merge", body });
+  await check();
+  await bed.until("a", "198.51.100.0/24");
+  using netns = bed.kernel.openNetNs({ name: "a" });
+  using stack = bed.kernel.openStack(netns);
+  const link = stack.links.list().find(({ name }) => name.startsWith("nat_")) ?? assert.fail();
+  stack.links.delete(link.index);
+  await assert.rejects(check(), failure(999, /^the pod's way to its Egress lacks: make link nat_/));
+  await check("another");
+});
+
 test("live: a pod that fails again and again is tried less and less often, and an event of it tells why", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"]);

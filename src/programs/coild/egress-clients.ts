@@ -1,17 +1,19 @@
-import { type AbortOptions, Backoff, KeyedMutex, TaskGroup } from "#base/async";
+import { type AbortOptions, Backoff, KeyedMutex, sleep, TaskGroup } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { Health } from "#base/health";
 import type { Cidr, IpFamily } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
-import { type ClientDeps, type ClientRequest, CniFailure } from "#features/cni";
+import { type ClientDeps, type ClientRequest, CniFailure, type PodIdentity } from "#features/cni";
 import {
   type ClientSync,
   type FilterBackend,
   faultText,
   type Gateway,
   gatewaysOf,
+  isBeingRepaired,
   isMissing,
+  lackOfClient,
   namedEgresses,
   skipText,
   syncClient,
@@ -22,7 +24,7 @@ import type { PodPlace } from "#features/pod-network";
 import type { Kernel, NetNs } from "#kernel/net";
 import { type KubeApi, resources } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
-import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
 import { ClientDriver } from "./egress/client-driver.ts";
 import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
@@ -39,6 +41,8 @@ const UNSEEN_MS = 60_000;
 const PAUSE_MS = 200;
 /** A log line and an event name at most this many faults. */
 const MAX_NAMED = 5;
+/** How often CHECK looks before it names a fault. */
+const CHECK_TRIES = 4;
 
 /** Settings of {@link EgressClients}. */
 export interface EgressClientOptions {
@@ -75,6 +79,7 @@ export class EgressClients implements ClientDeps {
   /** By UID: when the last comparison of the pod began. */
   readonly #comparedAt = new Map<string, number>();
   readonly #repeats = new Repeats();
+  #isSynced = false;
 
   constructor(
     parts: {
@@ -202,11 +207,51 @@ export class EgressClients implements ClientDeps {
     }
   }
 
+  /** See {@link ClientDeps}. */
+  async check({ namespace, name, uid }: PodIdentity, { signal }: AbortOptions): Promise<void> {
+    const lack = (): string | undefined => {
+      const pod = this.#pods.store.getByKey(`${namespace}/${name}`);
+      const driver = this.#driver.current;
+      if (pod === undefined || !isClient(pod) || driver === undefined) return undefined;
+      if (uid !== "" && pod.metadata.uid !== uid) return undefined;
+      if (!this.#isSynced) return undefined;
+      return this.#lackOf(pod, driver);
+    };
+    // An edit may be under way to the pod: it has some time to arrive.
+    let missing = lack();
+    for (let tries = 1; missing !== undefined && tries < CHECK_TRIES; tries += 1) {
+      await sleep(2 * PAUSE_MS, { clock: this.#parts.clock, signal });
+      missing = lack();
+    }
+    if (missing !== undefined) throw new CniFailure("internal", `the pod's way to its Egress lacks: ${missing}`);
+  }
+
+  #lackOf(pod: ClientPod, driver: TunnelDriver): string | undefined {
+    const { port, inCluster } = this.#options;
+    const place = this.#places.of(pod);
+    if (place === undefined) return "its network namespace";
+    const families = ([4, 6] as const).filter((family) => place.addresses[family] !== undefined);
+    const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
+    // Until then it keeps what it has.
+    if (faults.some(isBeingRepaired)) return undefined;
+    using netns = this.#places.open(place);
+    if (netns === undefined) return "its network namespace";
+    using stack = this.#parts.kernel.openStack(netns);
+    const link = stack.links.get({ name: place.ifname });
+    if (link === undefined) return `interface ${place.ifname}`;
+    const own = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
+    return lackOfClient(stack, own, gateways, { driver, port, inCluster });
+  }
+
   /** Watches and keeps clients up to date until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const group = new TaskGroup(signal);
-    for (const informer of [this.#sources.egresses, this.#sources.services, this.#pods])
-      group.spawn((at) => informer.run({ signal: at }));
+    const informers = [this.#sources.egresses, this.#sources.services, this.#pods];
+    for (const informer of informers) group.spawn((at) => informer.run({ signal: at }));
+    group.spawn(async (at) => {
+      await allSynced(informers, { signal: at });
+      this.#isSynced = true;
+    });
     group.spawn((at) => this.#controller.run({ signal: at }));
     group.spawn(async (at) => {
       if (!(await this.#driver.run({ signal: at }))) return;
@@ -241,7 +286,7 @@ export class EgressClients implements ClientDeps {
     const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
     const texts = faults.map(faultText);
     // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.
-    if (faults.some((fault) => fault.why !== "no-egress" && isMissing(fault))) {
+    if (faults.some(isBeingRepaired)) {
       this.#report(pod.metadata, texts);
       return undefined;
     }

@@ -161,10 +161,14 @@ export function gatewaysOf(
   return { gateways, faults };
 }
 
+/** True if the Egress is there and its Service, or the Service's address, is not: it is being made or repaired. */
+export function isBeingRepaired({ why, family }: ClientFault): boolean {
+  return why === "no-service" || (why === "no-service-address" && family === undefined);
+}
+
 /** True if waiting may help: the Egress or its Service is missing, so an ADD must be tried again (docs/spec/pod-network.md#20). */
-export function isMissing({ why, family }: ClientFault): boolean {
-  if (why === "no-egress" || why === "not-a-name" || why === "no-service") return true;
-  return why === "no-service-address" && family === undefined;
+export function isMissing(fault: ClientFault): boolean {
+  return fault.why === "no-egress" || fault.why === "not-a-name" || isBeingRepaired(fault);
 }
 
 /** The fault as a sentence. */

@@ -7,6 +7,7 @@ export {
   type EgressSource,
   faultText,
   gatewaysOf,
+  isBeingRepaired,
   isMissing,
   isObjectRef,
   namedEgresses,
@@ -19,4 +20,4 @@ export {
   planClient,
   skipText,
 } from "./plan.ts";
-export { type ClientSync, syncClient } from "./sync.ts";
+export { type ClientSync, lackOfClient, syncClient } from "./sync.ts";

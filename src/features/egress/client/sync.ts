@@ -1,6 +1,6 @@
 import type { NetStack } from "#kernel/net";
 import type { FilterBackend } from "../filter/index.ts";
-import { addRule, syncNet } from "../net-plan/index.ts";
+import { addRule, firstStep, syncNet } from "../net-plan/index.ts";
 import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
 import { type ClientOptions, type ClientPod, type ClientSkip, clientScope, type Gateway, planClient } from "./plan.ts";
 
@@ -23,9 +23,7 @@ export async function syncClient(
   gateways: readonly Gateway[],
   { openFilter, ...options }: ClientOptions & { readonly openFilter: () => FilterBackend & Disposable },
 ): Promise<ClientSync> {
-  const scope = clientScope(options.port);
-  const uplinks = gateways.some(({ originatingOnly }) => originatingOnly) ? observeUplinks(net, scope.isOurLink) : [];
-  const { plan, skipped } = planClient({ ...pod, uplinks }, gateways, options);
+  const { scope, uplinks, plan, skipped } = planOf(net, pod, gateways, options);
   const before = ([4, 6] as const).flatMap((family) => net.rules.list(family)).filter(isOriginRule);
   const marks = planMarks(plan.rules, uplinks);
   let changes = 0;
@@ -41,4 +39,24 @@ export async function syncClient(
   }
   changes += await syncNet(net, plan, scope);
   return { changes, hasTunnel: plan.links.length > 0, skipped };
+}
+
+/**
+ * The first thing that a pod's namespace lacks of what {@link syncClient} makes, as a step in words; `undefined` if it has all. Changes nothing, and
+ * does not look at the packet filter. Throws `KernelError`.
+ */
+export function lackOfClient(
+  net: NetStack,
+  pod: Omit<ClientPod, "uplinks">,
+  gateways: readonly Gateway[],
+  options: ClientOptions,
+): string | undefined {
+  const { scope, plan } = planOf(net, pod, gateways, options);
+  return firstStep(net, plan, scope);
+}
+
+function planOf(net: NetStack, pod: Omit<ClientPod, "uplinks">, gateways: readonly Gateway[], options: ClientOptions) {
+  const scope = clientScope(options.port);
+  const uplinks = gateways.some(({ originatingOnly }) => originatingOnly) ? observeUplinks(net, scope.isOurLink) : [];
+  return { scope, uplinks, ...planClient({ ...pod, uplinks }, gateways, options) };
 }

@@ -81,6 +81,12 @@ export async function syncNet(net: NetPorts, plan: NetPlan, scope: NetScope): Pr
   return changes.length;
 }
 
+/** The first step that a namespace lacks of a plan, in words; `undefined` if it has all and nothing else of ours. Throws `KernelError`. */
+export function firstStep(net: NetPorts, plan: NetPlan, scope: NetScope): string | undefined {
+  const [change] = diffNet(plan, observeNet(net, scope, plan), scope.isOurLink);
+  return change === undefined ? undefined : stepOf(change).text(change);
+}
+
 /** Other changes of links wait for 0.25 ms for each of them. */
 const LINKS_AT_ONCE = 64;
 
