@@ -41,6 +41,8 @@ const TIERS = {
  * has the definitions, pools and addresses for itself.
  */
 const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? 2 * availableParallelism() : 1;
+/** The number of concurrent quiet files, beside one that runs in turn: together they use half of the processors. */
+const QUIET_AT_ONCE = availableParallelism() + 1;
 /** Processes that share the files of the unit tier. */
 const PROCESSES = 12;
 const FILE_TIMEOUT_MS = 400_000;
@@ -241,7 +243,7 @@ const title = tiers.join(", ");
 await part(title, [...ordinary, ...own], () => runFiles([...ordinary, ...own], AT_ONCE, counts));
 await guest;
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
-  Promise.all([runFiles(quiet, availableParallelism(), counts), runFiles(inTurn, 1, counts)]),
+  Promise.all([runFiles(quiet, QUIET_AT_ONCE, counts), runFiles(inTurn, 1, counts)]),
 );
 await part(`${title}: files that run alone`, alone, () => runFiles(alone, 1, counts));
 if (counts.passed + counts.failed === 0 && changed === undefined) {

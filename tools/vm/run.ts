@@ -93,9 +93,8 @@ function report(run: string, ended: boolean, timeoutSeconds: number): number {
   const exit = read("work/exit").trim();
   if (exit === "0") return 0;
   process.stderr.write(read("work/stderr"));
-  // The readable report does not show how a crashed test file ended.
-  const crashes = read("work/tap").match(/^\s*(exitCode|signal): .*$/gm) ?? [];
-  if (crashes.length > 0) console.error(`vm: ${crashes.map((line) => line.trim()).join(", ")}`);
+  // A shell's code of a process that a signal has ended.
+  if (Number(exit) > 128) console.error(`vm: signal ${Number(exit) - 128} ended the tests' process`);
   if (exit !== "") return Number(exit);
   console.error(
     ended
