@@ -31,6 +31,20 @@ function render(kernel: string, features: readonly KernelFeature[]): string {
     const concerns = !available && affects.length > 0 ? `; needed by ${affects.join(", ")}` : "";
     return `${available ? "has  " : "lacks"}  ${name.padEnd(width)}  ${detail}${concerns}`;
   });
+  rows.push(driversText(features));
   const lacking = features.filter((feature) => !feature.available).length;
   return `${[`kernel ${kernel}`, ...rows, `${features.length - lacking} of ${features.length} features work`].join("\n")}\n`;
+}
+
+/** The features that each value of `--tunnel-driver` needs, by the names of the probes. */
+const DRIVERS = { fou: ["fou", "ipip", "ip6tnl"], vxlan: ["vxlan"] } as const;
+
+/** The drivers of egress tunnels that this kernel has, and what it lacks of the others, as one line. */
+function driversText(features: readonly KernelFeature[]): string {
+  const lacking = new Set(features.filter(({ available }) => !available).map(({ name }) => name));
+  const texts = Object.entries(DRIVERS).map(([driver, needs]) => {
+    const missing = needs.filter((name) => lacking.has(name));
+    return missing.length === 0 ? `${driver} works` : `${driver} lacks ${missing.join(", ")}`;
+  });
+  return `--tunnel-driver of coild and coil-egress: ${texts.join("; ")}`;
 }

@@ -91,7 +91,7 @@ export class EgressClients implements ClientDeps {
       readonly health: Health;
       /** The packet filter of a namespace, for `originatingOnly`. */
       readonly openFilter: (netns: NetNs) => FilterBackend & Disposable;
-      readonly onDriver: (driver: TunnelDriver["name"]) => void;
+      readonly onDriver: (driver: TunnelDriver["name"] | "none") => void;
       readonly log: Logger;
       readonly clock: Clock;
     },

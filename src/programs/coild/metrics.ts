@@ -34,7 +34,7 @@ export function coildMetrics(registry: Registry): {
   });
   const driver = new Gauge({
     name: "coil_coild_tunnel_driver_info",
-    help: "1, with the tunnel driver in use. No value while this kernel lacks what --tunnel-driver needs: alert when it is missing.",
+    help: "1, with the tunnel driver in use: fou or vxlan. none: this kernel lacks what --tunnel-driver needs; pods that name an Egress cannot start.",
     labelNames: ["driver"],
     registers: [registry],
   });
@@ -105,7 +105,10 @@ export function coildMetrics(registry: Registry): {
     observe: (given) => {
       ipam = given;
     },
-    onDriver: (name) => driver.set({ driver: name }, 1),
+    onDriver: (name) => {
+      driver.reset();
+      driver.set({ driver: name }, 1);
+    },
     observeClients: (given) => {
       clients = given;
     },

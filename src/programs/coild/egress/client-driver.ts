@@ -20,7 +20,8 @@ export class ClientDriver {
     readonly kernel: Kernel;
     readonly asked: (typeof TUNNEL_DRIVERS)[number];
     readonly health: HealthPart;
-    readonly onChosen: (driver: TunnelDriver["name"]) => void;
+    /** Called with each change; `none` while the kernel lacks what is asked for. */
+    readonly onChosen: (driver: TunnelDriver["name"] | "none") => void;
     readonly log: Logger;
     readonly clock: Clock;
   }) {
@@ -29,6 +30,7 @@ export class ClientDriver {
       this.#choose();
     } catch (error) {
       this.#refused(error);
+      parts.onChosen("none");
       parts.log.warn("pods that name an Egress cannot start on this node", { error: this.#fault });
     }
   }
