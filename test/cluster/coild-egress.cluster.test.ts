@@ -6,6 +6,7 @@ import { writeFileSync } from "node:fs";
 import { connect, createServer, Socket } from "node:net";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
+import { sleep } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { openKernel } from "#kernel/net";
@@ -96,6 +97,7 @@ async function open(t: TestContext, { isChained = false, more = [] as readonly s
     assert.equal(made.code, 0, JSON.stringify(made.json));
     return plugin(node.plugin, "ADD", pod, { ...coil, prevResult: made.json });
   };
+  const del = (pod: string) => plugin(node.plugin, "DEL", pod, { type: "coil", socket: node.socket });
   const makePod = (name: string, names?: string): Promise<Pod> =>
     node.api.create(resources.pods, {
       metadata: {
@@ -134,14 +136,14 @@ async function open(t: TestContext, { isChained = false, more = [] as readonly s
       closers.push(() => server.close());
     }
   }
-  /** A server in a pod, and the way to it from outside. */
+  /** A server in a pod, which answers as those outside, and the way to it from outside. */
   const serveIn = async (pod: string, addresses: Addresses): Promise<void> => {
     using netns = kernel.openNetNs({ name: spaces.get(pod) ?? assert.fail(pod) });
     for (const family of FAMILIES) {
       const server = createServer((socket) => {
         sockets.add(socket);
         socket.on("error", () => socket.destroy());
-        socket.write("hello\n");
+        socket.write(`${socket.remoteAddress}\n`);
       });
       server.listen({ fd: listenTcp(IpAddress.parse(addresses[family]), PORT, { netns }) });
       await once(server, "listening");
@@ -313,6 +315,7 @@ async function open(t: TestContext, { isChained = false, more = [] as readonly s
     coildFlags,
     ip,
     add,
+    del,
     makePod,
     run,
     seen,
@@ -434,9 +437,14 @@ for (const backend of ["iptables", "nftables"] as const) {
     await bed.makeService();
     const client = await bed.run("client", EGRESS.name);
     await bed.serveIn("client", client);
+    const peer = await bed.run("peer");
+    await bed.serveIn("peer", peer);
     for (const family of FAMILIES) {
       await bed.sees("client", NEAR[family], bed.router[family]);
       assert.equal(await bed.isReached(client[family]), true);
+      // Though the destinations are everything: traffic inside the cluster does not pass the router.
+      assert.equal(await bed.seen("client", peer[family]), client[family]);
+      assert.equal(await bed.seen("peer", client[family]), peer[family]);
     }
     const say = (originatingOnly: boolean | null) =>
       bed.node.api.patch(coilResources.egresses, EGRESS, { type: "merge", body: { spec: { originatingOnly } } });
@@ -456,3 +464,34 @@ for (const backend of ["iptables", "nftables"] as const) {
     assert.doesNotMatch(String(rules), /coil-/);
   });
 }
+
+test("coild killed at any moment of an ADD: the runtime's next ADD gives the pod its address and its way, and DEL leaves nothing", async (t) => {
+  const bed = await open(t);
+  const { node, router } = bed;
+  await bed.makeEgress([`${NEAR[4]}/32`, `${NEAR[6]}/128`]);
+  await bed.makeService();
+  const links = node.attachments().length;
+  for (let turn = 0; turn < 5; turn += 1) {
+    const name = `killed${turn}`;
+    const pod = await bed.makePod(name, EGRESS.name);
+    const first = bed.add(name);
+    await sleep(Math.random() * 60);
+    await node.killCoild();
+    const { code, json } = await first;
+    assert.ok(
+      code === 0 || json?.["code"] === 11 || json?.["code"] === 5 || json?.["code"] === 999,
+      JSON.stringify(json),
+    );
+    await node.startCoild(...bed.coildFlags);
+    const added = await bed.add(name);
+    assert.equal(added.code, 0, JSON.stringify(added.json));
+    const ips = (added.json?.["ips"] ?? []) as readonly { readonly address: string }[];
+    const podIPs = ips.map(({ address }) => ({ ip: address.split("/")[0] ?? "" }));
+    await node.api.replaceStatus(resources.pods, { ...pod, status: { phase: "Running", podIPs } });
+    for (const family of FAMILIES) await bed.sees(name, NEAR[family], router[family]);
+    assert.equal(node.attachments().length, links + 1);
+    assert.equal((await bed.del(name)).code, 0);
+    await until("the link is gone", () => node.attachments().length === links, { deadlineMs: 2000 });
+  }
+  assert.doesNotMatch(node.said(), /because of a bug/);
+});

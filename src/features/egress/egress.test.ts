@@ -346,6 +346,20 @@ test("syncClient: interrupted after any step of any change of gateways, the next
   );
 });
 
+test("syncClient: a pod that is no client and never was one keeps rules and routes of its own, whatever their numbers are", async () => {
+  const kernel = new FakeKernel();
+  using stack = await podOf(kernel);
+  stack.rules.add({ family: 4, priority: 1950, table: 118 });
+  stack.routes.add({ dst: Cidr.parse("1.2.3.4/32"), table: 118, type: "blackhole" });
+  const before = stateOf(kernel);
+  const sync = clientWith({ stack, nft: new FakeNft() }, vxlanDriver);
+  assert.equal((await sync([])).changes, 0);
+  assert.deepEqual(stateOf(kernel), before);
+  await sync([NAT4]);
+  await sync([]);
+  assert.doesNotMatch(kernel.dump({ name: "pod" }), /nat_|117|118/);
+});
+
 test("syncClient: answers leave by the way they came only to destinations of Egresses that are originatingOnly", async () => {
   const kernel = new FakeKernel();
   using stack = await podOf(kernel);

@@ -371,6 +371,60 @@ test("CHECK: it names what a pod lacks of its client, waits for an edit under wa
   await check("another");
 });
 
+test("restart behind another plugin: a pod whose addresses the kubelet has not told yet keeps its tunnels", async (t) => {
+  const bed = await open(t, { tellsUid: true });
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const first = bed.begin();
+  const pod = await bed.makePod("a", [], "nat");
+  bed.makeNetns("a", ["10.64.0.7"], pod.metadata.uid);
+  await bed.add(first.clients, pod, "a");
+  await first.stop();
+  const before = bed.dump("a");
+  assert.match(before, /203\.0\.113\.0\/24/);
+  const { clients } = bed.begin();
+  const body = { spec: { destinations: ["198.51.100.0/24"] } };
+  await bed.api.patch(coilResources.egresses, { namespace: INTERNET, name: "nat" }, { type: "merge", body });
+  // Another pod shows that the change has arrived.
+  const other = await bed.makePod("b", ["10.64.0.8"], "nat");
+  bed.makeNetns("b", ["10.64.0.8"], other.metadata.uid);
+  await bed.until("b", "198.51.100.0/24");
+  assert.equal(bed.dump("a"), before);
+  const status = { phase: "Running", podIPs: [{ ip: "10.64.0.7" }] };
+  const ref = { namespace: "default", name: "a" };
+  await bed.api.patch(resources.pods, ref, { type: "merge", body: { status } }, { subresource: "status" });
+  await bed.until("a", "198.51.100.0/24", "!203.0.113.0/24");
+  assert.equal(clients.count, 2);
+});
+
+test("an API server that fails: a restart changes nothing in pods, an ADD is code 11, and what was edited meanwhile arrives afterwards", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const first = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
+  await bed.add(first.clients, pod, "a");
+  await first.stop();
+  const before = bed.dump("a");
+  const body = { spec: { destinations: ["198.51.100.0/24"] } };
+  await bed.api.patch(coilResources.egresses, { namespace: INTERNET, name: "nat" }, { type: "merge", body });
+  const faults = ["egresses", "services"].map((resource) =>
+    bed.server.faults.add({ match: { resource }, action: { status: 500 } }),
+  );
+  const { clients, health } = bed.begin();
+  await assert.rejects(bed.add(clients, pod, "a"), failure(11, /cannot read Egress internet\/nat/));
+  await poll(() => health.parts.find(({ name }) => name === "watch-egresses")?.status, {
+    until: (status) => status === "degraded",
+    everyMs: 5,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  });
+  assert.equal(bed.dump("a"), before);
+  for (const fault of faults) bed.server.faults.remove(fault);
+  await bed.until("a", "198.51.100.0/24", "!203.0.113.0/24");
+});
+
 test("live: a pod that fails again and again is tried less and less often, and an event of it tells why", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"]);

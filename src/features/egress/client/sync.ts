@@ -1,6 +1,6 @@
 import type { NetStack } from "#kernel/net";
 import type { FilterBackend } from "../filter/index.ts";
-import { addRule, firstStep, syncNet } from "../net-plan/index.ts";
+import { addRule, firstStep, hasTraces, syncNet } from "../net-plan/index.ts";
 import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
 import { type ClientOptions, type ClientPod, type ClientSkip, clientScope, type Gateway, planClient } from "./plan.ts";
 
@@ -23,6 +23,9 @@ export async function syncClient(
   gateways: readonly Gateway[],
   { openFilter, ...options }: ClientOptions & { readonly openFilter: () => FilterBackend & Disposable },
 ): Promise<ClientSync> {
+  // Most pods never were clients. Rules of theirs that happen to have our numbers stay.
+  if (gateways.length === 0 && !hasTraces(net, clientScope(options.port)))
+    return { changes: 0, hasTunnel: false, skipped: [] };
   const { scope, uplinks, plan, skipped } = planOf(net, pod, gateways, options);
   const before = ([4, 6] as const).flatMap((family) => net.rules.list(family)).filter(isOriginRule);
   const marks = planMarks(plan.rules, uplinks);

@@ -87,6 +87,19 @@ export function firstStep(net: NetPorts, plan: NetPlan, scope: NetScope): string
   return change === undefined ? undefined : stepOf(change).text(change);
 }
 
+/**
+ * Whether a namespace has anything that can only be ours: a link by its name, a rule or route by its protocol, or the port. Without a trace of ours,
+ * rules and routes within our numbers are another program's. Throws `KernelError`.
+ */
+export function hasTraces(net: NetPorts, scope: NetScope): boolean {
+  const { links, rules, routes, fouPorts } = observeNet(net, scope, { settings: new Map(), routes: [] });
+  return (
+    fouPorts.length > 0 ||
+    links.some(({ name }) => scope.isOurLink(name)) ||
+    [...rules, ...routes].some(({ protocol }) => protocol === EGRESS_PROTOCOL)
+  );
+}
+
 /** Other changes of links wait for 0.25 ms for each of them. */
 const LINKS_AT_ONCE = 64;
 

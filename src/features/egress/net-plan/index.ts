@@ -1,2 +1,2 @@
-export { addRule, firstStep, syncNet } from "./apply.ts";
+export { addRule, firstStep, hasTraces, syncNet } from "./apply.ts";
 export type { NetPlan, NetScope, PlannedLink, PlannedRoute, PlannedRule } from "./types.ts";

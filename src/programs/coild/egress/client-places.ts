@@ -55,7 +55,7 @@ export class ClientPlaces {
     this.#told.delete(uid);
   }
 
-  /** The place of a pod; `undefined` if its namespace is gone, is another pod's now, or cannot be found. */
+  /** The place of a pod; `undefined` if its namespace is gone, is another pod's now, or cannot be found, or if its addresses are not known. */
   of(pod: ClientPod): ClientPlace | undefined {
     const { uid } = pod.metadata;
     const told = this.#told.get(uid);
@@ -67,6 +67,8 @@ export class ClientPlaces {
     const found = this.#places().find((place) => this.#isOf(place, pod));
     if (found === undefined) return undefined;
     const own = found.addresses.length > 0 ? found.addresses : pod.addresses;
+    // The kubelet has not told them yet. Without addresses the pod would lose its tunnels.
+    if (own.length === 0) return undefined;
     const ofFamily = (family: IpFamily): Partial<Record<IpFamily, IpAddress>> => {
       const address = own.find((one) => one.family === family);
       return address === undefined ? {} : { [family]: address };
