@@ -110,8 +110,11 @@ test("services: NodePorts and health check ports are drawn, kept over updates, r
   assert.deepEqual(same.spec, balanced.spec);
   const plain = await at.client.patch(resources.services, ref, {
     type: "merge",
-    body: { spec: { type: "ClusterIP", externalTrafficPolicy: null } },
+    body: { spec: { type: "ClusterIP" } },
   });
-  assert.deepEqual([plain.spec?.ports?.[0]?.nodePort, plain.spec?.healthCheckNodePort], [undefined, undefined]);
+  assert.deepEqual(
+    [plain.spec?.ports?.[0]?.nodePort, plain.spec?.healthCheckNodePort, plain.spec?.externalTrafficPolicy],
+    [undefined, undefined, undefined],
+  );
   assert.equal(plain.spec?.clusterIP, balanced.spec?.clusterIP);
 });

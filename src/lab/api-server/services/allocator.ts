@@ -65,6 +65,8 @@ class Allocation {
     spec["sessionAffinity"] ??= "None";
     spec["internalTrafficPolicy"] ??= "Cluster";
     if (spec["type"] !== "ClusterIP") spec["externalTrafficPolicy"] ??= "Cluster";
+    // A field that the new type cannot have goes with the old one unless the writer has set it.
+    else if (spec["externalTrafficPolicy"] === this.#old["externalTrafficPolicy"]) delete spec["externalTrafficPolicy"];
     this.#allocateAddresses(spec);
     this.#allocateNodePorts(spec);
     this.#allocateHealthPort(spec);
