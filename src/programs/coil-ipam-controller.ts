@@ -1,60 +1,16 @@
-import { systemClock } from "#base/clock";
-import { choiceFlag, durationFlag, stringFlag, switchFlag } from "#base/config";
-import { BlockRequestReconciler, type KnownCluster, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
-import { resources } from "#kube/client";
-import { type BlockRequest, blockRequestResult, coilResources, POOL_LABEL } from "#kube/coil";
-import { poolMetrics, webhookMetrics } from "./coil-ipam-controller/metrics.ts";
-import { serveWebhooks, webhookAddrFlag } from "./coil-ipam-controller/webhooks.ts";
-import { controllerProgramMetrics, type LeadingController, runController } from "./controller/index.ts";
+import { controllerProgramMetrics, runController } from "./controller/index.ts";
 import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
+import { ipamFlags, ipamLeader, POOL_WEBHOOKS, poolMetrics } from "./ipam-controller/index.ts";
 import { defineProgram } from "./program/index.ts";
+import { serveWebhooks, webhookFlags, webhookMetrics } from "./webhooks/index.ts";
 
 const flags = {
   ...endpointFlags(":9386", ":9387"),
-  gcInterval: durationFlag("gc-interval", "1h", "how often the blocks of deleted nodes are collected", {
-    min: "1s",
-  }),
-  nodeGoneGrace: durationFlag(
-    "node-gone-grace",
-    "60s",
-    "the blocks of a node are collected when for this time neither its Node nor a pod bound to it was seen",
-  ),
-  blockAllocation: choiceFlag(
-    "block-allocation",
-    ["first-fit", "next-fit"],
-    "first-fit",
-    "which block of a pool is carved next: the free block of the lowest index, or the block after the one carved last",
-  ),
-  webhookAddr: webhookAddrFlag(":9443"),
-  certDir: stringFlag(
-    "cert-dir",
-    "/certs",
-    "folder of the webhooks' tls.crt and tls.key; the files may be created later",
-    "DIR",
-  ),
-  enableCertRotation: switchFlag(
-    "enable-cert-rotation",
-    false,
-    "make and renew the certificate, in Secret kube-system/coilv2-ipam-webhook-server-cert, and write its authority into the webhook configurations",
-  ),
-  enableRestartOnCertRefresh: switchFlag(
-    "enable-restart-on-cert-refresh",
-    false,
-    "end the program after a certificate was renewed, so that it starts again with the new one",
-  ),
+  ...ipamFlags,
+  ...webhookFlags("ipam"),
   ...kubeFlags,
   ...logFlags,
 };
-
-/**
- * The collector runs this many milliseconds after a Node was deleted, and the grace period of the Node's blocks begins then. One pass
- * handles all Nodes that are deleted during this time.
- */
-const NODE_GONE_DELAY_MS = 2000;
-/** How often the blocks of a pool that is being deleted are listed, in milliseconds. */
-const DELETING_LOOK_MS = 30_000;
-/** The collector's queue has this key and no other. */
-const COLLECT = "orphans";
 
 /** `coil-ipam-controller` (docs/spec/pod-network.md#3). */
 export const coilIpamController = defineProgram({
@@ -67,130 +23,7 @@ export const coilIpamController = defineProgram({
   ],
   metrics: [poolMetrics, webhookMetrics, controllerProgramMetrics],
   run: ({ values, signal }) =>
-    runController(
-      { name: "coil-ipam-controller", lease: "coil-ipam-leader", values, signal },
-      (leading) => {
-        const pools = new PoolManager(
-          { api: leading.api, log: leading.log.child("pools"), clock: systemClock },
-          { allocation: values.blockAllocation },
-        );
-        poolMetrics(leading.registry).observe(pools);
-        const cluster = watchCluster(leading, pools);
-        controlPools(leading, pools, cluster);
-        controlRequests(leading, pools, cluster);
-        controlOrphans(leading, cluster, values);
-      },
-      (replica) => serveWebhooks(replica, values),
+    runController({ name: "coil-ipam-controller", values, signal }, [ipamLeader(values)], (replica) =>
+      serveWebhooks(replica, [{ ...POOL_WEBHOOKS, address: values.webhookAddr }], values),
     ),
 });
-
-/** The caches of blocks and Nodes: the fields that are needed, since a cluster has tens of thousands. */
-interface Cluster {
-  readonly blocks: ReturnType<typeof watchBlocks>;
-  readonly nodes: ReturnType<typeof watchNodes>;
-}
-
-function watchBlocks({ watch }: LeadingController) {
-  return watch(coilResources.addressBlocks, {
-    transform: ({ metadata: { name, uid, resourceVersion, labels }, index, ipv4, ipv6 }) => ({
-      metadata: { name, uid, resourceVersion, ...(labels === undefined ? {} : { labels }) },
-      index,
-      ...(ipv4 === undefined ? {} : { ipv4 }),
-      ...(ipv6 === undefined ? {} : { ipv6 }),
-    }),
-  });
-}
-
-function watchNodes({ watch }: LeadingController) {
-  return watch(resources.nodes, {
-    metadataOnly: true,
-    transform: ({ metadata: { name, uid, resourceVersion } }) => ({ metadata: { name, uid, resourceVersion } }),
-  });
-}
-
-/** The pools get all blocks before the first request is handled, and learn each deletion from then on. */
-function watchCluster(leading: LeadingController, pools: PoolManager): Cluster {
-  const blocks = watchBlocks(leading);
-  blocks.addHandler({ onDelete: (block) => pools.noteBlockGone(block) });
-  void blocks.synced.then(() => pools.adopt(blocks.store.values()));
-  return { blocks, nodes: watchNodes(leading) };
-}
-
-function controlPools({ api, log, watch, control }: LeadingController, pools: PoolManager, { blocks }: Cluster): void {
-  const addressPools = watch(coilResources.addressPools);
-  const controller = control("addresspool", {
-    on: [addressPools],
-    after: [blocks],
-    reconcile: async (name, { signal }) => {
-      await reconcilePool({ api, pools, log: log.child("pools") }, name, { signal });
-      const isDeleting = addressPools.store.get(name)?.metadata.deletionTimestamp !== undefined;
-      // The deletion of its last block may have been missed while the watch was interrupted.
-      return isDeleting ? { requeueAfterMs: DELETING_LOOK_MS } : undefined;
-    },
-  });
-  blocks.addHandler({
-    onDelete: ({ metadata: { labels } }) => {
-      const pool = addressPools.store.get(labels?.[POOL_LABEL] ?? "");
-      // Only a pool that is being deleted waits for the deletion of its last block.
-      if (pool?.metadata.deletionTimestamp !== undefined) controller.enqueue(pool.metadata.name);
-    },
-  });
-}
-
-function controlRequests(
-  { api, log, watch, control }: LeadingController,
-  pools: PoolManager,
-  { blocks, nodes }: Cluster,
-): void {
-  const requests = new BlockRequestReconciler({
-    api,
-    pools,
-    hasNode: (name) => nodes.store.get(name) !== undefined,
-    log: log.child("requests"),
-    clock: systemClock,
-  });
-  const controller = control("blockrequest", {
-    after: [blocks],
-    reconcile: (name, { signal }) => requests.reconcile(name, { signal }),
-    // Requests of different pools are handled concurrently; the pool manager handles the requests of one pool in order.
-    workers: 8,
-    retry: { initialMs: 20, maxMs: 5000 },
-  });
-  const ifUnanswered = (request: BlockRequest): void => {
-    if (blockRequestResult(request).state === "in-progress") controller.enqueue(request.metadata.name);
-  };
-  watch(coilResources.blockRequests).addHandler({
-    onAdd: ifUnanswered,
-    onUpdate: (_before, request) => ifUnanswered(request),
-  });
-}
-
-function controlOrphans(
-  { api, log, control }: LeadingController,
-  { blocks, nodes }: Cluster,
-  options: { readonly gcInterval: number; readonly nodeGoneGrace: number },
-): void {
-  const known = async (): Promise<KnownCluster> => ({
-    blocks: blocks.store.values(),
-    nodes: { has: (name) => nodes.store.get(name) !== undefined },
-  });
-  const orphans = new OrphanCollector(
-    { api, known, log: log.child("orphans"), clock: systemClock },
-    { graceMs: options.nodeGoneGrace },
-  );
-  const controller = control("orphans", {
-    after: [blocks, nodes],
-    reconcile: async (_key, { signal }) => {
-      const { nextPassInMs } = await orphans.collect({ signal });
-      return { requeueAfterMs: Math.min(nextPassInMs ?? options.gcInterval, options.gcInterval) };
-    },
-  });
-  nodes.addHandler({
-    onAdd: (node) => orphans.noteNode(node.metadata.name),
-    onDelete: (node) => {
-      orphans.noteNode(node.metadata.name);
-      controller.enqueueAfter(COLLECT, NODE_GONE_DELAY_MS);
-    },
-  });
-  controller.enqueue(COLLECT);
-}

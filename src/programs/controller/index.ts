@@ -5,10 +5,10 @@
  *
  * ```ts
  * run: ({ values, signal }) =>
- *   runController({ name: "widget-controller", lease: "widget-leader", values, signal }, ({ api, watch, control }) => {
+ *   runController({ name: "widget-controller", values, signal }, [{ lease: "widget-leader", setUp: ({ api, watch, control }) => {
  *     control("widget", { on: [watch(widgets)], reconcile: (name, { signal }) => syncWidget(api, name, { signal }) });
- *   }),
+ *   } }]),
  * ```
  */
 export { controllerProgramMetrics } from "./metrics.ts";
-export { type ControllerReplica, type LeadingController, runController } from "./run-controller.ts";
+export { type ControllerReplica, type LeaderPart, type LeadingController, runController } from "./run-controller.ts";

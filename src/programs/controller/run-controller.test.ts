@@ -9,7 +9,7 @@ import { nullLogger } from "#base/log";
 import { KubeClient, loadKubeConfig, resources, resourceType, type Stored } from "#kube/client";
 import { startApiServer } from "#lab/api-server";
 import { endpointFlags, kubeFlags, logFlags } from "../daemon/index.ts";
-import { runController } from "./index.ts";
+import { type LeadingController, runController } from "./index.ts";
 
 interface Widget {
   apiVersion: "example.com/v1";
@@ -43,7 +43,7 @@ const flags = { ...endpointFlags("127.0.0.1:0", "127.0.0.1:0"), ...kubeFlags, ..
 
 /** The whole controller program of a new custom resource. */
 function widgetController(values: ReturnType<typeof parseFlags<typeof flags>>["values"], signal: AbortSignal) {
-  return runController({ name: "widgets", lease: "widget-leader", values, signal }, ({ api, watch, control }) => {
+  const setUp = ({ api, watch, control }: LeadingController): void => {
     const all = watch(widgets);
     control("widget", {
       on: [all],
@@ -53,7 +53,8 @@ function widgetController(values: ReturnType<typeof parseFlags<typeof flags>>["v
         await api.replaceStatus(widgets, { ...widget, status: { doubled: 2 * widget.spec.size } }, options);
       },
     });
-  });
+  };
+  return runController({ name: "widgets", values, signal }, [{ lease: "widget-leader", setUp }]);
 }
 
 test("runController: a controller of a new resource leads, reconciles existing and new objects, and gives its Lease up", async (t) => {

@@ -24,14 +24,20 @@ import { leaderMetrics, reconcileMetrics } from "./metrics.ts";
 export interface ControllerProgram {
   /** Name of the program, used in its logs and its user agent. */
   readonly name: string;
-  /** Name of the Lease in `kube-system`. */
-  readonly lease: string;
   readonly values: LogValues & {
     readonly metricsAddr: ListenAddress;
     readonly healthAddr: ListenAddress;
     readonly kubeconfig: string | undefined;
   };
   readonly signal: AbortSignal;
+}
+
+/** The work of the replica that holds a Lease. */
+export interface LeaderPart {
+  /** Name of the Lease in `kube-system`. */
+  readonly lease: string;
+  /** Makes informers and controllers, which run during leadership. */
+  readonly setUp: (leading: LeadingController) => void;
 }
 
 /** The part of an informer that a controller needs. */
@@ -81,16 +87,15 @@ export interface ControllerReplica extends LeadingController {
 }
 
 /**
- * Runs a controller program: serves probes and metrics, calls `setUpReplica`, waits to lead, then calls `setUp`, which makes informers and
- * controllers, and runs them. Resolves with the exit code when the signal aborts, or when leadership is lost: the program then ends and is
- * started again.
+ * Runs a controller program: serves probes and metrics, calls `setUpReplica`, waits for each Lease to lead, then calls the `setUp` of its part and runs
+ * what that has made. Resolves with the exit code when the signal aborts, or when a Lease is lost: the program then ends and is started again.
  */
 export async function runController(
   program: ControllerProgram,
-  setUp: (leading: LeadingController) => void,
+  leaders: readonly LeaderPart[],
   setUpReplica: (replica: ControllerReplica) => void = () => undefined,
 ): Promise<number> {
-  const { name, lease, values, signal } = program;
+  const { name, values, signal } = program;
   const log = loggerOf(name, values);
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
@@ -98,8 +103,7 @@ export async function runController(
   await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
   await using _health = await serveHealth({ health }, { address: values.healthAddr });
   const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry) };
-  const isLeader = leaderMetrics(registry)(lease);
-  const election = health.part("leader-election");
+  const leadership = leaderMetrics(registry);
   const group = new TaskGroup(signal);
   const end = (why: string): void => {
     log.info("ending", { why });
@@ -109,27 +113,32 @@ export async function runController(
   setUpReplica({ ...leadingController({ ...parts, runs: always }), health, run: (task) => always.push(task), end });
   for (const run of always) group.spawn(run);
   log.info("started");
-  let outcome: Awaited<ReturnType<typeof runAsLeader>> | undefined;
-  group.spawn(async (at) => {
-    outcome = await runAsLeader(api, electionOptions(lease, { election, log }), {
-      signal: at,
-      lead: async (leading) => {
-        isLeader(true);
-        election.ok("leading");
-        const runs: Run[] = [];
-        setUp(leadingController({ ...parts, runs }));
-        const led = new TaskGroup(leading);
-        for (const run of runs) led.spawn(run);
-        await led.wait();
-      },
-      onStopped: () => isLeader(false),
+  const outcomes: Awaited<ReturnType<typeof runAsLeader>>[] = [];
+  for (const { lease, setUp } of leaders) {
+    const election = health.part(leaders.length === 1 ? "leader-election" : `leader-election-${lease}`);
+    const isLeader = leadership(lease);
+    group.spawn(async (at) => {
+      const outcome = await runAsLeader(api, electionOptions(lease, { election, log }), {
+        signal: at,
+        lead: async (leading) => {
+          isLeader(true);
+          election.ok("leading");
+          const runs: Run[] = [];
+          setUp(leadingController({ ...parts, runs }));
+          const led = new TaskGroup(leading);
+          for (const run of runs) led.spawn(run);
+          await led.wait();
+        },
+        onStopped: () => isLeader(false),
+      });
+      outcomes.push(outcome);
+      // If the election has failed, the program has no reason to continue.
+      group.abort(new DOMException("the leader election has ended", "AbortError"));
     });
-    // If the election has failed, the program has no reason to continue.
-    group.abort(new DOMException("the leader election has ended", "AbortError"));
-  });
+  }
   await group.wait();
-  if (outcome !== "lost") return EXIT.ok;
-  log.error("this process has lost the Lease and ends, because another replica may lead now");
+  if (!outcomes.includes("lost")) return EXIT.ok;
+  log.error("this process has lost a Lease and ends, because another replica may lead now");
   return EXIT.failed;
 }
 
@@ -146,7 +155,7 @@ function electionOptions(
     name: lease,
     identity,
     onNewLeader: (leader) => {
-      log.info("leader seen", { identity: leader });
+      log.info("leader seen", { lease, identity: leader });
       // A replica that waits is ready: it serves its probes and takes over when the lease is free.
       election.ok(leader === identity ? "leading" : `this replica waits: ${leader} leads`);
     },

@@ -1,38 +1,11 @@
 import { Counter, Gauge, Histogram, type Registry } from "#base/metrics";
-import type { PoolManager, PoolStats } from "#features/ipam";
-
-/** Declares the metrics of pools. A pool has series as long as it exists. There are no series before the call of `observe`. */
-export function poolMetrics(registry: Registry): { readonly observe: (pools: Pick<PoolManager, "stats">) => void } {
-  let pools: Pick<PoolManager, "stats"> | undefined;
-  const gauge = (name: string, help: string, value: (stats: PoolStats) => number): void => {
-    new Gauge({
-      name,
-      help,
-      labelNames: ["pool"],
-      registers: [registry],
-      collect() {
-        this.reset();
-        for (const stats of pools?.stats ?? []) this.set({ pool: stats.pool }, value(stats));
-      },
-    });
-  };
-  gauge("coil_controller_max_blocks", "The maximum number of address blocks of a pool.", (stats) => stats.maxBlocks);
-  gauge(
-    "coil_controller_allocated_blocks",
-    "Address blocks of a pool that belong to nodes.",
-    (stats) => stats.allocatedBlocks,
-  );
-  return {
-    observe: (given) => {
-      pools = given;
-    },
-  };
-}
 
 /** The callbacks of the webhook server and of the certificate's rotation. */
 export interface WebhookMetrics {
   readonly answered: (sample: { readonly path: string; readonly code: number; readonly durationMs: number }) => void;
+  /** `part`: whose certificate it is, if a program has several. */
   readonly certificate: (
+    part: string,
     event: { readonly loaded: true; readonly notAfter: number } | { readonly loaded: false },
   ) => void;
   readonly renewed: () => void;
@@ -64,7 +37,7 @@ export function webhookMetrics(registry: Registry): WebhookMetrics {
   });
   const expiry = new Gauge({
     name: "coil_controller_webhook_certificate_expiry_timestamp_seconds",
-    help: "When the webhooks' certificate expires, seconds since the epoch. 0: there is no certificate.",
+    help: "When the webhooks' certificate expires, seconds since the epoch; of several the first. 0: there is no certificate.",
     registers: [registry],
   });
   const renewals = new Counter({
@@ -72,15 +45,17 @@ export function webhookMetrics(registry: Registry): WebhookMetrics {
     help: "Certificates that this process has made (--enable-cert-rotation).",
     registers: [registry],
   });
+  const expiries = new Map<string, number>();
   return {
     answered: ({ path, code, durationMs }) => {
       requests.inc({ webhook: path, code: String(code) });
       seconds.observe({ webhook: path }, durationMs / 1000);
     },
-    certificate: (event) => {
+    certificate: (part, event) => {
       if (!event.loaded) return failures.inc();
       loads.inc();
-      expiry.set(event.notAfter / 1000);
+      expiries.set(part, event.notAfter / 1000);
+      expiry.set(Math.min(...expiries.values()));
     },
     renewed: () => renewals.inc(),
   };

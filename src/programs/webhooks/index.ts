@@ -1,0 +1,12 @@
+/**
+ * The webhooks of a controller program: their server, certificate, health and metrics.
+ *
+ * Owns: the names of Coil's webhook objects. Does not know: the rules (`kube/coil`).
+ *
+ * ```ts
+ * const egress = { part: "egress", type: coilResources.egresses, context: () => async () => ({}) };
+ * serveWebhooks(replica, [{ ...egress, address: values.webhookAddr }], values);
+ * ```
+ */
+export { webhookMetrics } from "./metrics.ts";
+export { serveWebhooks, type Webhooks, webhookAddrFlag, webhookFlags } from "./webhooks.ts";

@@ -1,0 +1,200 @@
+import { repeat } from "#base/async";
+import { systemClock } from "#base/clock";
+import { addressFlag, type Flag, type ListenAddress, stringFlag, switchFlag } from "#base/config";
+import { type KubeObject, type ResourceType, resources } from "#kube/client";
+import { type AdmissionContext, type CoilAdmission, coilAdmissions, webhookPathOf } from "#kube/coil";
+import { admissionHandlers, CertificateRotation, type KeyPair, WebhookServer } from "#kube/webhook";
+import type { ControllerReplica } from "../controller/index.ts";
+import { type WebhookMetrics, webhookMetrics } from "./metrics.ts";
+
+/** The intervals of TLS handshakes with the program's own webhooks, in milliseconds: until a handshake succeeds, and later. */
+const UNTIL_READY_MS = 1_000;
+const CHECK_MS = 10_000;
+/** The rotation's queue has this key and no other. */
+const ROTATE = "certificate";
+
+const NAMESPACE = "kube-system";
+
+/** The webhooks of one kind of Coil's objects (docs/spec/pod-network.md#2.6). */
+export interface Webhooks {
+  /** The part of the names of Secret, Service, authority and configurations: `ipam` or `egress`. */
+  readonly part: "ipam" | "egress";
+  readonly type: CoilAdmission["type"];
+  /** Informs the rules about the cluster. It is called once; the function that it returns is called for each review. */
+  readonly context: (
+    replica: ControllerReplica,
+  ) => (options: { readonly signal: AbortSignal }) => Promise<AdmissionContext>;
+}
+
+/** The secret, the authority, the names and the configurations of webhooks. */
+function rotationOf(part: Webhooks["part"]) {
+  const service = `coilv2-${part}-webhook-service`;
+  return {
+    secret: { namespace: NAMESPACE, name: `coilv2-${part}-webhook-server-cert` },
+    names: {
+      authority: `coil-${part}-ca`,
+      organization: "coil",
+      hosts: [`${service}.${NAMESPACE}.svc`, `${service}.${NAMESPACE}.svc.cluster.local`],
+    },
+    mutating: `coilv2-mutating-${part}-webhook-configuration`,
+    validating: `coilv2-validating-${part}-webhook-configuration`,
+  };
+}
+
+/** The default addresses; the Services of the manifests have these ports. */
+const ADDRESSES: Readonly<Record<Webhooks["part"], string>> = { ipam: ":9443", egress: ":9444" };
+
+/** The flags of a program with the webhooks of these parts. `webhookAddr` is of the first one. */
+export const webhookFlags = (...parts: readonly [Webhooks["part"], ...Webhooks["part"][]]) => ({
+  webhookAddr: webhookAddrFlag("webhook-addr", parts[0]),
+  certDir: stringFlag(
+    "cert-dir",
+    "/certs",
+    "folder of the webhooks' tls.crt and tls.key; the files may be created later",
+    "DIR",
+  ),
+  enableCertRotation: switchFlag(
+    "enable-cert-rotation",
+    false,
+    `make and renew the certificate, in Secret ${parts.map((part) => `${NAMESPACE}/${rotationOf(part).secret.name}`).join(" and ")}, and write its authority into the webhook configurations`,
+  ),
+  enableRestartOnCertRefresh: switchFlag(
+    "enable-restart-on-cert-refresh",
+    false,
+    "end the program after a certificate was renewed, so that it starts again with the new one",
+  ),
+});
+
+/** The flag of the address of a part's webhooks: an address, or `none` (`undefined`) for a cluster without webhook configurations. */
+export function webhookAddrFlag(name: string, part: Webhooks["part"]): Flag<ListenAddress | undefined> {
+  const of = name === "webhook-addr" ? "" : ` of the part ${part}`;
+  const address = addressFlag(
+    name,
+    ADDRESSES[part],
+    `address of the webhooks${of}; none: this cluster has no webhook configurations${of}`,
+  );
+  return {
+    ...address,
+    parse: (text, before) => (text === "none" ? undefined : address.parse(text, before ?? { port: 0 })),
+  };
+}
+
+/** Webhooks, and where a program serves them: `undefined` for nowhere. */
+export interface ServedWebhooks extends Webhooks {
+  readonly address: ListenAddress | undefined;
+}
+
+/** The values of {@link webhookFlags} beside the address. */
+interface CertificateValues {
+  readonly certDir: string;
+  readonly enableCertRotation: boolean;
+  readonly enableRestartOnCertRefresh: boolean;
+}
+
+/** Serves webhooks on this replica, whether it leads or not: each kind with a server and a certificate of its own, as the manifests have them. */
+export function serveWebhooks(
+  replica: ControllerReplica,
+  served: readonly ServedWebhooks[],
+  values: CertificateValues,
+): void {
+  const present = served.filter(({ address }) => address !== undefined);
+  if (present.length === 0) return;
+  const metrics = webhookMetrics(replica.registry);
+  for (const webhooks of present) {
+    // The names are Coil's where there is one kind.
+    serveKind(replica, webhooks, { values, metrics, suffix: present.length === 1 ? "" : `-${webhooks.part}` });
+  }
+}
+
+interface Serving {
+  readonly values: CertificateValues;
+  readonly metrics: WebhookMetrics;
+  /** What distinguishes the names of this kind's health, logs and controller. */
+  readonly suffix: string;
+}
+
+function serveKind(replica: ControllerReplica, webhooks: ServedWebhooks, { values, metrics, suffix }: Serving): void {
+  const log = replica.log.child(`webhook${suffix}`);
+  const part = replica.health.part(`webhook${suffix}`, { needed: "always" });
+  const handlers = handlersOf(replica, webhooks);
+  let server: WebhookServer | undefined;
+  let waiting: KeyPair | undefined;
+  const use = (pair: KeyPair): void => {
+    if (server === undefined) waiting = pair;
+    else server.use(pair);
+  };
+  replica.run(async (signal) => {
+    await using listening = await WebhookServer.listen({
+      ...(webhooks.address ?? { port: 0 }),
+      certDir: values.certDir,
+      handlers,
+      onAnswer: metrics.answered,
+      onCertificate: (event) => metrics.certificate(webhooks.part, event),
+      log,
+      clock: systemClock,
+    });
+    server = listening;
+    log.info("webhooks listen", { port: listening.port });
+    if (waiting !== undefined) listening.use(waiting);
+    const check = async (): Promise<void> => {
+      await listening.checkHealth({ signal });
+      part.ok();
+    };
+    await repeat(check, {
+      signal,
+      everyMs: CHECK_MS,
+      clock: systemClock,
+      onFailure: (error) => part.degraded(error),
+      retryAfterMs: () => UNTIL_READY_MS,
+    });
+  });
+  if (values.enableCertRotation) {
+    rotate(replica, rotationOf(webhooks.part), { use, renewed: metrics.renewed, values, suffix });
+  }
+}
+
+function handlersOf(replica: ControllerReplica, { type, context }: Webhooks) {
+  const rules = coilAdmissions.filter((one) => one.type === type);
+  return admissionHandlers<AdmissionContext>(
+    new Map(rules.map((one) => [webhookPathOf(one.type), one])),
+    context(replica),
+  );
+}
+
+function rotate(
+  { api, log, watch, control, end }: ControllerReplica,
+  names: ReturnType<typeof rotationOf>,
+  to: {
+    readonly use: (pair: KeyPair) => void;
+    readonly renewed: () => void;
+    readonly values: CertificateValues;
+    readonly suffix: string;
+  },
+): void {
+  const { suffix } = to;
+  const rotation = new CertificateRotation({ api, log: log.child(`certificate${suffix}`), clock: systemClock }, names, {
+    onPair: (pair, { refreshed }) => {
+      to.use(pair);
+      if (refreshed && to.values.enableRestartOnCertRefresh) end("the webhooks' certificate was renewed");
+    },
+    onRenewed: to.renewed,
+  });
+  const controller = control(`webhook-certificate${suffix}`, {
+    reconcile: (_key, { signal }) => rotation.sync({ signal }),
+  });
+  const enqueue = (): void => controller.enqueue(ROTATE);
+  const onAny = { onAdd: enqueue, onUpdate: enqueue, onDelete: enqueue };
+  const follow = (
+    type: ResourceType<KubeObject>,
+    name: string,
+    selection: { readonly namespace?: string } = {},
+  ): void => {
+    const fieldSelector = `metadata.name=${name}`;
+    watch(type, { ...selection, fieldSelector, name: `${type.plural}${suffix}` }).addHandler(onAny);
+  };
+  const { secret, mutating, validating } = names;
+  follow(resources.secrets, secret.name, { namespace: secret.namespace });
+  follow(resources.mutatingWebhookConfigurations, mutating);
+  follow(resources.validatingWebhookConfigurations, validating);
+  controller.enqueue(ROTATE);
+}
