@@ -73,6 +73,16 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
     linked: true,
     memory: "small",
   },
+  "coil-egress-controller": {
+    load: async () => (await import("./coil-egress-controller.ts")).coilEgressController,
+    linked: true,
+    memory: "small",
+  },
+  "coil-controller": {
+    load: async () => (await import("./coil-controller.ts")).coilController,
+    linked: true,
+    memory: "small",
+  },
   "coil-migrator": { load: async () => (await import("./coil-migrator.ts")).coilMigrator, linked: true },
   "coil-installer": { load: async () => (await import("./coil-installer.ts")).coilInstaller, linked: true },
   "proxy-server": {

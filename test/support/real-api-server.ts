@@ -104,6 +104,7 @@ export class RealApiServer implements AsyncDisposable {
       `--service-account-key-file=${key}`,
       `--service-account-signing-key-file=${key}`,
       "--endpoint-reconciler-type=none",
+      "--allow-privileged=true",
     ];
     for (const { token, name } of USERS) writeFileSync(join(folder, `${name}.kubeconfig`), kubeconfig(port, token));
     const connection = await loadKubeConfig({ path: join(folder, "admin.kubeconfig"), clock: systemClock });

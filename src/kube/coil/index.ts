@@ -44,6 +44,7 @@ export {
   type BlockRequestStatus,
   coilResources,
   type Egress,
+  type EgressPodTemplate,
   type EgressSpec,
   type SubnetSet,
 } from "./types.ts";

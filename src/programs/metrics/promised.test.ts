@@ -10,6 +10,28 @@ type Promised = Partial<Record<Type, readonly string[]>>;
 const CLIENT = "rest_client_requests_total{code,method,host}";
 const KONNECTIVITY = "konnectivity_network_proxy_";
 
+const CONTROLLER = {
+  counter: [
+    "controller_runtime_reconcile_total{controller,result}",
+    "controller_runtime_reconcile_errors_total{controller}",
+    "controller_runtime_reconcile_panics_total{controller}",
+    "controller_runtime_webhook_requests_total{webhook,code}",
+    "certwatcher_read_certificate_total",
+    "certwatcher_read_certificate_errors_total",
+    "coil_controller_webhook_certificate_renewals_total",
+    CLIENT,
+  ],
+  gauge: [
+    "coil_controller_webhook_certificate_expiry_timestamp_seconds",
+    "workqueue_depth{name}",
+    "leader_election_master_status{name}",
+  ],
+  histogram: [
+    "controller_runtime_reconcile_time_seconds{controller}",
+    "controller_runtime_webhook_latency_seconds{webhook}",
+  ],
+} satisfies Promised;
+
 /** docs/spec/pod-network.md#15, docs/spec/tunnel.md#12, docs/spec/service-proxy.md#1.7. */
 const PROMISED: Readonly<Record<string, Promised>> = {
   // Coil's, and controller-runtime's in it.
@@ -33,29 +55,9 @@ const PROMISED: Readonly<Record<string, Promised>> = {
     ],
     histogram: ["coil_coild_cni_duration_seconds{command,code}", "coil_coild_block_wait_seconds"],
   },
-  "coil-ipam-controller": {
-    counter: [
-      "controller_runtime_reconcile_total{controller,result}",
-      "controller_runtime_reconcile_errors_total{controller}",
-      "controller_runtime_reconcile_panics_total{controller}",
-      "controller_runtime_webhook_requests_total{webhook,code}",
-      "certwatcher_read_certificate_total",
-      "certwatcher_read_certificate_errors_total",
-      "coil_controller_webhook_certificate_renewals_total",
-      CLIENT,
-    ],
-    gauge: [
-      "coil_controller_webhook_certificate_expiry_timestamp_seconds",
-      "coil_controller_max_blocks{pool}",
-      "coil_controller_allocated_blocks{pool}",
-      "workqueue_depth{name}",
-      "leader_election_master_status{name}",
-    ],
-    histogram: [
-      "controller_runtime_reconcile_time_seconds{controller}",
-      "controller_runtime_webhook_latency_seconds{webhook}",
-    ],
-  },
+  "coil-ipam-controller": withPools(),
+  "coil-egress-controller": CONTROLLER,
+  "coil-controller": withPools(),
   "coil-router": {
     counter: ["coil_router_syncs_total{node}", CLIENT],
     gauge: ["coil_router_routes_synced{node}", "coil_router_blocks_skipped{node}"],
@@ -226,4 +228,10 @@ for (const name of Object.keys(PROGRAMS)) {
     );
     assert.deepEqual(found.sort(), promised.sort());
   });
+}
+
+/** The metrics of a controller of AddressPools. */
+function withPools(): Promised {
+  const pools = ["coil_controller_max_blocks{pool}", "coil_controller_allocated_blocks{pool}"];
+  return { ...CONTROLLER, gauge: [...CONTROLLER.gauge, ...pools] };
 }

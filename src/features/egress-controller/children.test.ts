@@ -1,0 +1,195 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Egress, EgressSpec } from "#kube/coil";
+import { childrenOf, subjectsOf } from "./children.ts";
+import type { RouterSettings } from "./router-pod.ts";
+
+const ROUTER: RouterSettings = { image: "own:1", backend: "iptables", tunnelDriver: "fou", port: 5555 };
+const LABELS = {
+  "app.kubernetes.io/component": "egress",
+  "app.kubernetes.io/instance": "nat",
+  "app.kubernetes.io/name": "coil",
+};
+
+function children(spec: Partial<EgressSpec> = {}, router: Partial<RouterSettings> = {}) {
+  const metadata = { name: "nat", namespace: "internet", uid: "u1", resourceVersion: "1" };
+  const egress = { metadata, spec: { destinations: ["0.0.0.0/0"], ...spec } } as Egress;
+  const { deployment, service, budget } = childrenOf(egress, { ...ROUTER, ...router });
+  const pod = deployment.spec?.template.spec ?? assert.fail();
+  const container = pod.containers.find(({ name }) => name === "egress") ?? assert.fail();
+  return { deployment, service, budget, pod, container };
+}
+
+const withPod = (spec: object, metadata?: object): Partial<EgressSpec> =>
+  ({ template: { spec, ...(metadata === undefined ? {} : { metadata }) } }) as Partial<EgressSpec>;
+
+test("childrenOf: the objects of an Egress that says nothing but its destinations", () => {
+  const { deployment, service, budget, pod, container } = children();
+  const owner = {
+    apiVersion: "coil.cybozu.com/v2",
+    kind: "Egress",
+    name: "nat",
+    uid: "u1",
+    controller: true,
+    blockOwnerDeletion: true,
+  };
+  for (const { metadata } of [deployment, service]) {
+    assert.deepEqual(metadata, { name: "nat", namespace: "internet", labels: LABELS, ownerReferences: [owner] });
+  }
+  const { replicas, selector, strategy, template } = deployment.spec ?? assert.fail();
+  assert.deepEqual(
+    [replicas, selector, strategy, template.metadata],
+    [1, { matchLabels: LABELS }, undefined, { labels: LABELS }],
+  );
+  assert.deepEqual(pod, {
+    serviceAccountName: "coil-egress",
+    volumes: [
+      { name: "run", emptyDir: {} },
+      { name: "modules", hostPath: { path: "/lib/modules" } },
+    ],
+    containers: [container],
+  });
+  assert.deepEqual(container, {
+    name: "egress",
+    image: "own:1",
+    command: ["coil-egress"],
+    args: ["--zap-stacktrace-level=panic", "--backend=iptables"],
+    env: [
+      { name: "COIL_POD_ADDRESSES", valueFrom: { fieldRef: { apiVersion: "v1", fieldPath: "status.podIPs" } } },
+      { name: "COIL_POD_NAMESPACE", valueFrom: { fieldRef: { apiVersion: "v1", fieldPath: "metadata.namespace" } } },
+      { name: "COIL_EGRESS_NAME", value: "nat" },
+    ],
+    volumeMounts: [
+      { name: "run", mountPath: "/run" },
+      { name: "modules", mountPath: "/lib/modules", readOnly: true },
+    ],
+    securityContext: { privileged: true, readOnlyRootFilesystem: true, capabilities: { add: ["NET_ADMIN"] } },
+    resources: { requests: { cpu: "100m", memory: "200Mi" } },
+    ports: [
+      { name: "metrics", containerPort: 8080, protocol: "TCP" },
+      { name: "health", containerPort: 8081, protocol: "TCP" },
+    ],
+    livenessProbe: { httpGet: { path: "/healthz", port: "health", scheme: "HTTP" } },
+    readinessProbe: { httpGet: { path: "/readyz", port: "health", scheme: "HTTP" } },
+  });
+  assert.deepEqual(service.spec, {
+    type: "ClusterIP",
+    selector: LABELS,
+    ports: [{ port: 5555, targetPort: 5555, protocol: "UDP" }],
+    sessionAffinity: "ClientIP",
+    ipFamilyPolicy: "PreferDualStack",
+  });
+  assert.equal(budget, undefined);
+});
+
+test("childrenOf: arguments follow the Egress and the controller's flags; those of the template stand", () => {
+  const { container } = children(
+    { fouSourcePortAuto: true },
+    { backend: "nftables", tunnelDriver: "auto", port: 5556 },
+  );
+  assert.deepEqual(container.args, [
+    "--zap-stacktrace-level=panic",
+    "--enable-sport-auto=true",
+    "--backend=nftables",
+    "--tunnel-driver=auto",
+    "--fou-port=5556",
+  ]);
+  const given = { name: "egress", image: "mine:2", command: ["/bin/mine"], args: ["-x"] };
+  const { image, command, args } = children({ fouSourcePortAuto: true, ...withPod({ containers: [given] }) }).container;
+  assert.deepEqual([image, command, args], ["mine:2", ["/bin/mine"], ["-x"]]);
+});
+
+test("childrenOf: the template's containers, volumes, variables and mounts stay beside ours, which win; their order stays", () => {
+  const sidecar = { name: "sidecar", image: "example/sidecar" };
+  const egress = {
+    name: "egress",
+    env: [
+      { name: "A", value: "1" },
+      { name: "COIL_EGRESS_NAME", value: "other" },
+    ],
+    volumeMounts: [
+      { name: "data", mountPath: "/data" },
+      { name: "data", mountPath: "/run" },
+    ],
+    securityContext: { runAsUser: 5 },
+    resources: { limits: { cpu: "1" } },
+  };
+  const volumes = [
+    { name: "run", hostPath: { path: "/tmp/run" } },
+    { name: "modules", emptyDir: {} },
+    { name: "data", emptyDir: {} },
+  ];
+  const { pod, container } = children(
+    withPod({ containers: [sidecar, egress], volumes, nodeSelector: { zone: "a" }, serviceAccountName: "mine" }),
+  );
+  assert.deepEqual(
+    pod.containers.map(({ name }) => name),
+    ["sidecar", "egress"],
+  );
+  assert.deepEqual(pod.containers[0], sidecar);
+  assert.deepEqual(pod.volumes, [volumes[0], volumes[2], { name: "modules", hostPath: { path: "/lib/modules" } }]);
+  assert.deepEqual([pod.nodeSelector, pod.serviceAccountName], [{ zone: "a" }, "coil-egress"]);
+  assert.deepEqual(
+    container.env?.map(({ name, value }) => [name, value]),
+    [
+      ["A", "1"],
+      ["COIL_POD_ADDRESSES", undefined],
+      ["COIL_POD_NAMESPACE", undefined],
+      ["COIL_EGRESS_NAME", "nat"],
+    ],
+  );
+  assert.deepEqual(
+    container.volumeMounts?.map(({ name, mountPath }) => `${name}:${mountPath}`),
+    ["data:/data", "run:/run", "modules:/lib/modules"],
+  );
+  assert.equal(container.securityContext?.runAsUser, undefined);
+  assert.deepEqual(container.resources, { limits: { cpu: "1" }, requests: { cpu: "100m", memory: "200Mi" } });
+});
+
+test("childrenOf: a request is not put above its limit, and one that is given stands", () => {
+  const resources = (given: object) =>
+    children(withPod({ containers: [{ name: "egress", resources: given }] })).container.resources;
+  assert.deepEqual(resources({ limits: { cpu: "50m", memory: "1Gi" } })?.requests, { memory: "200Mi" });
+  assert.deepEqual(resources({ limits: { cpu: 0.05, memory: "1e6" } })?.requests, {});
+  assert.deepEqual(resources({ requests: { cpu: "2" } })?.requests, { cpu: "2", memory: "200Mi" });
+  assert.deepEqual(resources({ limits: { cpu: "0.1", memory: "209715200" } })?.requests, {
+    cpu: "100m",
+    memory: "200Mi",
+  });
+});
+
+test("childrenOf: labels of the template lose against the selector's, and annotations are passed on", () => {
+  const { deployment } = children(
+    withPod({}, { labels: { team: "red", "app.kubernetes.io/instance": "other" }, annotations: { a: "b" } }),
+  );
+  assert.deepEqual(deployment.spec?.template.metadata, { labels: { team: "red", ...LABELS }, annotations: { a: "b" } });
+});
+
+test("childrenOf: strategy, affinity and disruption budget are those of the Egress", () => {
+  const { deployment, service, budget } = children({
+    replicas: 3,
+    strategy: { type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: "50%" } },
+    sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } },
+    podDisruptionBudget: { maxUnavailable: "50%" },
+  });
+  assert.equal(deployment.spec?.replicas, 3);
+  assert.deepEqual(deployment.spec?.strategy, {
+    type: "RollingUpdate",
+    rollingUpdate: { maxSurge: 0, maxUnavailable: "50%" },
+  });
+  assert.deepEqual(service.spec?.sessionAffinityConfig, { clientIP: { timeoutSeconds: 60 } });
+  assert.deepEqual(budget?.spec, { selector: { matchLabels: LABELS }, maxUnavailable: "50%" });
+  const none = children({
+    sessionAffinity: "None",
+    sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } },
+  }).service;
+  assert.deepEqual([none.spec?.sessionAffinity, none.spec?.sessionAffinityConfig], ["None", undefined]);
+  assert.equal(children({ strategy: { type: "" } }).deployment.spec?.strategy, undefined);
+});
+
+test("subjectsOf: one account for each namespace, sorted", () => {
+  assert.deepEqual(
+    subjectsOf(["b", "a", "b"]).map(({ kind, name, namespace }) => `${kind} ${namespace}/${name}`),
+    ["ServiceAccount a/coil-egress", "ServiceAccount b/coil-egress"],
+  );
+});

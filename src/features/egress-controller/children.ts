@@ -1,0 +1,78 @@
+import type { Deployment, Draft, PodDisruptionBudget, Service, ServiceAccount } from "#kube/client";
+import { type Egress, egressLabels } from "#kube/coil";
+import { ROUTER_ACCOUNT, type RouterSettings, routerPodOf } from "./router-pod.ts";
+
+/** The objects of one Egress, beside its status and what its namespace shares. */
+export interface EgressChildren {
+  readonly deployment: Draft<Deployment>;
+  readonly service: Draft<Service>;
+  /** Absent if the Egress wants none. */
+  readonly budget: Draft<PodDisruptionBudget> | undefined;
+}
+
+/** Pure: the objects that an Egress must have, with the fields that it decides (docs/spec/pod-network.md#8). */
+export function childrenOf(egress: Egress, router: RouterSettings): EgressChildren {
+  const { name, namespace = "" } = egress.metadata;
+  const metadata = { name, namespace, labels: egressLabels(name), ownerReferences: [ownerOf(egress)] };
+  const { podDisruptionBudget: budget } = egress.spec;
+  const selector = { matchLabels: egressLabels(name) };
+  return {
+    deployment: { metadata, spec: deploymentOf(egress, router) } as Draft<Deployment>,
+    service: { metadata, spec: serviceOf(egress, router) } as Draft<Service>,
+    budget:
+      budget === undefined ? undefined : ({ metadata, spec: { selector, ...budget } } as Draft<PodDisruptionBudget>),
+  };
+}
+
+function deploymentOf(egress: Egress, router: RouterSettings) {
+  const { spec } = egress;
+  const labels = egressLabels(egress.metadata.name);
+  const strategy = strategyOf(spec.strategy ?? {});
+  const { annotations } = spec.template?.metadata ?? {};
+  return {
+    replicas: spec.replicas ?? 1,
+    selector: { matchLabels: labels },
+    ...(Object.keys(strategy).length === 0 ? {} : { strategy }),
+    template: {
+      metadata: {
+        labels: { ...spec.template?.metadata?.labels, ...labels },
+        ...(annotations === undefined ? {} : { annotations }),
+      },
+      spec: routerPodOf(egress, router),
+    },
+  };
+}
+
+/** An empty type is none: then the server's default holds. */
+function strategyOf({ type, ...rest }: NonNullable<Egress["spec"]["strategy"]>) {
+  return type === undefined || type === "" ? rest : { type, ...rest };
+}
+
+function serviceOf({ metadata: { name }, spec }: Egress, { port }: RouterSettings) {
+  const { sessionAffinity = "ClientIP", sessionAffinityConfig: config } = spec;
+  return {
+    type: "ClusterIP",
+    selector: egressLabels(name),
+    ports: [{ port, targetPort: port, protocol: "UDP" }],
+    sessionAffinity,
+    // The API server refuses a configuration of an affinity that is not wanted.
+    ...(sessionAffinity === "None" || config === undefined ? {} : { sessionAffinityConfig: config }),
+    ipFamilyPolicy: "PreferDualStack",
+  };
+}
+
+/** Pure: the account of the routers of a namespace. */
+export function accountOf(namespace: string): Draft<ServiceAccount> {
+  return { metadata: { name: ROUTER_ACCOUNT, namespace } };
+}
+
+/** Pure: the subjects of the ClusterRoleBinding: the routers' account in each namespace that has an Egress, sorted. */
+export function subjectsOf(namespaces: Iterable<string>) {
+  return [...new Set(namespaces)]
+    .sort()
+    .map((namespace) => ({ kind: "ServiceAccount", name: ROUTER_ACCOUNT, namespace }));
+}
+
+function ownerOf({ metadata: { name, uid } }: Egress) {
+  return { apiVersion: "coil.cybozu.com/v2", kind: "Egress", name, uid, controller: true, blockOwnerDeletion: true };
+}

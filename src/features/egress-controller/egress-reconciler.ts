@@ -1,0 +1,231 @@
+import type { AbortOptions } from "#base/async";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
+import {
+  type Deployment,
+  type Draft,
+  findObject,
+  isAway,
+  isKubeError,
+  type KubeApi,
+  type KubeObject,
+  type PodDisruptionBudget,
+  type ResourceType,
+  resources,
+  type Service,
+  type ServiceAccount,
+} from "#kube/client";
+import { coilResources, type Egress, egressLabels, egressSelector } from "#kube/coil";
+import { AppliedStates, wishOf } from "./applied.ts";
+import { accountOf, childrenOf } from "./children.ts";
+import { inheritFields } from "./inherit.ts";
+import { replacementOf } from "./replacement.ts";
+import type { RouterSettings } from "./router-pod.ts";
+
+/** The manager of the fields that this controller applies. */
+const MANAGER = "coil-egress-controller";
+
+/** `taken`: an object of the Egress's name belongs to something else. `incomplete`: several objects could not be written. */
+export type EgressErrorCode = "taken" | "incomplete";
+
+/** An Egress cannot have one of its objects, or several. The message names each. */
+export class EgressError extends ExpectedError<EgressErrorCode> {
+  override readonly name = "EgressError";
+}
+
+/** Caches, by `NAMESPACE/NAME`. */
+export interface EgressCaches {
+  readonly egress: (key: string) => Egress | undefined;
+  readonly deployment: (key: string) => Deployment | undefined;
+  readonly service: (key: string) => Service | undefined;
+  readonly budget: (key: string) => PodDisruptionBudget | undefined;
+  /** The account of the routers of a namespace. */
+  readonly account: (namespace: string) => ServiceAccount | undefined;
+}
+
+/** The collaborators of an {@link EgressReconciler}. */
+export interface EgressDeps {
+  readonly api: KubeApi;
+  readonly caches: EgressCaches;
+  /** What all routers have in common. It may ask the API server, and is called for each reconciliation. */
+  readonly router: (options: AbortOptions) => Promise<RouterSettings>;
+  readonly log: Logger;
+}
+
+/** Gives one Egress its objects and its status (docs/spec/pod-network.md#8). Idempotent; nothing is written without a difference. */
+export class EgressReconciler {
+  readonly #deps: EgressDeps;
+  readonly #applied = new AppliedStates();
+
+  constructor(deps: EgressDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * Rejects with `KubeError` and {@link EgressError} after it has tried every object; the caller then tries again. The objects of a deleted Egress go
+   * by their owner reference.
+   */
+  async reconcile(key: string, options: AbortOptions): Promise<void> {
+    const { caches, router } = this.#deps;
+    const egress = caches.egress(key);
+    if (egress === undefined) return this.#forget(key);
+    if (egress.metadata.deletionTimestamp !== undefined) return;
+    const { deployment, service, budget } = childrenOf(egress, await router(options));
+    await tryEach([
+      () => this.#ensureAccount(egress.metadata.namespace ?? "", options),
+      () => this.#ensure(resources.deployments, egress, deployment, caches.deployment(key), options),
+      () => this.#ensure(resources.services, egress, service, caches.service(key), options),
+      () => this.#ensureBudget(egress, budget, caches.budget(key), options),
+      () => this.#ensureStatus(egress, caches.deployment(key), options),
+    ]);
+  }
+
+  #forget(key: string): void {
+    for (const { kind } of [resources.deployments, resources.services, resources.podDisruptionBudgets]) {
+      this.#applied.forget(`${kind} ${key}`);
+    }
+  }
+
+  async #ensureAccount(namespace: string, options: AbortOptions): Promise<void> {
+    const { api, caches, log } = this.#deps;
+    if (caches.account(namespace) !== undefined) return;
+    try {
+      await api.create(resources.serviceAccounts, accountOf(namespace), options);
+      log.info("account of routers created", { namespace });
+    } catch (error) {
+      if (!isKubeError(error, "already-exists")) throw error;
+    }
+  }
+
+  async #ensure<T extends KubeObject>(
+    type: ResourceType<T>,
+    egress: Egress,
+    wanted: Draft<T>,
+    cached: T | undefined,
+    options: AbortOptions,
+  ): Promise<void> {
+    const { name, namespace = "" } = egress.metadata;
+    const key = `${type.kind} ${namespace}/${name}`;
+    if (cached !== undefined && this.#applied.isSettled(key, wanted, cached)) return;
+    // The caches have only objects with our labels.
+    const before = cached ?? (await findObject(this.#deps.api, type, { name, namespace }, options));
+    if (before !== undefined) refuseForeign(type, egress, before);
+    const after = await this.#write(type, wanted, before, options);
+    this.#applied.note(key, wanted, after);
+    if (before !== undefined && wishOf(before) === wishOf(after)) return;
+    const verb = before === undefined ? "created" : "changed";
+    this.#deps.log.info(`object of an Egress ${verb}`, { kind: type.kind, namespace, egress: name });
+  }
+
+  /** Applies an object. If the server refuses what that would make of `before`, replaces its spec first. */
+  async #write<T extends KubeObject>(
+    type: ResourceType<T>,
+    wanted: Draft<T>,
+    before: T | undefined,
+    options: AbortOptions,
+  ): Promise<T> {
+    const { api, log } = this.#deps;
+    try {
+      return await this.#apply(type, wanted, options);
+    } catch (error) {
+      if (before === undefined || !isKubeError(error, "invalid") || error.httpStatus !== 422) throw error;
+      const { name, namespace } = wanted.metadata;
+      // Fails as well, with the same words, if it is the Egress that is not valid.
+      await api.replace(type, replacementOf(wanted, before), options);
+      const why = "fields of others exclude the Egress's";
+      log.warn("spec of an Egress's object replaced", {
+        kind: type.kind,
+        namespace,
+        egress: name,
+        why,
+        refused: error.message,
+      });
+      return this.#apply(type, wanted, options);
+    }
+  }
+
+  async #apply<T extends KubeObject>(type: ResourceType<T>, wanted: Draft<T>, options: AbortOptions): Promise<T> {
+    const { api } = this.#deps;
+    const { name = "", namespace = "" } = wanted.metadata;
+    const ref = { name, namespace };
+    const apply = { type: "apply", body: wanted, fieldManager: MANAGER, force: true } as const;
+    const applied = await api.patch(type, ref, apply, options);
+    const { managedFields, resourceVersion } = applied.metadata;
+    const inherited = inheritFields(managedFields, MANAGER);
+    if (inherited === undefined) return applied;
+    const operations = [
+      { op: "replace", path: "/metadata/managedFields", value: inherited },
+      { op: "replace", path: "/metadata/resourceVersion", value: resourceVersion },
+    ] as const;
+    await api.patch(type, ref, { type: "json", operations }, options);
+    return api.patch(type, ref, apply, options);
+  }
+
+  async #ensureBudget(
+    egress: Egress,
+    wanted: Draft<PodDisruptionBudget> | undefined,
+    cached: PodDisruptionBudget | undefined,
+    options: AbortOptions,
+  ): Promise<void> {
+    const { name, namespace = "" } = egress.metadata;
+    const type = resources.podDisruptionBudgets;
+    if (wanted !== undefined) return this.#ensure(type, egress, wanted, cached, options);
+    if (cached === undefined || !isOwned(cached, egress)) return;
+    try {
+      const { uid } = cached.metadata;
+      await this.#deps.api.delete(type, { name, namespace }, { ...options, preconditions: { uid } });
+      this.#deps.log.info("disruption budget of an Egress deleted", { namespace, egress: name });
+    } catch (error) {
+      if (!isKubeError(error, "not-found")) throw error;
+    }
+  }
+
+  async #ensureStatus(egress: Egress, deployment: Deployment | undefined, options: AbortOptions): Promise<void> {
+    const { name, namespace = "" } = egress.metadata;
+    const own = deployment !== undefined && isOwned(deployment, egress) ? deployment : undefined;
+    const status = { replicas: own?.status?.availableReplicas ?? 0, selector: egressSelector(name) };
+    const { replicas, selector } = egress.status ?? {};
+    if (replicas === status.replicas && selector === status.selector) return;
+    const patch = { type: "merge", body: { metadata: { uid: egress.metadata.uid }, status } } as const;
+    await this.#deps.api.patch(coilResources.egresses, { name, namespace }, patch, {
+      ...options,
+      subresource: "status",
+    });
+  }
+}
+
+/** Runs each step, also after one that has failed; then throws what failed. An absent API server ends it at once. */
+async function tryEach(steps: readonly (() => Promise<void>)[]): Promise<void> {
+  const failed: ExpectedError[] = [];
+  for (const step of steps) {
+    try {
+      await step();
+    } catch (error) {
+      if (!(error instanceof ExpectedError) || isAway(error)) throw error;
+      failed.push(error);
+    }
+  }
+  const [first, ...more] = failed;
+  if (first === undefined) return;
+  if (more.length === 0) throw first;
+  throw new EgressError("incomplete", failed.map(describeError).join("; "));
+}
+
+function isOwned(object: KubeObject, egress: Egress): boolean {
+  return (object.metadata.ownerReferences ?? []).some(({ uid }) => uid === egress.metadata.uid);
+}
+
+/** Throws for an object of the name that is not the Egress's. One with all its labels and without an owner has lost its reference, and is. */
+function refuseForeign<T extends KubeObject>(type: ResourceType<T>, egress: Egress, { metadata }: T): void {
+  const { name, namespace } = egress.metadata;
+  const owner = (metadata.ownerReferences ?? []).find(({ controller }) => controller === true);
+  if (owner?.uid === egress.metadata.uid) return;
+  const isLabelled = Object.entries(egressLabels(name)).every(([key, value]) => metadata.labels?.[key] === value);
+  if (owner === undefined && isLabelled) return;
+  const whose =
+    owner === undefined ? "does not belong to it" : `belongs to ${owner.kind} ${owner.name} (uid ${owner.uid})`;
+  throw new EgressError(
+    "taken",
+    `Egress ${namespace}/${name} cannot have its ${type.kind}: one of that name exists and ${whose}; delete it, or choose another name`,
+  );
+}

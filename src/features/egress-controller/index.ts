@@ -1,0 +1,14 @@
+/**
+ * The controller of Egresses (docs/spec/pod-network.md#8): routers, their Service, disruption budget, account and rights.
+ *
+ * Owns: the objects that belong to an Egress, and the subjects of one ClusterRoleBinding. Does not know: tunnels, informers.
+ *
+ * ```ts
+ * const router = async () => ({ image, backend: "nftables", tunnelDriver: "auto", port: 5555 } as const);
+ * const reconciler = new EgressReconciler({ api, caches, router, log });
+ * await reconciler.reconcile("internet/nat", { signal });
+ * ```
+ */
+export { BINDINGS, reconcileBinding } from "./binding.ts";
+export { EgressReconciler } from "./egress-reconciler.ts";
+export { ROUTER_ACCOUNT, type RouterSettings } from "./router-pod.ts";

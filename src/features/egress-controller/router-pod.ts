@@ -1,0 +1,101 @@
+import type { Egress, EgressPodTemplate } from "#kube/coil";
+import { parseQuantity } from "./quantity.ts";
+
+type PodSpec = NonNullable<EgressPodTemplate["spec"]>;
+type Container = NonNullable<PodSpec["containers"]>[number];
+
+/** What the router pods of every Egress have in common. */
+export interface RouterSettings {
+  /** The image of routers whose Egress names none. */
+  readonly image: string;
+  /** The flag `--backend` of routers. */
+  readonly backend: "iptables" | "nftables";
+  /** The flag `--tunnel-driver` of routers. */
+  readonly tunnelDriver: "fou" | "vxlan" | "auto";
+  /** UDP port of the Service and of the tunnels. */
+  readonly port: number;
+}
+
+/** Name of the routers' ServiceAccount, and of the ClusterRoleBinding that gives it its rights. */
+export const ROUTER_ACCOUNT = "coil-egress";
+/** The container of a router pod that is the router. */
+const ROUTER_CONTAINER = "egress";
+const REQUESTS = { cpu: "100m", memory: "200Mi" } as const;
+const PORTS = [
+  { name: "metrics", containerPort: 8080, protocol: "TCP" },
+  { name: "health", containerPort: 8081, protocol: "TCP" },
+];
+/** The volumes of every router, and where its container has them. A template may bring its own `run`. */
+const RUN = { name: "run", mountPath: "/run" };
+const MODULES = { name: "modules", mountPath: "/lib/modules", readOnly: true };
+
+/** Pure: the pod spec of an Egress's routers: its template's, with what a router needs (docs/spec/pod-network.md#8). */
+export function routerPodOf(egress: Egress, router: RouterSettings): PodSpec {
+  const given: PodSpec = egress.spec.template?.spec ?? {};
+  const containers = given.containers ?? [];
+  const own = containers.find(({ name }) => name === ROUTER_CONTAINER);
+  const routed = containerOf(own ?? { name: ROUTER_CONTAINER }, egress, router);
+  const volumes = given.volumes ?? [];
+  return {
+    ...given,
+    serviceAccountName: ROUTER_ACCOUNT,
+    volumes: [
+      ...volumes.filter(({ name }) => name !== MODULES.name),
+      ...(volumes.some(({ name }) => name === RUN.name) ? [] : [{ name: RUN.name, emptyDir: {} }]),
+      { name: MODULES.name, hostPath: { path: MODULES.mountPath } },
+    ],
+    containers: own === undefined ? [routed, ...containers] : containers.map((one) => (one === own ? routed : one)),
+  };
+}
+
+/** The template's container, with what a router needs. */
+function containerOf(given: Container, egress: Egress, router: RouterSettings): Container {
+  const mounts = (given.volumeMounts ?? []).filter(
+    ({ mountPath }) => mountPath !== RUN.mountPath && mountPath !== MODULES.mountPath,
+  );
+  const own = environmentOf(egress);
+  const env = (given.env ?? []).filter(({ name }) => !own.some((one) => one.name === name));
+  return {
+    ...given,
+    image: given.image ?? router.image,
+    command: given.command ?? ["coil-egress"],
+    args: given.args ?? argumentsOf(egress, router),
+    env: [...env, ...own],
+    volumeMounts: [...mounts, RUN, MODULES],
+    securityContext: { privileged: true, readOnlyRootFilesystem: true, capabilities: { add: ["NET_ADMIN"] } },
+    resources: resourcesOf(given.resources ?? {}),
+    ports: PORTS,
+    livenessProbe: { httpGet: { path: "/healthz", port: "health", scheme: "HTTP" } },
+    readinessProbe: { httpGet: { path: "/readyz", port: "health", scheme: "HTTP" } },
+  };
+}
+
+function environmentOf({ metadata: { name } }: Egress): NonNullable<Container["env"]> {
+  const field = (fieldPath: string) => ({ valueFrom: { fieldRef: { apiVersion: "v1", fieldPath } } });
+  return [
+    { name: "COIL_POD_ADDRESSES", ...field("status.podIPs") },
+    { name: "COIL_POD_NAMESPACE", ...field("metadata.namespace") },
+    { name: "COIL_EGRESS_NAME", value: name },
+  ];
+}
+
+function argumentsOf(egress: Egress, { backend, tunnelDriver, port }: RouterSettings): string[] {
+  return [
+    "--zap-stacktrace-level=panic",
+    ...(egress.spec.fouSourcePortAuto === true ? ["--enable-sport-auto=true"] : []),
+    `--backend=${backend}`,
+    // Coil's routers do not know these two: an Egress may name Coil's image.
+    ...(tunnelDriver === "fou" ? [] : [`--tunnel-driver=${tunnelDriver}`]),
+    ...(port === 5555 ? [] : [`--fou-port=${port}`]),
+  ];
+}
+
+/** A request that is not given is the default one, or the server's if the template's limit is lower: a request above its limit is refused. */
+function resourcesOf(given: NonNullable<Container["resources"]>): NonNullable<Container["resources"]> {
+  const { limits = {}, requests = {} } = given;
+  const added = Object.entries(REQUESTS).filter(([name, request]) => {
+    const limit = limits[name];
+    return requests[name] === undefined && (limit === undefined || parseQuantity(limit) >= parseQuantity(request));
+  });
+  return { ...given, requests: { ...requests, ...Object.fromEntries(added) } };
+}

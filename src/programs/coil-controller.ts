@@ -1,0 +1,39 @@
+import { controllerProgramMetrics, runController } from "./controller/index.ts";
+import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
+import { egressController, egressFlags } from "./egress-controller/index.ts";
+import { ipamFlags, ipamLeader, POOL_WEBHOOKS, poolMetrics } from "./ipam-controller/index.ts";
+import { defineProgram } from "./program/index.ts";
+import { serveWebhooks, webhookAddrFlag, webhookFlags, webhookMetrics } from "./webhooks/index.ts";
+
+const flags = {
+  ...endpointFlags(":9386", ":9387"),
+  ...ipamFlags,
+  ...egressFlags,
+  ...webhookFlags("ipam", "egress"),
+  egressWebhookAddr: webhookAddrFlag("egress-webhook-addr", "egress"),
+  ...kubeFlags,
+  ...logFlags,
+};
+
+/** `coil-controller`: the controllers of address management and of Egresses in one process (docs/spec/pod-network.md#1). */
+export const coilController = defineProgram({
+  name: "coil-controller",
+  summary: "coil-ipam-controller and coil-egress-controller in one process, with one set of endpoints.",
+  flags,
+  notes: [
+    "Run two replicas. Each part has its own Lease, kube-system/coil-ipam-leader and coil-egress-leader, so that this program and the two that it replaces can run at once. The loss of either ends the program.",
+    "Each part has the webhooks, the Service and the Secret of its own program. A certificate of --cert-dir serves both, and needs the names of both Services.",
+    "Environment: as coil-egress-controller.",
+  ],
+  metrics: [poolMetrics, webhookMetrics, controllerProgramMetrics],
+  run: async ({ values, signal }) => {
+    const { leader, webhooks } = egressController(values);
+    const served = [
+      { ...POOL_WEBHOOKS, address: values.webhookAddr },
+      { ...webhooks, address: values.egressWebhookAddr },
+    ];
+    return runController({ name: "coil-controller", values, signal }, [ipamLeader(values), leader], (replica) =>
+      serveWebhooks(replica, served, values),
+    );
+  },
+});

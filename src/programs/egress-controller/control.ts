@@ -1,0 +1,137 @@
+import { Backoff, retry } from "#base/async";
+import { systemClock } from "#base/clock";
+import { choiceFlag, type FlagValues, integerFlag, optionalFlag } from "#base/config";
+import {
+  BINDINGS,
+  EgressReconciler,
+  ROUTER_ACCOUNT,
+  type RouterSettings,
+  reconcileBinding,
+} from "#features/egress-controller";
+import { KubeError, resources } from "#kube/client";
+import { coilResources, type Egress } from "#kube/coil";
+import type { Informer } from "#kube/informer";
+import type { LeaderPart, LeadingController } from "../controller/index.ts";
+import type { Webhooks } from "../webhooks/index.ts";
+import { OwnPod } from "./own-pod.ts";
+
+/** The flags of the controller of Egresses. */
+export const egressFlags = {
+  egressPort: integerFlag("egress-port", 5555, "UDP port of the tunnels and of the Services", { min: 1, max: 65_535 }),
+  backend: choiceFlag("backend", ["iptables", "nftables"], "iptables", "packet filter of the routers"),
+  tunnelDriver: choiceFlag(
+    "tunnel-driver",
+    ["fou", "vxlan", "auto"],
+    "fou",
+    "how routers carry packets; the same as coild's",
+  ),
+  image: optionalFlag("image", "image of the routers; default: that of this program's own pod", "IMAGE"),
+};
+
+/** How often one key is tried again after failures, at most: a namespace without an account, or a name that is taken, is mended by people. */
+const RETRY = { initialMs: 50, maxMs: 30_000 };
+
+/** The controller of Egresses in a program: what its leader does, and its webhooks. */
+export interface EgressController {
+  readonly leader: LeaderPart;
+  readonly webhooks: Webhooks;
+}
+
+/** Throws `ConfigError` if the image of routers is neither given nor that of a named pod. */
+export function egressController(values: FlagValues<typeof egressFlags>): EgressController {
+  const own = new OwnPod(process.env);
+  const { image, backend, tunnelDriver, egressPort: port } = values;
+  if (image === undefined) own.requireNamed();
+  return {
+    leader: {
+      lease: "coil-egress-leader",
+      setUp: (leading) => {
+        const egresses = leading.watch(coilResources.egresses);
+        controlEgresses(leading, egresses, async (options) => ({
+          image: image ?? (await own.image(leading.api, options)),
+          backend,
+          tunnelDriver,
+          port,
+        }));
+        controlRights(leading, egresses);
+      },
+    },
+    webhooks: {
+      part: "egress",
+      type: coilResources.egresses,
+      context: ({ api, run }) => {
+        if (own.isNamed) run((signal) => readOnce(own, api, signal));
+        return async () => ({ dualStack: own.isDualStack });
+      },
+    },
+  };
+}
+
+/** Reads the own pod, whose addresses tell whether the cluster has both families. Without them reviews only lack a warning. */
+async function readOnce(own: OwnPod, api: LeadingController["api"], signal: AbortSignal): Promise<void> {
+  const backoff = new Backoff({ initialMs: 1000, maxMs: 60_000 });
+  const isPassing = (error: unknown): boolean => error instanceof KubeError;
+  await retry(() => own.read(api, { signal }), { backoff, isPassing, signal, clock: systemClock });
+}
+
+type Egresses = Informer<Egress, Egress>;
+
+/** The objects of each Egress. */
+function controlEgresses(
+  { api, log, watch, control }: LeadingController,
+  egresses: Egresses,
+  router: (options: { readonly signal?: AbortSignal | undefined }) => Promise<RouterSettings>,
+): void {
+  const component = { labelSelector: "app.kubernetes.io/name=coil,app.kubernetes.io/component=egress" };
+  const deployments = watch(resources.deployments, component);
+  const services = watch(resources.services, component);
+  const budgets = watch(resources.podDisruptionBudgets, component);
+  const accounts = watch(resources.serviceAccounts, { fieldSelector: `metadata.name=${ROUTER_ACCOUNT}` });
+  const caches = {
+    egress: (key: string) => egresses.store.getByKey(key),
+    deployment: (key: string) => deployments.store.getByKey(key),
+    service: (key: string) => services.store.getByKey(key),
+    budget: (key: string) => budgets.store.getByKey(key),
+    account: (namespace: string) => accounts.store.get(ROUTER_ACCOUNT, namespace),
+  };
+  const reconciler = new EgressReconciler({ api, caches, router, log: log.child("egress") });
+  // The objects of an Egress have its name, so their keys are its key.
+  const controller = control("egress", {
+    on: [egresses, deployments, services, budgets],
+    after: [accounts],
+    reconcile: (key, { signal }) => reconciler.reconcile(key, { signal }),
+    workers: 4,
+    retry: RETRY,
+  });
+  accounts.addHandler({
+    onDelete: ({ metadata: { namespace } }) => {
+      for (const { metadata } of egresses.store.values()) {
+        if (metadata.namespace === namespace) controller.enqueue(`${namespace}/${metadata.name}`);
+      }
+    },
+  });
+}
+
+/** The rights of all routers. */
+function controlRights({ api, log, watch, control }: LeadingController, egresses: Egresses): void {
+  const bindings = watch(resources.clusterRoleBindings, {
+    transform: ({ metadata: { name, uid, resourceVersion } }) => ({ metadata: { name, uid, resourceVersion } }),
+  });
+  const rights = control("clusterrolebinding", {
+    after: [egresses, bindings],
+    reconcile: (name, { signal }) => {
+      const namespaces = egresses.store.list().map(({ metadata: { namespace = "" } }) => namespace);
+      return reconcileBinding({ api, log: log.child("rights") }, name, namespaces, { signal });
+    },
+    retry: RETRY,
+  });
+  /** The first binding must exist, so its absence is a failure that is told; the second one may. */
+  const enqueue = (name: string): void => {
+    if (name === ROUTER_ACCOUNT || (BINDINGS.includes(name) && bindings.store.get(name) !== undefined))
+      rights.enqueue(name);
+  };
+  const all = (): void => BINDINGS.forEach(enqueue);
+  egresses.addHandler({ onAdd: all, onDelete: all });
+  const one = ({ metadata: { name } }: { readonly metadata: { readonly name: string } }): void => enqueue(name);
+  bindings.addHandler({ onAdd: one, onUpdate: (_before, after) => one(after), onDelete: one });
+}

@@ -1,0 +1,54 @@
+import type { AbortOptions } from "#base/async";
+import { ConfigError } from "#base/config";
+import { type KubeApi, type ObjectRef, type Pod, resources } from "#kube/client";
+
+/** The pod that a controller runs in, by its environment: `COIL_POD_NAMESPACE` and `COIL_POD_NAME`. */
+export class OwnPod {
+  readonly #ref: ObjectRef | undefined;
+  readonly #missing: readonly string[];
+  #pod: Pod | undefined;
+
+  constructor(env: NodeJS.ProcessEnv) {
+    const { COIL_POD_NAMESPACE: namespace = "", COIL_POD_NAME: name = "" } = env;
+    const given = { COIL_POD_NAMESPACE: namespace, COIL_POD_NAME: name };
+    this.#missing = Object.entries(given).flatMap(([key, value]) => (value === "" ? [key] : []));
+    this.#ref = this.#missing.length === 0 ? { namespace, name } : undefined;
+  }
+
+  /** Whether the environment names the pod. */
+  get isNamed(): boolean {
+    return this.#ref !== undefined;
+  }
+
+  /** Throws `ConfigError` if the environment does not name the pod. */
+  requireNamed(): void {
+    if (this.isNamed) return;
+    throw new ConfigError(
+      "invalid-flags",
+      this.#missing.map(
+        (key) => `the environment variable ${key} is missing; set it from this pod's metadata, or give --image`,
+      ),
+    );
+  }
+
+  /** Reads the pod unless that has succeeded once: its image and its addresses do not change. Rejects with `KubeError` and `ConfigError`. */
+  async read(api: KubeApi, options: AbortOptions): Promise<Pod> {
+    if (this.#ref === undefined) this.requireNamed();
+    this.#pod ??= await api.get(resources.pods, this.#ref ?? { name: "" }, options);
+    return this.#pod;
+  }
+
+  /** The image of the first container. Rejects with `KubeError` and `ConfigError`. */
+  async image(api: KubeApi, options: AbortOptions): Promise<string> {
+    const { metadata, spec } = await this.read(api, options);
+    const image = spec?.containers[0]?.image ?? "";
+    if (image !== "") return image;
+    throw new ConfigError("invalid-flags", [`Pod ${metadata.namespace}/${metadata.name} names no image; give --image`]);
+  }
+
+  /** Whether the pod has addresses of both families. False until {@link read} has succeeded. */
+  get isDualStack(): boolean {
+    const families = (this.#pod?.status?.podIPs ?? []).map(({ ip = "" }) => ip.includes(":"));
+    return new Set(families).size === 2;
+  }
+}
