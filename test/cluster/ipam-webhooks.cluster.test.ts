@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { request } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -14,6 +13,7 @@ import { type Draft, KubeClient, type KubeObject, loadKubeConfig, type ResourceT
 import { type BlockRequest, coilCrds, coilResources } from "#kube/coil";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, start, until } from "#test/lab";
+import { review as callReview, webhookPort as portOf, reviewOf as reviewOfKind } from "#test/webhook-review";
 
 const SERVICE = "coilv2-ipam-webhook-service.kube-system.svc";
 const CERT = { namespace: "kube-system", name: "coilv2-ipam-webhook-server-cert" };
@@ -69,41 +69,6 @@ async function open(t: TestContext, { called }: { readonly called: boolean }, ..
   return { dir, api, kubeconfig, run, create, reach };
 }
 
-/** The port in the last log line that says where the webhooks listen. */
-async function portOf(program: { said(): string }): Promise<number> {
-  const found = (): string | undefined => /"port":(\d+),"msg":"webhooks listen"/.exec(program.said())?.[1];
-  await until("the webhooks listen", () => found() !== undefined, { seen: program.said });
-  return Number(found());
-}
-
-interface Answer {
-  readonly apiVersion: string;
-  readonly response: {
-    readonly allowed: boolean;
-    readonly patch?: string;
-    readonly status?: { readonly reason: string; readonly message: string };
-  };
-}
-
-/** Calls a webhook as an API server does: over TLS, trusting `ca`, under the Service's name. */
-function review(port: number, ca: string, path: string, body: object): Promise<Answer> {
-  return new Promise((resolve, reject) => {
-    const call = request(
-      { host: "127.0.0.1", port, path, method: "POST", ca, servername: SERVICE, agent: false },
-      (response) => {
-        let text = "";
-        response.setEncoding("utf8");
-        response.on("data", (chunk: string) => {
-          text += chunk;
-        });
-        response.on("end", () => resolve(JSON.parse(text)));
-      },
-    );
-    call.on("error", reject);
-    call.end(JSON.stringify(body));
-  });
-}
-
 const poolOf = (name: string, ipv4: string) => ({
   apiVersion: "coil.cybozu.com/v2",
   kind: "AddressPool",
@@ -111,23 +76,11 @@ const poolOf = (name: string, ipv4: string) => ({
   spec: { blockSizeBits: 5, subnets: [{ ipv4 }] },
 });
 
-function reviewOf(version: string, object: { metadata: { name: string } }, oldObject?: object): object {
-  return {
-    apiVersion: `admission.k8s.io/${version}`,
-    kind: "AdmissionReview",
-    request: {
-      uid: "705ab4f5",
-      kind: { group: "coil.cybozu.com", version: "v2", kind: "AddressPool" },
-      resource: { group: "coil.cybozu.com", version: "v2", resource: "addresspools" },
-      name: object.metadata.name,
-      operation: oldObject === undefined ? "CREATE" : "UPDATE",
-      userInfo: { username: "admin" },
-      object,
-      oldObject: oldObject ?? null,
-      dryRun: false,
-    },
-  };
-}
+const reviewOf = (version: "v1" | "v1beta1", pool: ReturnType<typeof poolOf>, old?: object) =>
+  reviewOfKind(version, coilResources.addressPools, pool, old);
+
+const review = (port: number, ca: string, path: string, body: object) =>
+  callReview({ port, ca, path, servername: SERVICE }, body);
 
 const VALIDATE = "/validate-coil-cybozu-com-v2-addresspool";
 const MUTATE = "/mutate-coil-cybozu-com-v2-addresspool";
@@ -135,7 +88,7 @@ const MUTATE = "/mutate-coil-cybozu-com-v2-addresspool";
 test("webhooks: with rotation both replicas serve one certificate that the configurations trust, and judge pools in the asked version", async (t) => {
   const { api, run, create } = await open(t, { called: false }, "--enable-cert-rotation");
   const replicas = [run(), run()];
-  const ports = await Promise.all(replicas.map(portOf));
+  const ports = await Promise.all(replicas.map((replica) => portOf(replica)));
   const trusted = async (): Promise<string> => {
     const { webhooks = [] } = await api.get(resources.validatingWebhookConfigurations, {
       name: "coilv2-validating-ipam-webhook-configuration",
@@ -146,7 +99,7 @@ test("webhooks: with rotation both replicas serve one certificate that the confi
   const ca = await trusted();
   await create(coilResources.addressPools, poolOf("first", "10.0.0.0/16"));
   for (const port of ports) {
-    for (const version of ["v1", "v1beta1"]) {
+    for (const version of ["v1", "v1beta1"] as const) {
       const ask = (path: string, object: ReturnType<typeof poolOf>, old?: object) =>
         review(port, ca, path, reviewOf(version, object, old));
       await until("this replica serves the certificate and sees the pool", async () => {

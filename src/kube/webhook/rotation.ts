@@ -103,7 +103,7 @@ export class CertificateRotation {
     if (secret === undefined) {
       throw new WebhookError(
         "no-secret",
-        `Secret ${at.namespace}/${at.name} does not exist, so a certificate cannot be stored: create an empty Secret of this name (deploy/pods/webhooks.yaml)`,
+        `Secret ${at.namespace}/${at.name} does not exist, so a certificate cannot be stored: create an empty Secret of this name (deploy/pods has it)`,
       );
     }
     const stored = read(secret.data ?? {});
