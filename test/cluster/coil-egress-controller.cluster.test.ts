@@ -43,7 +43,7 @@ const EITHER_OR: AdmissionPlugin = {
   admit: ({ resource, object }) => {
     const spec = (object as { readonly spec?: Partial<PodDisruptionBudget["spec"] & Deployment["spec"]> } | undefined)
       ?.spec;
-    const containers = spec?.template?.spec?.containers ?? [];
+    const containers = resource === "deployments" ? (spec?.template?.spec?.containers ?? []) : [];
     const refused =
       (resource === "poddisruptionbudgets" && spec?.minAvailable !== undefined && spec.maxUnavailable !== undefined) ||
       (spec?.strategy?.type === "Recreate" && spec.strategy.rollingUpdate !== undefined) ||
@@ -572,6 +572,43 @@ test("coil-egress-controller: without the ClusterRoleBinding, and with a pod spe
   );
   await api.patch(egresses, NAT, { type: "merge", body: { spec: { template: null } } });
   await eventually("the Deployment is there", async () => (await find(resources.deployments)) !== undefined);
+});
+
+test("coil-egress-controller: a template that is none, stored without a webhook, costs its own Egress only, and is named", async (t) => {
+  const { find, make, edit, run } = await open(t);
+  const other = { namespace: "internet", name: "sound" };
+  await make({ template: { spec: { containers: 5 } } } as unknown as Partial<EgressSpec>);
+  await make({}, other);
+  const controller = run();
+  await eventually("the other one is there", async () => (await find(resources.deployments, other)) !== undefined);
+  await until(
+    "the fault is named",
+    () => /nat cannot be had: spec.template.spec.containers: /.test(controller.said()),
+    {
+      seen: controller.said,
+    },
+  );
+  await edit({ template: null });
+  await eventually("it is there", async () => (await find(resources.deployments)) !== undefined);
+});
+
+test("coil-egress-controller: an Egress that is deleted and made anew at once has objects of its own", async (t) => {
+  const { server, api, find, make, run } = await open(t);
+  await make({ podDisruptionBudget: { minAvailable: 1 } });
+  run();
+  await eventually("all is there", async () => (await find(egresses))?.status !== undefined);
+  for (let round = 0; round < 5; round += 1) {
+    await api.delete(egresses, NAT);
+    await make({ podDisruptionBudget: { minAvailable: 1 } });
+    const { uid } = (await find(egresses))?.metadata ?? assert.fail();
+    await eventually("all belongs to the new one", async () => {
+      const owners = await Promise.all(
+        CHILDREN.map(async (type) => (await find(type))?.metadata.ownerReferences?.[0]?.uid),
+      );
+      return owners.every((owner) => owner === uid);
+    });
+    await server.settled();
+  }
 });
 
 test("coil-egress-controller: routers have the image of the controller's own pod, read when the API server answers; without its name the start is refused", async (t) => {

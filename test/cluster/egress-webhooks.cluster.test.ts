@@ -140,6 +140,8 @@ const BROKEN: readonly (readonly [object, RegExp])[] = [
   [labelled({ labels: { a: "-x" } }), /spec.template.metadata.labels.*"-x"/],
   [labelled({ annotations: { "a/b/c": "" } }), /spec.template.metadata.annotations: Invalid value: "a\/b\/c"/],
   [{ template: { spec: "text" } }, /spec.template.spec: /],
+  [{ template: { spec: { containers: 5 } } }, /spec.template.spec.containers: Invalid value: "number": must be a list/],
+  [{ template: { spec: { containers: [{ image: "x" }] } } }, /spec.template.spec.containers\[0\].name: Required/],
   [{ sessionAffinity: "Client" }, /spec.sessionAffinity: Unsupported value: "Client"/],
   [
     { sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } },

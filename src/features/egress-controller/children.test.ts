@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Egress, EgressSpec } from "#kube/coil";
+import fc from "fast-check";
+import { type Egress, type EgressSpec, podSpecFaults } from "#kube/coil";
 import { childrenOf, subjectsOf } from "./children.ts";
 import type { RouterSettings } from "./router-pod.ts";
 
@@ -192,4 +193,36 @@ test("subjectsOf: one account for each namespace, sorted", () => {
     subjectsOf(["b", "a", "b"]).map(({ kind, name, namespace }) => `${kind} ${namespace}/${name}`),
     ["ServiceAccount a/coil-egress", "ServiceAccount b/coil-egress"],
   );
+});
+
+test("childrenOf: of any template without faults objects are made, and each has one router with our variables", () => {
+  const text = fc.oneof(fc.constantFrom("egress", "run", "modules", "COIL_EGRESS_NAME", "x"), fc.string());
+  const noise = fc.oneof(fc.anything(), fc.constant(null), fc.constant(undefined));
+  const named = fc.oneof(
+    { weight: 4, arbitrary: fc.record({ name: text, value: text, mountPath: text }) },
+    { weight: 1, arbitrary: noise },
+  );
+  const list = fc.oneof({ weight: 4, arbitrary: fc.array(named, { maxLength: 4 }) }, { weight: 1, arbitrary: noise });
+  const amounts = fc.oneof(fc.dictionary(fc.constantFrom("cpu", "memory"), noise), noise);
+  const resources = fc.oneof(fc.record({ limits: amounts, requests: amounts }), noise);
+  const container = fc.record({ name: fc.constantFrom("egress", "x"), env: list, volumeMounts: list, resources });
+  const containers = fc.oneof(
+    { weight: 4, arbitrary: fc.array(container, { maxLength: 3 }) },
+    { weight: 1, arbitrary: list },
+  );
+  const spec = fc.oneof(
+    { weight: 9, arbitrary: fc.record({ containers, volumes: list }) },
+    { weight: 1, arbitrary: noise },
+  );
+  let made = 0;
+  fc.assert(
+    fc.property(spec, (given) => {
+      if (podSpecFaults(given).length > 0) return;
+      made += 1;
+      const { container: router } = children({ template: { spec: given } } as unknown as Partial<EgressSpec>);
+      assert.equal(router.env?.filter(({ name }) => name === "COIL_EGRESS_NAME").length, 1);
+    }),
+    { numRuns: 2000 },
+  );
+  assert.ok(made > 100, `${made}`);
 });

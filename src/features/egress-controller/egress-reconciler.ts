@@ -15,7 +15,7 @@ import {
   type Service,
   type ServiceAccount,
 } from "#kube/client";
-import { coilResources, type Egress, egressLabels, egressSelector } from "#kube/coil";
+import { coilResources, type Egress, egressLabels, egressSelector, podSpecFaults } from "#kube/coil";
 import { AppliedStates, wishOf } from "./applied.ts";
 import { accountOf, childrenOf } from "./children.ts";
 import { inheritFields } from "./inherit.ts";
@@ -25,8 +25,8 @@ import type { RouterSettings } from "./router-pod.ts";
 /** The manager of the fields that this controller applies. */
 const MANAGER = "coil-egress-controller";
 
-/** `taken`: an object of the Egress's name belongs to something else. `incomplete`: several objects could not be written. */
-export type EgressErrorCode = "taken" | "incomplete";
+/** `invalid`: stored without a webhook, which would have refused it. `taken`: an object of the Egress's name belongs to something else. `incomplete`: several objects could not be written. */
+export type EgressErrorCode = "invalid" | "taken" | "incomplete";
 
 /** An Egress cannot have one of its objects, or several. The message names each. */
 export class EgressError extends ExpectedError<EgressErrorCode> {
@@ -70,6 +70,7 @@ export class EgressReconciler {
     const egress = caches.egress(key);
     if (egress === undefined) return this.#forget(key);
     if (egress.metadata.deletionTimestamp !== undefined) return;
+    refuseFaulty(egress);
     const { deployment, service, budget } = childrenOf(egress, await router(options));
     await tryEach([
       () => this.#ensureAccount(egress.metadata.namespace ?? "", options),
@@ -192,6 +193,12 @@ export class EgressReconciler {
       subresource: "status",
     });
   }
+}
+
+function refuseFaulty({ metadata: { namespace, name }, spec }: Egress): void {
+  const faults = podSpecFaults(spec.template?.spec).map(({ field, message }) => `${field}: ${message}`);
+  if (faults.length > 0)
+    throw new EgressError("invalid", `Egress ${namespace}/${name} cannot be had: ${faults.join("; ")}`);
 }
 
 /** Runs each step, also after one that has failed; then throws what failed. An absent API server ends it at once. */

@@ -1,4 +1,4 @@
-import type { Egress, EgressPodTemplate } from "#kube/coil";
+import { type Egress, type EgressPodTemplate, ROUTER_CONTAINER } from "#kube/coil";
 import { parseQuantity } from "./quantity.ts";
 
 type PodSpec = NonNullable<EgressPodTemplate["spec"]>;
@@ -18,8 +18,6 @@ export interface RouterSettings {
 
 /** Name of the routers' ServiceAccount, and of the ClusterRoleBinding that gives it its rights. */
 export const ROUTER_ACCOUNT = "coil-egress";
-/** The container of a router pod that is the router. */
-const ROUTER_CONTAINER = "egress";
 const REQUESTS = { cpu: "100m", memory: "200Mi" } as const;
 const PORTS = [
   { name: "metrics", containerPort: 8080, protocol: "TCP" },
@@ -29,7 +27,7 @@ const PORTS = [
 const RUN = { name: "run", mountPath: "/run" };
 const MODULES = { name: "modules", mountPath: "/lib/modules", readOnly: true };
 
-/** Pure: the pod spec of an Egress's routers: its template's, with what a router needs (docs/spec/pod-network.md#8). */
+/** Pure: the pod spec of an Egress's routers: its template's, which has none of `podSpecFaults`, with what a router needs (docs/spec/pod-network.md#8). */
 export function routerPodOf(egress: Egress, router: RouterSettings): PodSpec {
   const given: PodSpec = egress.spec.template?.spec ?? {};
   const containers = given.containers ?? [];
@@ -92,7 +90,7 @@ function argumentsOf(egress: Egress, { backend, tunnelDriver, port }: RouterSett
 
 /** A request that is not given is the default one, or the server's if the template's limit is lower: a request above its limit is refused. */
 function resourcesOf(given: NonNullable<Container["resources"]>): NonNullable<Container["resources"]> {
-  const { limits = {}, requests = {} } = given;
+  const [limits, requests] = [given.limits ?? {}, given.requests ?? {}];
   const added = Object.entries(REQUESTS).filter(([name, request]) => {
     const limit = limits[name];
     return requests[name] === undefined && (limit === undefined || parseQuantity(limit) >= parseQuantity(request));

@@ -251,6 +251,26 @@ test("egress: each fault is returned with its field", () => {
       /^spec.template.metadata.labels: Invalid value: "-x"/,
     ],
     [{ destinations, template: { metadata: { annotations: { "a/b/c": "" } } } }, /^spec.template.metadata.annotations/],
+    [
+      { destinations, template: { spec: { containers: 5 } } },
+      /^spec.template.spec.containers: Invalid value: "number": must be a list$/,
+    ],
+    [
+      { destinations, template: { spec: { containers: [{ image: "x" }] } } },
+      /^spec.template.spec.containers\[0\].name: Req/,
+    ],
+    [
+      { destinations, template: { spec: { volumes: ["x"] } } },
+      /^spec.template.spec.volumes\[0\]: .*must be an object$/,
+    ],
+    [
+      { destinations, template: { spec: { containers: [{ name: "egress", env: {} }] } } },
+      /^spec.template.spec.containers\[0\].env: .*must be a list$/,
+    ],
+    [
+      { destinations, template: { spec: { containers: [{ name: "egress", resources: { limits: 1 } }] } } },
+      /^spec.template.spec.containers\[0\].resources.limits: .*must be an object$/,
+    ],
     [{ destinations, sessionAffinity: "Client" }, /^spec.sessionAffinity: Unsupported/],
     [
       { destinations, sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } },

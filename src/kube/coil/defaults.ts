@@ -1,5 +1,6 @@
 import type { JsonPatchOperation } from "#kube/client";
 import { COIL_FINALIZER } from "./keys.ts";
+import { podSpecFaults, ROUTER_CONTAINER } from "./pod-template.ts";
 import type { EgressPodTemplate } from "./types.ts";
 
 /** The addition of the pool's mutating webhook on create: the finalizer (docs/spec/pod-network.md#2.6). Empty if the pool has it. */
@@ -22,8 +23,9 @@ export function egressDefaults(egress: {
   readonly spec?: { readonly template?: EgressPodTemplate };
 }): JsonPatchOperation[] {
   const template = egress.spec?.template;
-  if (template === undefined || (template.spec?.containers?.length ?? 0) > 0) return [];
-  const container = { name: "egress" };
+  if (template === undefined || podSpecFaults(template.spec).length > 0) return [];
+  if ((template.spec?.containers?.length ?? 0) > 0) return [];
+  const container = { name: ROUTER_CONTAINER };
   if (template.spec === undefined)
     return [{ op: "add", path: "/spec/template/spec", value: { containers: [container] } }];
   return [{ op: "add", path: "/spec/template/spec/containers", value: [container] }];

@@ -1,5 +1,6 @@
 import { Cidr } from "#base/ip";
 import { duplicate, type FieldFault, invalid, notSupported, required } from "./faults.ts";
+import { podSpecFaults } from "./pod-template.ts";
 import type { EgressPodTemplate, EgressSpec } from "./types.ts";
 
 /** The result of validating an Egress: `faults` refuse it, `warnings` do not. */
@@ -65,6 +66,7 @@ const QUALIFIED_NAME = /^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$/;
 const DNS_SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
 
 function checkTemplate(template: EgressPodTemplate, faults: FieldFault[]): void {
+  faults.push(...podSpecFaults(template.spec));
   const at = "spec.template.metadata";
   for (const [key, value] of Object.entries(template.metadata?.labels ?? {})) {
     if (!isQualifiedName(key)) faults.push(invalid(`${at}.labels`, key, "is not a label key"));

@@ -33,6 +33,7 @@ export { type CrdManifest, coilCrds } from "./crds.ts";
 export { egressDefaults, poolDefaults } from "./defaults.ts";
 export { validateEgress } from "./egress-validation.ts";
 export * from "./keys.ts";
+export { podSpecFaults, ROUTER_CONTAINER } from "./pod-template.ts";
 export { validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";
 export {
   type AddressBlock,
