@@ -287,6 +287,13 @@ test("egress: each fault is returned with its field", () => {
   }
 });
 
+test("egress: a name that its Service cannot have is refused", () => {
+  const faults = (name: string | undefined) =>
+    told(validateEgress({ metadata: { name }, spec: { destinations: ["10.0.0.0/8"] } }).faults);
+  for (const name of [undefined, "nat", "n".repeat(63)]) assert.deepEqual(faults(name), []);
+  for (const name of ["a.b", "n".repeat(64)]) assert.match(faults(name).join(), /^metadata.name: .*without dots/);
+});
+
 test("egress: all of IPv4 without any IPv6 is warned of in a dual-stack cluster only", () => {
   const warnings = (destinations: string[], dualStack: boolean): number =>
     validateEgress({ spec: { destinations } }, { dualStack }).warnings.length;

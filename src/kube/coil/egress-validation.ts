@@ -14,11 +14,12 @@ export interface EgressVerdict {
  * families.
  */
 export function validateEgress(
-  egress: { readonly spec: EgressSpec },
+  egress: { readonly metadata?: { readonly name?: string | undefined }; readonly spec: EgressSpec },
   context: { readonly dualStack?: boolean } = {},
 ): EgressVerdict {
   const { spec } = egress;
   const faults: FieldFault[] = [];
+  checkName(egress.metadata?.name, faults);
   const destinations = checkDestinations(spec.destinations, faults);
   if (spec.replicas !== undefined && (!Number.isInteger(spec.replicas) || spec.replicas < 1)) {
     faults.push(invalid("spec.replicas", spec.replicas, "must be greater than or equal to 1"));
@@ -38,6 +39,13 @@ export function validateEgress(
   }
   if (spec.podDisruptionBudget !== undefined) checkBudget(spec.podDisruptionBudget, faults);
   return { faults, warnings: context.dualStack === true ? dualStackWarnings(destinations) : [] };
+}
+
+/** An Egress gives its name to its Service, and to its pods as a label. */
+function checkName(name: string | undefined, faults: FieldFault[]): void {
+  if (name === undefined || (name.length <= 63 && !name.includes("."))) return;
+  const why = "is given to a Service too: it must be without dots, and of at most 63 characters";
+  faults.push(invalid("metadata.name", name, why));
 }
 
 function checkDestinations(texts: readonly string[], faults: FieldFault[]): Cidr[] {
