@@ -494,7 +494,7 @@ test("coil-egress-controller: a hundred edits within a second end in the last on
   }
   const end = performance.now();
   await eventually("the last one has arrived", async () => (await find(resources.deployments))?.spec?.replicas === 101);
-  assert.ok(performance.now() - end < 2000);
+  assert.ok(performance.now() - end < 5000);
   assert.ok((await generation()) - before <= 100);
 });
 
@@ -615,7 +615,7 @@ test("coil-egress-controller: routers have the image of the controller's own pod
   const world = await open(t);
   const { server, api, make, runIn } = world;
   await make();
-  const refused = await runIn(undefined).ended;
+  const refused = await runIn(undefined, "--image=").ended;
   assert.equal(refused.code, 2);
   assert.match(refused.stderr, /COIL_POD_NAMESPACE is missing.*--image\n.*COIL_POD_NAME is missing/);
   await api.create(resources.pods, {

@@ -40,7 +40,8 @@ export interface EgressController {
 /** Throws `ConfigError` if the image of routers is neither given nor that of a named pod. */
 export function egressController(values: FlagValues<typeof egressFlags>): EgressController {
   const own = new OwnPod(process.env);
-  const { image, backend, tunnelDriver, egressPort: port } = values;
+  const { backend, tunnelDriver, egressPort: port } = values;
+  const image = values.image === "" ? undefined : values.image;
   if (image === undefined) own.requireNamed();
   return {
     leader: {
@@ -60,7 +61,7 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
       part: "egress",
       type: coilResources.egresses,
       context: ({ api, run }) => {
-        if (own.isNamed) run((signal) => readOnce(own, api, signal));
+        if (own.isNamed) run((signal) => readAddresses(own, api, signal));
         return async () => ({ dualStack: own.isDualStack });
       },
     },
@@ -68,10 +69,10 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
 }
 
 /** Reads the own pod, whose addresses tell whether the cluster has both families. Without them reviews only lack a warning. */
-async function readOnce(own: OwnPod, api: LeadingController["api"], signal: AbortSignal): Promise<void> {
+async function readAddresses(own: OwnPod, api: LeadingController["api"], signal: AbortSignal): Promise<void> {
   const backoff = new Backoff({ initialMs: 1000, maxMs: 60_000 });
   const isPassing = (error: unknown): boolean => error instanceof KubeError;
-  await retry(() => own.read(api, { signal }), { backoff, isPassing, signal, clock: systemClock });
+  await retry(() => own.readAddresses(api, { signal }), { backoff, isPassing, signal, clock: systemClock });
 }
 
 type Egresses = Informer<Egress, Egress>;

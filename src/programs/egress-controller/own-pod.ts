@@ -1,6 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import { ConfigError } from "#base/config";
-import { type KubeApi, type ObjectRef, type Pod, resources } from "#kube/client";
+import { type KubeApi, KubeError, type ObjectRef, type Pod, resources } from "#kube/client";
 
 /** The pod that a controller runs in, by its environment: `COIL_POD_NAMESPACE` and `COIL_POD_NAME`. */
 export class OwnPod {
@@ -31,22 +31,29 @@ export class OwnPod {
     );
   }
 
-  /** Reads the pod unless that has succeeded once: its image and its addresses do not change. Rejects with `KubeError` and `ConfigError`. */
-  async read(api: KubeApi, options: AbortOptions): Promise<Pod> {
+  /** Reads the pod. Rejects with `KubeError` and `ConfigError`. */
+  async #read(api: KubeApi, options: AbortOptions): Promise<Pod> {
     if (this.#ref === undefined) this.requireNamed();
-    this.#pod ??= await api.get(resources.pods, this.#ref ?? { name: "" }, options);
+    this.#pod = await api.get(resources.pods, this.#ref ?? { name: "" }, options);
     return this.#pod;
   }
 
-  /** The image of the first container. Rejects with `KubeError` and `ConfigError`. */
+  /** Reads the pod's addresses, for {@link isDualStack}. Rejects with `KubeError`, also as long as the pod has none, and `ConfigError`. */
+  async readAddresses(api: KubeApi, options: AbortOptions): Promise<void> {
+    const { metadata, status } = await this.#read(api, options);
+    if ((status?.podIPs ?? []).length > 0) return;
+    throw new KubeError("not-found", `Pod ${metadata.namespace}/${metadata.name} has no addresses yet`);
+  }
+
+  /** The image of the first container, which does not change. Rejects with `KubeError` and `ConfigError`. */
   async image(api: KubeApi, options: AbortOptions): Promise<string> {
-    const { metadata, spec } = await this.read(api, options);
+    const { metadata, spec } = this.#pod ?? (await this.#read(api, options));
     const image = spec?.containers[0]?.image ?? "";
     if (image !== "") return image;
     throw new ConfigError("invalid-flags", [`Pod ${metadata.namespace}/${metadata.name} names no image; give --image`]);
   }
 
-  /** Whether the pod has addresses of both families. False until {@link read} has succeeded. */
+  /** Whether the pod has addresses of both families. False until {@link readAddresses} has succeeded. */
   get isDualStack(): boolean {
     const families = (this.#pod?.status?.podIPs ?? []).map(({ ip = "" }) => ip.includes(":"));
     return new Set(families).size === 2;
