@@ -529,9 +529,12 @@ test("a path that leads to another namespace now is not the pod's", async () => 
   const places = new ClientPlaces({ kernel, list: () => [], podsAt: () => [], clock: new FakeClock() });
   places.tell("a", { path: "/run/netns/x", ifname: "eth0", addresses: {} });
   assert.equal(places.of(podAt("a"))?.path, "/run/netns/x");
+  // A second interface of the pod: the tunnels stay with the first.
+  assert.equal(places.tell("a", { path: "/run/netns/x", ifname: "net1", addresses: {} }).ifname, "eth0");
   kernel.deleteNetNs("x");
   kernel.createNetNs("x")[Symbol.dispose]();
   assert.equal(places.of(podAt("a")), undefined);
+  assert.equal(places.tell("a", { path: "/run/netns/x", ifname: "net1", addresses: {} }).ifname, "net1");
 });
 
 /** What may happen to the objects that clients are made of. */

@@ -43,9 +43,14 @@ export class ClientPlaces {
     this.#clock = parts.clock;
   }
 
-  /** Remembers the place of an ADD. Throws `KernelError` if there is no namespace at this path. */
+  /**
+   * Remembers the place of an ADD. A further interface of the same namespace changes nothing: the first one carries the tunnels. Throws `KernelError`
+   * if there is no namespace at this path.
+   */
   tell(uid: string, at: Omit<ClientPlace, "inode">): ClientPlace {
     using netns = this.#kernel.openNetNs({ path: at.path });
+    const first = this.#told.get(uid);
+    if (first !== undefined && first.inode === netns.inode && first.ifname !== at.ifname) return first;
     const place = { ...at, inode: netns.inode };
     this.#told.set(uid, place);
     return place;
