@@ -114,6 +114,8 @@ const flags = {
 
 /** Maximum time in which exported routes are withdrawn at shutdown, milliseconds (docs/spec/pod-network.md#4.8). */
 const CLEAR_BUDGET_MS = 10_000;
+/** Within this time each NAT client is compared with its pod, milliseconds. */
+const CLIENT_RESYNC_MS = 300_000;
 
 /** `coild` (docs/spec/pod-network.md#4 and #5). */
 export const coild = defineProgram({
@@ -149,7 +151,8 @@ export const coild = defineProgram({
     });
     const { inClusterCidr, egressPort: port, tunnelDriver: asked, enableOriginatingOnly: originatingOnly } = values;
     const inCluster = inClusterCidr.length > 0 ? inClusterCidr : PRIVATE_RANGES;
-    const clientOptions = values.enableEgress ? { nodeName, asked, port, inCluster, originatingOnly } : undefined;
+    const settings = { nodeName, asked, port, inCluster, originatingOnly, resyncMs: CLIENT_RESYNC_MS };
+    const clientOptions = values.enableEgress ? settings : undefined;
     const openClients = clientsOpener(
       { kernel, api, events, health, metrics, openFilter: filterOpener(values.backend), log },
       clientOptions,

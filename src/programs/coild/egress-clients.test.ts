@@ -33,11 +33,18 @@ interface BedOptions {
   /** Whether the kernel tells the UID of pods, as behind another plugin. */
   readonly tellsUid?: boolean;
   readonly originatingOnly?: boolean;
+  readonly resyncMs?: number;
 }
 
 /** A node on the fake kernel, the embedded API server, and its NAT clients. */
 async function open(t: TestContext, options: BedOptions = {}) {
-  const { kernel = new FakeKernel(), asked = "vxlan", tellsUid = false, originatingOnly = false } = options;
+  const {
+    kernel = new FakeKernel(),
+    asked = "vxlan",
+    tellsUid = false,
+    originatingOnly = false,
+    resyncMs = 60_000,
+  } = options;
   const folder = mkdtempSync(join(tmpdir(), "isthmus-clients-"));
   const server = await startApiServer({
     listen: [{ host: "127.0.0.1", port: 0 }],
@@ -81,7 +88,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
         log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
         clock: systemClock,
       },
-      { nodeName: NODE, asked, port: 5555, inCluster: PRIVATE_RANGES, originatingOnly },
+      { nodeName: NODE, asked, port: 5555, inCluster: PRIVATE_RANGES, originatingOnly, resyncMs },
     );
     const controller = new AbortController();
     const running = runs ? clients.run({ signal: controller.signal }) : Promise.resolve();
@@ -423,6 +430,22 @@ test("an API server that fails: a restart changes nothing in pods, an ADD is cod
   assert.equal(bed.dump("a"), before);
   for (const fault of faults) bed.server.faults.remove(fault);
   await bed.until("a", "198.51.100.0/24", "!203.0.113.0/24");
+});
+
+test("live: what another program removes in a pod is made again, without any event", async (t) => {
+  const bed = await open(t, { resyncMs: 500 });
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  await bed.add(clients, await bed.makePod("a", ["10.64.0.7"], "nat"), "a");
+  using netns = bed.kernel.openNetNs({ name: "a" });
+  using stack = bed.kernel.openStack(netns);
+  for (let turn = 0; turn < 2; turn += 1) {
+    for (const rule of stack.rules.list(4).filter(({ priority }) => priority >= 1800 && priority <= 2100))
+      stack.rules.delete(rule);
+    await bed.until("a", "rule inet4 2100 protocol 30 lookup 118", "rule inet4 1900");
+  }
 });
 
 test("live: a pod that fails again and again is tried less and less often, and an event of it tells why", async (t) => {

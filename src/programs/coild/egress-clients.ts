@@ -54,6 +54,8 @@ export interface EgressClientOptions {
   readonly inCluster: readonly Cidr[];
   /** What an Egress that does not say gets. */
   readonly originatingOnly: boolean;
+  /** Each client is compared again within this time, milliseconds: other programs change a pod's rules and links too. */
+  readonly resyncMs: number;
 }
 
 /**
@@ -311,7 +313,8 @@ export class EgressClients implements ClientDeps {
         gateways: gateways.length,
       });
     }
-    return undefined;
+    // At different times, though all were compared at once at the start.
+    return done.hasTunnel ? { requeueAfterMs: this.#options.resyncMs * (1 - Math.random() / 2) } : undefined;
   }
 
   /** Returns `undefined` if the namespace or the pod's interface is gone. */
