@@ -104,6 +104,26 @@ export function driverClaims(driver: TunnelDriver): void {
     }));
 }
 
+/** The source port of tunnels that runs has a meaning with FoU alone. */
+export function sourcePortClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: the source port of a live tunnel is switched to each kind; its stream runs on, and nothing leaves without NAT`, () =>
+    withBed(async (bed) => {
+      bed.letOutsideKnowClient();
+      await masquerade(bed);
+      await syncRouter(bed, driver, false);
+      const gateways = (auto: boolean): Gateway[] => [gatewayOf(4, ["0.0.0.0/0"], auto), gatewayOf(6, ["::/0"], auto)];
+      await syncClient(bed, driver, gateways(false));
+      const streams = [await bed.connect(4, 8000), await bed.connect(6, 8000)];
+      for (const auto of [true, false, true]) {
+        assert.ok((await syncClient(bed, driver, gateways(auto))) > 0);
+        assert.equal(await syncClient(bed, driver, gateways(auto)), 0);
+        for (const stream of streams) await echoed(stream, 1000);
+        for (const family of FAMILIES) assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+      }
+      for (const stream of streams) stream.destroy();
+    }));
+}
+
 async function echoed(socket: Awaited<ReturnType<EgressBed["connect"]>>, bytes: number): Promise<void> {
   let left = bytes;
   const whole = new Promise<void>((resolve) => {
@@ -120,7 +140,6 @@ async function echoed(socket: Awaited<ReturnType<EgressBed["connect"]>>, bytes: 
   socket.removeAllListeners("data");
 }
 
-/** Commands in the router's namespace of a bed. */
 /** Each packet filter in a namespace of the bed. */
 const FILTERS: Readonly<Record<string, (netns: NetNs) => FilterBackend & Disposable>> = {
   nftables: (netns) => {
