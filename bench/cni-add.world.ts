@@ -50,7 +50,10 @@ export interface World extends AsyncDisposable {
 }
 
 /** Builds the world; `pods` pods `pod-0`… exist in each Kubernetes namespace. Rejects when a part does not start. */
-export async function openWorld(pods: number, { signal }: { readonly signal: AbortSignal }): Promise<World> {
+export async function openWorld(
+  pods: number,
+  { signal, coildFlags = [] }: { readonly signal: AbortSignal; readonly coildFlags?: readonly string[] },
+): Promise<World> {
   await using undo = new AsyncDisposableStack();
   removeStale();
   const dir = mkdtempSync(join(tmpdir(), "isthmus-bench-cni-"));
@@ -91,7 +94,7 @@ export async function openWorld(pods: number, { signal }: { readonly signal: Abo
   };
   const controller = start("coil-ipam-controller", "--webhook-addr=none");
   const socket = join(dir, "coild.sock");
-  const coild = start("coild", `--socket=${socket}`);
+  const coild = start("coild", `--socket=${socket}`, ...coildFlags);
   const deadline = AbortSignal.any([signal, AbortSignal.timeout(START_TIMEOUT_MS)]);
   while (!existsSync(socket)) {
     if (coild.exitCode !== null) throw new Error(`coild has ended: ${readFileSync(join(dir, "coild.log"), "utf8")}`);
@@ -131,10 +134,16 @@ export function makeNode(name: string, addresses: readonly IpAddress[]): void {
 }
 
 /** Starts a program of this project in a namespace; its log is `dir/<program>.log`. */
-export function startProgram(namespace: string, dir: string, program: string, flags: readonly string[]): ChildProcess {
+export function startProgram(
+  namespace: string,
+  dir: string,
+  program: string,
+  flags: readonly string[],
+  more: Readonly<Record<string, string>> = {},
+): ChildProcess {
   using netns = openNetNs({ name: namespace });
   const log = openSync(join(dir, `${program}.log`), "a", 0o600);
-  const env = { PATH: process.env["PATH"] ?? "", COIL_NODE_NAME: NODE, COIL_POD_NAME: program };
+  const env = { PATH: process.env["PATH"] ?? "", COIL_NODE_NAME: NODE, COIL_POD_NAME: program, ...more };
   // A child made while this thread is in the namespace stays in it.
   return inNetNs(netns, () =>
     spawn(join(root, "dist/isthmus"), [program, ...flags], { env, stdio: ["ignore", log, log], detached: true }),

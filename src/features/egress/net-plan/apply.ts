@@ -1,3 +1,4 @@
+import { TimeSlice } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import { isKernelError, KernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
@@ -67,9 +68,12 @@ function fouPortsOf(net: NetPorts, family: 4 | 6): ObservedNet["fouPorts"] {
  */
 export async function syncNet(net: NetPorts, plan: NetPlan, scope: NetScope): Promise<number> {
   const changes = diffNet(plan, observeNet(net, scope, plan), scope.isOurLink);
+  const indexes = new LinkIndexes(net);
+  const slice = new TimeSlice();
   for (const change of changes) {
+    if (slice.isOver) await slice.yield();
     try {
-      await stepOf(change).make(net, change);
+      await stepOf(change).make(net, change, indexes);
     } catch (error) {
       if (!isKernelError(error)) throw error;
       // FoU takes the port when it is told, VXLAN with its first link that is set up.
@@ -107,7 +111,7 @@ type ChangeOf<Op extends NetChange["op"]> = Extract<NetChange, { readonly op: Op
 
 /** How a kind of step is made, and the words for it in an error. */
 interface Step<C> {
-  readonly make: (net: NetPorts, change: C) => void | Promise<void>;
+  readonly make: (net: NetPorts, change: C, indexes: LinkIndexes) => void | Promise<void>;
   readonly text: (change: C) => string;
 }
 
@@ -125,26 +129,30 @@ const STEPS: { readonly [Op in NetChange["op"]]: Step<ChangeOf<Op>> } = {
     text: ({ entry }) => `close FOU port ${entry.port} of IPv${entry.family}`,
   },
   "make-link": {
-    make: (net, { link }) => {
+    make: (net, { link }, indexes) => {
+      indexes.forget();
       const { index } = net.links.create(link.spec);
       if (!link.arp) net.links.set(index, { arp: false });
     },
     text: ({ link }) => `make link ${link.spec.name}`,
   },
   "change-link": {
-    make: (net, { name, change }) => net.links.set(indexOf(net, name), change),
+    make: (net, { name, change }, indexes) => net.links.set(indexes.of(name), change),
     text: ({ name }) => `change link ${name}`,
   },
   "raise-link": {
-    make: (net, { name }) => net.links.set(indexOf(net, name), { up: true }),
+    make: (net, { name }, indexes) => net.links.set(indexes.of(name), { up: true }),
     text: ({ name }) => `set link ${name} up`,
   },
   "delete-links": {
-    make: (net, { links }) => deleteLinks(net, links),
+    make: (net, { links }, indexes) => {
+      indexes.forget();
+      return deleteLinks(net, links);
+    },
     text: ({ links }) => `delete ${links.length} links, ${links[0]?.name} first`,
   },
   "put-neighbour": {
-    make: (net, { name, neighbour }) => net.neighbours.replace({ linkIndex: indexOf(net, name), ...neighbour }),
+    make: (net, { name, neighbour }, indexes) => net.neighbours.replace({ linkIndex: indexes.of(name), ...neighbour }),
     text: ({ name, neighbour }) => `set neighbour ${neighbour.address} of link ${name}`,
   },
   "add-rule": {
@@ -156,8 +164,8 @@ const STEPS: { readonly [Op in NetChange["op"]]: Step<ChangeOf<Op>> } = {
     text: ({ rule }) => `delete IPv${rule.family} rule ${rule.priority}`,
   },
   "put-route": {
-    make: (net, { route }) =>
-      net.routes.replace(routeSpec(route, route.link === undefined ? undefined : indexOf(net, route.link))),
+    make: (net, { route }, indexes) =>
+      net.routes.replace(routeSpec(route, route.link === undefined ? undefined : indexes.of(route.link))),
     text: ({ route }) => `set route ${route.dst} of table ${route.table}`,
   },
   "delete-route": {
@@ -175,11 +183,26 @@ export function addRule(net: Pick<NetPorts, "rules">, rule: PlannedRule): void {
   net.rules.add({ ...rule, protocol: EGRESS_PROTOCOL });
 }
 
-/** The index of a link by its name. Throws `KernelError` `no-device` when it has gone. */
-function indexOf(net: NetPorts, name: string): number {
-  const link = net.links.get({ name });
-  if (link === undefined) throw new KernelError("no-device", `there is no link ${name}`);
-  return link.index;
+/** The indexes of links by their names. A router has thousands of routes by one link: it is asked once, and again after links were made or deleted. */
+class LinkIndexes {
+  readonly #net: NetPorts;
+  readonly #known = new Map<string, number>();
+
+  constructor(net: NetPorts) {
+    this.#net = net;
+  }
+
+  /** Throws `KernelError` `no-device` when there is no such link. */
+  of(name: string): number {
+    const index = this.#known.get(name) ?? this.#net.links.get({ name })?.index;
+    if (index === undefined) throw new KernelError("no-device", `there is no link ${name}`);
+    this.#known.set(name, index);
+    return index;
+  }
+
+  forget(): void {
+    this.#known.clear();
+  }
 }
 
 /** The kernel takes 10 to 20 ms for a deletion, of one link or of many at once; they are done on another thread. */
