@@ -6,8 +6,9 @@ import { isKubeError, type KubeApi, objectKey, type Pod, resources } from "#kube
 import { createInformer, type Informer } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
 import { CniCallError, type CniRunner } from "./cni-exec.ts";
+import { environmentOf } from "./environment.ts";
 import type { ExecPlace, ExecRequest } from "./exec/index.ts";
-import { probedPorts, watchReadiness } from "./readiness.ts";
+import { type ReadinessProbe, readinessProbes, watchReadiness } from "./readiness.ts";
 import { Sandbox } from "./sandbox.ts";
 import { runningStatus, waitingStatus } from "./status.ts";
 
@@ -139,18 +140,23 @@ export class Kubelet {
     const { uid, name, namespace = "default" } = pod.metadata;
     const container = pod.spec?.containers?.[0];
     const command = [...(container?.command ?? []), ...(container?.args ?? [])];
-    const env = Object.fromEntries((container?.env ?? []).map((entry) => [entry.name, entry.value ?? ""]));
     const sandbox = new Sandbox(
       { kernel: this.#deps.kernel, cni: this.#deps.cni, log: this.#deps.log, clock: this.#clock },
       {
         id,
         netnsName: `${this.#options.netnsPrefix}${this.#options.nodeName}-${id.slice(0, 8)}`,
-        pod: { namespace, name, uid, command: command.length === 0 ? undefined : command, env },
+        pod: {
+          namespace,
+          name,
+          uid,
+          command: command.length === 0 ? undefined : command,
+          envOf: (ips) => environmentOf(pod, { ips, hostIps: this.#options.nodeAddresses }),
+        },
       },
     );
-    const ports = probedPorts(pod);
+    const probes = readinessProbes(pod);
     const probing = new AbortController();
-    const running: Running = { key, sandbox, probing, isReady: ports.length === 0, ips: undefined, exit: undefined };
+    const running: Running = { key, sandbox, probing, isReady: probes.length === 0, ips: undefined, exit: undefined };
     this.#running.set(uid, running);
     try {
       running.ips = await sandbox.attach();
@@ -163,20 +169,19 @@ export class Kubelet {
       running.exit = { code };
       this.#controller.enqueue(key);
     });
-    this.#watchReadiness(key, pod, running, ports);
+    this.#watchReadiness(key, running, probes);
     return running;
   }
 
-  #watchReadiness(key: string, pod: Pod, running: Running, ports: readonly number[]): void {
+  #watchReadiness(key: string, running: Running, probes: readonly ReadinessProbe[]): void {
     const { place } = running.sandbox;
     const [ip] = running.ips ?? [];
-    if (ports.length === 0 || place === undefined || ip === undefined) return;
-    const periodMs = (pod.spec?.containers?.[0]?.readinessProbe?.periodSeconds ?? 10) * 1000;
+    if (probes.length === 0 || place === undefined || ip === undefined) return;
     const tell = (isReady: boolean): void => {
       running.isReady = isReady;
       this.#controller.enqueue(key);
     };
-    void watchReadiness({ netns: place.netns, ip, ports, periodMs }, tell, {
+    void watchReadiness({ netns: place.netns, ip, probes }, tell, {
       signal: running.probing.signal,
       clock: this.#clock,
     });

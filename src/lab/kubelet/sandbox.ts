@@ -14,7 +14,8 @@ export interface SandboxPod {
   readonly uid: string;
   /** The command of its process; `undefined`: the process only waits. */
   readonly command: readonly string[] | undefined;
-  readonly env: Readonly<Record<string, string>>;
+  /** The environment of its processes, when the pod has these addresses. */
+  readonly envOf: (ips: readonly string[]) => Readonly<Record<string, string>>;
 }
 
 const IFNAME = "eth0";
@@ -30,6 +31,7 @@ export class Sandbox {
   readonly #log: Logger;
   readonly #clock: Clock;
   #netns: NetNs | undefined;
+  #env: Readonly<Record<string, string>> = {};
   #process: ChildProcess | undefined;
 
   constructor(
@@ -57,12 +59,14 @@ export class Sandbox {
     if (loopback !== undefined) stack.links.set(loopback.index, { up: true });
     const result = await this.#cni({ command: "ADD", ...this.#call() });
     const ips = (result?.["ips"] ?? []) as readonly { readonly address: string }[];
-    return ips.map(({ address }) => address.split("/")[0] ?? "");
+    const addresses = ips.map(({ address }) => address.split("/")[0] ?? "");
+    this.#env = this.#pod.envOf(addresses);
+    return addresses;
   }
 
   /** The namespace and environment for further commands; `undefined` before it is attached. */
   get place(): ExecPlace | undefined {
-    return this.#netns === undefined ? undefined : { netns: this.#netns, env: this.#pod.env };
+    return this.#netns === undefined ? undefined : { netns: this.#netns, env: this.#env };
   }
 
   /** Starts the pod's process in its namespace. */
@@ -71,7 +75,7 @@ export class Sandbox {
     if (netns === undefined) throw new Error(`sandbox ${this.id} has no network namespace`);
     const [file = "", ...args] = this.#pod.command ?? PAUSE;
     const child = inNetNs(netns, () =>
-      spawn(file, args, { stdio: "ignore", env: { PATH: process.env["PATH"] ?? "", ...this.#pod.env } }),
+      spawn(file, args, { stdio: "ignore", env: { PATH: process.env["PATH"] ?? "", ...this.#env } }),
     );
     child.once("error", (error) => {
       this.#log.warn("the pod's process cannot be started", { pod: this.#pod.name, error: error.message });

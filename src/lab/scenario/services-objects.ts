@@ -97,7 +97,7 @@ function deploymentOf(
     image: "lab.isthmus.dev/backend",
     command: [...backend.command],
     ports: [{ name: "http", containerPort: backend.port }],
-    readinessProbe: { tcpSocket: { port: backend.port }, periodSeconds: 1 },
+    readinessProbe: { tcpSocket: { port: backend.port }, periodSeconds: 1, failureThreshold: 1 },
   };
   return {
     metadata: { name, namespace: servicesNamespace(identity) },
