@@ -38,6 +38,7 @@ export async function startHost(
     readonly tunnel: boolean;
     readonly uplinks: boolean;
     readonly services: boolean;
+    readonly egress: boolean;
     readonly chained: boolean;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
@@ -59,6 +60,7 @@ export async function startHost(
       `--tunnel=${values.tunnel}`,
       `--uplinks=${values.uplinks}`,
       `--services=${values.services}`,
+      `--egress=${values.egress}`,
       `--chained=${values.chained}`,
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],

@@ -17,6 +17,7 @@ const flags = {
     "the first node has two uplinks to a simulated internet, and runs uplink-proxy",
   ),
   services: switchFlag("services", false, "run service-proxy on every node"),
+  egress: switchFlag("egress", false, "join a network outside, and run coil-egress-controller and service-proxy"),
   chained: switchFlag("chained", false, "Debian's ptp makes the pods' interfaces, with coil chained behind it"),
   labKubeconfig: optionalFlag(
     "lab-kubeconfig",
@@ -59,6 +60,7 @@ export const labHost = defineProgram({
           tunnel: values.tunnel,
           uplinks: values.uplinks,
           services: values.services,
+          egress: values.egress,
           chained: values.chained,
           isthmus: launcherCommand(),
           cniExecutable: cniExecutable(),

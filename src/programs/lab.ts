@@ -27,6 +27,7 @@ import {
   type ChainedReport,
   chainedWorks,
   defaultScenario,
+  egressWorks,
   type LabReport,
   type ObservedCluster,
   observeCluster,
@@ -38,6 +39,7 @@ import {
   uplinksWork,
   verifyChained,
   verifyCluster,
+  verifyEgress,
   verifyServices,
   verifyTunnel,
   verifyUplinks,
@@ -69,6 +71,11 @@ const flags = {
     "services",
     false,
     "run service-proxy on every node; Services are tested, and a node is drained under load behind load balancers with health probes",
+  ),
+  egress: switchFlag(
+    "egress",
+    false,
+    "two Egresses with clients, and a network outside that knows only their routers; a router loses its power and another one is drained under load",
   ),
   chained: switchFlag(
     "chained",
@@ -117,11 +124,12 @@ export const lab = defineProgram({
       throw new ConfigError("invalid-flags", [
         "--services: the scenario drains one node, so --nodes must be 2 or more",
       ]);
-    const others = (["tunnel", "uplinks", "services"] as const).filter((name) => values[name]);
+    const others = (["tunnel", "uplinks", "services", "egress"] as const).filter((name) => values[name]);
     if (values.chained && (others.length > 0 || values.kubeconfig !== undefined)) {
       const names = [...others, ...(values.kubeconfig === undefined ? [] : ["kubeconfig"])].map((name) => `--${name}`);
       throw new ConfigError("invalid-flags", [`--chained: this flag cannot be combined with ${names.join(", ")}`]);
     }
+    refuseWithEgress(values);
     if (word === undefined) return runLab(values, signal);
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
     if (word === "down" && rest.length === 0) return down(values, signal);
@@ -133,6 +141,18 @@ export const lab = defineProgram({
     ]);
   },
 });
+
+/** A cluster of somebody else has its own controller and rights of Egresses; routers are pods, which the tunnel's firewall keeps from the API server. */
+function refuseWithEgress(values: Values): void {
+  if (!values.egress) return;
+  const names = (["tunnel", "uplinks", "kubeconfig"] as const).filter(
+    (name) => values[name] !== undefined && values[name] !== false,
+  );
+  if (names.length > 0)
+    throw new ConfigError("invalid-flags", [
+      `--egress: this flag cannot be combined with ${names.map((name) => `--${name}`).join(", ")}`,
+    ]);
+}
 
 async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   const startedMs = performance.now();
@@ -218,6 +238,8 @@ async function runScenario(
   const tunnel = await checkTunnel(requireState(values.name), cluster, { say, signal });
   if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap uplink");
   const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
+  const egress =
+    state.egress === undefined ? undefined : await verifyEgress({ api, state, at: state.egress, say }, { signal });
   const chained = state.chained === undefined ? undefined : await checkChained(api, state, signal);
   const { findings, checked, wantedRoutes } =
     state.chained === undefined ? await settledAudit(api, state, signal) : NO_BLOCKS;
@@ -232,6 +254,7 @@ async function runScenario(
     ...(tunnel === undefined ? {} : { tunnel }),
     ...(uplinks === undefined ? {} : { uplinks }),
     ...(services === undefined ? {} : { services }),
+    ...(egress === undefined ? {} : { egress }),
     ...(chained === undefined ? {} : { chained }),
     routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
     audit: { findings },
@@ -246,7 +269,8 @@ async function runScenario(
     (chained === undefined || chainedWorks(chained, report)) &&
     (tunnel === undefined || tunnelWorks(tunnel)) &&
     (uplinks === undefined || uplinksWork(uplinks)) &&
-    (services === undefined || servicesWork(services));
+    (services === undefined || servicesWork(services)) &&
+    (egress === undefined || egressWorks(egress));
   return { ok, ...report };
 }
 

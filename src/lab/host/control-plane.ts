@@ -7,6 +7,7 @@ import { listenTcp } from "#kernel/socket";
 import { startApiServer } from "#lab/api-server";
 import type { Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
+import { ROUTER_USER } from "./egress.ts";
 import { openExternalApiRelay } from "./external-api-relay.ts";
 import { type KubeletTrust, kubeletAccess, makeKubeletTrust } from "./kubelets.ts";
 import type { LabPaths } from "./lab-paths.ts";
@@ -43,7 +44,7 @@ async function openEmbedded(
 ): Promise<ControlPlane> {
   const access = planApiAccess(topology, tunnel);
   const kubelets = makeKubeletTrust(topology);
-  const token = Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
+  const [token, routerToken] = [newToken(), newToken()];
   const server = await startApiServer({
     // Users connect to the machine's loopback address; nodes use the other addresses.
     listen: [
@@ -52,7 +53,7 @@ async function openEmbedded(
     ],
     tls: "self-signed",
     tlsHosts: tunnel?.bindAddresses,
-    tokens: { [token]: { name: "isthmus-lab", groups: ["system:masters"] } },
+    tokens: { [token]: { name: "isthmus-lab", groups: ["system:masters"] }, [routerToken]: ROUTER_USER },
     kubelets: kubeletAccess(kubelets, topology, tunnel),
     faultsOverHttp: true,
     log: deps.log.child("api-server"),
@@ -60,9 +61,10 @@ async function openEmbedded(
   });
   const [local] = server.urls;
   if (local === undefined) throw new Error("the API server has listeners");
-  writeConfig(paths.kubeconfig, server.kubeconfig({ server: local }));
+  writeConfig(paths.kubeconfig, server.kubeconfig({ server: local, token }));
   const node = `https://${formatHostPort({ host: access.address.toString(), port: access.port })}`;
-  writeConfig(paths.nodeKubeconfig, server.kubeconfig({ server: node }));
+  writeConfig(paths.nodeKubeconfig, server.kubeconfig({ server: node, token }));
+  writeConfig(paths.routerKubeconfig, server.kubeconfig({ server: node, token: routerToken }));
   return {
     embedded: true,
     description: "the embedded API server is running",
@@ -117,6 +119,10 @@ function planApiAccess(topology: Topology, tunnel: LabTunnel | undefined): ApiAc
     port: tunnel.apiServerPort,
     address: bind === undefined ? gateway : IpAddress.parse(bind),
   };
+}
+
+function newToken(): string {
+  return Buffer.from(crypto.getRandomValues(new Uint8Array(24))).toString("base64url");
 }
 
 /** The descriptor of a new listening socket. The caller owns it. */

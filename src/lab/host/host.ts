@@ -33,11 +33,13 @@ import { openApiRelay, untilTunnelReady } from "./api-relay.ts";
 import { chainOf, type LabChained, planChained, routeRanges } from "./chained.ts";
 import { prepareCluster } from "./cluster.ts";
 import { type ControlPlane, openControlPlane } from "./control-plane.ts";
+import { makeRouterRights, planLabEgress } from "./egress.ts";
 import { LabError } from "./errors.ts";
 import { enterCluster, leaveCluster } from "./guest.ts";
 import { serveKubelet } from "./kubelets.ts";
 import { type LabPaths, labPaths } from "./lab-paths.ts";
 import { type LabProgram, programsOf, serviceProgramsOf, tunnelProgramsOf, uplinkProgramsOf } from "./programs.ts";
+import { keepRouterRoutes } from "./router-routes.ts";
 import { planLabServices } from "./services.ts";
 import { type LabState, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
@@ -56,6 +58,8 @@ export interface HostOptions {
   readonly uplinks: boolean;
   /** Runs `service-proxy` on every node. */
   readonly services: boolean;
+  /** Joins a network outside, and runs `coil-egress-controller` and `service-proxy`. */
+  readonly egress: boolean;
   /** Makes `ptp` of Debian the pods' plugin, with `coil` behind it. */
   readonly chained: boolean;
   /** Command line of `isthmus`, to which the name of a program is added. */
@@ -96,6 +100,7 @@ export async function runHost(
     uplinks,
     chained,
     services: planLabServices(topology, options),
+    egress: planLabEgress(topology, { paths, isthmus: options.isthmus }),
   });
   recorder.write();
   // If a guest cannot remove its objects now, the next start or `lab down` removes them, and for that they need the folder of the lab.
@@ -125,6 +130,7 @@ export async function runHost(
       isClean = !identity.isGuest;
       recorder.entered();
       await prepareCluster(api, { topology, identity, blocks }, { signal });
+      if (options.egress) await makeRouterRights(api, identity, { signal });
       const parts = {
         log,
         tell,
@@ -220,9 +226,10 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
       coildFlags: options.coildFlags,
       chained: parts.chained !== undefined,
       controller: parts.blocks === "own",
+      egress: options.egress,
     }),
     ...uplinkProgramsOf({ paths, isthmus: options.isthmus, uplinks }),
-    ...(options.services ? serviceProgramsOf({ topology, paths, isthmus: options.isthmus }) : []),
+    ...(options.services || options.egress ? serviceProgramsOf({ topology, paths, isthmus: options.isthmus }) : []),
   ];
   group.spawn(async (at) => {
     if (tunnel !== undefined) {
@@ -236,6 +243,10 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   });
   if (parts.controlPlane.embedded)
     group.spawn((at) => runWorkloads({ api, log: log.child("workloads"), clock: systemClock }, { signal: at }));
+  if (options.egress)
+    group.spawn((at) =>
+      keepRouterRoutes({ api, kernel: parts.kernel, log, clock: systemClock }, topology, { signal: at }),
+    );
   // If pods were scheduled before all nodes are ready, all pods would be on the first node.
   const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
   for (const { node, ready } of nodesReady) {
@@ -323,7 +334,7 @@ interface StateRecorder {
 function stateRecorder(
   lab: string,
   topology: Topology,
-  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services" | "chained">,
+  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services" | "egress" | "chained">,
 ): StateRecorder {
   let state: LabState = {
     lab,

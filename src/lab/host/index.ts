@@ -3,6 +3,7 @@
  *
  * Owns: the state directory, the children, their restart. Does not know: the checks that are done on the cluster.
  */
+export type { LabEgress } from "./egress.ts";
 export { LabError } from "./errors.ts";
 export { joinNetns } from "./exec.ts";
 export { leaveCluster, removeDeadRuns } from "./guest.ts";

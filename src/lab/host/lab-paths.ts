@@ -8,6 +8,8 @@ export interface LabPaths {
   readonly kubeconfig: string;
   /** The kubeconfig for the nodes' programs. It names the API server's address for nodes. */
   readonly nodeKubeconfig: string;
+  /** The kubeconfig of the routers of Egresses, with the rights of their account. */
+  readonly routerKubeconfig: string;
   readonly logs: string;
   socketOf(node: string): string;
   logOf(child: string): string;
@@ -21,6 +23,7 @@ export function labPaths(lab: string): LabPaths {
     state: join(dir, "state.json"),
     kubeconfig: join(dir, "kubeconfig"),
     nodeKubeconfig: join(dir, "kubeconfig-nodes"),
+    routerKubeconfig: join(dir, "kubeconfig-routers"),
     logs: join(dir, "logs"),
     socketOf: (node) => join(dir, node, "coild.sock"),
     logOf: (child) => join(dir, "logs", `${child}.log`),

@@ -1,4 +1,5 @@
 import type { Topology } from "#lab/topology";
+import { EGRESS_COILD_FLAGS, EGRESS_CONTROLLER_FLAGS } from "./egress.ts";
 import type { LabPaths } from "./lab-paths.ts";
 import { serviceProxyFlags } from "./services.ts";
 import type { ChildSpec } from "./supervisor.ts";
@@ -72,6 +73,8 @@ export function programsOf(at: {
   readonly chained: boolean;
   /** Whether the lab runs its own controller; else the cluster has one. */
   readonly controller: boolean;
+  /** Whether pods can use Egresses. */
+  readonly egress: boolean;
 }): readonly LabProgram[] {
   const { topology, paths } = at;
   const env = { ...ENV, COIL_POD_NAMESPACE: "kube-system" };
@@ -91,12 +94,14 @@ export function programsOf(at: {
       return program("coild", node.netns, node.name, [...own, ...at.coildFlags]);
     });
   }
+  const coildFlags = [...(at.egress ? EGRESS_COILD_FLAGS : []), ...at.coildFlags];
   // The control plane is behind the firewall, so the controller runs on a node, as in a cluster.
   const home = topology.controlPlane === undefined ? topology.fabric : (topology.nodes[0]?.netns ?? topology.fabric);
   return [
     ...(at.controller ? [program("coil-ipam-controller", home, undefined, ["--webhook-addr=none"])] : []),
+    ...(at.egress ? [program("coil-egress-controller", home, undefined, EGRESS_CONTROLLER_FLAGS)] : []),
     ...topology.nodes.map((node) =>
-      program("coild", node.netns, node.name, [`--socket=${paths.socketOf(node.name)}`, ...at.coildFlags]),
+      program("coild", node.netns, node.name, [`--socket=${paths.socketOf(node.name)}`, ...coildFlags]),
     ),
     ...topology.nodes.map((node) => program("coil-router", node.netns, node.name, [])),
   ];

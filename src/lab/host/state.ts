@@ -5,6 +5,7 @@ import { replaceFile } from "#base/file";
 import { tryFileLock } from "#kernel/lock";
 import type { LabIdentity } from "#lab/ownership";
 import type { LabChained } from "./chained.ts";
+import type { LabEgress } from "./egress.ts";
 import { LabError } from "./errors.ts";
 import { labPaths } from "./lab-paths.ts";
 import type { LabServices } from "./services.ts";
@@ -32,6 +33,8 @@ export interface LabState {
   readonly uplinks?: LabUplinks | undefined;
   /** The Services; present if every node has `service-proxy`. */
   readonly services?: LabServices | undefined;
+  /** The Egresses; present if the lab has a network outside. */
+  readonly egress?: LabEgress | undefined;
   /** The ranges of nodes; present if `coil` is behind another plugin. */
   readonly chained?: LabChained | undefined;
 }

@@ -6,6 +6,8 @@
 export { applyScenario } from "./apply.ts";
 export { type ChainedNode, type ChainedReport, chainedWorks, verifyChained } from "./chained-verify.ts";
 export { defaultScenario } from "./default.ts";
+export { egressWorks } from "./egress-report.ts";
+export { verifyEgress } from "./egress-verify.ts";
 export { type ObservedCluster, observeCluster, waitForPods } from "./observe.ts";
 export { type LabReport, reachesAll, renderReport } from "./report.ts";
 export { servicesWork } from "./services-report.ts";

@@ -1,5 +1,6 @@
 import type { PingResult } from "#lab/ping";
 import { type ChainedReport, chainedWorks } from "./chained-verify.ts";
+import { type EgressReport, egressLines } from "./egress-report.ts";
 import { type ServicesReport, servicesLines } from "./services-report.ts";
 import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
 import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
@@ -26,6 +27,8 @@ export interface LabReport {
   readonly uplinks?: UplinksReport;
   /** Present with `--services`. */
   readonly services?: ServicesReport;
+  /** Present with `--egress`. */
+  readonly egress?: EgressReport;
   /** Present with `--chained`. */
   readonly chained?: ChainedReport;
   /** Nodes and pods by name. */
@@ -92,6 +95,7 @@ export function renderReport(report: LabReport): string {
     ),
     ...(report.tunnel === undefined ? [] : tunnelLines(report.tunnel, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     ...(report.uplinks === undefined ? [] : uplinksLines(report.uplinks, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
+    ...(report.egress === undefined ? [] : egressLines(report.egress, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     ...(report.services === undefined
       ? []
       : servicesLines(report.services, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),

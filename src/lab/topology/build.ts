@@ -1,5 +1,6 @@
 import { Cidr, type IpAddress } from "#base/ip";
 import type { Kernel, NetStack } from "#kernel/net";
+import { buildOutside } from "./build-outside.ts";
 import { buildUplinks } from "./build-uplinks.ts";
 import type { LabNode } from "./lab-node.ts";
 import type { Topology } from "./plan.ts";
@@ -18,6 +19,7 @@ export function buildTopology(kernel: Kernel, topology: Topology): void {
   const machines = topology.controlPlane === undefined ? topology.nodes : [topology.controlPlane, ...topology.nodes];
   for (const node of machines) buildNode(kernel, fabric, bridge.index, node, topology);
   if (topology.uplinks !== undefined) buildUplinks(kernel, topology.uplinks);
+  if (topology.outside !== undefined) buildOutside(kernel, topology.fabric, topology.outside);
 }
 
 function buildNode(kernel: Kernel, fabric: NetStack, bridgeIndex: number, node: LabNode, topology: Topology): void {

@@ -5,6 +5,7 @@
  * Owns: namespaces whose names begin with `isthmus-<lab>-`, and the processes in them. Does not know: Kubernetes.
  */
 export { buildTopology } from "./build.ts";
+export { siteAddress } from "./build-outside.ts";
 export type { LabNode } from "./lab-node.ts";
 export {
   LAB_NAME_PATTERN,
@@ -12,7 +13,7 @@ export {
   planTopology,
   type Topology,
 } from "./plan.ts";
-export { removeTopology } from "./remove.ts";
+export { processesIn, removeTopology } from "./remove.ts";
 export { closeControlPlane } from "./tunnel-firewall.ts";
 export { breakUplink, healUplink, UPLINK_FAULTS, type UplinkFault } from "./uplink-faults.ts";
 export type { OnLink, Uplinks } from "./uplinks.ts";

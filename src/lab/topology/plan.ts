@@ -1,5 +1,6 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { LabNode } from "./lab-node.ts";
+import { type Outside, planOutside } from "./outside.ts";
 import { planUplinks, type Uplinks } from "./uplinks.ts";
 
 /** The families that nodes and pods have. */
@@ -24,6 +25,8 @@ export interface Topology {
   readonly controlPlane: LabNode | undefined;
   /** The two uplinks of the first node to a small internet; `undefined`: it has none. */
   readonly uplinks: Uplinks | undefined;
+  /** A network that knows only the routers of Egresses; `undefined`: there is none. */
+  readonly outside: Outside | undefined;
 }
 
 const NETWORKS = { 4: Cidr.parse("172.31.0.0/20"), 6: Cidr.parse("fd31:0:0:1::/64") } as const;
@@ -40,6 +43,8 @@ export function planTopology(options: {
   readonly tunnel: boolean;
   /** Gives the first node two uplinks. Default false. */
   readonly uplinks?: boolean;
+  /** Joins a network outside the cluster to the fabric. Default false. */
+  readonly egress?: boolean;
   /** Prefix of names of nodes, on a cluster that others use too. Default: none. */
   readonly nodePrefix?: string;
 }): Topology {
@@ -69,5 +74,6 @@ export function planTopology(options: {
         }
       : undefined,
     uplinks: options.uplinks === true && first !== undefined ? planUplinks(options.lab, families, first) : undefined,
+    outside: options.egress === true ? planOutside(options.lab, families) : undefined,
   };
 }

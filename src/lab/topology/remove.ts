@@ -59,8 +59,8 @@ async function endProcesses(inodes: ReadonlySet<string>): Promise<number> {
   return first.length;
 }
 
-/** Processes in one of these network namespaces, without this process. */
-function processesIn(inodes: ReadonlySet<string>): number[] {
+/** Processes in one of these network namespaces, given as `net:[INODE]`, without this process. */
+export function processesIn(inodes: ReadonlySet<string>): number[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
     .filter((name) => {
