@@ -11,7 +11,7 @@ export type Expression =
   /** Loads a field of the connection; `original`: of its first packet. */
   | {
       readonly kind: "ct";
-      readonly key: "state" | "status" | "dst-ip" | "dst-ip6" | "src-ip" | "src-ip6" | "proto-dst";
+      readonly key: "status" | "dst-ip" | "dst-ip6" | "src-ip" | "src-ip6" | "proto-dst";
       readonly original?: boolean;
       readonly register: number;
     }
@@ -23,8 +23,8 @@ export type Expression =
       readonly length: number;
       readonly register: number;
     }
-  /** Continues only if the register's 32 bits, and-ed with the mask, are not 0. */
-  | { readonly kind: "any-bit"; readonly register: number; readonly mask: number }
+  /** Continues only if the register's 32 bits, and-ed with the mask, are not 0, or with `no-bit` are 0. */
+  | { readonly kind: "any-bit" | "no-bit"; readonly register: number; readonly mask: number }
   | { readonly kind: "equal"; readonly register: number; readonly value: ByteString }
   /** Continues only if the key that starts in the register is in the set; with `into`, loads the map's value. */
   | { readonly kind: "lookup"; readonly set: string; readonly register: number; readonly into?: number }
@@ -46,7 +46,6 @@ export type Expression =
 const VERDICT_REGISTER = 0;
 const FIRST_REGISTER = 8; // NFT_REG32_00
 const CT_KEYS = {
-  state: 0,
   status: 2,
   "src-ip": 19,
   "dst-ip": 20,
@@ -86,12 +85,13 @@ function partsOf(expression: Expression): Part[] {
       const { base, offset, length, register } = expression;
       return [["payload", (data) => data.be32(1, reg(register)).be32(2, BASES[base]).be32(3, offset).be32(4, length)]];
     }
-    case "any-bit": {
-      const { mask } = expression;
+    case "any-bit":
+    case "no-bit": {
+      const { mask, kind } = expression;
       const register = reg(expression.register);
       return [
         ["bitwise", (data) => masked(data, register, mask)],
-        ["cmp", (data) => compare(data, register, CMP.NEQ, word(0))],
+        ["cmp", (data) => compare(data, register, kind === "any-bit" ? CMP.NEQ : CMP.EQ, word(0))],
       ];
     }
     case "equal": {

@@ -40,14 +40,14 @@ export function baseChains(options: RuleOptions, affinityTimeouts: readonly numb
 
 /**
  * The chain that records which endpoint a client got, when a connection's first packet leaves. It has one rule for each timeout, kind of
- * front end and protocol.
+ * front end and protocol. Later packets must not count: they would bring back the entry that an endpoint has lost, and keep it.
  */
 export function affinityChain(timeouts: readonly number[]): Chain {
   const rules = timeouts.flatMap((seconds) =>
     [false, true].flatMap((isNodePort) =>
       (["TCP", "UDP", "SCTP"] as const).map(
         (protocol): Rule => ({
-          matches: [{ kind: "new" }, { kind: "dnat" }, { kind: "protocol", protocols: [protocol] }],
+          matches: [{ kind: "first" }, { kind: "dnat" }, { kind: "protocol", protocols: [protocol] }],
           actions: [{ kind: "remember", seconds, isNodePort }],
         }),
       ),

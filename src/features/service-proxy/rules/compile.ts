@@ -4,8 +4,8 @@ import { PROTOCOL_NUMBERS, type Protocol } from "../model/index.ts";
 import { affinityNodePortSet, affinitySet, SETS } from "./sets.ts";
 import type { Action, Chain, KeyPart, Rule } from "./types.ts";
 
-/** `ct state new` and `ct status dnat` (include/uapi/linux/netfilter/nf_conntrack_common.h). */
-const STATE_NEW = 8;
+/** `ct status confirmed`, which is every packet of a connection but the first, and `dnat` (include/uapi/linux/netfilter/nf_conntrack_common.h). */
+const STATUS_CONFIRMED = 8;
 const STATUS_DNAT = 32;
 /** Offsets of the addresses in the header of either family, in bytes. */
 const HEADER = {
@@ -69,8 +69,8 @@ function remember(
   const [client, address, proto, port, endpoint] = [0, words, 2 * words, 2 * words + 1, 2 * words + 2];
   const ip = family === 4 ? "ip" : "ip6";
   return [
-    { kind: "ct", key: "state", register: 0 },
-    { kind: "any-bit", register: 0, mask: STATE_NEW },
+    { kind: "ct", key: "status", register: 0 },
+    { kind: "no-bit", register: 0, mask: STATUS_CONFIRMED },
     { kind: "ct", key: "status", register: 0 },
     { kind: "any-bit", register: 0, mask: STATUS_DNAT },
     { kind: "meta", key: "l4proto", register: proto },

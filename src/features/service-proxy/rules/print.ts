@@ -24,6 +24,8 @@ function printMatch(match: Match, context: Context): string {
   switch (match.kind) {
     case "new":
       return "ct state new";
+    case "first":
+      return "ct status & confirmed == 0";
     case "dnat":
       return "ct status dnat";
     case "marked":

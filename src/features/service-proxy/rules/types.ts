@@ -7,8 +7,10 @@ export type KeyPart = "saddr" | "daddr" | "protocol" | "dport" | { readonly slot
 
 /** A condition of a rule. All matches of a rule must hold. */
 export type Match =
-  /** The first packet of a connection. */
+  /** A packet of a connection that has no answer yet. Of UDP that nobody answers, as of a tunnel, each packet is. */
   | { readonly kind: "new" }
+  /** The first packet of a connection. */
+  | { readonly kind: "first" }
   /** The packet's destination was translated. */
   | { readonly kind: "dnat" }
   /** The packet's mark has our bit. */

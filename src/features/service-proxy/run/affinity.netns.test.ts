@@ -7,7 +7,7 @@ import { until } from "#test/lab";
 import { Bed } from "../testing/bed.ts";
 import { addressesOf, NODE_PORT, SERVICE_PORT, TARGET_PORT } from "../testing/fixture.ts";
 import { NodeProxy } from "../testing/node-proxy.ts";
-import { endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
+import { CONDITIONS, endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
 
 const FAMILIES = [4, 6] as const;
 const ENDPOINTS = 5;
@@ -131,3 +131,38 @@ test("affinity: each connection renews the timeout, and after it another endpoin
   }
   await Promise.all(FAMILIES.map(refreshThenExpire));
 });
+
+for (const family of FAMILIES) {
+  test(`affinity: packets of a UDP flow without answers, as a tunnel's, do not bring back what its terminating endpoint has lost, IPv${family}`, async () => {
+    const { clusterIP } = addressesOf(family);
+    const [first, second] = endpoints[family];
+    assert.ok(first !== undefined && second !== undefined);
+    // Nobody listens there, so that connection tracking sees no answer.
+    const port = TARGET_PORT + 1;
+    const ports = [{ name: "tunnel", protocol: "UDP" as const, port }];
+    const service = serviceObject(
+      family,
+      { ports: [{ name: "tunnel", port: SERVICE_PORT, protocol: "UDP" }], ...clientIP() },
+      "tunnel",
+    );
+    const slice_ = (...all: readonly object[]) => sliceObject(family, all as never, { service: "tunnel", ports });
+    await proxy.setBoth(service, slice_(endpointObject(first, "elsewhere")));
+    using flow = await bed.udpFlow("external", clusterIP, SERVICE_PORT);
+    await flow.ask();
+    assert.equal(remembered(family), 1);
+    const conditions = CONDITIONS.terminating;
+    await proxy.setSlices(
+      slice_(endpointObject(first, "elsewhere", { conditions }), endpointObject(second, "elsewhere")),
+    );
+    assert.deepEqual(proxy.udpFlows(family, SERVICE_PORT), [`${first} ${port}`], "the flow itself stays");
+    for (let packet = 0; packet < 3; packet += 1) await flow.ask();
+    assert.equal(remembered(family), 0, "the client is not sent to the endpoint again");
+    using next = await bed.udpFlow("external", clusterIP, SERVICE_PORT);
+    await next.ask();
+    assert.deepEqual(
+      proxy.udpFlows(family, SERVICE_PORT).toSorted(),
+      [`${first} ${port}`, `${second} ${port}`].toSorted(),
+    );
+    await proxy.remove("tunnel");
+  });
+}

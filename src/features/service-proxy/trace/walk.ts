@@ -206,6 +206,7 @@ class Walk {
   #matches(match: Match): boolean {
     switch (match.kind) {
       case "new":
+      case "first":
         return true;
       case "dnat":
         return this.#isTranslated;
