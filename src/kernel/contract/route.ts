@@ -137,6 +137,41 @@ export function routeContract(target: ContractTarget): void {
     assert.deepEqual(routes.list({ family: 6, table: 116 }), []);
   });
 
+  contractTest(
+    target,
+    "routes: a look-up follows rules, the longest prefix, metrics and throw, and tells what refuses",
+    (fixture) => {
+      const linkIndex = withAddresses(fixture);
+      const { routes, rules } = fixture.a;
+      for (const [{ family }, one, two] of WAYS) {
+        const at = (text4: string, text6: string) => (family === 4 ? text4 : text6);
+        const to = ip(at("198.51.100.7", "2001:db8:7::7"));
+        refused(() => routes.lookup({ destination: to }), "unreachable");
+        const any = cidr(at("0.0.0.0/0", "::/0"));
+        routes.add({ dst: any, gateway: one, linkIndex });
+        const seen = (query: object = {}): string => {
+          const { table, gateway, dst } = routes.lookup({ destination: to, ...query });
+          return `${table} ${dst} ${gateway}`;
+        };
+        assert.equal(seen(), `254 ${any} ${one}`);
+        rules.add({ family, priority: 1900, table: 117 });
+        rules.add({ family, priority: 1000, fwmark: 5, table: 1005 });
+        const wide = cidr(at("198.51.100.0/24", "2001:db8:7::/48"));
+        routes.add({ dst: wide, gateway: two, linkIndex, table: 117, metric: 9 });
+        routes.add({ dst: wide, type: "unreachable", table: 117, metric: 1_000_000 });
+        assert.equal(seen(), `117 ${wide} ${two}`);
+        routes.add({ dst: cidr(`${to}/${to.bits}`), type: "throw", table: 117, metric: 1 });
+        assert.equal(seen(), `254 ${any} ${one}`);
+        routes.add({ dst: any, gateway: two, linkIndex, table: 1005, metric: 3 });
+        assert.equal(seen({ mark: 5 }), `1005 ${any} ${two}`);
+        assert.equal(seen({ mark: 6 }), `254 ${any} ${one}`);
+        routes.delete({ dst: cidr(`${to}/${to.bits}`), type: "throw", table: 117 });
+        routes.delete({ dst: wide, table: 117, gateway: two, metric: 9 });
+        refused(() => routes.lookup({ destination: to }), "unreachable");
+      }
+    },
+  );
+
   if ((target.has ?? (() => true))("encap")) {
     contractTest(target, "routes: lightweight-tunnel encap goes out through an external device", ({ a }) => {
       const device = a.links.create({

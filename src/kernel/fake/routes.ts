@@ -1,14 +1,18 @@
+import type { IpAddress } from "#base/ip";
 import type { NextHop } from "#kernel/route";
 import {
   checkRoute,
   defaultRouteScope,
+  describeQuery,
   describeRoute,
   matchesRouteFilter,
   type Route,
   type RouteFilter,
   type RouteKey,
   type RoutePort,
+  type RouteQuery,
   type RouteSpec,
+  refusalOf,
 } from "#kernel/route";
 import type { FakeContext } from "./context.ts";
 import { refuse } from "./faults.ts";
@@ -52,6 +56,41 @@ export class FakeRoutePort implements RoutePort {
     const found = this.#ns.routes.find((route) => matchesKey(route, key));
     if (found === undefined) throw refuse("ESRCH", what);
     this.#ns.routes = this.#ns.routes.filter((route) => route !== found);
+  }
+
+  lookup(query: RouteQuery): Route {
+    const what = describeQuery(query);
+    this.#context.faults.check("routes.lookup", what);
+    const { destination, source, mark = 0 } = query;
+    const { family } = destination;
+    const rules = this.#ns.rules.filter((rule) => rule.family === family).sort((a, b) => a.priority - b.priority);
+    for (const rule of rules) {
+      const { action, from, to, iif, oif, fwmark, fwmask = 0xffff_ffff, table, invert = false } = rule;
+      const isMatch =
+        (from === undefined || (source !== undefined && from.contains(source))) &&
+        (to === undefined || to.contains(destination)) &&
+        (iif === undefined || iif === "lo") &&
+        oif === undefined &&
+        (fwmark === undefined || ((mark ^ fwmark) & fwmask) === 0);
+      if (isMatch === invert || action !== "lookup") continue;
+      const route = this.#longest(table, destination);
+      if (route === undefined || route.type === "throw") continue;
+      if (refusalOf(route) === undefined) return route;
+      throw refuse(
+        route.type === "unreachable" ? "EHOSTUNREACH" : route.type === "prohibit" ? "EACCES" : "EINVAL",
+        what,
+      );
+    }
+    throw refuse("ENETUNREACH", what);
+  }
+
+  /** The route of the longest prefix, and of these the one with the lowest metric. */
+  #longest(table: number, destination: IpAddress): Route | undefined {
+    return this.#ns.routes
+      .filter(
+        (route) => route.table === table && route.family === destination.family && route.dst.contains(destination),
+      )
+      .sort((a, b) => b.dst.prefixLength - a.dst.prefixLength || (a.metric ?? 0) - (b.metric ?? 0))[0];
   }
 
   #begin(verb: "add" | "replace", spec: RouteSpec): { readonly route: Route; readonly what: string } {

@@ -1,9 +1,20 @@
 import { Cidr, IpAddress } from "#base/ip";
 import { AF, Attributes, familyNumber, MessageWriter, malformed } from "#kernel/netlink";
-import { PROTOCOL_BOOT, RTA, RTAX_MTU, RTM_F_CLONED, RTNH_F, SCOPES, TABLE_MAIN, TYPES } from "./constants.ts";
+import {
+  PROTOCOL_BOOT,
+  RTA,
+  RTAX_MTU,
+  RTM_F_CLONED,
+  RTM_F_FIB_MATCH,
+  RTM_F_LOOKUP_TABLE,
+  RTNH_F,
+  SCOPES,
+  TABLE_MAIN,
+  TYPES,
+} from "./constants.ts";
 import { decodeEncap, encodeEncap } from "./encap.ts";
 import { decodeMultipath, decodeVia, encodeMultipath, writeGateway } from "./next-hop.ts";
-import type { Route, RouteFilter, RouteKey, RouteScope, RouteSpec, RouteType } from "./types.ts";
+import type { Route, RouteFilter, RouteKey, RouteQuery, RouteScope, RouteSpec, RouteType } from "./types.ts";
 
 const SCOPE_NOWHERE = 255;
 
@@ -53,6 +64,20 @@ export function encodeRouteKey(key: RouteKey): Uint8Array {
     }),
   );
   writeKey(writer, key);
+  return writer.bytes;
+}
+
+/** The body of RTM_GETROUTE for one packet. */
+export function encodeRouteQuery({ destination, source, mark }: RouteQuery): Uint8Array {
+  const header = Buffer.alloc(12);
+  header.writeUInt8(familyNumber(destination.family), 0);
+  header.writeUInt8(destination.bits, 1);
+  header.writeUInt8(source?.bits ?? 0, 2);
+  // IPv6 always tells the table, and refuses to be asked for it.
+  header.writeUInt32LE(destination.family === 4 ? RTM_F_LOOKUP_TABLE | RTM_F_FIB_MATCH : RTM_F_FIB_MATCH, 8);
+  const writer = new MessageWriter().raw(header).address(RTA.DST, destination);
+  if (source !== undefined) writer.address(RTA.SRC, source);
+  if (mark !== undefined && mark !== 0) writer.u32(RTA.MARK, mark);
   return writer.bytes;
 }
 

@@ -9,5 +9,15 @@
  * ```
  */
 export { decodeRoute, defaultRouteScope } from "./codec.ts";
-export { checkRoute, describeRoute, matchesRouteFilter, openRoutePort } from "./port.ts";
-export type { NextHop, Route, RouteEncap, RouteFilter, RouteKey, RoutePort, RouteSpec, RouteType } from "./types.ts";
+export { checkRoute, describeQuery, describeRoute, matchesRouteFilter, openRoutePort, refusalOf } from "./port.ts";
+export type {
+  NextHop,
+  Route,
+  RouteEncap,
+  RouteFilter,
+  RouteKey,
+  RoutePort,
+  RouteQuery,
+  RouteSpec,
+  RouteType,
+} from "./types.ts";

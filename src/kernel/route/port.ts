@@ -1,8 +1,8 @@
-import { KernelError } from "#kernel/errors";
+import { KernelError, type KernelErrorCode } from "#kernel/errors";
 import { type NetlinkConnection, NLM_F, RTM } from "#kernel/netlink";
-import { decodeRoute, encodeRoute, encodeRouteDump, encodeRouteKey } from "./codec.ts";
+import { decodeRoute, encodeRoute, encodeRouteDump, encodeRouteKey, encodeRouteQuery } from "./codec.ts";
 import { TABLE_MAIN } from "./constants.ts";
-import type { Route, RouteFilter, RouteKey, RoutePort, RouteSpec } from "./types.ts";
+import type { Route, RouteFilter, RouteKey, RoutePort, RouteQuery, RouteSpec } from "./types.ts";
 
 /** The routes of the namespace that `connection` is in. The connection stays the caller's. */
 export function openRoutePort(connection: NetlinkConnection): RoutePort {
@@ -17,7 +17,41 @@ export function openRoutePort(connection: NetlinkConnection): RoutePort {
     delete(key) {
       connection.change({ type: RTM.DELROUTE, body: encodeRouteKey(key), what: () => describeRoute("delete", key) });
     },
+    lookup: (query) => lookUp(connection, query),
   };
+}
+
+function lookUp(connection: NetlinkConnection, query: RouteQuery): Route {
+  const what = (): string => describeQuery(query);
+  const route = connection.get({ type: RTM.GETROUTE, body: encodeRouteQuery(query), what }, ({ payload }) =>
+    decodeRoute(payload),
+  );
+  if (route === undefined) throw new KernelError("failed", `Cannot ${what()}: the answer is no entry of a table`);
+  // IPv4 answers with an error, IPv6 with the route.
+  const refusal = refusalOf(route);
+  if (refusal !== undefined) throw new KernelError(refusal, `Cannot ${what()}: the route is ${route.type}`);
+  return route;
+}
+
+/** The error for a packet of a route of this type, `undefined` for a route that leads somewhere. */
+export function refusalOf({ type }: Pick<Route, "type">): KernelErrorCode | undefined {
+  switch (type) {
+    case "unreachable":
+    case "throw":
+      return "unreachable";
+    case "prohibit":
+      return "not-permitted";
+    case "blackhole":
+      return "invalid";
+    default:
+      return undefined;
+  }
+}
+
+/** `look up the route to 10.0.0.1 with mark 5`. */
+export function describeQuery({ destination, source, mark = 0 }: RouteQuery): string {
+  const from = source === undefined ? "" : ` from ${source}`;
+  return `look up the route to ${destination}${from}${mark === 0 ? "" : ` with mark ${mark}`}`;
 }
 
 function listRoutes(connection: NetlinkConnection, filter: RouteFilter): Route[] {

@@ -102,6 +102,15 @@ export interface RouteFilter {
   readonly linkIndex?: number | undefined;
 }
 
+/** A packet that the namespace itself sends. */
+export interface RouteQuery {
+  readonly destination: IpAddress;
+  /** Absent: not chosen yet, as for a program that connects. */
+  readonly source?: IpAddress | undefined;
+  /** The packet's mark; 0 unless given. */
+  readonly mark?: number | undefined;
+}
+
 /** The routes of one namespace. Every method throws {@link KernelError} and takes some 20 µs, a list takes 1 µs for each route. */
 export interface RoutePort {
   /** Every route that matches; cached exceptions and clones are left out. */
@@ -115,4 +124,9 @@ export interface RoutePort {
   replace(spec: RouteSpec): void;
   /** Throws `not-found` when no route matches. */
   delete(key: RouteKey): void;
+  /**
+   * Asks the kernel for the route of a packet: the entry of a table to which its rules lead. Throws `unreachable` if there is none, or it is an
+   * `unreachable` one, `not-permitted` for `prohibit`, `invalid` for `blackhole`.
+   */
+  lookup(query: RouteQuery): Route;
 }
