@@ -1,0 +1,337 @@
+/**
+ * A node with NAT clients as shipped: `coil` and `coild` on a node, the router `coil-egress` in a pod of it, and a host outside that knows the router alone.
+ *
+ * Owns: all of these, removed after the test. Does not know: what tests claim.
+ */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { connect, createServer, Socket } from "node:net";
+import { join } from "node:path";
+import type { TestContext } from "node:test";
+import { systemClock } from "#base/clock";
+import { IpAddress, type IpFamily } from "#base/ip";
+import { openKernel } from "#kernel/net";
+import { listenTcp, openTcp } from "#kernel/socket";
+import {
+  type Draft,
+  isKubeError,
+  KubeClient,
+  type KubeObject,
+  loadKubeConfig,
+  type Pod,
+  type ResourceType,
+  resources,
+  type Service,
+} from "#kube/client";
+import { coilResources, egressLabels } from "#kube/coil";
+import { CniNode, NODE, NODE_IPV4, NODE_IPV6, OUTSIDE_IPV4, OUTSIDE_IPV6 } from "#test/cni-node";
+import { ISTHMUS, type Running, start, until } from "#test/lab";
+
+export const EGRESS = { namespace: "internet", name: "nat" };
+export const VXLAN = "--tunnel-driver=vxlan";
+const PORT = 8000;
+/** A second host outside, of each family; the first is that of the node's link. */
+export const FAR = { 4: "203.0.113.50", 6: "2001:db8:9::50" } as const;
+export const NEAR = { 4: OUTSIDE_IPV4, 6: OUTSIDE_IPV6 } as const;
+export const FAMILIES: readonly IpFamily[] = [4, 6];
+const ANSWER_MS = 500;
+const PLUGINS = "/usr/lib/cni";
+
+type Addresses = Readonly<Record<IpFamily, string>>;
+
+/** A node with a router. `isChained`: pods get their interfaces by `ptp`. */
+export async function openEgressNode(t: TestContext, { isChained = false, more = [] as readonly string[] } = {}) {
+  const kernel = openKernel();
+  const chained = ["--enable-ipam=false", "--pod-table-id=0", "--protocol-id=2"];
+  const coildFlags = [VXLAN, ...(isChained ? chained : []), ...more];
+  const rights = join(import.meta.dirname, "../../deploy/pods", isChained ? "rbac-chained.yaml" : "rbac.yaml");
+  const node = await CniNode.open(`clients${isChained ? "-ptp" : ""}`, coildFlags, rights);
+  const spaces = new Map<string, string>();
+  const sockets = new Set<Socket>();
+  const running: Running[] = [];
+  const closers: (() => void)[] = [];
+  t.after(async () => {
+    for (const one of running) one.child.kill("SIGKILL");
+    await Promise.all(running.map((one) => one.ended));
+    for (const socket of sockets) socket.destroy();
+    for (const close of closers) close();
+    await node[Symbol.asyncDispose]();
+    for (const name of spaces.values()) if (kernel.listNetNs().includes(name)) kernel.deleteNetNs(name);
+  });
+  const ip = (space: string, ...args: readonly string[]): string =>
+    execFileSync("ip", ["-n", space, ...args], { encoding: "utf8" });
+  for (const address of Object.values(FAR)) {
+    ip(node.outside, "address", "add", address, "dev", "lo", ...(address.includes(":") ? ["nodad"] : []));
+    ip(node.netns, "route", "add", address, "via", address.includes(":") ? OUTSIDE_IPV6 : OUTSIDE_IPV4);
+  }
+  for (const key of ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"])
+    execFileSync("nsenter", [`--net=/run/netns/${node.netns}`, "sysctl", "-qw", `${key}=1`]);
+
+  /** Runs a plugin as a runtime does. */
+  const plugin = async (executable: string, command: string, pod: string, config: object) => {
+    const env = {
+      CNI_COMMAND: command,
+      CNI_CONTAINERID: `c-${pod}`,
+      CNI_NETNS: `/run/netns/${spaces.get(pod)}`,
+      CNI_IFNAME: "eth0",
+      CNI_PATH: PLUGINS,
+      CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=${pod}`,
+    };
+    const input = Buffer.from(JSON.stringify({ cniVersion: "1.0.0", name: "net", ...config }));
+    const { code, stdout } = await start(node.inside(executable), { env, input }).ended;
+    return { code, json: stdout.trim() === "" ? undefined : (JSON.parse(stdout) as Record<string, unknown>) };
+  };
+  const ranges = [[{ subnet: "10.77.0.0/24" }], [{ subnet: "fd77::/64" }]];
+  const routes = [{ dst: "0.0.0.0/0" }, { dst: "::/0" }];
+  const ptp = { type: "ptp", ipam: { type: "host-local", ranges, routes, dataDir: join(node.folder, "ipam") } };
+  /** ADD of an existing Pod. */
+  const add = async (pod: string) => {
+    if (!spaces.has(pod)) {
+      const name = `isthmus-clients-${process.pid}-${pod}`;
+      kernel.createNetNs(name)[Symbol.dispose]();
+      ip(name, "link", "set", "lo", "up");
+      spaces.set(pod, name);
+    }
+    const coil = { type: "coil", socket: node.socket };
+    if (!isChained) return plugin(node.plugin, "ADD", pod, coil);
+    const made = await plugin(join(PLUGINS, "ptp"), "ADD", pod, ptp);
+    assert.equal(made.code, 0, JSON.stringify(made.json));
+    return plugin(node.plugin, "ADD", pod, { ...coil, prevResult: made.json });
+  };
+  const del = (pod: string) => plugin(node.plugin, "DEL", pod, { type: "coil", socket: node.socket });
+  const makePod = (name: string, names?: string): Promise<Pod> =>
+    node.api.create(resources.pods, {
+      metadata: {
+        name,
+        namespace: "default",
+        annotations: names === undefined ? {} : { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: names },
+      },
+      spec: { nodeName: NODE, terminationGracePeriodSeconds: 0, containers: [{ name: "c", image: "none" }] },
+    } as Draft<Pod>);
+  /** A pod that runs. */
+  const run = async (name: string, names?: string): Promise<Addresses> => {
+    const made = await makePod(name, names);
+    const added = await add(name);
+    assert.equal(added.code, 0, JSON.stringify(added.json));
+    const ips = ((added.json?.["ips"] ?? []) as readonly { readonly address: string }[]).map(
+      ({ address }) => address.split("/")[0] ?? "",
+    );
+    const status = { phase: "Running", podIPs: ips.map((one) => ({ ip: one })) };
+    await node.api.replaceStatus(resources.pods, { ...made, status });
+    const ofFamily = (family: IpFamily): string =>
+      ips.find((one) => one.includes(":") === (family === 6)) ?? assert.fail();
+    return { 4: ofFamily(4), 6: ofFamily(6) };
+  };
+
+  for (const family of FAMILIES) {
+    for (const address of [NEAR[family], FAR[family]]) {
+      const server = createServer((socket) => {
+        sockets.add(socket);
+        socket.on("error", () => socket.destroy());
+        socket.write(`${socket.remoteAddress}\n`);
+        socket.pipe(socket);
+      });
+      using outside = kernel.openNetNs({ name: node.outside });
+      server.listen({ fd: listenTcp(IpAddress.parse(address), PORT, { netns: outside }) });
+      await once(server, "listening");
+      closers.push(() => server.close());
+    }
+  }
+  /** A server in a pod, which answers as those outside, and the way to it from outside. */
+  const serveIn = async (pod: string, addresses: Addresses): Promise<void> => {
+    using netns = kernel.openNetNs({ name: spaces.get(pod) ?? assert.fail(pod) });
+    for (const family of FAMILIES) {
+      const server = createServer((socket) => {
+        sockets.add(socket);
+        socket.on("error", () => socket.destroy());
+        socket.write(`${socket.remoteAddress}\n`);
+      });
+      server.listen({ fd: listenTcp(IpAddress.parse(addresses[family]), PORT, { netns }) });
+      await once(server, "listening");
+      closers.push(() => server.close());
+      ip(node.outside, "route", "add", addresses[family], "via", family === 4 ? NODE_IPV4 : NODE_IPV6);
+    }
+  };
+  /** Whether a host outside gets an answer from a pod. */
+  const isReached = async (host: string): Promise<boolean> => {
+    using netns = kernel.openNetNs({ name: node.outside });
+    const socket = new Socket({ fd: openTcp(host.includes(":") ? 6 : 4, { netns }) });
+    sockets.add(socket);
+    socket.on("error", () => socket.destroy());
+    socket.connect({ host, port: PORT });
+    try {
+      await once(socket, "data", { signal: AbortSignal.timeout(ANSWER_MS) });
+      return true;
+    } catch {
+      return false;
+    } finally {
+      socket.destroy();
+    }
+  };
+  const dial = (pod: string, host: string): Socket => {
+    using netns = kernel.openNetNs({ name: spaces.get(pod) ?? assert.fail(pod) });
+    const socket = new Socket({ fd: openTcp(host.includes(":") ? 6 : 4, { netns }) });
+    sockets.add(socket);
+    socket.on("error", () => socket.destroy());
+    socket.connect({ host, port: PORT });
+    return socket;
+  };
+  /** The address that a host outside sees of a pod; `none`: no answer, as for every source but the router. */
+  const seen = async (pod: string, host: string): Promise<string> => {
+    const socket = dial(pod, host);
+    try {
+      const [line] = (await once(socket, "data", { signal: AbortSignal.timeout(ANSWER_MS) })) as [Buffer];
+      return String(line).trim();
+    } catch {
+      return "none";
+    } finally {
+      socket.destroy();
+    }
+  };
+  /** A stream, and a check that it echoes. */
+  const stream = async (pod: string, host: string): Promise<() => Promise<void>> => {
+    const socket = dial(pod, host);
+    await once(socket, "data", { signal: AbortSignal.timeout(5000) });
+    return async () => {
+      socket.write("again");
+      const [back] = (await once(socket, "data", { signal: AbortSignal.timeout(5000) })) as [Buffer];
+      assert.equal(String(back), "again");
+    };
+  };
+  const sees = (pod: string, host: string, source: string, deadlineMs = 5000): Promise<void> =>
+    until(`${host} sees ${source} of ${pod}`, async () => (await seen(pod, host)) === source, {
+      deadlineMs,
+      everyMs: 20,
+      seen: () => `${ip(spaces.get(pod) ?? "", "route", "show", "table", "all")}\n${node.said()}`,
+    });
+
+  await node.api.create(resources.namespaces, { metadata: { name: EGRESS.namespace } });
+  const router = await run("router");
+  for (const family of FAMILIES)
+    ip(node.outside, "route", "add", router[family], "via", family === 4 ? NODE_IPV4 : NODE_IPV6);
+  // The router's way to the API server.
+  const [here = ""] = node.server.urls;
+  using routerNetns = kernel.openNetNs({ name: spaces.get("router") ?? assert.fail() });
+  const relay = createServer((socket) => {
+    const to = connect({ host: "127.0.0.1", port: Number(new URL(here).port) });
+    for (const [one, other] of [
+      [socket, to],
+      [to, socket],
+    ] as const) {
+      sockets.add(one);
+      one.on("error", () => other.destroy());
+      one.pipe(other);
+    }
+  });
+  relay.listen({ fd: listenTcp(IpAddress.parse("127.0.0.1"), 6443, { netns: routerNetns }) });
+  await once(relay, "listening");
+  closers.push(() => relay.close());
+  const env = {
+    COIL_POD_ADDRESSES: `${router[4]},${router[6]}`,
+    COIL_POD_NAMESPACE: EGRESS.namespace,
+    COIL_EGRESS_NAME: EGRESS.name,
+    HOSTNAME: "nat-1",
+  };
+  const argv = [`--kubeconfig=${join(node.folder, "kubeconfig")}`, VXLAN, "--backend=nftables"];
+  const egress = start(["nsenter", `--net=/run/netns/${spaces.get("router")}`, ISTHMUS, "coil-egress", ...argv], {
+    env,
+    timeoutMs: 300_000,
+  });
+  running.push(egress);
+  await until("the router has started", () => egress.said().includes('"started"'), { seen: egress.said });
+
+  const makeEgress = (destinations: readonly string[]) =>
+    node.api.create(coilResources.egresses, {
+      metadata: EGRESS,
+      spec: { destinations, template: { spec: { containers: [{ name: "egress" }] } } },
+    } as never);
+  const destinations = (all: readonly string[]) =>
+    node.api.patch(coilResources.egresses, EGRESS, { type: "merge", body: { spec: { destinations: all } } });
+  /** The Service, and on the node what kube-proxy does for it. */
+  const makeService = async (): Promise<readonly string[]> => {
+    const { spec } = await node.api.create(resources.services, {
+      metadata: { ...EGRESS, labels: egressLabels(EGRESS.name) },
+      spec: {
+        selector: egressLabels(EGRESS.name),
+        ipFamilyPolicy: "RequireDualStack",
+        ports: [{ port: 5555, protocol: "UDP" }],
+      },
+    } as unknown as Draft<Service>);
+    const addresses = spec?.clusterIPs ?? [];
+    const rules = addresses.map((address) =>
+      address.includes(":")
+        ? `ip6 daddr ${address} udp dport 5555 dnat ip6 to [${router[6]}]:5555`
+        : `ip daddr ${address} udp dport 5555 dnat ip to ${router[4]}:5555`,
+    );
+    const file = join(node.folder, "service.nft");
+    const chain = "type nat hook prerouting priority dstnat;";
+    const text = [
+      "table inet service",
+      "delete table inet service",
+      "table inet service {",
+      "chain pre {",
+      chain,
+      ...rules,
+      "}",
+      "}",
+    ];
+    writeFileSync(file, `${text.join("\n")}\n`);
+    execFileSync("nsenter", [`--net=/run/netns/${node.netns}`, "nft", "-f", file]);
+    return addresses;
+  };
+  const annotate = (pod: string, names: string | null) =>
+    node.api.patch(
+      resources.pods,
+      { namespace: "default", name: pod },
+      { type: "merge", body: { metadata: { annotations: { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: names } } } },
+    );
+  /** What a pod has of a NAT client. */
+  const leftIn = (pod: string): string => {
+    const space = spaces.get(pod) ?? assert.fail(pod);
+    const links = ip(space, "-o", "link").match(/(nat|fou[46])_[0-9a-f]{8}|coil_ipip[46]/g) ?? [];
+    const parts = ["-4", "-6"].flatMap((family) => [
+      ...(ip(space, family, "rule").match(/^(18|19|20|21)\d\d:.*$/gm) ?? []),
+      ip(space, family, "route", "show", "table", "all").match(/^.*table 11[78].*$/gm) ?? [],
+    ]);
+    return [...links, ...parts.flat()].join("\n");
+  };
+  /** Whether coild's account may list objects of a kind. */
+  const mayList = async (type: ResourceType<KubeObject>): Promise<boolean> => {
+    const file = join(node.folder, "as-coild");
+    writeFileSync(file, node.server.kubeconfig({ server: node.server.urls[0] ?? "", token: "coild" }));
+    await using api = new KubeClient(await loadKubeConfig({ path: file, clock: systemClock }), { clock: systemClock });
+    try {
+      await api.listAll(type);
+      return true;
+    } catch (error) {
+      if (isKubeError(error, "forbidden")) return false;
+      throw error;
+    }
+  };
+  const space = (pod: string): string => spaces.get(pod) ?? assert.fail(pod);
+  return {
+    node,
+    kernel,
+    router,
+    coildFlags,
+    ip,
+    add,
+    del,
+    makePod,
+    run,
+    seen,
+    sees,
+    stream,
+    makeEgress,
+    destinations,
+    makeService,
+    annotate,
+    leftIn,
+    serveIn,
+    isReached,
+    mayList,
+    space,
+  };
+}
