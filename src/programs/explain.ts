@@ -1,8 +1,10 @@
 import { systemClock } from "#base/clock";
 import { ConfigError, listFlag, parseFlags, stringFlag, switchFlag } from "#base/config";
 import { IpAddress } from "#base/ip";
-import { explainPacket, explanationText, parseQuestion, QUESTION_USAGE } from "#features/service-proxy";
+import { type Explanation, explainPacket, parseQuestion, QUESTION_USAGE, type Question } from "#features/service-proxy";
 import { openClient } from "./daemon/index.ts";
+import { PodWays, readQuestionPod } from "./explain/pod-way.ts";
+import { answerJson, answerText, followPod, type WholeAnswer } from "./explain/whole-answer.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { serviceProxyConfig, serviceProxyFlags } from "./service-proxy-config/index.ts";
 
@@ -19,6 +21,11 @@ const flags = {
     "NAME",
   ),
   json: switchFlag("json", false, "print one JSON object"),
+  answer: switchFlag(
+    "answer",
+    false,
+    "the packet answers a connection that came in by the pod's interface (originatingOnly)",
+  ),
   localAddresses: listFlag("local-address", "an address of the node that its Node object does not list", "ADDRESS"),
   kubeconfig,
   config,
@@ -34,22 +41,26 @@ const flags = {
   tableName,
 };
 
-/** `isthmus explain`: the endpoint to which a packet goes, and the rule and element that decide it. */
+/** `isthmus explain`: where a packet goes, and the rules that decide it: in its pod, at the service proxy of its node, and at a router. */
 export const explain = defineProgram({
   name: "explain",
   summary:
-    "Shows the endpoint to which a node's service proxy sends a packet, and the rule and element that decide it.",
+    "Shows where a packet goes and what decides it: rules, routes and tunnel in the pod that sends it, the service proxy of the node, and the router of an Egress.",
   words: { usage: QUESTION_USAGE, max: 3 },
   flags,
   notes: [
     "SOURCE is an address, pod:NAMESPACE/NAME, node or outside; DESTINATION an address or service:NAMESPACE/NAME, which is its cluster IP.",
     "It reads Services, EndpointSlices, Nodes and ServiceCIDRs and computes the rules as the proxy does: pass the flags or the --config of the node's proxy. It sends no request to the node.",
-    "Exit code: 0 when it answered, 1 when the API server was not reached or lacks a named object, 2 when the arguments are wrong.",
+    "With pod: on the pod's node, as root, it also reads the rules, routes and tunnels in the pod's network namespace and asks the kernel for the route. A pod that names an Egress is explained only there. It then reads the pod, Egresses and their Services.",
+    "Exit code: 0 when it answered, 1 when the API server was not reached or lacks a named object, or the pod's namespace is not here, 2 when the arguments are wrong.",
   ],
   run: async ({ values, words, signal }) => {
     const question = parseQuestion(words);
+    const { source } = question;
+    if (values.answer && source.kind !== "pod")
+      throw new ConfigError("invalid-flags", ["--answer: the source must be a pod, as pod:NAMESPACE/NAME"]);
     const localAddresses = values.localAddresses.map(parseLocalAddress);
-    const { node, json: _json, localAddresses: _texts, ...own } = values;
+    const { node, json: _json, answer: isAnswer, localAddresses: _texts, ...own } = values;
     const defaults = parseFlags(serviceProxyFlags, []).values;
     const config = serviceProxyConfig({ ...defaults, ...own, hostnameOverride: node });
     // The proxy's file names the proxy's kubeconfig. A kubeconfig that is given to `explain` takes precedence.
@@ -58,13 +69,21 @@ export const explain = defineProgram({
       { kubeconfig: values.kubeconfig ?? config.kubeconfig },
       { clock: systemClock },
     );
-    const explanation = await explainPacket(api, question, {
-      config,
-      followsPod: node === "",
-      localAddresses,
-      signal,
-    });
-    process.stdout.write(values.json ? `${JSON.stringify(explanation)}\n` : explanationText(explanation));
+    const onNode = (asked: Question): Promise<Explanation> =>
+      explainPacket(api, asked, { config, followsPod: node === "", localAddresses, signal });
+    const explanation = await onNode(question);
+    const pod = source.kind === "pod" ? await readQuestionPod(api, source.ref, { signal }) : undefined;
+    const answer: WholeAnswer =
+      pod === undefined
+        ? { explanation }
+        : await followPod(new PodWays({ api, thisNode: config.nodeName }), pod, {
+            question,
+            explanation,
+            onNode,
+            isAnswer,
+            signal,
+          });
+    process.stdout.write(values.json ? `${JSON.stringify(answerJson(answer))}\n` : answerText(answer));
     return EXIT.ok;
   },
 });

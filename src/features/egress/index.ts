@@ -32,7 +32,16 @@ export {
   skipText,
   syncClient,
 } from "./client/index.ts";
-export { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "./filter/index.ts";
+export {
+  type ClientWay,
+  clientWayText,
+  explainClientWay,
+  type KnownEgresses,
+  type RouterEnd,
+  routerEnd,
+  routerText,
+} from "./explain/index.ts";
+export { commandRunner, type FilterBackend, IptablesError, iptablesFilter, nftFilter } from "./filter/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
   clientOf,

@@ -26,6 +26,7 @@ export {
   explanationText,
   parseQuestion,
   QUESTION_USAGE,
+  type Question,
 } from "./explain/index.ts";
 export {
   type ConntrackSettings,

@@ -5,5 +5,5 @@
  * (`programs.ts`), logs, health and the API server (`daemon/`).
  */
 export { launcherCommand, ownCommand } from "./own-command.ts";
-export { LAB_CAPABILITIES, requirePrivileges } from "./privileges.ts";
+export { LAB_CAPABILITIES, PrivilegeError, requirePrivileges } from "./privileges.ts";
 export { defineProgram, EXIT, type Program, parseProgram, runProgram, VERSION } from "./run-program.ts";

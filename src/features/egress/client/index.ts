@@ -12,6 +12,7 @@ export {
   isObjectRef,
   namedEgresses,
 } from "./gateways.ts";
+export { isMarkedBy } from "./origin.ts";
 export {
   type ClientOptions,
   clientScope,

@@ -2,7 +2,13 @@ import type { Cidr, IpFamily } from "#base/ip";
 import type { NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import type { RuleSpec } from "#kernel/rule";
-import type { FilterBackend, FilterKinds, FilterRule } from "../filter/index.ts";
+import {
+  diffComments,
+  type FilterBackend,
+  type FilterKinds,
+  type FilterRule,
+  type ListedRule,
+} from "../filter/index.ts";
 import type { PlannedRoute, PlannedRule } from "../net-plan/index.ts";
 
 /** A route by which answers leave. */
@@ -165,4 +171,29 @@ export function planMarks(
 /** Brings our marks in a namespace's packet filter to `wanted`; the number of rules added and deleted. Rejects as `FilterBackend.sync`. */
 export function syncMarks(filter: FilterBackend, wanted: readonly FilterRule<Kind>[]): Promise<number> {
   return filter.sync(KINDS, wanted);
+}
+
+/** What of our marks a packet filter lacks and has too much, for `wanted`. Changes nothing. Rejects as `FilterBackend.sync`. */
+export async function marksDiffer(
+  filter: FilterBackend,
+  wanted: readonly FilterRule<Kind>[],
+): Promise<{ readonly missing: readonly FilterRule<Kind>[]; readonly stale: readonly ListedRule<Kind>[] }> {
+  const listed = await filter.list(KINDS);
+  const cells = (["input", "output"] as const).flatMap((kind) => ([4, 6] as const).map((family) => ({ kind, family })));
+  const parts = cells.map(({ kind, family }) => {
+    const isOf = (one: ListedRule<Kind>): boolean => one.kind === kind && one.family === family;
+    return diffComments(wanted.filter(isOf), listed.filter(isOf));
+  });
+  return { missing: parts.flatMap(({ missing }) => missing), stale: parts.flatMap(({ stale }) => stale) };
+}
+
+/** Whether a packet filter marks the connections that come in by an interface, and their answers. Rejects as `FilterBackend.sync`. */
+export async function isMarkedBy(
+  filter: FilterBackend,
+  family: IpFamily,
+  { name, index }: Pick<Uplink, "name" | "index">,
+): Promise<boolean> {
+  const rule: PlannedRule = { family, priority: ORIGIN_RULE, fwmark: index, table: ORIGIN_TABLE + index };
+  const { missing } = await marksDiffer(filter, planMarks([rule], [{ name, index }]));
+  return missing.length === 0;
 }

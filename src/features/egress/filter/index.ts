@@ -1,3 +1,10 @@
-export { commandRunner, iptablesFilter } from "./iptables-filter.ts";
+export { commandRunner, IptablesError, iptablesFilter } from "./iptables-filter.ts";
 export { nftFilter } from "./nft-filter.ts";
-export type { FilterBackend, FilterCounter, FilterKinds, FilterRule } from "./types.ts";
+export {
+  diffComments,
+  type FilterBackend,
+  type FilterCounter,
+  type FilterKinds,
+  type FilterRule,
+  type ListedRule,
+} from "./types.ts";

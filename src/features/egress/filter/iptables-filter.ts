@@ -41,6 +41,14 @@ export function iptablesFilter(run: RunCommand): FilterBackend {
       }
       return changes;
     },
+    list: async (kinds) => {
+      const found = [];
+      for (const { family, kind, place } of cellsOf(kinds)) {
+        const listing = await call(family, place.table, "-S", place.chain.iptables);
+        found.push(...parseRules(listing, kinds.isOurs).map(({ comment }) => ({ family, kind, comment })));
+      }
+      return found;
+    },
     counters: async (kinds) => {
       const found = [];
       for (const { family, kind, place } of cellsOf(kinds)) {

@@ -34,6 +34,9 @@ export interface FilterCounter<Kind extends string> {
   readonly bytes: number;
 }
 
+/** One of our rules that a packet filter has. */
+export type ListedRule<Kind extends string> = Pick<FilterRule<Kind>, "family" | "kind" | "comment">;
+
 /** The packet filter of a namespace: nftables or iptables. */
 export interface FilterBackend {
   /**
@@ -41,6 +44,8 @@ export interface FilterBackend {
    * `IptablesError`.
    */
   sync<Kind extends string>(kinds: FilterKinds<Kind>, wanted: readonly FilterRule<Kind>[]): Promise<number>;
+  /** Our rules by family, kind and comment. Changes nothing. Rejects as {@link FilterBackend.sync}. */
+  list<Kind extends string>(kinds: FilterKinds<Kind>): Promise<readonly ListedRule<Kind>[]>;
   /** The counters of our rules. Rejects as {@link FilterBackend.sync}. */
   counters<Kind extends string>(kinds: FilterKinds<Kind>): Promise<readonly FilterCounter<Kind>[]>;
 }

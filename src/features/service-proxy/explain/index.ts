@@ -5,5 +5,5 @@
  */
 export { type Explanation, explainPacket } from "./answer.ts";
 export { ExplainError } from "./errors.ts";
-export { parseQuestion, QUESTION_USAGE } from "./question.ts";
+export { parseQuestion, QUESTION_USAGE, type Question } from "./question.ts";
 export { explanationText } from "./text.ts";

@@ -1,0 +1,100 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Cidr, IpAddress } from "#base/ip";
+import { FakeKernel } from "#kernel/fake";
+import type { NetStack } from "#kernel/net";
+import type { Service } from "#kube/client";
+import type { Egress } from "#kube/coil";
+import { clientEgress, clientScope, clientService, gatewaysOf, PRIVATE_RANGES, planClient } from "../client/index.ts";
+import { syncNet } from "../net-plan/index.ts";
+import { fouDriver, type TunnelDriver, vxlanDriver } from "../tunnel/index.ts";
+import { explainClientWay } from "./client-way.ts";
+import { clientWayText, routerText } from "./text.ts";
+
+const ip = IpAddress.parse;
+const REF = { namespace: "internet", name: "nat" };
+const LABELS = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": "egress" };
+const metadata = { ...REF, uid: "u", resourceVersion: "1" };
+const egress = clientEgress({ metadata, spec: { destinations: ["0.0.0.0/0", "::/0"] } } as unknown as Egress);
+const service = clientService({
+  metadata: { ...metadata, labels: LABELS },
+  spec: { clusterIPs: ["10.68.0.9", "fd03::9"] },
+} as unknown as Service);
+const known = { source: { egress: () => egress, service: () => service }, services: [service] };
+const annotations = { "egress.coil.cybozu.com/internet": "nat" };
+const POD = { annotations, addresses: { 4: ip("10.64.0.7"), 6: ip("fd02::7") }, ifname: "eth0" };
+
+/** A pod's namespace with the tunnels of a driver. */
+async function podWith(driver: TunnelDriver): Promise<NetStack> {
+  const kernel = new FakeKernel();
+  const ns = kernel.createNetNs("pod");
+  const stack = kernel.openStack(ns);
+  using host = kernel.openStack(kernel.openNetNs("own"));
+  host.links.create({ kind: "veth", name: "veth0", up: true, peer: { name: "eth0", netns: ns, up: true } });
+  const { index } = stack.links.get({ name: "eth0" }) ?? assert.fail();
+  for (const address of Object.values(POD.addresses)) stack.addresses.add({ linkIndex: index, address, noDad: true });
+  for (const dst of ["0.0.0.0/0", "::/0"]) stack.routes.add({ dst: Cidr.parse(dst), linkIndex: index });
+  const { gateways } = gatewaysOf(annotations, known.source, [4, 6], { originatingOnly: false });
+  const { plan } = planClient({ ...POD, mtuBytes: 1500 }, gateways, { driver, port: 5555, inCluster: PRIVATE_RANGES });
+  await syncNet(stack, plan, clientScope(5555));
+  return stack;
+}
+
+const LINKS = {
+  fou: [/^fou4_0a440009$/, /^fou6_[0-9a-f]{8}$/],
+  vxlan: [/^nat_04[0-9a-f]{6}$/, /^nat_06[0-9a-f]{6}$/],
+} as const;
+
+for (const driver of [fouDriver, vxlanDriver]) {
+  test(`explainClientWay, ${driver.name}: the tunnel, its Egress and the way of its own packets, in both families`, async () => {
+    using stack = await podWith(driver);
+    for (const [at, to] of ["203.0.113.9", "2001:db8::9"].entries()) {
+      const { way, egress: found, outer, notes } = await explainClientWay(stack, POD, ip(to), { known });
+      assert.deepEqual([way.outcome, way.isConfirmed, way.decidedBy?.table, found], ["tunnel", true, 118, REF]);
+      assert.match(way.device?.name ?? "", LINKS[driver.name][at] ?? assert.fail());
+      assert.deepEqual(
+        [way.tunnel?.driver, String(way.tunnel?.remote), way.tunnel?.port],
+        [driver.name, String(service.addresses[at]), 5555],
+      );
+      assert.deepEqual([outer?.outcome, outer?.device?.name], ["link", "eth0"]);
+      assert.match(outer?.rows.map(({ result }) => result).join() ?? "", /throw /);
+      assert.deepEqual(notes, []);
+      const text = clientWayText({ way, egress: found ?? REF, notes, ...(outer === undefined ? {} : { outer }) }, "/x");
+      assert.match(text.join("\n"), new RegExp(`goes into tunnel .* \\(${driver.name}.* of Egress internet/nat`));
+    }
+  });
+}
+
+test("explainClientWay: notes name what is wrong, or why a packet meets no Egress", async () => {
+  using stack = await podWith(vxlanDriver);
+  const notesOf = async (to: string, more: { pod?: object; known?: object } = {}): Promise<string> => {
+    const { notes } = await explainClientWay(stack, { ...POD, ...more.pod }, ip(to), {
+      known: { ...known, ...more.known },
+    });
+    return notes.join("\n");
+  };
+  assert.match(await notesOf("10.9.9.9"), /rule 2000 \(from all to 10\.0\.0\.0\/8 lookup main\) keeps ranges/);
+  assert.match(await notesOf("169.254.9.9"), /link-local addresses never go to an Egress \(rule 1800\)/);
+  assert.match(await notesOf("10.64.0.7"), /an address of the pod itself/);
+  assert.match(
+    await notesOf("203.0.113.9", { known: { services: [] } }),
+    /no Egress's Service has the address 10\.68\.0\.9/,
+  );
+  assert.match(await notesOf("203.0.113.9", { pod: { annotations: {} } }), /do not name Egress internet\/nat any more/);
+  const other = { ...service, metadata: { ...service.metadata, name: "other" } };
+  assert.match(await notesOf("203.0.113.9", { known: { services: [other] } }), /is not that of Egress internet\/other/);
+  const gone = { source: { egress: () => undefined, service: () => undefined } };
+  assert.match(await notesOf("203.0.113.9", { known: gone }), /Egress "internet\/nat" does not exist/);
+  for (const link of stack.links.list()) if (link.name.startsWith("nat_")) stack.links.delete(link.index);
+  assert.match(await notesOf("203.0.113.9"), /the tunnel to this destination is missing/);
+  const { way } = await explainClientWay(stack, POD, ip("203.0.113.9"), { known });
+  assert.deepEqual([way.outcome, way.isGuard], ["refused", true]);
+  for (const rule of stack.rules.list(4)) if (rule.priority === 2100) stack.rules.delete(rule);
+  assert.match(await notesOf("203.0.113.9"), /has this destination, but the pod has no way to it/);
+});
+
+test("routerText: a router that is here and lacks its rule is told", () => {
+  const end = { leavesAs: "10.64.0.8", rule: "masquerade", pod: "internet/nat-1", node: "a" };
+  assert.match(routerText([{ ...end, isThere: false }]).join("\n"), /lacks the rule/);
+  assert.match(routerText([end]).join("\n"), /not on this machine/);
+});

@@ -1,0 +1,143 @@
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { NetStack } from "#kernel/net";
+import {
+  type ClientService,
+  type EgressSource,
+  faultText,
+  type Gateway,
+  gatewaysOf,
+  isMarkedBy,
+  namedEgresses,
+} from "../client/index.ts";
+import type { FilterBackend } from "../filter/index.ts";
+import { vniOf } from "../tunnel/index.ts";
+import { findWay, type WayAnswer } from "./way.ts";
+
+type Ref = Gateway["egress"];
+
+/** What the API server has about Egresses. */
+export interface KnownEgresses {
+  readonly source: EgressSource;
+  /** The Services of Egresses. */
+  readonly services: readonly Pick<ClientService, "metadata" | "addresses">[];
+}
+
+/** A pod whose packets are explained. */
+export interface SendingPod {
+  readonly annotations: Readonly<Record<string, string>> | undefined;
+  readonly addresses: Readonly<Partial<Record<IpFamily, IpAddress>>>;
+  readonly ifname: string;
+}
+
+/** The way of a packet in the namespace of the pod that sends it. */
+export interface ClientWay {
+  readonly way: WayAnswer;
+  /** The Egress whose tunnel it takes. */
+  readonly egress?: Ref;
+  /** The way of the tunnel's own packets. */
+  readonly outer?: WayAnswer;
+  readonly notes: readonly string[];
+}
+
+const FAMILIES: readonly IpFamily[] = [4, 6];
+const LINK_LOCAL_RULE = 1800;
+const FIRST_RANGE_RULE = 2000;
+const LAST_RANGE_RULE = 2099;
+const ORIGIN_RULE = 1000;
+
+/**
+ * Where a packet goes in a pod's namespace, by its kernel. `answer`: the packet answers a connection that came in by the pod's interface; it gives the
+ * packet filters to look for its mark. Changes nothing. Throws `KernelError`, `NftError` and `IptablesError`.
+ */
+export async function explainClientWay(
+  net: Pick<NetStack, "links" | "routes" | "rules">,
+  pod: SendingPod,
+  destination: IpAddress,
+  {
+    known,
+    answer,
+  }: { readonly known: KnownEgresses; readonly answer?: { readonly filters: readonly FilterBackend[] } },
+): Promise<ClientWay> {
+  const { family } = destination;
+  const own = pod.addresses[family];
+  const notes: string[] = [];
+  let mark = 0;
+  if (answer !== undefined) {
+    const index = net.links.get({ name: pod.ifname })?.index ?? 0;
+    for (const filter of answer.filters)
+      if (mark === 0 && (await isMarkedBy(filter, family, { name: pod.ifname, index }))) mark = index;
+    notes.push(
+      mark === 0
+        ? `no rule of a packet filter marks what comes in by ${pod.ifname}, so an answer goes as any other packet`
+        : `what comes in by ${pod.ifname} is marked, and so its answer has mark ${mark}`,
+    );
+  }
+  const way = findWay(net, { destination, mark, source: answer === undefined ? undefined : own });
+  const { tunnel } = way;
+  const egress = tunnel === undefined ? undefined : egressOf(tunnel, known);
+  return {
+    way,
+    ...(egress === undefined ? {} : { egress }),
+    ...(tunnel === undefined ? {} : { outer: findWay(net, { destination: tunnel.remote, mark: 0, source: own }) }),
+    notes: [...notes, ...notesOn(pod, destination, way, egress, known)],
+  };
+}
+
+/** The Egress whose Service has the address of the tunnel's far end. */
+function egressOf({ remote }: NonNullable<WayAnswer["tunnel"]>, { services }: KnownEgresses): Ref | undefined {
+  const found = services.find(({ addresses }) => addresses.some((address) => address.equals(remote)));
+  return found === undefined ? undefined : { namespace: found.metadata.namespace ?? "", name: found.metadata.name };
+}
+
+/** Pure: what the reader of an answer is likely to ask next. */
+function* notesOn(
+  pod: SendingPod,
+  destination: IpAddress,
+  way: WayAnswer,
+  egress: Ref | undefined,
+  { source }: KnownEgresses,
+): Generator<string> {
+  const families = FAMILIES.filter((family) => pod.addresses[family] !== undefined);
+  const { gateways, faults } = gatewaysOf(pod.annotations, source, families, { originatingOnly: false });
+  for (const fault of faults) yield faultText(fault);
+  if (!way.isConfirmed)
+    yield `rules and routes were changed while they were read, or have selectors that are not read: the kernel's own answer is ${way.kernel}`;
+  const named = namedEgresses(pod.annotations);
+  if (way.tunnel !== undefined) {
+    const { tunnel, device } = way;
+    if (egress === undefined) {
+      yield `no Egress's Service has the address ${tunnel.remote}: link ${device?.name} is left over, or its Service was made anew; isthmus audit compares them`;
+    } else {
+      if (tunnel.vni !== undefined && tunnel.vni !== vniOf(egress))
+        yield `the tunnel's identifier ${tunnel.vni} is not that of Egress ${textOf(egress)}, ${vniOf(egress)}: its router drops the packet`;
+      if (!named.some((one) => textOf(one) === textOf(egress)))
+        yield `the pod's annotations do not name Egress ${textOf(egress)} any more; coild has not removed its tunnel yet`;
+    }
+    return;
+  }
+  if (way.isGuard) {
+    yield "the tunnel to this destination is missing; its unreachable route keeps packets from leaving without NAT until coild has made it again";
+    return;
+  }
+  const wanted = gateways.filter((one) => one.destinations.some((cidr) => cidr.contains(destination)));
+  const [first] = wanted;
+  if (first === undefined) {
+    if (named.length > 0 && way.outcome === "link")
+      yield `no Egress that the pod names has ${destination} among its destinations`;
+    return;
+  }
+  const name = `Egress ${textOf(first.egress)}`;
+  const { priority = 0, rule = "" } = way.decidedBy ?? {};
+  if (way.outcome === "local") yield `${destination} is an address of the pod itself`;
+  else if (priority === ORIGIN_RULE)
+    yield `${name} has this destination, and is originatingOnly: answers leave by the interface that the connection came in by`;
+  else if (priority === LINK_LOCAL_RULE) yield `link-local addresses never go to an Egress (rule ${priority})`;
+  else if (priority >= FIRST_RANGE_RULE && priority <= LAST_RANGE_RULE)
+    yield `${name} has this destination, but rule ${priority} (${rule}) keeps ranges of the cluster from wider destinations; a destination inside the range goes to the Egress (coild --in-cluster-cidr)`;
+  else if (first.address.equals(destination))
+    yield `${destination} is the Service's address of ${name}: the tunnels' own packets go past its tables`;
+  else
+    yield `${name} has this destination, but the pod has no way to it: see isthmus audit, the events of the pod, and coild's log`;
+}
+
+const textOf = ({ namespace, name }: Ref): string => `${namespace}/${name}`;
