@@ -33,6 +33,27 @@ test("server: an object is created, read, replaced, patched and deleted", async 
   assert.equal((await api.ask("GET", `${MAPS}/a`)).body["reason"], "NotFound");
 });
 
+test("server: a workload begins with an empty status, in which the counts that its schema requires are zero", async () => {
+  await using api = await TestServer.start();
+  const made = async (kind: string): Promise<unknown> => {
+    const { spec, ...rest } = deployment("a");
+    const own = kind === "StatefulSet" ? { serviceName: "a" } : {};
+    const body = { ...rest, kind, spec: { ...(spec as JsonObject), ...own }, status: { replicas: 5 } };
+    const answer = await api.ask("POST", `/apis/apps/v1/namespaces/default/${kind.toLowerCase()}s`, body);
+    assert.equal(answer.status, 201, JSON.stringify(answer.body));
+    return answer.body["status"];
+  };
+  assert.deepEqual(await made("Deployment"), {});
+  assert.deepEqual(await made("ReplicaSet"), { replicas: 0 });
+  assert.deepEqual(await made("StatefulSet"), { replicas: 0 });
+  assert.deepEqual(await made("DaemonSet"), {
+    currentNumberScheduled: 0,
+    desiredNumberScheduled: 0,
+    numberMisscheduled: 0,
+    numberReady: 0,
+  });
+});
+
 test("server: a write from an old version is a conflict, a patch without a version is not", async () => {
   await using api = await TestServer.start();
   const { body: old } = await api.ask("POST", MAPS, configMap("a"));

@@ -128,8 +128,8 @@ const namespace: Strategy = {
   },
 };
 
-/** Workloads: selector immutable, selector matches the template, template valid. */
-function workload(): Strategy {
+/** Workloads: selector immutable, selector matches the template, template valid. `status`: counts that a new object has. */
+function workload(status: JsonObject = {}): Strategy {
   return {
     defaults(object) {
       const template = at(object, "spec", "template");
@@ -141,7 +141,7 @@ function workload(): Strategy {
       }
     },
     prepareCreate(object) {
-      object["status"] = {};
+      object["status"] = { ...status };
     },
     validate(object, old) {
       const selector = asObject(at(object, "spec", "selector", "matchLabels"));
@@ -236,9 +236,14 @@ export const STRATEGIES: Readonly<Record<string, Strategy>> = {
   Node: node,
   ConfigMap: { validate: (object, old) => immutableData(object, old, ["data", "binaryData"]) },
   "Deployment.apps": workload(),
-  "ReplicaSet.apps": workload(),
-  "DaemonSet.apps": workload(),
-  "StatefulSet.apps": workload(),
+  "ReplicaSet.apps": workload({ replicas: 0 }),
+  "DaemonSet.apps": workload({
+    currentNumberScheduled: 0,
+    desiredNumberScheduled: 0,
+    numberMisscheduled: 0,
+    numberReady: 0,
+  }),
+  "StatefulSet.apps": workload({ replicas: 0 }),
   "EndpointSlice.discovery.k8s.io": { validate: (object, old) => immutable(["addressType"], object, old) },
   "RoleBinding.rbac.authorization.k8s.io": binding,
   "ClusterRoleBinding.rbac.authorization.k8s.io": binding,

@@ -1,0 +1,534 @@
+/**
+ * A node that runs the Pods bound to it as their manifests say: each container in a root of its own made by the image's Containerfile, with the
+ * command, arguments, environment, volumes, user, capabilities and account of its Pod, and its probes asked as a kubelet asks them. Interfaces come from
+ * the network configuration and executables that an init container installed. Linux namespaces for pids and images of registries are left out.
+ *
+ * Owns: processes, network namespaces and folders of its Pods, and their status. Does not know: the programs.
+ *
+ * ```ts
+ * await using node = new ManifestNode(api, { name: "n1", netns, addresses, folder, image, apiServer, ca });
+ * await until("all are ready", () => node.unready().length === 0, { seen: () => node.said() });
+ * ```
+ */
+import assert from "node:assert/strict";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describeError } from "#base/errors";
+import { IpAddress } from "#base/ip";
+import { openKernel } from "#kernel/net";
+import { type KubeClient, type KubeObject, type Pod, type ResourceType, resources } from "#kube/client";
+import { connectInside, request } from "#lab/inside";
+import { type Running, start } from "#test/lab";
+
+const CNI_PATH = ["/opt/cni/bin", "/usr/lib/cni"];
+const POLL_MS = 50;
+const TRY_AGAIN_MS = 200;
+const PROBE_TIMEOUT_MS = 1000;
+/** What a runtime leaves to a container of root that is not privileged. */
+const DEFAULT_CAPABILITIES = [
+  "chown",
+  "dac_override",
+  "fsetid",
+  "fowner",
+  "mknod",
+  "net_raw",
+  "setgid",
+  "setuid",
+  "setfcap",
+  "setpcap",
+  "net_bind_service",
+  "sys_chroot",
+  "kill",
+  "audit_write",
+];
+
+/** The fields of a container that are carried out. A container with others than these and {@link UNUSED} is refused. */
+interface Container {
+  readonly name: string;
+  readonly image?: string;
+  readonly command?: readonly string[];
+  readonly args?: readonly string[];
+  readonly env?: readonly EnvVar[];
+  readonly ports?: readonly { readonly name?: string; readonly containerPort: number }[];
+  readonly securityContext?: SecurityContext;
+  readonly volumeMounts?: readonly { readonly name: string; readonly mountPath: string; readonly readOnly?: boolean }[];
+  readonly livenessProbe?: Probe;
+  readonly readinessProbe?: Probe;
+}
+const CARRIED_OUT = [
+  "name",
+  "image",
+  "command",
+  "args",
+  "env",
+  "ports",
+  "securityContext",
+  "volumeMounts",
+  "livenessProbe",
+  "readinessProbe",
+];
+/** Fields without a meaning on this node. */
+const UNUSED = ["resources", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"];
+
+interface Probe {
+  readonly httpGet?: { readonly path?: string; readonly port: number | string; readonly host?: string };
+}
+interface SecurityContext {
+  readonly privileged?: boolean;
+  readonly runAsUser?: number;
+  readonly runAsGroup?: number;
+  readonly allowPrivilegeEscalation?: boolean;
+  readonly readOnlyRootFilesystem?: boolean;
+  readonly capabilities?: { readonly add?: readonly string[]; readonly drop?: readonly string[] };
+}
+interface EnvVar {
+  readonly name: string;
+  readonly value?: string;
+  readonly valueFrom?: {
+    readonly fieldRef?: { readonly fieldPath: string };
+    readonly configMapKeyRef?: { readonly name: string; readonly key: string };
+  };
+}
+interface PodSpec {
+  readonly nodeName?: string;
+  readonly hostNetwork?: boolean;
+  readonly serviceAccountName?: string;
+  readonly securityContext?: SecurityContext;
+  readonly containers: readonly Container[];
+  readonly initContainers?: readonly Container[];
+  readonly volumes?: readonly {
+    readonly name: string;
+    readonly hostPath?: { readonly path: string };
+    readonly emptyDir?: object;
+    readonly secret?: { readonly secretName: string };
+    readonly configMap?: { readonly name: string };
+  }[];
+}
+
+/** Settings of a node. */
+export interface ManifestNodeSettings {
+  /** Its name in the API. */
+  readonly name: string;
+  /** Its network namespace, by name, and the addresses of it that probes of its own network reach. */
+  readonly netns: string;
+  readonly addresses: readonly string[];
+  /** A folder for its files; `host` in it is the root of host paths, except /lib/modules. */
+  readonly folder: string;
+  /** The Containerfile of every image, and the root of the checkout that it copies from. */
+  readonly image: { readonly containerfile: string; readonly context: string };
+  /** The API server as pods know it, the authority of its certificate, and the token of an account. */
+  readonly apiServer: { readonly host: string; readonly port: number; readonly ca: string };
+  readonly tokenOf: (namespace: string, account: string) => string;
+}
+
+/** A Pod that runs here. */
+export interface PlacedPod {
+  readonly ref: { readonly namespace: string; readonly name: string };
+  /** Its network namespace by name. */
+  readonly netns: string;
+  readonly ips: readonly string[];
+  readonly running: readonly Running[];
+}
+
+interface Place {
+  readonly pod: Pod;
+  readonly spec: PodSpec;
+  readonly hostPorts: readonly number[];
+  netns: string;
+  ips: readonly string[];
+  isReady: boolean;
+  fault: string;
+  readonly running: Running[];
+}
+
+/** Disposing ends the processes and removes the network namespaces. */
+export class ManifestNode implements AsyncDisposable {
+  readonly #api: KubeClient;
+  readonly #settings: ManifestNodeSettings;
+  readonly #places = new Map<string, Place>();
+  readonly #made: string[] = [];
+  readonly #stop = new AbortController();
+  readonly #loop: Promise<void>;
+  readonly #work: Promise<void>[] = [];
+
+  constructor(api: KubeClient, settings: ManifestNodeSettings) {
+    this.#api = api;
+    this.#settings = settings;
+    for (const path of ["run", "opt/cni/bin", "etc/cni/net.d"])
+      mkdirSync(join(settings.folder, "host", path), { recursive: true });
+    this.#loop = this.#watch();
+  }
+
+  /** A Pod by the beginning of its name, once all its containers run. */
+  find(prefix: string): PlacedPod | undefined {
+    const place = Array.from(this.#places.values()).find(({ pod }) => pod.metadata.name.startsWith(prefix));
+    if (place === undefined || place.ips.length === 0) return undefined;
+    const { namespace = "default", name } = place.pod.metadata;
+    return { ref: { namespace, name }, netns: place.netns, ips: place.ips, running: place.running };
+  }
+
+  /** Names of Pods that are placed and not ready. */
+  unready(): string[] {
+    return Array.from(this.#places.values()).flatMap(({ isReady, pod }) => (isReady ? [] : [pod.metadata.name]));
+  }
+
+  /** Names of Pods that are ready. */
+  ready(): string[] {
+    return Array.from(this.#places.values()).flatMap(({ isReady, pod }) => (isReady ? [pod.metadata.name] : []));
+  }
+
+  /** The logs of all containers, and what keeps Pods from running. */
+  said(): string {
+    return Array.from(this.#places.values())
+      .map(
+        ({ pod, running, fault }) =>
+          `${fault === "" ? "" : `${pod.metadata.name}: ${fault}\n`}${running.map((one) => one.said()).join("")}`,
+      )
+      .join("");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#loop;
+    const running = Array.from(this.#places.values()).flatMap((place) => place.running);
+    for (const one of running) one.child.kill("SIGKILL");
+    await Promise.all([...running.map((one) => one.ended), ...this.#work]);
+    for (const name of this.#made) openKernel().deleteNetNs(name);
+  }
+
+  async #watch(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      const { items } = await this.#api.listAll(resources.pods);
+      for (const pod of items) {
+        const uid = pod.metadata.uid ?? "";
+        if (pod.spec?.nodeName === this.#settings.name && !this.#places.has(uid)) this.#place(uid, pod);
+      }
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  }
+
+  /** A Pod whose port of the host another has waits, as a scheduler lets it wait. */
+  #place(uid: string, pod: Pod): void {
+    const spec = pod.spec as unknown as PodSpec;
+    const ports = spec.hostNetwork === true ? spec.containers.flatMap((one) => one.ports ?? []) : [];
+    const hostPorts = ports.map(({ containerPort }) => containerPort);
+    const taken = new Set(Array.from(this.#places.values()).flatMap((place) => place.hostPorts));
+    if (hostPorts.some((port) => taken.has(port))) return;
+    const place: Place = { pod, spec, hostPorts, netns: "", ips: [], isReady: false, fault: "", running: [] };
+    this.#places.set(uid, place);
+    this.#work.push(
+      this.#run(place).catch((error: unknown) => {
+        place.fault = describeError(error);
+      }),
+    );
+  }
+
+  async #run(place: Place): Promise<void> {
+    const { spec, pod } = place;
+    if (spec.hostNetwork === true) {
+      place.netns = this.#settings.netns;
+      place.ips = this.#settings.addresses;
+    } else {
+      place.netns = `${this.#settings.netns}-${pod.metadata.uid?.slice(0, 8)}`;
+      openKernel().createNetNs(place.netns)[Symbol.dispose]();
+      this.#made.push(place.netns);
+      place.ips = await this.#attach(place);
+    }
+    await this.#tell(place, false);
+    for (const container of spec.initContainers ?? []) {
+      const one = await this.#start(place, container);
+      const { code, stderr } = await one.ended;
+      if (code !== 0) throw new Error(`init container ${container.name} ended with ${code}: ${stderr}`);
+    }
+    for (const container of spec.containers) {
+      const one = await this.#start(place, container);
+      void one.ended.then(({ code }) => {
+        place.fault = `container ${container.name} ended with ${code}`;
+      });
+    }
+    while (!this.#stop.signal.aborted) {
+      const answers = await Promise.all(spec.containers.map((one) => this.probe(place, one, "readinessProbe")));
+      const isReady = answers.every(Boolean);
+      if (isReady !== place.isReady) await this.#tell(place, isReady);
+      place.isReady = isReady;
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  }
+
+  /** Whether a probe of each Pod that runs here succeeds now. */
+  async alive(): Promise<boolean> {
+    const places = Array.from(this.#places.values());
+    const answers = places.flatMap((place) =>
+      place.spec.containers.map((one) => this.probe(place, one, "livenessProbe")),
+    );
+    return (await Promise.all(answers)).every(Boolean);
+  }
+
+  private async probe(
+    { pod, netns, ips }: Place,
+    { name, ports, ...probes }: Container,
+    which: "livenessProbe" | "readinessProbe",
+  ): Promise<boolean> {
+    const get = probes[which]?.httpGet;
+    // Containers without a probe are well while they run.
+    if (get === undefined) return true;
+    const port = typeof get.port === "number" ? get.port : ports?.find((one) => one.name === get.port)?.containerPort;
+    assert.ok(port !== undefined, `${pod.metadata.name}: container ${name} has no port ${get.port}`);
+    const host = get.host === undefined ? (ips[0] ?? "") : get.host === "localhost" ? "127.0.0.1" : get.host;
+    // A kubelet asks from the node's network.
+    const from = { name: this.#settings.netns };
+    assert.ok(netns !== "");
+    try {
+      const socket = await connectInside(
+        from,
+        { address: IpAddress.parse(host), port },
+        { timeoutMs: PROBE_TIMEOUT_MS },
+      );
+      const { status } = await request(socket, { path: get.path ?? "/", host }, { timeoutMs: PROBE_TIMEOUT_MS });
+      return status >= 200 && status < 400;
+    } catch {
+      return false;
+    }
+  }
+
+  async #tell({ pod, ips }: Place, isReady: boolean): Promise<void> {
+    const { namespace = "default", name } = pod.metadata;
+    const now = isReady ? "True" : "False";
+    const status = {
+      phase: "Running",
+      hostIP: this.#settings.addresses[0],
+      podIP: ips[0],
+      podIPs: ips.map((ip) => ({ ip })),
+      conditions: [
+        { type: "Ready", status: now },
+        { type: "ContainersReady", status: now },
+      ],
+    };
+    await this.#api.patch(
+      resources.pods,
+      { namespace, name },
+      { type: "merge", body: { status } },
+      { subresource: "status" },
+    );
+  }
+
+  /** Calls the plugins of the installed configuration, until they give the pod addresses. */
+  async #attach(place: Place): Promise<readonly string[]> {
+    const { namespace = "default", name, uid = "" } = place.pod.metadata;
+    const folder = join(this.#settings.folder, "host/etc/cni/net.d");
+    const netns = openKernel().openNetNs({ name: place.netns });
+    try {
+      while (!this.#stop.signal.aborted) {
+        const file = readdirSync(folder).find((one) => one.endsWith(".conflist"));
+        if (file === undefined) place.fault = "there is no network configuration yet";
+        else {
+          const {
+            plugins,
+            cniVersion,
+            name: network,
+          } = JSON.parse(readFileSync(join(folder, file), "utf8")) as {
+            readonly cniVersion: string;
+            readonly name: string;
+            readonly plugins: readonly { readonly type: string }[];
+          };
+          let prevResult: { readonly ips?: readonly { readonly address: string }[] } | undefined;
+          for (const plugin of plugins) {
+            const env = {
+              CNI_COMMAND: "ADD",
+              CNI_CONTAINERID: uid,
+              CNI_NETNS: `/proc/${process.pid}/fd/${netns.fd}`,
+              CNI_IFNAME: "eth0",
+              CNI_PATH: CNI_PATH.join(":"),
+              CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=${namespace};K8S_POD_NAME=${name};K8S_POD_UID=${uid}`,
+            };
+            const input = Buffer.from(JSON.stringify({ ...plugin, cniVersion, name: network, prevResult }));
+            const search = `for d in ${CNI_PATH.join(" ")}; do [ -x $d/${plugin.type} ] && exec $d/${plugin.type}; done; exit 127`;
+            const { code, stdout, stderr } = await start(
+              this.#inRoot(
+                { mounts: [this.#hostMount("/run"), this.#hostMount("/opt/cni/bin")], env, readOnly: false },
+                ["sh", "-c", search],
+              ),
+              { input },
+            ).ended;
+            if (code !== 0) {
+              place.fault = `${plugin.type}: ${stdout}${stderr}`;
+              prevResult = undefined;
+              break;
+            }
+            prevResult = JSON.parse(stdout) as typeof prevResult;
+          }
+          if (prevResult?.ips !== undefined) {
+            place.fault = "";
+            return prevResult.ips.map(({ address }) => address.split("/")[0] ?? "");
+          }
+        }
+        await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS));
+      }
+      throw new Error(place.fault);
+    } finally {
+      netns[Symbol.dispose]();
+    }
+  }
+
+  #hostMount(path: string): Mount {
+    const source = path === "/lib/modules" ? path : join(this.#settings.folder, "host", path);
+    return { source, target: path, readOnly: false };
+  }
+
+  async #start(place: Place, container: Container): Promise<Running> {
+    const { pod, spec } = place;
+    const { namespace = "default", name, uid = "" } = pod.metadata;
+    const unknown = Object.keys(container).filter((key) => ![...CARRIED_OUT, ...UNUSED].includes(key));
+    assert.deepEqual(unknown, [], `container ${container.name}`);
+    const mounts: Mount[] = [];
+    for (const { name: volume, mountPath, readOnly = false } of container.volumeMounts ?? []) {
+      const { source } = await this.#volume(place, volume);
+      // A kernel without modules; the root's own folder is not made on this machine.
+      if (source !== "/lib/modules" || existsSync(source)) mounts.push({ source, target: mountPath, readOnly });
+    }
+    const account = join(this.#settings.folder, "accounts", uid);
+    this.#write(account, {
+      token: this.#settings.tokenOf(namespace, spec.serviceAccountName ?? "default"),
+      "ca.crt": this.#settings.apiServer.ca,
+      namespace,
+    });
+    mounts.push({ source: account, target: "/var/run/secrets/kubernetes.io/serviceaccount", readOnly: true });
+    const env: Record<string, string> = {
+      HOSTNAME: spec.hostNetwork === true ? this.#settings.name : name,
+      KUBERNETES_SERVICE_HOST: this.#settings.apiServer.host,
+      KUBERNETES_SERVICE_PORT: String(this.#settings.apiServer.port),
+    };
+    for (const one of container.env ?? []) env[one.name] = await this.#valueOf(place, one);
+    const security = { ...spec.securityContext, ...container.securityContext };
+    assert.ok(container.command !== undefined, `container ${container.name} has a command`);
+    const argv = this.#inRoot(
+      { netns: place.netns, mounts, env, readOnly: security.readOnlyRootFilesystem === true, security },
+      [...container.command, ...(container.args ?? [])],
+    );
+    const running = start(argv, { timeoutMs: 300_000 });
+    place.running.push(running);
+    return running;
+  }
+
+  async #valueOf({ pod, ips }: Place, { name, value, valueFrom }: EnvVar): Promise<string> {
+    if (value !== undefined) return value;
+    const { namespace = "default" } = pod.metadata;
+    const ref = valueFrom?.configMapKeyRef;
+    if (ref !== undefined) {
+      const { data } = await this.#api.get(resources.configMaps as ResourceType<KubeObject & { data?: object }>, {
+        namespace,
+        name: ref.name,
+      });
+      return String(
+        (data as Record<string, string> | undefined)?.[ref.key] ?? assert.fail(`${ref.name} has no ${ref.key}`),
+      );
+    }
+    const fields: Readonly<Record<string, string | undefined>> = {
+      "metadata.name": pod.metadata.name,
+      "metadata.namespace": namespace,
+      "spec.nodeName": this.#settings.name,
+      "status.podIP": ips[0],
+      "status.podIPs": ips.join(","),
+    };
+    return fields[valueFrom?.fieldRef?.fieldPath ?? ""] ?? assert.fail(`env ${name}: ${JSON.stringify(valueFrom)}`);
+  }
+
+  async #volume({ pod, spec }: Place, name: string): Promise<Pick<Mount, "source">> {
+    const volume = spec.volumes?.find((one) => one.name === name) ?? assert.fail(`no volume ${name}`);
+    const { namespace = "default", uid = "" } = pod.metadata;
+    const folder = join(this.#settings.folder, "volumes", uid, name);
+    if (volume.hostPath !== undefined) return this.#hostMount(volume.hostPath.path);
+    mkdirSync(folder, { recursive: true });
+    if (volume.secret !== undefined) {
+      const secret = await this.#api.get(resources.secrets, { namespace, name: volume.secret.secretName });
+      const data = Object.entries(secret.data ?? {}).map(([key, text]) => [
+        key,
+        Buffer.from(text, "base64").toString(),
+      ]);
+      this.#write(folder, Object.fromEntries(data) as Record<string, string>);
+    } else assert.ok(volume.emptyDir !== undefined, `volume ${name} is of a kind that is not known here`);
+    return { source: folder };
+  }
+
+  #write(folder: string, files: Readonly<Record<string, string>>): void {
+    mkdirSync(folder, { recursive: true });
+    for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+  }
+
+  /** The command line that runs a command in a root of its own. */
+  #inRoot(
+    { netns = this.#settings.netns, mounts, env, readOnly, security }: RootSettings,
+    command: readonly string[],
+  ): string[] {
+    const { folder, image } = this.#settings;
+    const root = join(folder, "root");
+    mkdirSync(root, { recursive: true });
+    const { layers, path } = readContainerfile(image.containerfile, image.context);
+    const script = [
+      "set -e",
+      `R=${root}`,
+      "mount -t tmpfs -o mode=755 tmpfs $R",
+      "for d in bin sbin lib lib64 etc; do if [ -L /$d ]; then cp -P /$d $R/; elif [ -d /$d ]; then mkdir $R/$d; mount --rbind /$d $R/$d; fi; done",
+      "mkdir -p $R/usr $R/proc $R/sys $R/dev $R/var/run $R/run $R/root; mkdir -m 1777 $R/tmp",
+      "for d in usr proc sys dev; do mount --rbind /$d $R/$d; done",
+      "mount -t tmpfs -o mode=755 tmpfs $R/usr/local; mkdir $R/usr/local/bin; touch $R/usr/local/bin/node",
+      `mount --bind ${process.execPath} $R/usr/local/bin/node`,
+      ...layers.map(([source, target]) => `mkdir $R${target}; mount --bind -o ro ${source} $R${target}`),
+      ...mounts
+        .toSorted((one, other) => one.target.length - other.target.length)
+        .flatMap(({ source, target, readOnly: isReadOnly }) => [
+          `mkdir -p $R${target}; mount --rbind ${source} $R${target}`,
+          ...(isReadOnly ? [`mount -o remount,bind,ro $R${target}`] : []),
+        ]),
+      ...(readOnly ? ["mount -o remount,ro $R"] : []),
+      'exec chroot $R "$@"',
+    ].join("\n");
+    const variables = Object.entries({ PATH: path, ...env }).map(([key, value]) => `${key}=${value}`);
+    return [
+      ...["nsenter", `--net=/run/netns/${netns}`, "unshare", "--mount", "--propagation=private"],
+      ...["sh", "-c", script, "sh", ...privilegesOf(security), "env", "-i", ...variables, ...command],
+    ];
+  }
+}
+
+interface Mount {
+  readonly source: string;
+  readonly target: string;
+  readonly readOnly: boolean;
+}
+
+interface RootSettings {
+  readonly netns?: string;
+  readonly mounts: readonly Mount[];
+  readonly env: Readonly<Record<string, string>>;
+  readonly readOnly: boolean;
+  readonly security?: SecurityContext;
+}
+
+/** The folders that an image is copied from, with their places in it, and its PATH. */
+function readContainerfile(file: string, context: string): { layers: (readonly [string, string])[]; path: string } {
+  const text = readFileSync(file, "utf8");
+  const copies = Array.from(text.matchAll(/^COPY (\S+) (\/usr\/local\/\S+)$/gm));
+  const layers = copies.map(([, source = "", target = ""]) => [join(context, source), target] as const);
+  const path = /^ENV PATH=(.*)$/m.exec(text)?.[1] ?? "";
+  assert.ok(path !== "" && layers.length > 0, `${file} has COPY lines and a PATH`);
+  return { layers, path };
+}
+
+/** The command that takes from root what a runtime takes from it. */
+function privilegesOf(security: SecurityContext | undefined): string[] {
+  if (security === undefined || security.privileged === true) return [];
+  const { capabilities, runAsUser, runAsGroup, allowPrivilegeEscalation } = security;
+  const dropsAll = capabilities?.drop?.includes("ALL") === true;
+  const kept = [
+    ...(dropsAll ? [] : DEFAULT_CAPABILITIES),
+    ...(capabilities?.add ?? []).map((one) => one.toLowerCase()),
+  ];
+  return [
+    "setpriv",
+    `--bounding-set=${["-all", ...kept.map((one) => `+${one}`)].join(",")}`,
+    "--inh-caps=-all",
+    ...(runAsUser === undefined ? [] : [`--reuid=${runAsUser}`, `--regid=${runAsGroup ?? 0}`, "--clear-groups"]),
+    ...(allowPrivilegeEscalation === false ? ["--no-new-privs"] : []),
+  ];
+}
