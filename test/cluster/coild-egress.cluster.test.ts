@@ -31,14 +31,14 @@ for (const isChained of [false, true]) {
     for (const family of FAMILIES) await bed.sees("client", FAR[family], router[family], 1000);
     await check();
     await bed.destinations([`${NEAR[4]}/32`, `${NEAR[6]}/128`]);
-    await until("the destination is gone", () => !bed.leftIn("client").includes(FAR[4]), { deadlineMs: 1000 });
+    await until("the destination is gone", () => !bed.leftIn("client").includes(FAR[4]), { deadlineMs: 10_000 });
     await check();
     // Another address of the Service.
     await bed.node.api.delete(resources.services, EGRESS);
     const [second = ""] = await bed.makeService();
     assert.notEqual(second, first);
     await until("the tunnel is a new one", () => bed.leftIn("client").includes(`throw ${second}`), {
-      deadlineMs: 2000,
+      deadlineMs: 10_000,
     });
     assert.doesNotMatch(bed.leftIn("client"), new RegExp(`throw ${first} `));
     await bed.sees("client", NEAR[4], router[4]);
@@ -46,10 +46,10 @@ for (const isChained of [false, true]) {
     await bed.annotate("plain", EGRESS.name);
     await bed.sees("plain", NEAR[6], router[6]);
     await bed.annotate("client", null);
-    await until("nothing is left in the client", () => bed.leftIn("client") === "", { deadlineMs: 2000 });
+    await until("nothing is left in the client", () => bed.leftIn("client") === "", { deadlineMs: 10_000 });
     assert.equal(await bed.seen("client", NEAR[4]), "none");
     await bed.node.api.delete(coilResources.egresses, EGRESS);
-    await until("nothing is left in the other", () => bed.leftIn("plain") === "", { deadlineMs: 2000 });
+    await until("nothing is left in the other", () => bed.leftIn("plain") === "", { deadlineMs: 10_000 });
     // It has the rights of deploy/pods alone: behind another plugin none on blocks, for which it has not asked.
     assert.doesNotMatch(bed.node.said(), /forbidden/i);
     const { addressBlocks, blockRequests, egresses } = coilResources;
@@ -99,7 +99,7 @@ for (const isChained of [false, true]) {
     await bed.destinations([`${NEAR[4]}/32`, `${FAR[4]}/32`]);
     await bed.sees("client", FAR[4], router[4]);
     await bed.sees("later", FAR[4], router[4]);
-    await until("no edit is left", () => !bed.leftIn("client").includes("192.0."), { deadlineMs: 2000 });
+    await until("no edit is left", () => !bed.leftIn("client").includes("192.0."), { deadlineMs: 10_000 });
     await check();
     assert.doesNotMatch(node.said(), /because of a bug/);
   });
@@ -125,16 +125,16 @@ for (const backend of ["iptables", "nftables"] as const) {
       bed.node.api.patch(coilResources.egresses, EGRESS, { type: "merge", body: { spec: { originatingOnly } } });
     await say(false);
     const hasRule = (): boolean => /^1000:/m.test(bed.ip(bed.space("client"), "rule"));
-    await until("the rule is gone", () => !hasRule(), { deadlineMs: 2000 });
+    await until("the rule is gone", () => !hasRule(), { deadlineMs: 10_000 });
     assert.equal(await bed.isReached(client[4]), false);
     assert.equal(await bed.seen("client", NEAR[4]), bed.router[4]);
     await say(null);
-    await until("it is reached again", () => bed.isReached(client[6]), { deadlineMs: 5000 });
+    await until("it is reached again", () => bed.isReached(client[6]), { deadlineMs: 10_000 });
     // In the middle of it: a kill, and a start without the flag.
     await bed.node.killCoild();
     assert.equal(await bed.isReached(client[4]), true);
     await bed.node.startCoild(VXLAN, `--backend=${backend}`);
-    await until("the rule is gone", () => !hasRule(), { deadlineMs: 2000 });
+    await until("the rule is gone", () => !hasRule(), { deadlineMs: 10_000 });
     const rules = execFileSync("nsenter", [`--net=/run/netns/${bed.space("client")}`, "nft", "list", "ruleset"]);
     assert.doesNotMatch(String(rules), /coil-/);
   });
@@ -166,7 +166,7 @@ test("coild killed at any moment of an ADD: the runtime's next ADD gives the pod
     for (const family of FAMILIES) await bed.sees(name, NEAR[family], router[family]);
     assert.equal(node.attachments().length, links + 1);
     assert.equal((await bed.del(name)).code, 0);
-    await until("the link is gone", () => node.attachments().length === links, { deadlineMs: 2000 });
+    await until("the link is gone", () => node.attachments().length === links, { deadlineMs: 10_000 });
   }
   assert.doesNotMatch(node.said(), /because of a bug/);
 });
