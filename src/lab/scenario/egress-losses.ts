@@ -39,13 +39,16 @@ export interface Pair {
 type Options = AbortOptions & { readonly signal: AbortSignal };
 
 /**
- * Takes the power from the router with most streams, under load: its link goes down and its process is killed at once. Then replaces its
- * pod. Rejects with `KubeError`, `KernelError`, `InsideError`, {@link LabError}.
+ * Takes the power from a router, under load: its link goes down and its process is killed at once. Then replaces its pod. Both routers have
+ * streams, opened without affinity; then each client has one router, and the first client's is taken. Rejects with `KubeError`, `KernelError`, `InsideError`, {@link LabError}.
  */
 export async function killRouter(pair: Pair, options: Options): Promise<KillReport> {
   const routers = await waitForRouters(pair.api, pair.at, "pair", { ...options, deadlineMs: PODS_MS });
   using streams = await openStreams(pair, options);
-  const router = busiest(routers, streams.all);
+  await editEgress(pair.api, pair.at, { name: "pair", spec: { sessionAffinity: "ClientIP" } }, options);
+  const [source = ""] = await untilSticky(pair, options);
+  const router = routers.find((one) => isOf(one, { source }));
+  if (router === undefined) throw new LabError("not-reached", `no router of the Egress pair has the address ${source}`);
   const load = loadOf(pair, options);
   await pause(BEFORE_MS, options);
   const goneMs = performance.now();
@@ -69,13 +72,11 @@ export async function killRouter(pair: Pair, options: Options): Promise<KillRepo
 }
 
 /**
- * Deletes the pod of the router with most streams, under load, with affinity by client. Its streams are counted until shortly before the
+ * Deletes the pod of the router with most streams, under load, with the affinity by client that {@link killRouter} has left. Its streams are counted until shortly before the
  * router ends; then they end too, as those of clients that are done. Rejects as {@link killRouter} does.
  */
 export async function drainRouter(pair: Pair, options: Options): Promise<DrainedReport> {
   const { api, at } = pair;
-  await editEgress(api, at, { name: "pair", spec: { sessionAffinity: "ClientIP" } }, options);
-  await untilSticky(pair, options);
   const routers = await waitForRouters(api, at, "pair", { ...options, deadlineMs: PODS_MS });
   using streams = await openStreams(pair, options);
   const router = busiest(routers, streams.all);
@@ -183,28 +184,29 @@ function powerOff(router: RouterPod): void {
   for (const pid of processesIn(new Set([`net:[${netns.inode}]`]))) process.kill(pid, "SIGKILL");
 }
 
-/** Waits until every client keeps its router: the Service has affinity by client, and the node's proxy has it too. */
-async function untilSticky({ clients, address }: Pair, options: Options): Promise<void> {
-  const sourcesOf = async ({ netns: path }: ClientPod): Promise<number> => {
+/** Waits until every client keeps its router: the Service has affinity by client, and the node's proxy has it too. Returns the routers' addresses. */
+async function untilSticky({ clients, address }: Pair, options: Options): Promise<readonly string[]> {
+  const sourcesOf = async ({ netns: path }: ClientPod): Promise<readonly string[]> => {
     const sources = new Set<string>();
     for (let at = 0; at < STICKY; at += 1) {
       const seen = await seenSource({ path }, address, { ...options, timeoutMs: ANSWER_MS });
       sources.add("source" in seen ? seen.source : seen.error);
     }
-    return sources.size;
+    return [...sources];
   };
-  const counts = await poll(() => Promise.all(clients.map(sourcesOf)), {
-    until: (all) => all.every((count) => count === 1),
+  const all = await poll(() => Promise.all(clients.map(sourcesOf)), {
+    until: (found) => found.every(({ length }) => length === 1),
     everyMs: LOOK_MS,
     deadlineMs: PODS_MS,
     signal: options.signal,
     clock: systemClock,
   });
-  if (counts.some((count) => count > 1))
+  if (all.some(({ length }) => length > 1))
     throw new LabError(
       "not-reached",
       "clients of the Egress pair change their router, though its affinity is ClientIP",
     );
+  return all.flat();
 }
 
 /** Pure: whether a connection came from a router. */

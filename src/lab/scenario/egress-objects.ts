@@ -80,7 +80,7 @@ function egressOf(name: EgressName, at: LabEgress): Draft<Egress> {
     spec: {
       destinations: [...destinationsOf(name, at)],
       replicas: REPLICAS[name],
-      // Of `pair` each flow has a router of its own, until the drain is tried.
+      // Of `pair` each flow has a router of its own, until routers go.
       sessionAffinity: name === "pair" ? "None" : "ClientIP",
       template: { spec: { terminationGracePeriodSeconds: GRACE_SECONDS, containers: [container] } },
     },
