@@ -47,6 +47,10 @@ interface Running {
   isReady: boolean;
   ips: readonly string[] | undefined;
   exit: { readonly code: number | null } | undefined;
+  /** Set once its process was asked to end; it still serves during its grace period. */
+  ending: Promise<void> | undefined;
+  /** Whether its grace period is over. */
+  isEnded: boolean;
 }
 
 /** Starts and ends the pods of one node. */
@@ -111,8 +115,13 @@ export class Kubelet {
     }
     if (pod === undefined) return;
     if (pod.metadata.deletionTimestamp !== undefined) {
-      // The process gets SIGTERM and its grace period; it still serves during that time.
-      await this.#running.get(pod.metadata.uid)?.sandbox.end((pod.metadata.deletionGracePeriodSeconds ?? 0) * 1000);
+      const running = this.#running.get(pod.metadata.uid);
+      if (running !== undefined && !running.isEnded) {
+        running.ending ??= this.#end(running, pod);
+        // As long as it serves, its probes count: endpoints that terminate and serve keep connections.
+        if (running.exit === undefined && running.ips !== undefined) await this.#report(pod, running);
+        return;
+      }
       await this.#remove(pod.metadata.uid);
       await this.#confirmDeletion(pod);
       return;
@@ -156,7 +165,16 @@ export class Kubelet {
     );
     const probes = readinessProbes(pod);
     const probing = new AbortController();
-    const running: Running = { key, sandbox, probing, isReady: probes.length === 0, ips: undefined, exit: undefined };
+    const running: Running = {
+      key,
+      sandbox,
+      probing,
+      isReady: probes.length === 0,
+      ips: undefined,
+      exit: undefined,
+      ending: undefined,
+      isEnded: false,
+    };
     this.#running.set(uid, running);
     try {
       running.ips = await sandbox.attach();
@@ -185,6 +203,13 @@ export class Kubelet {
       signal: running.probing.signal,
       clock: this.#clock,
     });
+  }
+
+  /** Lets the pod's process end: it gets SIGTERM and its grace period. */
+  async #end(running: Running, { metadata }: Pod): Promise<void> {
+    await running.sandbox.end((metadata.deletionGracePeriodSeconds ?? 0) * 1000);
+    running.isEnded = true;
+    this.#controller.enqueue(running.key);
   }
 
   async #remove(uid: string): Promise<void> {
