@@ -9,6 +9,8 @@ import {
   chooseDriver,
   clientOf,
   commandRunner,
+  endFlows,
+  formerClients,
   iptablesFilter,
   nftFilter,
   planRouter,
@@ -19,6 +21,8 @@ import {
   syncNet,
   TUNNEL_DRIVERS,
 } from "#features/egress";
+import { openConntrack } from "#kernel/conntrack";
+import { isKernelError } from "#kernel/errors";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { resources } from "#kube/client";
@@ -85,6 +89,7 @@ export const coilEgress = defineProgram({
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
     using nft = values.backend === "nftables" ? openNft(own) : undefined;
+    using conntrack = openConntrack(own);
     const backend = routerRules(nft === undefined ? iptablesFilter(commandRunner()) : nftFilter(nft));
     const pod: RouterPod = { egress, addresses, ifname: IFNAME, mtuBytes: link.mtu };
     const options = { driver, port: values.fouPort, sourcePortAuto: values.enableSportAuto };
@@ -101,6 +106,8 @@ export const coilEgress = defineProgram({
       onDelete: ({ addresses: own }) => own.length > 0 && dirty.mark(),
     });
     const tunnels = health.part("tunnels", { needed: "always" });
+    const flows = health.part("flows");
+    flows.ok();
     const ready = health.part("serving", { needed: "always" });
     ready.ok();
     const report = reportRouter({ metrics: coilEgressMetrics(registry), backend, stack }, { egress, driver });
@@ -122,6 +129,17 @@ export const coilEgress = defineProgram({
             clients.flatMap((one) => one.addresses),
             options,
           );
+          const former = formerClients(stack, plan);
+          try {
+            // Before their ways back go, so that after a kill the next process finds them.
+            const ended = await endFlows(conntrack, former, { signal: at });
+            if (ended > 0) log.info("flows of former clients were ended", { flows: ended, addresses: former.length });
+            flows.ok();
+          } catch (error) {
+            if (!isKernelError(error)) throw error;
+            // Its entries end by themselves; the ways of others do not wait for them.
+            flows.degraded(error);
+          }
           const changes =
             (await syncNet(stack, plan, routerScope(values.fouPort))) + (await backend.sync(planRules(pod)));
           report.clients(clients, plan);

@@ -10,9 +10,10 @@ import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { clientScope, planClient, syncNet, vxlanDriver } from "#features/egress";
+import { openConntrack } from "#kernel/conntrack";
 import { listenTcp } from "#kernel/socket";
 import { type Draft, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
-import { startApiServer } from "#lab/api-server";
+import { type SeedObject, startApiServer } from "#lab/api-server";
 import { connectInside, InsideError, request } from "#lab/inside";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
 import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
@@ -76,7 +77,7 @@ async function open(t: TestContext) {
   const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
   const { plan } = planClient(pod, gateways, { driver: vxlanDriver, port: TUNNEL_PORT, inCluster: [] });
   await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
-  return { bed, api, run };
+  return { bed, api, run, server };
 }
 
 const ROUTER_FLAGS = ["--tunnel-driver=vxlan", "--backend=nftables"];
@@ -191,6 +192,80 @@ test("coil-egress: a stream survives kill -9 and the next start, which removes w
     encoding: "utf8",
   });
   assert.equal(listing.match(/masquerade/g)?.length, 2, listing);
+});
+
+test("coil-egress: an address of a finished pod belongs to the pod that has it now, whatever becomes of the finished one", async (t) => {
+  const { bed, api, run } = await open(t);
+  await makePod(api, "done", ["10.64.9.7"]);
+  const router = run(...ROUTER_FLAGS);
+  await until("it is ready", () => isReady(bed), { seen: router.said });
+  const phase = async (name: string, to: string): Promise<void> => {
+    const pod = await api.get(resources.pods, { name, namespace: "default" });
+    await api.replaceStatus(resources.pods, { ...pod, status: { ...pod.status, phase: to } });
+  };
+  const soon = { deadlineMs: 1000, everyMs: 10 };
+  const has = (): boolean => waysBack(bed).includes("10.64.9.7");
+  // The heir is there before its predecessor has ended, and is the client from then on.
+  await makePod(api, "heir", ["10.64.9.7"]);
+  await phase("done", "Succeeded");
+  await makePod(api, "mark", ["10.64.9.8"]);
+  await until("the router knows the later pod too", () => waysBack(bed).includes("10.64.9.8"), soon);
+  assert.ok(has());
+  await api.delete(resources.pods, { name: "done", namespace: "default" });
+  await api.delete(resources.pods, { name: "mark", namespace: "default" });
+  await until("the router knows of the deletions", () => !waysBack(bed).includes("10.64.9.8"), soon);
+  assert.ok(has());
+  await phase("heir", "Failed");
+  await until("nobody has it", () => !has(), soon);
+});
+
+test("coil-egress: a thousand clients cost one device, and the router is ready when all have their way", async (t) => {
+  const { bed, run, server } = await open(t);
+  const pods = Array.from({ length: 1000 }, (_, at): SeedObject => {
+    const podIPs = [{ ip: `10.65.${at >> 8}.${at & 255}` }, { ip: `fd05::${at.toString(16)}` }];
+    const annotations = { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: EGRESS.name };
+    return {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name: `p${at}`, namespace: "default", annotations },
+      spec: { nodeName: "n", containers: [{ name: "c", image: "none" }] },
+      status: { phase: "Running", podIPs },
+    };
+  });
+  server.seed(pods);
+  const before = bed.stack("router").links.list().length;
+  const router = run(...ROUTER_FLAGS);
+  await until("it is ready", () => isReady(bed), { seen: router.said, everyMs: 10 });
+  assert.equal(waysBack(bed).length, 2000);
+  assert.equal(bed.stack("router").links.list().length, before + 1);
+});
+
+test("coil-egress: a client that goes leaves no entry of connection tracking, also one that went while there was no router process", async (t) => {
+  const { bed, api, run } = await open(t);
+  using conntrack = openConntrack(bed.netns("router"));
+  const left = (): number =>
+    ([4, 6] as const).flatMap((family) => conntrack.list({ family, original: { src: AT.client[family] } })).length;
+  const addresses = [String(AT.client[4]), String(AT.client[6])];
+  for (const isRunning of [true, false]) {
+    await makePod(api, "client", addresses);
+    await makePod(api, "stays", ["10.64.9.6"]);
+    const router = run(...ROUTER_FLAGS);
+    await until("it is ready", () => isReady(bed), { seen: router.said });
+    const streams = [await bed.connect(4, SERVED), await bed.connect(6, SERVED)];
+    // The streams, and the packets that carry them.
+    assert.ok(left() >= 4, `${left()}`);
+    for (const stream of streams) stream.destroy();
+    if (!isRunning) {
+      router.child.kill("SIGKILL");
+      await router.ended;
+    }
+    await api.delete(resources.pods, { name: "client", namespace: "default" });
+    const now = isRunning ? router : run(...ROUTER_FLAGS);
+    await until("nothing is left of it", () => left() === 0 && waysBack(bed).length === 1, { seen: now.said });
+    now.child.kill("SIGKILL");
+    await now.ended;
+    await api.delete(resources.pods, { name: "stays", namespace: "default" });
+  }
 });
 
 test("coil-egress: SIGTERM turns /readyz to failing for --drain-delay; new clients are served until it ends", async (t) => {

@@ -45,6 +45,8 @@ export { commandRunner, type FilterBackend, IptablesError, iptablesFilter, nftFi
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
   clientOf,
+  endFlows,
+  formerClients,
   planRouter,
   planRules,
   type RouterPod,

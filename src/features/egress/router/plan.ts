@@ -19,7 +19,7 @@ export interface RouterOptions {
 }
 
 /** Table of the routes to clients. */
-const CLIENT_TABLE = 118;
+export const CLIENT_TABLE = 118;
 const CLIENT_RULE = 2000;
 const WAY_METRIC = 1024;
 
