@@ -7,7 +7,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
 import { writeFileSync } from "node:fs";
-import { connect, createServer, Socket } from "node:net";
+import { createServer, Socket } from "node:net";
 import { join } from "node:path";
 import type { TestContext } from "node:test";
 import { systemClock } from "#base/clock";
@@ -28,6 +28,7 @@ import {
 import { coilResources, egressLabels } from "#kube/coil";
 import { CniNode, NODE, NODE_IPV4, NODE_IPV6, OUTSIDE_IPV4, OUTSIDE_IPV6 } from "#test/cni-node";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
+import { TcpGate } from "#test/tcp-gate";
 
 export const EGRESS = { namespace: "internet", name: "nat" };
 export const VXLAN = "--tunnel-driver=vxlan";
@@ -37,6 +38,8 @@ export const FAR = { 4: "203.0.113.50", 6: "2001:db8:9::50" } as const;
 export const NEAR = { 4: OUTSIDE_IPV4, 6: OUTSIDE_IPV6 } as const;
 export const FAMILIES: readonly IpFamily[] = [4, 6];
 const ANSWER_MS = 500;
+/** A try that is too early gets no answer; the next one should not be late. */
+const TRY_MS = 150;
 const PLUGINS = "/usr/lib/cni";
 
 type Addresses = Readonly<Record<IpFamily, string>>;
@@ -51,12 +54,12 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
   const spaces = new Map<string, string>();
   const sockets = new Set<Socket>();
   const running: Running[] = [];
-  const closers: (() => void)[] = [];
+  const closers: (() => unknown)[] = [];
   t.after(async () => {
     for (const one of running) one.child.kill("SIGKILL");
     await Promise.all(running.map((one) => one.ended));
     for (const socket of sockets) socket.destroy();
-    for (const close of closers) close();
+    for (const close of closers) await close();
     await node[Symbol.asyncDispose]();
     for (const name of spaces.values()) if (kernel.listNetNs().includes(name)) kernel.deleteNetNs(name);
   });
@@ -179,10 +182,10 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     return socket;
   };
   /** The address that a host outside sees of a pod; `none`: no answer, as for every source but the router. */
-  const seen = async (pod: string, host: string): Promise<string> => {
+  const seen = async (pod: string, host: string, answerMs = ANSWER_MS): Promise<string> => {
     const socket = dial(pod, host);
     try {
-      const [line] = (await once(socket, "data", { signal: AbortSignal.timeout(ANSWER_MS) })) as [Buffer];
+      const [line] = (await once(socket, "data", { signal: AbortSignal.timeout(answerMs) })) as [Buffer];
       return String(line).trim();
     } catch {
       return "none";
@@ -201,7 +204,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     };
   };
   const sees = (pod: string, host: string, source: string, deadlineMs = 5000): Promise<void> =>
-    until(`${host} sees ${source} of ${pod}`, async () => (await seen(pod, host)) === source, {
+    until(`${host} sees ${source} of ${pod}`, async () => (await seen(pod, host, TRY_MS)) === source, {
       deadlineMs,
       everyMs: 20,
       seen: () => `${ip(spaces.get(pod) ?? "", "route", "show", "table", "all")}\n${node.said()}`,
@@ -211,23 +214,18 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
   const router = await run("router");
   for (const family of FAMILIES)
     ip(node.outside, "route", "add", router[family], "via", family === 4 ? NODE_IPV4 : NODE_IPV6);
-  // The router's way to the API server.
   const [here = ""] = node.server.urls;
-  using routerNetns = kernel.openNetNs({ name: spaces.get("router") ?? assert.fail() });
-  const relay = createServer((socket) => {
-    const to = connect({ host: "127.0.0.1", port: Number(new URL(here).port) });
-    for (const [one, other] of [
-      [socket, to],
-      [to, socket],
-    ] as const) {
-      sockets.add(one);
-      one.on("error", () => other.destroy());
-      one.pipe(other);
-    }
-  });
-  relay.listen({ fd: listenTcp(IpAddress.parse("127.0.0.1"), 6443, { netns: routerNetns }) });
-  await once(relay, "listening");
-  closers.push(() => relay.close());
+  /** A way from a namespace to the API server, at a port of its loopback, which can be shut. */
+  const gateIn = async (space: string, port: number): Promise<TcpGate> => {
+    const behind = { host: "127.0.0.1", port: Number(new URL(here).port) };
+    const gate = await TcpGate.open(behind, () => {
+      using netns = kernel.openNetNs({ name: space });
+      return listenTcp(IpAddress.parse("127.0.0.1"), port, { netns });
+    });
+    closers.push(() => gate[Symbol.asyncDispose]());
+    return gate;
+  };
+  const routerGate = await gateIn(spaces.get("router") ?? assert.fail(), 6443);
   const env = {
     COIL_POD_ADDRESSES: `${router[4]},${router[6]}`,
     COIL_POD_NAMESPACE: EGRESS.namespace,
@@ -331,6 +329,8 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     leftIn,
     serveIn,
     isReached,
+    gateIn,
+    routerGate,
     mayList,
     space,
   };

@@ -20,12 +20,19 @@ export class TcpGate implements AsyncDisposable {
   /** The number of connections that were accepted until now. */
   connections = 0;
 
-  private constructor(behind: { readonly host: string; readonly port: number }) {
+  readonly #listenFd: (() => number) | undefined;
+
+  private constructor(behind: { readonly host: string; readonly port: number }, listenFd?: () => number) {
     this.#behind = behind;
+    this.#listenFd = listenFd;
   }
 
-  static async open(behind: { readonly host: string; readonly port: number }): Promise<TcpGate> {
-    const gate = new TcpGate(behind);
+  /** `listenFd` makes the socket that listens, for example in another network namespace. */
+  static async open(
+    behind: { readonly host: string; readonly port: number },
+    listenFd?: () => number,
+  ): Promise<TcpGate> {
+    const gate = new TcpGate(behind, listenFd);
     await gate.reopen();
     return gate;
   }
@@ -37,7 +44,8 @@ export class TcpGate implements AsyncDisposable {
   /** Accepts connections at the same port again. */
   async reopen(): Promise<void> {
     const server = createServer((socket) => this.#pass(socket));
-    server.listen(this.#port, "127.0.0.1");
+    if (this.#listenFd === undefined) server.listen(this.#port, "127.0.0.1");
+    else server.listen({ fd: this.#listenFd() });
     await once(server, "listening");
     this.#port = (server.address() as AddressInfo).port;
     this.#server = server;

@@ -1,7 +1,16 @@
 import { fouDriver } from "#features/egress";
-import { driverClaims, originClaims, portClaims, sourcePortClaims } from "../../src/features/egress/testing/claims.ts";
+import {
+  bulkClaims,
+  driverClaims,
+  familyClaims,
+  originClaims,
+  portClaims,
+  sourcePortClaims,
+} from "../../src/features/egress/testing/claims.ts";
 
 driverClaims(fouDriver);
+familyClaims(fouDriver);
+bulkClaims(fouDriver, 100);
 originClaims(fouDriver);
 portClaims(fouDriver);
 sourcePortClaims(fouDriver);

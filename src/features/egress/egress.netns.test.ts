@@ -1,7 +1,9 @@
 import { vxlanDriver } from "./index.ts";
-import { driverClaims, originClaims, portClaims, ruleClaims } from "./testing/claims.ts";
+import { bulkClaims, driverClaims, familyClaims, originClaims, portClaims, ruleClaims } from "./testing/claims.ts";
 
 driverClaims(vxlanDriver);
+familyClaims(vxlanDriver);
+bulkClaims(vxlanDriver, 100);
 ruleClaims(vxlanDriver);
 originClaims(vxlanDriver);
 portClaims(vxlanDriver);

@@ -5,7 +5,7 @@ import { claimsOf } from "#test/what-shows-it";
 const numbered = (letter: string, ...numbers: readonly number[]): string[] => numbers.map((one) => `${letter}${one}`);
 const upTo = (last: number): number[] => Array.from({ length: last }, (_, at) => at + 1);
 
-test("docs/design/pod-network.md: every claim names a file that is there and a test that is in it; only egress has none", () => {
+test("docs/design/pod-network.md: every claim names a file that is there and a test that is in it; those of egress are on its own page", () => {
   const { sections, missing } = claimsOf("docs/design/pod-network.md");
   assert.deepEqual(missing, []);
   const ofEgress = new Set([11, 12]);

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { closeSync } from "node:fs";
 import { test } from "node:test";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
+import { openConntrack } from "#kernel/conntrack";
 import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { bindUdp } from "#kernel/socket";
@@ -104,6 +105,53 @@ export function driverClaims(driver: TunnelDriver): void {
     }));
 }
 
+/** Pods of one family, whose Service has one address. */
+export function familyClaims(driver: TunnelDriver): void {
+  for (const family of FAMILIES) {
+    test(`${driver.name}: a client of a pod with IPv${family} only leaves as a router of that family, and neither has anything of the other family`, () =>
+      withBed(async (bed) => {
+        const other = family === 4 ? 6 : 4;
+        const has = (member: "client" | "router"): number => {
+          const { rules, routes } = bed.stack(member);
+          const tables = [117, 118].flatMap((table) => routes.list({ family: other, table }));
+          return rules.list(other).length + tables.length;
+        };
+        const before = [has("client"), has("router")];
+        using nft = openNft(bed.netns("router"));
+        const addresses = (member: "client" | "router") => ({ [family]: AT[member][family] });
+        await routerRules(nftFilter(nft)).sync(planRules({ addresses: addresses("router"), ifname: "eth0" }));
+        const router = { egress: EGRESS, addresses: addresses("router"), ifname: "eth0", mtuBytes: MTU_BYTES };
+        const options = { driver, port: TUNNEL_PORT, sourcePortAuto: true };
+        await syncNet(bed.stack("router"), planRouter(router, [AT.client[family]], options), routerScope(TUNNEL_PORT));
+        const pod = { addresses: addresses("client"), ifname: "eth0", mtuBytes: MTU_BYTES };
+        const clientOptions = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES };
+        const { plan } = planClient(pod, [gatewayOf(family, DESTINATIONS[family], true)], clientOptions);
+        await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
+        assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        assert.deepEqual([has("client"), has("router")], before);
+      }));
+  }
+}
+
+/** Much data, one connection after the other. */
+export function bulkClaims(driver: TunnelDriver, count: number): void {
+  for (const sourcePortAuto of driver.name === "fou" ? [false, true] : [true]) {
+    const port = sourcePortAuto ? "chosen by the flow" : "fixed";
+    test(`${driver.name}, source port ${port}: 1 MiB comes back whole, a hundred times`, () =>
+      withBed(async (bed) => {
+        await masquerade(bed);
+        await syncRouter(bed, driver, sourcePortAuto);
+        const gateways = FAMILIES.map((family) => gatewayOf(family, DESTINATIONS[family], sourcePortAuto));
+        await syncClient(bed, driver, gateways);
+        for (let turn = 0; turn < count; turn += 1) {
+          const socket = await bed.connect(turn % 2 === 0 ? 4 : 6, 8000);
+          await echoed(socket, BULK_BYTES);
+          socket.destroy();
+        }
+      }));
+  }
+}
+
 /** The source port of tunnels that runs has a meaning with FoU alone. */
 export function sourcePortClaims(driver: TunnelDriver): void {
   test(`${driver.name}: the source port of a live tunnel is switched to each kind; its stream runs on, and nothing leaves without NAT`, () =>
@@ -194,6 +242,37 @@ export function ruleClaims(driver: TunnelDriver): void {
             [6, "invalid", false, true],
           ],
         );
+      }));
+
+    test(`${name}: a packet of no connection is dropped and counted, and a new connection passes`, () =>
+      withBed(async (bed) => {
+        bed.letOutsideKnowClient();
+        using filter = open(bed.netns("router"));
+        using conntrack = openConntrack(bed.netns("router"));
+        const backend = routerRules(filter);
+        await backend.sync(planRules({ addresses: AT.router, ifname: "eth0" }));
+        await syncRouter(bed, driver, true);
+        await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true), gatewayOf(6, DESTINATIONS[6], true)]);
+        const streams = await Promise.all(FAMILIES.map((family) => bed.connect(family, 8000)));
+        const invalid = async (): Promise<number> =>
+          (await backend.counters()).filter((one) => one.kind === "invalid" && one.packets > 0).length;
+        assert.equal(await invalid(), 0);
+        // The router does not know the connections any more, and does not guess: their packets would leave with the client's address.
+        bed.stack("router").sysctl.set("net.netfilter.nf_conntrack_tcp_loose", 0);
+        for (const family of FAMILIES) assert.ok((await conntrack.delete({ family, protocol: 6 })) > 0);
+        let echoes = 0;
+        for (const stream of streams) {
+          stream.on("data", () => {
+            echoes += 1;
+          });
+          stream.write("of no connection");
+        }
+        const deadline = performance.now() + 15_000;
+        while ((await invalid()) < 2 && performance.now() < deadline) await new Promise((done) => setTimeout(done, 20));
+        assert.equal(await invalid(), 2);
+        assert.equal(echoes, 0);
+        for (const stream of streams) stream.destroy();
+        for (const family of FAMILIES) assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
       }));
 
     test(`${name}: another address replaces the rule, rules of others stay, and off means gone`, () =>
