@@ -178,6 +178,50 @@ test("upgrade-from-coil, v2: the commands of the page run as they stand, and poo
   assert.deepEqual(await bed.blocks(), ["default-0"]);
 });
 
+test("upgrade-from-coil, Egresses: the commands of the page run as they stand on Coil's objects, routers keep their rights, and deploy/coil can be applied over Coil's", async (t) => {
+  const bed = await bedOf(t);
+  await bed.installCrds();
+  await bed.client.create(resources.namespaces, { metadata: { name: "internet" } });
+  const spec = { destinations: ["0.0.0.0/0"], template: { spec: { containers: [{ name: "egress" }] } } };
+  const coils = { metadata: { namespace: "internet", name: "nat" }, spec };
+  const egress = await bed.client.create(coilResources.egresses, coils as never);
+  const subjects = [{ kind: "ServiceAccount", name: "coil-egress", namespace: "internet" }];
+  const roleRef = { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "coil-egress" };
+  await bed.client.create(resources.clusterRoleBindings, { metadata: { name: "coil-egress" }, roleRef, subjects });
+  /** A workload as Coil's kustomization makes it. */
+  const workloadOf = (name: string, inits: readonly string[] = []) => {
+    const own = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": name };
+    const [initContainers, containers] = [inits, [name]].map((all) =>
+      all.map((one) => ({ name: one, image: "coil:2", command: [one] })),
+    );
+    const template = { metadata: { labels: own }, spec: { containers, initContainers } };
+    return {
+      metadata: { namespace: "kube-system", name },
+      spec: { selector: { matchLabels: own }, template },
+    } as never;
+  };
+  await bed.client.create(resources.daemonSets, workloadOf("coild", ["coil-installer"]));
+  for (const part of ["ipam", "egress"])
+    await bed.client.create(resources.deployments, workloadOf(`coil-${part}-controller`));
+  const shell = shellOf(t, bed, { IMAGE: "registry.example/isthmus:1" });
+  const answers = await follow(shell, "upgrade-from-coil.md", "Egresses", 5);
+  assert.match(answers.at(-1) ?? "", /^internetNAMESPACE +NAME +WANTED +READY\ninternet +nat +1 +<none>\n$/);
+  const images = (kind: string, name: string): Promise<string> =>
+    shell(`kubectl -n kube-system get ${kind} ${name} -o jsonpath='{..image}'`);
+  assert.equal(await images("daemonset", "coild"), "registry.example/isthmus:1 registry.example/isthmus:1");
+  assert.equal(await images("deployment", "coil-egress-controller"), "registry.example/isthmus:1");
+  assert.deepEqual((await bed.client.get(coilResources.egresses, egress.metadata)).spec, egress.spec);
+  // A second time, and with the workloads and webhooks: the selectors, which cannot be changed, are Coil's.
+  const files = ["pods/egress", "pods/webhooks", "pods/egress-webhooks", "coil/pods", "coil/egress"];
+  await shell(`kubectl apply ${files.map((file) => `-f deploy/${file}.yaml`).join(" ")}`);
+  const binding = await bed.client.get(resources.clusterRoleBindings, { name: "coil-egress" });
+  assert.deepEqual(
+    binding.subjects?.map(({ namespace }) => namespace),
+    ["internet"],
+  );
+  assert.match(await images("deployment", "coil-egress-controller"), /^isthmus:/);
+});
+
 test("migrator: every claim of the design page has its test", () => {
   const { sections, missing } = claimsOf("docs/design/migrator.md");
   assert.deepEqual(missing, []);
