@@ -92,6 +92,9 @@ for (const isChained of [false, true]) {
     await bed.sees("later", NEAR[4], router[4]);
     assert.equal(bed.leftIn("client"), before);
     assert.equal(bed.ip(bed.space("client"), "-o", "link"), links);
+    // The router is a pod of this node that names no Egress, with rules and routes of a client's marks.
+    assert.match(bed.ip(bed.space("router"), "rule"), /^2000:\s+from all iif eth0 lookup 118 proto 30/m);
+    assert.match(bed.ip(bed.space("router"), "-6", "route", "show", "table", "118"), /encap ip6 /);
     await check();
     // Edits and kills at random moments; the last state holds.
     for (let turn = 0; turn < 4; turn += 1) {

@@ -69,6 +69,21 @@ const stateOf = (kernel: FakeKernel): string[] =>
     .sort();
 
 for (const driver of [fouDriver, vxlanDriver]) {
+  test(`syncClient, ${driver.name}: a router's namespace is not touched, though its tunnels and routes have a client's marks`, async () => {
+    const kernel = new FakeKernel();
+    using stack = await podOf(kernel);
+    const router = { egress: { namespace: "internet", name: "nat" }, ...POD };
+    const plan = planRouter(router, [ip("10.64.0.9"), ip("fd02::9")], { driver, port: PORT, sourcePortAuto: false });
+    await syncNet(stack, plan, routerScope(PORT));
+    const before = stateOf(kernel);
+    const openFilter = () => assert.fail("the packet filter is not opened");
+    const { changes } = await syncClient(stack, POD, [], { ...options(driver), openFilter });
+    assert.equal(changes, 0);
+    assert.deepEqual(stateOf(kernel), before);
+  });
+}
+
+for (const driver of [fouDriver, vxlanDriver]) {
   test(`${driver.name}: a client has both families' tunnels; a second sync is empty; without gateways nothing is left`, async () => {
     const kernel = new FakeKernel();
     using stack = await podOf(kernel);

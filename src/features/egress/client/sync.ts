@@ -1,6 +1,7 @@
 import type { NetStack } from "#kernel/net";
 import type { FilterBackend } from "../filter/index.ts";
 import { addRule, firstStep, hasTraces, syncNet } from "../net-plan/index.ts";
+import { isRouter } from "../router/index.ts";
 import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
 import { type ClientOptions, type ClientPod, type ClientSkip, clientScope, type Gateway, planClient } from "./plan.ts";
 
@@ -24,8 +25,7 @@ export async function syncClient(
   { openFilter, ...options }: ClientOptions & { readonly openFilter: () => FilterBackend & Disposable },
 ): Promise<ClientSync> {
   // Most pods never were clients. Rules of theirs that happen to have our numbers stay.
-  if (gateways.length === 0 && !hasTraces(net, clientScope(options.port)))
-    return { changes: 0, hasTunnel: false, skipped: [] };
+  if (gateways.length === 0 && !wasClient(net, options.port)) return { changes: 0, hasTunnel: false, skipped: [] };
   const { scope, uplinks, plan, skipped } = planOf(net, pod, gateways, options);
   const before = ([4, 6] as const).flatMap((family) => net.rules.list(family)).filter(isOriginRule);
   const marks = planMarks(plan.rules, uplinks);
@@ -56,6 +56,11 @@ export function lackOfClient(
 ): string | undefined {
   const { scope, plan } = planOf(net, pod, gateways, options);
   return firstStep(net, plan, scope);
+}
+
+/** Whether something of a client may be in a namespace. A router on this node has tunnels and routes of the same marks, which are coil-egress's. */
+function wasClient(net: NetStack, port: number): boolean {
+  return hasTraces(net, clientScope(port)) && !isRouter(net);
 }
 
 function planOf(net: NetStack, pod: Omit<ClientPod, "uplinks">, gateways: readonly Gateway[], options: ClientOptions) {

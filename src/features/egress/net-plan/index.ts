@@ -1,2 +1,9 @@
 export { addRule, firstStep, hasTraces, syncNet } from "./apply.ts";
-export type { NetPlan, NetScope, PlannedLink, PlannedRoute, PlannedRule } from "./types.ts";
+export {
+  EGRESS_PROTOCOL,
+  type NetPlan,
+  type NetScope,
+  type PlannedLink,
+  type PlannedRoute,
+  type PlannedRule,
+} from "./types.ts";

@@ -1,4 +1,4 @@
 export { clientOf } from "./clients.ts";
 export { endFlows, formerClients } from "./flows.ts";
-export { planRouter, type RouterPod, routerScope } from "./plan.ts";
+export { isRouter, planRouter, type RouterPod, routerScope } from "./plan.ts";
 export { planRules, type RuleBackend, routerRules } from "./rules.ts";

@@ -1,5 +1,6 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
-import type { NetPlan, NetScope, PlannedLink } from "../net-plan/index.ts";
+import type { NetStack } from "#kernel/net";
+import { EGRESS_PROTOCOL, type NetPlan, type NetScope, type PlannedLink } from "../net-plan/index.ts";
 import type { GatewayPeer, TunnelDriver } from "../tunnel/index.ts";
 
 /** The router pod. */
@@ -32,6 +33,20 @@ export function routerScope(port: number): NetScope {
     port,
     families: [4, 6],
   };
+}
+
+/**
+ * Whether a namespace is a router's: it has the rule that no client has. What else a router has could be a client's by its marks. Throws `KernelError`.
+ */
+export function isRouter(net: Pick<NetStack, "rules">): boolean {
+  return ([4, 6] as const).some((family) =>
+    net.rules
+      .list(family)
+      .some(
+        ({ priority, table, iif, protocol }) =>
+          priority === CLIENT_RULE && table === CLIENT_TABLE && iif !== undefined && protocol === EGRESS_PROTOCOL,
+      ),
+  );
 }
 
 /**
