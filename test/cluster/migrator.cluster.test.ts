@@ -150,7 +150,7 @@ test("dump: --skip-uninstall leaves v1; settings and account of an installed v2 
   const before = await bed.v1Objects();
   await succeed(launch(bed, ["dump", "--skip-uninstall", ...etcd.flags]));
   assert.deepEqual(await bed.v1Objects(), before);
-  bed.addDaemonSet("coild");
+  await bed.addDaemonSet("coild");
   await succeed(launch(bed, ["dump", ...etcd.flags]));
   assert.deepEqual(await bed.v1Objects(), ["ConfigMap coil-config", "ServiceAccount coil-controller"]);
 });

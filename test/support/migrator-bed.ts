@@ -36,15 +36,11 @@ const workload = {
   selector: { matchLabels: labels },
   template: { metadata: { labels }, spec: { containers: [{ name: "c", image: "none" }] } },
 };
-function daemonSet(name: string) {
-  const status = { currentNumberScheduled: 0, desiredNumberScheduled: 0, numberMisscheduled: 0, numberReady: 0 };
-  return { metadata: { namespace: SYSTEM, name }, spec: workload, status };
-}
 const rules = [{ apiGroups: [""], resources: ["pods"], verbs: ["get"] }];
 
 /** Objects of v1's installation. */
 const V1: readonly (readonly [ResourceType<KubeObject>, object])[] = [
-  [resources.daemonSets, daemonSet("coil-node")],
+  [resources.daemonSets, { metadata: { namespace: SYSTEM, name: "coil-node" }, spec: workload }],
   [resources.deployments, { metadata: { namespace: SYSTEM, name: "coil-controllers" }, spec: workload }],
   [resources.configMaps, { metadata: { namespace: SYSTEM, name: "coil-config" }, data: {} }],
   ...["coil-node", "coil-controllers"].flatMap((name) => [
@@ -126,15 +122,12 @@ export class MigratorBed implements AsyncDisposable {
   }
 
   async installV1(): Promise<void> {
-    for (const [type, object] of V1) {
-      if (type.kind === "DaemonSet") this.addDaemonSet((object as KubeObject).metadata.name);
-      else await this.client.create(type, object as never);
-    }
+    for (const [type, object] of V1) await this.client.create(type, object as never);
   }
 
-  /** Adds a DaemonSet of `kube-system`. The embedded server refuses to create one: it requires the status, which a create cannot have. */
-  addDaemonSet(name: string): void {
-    this.server.seed([{ apiVersion: "apps/v1", kind: "DaemonSet", ...daemonSet(name) }]);
+  /** Adds a DaemonSet of `kube-system`. */
+  async addDaemonSet(name: string): Promise<void> {
+    await this.client.create(resources.daemonSets, { metadata: { namespace: SYSTEM, name }, spec: workload } as never);
   }
 
   /** The existing objects of v1. */
