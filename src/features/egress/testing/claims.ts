@@ -137,7 +137,7 @@ export function familyClaims(driver: TunnelDriver): void {
 export function bulkClaims(driver: TunnelDriver, count: number): void {
   for (const sourcePortAuto of driver.name === "fou" ? [false, true] : [true]) {
     const port = sourcePortAuto ? "chosen by the flow" : "fixed";
-    test(`${driver.name}, source port ${port}: 1 MiB comes back whole, a hundred times`, () =>
+    test(`${driver.name}, source port ${port}: 1 MiB comes back whole, ${count} times`, () =>
       withBed(async (bed) => {
         await masquerade(bed);
         await syncRouter(bed, driver, sourcePortAuto);
