@@ -30,6 +30,8 @@ interface Agent {
   readonly connections: Map<string, Frontend>;
   /** Ids that have been closed by the agent. */
   readonly closed: Set<string>;
+  /** Ids of which the agent was sent a CLOSE_REQ. */
+  readonly asked: Set<string>;
 }
 
 interface Frontend {
@@ -77,7 +79,7 @@ class GrpcServer implements RunningServer {
     headers.set("serverID", "upstream-like-server");
     headers.set("serverCount", "1");
     call.sendMetadata(headers);
-    const agent: Agent = { call, connections: new Map(), closed: new Set() };
+    const agent: Agent = { call, connections: new Map(), closed: new Set(), asked: new Set() };
     this.#connected.add(agent);
     const gone = (): void => {
       this.#connected.delete(agent);
@@ -104,9 +106,13 @@ class GrpcServer implements RunningServer {
         this.#dataFromAgent(agent, packet);
         break;
       case "CLOSE_RSP": {
-        const connectID = packet.closeResponse?.connectID ?? "0";
+        const { connectID = "0", error = "" } = packet.closeResponse ?? {};
         const frontend = agent.connections.get(connectID);
-        if (agent.closed.has(connectID)) this.violations.push(`an agent closed connection ${connectID} twice`);
+        // A CLOSE_REQ that has crossed the CLOSE_RSP is one of an unknown id (docs/spec/tunnel.md#5.3).
+        const isCrossed = error === "Unknown connectID" && agent.asked.has(connectID);
+        if (agent.closed.has(connectID) && !isCrossed)
+          this.violations.push(`an agent closed connection ${connectID} twice`);
+        if (isCrossed) agent.asked.delete(connectID);
         agent.closed.add(connectID);
         agent.connections.delete(connectID);
         frontend?.call.write(packet);
@@ -128,7 +134,7 @@ class GrpcServer implements RunningServer {
     const { random = "", connectID = "0", error = "" } = packet.dialResponse ?? {};
     const frontend = this.#pending.get(random);
     if (frontend === undefined) {
-      if (error === "") agent.call.write({ type: "CLOSE_REQ", closeRequest: { connectID } });
+      if (error === "") askToClose(agent, connectID);
       return;
     }
     this.#pending.delete(random);
@@ -147,7 +153,7 @@ class GrpcServer implements RunningServer {
       this.violations.push(`a DATA packet had ${data.length} bytes`);
     if (agent.closed.has(connectID)) this.violations.push(`an agent sent DATA behind CLOSE_RSP of ${connectID}`);
     const frontend = agent.connections.get(connectID);
-    if (frontend === undefined) agent.call.write({ type: "CLOSE_REQ", closeRequest: { connectID } });
+    if (frontend === undefined) askToClose(agent, connectID);
     else forward(packet, agent.call, frontend.call);
   }
 
@@ -158,7 +164,7 @@ class GrpcServer implements RunningServer {
       this.#pending.delete(frontend.random);
       const { agent, connectID } = frontend;
       if (agent === undefined || connectID === undefined || !agent.connections.delete(connectID)) return;
-      agent.call.write({ type: "CLOSE_REQ", closeRequest: { connectID } });
+      askToClose(agent, connectID);
     };
     call.on("error", gone);
     call.on("cancelled", gone);
@@ -187,13 +193,21 @@ class GrpcServer implements RunningServer {
         this.#pending.delete(packet.closeDial?.random ?? "");
         break;
       case "DATA":
+        if (frontend.agent !== undefined) forward(packet, frontend.call, frontend.agent.call);
+        break;
       case "CLOSE_REQ":
+        frontend.agent?.asked.add(packet.closeRequest?.connectID ?? "0");
         if (frontend.agent !== undefined) forward(packet, frontend.call, frontend.agent.call);
         break;
       default:
         this.violations.push(`a server was sent ${packet.type} by a client`);
     }
   }
+}
+
+function askToClose(agent: Agent, connectID: string): void {
+  agent.asked.add(connectID);
+  agent.call.write({ type: "CLOSE_REQ", closeRequest: { connectID } });
 }
 
 /** A sender that is ahead of its reader waits: Konnectivity's server blocks there. */
