@@ -19,8 +19,10 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { basename, join } from "node:path";
-import { build, type Plugin } from "esbuild";
+import { builtinModules } from "node:module";
+import { basename, join, relative } from "node:path";
+import { type BuildOptions, build, type Plugin } from "esbuild";
+import { ownFile } from "../src/programs/own-file.ts";
 import { PROGRAMS } from "../src/programs/programs.ts";
 import { DEFAULT_SOCKET } from "../src/wire/cni/index.ts";
 import { handoverPath, STANDALONE_SUFFIX } from "../src/wire/cni-handover/index.ts";
@@ -32,11 +34,15 @@ const stampFile = join(dist, ".stamp");
 
 /** Programs that the one executable also answers to by name; `isthmus` itself dispatches on its first word. */
 const LINKS = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
+/** Programs that `isthmus node` runs in its process. */
+const PARTS_OF_NODE = Object.entries(PROGRAMS).flatMap(([name, { onNode }]) => (onNode === true ? [name] : []));
+/** Programs that have a file of the build for themselves. */
+const OWN_FILES = [...LINKS, "node"];
 
 function stamp(): string {
   const hash = createHash("sha256");
   const files = globSync(
-    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/build.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/undici-core.cjs,deploy/crds/*.yaml}",
+    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/build.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/{undici-core,plain-assert}.cjs,deploy/crds/*.yaml}",
     {
       cwd: root,
     },
@@ -48,51 +54,134 @@ function stamp(): string {
 }
 
 /**
- * `import` of node:http reads each of its exports, one of which loads Node's own undici: 13 MiB and 30 ms for every program. The same
- * object without the reading.
+ * Modules of Node by their objects. An `import` of one reads each of its exports, and some of these load more of Node: that of node:http takes
+ * 13 MiB and 30 ms, that of node:fs and node:util 20 ms. `require` does not.
  */
-const httpUnread: Plugin = {
-  name: "http-unread",
+const builtinsUnread: Plugin = {
+  name: "builtins-unread",
   setup({ onResolve, onLoad }) {
-    onResolve({ filter: /^(node:)?http$/ }, () => ({ path: "http", namespace: "http-unread" }));
-    onLoad({ filter: /.*/, namespace: "http-unread" }, () => ({
-      contents: 'module.exports = process.getBuiltinModule("node:http");',
+    const names = new Set(builtinModules.map((name) => name.replace(/^node:/, "")));
+    const nameOf = (path: string): string => path.replace(/^node:/, "");
+    onResolve({ filter: /^[a-z][a-z0-9_:/]*$/ }, ({ path }) =>
+      names.has(nameOf(path)) ? { path: nameOf(path), namespace: "builtin" } : undefined,
+    );
+    onLoad({ filter: /.*/, namespace: "builtin" }, ({ path }) => ({
+      contents: `module.exports = process.getBuiltinModule(${JSON.stringify(`node:${path}`)});`,
     }));
   },
 };
 
+/** koffi by its CommonJS entry, whose modules of Node are not read either. It stays a package beside the bundle. */
+const koffiRequired: Plugin = {
+  name: "koffi-required",
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^koffi$/ }, () => ({ path: "koffi", namespace: "koffi" }));
+    onLoad({ filter: /.*/, namespace: "koffi" }, () => ({ contents: 'module.exports = isthmusRequire("koffi");' }));
+  },
+};
+
+/**
+ * Parts of packages that load much of Node for little. undici's assertions load node:assert with its printer of differences (10 ms), and
+ * prom-client's client of a push gateway, which no program uses, node:https (15 ms). undici's HTTP/2 loads node:http2 (10 ms): it is loaded
+ * when a server has chosen that protocol.
+ */
+const lightParts: Plugin = {
+  name: "light-parts",
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /^(node:)?assert$/ }, ({ importer }) =>
+      importer.includes("/undici/") ? { path: join(root, "tools/plain-assert.cjs") } : undefined,
+    );
+    onResolve({ filter: /\/pushgateway$/ }, ({ importer }) =>
+      importer.includes("/prom-client/") ? { path: "pushgateway", namespace: "unused" } : undefined,
+    );
+    onLoad({ filter: /.*/, namespace: "unused" }, () => ({ contents: "module.exports = undefined;" }));
+    onResolve({ filter: /\/client-h2\.js$/, namespace: "file" }, ({ importer, resolveDir, path }) =>
+      importer.includes("/undici/")
+        ? { path: relative(root, join(resolveDir, path)), namespace: "on-call" }
+        : undefined,
+    );
+    onLoad({ filter: /.*/, namespace: "on-call" }, ({ path }) => ({
+      contents: `module.exports = (...values) => require(${JSON.stringify(`./${path}`)})(...values);`,
+      resolveDir: root,
+    }));
+  },
+};
+
+/** In the file of some programs, all others: nothing leads there, since the start loads the file by the program's name. */
+function withoutOthers(programs: ReadonlySet<string>): Plugin {
+  return {
+    name: "without-others",
+    setup({ onResolve, onLoad }) {
+      onResolve({ filter: /^\.\// }, ({ kind, importer, path }) => {
+        const isOther = kind === "dynamic-import" && importer === join(root, "src/programs/programs.ts");
+        return isOther && !programs.has(basename(path, ".ts")) ? { path, namespace: "other" } : undefined;
+      });
+      onLoad({ filter: /.*/, namespace: "other" }, ({ path }) => ({
+        contents: `throw new Error("${path} is not in this file");`,
+      }));
+    },
+  };
+}
+
+const COMMON: BuildOptions = {
+  absWorkingDir: root,
+  outdir: "dist",
+  outExtension: { ".js": ".mjs" },
+  bundle: true,
+  platform: "node",
+  format: "esm",
+  target: "node24",
+  alias: { undici: join(root, "tools/undici-core.cjs") },
+  minify: false,
+  legalComments: "none",
+  // CommonJS dependencies inside the bundle call require().
+  banner: {
+    js: 'const isthmusRequire = process.getBuiltinModule("node:module").createRequire(import.meta.url), require = isthmusRequire;',
+  },
+  logLevel: "warning",
+};
+const PLUGINS = [lightParts, builtinsUnread, koffiRequired];
+
+/**
+ * One file for each program with a link of its own: a start resolves, reads and links one module in place of some sixty, which is a quarter
+ * of its time. All programs are in a bundle besides, which serves the rest, and has each module once.
+ */
 async function buildBundle(version: string): Promise<void> {
-  const { metafile } = await build({
-    absWorkingDir: root,
+  const define = {
+    "process.env.ISTHMUS_VERSION": JSON.stringify(version),
+    "process.env.ISTHMUS_OWN_FILES": JSON.stringify(OWN_FILES.join(" ")),
+  };
+  const whole = build({
+    ...COMMON,
     entryPoints: {
       isthmus: "src/programs/start.ts",
       // These entry points run on their own threads, so they are separate files.
       "uplink-worker": "src/features/uplink-proxy/workers/worker.ts",
     },
-    outdir: "dist",
-    outExtension: { ".js": ".mjs" },
-    bundle: true,
     // Each program loads only the modules that it needs; modules of several programs are shared files.
     splitting: true,
     metafile: true,
-    platform: "node",
-    format: "esm",
-    target: "node24",
-    external: ["koffi"],
-    alias: { undici: join(root, "tools/undici-core.cjs") },
-    plugins: [httpUnread],
+    plugins: PLUGINS,
     sourcemap: "linked",
-    minify: false,
-    legalComments: "none",
-    define: { "process.env.ISTHMUS_VERSION": JSON.stringify(version) },
-    // CommonJS dependencies inside the bundle call require().
-    banner: {
-      js: 'import { createRequire as isthmusRequire } from "node:module"; const require = isthmusRequire(import.meta.url);',
-    },
-    logLevel: "warning",
+    define,
   });
+  const own = OWN_FILES.map((name) =>
+    build({
+      ...COMMON,
+      entryPoints: { [ownFile(name)]: "src/programs/isthmus.ts" },
+      metafile: true,
+      sourcemap: "linked",
+      // The sources are in the map of the bundle of all programs.
+      sourcesContent: false,
+      plugins: [withoutOthers(new Set(name === "node" ? [name, ...PARTS_OF_NODE] : [name])), ...PLUGINS],
+      define,
+    }),
+  );
+  const results = await Promise.all([whole, ...own]);
   // Files of earlier builds have other names and are never loaded.
-  const built = new Set(Object.keys(metafile.outputs).map((file) => basename(file)));
+  const built = new Set(
+    results.flatMap(({ metafile }) => Object.keys(metafile?.outputs ?? {}).map((file) => basename(file))),
+  );
   for (const file of globSync("*.mjs{,.map}", { cwd: dist })) {
     if (!built.has(file)) rmSync(join(dist, file), { force: true });
   }

@@ -14,14 +14,9 @@ unset NODE_EXTRA_CA_CERTS
 # profile (src/programs/programs.ts) in place of its name.
 case "${0##*/} ${1-}" in
   @stream@) v8=--semi-space-growth-factor=1 ;;
-  @tables@)
+  @tables@ | @small@)
     v8=--semi-space-growth-factor=1
     # One arena of malloc for all threads: those of V8 and libuv have little to keep, and would keep 6 MiB more.
-    export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" ;;
-  @small@)
-    # The old generation is collected from 12 MiB on, not when it has grown by the garbage of thousands of ADDs; compiled code is kept small.
-    # Not for service-proxy, which sets that itself once it has made its first table: it would take half as long again.
-    v8='--semi-space-growth-factor=1 --initial-old-space-size=12 --optimize-for-size'
     export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" ;;
   *) v8= ;;
 esac

@@ -2,7 +2,7 @@ import "./early.ts";
 import { basename } from "node:path";
 import { EXIT, runProgram, VERSION } from "./program/index.ts";
 import { findProgram, type ListedProgram, publicPrograms } from "./programs.ts";
-import { releaseMemoryAtRest } from "./release-memory.ts";
+import { ownMemory, releaseMemoryAtRest } from "./release-memory.ts";
 
 async function usage(): Promise<string> {
   const listed = publicPrograms();
@@ -24,7 +24,7 @@ async function usage(): Promise<string> {
 
 async function runListed(listed: ListedProgram, prefix: string, words: readonly string[]): Promise<number> {
   const program = await listed.load();
-  if (listed.memory !== undefined) releaseMemoryAtRest();
+  if (listed.memory !== undefined) releaseMemoryAtRest(ownMemory(listed.memory === "small"));
   return runProgram(program, `${prefix}${program.name}`, words);
 }
 

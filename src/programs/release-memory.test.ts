@@ -9,8 +9,13 @@ import { releaseMemoryAtRest } from "./release-memory.ts";
 test("releaseMemoryAtRest: 5 s and 30 s after the start, then every ten minutes, and within a minute of a growth by 4 MiB", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   let released = 0;
+  let shrunk = 0;
   let rss = 40 << 20;
   releaseMemoryAtRest({
+    shrinkHeap: () => {
+      assert.equal(released, 0, "what the heap gives back is released with the rest");
+      shrunk += 1;
+    },
     release: async () => {
       released += 1;
       rss = Math.min(rss, 45 << 20);
@@ -38,6 +43,7 @@ test("releaseMemoryAtRest: 5 s and 30 s after the start, then every ten minutes,
   assert.equal(await minutes(1), 4);
   assert.equal(await minutes(9), 4, "what is left is no growth");
   assert.equal(await minutes(1), 5);
+  assert.equal(shrunk, 1);
 });
 
 test("releaseFreeMemory: memory that was freed between blocks in use goes back to the kernel", async () => {

@@ -130,13 +130,13 @@ export function addressContract(target: ContractTarget): void {
       // The kernel adds the address a moment later, when it has noticed the carrier.
       const own = await eventually(() => {
         const list = a.addresses.list({ linkIndex: index, family: 6 });
-        return list.length > 0 ? list : undefined;
+        // It adds it as tentative, and takes that back when a task of it finds that there is no detection.
+        return list.length > 0 && list.every(({ tentative }) => !tentative) ? list : undefined;
       });
       assert.deepEqual(
         own.map(({ address, scope }) => `${address} ${scope}`),
         ["fe80::ff:fe00:9 link"],
       );
-      assert.equal(own[0]?.tentative, false);
     },
   );
 }
