@@ -26,6 +26,6 @@ test("auditText: the last line says what was compared, and lines before it what 
     "egress-service  cluster: there is none",
     "note: Deployments are not compared",
   ]);
-  assert.match(lines[3] ?? "", /^note: 4 clients and 0 routers are on nodes that were not asked/);
+  assert.match(lines[3] ?? "", /^note: 4 clients and 0 routers were not compared: run audit on their nodes too/);
   assert.match(lines[4] ?? "", /^2 findings among 1 nodes, /);
 });

@@ -47,7 +47,7 @@ export function auditText({ findings, checked, notes }: Pick<WholeAudit, "findin
     egress === undefined || egress.clientsElsewhere + egress.routersElsewhere === 0
       ? []
       : [
-          `${egress.clientsElsewhere} clients and ${egress.routersElsewhere} routers are on nodes that were not asked: run audit there too, or name their sockets`,
+          `${egress.clientsElsewhere} clients and ${egress.routersElsewhere} routers were not compared: run audit on their nodes too, or name the sockets there`,
         ];
   const end =
     findings.length === 0

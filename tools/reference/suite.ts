@@ -93,6 +93,15 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`stray-mark`", "behind another plugin: a link has the mark of a pod that does not run on the node"],
       ...Object.entries(EGRESS_FINDINGS).map(([kind, what]) => [`\`${kind}\``, what] as const),
     ),
+    section("The output of `--json`", "member", "what")(
+      ["`ok`", "whether there is no finding"],
+      [
+        "`checked`",
+        "`nodes`, `blocks`, `pods`, `links`, `exportedRoutes`; `egress` (`egresses`, `clients`, `routers`, `clientsElsewhere`, `routersElsewhere`), absent where Egress NAT was not compared",
+      ],
+      ["`findings`", "`kind`, `node` (absent if it is the cluster's), `text`"],
+      ["`notes`", "what was not compared, and why"],
+    ),
     rights(
       ["`addressblocks`, pods, nodes", "list"],
       ["`egresses`, services", "list; without it Egress NAT, or its clients, are not compared"],

@@ -49,7 +49,8 @@ export async function auditWhole(
   return {
     findings: [...findings, ...(egress?.findings ?? [])],
     checked: { ...checked, ...(egress === undefined ? {} : { egress: egress.checked }) },
-    notes,
+    // They are found in any order.
+    notes: notes.sort(),
     wantedRoutes,
   };
 }

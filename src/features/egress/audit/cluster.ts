@@ -1,13 +1,9 @@
 import type { AbortOptions } from "#base/async";
 import { findObject, isKubeError, type KubeApi, type KubeObject, type ResourceType, resources } from "#kube/client";
-import { coilResources } from "#kube/coil";
+import { coilResources, ROUTER_BINDINGS } from "#kube/coil";
 import { EGRESS_SERVICES } from "../client/index.ts";
 import { auditEgress, type EgressAudit } from "./audit.ts";
-import { ROUTER_ACCOUNT } from "./egresses.ts";
 import type { EgressNode } from "./state.ts";
-
-/** The second one is of Coil before 2.1. */
-const BINDINGS = [ROUTER_ACCOUNT, `psp-${ROUTER_ACCOUNT}`];
 
 type Note = (text: string) => void;
 
@@ -63,7 +59,7 @@ export async function auditEgressCluster(
     }),
     mayBe("rights of routers", async () => {
       const found = await Promise.all(
-        BINDINGS.map((name) => findObject(api, resources.clusterRoleBindings, { name }, at)),
+        ROUTER_BINDINGS.map((name) => findObject(api, resources.clusterRoleBindings, { name }, at)),
       );
       return found.flatMap((one) => one ?? []);
     }),

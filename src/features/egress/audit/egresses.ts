@@ -1,5 +1,5 @@
 import type { ClusterRoleBinding, Deployment, EndpointSlice, Service } from "#kube/client";
-import type { Egress } from "#kube/coil";
+import { type Egress, ROUTER_ACCOUNT } from "#kube/coil";
 import { clientEgress, clientService } from "../client/index.ts";
 import { type EgressFinding, listed } from "./finding.ts";
 
@@ -17,8 +17,6 @@ export interface EgressObjects {
 }
 
 const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
-/** Name of the routers' ServiceAccount, and of the ClusterRoleBinding that gives it its rights. */
-export const ROUTER_ACCOUNT = "coil-egress";
 
 type Named = { readonly metadata: { readonly namespace?: string; readonly name: string } };
 /** `namespace/name`. */

@@ -64,12 +64,12 @@ export async function observeSpace(
     readonly openConntrack: () => ConntrackPort;
   },
 ): Promise<PodSpace | undefined> {
-  if (!hasTraces(net, clientScope(port)) && !hasTraces(net, routerScope(port))) return undefined;
   const scope = egressScope(port);
   const link = net.links.get({ name: ifname });
   const tables = net.links.list().map(({ index }) => ({ table: originTable(index) }));
   const settings = new Map(settingKeys(ifname).map((key) => [key, ""]));
   const observed = observeNet(net, scope, { settings, routes: tables });
+  if (!hasTraces(observed, scope)) return undefined;
   const uplinks = observeUplinks(net, scope.isOurLink);
   const isOfRouter = isRouter(net) || observed.links.some(({ name }) => name === ROUTER_LINK);
   const ways = observed.routes.filter(({ table }) => table === CLIENT_TABLE).map(({ dst }) => String(dst.base));

@@ -94,14 +94,16 @@ export function firstStep(net: NetPorts, plan: NetPlan, scope: NetScope): string
 }
 
 /**
- * Whether a namespace has anything that can only be ours: a link by its name, a rule or route by its protocol, or the port. Without a trace of ours,
- * rules and routes within our numbers are another program's. Throws `KernelError`.
+ * Pure: whether a namespace has anything that can only be ours: a link by its name, a rule or route by its protocol, or the port. Without a trace of ours,
+ * rules and routes within our numbers are another program's.
  */
-export function hasTraces(net: NetPorts, scope: NetScope): boolean {
-  const { links, rules, routes, fouPorts } = observeNet(net, scope, { settings: new Map(), routes: [] });
+export function hasTraces(
+  { links, rules, routes, fouPorts }: ObservedNet,
+  { isOurLink }: Pick<NetScope, "isOurLink">,
+): boolean {
   return (
     fouPorts.length > 0 ||
-    links.some(({ name }) => scope.isOurLink(name)) ||
+    links.some(({ name }) => isOurLink(name)) ||
     [...rules, ...routes].some(({ protocol }) => protocol === EGRESS_PROTOCOL)
   );
 }
