@@ -146,7 +146,7 @@ async function auditRouter(bed: EgressBed, api: KubeClient): Promise<readonly Eg
   const egress = { metadata: EGRESS, spec: { destinations: ["0.0.0.0/0", "::/0"] } } as unknown as Egress;
   const clients = { driver: "vxlan", fault: "", port: TUNNEL_PORT, inCluster: [], originatingOnly: false } as const;
   const unread = { services: undefined, deployments: undefined, slices: undefined, bindings: undefined };
-  const nodes = [{ node: "n", clients, spaces: space === undefined ? [] : [space], clean: [] }];
+  const nodes = [{ node: "n", clients, spaces: space === undefined ? [] : [space], clean: [], failed: [] }];
   const { findings } = auditEgress({ egresses: [egress], pods: [...items, router], ...unread, nodes });
   return findings.filter(({ kind }) => kind.startsWith("router-"));
 }

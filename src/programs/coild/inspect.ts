@@ -39,5 +39,7 @@ export async function inspectClients(
   node: string,
   options: AbortOptions,
 ): Promise<object> {
-  return encodeNode(clients === undefined ? { node, spaces: [], clean: [] } : await clients.inspect(options));
+  return encodeNode(
+    clients === undefined ? { node, spaces: [], clean: [], failed: [] } : await clients.inspect(options),
+  );
 }

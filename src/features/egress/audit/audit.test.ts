@@ -153,6 +153,14 @@ const CASES: readonly Case[] = [
     found: [["client-namespace", /^no network namespace on this node is that of pod default\/client$/]],
   },
   {
+    when: "the namespace of a pod cannot be read",
+    make: (world) => world.unreadable.add("client").add("router"),
+    found: [
+      ["client-namespace", /^the network namespace of pod default\/client was not read: the listing was interrupted$/],
+      ["router-namespace", /^the network namespace of router internet\/router was not read: the listing/],
+    ],
+  },
+  {
     when: "of two pods with one address the later one has the namespace",
     make: (world) => {
       const later = podOf("later", Object.values(ADDRESSES.client), { names: EGRESS.name });

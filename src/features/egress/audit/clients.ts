@@ -66,7 +66,11 @@ export function auditClients(
     findings.push(finding("egress-driver", node.node, `pods that name an Egress cannot start: ${settings.fault}`));
   for (const pod of own) {
     const found = spaces.get(pod.metadata.uid);
-    if (found !== undefined)
+    if (found?.why !== undefined)
+      findings.push(
+        finding("client-namespace", node.node, `the network namespace of pod ${pod.key} was not read: ${found.why}`),
+      );
+    else if (found !== undefined)
       findings.push(...auditPod(pod, found.space, addressesOf(pod, found), settings, egresses, node.node));
     else if (pod.isClient && !pod.isLeaving && isStarted(pod))
       findings.push(

@@ -149,6 +149,7 @@ const nodeState = v.object({
   ),
   spaces: v.array(space),
   clean: v.array(v.object(spaceId)),
+  failed: v.array(v.object({ ...spaceId, why: v.string() })),
 });
 
 /** Pure: the state of a node as data that JSON can have. */

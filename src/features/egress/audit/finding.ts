@@ -3,13 +3,14 @@ export const EGRESS_FINDINGS = {
   "client-annotation":
     "a pod's annotation names an Egress that does not exist, or that it cannot use beside another one",
   "client-namespace":
-    "the network namespace or interface of a running pod that names an Egress is not found on its node",
+    "the network namespace or interface of a running pod that names an Egress is not found on its node, or a pod's cannot be read",
   "client-lacks":
     "a pod that names an Egress lacks a link, neighbour, rule, route, setting, port or mark of its tunnels",
   "client-surplus": "a pod that names an Egress has an object with our marks that its Egresses do not need",
   "client-stale-tunnel": "a tunnel in a pod leads to an address that the Service of its Egress does not have",
   "client-leftover": "a pod that uses no Egress, or a namespace of no pod, has objects with our marks",
-  "router-namespace": "the network namespace or interface of a running router is not found on its node",
+  "router-namespace":
+    "the network namespace or interface of a running router is not found on its node, or cannot be read",
   "router-lacks": "a router lacks a link, rule, setting or port",
   "router-surplus": "a router has a link, rule or port with our marks that it does not need",
   "router-no-way": "a router has no way to a client's address",

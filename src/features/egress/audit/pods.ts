@@ -45,7 +45,11 @@ export function auditedPod({ metadata, spec, status }: Pod): AuditedPod {
 }
 
 /** A namespace of a node, with what it has of ours, if it has anything. */
-export type FoundSpace = SpaceId & { readonly space: PodSpace | undefined };
+export type FoundSpace = SpaceId & {
+  readonly space: PodSpace | undefined;
+  /** Why it could not be read. */
+  readonly why?: string;
+};
 
 /** A node with its pods and their namespaces. */
 export interface NodePods {
@@ -69,7 +73,7 @@ export function matchPods(node: EgressNode, pods: readonly AuditedPod[]): NodePo
   const strays: PodSpace[] = [];
   const found: readonly FoundSpace[] = [
     ...node.spaces.map((space) => ({ ...space, space })),
-    ...node.clean.map((id) => ({ ...id, space: undefined })),
+    ...[...node.clean, ...node.failed].map((id) => ({ ...id, space: undefined })),
   ];
   for (const one of found) {
     const pod = podOf(one);

@@ -52,6 +52,8 @@ export function auditRouters(
     const found = spaces.get(pod.metadata.uid);
     const who = `router ${pod.key}`;
     if (found === undefined) return [say("router-namespace", `no network namespace on this node is that of ${who}`)];
+    if (found.why !== undefined)
+      return [say("router-namespace", `the network namespace of ${who} was not read: ${found.why}`)];
     if (found.space === undefined)
       return [say("router-lacks", `${who} has neither tunnel nor rule: see the log of its coil-egress`)];
     const [namespace = "", name = ""] = key.split("/");

@@ -58,4 +58,6 @@ export interface EgressNode {
   readonly spaces: readonly PodSpace[];
   /** Namespaces that have nothing of a client or of a router. */
   readonly clean: readonly SpaceId[];
+  /** Namespaces that could not be read, and why. */
+  readonly failed: readonly (SpaceId & { readonly why: string })[];
 }

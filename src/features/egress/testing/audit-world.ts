@@ -70,6 +70,8 @@ export class World {
   settings: NonNullable<EgressNode["clients"]>;
   /** Namespaces that are not found. */
   readonly lost = new Set<Member>();
+  /** Namespaces that cannot be read. */
+  readonly unreadable = new Set<Member>();
   /** Behind another plugin the kernel tells the pod's UID, and no address. */
   isChained = false;
 
@@ -182,6 +184,7 @@ export class World {
   async look(): Promise<EgressNode> {
     const spaces: PodSpace[] = [];
     const clean: SpaceId[] = [];
+    const failed: EgressNode["failed"][number][] = [];
     for (const member of MEMBERS) {
       if (this.lost.has(member)) continue;
       const id = {
@@ -190,6 +193,10 @@ export class World {
           ? { podUid: `uid-${member}`, addresses: [] }
           : { addresses: Object.values(ADDRESSES[member]) }),
       };
+      if (this.unreadable.has(member)) {
+        failed.push({ ...id, why: "the listing was interrupted" });
+        continue;
+      }
       const filter = () => ({ ...nftFilter(this.nfts[member]), [Symbol.dispose]: () => undefined });
       const space = await observeSpace(
         this.stacks[member],
@@ -205,7 +212,7 @@ export class World {
       if (space === undefined) clean.push(id);
       else spaces.push(space);
     }
-    const node = { node: NODE, clients: this.settings, spaces, clean };
+    const node = { node: NODE, clients: this.settings, spaces, clean, failed };
     return decodeNode(JSON.parse(JSON.stringify(encodeNode(node))));
   }
 

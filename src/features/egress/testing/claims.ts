@@ -216,7 +216,7 @@ async function audited(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: boo
     if (space !== undefined) spaces.push(space);
   }
   const settings = { fault: "", port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, originatingOnly: false };
-  const state: EgressNode = { node: "n", clients: { ...settings, driver: driver.name }, spaces, clean: [] };
+  const state: EgressNode = { node: "n", clients: { ...settings, driver: driver.name }, spaces, clean: [], failed: [] };
   const node = decodeNode(JSON.parse(JSON.stringify(encodeNode(state))));
   const pod = (member: keyof typeof members, metadata: object): Pod =>
     ({

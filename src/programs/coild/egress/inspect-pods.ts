@@ -10,12 +10,12 @@ import {
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import { openConntrack } from "#kernel/conntrack";
-import { isKernelError } from "#kernel/errors";
+import { isKernelError, KernelError } from "#kernel/errors";
 import type { Kernel, NetNs } from "#kernel/net";
 
 /**
  * What the pods of this node have of NAT clients and routers, for `isthmus audit`. Each namespace is read at one moment, but not all of them. Rejects
- * with `KernelError`.
+ * with `KernelError` if the places are not known.
  */
 export async function inspectPods(
   parts: {
@@ -28,6 +28,7 @@ export async function inspectPods(
 ): Promise<EgressNode> {
   const spaces: PodSpace[] = [];
   const clean: SpaceId[] = [];
+  const failed: (SpaceId & { readonly why: string })[] = [];
   const slice = new TimeSlice();
   // A pod with several interfaces has one namespace.
   for (const place of new Map(
@@ -43,21 +44,34 @@ export async function inspectPods(
     using netns = openPlace(parts.kernel, place);
     if (netns === undefined) continue;
     using stack = parts.kernel.openStack(netns);
-    const space = await observeSpace(
-      stack,
-      { ...id, ifname },
-      {
-        port: clients.port,
-        openMarks: () => parts.openFilter(netns),
-        openFilters: () => openFilters(netns),
-        openConntrack: () => openConntrack(netns),
-        ...(signal === undefined ? {} : { signal }),
-      },
+    // A pod's own processes can change its namespace while it is read. One that cannot be read stops no other.
+    const space = await unlessRefused(() =>
+      observeSpace(
+        stack,
+        { ...id, ifname },
+        {
+          port: clients.port,
+          openMarks: () => parts.openFilter(netns),
+          openFilters: () => openFilters(netns),
+          openConntrack: () => openConntrack(netns),
+          ...(signal === undefined ? {} : { signal }),
+        },
+      ),
     );
-    if (space === undefined) clean.push(id);
+    if (space instanceof KernelError) failed.push({ ...id, why: space.message });
+    else if (space === undefined) clean.push(id);
     else spaces.push(space);
   }
-  return { node, clients, spaces, clean };
+  return { node, clients, spaces, clean, failed };
+}
+
+async function unlessRefused<T>(work: () => Promise<T>): Promise<T | KernelError> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof KernelError)) throw error;
+    return error;
+  }
 }
 
 /** Pods end while they are read. */
