@@ -8,7 +8,7 @@ import { Cidr } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
-import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
+import { CniService, INSPECT_EGRESS_PATH, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
 import { PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
@@ -21,7 +21,7 @@ import { createInformer } from "#kube/informer";
 import { runChained } from "./coild/chained.ts";
 import { cniDeps } from "./coild/cni-deps.ts";
 import { FILTER_BACKENDS, filterOpener } from "./coild/egress/open-filter.ts";
-import { inspectThisNode } from "./coild/inspect.ts";
+import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
@@ -247,6 +247,7 @@ export const coild = defineProgram({
         [INSPECT_PATH]: inspectHandler(() =>
           inspectThisNode({ nodeName, ipam, network, exported: routes.list().map((route) => route.dst) }),
         ),
+        [INSPECT_EGRESS_PATH]: inspectHandler((at) => inspectClients(clients, nodeName, at)),
       },
       conversations: reflectionConversations,
       onProgress: metrics.onProgress,

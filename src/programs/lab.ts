@@ -4,7 +4,6 @@ import type { FlagValues } from "#base/config";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import { inspectNodes } from "#features/cni";
-import { type AuditedNode, auditCluster } from "#features/ipam";
 import { openKernel } from "#kernel/net";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import {
@@ -48,6 +47,7 @@ import {
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
 import { type LabHost, startHost, stopHost } from "./lab-front.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
+import { auditWhole, type WholeAudit } from "./whole-audit/index.ts";
 
 const flags = {
   name: stringFlag("name", "lab", "name of the lab; several labs can run at the same time", "NAME"),
@@ -257,7 +257,7 @@ async function runScenario(
     ...(egress === undefined ? {} : { egress }),
     ...(chained === undefined ? {} : { chained }),
     routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
-    audit: { findings },
+    audit: { findings, ...(checked.egress === undefined ? {} : { egress: checked.egress }) },
     seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
   };
   const ok =
@@ -275,7 +275,9 @@ async function runScenario(
 }
 
 /** Without address management there are no blocks to audit: the links that coil has marked are compared with the pods instead. */
-const NO_BLOCKS = { findings: [], checked: { exportedRoutes: 0 }, wantedRoutes: 0 };
+const NO_BLOCKS: Pick<WholeAudit, "findings" | "wantedRoutes"> & {
+  readonly checked: Pick<WholeAudit["checked"], "exportedRoutes" | "egress">;
+} = { findings: [], checked: { exportedRoutes: 0 }, wantedRoutes: 0 };
 
 async function checkChained(api: KubeClient, state: LabState, signal: AbortSignal): Promise<ChainedReport> {
   const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
@@ -296,12 +298,12 @@ async function checkTunnel(
 }
 
 /** The audit of the settled cluster, or its findings at the deadline. */
-async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): ReturnType<typeof auditCluster> {
+async function settledAudit(api: KubeClient, state: LabState, signal: AbortSignal): Promise<WholeAudit> {
   const sockets = state.nodes.map((node) => labPaths(state.lab).socketOf(node.name));
   // On a cluster that the lab did not make, only the nodes of the lab are audited.
   const only = state.identity.isGuest ? new Set(state.nodes.map(({ name }) => name)) : undefined;
-  const inspect = (): Promise<AuditedNode[]> => inspectNodes<AuditedNode>(sockets, { signal });
-  return poll(async () => auditCluster(api, await inspect(), { signal, only }), {
+  const hasEgress = state.egress !== undefined;
+  return poll(() => auditWhole(api, sockets, { signal, only, hasEgress }), {
     until: ({ findings }) => findings.length === 0,
     everyMs: 100,
     deadlineMs: SETTLE_MS,

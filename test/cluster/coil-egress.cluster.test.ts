@@ -9,10 +9,20 @@ import { type TestContext, test } from "node:test";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
-import { clientScope, planClient, syncNet, vxlanDriver } from "#features/egress";
+import {
+  auditEgress,
+  clientScope,
+  type EgressFinding,
+  observeSpace,
+  openFilters,
+  planClient,
+  syncNet,
+  vxlanDriver,
+} from "#features/egress";
 import { openConntrack } from "#kernel/conntrack";
 import { listenTcp } from "#kernel/socket";
 import { type Draft, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
+import { type Egress, egressLabels } from "#kube/coil";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { connectInside, InsideError, request } from "#lab/inside";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
@@ -116,6 +126,31 @@ async function get(
   return { status, body: String(body) };
 }
 
+/** What the audit finds of the router, with the clients that the API server has. */
+async function auditRouter(bed: EgressBed, api: KubeClient): Promise<readonly EgressFinding[]> {
+  const netns = bed.netns("router");
+  const addresses = Object.values(AT.router);
+  const place = { path: netns.path ?? "", ifname: "eth0", addresses };
+  const space = await observeSpace(bed.stack("router"), place, {
+    port: TUNNEL_PORT,
+    openMarks: () => assert.fail("a router has no marks"),
+    openFilters: () => openFilters(netns),
+    openConntrack: () => openConntrack(netns),
+  });
+  const { items } = await api.listAll(resources.pods);
+  const router = {
+    metadata: { name: "nat-1", namespace: EGRESS.namespace, uid: "r", labels: egressLabels(EGRESS.name) },
+    spec: { nodeName: "n" },
+    status: { phase: "Running", podIPs: addresses.map((ip) => ({ ip: String(ip) })) },
+  } as unknown as Pod;
+  const egress = { metadata: EGRESS, spec: { destinations: ["0.0.0.0/0", "::/0"] } } as unknown as Egress;
+  const clients = { driver: "vxlan", fault: "", port: TUNNEL_PORT, inCluster: [], originatingOnly: false } as const;
+  const unread = { services: undefined, deployments: undefined, slices: undefined, bindings: undefined };
+  const nodes = [{ node: "n", clients, spaces: space === undefined ? [] : [space], clean: [], failed: [] }];
+  const { findings } = auditEgress({ egresses: [egress], pods: [...items, router], ...unread, nodes });
+  return findings.filter(({ kind }) => kind.startsWith("router-"));
+}
+
 const isReady = async (bed: EgressBed): Promise<boolean> =>
   get(bed, 8081, "/readyz").then(
     ({ status }) => status === 200,
@@ -168,6 +203,7 @@ test("coil-egress: ready when the clients that were there have a way; later ones
   );
   assert.match(body, /^coil_egress_nf_conntrack_entries_limit\{namespace="internet",pod="nat-1",egress="nat"\} [1-9]/m);
   assert.match(body, /^coil_egress_tunnel_driver_info\{driver="vxlan"\} 1$/m);
+  assert.deepEqual(await auditRouter(bed, api), []);
 });
 
 test("coil-egress: a stream survives kill -9 and the next start, which removes what was left of clients that went meanwhile", async (t) => {
@@ -180,6 +216,11 @@ test("coil-egress: a stream survives kill -9 and the next start, which removes w
   first.child.kill("SIGKILL");
   await first.ended;
   await api.delete(resources.pods, { name: "short", namespace: "default" });
+  assert.deepEqual(
+    (await auditRouter(bed, api)).map(({ kind }) => kind),
+    ["router-stray-way"],
+    "it went while there was no process",
+  );
   await echo(stream, "while there is no router process");
   const index = bed.stack("router").links.get({ name: "coil_vxlan" })?.index;
   const second = run(...ROUTER_FLAGS);
@@ -192,6 +233,7 @@ test("coil-egress: a stream survives kill -9 and the next start, which removes w
     encoding: "utf8",
   });
   assert.equal(listing.match(/masquerade/g)?.length, 2, listing);
+  assert.deepEqual(await auditRouter(bed, api), []);
 });
 
 test("coil-egress: an address of a finished pod belongs to the pod that has it now, whatever becomes of the finished one", async (t) => {
@@ -262,6 +304,7 @@ test("coil-egress: a client that goes leaves no entry of connection tracking, al
     await api.delete(resources.pods, { name: "client", namespace: "default" });
     const now = isRunning ? router : run(...ROUTER_FLAGS);
     await until("nothing is left of it", () => left() === 0 && waysBack(bed).length === 1, { seen: now.said });
+    assert.deepEqual(await auditRouter(bed, api), []);
     now.child.kill("SIGKILL");
     await now.ended;
     await api.delete(resources.pods, { name: "stays", namespace: "default" });

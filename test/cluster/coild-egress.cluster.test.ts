@@ -18,6 +18,7 @@ for (const isChained of [false, true]) {
     assert.deepEqual([refused.code, refused.json?.["code"]], [1, 11], JSON.stringify(refused.json));
     assert.match(String(refused.json?.["msg"]), /^Egress "internet\/nat" does not exist/);
     if (!isChained) assert.equal(bed.node.attachments().length, 1, "only the router has a link");
+    await bed.del("early");
     await bed.makeEgress([`${NEAR[4]}/32`, `${NEAR[6]}/128`]);
     const [first = ""] = await bed.makeService();
     await bed.run("client", EGRESS.name);
@@ -48,8 +49,19 @@ for (const isChained of [false, true]) {
     await bed.annotate("client", null);
     await until("nothing is left in the client", () => bed.leftIn("client") === "", { deadlineMs: 10_000 });
     assert.equal(await bed.seen("client", NEAR[4]), "none");
+    await bed.completeEgress();
+    assert.deepEqual((await bed.isClean()).checked.egress, {
+      ...{ egresses: 1, clients: 2, routers: 1 },
+      ...{ clientsElsewhere: 0, routersElsewhere: 0 },
+    });
     await bed.node.api.delete(coilResources.egresses, EGRESS);
     await until("nothing is left in the other", () => bed.leftIn("plain") === "", { deadlineMs: 10_000 });
+    const { findings } = await bed.audit();
+    assert.deepEqual(
+      findings.filter(({ kind }) => kind.startsWith("client-")).map(({ kind, text }) => `${kind} ${text.slice(0, 18)}`),
+      ["early", "plain"].map((pod) => `client-annotation pod default/${pod}:`),
+      "what is left is in the API alone",
+    );
     // It has the rights of deploy/pods alone: behind another plugin none on blocks, for which it has not asked.
     assert.doesNotMatch(bed.node.said(), /forbidden/i);
     const { addressBlocks, blockRequests, egresses } = coilResources;
@@ -104,6 +116,15 @@ for (const isChained of [false, true]) {
     await bed.sees("later", FAR[4], router[4]);
     await until("no edit is left", () => !bed.leftIn("client").includes("192.0."), { deadlineMs: 10_000 });
     await check();
+    await bed.completeEgress();
+    const { findings } = await bed.audit();
+    assert.match(
+      JSON.stringify(findings),
+      /client-namespace.*no network namespace on this node is that of pod default\/broken/,
+    );
+    await bed.del("broken");
+    await node.api.delete(resources.pods, { namespace: "default", name: "broken" });
+    await bed.isClean();
     assert.doesNotMatch(node.said(), /because of a bug/);
   });
 }
@@ -140,6 +161,8 @@ for (const backend of ["iptables", "nftables"] as const) {
     await until("the rule is gone", () => !hasRule(), { deadlineMs: 10_000 });
     const rules = execFileSync("nsenter", [`--net=/run/netns/${bed.space("client")}`, "nft", "list", "ruleset"]);
     assert.doesNotMatch(String(rules), /coil-/);
+    await bed.completeEgress();
+    await bed.isClean();
   });
 }
 
@@ -148,6 +171,7 @@ test("coild killed at any moment of an ADD: the runtime's next ADD gives the pod
   const { node, router } = bed;
   await bed.makeEgress([`${NEAR[4]}/32`, `${NEAR[6]}/128`]);
   await bed.makeService();
+  await bed.completeEgress();
   const links = node.attachments().length;
   for (let turn = 0; turn < 5; turn += 1) {
     const name = `killed${turn}`;
@@ -170,6 +194,8 @@ test("coild killed at any moment of an ADD: the runtime's next ADD gives the pod
     assert.equal(node.attachments().length, links + 1);
     assert.equal((await bed.del(name)).code, 0);
     await until("the link is gone", () => node.attachments().length === links, { deadlineMs: 10_000 });
+    await node.api.delete(resources.pods, { namespace: "default", name });
+    await bed.isClean();
   }
   assert.doesNotMatch(node.said(), /because of a bug/);
 });

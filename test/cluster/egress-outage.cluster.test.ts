@@ -53,5 +53,7 @@ test("API server away: clients and routers go on, and what changed meanwhile is 
   ]);
   t.diagnostic(`away for ${AWAY_MS} ms: in force after ${(performance.now() - returnedAt).toFixed(0)} ms`);
   await check();
+  await bed.completeEgress();
+  await bed.isClean();
   assert.doesNotMatch(node.said(), /because of a bug/);
 });

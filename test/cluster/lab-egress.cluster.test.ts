@@ -55,6 +55,10 @@ suite("lab --egress", { timeout: 120_000 }, () => {
     assert.equal(egress.inCluster.length, 16);
     for (const one of egress.inCluster) assert.equal(one.got, one.wanted, JSON.stringify(one));
     assert.deepEqual(report.audit.findings, []);
+    assert.deepEqual(report.audit.egress, {
+      ...{ egresses: 2, clients: 4, routers: 3 },
+      ...{ clientsElsewhere: 0, routersElsewhere: 0 },
+    });
     assert.equal(report.pings.answered, report.pings.sent);
   });
 

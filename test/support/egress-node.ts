@@ -15,7 +15,10 @@ import { IpAddress, type IpFamily } from "#base/ip";
 import { openKernel } from "#kernel/net";
 import { listenTcp, openTcp } from "#kernel/socket";
 import {
+  type ClusterRoleBinding,
+  type Deployment,
   type Draft,
+  type EndpointSlice,
   isKubeError,
   KubeClient,
   type KubeObject,
@@ -25,7 +28,7 @@ import {
   resources,
   type Service,
 } from "#kube/client";
-import { coilResources, egressLabels } from "#kube/coil";
+import { coilResources, egressLabels, egressSelector } from "#kube/coil";
 import { CniNode, NODE, NODE_IPV4, NODE_IPV6, OUTSIDE_IPV4, OUTSIDE_IPV6 } from "#test/cni-node";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
 import { TcpGate } from "#test/tcp-gate";
@@ -43,6 +46,14 @@ const TRY_MS = 150;
 const PLUGINS = "/usr/lib/cni";
 
 type Addresses = Readonly<Record<IpFamily, string>>;
+
+/** What `isthmus audit --json` prints. */
+export interface AuditAnswer {
+  readonly ok: boolean;
+  readonly findings: readonly { readonly kind: string; readonly node?: string; readonly text: string }[];
+  readonly checked: { readonly egress?: Readonly<Record<string, number>> };
+  readonly notes: readonly string[];
+}
 
 /** A node with a router. `isChained`: pods get their interfaces by `ptp`. */
 export async function openEgressNode(t: TestContext, { isChained = false, more = [] as readonly string[] } = {}) {
@@ -72,6 +83,8 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
   for (const key of ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"])
     execFileSync("nsenter", [`--net=/run/netns/${node.netns}`, "sysctl", "-qw", `${key}=1`]);
 
+  /** The router is a pod of the Egress's namespace. */
+  const namespaceOf = (pod: string): string => (pod === "router" ? EGRESS.namespace : "default");
   /** Runs a plugin as a runtime does. */
   const plugin = async (executable: string, command: string, pod: string, config: object) => {
     const env = {
@@ -80,7 +93,7 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
       CNI_NETNS: `/run/netns/${spaces.get(pod)}`,
       CNI_IFNAME: "eth0",
       CNI_PATH: PLUGINS,
-      CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=${pod}`,
+      CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=${namespaceOf(pod)};K8S_POD_NAME=${pod}`,
     };
     const input = Buffer.from(JSON.stringify({ cniVersion: "1.0.0", name: "net", ...config }));
     const { code, stdout } = await start(node.inside(executable), { env, input }).ended;
@@ -103,12 +116,17 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     assert.equal(made.code, 0, JSON.stringify(made.json));
     return plugin(node.plugin, "ADD", pod, { ...coil, prevResult: made.json });
   };
-  const del = (pod: string) => plugin(node.plugin, "DEL", pod, { type: "coil", socket: node.socket });
+  const del = async (pod: string) => {
+    const done = await plugin(node.plugin, "DEL", pod, { type: "coil", socket: node.socket });
+    if (isChained) await plugin(join(PLUGINS, "ptp"), "DEL", pod, ptp);
+    return done;
+  };
   const makePod = (name: string, names?: string): Promise<Pod> =>
     node.api.create(resources.pods, {
       metadata: {
         name,
-        namespace: "default",
+        namespace: namespaceOf(name),
+        ...(name === "router" ? { labels: egressLabels(EGRESS.name) } : {}),
         annotations: names === undefined ? {} : { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: names },
       },
       spec: { nodeName: NODE, terminationGracePeriodSeconds: 0, containers: [{ name: "c", image: "none" }] },
@@ -308,6 +326,69 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
       throw error;
     }
   };
+  /** What the controllers of a cluster make for the Egress, and its status. */
+  const completeEgress = async (): Promise<void> => {
+    const metadata = { ...EGRESS, labels: egressLabels(EGRESS.name) };
+    const containers = [{ name: "egress", image: "none" }];
+    const made = await node.api.create(resources.deployments, {
+      metadata,
+      spec: {
+        replicas: 1,
+        selector: { matchLabels: egressLabels(EGRESS.name) },
+        template: { metadata: { labels: egressLabels(EGRESS.name) }, spec: { containers } },
+      },
+    } as unknown as Draft<Deployment>);
+    await node.api.replaceStatus(resources.deployments, { ...made, status: { replicas: 1, availableReplicas: 1 } });
+    const egress = await node.api.get(coilResources.egresses, EGRESS);
+    const selector = egressSelector(EGRESS.name);
+    await node.api.replaceStatus(coilResources.egresses, { ...egress, status: { replicas: 1, selector } });
+    await node.api.create(resources.endpointSlices, {
+      metadata: {
+        name: "nat-routers",
+        namespace: EGRESS.namespace,
+        labels: { "kubernetes.io/service-name": EGRESS.name },
+      },
+      addressType: "IPv4",
+      ports: [{ name: "", port: 5555, protocol: "UDP" }],
+      endpoints: [{ addresses: [router[4]], conditions: { ready: true }, nodeName: NODE }],
+    } as unknown as Draft<EndpointSlice>);
+    const name = "coil-egress";
+    await node.api.create(resources.clusterRoleBindings, {
+      metadata: { name },
+      roleRef: { apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name },
+      subjects: [{ kind: "ServiceAccount", name, namespace: EGRESS.namespace }],
+    } as unknown as Draft<ClusterRoleBinding>);
+  };
+  /** `isthmus audit` on the node, as root. `kubeconfig`: a file of the node's folder. */
+  const audit = async (kubeconfig = "kubeconfig"): Promise<AuditAnswer> => {
+    const argv = [
+      ISTHMUS,
+      "audit",
+      "--json",
+      `--kubeconfig=${join(node.folder, kubeconfig)}`,
+      `--socket=${node.socket}`,
+    ];
+    const { code, stdout, stderr } = await start(node.inside(...argv)).ended;
+    assert.match(stdout, /^\{/, stderr);
+    const answer = JSON.parse(stdout) as AuditAnswer;
+    assert.equal(code, answer.ok ? 0 : 1, stderr);
+    return answer;
+  };
+  /** Waits until the audit finds nothing, as it does when no change is under way. */
+  const isClean = async (): Promise<AuditAnswer> => {
+    let last = await audit();
+    const look = async (): Promise<boolean> => {
+      last = await audit();
+      return last.ok;
+    };
+    if (!last.ok)
+      await until("the audit finds nothing", look, {
+        deadlineMs: 10_000,
+        seen: () => JSON.stringify(last.findings, null, 1),
+      });
+    assert.deepEqual(last.notes, []);
+    return last;
+  };
   const space = (pod: string): string => spaces.get(pod) ?? assert.fail(pod);
   return {
     node,
@@ -333,5 +414,8 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     routerGate,
     mayList,
     space,
+    completeEgress,
+    audit,
+    isClean,
   };
 }

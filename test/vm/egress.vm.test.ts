@@ -1,5 +1,6 @@
 import { fouDriver } from "#features/egress";
 import {
+  auditClaims,
   bulkClaims,
   driverClaims,
   familyClaims,
@@ -15,3 +16,4 @@ bulkClaims(fouDriver, 10);
 originClaims(fouDriver);
 portClaims(fouDriver);
 sourcePortClaims(fouDriver);
+auditClaims(fouDriver);

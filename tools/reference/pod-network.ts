@@ -7,6 +7,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     section("Services on the socket", "gRPC method", "what")(
       ["`/pkg.cnirpc.CNI/Add`, `Del`, `Check`, `Status`, `GC`", "the methods that the CNI executable calls"],
       ["`/isthmus.dev.Node/Inspect`", "memory and kernel of this node as JSON, for `isthmus audit`"],
+      [
+        "`/isthmus.dev.Node/InspectEgress`",
+        "what pods of this node have of NAT clients and routers as JSON, for `isthmus audit`",
+      ],
       ["`/grpc.reflection.v1.ServerReflection`, `v1alpha`", "describes `pkg.cnirpc.CNI`, for tools such as grpcurl"],
     ),
     rights(

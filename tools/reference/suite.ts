@@ -1,4 +1,5 @@
-import { endpoints, files, kernel, type Section, section } from "./section.ts";
+import { EGRESS_FINDINGS } from "#features/egress";
+import { endpoints, files, kernel, rights, type Section, section } from "./section.ts";
 
 /** Notes by program. A number that a flag sets is the flag's default. */
 export const suite: Readonly<Record<string, readonly Section[]>> = {
@@ -57,7 +58,10 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`pings`", "`sent`, `answered`, `unanswered` (`from`, `to`, `address`, `reason`)"],
       ["`addresses`", "`total`, `unique`, `outsideBlocks`"],
       ["`routes`", "`exported`, `wanted`: prefixes in the nodes' export tables"],
-      ["`audit`", "`findings` (`kind`, `node`, `text`)"],
+      [
+        "`audit`",
+        "`findings` (`kind`, `node`, `text`); with `--egress` also `egress`: `egresses`, `clients`, `routers` that were compared",
+      ],
       [
         "`tunnel`",
         "with `--tunnel`: `agents` (`connected`, `wanted`); `direct`: connections that bypass the tunnel (`tried`, `refused`, `open`); `reverse`: nodes and pods to the API server (`tried`, `answered`, `failures`, `connections`); `programs` of nodes that reach it so (`wanted`, `connected`, `missing`); `forward`: control plane to `pods` and `nodePorts` (`tried`, `answered`, `failures`), `connections`; `seconds`",
@@ -87,6 +91,22 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`route-export`", "the routes in the export table differ from the node's blocks"],
       ["`unmarked-pod`", "behind another plugin: no link has the mark of a running pod"],
       ["`stray-mark`", "behind another plugin: a link has the mark of a pod that does not run on the node"],
+      ...Object.entries(EGRESS_FINDINGS).map(([kind, what]) => [`\`${kind}\``, what] as const),
+    ),
+    section("The output of `--json`", "member", "what")(
+      ["`ok`", "whether there is no finding"],
+      [
+        "`checked`",
+        "`nodes`, `blocks`, `pods`, `links`, `exportedRoutes`; `egress` (`egresses`, `clients`, `routers`, `clientsElsewhere`, `routersElsewhere`), absent where Egress NAT was not compared",
+      ],
+      ["`findings`", "`kind`, `node` (absent if it is the cluster's), `text`"],
+      ["`notes`", "what was not compared, and why"],
+    ),
+    rights(
+      ["`addressblocks`, pods, nodes", "list"],
+      ["`egresses`, services", "list; without it Egress NAT, or its clients, are not compared"],
+      ["deployments, endpointslices", "list; without it these are not compared"],
+      ["clusterrolebindings `coil-egress` and `psp-coil-egress`", "get; without it they are not compared"],
     ),
   ],
   explain: [],

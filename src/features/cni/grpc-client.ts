@@ -2,11 +2,11 @@ import { connect } from "node:http2";
 import { connect as connectSocket } from "node:net";
 import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
 import { ExpectedError } from "#base/errors";
-import { decodeGrpcMessage, frameMessage, GrpcWireError, unframeUnary } from "#wire/grpc";
+import { decodeGrpcMessage, frameMessage, GrpcCode, GrpcWireError, unframeUnary } from "#wire/grpc";
 import { MAX_REQUEST_BYTES } from "./grpc-server.ts";
 
-/** `unreachable`: no process answers on the socket. `failed`: the call ended with another status than OK. */
-export type GrpcCallErrorCode = "unreachable" | "failed";
+/** `unreachable`: no process answers on the socket. `unimplemented`: it has no such method. `failed`: the call ended with another status than OK. */
+export type GrpcCallErrorCode = "unreachable" | "unimplemented" | "failed";
 
 /** A call that did not succeed. */
 export class GrpcCallError extends ExpectedError<GrpcCallErrorCode> {
@@ -57,7 +57,7 @@ async function exchange(
         const message = decodeGrpcMessage(String(status["grpc-message"] ?? ""));
         reject(
           new GrpcCallError(
-            "failed",
+            status["grpc-status"] === String(GrpcCode.unimplemented) ? "unimplemented" : "failed",
             `${method} failed with gRPC status ${status["grpc-status"] ?? "none"}: ${message}`,
           ),
         );

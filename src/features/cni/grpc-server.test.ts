@@ -12,7 +12,7 @@ import { Deferred } from "#base/async";
 import { systemClock } from "#base/clock";
 import { decodeCniError } from "#wire/cnirpc";
 import { decodeStatus, frameMessage } from "#wire/grpc";
-import { CniFailure, callGrpc, type GrpcHandler, serveGrpc } from "./index.ts";
+import { CniFailure, callGrpc, type GrpcHandler, inspectEgress, serveGrpc } from "./index.ts";
 
 /** A path for a socket, gone with the test. */
 function socketPath(t: TestContext): string {
@@ -268,6 +268,11 @@ test("callGrpc: replies, failures and an absent server", async (t) => {
     code: "failed",
     message: /status 13: no request/,
   });
+  await assert.rejects(callGrpc(path, `${METHOD}s`, new Uint8Array(0)), {
+    name: "GrpcCallError",
+    code: "unimplemented",
+  });
+  assert.equal(await inspectEgress(path, t), undefined, "an older coild");
   await assert.rejects(callGrpc(`${path}.none`, METHOD, new Uint8Array(0)), {
     name: "GrpcCallError",
     code: "unreachable",

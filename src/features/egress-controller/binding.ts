@@ -2,14 +2,10 @@ import type { AbortOptions } from "#base/async";
 import type { Logger } from "#base/log";
 import { type KubeApi, resources } from "#kube/client";
 import { subjectsOf } from "./children.ts";
-import { ROUTER_ACCOUNT } from "./router-pod.ts";
-
-/** The ClusterRoleBindings whose subjects are the routers' accounts; the second one is of Coil before 2.1. */
-export const BINDINGS: readonly string[] = [ROUTER_ACCOUNT, `psp-${ROUTER_ACCOUNT}`];
 
 /**
  * Makes the subjects of a ClusterRoleBinding exactly the routers' accounts of `namespaces`. Rejects with `KubeError`: `not-found` for the first of
- * {@link BINDINGS}, which the manifests bring; the controller has no right to create it.
+ * `ROUTER_BINDINGS`, which the manifests bring; the controller has no right to create it.
  */
 export async function reconcileBinding(
   deps: { readonly api: KubeApi; readonly log: Logger },

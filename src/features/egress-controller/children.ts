@@ -1,6 +1,6 @@
 import type { Deployment, Draft, PodDisruptionBudget, Service, ServiceAccount } from "#kube/client";
-import { type Egress, egressLabels } from "#kube/coil";
-import { ROUTER_ACCOUNT, type RouterSettings, routerPodOf } from "./router-pod.ts";
+import { type Egress, egressLabels, ROUTER_ACCOUNT } from "#kube/coil";
+import { type RouterSettings, routerPodOf } from "./router-pod.ts";
 
 /** The objects of one Egress, beside its status and what its namespace shares. */
 export interface EgressChildren {

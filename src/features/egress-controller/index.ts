@@ -9,6 +9,6 @@
  * await reconciler.reconcile("internet/nat", { signal });
  * ```
  */
-export { BINDINGS, reconcileBinding } from "./binding.ts";
+export { reconcileBinding } from "./binding.ts";
 export { EgressReconciler } from "./egress-reconciler.ts";
-export { ROUTER_ACCOUNT, type RouterSettings } from "./router-pod.ts";
+export type { RouterSettings } from "./router-pod.ts";

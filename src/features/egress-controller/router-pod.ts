@@ -1,4 +1,4 @@
-import { type Egress, type EgressPodTemplate, ROUTER_CONTAINER } from "#kube/coil";
+import { type Egress, type EgressPodTemplate, ROUTER_ACCOUNT, ROUTER_CONTAINER } from "#kube/coil";
 import { parseQuantity } from "./quantity.ts";
 
 type PodSpec = NonNullable<EgressPodTemplate["spec"]>;
@@ -16,8 +16,6 @@ export interface RouterSettings {
   readonly port: number;
 }
 
-/** Name of the routers' ServiceAccount, and of the ClusterRoleBinding that gives it its rights. */
-export const ROUTER_ACCOUNT = "coil-egress";
 const REQUESTS = { cpu: "100m", memory: "200Mi" } as const;
 const PORTS = [
   { name: "metrics", containerPort: 8080, protocol: "TCP" },

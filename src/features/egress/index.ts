@@ -10,6 +10,20 @@
  * ```
  */
 export {
+  auditEgress,
+  auditEgressCluster,
+  type ClientSettings,
+  decodeNode,
+  EGRESS_FINDINGS,
+  type EgressCoverage,
+  type EgressFinding,
+  type EgressNode,
+  encodeNode,
+  observeSpace,
+  type PodSpace,
+  type SpaceId,
+} from "./audit/index.ts";
+export {
   type ClientEgress,
   type ClientOptions,
   type ClientService,
@@ -22,6 +36,7 @@ export {
   faultText,
   type Gateway,
   gatewaysOf,
+  holderOf,
   isBeingRepaired,
   isMissing,
   isObjectRef,
@@ -41,7 +56,13 @@ export {
   routerEnd,
   routerText,
 } from "./explain/index.ts";
-export { commandRunner, type FilterBackend, IptablesError, iptablesFilter, nftFilter } from "./filter/index.ts";
+export {
+  commandRunner,
+  type FilterBackend,
+  iptablesFilter,
+  nftFilter,
+  openFilters,
+} from "./filter/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
   clientOf,

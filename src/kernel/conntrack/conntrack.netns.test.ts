@@ -15,6 +15,7 @@ const LOOPBACK = { 4: IpAddress.parse("127.0.0.1"), 6: IpAddress.parse("::1") } 
 async function checkDeletion(port: ConntrackPort): Promise<void> {
   for (const family of [4, 6] as const) {
     assert.equal(port.list({ family, protocol: UDP }).length, 2);
+    assert.deepEqual(await port.listInSlices({ family, protocol: UDP }), port.list({ family, protocol: UDP }));
     const [marked, ...rest] = port.list({ family, mark: { value: 1, mask: 1 } });
     assert.deepEqual(rest, []);
     assert.equal(marked?.original.dstPort, 1000);

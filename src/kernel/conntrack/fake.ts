@@ -9,6 +9,10 @@ export class FakeConntrack implements ConntrackPort {
     return this.entries.filter((entry) => matchesConntrack(entry, filter));
   }
 
+  async listInSlices(filter: ConntrackFilter): Promise<ConntrackEntry[]> {
+    return this.list(filter);
+  }
+
   async delete(filter: ConntrackFilter, when: (entry: ConntrackEntry) => boolean = () => true): Promise<number> {
     const found = new Set(this.list(filter).filter(when));
     const left = this.entries.filter((entry) => !found.has(entry));

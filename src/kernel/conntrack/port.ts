@@ -11,6 +11,8 @@ export function openConntrack(ns: { readonly fd: number }): ConntrackPort {
   const connection = NetlinkConnection.open(ns, NETLINK.NETFILTER);
   return {
     list: (filter) => connection.dump(listing(filter), matching(filter)).map(({ entry }) => entry),
+    listInSlices: async (filter, options = {}) =>
+      (await connection.dumpInSlices(listing(filter), matching(filter), options)).map(({ entry }) => entry),
     delete: (filter, when = () => true, options = {}) => forgetAll(connection, filter, when, options),
     [Symbol.dispose]: () => connection[Symbol.dispose](),
   };

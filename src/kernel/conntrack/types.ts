@@ -46,6 +46,8 @@ export interface ConntrackFilter {
 /** The connection tracking of one namespace. Every method throws {@link KernelError}. The opener disposes it. */
 export interface ConntrackPort extends Disposable {
   list(filter: ConntrackFilter): ConntrackEntry[];
+  /** As {@link ConntrackPort.list}, of a table of any size: yields to the event loop every few milliseconds. */
+  listInSlices(filter: ConntrackFilter, options?: AbortOptions): Promise<ConntrackEntry[]>;
   /**
    * Deletes every connection that matches the filter and `when`; the next packet of its flow makes a new one. Reads the table once. Yields
    * to the event loop every few milliseconds. Resolves to the number of deleted connections.

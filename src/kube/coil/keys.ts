@@ -38,6 +38,11 @@ export function egressSelector(egressName: string): string {
     .join(",");
 }
 
+/** Name of the routers' ServiceAccount, and of the ClusterRoleBinding that gives it its rights. */
+export const ROUTER_ACCOUNT = "coil-egress";
+/** The ClusterRoleBindings whose subjects are the routers' accounts; the second one is of Coil before 2.1. */
+export const ROUTER_BINDINGS: readonly string[] = [ROUTER_ACCOUNT, `psp-${ROUTER_ACCOUNT}`];
+
 /** The name of the only outstanding request of a node for blocks of a pool. */
 export function blockRequestName(pool: string, node: string): string {
   return `req-${pool}-${node}`;

@@ -20,6 +20,8 @@ export interface LabReport {
   readonly routes: { readonly exported: number; readonly wanted: number };
   readonly audit: {
     readonly findings: readonly { readonly kind: string; readonly node: string | undefined; readonly text: string }[];
+    /** What of Egress NAT was compared; present with `--egress`. */
+    readonly egress?: { readonly egresses: number; readonly clients: number; readonly routers: number };
   };
   /** Present with `--tunnel`. */
   readonly tunnel?: TunnelReport;
@@ -88,7 +90,7 @@ export function renderReport(report: LabReport): string {
     `${mark(addresses.unique && addresses.outsideBlocks.length === 0)} ${addresses.total} addresses, ${addresses.unique ? "all different" : "some twice"}, ${addresses.outsideBlocks.length === 0 ? (report.chained === undefined ? "each in a block of its node" : "each in the range of its node") : `outside their node's blocks: ${addresses.outsideBlocks.join(" ")}`}`,
     ...chainedLines(report, mark),
     `${mark(routes.exported === routes.wanted)} ${routes.exported} of ${routes.wanted} block routes exported (table 119)`,
-    `${mark(audit.findings.length === 0)} audit: ${audit.findings.length === 0 ? "API server, kernel and memory agree" : `${audit.findings.length} findings`}`,
+    `${mark(audit.findings.length === 0)} audit: ${audit.findings.length === 0 ? `API server, kernel and memory agree${audit.egress === undefined ? "" : `; so do ${audit.egress.egresses} Egresses, ${audit.egress.clients} clients and ${audit.egress.routers} routers`}` : `${audit.findings.length} findings`}`,
     ...cut(
       audit.findings.map((finding) => `       ${finding.node ?? "cluster"}: ${finding.text}`),
       MAX_ROWS,

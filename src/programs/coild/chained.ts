@@ -2,12 +2,13 @@ import { TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
-import { CniService, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
+import { CniService, INSPECT_EGRESS_PATH, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
 import { ChainedNetwork } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 import type { KubeApi } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import { asFailure, findPod } from "./cni-deps.ts";
+import { inspectClients } from "./inspect.ts";
 import type { coildMetrics } from "./metrics.ts";
 import type { OpenClients } from "./open-clients.ts";
 import { serveCalls } from "./serve-calls.ts";
@@ -55,6 +56,7 @@ export async function runChained(
     handlers: {
       ...service.handlers,
       [INSPECT_PATH]: inspectHandler(() => ({ node: nodeName, chained: network.list() })),
+      [INSPECT_EGRESS_PATH]: inspectHandler((at) => inspectClients(clients, nodeName, at)),
     },
     conversations: reflectionConversations,
     onProgress: metrics.onProgress,

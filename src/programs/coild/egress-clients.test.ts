@@ -10,7 +10,7 @@ import { Health } from "#base/health";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
-import { nftFilter, PRIVATE_RANGES, syncClient, type TUNNEL_DRIVERS, vxlanDriver } from "#features/egress";
+import { holderOf, nftFilter, PRIVATE_RANGES, syncClient, type TUNNEL_DRIVERS, vxlanDriver } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
@@ -20,7 +20,7 @@ import type { EventInput } from "#kube/events";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { poll } from "#lab/poll";
 import { ClientPlaces } from "./egress/client-places.ts";
-import { type ClientPod, holderOf } from "./egress/client-pods.ts";
+import type { ClientPod } from "./egress/client-pods.ts";
 import { EgressClients } from "./egress-clients.ts";
 
 const NODE = "n";

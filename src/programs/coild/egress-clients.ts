@@ -7,6 +7,7 @@ import { type Logger, Repeats } from "#base/log";
 import { type ClientDeps, type ClientRequest, CniFailure, type PodIdentity } from "#features/cni";
 import {
   type ClientSync,
+  type EgressNode,
   type FilterBackend,
   faultText,
   type Gateway,
@@ -30,6 +31,7 @@ import { ClientDriver } from "./egress/client-driver.ts";
 import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
 import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, isClient } from "./egress/client-pods.ts";
 import { ClientSources } from "./egress/client-sources.ts";
+import { inspectPods } from "./egress/inspect-pods.ts";
 
 /** Pods that are compared at once: the work of one is a millisecond, but the kernel takes 20 ms to delete links. */
 const WORKERS = 8;
@@ -158,6 +160,18 @@ export class EgressClients implements ClientDeps {
   /** The number of pods that have a NAT client. */
   get count(): number {
     return this.#clients.size;
+  }
+
+  /** What the pods of this node have, and how clients are made, for `isthmus audit`. Rejects with `KernelError`. */
+  inspect(options: AbortOptions): Promise<EgressNode> {
+    const { nodeName: node, port, inCluster, originatingOnly } = this.#options;
+    const { current, fault } = this.#driver;
+    const clients = { fault, port, inCluster, originatingOnly };
+    return inspectPods(
+      this.#parts,
+      { node, clients: current === undefined ? clients : { ...clients, driver: current.name } },
+      options,
+    );
   }
 
   /** See {@link ClientDeps}. */

@@ -1,6 +1,9 @@
+import type { AbortOptions } from "#base/async";
 import type { Cidr } from "#base/ip";
+import { encodeNode } from "#features/egress";
 import type { AuditedNode, NodeIpam } from "#features/ipam";
 import type { PodNetwork } from "#features/pod-network";
+import type { EgressClients } from "./egress-clients.ts";
 
 /** The answer of coild to Inspect. */
 export interface NodeInspection extends AuditedNode {
@@ -28,4 +31,15 @@ export function inspectThisNode(parts: {
     halfMade: parts.network.halfMade(),
     exported: parts.exported.map(String),
   };
+}
+
+/** The answer of coild to the question about NAT clients and routers, as data that JSON can have. Without clients it says so. */
+export async function inspectClients(
+  clients: Pick<EgressClients, "inspect"> | undefined,
+  node: string,
+  options: AbortOptions,
+): Promise<object> {
+  return encodeNode(
+    clients === undefined ? { node, spaces: [], clean: [], failed: [] } : await clients.inspect(options),
+  );
 }

@@ -1,15 +1,9 @@
 import { Backoff, retry } from "#base/async";
 import { systemClock } from "#base/clock";
 import { choiceFlag, type FlagValues, integerFlag, optionalFlag } from "#base/config";
-import {
-  BINDINGS,
-  EgressReconciler,
-  ROUTER_ACCOUNT,
-  type RouterSettings,
-  reconcileBinding,
-} from "#features/egress-controller";
+import { EgressReconciler, type RouterSettings, reconcileBinding } from "#features/egress-controller";
 import { KubeError, resources } from "#kube/client";
-import { coilResources, type Egress } from "#kube/coil";
+import { coilResources, type Egress, ROUTER_ACCOUNT, ROUTER_BINDINGS } from "#kube/coil";
 import type { Informer } from "#kube/informer";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
 import type { Webhooks } from "../webhooks/index.ts";
@@ -128,10 +122,10 @@ function controlRights({ api, log, watch, control }: LeadingController, egresses
   });
   /** The first binding must exist, so its absence is a failure that is told; the second one may. */
   const enqueue = (name: string): void => {
-    if (name === ROUTER_ACCOUNT || (BINDINGS.includes(name) && bindings.store.get(name) !== undefined))
+    if (name === ROUTER_ACCOUNT || (ROUTER_BINDINGS.includes(name) && bindings.store.get(name) !== undefined))
       rights.enqueue(name);
   };
-  const all = (): void => BINDINGS.forEach(enqueue);
+  const all = (): void => ROUTER_BINDINGS.forEach(enqueue);
   egresses.addHandler({ onAdd: all, onDelete: all });
   const one = ({ metadata: { name } }: { readonly metadata: { readonly name: string } }): void => enqueue(name);
   bindings.addHandler({ onAdd: one, onUpdate: (_before, after) => one(after), onDelete: one });

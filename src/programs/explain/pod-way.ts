@@ -5,21 +5,16 @@ import {
   type ClientWay,
   clientEgress,
   clientService,
-  commandRunner,
   EGRESS_SERVICES,
   explainClientWay,
-  type FilterBackend,
-  IptablesError,
-  iptablesFilter,
   type KnownEgresses,
   namedEgresses,
-  nftFilter,
+  openFilters,
   type RouterEnd,
   routerEnd,
 } from "#features/egress";
 import { findPod } from "#features/pod-network";
-import { type Kernel, type NetNs, openKernel } from "#kernel/net";
-import { openNft } from "#kernel/nft";
+import { type Kernel, openKernel } from "#kernel/net";
 import { findObject, isKubeError, type KubeApi, type ObjectRef, type Pod, resources } from "#kube/client";
 import { coilResources } from "#kube/coil";
 import { PrivilegeError, requirePrivileges } from "../program/index.ts";
@@ -157,24 +152,4 @@ export class PodWays {
       }),
     );
   }
-}
-
-/** The packet filters of a namespace, nftables first: which one its owner has chosen is not known. A machine without iptables has no rules of it. */
-function openFilters(netns: NetNs): Disposable & { readonly all: readonly FilterBackend[] } {
-  const nft = openNft(netns);
-  const iptables = iptablesFilter(commandRunner(netns));
-  const ifThere = async <T>(work: () => Promise<readonly T[]>): Promise<readonly T[]> => {
-    try {
-      return await work();
-    } catch (error) {
-      if (!(error instanceof IptablesError) || error.code !== "missing") throw error;
-      return [];
-    }
-  };
-  const optional: FilterBackend = {
-    sync: iptables.sync,
-    list: (kinds) => ifThere(() => iptables.list(kinds)),
-    counters: (kinds) => ifThere(() => iptables.counters(kinds)),
-  };
-  return { all: [nftFilter(nft), optional], [Symbol.dispose]: () => nft[Symbol.dispose]() };
 }

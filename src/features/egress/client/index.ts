@@ -12,7 +12,18 @@ export {
   isObjectRef,
   namedEgresses,
 } from "./gateways.ts";
-export { isMarkedBy } from "./origin.ts";
+export { holderOf } from "./holder.ts";
+export {
+  diffMarks,
+  isMarkedBy,
+  isOriginRule,
+  listMarks,
+  type OriginMark,
+  observeUplinks,
+  originTable,
+  planMarks,
+  type Uplink,
+} from "./origin.ts";
 export {
   type ClientOptions,
   clientScope,

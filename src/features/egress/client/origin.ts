@@ -37,6 +37,8 @@ const MAX_METRIC = 4_294_967_295;
 const MAX_ROUTES = 1000;
 
 type Kind = "input" | "output";
+/** A rule of a packet filter that marks connections by their interface. */
+export type OriginMark = ListedRule<Kind>;
 
 /** Coil's tables, chains and marks (docs/spec/pod-network.md#7.3). */
 const KINDS: FilterKinds<Kind> = {
@@ -56,9 +58,14 @@ const KINDS: FilterKinds<Kind> = {
   isOurs: (comment) => /^coil-(input|output)-/.test(comment),
 };
 
+/** The table of an interface's routes for answers. */
+export function originTable(index: number): number {
+  return ORIGIN_TABLE + index;
+}
+
 /** Whether a rule is one for answers: of Coil's numbers, and no other selector. */
 export function isOriginRule({ priority, fwmark, table }: Pick<RuleSpec, "priority" | "fwmark" | "table">): boolean {
-  return priority === ORIGIN_RULE && fwmark !== undefined && fwmark > 0 && table === ORIGIN_TABLE + fwmark;
+  return priority === ORIGIN_RULE && fwmark !== undefined && fwmark > 0 && table === originTable(fwmark);
 }
 
 /** The interfaces of a namespace by which connections may come in. Throws `KernelError`. */
@@ -97,7 +104,7 @@ export function planOrigin(
   if (direct.length === 0) return { rules: [], routes: [] };
   const present = uplinks.flatMap(({ routes, ...link }) => {
     const own = routes.filter(({ dst }) => dst.family === family);
-    return own.length === 0 ? [] : [{ ...link, table: ORIGIN_TABLE + link.index, routes: own }];
+    return own.length === 0 ? [] : [{ ...link, table: originTable(link.index), routes: own }];
   });
   return {
     rules: present.map(({ index, table }) => ({ family, priority: ORIGIN_RULE, fwmark: index, table })),
@@ -173,12 +180,16 @@ export function syncMarks(filter: FilterBackend, wanted: readonly FilterRule<Kin
   return filter.sync(KINDS, wanted);
 }
 
-/** What of our marks a packet filter lacks and has too much, for `wanted`. Changes nothing. Rejects as `FilterBackend.sync`. */
-export async function marksDiffer(
-  filter: FilterBackend,
+/** Our marks in a packet filter. Rejects as `FilterBackend.sync`. */
+export function listMarks(filter: FilterBackend): Promise<readonly OriginMark[]> {
+  return filter.list(KINDS);
+}
+
+/** Pure: what of our marks a packet filter lacks and has too much. */
+export function diffMarks(
   wanted: readonly FilterRule<Kind>[],
-): Promise<{ readonly missing: readonly FilterRule<Kind>[]; readonly stale: readonly ListedRule<Kind>[] }> {
-  const listed = await filter.list(KINDS);
+  listed: readonly OriginMark[],
+): { readonly missing: readonly FilterRule<Kind>[]; readonly stale: readonly OriginMark[] } {
   const cells = (["input", "output"] as const).flatMap((kind) => ([4, 6] as const).map((family) => ({ kind, family })));
   const parts = cells.map(({ kind, family }) => {
     const isOf = (one: ListedRule<Kind>): boolean => one.kind === kind && one.family === family;
@@ -193,7 +204,7 @@ export async function isMarkedBy(
   family: IpFamily,
   { name, index }: Pick<Uplink, "name" | "index">,
 ): Promise<boolean> {
-  const rule: PlannedRule = { family, priority: ORIGIN_RULE, fwmark: index, table: ORIGIN_TABLE + index };
-  const { missing } = await marksDiffer(filter, planMarks([rule], [{ name, index }]));
+  const rule: PlannedRule = { family, priority: ORIGIN_RULE, fwmark: index, table: originTable(index) };
+  const { missing } = diffMarks(planMarks([rule], [{ name, index }]), await listMarks(filter));
   return missing.length === 0;
 }

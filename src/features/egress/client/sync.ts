@@ -1,6 +1,6 @@
 import type { NetStack } from "#kernel/net";
 import type { FilterBackend } from "../filter/index.ts";
-import { addRule, firstStep, hasTraces, syncNet } from "../net-plan/index.ts";
+import { addRule, firstStep, hasTraces, observeNet, syncNet } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
 import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
 import { type ClientOptions, type ClientPod, type ClientSkip, clientScope, type Gateway, planClient } from "./plan.ts";
@@ -60,7 +60,8 @@ export function lackOfClient(
 
 /** Whether something of a client may be in a namespace. A router on this node has tunnels and routes of the same marks, which are coil-egress's. */
 function wasClient(net: NetStack, port: number): boolean {
-  return hasTraces(net, clientScope(port)) && !isRouter(net);
+  const scope = clientScope(port);
+  return hasTraces(observeNet(net, scope, { settings: new Map(), routes: [] }), scope) && !isRouter(net);
 }
 
 function planOf(net: NetStack, pod: Omit<ClientPod, "uplinks">, gateways: readonly Gateway[], options: ClientOptions) {

@@ -6,3 +6,4 @@
 export { type ClientWay, explainClientWay, type KnownEgresses } from "./client-way.ts";
 export { type RouterEnd, routerEnd } from "./routers.ts";
 export { clientWayText, routerText } from "./text.ts";
+export { routeText, ruleText } from "./words.ts";

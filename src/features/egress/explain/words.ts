@@ -1,6 +1,6 @@
 import type { Link } from "#kernel/link";
 import type { Route } from "#kernel/route";
-import type { Rule } from "#kernel/rule";
+import type { RuleSpec } from "#kernel/rule";
 
 /** The tables that `ip` prints by name. */
 const TABLES: Readonly<Record<number, string>> = { 253: "default", 254: "main", 255: "local" };
@@ -11,7 +11,18 @@ export function tableText(table: number): string {
 }
 
 /** A rule as `ip rule` prints it, without its priority. */
-export function ruleText({ action, table, from, to, fwmark, fwmask, iif, oif, invert, goto }: Rule): string {
+export function ruleText({
+  action = "lookup",
+  table = 0,
+  from,
+  to,
+  fwmark,
+  fwmask,
+  iif,
+  oif,
+  invert,
+  goto,
+}: RuleSpec): string {
   const hex = (value: number): string => `0x${value.toString(16)}`;
   return [
     invert === true ? "not" : "",
@@ -28,8 +39,8 @@ export function ruleText({ action, table, from, to, fwmark, fwmask, iif, oif, in
 
 /** A route as `ip route` prints it, without its table. */
 export function routeText(
-  { type, dst, gateway, linkIndex, src, metric, multipath }: Route,
-  links: readonly Link[],
+  { type, dst, gateway, linkIndex, src, metric, multipath }: Pick<Route, "type" | "dst"> & Partial<Route>,
+  links: readonly Pick<Link, "index" | "name">[],
 ): string {
   const nameOf = (index: number | undefined): string =>
     links.find((link) => link.index === index)?.name ?? String(index);

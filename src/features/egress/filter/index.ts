@@ -1,5 +1,6 @@
-export { commandRunner, IptablesError, iptablesFilter } from "./iptables-filter.ts";
+export { commandRunner, iptablesFilter } from "./iptables-filter.ts";
 export { nftFilter } from "./nft-filter.ts";
+export { openFilters } from "./open.ts";
 export {
   diffComments,
   type FilterBackend,

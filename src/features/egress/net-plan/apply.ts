@@ -1,10 +1,8 @@
 import { TimeSlice } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import { isKernelError, KernelError } from "#kernel/errors";
-import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
-import type { Route } from "#kernel/route";
-import { diffNet, type NetChange, type ObservedNet } from "./diff.ts";
+import { diffNet, type NetChange, type ObservedLink, type ObservedNet, type ObservedRoute } from "./diff.ts";
 import { EGRESS_PROTOCOL, type NetPlan, type NetScope, type PlannedRule, routeSpec } from "./types.ts";
 
 /** `refused`: the kernel refused a step. `cause` is its `KernelError`. */
@@ -21,7 +19,11 @@ export type NetPorts = Pick<NetStack, "links" | "neighbours" | "routes" | "rules
 const MAIN_TABLE = 254;
 
 /** Reads what a namespace has of ours. Throws `KernelError`. */
-export function observeNet(net: NetPorts, scope: NetScope, plan: Pick<NetPlan, "settings" | "routes">): ObservedNet {
+export function observeNet(
+  net: NetPorts,
+  scope: NetScope,
+  plan: { readonly settings: ReadonlyMap<string, unknown>; readonly routes: readonly { readonly table: number }[] },
+): ObservedNet {
   const links = net.links.list();
   const rules = scope.families.flatMap((family) => net.rules.list(family)).filter((rule) => scope.isOurRule(rule));
   // Of a table outside the scope only our own routes count: those of the plan, and those to which a rule of ours still leads.
@@ -92,14 +94,16 @@ export function firstStep(net: NetPorts, plan: NetPlan, scope: NetScope): string
 }
 
 /**
- * Whether a namespace has anything that can only be ours: a link by its name, a rule or route by its protocol, or the port. Without a trace of ours,
- * rules and routes within our numbers are another program's. Throws `KernelError`.
+ * Pure: whether a namespace has anything that can only be ours: a link by its name, a rule or route by its protocol, or the port. Without a trace of ours,
+ * rules and routes within our numbers are another program's.
  */
-export function hasTraces(net: NetPorts, scope: NetScope): boolean {
-  const { links, rules, routes, fouPorts } = observeNet(net, scope, { settings: new Map(), routes: [] });
+export function hasTraces(
+  { links, rules, routes, fouPorts }: ObservedNet,
+  { isOurLink }: Pick<NetScope, "isOurLink">,
+): boolean {
   return (
     fouPorts.length > 0 ||
-    links.some(({ name }) => scope.isOurLink(name)) ||
+    links.some(({ name }) => isOurLink(name)) ||
     [...rules, ...routes].some(({ protocol }) => protocol === EGRESS_PROTOCOL)
   );
 }
@@ -206,7 +210,7 @@ class LinkIndexes {
 }
 
 /** The kernel takes 10 to 20 ms for a deletion, of one link or of many at once; they are done on another thread. */
-async function deleteLinks(net: NetPorts, links: readonly Link[]): Promise<void> {
+async function deleteLinks(net: NetPorts, links: readonly ObservedLink[]): Promise<void> {
   for (let at = 0; at < links.length; at += LINKS_AT_ONCE) {
     const failures = await net.links.deleteMany(links.slice(at, at + LINKS_AT_ONCE));
     for (const error of failures.values()) if (!isKernelError(error, "no-device")) throw error;
@@ -214,7 +218,7 @@ async function deleteLinks(net: NetPorts, links: readonly Link[]): Promise<void>
 }
 
 /** A route may have gone with its link since it was read. */
-function deleteRoute(net: NetPorts, { dst, table, protocol, type, linkIndex, metric }: Route): void {
+function deleteRoute(net: NetPorts, { dst, table, protocol, type, linkIndex, metric }: ObservedRoute): void {
   try {
     net.routes.delete({ dst, table, protocol, type, linkIndex: type === "unicast" ? linkIndex : undefined, metric });
   } catch (error) {

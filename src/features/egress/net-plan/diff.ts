@@ -5,18 +5,26 @@ import type { Route } from "#kernel/route";
 import type { Rule } from "#kernel/rule";
 import type { NetPlan, PlannedLink, PlannedNeighbour, PlannedRoute, PlannedRule } from "./types.ts";
 
+/** What is compared of a link. */
+export type ObservedLink = Pick<Link, "index" | "name" | "kind" | "mac" | "mtu" | "up" | "flags" | "details">;
+/** What is compared of a route. */
+export type ObservedRoute = Pick<
+  Route,
+  "dst" | "table" | "protocol" | "type" | "linkIndex" | "gateway" | "src" | "metric" | "encap"
+>;
+
 /** What a namespace has of ours, and the names of its other links. */
 export interface ObservedNet {
   /** The values that the plan's settings have now; `undefined`: there is no such setting. */
   readonly settings: ReadonlyMap<string, string | undefined>;
   readonly fouPorts: readonly FouPortEntry[];
   /** All links of the namespace. */
-  readonly links: readonly Link[];
+  readonly links: readonly ObservedLink[];
   /** Permanent neighbours of our links. */
-  readonly neighbours: readonly Neighbour[];
+  readonly neighbours: readonly Pick<Neighbour, "linkIndex" | "address" | "mac" | "state">[];
   readonly rules: readonly Rule[];
   /** The routes in our tables, whatever their protocol. */
-  readonly routes: readonly Route[];
+  readonly routes: readonly ObservedRoute[];
 }
 
 /** One step from the observed to the planned state. The steps of a list are done in its order. */
@@ -27,12 +35,12 @@ export type NetChange =
   | { readonly op: "make-link"; readonly link: PlannedLink }
   | { readonly op: "change-link"; readonly name: string; readonly change: LinkFix }
   | { readonly op: "raise-link"; readonly name: string }
-  | { readonly op: "delete-links"; readonly links: readonly Link[] }
+  | { readonly op: "delete-links"; readonly links: readonly ObservedLink[] }
   | { readonly op: "put-neighbour"; readonly name: string; readonly neighbour: PlannedNeighbour }
   | { readonly op: "add-rule"; readonly rule: PlannedRule }
   | { readonly op: "delete-rule"; readonly rule: Rule }
   | { readonly op: "put-route"; readonly route: PlannedRoute }
-  | { readonly op: "delete-route"; readonly route: Route };
+  | { readonly op: "delete-route"; readonly route: ObservedRoute };
 
 /** Properties of a link that the kernel changes without making it anew. */
 export interface LinkFix {
@@ -80,7 +88,7 @@ export function diffNet(plan: NetPlan, observed: ObservedNet, isOurLink: (name: 
   ];
 }
 
-function deletionOf(links: readonly Link[]): NetChange[] {
+function deletionOf(links: readonly ObservedLink[]): NetChange[] {
   return links.length === 0 ? [] : [{ op: "delete-links", links }];
 }
 
@@ -111,7 +119,7 @@ function diffLinks(plan: NetPlan, observed: ObservedNet, isOurLink: (name: strin
 }
 
 /** Whether all that is planned of a link, and that only a new link can change, is so. */
-function isSameTunnel({ spec }: PlannedLink, actual: Link): boolean {
+function isSameTunnel({ spec }: PlannedLink, actual: ObservedLink): boolean {
   const { name: _name, mtu: _mtu, mac, netns: _netns, ...details } = spec;
   if (actual.kind !== spec.kind) return false;
   if (mac !== undefined && actual.mac?.equals(mac) !== true) return false;
@@ -149,8 +157,8 @@ const placeOf = ({ dst, table, metric }: { dst: unknown; table: number; metric?:
 /** The routes of a link that is made anew are lost with it, so they are put again. */
 function diffRoutes(plan: NetPlan, observed: ObservedNet, remade: ReadonlySet<string>) {
   const indexes = new Map(observed.links.map(({ name, index }) => [name, index]));
-  const left = new Map<string, Route>();
-  const surplus: Route[] = [];
+  const left = new Map<string, ObservedRoute>();
+  const surplus: ObservedRoute[] = [];
   for (const route of observed.routes) {
     if (left.has(placeOf(route))) surplus.push(route);
     else left.set(placeOf(route), route);
@@ -173,7 +181,7 @@ function diffRoutes(plan: NetPlan, observed: ObservedNet, remade: ReadonlySet<st
   };
 }
 
-function isSameWay(wanted: PlannedRoute, actual: Route, indexes: ReadonlyMap<string, number>): boolean {
+function isSameWay(wanted: PlannedRoute, actual: ObservedRoute, indexes: ReadonlyMap<string, number>): boolean {
   const { encap } = wanted;
   return (
     wanted.type === actual.type &&

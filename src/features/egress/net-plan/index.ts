@@ -1,4 +1,5 @@
-export { addRule, firstStep, hasTraces, syncNet } from "./apply.ts";
+export { addRule, firstStep, hasTraces, observeNet, syncNet } from "./apply.ts";
+export { diffNet, type NetChange, type ObservedNet } from "./diff.ts";
 export {
   EGRESS_PROTOCOL,
   type NetPlan,

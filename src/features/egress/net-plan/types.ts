@@ -57,7 +57,7 @@ export interface NetPlan {
 export interface NetScope {
   /** All routes of these tables are ours. */
   readonly tables: ReadonlySet<number>;
-  readonly isOurRule: (rule: Pick<RuleSpec, "priority" | "fwmark" | "table">) => boolean;
+  readonly isOurRule: (rule: Pick<RuleSpec, "priority" | "fwmark" | "table" | "protocol">) => boolean;
   /** True for the name of a link of ours. */
   readonly isOurLink: (name: string) => boolean;
   /** The UDP port of tunnels. */

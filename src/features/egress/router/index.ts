@@ -1,4 +1,4 @@
 export { clientOf } from "./clients.ts";
-export { endFlows, formerClients } from "./flows.ts";
-export { isRouter, planRouter, type RouterPod, routerScope } from "./plan.ts";
-export { planRules, type RuleBackend, routerRules } from "./rules.ts";
+export { endFlows, foreignFlows, formerClients } from "./flows.ts";
+export { CLIENT_TABLE, isRouter, planRouter, type RouterPod, routerScope } from "./plan.ts";
+export { type ListedRouterRule, planRules, type RuleBackend, routerRules } from "./rules.ts";

@@ -1,14 +1,19 @@
 import { createHash } from "node:crypto";
 import type { IpFamily } from "#base/ip";
-import type { FilterBackend, FilterCounter, FilterKinds, FilterRule } from "../filter/index.ts";
+import type { FilterBackend, FilterCounter, FilterKinds, FilterRule, ListedRule } from "../filter/index.ts";
 import type { RouterPod } from "./plan.ts";
 
 type Kind = "masquerade" | "invalid";
 /** A rule of a router: what leaves gets the router's address, and packets that belong to no connection do not leave. */
 export type RouterRule = FilterRule<Kind>;
 
+/** A rule of a router that a packet filter has. */
+export type ListedRouterRule = ListedRule<Kind>;
+
 /** The rules of a router in a packet filter. */
 export interface RuleBackend {
+  /** See {@link FilterBackend.list}. */
+  list(): Promise<readonly ListedRouterRule[]>;
   /** See {@link FilterBackend.sync}. */
   sync(wanted: readonly RouterRule[]): Promise<number>;
   /** See {@link FilterBackend.counters}. */
@@ -36,7 +41,11 @@ const KINDS: FilterKinds<Kind> = {
 
 /** The rules of a router in this packet filter. */
 export function routerRules(filter: FilterBackend): RuleBackend {
-  return { sync: (wanted) => filter.sync(KINDS, wanted), counters: () => filter.counters(KINDS) };
+  return {
+    list: () => filter.list(KINDS),
+    sync: (wanted) => filter.sync(KINDS, wanted),
+    counters: () => filter.counters(KINDS),
+  };
 }
 
 /** Pure: the rules of a router (docs/spec/pod-network.md#9). */

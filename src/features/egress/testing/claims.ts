@@ -8,8 +8,11 @@ import { openConntrack } from "#kernel/conntrack";
 import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { bindUdp } from "#kernel/socket";
+import type { Pod, Service } from "#kube/client";
+import { type Egress, egressLabels } from "#kube/coil";
+import { auditEgress, decodeNode, type EgressNode, encodeNode, observeSpace, type PodSpace } from "../audit/index.ts";
 import { clientScope, type Gateway, PRIVATE_RANGES, planClient, syncClient as syncWhole } from "../client/index.ts";
-import { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "../filter/index.ts";
+import { commandRunner, type FilterBackend, iptablesFilter, nftFilter, openFilters } from "../filter/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
 import type { TunnelDriver } from "../tunnel/index.ts";
@@ -196,6 +199,85 @@ const FILTERS: Readonly<Record<string, (netns: NetNs) => FilterBackend & Disposa
   },
   iptables: (netns) => ({ ...iptablesFilter(commandRunner(netns)), [Symbol.dispose]: () => undefined }),
 };
+
+/** What `isthmus audit` finds in the namespaces of the bed, as they come out of JSON. */
+async function audited(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: boolean): Promise<string[]> {
+  const members = { client: AT.client, router: AT.router } as const;
+  const spaces: PodSpace[] = [];
+  for (const member of ["client", "router"] as const) {
+    const netns = bed.netns(member);
+    const place = { path: member, ifname: "eth0", addresses: Object.values(members[member]) };
+    const space = await observeSpace(bed.stack(member), place, {
+      port: TUNNEL_PORT,
+      openMarks: () => assert.fail("there is no rule for marks"),
+      openFilters: () => openFilters(netns),
+      openConntrack: () => openConntrack(netns),
+    });
+    if (space !== undefined) spaces.push(space);
+  }
+  const settings = { fault: "", port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, originatingOnly: false };
+  const state: EgressNode = { node: "n", clients: { ...settings, driver: driver.name }, spaces, clean: [], failed: [] };
+  const node = decodeNode(JSON.parse(JSON.stringify(encodeNode(state))));
+  const pod = (member: keyof typeof members, metadata: object): Pod =>
+    ({
+      metadata: { name: member, namespace: EGRESS.namespace, uid: member, ...metadata },
+      spec: { nodeName: "n" },
+      status: { phase: "Running", podIPs: Object.values(members[member]).map((ip) => ({ ip: String(ip) })) },
+    }) as unknown as Pod;
+  const labels = egressLabels(EGRESS.name);
+  const spec = { destinations: [DESTINATIONS[4][0], DESTINATIONS[6][0]], fouSourcePortAuto: sourcePortAuto };
+  const clusterIPs = Object.values(AT.service).map(String);
+  const { findings } = auditEgress({
+    pods: [
+      pod("client", { annotations: { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: EGRESS.name } }),
+      pod("router", { labels }),
+    ],
+    egresses: [{ metadata: { ...EGRESS, uid: "e", resourceVersion: "1" }, spec } as unknown as Egress],
+    services: [
+      { metadata: { ...EGRESS, labels }, spec: { clusterIPs, ports: [{ port: TUNNEL_PORT, protocol: "UDP" }] } },
+    ] as unknown as Service[],
+    ...{ deployments: undefined, slices: undefined, bindings: undefined },
+    nodes: [node],
+  });
+  return findings.map(({ kind, text }) => `${kind} ${text}`);
+}
+
+/** What the audit promises of a driver's objects on the real kernel. */
+export function auditClaims(driver: TunnelDriver): void {
+  for (const auto of driver.name === "fou" ? [false, true] : [true]) {
+    test(`${driver.name}, source port ${auto ? "chosen by the flow" : "fixed"}: the audit finds nothing while packets pass, and names a tunnel of the client and a way of the router that are gone`, () =>
+      withBed(async (bed) => {
+        await masquerade(bed);
+        await syncRouter(bed, driver, auto);
+        const sync = () =>
+          syncClient(
+            bed,
+            driver,
+            FAMILIES.map((family) => gatewayOf(family, DESTINATIONS[family], auto)),
+          );
+        await sync();
+        for (const family of FAMILIES) assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        assert.deepEqual(await audited(bed, driver, auto), []);
+        const { links } = bed.stack("client");
+        const [tunnel = assert.fail()] = links.list().filter(({ name }) => /^(nat_04|fou4_)/.test(name));
+        links.delete(tunnel.index);
+        bed.stack("router").routes.delete({ dst: Cidr.host(AT.client[6]), table: 118 });
+        const [lacks = "", noWay = "", ...more] = await audited(bed, driver, auto);
+        assert.match(
+          lacks,
+          new RegExp(`^client-lacks pod internet/client lacks link ${tunnel.name} to ${AT.service[4]}`),
+        );
+        assert.equal(
+          noWay,
+          `router-no-way router internet/router has no way to ${AT.client[6]} of pod internet/client`,
+        );
+        assert.deepEqual(more, []);
+        await sync();
+        await syncRouter(bed, driver, auto);
+        assert.deepEqual(await audited(bed, driver, auto), []);
+      }));
+  }
+}
 
 /** A program in a pod that has the tunnels' port. */
 export function portClaims(driver: TunnelDriver): void {

@@ -1,9 +1,10 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
+import { holderOf } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import { isKernelError } from "#kernel/errors";
 import type { Kernel, NetNs } from "#kernel/net";
-import { type ClientPod, holderOf } from "./client-pods.ts";
+import type { ClientPod } from "./client-pods.ts";
 
 /** The network namespace of a client, and its interface there. */
 export interface ClientPlace {

@@ -55,14 +55,3 @@ export function differs(before: ClientPod, after: ClientPod): boolean {
     JSON.stringify([annotations, addresses.map(String), metadata.uid, flags]);
   return text(before) !== text(after);
 }
-
-/**
- * Pure: the pod that has an address now, of those whose status tells it. Of two pods the one that is not being deleted has it, and of two
- * such the later one: an address is free only after its link is gone.
- */
-export function holderOf(pods: readonly ClientPod[]): ClientPod | undefined {
-  const madeAt = ({ metadata }: ClientPod): number => Date.parse(String(metadata.creationTimestamp ?? "")) || 0;
-  const order = (a: ClientPod, b: ClientPod): number =>
-    Number(a.isLeaving) - Number(b.isLeaving) || madeAt(b) - madeAt(a) || (a.metadata.uid < b.metadata.uid ? -1 : 1);
-  return pods.toSorted(order)[0];
-}

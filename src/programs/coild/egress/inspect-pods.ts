@@ -1,0 +1,89 @@
+import { type AbortOptions, TimeSlice } from "#base/async";
+import {
+  type ClientSettings,
+  type EgressNode,
+  type FilterBackend,
+  observeSpace,
+  openFilters,
+  type PodSpace,
+  type SpaceId,
+} from "#features/egress";
+import type { PodPlace } from "#features/pod-network";
+import { openConntrack } from "#kernel/conntrack";
+import { isKernelError, KernelError } from "#kernel/errors";
+import type { Kernel, NetNs } from "#kernel/net";
+
+/**
+ * What the pods of this node have of NAT clients and routers, for `isthmus audit`. Each namespace is read at one moment, but not all of them. Rejects
+ * with `KernelError` if the places are not known.
+ */
+export async function inspectPods(
+  parts: {
+    readonly kernel: Kernel;
+    readonly places: () => readonly PodPlace[];
+    readonly openFilter: (netns: NetNs) => FilterBackend & Disposable;
+  },
+  { node, clients }: { readonly node: string; readonly clients: ClientSettings },
+  { signal }: AbortOptions,
+): Promise<EgressNode> {
+  const spaces: PodSpace[] = [];
+  const clean: SpaceId[] = [];
+  const failed: (SpaceId & { readonly why: string })[] = [];
+  const slice = new TimeSlice();
+  // A pod with several interfaces has one namespace.
+  for (const place of new Map(
+    parts
+      .places()
+      .toReversed()
+      .map((one) => [one.inode, one]),
+  ).values()) {
+    if (slice.isOver) await slice.yield();
+    signal?.throwIfAborted();
+    const { path, ifname, addresses, podUid } = place;
+    const id = { path, addresses, ...(podUid === undefined ? {} : { podUid }) };
+    using netns = openPlace(parts.kernel, place);
+    if (netns === undefined) continue;
+    using stack = parts.kernel.openStack(netns);
+    // A pod's own processes can change its namespace while it is read. One that cannot be read stops no other.
+    const space = await unlessRefused(() =>
+      observeSpace(
+        stack,
+        { ...id, ifname },
+        {
+          port: clients.port,
+          openMarks: () => parts.openFilter(netns),
+          openFilters: () => openFilters(netns),
+          openConntrack: () => openConntrack(netns),
+          ...(signal === undefined ? {} : { signal }),
+        },
+      ),
+    );
+    if (space instanceof KernelError) failed.push({ ...id, why: space.message });
+    else if (space === undefined) clean.push(id);
+    else spaces.push(space);
+  }
+  return { node, clients, spaces, clean, failed };
+}
+
+async function unlessRefused<T>(work: () => Promise<T>): Promise<T | KernelError> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof KernelError)) throw error;
+    return error;
+  }
+}
+
+/** Pods end while they are read. */
+function openPlace(kernel: Kernel, { path, inode }: PodPlace): NetNs | undefined {
+  let netns: NetNs;
+  try {
+    netns = kernel.openNetNs({ path });
+  } catch (error) {
+    if (!isKernelError(error, "not-found", "invalid")) throw error;
+    return undefined;
+  }
+  if (netns.inode === inode) return netns;
+  netns[Symbol.dispose]();
+  return undefined;
+}
