@@ -6,7 +6,8 @@
  */
 import { join } from "node:path";
 import { stringify } from "yaml";
-import { type CrdManifest, coilCrds } from "#kube/coil";
+import { coilCrds } from "#kube/coil";
+import type { CrdManifest } from "#kube/crd";
 import { generate } from "./generated.ts";
 
 const FOLDER = join(import.meta.dirname, "..", "deploy", "crds");
