@@ -43,6 +43,8 @@ export interface YamlDocument {
 export interface YamlOptions {
   /** Whether anchors and aliases are allowed. Default false: a short text with aliases can expand to a value of any size. */
   readonly aliases?: boolean;
+  /** Whether anchors, tags and directives are faults, so that a text has the meaning that it has in JSON or in the core schema of YAML 1.2. Default false. */
+  readonly plain?: boolean;
   /** Whether a key that comes twice in a mapping is a fault. Default true. With false, the last value counts. */
   readonly uniqueKeys?: boolean;
 }
@@ -80,13 +82,18 @@ function settingsOf({ uniqueKeys = true }: YamlOptions) {
   } as const;
 }
 
-function readDocument(document: Document.Parsed, lines: LineCounter, { aliases = false }: YamlOptions): YamlDocument {
+function readDocument(
+  document: Document.Parsed,
+  lines: LineCounter,
+  { aliases = false, plain = false }: YamlOptions,
+): YamlDocument {
   const lineAt = (offset: number): number => Math.max(1, lines.linePos(offset).line);
   const faults = document.errors.map(({ pos, message }) => ({
     line: lineAt(pos[0]),
     message: message.replaceAll("\n", " "),
   }));
   if (faults.length === 0) faults.push(...aliasFaults(document, aliases, lineAt));
+  if (faults.length === 0 && plain) faults.push(...decorationFaults(document, lineAt));
   if (faults.length > 0) throw new YamlError(faults);
   const offsetOf = locator(document);
   return {
@@ -109,6 +116,23 @@ function aliasFaults(
         faults.push({ line, message: "anchors and aliases are not supported: write the value in each place" });
       else if (alias.resolve(document) === undefined)
         faults.push({ line, message: `there is no anchor for *${alias.source}; a name with a * needs quotes` });
+    },
+  });
+  return faults;
+}
+
+function decorationFaults(document: Document.Parsed, lineAt: (offset: number) => number): readonly YamlFault[] {
+  const faults: YamlFault[] = [];
+  const { directives } = document;
+  if (directives.yaml.explicit === true || Object.keys(directives.tags).some((handle) => handle !== "!!")) {
+    faults.push({ line: lineAt(0), message: "directives are not supported" });
+  }
+  visit(document, {
+    Node(_, node) {
+      if (isAlias(node)) return;
+      const line = lineAt(node.range?.[0] ?? 0);
+      if (node.anchor !== undefined) faults.push({ line, message: `anchors are not supported: remove &${node.anchor}` });
+      if (node.tag !== undefined) faults.push({ line, message: `tags are not supported: remove ${node.tag}` });
     },
   });
   return faults;
