@@ -51,6 +51,15 @@ test("parseYaml: a plain text has no anchors, tags and directives, and no value 
   ]);
   assert.deepEqual(faults("%YAML 1.1\n---\na: yes\n"), ["1: directives are not supported"]);
   assert.deepEqual(faults("%TAG ! tag:x,2000:\n---\na: 1\n"), ["1: directives are not supported"]);
+  assert.deepEqual(faults("a: 1\n---\nb: 2\n"), ["2: there are several documents, and only one is expected"]);
+  for (const deep of ["[", "{a: ", "- ", "? "]) {
+    assert.deepEqual(faults(`#\n${deep.repeat(50_000)}`), [
+      "2: there are more than 32 lists and mappings in each other",
+    ]);
+  }
+  const flat = `[${"{a: [], b: '[[[[', c: ----, d: [[]]}, ".repeat(100)}]`;
+  assert.deepEqual([faults(flat), faults("- a: x - - - ? - [ {\n".repeat(40))], [[], []]);
+  assert.deepEqual(parseYaml("", { plain: true }).value, null);
   const { value } = parseYaml("a: yes\nb: 1:20:30\nc: {<<: {d: 1}}\n", { plain: true });
   assert.deepEqual(value, { a: "yes", b: "1:20:30", c: { "<<": { d: 1 } } });
 });

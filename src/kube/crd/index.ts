@@ -9,7 +9,17 @@
  * const manifest = crd({ type, description: "A box.", properties: { spec }, required: ["spec"] });
  * ```
  */
-export { duplicate, type FieldFault, forbidden, invalid, notSupported, required, tooLong, tooMany, unknownField } from "./faults.ts";
+export {
+  duplicate,
+  type FieldFault,
+  forbidden,
+  invalid,
+  notSupported,
+  required,
+  tooLong,
+  tooMany,
+  unknownField,
+} from "./faults.ts";
 export { type CrdManifest, crd, labelColumn } from "./manifest.ts";
 export {
   array,

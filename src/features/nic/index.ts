@@ -1,0 +1,13 @@
+/**
+ * NICs of pods that are ports of a cloud's network (docs/spec/vpc-nics.md).
+ *
+ * Owns: the fields of pods with their defaults and rules, admission, what pods show of the state, the converter of Arktos' manifests, the
+ * hand-over to VM runtimes. Does not know: providers of VPCs, API servers, kernels.
+ *
+ * ```ts
+ * const nics = readPodNics(pod, { defaultVpc });
+ * if (nics.kind === "wanted") claim(nics.vpc, nics.nics); // [{ name: "eth0", subnet: "subnet-1" }]
+ * ```
+ */
+export { defaultNics, PRIMARY_NIC } from "./fields/defaults.ts";
+export { type PodNics, readPodNics, type WantedNics } from "./fields/pod.ts";
