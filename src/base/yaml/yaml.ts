@@ -116,7 +116,8 @@ export function parseYamlStream(text: string, options: YamlOptions = {}): (YamlD
   });
 }
 
-function settingsOf({ uniqueKeys = true }: YamlOptions) {
+/** The settings of the parser. */
+export function settingsOf({ uniqueKeys = true }: YamlOptions) {
   return {
     prettyErrors: false,
     resolveKnownTags: false,
@@ -126,7 +127,8 @@ function settingsOf({ uniqueKeys = true }: YamlOptions) {
   } as const;
 }
 
-function readDocument(
+/** The value of a parsed document. Throws {@link YamlError}. */
+export function readDocument(
   document: Document.Parsed,
   lines: LineCounter,
   { aliases = false, plain = false }: YamlOptions,

@@ -9,5 +9,7 @@
  * if (nics.kind === "wanted") claim(nics.vpc, nics.nics); // [{ name: "eth0", subnet: "subnet-1" }]
  * ```
  */
+export { CONVERT_TO, type ConvertFault, type ConvertOptions, convertManifests } from "./convert/convert.ts";
+export type { VmRuntime } from "./convert/to-kubernetes.ts";
 export { defaultNics, PRIMARY_NIC } from "./fields/defaults.ts";
 export { type PodNics, readPodNics, type WantedNics } from "./fields/pod.ts";
