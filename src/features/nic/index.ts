@@ -24,5 +24,25 @@ export {
 export type { NicWorld } from "./admission/reviewed-pod.ts";
 export { CONVERT_TO, type ConvertFault, type ConvertOptions, convertManifests } from "./convert/convert.ts";
 export type { VmRuntime } from "./convert/to-kubernetes.ts";
+export { NicError, type NicErrorCode } from "./errors.ts";
 export { defaultNics, PRIMARY_NIC } from "./fields/defaults.ts";
 export { type PodNics, readPodNics, type WantedNics } from "./fields/pod.ts";
+export { wishFaults } from "./fields/validate.ts";
+export { type CloudInitNetwork, cloudInitNetwork } from "./hand-over/cloud-init.ts";
+export {
+  formatCniArgs,
+  type HandedNic,
+  type HandOver,
+  handOverAnnotations,
+  parseHandOver,
+} from "./hand-over/cni-args.ts";
+export { defaultNic, gatewaysOf, isDefaultRoute, routeMetric } from "./status/default-nic.ts";
+export {
+  NETWORK_STATUS_ANNOTATION,
+  type PodCondition,
+  type PodSurface,
+  planPodSurface,
+  podSurface,
+  type ShownPod,
+  waitingText,
+} from "./status/pod-surface.ts";

@@ -36,12 +36,17 @@ function isObjectName(text: string): boolean {
   return text !== "" && text.length <= MAX_NAME && !CONTROL.test(text);
 }
 
+/** Why an interface of a pod cannot have a name; `undefined` if it can. */
+export function nicNameFault(name: string): string | undefined {
+  const isGood = NIC_NAME.test(name) && !TAKEN_NAMES.test(name);
+  return isGood ? undefined : "must be a valid interface name of at most 15 bytes";
+}
+
 function nicFaults(nic: NamedNic, path: string): FieldFault[] {
   const { name, subnet, ip, portID, securityGroup, securityGroups, mac } = nic;
   const faults: FieldFault[] = [];
-  if (!NIC_NAME.test(name) || TAKEN_NAMES.test(name)) {
-    faults.push(invalid(`${path}.name`, briefly(name), "must be a valid interface name of at most 15 bytes"));
-  }
+  const nameFault = nicNameFault(name);
+  if (nameFault !== undefined) faults.push(invalid(`${path}.name`, briefly(name), nameFault));
   if (subnet !== undefined && !isObjectName(subnet)) {
     faults.push(invalid(`${path}.subnet`, briefly(subnet), "must be a subnet name or id"));
   }
