@@ -24,6 +24,8 @@ export const NICS_READY = `${API_GROUP}/NicsReady`;
 export const DEFAULT_VPC_ANNOTATION = `${API_GROUP}/default-vpc`;
 /** Label of a Namespace; with `"true"`, it admits only pods with a VPC. */
 export const REQUIRE_VPC_LABEL = `${API_GROUP}/require-vpc`;
+/** Label of a Namespace whose pods are refused while the webhook is away; pods of others are then not reviewed. */
+export const ENABLED_LABEL = `${API_GROUP}/enabled`;
 /** Label of what belongs to a tenant of Arktos. */
 export const TENANT_LABEL = `${API_GROUP}/tenant`;
 

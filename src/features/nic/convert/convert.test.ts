@@ -295,6 +295,25 @@ test("T-5: a virtual machine has its rules", () => {
     '1:5 Pod/x metadata.annotations[isthmus.dev/vpc]: Invalid value: "w": differs from the pod\'s spec',
   ]);
 });
+
+test("T-5: a pod that has one half as annotations already keeps them, and both halves must agree", () => {
+  const pod = (annotations: string, spec: string) =>
+    `{apiVersion: v1, kind: Pod, metadata: {annotations: {${annotations}}}, spec: {${spec}}}\n`;
+  const annotationsOf = (text: string) =>
+    (valuesOf(converted(text))[0] as { metadata: { annotations: unknown } }).metadata.annotations;
+  assert.deepEqual(annotationsOf(pod("VPC: v", "nics: [{subnet: s}]")), {
+    VPC: "v",
+    "isthmus.dev/nics": '[{"subnet":"s"}]',
+  });
+  assert.deepEqual(annotationsOf(pod("isthmus.dev/nics: '[{}]'", "vpc: v, nics: [{name: eth0}]")), {
+    "isthmus.dev/nics": "[{}]",
+    "isthmus.dev/vpc": "v",
+  });
+  assert.deepEqual(faultsOf(pod("NICs: '[{}]', VPC: v", "nics: [{subnet: s}]")), [
+    '1:1 Pod metadata.annotations[NICs]: Invalid value: "[{}]": differs from the pod\'s spec',
+  ]);
+  assert.deepEqual(faultsOf(pod("", "nics: [{subnet: s}]")), ["1:1 Pod spec.vpc: Required value: NICs need a VPC"]);
+});
 const GOLDEN_WITH_OTHER = `apiVersion: v1
 kind: Pod
 metadata:

@@ -1,7 +1,14 @@
 import { isDeepStrictEqual } from "node:util";
 import type { YamlPath } from "#base/yaml";
 import { forbidden, invalid } from "#kube/crd";
-import { NICS_ANNOTATION, TENANT_LABEL, VM_ANNOTATION, VPC_ANNOTATION } from "#kube/nic";
+import {
+  LEGACY_NICS_ANNOTATION,
+  LEGACY_VPC_ANNOTATION,
+  NICS_ANNOTATION,
+  TENANT_LABEL,
+  VM_ANNOTATION,
+  VPC_ANNOTATION,
+} from "#kube/nic";
 import { annotationPath } from "../fields/annotation.ts";
 import { defaultNics } from "../fields/defaults.ts";
 import { readPodNics } from "../fields/pod.ts";
@@ -20,6 +27,8 @@ export type VmRuntime = { readonly kind: "none" | "virtlet" } | { readonly kind:
 const VIRTLET = "virtlet.cloud";
 /** The annotation by which CRI proxies find the runtime of a pod. */
 export const VIRTLET_ANNOTATIONS: Readonly<Record<string, string>> = { "kubernetes.io/target-runtime": VIRTLET };
+const VPC_KEYS = [VPC_ANNOTATION, LEGACY_VPC_ANNOTATION];
+const NICS_KEYS = [NICS_ANNOTATION, LEGACY_NICS_ANNOTATION];
 const LABEL_VALUE = /^(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)$/;
 
 /** Plans how an object of Arktos becomes one of Kubernetes (docs/spec/vpc-nics.md#2.1). Without Arktos' fields there are no edits. */
@@ -46,42 +55,50 @@ interface Places {
 
 /** Cuts VPC and NICs of a spec, and returns them as annotations. Annotations that are there already are checked too. */
 function planWish(template: Unchecked, spec: Unchecked, { path, specPath, plan }: Places): Record<string, string> {
-  const vpcField = findKey(spec, ["vpc"], { plan, path: specPath });
-  const nicsField = findKey(spec, ["nics", "vnics"], { plan, path: specPath });
   const present = annotationTexts(template);
   const own = readPodNics({ metadata: { annotations: present } }, { defaultVpc: "of the namespace" });
   if (own.kind === "faulty") {
     for (const fault of own.faults) addFault(plan, path, fault, placeOfAnnotation(fault.field, present));
   }
+  const vpcField = findKey(spec, ["vpc"], { plan, path: specPath });
+  const nicsField = findKey(spec, ["nics", "vnics"], { plan, path: specPath });
   for (const field of [vpcField, nicsField]) {
     if (field !== undefined) plan.edits.push({ path: [...specPath, field.key], remove: true });
   }
-  const vpc = vpcField?.value ?? undefined;
+  const given = vpcField?.value ?? undefined;
   const { nics, faults, written } = readNics(nicsField?.value);
-  if (vpc === undefined && nics.length === 0 && faults.length === 0) return {};
-  const isText = vpc === undefined || typeof vpc === "string";
-  if (!isText)
-    addFault(plan, specPath, invalid("vpc", briefly(vpc), "must be a VPC name or id"), [vpcField?.key ?? "vpc"]);
-  const wish = defaultNics({ vpc: isText ? vpc : "unreadable", nics });
+  if (given === undefined && nics.length === 0 && faults.length === 0) return {};
+  const isText = given === undefined || typeof given === "string";
+  if (!isText) {
+    addFault(plan, specPath, invalid("vpc", briefly(given), "must be a VPC name or id"), [vpcField?.key ?? "vpc"]);
+  }
+  const key = { vpc: keyOf(present, VPC_KEYS), nics: keyOf(present, NICS_KEYS) };
+  const ownVpc = key.vpc === undefined ? undefined : present[key.vpc];
+  const wish = defaultNics({ vpc: isText ? (given ?? ownVpc) : "unreadable", nics });
   for (const fault of [...faults, ...wishFaults(wish)]) {
     const [root = "", ...keys] = keysOf(fault.field);
     const last = written.get(fault.field);
     const inner = last === undefined ? keys : [...keys.slice(0, -1), last];
-    const key = root === "vpc" ? (vpcField?.key ?? "vpc") : (nicsField?.key ?? "nics");
-    addFault(plan, specPath, fault, [key, ...inner]);
+    const at = root === "vpc" ? (vpcField?.key ?? "vpc") : (nicsField?.key ?? "nics");
+    addFault(plan, specPath, fault, [at, ...inner]);
   }
-  const result: Record<string, string> = {
-    ...(typeof vpc === "string" ? { [VPC_ANNOTATION]: vpc } : {}),
-    ...(nics.length === 0 ? {} : { [NICS_ANNOTATION]: JSON.stringify(nics) }),
+  const differs = (annotation: string): void => {
+    const fault = invalid(annotationPath(annotation), briefly(present[annotation]), "differs from the pod's spec");
+    addFault(plan, path, fault, ["metadata", "annotations", annotation]);
   };
-  if (own.kind === "wanted" && plan.faults.length === 0) {
-    const isSame = own.vpc === wish.vpc && isDeepStrictEqual(own.nics, wish.nics);
-    if (isSame) return {};
-    const key = own.vpc === wish.vpc ? NICS_ANNOTATION : VPC_ANNOTATION;
-    const fault = invalid(annotationPath(key), briefly(present[key]), "differs from the pod's spec");
-    addFault(plan, path, fault, ["metadata", "annotations", key]);
+  if (key.vpc !== undefined && isText && given !== undefined && given !== ownVpc) differs(key.vpc);
+  if (key.nics !== undefined && nics.length > 0 && own.kind === "wanted" && !isDeepStrictEqual(own.nics, wish.nics)) {
+    differs(key.nics);
   }
-  return result;
+  return {
+    ...(key.vpc === undefined && typeof given === "string" ? { [VPC_ANNOTATION]: given } : {}),
+    ...(key.nics === undefined && nics.length > 0 ? { [NICS_ANNOTATION]: JSON.stringify(nics) } : {}),
+  };
+}
+
+/** The first of the keys that is there. */
+function keyOf(annotations: Readonly<Record<string, string>>, keys: readonly string[]): string | undefined {
+  return keys.find((key) => Object.hasOwn(annotations, key));
 }
 
 /** Annotations with texts; another value is a fault of the manifest that the API server will tell. */
@@ -96,8 +113,7 @@ function annotationTexts({ metadata }: Unchecked): Record<string, string> {
 function placeOfAnnotation(field: string, annotations: Readonly<Record<string, string>>): YamlPath {
   const named = /^metadata\.annotations\[(.*)\]/.exec(field)?.[1];
   if (named !== undefined) return ["metadata", "annotations", named];
-  const candidates = field.startsWith("vpc") ? [VPC_ANNOTATION, "VPC"] : [NICS_ANNOTATION, "NICs"];
-  const key = candidates.find((one) => Object.hasOwn(annotations, one));
+  const key = keyOf(annotations, field.startsWith("vpc") ? VPC_KEYS : NICS_KEYS);
   return key === undefined ? ["metadata", "annotations"] : ["metadata", "annotations", key];
 }
 
