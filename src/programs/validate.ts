@@ -1,10 +1,8 @@
 import { ConfigError, switchFlag } from "#base/config";
-import { FileError, readBounded } from "#base/file";
+import { FileError } from "#base/file";
+import { readInput } from "./input/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { checkManifests, type ManifestFault, type ManifestFile, type ManifestReport } from "./validate/manifests.ts";
-
-/** The maximum size of standard input, in bytes; the limit for files is the same. */
-const MAX_INPUT_BYTES = 1 << 20;
 
 const flags = {
   json: switchFlag("json", false, "print one JSON object"),
@@ -33,7 +31,7 @@ export const validate = defineProgram({
     const files: ManifestFile[] = [];
     try {
       for (const name of new Set(words)) {
-        files.push({ name, text: name === "-" ? await readStandardInput() : readBounded(name) });
+        files.push({ name, text: await readInput(name) });
       }
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
@@ -46,20 +44,6 @@ export const validate = defineProgram({
     return ok ? EXIT.ok : EXIT.failed;
   },
 });
-
-/** Throws {@link FileError}. */
-async function readStandardInput(): Promise<string> {
-  const chunks: Buffer[] = [];
-  let length = 0;
-  for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
-    length += chunk.length;
-    if (length > MAX_INPUT_BYTES) {
-      throw new FileError("unreadable", `cannot read standard input: it has more than ${MAX_INPUT_BYTES} bytes`);
-    }
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString("utf8");
-}
 
 function render({ faults, warnings, checked, skipped }: ManifestReport): string {
   const lines = [...faults.map((fault) => lineOf(fault, "")), ...warnings.map((one) => lineOf(one, "warning: "))];

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, suite, test } from "node:test";
-import { type CrdManifest, coilCrds } from "#kube/coil";
+import { coilCrds } from "#kube/coil";
+import type { CrdManifest } from "#kube/crd";
 import { unruled } from "#test/unruled";
 import { Cluster, GROUP, whyNotRunnable } from "./cluster.ts";
 

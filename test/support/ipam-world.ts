@@ -33,11 +33,11 @@ import {
   type AddressPoolSpec,
   type BlockRequest,
   COIL_FINALIZER,
-  type CrdManifest,
   coilCrds,
   coilResources,
   POOL_LABEL,
 } from "#kube/coil";
+import type { CrdManifest } from "#kube/crd";
 import { type ApiServer, type FaultAction, type FaultMatch, startApiServer } from "#lab/api-server";
 import { until } from "#test/lab";
 import { unruled } from "#test/unruled";

@@ -1,4 +1,4 @@
-import type { CrdManifest } from "#kube/coil";
+import type { CrdManifest } from "#kube/crd";
 
 /** Members of our CRDs that Coil's do not have. */
 const ADDED = ["x-kubernetes-validations", "format", "maxItems", "maxLength", "pattern"];

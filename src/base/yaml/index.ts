@@ -9,4 +9,11 @@
  * for (const issue of issues) report(document.lineOf(keysOf(issue)), issue.message);
  * ```
  */
+export {
+  applyEdits,
+  parseYamlSources,
+  type YamlEdit,
+  type YamlPath,
+  type YamlSource,
+} from "./source.ts";
 export { parseYaml, parseYamlStream, type YamlDocument, YamlError, type YamlFault } from "./yaml.ts";

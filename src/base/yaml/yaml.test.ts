@@ -41,6 +41,29 @@ test("parseYaml: aliases are refused unless they are allowed, and each needs its
   );
 });
 
+test("parseYaml: a plain text has no anchors, tags and directives, and no value of YAML 1.1", () => {
+  const faults = (text: string) => faultsOf(text, { plain: true });
+  assert.deepEqual(faults("a: &x 1\n"), ["1: anchors are not supported: remove &x"]);
+  assert.deepEqual(faults("a: 1\nb: !!str 5\n"), ["2: tags are not supported: remove tag:yaml.org,2002:str"]);
+  assert.deepEqual(faults("- ! 5\n- !own {a: 1}\n"), [
+    "1: tags are not supported: remove !",
+    "2: tags are not supported: remove !own",
+  ]);
+  assert.deepEqual(faults("%YAML 1.1\n---\na: yes\n"), ["1: directives are not supported"]);
+  assert.deepEqual(faults("%TAG ! tag:x,2000:\n---\na: 1\n"), ["1: directives are not supported"]);
+  assert.deepEqual(faults("a: 1\n---\nb: 2\n"), ["2: there are several documents, and only one is expected"]);
+  for (const deep of ["[", "{a: ", "- ", "? "]) {
+    assert.deepEqual(faults(`#\n${deep.repeat(50_000)}`), [
+      "2: there are more than 32 lists and mappings in each other",
+    ]);
+  }
+  const flat = `[${"{a: [], b: '[[[[', c: ----, d: [[]]}, ".repeat(100)}]`;
+  assert.deepEqual([faults(flat), faults("- a: x - - - ? - [ {\n".repeat(40))], [[], []]);
+  assert.deepEqual(parseYaml("", { plain: true }).value, null);
+  const { value } = parseYaml("a: yes\nb: 1:20:30\nc: {<<: {d: 1}}\n", { plain: true });
+  assert.deepEqual(value, { a: "yes", b: "1:20:30", c: { "<<": { d: 1 } } });
+});
+
 test("parseYamlStream: each document has its value and the lines of the whole text; one with faults spoils no other", () => {
   const documents = parseYamlStream("a: 1\n---\nb: [1\n---\n# nothing\n---\nc: {d: 2}\n");
   const [first, second, third, fourth] = documents;
@@ -85,7 +108,7 @@ test("parseYaml: any text is a document or a YamlError (fuzz)", () => {
       ),
       fc.boolean(),
       (text, aliases) => {
-        faultsOf(text, { aliases });
+        faultsOf(text, { aliases, plain: !aliases });
         parseYamlStream(text, { aliases });
       },
     ),

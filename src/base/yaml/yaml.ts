@@ -5,6 +5,7 @@ import {
   isNode,
   isScalar,
   isSeq,
+  Lexer,
   LineCounter,
   type Node,
   type Pair,
@@ -14,6 +15,11 @@ import {
   type YAMLMap,
 } from "yaml";
 import { ExpectedError } from "#base/errors";
+
+/** The most lists and mappings that begin in one line of a plain text, or that are in each other within brackets. */
+const MAX_NESTING = 32;
+/** The token before the text of an unquoted scalar (a constant of the lexer that the package does not export as a value). */
+const SCALAR_FOLLOWS = "\u001f";
 
 export interface YamlFault {
   /** The number of the line, from 1. */
@@ -43,6 +49,8 @@ export interface YamlDocument {
 export interface YamlOptions {
   /** Whether anchors and aliases are allowed. Default false: a short text with aliases can expand to a value of any size. */
   readonly aliases?: boolean;
+  /** Whether anchors, tags, directives and a second document are faults, so that a text has the meaning that it has in JSON or in the core schema of YAML 1.2. Default false. */
+  readonly plain?: boolean;
   /** Whether a key that comes twice in a mapping is a fault. Default true. With false, the last value counts. */
   readonly uniqueKeys?: boolean;
 }
@@ -50,7 +58,45 @@ export interface YamlOptions {
 /** Reads one document. Throws {@link YamlError} with every fault of its syntax. */
 export function parseYaml(text: string, options: YamlOptions = {}): YamlDocument {
   const lines = new LineCounter();
+  if (options.plain === true) {
+    checkNesting(text);
+    return readOnlyDocument(text, lines, options);
+  }
   return readDocument(parseDocument(text, { ...settingsOf(options), lineCounter: lines }), lines, options);
+}
+
+/**
+ * The parser and what reads its result are recursive. Levels that cost a character each are counted before; levels that cost a line with
+ * more indentation each need a text whose length is the square of their number.
+ */
+function checkNesting(text: string): void {
+  let [line, inFlow, inLine, isScalar] = [1, 0, 0, false];
+  for (const token of new Lexer().lex(text)) {
+    const wasScalar = isScalar;
+    isScalar = token === SCALAR_FOLLOWS;
+    if (!wasScalar && (token === "[" || token === "{")) inFlow += 1;
+    else if (!wasScalar && (token === "]" || token === "}")) inFlow -= 1;
+    else if (!wasScalar && inFlow <= 0 && (token === "-" || token === "?" || token === ":")) inLine += 1;
+    if (inFlow > MAX_NESTING || inLine > MAX_NESTING) {
+      throw new YamlError([{ line, message: `there are more than ${MAX_NESTING} lists and mappings in each other` }]);
+    }
+    const lineEnds = token.split("\n").length - 1;
+    line += lineEnds;
+    if (lineEnds > 0) inLine = 0;
+  }
+}
+
+/** `parseDocument` ignores further documents when it may not log. */
+function readOnlyDocument(text: string, lines: LineCounter, options: YamlOptions): YamlDocument {
+  const [first, second] = parseAllDocuments(text, {
+    ...settingsOf(options),
+    lineCounter: lines,
+  }) as Iterable<Document.Parsed>;
+  if (second !== undefined) {
+    const line = Math.max(1, lines.linePos(second.range[0]).line);
+    throw new YamlError([{ line, message: "there are several documents, and only one is expected" }]);
+  }
+  return first === undefined ? { value: null, lineOf: () => 1 } : readDocument(first, lines, options);
 }
 
 /**
@@ -70,7 +116,8 @@ export function parseYamlStream(text: string, options: YamlOptions = {}): (YamlD
   });
 }
 
-function settingsOf({ uniqueKeys = true }: YamlOptions) {
+/** The settings of the parser. */
+export function settingsOf({ uniqueKeys = true }: YamlOptions) {
   return {
     prettyErrors: false,
     resolveKnownTags: false,
@@ -80,13 +127,19 @@ function settingsOf({ uniqueKeys = true }: YamlOptions) {
   } as const;
 }
 
-function readDocument(document: Document.Parsed, lines: LineCounter, { aliases = false }: YamlOptions): YamlDocument {
+/** The value of a parsed document. Throws {@link YamlError}. */
+export function readDocument(
+  document: Document.Parsed,
+  lines: LineCounter,
+  { aliases = false, plain = false }: YamlOptions,
+): YamlDocument {
   const lineAt = (offset: number): number => Math.max(1, lines.linePos(offset).line);
   const faults = document.errors.map(({ pos, message }) => ({
     line: lineAt(pos[0]),
     message: message.replaceAll("\n", " "),
   }));
   if (faults.length === 0) faults.push(...aliasFaults(document, aliases, lineAt));
+  if (faults.length === 0 && plain) faults.push(...decorationFaults(document, lineAt));
   if (faults.length > 0) throw new YamlError(faults);
   const offsetOf = locator(document);
   return {
@@ -109,6 +162,24 @@ function aliasFaults(
         faults.push({ line, message: "anchors and aliases are not supported: write the value in each place" });
       else if (alias.resolve(document) === undefined)
         faults.push({ line, message: `there is no anchor for *${alias.source}; a name with a * needs quotes` });
+    },
+  });
+  return faults;
+}
+
+function decorationFaults(document: Document.Parsed, lineAt: (offset: number) => number): readonly YamlFault[] {
+  const faults: YamlFault[] = [];
+  const { directives } = document;
+  if (directives.yaml.explicit === true || Object.keys(directives.tags).some((handle) => handle !== "!!")) {
+    faults.push({ line: lineAt(0), message: "directives are not supported" });
+  }
+  visit(document, {
+    Node(_, node) {
+      if (isAlias(node)) return;
+      const line = lineAt(node.range?.[0] ?? 0);
+      if (node.anchor !== undefined)
+        faults.push({ line, message: `anchors are not supported: remove &${node.anchor}` });
+      if (node.tag !== undefined) faults.push({ line, message: `tags are not supported: remove ${node.tag}` });
     },
   });
   return faults;

@@ -1,11 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
 import { type JsonPatchOperation, type KubeObject, type ResourceType, resourceName } from "#kube/client";
+import type { SchemaNode } from "#kube/crd";
+import { type FieldFault, invalid, required } from "#kube/crd";
 import { coilCrds } from "./crds.ts";
 import { egressDefaults, poolDefaults } from "./defaults.ts";
 import { validateEgress } from "./egress-validation.ts";
-import { type FieldFault, invalid, required } from "./faults.ts";
 import { type PoolInput, validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";
-import type { SchemaNode } from "./schema.ts";
 import { checkStructure, type StructureFaults } from "./structure.ts";
 import { type AddressPool, coilResources, type Egress } from "./types.ts";
 

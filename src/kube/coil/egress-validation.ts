@@ -1,5 +1,5 @@
 import { Cidr } from "#base/ip";
-import { duplicate, type FieldFault, invalid, notSupported, required } from "./faults.ts";
+import { duplicate, type FieldFault, invalid, notSupported, required } from "#kube/crd";
 import { podSpecFaults } from "./pod-template.ts";
 import type { EgressPodTemplate, EgressSpec } from "./types.ts";
 

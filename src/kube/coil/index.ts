@@ -29,7 +29,7 @@ export {
   poolFamilies,
   subnetsOverlap,
 } from "./blocks.ts";
-export { type CrdManifest, coilCrds } from "./crds.ts";
+export { coilCrds } from "./crds.ts";
 export { egressDefaults, poolDefaults } from "./defaults.ts";
 export { validateEgress } from "./egress-validation.ts";
 export * from "./keys.ts";

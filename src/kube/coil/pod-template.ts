@@ -1,4 +1,4 @@
-import { type FieldFault, invalid, required } from "./faults.ts";
+import { type FieldFault, invalid, required } from "#kube/crd";
 
 /** The container of an Egress's pod template that is the router. */
 export const ROUTER_CONTAINER = "egress";

@@ -1,6 +1,6 @@
 import { Cidr } from "#base/ip";
+import { type FieldFault, forbidden, invalid, required, tooLong } from "#kube/crd";
 import { DEFAULT_BLOCK_SIZE_BITS, type ParsedSubnet, subnetsOverlap } from "./blocks.ts";
-import { type FieldFault, forbidden, invalid, required, tooLong } from "./faults.ts";
 import { MAX_LABEL_VALUE_LENGTH } from "./keys.ts";
 import type { AddressPoolSpec, SubnetSet } from "./types.ts";
 

@@ -1,4 +1,4 @@
-import type { SchemaRule } from "./schema.ts";
+import type { SchemaRule } from "#kube/crd";
 
 /** The rules of Coil's CRDs: those rules of its webhooks that an API server can check without a webhook. */
 

@@ -1,6 +1,6 @@
 import { Cidr } from "#base/ip";
-import { type FieldFault, invalid, notSupported, required, tooLong } from "./faults.ts";
-import type { SchemaNode } from "./schema.ts";
+import type { SchemaNode } from "#kube/crd";
+import { type FieldFault, invalid, notSupported, required, tooLong } from "#kube/crd";
 
 /**
  * The faults of a value against a schema: of its shape (types, required and unknown members), and of its values (ranges, lengths, sets).

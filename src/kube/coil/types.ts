@@ -1,5 +1,6 @@
 import type * as CoreV1 from "kubernetes-types/core/v1.js";
 import { type ResourceType, resourceType, type StoredMeta } from "#kube/client";
+import { array, boolean, int32, intOrString, map, object, oneOf, opaque, type Static, string } from "#kube/crd";
 import { COIL_GROUP, COIL_VERSION, MAX_LABEL_VALUE_LENGTH } from "./keys.ts";
 import {
   APPEND_ONLY,
@@ -14,7 +15,6 @@ import {
   UNCHANGEABLE,
   unchangeableMember,
 } from "./rules.ts";
-import { array, boolean, int32, intOrString, map, object, oneOf, opaque, type Static, string } from "./schema.ts";
 
 function subnet(family: "ipv4" | "ipv6", description: string) {
   const rules = [FAMILY[family]];

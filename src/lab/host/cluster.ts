@@ -11,7 +11,8 @@ import {
   resourceName,
   resources,
 } from "#kube/client";
-import { type CrdManifest, coilCrds, coilResources } from "#kube/coil";
+import { coilCrds, coilResources } from "#kube/coil";
+import type { CrdManifest } from "#kube/crd";
 import { machineCapacity, type NodeSettings, nodeDraft, nodeStatus } from "#lab/kubelet";
 import {
   type BlockController,

@@ -1,5 +1,5 @@
 import type { CustomResourceDefinition } from "#kube/client";
-import type { CrdManifest } from "#kube/coil";
+import type { CrdManifest } from "#kube/crd";
 
 /** The compared part of a structural schema. */
 interface Schema {

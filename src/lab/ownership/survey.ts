@@ -1,7 +1,8 @@
 import { type AbortOptions, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { findObject, isKubeError, type KubeApi, type KubeObject, type Lease, objectKey, resources } from "#kube/client";
-import { type CrdManifest, coilResources } from "#kube/coil";
+import { coilResources } from "#kube/coil";
+import type { CrdManifest } from "#kube/crd";
 import { crdFault } from "./crd-fault.ts";
 import { OwnershipError } from "./errors.ts";
 import { LAB_LABEL, type LabIdentity, RUN_LABEL } from "./identity.ts";

@@ -3,7 +3,6 @@ import { test } from "node:test";
 import fc from "fast-check";
 import {
   type AddressPoolSpec,
-  type CrdManifest,
   coilAdmissions,
   coilCrds,
   type Egress,
@@ -12,6 +11,7 @@ import {
   validatePoolCreate,
   validatePoolUpdate,
 } from "#kube/coil";
+import type { CrdManifest } from "#kube/crd";
 import type { JsonObject } from "../object/json.ts";
 import { applyDefaults, type Schema, validate } from "../schema/index.ts";
 import { checkRules, compileRules } from "./index.ts";

@@ -6,7 +6,8 @@ export interface FieldFault {
     | "FieldValueForbidden"
     | "FieldValueNotSupported"
     | "FieldValueDuplicate"
-    | "FieldValueTooLong";
+    | "FieldValueTooLong"
+    | "FieldValueTooMany";
   /** The path of the field, such as `spec.subnets[1].ipv4`. */
   readonly field: string;
   /** The full text after the field, as apimachinery writes it: `Invalid value: "x": …`. */
@@ -46,6 +47,16 @@ export function duplicate(field: string, value: unknown): FieldFault {
 /** The value is too long. */
 export function tooLong(field: string, limit: number): FieldFault {
   return { reason: "FieldValueTooLong", field, message: `Too long: may not be longer than ${limit}` };
+}
+
+/** The list has too many items. */
+export function tooMany(field: string, count: number, why: string): FieldFault {
+  return { reason: "FieldValueTooMany", field, message: `Too many: ${count}: ${why}` };
+}
+
+/** No such field is known. */
+export function unknownField(field: string): FieldFault {
+  return { reason: "FieldValueInvalid", field, message: "Unknown field" };
 }
 
 function quote(value: unknown): string {

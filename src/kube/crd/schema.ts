@@ -39,6 +39,8 @@ export interface SchemaNode {
   readonly "x-kubernetes-int-or-string"?: boolean;
   readonly "x-kubernetes-preserve-unknown-fields"?: boolean;
   readonly "x-kubernetes-validations"?: readonly SchemaRule[];
+  readonly "x-kubernetes-list-type"?: "map";
+  readonly "x-kubernetes-list-map-keys"?: readonly string[];
 }
 
 /** A schema whose values have the static type `T`. */
@@ -73,6 +75,15 @@ export function opaque<T>(init: Notes = {}): Schema<T> {
 /** A list. */
 export function array<T>(items: Schema<T>, init: Notes & Pick<SchemaNode, "minItems" | "maxItems"> = {}): Schema<T[]> {
   return { type: "array", ...init, items };
+}
+
+/** A list whose items are told apart by one field, which must be required: two writers can each apply their own items. */
+export function listMap<T>(
+  key: keyof T & string,
+  items: Schema<T>,
+  init: Parameters<typeof array>[1] = {},
+): Schema<T[]> {
+  return { ...array(items, init), "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key] };
 }
 
 /** A text. */

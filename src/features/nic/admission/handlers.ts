@@ -1,0 +1,36 @@
+import type { Clock } from "#base/clock";
+import type { AdmissionHandler } from "#kube/webhook";
+import { mutatePod } from "./mutate.ts";
+import { Reservations } from "./reservations.ts";
+import type { NicWorld } from "./reviewed-pod.ts";
+import { validatePod } from "./validate-pod.ts";
+
+/** The paths of the webhooks of pods. */
+export const NIC_WEBHOOK_PATHS = { mutate: "/mutate-v1-pod", validate: "/validate-v1-pod" } as const;
+
+/** What the webhooks need. */
+export interface NicAdmissionDeps {
+  /**
+   * The cluster as it is known now, in which the namespace of a request is known. It may wait for caches and for the API server, and fails
+   * a review by throwing. It never asks a provider of VPCs.
+   */
+  readonly world: (namespace: string, options: { readonly signal: AbortSignal }) => Promise<NicWorld>;
+  /** The user name of the controller, such as `system:serviceaccount:kube-system:nic-controller`. */
+  readonly controllerUser: string;
+  readonly clock: Clock;
+}
+
+/** The handlers of the webhooks of pods, by path. They share their reservations. */
+export function nicAdmissionHandlers({
+  world,
+  controllerUser,
+  clock,
+}: NicAdmissionDeps): Readonly<Record<string, AdmissionHandler>> {
+  const reservations = new Reservations(clock);
+  return {
+    [NIC_WEBHOOK_PATHS.mutate]: async (request, options) =>
+      mutatePod(request, await world(request.namespace ?? "", options)),
+    [NIC_WEBHOOK_PATHS.validate]: async (request, options) =>
+      validatePod(request, { world: await world(request.namespace ?? "", options), reservations, controllerUser }),
+  };
+}

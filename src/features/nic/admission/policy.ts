@@ -1,0 +1,85 @@
+import { MAX_NICS, type NicClaim, type NicPolicySpec } from "#kube/nic";
+import type { VmWish } from "../fields/vm.ts";
+
+/** The most NICs of a pod with containers where the policy does not say. */
+const DEFAULT_CONTAINER_NICS = 4;
+/** The most NICs of a virtual machine of a flavor that the policy does not know. */
+const DEFAULT_UNKNOWN_FLAVOR_NICS = 1;
+
+/** What rules read of a Namespace. */
+export interface NamespaceView {
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+  readonly annotations?: Readonly<Record<string, string>> | undefined;
+}
+
+/** One tenant of a policy. */
+export type Tenant = NonNullable<NicPolicySpec["tenants"]>[number];
+/** One binding of a VPC of a policy. */
+export type VpcBinding = NonNullable<NicPolicySpec["vpcBindings"]>[number];
+
+/** A limit of NICs, and whose it is, for messages. */
+export interface NicLimit {
+  readonly maxNics: number;
+  /** Such as `flavor "m1.small" allows`. */
+  readonly because: string;
+}
+
+/** The first tenant that selects a namespace; an empty selector selects none. */
+export function tenantOf(
+  { tenants = [] }: NicPolicySpec,
+  namespace: string,
+  { labels = {} }: NamespaceView = {},
+): Tenant | undefined {
+  return tenants.find(({ selector: { names = [], matchLabels = {} } }) => {
+    const wanted = Object.entries(matchLabels);
+    return names.includes(namespace) || (wanted.length > 0 && wanted.every(([key, value]) => labels[key] === value));
+  });
+}
+
+/** The lowest limit of a pod: of its kind, of its tenant, and of all pods (docs/spec/vpc-nics.md#4). */
+export function nicLimit(policy: NicPolicySpec, vm: VmWish | undefined, tenant: Tenant | undefined): NicLimit {
+  const limits = [kindLimit(policy, vm)];
+  if (tenant?.maxNics !== undefined) {
+    limits.push({ maxNics: tenant.maxNics, because: `tenant ${JSON.stringify(tenant.name)} allows` });
+  }
+  const start: NicLimit = { maxNics: MAX_NICS, because: "a pod has" };
+  return limits.reduce((least, one) => (one.maxNics < least.maxNics ? one : least), start);
+}
+
+function kindLimit({ containers, flavors = {}, unknownFlavor }: NicPolicySpec, vm: VmWish | undefined): NicLimit {
+  if (vm === undefined) {
+    return { maxNics: containers?.maxNics ?? DEFAULT_CONTAINER_NICS, because: "a pod with containers has" };
+  }
+  const { flavor } = vm;
+  const known = flavor !== undefined && Object.hasOwn(flavors, flavor) ? flavors[flavor] : undefined;
+  const because =
+    flavor === undefined ? "a virtual machine without a flavor has" : `flavor ${JSON.stringify(flavor)} allows`;
+  if (known !== undefined) return { maxNics: known.maxNics ?? MAX_NICS, because };
+  return { maxNics: unknownFlavor?.maxNics ?? DEFAULT_UNKNOWN_FLAVOR_NICS, because };
+}
+
+/** Whether a namespace may use a VPC, and the binding that says so. Webhook and controller both ask. */
+export type VpcAccess =
+  | { readonly isAllowed: true; readonly binding: VpcBinding | undefined }
+  | { readonly isAllowed: false };
+
+/**
+ * Whether a namespace may use a VPC (docs/spec/vpc-nics.md#3.4). As soon as one binding names namespaces, a VPC without a binding is
+ * available nowhere: a pod could otherwise name a restricted VPC by its id instead of its name.
+ */
+export function vpcAccess({ vpcBindings = [] }: NicPolicySpec, vpc: string, namespace: string): VpcAccess {
+  const isFor = ({ namespaces = [] }: VpcBinding): boolean => namespaces.length === 0 || namespaces.includes(namespace);
+  const bindings = vpcBindings.filter((binding) => binding.vpc === vpc);
+  if (bindings.length > 0) {
+    const binding = bindings.find(isFor);
+    return binding === undefined ? { isAllowed: false } : { isAllowed: true, binding };
+  }
+  const isClosed = vpcBindings.some(({ namespaces = [] }) => namespaces.length > 0);
+  return isClosed ? { isAllowed: false } : { isAllowed: true, binding: undefined };
+}
+
+/** The ports that count for a tenant's quota: all of a claim, unless it is being released. A failed claim may have ports. */
+export function countedPorts({ metadata, spec, status }: NicClaim): number {
+  const isReleasing = status?.phase === "Releasing" || metadata.deletionTimestamp !== undefined;
+  return isReleasing ? 0 : spec.nics.length;
+}

@@ -1,0 +1,49 @@
+import { isDeepStrictEqual } from "node:util";
+import { type FieldFault, forbidden } from "#kube/crd";
+import type { NamedNic } from "#kube/nic";
+import { type NamedWish, PRIMARY_NIC } from "./defaults.ts";
+
+/** What the rules of an update need to know beside both wishes. */
+export interface UpdateContext {
+  /** Whether the policy allows to add and remove NICs. */
+  readonly hotplug: boolean;
+  /** Whether every NIC of the new wish was written with its name. */
+  readonly allNamed: boolean;
+  /** The ids of the ports that the NICs have, by the name of the NIC, where the claim is known. */
+  readonly assigned?: ReadonlyMap<string, string> | undefined;
+}
+
+/** Fields of a NIC that do not change while it exists. Groups and the tag may change. */
+const FIXED = ["subnet", "ip", "mac", "ipv6Enabled", "defaultRoute"] as const;
+const PERMANENT = "may not change";
+
+/** Checks the change of a running pod's wish (docs/spec/vpc-nics.md#1.2, update rules). Both wishes have their defaults. Pure. */
+export function updateFaults(before: NamedWish, after: NamedWish, context: UpdateContext): FieldFault[] {
+  if (before.vpc !== after.vpc) return [forbidden("vpc", PERMANENT)];
+  const faults: FieldFault[] = [];
+  const news = new Map(after.nics.map((nic) => [nic.name, nic]));
+  for (const old of before.nics) {
+    const nic = news.get(old.name);
+    if (nic !== undefined) faults.push(...changeFaults(old, nic, context));
+    else if (old.name === PRIMARY_NIC) {
+      faults.push(forbidden(`nics[${PRIMARY_NIC}]`, "the primary NIC may not be removed"));
+    }
+  }
+  const names = (wish: NamedWish): string[] => wish.nics.map(({ name }) => name);
+  const isSame = isDeepStrictEqual(names(before).sort(), names(after).sort());
+  if (!isSame && !(context.hotplug && context.allNamed)) faults.push(forbidden("nics", "NICs are immutable"));
+  return faults;
+}
+
+function changeFaults(before: NamedNic, after: NamedNic, { assigned }: UpdateContext): FieldFault[] {
+  const path = `nics[${before.name}]`;
+  const faults: FieldFault[] = [];
+  const port = before.portID ?? (after.portID === undefined ? undefined : assigned?.get(before.name));
+  if (port !== undefined && port !== after.portID) {
+    faults.push(forbidden(`${path}.portID`, "may not change once assigned"));
+  }
+  for (const field of FIXED) {
+    if (before[field] !== after[field]) faults.push(forbidden(`${path}.${field}`, PERMANENT));
+  }
+  return faults;
+}

@@ -1,0 +1,117 @@
+import { CLAIM_ANNOTATION, NIC_STATUS_ANNOTATION, NICS_READY, type NicClaim, type NicStatus } from "#kube/nic";
+import { defaultNic } from "./default-nic.ts";
+
+/** The annotation of the Kubernetes Network Plumbing Working Group, which other tools read. */
+export const NETWORK_STATUS_ANNOTATION = "k8s.v1.cni.cncf.io/network-status";
+
+/** One condition of a Pod's status. */
+export interface PodCondition {
+  readonly type: string;
+  readonly status: "True" | "False" | "Unknown";
+  readonly reason?: string;
+  readonly message?: string;
+  /** RFC 3339, in whole seconds. */
+  readonly lastTransitionTime?: string;
+}
+
+/** What a Pod shows of its NICs (docs/spec/vpc-nics.md#3.3). */
+export interface PodSurface {
+  readonly annotations: Readonly<Record<string, string>>;
+  /** Without a time of transition. */
+  readonly condition: PodCondition;
+}
+
+/** What is read of a Pod. */
+export interface ShownPod {
+  readonly metadata: { readonly annotations?: Readonly<Record<string, string>> | undefined };
+  readonly status?: { readonly conditions?: readonly PodCondition[] | undefined } | undefined;
+}
+
+/** What a Pod should show, from its claim. Pure. */
+export function podSurface({ metadata, spec, status }: NicClaim): PodSurface {
+  const nics = status?.nics ?? [];
+  const names = spec.nics.map(({ name }) => name);
+  const chosen = spec.nics.find(({ defaultRoute }) => defaultRoute === true)?.name;
+  // In the order of the pod; a NIC that has no status yet is unknown.
+  const ordered = names.map((name): NicStatus => nics.find((nic) => nic.name === name) ?? { name, state: "Unknown" });
+  return {
+    annotations: {
+      [CLAIM_ANNOTATION]: metadata.name,
+      [NIC_STATUS_ANNOTATION]: JSON.stringify(ordered.map(nicOf)),
+      [NETWORK_STATUS_ANNOTATION]: JSON.stringify(networksOf(ordered, { vpc: spec.vpc, chosen })),
+    },
+    condition: readyCondition(ordered),
+  };
+}
+
+/** The differences between a Pod and what it should show: annotations, and the condition with its time; each is absent if it is right. */
+export function planPodSurface(
+  pod: ShownPod,
+  { annotations, condition }: PodSurface,
+  { now }: { readonly now: number },
+): { readonly annotations?: Readonly<Record<string, string>>; readonly condition?: PodCondition } {
+  const changed = Object.entries(annotations).filter(([key, value]) => pod.metadata.annotations?.[key] !== value);
+  const before = pod.status?.conditions?.find(({ type }) => type === condition.type);
+  const isRight =
+    before?.status === condition.status && before.reason === condition.reason && before.message === condition.message;
+  const moved = new Date(now).toISOString().replace(/\.\d+Z$/, "Z");
+  const lastTransitionTime = (before?.status === condition.status ? before.lastTransitionTime : undefined) ?? moved;
+  return {
+    ...(changed.length === 0 ? {} : { annotations: Object.fromEntries(changed) }),
+    ...(isRight ? {} : { condition: { ...condition, lastTransitionTime } }),
+  };
+}
+
+/** One NIC of the annotation with the state. */
+function nicOf({ name, portID, state, reason, ips = [], mac }: NicStatus): object {
+  return {
+    name,
+    ...(portID === undefined ? {} : { portID }),
+    state,
+    // A reason is told until it does not matter any more.
+    ...(reason === undefined || state === "Ready" ? {} : { reason }),
+    ...(ips.length === 0 ? {} : { ips: ips.map(({ ip, prefixLength }) => `${ip}/${prefixLength}`) }),
+    ...(mac === undefined ? {} : { mac }),
+  };
+}
+
+/** The NICs with addresses, as the network plumbing working group writes them. */
+function networksOf(
+  nics: readonly NicStatus[],
+  { vpc, chosen }: { readonly vpc: string; readonly chosen: string | undefined },
+): readonly object[] {
+  const withDefault = defaultNic(nics, chosen)?.name;
+  return nics
+    .filter(({ ips = [] }) => ips.length > 0)
+    .map(({ name, ips = [], mac, dns }) => ({
+      name: vpc,
+      interface: name,
+      ips: ips.map(({ ip }) => ip),
+      ...(mac === undefined ? {} : { mac }),
+      ...(name === withDefault ? { default: true } : {}),
+      dns: dns ?? {},
+    }));
+}
+
+function readyCondition(nics: readonly NicStatus[]): PodCondition {
+  const waiting = nics.filter(({ state }) => state !== "Ready");
+  if (waiting.length === 0)
+    return { type: NICS_READY, status: "True", reason: "AllReady", message: "all NICs are ready" };
+  const [failed] = waiting.filter(({ state }) => state === "Failed");
+  return {
+    type: NICS_READY,
+    status: "False",
+    reason: failed === undefined ? "Waiting" : (failed.reason ?? "Failed"),
+    message: waitingText(waiting),
+  };
+}
+
+/** Such as `eth0=Failed(IpInUse: 10.0.0.5 belongs to port x), eth1=InProgress`: for conditions, events and errors of CNI. */
+export function waitingText(nics: readonly NicStatus[]): string {
+  return nics
+    .map(({ name, state, reason, message }) => {
+      const why = [reason, message].filter((one) => one !== undefined && one !== "").join(": ");
+      return `${name}=${state}${why === "" ? "" : `(${why})`}`;
+    })
+    .join(", ");
+}

@@ -1,0 +1,17 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { claimsOf } from "#test/what-shows-it";
+
+/** The rows of the plan of tests that are there (docs/design/nics.md), and X: what is beyond it. */
+const SECTIONS = "T1 T2 T3 T4 T5 T6 T49 T50 T51 T52 T53 X";
+
+test("docs/design/nics.md: every claim names a file that is there and a test that is in it, and no row that is built lacks one", () => {
+  const { sections, missing } = claimsOf("docs/design/nics.md");
+  assert.deepEqual(missing, []);
+  // A row without the name of its section would not be checked.
+  const page = readFileSync(join(import.meta.dirname, "../../../docs/design/nics.md"), "utf8");
+  assert.deepEqual(page.match(/^\| [^|]+ \| `[^`|]+` \| [^|]+ \|$/gm) ?? [], []);
+  assert.deepEqual(sections, new Set(SECTIONS.split(" ")));
+});
