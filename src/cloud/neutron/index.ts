@@ -1,0 +1,34 @@
+/**
+ * The Networking API v2.0 of OpenStack Neutron, as far as ports of pods need it.
+ *
+ * Owns: the requests, the reading of answers, and what each refusal means. Does not know: pods, claims, when a port is made or deleted.
+ *
+ * ```ts
+ * const neutron = new NeutronClient(new RestClient({ clock, log, auth }, { service: "Neutron", faultOf: neutronFault }));
+ * const ports = await neutron.listPorts({ deviceIds: [podUid] }, { signal });
+ * ```
+ */
+export {
+  MAX_IDS,
+  NeutronClient,
+  type PortChange,
+  type PortDraft,
+  type PortFilter,
+  STATUS_FIELDS,
+} from "./client.ts";
+export {
+  explainFault,
+  isNeutronFault,
+  NEUTRON_REASONS,
+  type NeutronReason,
+  neutronFault,
+  type Retry,
+} from "./faults.ts";
+export type {
+  NeutronAgent,
+  NeutronNetwork,
+  NeutronPort,
+  NeutronSecurityGroup,
+  NeutronSubnet,
+  VifDetails,
+} from "./objects.ts";
