@@ -162,12 +162,13 @@ export class NeutronClient {
     await this.#rest.send(request, options);
   }
 
-  /** Networks with this id or name; three at most of a name. */
+  /** Networks with this id or name, three at most of a name; with `isWhole`, all of a project. */
   async listNetworks(
     by: { readonly id?: string; readonly name?: string; readonly projectId?: string | undefined },
-    options: AbortOptions,
+    { isWhole = false, ...options }: AbortOptions & { readonly isWhole?: boolean },
   ): Promise<readonly NeutronNetwork[]> {
-    return read.networks(await this.#list("networks", "list-networks", namesakes(by), options));
+    const query = namesakes(by).filter(([name]) => !isWhole || name !== "limit");
+    return read.networks(await this.#list("networks", "list-networks", query, options));
   }
 
   /** The subnets of networks, or those with this id or name in them. */

@@ -1,7 +1,7 @@
 /**
  * The Networking API v2.0 of OpenStack Neutron, as far as ports of pods need it.
  *
- * Owns: the requests, the reading of answers, and what each refusal means. Does not know: pods, claims, when a port is made or deleted.
+ * Owns: the requests, the reading of answers. Does not know: what a refusal means for a pod, pods, claims, when a port is made or deleted.
  *
  * ```ts
  * const neutron = new NeutronClient(new RestClient({ clock, log, auth }, { service: "Neutron", faultOf: neutronFault }));
@@ -16,14 +16,7 @@ export {
   type PortFilter,
   STATUS_FIELDS,
 } from "./client.ts";
-export {
-  explainFault,
-  isNeutronFault,
-  NEUTRON_REASONS,
-  type NeutronReason,
-  neutronFault,
-  type Retry,
-} from "./faults.ts";
+export { neutronFault } from "./faults.ts";
 export type {
   NeutronAgent,
   NeutronNetwork,

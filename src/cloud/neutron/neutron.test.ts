@@ -6,10 +6,16 @@ import { createLogger } from "#base/log";
 import { CloudError, RestClient } from "#cloud/rest";
 import { type FakeAnswer, FakeService, type GotRequest } from "#test/fake-service";
 import { NeutronClient } from "./client.ts";
-import { explainFault, type NeutronReason, neutronFault, type Retry } from "./faults.ts";
+import { neutronFault } from "./faults.ts";
 import { read } from "./objects.ts";
 
 const ID = "30b6911d-1111-4222-8333-444444444444";
+
+async function collect<Item>(items: AsyncIterable<Item>): Promise<readonly Item[]> {
+  const all: Item[] = [];
+  for await (const item of items) all.push(item);
+  return all;
+}
 
 async function openBed(t: TestContext, answer: (request: GotRequest) => FakeAnswer) {
   const service = await FakeService.open(answer);
@@ -22,56 +28,6 @@ async function openBed(t: TestContext, answer: (request: GotRequest) => FakeAnsw
   });
   return { service, neutron: new NeutronClient(rest), signal: t.signal };
 }
-
-describe("explainFault (T-9)", () => {
-  const rows: readonly (readonly [status: number, type: string | undefined, reason: NeutronReason, retry: Retry])[] = [
-    [409, "IpAddressAlreadyAllocated", "IpInUse", "slow"],
-    [409, "MacAddressInUse", "MacInUse", "slow"],
-    [409, "IpAddressGenerationFailure", "SubnetFull", "slow"],
-    [409, "OverQuota", "ProviderQuota", "slow"],
-    [400, "InvalidIpForSubnet", "IpNotInSubnet", "never"],
-    [400, "InvalidIpForNetwork", "IpNotInSubnet", "never"],
-    [400, "HTTPBadRequest", "BadRequest", "never"],
-    [404, "NetworkNotFound", "VpcNotFound", "slow"],
-    [404, "SubnetNotFound", "SubnetNotFound", "slow"],
-    [404, "SecurityGroupNotFound", "SecurityGroupNotFound", "slow"],
-    [404, "PortNotFound", "PortNotFound", "slow"],
-    [412, "RevisionNumberConstraintFailed", "PortChanged", "at-once"],
-    [403, "PolicyNotAuthorized", "Unauthorized", "slow"],
-    [409, "ServicePortInUse", "DeleteConflict", "slow"],
-    [401, undefined, "AuthFailed", "slow"],
-    [413, undefined, "ProviderQuota", "slow"],
-    [500, undefined, "ProviderUnavailable", "fast"],
-    [502, undefined, "ProviderUnavailable", "fast"],
-    [503, undefined, "ProviderUnavailable", "fast"],
-    [504, undefined, "ProviderUnavailable", "fast"],
-    [429, undefined, "ProviderUnavailable", "fast"],
-    [400, "SomethingNew", "BadRequest", "never"],
-    [409, "toString", "DeleteConflict", "slow"],
-  ];
-  for (const [status, type, reason, retry] of rows)
-    test(`HTTP ${status} ${type ?? "without a type"} is ${reason}, retried ${retry}`, async (t) => {
-      const body =
-        type === undefined
-          ? { error: { code: status, message: "no" } }
-          : { NeutronError: { type, message: "no", detail: "" } };
-      const { neutron, signal } = await openBed(t, () => ({ status, body }));
-      await assert.rejects(neutron.deletePort(ID, { signal }), (error) => {
-        assert.ok(error instanceof CloudError);
-        assert.match(
-          error.message,
-          new RegExp(`^Cannot delete port ${ID}: Neutron at .* answered HTTP ${status} .*no$`),
-        );
-        assert.deepEqual(explainFault(error), { reason, retry });
-        return true;
-      });
-    });
-
-  test("a server that is not there is unavailable", () => {
-    for (const code of ["unreachable", "timeout", "circuit-open", "bad-response"] as const)
-      assert.deepEqual(explainFault(new CloudError(code, "")), { reason: "ProviderUnavailable", retry: "fast" });
-  });
-});
 
 describe("NeutronClient", () => {
   test("a list asks for several ids by repeating them, for fields one by one, and for a page with as many keys as directions", async (t) => {
@@ -96,14 +52,14 @@ describe("NeutronClient", () => {
         body: { ports: ports.filter(({ id }) => id > marker).slice(0, Number(searchParams.get("limit"))) },
       };
     });
-    const ids = (await Array.fromAsync(neutron.eachPort({}, { signal }))).map(({ id }) => id);
+    const ids = (await collect(neutron.eachPort({}, { signal }))).map(({ id }) => id);
     assert.deepEqual(
       ids,
       ports.map(({ id }) => id),
     );
     assert.equal(service.requests.length, 3);
     service.answer = () => ({ status: 200, body: { ports: ports.slice(0, 500) } });
-    assert.equal((await Array.fromAsync(neutron.eachPort({}, { signal }))).length, 1000);
+    assert.equal((await collect(neutron.eachPort({}, { signal }))).length, 1000);
   });
 
   test("a change of a port that must have a revision says so in If-Match", async (t) => {
