@@ -1,0 +1,60 @@
+import type { Clock } from "#base/clock";
+
+/** Failures in a row after which no request is sent for a time (docs/spec/vpc-nics.md#5.9). */
+const MAX_FAILURES = 5;
+/** For how long no request is sent, in milliseconds. */
+const OPEN_MS = 10_000;
+
+/**
+ * Whether requests are sent to an endpoint. After five requests in a row without an answer, or one answer 503, none is sent for ten seconds;
+ * then one is, and its end decides. So a cloud that has failed is not met by the requests of thousands of pods at its return.
+ */
+export class Circuit {
+  readonly #clock: Clock;
+  readonly #onChange: (isOpen: boolean) => void;
+  #failures = 0;
+  #openUntil = Number.NEGATIVE_INFINITY;
+  #isOpen = false;
+  #isTrying = false;
+
+  /** `onChange` is called when the circuit opens and when it closes. */
+  constructor({ clock }: { readonly clock: Clock }, onChange: (isOpen: boolean) => void = () => undefined) {
+    this.#clock = clock;
+    this.#onChange = onChange;
+  }
+
+  /** The milliseconds until a request may be sent; 0 if it may be now, which counts as the one try of an open circuit. */
+  admit(): number {
+    if (!this.#isOpen) return 0;
+    const leftMs = this.#openUntil - this.#clock.monotonic();
+    if (leftMs > 0) return leftMs;
+    if (this.#isTrying) return OPEN_MS;
+    this.#isTrying = true;
+    return 0;
+  }
+
+  /** A request has an answer, whatever it says, other than 503. */
+  succeeded(): void {
+    this.#failures = 0;
+    this.#isTrying = false;
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    this.#onChange(false);
+  }
+
+  /** A request has no answer; `isUnavailable`: it has the answer 503. */
+  failed(isUnavailable: boolean): void {
+    this.#failures += 1;
+    this.#isTrying = false;
+    if (!this.#isOpen && !isUnavailable && this.#failures < MAX_FAILURES) return;
+    this.#openUntil = this.#clock.monotonic() + OPEN_MS;
+    if (this.#isOpen) return;
+    this.#isOpen = true;
+    this.#onChange(true);
+  }
+
+  /** A request was given up by its caller, so it tells nothing. */
+  abandoned(): void {
+    this.#isTrying = false;
+  }
+}

@@ -1,0 +1,362 @@
+import { type AbortOptions, Semaphore } from "#base/async";
+import type { Clock } from "#base/clock";
+import {
+  MAX_IDS,
+  type NeutronClient,
+  type NeutronPort,
+  type NeutronSubnet,
+  type PortDraft,
+  STATUS_FIELDS,
+} from "#cloud/neutron";
+import { isCloudError } from "#cloud/rest";
+import { makeByHalves } from "../by-halves.ts";
+import { ProviderError } from "../errors.ts";
+import type {
+  PortRequest,
+  PortResult,
+  PortStatus,
+  SavedDevice,
+  Vpc,
+  VpcPort,
+  VpcProvider,
+  VpcRef,
+  VpcSubnet,
+} from "../provider.ts";
+import { ResolveCache } from "../resolve-cache.ts";
+import { BulkSize } from "./bulk-size.ts";
+import { translate } from "./faults.ts";
+import { planPort } from "./plan-port.ts";
+
+/** Requests that create ports at a time: more make the server wait for its database, not faster (docs/spec/vpc-nics.md#5.4). */
+const CREATES_AT_ONCE = 2;
+/** Ports with a wanted address or MAC in one request, so that one that is taken hurts few. */
+const MAX_CHOSEN = 8;
+/** The extension without which tags in a request that creates several ports are dropped without a word. */
+const TAGS_ON_CREATE = "tag-ports-during-bulk-creation";
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
+
+export interface NeutronProviderDeps {
+  readonly neutron: NeutronClient;
+  readonly clock: Clock;
+}
+
+export interface NeutronProviderOptions {
+  readonly name: string;
+  /** What a VPC is: a network (default), or a project with all its networks. */
+  readonly vpcIs?: "network" | "project" | undefined;
+  readonly allowsGatewayAddress?: boolean | undefined;
+  /** Called after each request that has created ports: `vpc_bulk_size`. */
+  readonly onCreate?: ((count: number) => void) | undefined;
+  /** Ended with the provider. */
+  readonly resources?: readonly AsyncDisposable[] | undefined;
+}
+
+/** Ports of OpenStack Neutron. */
+export class NeutronProvider implements VpcProvider {
+  readonly name: string;
+  readonly #neutron: NeutronClient;
+  readonly #options: NeutronProviderOptions;
+  readonly #vpcs: ResolveCache<Vpc>;
+  readonly #groups: ResolveCache<string>;
+  readonly #extensions: ResolveCache<ReadonlySet<string>>;
+  readonly #creating = new Semaphore(CREATES_AT_ONCE);
+  readonly #bulk: BulkSize;
+  readonly #ended = new AbortController();
+
+  constructor({ neutron, clock }: NeutronProviderDeps, options: NeutronProviderOptions) {
+    this.name = options.name;
+    this.#neutron = neutron;
+    this.#options = options;
+    this.#vpcs = new ResolveCache({ clock });
+    this.#groups = new ResolveCache({ clock });
+    this.#extensions = new ResolveCache({ clock });
+    this.#bulk = new BulkSize({ clock });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#ended.abort();
+    for (const resource of this.#options.resources ?? []) await resource[Symbol.asyncDispose]();
+  }
+
+  async resolve(ref: VpcRef, { signal }: AbortOptions): Promise<Vpc> {
+    return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#resolve(ref), { signal });
+  }
+
+  async createPorts(requests: readonly PortRequest[], { signal }: AbortOptions): Promise<readonly PortResult[]> {
+    const planned = await Promise.all(requests.map((request) => this.#plan(request, signal)));
+    const drafts = planned.flatMap((plan) => ("draft" in plan ? [plan.draft] : []));
+    const made = new Map<string, PortResult>();
+    await Promise.all(
+      batches(drafts, this.#bulk.size).map((batch) =>
+        this.#creating.run(async () => this.#createBatch(batch, made, signal), { signal }),
+      ),
+    );
+    return planned.map((plan) => ("error" in plan ? plan : resultOf(made, plan.draft.name)));
+  }
+
+  async findPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]> {
+    return this.#byDevices(deviceIds, [], options);
+  }
+
+  async pollPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]> {
+    return this.#byDevices(deviceIds, STATUS_FIELDS, options);
+  }
+
+  async getPorts(ids: readonly string[], { signal }: AbortOptions): Promise<ReadonlyMap<string, VpcPort>> {
+    const found: VpcPort[] = [];
+    for (const some of chunks(ids, MAX_IDS)) {
+      found.push(...(await translated(this.#neutron.listPorts({ ids: some }, { signal }))).map(portOf));
+    }
+    return new Map(found.map((port) => [port.id, port]));
+  }
+
+  async bindPort(
+    id: string,
+    { host, deviceId, deviceOwner }: { readonly host: string; readonly deviceId: string; readonly deviceOwner: string },
+    { signal, ifRevision }: AbortOptions & { readonly ifRevision?: number | undefined },
+  ): Promise<VpcPort> {
+    const change = { "binding:host_id": host, device_id: deviceId, device_owner: deviceOwner };
+    return portOf(await translated(this.#neutron.updatePort(id, change, { signal, ifRevision })));
+  }
+
+  async releasePort(id: string, { host, deviceId, deviceOwner }: SavedDevice, { signal }: AbortOptions): Promise<void> {
+    const change = { "binding:host_id": host, device_id: deviceId, device_owner: deviceOwner };
+    await unlessGone(this.#neutron.updatePort(id, change, { signal }));
+  }
+
+  async deletePort(id: string, { signal }: AbortOptions): Promise<void> {
+    await unlessGone(this.#neutron.deletePort(id, { signal }));
+  }
+
+  async *eachOwned(deviceOwner: string, { signal }: AbortOptions): AsyncGenerator<VpcPort, void, undefined> {
+    try {
+      for await (const port of this.#neutron.eachPort({ deviceOwner }, { signal })) yield portOf(port);
+    } catch (error) {
+      throw translate(error);
+    }
+  }
+
+  async describeHost(host: string, { signal }: AbortOptions): Promise<string> {
+    const agents = await translated(this.#neutron.listAgents({ host, signal }));
+    if (agents.length === 0) {
+      const all = await translated(this.#neutron.listAgents({ signal }));
+      const hosts = [...new Set(all.map((agent) => agent.host))].sort().slice(0, 10);
+      return `there is no agent on host ${host}; hosts with agents: ${hosts.join(", ") || "none"}`;
+    }
+    const dead = agents.filter(({ isAlive }) => !isAlive).map(({ kind }) => kind);
+    if (dead.length > 0) return `on host ${host} not alive: ${dead.join(", ")}`;
+    return `the agents of host ${host} are alive: ${agents.map(({ kind }) => kind).join(", ")}`;
+  }
+
+  async #byDevices(
+    deviceIds: readonly string[],
+    fields: readonly string[],
+    { signal }: AbortOptions,
+  ): Promise<readonly VpcPort[]> {
+    const found: VpcPort[] = [];
+    for (const some of chunks(deviceIds, MAX_IDS)) {
+      found.push(...(await translated(this.#neutron.listPorts({ deviceIds: some }, { signal, fields }))).map(portOf));
+    }
+    return found;
+  }
+
+  async #resolve({ vpc, projectId }: VpcRef): Promise<Vpc> {
+    const { signal } = this.#ended;
+    const isProject = this.#options.vpcIs === "project";
+    const by = isProject
+      ? { projectId: vpc }
+      : { ...(UUID.test(vpc) ? { id: vpc.toLowerCase() } : { name: vpc }), projectId };
+    const found = await translated(this.#neutron.listNetworks(by, { signal, isWhole: isProject }));
+    const [network] = found;
+    if (network === undefined) {
+      const where = projectId === undefined ? "" : ` in project ${projectId}`;
+      throw new ProviderError(
+        "VpcNotFound",
+        `there is no ${isProject ? "network of project" : "network"} ${vpc}${where}`,
+        {
+          retry: "slow",
+        },
+      );
+    }
+    if (!isProject && found.length > 1) {
+      const ids = found.map(({ id }) => id).join(", ");
+      throw new ProviderError("AmbiguousVpc", `several networks are named ${vpc}: ${ids}; write the id of one`, {
+        retry: "slow",
+      });
+    }
+    const subnets = await translated(this.#neutron.listSubnets({ networkIds: found.map(({ id }) => id) }, { signal }));
+    return {
+      ref: vpc,
+      projectId: projectId ?? (network.projectId === "" ? undefined : network.projectId),
+      networks: new Map(found.map(({ id, mtu }) => [id, { mtu }])),
+      subnets: subnets.map(subnetOf),
+    };
+  }
+
+  async #plan(
+    request: PortRequest,
+    signal: AbortSignal | undefined,
+  ): Promise<{ readonly draft: PortDraft } | { readonly error: ProviderError }> {
+    try {
+      const groups = await Promise.all(
+        request.wish.securityGroups.map((ref) => this.#securityGroup(ref, request.vpc.projectId, signal)),
+      );
+      return { draft: planPort(request, groups, this.#options) };
+    } catch (error) {
+      if (error instanceof ProviderError) return { error };
+      throw error;
+    }
+  }
+
+  async #securityGroup(ref: string, projectId: string | undefined, signal: AbortSignal | undefined): Promise<string> {
+    return this.#groups.get(`${projectId ?? ""}/${ref}`, () => this.#resolveGroup(ref, projectId), { signal });
+  }
+
+  async #resolveGroup(ref: string, projectId: string | undefined): Promise<string> {
+    const by = UUID.test(ref) ? { id: ref.toLowerCase() } : { name: ref, projectId };
+    const [first, second] = await translated(this.#neutron.listSecurityGroups(by, { signal: this.#ended.signal }));
+    if (first === undefined) {
+      throw new ProviderError("SecurityGroupNotFound", `there is no security group ${ref}`, { retry: "slow" });
+    }
+    if (second !== undefined) {
+      throw new ProviderError(
+        "AmbiguousSecurityGroup",
+        `several security groups are named ${ref}: write the id of one`,
+        {
+          retry: "slow",
+        },
+      );
+    }
+    return first.id;
+  }
+
+  async #createBatch(
+    batch: readonly PortDraft[],
+    made: Map<string, PortResult>,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const ends = await makeByHalves(batch, (drafts) => this.#create(drafts, signal), isRefusal);
+    for (const [at, draft] of batch.entries()) {
+      const end = ends[at];
+      if (end === undefined) continue;
+      if ("value" in end) made.set(draft.name, await this.#checked(end.value, signal));
+      else made.set(draft.name, { error: asProviderError(end.error) });
+    }
+  }
+
+  /** Makes all ports or none; they are in the order of the drafts. */
+  async #create(drafts: readonly PortDraft[], signal: AbortSignal | undefined): Promise<readonly NeutronPort[]> {
+    const tagsOnCreate = (await this.#knownExtensions(signal)).has(TAGS_ON_CREATE);
+    const ports = await this.#bulk.measure(() =>
+      this.#neutron.createPorts(tagsOnCreate ? drafts : drafts.map(({ tags: _, ...draft }) => draft), { signal }),
+    );
+    this.#options.onCreate?.(drafts.length);
+    const byName = new Map(ports.map((port) => [port.name, port]));
+    const inOrder = drafts.flatMap(({ name }) => byName.get(name) ?? []);
+    if (inOrder.length !== drafts.length) {
+      const text = `Neutron made ${inOrder.length} of ${drafts.length} ports that it says to have made`;
+      throw new ProviderError("ProviderUnavailable", text, { retry: "fast", isAmbiguous: true });
+    }
+    if (!tagsOnCreate)
+      for (const [at, { tags = [] }] of drafts.entries()) await this.#tag(inOrder[at]?.id, tags, signal);
+    return inOrder;
+  }
+
+  /** Tags are for people and for the collection of orphans; the ports' identity is in other fields, so a failure costs nothing. */
+  async #tag(id: string | undefined, tags: readonly string[], signal: AbortSignal | undefined): Promise<void> {
+    if (id === undefined || tags.length === 0) return;
+    try {
+      await this.#neutron.setTags(id, tags, { signal });
+    } catch (error) {
+      if (!isCloudError(error)) throw error;
+    }
+  }
+
+  async #knownExtensions(signal: AbortSignal | undefined): Promise<ReadonlySet<string>> {
+    return this.#extensions.get("", () => this.#neutron.listExtensions({ signal: this.#ended.signal }), { signal });
+  }
+
+  /** A network without subnets gives a port without an address, which is of no use to a pod. */
+  async #checked(port: NeutronPort, signal: AbortSignal | undefined): Promise<PortResult> {
+    if (port.fixedIps.length > 0) return { port: portOf(port) };
+    await unlessGone(this.#neutron.deletePort(port.id, { signal }));
+    return {
+      error: new ProviderError("NoAddress", `network ${port.networkId} has no subnet that gives an address`, {
+        retry: "slow",
+      }),
+    };
+  }
+}
+
+/** Requests of at most `size` ports; those with a wanted address or MAC by themselves, in smaller ones. Pure. */
+export function batches(drafts: readonly PortDraft[], size: number): readonly (readonly PortDraft[])[] {
+  const isChosen = ({ fixed_ips: ips = [], mac_address: mac }: PortDraft): boolean =>
+    mac !== undefined || ips.some(({ ip_address: ip }) => ip !== undefined);
+  const plain = drafts.filter((draft) => !isChosen(draft));
+  return [...chunks(plain, size), ...chunks(drafts.filter(isChosen), Math.min(MAX_CHOSEN, size))];
+}
+
+function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {
+  const count = Math.ceil(items.length / size);
+  return Array.from({ length: count }, (_, at) => items.slice(at * size, (at + 1) * size));
+}
+
+/** True if nothing was made, and the fault can be that of one port of several. */
+function isRefusal(error: unknown): boolean {
+  return (
+    isCloudError(error) && !error.isAmbiguous && !["circuit-open", "unauthorized", "forbidden"].includes(error.code)
+  );
+}
+
+function asProviderError(error: unknown): ProviderError {
+  const translatedError = translate(error);
+  if (translatedError instanceof ProviderError) return translatedError;
+  throw error;
+}
+
+function resultOf(made: ReadonlyMap<string, PortResult>, name: string): PortResult {
+  const result = made.get(name);
+  if (result === undefined) throw new Error(`port ${name} was asked for and has no result`);
+  return result;
+}
+
+async function translated<Value>(work: Promise<Value>): Promise<Value> {
+  try {
+    return await work;
+  } catch (error) {
+    throw translate(error);
+  }
+}
+
+async function unlessGone(work: Promise<unknown>): Promise<void> {
+  try {
+    await work;
+  } catch (error) {
+    if (!isCloudError(error, "not-found")) throw translate(error);
+  }
+}
+
+const STATUSES: readonly PortStatus[] = ["ACTIVE", "DOWN", "BUILD", "ERROR", "N/A"];
+
+function portOf(port: NeutronPort): VpcPort {
+  return {
+    id: port.id,
+    name: port.name,
+    networkId: port.networkId,
+    projectId: port.projectId,
+    status: STATUSES.find((status) => status === port.status) ?? "UNKNOWN",
+    mac: port.mac,
+    addresses: port.fixedIps,
+    deviceId: port.deviceId,
+    deviceOwner: port.deviceOwner,
+    description: port.description,
+    createdAt: port.createdAt,
+    revision: port.revision,
+    securityGroups: port.securityGroups,
+    binding: { host: port.host, vifType: port.vifType, ...port.vifDetails },
+  };
+}
+
+function subnetOf({ ipv6AddressMode: _, ...subnet }: NeutronSubnet): VpcSubnet {
+  return subnet;
+}

@@ -1,0 +1,154 @@
+import type { AbortOptions } from "#base/async";
+import type { ProviderError } from "./errors.ts";
+
+/** One address of a port. */
+export interface PortAddress {
+  readonly subnetId: string;
+  readonly ip: string;
+}
+
+/** A port as every provider tells it. Texts that are not known are empty. */
+export interface VpcPort {
+  readonly id: string;
+  readonly name: string;
+  readonly networkId: string;
+  readonly projectId: string;
+  readonly status: PortStatus;
+  readonly mac: string;
+  readonly addresses: readonly PortAddress[];
+  readonly deviceId: string;
+  readonly deviceOwner: string;
+  readonly description: string;
+  /** An instant of ISO 8601. */
+  readonly createdAt: string;
+  readonly revision: number | undefined;
+  readonly securityGroups: readonly string[];
+  readonly binding: PortBinding;
+}
+
+/** `UNKNOWN` is any other word. */
+export type PortStatus = "ACTIVE" | "DOWN" | "BUILD" | "ERROR" | "N/A" | "UNKNOWN";
+
+/** Where a port is plugged, and how. */
+export interface PortBinding {
+  /** The host; empty if there is none. */
+  readonly host: string;
+  readonly vifType: string;
+  readonly ovsHybridPlug?: boolean | undefined;
+  readonly bridgeName?: string | undefined;
+  readonly datapathType?: string | undefined;
+  readonly portFilter?: boolean | undefined;
+  /** The device that Alcor's agent makes, and its namespace. */
+  readonly vethName?: string | undefined;
+  readonly netns?: string | undefined;
+}
+
+/** A subnet of a VPC. */
+export interface VpcSubnet {
+  readonly id: string;
+  readonly name: string;
+  readonly networkId: string;
+  readonly cidr: string;
+  readonly ipVersion: 4 | 6;
+  readonly gateway: string | undefined;
+  readonly nameservers: readonly string[];
+  readonly routes: readonly { readonly dst: string; readonly via: string }[];
+}
+
+/** A VPC, with what its ports need. */
+export interface Vpc {
+  /** The name or id by which it was asked for. */
+  readonly ref: string;
+  readonly projectId: string | undefined;
+  /** By their ids. */
+  readonly networks: ReadonlyMap<string, { readonly mtu: number }>;
+  readonly subnets: readonly VpcSubnet[];
+}
+
+/** What a NIC wants of its port. */
+export interface PortWish {
+  readonly subnet?: string | undefined;
+  readonly ip?: string | undefined;
+  readonly mac?: string | undefined;
+  /** Names or ids. Empty: the provider's own default. */
+  readonly securityGroups: readonly string[];
+  readonly wantsIpv6: boolean;
+}
+
+/** Whose port it is (docs/spec/vpc-nics.md#5.3). */
+export interface PortIdentity {
+  readonly name: string;
+  /** The uid of the pod. */
+  readonly deviceId: string;
+  readonly deviceOwner: string;
+  /** At most 255 bytes. */
+  readonly description: string;
+  readonly tags: readonly string[];
+}
+
+/** A port to be made. */
+export interface PortRequest {
+  readonly identity: PortIdentity;
+  readonly vpc: Vpc;
+  readonly wish: PortWish;
+  /** The host that it is bound to at once, if it is known already. */
+  readonly host: string | undefined;
+}
+
+/** The end of one {@link PortRequest}. */
+export type PortResult = { readonly port: VpcPort } | { readonly error: ProviderError };
+
+/** What a user's port had before, to be restored when the pod is gone. */
+export interface SavedDevice {
+  readonly deviceId: string;
+  readonly deviceOwner: string;
+  readonly host: string;
+}
+
+/** Which VPC is meant. */
+export interface VpcRef {
+  /** Its name or id. */
+  readonly vpc: string;
+  /** The project in which a name is looked up; of a VPC by id, the project that it must be of. */
+  readonly projectId: string | undefined;
+}
+
+/**
+ * The cloud that has the VPCs. Every method rejects with {@link ProviderError}, and with the signal's reason. None makes a request twice; what
+ * an ambiguous failure has done is looked up by the caller.
+ */
+export interface VpcProvider extends AsyncDisposable {
+  readonly name: string;
+  /** The VPC with its networks and subnets, at most a minute old. */
+  resolve(ref: VpcRef, options: AbortOptions): Promise<Vpc>;
+  /** Makes ports. There is one result for each request, in their order; a bad request does not fail the others. */
+  createPorts(requests: readonly PortRequest[], options: AbortOptions): Promise<readonly PortResult[]>;
+  /** The ports of these devices. */
+  findPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]>;
+  /** The ports with these ids, whole; one that is missing does not exist. */
+  getPorts(ids: readonly string[], options: AbortOptions): Promise<ReadonlyMap<string, VpcPort>>;
+  /** Status and binding of the ports of these devices: an answer that is short. */
+  pollPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]>;
+  /**
+   * Binds a port to a host. A binding that failed is a result, not an error: {@link PortBinding.vifType} tells. `ifRevision`: rejects with
+   * `PortChanged` if the port has another revision by now.
+   */
+  bindPort(
+    id: string,
+    binding: { readonly host: string; readonly deviceId: string; readonly deviceOwner: string },
+    options: AbortOptions & { readonly ifRevision?: number | undefined },
+  ): Promise<VpcPort>;
+  /** Gives a user's port back. A port that is gone is no error. */
+  releasePort(id: string, saved: SavedDevice, options: AbortOptions): Promise<void>;
+  /** Deletes a port. A port that is gone is no error. */
+  deletePort(id: string, options: AbortOptions): Promise<void>;
+  /** All ports with this owner, page after page. */
+  eachOwned(deviceOwner: string, options: AbortOptions): AsyncIterable<VpcPort>;
+  /** What is known of the agent of a host, for the message of a binding that failed: `no agent`, `the agent … is not alive`. */
+  describeHost(host: string, options: AbortOptions): Promise<string>;
+}
+
+/** True for a port that can be plugged on its host. */
+export function isPlumbable({ binding }: VpcPort): boolean {
+  return binding.host !== "" && !["", "unbound", "binding_failed"].includes(binding.vifType);
+}
