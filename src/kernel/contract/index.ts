@@ -11,7 +11,14 @@
 import { addressContract } from "./address.ts";
 import { linkContract } from "./link.ts";
 import { nftContract } from "./nft.ts";
-import { fouContract, neighbourContract, netnsContract, netnsIdContract, sysctlContract } from "./others.ts";
+import {
+  fouContract,
+  neighbourContract,
+  netnsContract,
+  netnsIdContract,
+  offloadContract,
+  sysctlContract,
+} from "./others.ts";
 import { routeContract } from "./route.ts";
 import { ruleContract } from "./rule.ts";
 import type { ContractTarget } from "./target.ts";
@@ -28,5 +35,6 @@ export function kernelContract(target: ContractTarget): void {
   routeContract(target);
   ruleContract(target);
   fouContract(target);
+  offloadContract(target);
   sysctlContract(target);
 }

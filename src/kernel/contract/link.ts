@@ -79,6 +79,16 @@ export function linkContract(target: ContractTarget): void {
     },
   );
 
+  contractTest(target, "links: promiscuous is a flag of its own", ({ a }) => {
+    const { index } = a.links.create({ kind: "veth", name: "v0", peer: { name: "v1" } });
+    const isPromiscuous = (): boolean => ((a.links.get({ index })?.flags ?? 0) & 0x100) !== 0;
+    assert.equal(isPromiscuous(), false);
+    a.links.set(index, { promiscuous: true, up: true });
+    assert.deepEqual([isPromiscuous(), a.links.get({ index })?.up], [true, true]);
+    a.links.set(index, { promiscuous: false });
+    assert.deepEqual([isPromiscuous(), a.links.get({ index })?.up], [false, true]);
+  });
+
   contractTest(target, "links: set changes what it is given and nothing else", ({ a }) => {
     const { index } = a.links.create({ kind: "veth", name: "v0", alias: "one", peer: { name: "v1" } });
     const mac = MacAddress.parse("02:00:00:00:00:09");
@@ -259,6 +269,7 @@ function kindSamples(): readonly KindSample[] {
     },
     { title: "a tun", spec: { kind: "tun", name: "x", mode: "tun", up: true } },
     { title: "a tap", spec: { kind: "tun", name: "x", mode: "tap" } },
+    { title: "a tap of a user", spec: { kind: "tun", name: "x", mode: "tap", multiQueue: true, ownerUid: 1234 } },
     { title: "a dummy", spec: { kind: "dummy", name: "x", up: true } },
     {
       title: "an ipip tunnel in FOU",

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { IpAddress, MacAddress } from "#base/ip";
+import { TX_CHECKSUMS } from "#kernel/ethtool";
 import { type ContractTarget, contractTest, refused, vethPair } from "./target.ts";
 
 const ip = IpAddress.parse;
@@ -41,6 +42,31 @@ export function neighbourContract(target: ContractTarget): void {
     refused(() => a.neighbours.replace({ linkIndex: left, address: ip("10.0.0.5") }), "invalid");
     const mac = MacAddress.parse("02:00:00:00:55:02");
     refused(() => a.neighbours.replace({ linkIndex: 99, address: ip("10.0.0.5"), mac }), "no-device");
+  });
+}
+
+/** The contract of every {@link OffloadPort}. */
+export function offloadContract(target: ContractTarget): void {
+  contractTest(target, "offloads: named features are turned off, unknown ones are left out, others stay", (fixture) => {
+    const { a } = fixture;
+    const { left } = vethPair(fixture);
+    const before = a.offloads.active(left);
+    assert.ok(before.includes("tx-checksum-ip-generic"), before.join());
+    assert.ok(before.includes("tx-generic-segmentation"), before.join());
+    a.offloads.disable(left, ["tx-checksum-ip-generic", "no-such-feature"]);
+    const after = a.offloads.active(left);
+    assert.ok(!after.includes("tx-checksum-ip-generic"), after.join());
+    assert.deepEqual(after, [...after].sort());
+    a.offloads.disable(left, TX_CHECKSUMS);
+    assert.deepEqual(
+      a.offloads.active(left).filter((feature) => feature.startsWith("tx-checksum")),
+      [],
+    );
+  });
+
+  contractTest(target, "offloads: a link that is not there is refused", ({ a }) => {
+    refused(() => a.offloads.active(99), "no-device");
+    refused(() => a.offloads.disable(99, ["tx-checksum-ip-generic"]), "no-device");
   });
 }
 

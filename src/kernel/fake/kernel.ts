@@ -10,7 +10,7 @@ import { dumpNamespace } from "./dump.ts";
 import { type Fault, Faults, refuse } from "./faults.ts";
 import { addLoopback, FakeLinkPort, removeLink } from "./links.ts";
 import { FakeNamespace } from "./namespace.ts";
-import { FakeFouPort, FakeNeighbourPort, FakeNetnsIdPort } from "./others.ts";
+import { FakeFouPort, FakeNeighbourPort, FakeNetnsIdPort, FakeOffloadPort } from "./others.ts";
 import { FakeRoutePort } from "./routes.ts";
 import { FakeRulePort } from "./rules.ts";
 import { FakeSysctlPort } from "./sysctl.ts";
@@ -92,6 +92,7 @@ export class FakeKernel implements Kernel {
       rules: new FakeRulePort(context, ns),
       fou: new FakeFouPort(context, ns),
       sysctl: new FakeSysctlPort(context, ns),
+      offloads: new FakeOffloadPort(context, ns),
       netnsIds: new FakeNetnsIdPort(context, ns),
       [Symbol.dispose]: release,
     };

@@ -98,6 +98,8 @@ export class FakeLinkPort implements LinkPort {
       alias: "",
       group: 0,
       masterIndex: undefined,
+      promiscuous: false,
+      disabled: new Set(),
       details: init.details,
       home,
       peer: init.peer,
@@ -179,6 +181,7 @@ function applyChange(link: FakeLink, change: LinkChange, what: string): void {
   if (change.alias !== undefined) link.alias = change.alias;
   if (change.group !== undefined) link.group = change.group;
   if (change.arp !== undefined) link.arp = change.arp;
+  if (change.promiscuous !== undefined) link.promiscuous = change.promiscuous;
   if (change.up === true) bringUp(ns, link);
   if (change.up === false) bringDown(ns, link);
 }
@@ -253,6 +256,7 @@ function detailsOf(spec: LinkSpec): LinkDetails | undefined {
         mode: spec.mode,
         multiQueue: spec.multiQueue ?? false,
         vnetHeader: spec.vnetHeader ?? false,
+        ...kept({ ownerUid: spec.ownerUid }),
       };
     case "macvlan":
       return { kind: "macvlan", mode: spec.mode };
@@ -300,6 +304,8 @@ export function addLoopback(ns: FakeNamespace): FakeLink {
     alias: "",
     group: 0,
     masterIndex: undefined,
+    promiscuous: false,
+    disabled: new Set(),
     details: undefined,
     home: ns,
     peer: undefined,

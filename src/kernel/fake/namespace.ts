@@ -18,6 +18,9 @@ export interface FakeLink {
   alias: string;
   group: number;
   masterIndex: number | undefined;
+  promiscuous: boolean;
+  /** Offloads that were turned off. */
+  readonly disabled: Set<string>;
   readonly details: LinkDetails | undefined;
   /** The namespace that the link is in. */
   home: FakeNamespace;
@@ -32,6 +35,7 @@ const IFF = {
   LOOPBACK: 8,
   RUNNING: 0x40,
   NOARP: 0x80,
+  PROMISC: 0x100,
   MULTICAST: 0x1000,
   LOWER_UP: 0x10000,
 } as const;
@@ -144,6 +148,7 @@ function flagsOf(link: FakeLink, carrier: boolean): number {
   if (link.up) flags |= IFF.UP;
   if (carrier) flags |= IFF.RUNNING | IFF.LOWER_UP;
   if (!link.arp) flags |= IFF.NOARP;
+  if (link.promiscuous) flags |= IFF.PROMISC;
   return flags;
 }
 

@@ -1,4 +1,5 @@
 import type { IpFamily } from "#base/ip";
+import type { OffloadPort } from "#kernel/ethtool";
 import type { FouPort, FouPortEntry } from "#kernel/fou";
 import type { NetnsIdPort } from "#kernel/link";
 import {
@@ -13,7 +14,7 @@ import {
 import type { NetNs } from "#kernel/netns";
 import type { FakeContext } from "./context.ts";
 import { refuse } from "./faults.ts";
-import type { FakeNamespace } from "./namespace.ts";
+import type { FakeLink, FakeNamespace } from "./namespace.ts";
 
 /** The neighbours of a fake namespace. */
 export class FakeNeighbourPort implements NeighbourPort {
@@ -106,6 +107,37 @@ export class FakeFouPort implements FouPort {
   #begin(verb: string, what: string): void {
     this.#context.faults.check(`fou.${verb}`, what);
     if (!this.available()) throw refuse("EOPNOTSUPP", what, "this kernel has no fou module");
+  }
+}
+
+/** The features that are on for every device of the fake. */
+const FEATURES = ["rx-checksum", "tx-checksum-ip-generic", "tx-generic-segmentation", "tx-tcp-segmentation"];
+
+/** The offloads of links of a fake namespace. */
+export class FakeOffloadPort implements OffloadPort {
+  readonly #context: FakeContext;
+  readonly #ns: FakeNamespace;
+
+  constructor(context: FakeContext, ns: FakeNamespace) {
+    this.#context = context;
+    this.#ns = ns;
+  }
+
+  active(linkIndex: number): string[] {
+    const link = this.#begin("active", `read the offloads of link ${linkIndex}`, linkIndex);
+    return FEATURES.filter((feature) => !link.disabled.has(feature));
+  }
+
+  disable(linkIndex: number, features: readonly string[]): void {
+    const link = this.#begin("disable", `turn offloads of link ${linkIndex} off`, linkIndex);
+    for (const feature of features) if (FEATURES.includes(feature)) link.disabled.add(feature);
+  }
+
+  #begin(verb: string, what: string, linkIndex: number): FakeLink {
+    this.#context.faults.check(`offloads.${verb}`, what);
+    const link = this.#ns.links.get(linkIndex);
+    if (link === undefined) throw refuse("ENODEV", what);
+    return link;
   }
 }
 

@@ -20,7 +20,7 @@ export const INFO = { KIND: 1, DATA: 2 } as const;
 export const VETH_INFO_PEER = 1;
 export const BRIDGE = { AGEING_TIME: 4, STP_STATE: 5, VLAN_FILTERING: 7, MCAST_SNOOPING: 23 } as const;
 export const MACVLAN_MODE = 1;
-export const TUN = { TYPE: 3, VNET_HDR: 5, MULTI_QUEUE: 7 } as const;
+export const TUN = { OWNER: 1, TYPE: 3, VNET_HDR: 5, MULTI_QUEUE: 7 } as const;
 
 export const VXLAN = {
   ID: 1,
@@ -54,7 +54,7 @@ export const IPTUN = {
 } as const;
 
 export const ENCAP_FLAG = { CSUM: 1, CSUM6: 2 } as const;
-export const IFF = { UP: 1, NOARP: 0x80 } as const;
+export const IFF = { UP: 1, NOARP: 0x80, PROMISC: 0x100 } as const;
 
 /**
  * Group numbers (IFLA_GROUP) that are ours: 0x49000000 to 0x49ffffff. A link gets such a group only to be deleted, so a link in one of them

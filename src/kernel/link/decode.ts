@@ -67,6 +67,7 @@ function decodeDetails(kind: string, data: Attributes): LinkDetails | undefined 
         mode: data.u8(TUN.TYPE) === 2 ? "tap" : "tun", // IFF_TUN 1, IFF_TAP 2
         multiQueue: data.u8(TUN.MULTI_QUEUE) === 1,
         vnetHeader: data.u8(TUN.VNET_HDR) === 1,
+        ...present("ownerUid", data.u32(TUN.OWNER)),
       };
     case "macvlan":
       return { kind, mode: macvlanMode(data.u32(MACVLAN_MODE)) };

@@ -42,11 +42,12 @@ export function encodeCreate(spec: NetlinkLinkSpec): Uint8Array {
 /** The body of RTM_SETLINK. */
 export function encodeChange(index: number, change: LinkChange): Uint8Array {
   const up = upFlags(change.up);
-  const arp = change.arp === undefined ? {} : { flags: change.arp ? 0 : IFF.NOARP, change: IFF.NOARP };
+  const others = flagsOf([
+    [IFF.NOARP, change.arp === undefined ? undefined : !change.arp],
+    [IFF.PROMISC, change.promiscuous],
+  ]);
   const writer = new MessageWriter();
-  writer.raw(
-    linkHeader({ index, flags: (up.flags ?? 0) | (arp.flags ?? 0), change: (up.change ?? 0) | (arp.change ?? 0) }),
-  );
+  writer.raw(linkHeader({ index, flags: (up.flags ?? 0) | others.flags, change: (up.change ?? 0) | others.change }));
   if (change.name !== undefined) writer.string(IFLA.IFNAME, change.name);
   if (change.mtu !== undefined) writer.u32(IFLA.MTU, change.mtu);
   if (change.mac !== undefined) writer.attribute(IFLA.ADDRESS, change.mac.toBytes());
@@ -82,6 +83,20 @@ function writeCommon(writer: MessageWriter, spec: Common): void {
   if (spec.mtu !== undefined) writer.u32(IFLA.MTU, spec.mtu);
   if (spec.mac !== undefined) writer.attribute(IFLA.ADDRESS, spec.mac.toBytes());
   if (spec.netns !== undefined) writer.u32(IFLA.NET_NS_FD, spec.netns.fd);
+}
+
+/** The bits of the flags that are given. */
+function flagsOf(bits: readonly (readonly [bit: number, on: boolean | undefined])[]): {
+  flags: number;
+  change: number;
+} {
+  let [flags, change] = [0, 0];
+  for (const [bit, on] of bits) {
+    if (on === undefined) continue;
+    change |= bit;
+    if (on) flags |= bit;
+  }
+  return { flags, change };
 }
 
 function upFlags(up: boolean | undefined): { flags?: number; change?: number } {

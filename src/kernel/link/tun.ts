@@ -6,6 +6,7 @@ import type { TunOptions } from "./types.ts";
 /** Numbers of include/uapi/linux/if_tun.h. */
 const TUNSETIFF = 0x400454ca;
 const TUNSETPERSIST = 0x400454cb;
+const TUNSETOWNER = 0x400454cc;
 const EEXIST = 17;
 const IFF_TUN = 1;
 const IFF_TAP = 2;
@@ -30,6 +31,7 @@ export function createTun(ns: { readonly fd: number }, spec: TunOptions & { read
     const fd = open("/dev/net/tun", C.O_RDWR);
     try {
       attach(fd, request, what);
+      if (spec.ownerUid !== undefined) ioctlValue(fd, TUNSETOWNER, spec.ownerUid, what);
       ioctlValue(fd, TUNSETPERSIST, 1, what);
     } finally {
       close(fd);

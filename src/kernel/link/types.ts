@@ -85,6 +85,8 @@ export interface TunOptions {
   readonly mode: "tun" | "tap";
   readonly multiQueue?: boolean | undefined;
   readonly vnetHeader?: boolean | undefined;
+  /** The user who may attach to the device without CAP_NET_ADMIN. Default: no user. */
+  readonly ownerUid?: number | undefined;
 }
 
 export interface MacvlanOptions {
@@ -171,6 +173,8 @@ export interface LinkChange {
   readonly up?: boolean | undefined;
   /** `null` removes the link from its bridge. */
   readonly masterIndex?: number | null | undefined;
+  /** Take every frame, also those for other MAC addresses (IFF_PROMISC). A bridge sets it for its ports by itself, without this flag. */
+  readonly promiscuous?: boolean | undefined;
   /** Answer ARP on the link; default true. */
   readonly arp?: boolean | undefined;
   /** IFLA_GROUP, 0 to 2^31-1. The groups that `deleteMany` uses are refused as `invalid`. */

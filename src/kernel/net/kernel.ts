@@ -1,5 +1,6 @@
 import { openAddressPort } from "#kernel/address";
 import { KernelError } from "#kernel/errors";
+import { openOffloadPort } from "#kernel/ethtool";
 import { openFouPort } from "#kernel/fou";
 import { openLinkPort, openNetnsIdPort } from "#kernel/link";
 import { openNeighbourPort } from "#kernel/neighbour";
@@ -27,6 +28,7 @@ function openStack(netns: NetNs): NetStack {
     rules: openRulePort(connection),
     fou: openFouPort(ns),
     sysctl: openSysctlPort(ns),
+    offloads: openOffloadPort(ns),
     netnsIds: openNetnsIdPort(connection),
     [Symbol.dispose]: () => connection[Symbol.dispose](),
   };

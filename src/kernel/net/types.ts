@@ -1,4 +1,5 @@
 import type { AddressPort } from "#kernel/address";
+import type { OffloadPort } from "#kernel/ethtool";
 import type { FouPort } from "#kernel/fou";
 import type { LinkPort, NetnsIdPort } from "#kernel/link";
 import type { NeighbourPort } from "#kernel/neighbour";
@@ -16,6 +17,7 @@ export interface NetStack extends Disposable {
   readonly rules: RulePort;
   readonly fou: FouPort;
   readonly sysctl: SysctlPort;
+  readonly offloads: OffloadPort;
   readonly netnsIds: NetnsIdPort;
 }
 

@@ -40,6 +40,18 @@ export class GenericFamily {
     this.#connection.change({ type: this.#id, body: encode(command, attributes), what });
   }
 
+  /** Reads one object; `decode` gets its attributes. Throws {@link KernelError}. */
+  get<T>(
+    command: number,
+    attributes: Uint8Array,
+    what: () => string,
+    decode: (attributes: Buffer) => T,
+  ): T | undefined {
+    return this.#connection.get({ type: this.#id, body: encode(command, attributes), what }, ({ payload }) =>
+      decode(payload.subarray(HEADER_LENGTH)),
+    );
+  }
+
   /** Lists objects; `decode` gets the attributes of each. Throws {@link KernelError}. */
   dump<T>(command: number, attributes: Uint8Array, what: () => string, decode: (attributes: Buffer) => T): T[] {
     return this.#connection.dump({ type: this.#id, body: encode(command, attributes), what }, ({ payload }) =>

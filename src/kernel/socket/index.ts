@@ -11,6 +11,7 @@
  * ```
  */
 export type { Endpoint } from "#kernel/ffi";
+export { announceAddresses } from "./announce.ts";
 export { type IcmpSocket, openIcmpSocket, whenReadable } from "./icmp.ts";
 export { bindUdp, listenTcp, localEndpoint, openTcp, type SocketPlace } from "./inet.ts";
 export { sendQueueBytes } from "./send-queue.ts";
