@@ -7,16 +7,18 @@ export interface Fault {
   readonly code: KernelErrorCode;
   /** The number of operations that fail; default 1. `Infinity`: all. */
   readonly times?: number;
+  /** The number of matching operations before it that succeed; default 0. So a test can break a piece of work at each of its operations. */
+  readonly after?: number;
   /** The fault applies only to operations whose description, as in error messages, contains this text. */
   readonly about?: string;
 }
 
 /** The faults of a fake kernel and the operations it saw. */
 export class Faults {
-  readonly #rules: { readonly fault: Fault; left: number }[] = [];
+  readonly #rules: { readonly fault: Fault; left: number; spared: number }[] = [];
 
   add(fault: Fault): void {
-    this.#rules.push({ fault, left: fault.times ?? 1 });
+    this.#rules.push({ fault, left: fault.times ?? 1, spared: fault.after ?? 0 });
   }
 
   clear(): void {
@@ -32,6 +34,10 @@ export class Faults {
         (fault.about === undefined || what.includes(fault.about)),
     );
     if (rule === undefined) return;
+    if (rule.spared > 0) {
+      rule.spared -= 1;
+      return;
+    }
     rule.left -= 1;
     throw new KernelError(rule.fault.code, `Cannot ${what}: injected failure (${rule.fault.code})`);
   }

@@ -1,0 +1,152 @@
+import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { FileError, replaceFile } from "#base/file";
+import { NicCniError } from "./errors.ts";
+import type { SandboxPlan } from "./types.ts";
+
+const texts = v.array(v.string());
+const whole = v.pipe(v.number(), v.integer(), v.minValue(0));
+const route = v.object({
+  dst: v.string(),
+  via: v.exactOptional(v.string()),
+  table: v.exactOptional(whole),
+  metric: v.exactOptional(whole),
+  onlink: v.exactOptional(v.boolean()),
+});
+const saved = v.object({ mac: v.exactOptional(v.string()), mtu: whole, addresses: texts, routes: v.array(route) });
+const place = v.variant("kind", [
+  v.object({
+    kind: v.literal("neutron"),
+    ovsdb: v.string(),
+    bridge: v.string(),
+    hybrid: v.boolean(),
+    end: v.picklist(["veth", "tap"]),
+    netdev: v.boolean(),
+    ownerUid: v.exactOptional(whole),
+    externalIds: v.record(v.string(), v.string()),
+  }),
+  v.object({
+    kind: v.literal("alcor"),
+    netns: v.string(),
+    device: v.string(),
+    waitMs: whole,
+    mizarTuning: v.boolean(),
+    saved: v.exactOptional(saved),
+  }),
+]);
+const record = v.object({
+  containerId: v.string(),
+  podUid: v.string(),
+  netns: v.string(),
+  nics: v.array(
+    v.object({
+      name: v.string(),
+      portId: v.string(),
+      index: whole,
+      metric: whole,
+      mac: v.exactOptional(v.string()),
+      mtu: v.exactOptional(whole),
+      addresses: texts,
+      routes: v.array(route),
+      rules: v.array(v.object({ from: v.string(), table: whole, priority: whole })),
+      acceptRa: v.boolean(),
+      place,
+    }),
+  ),
+  dns: v.object({ nameservers: v.exactOptional(texts), search: v.exactOptional(texts) }),
+});
+
+const SUFFIX = ".json";
+
+/**
+ * The plans of sandboxes on disk, one file for each container: written before anything is made, removed after all of it is removed. So DEL and
+ * repairs need neither an API server nor the runtime's memory.
+ */
+export class Journal {
+  readonly #folder: string;
+
+  /** The folder is made at the first write. */
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /** Writes a plan; returns once it is on the disk. Throws {@link NicCniError} `journal`. */
+  write(plan: SandboxPlan): void {
+    try {
+      replaceFile(this.#path(plan.containerId), JSON.stringify(plan), { mode: 0o600, folderMode: 0o700, sync: true });
+    } catch (error) {
+      if (!(error instanceof FileError)) throw error;
+      throw new NicCniError("journal", error.message, { cause: error });
+    }
+  }
+
+  /** The plan of a container; `undefined` without one. Throws {@link NicCniError} `journal` if the file is not one of ours. */
+  read(containerId: string): SandboxPlan | undefined {
+    const path = this.#path(containerId);
+    let text: string;
+    try {
+      text = readFileSync(path, "utf8");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+      throw new NicCniError("journal", `cannot read ${path}`, { cause: error });
+    }
+    return parsePlan(text, path);
+  }
+
+  /** All plans, and the faults of files that are none. Throws {@link NicCniError} `journal` if the folder cannot be read. */
+  list(): { readonly plans: readonly SandboxPlan[]; readonly faults: readonly NicCniError[] } {
+    let names: string[];
+    try {
+      names = readdirSync(this.#folder);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") return { plans: [], faults: [] };
+      throw new NicCniError("journal", `cannot read ${this.#folder}`, { cause: error });
+    }
+    const plans: SandboxPlan[] = [];
+    const faults: NicCniError[] = [];
+    for (const name of names.sort()) {
+      // A name with a leading dot is a write that was interrupted.
+      if (!name.endsWith(SUFFIX) || name.startsWith(".")) continue;
+      try {
+        const plan = this.read(name.slice(0, -SUFFIX.length));
+        if (plan !== undefined) plans.push(plan);
+      } catch (error) {
+        if (!(error instanceof NicCniError)) throw error;
+        faults.push(error);
+      }
+    }
+    return { plans, faults };
+  }
+
+  /** Removes the plan of a container, if there is one. Throws {@link NicCniError} `journal`. */
+  remove(containerId: string): void {
+    const path = this.#path(containerId);
+    try {
+      rmSync(path, { force: true });
+    } catch (error) {
+      throw new NicCniError("journal", `cannot remove ${path}`, { cause: error });
+    }
+  }
+
+  #path(containerId: string): string {
+    // CNI allows no slash in it, and no leading dot.
+    if (!/^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$/.test(containerId))
+      throw new NicCniError("journal", `"${containerId}" is not a container id of at most 128 characters`);
+    return join(this.#folder, `${containerId}${SUFFIX}`);
+  }
+}
+
+/** Reads a plan. Throws {@link NicCniError} `journal`, which names the file. */
+export function parsePlan(text: string, path: string): SandboxPlan {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new NicCniError("journal", `${path} is not JSON: remove it if its container is gone`, { cause: error });
+  }
+  const result = v.safeParse(record, value);
+  if (result.success) return result.output;
+  const [issue] = result.issues;
+  throw new NicCniError("journal", `${path} is not a plan of NICs: ${v.getDotPath(issue) ?? "it"}: ${issue.message}`);
+}

@@ -1,0 +1,370 @@
+import { type AbortOptions, withDeadline } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import type { IpAddress, MacAddress } from "#base/ip";
+import type { Logger } from "#base/log";
+import { isOvsdbError, type OvsPortState, type OvsSwitch } from "#cloud/ovsdb";
+import type { Kernel, NetStack } from "#kernel/net";
+import type { NetNs } from "#kernel/netns";
+import {
+  type AlcorNic,
+  type AlcorWatch,
+  alcorAddresses,
+  alcorDifferences,
+  awaitDevice,
+  giveBack,
+  openIfThere,
+  takeDevice,
+} from "./alcor-device.ts";
+import { NicCniError } from "./errors.ts";
+import type { Journal } from "./journal.ts";
+import { deviceNames, ownerOf } from "./names.ts";
+import {
+  makeStep,
+  type NeutronBed,
+  type NeutronNic,
+  neutronDifferences,
+  neutronSteps,
+  obstacle,
+  removeNeutronNic,
+  switchDevice,
+  tryAll,
+} from "./neutron-devices.ts";
+import { splitAddress } from "./sandbox.ts";
+import type { NeutronPlace, NicPlan, SandboxPlan } from "./types.ts";
+
+/** What a {@link NicNetwork} works with. */
+export interface NicNetworkDeps {
+  readonly kernel: Kernel;
+  /** The switch behind the socket of a database. */
+  readonly switchOf: (ovsdb: string) => OvsSwitch;
+  readonly journal: Journal;
+  readonly watch: AlcorWatch;
+  /** Tells the network of a link where addresses are. */
+  readonly announce: (
+    netns: NetNs,
+    link: { readonly index: number; readonly mac: MacAddress },
+    addresses: readonly IpAddress[],
+  ) => void;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/** The result of a removal. */
+export interface Removal {
+  /** False: nothing of the container was known. */
+  readonly found: boolean;
+  readonly podUid: string | undefined;
+  /** Names of NICs whose device ended with the sandbox, so that Alcor's agent has to make it again. */
+  readonly lost: readonly string[];
+}
+
+/** The time of a rollback, in milliseconds (docs/spec/vpc-nics.md#8.5). */
+const ROLLBACK_MS = 5000;
+
+/**
+ * The NICs of this node's sandboxes. Calls for one pod or one container must run one after the other; others may run side by side. Only one
+ * process of a node may use a journal.
+ */
+export class NicNetwork {
+  readonly #deps: NicNetworkDeps;
+  readonly #plans: Map<string, SandboxPlan>;
+
+  /** Reads the journal. Throws {@link NicCniError} `journal` if its folder cannot be read; files that are no plans are logged and left alone. */
+  constructor(deps: NicNetworkDeps) {
+    this.#deps = deps;
+    const { plans, faults } = deps.journal.list();
+    for (const fault of faults) deps.log.warn("a file of the journal is no plan of NICs", { error: fault.message });
+    this.#plans = new Map(plans.map((plan) => [plan.containerId, plan]));
+  }
+
+  /** The plans of all sandboxes that have NICs, or whose removal has failed. */
+  plans(): readonly SandboxPlan[] {
+    return [...this.#plans.values()];
+  }
+
+  /**
+   * Makes the NICs in order. What earlier containers of the same ports have left is removed first. After a failure all is removed again, last
+   * first; the first failure is thrown: {@link NicCniError}, `KernelError`, `OvsdbError`, or the signal's reason. Returns the plan with what
+   * was found.
+   */
+  async setUp(wanted: SandboxPlan, { signal }: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
+    const { kernel, journal } = this.#deps;
+    using sandboxNs = openIfThere(kernel, wanted.netns);
+    if (sandboxNs === undefined)
+      throw new NicCniError(
+        "no-sandbox",
+        `${wanted.netns} is not a network namespace; the runtime makes it before ADD`,
+      );
+    using sandbox = kernel.openStack(sandboxNs);
+    await this.#removeLeftovers(wanted, { signal });
+    await this.#refuseObstacles(wanted, { signal });
+    const plan = await this.#withDevices(wanted, { signal });
+    journal.write(plan);
+    this.#plans.set(plan.containerId, plan);
+    try {
+      for (const nic of plan.nics) await this.#make(plan, nic, { sandbox, sandboxNs }, { signal });
+      return plan;
+    } catch (error) {
+      await this.#rollBack(plan, sandbox);
+      throw error;
+    }
+  }
+
+  /**
+   * Removes the NICs of a container: those of the journal, else those of `known`, else ports of the switch with its `vm-id`. Succeeds for what is
+   * gone. Rejects with `KernelError`, `OvsdbError` or an `AggregateError`; then the plan stays in the journal.
+   */
+  async tearDown(
+    containerId: string,
+    options: {
+      readonly signal: AbortSignal;
+      readonly known?: SandboxPlan | undefined;
+      /** Where to look for ports that nobody remembers; absent: nowhere. */
+      readonly scan?: Pick<NeutronPlace, "ovsdb" | "bridge"> | undefined;
+    },
+  ): Promise<Removal> {
+    const { signal, known, scan } = options;
+    const plan =
+      this.#plans.get(containerId) ??
+      known ??
+      (scan === undefined ? undefined : await this.#scan(containerId, scan, { signal }));
+    if (plan === undefined) return { found: false, podUid: undefined, lost: [] };
+    const lost = await this.#remove(plan, undefined, { signal });
+    return { found: true, podUid: plan.podUid === "" ? undefined : plan.podUid, lost };
+  }
+
+  /** The differences between the plan of a container and what is there, in words; `undefined` for a container without a plan. */
+  async check(
+    containerId: string,
+    netns: string,
+    options: { readonly signal: AbortSignal },
+  ): Promise<readonly string[] | undefined> {
+    const plan = this.#plans.get(containerId);
+    if (plan === undefined) return undefined;
+    using sandboxNs = openIfThere(this.#deps.kernel, netns);
+    if (sandboxNs === undefined) return [`${netns} is not a network namespace`];
+    using host = this.#openHost();
+    using sandbox = this.#deps.kernel.openStack(sandboxNs);
+    const found: string[] = [];
+    for (const nic of plan.nics) {
+      if (isNeutron(nic)) {
+        const ovs = this.#deps.switchOf(nic.place.ovsdb);
+        found.push(...(await neutronDifferences({ host, sandbox, sandboxNs, ovs, containerId }, nic, options)));
+      } else if (isAlcor(nic)) found.push(...alcorDifferences(sandbox, nic));
+    }
+    return found;
+  }
+
+  /** Tells the networks of all NICs of a plan where their addresses are. A NIC that is gone is left out. Throws `KernelError`. */
+  announce({ netns, nics }: SandboxPlan): void {
+    using sandboxNs = openIfThere(this.#deps.kernel, netns);
+    if (sandboxNs === undefined) return;
+    using sandbox = this.#deps.kernel.openStack(sandboxNs);
+    for (const nic of nics) {
+      const link = sandbox.links.get({ name: nic.name });
+      if (link?.mac === undefined) continue;
+      const addresses = isAlcor(nic) ? alcorAddresses(nic) : nic.addresses.map((one) => splitAddress(one).address);
+      this.#deps.announce(sandboxNs, { index: link.index, mac: link.mac }, addresses);
+    }
+  }
+
+  /**
+   * Plugs ports again that a switch has lost, as after a restart with a new database. Ports whose device or bridge does not exist are left out.
+   * Returns the number of ports. Rejects with `OvsdbError` if the database cannot be read.
+   */
+  async repair(ovsdb: string, { signal }: { readonly signal: AbortSignal }): Promise<number> {
+    const ovs = this.#deps.switchOf(ovsdb);
+    const there = new Set((await ovs.ports({ signal })).map(({ device }) => device));
+    using host = this.#openHost();
+    let count = 0;
+    for (const { nics, containerId } of this.#plans.values()) {
+      for (const nic of nics) {
+        if (!isNeutron(nic) || nic.place.ovsdb !== ovsdb) continue;
+        const device = switchDevice(nic);
+        const owner = ownerOf(host.links.get({ name: device })?.alias);
+        if (there.has(device) || owner?.containerId !== containerId) continue;
+        try {
+          await ovs.addPort({ bridge: nic.place.bridge, device, externalIds: nic.place.externalIds }, { signal });
+        } catch (error) {
+          // The bridge comes back later, and with it the next event.
+          if (!isOvsdbError(error, "no-bridge")) throw error;
+          continue;
+        }
+        count += 1;
+        this.#deps.log.info("a port was plugged again that the switch had lost", {
+          device,
+          portID: nic.portId,
+          containerID: containerId,
+        });
+      }
+    }
+    return count;
+  }
+
+  /** The host's stack; features never switch the namespace. */
+  #openHost(): NetStack {
+    using own = this.#deps.kernel.openNetNs("own");
+    return this.#deps.kernel.openStack(own);
+  }
+
+  /** Removes NICs of the journal that have the same container, or a port of the plan. */
+  async #removeLeftovers(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<void> {
+    const ports = new Set(plan.nics.map(({ portId }) => portId));
+    for (const old of this.plans()) {
+      if (old.containerId !== plan.containerId && !old.nics.some(({ portId }) => ports.has(portId))) continue;
+      this.#deps.log.info("NICs of an earlier ADD are removed", { containerID: old.containerId, pod: old.podUid });
+      await this.#remove(old, undefined, options);
+    }
+  }
+
+  /** Removes devices and ports of the same port that the journal does not know. Throws `collision` for those of others. */
+  async #refuseObstacles(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<void> {
+    const nics = plan.nics.filter(isNeutron);
+    using host = this.#openHost();
+    for (const ovsdb of new Set(nics.map(({ place }) => place.ovsdb))) {
+      const ovs = this.#deps.switchOf(ovsdb);
+      const ports = await ovs.ports(options);
+      for (const nic of nics.filter(({ place }) => place.ovsdb === ovsdb)) {
+        const { outer, tap } = deviceNames(nic.portId);
+        for (const port of ports.filter(({ device }) => device === outer || device === tap)) {
+          if (port.externalIds["iface-id"] !== nic.portId)
+            throw taken(
+              nic,
+              `port ${port.device} of ${port.bridge} is of ${port.externalIds["iface-id"] ?? "no port of a VPC"}`,
+            );
+          await ovs.deletePort(port.device, { ...options, only: { "iface-id": nic.portId } });
+        }
+        const link = obstacle(host, nic);
+        const owner = ownerOf(link?.alias);
+        if (link !== undefined && owner?.portId !== nic.portId)
+          throw taken(nic, `device ${link.name} is of ${owner?.portId ?? "another program"}`);
+        if (owner !== undefined)
+          await removeNeutronNic({ host, sandbox: undefined, ovs, containerId: owner.containerId }, nic, options);
+      }
+    }
+  }
+
+  /** Waits for the devices of Alcor's agent, and puts into the plan what they have. */
+  async #withDevices(plan: SandboxPlan, options: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
+    const nics: NicPlan[] = [];
+    for (const nic of plan.nics) {
+      if (isAlcor(nic))
+        nics.push({ ...nic, place: { ...nic.place, saved: await awaitDevice(this.#deps, nic, options) } });
+      else nics.push(nic);
+    }
+    return { ...plan, nics };
+  }
+
+  async #make(
+    plan: SandboxPlan,
+    nic: NicPlan,
+    { sandbox, sandboxNs }: Pick<NeutronBed, "sandbox" | "sandboxNs">,
+    { signal }: { readonly signal: AbortSignal },
+  ): Promise<void> {
+    signal.throwIfAborted();
+    if (isAlcor(nic)) takeDevice(this.#deps.kernel, nic, sandbox, sandboxNs);
+    if (!isNeutron(nic)) return;
+    using host = this.#openHost();
+    const bed = { host, sandbox, sandboxNs, ovs: this.#deps.switchOf(nic.place.ovsdb), containerId: plan.containerId };
+    for (const step of neutronSteps(nic)) {
+      signal.throwIfAborted();
+      await makeStep(bed, nic, step, { signal });
+    }
+  }
+
+  /** A rollback that fails keeps the plan in the journal, so that DEL and the next ADD remove what is left. */
+  async #rollBack(plan: SandboxPlan, sandbox: NetStack): Promise<void> {
+    try {
+      await withDeadline(ROLLBACK_MS, (signal) => this.#remove(plan, sandbox, { signal }), { clock: this.#deps.clock });
+    } catch (error) {
+      if (!isExpected(error)) throw error;
+      this.#deps.log.warn("NICs of a failed ADD could not be removed; DEL or the next ADD removes them", {
+        containerID: plan.containerId,
+        error: describeError(error),
+      });
+    }
+  }
+
+  /** Removes a plan, last NIC first, and then its file. Returns the names of NICs that were lost. */
+  async #remove(
+    plan: SandboxPlan,
+    given: NetStack | undefined,
+    options: { readonly signal: AbortSignal },
+  ): Promise<readonly string[]> {
+    using sandboxNs = given === undefined && plan.netns !== "" ? openIfThere(this.#deps.kernel, plan.netns) : undefined;
+    using opened = sandboxNs === undefined ? undefined : this.#deps.kernel.openStack(sandboxNs);
+    using host = this.#openHost();
+    const sandbox = given ?? opened;
+    const lost: string[] = [];
+    const removals = plan.nics.toReversed().map((nic) => async (): Promise<void> => {
+      if (isNeutron(nic)) {
+        const ovs = this.#deps.switchOf(nic.place.ovsdb);
+        await removeNeutronNic({ host, sandbox, ovs, containerId: plan.containerId }, nic, options);
+      } else if (isAlcor(nic) && giveBack(this.#deps.kernel, nic, sandbox) === "lost") lost.push(nic.name);
+    });
+    await tryAll(`container ${plan.containerId}`, removals);
+    this.#deps.journal.remove(plan.containerId);
+    this.#plans.delete(plan.containerId);
+    return lost;
+  }
+
+  /** A plan that is enough for a removal, from ports of the switch with the container's id. */
+  async #scan(
+    containerId: string,
+    { ovsdb, bridge }: Pick<NeutronPlace, "ovsdb" | "bridge">,
+    options: AbortOptions,
+  ): Promise<SandboxPlan | undefined> {
+    const ports = (await this.#deps.switchOf(ovsdb).ports(options)).filter(
+      ({ externalIds }) => externalIds["vm-id"] === containerId,
+    );
+    if (ports.length === 0) return undefined;
+    return {
+      containerId,
+      podUid: ports[0]?.externalIds["vm-uuid"] ?? "",
+      netns: "",
+      nics: ports.map((port) => scannedNic(port, { ovsdb, bridge })),
+      dns: {},
+    };
+  }
+}
+
+function scannedNic(port: OvsPortState, { ovsdb, bridge }: Pick<NeutronPlace, "ovsdb" | "bridge">): NeutronNic {
+  const portId = port.externalIds["iface-id"] ?? "";
+  return {
+    name: port.device,
+    portId,
+    index: 0,
+    metric: 0,
+    addresses: [],
+    routes: [],
+    rules: [],
+    acceptRa: false,
+    place: {
+      kind: "neutron",
+      ovsdb,
+      bridge,
+      hybrid: port.device === deviceNames(portId).outer,
+      end: "veth",
+      netdev: false,
+      externalIds: port.externalIds,
+    },
+  };
+}
+
+function taken(nic: NicPlan, by: string): NicCniError {
+  return new NicCniError("collision", `NIC ${nic.name} of port ${nic.portId} cannot be made: ${by}`);
+}
+
+function isNeutron(nic: NicPlan): nic is NeutronNic {
+  return nic.place.kind === "neutron";
+}
+
+function isAlcor(nic: NicPlan): nic is AlcorNic {
+  return nic.place.kind === "alcor";
+}
+
+function isExpected(error: unknown): boolean {
+  if (error instanceof AggregateError) return error.errors.every(isExpected);
+  return error instanceof ExpectedError || (error instanceof DOMException && error.name === "TimeoutError");
+}

@@ -1,0 +1,226 @@
+import { MacAddress } from "#base/ip";
+import type { OvsSwitch } from "#cloud/ovsdb";
+import { isKernelError } from "#kernel/errors";
+import { TX_CHECKSUMS } from "#kernel/ethtool";
+import type { Link } from "#kernel/link";
+import type { NetStack } from "#kernel/net";
+import type { NetNs } from "#kernel/netns";
+import { NicCniError } from "./errors.ts";
+import { aliasOf, deviceNames, ownerOf } from "./names.ts";
+import { configureSandbox, raiseLoopback, removeRules, sandboxDifferences } from "./sandbox.ts";
+import type { NeutronPlace, NicPlan } from "./types.ts";
+
+/** A NIC of Neutron. */
+export interface NeutronNic extends NicPlan {
+  readonly place: NeutronPlace;
+}
+
+/** One device of the host, or one step behind the devices, in the order in which they are made. */
+export type NeutronStep =
+  | { readonly make: "bridge"; readonly name: string }
+  | { readonly make: "pair"; readonly name: string; readonly peer: string; readonly master: string }
+  | { readonly make: "veth" | "tap"; readonly name: string; readonly master: string | undefined }
+  | { readonly make: "sandbox" }
+  | { readonly make: "port"; readonly device: string };
+
+/** The steps of a NIC (docs/spec/vpc-nics.md#8.3); removal goes backwards. Pure. */
+export function neutronSteps({ portId, place }: NeutronNic): readonly NeutronStep[] {
+  const { bridge, inner, outer, tap } = deviceNames(portId);
+  return [
+    ...(place.hybrid
+      ? ([
+          { make: "bridge", name: bridge },
+          { make: "pair", name: inner, peer: outer, master: bridge },
+        ] as const)
+      : []),
+    { make: place.end, name: tap, master: place.hybrid ? bridge : undefined },
+    // The runtime of a virtual machine takes the TAP device, so the sandbox gets nothing.
+    ...(place.end === "veth" ? ([{ make: "sandbox" }] as const) : []),
+    { make: "port", device: place.hybrid ? outer : tap },
+  ];
+}
+
+/** The port of the integration bridge. */
+export function switchDevice(nic: NeutronNic): string {
+  const { outer, tap } = deviceNames(nic.portId);
+  return nic.place.hybrid ? outer : tap;
+}
+
+/** Where the steps are made. */
+export interface NeutronBed {
+  readonly host: NetStack;
+  readonly sandbox: NetStack;
+  readonly sandboxNs: NetNs;
+  readonly ovs: OvsSwitch;
+  readonly containerId: string;
+}
+
+/** Makes one step. Throws `KernelError` or `OvsdbError`; what a failed step has made is removed by {@link removeNeutronNic}. */
+export async function makeStep(
+  bed: NeutronBed,
+  nic: NeutronNic,
+  step: NeutronStep,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const { host, containerId } = bed;
+  const alias = aliasOf(nic.portId, containerId);
+  const mtu = nic.mtu === undefined ? {} : { mtu: nic.mtu };
+  switch (step.make) {
+    case "bridge": {
+      const options = { stp: false, ageingSeconds: 0, multicastSnooping: false };
+      const bridge = host.links.create({ kind: "bridge", name: step.name, alias, ...mtu, ...options });
+      withoutIpv6(host, step.name);
+      host.links.set(bridge.index, { up: true });
+      return;
+    }
+    case "pair": {
+      const masterIndex = indexOf(host, step.master);
+      const inner = host.links.create({
+        kind: "veth",
+        name: step.name,
+        alias,
+        masterIndex,
+        ...mtu,
+        peer: { name: step.peer, ...mtu },
+      });
+      for (const name of [step.name, step.peer]) {
+        withoutIpv6(host, name);
+        const index = name === step.name ? inner.index : indexOf(host, name);
+        host.links.set(index, { promiscuous: true, up: true, alias });
+      }
+      return;
+    }
+    case "veth":
+    case "tap": {
+      const masterIndex = step.master === undefined ? {} : { masterIndex: indexOf(host, step.master) };
+      const common = { name: step.name, alias, ...masterIndex, ...mtu };
+      const mac = nic.mac === undefined ? {} : { mac: MacAddress.parse(nic.mac) };
+      const owner = nic.place.ownerUid === undefined ? {} : { ownerUid: nic.place.ownerUid };
+      const end = host.links.create(
+        step.make === "tap"
+          ? { kind: "tun", mode: "tap", vnetHeader: true, ...owner, ...common }
+          : { kind: "veth", ...common, peer: { name: nic.name, netns: bed.sandboxNs, ...mac, ...mtu } },
+      );
+      withoutIpv6(host, step.name);
+      host.links.set(end.index, { up: true });
+      return;
+    }
+    case "sandbox": {
+      const index = indexOf(bed.sandbox, nic.name);
+      if (nic.place.netdev) bed.sandbox.offloads.disable(index, TX_CHECKSUMS);
+      raiseLoopback(bed.sandbox);
+      configureSandbox(bed.sandbox, index, nic);
+      return;
+    }
+    case "port":
+      await bed.ovs.addPort(
+        { bridge: nic.place.bridge, device: step.device, externalIds: nic.place.externalIds },
+        { signal },
+      );
+      return;
+  }
+}
+
+/** Nothing of the host should answer on a device between a sandbox and the switch. Kernels without IPv6 need no setting. */
+function withoutIpv6(host: NetStack, name: string): void {
+  try {
+    host.sysctl.set(`net/ipv6/conf/${name}/disable_ipv6`, "1");
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+  }
+}
+
+function indexOf(stack: NetStack, name: string): number {
+  const link = stack.links.get({ name });
+  if (link === undefined) throw new NicCniError("no-sandbox", `link ${name} was removed while NICs were made`);
+  return link.index;
+}
+
+/**
+ * Removes a NIC backwards: port, host's end with its peer, pair, bridge, rules of the sandbox. Only what is of this port and container; what is
+ * gone already is success. Every part is tried; throws the failures as one `AggregateError`. `sandbox` is absent when it is gone.
+ */
+export async function removeNeutronNic(
+  bed: Omit<NeutronBed, "sandbox" | "sandboxNs"> & { readonly sandbox: NetStack | undefined },
+  nic: NeutronNic,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const { bridge, inner, tap } = deviceNames(nic.portId);
+  const { host, sandbox } = bed;
+  const own = { "iface-id": nic.portId, "vm-id": bed.containerId };
+  await tryAll(`NIC ${nic.name}`, [
+    () => bed.ovs.deletePort(switchDevice(nic), { signal, only: own }),
+    () => removeOwn(host, tap, nic.portId, bed.containerId),
+    () => removeOwn(host, inner, nic.portId, bed.containerId),
+    () => removeOwn(host, bridge, nic.portId, bed.containerId),
+    async () => {
+      if (sandbox !== undefined) removeRules(sandbox, nic.rules);
+    },
+  ]);
+}
+
+/** Runs all steps, also after failures. Throws the only failure, or all of them as one `AggregateError`. */
+export async function tryAll(what: string, steps: readonly (() => Promise<void>)[]): Promise<void> {
+  const failures: unknown[] = [];
+  for (const step of steps) {
+    try {
+      await step();
+    } catch (error) {
+      failures.push(error);
+    }
+  }
+  if (failures.length === 1) throw failures[0];
+  if (failures.length > 1) throw new AggregateError(failures, `${what} could not be removed whole`);
+}
+
+/** A device without an alias is one whose creation was interrupted: the journal knew it before. */
+async function removeOwn(host: NetStack, name: string, portId: string, containerId: string): Promise<void> {
+  const link = host.links.get({ name });
+  if (link === undefined) return;
+  const owner = ownerOf(link.alias);
+  const isOwn =
+    owner === undefined ? link.alias === undefined : owner.portId === portId && owner.containerId === containerId;
+  if (!isOwn) return;
+  try {
+    await host.links.deleteAsync(link.index);
+  } catch (error) {
+    // The peer in a sandbox that ends takes it along.
+    if (!isKernelError(error, "no-device")) throw error;
+  }
+}
+
+/** The device of the host that stands in the way of a NIC; `undefined` without one. */
+export function obstacle(host: NetStack, nic: NeutronNic): Link | undefined {
+  const { bridge, inner, outer, tap } = deviceNames(nic.portId);
+  const names = nic.place.hybrid ? [bridge, inner, outer, tap] : [tap];
+  return names.map((name) => host.links.get({ name })).find((link) => link !== undefined);
+}
+
+/** The differences between what is there and a NIC, in words. Throws `KernelError` or `OvsdbError`. */
+export async function neutronDifferences(
+  bed: NeutronBed,
+  nic: NeutronNic,
+  options: { readonly signal: AbortSignal },
+): Promise<string[]> {
+  const found: string[] = [];
+  for (const step of neutronSteps(nic)) {
+    if (step.make === "sandbox") found.push(...sandboxDifferences(bed.sandbox, nic));
+    else if (step.make !== "port") {
+      const link = bed.host.links.get({ name: step.name });
+      const wanted =
+        "master" in step && step.master !== undefined ? bed.host.links.get({ name: step.master })?.index : undefined;
+      if (link === undefined) found.push(`the host lacks ${step.name}`);
+      else if (!link.up) found.push(`${step.name} is down`);
+      else if (wanted !== undefined && link.masterIndex !== wanted)
+        found.push(`${step.name} is not a port of its bridge`);
+    }
+  }
+  const device = switchDevice(nic);
+  const port = (await bed.ovs.ports(options)).find((one) => one.device === device);
+  if (port === undefined || port.bridge !== nic.place.bridge)
+    found.push(`${nic.place.bridge} lacks the port ${device}`);
+  else if (port.externalIds["iface-id"] !== nic.portId)
+    found.push(`port ${device} has iface-id ${port.externalIds["iface-id"] ?? "none"}, not ${nic.portId}`);
+  else if (port.error !== "") found.push(`port ${device} is not served: ${port.error}`);
+  return found;
+}
