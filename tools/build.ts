@@ -12,6 +12,7 @@ import {
   cpSync,
   existsSync,
   globSync,
+  linkSync,
   mkdirSync,
   readFileSync,
   renameSync,
@@ -22,6 +23,7 @@ import {
 import { builtinModules } from "node:module";
 import { basename, join, relative } from "node:path";
 import { type BuildOptions, build, type Plugin } from "esbuild";
+import { VPC_PLUGINS } from "../src/programs/cni-plugin/index.ts";
 import { ownFile } from "../src/programs/own-file.ts";
 import { PROGRAMS } from "../src/programs/programs.ts";
 import { DEFAULT_SOCKET } from "../src/wire/cni/index.ts";
@@ -246,6 +248,11 @@ function buildCni(): void {
   copyFileSync(`${target}.new`, `${target}.whole`);
   rmSync(`${target}.new`);
   renameSync(`${target}.whole`, target);
+  // The same file under other names is the plugins of VPCs; a symbolic link would show the file's first name to it.
+  for (const name of VPC_PLUGINS) {
+    rmSync(join(dist, "cni", name), { force: true });
+    linkSync(target, join(dist, "cni", name));
+  }
   const socket = handoverPath(DEFAULT_SOCKET);
   if (socket === undefined)
     throw new Error(

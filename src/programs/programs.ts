@@ -100,6 +100,7 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   },
   "mgmtproxy-env": { load: async () => (await import("./mgmtproxy-env.ts")).mgmtproxyEnv, linked: true },
   nicctl: { load: async () => (await import("./nicctl.ts")).nicctl, linked: true },
+  "nic-agent": { load: async () => (await import("./nic-agent.ts")).nicAgent, linked: true, memory: "small" },
   "lab-host": { load: async () => (await import("./lab-host.ts")).labHost, internal: true },
   "lab-backend": { load: async () => (await import("./lab-backend.ts")).labBackend, internal: true },
   "uplink-watchdog": { load: async () => (await import("./uplink-watchdog.ts")).uplinkWatchdog, internal: true },

@@ -8,5 +8,5 @@
  * await ovs.addPort({ bridge: "br-int", device: "tap30b6911d-11", externalIds: { "iface-id": portId } }, { signal });
  * ```
  */
-export { isOvsdbError, OvsdbError, type OvsdbErrorCode } from "./errors.ts";
-export { OpenVSwitch, type OvsPort, type OvsPortState, type OvsSwitch, type OvsSwitchOptions } from "./open-vswitch.ts";
+export { isOvsdbError, OvsdbError } from "./errors.ts";
+export { OpenVSwitch, type OvsPort, type OvsPortState, type OvsSwitch } from "./open-vswitch.ts";

@@ -13,10 +13,10 @@
  */
 
 export type { AlcorWatch } from "./alcor-device.ts";
-export { NicCniError, type NicCniErrorCode } from "./errors.ts";
+export { NicCniError } from "./errors.ts";
 export { Journal } from "./journal.ts";
 export { alcorDevice } from "./names.ts";
-export { NicNetwork, type NicNetworkDeps, type Removal } from "./network.ts";
+export { NicNetwork } from "./network.ts";
 export { cniResult } from "./result.ts";
-export { type NicRouting, planRouting } from "./routing.ts";
-export type { AlcorPlace, NeutronPlace, NicPlan, PlannedDns, PlannedRoute, SandboxPlan } from "./types.ts";
+export { planRouting } from "./routing.ts";
+export type { AlcorPlace, NeutronPlace, NicPlan, SandboxPlan } from "./types.ts";

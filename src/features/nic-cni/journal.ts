@@ -38,6 +38,7 @@ const place = v.variant("kind", [
 const record = v.object({
   containerId: v.string(),
   podUid: v.string(),
+  network: v.string(),
   netns: v.string(),
   nics: v.array(
     v.object({

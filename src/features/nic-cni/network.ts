@@ -1,4 +1,4 @@
-import { type AbortOptions, withDeadline } from "#base/async";
+import { type AbortOptions, KeyedMutex, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress, MacAddress } from "#base/ip";
@@ -59,16 +59,26 @@ export interface Removal {
   readonly lost: readonly string[];
 }
 
+/** What a removal may use besides the journal. */
+export interface TearDownOptions {
+  readonly signal: AbortSignal;
+  readonly known?: SandboxPlan | undefined;
+  /** Where to look for ports that nobody remembers; absent: nowhere. */
+  readonly scan?: Pick<NeutronPlace, "ovsdb" | "bridge"> | undefined;
+}
+
 /** The time of a rollback, in milliseconds (docs/spec/vpc-nics.md#8.5). */
 const ROLLBACK_MS = 5000;
 
 /**
- * The NICs of this node's sandboxes. Calls for one pod or one container must run one after the other; others may run side by side. Only one
- * process of a node may use a journal.
+ * The NICs of this node's sandboxes. Calls for one container run one after the other, others side by side; those for one pod must come one after
+ * the other. Only one process of a node may use a journal.
  */
 export class NicNetwork {
   readonly #deps: NicNetworkDeps;
   readonly #plans: Map<string, SandboxPlan>;
+  /** By container: a repair must not plug a port that is being removed. */
+  readonly #locks = new KeyedMutex();
 
   /** Reads the journal. Throws {@link NicCniError} `journal` if its folder cannot be read; files that are no plans are logged and left alone. */
   constructor(deps: NicNetworkDeps) {
@@ -88,7 +98,11 @@ export class NicNetwork {
    * first; the first failure is thrown: {@link NicCniError}, `KernelError`, `OvsdbError`, or the signal's reason. Returns the plan with what
    * was found.
    */
-  async setUp(wanted: SandboxPlan, { signal }: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
+  setUp(wanted: SandboxPlan, { signal }: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
+    return this.#locks.run(wanted.containerId, () => this.#setUp(wanted, { signal }), { signal });
+  }
+
+  async #setUp(wanted: SandboxPlan, { signal }: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
     const { kernel, journal } = this.#deps;
     using sandboxNs = openIfThere(kernel, wanted.netns);
     if (sandboxNs === undefined)
@@ -115,15 +129,11 @@ export class NicNetwork {
    * Removes the NICs of a container: those of the journal, else those of `known`, else ports of the switch with its `vm-id`. Succeeds for what is
    * gone. Rejects with `KernelError`, `OvsdbError` or an `AggregateError`; then the plan stays in the journal.
    */
-  async tearDown(
-    containerId: string,
-    options: {
-      readonly signal: AbortSignal;
-      readonly known?: SandboxPlan | undefined;
-      /** Where to look for ports that nobody remembers; absent: nowhere. */
-      readonly scan?: Pick<NeutronPlace, "ovsdb" | "bridge"> | undefined;
-    },
-  ): Promise<Removal> {
+  tearDown(containerId: string, options: TearDownOptions): Promise<Removal> {
+    return this.#locks.run(containerId, () => this.#tearDown(containerId, options), options);
+  }
+
+  async #tearDown(containerId: string, options: TearDownOptions): Promise<Removal> {
     const { signal, known, scan } = options;
     const plan =
       this.#plans.get(containerId) ??
@@ -176,28 +186,44 @@ export class NicNetwork {
   async repair(ovsdb: string, { signal }: { readonly signal: AbortSignal }): Promise<number> {
     const ovs = this.#deps.switchOf(ovsdb);
     const there = new Set((await ovs.ports({ signal })).map(({ device }) => device));
+    let count = 0;
+    for (const plan of this.plans()) {
+      if (!plan.nics.some((nic) => isNeutron(nic) && nic.place.ovsdb === ovsdb && !there.has(switchDevice(nic))))
+        continue;
+      count += await this.#locks.run(
+        plan.containerId,
+        () => this.#replug(plan.containerId, { ovs, ovsdb, there }, { signal }),
+        { signal },
+      );
+    }
+    return count;
+  }
+
+  /** Plugs the lost ports of a container again, if it still has its plan and its devices. Returns their number. */
+  async #replug(
+    containerId: string,
+    { ovs, ovsdb, there }: { readonly ovs: OvsSwitch; readonly ovsdb: string; readonly there: ReadonlySet<string> },
+    options: { readonly signal: AbortSignal },
+  ): Promise<number> {
     using host = this.#openHost();
     let count = 0;
-    for (const { nics, containerId } of this.#plans.values()) {
-      for (const nic of nics) {
-        if (!isNeutron(nic) || nic.place.ovsdb !== ovsdb) continue;
-        const device = switchDevice(nic);
-        const owner = ownerOf(host.links.get({ name: device })?.alias);
-        if (there.has(device) || owner?.containerId !== containerId) continue;
-        try {
-          await ovs.addPort({ bridge: nic.place.bridge, device, externalIds: nic.place.externalIds }, { signal });
-        } catch (error) {
-          // The bridge comes back later, and with it the next event.
-          if (!isOvsdbError(error, "no-bridge")) throw error;
-          continue;
-        }
-        count += 1;
-        this.#deps.log.info("a port was plugged again that the switch had lost", {
-          device,
-          portID: nic.portId,
-          containerID: containerId,
-        });
+    for (const nic of (this.#plans.get(containerId)?.nics ?? []).filter(isNeutron)) {
+      const device = switchDevice(nic);
+      const owner = ownerOf(host.links.get({ name: device })?.alias);
+      if (nic.place.ovsdb !== ovsdb || there.has(device) || owner?.containerId !== containerId) continue;
+      try {
+        await ovs.addPort({ bridge: nic.place.bridge, device, externalIds: nic.place.externalIds }, options);
+      } catch (error) {
+        // The bridge comes back later, and with it the next event.
+        if (!isOvsdbError(error, "no-bridge")) throw error;
+        continue;
       }
+      count += 1;
+      this.#deps.log.info("a port was plugged again that the switch had lost", {
+        device,
+        portID: nic.portId,
+        containerID: containerId,
+      });
     }
     return count;
   }
@@ -214,7 +240,8 @@ export class NicNetwork {
     for (const old of this.plans()) {
       if (old.containerId !== plan.containerId && !old.nics.some(({ portId }) => ports.has(portId))) continue;
       this.#deps.log.info("NICs of an earlier ADD are removed", { containerID: old.containerId, pod: old.podUid });
-      await this.#remove(old, undefined, options);
+      if (old.containerId === plan.containerId) await this.#remove(old, undefined, options);
+      else await this.#locks.run(old.containerId, () => this.#remove(old, undefined, options), options);
     }
   }
 
@@ -322,6 +349,7 @@ export class NicNetwork {
     return {
       containerId,
       podUid: ports[0]?.externalIds["vm-uuid"] ?? "",
+      network: "",
       netns: "",
       nics: ports.map((port) => scannedNic(port, { ovsdb, bridge })),
       dns: {},

@@ -115,7 +115,7 @@ function nicOf(at: 0 | 1, place: Partial<NeutronPlace> = {}, containerId = "c1")
 }
 
 function planOf(nics: readonly NicPlan[], containerId = "c1"): SandboxPlan {
-  return { containerId, podUid: "uid-1", netns: SANDBOX, nics, dns: { nameservers: ["10.0.0.3"] } };
+  return { containerId, podUid: "uid-1", network: "vpc", netns: SANDBOX, nics, dns: { nameservers: ["10.0.0.3"] } };
 }
 
 /** Nothing is left of any NIC: devices, ports, rules, journal. */

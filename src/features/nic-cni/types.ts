@@ -98,6 +98,8 @@ export interface PlannedDns {
 export interface SandboxPlan {
   readonly containerId: string;
   readonly podUid: string;
+  /** The name of the CNI network, for GC. */
+  readonly network: string;
   /** The path of the sandbox's network namespace. */
   readonly netns: string;
   /** In the order of the pod. */

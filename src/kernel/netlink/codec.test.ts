@@ -5,6 +5,7 @@ import { IpAddress } from "#base/ip";
 import { decodeAddress } from "#kernel/address";
 import { decodeConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
+import { decodeActive } from "#kernel/ethtool";
 import { decodeFou } from "#kernel/fou";
 import { decodeLink } from "#kernel/link";
 import { decodeEvents } from "#kernel/monitor";
@@ -21,6 +22,7 @@ const READERS: readonly ((bytes: Buffer) => unknown)[] = [
   decodeRule,
   decodeNeighbour,
   decodeFou,
+  decodeActive,
   decodeConntrack,
   (bytes) => [...decodeEvents(bytes)],
   (bytes) => [...decodeMessages(bytes)],

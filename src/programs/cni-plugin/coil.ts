@@ -26,7 +26,8 @@ import { hasAttachment } from "./leftover.ts";
 import { isOwnNetns, ownNetnsError } from "./own-netns.ts";
 
 const path = (method: string): string => `/${CNI_SERVICE}/${method}`;
-const METHOD = {
+/** The methods of the daemon by command. */
+export const METHOD = {
   ADD: path("Add"),
   DEL: path("Del"),
   CHECK: path("Check"),
@@ -71,7 +72,7 @@ function prevResultOf({ rawPrevResult, cniVersion }: NetworkConfig, prevResult: 
 }
 
 /** Runs GC or STATUS, which concern a network, not a container. Prints nothing on success. */
-async function runForNetwork(
+export async function runForNetwork(
   command: CniNetworkCommand,
   {
     env,
@@ -112,7 +113,7 @@ async function runForNetwork(
 const FIRST_VERSION: Readonly<Record<string, string>> = { CHECK: "0.4.0", GC: "1.1.0", STATUS: "1.1.0" };
 
 /** Throws {@link CniError} 1 if the version of the configuration is older than the command. */
-function requireVersionOf(command: string, { cniVersion }: NetworkConfig): void {
+export function requireVersionOf(command: string, { cniVersion }: NetworkConfig): void {
   const first = FIRST_VERSION[command];
   if (first === undefined || compareVersions(cniVersion, first) >= 0) return;
   throw new CniError(
@@ -130,7 +131,8 @@ async function isDoneWithout(call: CniCall, error: unknown): Promise<boolean> {
   return !(await hasAttachment(call));
 }
 
-function requestOf(call: CniCall, config: NetworkConfig, stdin: string): CniArgs {
+/** The message for a call. */
+export function requestOf(call: CniCall, config: NetworkConfig, stdin: string): CniArgs {
   const { prevResult } = config;
   return {
     containerId: call.containerId,
@@ -146,10 +148,11 @@ function requestOf(call: CniCall, config: NetworkConfig, stdin: string): CniArgs
   };
 }
 
-function parseReply(reply: Uint8Array): ReturnType<typeof parseResult> {
+/** The result in an answer to ADD. Throws {@link CniError} 999. */
+export function parseReply(reply: Uint8Array): ReturnType<typeof parseResult> {
   try {
     return parseResult(JSON.parse(new TextDecoder().decode(decodeAddResponse(reply))));
   } catch (error) {
-    throw new CniError(CniCode.internal, "coild's answer to ADD cannot be decoded", { cause: error });
+    throw new CniError(CniCode.internal, "the answer to ADD cannot be decoded", { cause: error });
   }
 }

@@ -1,5 +1,5 @@
 /**
- * A call of the CNI plugin `coil` from environment and configuration to output and exit code, but not the transport to coild
+ * A call of the CNI plugin `coil`, `vpc-neutron` or `vpc-alcor` from environment and configuration to output and exit code, but not the transport to coild or the agent of NICs
  * (docs/spec/pod-network.md#11). The standalone executable passes gRPC as the transport; a coild that has got the call from a launcher
  * passes its own handlers (docs/design/cni-executable.md).
  *
@@ -10,4 +10,5 @@
  * ```
  */
 export { type CallCoild, errorOf } from "./call-coild.ts";
-export { runPlugin } from "./plugin.ts";
+export { runPlugin, runVpcPlugin } from "./plugin.ts";
+export { type RunDelegate, VPC_PLUGINS } from "./vpc.ts";

@@ -3,22 +3,28 @@
  * holds no state and decides nothing: coild does both (docs/spec/pod-network.md#11). Normally the launcher passes the call to coild, and
  * this executable does not run (docs/design/cni-executable.md).
  */
-import { runPlugin } from "../cni-plugin/index.ts";
-import { callByGrpc } from "./call-by-grpc.ts";
+import { runPlugin, runVpcPlugin, VPC_PLUGINS } from "../cni-plugin/index.ts";
+import { grpcCaller } from "./call-by-grpc.ts";
+import { runDelegate } from "./run-delegate.ts";
 import { fileName, readStdin, write } from "./runtime.ts";
 
 /** The names under which the executable runs. */
-const NAMES: readonly string[] = ["coil", "coil-standalone", "main.ts"];
+const NAMES: readonly string[] = ["coil", "coil-standalone", "main.ts", ...VPC_PLUGINS];
 
 async function main(): Promise<number> {
   const name = fileName();
   if (!NAMES.includes(name) && !name.startsWith("isthmus-cni")) {
-    await write("stderr", `${name}: there is no CNI plugin of this name; install this file as coil\n`);
+    await write(
+      "stderr",
+      `${name}: there is no CNI plugin of this name; install this file as coil, ${VPC_PLUGINS.join(" or ")}\n`,
+    );
     return 1;
   }
   // Without a command it reads no input, because a person and not a runtime has started it.
   const input = (process.env["CNI_COMMAND"] ?? "") === "" ? Promise.resolve("") : readStdin();
-  const { exitCode, to, text } = await runPlugin(process.env, input, callByGrpc);
+  const { exitCode, to, text } = VPC_PLUGINS.includes(name)
+    ? await runVpcPlugin(name, process.env, input, { callAgent: grpcCaller("nic-agent"), runDelegate })
+    : await runPlugin(process.env, input, grpcCaller("coild"));
   await write(to, text);
   return exitCode;
 }

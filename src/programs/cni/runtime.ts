@@ -62,13 +62,13 @@ export async function write(to: "stdout" | "stderr", text: string): Promise<void
   else process[to].write(text);
 }
 
-/** Connects to a UNIX socket. Throws {@link CniError} 11 when no process listens there. */
-export async function connect(path: string, events: ConnectionEvents): Promise<Connection> {
+/** Connects to a UNIX socket. Throws {@link CniError} 11 when no process listens there; it names the daemon. */
+export async function connect(path: string, events: ConnectionEvents, daemon: string): Promise<Connection> {
   try {
     return await (bun === undefined ? connectNode(path, events) : connectBun(bun, path, events));
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    throw new CniError(CniCode.tryAgainLater, `cannot reach coild at ${path}: is it running on this node?`, {
+    throw new CniError(CniCode.tryAgainLater, `cannot reach ${daemon} at ${path}: is it running on this node?`, {
       details: reason,
       cause: error,
     });

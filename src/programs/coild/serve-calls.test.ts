@@ -11,7 +11,7 @@ import { SocketPathError } from "#base/unix-socket";
 import { CniFailure, type CniFailureKind, callLocally, type GrpcHandler } from "#features/cni";
 import { HandoverError, handoverPath, NOT_MINE } from "#wire/cni-handover";
 import { decodeCniArgs, encodeAddResponse } from "#wire/cnirpc";
-import { callByGrpc } from "../cni/call-by-grpc.ts";
+import { grpcCaller } from "../cni/call-by-grpc.ts";
 import { runPlugin } from "../cni-plugin/index.ts";
 import { runHanded, serveCalls } from "./serve-calls.ts";
 
@@ -114,7 +114,7 @@ test(
     const codes = new Set<unknown>();
     for (const [given, input] of calls) {
       const stdin = typeof input === "string" ? input : JSON.stringify(input);
-      const wanted = await runPlugin(given, Promise.resolve(stdin), callByGrpc);
+      const wanted = await runPlugin(given, Promise.resolve(stdin), grpcCaller("coild"));
       const told = events.splice(0);
       const outcome = await runHanded({ env: given, stdin, path }, options, { signal });
       assert.deepEqual(outcome, wanted, `${JSON.stringify(given)} ${stdin}`);
@@ -191,7 +191,8 @@ test(
     {
       await using _server = await serveCalls({ ...options, clock, log, health: health.part("hand-over") });
       const config = { cniVersion: "1.1.0", name: "net", type: "coil", socket: options.socketPath };
-      const call = () => runPlugin({ ...ENV, CNI_COMMAND: "DEL" }, Promise.resolve(JSON.stringify(config)), callByGrpc);
+      const call = () =>
+        runPlugin({ ...ENV, CNI_COMMAND: "DEL" }, Promise.resolve(JSON.stringify(config)), grpcCaller("coild"));
       assert.equal((await call()).exitCode, 0);
       const [part] = health.parts;
       assert.deepEqual([part?.status, health.unready], ["degraded", []]);

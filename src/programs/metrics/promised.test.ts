@@ -62,6 +62,10 @@ const PROMISED: Readonly<Record<string, Promised>> = {
     counter: ["coil_router_syncs_total{node}", CLIENT],
     gauge: ["coil_router_routes_synced{node}", "coil_router_blocks_skipped{node}"],
   },
+  "nic-agent": {
+    counter: ["vpc_cni_calls_total{method,code}", "vpc_ports_replugged_total", CLIENT],
+    histogram: ["vpc_cni_add_seconds{step}"],
+  },
   "coil-egress": {
     counter: [
       ...["masqueraded", "invalid"].flatMap((what) =>

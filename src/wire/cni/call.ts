@@ -33,8 +33,14 @@ export function isCniCommand(text: string): text is CniCommand {
   return Object.hasOwn(REQUIRED, text);
 }
 
-/** Validates the environment of ADD, DEL or CHECK. Throws {@link CniError} 4; all missing variables are named at once. */
-export function parseCniCall(env: Readonly<Record<string, string | undefined>>): CniCall {
+/**
+ * Validates the environment of ADD, DEL or CHECK. `ownArgs` are the keys of CNI_ARGS that the plugin knows besides those of Kubernetes. Throws
+ * {@link CniError} 4; all missing variables are named at once.
+ */
+export function parseCniCall(
+  env: Readonly<Record<string, string | undefined>>,
+  ownArgs: readonly string[] = [],
+): CniCall {
   const command = env["CNI_COMMAND"] ?? "";
   if (!isCniCommand(command)) throw invalid(`unknown CNI_COMMAND: ${command}`);
   const missing = REQUIRED[command].filter((name) => (env[name] ?? "") === "");
@@ -46,7 +52,7 @@ export function parseCniCall(env: Readonly<Record<string, string | undefined>>):
     containerId,
     netns: env["CNI_NETNS"] ?? "",
     ifname: validIfname(env["CNI_IFNAME"] ?? ""),
-    args: parseCniArgs(env["CNI_ARGS"] ?? ""),
+    args: parseCniArgs(env["CNI_ARGS"] ?? "", ownArgs),
     path: env["CNI_PATH"] ?? "",
   };
 }
@@ -61,7 +67,7 @@ const KNOWN_ARGS = new Set([
 ]);
 
 /** Parses `K=V;K=V`. Unknown keys are an error unless `IgnoreUnknown` is 1 or true. Throws {@link CniError} 4. */
-export function parseCniArgs(text: string): Record<string, string> {
+export function parseCniArgs(text: string, ownArgs: readonly string[] = []): Record<string, string> {
   const pairs = text
     .split(";")
     .filter((pair) => pair !== "")
@@ -71,7 +77,7 @@ export function parseCniArgs(text: string): Record<string, string> {
       return [pair.slice(0, at), pair.slice(at + 1)];
     });
   const args = Object.fromEntries(pairs);
-  const unknown = pairs.map(([key]) => key).filter((key) => !KNOWN_ARGS.has(key));
+  const unknown = pairs.map(([key]) => key).filter((key) => !KNOWN_ARGS.has(key) && !ownArgs.includes(key));
   const ignore = ["1", "true", "True", "TRUE"].includes(args["IgnoreUnknown"] ?? "");
   if (unknown.length > 0 && !ignore) {
     throw invalid(`CNI_ARGS has unknown keys: ${unknown.join(", ")} (IgnoreUnknown=1 allows them)`);

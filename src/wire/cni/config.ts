@@ -29,13 +29,15 @@ export const VALID_ATTACHMENTS = "cni.dev/valid-attachments";
 
 export const DEFAULT_SOCKET = "/run/coild.sock";
 
-/** Throws {@link CniError}: 6 if the text is not a JSON object, 1 for an unsupported version, 7 for a wrong field. */
-export function parseNetworkConfig(text: string): NetworkConfig {
+/**
+ * Reads a configuration; one without a socket gets `defaultSocket`. Throws {@link CniError}: 6 if the text is not a JSON object, 1 for an unsupported version, 7 for a wrong field.
+ */
+export function parseNetworkConfig(text: string, defaultSocket: string = DEFAULT_SOCKET): NetworkConfig {
   const config = parseObject(text);
   const version = config["cniVersion"] ?? ABSENT_VERSION;
   if (typeof version !== "string") throw invalid("cniVersion", version, "a string such as 1.0.0");
   const cniVersion = requireVersion(version);
-  const { name, type, socket = DEFAULT_SOCKET, prevResult } = config;
+  const { name, type, socket = defaultSocket, prevResult } = config;
   if (typeof name !== "string" || !NAME_PATTERN.test(name)) throw invalid("name", name, "a network name");
   if (typeof type !== "string" || type === "") throw invalid("type", type, "the plugin's file name");
   if (typeof socket !== "string" || !socket.startsWith("/")) throw invalid("socket", socket, "an absolute path");

@@ -14,6 +14,12 @@ export const CniCode = {
   tryAgainLater: 11,
   notAvailable: 50,
   limitedConnectivity: 51,
+  /** Codes from 100 on are a plugin's own; these are of vpc-neutron and vpc-alcor (docs/spec/vpc-nics.md#7, #8). */
+  nicFailed: 101,
+  noIntegrationBridge: 102,
+  differs: 103,
+  noVpc: 104,
+  nameCollision: 105,
   internal: 999,
 } as const;
 export type CniCode = (typeof CniCode)[keyof typeof CniCode];

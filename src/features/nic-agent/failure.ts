@@ -1,0 +1,49 @@
+import { ExpectedError } from "#base/errors";
+import { CniCode } from "#wire/cni";
+import { CNI_ERROR_TYPE_URL, type CniErrorDetail, encodeCniError } from "#wire/cnirpc";
+import { GrpcCode, type GrpcStatus } from "#wire/grpc";
+
+/** The kinds of failure of a call, by the codes that the runtime sees (docs/spec/vpc-nics.md#7, #8). */
+export type NicCallErrorCode =
+  | "invalid-arguments"
+  | "invalid-config"
+  | "no-sandbox"
+  | "try-again"
+  | "not-available"
+  | "nic-failed"
+  | "no-bridge"
+  | "differs"
+  | "no-vpc"
+  | "collision"
+  | "internal";
+
+const CODES: Readonly<Record<NicCallErrorCode, { readonly grpc: number; readonly cni: number }>> = {
+  "invalid-arguments": { grpc: GrpcCode.invalidArgument, cni: CniCode.invalidEnvironment },
+  "invalid-config": { grpc: GrpcCode.failedPrecondition, cni: CniCode.invalidConfig },
+  "no-sandbox": { grpc: GrpcCode.notFound, cni: CniCode.unknownContainer },
+  "try-again": { grpc: GrpcCode.failedPrecondition, cni: CniCode.tryAgainLater },
+  "not-available": { grpc: GrpcCode.failedPrecondition, cni: CniCode.notAvailable },
+  "nic-failed": { grpc: GrpcCode.failedPrecondition, cni: CniCode.nicFailed },
+  "no-bridge": { grpc: GrpcCode.failedPrecondition, cni: CniCode.noIntegrationBridge },
+  differs: { grpc: GrpcCode.failedPrecondition, cni: CniCode.differs },
+  "no-vpc": { grpc: GrpcCode.notFound, cni: CniCode.noVpc },
+  collision: { grpc: GrpcCode.failedPrecondition, cni: CniCode.nameCollision },
+  internal: { grpc: GrpcCode.internal, cni: CniCode.internal },
+};
+
+/** A failure of a call that is returned to the runtime. */
+export class NicCallError extends ExpectedError<NicCallErrorCode> {
+  override readonly name = "NicCallError";
+
+  /** The error that the CNI executable prints. */
+  get detail(): CniErrorDetail {
+    const details = this.cause instanceof Error ? this.cause.message : "";
+    return { code: CODES[this.code].cni, msg: this.message, details: details === this.message ? "" : details };
+  }
+
+  /** The gRPC status, with exactly one `CNIError` detail. */
+  get status(): GrpcStatus {
+    const detail = { typeUrl: CNI_ERROR_TYPE_URL, value: encodeCniError(this.detail) };
+    return { code: CODES[this.code].grpc, message: this.message, details: [detail] };
+  }
+}

@@ -1,0 +1,397 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, type TestContext, test } from "node:test";
+import fc from "fast-check";
+import { FakeClock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
+import { nullLogger } from "#base/log";
+import type { NicClaim, NicStatus } from "#kube/nic";
+import {
+  CNI_SERVICE,
+  decodeAddResponse,
+  decodeCniError,
+  EMPTY_CNI_ARGS,
+  encodeCniArgs,
+  encodeGcArgs,
+} from "#wire/cnirpc";
+import { ClaimFileError, parseClaim } from "./claim-files.ts";
+import { active, plumbable } from "./gates.ts";
+import { ClaimBook, ClaimFiles, NicCallError, NicService, plannedConditions } from "./index.ts";
+import { parseNicCall } from "./request.ts";
+
+const folder = mkdtempSync(join(tmpdir(), "isthmus-nic-agent-"));
+after(() => rmSync(folder, { recursive: true }));
+const UID = "0a64ecb8-6f54-4d0f-9e42-7c8d7f8c3a10";
+const PLACE = { nodeName: "node1" };
+
+function nic(init: Partial<NicStatus> = {}): NicStatus {
+  return { name: "eth0", state: "InProgress", portID: "p0", host: "node1", vifType: "ovs", ...init };
+}
+
+let versions = 0;
+function claimOf(nics: readonly NicStatus[] | undefined, init: Partial<NicClaim["status"]> = {}, uid = UID): NicClaim {
+  versions += 1;
+  return {
+    metadata: { name: uid, namespace: "default", uid: "u", resourceVersion: String(versions), generation: 1 },
+    spec: { podName: "p", podUID: uid, vpc: "vpc-1", provider: "n", nics: [{ name: "eth0" }] },
+    ...(nics === undefined ? {} : { status: { nics: [...nics], nodeName: "node1", ...init } }),
+  };
+}
+
+/** A failure of the network that has a code for the runtime. */
+class Broken extends ExpectedError<"broken"> {}
+
+interface Plan {
+  readonly containerId: string;
+  readonly podUid: string;
+  readonly network: string;
+  readonly primary?: string | undefined;
+}
+
+function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folder, "claims-"))) } = {}) {
+  const clock = new FakeClock();
+  const claims = new ClaimBook({ files, log: nullLogger, clock });
+  const plans = new Map<string, Plan>();
+  const log: string[] = [];
+  const live = new Map<string, NicClaim>();
+  let failure: Error | undefined;
+  const service = new NicService<Plan>({
+    claims,
+    readClaim: async (_namespace, uid) => live.get(uid),
+    handOver: (text) => {
+      if (text.includes("NICs=bad")) throw new Broken("broken", "NICs are none");
+      return text.includes("NICs=p0")
+        ? { nics: [{ portID: "p0" }] }
+        : text.includes("NICs=p9")
+          ? { nics: [{ portID: "p9" }] }
+          : undefined;
+    },
+    describe: (nics) => nics.map(({ name, state }) => `${name}=${state}`).join(", "),
+    plan: ({ claim, call, primaryName }) => ({
+      containerId: call.containerId,
+      podUid: claim.spec.podUID,
+      network: call.config.name,
+      primary: primaryName,
+    }),
+    resultOf: (plan) => ({ interfaces: [{ name: plan.primary ?? "eth0" }], ips: [] }),
+    network: {
+      setUp: async (plan) => {
+        log.push(`set up ${plan.containerId}`);
+        if (failure !== undefined) throw failure;
+        plans.set(plan.containerId, plan);
+        return plan;
+      },
+      tearDown: async (containerId) => {
+        log.push(`tear down ${containerId}`);
+        if (failure !== undefined) throw failure;
+        const plan = plans.get(containerId);
+        plans.delete(containerId);
+        return { found: plan !== undefined, podUid: plan?.podUid, lost: [] };
+      },
+      check: async (containerId) =>
+        plans.has(containerId) ? (containerId === "odd" ? ["eth0 is down", "no port"] : []) : undefined,
+      announce: ({ containerId }) => void log.push(`announce ${containerId}`),
+      plans: () => [...plans.values()],
+    },
+    switchDefaults: { ovsdb: "/db.sock", bridge: "br-int" },
+    kindOf: (error) => (error instanceof Broken ? "no-bridge" : undefined),
+    onPlugged: (uid) => void log.push(`plugged ${uid === UID ? service.isPlugged(uid) : uid}`),
+    onFailed: (_claim, why) => void log.push(`failed ${why}`),
+    onStep: () => undefined,
+    place: PLACE,
+    clock,
+    log: nullLogger,
+  });
+  const fail = (error: Error | undefined): void => {
+    failure = error;
+  };
+  const call = (method: string, init: CallInit = {}) => {
+    const handler = service.handlers[`/${CNI_SERVICE}/${method}`];
+    assert.ok(handler !== undefined);
+    return handler(requestOf(init), { signal: init.signal ?? t.signal });
+  };
+  return { clock, claims, service, log, live, call, fail, plans };
+}
+
+interface CallInit {
+  readonly containerId?: string;
+  readonly ifname?: string;
+  readonly args?: Readonly<Record<string, string>>;
+  readonly config?: object;
+  readonly signal?: AbortSignal;
+}
+
+function requestOf({ containerId = "c1", ifname = "eth0", args, config = {} }: CallInit): Uint8Array {
+  const stdin = { cniVersion: "1.0.0", name: "vpc", type: "vpc-neutron", ...config };
+  return encodeCniArgs({
+    ...EMPTY_CNI_ARGS,
+    containerId,
+    netns: "/run/netns/s",
+    ifname,
+    args: args ?? { K8S_POD_UID: UID, K8S_POD_NAMESPACE: "default", K8S_POD_NAME: "p" },
+    stdinData: new TextEncoder().encode(JSON.stringify(stdin)),
+  });
+}
+
+/** The code and text that the runtime gets. */
+async function refusal(work: Promise<unknown>): Promise<readonly [code: number, message: string]> {
+  try {
+    await work;
+  } catch (error) {
+    assert.ok(error instanceof NicCallError, String(error));
+    const detail = error.status.details[0];
+    assert.ok(detail !== undefined);
+    const { code, msg } = decodeCniError(detail.value);
+    return [code, msg];
+  }
+  return assert.fail("the call has succeeded");
+}
+
+const soon = (): Promise<void> => new Promise(setImmediate);
+
+test("gates: a port is plumbable when it is known, bound and on this node; active when the provider says so", () => {
+  const states = (nics: readonly NicStatus[] | undefined, init: Partial<NicClaim["status"]> = {}) =>
+    [plumbable(claimOf(nics, init), PLACE).state, active(claimOf(nics, init)).state].join();
+  assert.equal(states(undefined), "waiting,waiting");
+  assert.equal(states([nic()]), "open,waiting");
+  assert.equal(states([nic({ state: "Ready" })]), "open,open");
+  for (const one of [
+    { portID: undefined },
+    { host: "" },
+    { host: undefined },
+    { vifType: "unbound" },
+    { vifType: "binding_failed" },
+    { vifType: undefined },
+    { state: "Failed", reason: "IpInUse" },
+  ] as const)
+    assert.equal(states([{ ...nic(), ...one } as NicStatus]), "waiting,waiting", JSON.stringify(one));
+  assert.equal(states([nic()], { nodeName: "other" }), "waiting,waiting");
+  assert.equal(states([nic({ state: "Failed", reason: "IpIsGateway" })]), "failed,failed");
+  const { vifType: _gone, ...alcor } = nic({ vethName: "veth1", netns: "/run/netns/v" });
+  assert.equal(states([alcor]), "open,waiting");
+  const { netns: _none, ...half } = alcor;
+  assert.equal(states([half]), "waiting,waiting");
+  const bound = claimOf([nic()]);
+  const deleted = { ...bound, metadata: { ...bound.metadata, deletionTimestamp: "2026-01-01T00:00:00Z" } };
+  assert.equal(plumbable(deleted, PLACE).state, "waiting");
+});
+
+test("ADD: waits for the claim, plugs once it is plumbable, reports, waits until it is active, and announces", async (t) => {
+  const bed = openBed(t);
+  bed.live.set(UID, claimOf(undefined));
+  const adding = bed.call("Add");
+  await soon();
+  bed.claims.set(claimOf([nic({ vifType: "unbound" })]));
+  await soon();
+  assert.deepEqual(bed.log, []);
+  bed.claims.set(claimOf([nic()]));
+  await soon();
+  assert.deepEqual(bed.log, ["set up c1", "plugged true"]);
+  bed.claims.set(claimOf([nic({ state: "Ready" })]));
+  const result = JSON.parse(new TextDecoder().decode(decodeAddResponse(await adding))) as {
+    readonly interfaces: object;
+  };
+  assert.deepEqual([result.interfaces, bed.log.at(-1)], [[{ name: "eth0" }], "announce c1"]);
+});
+
+test("T-31, T-32: the waits end with code 11 and say for what; an ADD whose port stays inactive is undone, unless that is allowed", async (t) => {
+  const bed = openBed(t);
+  bed.claims.set(claimOf([nic({ vifType: "binding_failed" })]));
+  const unbound = refusal(bed.call("Add"));
+  await soon();
+  bed.clock.advance(30_000);
+  assert.deepEqual(await unbound, [11, "waiting for ports: eth0=InProgress"]);
+  bed.claims.set(claimOf([nic()]));
+  const inactive = refusal(bed.call("Add", { config: { activeTimeoutMs: 2000 } }));
+  await soon();
+  bed.clock.advance(2000);
+  assert.deepEqual(await inactive, [11, "waiting for ports: eth0=InProgress"]);
+  assert.deepEqual(bed.log, ["set up c1", "plugged true", "tear down c1", "plugged false"]);
+  const allowed = bed.call("Add", { config: { activeTimeoutMs: 2000, requireActive: false } });
+  await soon();
+  bed.clock.advance(2000);
+  await allowed;
+  assert.ok(bed.service.isPlugged(UID));
+});
+
+test("ADD: what no time heals is 101 at once with an event, before and after plugging; other failures keep their codes", async (t) => {
+  const bed = openBed(t);
+  bed.claims.set(claimOf([nic({ state: "Failed", reason: "PortMismatch" })]));
+  assert.deepEqual(await refusal(bed.call("Add")), [101, "NICs of the pod failed: eth0=Failed"]);
+  assert.deepEqual(bed.log, ["failed eth0=Failed"]);
+  bed.claims.set(claimOf([nic()]));
+  const adding = refusal(bed.call("Add"));
+  await soon();
+  bed.claims.set(claimOf([nic({ state: "Failed", reason: "BadRequest" })]));
+  assert.equal((await adding)[0], 101);
+  assert.ok(bed.log.includes("tear down c1"));
+  bed.claims.set(claimOf([nic({ state: "Ready" })]));
+  bed.fail(new Broken("broken", "no bridge"));
+  assert.deepEqual(await refusal(bed.call("Add")), [102, "no bridge"]);
+  bed.fail(new AggregateError([new Broken("broken", "one")], "several"));
+  assert.equal((await refusal(bed.call("Del")))[0], 999);
+  bed.fail(new TypeError("a bug"));
+  await assert.rejects(bed.call("Add"), TypeError);
+});
+
+test("ADD: a runtime that gives up aborts the waits", async (t) => {
+  const bed = openBed(t);
+  bed.claims.set(claimOf([nic({ vifType: "unbound" })]));
+  const controller = new AbortController();
+  const adding = refusal(bed.call("Add", { signal: controller.signal }));
+  await soon();
+  controller.abort(new DOMException("the caller closed the connection", "AbortError"));
+  assert.deepEqual(await adding, [11, "the call was cancelled: the caller closed the connection"]);
+});
+
+test("the pod: by uid, by ports of a hand-over, or none", async (t) => {
+  const bed = openBed(t);
+  assert.equal((await refusal(bed.call("Add")))[0], 104);
+  assert.equal((await refusal(bed.call("Add", { args: {} })))[0], 104);
+  const annotations = { runtimeConfig: { "io.kubernetes.cri.pod-annotations": { "isthmus.dev/vpc": "vpc-1" } } };
+  const waiting = refusal(bed.call("Add", { config: annotations }));
+  await soon();
+  bed.clock.advance(30_000);
+  assert.deepEqual(await waiting, [11, "waiting for ports: the pod has no claim on this node yet"]);
+  assert.equal((await refusal(bed.call("Add", { args: { NICs: "bad" } })))[0], 4);
+  assert.equal((await refusal(bed.call("Add", { args: { NICs: "p0" } })))[0], 11);
+  bed.claims.set(claimOf([nic({ state: "Ready" })]));
+  assert.deepEqual(await refusal(bed.call("Add", { args: { NICs: "p9", K8S_POD_UID: UID } })), [
+    4,
+    "CNI_ARGS has the port p9, which is not one of the pod's claim",
+  ]);
+  const reply = await bed.call("Add", { args: { NICs: "p0" }, ifname: "net1" });
+  assert.match(new TextDecoder().decode(decodeAddResponse(reply)), /"name":"net1"/);
+});
+
+test("T-35: DEL of what is known and of what is not; only a pod without any trace of a VPC is 104", async (t) => {
+  const bed = openBed(t);
+  assert.equal((await refusal(bed.call("Del")))[0], 104);
+  bed.claims.set(claimOf([nic({ state: "Ready" })]));
+  await bed.call("Del");
+  await bed.call("Add");
+  await bed.call("Del");
+  assert.deepEqual(bed.log.slice(-2), ["tear down c1", "plugged false"]);
+  bed.claims.remove(UID);
+  assert.equal((await refusal(bed.call("Del")))[0], 104);
+  await bed.call("Del", { config: { runtimeConfig: { "io.kubernetes.cri.pod-annotations": { VPC: "demo" } } } });
+});
+
+test("CHECK: differences are 103, an unknown container of a pod with a claim too", async (t) => {
+  const bed = openBed(t);
+  assert.equal((await refusal(bed.call("Check")))[0], 104);
+  bed.claims.set(claimOf([nic({ state: "Ready" })]));
+  assert.equal((await refusal(bed.call("Check")))[0], 103);
+  await bed.call("Add", { containerId: "odd" });
+  assert.deepEqual(await refusal(bed.call("Check", { containerId: "odd" })), [103, "eth0 is down; no port"]);
+});
+
+test("GC removes what the runtime does not list, of its network only", async (t) => {
+  const bed = openBed(t);
+  for (const [containerId, network] of [
+    ["a", "vpc"],
+    ["b", "vpc"],
+    ["c", "other"],
+  ] as const)
+    bed.plans.set(containerId, { containerId, podUid: UID, network });
+  const gc = bed.service.handlers[`/${CNI_SERVICE}/GC`];
+  const gcOf = (network: string) =>
+    gc?.(encodeGcArgs({ network, attachments: [{ containerId: "a", ifname: "eth0" }] }), { signal: t.signal });
+  await gcOf("vpc");
+  assert.deepEqual([...bed.plans.keys()], ["a", "c"]);
+  bed.fail(new Broken("broken", "no"));
+  assert.match((await refusal(Promise.resolve(gcOf("other"))))[1], /GC: no/);
+  assert.equal((await refusal(Promise.resolve(gcOf(""))))[0], 4);
+});
+
+test("claims are on disk: a restart knows them before the API server answers, and forgets those that are gone once it does", async (t) => {
+  const at = mkdtempSync(join(folder, "claims-"));
+  const files = new ClaimFiles(at);
+  const first = openBed(t, { files });
+  first.claims.set(claimOf([nic({ state: "Ready" })]));
+  first.claims.set(claimOf([nic()], {}, "0a64ecb8-6f54-4d0f-9e42-000000000000"));
+  writeFileSync(join(at, "bad.json"), "{}");
+  const second = openBed(t, { files });
+  assert.equal(second.claims.list().length, 2);
+  await second.call("Add");
+  second.claims.keepOnly(new Set([UID]));
+  assert.deepEqual(readdirSync(at).sort(), [`${UID}.json`, "bad.json"]);
+  assert.equal(second.claims.get(UID)?.spec.podName, "p");
+  second.claims.remove(UID);
+  assert.deepEqual(readdirSync(at), ["bad.json"]);
+});
+
+test("claims and calls: of any text only our errors escape", () => {
+  const good = JSON.parse(JSON.stringify(claimOf([nic()]))) as Record<string, unknown>;
+  const broken = fc
+    .tuple(fc.constantFrom(...Object.keys(good)), fc.jsonValue())
+    .map(([key, value]) => JSON.stringify({ ...good, [key]: value }));
+  fc.assert(
+    fc.property(fc.oneof(fc.string(), fc.json(), broken), (text) => {
+      try {
+        plumbable(parseClaim(text, "x.json"), PLACE);
+      } catch (error) {
+        assert.ok(error instanceof ClaimFileError, String(error));
+      }
+    }),
+  );
+  const config = fc
+    .tuple(
+      fc.constantFrom("plugMode", "plumbTimeoutMs", "ovsdb", "runtimeConfig", "bindBy", "type", "x"),
+      fc.jsonValue(),
+    )
+    .map(([key, value]) => ({ [key]: value }));
+  fc.assert(
+    fc.property(
+      fc.oneof(
+        config.map((one) => requestOf({ config: one })),
+        fc.uint8Array({ maxLength: 60 }),
+      ),
+      (bytes) => {
+        try {
+          parseNicCall(bytes);
+        } catch (error) {
+          assert.ok(error instanceof NicCallError, String(error));
+        }
+      },
+    ),
+  );
+  assert.throws(
+    () => parseNicCall(requestOf({ config: { plugMode: "x", bindBy: "cni", plumbTimeoutMs: -1 } })),
+    (error) => {
+      assert.ok(error instanceof NicCallError);
+      for (const key of ["plugMode", "bindBy", "plumbTimeoutMs"]) assert.ok(error.message.includes(key), error.message);
+      return true;
+    },
+  );
+});
+
+test("reports: Plugged and Unplugged are written together, once, and their times move with their status", () => {
+  const now = Date.parse("2026-01-02T03:04:05.678Z");
+  const at = { nodeName: "node1", now };
+  const bare = claimOf([nic()]);
+  assert.equal(plannedConditions(bare, { isPlugged: false, lost: [] }, at), undefined);
+  const plugged = plannedConditions(bare, { isPlugged: true, lost: [] }, at);
+  assert.deepEqual(
+    plugged?.map(({ type, status, reason, lastTransitionTime }) => [type, status, reason, lastTransitionTime]),
+    [
+      ["Plugged", "True", "Plugged", "2026-01-02T03:04:05Z"],
+      ["Unplugged", "False", "Plugged", "2026-01-02T03:04:05Z"],
+    ],
+  );
+  const told = claimOf([nic()], { conditions: [...(plugged ?? [])] });
+  assert.equal(plannedConditions(told, { isPlugged: true, lost: [] }, { ...at, now: now + 60_000 }), undefined);
+  const lost = plannedConditions(told, { isPlugged: false, lost: ["eth0"] }, at);
+  assert.deepEqual(
+    lost?.map(({ status, reason }) => [status, reason]),
+    [
+      ["False", "DeviceLost"],
+      ["True", "DeviceLost"],
+    ],
+  );
+  // After a restart nobody remembers which device was lost; the claim does.
+  const after = claimOf([nic()], { conditions: [...(lost ?? [])] });
+  assert.equal(plannedConditions(after, { isPlugged: false, lost: [] }, at), undefined);
+});

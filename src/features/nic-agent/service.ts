@@ -1,0 +1,389 @@
+import { type AbortOptions, KeyedMutex } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { LEGACY_VPC_ANNOTATION, type NicClaim, type NicStatus, VPC_ANNOTATION } from "#kube/nic";
+import { type CniResult, convertResult, HIGHEST_VERSION } from "#wire/cni";
+import { CNI_SERVICE, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
+import type { ClaimBook } from "./claim-book.ts";
+import { NicCallError, type NicCallErrorCode } from "./failure.ts";
+import { active, type GateState, type NodePlace, orderedNics, plumbable } from "./gates.ts";
+import { decoded, type NicCall, parseNicCall } from "./request.ts";
+
+/** The part of a plan that the service knows. */
+export interface SandboxPlanLike {
+  readonly containerId: string;
+  readonly podUid: string;
+  /** The network's name, for GC. */
+  readonly network: string;
+}
+
+/** What a plan is made of. */
+export interface PlanRequest {
+  readonly claim: NicClaim;
+  /** In the order of the pod. */
+  readonly nics: readonly NicStatus[];
+  readonly call: NicCall;
+  /** The name of the first NIC, if the call names it. */
+  readonly primaryName: string | undefined;
+}
+
+/** The NICs of a hand-over to a runtime of virtual machines. */
+export interface HandedNics {
+  readonly nics: readonly { readonly name?: string; readonly portID?: string }[];
+}
+
+/** What the service works with; `Plan` is the plan of a sandbox. */
+export interface NicServiceDeps<Plan extends SandboxPlanLike> {
+  readonly claims: ClaimBook;
+  /** Reads a claim live; `undefined` if there is none. Rejects with an expected error. */
+  readonly readClaim: (namespace: string, uid: string, options: AbortOptions) => Promise<NicClaim | undefined>;
+  /** The hand-over in CNI_ARGS; `undefined` without one. Throws an expected error for a faulty one. */
+  readonly handOver: (args: string) => HandedNics | undefined;
+  /** Such as `eth0=Failed(IpInUse)`. */
+  readonly describe: (nics: readonly NicStatus[]) => string;
+  /** Throws an expected error for a status that no NIC can be made of. */
+  readonly plan: (request: PlanRequest) => Plan;
+  readonly resultOf: (plan: Plan) => CniResult;
+  readonly network: {
+    setUp(plan: Plan, options: { readonly signal: AbortSignal }): Promise<Plan>;
+    tearDown(
+      containerId: string,
+      options: {
+        readonly signal: AbortSignal;
+        readonly known: Plan | undefined;
+        readonly scan: { readonly ovsdb: string; readonly bridge: string } | undefined;
+      },
+    ): Promise<{ readonly found: boolean; readonly podUid: string | undefined; readonly lost: readonly string[] }>;
+    check(
+      containerId: string,
+      netns: string,
+      options: { readonly signal: AbortSignal },
+    ): Promise<readonly string[] | undefined>;
+    announce(plan: Plan): void;
+    plans(): readonly Plan[];
+  };
+  /** Where the switch is, unless the configuration names it. */
+  readonly switchDefaults: { readonly ovsdb: string; readonly bridge: string };
+  /** The kind of a failure of the network; `undefined`: `internal`. */
+  readonly kindOf: (error: unknown) => NicCallErrorCode | undefined;
+  /** Called when NICs of a pod were plugged or unplugged, with the names of lost ones. */
+  readonly onPlugged: (podUid: string, lost: readonly string[]) => void;
+  /** Called for a pod whose NICs cannot be had before it is replaced. */
+  readonly onFailed: (claim: NicClaim, why: string) => void;
+  /** Called with the time of a step of ADD, in seconds. */
+  readonly onStep: (step: "plumbable" | "plug" | "active", seconds: number) => void;
+  readonly place: NodePlace;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+type Handler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
+
+/** ADD, DEL, CHECK, STATUS and GC of the executables vpc-neutron and vpc-alcor. Calls of one pod or container run one after the other. */
+export class NicService<Plan extends SandboxPlanLike> {
+  readonly #deps: NicServiceDeps<Plan>;
+  readonly #containers = new KeyedMutex();
+  readonly #pods = new KeyedMutex();
+  /** Containers whose ADD is not done. */
+  readonly #making = new Set<string>();
+
+  constructor(deps: NicServiceDeps<Plan>) {
+    this.#deps = deps;
+  }
+
+  /** The gRPC methods by path. */
+  get handlers(): Readonly<Record<string, Handler>> {
+    const method = (name: string, work: (call: NicCall, signal: AbortSignal) => Promise<Uint8Array>): Handler => {
+      return (request, { signal }) => this.#logged(name, parseNicCall(request), signal, work);
+    };
+    return {
+      [`/${CNI_SERVICE}/Add`]: method("Add", (call, signal) => this.#add(call, signal)),
+      [`/${CNI_SERVICE}/Del`]: method("Del", (call, signal) => this.#del(call, signal)),
+      [`/${CNI_SERVICE}/Check`]: method("Check", (call, signal) => this.#check(call, signal)),
+      [`/${CNI_SERVICE}/Status`]: async () => new Uint8Array(0),
+      [`/${CNI_SERVICE}/GC`]: (request, { signal }) => this.#gc(request, signal),
+    };
+  }
+
+  /** Whether NICs of a pod are plugged, with all of them made. */
+  isPlugged(podUid: string): boolean {
+    return this.#deps.network.plans().some((plan) => plan.podUid === podUid && !this.#making.has(plan.containerId));
+  }
+
+  async #logged(
+    name: string,
+    call: NicCall,
+    signal: AbortSignal,
+    work: (call: NicCall, signal: AbortSignal) => Promise<Uint8Array>,
+  ): Promise<Uint8Array> {
+    const { clock, log } = this.#deps;
+    const startMs = clock.monotonic();
+    const { containerId, netns, ifname, namespace, podName: pod } = call;
+    const fields = { method: name, namespace, pod, netns, ifname, containerID: containerId };
+    const seconds = (): number => Number(((clock.monotonic() - startMs) / 1000).toFixed(4));
+    try {
+      const reply = await this.#containers.run(containerId, () => work(call, signal), { signal });
+      log.info("finished call", { ...fields, code: "OK", seconds: seconds() });
+      return reply;
+    } catch (error) {
+      const failure = this.#failureOf(error, signal);
+      const code = failure instanceof NicCallError ? failure.code : "bug";
+      log.warn("failed call", { ...fields, code, error: describeError(failure), seconds: seconds() });
+      throw failure;
+    }
+  }
+
+  async #add(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
+    if (call.netns === "") throw new NicCallError("invalid-arguments", "ADD needs CNI_NETNS");
+    const handed = this.#handOver(call);
+    const uid = await this.#podOf(call, handed, signal);
+    return await this.#pods.run(uid, () => this.#addTo(uid, call, handed, signal), { signal });
+  }
+
+  async #addTo(uid: string, call: NicCall, handed: HandedNics | undefined, signal: AbortSignal): Promise<Uint8Array> {
+    const { network, claims, place } = this.#deps;
+    const { config } = call;
+    const open = await this.#timed("plumbable", () =>
+      this.#gate(uid, (claim) => plumbable(claim, place), { atMostMs: config.plumbTimeoutMs, signal }),
+    );
+    if (open.state !== "open") throw this.#waiting(open.nics);
+    const claim = claims.get(uid);
+    if (claim === undefined) throw this.#waiting([]);
+    requireHanded(handed, open.nics);
+    const wanted = this.#deps.plan({ claim, nics: open.nics, call, primaryName: primaryName(call, handed, claim) });
+    this.#making.add(call.containerId);
+    try {
+      const plan = await this.#timed("plug", () => network.setUp(wanted, { signal }));
+      this.#making.delete(call.containerId);
+      this.#deps.onPlugged(uid, []);
+      // The device of Alcor's agent appears when its port is active.
+      if (config.type === "vpc-neutron") await this.#awaitActive(uid, call, signal);
+      network.announce(plan);
+      return encodeAddResponse(
+        new TextEncoder().encode(JSON.stringify(convertResult(this.#deps.resultOf(plan), HIGHEST_VERSION))),
+      );
+    } finally {
+      this.#making.delete(call.containerId);
+    }
+  }
+
+  /** Waits until all ports are active; otherwise all NICs are removed again. */
+  async #awaitActive(uid: string, call: NicCall, signal: AbortSignal): Promise<void> {
+    const { config, containerId } = call;
+    try {
+      const state = await this.#timed("active", () =>
+        this.#gate(uid, active, { atMostMs: config.activeTimeoutMs, signal }),
+      );
+      if (state.state === "open" || !config.requireActive) return;
+      throw this.#waiting(state.nics);
+    } catch (error) {
+      await this.#undo(containerId, uid);
+      throw error;
+    }
+  }
+
+  async #undo(containerId: string, uid: string): Promise<void> {
+    try {
+      await this.#deps.network.tearDown(containerId, {
+        signal: AbortSignal.timeout(UNDO_MS),
+        known: undefined,
+        scan: undefined,
+      });
+    } catch (error) {
+      if (!(error instanceof ExpectedError || error instanceof AggregateError)) throw error;
+      this.#deps.log.warn("NICs of a failed ADD could not be removed; DEL removes them", {
+        containerID: containerId,
+        error: describeError(error),
+      });
+    }
+    this.#deps.onPlugged(uid, []);
+  }
+
+  async #del(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
+    const { network, claims } = this.#deps;
+    const isNeutron = call.config.type === "vpc-neutron";
+    const claim = call.podUid === undefined ? undefined : claims.get(call.podUid);
+    const removal = await network.tearDown(call.containerId, {
+      signal,
+      known: this.#knownPlan(call, claim),
+      scan: isNeutron ? this.#switchOf(call) : undefined,
+    });
+    const uid = removal.podUid ?? claim?.metadata.name;
+    if (uid !== undefined) this.#deps.onPlugged(uid, removal.lost);
+    if (!removal.found && claim === undefined && !this.#hasVpcData(call))
+      throw new NicCallError("no-vpc", "nothing of this container is known here, and its pod has no VPC");
+    return new Uint8Array(0);
+  }
+
+  /** The plan that an ADD would have made of the claim, to find what is left without a journal. */
+  #knownPlan(call: NicCall, claim: NicClaim | undefined): Plan | undefined {
+    if (claim === undefined) return undefined;
+    const nics = orderedNics(claim);
+    if (nics.some(({ portID }) => portID === undefined)) return undefined;
+    try {
+      return this.#deps.plan({ claim, nics, call, primaryName: undefined });
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      return undefined;
+    }
+  }
+
+  async #check(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
+    const differences = await this.#deps.network.check(call.containerId, call.netns, { signal });
+    if (differences === undefined) {
+      if (call.podUid === undefined || this.#deps.claims.get(call.podUid) === undefined)
+        throw new NicCallError("no-vpc", "nothing of this container is known here");
+      throw new NicCallError("differs", "the container has no NICs of its VPC");
+    }
+    if (differences.length > 0) throw new NicCallError("differs", differences.slice(0, 20).join("; "));
+    return new Uint8Array(0);
+  }
+
+  /** Removes the NICs of containers of a network that the runtime does not list. Goes on after failures, and reports them. */
+  async #gc(request: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+    const { network: name, attachments } = decoded(() => decodeGcArgs(request));
+    if (name === "") throw new NicCallError("invalid-arguments", "GC needs the name of a network in the configuration");
+    const { network, log, onPlugged } = this.#deps;
+    const valid = new Set(attachments.map(({ containerId }) => containerId));
+    const failures: unknown[] = [];
+    for (const { containerId, network: of } of network.plans()) {
+      if (of !== name || valid.has(containerId) || this.#making.has(containerId)) continue;
+      try {
+        const removal = await this.#containers.run(
+          containerId,
+          () => network.tearDown(containerId, { signal, known: undefined, scan: undefined }),
+          { signal },
+        );
+        if (removal.podUid !== undefined) onPlugged(removal.podUid, removal.lost);
+        log.info("GC removed NICs that the runtime does not list", { network: name, containerID: containerId });
+      } catch (error) {
+        if (!(error instanceof ExpectedError || error instanceof AggregateError)) throw error;
+        failures.push(error);
+      }
+    }
+    if (failures.length === 0) return new Uint8Array(0);
+    throw new NicCallError("internal", `GC: ${failures.map(describeError).slice(0, 5).join("; ")}`, {
+      cause: new AggregateError(failures),
+    });
+  }
+
+  /**
+   * The uid of the pod of a call (docs/spec/vpc-nics.md#8.1). A pod of which nothing says that it has a VPC has none when it has no claim, which is read
+   * live once. Throws `no-vpc`.
+   */
+  async #podOf(call: NicCall, handed: HandedNics | undefined, signal: AbortSignal): Promise<string> {
+    const { claims, readClaim } = this.#deps;
+    const { podUid, namespace } = call;
+    if (podUid === undefined) {
+      const ports = (handed?.nics ?? []).flatMap(({ portID }) => (portID === undefined ? [] : [portID]));
+      const claim = claims.withPorts(ports);
+      if (claim !== undefined) return claim.metadata.name;
+      if (handed === undefined) throw new NicCallError("no-vpc", "CNI_ARGS has neither K8S_POD_UID nor NICs");
+      throw new NicCallError("try-again", `no claim of this node has the ports ${ports.join(", ")} yet`);
+    }
+    if (claims.get(podUid) !== undefined || handed !== undefined || this.#hasVpcData(call)) return podUid;
+    const isTold = call.annotations !== undefined || namespace === undefined;
+    const live = isTold ? undefined : await readClaim(namespace, podUid, { signal });
+    if (live === undefined)
+      throw new NicCallError(
+        "no-vpc",
+        "the pod has no VPC, and the configuration names no plugin for such pods (delegate)",
+      );
+    return podUid;
+  }
+
+  #hasVpcData({ annotations = {} }: NicCall): boolean {
+    return annotations[VPC_ANNOTATION] !== undefined || annotations[LEGACY_VPC_ANNOTATION] !== undefined;
+  }
+
+  #handOver({ args }: NicCall): HandedNics | undefined {
+    try {
+      return this.#deps.handOver(
+        Object.entries(args)
+          .map(([key, value]) => `${key}=${value}`)
+          .join(";"),
+      );
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      throw new NicCallError("invalid-arguments", error.message, { cause: error });
+    }
+  }
+
+  #switchOf({ config }: NicCall): { readonly ovsdb: string; readonly bridge: string } {
+    const { ovsdb, bridge } = this.#deps.switchDefaults;
+    return { ovsdb: config.ovsdb?.replace(/^unix:/, "") ?? ovsdb, bridge: config.integrationBridge ?? bridge };
+  }
+
+  /** Waits at a gate. A claim that is not there yet waits too. Throws `nic-failed` at once for what no time heals. */
+  async #gate(
+    uid: string,
+    look: (claim: NicClaim) => GateState,
+    options: { readonly atMostMs: number; readonly signal: AbortSignal },
+  ): Promise<GateState> {
+    let last: GateState = { state: "waiting", nics: [] };
+    const settled = await this.#deps.claims.wait(
+      uid,
+      (claim) => {
+        last = claim === undefined ? { state: "waiting", nics: [] } : look(claim);
+        return last.state === "waiting" ? undefined : last;
+      },
+      options,
+    );
+    const state = settled ?? last;
+    if (state.state !== "failed") return state;
+    const why = this.#deps.describe(state.nics);
+    const claim = this.#deps.claims.get(uid);
+    if (claim !== undefined) this.#deps.onFailed(claim, why);
+    throw new NicCallError("nic-failed", `NICs of the pod failed: ${why}`);
+  }
+
+  #waiting(nics: readonly NicStatus[]): NicCallError {
+    return new NicCallError(
+      "try-again",
+      `waiting for ports: ${nics.length === 0 ? "the pod has no claim on this node yet" : this.#deps.describe(nics)}`,
+    );
+  }
+
+  async #timed<T>(step: "plumbable" | "plug" | "active", work: () => Promise<T>): Promise<T> {
+    const startMs = this.#deps.clock.monotonic();
+    const result = await work();
+    this.#deps.onStep(step, (this.#deps.clock.monotonic() - startMs) / 1000);
+    return result;
+  }
+
+  /** Any expected error without a kind is `internal`, an abort is `try-again`; anything else is a bug and stays as it is. */
+  #failureOf(error: unknown, signal: AbortSignal): unknown {
+    if (error instanceof NicCallError) return error;
+    if (signal.aborted && error === signal.reason)
+      return new NicCallError("try-again", `the call was cancelled: ${describeError(error)}`, { cause: error });
+    if (!(error instanceof ExpectedError || error instanceof AggregateError)) return error;
+    return new NicCallError(this.#deps.kindOf(error) ?? "internal", describeError(error), { cause: error });
+  }
+}
+
+/** The time to remove NICs whose ports did not become active, in milliseconds (docs/spec/vpc-nics.md#8.5). */
+const UNDO_MS = 5000;
+
+/** A hand-over that names other ports than the claim is for another pod. */
+function requireHanded(handed: HandedNics | undefined, nics: readonly NicStatus[]): void {
+  for (const { portID } of handed?.nics ?? []) {
+    if (portID !== undefined && !nics.some((nic) => nic.portID === portID))
+      throw new NicCallError(
+        "invalid-arguments",
+        `CNI_ARGS has the port ${portID}, which is not one of the pod's claim`,
+      );
+  }
+}
+
+/**
+ * The name of the first NIC, if the runtime wants another than its default: an explicit name wins (docs/spec/vpc-nics.md#8.4). Only a hand-over
+ * shows that a name is missing.
+ */
+function primaryName({ ifname }: NicCall, handed: HandedNics | undefined, claim: NicClaim): string | undefined {
+  const [first] = handed?.nics ?? [];
+  const isDefaulted = first !== undefined && first.name === undefined && claim.spec.nics[0]?.name === DEFAULT_PRIMARY;
+  return isDefaulted && ifname !== "" && ifname !== DEFAULT_PRIMARY ? ifname : undefined;
+}
+
+const DEFAULT_PRIMARY = "eth0";

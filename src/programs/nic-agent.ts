@@ -1,0 +1,255 @@
+import { mkdirSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { Backoff, Dirty, retry, TaskGroup } from "#base/async";
+import { systemClock } from "#base/clock";
+import { stringFlag } from "#base/config";
+import { ExpectedError } from "#base/errors";
+import { Health, serveHealth, serveMetrics } from "#base/health";
+import { Repeats } from "#base/log";
+import { createRegistry } from "#base/metrics";
+import { reconcile } from "#base/reconcile";
+import { OpenVSwitch } from "#cloud/ovsdb";
+import { serveGrpc } from "#features/cni";
+import { parseHandOver, waitingText } from "#features/nic";
+import { applyConditions, ClaimBook, ClaimFiles, NicService, plannedConditions } from "#features/nic-agent";
+import { cniResult, Journal, NicNetwork } from "#features/nic-cni";
+import { acquireFileLock } from "#kernel/lock";
+import { Monitors } from "#kernel/monitor";
+import { openKernel } from "#kernel/net";
+import { announceAddresses } from "#kernel/socket";
+import { findObject } from "#kube/client";
+import { EventRecorder } from "#kube/events";
+import { allSynced, createInformer } from "#kube/informer";
+import { CLAIM_NODE_LABEL, nicResources } from "#kube/nic";
+import {
+  endpointFlags,
+  informerHealth,
+  kubeFlags,
+  logFlags,
+  loggerOf,
+  openClient,
+  requireNodeName,
+} from "./daemon/index.ts";
+import { restClientMetrics } from "./metrics/index.ts";
+import { kindOf } from "./nic-agent/failures.ts";
+import { nicAgentMetrics } from "./nic-agent/metrics.ts";
+import { planClaim } from "./nic-agent/plan-claim.ts";
+import { watchDevices } from "./nic-agent/watch-devices.ts";
+import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
+
+/** How often reports and ports are compared with what is there, milliseconds. */
+const RESYNC_MS = 60_000;
+/** Time of a live read of a claim, milliseconds. */
+const READ_MS = 5000;
+
+const flags = {
+  ...endpointFlags(":9394", ":9395"),
+  socket: stringFlag(
+    "socket",
+    "/run/isthmus/vpc.sock",
+    "UNIX socket that the CNI executables vpc-neutron and vpc-alcor call",
+    "PATH",
+  ),
+  stateDir: stringFlag("state-dir", "/var/lib/isthmus", "folder of the claims and the journal", "PATH"),
+  ovsdb: stringFlag(
+    "ovsdb",
+    "/var/run/openvswitch/db.sock",
+    "UNIX socket of Open vSwitch's database, unless a network names another",
+    "PATH",
+  ),
+  integrationBridge: stringFlag("integration-bridge", "br-int", "bridge of ports that do not say theirs", "NAME"),
+  ...kubeFlags,
+  ...logFlags,
+};
+
+/** `nic-agent` (docs/spec/vpc-nics.md#7). */
+export const nicAgent = defineProgram({
+  name: "nic-agent",
+  summary:
+    "Plugs ports of VPCs into the pods of this node. Serves the calls of the CNI executables vpc-neutron and vpc-alcor.",
+  flags,
+  notes: ["Environment: COIL_NODE_NAME, the name of this node (required)."],
+  metrics: [nicAgentMetrics, restClientMetrics],
+  run: async ({ values, signal }) => {
+    const nodeName = requireNodeName();
+    const log = loggerOf("nic-agent", values);
+    const registry = createRegistry();
+    const metrics = nicAgentMetrics(registry);
+    const health = new Health({ log: log.child("health") });
+    requirePrivileges("make the NICs of pods", ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"]);
+    mkdirSync(dirname(values.socket), { recursive: true, mode: 0o755 });
+    mkdirSync(values.stateDir, { recursive: true, mode: 0o755 });
+    // A second agent of this node would not know what the first one is making.
+    await using _lock = await acquireFileLock(join(values.stateDir, "nic-agent.lock"), {
+      signal,
+      onWait: () => log.info("waiting for another nic-agent on this node to end"),
+    });
+    const kernel = openKernel();
+    await using api = await openClient("nic-agent", values, { registry, clock: systemClock });
+    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    await using monitors = new Monitors({
+      onFailure: (error) => log.warn("a watch of devices failed", { error: error.message }),
+    });
+
+    const repeats = new Repeats();
+    const events = new EventRecorder(api, {
+      controller: "nic-agent",
+      instance: nodeName,
+      onLoss: ({ reason }, error) => {
+        if (repeats.isNew("events", error))
+          log.warn("an Event could not be written to the API server", { reason, error });
+      },
+      clock: systemClock,
+    });
+    const claims = new ClaimBook({
+      files: new ClaimFiles(join(values.stateDir, "claims")),
+      log: log.child("claims"),
+      clock: systemClock,
+    });
+    const switches = new Map<string, OpenVSwitch>();
+    const switchOf = (socketPath: string): OpenVSwitch => {
+      // One for each socket that a network of this node names.
+      const found = switches.get(socketPath) ?? new OpenVSwitch({ clock: systemClock }, { socketPath });
+      switches.set(socketPath, found);
+      return found;
+    };
+    const network = new NicNetwork({
+      kernel,
+      switchOf,
+      journal: new Journal(join(values.stateDir, "cni")),
+      watch: watchDevices(monitors),
+      announce: announceAddresses,
+      clock: systemClock,
+      log: log.child("network"),
+    });
+    log.info("NICs of pods were read from the journal", { sandboxes: network.plans().length });
+    const reports = new Dirty();
+    /** NICs that were lost with the last sandbox, by pod; forgotten with the claim. */
+    const lost = new Map<string, readonly string[]>();
+    const switchDefaults = { ovsdb: values.ovsdb, bridge: values.integrationBridge };
+    const service = new NicService({
+      claims,
+      readClaim: (namespace, name, options) =>
+        findObject(api, nicResources.nicClaims, { namespace, name }, { ...options, timeoutMs: READ_MS }),
+      handOver: parseHandOver,
+      describe: waitingText,
+      plan: (request) => planClaim(request, switchDefaults),
+      resultOf: cniResult,
+      network,
+      switchDefaults,
+      kindOf,
+      onPlugged: (uid, names) => {
+        if (names.length > 0 && claims.get(uid) !== undefined) lost.set(uid, names);
+        else lost.delete(uid);
+        reports.mark();
+      },
+      onFailed: ({ metadata: { namespace }, spec: { podName: name, podUID: uid } }, note) => {
+        const regarding = {
+          apiVersion: "v1",
+          kind: "Pod",
+          name,
+          uid,
+          ...(namespace === undefined ? {} : { namespace }),
+        };
+        events.record({ regarding, type: "Warning", reason: "NicFailed", note });
+      },
+      onStep: metrics.onStep,
+      place: { nodeName },
+      clock: systemClock,
+      log: log.child("cni"),
+    });
+
+    const informer = createInformer(api, nicResources.nicClaims, {
+      labelSelector: `${CLAIM_NODE_LABEL}=${nodeName}`,
+      onHealth: informerHealth(health, "nicclaims"),
+      clock: systemClock,
+    });
+    informer.addHandler({
+      onAdd: (claim) => {
+        claims.set(claim);
+        reports.mark();
+      },
+      onUpdate: (_before, claim) => {
+        claims.set(claim);
+        reports.mark();
+      },
+      onDelete: ({ metadata: { name } }) => {
+        claims.remove(name);
+        lost.delete(name);
+      },
+    });
+    const group = new TaskGroup(signal);
+    const socketPart = health.part("socket");
+    await using _server = await serveGrpc({
+      socketPath: values.socket,
+      handlers: service.handlers,
+      onHandled: metrics.onHandled,
+      onBug: (error) =>
+        group.spawn(async () => {
+          throw error;
+        }),
+      clock: systemClock,
+    });
+    socketPart.ok(values.socket);
+    log.info("serving", { socket: values.socket, node: nodeName, claims: claims.list().length });
+
+    group.spawn((at) => informer.run({ signal: at }));
+    group.spawn((at) => events.run({ signal: at }));
+    group.spawn(async (at) => {
+      await allSynced([informer], { signal: at });
+      claims.keepOnly(new Set(informer.store.list().map(({ metadata }) => metadata.name)));
+      await reconcile({
+        dirty: reports,
+        health: health.part("reports"),
+        signal: at,
+        resyncMs: RESYNC_MS,
+        sync: async () => {
+          let changes = 0;
+          for (const claim of informer.store.list()) {
+            const uid = claim.metadata.name;
+            const state = { isPlugged: service.isPlugged(uid), lost: lost.get(uid) ?? [] };
+            const conditions = plannedConditions(claim, state, { nodeName, now: systemClock.now() });
+            if (conditions === undefined) continue;
+            await applyConditions(api, claim, conditions, { signal: at });
+            changes += 1;
+          }
+          return changes;
+        },
+      });
+    });
+    const switchDirty = new Dirty();
+    group.spawn((at) =>
+      reconcile({
+        dirty: switchDirty,
+        health: health.part("switch"),
+        signal: at,
+        resyncMs: RESYNC_MS,
+        sync: async () => {
+          const isUsed = network.plans().some(({ nics }) => nics.some(({ place }) => place.kind === "neutron"));
+          // A node without ports of Neutron may have no switch.
+          if (!isUsed) return 0;
+          const ports = await network.repair(values.ovsdb, { signal: at });
+          metrics.onReplugged(ports);
+          return ports;
+        },
+      }),
+    );
+    const backoff = new Backoff({ initialMs: 200, maxMs: 5000 });
+    const onSwitch = (): void => {
+      backoff.reset();
+      switchDirty.mark();
+    };
+    group.spawn((at) =>
+      retry(() => switchOf(values.ovsdb).watch(onSwitch, { signal: at }), {
+        signal: at,
+        clock: systemClock,
+        backoff,
+        isPassing: (error) => error instanceof ExpectedError,
+      }),
+    );
+    await group.wait();
+    log.info("ended");
+    return EXIT.ok;
+  },
+});

@@ -1,0 +1,165 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { PlanRequest } from "#features/nic-agent";
+import type { NicStatus } from "#kube/nic";
+import { planClaim } from "./plan-claim.ts";
+
+const DEFAULTS = { ovsdb: "/db.sock", bridge: "br-int" };
+const PORT = "30b6911d-1111-4111-8111-000000000001";
+
+function requestOf(
+  nics: readonly NicStatus[],
+  init: { readonly config?: object; readonly spec?: object; readonly primaryName?: string } = {},
+): PlanRequest {
+  const config = {
+    name: "vpc",
+    type: "vpc-neutron",
+    plugMode: "auto",
+    vmMode: "veth",
+    nsPrefix: "vpc-ns",
+    probe_tm_ms: 0,
+    mizarTuning: true,
+    ...init.config,
+  };
+  return {
+    claim: {
+      metadata: { name: "uid", namespace: "n", uid: "u", resourceVersion: "1" },
+      spec: {
+        podName: "p",
+        podUID: "uid",
+        vpc: "v",
+        provider: "n",
+        nics: nics.map(({ name }) => ({ name })),
+        ...init.spec,
+      },
+    },
+    nics,
+    call: {
+      containerId: "c1",
+      netns: "/run/netns/s",
+      ifname: "eth0",
+      args: {},
+      podUid: "uid",
+      namespace: "n",
+      podName: "p",
+      annotations: undefined,
+      config,
+    } as unknown as PlanRequest["call"],
+    primaryName: init.primaryName,
+  };
+}
+
+const ETH0: NicStatus = {
+  name: "eth0",
+  portID: PORT,
+  state: "InProgress",
+  mac: "FA:16:3E:00:00:01",
+  mtu: 1450,
+  ips: [{ ip: "10.0.0.5", prefixLength: 24, gateway: "10.0.0.1" }],
+  routes: [
+    { dst: "0.0.0.0/0", via: "10.0.0.9" },
+    { dst: "172.16.0.5/16", via: "10.0.0.2" },
+  ],
+  dns: { nameservers: ["10.0.0.3"], search: ["example.com"] },
+  vifDetails: { ovsHybridPlug: false, bridgeName: "br-other", datapathType: "netdev" },
+};
+const ETH1: NicStatus = {
+  name: "eth1",
+  portID: "77c2aa00-2222-4222-8222-000000000002",
+  state: "InProgress",
+  ips: [{ ip: "10.1.0.5", prefixLength: 24, gateway: "10.1.0.1" }],
+};
+
+test("T-33, T-34: a plan has the NICs in order, one default by metric, routes and name servers of the subnets", () => {
+  const plan = planClaim(requestOf([ETH0, ETH1]), DEFAULTS);
+  assert.deepEqual(
+    plan.nics.map(({ name, index, metric, mtu, mac }) => [name, index, metric, mtu, mac]),
+    [
+      ["eth0", 0, 100, 1450, "fa:16:3e:00:00:01"],
+      ["eth1", 1, 101, undefined, undefined],
+    ],
+  );
+  assert.deepEqual(plan.nics[0]?.routes, [
+    { dst: "172.16.0.0/16", via: "10.0.0.2" },
+    { dst: "0.0.0.0/0", via: "10.0.0.9", metric: 100 },
+  ]);
+  assert.deepEqual(plan.nics[1]?.rules, [{ from: "10.1.0.5/32", table: 101, priority: 20_001 }]);
+  assert.deepEqual(plan.dns, { nameservers: ["10.0.0.3"], search: ["example.com"] });
+  const second = planClaim(
+    requestOf([ETH0, ETH1], { spec: { nics: [{ name: "eth0" }, { name: "eth1", defaultRoute: true }] } }),
+    DEFAULTS,
+  );
+  assert.deepEqual(
+    second.nics.map(({ metric }) => metric),
+    [102, 100],
+  );
+  assert.equal(planClaim(requestOf([ETH0], { primaryName: "net1" }), DEFAULTS).nics[0]?.name, "net1");
+});
+
+test("the shape follows plugMode, and what the binding says; a port that says nothing is hybrid", () => {
+  const shape = (nic: NicStatus, config: object = {}) => {
+    const place = planClaim(requestOf([nic], { config }), DEFAULTS).nics[0]?.place;
+    assert.ok(place?.kind === "neutron");
+    return [place.hybrid, place.bridge, place.netdev, place.ovsdb];
+  };
+  assert.deepEqual(shape(ETH0), [false, "br-other", true, "/db.sock"]);
+  assert.deepEqual(shape(ETH1), [true, "br-int", false, "/db.sock"]);
+  assert.deepEqual(shape(ETH0, { plugMode: "hybrid", integrationBridge: "br-x", ovsdb: "unix:/other.sock" }), [
+    true,
+    "br-x",
+    true,
+    "/other.sock",
+  ]);
+  assert.deepEqual(shape(ETH1, { plugMode: "direct" })[0], false);
+});
+
+test("the port's external ids name port, pod and container, as the agent of Neutron wants them", () => {
+  const place = planClaim(requestOf([ETH0]), DEFAULTS).nics[0]?.place;
+  assert.ok(place?.kind === "neutron");
+  assert.deepEqual(place.externalIds, {
+    "iface-id": PORT,
+    "iface-status": "active",
+    "attached-mac": "fa:16:3e:00:00:01",
+    "vm-uuid": "uid",
+    "vm-id": "c1",
+  });
+});
+
+test("a machine's TAP has no addresses in the sandbox; a container has a veth, whatever vmMode says", () => {
+  const config = { vmMode: "tap", vmOwnerUid: 107 };
+  const machine = planClaim(requestOf([ETH0], { config, spec: { vm: { flavor: "m1" } } }), DEFAULTS).nics[0];
+  assert.ok(machine?.place.kind === "neutron");
+  assert.deepEqual(
+    [machine.place.end, machine.place.ownerUid, machine.addresses, machine.routes],
+    ["tap", 107, [], []],
+  );
+  const container = planClaim(requestOf([ETH0], { config }), DEFAULTS).nics[0];
+  assert.ok(container?.place.kind === "neutron");
+  assert.equal(container.place.end, "veth");
+});
+
+test("advertisements are taken only for a NIC that wants IPv6 and has no address of it", () => {
+  const accepts = (nic: NicStatus, ipv6Enabled: boolean) =>
+    planClaim(requestOf([nic], { spec: { nics: [{ name: "eth0", ipv6Enabled }] } }), DEFAULTS).nics[0]?.acceptRa;
+  assert.deepEqual([accepts(ETH0, false), accepts(ETH0, true)], [false, true]);
+  assert.equal(accepts({ ...ETH0, ips: [{ ip: "fd00::5", prefixLength: 64 }] }, true), false);
+});
+
+test("T-48: a device of Alcor is where the claim says, else by the network's prefix and the port's id", () => {
+  const of = (nic: NicStatus, config: object = {}) =>
+    planClaim(requestOf([nic], { config: { type: "vpc-alcor", ...config } }), DEFAULTS).nics[0]?.place;
+  assert.deepEqual(of({ ...ETH0, vethName: "vethx", netns: "/run/netns/vpc-ns1" }), {
+    kind: "alcor",
+    netns: "/run/netns/vpc-ns1",
+    device: "vethx",
+    waitMs: 3000,
+    mizarTuning: true,
+  });
+  assert.deepEqual(of({ ...ETH0, networkID: "net-1" }, { nsPrefix: "x-", probe_tm_ms: 500, mizarTuning: false }), {
+    kind: "alcor",
+    netns: "/run/netns/x-net-1",
+    device: "veth30b6911d-11",
+    waitMs: 500,
+    mizarTuning: false,
+  });
+});
