@@ -255,13 +255,17 @@ test(
 test("a virtual machine gets a TAP device of its user, and its sandbox nothing", options, async () => {
   const pod = await node().createClaim("vm", [nicState(11)], { vm: { flavor: "m1.small" } });
   const sandbox = node().makeSandbox("vm");
-  const added = await node().cni("ADD", { pod, sandbox, config: { vmMode: "tap", vmOwnerUid: 107 } });
+  const added = await node().cni("ADD", {
+    pod,
+    sandbox,
+    config: { vmMode: "tap", vmOwnerUid: 107, vmMultiQueue: true },
+  });
   assert.deepEqual(
     [added.exit, added.interfaces, added.ips],
     [0, [{ name: "tap0000000b-11", mac: "fa:16:3e:00:00:0b" }], []],
   );
   const shown = node().ip(["-d", "link", "show", "tap0000000b-11"]);
-  assert.match(shown, /tun type tap.* user 107/);
+  assert.match(shown, /tun type tap.* multi_queue.* user 107/);
   assert.match(shown, /master qbr0000000b-11/);
   assert.deepEqual(await node().cni("DEL", { pod, sandbox }), { exit: 0 });
   assert.deepEqual(leftovers(sandbox), NOTHING);
@@ -310,6 +314,31 @@ test(
     await node().startAgent();
     await until("the claim tells it", async () => (await node().conditions(pod.uid)).join() === "Unplugged:Unplugged");
     for (const one of [sandbox, second]) node().removeSandbox(one);
+  },
+);
+
+test(
+  "an agent that is killed at any moment of an ADD leaves nothing that a later DEL does not remove",
+  options,
+  async () => {
+    const sandbox = node().makeSandbox("killed");
+    const first = nicState(18, { net: 18 });
+    const pod = await node().createClaim("killed", [first, nicState(19, { name: "eth1", net: 19 })]);
+    let cut = 0;
+    for (let afterMs = 0; afterMs < 60; afterMs += 6) {
+      const adding = node().cni("ADD", { pod, sandbox });
+      await until("something is made", () => node().devices().length > 0, { everyMs: 1, deadlineMs: 10_000 });
+      // The moments are spread over the rest of the ADD.
+      const endMs = performance.now() + afterMs;
+      await until("its moment has come", () => performance.now() >= endMs, { everyMs: 1 });
+      await node().killAgent();
+      if ((await adding).exit !== 0) cut += 1;
+      await node().startAgent();
+      assert.deepEqual(await node().cni("DEL", { pod, sandbox }), { exit: 0 });
+      assert.deepEqual(leftovers(sandbox), NOTHING);
+    }
+    assert.ok(cut > 0, "no ADD was cut");
+    node().removeSandbox(sandbox);
   },
 );
 

@@ -15,6 +15,7 @@ const configSchema = v.object({
   activeTimeoutMs: v.optional(whole(MAX_WAIT_MS), 15_000),
   plugMode: v.optional(v.picklist(["auto", "hybrid", "direct"]), "auto"),
   vmMode: v.optional(v.picklist(["veth", "tap"]), "veth"),
+  vmMultiQueue: v.optional(v.boolean(), false),
   vmOwnerUid: v.optional(whole(0xffff_fffe)),
   ovsdb: v.optional(path),
   integrationBridge: v.optional(v.pipe(v.string(), v.minLength(1), v.maxLength(15))),

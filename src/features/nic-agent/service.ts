@@ -159,12 +159,25 @@ export class NicService<Plan extends SandboxPlanLike> {
       this.#deps.onPlugged(uid, []);
       // The device of Alcor's agent appears when its port is active.
       if (config.type === "vpc-neutron") await this.#awaitActive(uid, call, signal);
-      network.announce(plan);
+      this.#announce(plan);
       return encodeAddResponse(
         new TextEncoder().encode(JSON.stringify(convertResult(this.#deps.resultOf(plan), HIGHEST_VERSION))),
       );
     } finally {
       this.#making.delete(call.containerId);
+    }
+  }
+
+  /** Neighbours find the addresses without an announcement too, only later; so its failure is none of the ADD. */
+  #announce(plan: Plan): void {
+    try {
+      this.#deps.network.announce(plan);
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      this.#deps.log.warn("addresses of NICs could not be announced", {
+        containerID: plan.containerId,
+        error: describeError(error),
+      });
     }
   }
 

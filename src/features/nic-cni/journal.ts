@@ -23,6 +23,7 @@ const place = v.variant("kind", [
     hybrid: v.boolean(),
     end: v.picklist(["veth", "tap"]),
     netdev: v.boolean(),
+    multiQueue: v.exactOptional(v.boolean()),
     ownerUid: v.exactOptional(whole),
     externalIds: v.record(v.string(), v.string()),
   }),

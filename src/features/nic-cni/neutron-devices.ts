@@ -98,7 +98,7 @@ export async function makeStep(
       const owner = nic.place.ownerUid === undefined ? {} : { ownerUid: nic.place.ownerUid };
       const end = host.links.create(
         step.make === "tap"
-          ? { kind: "tun", mode: "tap", vnetHeader: true, ...owner, ...common }
+          ? { kind: "tun", mode: "tap", vnetHeader: true, multiQueue: nic.place.multiQueue, ...owner, ...common }
           : { kind: "veth", ...common, peer: { name: nic.name, netns: bed.sandboxNs, ...mac, ...mtu } },
       );
       withoutIpv6(host, step.name);

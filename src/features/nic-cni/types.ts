@@ -37,6 +37,8 @@ export interface NeutronPlace {
   readonly end: "veth" | "tap";
   /** True: the switch is in user space, so the sandbox computes checksums by itself. */
   readonly netdev: boolean;
+  /** True: the TAP device can have several queues. */
+  readonly multiQueue?: boolean;
   /** The user of the TAP device; absent: root. */
   readonly ownerUid?: number;
   /** The interface's external ids. */

@@ -75,7 +75,7 @@ function neutronPlace(
   { claim, call }: Pick<PlanRequest, "claim" | "call">,
   defaults: SwitchPlace,
 ): NeutronPlace {
-  const { plugMode, vmMode, vmOwnerUid, ovsdb, integrationBridge } = call.config;
+  const { plugMode, vmMode, vmOwnerUid, vmMultiQueue, ovsdb, integrationBridge } = call.config;
   return {
     kind: "neutron",
     ovsdb: ovsdb?.replace(/^unix:/, "") ?? defaults.ovsdb,
@@ -84,6 +84,7 @@ function neutronPlace(
     hybrid: plugMode === "auto" ? vifDetails.ovsHybridPlug !== false : plugMode === "hybrid",
     end: claim.spec.vm !== undefined && vmMode === "tap" ? "tap" : "veth",
     netdev: vifDetails.datapathType === "netdev",
+    ...(vmMultiQueue ? { multiQueue: true } : {}),
     ...(vmOwnerUid === undefined ? {} : { ownerUid: vmOwnerUid }),
     externalIds: {
       "iface-id": portID,
