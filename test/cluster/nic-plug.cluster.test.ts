@@ -3,6 +3,7 @@ import { execFileSync } from "node:child_process";
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { resources } from "#kube/client";
 import { start, until } from "#test/lab";
 import { NicNode, nicState, type Sandbox } from "#test/nic-node";
 import { skipWithoutOvs } from "#test/ovs-bed";
@@ -129,6 +130,7 @@ test(
     const pod = await node().createClaim("late", [
       nicState(4, { vifType: "binding_failed", reason: "BindingFailed", message: "no agent is alive on nic-node" }),
     ]);
+    await node().agentKnows(pod.uid, "BindingFailed");
     const unbound = await node().cni("ADD", { pod, sandbox, config });
     assert.deepEqual(
       [unbound.code, unbound.msg],
@@ -144,7 +146,20 @@ test(
       [failed.code, failed.msg],
       [101, "NICs of the pod failed: eth0=Failed(IpIsGateway: 10.0.0.254 is the gateway)"],
     );
+    await until("the pod has an event", async () => {
+      const { items } = await node().api.listAll(resources.events, { namespace: "default" });
+      return items.some(({ reason, regarding }) => reason === "NicFailed" && regarding?.name === "late");
+    });
     assert.deepEqual(leftovers(sandbox), NOTHING);
+    const down = await node().createClaim("down", [nicState(17)]);
+    node().inactive.add(down.uid);
+    const inactive = await node().cni("ADD", { pod: down, sandbox, config: { activeTimeoutMs: 500 } });
+    assert.deepEqual([inactive.code, inactive.msg], [11, "waiting for ports: eth0=InProgress"]);
+    assert.deepEqual(leftovers(sandbox), NOTHING);
+    const allowed = { activeTimeoutMs: 100, requireActive: false };
+    const taken = await node().cni("ADD", { pod: down, sandbox, config: allowed });
+    assert.equal(taken.exit, 0, JSON.stringify(taken));
+    assert.deepEqual(await node().cni("DEL", { pod: down, sandbox }), { exit: 0 });
     node().removeSandbox(sandbox);
   },
 );
@@ -274,9 +289,7 @@ test("a virtual machine gets a TAP device of its user, and its sandbox nothing",
 
 test("a hand-over in CNI_ARGS finds the claim by its ports, and names the first NIC", options, async () => {
   const pod = await node().createClaim("handed", [nicState(12)]);
-  await until("the agent knows the claim", () =>
-    readdirSync(join(node().stateDir, "claims")).includes(`${pod.uid}.json`),
-  );
+  await node().agentKnows(pod.uid, "0000000c-1111");
   const sandbox = node().makeSandbox("handed");
   const args = `IgnoreUnknown=1;VPC=demo;NICs=[{"portid":"0000000c-1111-4111-8111-111111111111"}]`;
   const added = await node().cni("ADD", { sandbox, args, env: { CNI_IFNAME: "net1" } });

@@ -11,9 +11,10 @@
  * ```
  */
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { parseAllDocuments } from "yaml";
 import { systemClock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import { IpAddress } from "#base/ip";
@@ -30,6 +31,7 @@ const { nicClaims } = nicResources;
 /** The node's name in the API, and at the provider. */
 export const NODE = "nic-node";
 const MANAGER = "nic-controller";
+const RIGHTS = join(import.meta.dirname, "../../deploy/nics/agent.yaml");
 
 /** A pod with a claim. */
 export interface ClaimedPod {
@@ -123,7 +125,12 @@ export class NicNode implements AsyncDisposable {
     using inside = openKernel().createNetNs(netns);
     execFileSync("ip", ["-n", netns, "link", "set", "lo", "up"]);
     const fd = listenTcp(IpAddress.parse("127.0.0.1"), 6443, { netns: inside });
+    const tokens = {
+      admin: { name: "admin", groups: ["system:masters"] },
+      agent: { name: "system:serviceaccount:kube-system:nic-agent", groups: ["system:authenticated"] },
+    };
     const server = await startApiServer({
+      tokens,
       listen: [
         { host: "127.0.0.1", port: 0 },
         { fd, host: "127.0.0.1" },
@@ -133,10 +140,12 @@ export class NicNode implements AsyncDisposable {
     });
     const [here = "", inNode = ""] = server.urls;
     const own = join(folder, "own-kubeconfig");
-    writeFileSync(own, server.kubeconfig({ server: here }));
-    writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ server: inNode }));
+    writeFileSync(own, server.kubeconfig({ server: here, token: "admin" }));
+    writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ server: inNode, token: "agent" }));
     writeFileSync(join(folder, "away-kubeconfig"), server.kubeconfig({ server: "http://127.0.0.1:9" }));
     server.seed(nicCrds as unknown as readonly SeedObject[]);
+    // The agent has these rights and no others.
+    server.seed(parseAllDocuments(readFileSync(RIGHTS, "utf8")).map((one) => one.toJS() as SeedObject));
     await server.settled();
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
     const ovs = await OvsBed.open({ netns });
@@ -247,6 +256,12 @@ export class NicNode implements AsyncDisposable {
       { type: "apply", fieldManager: MANAGER, force: true, body },
       { subresource: "status" },
     );
+  }
+
+  /** Waits until the agent has a claim with this text on its disk. */
+  async agentKnows(uid: string, text: string): Promise<void> {
+    const path = join(this.stateDir, "claims", `${uid}.json`);
+    await until(`the agent knows ${text}`, () => existsSync(path) && readFileSync(path, "utf8").includes(text));
   }
 
   /** The true conditions of a claim, sorted. */
