@@ -330,6 +330,32 @@ test(
   },
 );
 
+test("twenty pods at once are plugged and removed, each with its own devices", options, async () => {
+  const all = await Promise.all(
+    Array.from({ length: 20 }, async (_, at) => {
+      const hybrid = at % 2 === 0;
+      const state = nicState(0x40 + at, { net: 30, vifDetails: { ovsHybridPlug: hybrid, datapathType: "netdev" } });
+      return { pod: await node().createClaim(`many${at}`, [state]), sandbox: node().makeSandbox(`many${at}`) };
+    }),
+  );
+  const added = await Promise.all(all.map((one) => node().cni("ADD", one)));
+  assert.deepEqual(
+    added.filter(({ exit }) => exit !== 0),
+    [],
+  );
+  assert.equal(node().ovs.devices().length, 20);
+  const [first, last] = [all[0], all.at(-1)];
+  assert.ok(first !== undefined && last !== undefined);
+  assert.match(ping(first.sandbox, "10.30.0.83"), / 0% packet loss/);
+  const removed = await Promise.all(all.map((one) => node().cni("DEL", one)));
+  assert.deepEqual(
+    removed.filter(({ exit }) => exit !== 0),
+    [],
+  );
+  assert.deepEqual(leftovers(last.sandbox), NOTHING);
+  for (const { sandbox } of all) node().removeSandbox(sandbox);
+});
+
 test(
   "an agent that is killed at any moment of an ADD leaves nothing that a later DEL does not remove",
   options,

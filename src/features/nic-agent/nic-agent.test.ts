@@ -83,8 +83,9 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
         plans.set(plan.containerId, plan);
         return plan;
       },
-      tearDown: async (containerId) => {
+      tearDown: async (containerId, { scan }) => {
         log.push(`tear down ${containerId}`);
+        if (scan !== undefined) log.push(`scan ${scan.bridge}`);
         if (failure !== undefined) throw failure;
         const plan = plans.get(containerId);
         plans.delete(containerId);
@@ -273,10 +274,17 @@ test("T-35: DEL of what is known and of what is not; only a pod without any trac
   await bed.call("Del");
   await bed.call("Add");
   await bed.call("Del");
-  assert.deepEqual(bed.log.slice(-2), ["tear down c1", "plugged false"]);
+  assert.deepEqual(bed.log.slice(-3), ["tear down c1", "scan br-int", "plugged false"]);
   bed.claims.remove(UID);
   assert.equal((await refusal(bed.call("Del")))[0], 104);
-  await bed.call("Del", { config: { runtimeConfig: { "io.kubernetes.cri.pod-annotations": { VPC: "demo" } } } });
+  const withAnnotations = (annotations: object) => ({
+    runtimeConfig: { "io.kubernetes.cri.pod-annotations": annotations },
+  });
+  await bed.call("Del", { config: withAnnotations({ VPC: "demo" }) });
+  // A pod of which the runtime says that it has none does not need a switch.
+  bed.log.length = 0;
+  assert.equal((await refusal(bed.call("Del", { config: withAnnotations({}) })))[0], 104);
+  assert.deepEqual(bed.log, ["tear down c1"]);
 });
 
 test("CHECK: differences are 103, an unknown container of a pod with a claim too", async (t) => {

@@ -215,12 +215,14 @@ export class NicService<Plan extends SandboxPlanLike> {
 
   async #del(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
     const { network, claims } = this.#deps;
-    const isNeutron = call.config.type === "vpc-neutron";
+    // The switch is asked only for a pod that can have ports: a node without VPCs may have none.
+    const mayHavePorts =
+      call.config.type === "vpc-neutron" && (call.annotations === undefined || this.#hasVpcData(call));
     const claim = call.podUid === undefined ? undefined : claims.get(call.podUid);
     const removal = await network.tearDown(call.containerId, {
       signal,
       known: this.#knownPlan(call, claim),
-      scan: isNeutron ? this.#switchOf(call) : undefined,
+      scan: mayHavePorts ? this.#switchOf(call) : undefined,
     });
     const uid = removal.podUid ?? claim?.metadata.name;
     if (uid !== undefined) this.#deps.onPlugged(uid, removal.lost);
