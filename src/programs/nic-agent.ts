@@ -194,6 +194,7 @@ export const nicAgent = defineProgram({
     socketPart.ok(values.socket);
     log.info("serving", { socket: values.socket, node: nodeName, claims: claims.list().length });
 
+    const reportsPart = health.part("reports");
     group.spawn((at) => informer.run({ signal: at }));
     group.spawn((at) => events.run({ signal: at }));
     group.spawn(async (at) => {
@@ -201,7 +202,7 @@ export const nicAgent = defineProgram({
       claims.keepOnly(new Set(informer.store.list().map(({ metadata }) => metadata.name)));
       await reconcile({
         dirty: reports,
-        health: health.part("reports"),
+        health: reportsPart,
         signal: at,
         resyncMs: RESYNC_MS,
         sync: async () => {

@@ -208,7 +208,10 @@ test("T-31, T-32: the waits end with code 11 and say for what; an ADD whose port
   const inactive = refusal(bed.call("Add", { config: { activeTimeoutMs: 2000 } }));
   await soon();
   bed.clock.advance(2000);
-  assert.deepEqual(await inactive, [11, "waiting for ports: eth0=InProgress"]);
+  assert.deepEqual(await inactive, [
+    11,
+    "waiting for ports: eth0=InProgress; the node has plugged them: is the provider's agent on node1 running?",
+  ]);
   assert.deepEqual(bed.log, ["set up c1", "plugged true", "tear down c1", "plugged false"]);
   const allowed = bed.call("Add", { config: { activeTimeoutMs: 2000, requireActive: false } });
   await soon();

@@ -189,7 +189,7 @@ export class NicService<Plan extends SandboxPlanLike> {
         this.#gate(uid, active, { atMostMs: config.activeTimeoutMs, signal }),
       );
       if (state.state === "open" || !config.requireActive) return;
-      throw this.#waiting(state.nics);
+      throw this.#inactive(state.nics);
     } catch (error) {
       await this.#undo(containerId, uid);
       throw error;
@@ -351,6 +351,11 @@ export class NicService<Plan extends SandboxPlanLike> {
     const claim = this.#deps.claims.get(uid);
     if (claim !== undefined) this.#deps.onFailed(claim, why);
     throw new NicCallError("nic-failed", `NICs of the pod failed: ${why}`);
+  }
+
+  #inactive(nics: readonly NicStatus[]): NicCallError {
+    const text = `waiting for ports: ${this.#deps.describe(nics)}; the node has plugged them: is the provider's agent on ${this.#deps.place.nodeName} running?`;
+    return new NicCallError("try-again", text);
   }
 
   #waiting(nics: readonly NicStatus[]): NicCallError {
