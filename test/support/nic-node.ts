@@ -214,14 +214,19 @@ export class NicNode implements AsyncDisposable {
     }
   }
 
+  /** The uid of the pod of the next claim. */
+  nextUid(): string {
+    return `0a64ecb8-6f54-4d0f-9e42-${String(this.#serial + 1).padStart(12, "0")}`;
+  }
+
   /** Makes the claim of a pod as the controller does; without `nics` nothing is bound yet. */
   async createClaim(
     name: string,
     nics?: readonly NicStatus[],
     spec: Partial<NicClaim["spec"]> = {},
   ): Promise<ClaimedPod> {
+    const uid = this.nextUid();
     this.#serial += 1;
-    const uid = `0a64ecb8-6f54-4d0f-9e42-${String(this.#serial).padStart(12, "0")}`;
     const names = nics ?? [{ name: "eth0" }];
     await this.api.create(nicClaims, {
       metadata: { name: uid, namespace: "default", labels: { "isthmus.dev/pod": name, "isthmus.dev/node": NODE } },
