@@ -232,6 +232,45 @@ test(
   },
 );
 
+test("the switch's database is away: ADD and DEL are code 11, and both work once it is back", options, async () => {
+  const pod = await node().createClaim("nodb", [nicState(21)]);
+  const sandbox = node().makeSandbox("nodb");
+  assert.equal((await node().cni("ADD", { pod, sandbox })).exit, 0);
+  await node().ovs.stopDatabase();
+  const kept = await node().cni("DEL", { pod, sandbox });
+  assert.deepEqual([kept.exit, kept.code], [1, 11]);
+  assert.match(kept.msg ?? "", /cannot reach the database of Open vSwitch/);
+  const other = node().makeSandbox("nodb2");
+  const refused = await node().cni("ADD", { pod: await node().createClaim("nodb2", [nicState(22)]), sandbox: other });
+  assert.deepEqual([refused.exit, refused.code], [1, 11]);
+  await node().ovs.startDatabase();
+  assert.deepEqual(await node().cni("DEL", { pod, sandbox }), { exit: 0 });
+  assert.deepEqual(leftovers(sandbox), NOTHING);
+  assert.deepEqual(leftovers(other), NOTHING);
+  for (const one of [sandbox, other]) node().removeSandbox(one);
+});
+
+test("a NIC with addresses of both families is reached by both", options, async () => {
+  const ips = (last: number) => [
+    { ip: `10.40.0.${last}`, prefixLength: 24, gateway: "10.40.0.254" },
+    { ip: `fd00:40::${last}`, prefixLength: 64, gateway: "fd00:40::ffff" },
+  ];
+  const pods = [
+    await node().createClaim("dual1", [nicState(23, { ips: ips(1) })]),
+    await node().createClaim("dual2", [nicState(24, { ips: ips(2) })]),
+  ] as const;
+  const sandboxes = [node().makeSandbox("dual1"), node().makeSandbox("dual2")] as const;
+  for (const at of [0, 1] as const)
+    assert.equal((await node().cni("ADD", { pod: pods[at], sandbox: sandboxes[at] })).exit, 0);
+  for (const address of ["10.40.0.2", "fd00:40::2"]) assert.match(ping(sandboxes[0], address), / 0% packet loss/);
+  assert.match(node().ip(["-6", "route", "show", "default"], sandboxes[0]), /via fd00:40::ffff dev eth0 .*metric 100/);
+  assert.deepEqual(await node().cni("CHECK", { pod: pods[0], sandbox: sandboxes[0] }), { exit: 0 });
+  for (const at of [0, 1] as const)
+    assert.deepEqual(await node().cni("DEL", { pod: pods[at], sandbox: sandboxes[at] }), { exit: 0 });
+  assert.deepEqual(leftovers(sandboxes[0]), NOTHING);
+  for (const sandbox of sandboxes) node().removeSandbox(sandbox);
+});
+
 test("T-40: a second port with the same first characters is code 105, and the first one goes on", options, async () => {
   const first = await node().createClaim("first", [nicState(9)]);
   const twin = await node().createClaim("twin", [

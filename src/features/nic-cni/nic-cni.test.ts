@@ -172,7 +172,7 @@ test("T-33: one default route by metric, and a table and a rule for every NIC bu
 test("T-34: a gateway outside of the NIC's prefixes is on the link", () => {
   const routing = {
     addresses: ["10.0.0.5/32"],
-    gateways: { 4: "10.0.0.1", 6: "fe80::1" },
+    gateways: { 4: "10.0.0.1", 6: "FE80:0::1" },
     hostRoutes: [],
     metric: 100,
   };

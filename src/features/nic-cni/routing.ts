@@ -28,7 +28,10 @@ export function planRouting(
   index: number,
 ): { readonly routes: readonly PlannedRoute[]; readonly rules: readonly PlannedRule[] } {
   const prefixes = nic.addresses.map((one) => Cidr.parse(one));
-  const through = (dst: string, via: string): PlannedRoute => ({ dst, via, ...onLink(prefixes, via) });
+  const through = (dst: string, via: string): PlannedRoute => {
+    const gateway = IpAddress.parse(via);
+    return { dst, via: String(gateway), ...onLink(prefixes, gateway) };
+  };
   const subnetRoutes = nic.hostRoutes
     .filter(({ dst }) => dst !== EVERYWHERE[4] && dst !== EVERYWHERE[6])
     .map(({ dst, via }) => through(dst, via));
@@ -49,8 +52,7 @@ export function planRouting(
   return { routes: [...main, ...own], rules };
 }
 
-function onLink(prefixes: readonly Cidr[], via: string): { readonly onlink?: true } {
-  const gateway = IpAddress.parse(via);
+function onLink(prefixes: readonly Cidr[], gateway: IpAddress): { readonly onlink?: true } {
   return gateway.isLinkLocal || prefixes.some((prefix) => prefix.contains(gateway)) ? {} : { onlink: true };
 }
 
