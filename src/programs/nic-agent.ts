@@ -227,10 +227,11 @@ export const nicAgent = defineProgram({
         signal: at,
         resyncMs: RESYNC_MS,
         sync: async () => {
-          const isUsed = network.plans().some(({ nics }) => nics.some(({ place }) => place.kind === "neutron"));
           // A node without ports of Neutron may have no switch.
-          if (!isUsed) return 0;
-          const ports = await network.repair(values.ovsdb, { signal: at });
+          const places = network.plans().flatMap(({ nics }) => nics.map(({ place }) => place));
+          const used = new Set(places.flatMap((place) => (place.kind === "neutron" ? [place.ovsdb] : [])));
+          let ports = 0;
+          for (const ovsdb of used) ports += await network.repair(ovsdb, { signal: at });
           metrics.onReplugged(ports);
           return ports;
         },
