@@ -25,6 +25,11 @@ export class FakeSwitch implements OvsSwitch {
     this.#failures.push({ call, error, late });
   }
 
+  /** Forgets failures that are still to come. */
+  heal(): void {
+    this.#failures.length = 0;
+  }
+
   /** Loses all ports and bridges, as a restart with a new database. */
   lose(): void {
     this.bridges.clear();

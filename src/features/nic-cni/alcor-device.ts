@@ -9,14 +9,7 @@ import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import { NicCniError } from "./errors.ts";
 import { planRouting } from "./routing.ts";
-import {
-  configureSandbox,
-  raiseLoopback,
-  removeRules,
-  type SandboxSide,
-  sandboxDifferences,
-  splitAddress,
-} from "./sandbox.ts";
+import { configureSandbox, raiseLoopback, type SandboxSide, sandboxDifferences, splitAddress } from "./sandbox.ts";
 import type { AlcorPlace, NicPlan, PlannedRoute, SavedDevice } from "./types.ts";
 
 /** A NIC of Alcor. */
@@ -166,7 +159,6 @@ export function giveBack(kernel: Kernel, nic: AlcorNic, sandbox: NetStack | unde
   const { place } = nic;
   using vpcNs = openIfThere(kernel, place.netns);
   const link = sandbox === undefined ? undefined : deviceOf(sandbox, nic);
-  if (sandbox !== undefined && place.saved !== undefined) removeRules(sandbox, alcorSide(nic, place.saved).rules);
   if (vpcNs === undefined) {
     if (link !== undefined) sandbox?.links.delete(link.index);
     return "lost";

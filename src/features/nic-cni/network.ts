@@ -30,7 +30,7 @@ import {
   switchDevice,
   tryAll,
 } from "./neutron-devices.ts";
-import { splitAddress } from "./sandbox.ts";
+import { removeRules, splitAddress } from "./sandbox.ts";
 import type { NeutronPlace, NicPlan, SandboxPlan } from "./types.ts";
 
 /** What a {@link NicNetwork} works with. */
@@ -266,8 +266,7 @@ export class NicNetwork {
         const owner = ownerOf(link?.alias);
         if (link !== undefined && owner?.portId !== nic.portId)
           throw taken(nic, `device ${link.name} is of ${owner?.portId ?? "another program"}`);
-        if (owner !== undefined)
-          await removeNeutronNic({ host, sandbox: undefined, ovs, containerId: owner.containerId }, nic, options);
+        if (owner !== undefined) await removeNeutronNic({ host, ovs, containerId: owner.containerId }, nic, options);
       }
     }
   }
@@ -324,13 +323,19 @@ export class NicNetwork {
     using host = this.#openHost();
     const sandbox = given ?? opened;
     const lost: string[] = [];
-    const removals = plan.nics.toReversed().map((nic) => async (): Promise<void> => {
+    const place = plan.nics.find(isNeutron)?.place;
+    const owner = { containerId: plan.containerId, known: plan.nics.map(({ portId }) => portId) };
+    const nics = place === undefined ? plan.nics : [...plan.nics, ...strays(host, owner, place)];
+    const removals = nics.toReversed().map((nic) => async (): Promise<void> => {
       if (isNeutron(nic)) {
         const ovs = this.#deps.switchOf(nic.place.ovsdb);
-        await removeNeutronNic({ host, sandbox, ovs, containerId: plan.containerId }, nic, options);
+        await removeNeutronNic({ host, ovs, containerId: plan.containerId }, nic, options);
       } else if (isAlcor(nic) && giveBack(this.#deps.kernel, nic, sandbox) === "lost") lost.push(nic.name);
     });
-    await tryAll(`container ${plan.containerId}`, removals);
+    const rules = async (): Promise<void> => {
+      if (sandbox !== undefined) removeRules(sandbox);
+    };
+    await tryAll(`container ${plan.containerId}`, [...removals, rules]);
     this.#deps.journal.remove(plan.containerId);
     this.#plans.delete(plan.containerId);
     return lost;
@@ -345,16 +350,38 @@ export class NicNetwork {
     const ports = (await this.#deps.switchOf(ovsdb).ports(options)).filter(
       ({ externalIds }) => externalIds["vm-id"] === containerId,
     );
-    if (ports.length === 0) return undefined;
+    using host = this.#openHost();
+    const known = ports.map(({ externalIds }) => externalIds["iface-id"] ?? "");
+    const others = strays(host, { containerId, known }, { ovsdb, bridge });
+    if (ports.length + others.length === 0) return undefined;
+
     return {
       containerId,
       podUid: ports[0]?.externalIds["vm-uuid"] ?? "",
       network: "",
       netns: "",
-      nics: ports.map((port) => scannedNic(port, { ovsdb, bridge })),
+      nics: [...ports.map((port) => scannedNic(port, { ovsdb, bridge })), ...others],
       dns: {},
     };
   }
+}
+
+/** NICs of a container besides those of `known` ports, by the aliases of devices: those of an earlier ADD whose journal was lost. */
+function strays(
+  host: NetStack,
+  { containerId, known }: { readonly containerId: string; readonly known: readonly string[] },
+  place: Pick<NeutronPlace, "ovsdb" | "bridge">,
+): readonly NeutronNic[] {
+  const owners = host.links.list().flatMap(({ alias }) => ownerOf(alias) ?? []);
+  const found = owners.filter((owner) => owner.containerId === containerId && !known.includes(owner.portId));
+  return Array.from(new Set(found.map(({ portId }) => portId)), (portId) => {
+    const { outer, tap, inner } = deviceNames(portId);
+    const device = host.links.get({ name: inner }) === undefined ? tap : outer;
+    return scannedNic(
+      { bridge: place.bridge, device, externalIds: { "iface-id": portId }, ofport: undefined, error: "" },
+      place,
+    );
+  });
 }
 
 function scannedNic(port: OvsPortState, { ovsdb, bridge }: Pick<NeutronPlace, "ovsdb" | "bridge">): NeutronNic {

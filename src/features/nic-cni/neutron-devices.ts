@@ -7,7 +7,7 @@ import type { NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import { NicCniError } from "./errors.ts";
 import { aliasOf, deviceNames, ownerOf } from "./names.ts";
-import { configureSandbox, raiseLoopback, removeRules, sandboxDifferences } from "./sandbox.ts";
+import { configureSandbox, raiseLoopback, sandboxDifferences } from "./sandbox.ts";
 import type { NeutronPlace, NicPlan } from "./types.ts";
 
 /** A NIC of Neutron. */
@@ -137,23 +137,20 @@ function indexOf(stack: NetStack, name: string): number {
 }
 
 /**
- * Removes a NIC backwards: port, host's end with its peer, pair, bridge, rules of the sandbox. Only what is of this port and container; what is
- * gone already is success. Every part is tried; throws the failures as one `AggregateError`. `sandbox` is absent when it is gone.
+ * Removes a NIC backwards: port, host's end with its peer, pair, bridge. Only what is of this port and container; what is
+ * gone already is success. Every part is tried; throws the failures as one `AggregateError`.
  */
 export async function removeNeutronNic(
-  bed: Omit<NeutronBed, "sandbox" | "sandboxNs"> & { readonly sandbox: NetStack | undefined },
+  bed: Omit<NeutronBed, "sandbox" | "sandboxNs">,
   nic: NeutronNic,
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
   const { bridge, inner, tap } = deviceNames(nic.portId);
-  const { host, sandbox } = bed;
+  const { host } = bed;
   const own = { "iface-id": nic.portId, "vm-id": bed.containerId };
   await tryAll(`NIC ${nic.name}`, [
     () => bed.ovs.deletePort(switchDevice(nic), { signal, only: own }),
     () => removeOwn(host, [tap, inner, bridge], { portId: nic.portId, containerId: bed.containerId }),
-    async () => {
-      if (sandbox !== undefined) removeRules(sandbox, nic.rules);
-    },
   ]);
 }
 

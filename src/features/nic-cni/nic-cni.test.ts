@@ -310,6 +310,8 @@ test("DEL without a journal finds the ports of the container at the switch, with
   rmSync(join(bed.journalFolder, "c1.json"));
   const network = bed.again();
   assert.equal((await network.tearDown("other", { ...bed, scan: { ovsdb: OVSDB, bridge: "br-int" } })).found, false);
+  // The switch has lost one of the ports; its device is there.
+  bed.ovs.rows.delete("tap77c2aa00-22");
   const removal = await network.tearDown("c1", { ...bed, scan: { ovsdb: OVSDB, bridge: "br-int" } });
   assert.deepEqual([removal.found, removal.podUid], [true, "uid-1"]);
   assert.deepEqual(bed.kernel.dump("own").match(/^link .*/gm), ["link lo loopback mtu 65536 up"]);
@@ -429,6 +431,98 @@ test("journal: of any file only our error escapes, it is named, and others are r
   assert.match(faults[0]?.message ?? "", /bad\.json is not JSON/);
   assert.throws(() => new Journal(bed.journalFolder).read("../x"), { code: "journal" });
   assert.ok(existsSync(join(bed.journalFolder, "c1.json")));
+});
+
+type Step =
+  | { readonly do: "add" | "del"; readonly container: number; readonly ports: readonly (0 | 1)[] }
+  | { readonly do: "restart" | "lose" | "repair" | "journal-lost" }
+  | {
+      readonly do: "break";
+      readonly after: number;
+      readonly at: "kernel" | "addPort" | "addPort-late" | "deletePort" | "ports";
+    };
+
+const container = fc.integer({ min: 0, max: 2 });
+const ports = fc.subarray([0, 1] as const, { minLength: 1 });
+const steps: fc.Arbitrary<readonly Step[]> = fc.array(
+  fc.oneof(
+    { weight: 5, arbitrary: fc.record({ do: fc.constantFrom("add", "del"), container, ports }) },
+    { weight: 2, arbitrary: fc.record({ do: fc.constantFrom("restart", "lose", "repair", "journal-lost") }) },
+    {
+      weight: 2,
+      arbitrary: fc.record({
+        do: fc.constant("break" as const),
+        after: fc.integer({ min: 0, max: 80 }),
+        at: fc.constantFrom("kernel", "addPort", "addPort-late", "deletePort", "ports"),
+      }),
+    },
+  ),
+  { maxLength: 14 },
+) as fc.Arbitrary<readonly Step[]>;
+
+/** Runs work that may fail by a fault that was put in, and in no other way. Returns whether it succeeded. */
+async function survives(work: () => Promise<unknown>): Promise<boolean> {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    const all = error instanceof AggregateError ? error.errors.map(String).join() : String(error);
+    assert.match(all, /injected/);
+    return false;
+  }
+}
+
+test("after any ADDs, DELs, restarts and failures, a last DEL of every container leaves nothing; an ADD that succeeded is whole", async (t) => {
+  await fc.assert(
+    fc.asyncProperty(steps, fc.boolean(), async (list, hybrid) => {
+      const bed = openBed(t);
+      const names = ["a", "b", "c"].map((name) => `sandbox-${name}`);
+      for (const name of names) bed.kernel.createNetNs(name);
+      const planFor = (at: number, of: readonly (0 | 1)[]): SandboxPlan => ({
+        ...planOf(
+          of.map((port, index) => ({ ...nicOf(port, { hybrid }, `c${at}`), index })),
+          `c${at}`,
+        ),
+        netns: `/run/netns/${names[at]}`,
+      });
+      let { network } = bed;
+      let isBroken = false;
+      for (const step of list) {
+        if (step.do === "add") {
+          const plan = planFor(step.container, step.ports);
+          const isDone = await survives(() => network.setUp(plan, bed));
+          if (isDone && !isBroken) assert.deepEqual(await network.check(plan.containerId, plan.netns, bed), []);
+        } else if (step.do === "del") {
+          await survives(() => network.tearDown(`c${step.container}`, bed));
+        } else if (step.do === "break") {
+          isBroken = true;
+          const error = new OvsdbError("timeout", "injected");
+          if (step.at === "kernel") bed.kernel.fail("*", "failed", { after: step.after });
+          else
+            bed.ovs.failNext(step.at === "addPort-late" ? "addPort" : step.at, error, {
+              late: step.at === "addPort-late",
+            });
+        } else if (step.do === "lose") {
+          bed.ovs.lose();
+          bed.ovs.addBridge();
+          // Until a repair, plans are not whole.
+          await survives(() => network.repair(OVSDB, bed));
+        } else if (step.do === "repair") await survives(() => network.repair(OVSDB, bed));
+        else if (step.do === "restart") network = bed.again();
+        else {
+          for (const file of readdirSync(bed.journalFolder)) rmSync(join(bed.journalFolder, file));
+          network = bed.again();
+        }
+      }
+      bed.kernel.heal();
+      bed.ovs.heal();
+      // What the journal has lost is found by the claims.
+      for (const at of [0, 1, 2]) await network.tearDown(`c${at}`, { ...bed, known: planFor(at, [0, 1]) });
+      assertEmpty({ ...bed, network });
+      for (const name of names) assert.doesNotMatch(bed.kernel.dump({ name }), /^(link eth|rule)/m);
+    }),
+    { numRuns: 150 },
+  );
 });
 
 /** The agent of Alcor: makes a device under a temporary name in the VPC's namespace, and renames it when it is programmed. */

@@ -14,9 +14,9 @@ export interface NicRouting {
 }
 
 /** The table of the NIC at index i, and the priority of its rules: this number plus i. The first NIC has no table. */
-const FIRST_TABLE = 100;
+export const FIRST_TABLE = 100;
 /** Before the main table (32766), so that an answer leaves by the NIC that has its source address. */
-const FIRST_PRIORITY = 20_000;
+export const FIRST_PRIORITY = 20_000;
 const EVERYWHERE: Readonly<Record<IpFamily, string>> = { 4: "0.0.0.0/0", 6: "::/0" };
 
 /**

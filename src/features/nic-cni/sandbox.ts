@@ -3,6 +3,8 @@ import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
 import type { RouteSpec } from "#kernel/route";
 import type { RuleSpec } from "#kernel/rule";
+import { MAX_NICS } from "#kube/nic";
+import { FIRST_PRIORITY, FIRST_TABLE } from "./routing.ts";
 import type { NicPlan, PlannedRoute, PlannedRule } from "./types.ts";
 
 const MAIN_TABLE = 254;
@@ -56,15 +58,14 @@ function setIpv6(stack: NetStack, { name, addresses, acceptRa }: SandboxSide): v
   }
 }
 
-/** Removes the rules of a NIC; its routes and addresses go with its link. */
-export function removeRules(stack: NetStack, rules: readonly PlannedRule[]): void {
-  for (const rule of rules) {
-    try {
-      stack.rules.delete(ruleSpec(rule));
-    } catch (error) {
-      if (!isKernelError(error, "not-found")) throw error;
-    }
-  }
+/** Removes the rules of all NICs of a sandbox, also of such that nobody remembers; routes and addresses go with their links. Throws `KernelError`. */
+export function removeRules(stack: NetStack): void {
+  const isOurs = ({ priority, table }: { readonly priority: number; readonly table: number }): boolean => {
+    const index = priority - FIRST_PRIORITY;
+    return index > 0 && index < MAX_NICS && table === FIRST_TABLE + index;
+  };
+  for (const family of [4, 6] as const)
+    for (const rule of stack.rules.list(family).filter(isOurs)) stack.rules.delete(rule);
 }
 
 /** The differences between a sandbox and a NIC, in words; empty without one. Throws `KernelError`. */
