@@ -1,5 +1,13 @@
 import { vxlanDriver } from "./index.ts";
-import { bulkClaims, driverClaims, familyClaims, originClaims, portClaims, ruleClaims } from "./testing/claims.ts";
+import {
+  bulkClaims,
+  driverClaims,
+  familyClaims,
+  originClaims,
+  otherFilterClaims,
+  portClaims,
+  ruleClaims,
+} from "./testing/claims.ts";
 
 driverClaims(vxlanDriver);
 familyClaims(vxlanDriver);
@@ -7,3 +15,4 @@ bulkClaims(vxlanDriver, 100);
 ruleClaims(vxlanDriver);
 originClaims(vxlanDriver);
 portClaims(vxlanDriver);
+otherFilterClaims(vxlanDriver);

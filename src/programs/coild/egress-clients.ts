@@ -7,7 +7,6 @@ import { type Logger, Repeats } from "#base/log";
 import { type ClientDeps, type ClientRequest, CniFailure, type PodIdentity } from "#features/cni";
 import {
   type ClientSync,
-  type FilterBackend,
   faultText,
   type Gateway,
   gatewaysOf,
@@ -21,7 +20,7 @@ import {
   type TunnelDriver,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
-import type { Kernel, NetNs } from "#kernel/net";
+import type { Kernel } from "#kernel/net";
 import { type KubeApi, resources } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
@@ -30,6 +29,7 @@ import { ClientDriver } from "./egress/client-driver.ts";
 import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
 import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, isClient } from "./egress/client-pods.ts";
 import { ClientSources } from "./egress/client-sources.ts";
+import type { FilterOpeners } from "./egress/open-filter.ts";
 
 /** Pods that are compared at once: the work of one is a millisecond, but the kernel takes 20 ms to delete links. */
 const WORKERS = 8;
@@ -41,6 +41,8 @@ const UNSEEN_MS = 60_000;
 const PAUSE_MS = 200;
 /** A log line and an event name at most this many faults. */
 const MAX_NAMED = 5;
+/** A key of the log's repeats that is no UID. */
+const OTHER_FILTER = "other packet filter";
 /** How often CHECK looks before it names a fault. */
 const CHECK_TRIES = 4;
 
@@ -80,6 +82,8 @@ export class EgressClients implements ClientDeps {
   readonly #unseen = new Map<string, number>();
   /** By UID: when the last comparison of the pod began. */
   readonly #comparedAt = new Map<string, number>();
+  /** UIDs of pods in whose other packet filter nothing of ours is: only an earlier process can have left something. */
+  readonly #otherClean = new Set<string>();
   readonly #repeats = new Repeats();
   #isSynced = false;
 
@@ -91,8 +95,8 @@ export class EgressClients implements ClientDeps {
       readonly places: () => readonly PodPlace[];
       readonly events: Pick<EventRecorder, "record">;
       readonly health: Health;
-      /** The packet filter of a namespace, for `originatingOnly`. */
-      readonly openFilter: (netns: NetNs) => FilterBackend & Disposable;
+      /** For `originatingOnly`. */
+      readonly filters: FilterOpeners;
       readonly onDriver: (driver: TunnelDriver["name"] | "none") => void;
       readonly log: Logger;
       readonly clock: Clock;
@@ -331,8 +335,16 @@ export class EgressClients implements ClientDeps {
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return undefined;
     const pod = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
-    const openFilter = (): FilterBackend & Disposable => this.#parts.openFilter(netns);
-    const done = await syncClient(stack, pod, gateways, { driver, port, inCluster, openFilter });
+    const { openFilter, openOther } = this.#parts.filters;
+    const done = await syncClient(stack, pod, gateways, {
+      driver,
+      port,
+      inCluster,
+      openFilter: () => openFilter(netns),
+      openOther: this.#otherClean.has(uid) ? undefined : () => openOther(netns),
+    });
+    if (done.isOtherClean) this.#otherClean.add(uid);
+    if (done.otherFault !== undefined) this.#tellOther(done.otherFault);
     if (done.hasTunnel) this.#clients.add(uid);
     else this.#clients.delete(uid);
     return done;
@@ -378,12 +390,24 @@ export class EgressClients implements ClientDeps {
     this.#parts.events.record({ regarding, type: "Warning", reason, note });
   }
 
+  /** Once for each reason, not for each pod. */
+  #tellOther(fault: ExpectedError): void {
+    if (!this.#repeats.isNew(OTHER_FILTER, fault.message)) return;
+    this.#parts.log.warn(
+      "the packet filter that --backend does not name cannot be looked at; marks of it may be left",
+      {
+        error: fault.message,
+      },
+    );
+  }
+
   #forget(uid: string): void {
     this.#places.forget(uid);
     this.#clients.delete(uid);
     this.#absent.delete(uid);
     this.#unseen.delete(uid);
     this.#comparedAt.delete(uid);
+    this.#otherClean.delete(uid);
     this.#repeats.forget(uid);
   }
 }

@@ -1,5 +1,6 @@
+import { ExpectedError } from "#base/errors";
 import type { NetStack } from "#kernel/net";
-import type { FilterBackend } from "../filter/index.ts";
+import { type FilterBackend, IptablesError } from "../filter/index.ts";
 import { addRule, firstStep, hasTraces, syncNet } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
 import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
@@ -11,25 +12,39 @@ export interface ClientSync {
   /** Whether the pod has a tunnel now. */
   readonly hasTunnel: boolean;
   readonly skipped: readonly ClientSkip[];
+  /** Whether the packet filter that is not in use has nothing of ours, so that it need not be looked at again. */
+  readonly isOtherClean: boolean;
+  /** Why it could not be looked at. The client is as it should be all the same. */
+  readonly otherFault?: ExpectedError;
+}
+
+/** The packet filters of a client's namespace. Each is opened only for `originatingOnly`: if it is wanted, or a rule shows that it was. */
+export interface ClientFilters {
+  /** The one in use. */
+  readonly openFilter: () => FilterBackend & Disposable;
+  /** The one that an earlier process may have used; absent: it is known to have nothing of ours. */
+  readonly openOther?: (() => FilterBackend & Disposable) | undefined;
 }
 
 /**
  * Brings a pod's namespace to what its gateways need. Idempotent, and safe to repeat after it was interrupted at any step. Only one call for a
- * namespace may run at a time. The packet filter is opened only for `originatingOnly`: if it is wanted, or a rule shows that it was.
- * Throws `NetPlanError`, `KernelError`, `NftError` and `IptablesError`.
+ * namespace may run at a time. Throws `NetPlanError`, `KernelError`, `NftError` and `IptablesError`.
  */
 export async function syncClient(
   net: NetStack,
   pod: Omit<ClientPod, "uplinks">,
   gateways: readonly Gateway[],
-  { openFilter, ...options }: ClientOptions & { readonly openFilter: () => FilterBackend & Disposable },
+  { openFilter, openOther, ...options }: ClientOptions & ClientFilters,
 ): Promise<ClientSync> {
   // Most pods never were clients. Rules of theirs that happen to have our numbers stay.
-  if (gateways.length === 0 && !wasClient(net, options.port)) return { changes: 0, hasTunnel: false, skipped: [] };
+  if (gateways.length === 0 && !wasClient(net, options.port))
+    return { changes: 0, hasTunnel: false, skipped: [], isOtherClean: true };
   const { scope, uplinks, plan, skipped } = planOf(net, pod, gateways, options);
   const before = ([4, 6] as const).flatMap((family) => net.rules.list(family)).filter(isOriginRule);
   const marks = planMarks(plan.rules, uplinks);
   let changes = 0;
+  // Without a rule of an earlier process there are no marks of it.
+  let other: OtherDone = { changes: 0, isClean: before.length === 0 || openOther === undefined };
   if (marks.length + before.length > 0) {
     // The rule is first and last: without it nobody would know that there are marks to remove.
     for (const rule of plan.rules.filter(isOriginRule)) {
@@ -39,9 +54,38 @@ export async function syncClient(
     }
     using filter = openFilter();
     changes += await syncMarks(filter, marks);
+    // After those in use are there: both set the same marks, so no connection is without.
+    if (!other.isClean && openOther !== undefined) other = await clearOther(openOther);
   }
-  changes += await syncNet(net, plan, scope);
-  return { changes, hasTunnel: plan.links.length > 0, skipped };
+  changes += other.changes + (await syncNet(net, plan, scope));
+  return {
+    changes,
+    hasTunnel: plan.links.length > 0,
+    skipped,
+    isOtherClean: other.isClean,
+    ...(other.fault === undefined ? {} : { otherFault: other.fault }),
+  };
+}
+
+interface OtherDone {
+  readonly changes: number;
+  readonly isClean: boolean;
+  readonly fault?: ExpectedError;
+}
+
+/**
+ * Removes our marks from the packet filter that is not in use. A system without it, or whose kernel refuses it, may never have used it: that is
+ * no fault of the client.
+ */
+async function clearOther(open: () => FilterBackend & Disposable): Promise<OtherDone> {
+  try {
+    using filter = open();
+    return { changes: await syncMarks(filter, []), isClean: true };
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    if (error instanceof IptablesError && error.code === "missing") return { changes: 0, isClean: true };
+    return { changes: 0, isClean: false, fault: error };
+  }
 }
 
 /**

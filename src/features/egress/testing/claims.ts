@@ -9,6 +9,7 @@ import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { bindUdp } from "#kernel/socket";
 import { clientScope, type Gateway, PRIVATE_RANGES, planClient, syncClient as syncWhole } from "../client/index.ts";
+import { marksDiffer } from "../client/origin.ts";
 import { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "../filter/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
@@ -343,6 +344,55 @@ export function originClaims(driver: TunnelDriver): void {
         await sync(true, []);
         assert.doesNotMatch(await state(), /coil-|^(1000|1900):/m);
         assert.equal((await run("ip", ["route", "show", "table", "all"])).match(/table 1\d{3}/)?.[0], undefined);
+      }));
+  }
+}
+
+/** The packet filter of a client that has run with the other one. */
+export function otherFilterClaims(driver: TunnelDriver): void {
+  for (const [name, open] of Object.entries(FILTERS)) {
+    const [before = assert.fail()] = Object.entries(FILTERS).filter(([other]) => other !== name);
+    test(`originatingOnly, ${name} after ${before[0]}: the marks of the other packet filter go, and off means gone in both`, () =>
+      withBed(async (bed) => {
+        bed.letOutsideKnowClient();
+        for (const family of FAMILIES) await bed.serveInClient(family, 7000);
+        await syncRouter(bed, driver, true);
+        await masquerade(bed);
+        const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES };
+        const of = (one: (typeof FILTERS)[string]) => () => one(bed.netns("client"));
+        const earlier = { openFilter: of(before[1]), openOther: of(open) };
+        const now = { openFilter: of(open), openOther: of(before[1]) };
+        const sync = (filters: typeof now, originatingOnly: boolean) => {
+          const gateways = FAMILIES.map((family) => ({
+            ...gatewayOf(family, DESTINATIONS[family], true),
+            originatingOnly,
+          }));
+          return syncWhole(bed.stack("client"), pod, gateways, { ...options, ...filters });
+        };
+        const run = commandRunner(bed.netns("client"));
+        const marks = async (): Promise<readonly number[]> => {
+          const texts = await Promise.all([
+            run("nft", ["list", "ruleset"]),
+            run("iptables", ["-w", "-t", "mangle", "-S"]),
+          ]);
+          return texts.map((text) => text.match(/coil-(in|out)put-/g)?.length ?? 0);
+        };
+        await sync(earlier, true);
+        assert.ok((await sync(now, true)).isOtherClean);
+        const clean = await sync(now, true);
+        assert.deepEqual([clean.changes, clean.isOtherClean, clean.otherFault], [0, true, undefined]);
+        for (const family of FAMILIES) {
+          assert.equal(await bed.isClientReached(family, 7000), true);
+          assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        }
+        using left = before[1](bed.netns("client"));
+        const { missing, stale } = await marksDiffer(left, []);
+        assert.deepEqual([missing, stale], [[], []]);
+        await sync(earlier, true);
+        await sync(now, false);
+        assert.deepEqual(await marks(), [0, 0]);
+        for (const family of FAMILIES) assert.equal(await bed.isClientReached(family, 7000, SILENCE_MS), false);
       }));
   }
 }

@@ -5,8 +5,21 @@ import { openNft } from "#kernel/nft";
 /** The values of `--backend`. */
 export const FILTER_BACKENDS = ["iptables", "nftables"] as const;
 
-/** Opens the packet filter of a network namespace, which must stay open as long. */
-export function filterOpener(backend: (typeof FILTER_BACKENDS)[number]): (netns: NetNs) => FilterBackend & Disposable {
+/** The packet filters of network namespaces, which must stay open as long: the one in use and the other one. */
+export interface FilterOpeners {
+  readonly openFilter: FilterOpener;
+  readonly openOther: FilterOpener;
+}
+
+type FilterOpener = (netns: NetNs) => FilterBackend & Disposable;
+
+/** The packet filters for a value of `--backend`. */
+export function filterOpeners(backend: (typeof FILTER_BACKENDS)[number]): FilterOpeners {
+  const other = backend === "nftables" ? "iptables" : "nftables";
+  return { openFilter: openerOf(backend), openOther: openerOf(other) };
+}
+
+function openerOf(backend: (typeof FILTER_BACKENDS)[number]): FilterOpener {
   if (backend === "nftables")
     return (netns) => {
       const nft = openNft(netns);
