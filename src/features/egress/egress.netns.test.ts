@@ -3,6 +3,7 @@ import {
   bulkClaims,
   driverClaims,
   familyClaims,
+  flowClaims,
   originClaims,
   otherFilterClaims,
   portClaims,
@@ -16,3 +17,4 @@ ruleClaims(vxlanDriver);
 originClaims(vxlanDriver);
 portClaims(vxlanDriver);
 otherFilterClaims(vxlanDriver);
+flowClaims(vxlanDriver);

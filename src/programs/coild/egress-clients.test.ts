@@ -12,6 +12,7 @@ import { createLogger, nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
 import { nftFilter, PRIVATE_RANGES, syncClient, type TUNNEL_DRIVERS, vxlanDriver } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
+import { FakeConntrack } from "#kernel/conntrack";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
 import { type Draft, KubeClient, loadKubeConfig, type Pod, resources, type Service } from "#kube/client";
@@ -91,9 +92,11 @@ async function open(t: TestContext, options: BedOptions = {}) {
         places: () => places,
         events: { record: (event) => void events.push(event) },
         health,
-        filters: isOther
-          ? { openFilter: filterOf(other), openOther: counted(nft) }
-          : { openFilter: filterOf(nft), openOther: counted(other) },
+        filters: {
+          openFilter: filterOf(isOther ? other : nft),
+          openOther: counted(isOther ? nft : other),
+          openConntrack: () => new FakeConntrack(),
+        },
         onDriver: (name) => void drivers.push(name),
         log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
         clock: systemClock,
@@ -332,7 +335,7 @@ test("originatingOnly: the flag holds for an Egress that does not say, and an ed
   const [index] = bed.addDefaultRoute("a");
   await bed.add(clients, await bed.makePod("a", ["10.64.0.7"], "nat"), "a");
   await bed.until("a", `rule inet4 1000 fwmark ${index}`);
-  assert.deepEqual(bed.marks(), [`coil-input-eth0 mark ${index}`, `coil-output-eth0 mark ${index}`]);
+  assert.deepEqual(bed.marks(), [`coil-input-eth0 mark ${index} original`, `coil-output-eth0 mark ${index}`]);
   const say = (originatingOnly: boolean | null) =>
     bed.api.patch(
       coilResources.egresses,
@@ -364,7 +367,7 @@ test("originatingOnly: a start with the other packet filter moves the marks ther
   await bed.makePod("plain", ["10.64.0.8"], undefined);
   await bed.add(first.clients, await bed.makePod("a", ["10.64.0.7"], "nat"), "a");
   await bed.until("a", `rule inet4 1000 fwmark ${index}`);
-  const both = [`coil-input-eth0 mark ${index}`, `coil-output-eth0 mark ${index}`];
+  const both = [`coil-input-eth0 mark ${index} original`, `coil-output-eth0 mark ${index}`];
   assert.deepEqual([bed.marks(), bed.otherMarks(), bed.looks.other], [both, [], 0]);
   await first.stop();
   const passes = (): number => bed.lines.filter((line) => line.includes('"pod":"a","changes"')).length;
@@ -723,8 +726,9 @@ test("live: after any events in any order and any restarts, each pod has what a 
         stack.addresses.add({ linkIndex, address: IpAddress.parse(address) });
         stack.routes.add({ dst: Cidr.parse("0.0.0.0/0"), linkIndex, scope: "link" });
         const openFilter = () => ({ ...nftFilter(new FakeNft()), [Symbol.dispose]: () => undefined });
+        const openConntrack = () => new FakeConntrack();
         const pod = { addresses: { 4: IpAddress.parse(address) }, ifname: "eth0", mtuBytes: 1500 };
-        const options = { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES, openFilter };
+        const options = { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES, openFilter, openConntrack };
         await syncClient(stack, pod, gateways, options);
         const wanted = stateOf(fresh.dump({ name: "fresh" }));
         const seen = await poll(() => stateOf(bed.dump(`p${nth}`)), {

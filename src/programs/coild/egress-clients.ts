@@ -42,7 +42,7 @@ const PAUSE_MS = 200;
 /** A log line and an event name at most this many faults. */
 const MAX_NAMED = 5;
 /** A key of the log's repeats that is no UID. */
-const OTHER_FILTER = "other packet filter";
+const LEFT_MARKS = "left marks";
 /** How often CHECK looks before it names a fault. */
 const CHECK_TRIES = 4;
 
@@ -335,16 +335,17 @@ export class EgressClients implements ClientDeps {
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return undefined;
     const pod = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
-    const { openFilter, openOther } = this.#parts.filters;
+    const { openFilter, openOther, openConntrack } = this.#parts.filters;
     const done = await syncClient(stack, pod, gateways, {
       driver,
       port,
       inCluster,
       openFilter: () => openFilter(netns),
       openOther: this.#otherClean.has(uid) ? undefined : () => openOther(netns),
+      openConntrack: () => openConntrack(netns),
     });
     if (done.isOtherClean) this.#otherClean.add(uid);
-    if (done.otherFault !== undefined) this.#tellOther(done.otherFault);
+    for (const fault of done.faults) this.#tellLeft(fault);
     if (done.hasTunnel) this.#clients.add(uid);
     else this.#clients.delete(uid);
     return done;
@@ -391,14 +392,10 @@ export class EgressClients implements ClientDeps {
   }
 
   /** Once for each reason, not for each pod. */
-  #tellOther(fault: ExpectedError): void {
-    if (!this.#repeats.isNew(OTHER_FILTER, fault.message)) return;
-    this.#parts.log.warn(
-      "the packet filter that --backend does not name cannot be looked at; marks of it may be left",
-      {
-        error: fault.message,
-      },
-    );
+  #tellLeft(fault: ExpectedError): void {
+    if (!this.#repeats.isNew(LEFT_MARKS, fault.message)) return;
+    const { message: error } = fault;
+    this.#parts.log.warn("marks of connections may be left in pods; they have no effect any more", { error });
   }
 
   #forget(uid: string): void {

@@ -1,5 +1,8 @@
 import { ExpectedError } from "#base/errors";
+import type { ConntrackPort } from "#kernel/conntrack";
+import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
+import type { RuleSpec } from "#kernel/rule";
 import { type FilterBackend, IptablesError } from "../filter/index.ts";
 import { addRule, firstStep, hasTraces, syncNet } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
@@ -14,16 +17,20 @@ export interface ClientSync {
   readonly skipped: readonly ClientSkip[];
   /** Whether the packet filter that is not in use has nothing of ours, so that it need not be looked at again. */
   readonly isOtherClean: boolean;
-  /** Why it could not be looked at. The client is as it should be all the same. */
-  readonly otherFault?: ExpectedError;
+  /** Why marks of an earlier state may be left, in the other packet filter or on connections. The client is as it should be all the same. */
+  readonly faults: readonly ExpectedError[];
 }
 
-/** The packet filters of a client's namespace. Each is opened only for `originatingOnly`: if it is wanted, or a rule shows that it was. */
-export interface ClientFilters {
+/**
+ * The packet filters and the connection tracking of a client's namespace. Each is opened only for `originatingOnly`: if it is wanted, or a rule shows that
+ * it was.
+ */
+export interface OriginPorts {
   /** The one in use. */
   readonly openFilter: () => FilterBackend & Disposable;
   /** The one that an earlier process may have used; absent: it is known to have nothing of ours. */
   readonly openOther?: (() => FilterBackend & Disposable) | undefined;
+  readonly openConntrack: () => ConntrackPort;
 }
 
 /**
@@ -34,17 +41,18 @@ export async function syncClient(
   net: NetStack,
   pod: Omit<ClientPod, "uplinks">,
   gateways: readonly Gateway[],
-  { openFilter, openOther, ...options }: ClientOptions & ClientFilters,
+  { openFilter, openOther, openConntrack, ...options }: ClientOptions & OriginPorts,
 ): Promise<ClientSync> {
   // Most pods never were clients. Rules of theirs that happen to have our numbers stay.
   if (gateways.length === 0 && !wasClient(net, options.port))
-    return { changes: 0, hasTunnel: false, skipped: [], isOtherClean: true };
+    return { changes: 0, hasTunnel: false, skipped: [], isOtherClean: true, faults: [] };
   const { scope, uplinks, plan, skipped } = planOf(net, pod, gateways, options);
   const before = ([4, 6] as const).flatMap((family) => net.rules.list(family)).filter(isOriginRule);
   const marks = planMarks(plan.rules, uplinks);
   let changes = 0;
   // Without a rule of an earlier process there are no marks of it.
   let other: OtherDone = { changes: 0, isClean: before.length === 0 || openOther === undefined };
+  const faults: ExpectedError[] = [];
   if (marks.length + before.length > 0) {
     // The rule is first and last: without it nobody would know that there are marks to remove.
     for (const rule of plan.rules.filter(isOriginRule)) {
@@ -56,15 +64,33 @@ export async function syncClient(
     changes += await syncMarks(filter, marks);
     // After those in use are there: both set the same marks, so no connection is without.
     if (!other.isClean && openOther !== undefined) other = await clearOther(openOther);
+    if (other.fault !== undefined) faults.push(other.fault);
+    const isWanted = (rule: (typeof before)[number]): boolean =>
+      plan.rules.some(({ family, fwmark }) => family === rule.family && fwmark === rule.fwmark);
+    const former = before.filter((rule) => !isWanted(rule));
+    const fault = former.length === 0 ? undefined : await clearMarks(openConntrack, former);
+    if (fault !== undefined) faults.push(fault);
   }
   changes += other.changes + (await syncNet(net, plan, scope));
-  return {
-    changes,
-    hasTunnel: plan.links.length > 0,
-    skipped,
-    isOtherClean: other.isClean,
-    ...(other.fault === undefined ? {} : { otherFault: other.fault }),
-  };
+  return { changes, hasTunnel: plan.links.length > 0, skipped, isOtherClean: other.isClean, faults };
+}
+
+/**
+ * Clears the marks of former rules from connections: one with a mark would go by its interface when the rules return, also in packets that the pod
+ * sends first. The connections go on, since another program may do NAT for them. Returns why it cannot.
+ */
+async function clearMarks(
+  open: () => ConntrackPort,
+  former: readonly Pick<RuleSpec, "family" | "fwmark">[],
+): Promise<ExpectedError | undefined> {
+  try {
+    using conntrack = open();
+    for (const { family, fwmark: value = 0 } of former) await conntrack.clearMarks({ family, mark: { value } });
+    return undefined;
+  } catch (error) {
+    if (!isKernelError(error)) throw error;
+    return error;
+  }
 }
 
 interface OtherDone {

@@ -314,7 +314,13 @@ export function originClaims(driver: TunnelDriver): void {
         await masquerade(bed);
         const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
         const openFilter = (): FilterBackend & Disposable => open(bed.netns("client"));
-        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, openFilter };
+        const options = {
+          driver,
+          port: TUNNEL_PORT,
+          inCluster: PRIVATE_RANGES,
+          openFilter,
+          openConntrack: () => openConntrack(bed.netns("client")),
+        };
         const sync = async (originatingOnly: boolean, families: readonly IpFamily[] = FAMILIES): Promise<number> => {
           const gateways = families.map((family) => ({
             ...gatewayOf(family, DESTINATIONS[family], true),
@@ -359,7 +365,8 @@ export function otherFilterClaims(driver: TunnelDriver): void {
         await syncRouter(bed, driver, true);
         await masquerade(bed);
         const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
-        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES };
+        const tracking = () => openConntrack(bed.netns("client"));
+        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, openConntrack: tracking };
         const of = (one: (typeof FILTERS)[string]) => () => one(bed.netns("client"));
         const earlier = { openFilter: of(before[1]), openOther: of(open) };
         const now = { openFilter: of(open), openOther: of(before[1]) };
@@ -381,7 +388,7 @@ export function otherFilterClaims(driver: TunnelDriver): void {
         await sync(earlier, true);
         assert.ok((await sync(now, true)).isOtherClean);
         const clean = await sync(now, true);
-        assert.deepEqual([clean.changes, clean.isOtherClean, clean.otherFault], [0, true, undefined]);
+        assert.deepEqual([clean.changes, clean.isOtherClean, clean.faults], [0, true, []]);
         for (const family of FAMILIES) {
           assert.equal(await bed.isClientReached(family, 7000), true);
           assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
@@ -393,6 +400,58 @@ export function otherFilterClaims(driver: TunnelDriver): void {
         await sync(now, false);
         assert.deepEqual(await marks(), [0, 0]);
         for (const family of FAMILIES) assert.equal(await bed.isClientReached(family, 7000, SILENCE_MS), false);
+      }));
+  }
+}
+
+/** What `originatingOnly` promises for flows of UDP, whose ports may stay the same for years. */
+export function flowClaims(driver: TunnelDriver): void {
+  for (const [name, open] of Object.entries(FILTERS)) {
+    test(`originatingOnly, ${name}: a flow that the pod began leaves as the router as soon as an Egress has its destination; off means that no connection keeps a mark`, () =>
+      withBed(async (bed) => {
+        bed.letOutsideKnowClient();
+        await syncRouter(bed, driver, true);
+        await masquerade(bed);
+        const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+        const openFilter = (): FilterBackend & Disposable => open(bed.netns("client"));
+        const tracking = () => openConntrack(bed.netns("client"));
+        const ports = { openFilter, openConntrack: tracking };
+        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, ...ports };
+        const sync = async (...destinations: readonly string[]): Promise<void> => {
+          const gateways = FAMILIES.map((family) => {
+            const own = destinations.filter((one) => one.includes(":") === (family === 6));
+            return { ...gatewayOf(family, own, true), originatingOnly: true };
+          });
+          const { faults } = await syncWhole(bed.stack("client"), pod, gateways, options);
+          assert.deepEqual(faults, []);
+        };
+        const marked = (family: IpFamily): readonly unknown[] => {
+          using conntrack = tracking();
+          const found = conntrack.list({ family, protocol: 17 }).filter(({ mark }) => mark !== 0);
+          return found.map(({ original }) => original.dstPort).filter((port) => port !== TUNNEL_PORT);
+        };
+        const elsewhere = ["198.51.100.0/24", "2001:db8:5::/48"];
+        const everywhere = [...DESTINATIONS[4], ...DESTINATIONS[6]];
+        const flows = FAMILIES.map((family) => {
+          const [began, cameIn] = [bed.flow(family, 6000), bed.flow(family, 6001)];
+          return { family, began, cameIn, client: String(AT.client[family]), router: String(AT.router[family]) };
+        });
+        await sync(...elsewhere);
+        for (const { began, cameIn, client } of flows) {
+          assert.equal(await began.ask(), client);
+          assert.equal(await cameIn.beAsked(), client);
+        }
+        await sync(...everywhere);
+        for (const { family, began, cameIn, client, router } of flows) {
+          assert.equal(await began.ask(), router);
+          assert.equal(await cameIn.beAsked(), client);
+          assert.deepEqual(marked(family), [6001]);
+        }
+        await sync();
+        for (const { family } of flows) assert.deepEqual(marked(family), []);
+        await sync(...everywhere);
+        // The kernel still knows the connection that came in. Now the pod sends first.
+        for (const { cameIn, router } of flows) assert.equal(await cameIn.ask(), router);
       }));
   }
 }
