@@ -57,6 +57,8 @@ export class CniNode implements AsyncDisposable {
   readonly plugin = join(ISTHMUS, "../cni/coil");
   /** The socket of `coild`. */
   readonly socket: string;
+  /** More environment of each `coild` that starts from now on. */
+  coildEnv: Readonly<Record<string, string>> = {};
   readonly #running: Running[] = [];
   #coild: Running | undefined;
 
@@ -172,11 +174,22 @@ export class CniNode implements AsyncDisposable {
     await this.#coild?.ended;
   }
 
+  /** Resolves when `coild` has ended by itself, or was killed. */
+  async coildEnded(): Promise<void> {
+    await this.#coild?.ended;
+  }
+
+  get isCoildGone(): boolean {
+    const { exitCode, signalCode } = this.#coild?.child ?? {};
+    return exitCode !== null || signalCode !== null;
+  }
+
   /** Starts a program of the suite on this node. */
   run(program: string, ...flags: readonly string[]): Running {
     const file = program === "coild" ? "coild-kubeconfig" : "kubeconfig";
     const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, file)}`, ...flags];
-    const running = start(this.inside(...command), { env: { COIL_NODE_NAME: NODE }, timeoutMs: 600_000 });
+    const env = { COIL_NODE_NAME: NODE, ...(program === "coild" ? this.coildEnv : {}) };
+    const running = start(this.inside(...command), { env, timeoutMs: 600_000 });
     this.#running.push(running);
     return running;
   }
