@@ -72,13 +72,22 @@ export class EgressReconciler {
     if (egress.metadata.deletionTimestamp !== undefined) return;
     refuseFaulty(egress);
     const { deployment, service, budget } = childrenOf(egress, await router(options));
-    await tryEach([
-      () => this.#ensureAccount(egress.metadata.namespace ?? "", options),
-      () => this.#ensure(resources.deployments, egress, deployment, caches.deployment(key), options),
-      () => this.#ensure(resources.services, egress, service, caches.service(key), options),
-      () => this.#ensureBudget(egress, budget, caches.budget(key), options),
-      () => this.#ensureStatus(egress, caches.deployment(key), options),
-    ]);
+    // Pods are refused without their account, and tried again later and later.
+    const account = await settle(() => this.#ensureAccount(egress.metadata.namespace ?? "", options));
+    // The others do not depend on each other: an API server takes milliseconds for each request.
+    const others = await Promise.all(
+      [
+        () => this.#ensure(resources.deployments, egress, deployment, caches.deployment(key), options),
+        () => this.#ensure(resources.services, egress, service, caches.service(key), options),
+        () => this.#ensureBudget(egress, budget, caches.budget(key), options),
+        () => this.#ensureStatus(egress, caches.deployment(key), options),
+      ].map(settle),
+    );
+    const failed = [account, ...others].filter((error) => error !== undefined);
+    const [first, ...more] = failed;
+    if (first === undefined) return;
+    if (more.length === 0) throw first;
+    throw new EgressError("incomplete", failed.map(describeError).join("; "));
   }
 
   #forget(key: string): void {
@@ -201,21 +210,15 @@ function refuseFaulty({ metadata: { namespace, name }, spec }: Egress): void {
     throw new EgressError("invalid", `Egress ${namespace}/${name} cannot be had: ${faults.join("; ")}`);
 }
 
-/** Runs each step, also after one that has failed; then throws what failed. An absent API server ends it at once. */
-async function tryEach(steps: readonly (() => Promise<void>)[]): Promise<void> {
-  const failed: ExpectedError[] = [];
-  for (const step of steps) {
-    try {
-      await step();
-    } catch (error) {
-      if (!(error instanceof ExpectedError) || isAway(error)) throw error;
-      failed.push(error);
-    }
+/** Runs a step to its end, and resolves to its failure, so that others are done all the same. An absent API server ends all at once. */
+async function settle(step: () => Promise<void>): Promise<ExpectedError | undefined> {
+  try {
+    await step();
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof ExpectedError) || isAway(error)) throw error;
+    return error;
   }
-  const [first, ...more] = failed;
-  if (first === undefined) return;
-  if (more.length === 0) throw first;
-  throw new EgressError("incomplete", failed.map(describeError).join("; "));
 }
 
 function isOwned(object: KubeObject, egress: Egress): boolean {

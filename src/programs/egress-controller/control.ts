@@ -28,6 +28,8 @@ export const egressFlags = {
   image: optionalFlag("image", "image of the routers; default: that of this program's own pod", "IMAGE"),
 };
 
+/** Egresses that are reconciled at once. Each has up to four requests under way, of which the client lets 32 through. */
+const WORKERS = 16;
 /** How often one key is tried again after failures, at most: a namespace without an account, or a name that is taken, is mended by people. */
 const RETRY = { initialMs: 50, maxMs: 30_000 };
 
@@ -101,7 +103,7 @@ function controlEgresses(
     on: [egresses, deployments, services, budgets],
     after: [accounts],
     reconcile: (key, { signal }) => reconciler.reconcile(key, { signal }),
-    workers: 4,
+    workers: WORKERS,
     retry: RETRY,
   });
   accounts.addHandler({
