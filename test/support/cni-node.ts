@@ -71,8 +71,13 @@ export class CniNode implements AsyncDisposable {
     this.socket = join(init.folder, "coild.sock");
   }
 
-  /** Resolves when `coild` serves, with these flags of it, and the rights of this file or all. */
-  static async open(name: string, flags: readonly string[] = [], rights?: string): Promise<CniNode> {
+  /** Resolves when `coild` serves, with these flags of it, and the rights of this file or all. `ipamFlags` are more of `coil-ipam-controller`. */
+  static async open(
+    name: string,
+    flags: readonly string[] = [],
+    rights?: string,
+    ipamFlags: readonly string[] = [],
+  ): Promise<CniNode> {
     const folder = mkdtempSync(join(tmpdir(), `isthmus-${name}-`));
     const [netns, outside] = ["node", "outside"].map((one) => `isthmus-${name}-${process.pid}-${one}`) as [
       string,
@@ -119,7 +124,7 @@ export class CniNode implements AsyncDisposable {
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
     const node = new CniNode({ netns, outside, folder, server, api });
     try {
-      await node.#start(flags);
+      await node.#start(flags, ipamFlags);
       return node;
     } catch (error) {
       await node[Symbol.asyncDispose]();
@@ -127,7 +132,7 @@ export class CniNode implements AsyncDisposable {
     }
   }
 
-  async #start(flags: readonly string[]): Promise<void> {
+  async #start(flags: readonly string[], ipamFlags: readonly string[]): Promise<void> {
     this.server.seed(coilCrds as unknown as readonly SeedObject[]);
     const made = await this.api.create(resources.nodes, { metadata: { name: NODE } });
     const addresses = [NODE_IPV4, NODE_IPV6].map((address) => ({ type: "InternalIP" as const, address }));
@@ -141,7 +146,7 @@ export class CniNode implements AsyncDisposable {
         throw error;
       }
     });
-    this.run("coil-ipam-controller", "--webhook-addr=none");
+    this.run("coil-ipam-controller", "--webhook-addr=none", ...ipamFlags);
     await this.startCoild(...flags);
   }
 

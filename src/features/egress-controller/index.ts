@@ -9,6 +9,7 @@
  * await reconciler.reconcile("internet/nat", { signal });
  * ```
  */
+export { egressOfPool } from "./address-pool.ts";
 export { BINDINGS, reconcileBinding } from "./binding.ts";
 export { EgressReconciler } from "./egress-reconciler.ts";
 export { ROUTER_ACCOUNT, type RouterSettings } from "./router-pod.ts";
