@@ -4,7 +4,9 @@ import {
   bulkClaims,
   driverClaims,
   familyClaims,
+  flowClaims,
   originClaims,
+  otherFilterClaims,
   portClaims,
   ruleClaims,
 } from "./testing/claims.ts";
@@ -16,3 +18,5 @@ ruleClaims(vxlanDriver);
 originClaims(vxlanDriver);
 portClaims(vxlanDriver);
 auditClaims(vxlanDriver);
+otherFilterClaims(vxlanDriver);
+flowClaims(vxlanDriver);

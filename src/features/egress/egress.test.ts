@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Cidr, IpAddress } from "#base/ip";
+import { FakeConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
@@ -77,7 +78,8 @@ for (const driver of [fouDriver, vxlanDriver]) {
     await syncNet(stack, plan, routerScope(PORT));
     const before = stateOf(kernel);
     const openFilter = () => assert.fail("the packet filter is not opened");
-    const { changes } = await syncClient(stack, POD, [], { ...options(driver), openFilter });
+    const openConntrack = () => assert.fail("connection tracking is not opened");
+    const { changes } = await syncClient(stack, POD, [], { ...options(driver), openFilter, openConntrack });
     assert.equal(changes, 0);
     assert.deepEqual(stateOf(kernel), before);
   });
@@ -304,9 +306,20 @@ const marksIn = (nft: Nft): string[] =>
       .map(({ comment }) => `${family} ${comment}`),
   );
 
-const clientWith = ({ stack, nft }: { readonly stack: NetStack; readonly nft: Nft }, driver: TunnelDriver) => {
+const clientWith = (
+  {
+    stack,
+    nft,
+    conntrack = new FakeConntrack(),
+  }: { readonly stack: NetStack; readonly nft: Nft; readonly conntrack?: FakeConntrack },
+  driver: TunnelDriver,
+) => {
+  // Disposing the fake forgets its connections.
+  const openConntrack = () =>
+    Object.assign(Object.create(conntrack) as FakeConntrack, { [Symbol.dispose]: () => undefined });
   const openFilter = () => ({ ...nftFilter(nft), [Symbol.dispose]: () => undefined });
-  return (gateways: readonly Gateway[]) => syncClient(stack, POD, gateways, { ...options(driver), openFilter });
+  return (gateways: readonly Gateway[]) =>
+    syncClient(stack, POD, gateways, { ...options(driver), openFilter, openConntrack });
 };
 
 const ANY_GATEWAYS = fc
@@ -400,7 +413,10 @@ test("syncClient: answers leave by the way they came only to destinations of Egr
       .flatMap(({ priority, fwmark, table: to }) => (fwmark === undefined ? [] : [[priority, fwmark, to]])),
     [[1000, eth0.index, table]],
   );
-  assert.deepEqual(marksIn(nft), [`ip coil-input-eth0 mark ${eth0.index}`, `ip coil-output-eth0 mark ${eth0.index}`]);
+  assert.deepEqual(marksIn(nft), [
+    `ip coil-input-eth0 mark ${eth0.index} original`,
+    `ip coil-output-eth0 mark ${eth0.index}`,
+  ]);
   await sync([only(wide), narrow]);
   assert.deepEqual(routes(), [...copied, "172.20.0.0/16 throw", "8.8.8.0/24 throw"]);
   await sync([wide, only(narrow)]);
@@ -417,4 +433,31 @@ test("syncClient: answers leave by the way they came only to destinations of Egr
   await sync([wide, narrow]);
   assert.deepEqual([routes(), marksIn(nft)], [[], []]);
   assert.ok(stack.rules.list(4).some((rule) => rule.table === 77));
+});
+
+test("syncClient: without originatingOnly no connection keeps our mark, also after an interruption; marks of others and connections stay", async () => {
+  const kernel = new FakeKernel();
+  using stack = await podOf(kernel);
+  const { index } = stack.links.get({ name: "eth0" }) ?? assert.fail("no eth0");
+  const nft = new FakeNft();
+  const conntrack = new FakeConntrack();
+  for (const mark of [index, 0x2000, 0]) {
+    const [src, dst] = [ip("203.0.113.9"), ip("10.64.0.7")];
+    const original = { src, dst, srcPort: 1000 + mark, dstPort: 53 };
+    const reply = { src: dst, dst: src, srcPort: 53, dstPort: 1000 + mark };
+    conntrack.entries.push({ family: 4, protocol: 17, original, reply, mark });
+  }
+  const marks = (): readonly number[] => conntrack.entries.map(({ mark }) => mark);
+  const only = { ...NAT4, originatingOnly: true };
+  const sync = clientWith({ stack, nft, conntrack }, vxlanDriver);
+  await sync([only]);
+  assert.equal((await sync([only])).changes, 0);
+  assert.deepEqual(marks(), [index, 0x2000, 0]);
+  // The kernel refuses a step after the marks are cleared: the rule that tells of them goes last.
+  await assert.rejects(clientWith({ ...endingAfter({ stack, nft }, 3), conntrack }, vxlanDriver)([]));
+  const former = conntrack.entries[0] ?? assert.fail();
+  conntrack.entries[0] = { ...former, mark: index };
+  await sync([]);
+  assert.deepEqual(marks(), [0, 0x2000, 0]);
+  assert.deepEqual((await sync([])).faults, []);
 });

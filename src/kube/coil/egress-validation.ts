@@ -1,5 +1,6 @@
 import { Cidr } from "#base/ip";
 import { duplicate, type FieldFault, invalid, notSupported, required } from "#kube/crd";
+import { type AddressContext, type AddressedEgress, addressFaults, addressWarnings } from "./egress-addresses.ts";
 import { podSpecFaults } from "./pod-template.ts";
 import type { EgressPodTemplate, EgressSpec } from "./types.ts";
 
@@ -10,12 +11,16 @@ export interface EgressVerdict {
 }
 
 /**
- * Checks an Egress (docs/spec/pod-network.md#2.5); the check is the same for create and update. `dualStack`: the cluster's pods have both
- * families.
+ * Checks an Egress (docs/spec/pod-network.md#2.5), or a change of `old`: only the rules of addresses depend on that. `dualStack`: the cluster's pods
+ * have both families.
  */
 export function validateEgress(
-  egress: { readonly metadata?: { readonly name?: string | undefined }; readonly spec: EgressSpec },
-  context: { readonly dualStack?: boolean } = {},
+  egress: {
+    readonly metadata?: { readonly name?: string | undefined; readonly namespace?: string | undefined };
+    readonly spec: EgressSpec;
+  },
+  context: AddressContext & { readonly dualStack?: boolean } = {},
+  old?: AddressedEgress,
 ): EgressVerdict {
   const { spec } = egress;
   const faults: FieldFault[] = [];
@@ -38,7 +43,9 @@ export function validateEgress(
     faults.push(invalid(field, seconds, "must be between 1 and 86400"));
   }
   if (spec.podDisruptionBudget !== undefined) checkBudget(spec.podDisruptionBudget, faults);
-  return { faults, warnings: context.dualStack === true ? dualStackWarnings(destinations) : [] };
+  faults.push(...addressFaults(egress, old, context));
+  const warnings = context.dualStack === true ? dualStackWarnings(destinations) : [];
+  return { faults, warnings: [...warnings, ...addressWarnings(egress)] };
 }
 
 /** An Egress gives its name to its Service, and to its pods as a label. */

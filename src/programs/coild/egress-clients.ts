@@ -8,7 +8,6 @@ import { type ClientDeps, type ClientRequest, CniFailure, type PodIdentity } fro
 import {
   type ClientSync,
   type EgressNode,
-  type FilterBackend,
   faultText,
   type Gateway,
   gatewaysOf,
@@ -22,7 +21,7 @@ import {
   type TunnelDriver,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
-import type { Kernel, NetNs } from "#kernel/net";
+import type { Kernel } from "#kernel/net";
 import { type KubeApi, resources } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
@@ -32,6 +31,7 @@ import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
 import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, isClient } from "./egress/client-pods.ts";
 import { ClientSources } from "./egress/client-sources.ts";
 import { inspectPods } from "./egress/inspect-pods.ts";
+import type { FilterOpeners } from "./egress/open-filter.ts";
 
 /** Pods that are compared at once: the work of one is a millisecond, but the kernel takes 20 ms to delete links. */
 const WORKERS = 8;
@@ -43,6 +43,8 @@ const UNSEEN_MS = 60_000;
 const PAUSE_MS = 200;
 /** A log line and an event name at most this many faults. */
 const MAX_NAMED = 5;
+/** A key of the log's repeats that is no UID. */
+const LEFT_MARKS = "left marks";
 /** How often CHECK looks before it names a fault. */
 const CHECK_TRIES = 4;
 
@@ -82,6 +84,8 @@ export class EgressClients implements ClientDeps {
   readonly #unseen = new Map<string, number>();
   /** By UID: when the last comparison of the pod began. */
   readonly #comparedAt = new Map<string, number>();
+  /** UIDs of pods in whose other packet filter nothing of ours is: only an earlier process can have left something. */
+  readonly #otherClean = new Set<string>();
   readonly #repeats = new Repeats();
   #isSynced = false;
 
@@ -93,8 +97,8 @@ export class EgressClients implements ClientDeps {
       readonly places: () => readonly PodPlace[];
       readonly events: Pick<EventRecorder, "record">;
       readonly health: Health;
-      /** The packet filter of a namespace, for `originatingOnly`. */
-      readonly openFilter: (netns: NetNs) => FilterBackend & Disposable;
+      /** For `originatingOnly`. */
+      readonly filters: FilterOpeners;
       readonly onDriver: (driver: TunnelDriver["name"] | "none") => void;
       readonly log: Logger;
       readonly clock: Clock;
@@ -345,8 +349,17 @@ export class EgressClients implements ClientDeps {
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return undefined;
     const pod = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
-    const openFilter = (): FilterBackend & Disposable => this.#parts.openFilter(netns);
-    const done = await syncClient(stack, pod, gateways, { driver, port, inCluster, openFilter });
+    const { openFilter, openOther, openConntrack } = this.#parts.filters;
+    const done = await syncClient(stack, pod, gateways, {
+      driver,
+      port,
+      inCluster,
+      openFilter: () => openFilter(netns),
+      openOther: this.#otherClean.has(uid) ? undefined : () => openOther(netns),
+      openConntrack: () => openConntrack(netns),
+    });
+    if (done.isOtherClean) this.#otherClean.add(uid);
+    for (const fault of done.faults) this.#tellLeft(fault);
     if (done.hasTunnel) this.#clients.add(uid);
     else this.#clients.delete(uid);
     return done;
@@ -392,12 +405,20 @@ export class EgressClients implements ClientDeps {
     this.#parts.events.record({ regarding, type: "Warning", reason, note });
   }
 
+  /** Once for each reason, not for each pod. */
+  #tellLeft(fault: ExpectedError): void {
+    if (!this.#repeats.isNew(LEFT_MARKS, fault.message)) return;
+    const { message: error } = fault;
+    this.#parts.log.warn("marks of connections may be left in pods; they have no effect any more", { error });
+  }
+
   #forget(uid: string): void {
     this.#places.forget(uid);
     this.#clients.delete(uid);
     this.#absent.delete(uid);
     this.#unseen.delete(uid);
     this.#comparedAt.delete(uid);
+    this.#otherClean.delete(uid);
     this.#repeats.forget(uid);
   }
 }

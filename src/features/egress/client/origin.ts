@@ -157,10 +157,11 @@ export function planMarks(
       {
         family,
         kind: "input" as const,
-        comment: `coil-input-${name} mark ${mark}`,
-        nftables: `iifname "${name}" ct state new,established,related ct mark set ${mark}`,
+        comment: `coil-input-${name} mark ${mark} original`,
+        // The answers to what the pod has sent come in by the interface too. They must not lead its next packets past an Egress.
+        nftables: `iifname "${name}" ct direction original ct state new,established,related ct mark set ${mark}`,
         iptables: [
-          ...["-i", name, "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED,RELATED"],
+          ...["-i", name, "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED,RELATED", "--ctdir", "ORIGINAL"],
           ...["-j", "CONNMARK", "--set-mark", String(mark)],
         ],
       },

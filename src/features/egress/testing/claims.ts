@@ -12,6 +12,7 @@ import type { Pod, Service } from "#kube/client";
 import { type Egress, egressLabels } from "#kube/coil";
 import { auditEgress, decodeNode, type EgressNode, encodeNode, observeSpace, type PodSpace } from "../audit/index.ts";
 import { clientScope, type Gateway, PRIVATE_RANGES, planClient, syncClient as syncWhole } from "../client/index.ts";
+import { diffMarks, listMarks } from "../client/origin.ts";
 import { commandRunner, type FilterBackend, iptablesFilter, nftFilter, openFilters } from "../filter/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
@@ -395,7 +396,13 @@ export function originClaims(driver: TunnelDriver): void {
         await masquerade(bed);
         const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
         const openFilter = (): FilterBackend & Disposable => open(bed.netns("client"));
-        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, openFilter };
+        const options = {
+          driver,
+          port: TUNNEL_PORT,
+          inCluster: PRIVATE_RANGES,
+          openFilter,
+          openConntrack: () => openConntrack(bed.netns("client")),
+        };
         const sync = async (originatingOnly: boolean, families: readonly IpFamily[] = FAMILIES): Promise<number> => {
           const gateways = families.map((family) => ({
             ...gatewayOf(family, DESTINATIONS[family], true),
@@ -425,6 +432,108 @@ export function originClaims(driver: TunnelDriver): void {
         await sync(true, []);
         assert.doesNotMatch(await state(), /coil-|^(1000|1900):/m);
         assert.equal((await run("ip", ["route", "show", "table", "all"])).match(/table 1\d{3}/)?.[0], undefined);
+      }));
+  }
+}
+
+/** The packet filter of a client that has run with the other one. */
+export function otherFilterClaims(driver: TunnelDriver): void {
+  for (const [name, open] of Object.entries(FILTERS)) {
+    const [before = assert.fail()] = Object.entries(FILTERS).filter(([other]) => other !== name);
+    test(`originatingOnly, ${name} after ${before[0]}: the marks of the other packet filter go, and off means gone in both`, () =>
+      withBed(async (bed) => {
+        bed.letOutsideKnowClient();
+        for (const family of FAMILIES) await bed.serveInClient(family, 7000);
+        await syncRouter(bed, driver, true);
+        await masquerade(bed);
+        const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+        const tracking = () => openConntrack(bed.netns("client"));
+        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, openConntrack: tracking };
+        const of = (one: (typeof FILTERS)[string]) => () => one(bed.netns("client"));
+        const earlier = { openFilter: of(before[1]), openOther: of(open) };
+        const now = { openFilter: of(open), openOther: of(before[1]) };
+        const sync = (filters: typeof now, originatingOnly: boolean) => {
+          const gateways = FAMILIES.map((family) => ({
+            ...gatewayOf(family, DESTINATIONS[family], true),
+            originatingOnly,
+          }));
+          return syncWhole(bed.stack("client"), pod, gateways, { ...options, ...filters });
+        };
+        const run = commandRunner(bed.netns("client"));
+        const marks = async (): Promise<readonly number[]> => {
+          const texts = await Promise.all([
+            run("nft", ["list", "ruleset"]),
+            run("iptables", ["-w", "-t", "mangle", "-S"]),
+          ]);
+          return texts.map((text) => text.match(/coil-(in|out)put-/g)?.length ?? 0);
+        };
+        await sync(earlier, true);
+        assert.ok((await sync(now, true)).isOtherClean);
+        const clean = await sync(now, true);
+        assert.deepEqual([clean.changes, clean.isOtherClean, clean.faults], [0, true, []]);
+        for (const family of FAMILIES) {
+          assert.equal(await bed.isClientReached(family, 7000), true);
+          assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        }
+        using left = before[1](bed.netns("client"));
+        const { missing, stale } = diffMarks([], await listMarks(left));
+        assert.deepEqual([missing, stale], [[], []]);
+        await sync(earlier, true);
+        await sync(now, false);
+        assert.deepEqual(await marks(), [0, 0]);
+        for (const family of FAMILIES) assert.equal(await bed.isClientReached(family, 7000, SILENCE_MS), false);
+      }));
+  }
+}
+
+/** What `originatingOnly` promises for flows of UDP, whose ports may stay the same for years. */
+export function flowClaims(driver: TunnelDriver): void {
+  for (const [name, open] of Object.entries(FILTERS)) {
+    test(`originatingOnly, ${name}: a flow that the pod began leaves as the router as soon as an Egress has its destination; off means that no connection keeps a mark`, () =>
+      withBed(async (bed) => {
+        bed.letOutsideKnowClient();
+        await syncRouter(bed, driver, true);
+        await masquerade(bed);
+        const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+        const openFilter = (): FilterBackend & Disposable => open(bed.netns("client"));
+        const tracking = () => openConntrack(bed.netns("client"));
+        const ports = { openFilter, openConntrack: tracking };
+        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, ...ports };
+        const sync = async (...destinations: readonly string[]): Promise<void> => {
+          const gateways = FAMILIES.map((family) => {
+            const own = destinations.filter((one) => one.includes(":") === (family === 6));
+            return { ...gatewayOf(family, own, true), originatingOnly: true };
+          });
+          const { faults } = await syncWhole(bed.stack("client"), pod, gateways, options);
+          assert.deepEqual(faults, []);
+        };
+        const marked = (family: IpFamily): readonly unknown[] => {
+          using conntrack = tracking();
+          const found = conntrack.list({ family, protocol: 17 }).filter(({ mark }) => mark !== 0);
+          return found.map(({ original }) => original.dstPort).filter((port) => port !== TUNNEL_PORT);
+        };
+        const elsewhere = ["198.51.100.0/24", "2001:db8:5::/48"];
+        const everywhere = [...DESTINATIONS[4], ...DESTINATIONS[6]];
+        const flows = FAMILIES.map((family) => {
+          const [began, cameIn] = [bed.flow(family, 6000), bed.flow(family, 6001)];
+          return { family, began, cameIn, client: String(AT.client[family]), router: String(AT.router[family]) };
+        });
+        await sync(...elsewhere);
+        for (const { began, cameIn, client } of flows) {
+          assert.equal(await began.ask(), client);
+          assert.equal(await cameIn.beAsked(), client);
+        }
+        await sync(...everywhere);
+        for (const { family, began, cameIn, client, router } of flows) {
+          assert.equal(await began.ask(), router);
+          assert.equal(await cameIn.beAsked(), client);
+          assert.deepEqual(marked(family), [6001]);
+        }
+        await sync();
+        for (const { family } of flows) assert.deepEqual(marked(family), []);
+        await sync(...everywhere);
+        // The kernel still knows the connection that came in. Now the pod sends first.
+        for (const { cameIn, router } of flows) assert.equal(await cameIn.ask(), router);
       }));
   }
 }
