@@ -1,12 +1,10 @@
 import assert from "node:assert/strict";
 import { describe, type TestContext, test } from "node:test";
-import fc from "fast-check";
 import { systemClock } from "#base/clock";
 import { createLogger } from "#base/log";
 import { AlcorClient, alcorFault } from "#cloud/alcor";
-import { CloudError, RestClient } from "#cloud/rest";
+import { RestClient } from "#cloud/rest";
 import { FakeService, type GotRequest } from "#test/fake-service";
-import { readPort, readPorts, readSubnets, readVpcs } from "../../alcor/objects.ts";
 import { ProviderError } from "../errors.ts";
 import { isPlumbable, type PortRequest, type PortWish } from "../provider.ts";
 import { uuidV5 } from "../uuid.ts";
@@ -177,32 +175,6 @@ describe("AlcorProvider", () => {
     assert.ok(good !== undefined && "port" in good);
     assert.equal(service.requests.length, before + 1);
   });
-});
-
-test("readPort and the other readers of Alcor: of any answer the only error is ours", () => {
-  fc.assert(
-    fc.property(fc.anything(), (value) => {
-      for (const reader of [readPort, readPorts, readVpcs, readSubnets]) {
-        for (const body of [
-          value,
-          { port: value },
-          { ports: value },
-          { ports: [value] },
-          { vpcs: value },
-          { subnets: [value] },
-        ]) {
-          try {
-            reader(body);
-          } catch (error) {
-            assert.ok(error instanceof CloudError && error.code === "bad-response", String(error));
-          }
-        }
-      }
-      alcorFault(value);
-    }),
-  );
-  assert.equal(readPort({ port: { id: "a", vpc_id: "v" } }).networkId, "v");
-  assert.equal(readVpcs({ networks: [{ id: "a" }] })[0]?.mtu, 1500);
 });
 
 test("uuidV5: the UUID of RFC 9562's example, and another for any other name", () => {
