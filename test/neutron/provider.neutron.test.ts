@@ -157,7 +157,6 @@ describe("NeutronProvider on a real Neutron", () => {
     const [first, second] = await provider.createPorts([await requestOf({}, "small"), await requestOf({}, "small")], {
       signal,
     });
-    console.log([first, second].map((one) => (one !== undefined && "error" in one ? one.error.message : "made")));
     assert.equal(
       [first, second].filter((one) => one !== undefined && "port" in one).length,
       1,
