@@ -37,10 +37,10 @@ const TIERS = {
   vm: "test/vm/**/*.vm.test.ts",
 } as const;
 /**
- * The number of concurrent files: twice the number of processors, because most of them wait half of the time. On a given cluster each file
- * has the definitions, pools and addresses for itself.
+ * The number of concurrent files: two and a half for each processor, because most of them wait more than half of the time. On a given cluster
+ * each file has the definitions, pools and addresses for itself.
  */
-const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? 2 * availableParallelism() : 1;
+const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? Math.ceil(2.5 * availableParallelism()) : 1;
 /** The number of concurrent quiet files, beside one that runs in turn: together they use half of the processors. */
 const QUIET_AT_ONCE = availableParallelism() + 1;
 /** Processes that share the files of the unit tier. */
@@ -230,18 +230,16 @@ async function part(name: string, files: readonly string[], run: () => Promise<u
 }
 
 const unit = kindsOf(chosen("unit"));
-const unitFiles = Object.values(unit).flat();
-await part("unit", unitFiles, async () => {
-  const own = [...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
-  await runFiles([...entriesFor(unit["ordinary"] ?? []), ...own], AT_ONCE, counts);
-  await runFiles(unit["alone"] ?? [], 1, counts);
-});
-// Files of the tiers that work on the machine's kernel share the processor best when they are one queue; the longest are in the first tier.
+const ofUnit = [...entriesFor(unit["ordinary"] ?? []), ...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
+// Files of all tiers share the processors best when they are one queue, the longest first: those of the cluster tier.
 const tiers = (["cluster", "conformance", "netns"] as const).filter((name) => chosen(name).length > 0);
 const kinds = kindsOf(tiers.flatMap(chosen));
 const { ordinary = [], quiet = [], "in turn": inTurn = [], alone = [], "own process": own = [] } = kinds;
-const title = tiers.join(", ");
-await part(title, [...ordinary, ...own], () => runFiles([...ordinary, ...own], AT_ONCE, counts));
+const isLong = (file: string): boolean => file.endsWith(".cluster.test.ts");
+const queued = [...ordinary.filter(isLong), ...ofUnit, ...ordinary.filter((file) => !isLong(file)), ...own];
+const title = [...(ofUnit.length > 0 ? ["unit"] : []), ...tiers].join(", ");
+await part(title, queued, () => runFiles(queued, AT_ONCE, counts));
+await part("unit: files that run alone", unit["alone"] ?? [], () => runFiles(unit["alone"] ?? [], 1, counts));
 // Files that measure time leave half of the processors, and the guest gets that half.
 const guest = part("vm", chosen("vm"), () => runGuest(counts, chosen("vm")));
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
