@@ -4,6 +4,8 @@ import {
   bulkClaims,
   driverClaims,
   familyClaims,
+  flowClaims,
+  mtuClaims,
   originClaims,
   portClaims,
   sourcePortClaims,
@@ -11,9 +13,11 @@ import {
 
 driverClaims(fouDriver);
 familyClaims(fouDriver);
+mtuClaims(fouDriver);
 // The emulated processor takes half a second for each.
 bulkClaims(fouDriver, 10);
 originClaims(fouDriver);
+flowClaims(fouDriver);
 portClaims(fouDriver);
 sourcePortClaims(fouDriver);
 auditClaims(fouDriver);

@@ -5,6 +5,7 @@ import {
   driverClaims,
   familyClaims,
   flowClaims,
+  mtuClaims,
   originClaims,
   otherFilterClaims,
   portClaims,
@@ -13,6 +14,7 @@ import {
 
 driverClaims(vxlanDriver);
 familyClaims(vxlanDriver);
+mtuClaims(vxlanDriver);
 bulkClaims(vxlanDriver, 100);
 ruleClaims(vxlanDriver);
 originClaims(vxlanDriver);

@@ -291,7 +291,8 @@ test("egress: a name that its Service cannot have is refused", () => {
   const faults = (name: string | undefined) =>
     told(validateEgress({ metadata: { name }, spec: { destinations: ["10.0.0.0/8"] } }).faults);
   for (const name of [undefined, "nat", "n".repeat(63)]) assert.deepEqual(faults(name), []);
-  for (const name of ["a.b", "n".repeat(64), "1nat"]) assert.match(faults(name).join(), /^metadata.name: .*without dots/);
+  for (const name of ["a.b", "n".repeat(64), "1nat"])
+    assert.match(faults(name).join(), /^metadata.name: .*without dots/);
 });
 
 test("egress: as many destinations as an object can have are checked at once, with a duplicate at the end", () => {

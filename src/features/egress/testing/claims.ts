@@ -137,6 +137,37 @@ export function familyClaims(driver: TunnelDriver): void {
   }
 }
 
+/** What does not depend on messages of ICMP, which many networks drop. */
+export function mtuClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: 1 MiB comes back whole, in both families, from a host that hears of no packet that is too long`, () =>
+    withBed(async (bed) => {
+      const run = commandRunner(bed.netns("outside"));
+      await run("iptables", ["-w", "-A", "INPUT", "-p", "icmp", "-j", "DROP"]);
+      const type = ["--icmpv6-type", "packet-too-big"];
+      await run("ip6tables", ["-w", "-A", "INPUT", "-p", "icmpv6", ...type, "-j", "DROP"]);
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true), gatewayOf(6, DESTINATIONS[6], true)]);
+      for (const family of FAMILIES) {
+        const socket = await bed.connect(family, 8000);
+        await echoed(socket, BULK_BYTES);
+        socket.destroy();
+      }
+    }));
+
+  test(`${driver.name}: a router of IPv4 alone does with an MTU at which there can be no IPv6`, () =>
+    withBed(async (bed) => {
+      const router = { egress: EGRESS, addresses: { 4: AT.router[4] }, ifname: "eth0", mtuBytes: 1280 };
+      const options = { driver, port: TUNNEL_PORT, sourcePortAuto: true };
+      await masquerade(bed);
+      const plan = planRouter(router, [AT.client[4]], options);
+      await syncNet(bed.stack("router"), plan, routerScope(TUNNEL_PORT));
+      await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true)]);
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      assert.equal(await syncNet(bed.stack("router"), plan, routerScope(TUNNEL_PORT)), 0);
+    }));
+}
+
 /** Much data, one connection after the other. */
 export function bulkClaims(driver: TunnelDriver, count: number): void {
   for (const sourcePortAuto of driver.name === "fou" ? [false, true] : [true]) {
