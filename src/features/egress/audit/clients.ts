@@ -9,6 +9,7 @@ import {
   gatewaysOf,
   isBeingRepaired,
   isMissing,
+  namedEgresses,
   planClient,
   planMarks,
   skipText,
@@ -38,7 +39,14 @@ export function driverNamed(name: TunnelDriver["name"]): TunnelDriver {
 
 /** Pure: what the annotations of pods ask for in vain; of every pod, wherever it is. */
 export function auditAnnotations(pods: readonly AuditedPod[], { source }: AuditedEgresses): EgressFinding[] {
-  return pods
+  const routers = pods.filter(
+    ({ routerOf, annotations, isLeaving }) =>
+      routerOf !== undefined && namedEgresses(annotations).length > 0 && !isLeaving,
+  );
+  const ofRouters = routers.map(({ key, node }) =>
+    finding("client-annotation", node, `pod ${key}: it is a router of an Egress, and routers cannot use one`),
+  );
+  const ofClients = pods
     .filter(({ isClient, hasNetwork, isLeaving }) => isClient && hasNetwork && !isLeaving)
     .flatMap((pod) => {
       const { faults } = gatewaysOf(pod.annotations, source, [4, 6], { originatingOnly: false });
@@ -47,6 +55,7 @@ export function auditAnnotations(pods: readonly AuditedPod[], { source }: Audite
         .map(faultText);
       return texts.length === 0 ? [] : [finding("client-annotation", pod.node, `pod ${pod.key}: ${listed(texts)}`)];
     });
+  return [...ofRouters, ...ofClients];
 }
 
 /** Pure: the namespaces of a node's pods that are no routers, compared with what their annotations name. */
