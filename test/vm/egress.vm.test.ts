@@ -5,6 +5,7 @@ import {
   driverClaims,
   familyClaims,
   flowClaims,
+  ipv6OffClaims,
   mtuClaims,
   originClaims,
   portClaims,
@@ -14,6 +15,7 @@ import {
 driverClaims(fouDriver);
 familyClaims(fouDriver);
 mtuClaims(fouDriver);
+ipv6OffClaims(fouDriver);
 // The emulated processor takes half a second for each.
 bulkClaims(fouDriver, 10);
 originClaims(fouDriver);

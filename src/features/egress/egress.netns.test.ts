@@ -5,6 +5,7 @@ import {
   driverClaims,
   familyClaims,
   flowClaims,
+  ipv6OffClaims,
   mtuClaims,
   originClaims,
   otherFilterClaims,
@@ -15,6 +16,7 @@ import {
 driverClaims(vxlanDriver);
 familyClaims(vxlanDriver);
 mtuClaims(vxlanDriver);
+ipv6OffClaims(vxlanDriver);
 bulkClaims(vxlanDriver, 100);
 ruleClaims(vxlanDriver);
 originClaims(vxlanDriver);

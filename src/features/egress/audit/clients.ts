@@ -16,7 +16,7 @@ import {
 } from "../client/index.ts";
 import type { NetPlan } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
-import { fouDriver, type TunnelDriver, vxlanDriver } from "../tunnel/index.ts";
+import { fouDriver, ipv6OffKey, type TunnelDriver, usableAddresses, vxlanDriver } from "../tunnel/index.ts";
 import { type Difference, differencesOf } from "./differences.ts";
 import { type EgressFinding, listed } from "./finding.ts";
 import { egressScope } from "./observe.ts";
@@ -124,7 +124,7 @@ function auditPod(
   if (settings.driver === undefined) return unread;
   const { plan, skipped } = planClient(
     {
-      addresses,
+      addresses: usableAddresses(addresses, hasIpv6Off(space)),
       ifname: space.ifname,
       mtuBytes: space.mtuBytes,
       uplinks: gateways.some(({ originatingOnly }) => originatingOnly) ? space.uplinks : [],
@@ -174,6 +174,11 @@ function auditStray(space: PodSpace, settings: ClientSettings, node: string): Eg
   if (isRouterSpace(space))
     return [finding("router-leftover", node, `${space.path}, the namespace of no pod, has a router's rule`)];
   return leftovers(`${space.path}, the namespace of no pod,`, space, settings, node);
+}
+
+/** Whether IPv6 is switched off in a namespace; a `coild` of before does not tell it. */
+export function hasIpv6Off({ net, ifname }: PodSpace): boolean {
+  return net.settings.get(ipv6OffKey(ifname)) === "1";
 }
 
 /** Whether a namespace has a router's rule. */

@@ -95,7 +95,7 @@ export function skipText({ egress, why, destination, other }: ClientSkip): strin
   const [name, rival] = [egress, other].map((one) => `${one?.namespace}/${one?.name}`);
   switch (why) {
     case "no-address-of-family":
-      return `Egress ${name}: the pod has no address of this family`;
+      return `Egress ${name}: the pod has no address of this family, or it is switched off there; destinations of it are left out`;
     case "same-destination":
       return `Egress ${name}: destination ${destination} is left out, because Egress ${rival} has it too and is first by name`;
     case "same-vni":

@@ -168,6 +168,47 @@ export function mtuClaims(driver: TunnelDriver): void {
     }));
 }
 
+/** IPv6 that settings of a pod switch off, which come after its ADD. */
+export function ipv6OffClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: IPv6 that is switched off in a pod with a client stops nothing of IPv4, is told, and is there again when it is on`, () =>
+    withBed(async (bed) => {
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+      const unused = (): never => assert.fail("no Egress is originatingOnly");
+      const ports = { openFilter: unused, openConntrack: unused };
+      const sync = (...destinations: readonly string[]) =>
+        syncWhole(bed.stack("client"), pod, [gatewayOf(4, destinations, true), gatewayOf(6, DESTINATIONS[6], true)], {
+          driver,
+          port: TUNNEL_PORT,
+          inCluster: PRIVATE_RANGES,
+          ...ports,
+        });
+      const { sysctl, addresses, links } = bed.stack("client");
+      const turn = (value: 0 | 1): void => {
+        for (const name of ["default", "all"]) sysctl.set(`net.ipv6.conf.${name}.disable_ipv6`, value);
+      };
+      await sync("198.51.100.0/24");
+      turn(1);
+      const { skipped } = await sync(...DESTINATIONS[4]);
+      assert.deepEqual(
+        skipped.map(({ egress, why }) => [egress.name, why]),
+        [["nat", "no-address-of-family"]],
+      );
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      assert.doesNotMatch(await commandRunner(bed.netns("client"))("ip", ["route", "show", "table", "118"]), /198\.51/);
+      assert.equal((await sync(...DESTINATIONS[4])).changes, 0);
+      assert.deepEqual(await audited(bed, driver, true), []);
+      turn(0);
+      // The kernel forgets it.
+      const linkIndex = links.get({ name: "eth0" })?.index ?? assert.fail();
+      addresses.add({ linkIndex, address: AT.client[6], noDad: true });
+      await sync(...DESTINATIONS[4]);
+      const has = bed.stack("client").routes.list({ family: 6, table: 118 });
+      assert.ok(has.some(({ type }) => type === "unicast"));
+    }));
+}
+
 /** Much data, one connection after the other. */
 export function bulkClaims(driver: TunnelDriver, count: number): void {
   for (const sourcePortAuto of driver.name === "fou" ? [false, true] : [true]) {
