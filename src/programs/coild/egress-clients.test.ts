@@ -447,6 +447,13 @@ test("a router of an Egress whose annotations name one is no client, at its ADD,
   await bed.until("a", "198.51.100.0/24");
   assert.equal(clients.count, 1);
   assert.equal(bed.dump("router"), before);
+  // A client that gets a router's labels is none any more.
+  await bed.api.patch(
+    resources.pods,
+    { namespace: "default", name: "a" },
+    { type: "merge", body: { metadata: { labels: egressLabels("nat") } } },
+  );
+  await bed.until("a", "!nat_", "!203.0.113.0", "!1900");
   const told = bed.events.filter(({ regarding }) => regarding.name === "router");
   assert.ok(told.length > 0);
   for (const { reason, note } of told) {
@@ -644,7 +651,7 @@ const podAt = (uid: string, changes: Partial<ClientPod> = {}): ClientPod => ({
   metadata: { name: uid, uid, resourceVersion: "1", creationTimestamp: "2026-01-01T00:00:00Z" },
   annotations: {},
   hasNetwork: true,
-      isRefused: false,
+  isRefused: false,
   isRunning: true,
   isLeaving: false,
   addresses: [IpAddress.parse("10.64.0.7")],

@@ -296,10 +296,6 @@ export class EgressClients implements ClientDeps {
       return undefined;
     }
     this.#unseen.delete(uid);
-    if (pod.isRefused) {
-      this.#report(pod.metadata, [ROUTER_TEXT]);
-      return undefined;
-    }
     const now = this.#parts.clock.monotonic();
     const waitMs = (this.#comparedAt.get(uid) ?? Number.NEGATIVE_INFINITY) + PAUSE_MS - now;
     if (waitMs > 0) return { requeueAfterMs: waitMs };
@@ -311,7 +307,7 @@ export class EgressClients implements ClientDeps {
     if (driver === undefined) return undefined;
     const families = ([4, 6] as const).filter((family: IpFamily) => place.addresses[family] !== undefined);
     const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
-    const texts = faults.map(faultText);
+    const texts = [...(pod.isRefused ? [ROUTER_TEXT] : []), ...faults.map(faultText)];
     // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.
     if (faults.some(isBeingRepaired)) {
       this.#report(pod.metadata, texts);
