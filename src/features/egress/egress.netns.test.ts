@@ -11,12 +11,14 @@ import {
   otherFilterClaims,
   portClaims,
   ruleClaims,
+  smallMtuClaims,
 } from "./testing/claims.ts";
 
 driverClaims(vxlanDriver);
 familyClaims(vxlanDriver);
 mtuClaims(vxlanDriver);
 ipv6OffClaims(vxlanDriver);
+smallMtuClaims(vxlanDriver);
 bulkClaims(vxlanDriver, 100);
 ruleClaims(vxlanDriver);
 originClaims(vxlanDriver);

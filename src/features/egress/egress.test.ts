@@ -22,6 +22,7 @@ import {
   type TunnelDriver,
   vxlanDriver,
 } from "./index.ts";
+import type { PlannedLink } from "./net-plan/index.ts";
 
 const PORT = 5555;
 const ip = IpAddress.parse;
@@ -434,6 +435,33 @@ test("syncClient: answers leave by the way they came only to destinations of Egr
   assert.deepEqual([routes(), marksIn(nft)], [[], []]);
   assert.ok(stack.rules.list(4).some((rule) => rule.table === 77));
 });
+
+for (const driver of [fouDriver, vxlanDriver]) {
+  test(`planClient, ${driver.name}: with an MTU that is too small for IPv6 in a tunnel its destinations are unreachable and named, and IPv4 has its tunnel`, () => {
+    const leastBytes = 1280 + driver.overhead(6);
+    const at = (mtuBytes: number) => planClient({ ...POD, mtuBytes }, [NAT4, NAT6], options(driver));
+    assert.deepEqual(at(leastBytes).skipped, []);
+    const { plan, skipped } = at(leastBytes - 1);
+    assert.deepEqual(
+      skipped.map(({ egress, why }) => [egress.name, why]),
+      [["nat", "mtu-too-small"]],
+    );
+    const routes = plan.routes.filter(({ dst, metric }) => dst.family === 6 && metric > 1);
+    assert.deepEqual(
+      routes.map(({ dst, type }) => `${dst} ${type}`),
+      ["::/0 unreachable", "fd77::/16 unreachable"],
+    );
+    assert.equal(plan.rules.filter(({ family }) => family === 6).length, 4);
+    assert.deepEqual(
+      plan.links,
+      planFor(driver, [NAT4]).links.map((link) => smaller(link, 1500 - leastBytes + 1)),
+    );
+    assert.ok(plan.fouPorts.every(({ family }) => family === 4));
+  });
+}
+
+const smaller = (link: PlannedLink, bytes: number): PlannedLink =>
+  link.spec.mtu === undefined ? link : { ...link, spec: { ...link.spec, mtu: link.spec.mtu - bytes } };
 
 test("planClient: of 40,000 destinations of which only some are originatingOnly, those inside others are found at once", () => {
   const list = (length: number): string[] =>

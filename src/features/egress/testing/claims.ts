@@ -168,6 +168,25 @@ export function mtuClaims(driver: TunnelDriver): void {
     }));
 }
 
+/** An interface of which a tunnel cannot carry IPv6. */
+export function smallMtuClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: with an MTU of 1300 bytes a client of both families leaves as the router in IPv4, and not at all in IPv6`, () =>
+    withBed(async (bed) => {
+      bed.letOutsideKnowClient();
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      const { links } = bed.stack("client");
+      links.set(links.get({ name: "eth0" })?.index ?? assert.fail(), { mtu: 1300 });
+      const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: 1300 };
+      const gateways = FAMILIES.map((family) => gatewayOf(family, DESTINATIONS[family], true));
+      const { plan } = planClient(pod, gateways, { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES });
+      await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
+      assert.equal(await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT)), 0);
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      await assert.rejects(bed.sourceSeen(6, 8000), { code: /^(EHOSTUNREACH|ENETUNREACH)$/ });
+    }));
+}
+
 /** IPv6 that settings of a pod switch off, which come after its ADD. */
 export function ipv6OffClaims(driver: TunnelDriver): void {
   test(`${driver.name}: IPv6 that is switched off in a pod with a client stops nothing of IPv4, is told, and is there again when it is on`, () =>
