@@ -104,7 +104,7 @@ for (const driver of [fouDriver, vxlanDriver]) {
 const CLIENT_STATE: Readonly<Record<TunnelDriver["name"], readonly RegExp[]>> = {
   fou: [
     /^link fou4_0a4472d9 ipip mtu 1472 up$/m,
-    /^link fou6_[0-9a-f]{8} ip6tnl mtu 1452 up$/m,
+    /^link fou6_[0-9a-f]{8} ip6tnl mtu 1444 up$/m,
     /^link coil_ipip4 ipip .* up$/m,
     /^link coil_ipip6 ip6tnl .* up$/m,
     /^fou port 5555 ipproto 4 inet4$/m,

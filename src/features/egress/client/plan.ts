@@ -97,7 +97,7 @@ export function skipText({ egress, why, destination, other }: ClientSkip): strin
     case "no-address-of-family":
       return `Egress ${name}: the pod has no address of this family, or it is switched off there; destinations of it are left out`;
     case "mtu-too-small":
-      return `Egress ${name}: its destinations of IPv6 are unreachable, because the MTU of the pod's interface is too small for IPv6 in a tunnel: it must be at least 1350 with --tunnel-driver=vxlan, 1328 with fou`;
+      return `Egress ${name}: its destinations of IPv6 are unreachable, because the MTU of the pod's interface is too small for IPv6 in a tunnel: it must be at least 1350 with --tunnel-driver=vxlan, 1336 with fou`;
     case "same-destination":
       return `Egress ${name}: destination ${destination} is left out, because Egress ${rival} has it too and is first by name`;
     case "same-vni":
