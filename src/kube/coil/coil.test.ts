@@ -295,6 +295,15 @@ test("egress: a name that its Service cannot have is refused", () => {
     assert.match(faults(name).join(), /^metadata.name: .*without dots/);
 });
 
+test("egress: routers in the network of their node are warned of", () => {
+  const warnings = (hostNetwork: boolean) =>
+    validateEgress({
+      spec: { destinations: ["10.0.0.0/8"], template: { spec: { hostNetwork, containers: [{ name: "egress" }] } } },
+    }).warnings;
+  assert.match(warnings(true).join(), /^spec\.template\.spec\.hostNetwork: /);
+  assert.deepEqual(warnings(false), []);
+});
+
 test("egress: as many destinations as an object can have are checked at once, with a duplicate at the end", () => {
   const destinations = Array.from({ length: 80_000 }, (_, at) => `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}/32`);
   const startMs = performance.now();

@@ -45,7 +45,15 @@ export function validateEgress(
   if (spec.podDisruptionBudget !== undefined) checkBudget(spec.podDisruptionBudget, faults);
   faults.push(...addressFaults(egress, old, context));
   const warnings = context.dualStack === true ? dualStackWarnings(destinations) : [];
-  return { faults, warnings: [...warnings, ...addressWarnings(egress)] };
+  return { faults, warnings: [...warnings, ...networkWarnings(spec), ...addressWarnings(egress)] };
+}
+
+/** Coil allows it, so it is no fault. */
+function networkWarnings({ template }: EgressSpec): string[] {
+  if (template?.spec?.["hostNetwork"] !== true) return [];
+  return [
+    "spec.template.spec.hostNetwork: a router in the network of its node masquerades what all pods there send, and removes rules of priority 2000 and routes of table 118",
+  ];
 }
 
 /** A DNS label of RFC 1035. */
