@@ -9,6 +9,7 @@ import {
   mtuClaims,
   originClaims,
   portClaims,
+  smallMtuClaims,
   sourcePortClaims,
 } from "../../src/features/egress/testing/claims.ts";
 
@@ -16,6 +17,7 @@ driverClaims(fouDriver);
 familyClaims(fouDriver);
 mtuClaims(fouDriver);
 ipv6OffClaims(fouDriver);
+smallMtuClaims(fouDriver);
 // The emulated processor takes half a second for each.
 bulkClaims(fouDriver, 10);
 originClaims(fouDriver);

@@ -23,6 +23,8 @@ const EGRESS = { namespace: "internet", name: "nat" };
 const DESTINATIONS = { 4: ["0.0.0.0/0"], 6: ["::/0"] } as const;
 const FAMILIES = [4, 6] as const;
 const BULK_BYTES = 1 << 20;
+/** A stream that stands still as long is one that does not go on. */
+const STALL_MS = 20_000;
 
 function gatewayOf(family: IpFamily, destinations: readonly string[], sourcePortAuto = false): Gateway {
   const cidrs = destinations.map((text) => Cidr.parse(text));
@@ -275,12 +277,14 @@ async function echoed(socket: Awaited<ReturnType<EgressBed["connect"]>>, bytes: 
       if (left === 0) resolve();
     });
   });
+  socket.setTimeout(STALL_MS, () => socket.destroy());
   socket.write(Buffer.alloc(bytes, 7));
   await Promise.race([
     whole,
     once(socket, "close").then(() => Promise.reject(new Error(`closed with ${left} bytes to come`))),
   ]);
   socket.removeAllListeners("data");
+  socket.setTimeout(0);
 }
 
 /** Each packet filter in a namespace of the bed. */
