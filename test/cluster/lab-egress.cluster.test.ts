@@ -55,8 +55,8 @@ suite("lab --egress", { timeout: 150_000 }, () => {
     assert.equal(egress.inCluster.length, 16);
     for (const one of egress.inCluster) assert.equal(one.got, one.wanted, JSON.stringify(one));
     assert.deepEqual(report.audit.findings, []);
-    // The Egress with two replicas has one after it was scaled up and down.
     assert.deepEqual(report.audit.egress, {
+      // It looks after the Egress of two routers was scaled to one.
       ...{ egresses: 2, clients: 4, routers: 2 },
       ...{ clientsElsewhere: 0, routersElsewhere: 0 },
     });

@@ -45,25 +45,41 @@ export function validateEgress(
   if (spec.podDisruptionBudget !== undefined) checkBudget(spec.podDisruptionBudget, faults);
   faults.push(...addressFaults(egress, old, context));
   const warnings = context.dualStack === true ? dualStackWarnings(destinations) : [];
-  return { faults, warnings: [...warnings, ...addressWarnings(egress)] };
+  return { faults, warnings: [...warnings, ...networkWarnings(spec), ...addressWarnings(egress)] };
 }
+
+/** Coil allows it, so it is no fault. */
+function networkWarnings({ template }: EgressSpec): string[] {
+  if (template?.spec?.["hostNetwork"] !== true) return [];
+  return [
+    "spec.template.spec.hostNetwork: a router in the network of its node masquerades what all pods there send, and removes rules of priority 2000 and routes of table 118",
+  ];
+}
+
+/** A DNS label of RFC 1035. */
+const SERVICE_NAME = /^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
 /** An Egress gives its name to its Service, and to its pods as a label. */
 function checkName(name: string | undefined, faults: FieldFault[]): void {
-  if (name === undefined || (name.length <= 63 && !name.includes("."))) return;
-  const why = "is given to a Service too: it must be without dots, and of at most 63 characters";
+  if (name === undefined || name === "" || SERVICE_NAME.test(name)) return;
+  const why = "is given to a Service too: it must begin with a letter, be without dots, and have at most 63 characters";
   faults.push(invalid("metadata.name", name, why));
 }
 
 function checkDestinations(texts: readonly string[], faults: FieldFault[]): Cidr[] {
   if (texts.length === 0) faults.push(required("spec.destinations", "at least one destination is needed"));
   const cidrs: Cidr[] = [];
+  // An object of the largest size has 80,000, and a review must not hold up the program.
+  const known = new Set<string>();
   for (const [at, text] of texts.entries()) {
     const field = `spec.destinations[${at}]`;
     const cidr = Cidr.tryParse(text);
     if (cidr === undefined) faults.push(invalid(field, text, "must be a CIDR, such as 10.0.0.0/8 or fd00::/8"));
-    else if (cidrs.some((other) => other.equals(cidr))) faults.push(duplicate(field, text));
-    else cidrs.push(cidr);
+    else if (known.has(String(cidr))) faults.push(duplicate(field, text));
+    else {
+      known.add(String(cidr));
+      cidrs.push(cidr);
+    }
   }
   return cidrs;
 }

@@ -10,7 +10,17 @@ import { Health } from "#base/health";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
-import { holderOf, nftFilter, PRIVATE_RANGES, syncClient, type TUNNEL_DRIVERS, vxlanDriver } from "#features/egress";
+import {
+  holderOf,
+  nftFilter,
+  PRIVATE_RANGES,
+  planRouter,
+  routerScope,
+  syncClient,
+  syncNet,
+  type TUNNEL_DRIVERS,
+  vxlanDriver,
+} from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import { FakeConntrack } from "#kernel/conntrack";
 import { FakeKernel } from "#kernel/fake";
@@ -170,8 +180,8 @@ async function open(t: TestContext, options: BedOptions = {}) {
       },
     );
   const add = (clients: EgressClients, { metadata }: Pod, netns: string, ipv4 = "10.64.0.7"): Promise<void> => {
-    const { name, namespace = "", uid, annotations } = metadata;
-    const pod = { name, namespace, uid, annotations };
+    const { name, namespace = "", uid, annotations, labels } = metadata;
+    const pod = { name, namespace, uid, annotations, labels };
     const request = { pod, netns: `/run/netns/${netns}`, ifname: "eth0", ipv4: IpAddress.parse(ipv4), ipv6: undefined };
     return clients.setUp(request, { signal: new AbortController().signal });
   };
@@ -396,6 +406,62 @@ test("originatingOnly: a start with the other packet filter moves the marks ther
   assert.deepEqual([bed.marks(), bed.otherMarks(), bed.looks.other], [[], [], 2]);
 });
 
+test("a router of an Egress whose annotations name one is no client, at its ADD, later and after a restart, and an event says so", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const first = bed.begin();
+  bed.makeNetns("router", ["10.64.0.9"]);
+  const made = await bed.makePod("router", ["10.64.0.9"], undefined);
+  const ref = { namespace: "default", name: "router" };
+  const labelled = await bed.api.patch(resources.pods, ref, {
+    type: "merge",
+    body: {
+      metadata: { labels: egressLabels("nat"), annotations: { [`egress.coil.cybozu.com/${INTERNET}`]: "nat" } },
+    },
+  });
+  assert.equal(labelled.metadata.uid, made.metadata.uid);
+  await bed.add(first.clients, labelled, "router", "10.64.0.9");
+  assert.doesNotMatch(bed.dump("router"), /nat_|rule 1900/);
+  using netns = bed.kernel.openNetNs({ name: "router" });
+  using stack = bed.kernel.openStack(netns);
+  const own = {
+    egress: { namespace: "default", name: "nat" },
+    addresses: { 4: IpAddress.parse("10.64.0.9") },
+    ifname: "eth0",
+    mtuBytes: 1500,
+  };
+  const options = { driver: vxlanDriver, port: 5555, sourcePortAuto: false };
+  await syncNet(stack, planRouter(own, [IpAddress.parse("10.64.0.7")], options), routerScope(5555));
+  const before = bed.dump("router");
+  assert.match(before, /2000.*iif eth0/);
+  bed.makeNetns("a", ["10.64.0.7"]);
+  await bed.makePod("a", ["10.64.0.7"], "nat");
+  await bed.until("a", "203.0.113.0/24");
+  await bed.annotate("router", "nat, other");
+  await first.stop();
+  const { clients } = bed.begin();
+  await bed.makeEgress("other", ["198.51.100.0/24"]);
+  await bed.makeService("other");
+  await bed.annotate("a", "nat,other");
+  await bed.until("a", "198.51.100.0/24");
+  assert.equal(clients.count, 1);
+  assert.equal(bed.dump("router"), before);
+  // A client that gets a router's labels is none any more.
+  await bed.api.patch(
+    resources.pods,
+    { namespace: "default", name: "a" },
+    { type: "merge", body: { metadata: { labels: egressLabels("nat") } } },
+  );
+  await bed.until("a", "!nat_", "!203.0.113.0", "!1900");
+  const told = bed.events.filter(({ regarding }) => regarding.name === "router");
+  assert.ok(told.length > 0);
+  for (const { reason, note } of told) {
+    assert.equal(reason, "EgressIncomplete");
+    assert.match(note ?? "", /routers cannot use an Egress/);
+  }
+});
+
 test("live: a pod whose namespace is gone and one whose kernel refuses stop no other; the refused one is tried again", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"]);
@@ -585,6 +651,7 @@ const podAt = (uid: string, changes: Partial<ClientPod> = {}): ClientPod => ({
   metadata: { name: uid, uid, resourceVersion: "1", creationTimestamp: "2026-01-01T00:00:00Z" },
   annotations: {},
   hasNetwork: true,
+  isRefused: false,
   isRunning: true,
   isLeaving: false,
   addresses: [IpAddress.parse("10.64.0.7")],

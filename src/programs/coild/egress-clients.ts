@@ -23,6 +23,7 @@ import {
 import type { PodPlace } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 import { type KubeApi, resources } from "#kube/client";
+import { routerEgress } from "#kube/coil";
 import type { EventRecorder } from "#kube/events";
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
@@ -152,10 +153,10 @@ export class EgressClients implements ClientDeps {
     const mark = (pod: ClientPod): void => this.#controller.enqueue(pod.metadata.uid);
     this.#pods.addHandler({
       // At the start every pod is compared: its annotation may have been removed while there was no coild.
-      onAdd: (pod, { initial }) => (initial || isClient(pod)) && mark(pod),
+      onAdd: (pod, { initial }) => (initial || isClient(pod) || pod.isRefused) && mark(pod),
       onUpdate: (before, after) => {
         if (before.metadata.uid !== after.metadata.uid) mark(before);
-        if (differs(before, after) && (isClient(before) || isClient(after))) mark(after);
+        if (differs(before, after) && [before, after].some((pod) => isClient(pod) || pod.isRefused)) mark(after);
       },
       onDelete: mark,
     });
@@ -183,6 +184,8 @@ export class EgressClients implements ClientDeps {
     const { pod } = request;
     const refs = namedEgresses(pod.annotations);
     if (refs.length === 0) return;
+    // The watch tells it, and its event.
+    if (routerEgress(pod.labels) !== undefined) return;
     try {
       await this.#add(request, refs, options);
     } catch (error) {
@@ -304,7 +307,7 @@ export class EgressClients implements ClientDeps {
     if (driver === undefined) return undefined;
     const families = ([4, 6] as const).filter((family: IpFamily) => place.addresses[family] !== undefined);
     const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
-    const texts = faults.map(faultText);
+    const texts = [...(pod.isRefused ? [ROUTER_TEXT] : []), ...faults.map(faultText)];
     // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.
     if (faults.some(isBeingRepaired)) {
       this.#report(pod.metadata, texts);
@@ -422,6 +425,10 @@ export class EgressClients implements ClientDeps {
     this.#repeats.forget(uid);
   }
 }
+
+/** A router's namespace has the same tables and rules as a client's, each of which would remove those of the other. */
+const ROUTER_TEXT =
+  "the pod is a router of an Egress by its labels, and routers cannot use an Egress: its annotations egress.coil.cybozu.com/<namespace> have no effect; remove them";
 
 type EventPod = Pick<ClientPod["metadata"], "name" | "namespace" | "uid">;
 

@@ -6,6 +6,7 @@ import type { RuleSpec } from "#kernel/rule";
 import { type FilterBackend, IptablesError } from "../filter/index.ts";
 import { addRule, firstStep, hasTraces, observeNet, syncNet } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
+import { isIpv6Off, usableAddresses } from "../tunnel/index.ts";
 import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
 import { type ClientOptions, type ClientPod, type ClientSkip, clientScope, type Gateway, planClient } from "./plan.ts";
 
@@ -137,5 +138,6 @@ function wasClient(net: NetStack, port: number): boolean {
 function planOf(net: NetStack, pod: Omit<ClientPod, "uplinks">, gateways: readonly Gateway[], options: ClientOptions) {
   const scope = clientScope(options.port);
   const uplinks = gateways.some(({ originatingOnly }) => originatingOnly) ? observeUplinks(net, scope.isOurLink) : [];
-  return { scope, uplinks, ...planClient({ ...pod, uplinks }, gateways, options) };
+  const addresses = usableAddresses(pod.addresses, isIpv6Off(net, pod.ifname));
+  return { scope, uplinks, ...planClient({ ...pod, addresses, uplinks }, gateways, options) };
 }

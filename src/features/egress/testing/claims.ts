@@ -23,6 +23,8 @@ const EGRESS = { namespace: "internet", name: "nat" };
 const DESTINATIONS = { 4: ["0.0.0.0/0"], 6: ["::/0"] } as const;
 const FAMILIES = [4, 6] as const;
 const BULK_BYTES = 1 << 20;
+/** A stream that stands still as long is one that does not go on. */
+const STALL_MS = 20_000;
 
 function gatewayOf(family: IpFamily, destinations: readonly string[], sourcePortAuto = false): Gateway {
   const cidrs = destinations.map((text) => Cidr.parse(text));
@@ -137,6 +139,97 @@ export function familyClaims(driver: TunnelDriver): void {
   }
 }
 
+/** What does not depend on messages of ICMP, which many networks drop. */
+export function mtuClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: 1 MiB comes back whole, in both families, from a host that hears of no packet that is too long`, () =>
+    withBed(async (bed) => {
+      const run = commandRunner(bed.netns("outside"));
+      await run("iptables", ["-w", "-A", "INPUT", "-p", "icmp", "-j", "DROP"]);
+      const type = ["--icmpv6-type", "packet-too-big"];
+      await run("ip6tables", ["-w", "-A", "INPUT", "-p", "icmpv6", ...type, "-j", "DROP"]);
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true), gatewayOf(6, DESTINATIONS[6], true)]);
+      for (const family of FAMILIES) {
+        const socket = await bed.connect(family, 8000);
+        await echoed(socket, BULK_BYTES);
+        socket.destroy();
+      }
+    }));
+
+  test(`${driver.name}: a router of IPv4 alone does with an MTU at which there can be no IPv6`, () =>
+    withBed(async (bed) => {
+      const router = { egress: EGRESS, addresses: { 4: AT.router[4] }, ifname: "eth0", mtuBytes: 1280 };
+      const options = { driver, port: TUNNEL_PORT, sourcePortAuto: true };
+      await masquerade(bed);
+      const plan = planRouter(router, [AT.client[4]], options);
+      await syncNet(bed.stack("router"), plan, routerScope(TUNNEL_PORT));
+      await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true)]);
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      assert.equal(await syncNet(bed.stack("router"), plan, routerScope(TUNNEL_PORT)), 0);
+    }));
+}
+
+/** An interface of which a tunnel cannot carry IPv6. */
+export function smallMtuClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: with an MTU of 1300 bytes a client of both families leaves as the router in IPv4, and not at all in IPv6`, () =>
+    withBed(async (bed) => {
+      bed.letOutsideKnowClient();
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      const { links } = bed.stack("client");
+      links.set(links.get({ name: "eth0" })?.index ?? assert.fail(), { mtu: 1300 });
+      const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: 1300 };
+      const gateways = FAMILIES.map((family) => gatewayOf(family, DESTINATIONS[family], true));
+      const { plan } = planClient(pod, gateways, { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES });
+      await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
+      assert.equal(await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT)), 0);
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      await assert.rejects(bed.sourceSeen(6, 8000), { code: /^(EHOSTUNREACH|ENETUNREACH)$/ });
+    }));
+}
+
+/** IPv6 that settings of a pod switch off, which come after its ADD. */
+export function ipv6OffClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: IPv6 that is switched off in a pod with a client stops nothing of IPv4, is told, and is there again when it is on`, () =>
+    withBed(async (bed) => {
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+      const unused = (): never => assert.fail("no Egress is originatingOnly");
+      const ports = { openFilter: unused, openConntrack: unused };
+      const sync = (...destinations: readonly string[]) =>
+        syncWhole(bed.stack("client"), pod, [gatewayOf(4, destinations, true), gatewayOf(6, DESTINATIONS[6], true)], {
+          driver,
+          port: TUNNEL_PORT,
+          inCluster: PRIVATE_RANGES,
+          ...ports,
+        });
+      const { sysctl, addresses, links } = bed.stack("client");
+      const turn = (value: 0 | 1): void => {
+        for (const name of ["default", "all"]) sysctl.set(`net.ipv6.conf.${name}.disable_ipv6`, value);
+      };
+      await sync("198.51.100.0/24");
+      turn(1);
+      const { skipped } = await sync(...DESTINATIONS[4]);
+      assert.deepEqual(
+        skipped.map(({ egress, why }) => [egress.name, why]),
+        [["nat", "no-address-of-family"]],
+      );
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      assert.doesNotMatch(await commandRunner(bed.netns("client"))("ip", ["route", "show", "table", "118"]), /198\.51/);
+      assert.equal((await sync(...DESTINATIONS[4])).changes, 0);
+      assert.deepEqual(await audited(bed, driver, true), []);
+      turn(0);
+      // The kernel forgets it.
+      const linkIndex = links.get({ name: "eth0" })?.index ?? assert.fail();
+      addresses.add({ linkIndex, address: AT.client[6], noDad: true });
+      await sync(...DESTINATIONS[4]);
+      const has = bed.stack("client").routes.list({ family: 6, table: 118 });
+      assert.ok(has.some(({ type }) => type === "unicast"));
+    }));
+}
+
 /** Much data, one connection after the other. */
 export function bulkClaims(driver: TunnelDriver, count: number): void {
   for (const sourcePortAuto of driver.name === "fou" ? [false, true] : [true]) {
@@ -184,12 +277,14 @@ async function echoed(socket: Awaited<ReturnType<EgressBed["connect"]>>, bytes: 
       if (left === 0) resolve();
     });
   });
+  socket.setTimeout(STALL_MS, () => socket.destroy());
   socket.write(Buffer.alloc(bytes, 7));
   await Promise.race([
     whole,
     once(socket, "close").then(() => Promise.reject(new Error(`closed with ${left} bytes to come`))),
   ]);
   socket.removeAllListeners("data");
+  socket.setTimeout(0);
 }
 
 /** Each packet filter in a namespace of the bed. */
