@@ -11,7 +11,7 @@
  */
 import { execFileSync, spawn } from "node:child_process";
 import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { availableParallelism, cpus, setPriority } from "node:os";
+import { availableParallelism, cpus } from "node:os";
 import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
@@ -37,17 +37,20 @@ const TIERS = {
   vm: "test/vm/**/*.vm.test.ts",
 } as const;
 /**
- * The number of concurrent files: twice the number of processors, because most of them wait half of the time. On a given cluster each file
- * has the definitions, pools and addresses for itself.
+ * The number of concurrent files: two and a half for each processor, because most of them wait more than half of the time. On a given cluster
+ * each file has the definitions, pools and addresses for itself.
  */
-const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? 2 * availableParallelism() : 1;
+const AT_ONCE = process.env["ISTHMUS_KUBECONFIG"] === undefined ? Math.ceil(2.5 * availableParallelism()) : 1;
 /** The number of concurrent quiet files, beside one that runs in turn: together they use half of the processors. */
 const QUIET_AT_ONCE = availableParallelism() + 1;
 /** Processes that share the files of the unit tier. */
 const PROCESSES = 12;
 const FILE_TIMEOUT_MS = 400_000;
-/** The guest's nice value: with it, beside tests that use the processors fully, it still gets a quarter of one. */
-const GUEST_PRIORITY = 5;
+/**
+ * How the guest runs: in time that nobody else wants (SCHED_IDLE of sched(7)). It emulates a processor and never waits, so beside files that
+ * measure time it would take what they need a moment later.
+ */
+const AT_REST = ["chrt", "--idle", "0"] as const;
 /** The endings of the tiers that need more than a machine with Node. */
 const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
 /**
@@ -150,14 +153,14 @@ function kindsOf(files: readonly string[]): Record<string, readonly string[]> {
 }
 
 /**
- * The vm tier runs its files inside one guest, at a lower priority than other tests; the guest's runner prints TAP-like totals that are
- * added up here.
+ * The vm tier runs its files inside one guest, in the time that other tests leave; the guest's runner prints TAP-like totals that are added
+ * up here.
  */
 async function runGuest(counts: Counts, files: readonly string[]): Promise<void> {
   const names = files.map((file) => relative(root, file));
   const argv = [join(root, "tools/vm/run.ts"), `--timeout=${(2 * FILE_TIMEOUT_MS) / 1000}`, ...names];
-  const child = spawn(process.execPath, argv, { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
-  setPriority(child.pid ?? 0, GUEST_PRIORITY);
+  const [chrt, ...rest] = AT_REST;
+  const child = spawn(chrt, [...rest, process.execPath, ...argv], { cwd: root, stdio: ["ignore", "pipe", "inherit"] });
   let output = "";
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     output += text;
@@ -227,25 +230,23 @@ async function part(name: string, files: readonly string[], run: () => Promise<u
 }
 
 const unit = kindsOf(chosen("unit"));
-const unitFiles = Object.values(unit).flat();
-// Beside all tests that do not measure time. It gets what they leave of the processors: `runGuest` lowers its priority.
-const guest = part("vm", chosen("vm"), () => runGuest(counts, chosen("vm")));
-await part("unit", unitFiles, async () => {
-  const own = [...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
-  await runFiles([...entriesFor(unit["ordinary"] ?? []), ...own], AT_ONCE, counts);
-  await runFiles(unit["alone"] ?? [], 1, counts);
-});
-// Files of the tiers that work on the machine's kernel share the processor best when they are one queue; the longest are in the first tier.
+const ofUnit = [...entriesFor(unit["ordinary"] ?? []), ...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
+// Files of all tiers share the processors best when they are one queue, the longest first: those of the cluster tier.
 const tiers = (["cluster", "conformance", "netns"] as const).filter((name) => chosen(name).length > 0);
 const kinds = kindsOf(tiers.flatMap(chosen));
 const { ordinary = [], quiet = [], "in turn": inTurn = [], alone = [], "own process": own = [] } = kinds;
-const title = tiers.join(", ");
-await part(title, [...ordinary, ...own], () => runFiles([...ordinary, ...own], AT_ONCE, counts));
-await guest;
+const isLong = (file: string): boolean => file.endsWith(".cluster.test.ts");
+const queued = [...ordinary.filter(isLong), ...ofUnit, ...ordinary.filter((file) => !isLong(file)), ...own];
+const title = [...(ofUnit.length > 0 ? ["unit"] : []), ...tiers].join(", ");
+await part(title, queued, () => runFiles(queued, AT_ONCE, counts));
+await part("unit: files that run alone", unit["alone"] ?? [], () => runFiles(unit["alone"] ?? [], 1, counts));
+// Files that measure time leave half of the processors, and the guest gets that half.
+const guest = part("vm", chosen("vm"), () => runGuest(counts, chosen("vm")));
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
   Promise.all([runFiles(quiet, QUIET_AT_ONCE, counts), runFiles(inTurn, 1, counts)]),
 );
 await part(`${title}: files that run alone`, alone, () => runFiles(alone, 1, counts));
+await guest;
 if (counts.passed + counts.failed === 0 && changed === undefined) {
   fail(counts, "no test ran");
 }

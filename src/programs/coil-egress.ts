@@ -29,6 +29,7 @@ import { resources } from "#kube/client";
 import { allSynced, createInformer } from "#kube/informer";
 import { coilEgressMetrics } from "./coil-egress/metrics.ts";
 import { reportRouter } from "./coil-egress/report.ts";
+import { routerPodReader } from "./coil-egress/router-pod.ts";
 import { endpointFlags, informerHealth, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
@@ -79,8 +80,7 @@ export const coilEgress = defineProgram({
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
-    const link = stack.links.get({ name: IFNAME });
-    if (link === undefined)
+    if (stack.links.get({ name: IFNAME }) === undefined)
       throw new ConfigError("invalid-flags", [`this network namespace has no interface ${IFNAME}`]);
     const families = ([4, 6] as const).filter((family) => addresses[family] !== undefined);
     const { driver, lacking } = chooseDriver(stack, values.tunnelDriver, families);
@@ -91,7 +91,7 @@ export const coilEgress = defineProgram({
     using nft = values.backend === "nftables" ? openNft(own) : undefined;
     using conntrack = openConntrack(own);
     const backend = routerRules(nft === undefined ? iptablesFilter(commandRunner()) : nftFilter(nft));
-    const pod: RouterPod = { egress, addresses, ifname: IFNAME, mtuBytes: link.mtu };
+    const podNow = routerPodReader({ stack, log }, { egress, addresses, ifname: IFNAME, driver });
     const options = { driver, port: values.fouPort, sourcePortAuto: values.enableSportAuto };
 
     const dirty = new Dirty();
@@ -124,6 +124,7 @@ export const coilEgress = defineProgram({
         resyncMs: RESYNC_MS,
         sync: async () => {
           const clients = pods.store.list().filter((one) => one.addresses.length > 0);
+          const pod = podNow();
           const plan = planRouter(
             pod,
             clients.flatMap((one) => one.addresses),

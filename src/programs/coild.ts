@@ -20,7 +20,7 @@ import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
 import { runChained } from "./coild/chained.ts";
 import { cniDeps } from "./coild/cni-deps.ts";
-import { FILTER_BACKENDS, filterOpener } from "./coild/egress/open-filter.ts";
+import { FILTER_BACKENDS, filterOpeners } from "./coild/egress/open-filter.ts";
 import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
@@ -154,7 +154,7 @@ export const coild = defineProgram({
     const settings = { nodeName, asked, port, inCluster, originatingOnly, resyncMs: CLIENT_RESYNC_MS };
     const clientOptions = values.enableEgress ? settings : undefined;
     const openClients = clientsOpener(
-      { kernel, api, events, health, metrics, openFilter: filterOpener(values.backend), log },
+      { kernel, api, events, health, metrics, filters: filterOpeners(values.backend), log },
       clientOptions,
     );
     if (!values.enableIpam) {

@@ -309,7 +309,7 @@ for (const backend of ["iptables", "nftables"] as const) {
     assert.deepEqual(kinds, ["client-lacks"]);
     assert.match(
       text,
-      /lacks IPv4 rule of the packet filter "coil-input-eth0 mark \d+", IPv4 rule of the packet filter "coil-output-eth0/,
+      /lacks IPv4 rule of the packet filter "coil-input-eth0 mark \d+ original", IPv4 rule of the packet filter "coil-output-eth0/,
     );
   });
 }

@@ -174,6 +174,18 @@ async function echo(socket: Socket, text: string): Promise<void> {
   assert.equal(back, text);
 }
 
+test("coil-egress: a router whose pod has IPv6 switched off serves clients of IPv4, and the log says so", async (t) => {
+  const { bed, api, run } = await open(t);
+  for (const name of ["default", "all"]) bed.stack("router").sysctl.set(`net.ipv6.conf.${name}.disable_ipv6`, 1);
+  await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
+  const router = run(...ROUTER_FLAGS);
+  await until("it is ready", () => isReady(bed), { seen: router.said });
+  assert.equal(await bed.sourceSeen(4, SERVED), String(AT.router[4]));
+  assert.deepEqual(waysBack(bed), [String(AT.client[4])]);
+  assert.match(router.said(), /IPv6 is switched off on eth0","msg":"clients of IPv6 are not served"/);
+  assert.deepEqual(await auditRouter(bed, api), []);
+});
+
 test("coil-egress: ready when the clients that were there have a way; later ones get theirs, and one that goes leaves nothing", async (t) => {
   const { bed, api, run } = await open(t);
   await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);

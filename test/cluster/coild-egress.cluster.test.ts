@@ -1,6 +1,6 @@
 /** NAT clients as shipped: `coil` and `coild` on a node, the router `coil-egress` in a pod of it, and a host outside that knows the router alone. */
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { test } from "node:test";
 import { sleep } from "#base/async";
 import { resources } from "#kube/client";
@@ -129,8 +129,26 @@ for (const isChained of [false, true]) {
   });
 }
 
+/** The rules that mark connections, in the chains that one packet filter uses. */
+function rulesIn(space: string, backend: "iptables" | "nftables"): string {
+  const inside = [`--net=/run/netns/${space}`, "--"];
+  if (backend === "iptables")
+    return ["iptables", "ip6tables"]
+      .map((command) => execFileSync("nsenter", [...inside, command, "-w", "-t", "mangle", "-S"], { encoding: "utf8" }))
+      .join("");
+  const chains = ["input", "output"].flatMap((chain) => ["ip", "ip6"].map((family) => [family, "mangle", chain]));
+  const list = (chain: readonly string[]): string => {
+    const { status, stdout } = spawnSync("nsenter", [...inside, "nft", "list", "chain", ...chain], {
+      encoding: "utf8",
+    });
+    return status === 0 ? stdout : "";
+  };
+  return chains.map(list).join("");
+}
+
 for (const backend of ["iptables", "nftables"] as const) {
-  test(`coild --enable-originating-only --backend=${backend}: a client is reached from outside, goes out as the router, and an edit of the Egress reverses it`, async (t) => {
+  const other = backend === "iptables" ? ("nftables" as const) : ("iptables" as const);
+  test(`coild --enable-originating-only --backend=${backend}: a client is reached from outside, goes out as the router, an edit of the Egress reverses it, and a start with the other packet filter leaves nothing in this one`, async (t) => {
     const bed = await openEgressNode(t, { more: ["--enable-originating-only", `--backend=${backend}`] });
     await bed.makeEgress(["0.0.0.0/0", "::/0"]);
     await bed.makeService();
@@ -154,13 +172,22 @@ for (const backend of ["iptables", "nftables"] as const) {
     assert.equal(await bed.seen("client", NEAR[4]), bed.router[4]);
     await say(null);
     await until("it is reached again", () => bed.isReached(client[6]), { deadlineMs: 10_000 });
-    // In the middle of it: a kill, and a start without the flag.
+    // A start with the other packet filter.
     await bed.node.killCoild();
     assert.equal(await bed.isReached(client[4]), true);
+    const marks = (): number => rulesIn(bed.space("client"), other).match(/coil-(in|out)put-/g)?.length ?? 0;
+    assert.equal(marks(), 0);
+    await bed.node.startCoild(VXLAN, `--backend=${other}`, "--enable-originating-only");
+    await until("the other packet filter has the marks", () => marks() === 4, { deadlineMs: 10_000 });
+    await until("this one has none", () => !/coil-/.test(rulesIn(bed.space("client"), backend)), {
+      deadlineMs: 10_000,
+    });
+    for (const family of FAMILIES) assert.equal(await bed.isReached(client[family]), true);
+    // A kill, and a start without the flag and with the first packet filter.
+    await bed.node.killCoild();
     await bed.node.startCoild(VXLAN, `--backend=${backend}`);
     await until("the rule is gone", () => !hasRule(), { deadlineMs: 10_000 });
-    const rules = execFileSync("nsenter", [`--net=/run/netns/${bed.space("client")}`, "nft", "list", "ruleset"]);
-    assert.doesNotMatch(String(rules), /coil-/);
+    for (const one of [backend, other]) assert.doesNotMatch(rulesIn(bed.space("client"), one), /coil-/);
     await bed.completeEgress();
     await bed.isClean();
   });

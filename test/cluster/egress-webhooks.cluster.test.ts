@@ -19,7 +19,7 @@ import {
   type ResourceType,
   resources,
 } from "#kube/client";
-import { coilCrds, coilResources } from "#kube/coil";
+import { type AddressPool, coilCrds, coilResources, egressLabels, egressPoolName } from "#kube/coil";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, isthmus, start, until } from "#test/lab";
 import { type Answer, review, reviewOf, webhookPort } from "#test/webhook-review";
@@ -43,7 +43,7 @@ async function freePort(): Promise<number> {
 }
 
 /** An API server that calls webhooks, with all manifests of pods and Egresses, and a controller program with its rights. */
-async function open(t: TestContext, program: string, env: Record<string, string> = {}) {
+async function open(t: TestContext, program: string, env: Record<string, string> = {}, more: readonly string[] = []) {
   const dir = mkdtempSync(join(tmpdir(), "isthmus-egress-webhooks-"));
   t.after(() => rmSync(dir, { recursive: true, force: true }));
   const ports = new Map<string, number>();
@@ -87,7 +87,7 @@ async function open(t: TestContext, program: string, env: Record<string, string>
     ...flags,
   ];
   if (program === "coil-controller") argv.push("--egress-webhook-addr=127.0.0.1:0");
-  const running = start([...argv, "--image=example/coil:1"], { env, timeoutMs: 120_000 });
+  const running = start([...argv, "--image=example/coil:1", ...more], { env, timeoutMs: 120_000 });
   t.after(() => running.child.kill("SIGKILL"));
   const trusted = async (part: Part): Promise<string> => {
     const name = `coilv2-validating-${part}-webhook-configuration`;
@@ -133,6 +133,12 @@ const BROKEN: readonly (readonly [object, RegExp])[] = [
   [{ destinations: [] }, /spec.destinations: /],
   [{ destinations: ["10.0.0.0/8", "10.0.0.1"] }, /spec.destinations\[1\]: Invalid value: "10.0.0.1": must be a CIDR/],
   [{ destinations: ["10.0.0.0/8", "10.1.0.0/8"] }, /spec.destinations\[1\]: Duplicate value: "10.1.0.0\/8"/],
+  [{ addresses: [] }, /spec.addresses: /],
+  [
+    { addresses: [{ ipv4: "203.0.113.8" }] },
+    /spec.addresses\[0\].ipv4: Invalid value: "203.0.113.8": must be an IPv4 CIDR/,
+  ],
+  [{ addresses: [{ ipv4: "203.0.113.8/32" }, { ipv6: "2001:db8::8/128" }] }, /spec.addresses\[1\]: .*same families/],
   [{ replicas: 0 }, /spec.replicas: /],
   [{ replicas: "two" }, /spec.replicas: /],
   [{ strategy: { type: "Never" } }, /spec.strategy.type: Unsupported value: "Never"/],
@@ -291,6 +297,71 @@ test("coil-controller: one process has both Leases and both kinds' webhooks, car
   await until("it is ready", isReady, { seen: running.said });
   await end();
   for (const { spec } of await leases()) assert.equal(spec?.holderIdentity ?? "", "");
+});
+
+test("coil-controller --egress-address-range: an Egress's addresses are refused where they are another's or outside, and else become its pool, which goes with the Egress", async (t) => {
+  const range = "--egress-address-range=203.0.113.0/24";
+  const { api, running, serve, end } = await open(t, "coil-controller", {}, [range]);
+  await serve("ipam", "webhook-ipam");
+  await serve("egress", "webhook-egress");
+  const pools = coilResources.addressPools;
+  const isReached = async (make: () => Promise<unknown>): Promise<boolean> => {
+    try {
+      await make();
+      return true;
+    } catch (error) {
+      if (String(error).includes("failed calling webhook")) return false;
+      throw error;
+    }
+  };
+  const site = { metadata: { name: "site" }, spec: { blockSizeBits: 0, subnets: [{ ipv4: "203.0.113.0/28" }] } };
+  await until("the pool is made", () => isReached(() => api.create(pools, site as Draft<AddressPool>)));
+  const withAddresses = (name: string, ...ipv4: readonly string[]) =>
+    ({
+      ...egressOf({ template: {}, addresses: ipv4.map((one) => ({ ipv4: one })) }),
+      metadata: { ...NAT, name },
+    }) as never;
+  const first = withAddresses("first", "203.0.113.16/32");
+  await until("the Egress is made", () => isReached(() => api.create(egresses, first)));
+  const ref = (name: string) => ({ ...NAT, name });
+  const poolOf = (name: string) => findObject(api, pools, { name: egressPoolName(ref(name)) });
+  await until("its pool is there", async () => (await poolOf("first")) !== undefined, { seen: running.said });
+  const { metadata, spec } = (await poolOf("first")) ?? assert.fail();
+  assert.deepEqual(spec, { blockSizeBits: 0, subnets: [{ ipv4: "203.0.113.16/32" }] });
+  assert.deepEqual(metadata.finalizers, ["coil.cybozu.com"]);
+  assert.deepEqual(metadata.labels, { ...egressLabels("first"), "coil.cybozu.com/egress-namespace": NAT.namespace });
+  for (const [addresses, why] of [
+    [
+      ["203.0.113.16/31"],
+      /spec\.addresses\[0\]: .*overlaps with a subnet of AddressPool egress-\w+, which is that of Egress internet\/first/,
+    ],
+    [["203.0.113.4/32"], /spec\.addresses\[0\]: .*overlaps with a subnet of AddressPool site/],
+    [["198.51.100.1/32"], /spec\.addresses\[0\]\.ipv4: Forbidden: is not inside a range/],
+  ] as const)
+    await until("the webhooks know the others", async () => {
+      const refused = await api.create(egresses, withAddresses("second", ...addresses)).then(
+        () => undefined,
+        (error: unknown) => String(error),
+      );
+      if (refused === undefined) await api.delete(egresses, ref("second"));
+      return refused !== undefined && why.test(refused);
+    });
+  const edit = (addresses: object | null) =>
+    api.patch(egresses, ref("first"), { type: "merge", body: { spec: { addresses } } });
+  await assert.rejects(edit([{ ipv4: "203.0.113.17/32" }]), /spec\.addresses\[0\]|existing subnets cannot be changed/);
+  await edit([{ ipv4: "203.0.113.16/32" }, { ipv4: "203.0.113.17/32" }]);
+  await until("the pool has both", async () => (await poolOf("first"))?.spec?.subnets.length === 2);
+  // Off: no block is left that would hold the pool.
+  await edit(null);
+  await until("the pool is gone", async () => (await poolOf("first")) === undefined, { seen: running.said });
+  const { template } = (await findObject(api, resources.deployments, ref("first")))?.spec ?? assert.fail();
+  assert.equal(template.metadata?.annotations?.["coil.cybozu.com/pool"], undefined);
+  await edit([{ ipv4: "203.0.113.99/32" }]);
+  await until("it has another pool", async () => (await poolOf("first"))?.spec?.subnets[0]?.ipv4 === "203.0.113.99/32");
+  await api.delete(egresses, ref("first"));
+  await until("the pool goes with its Egress", async () => (await poolOf("first")) === undefined);
+  assert.notEqual(await findObject(api, pools, { name: "site" }), undefined);
+  await end();
 });
 
 test("coil-controller: the loss of either Lease ends the process with 1, so that no part goes on alone", async (t) => {

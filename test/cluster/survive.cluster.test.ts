@@ -17,8 +17,8 @@ import { isthmus, leftOf, namespacesOf, processesOf, removeLab, stateOf, until }
 
 const LAB = "ct-survive";
 const NODES = ["node1", "node2", "node3"];
-/** Duration of the faults, in milliseconds; longer if pods start slowly, until enough of them ran at once. */
-const STORM_MS = 30_000;
+/** Duration of the faults, in milliseconds; longer if pods start slowly, until enough of them ran at once. ISTHMUS_SOAK=full: a minute. */
+const STORM_MS = process.env["ISTHMUS_SOAK"] === "full" ? 60_000 : 20_000;
 const LONGEST_STORM_MS = 150_000;
 /** Pods that must run at once at some moment of the storm. */
 const ENOUGH_PODS = 8;

@@ -13,8 +13,8 @@ import { until } from "#test/lab";
 import { connectThrough, ProxyBed, type ProxyProcess, type ProxyServerProcess } from "#test/proxies";
 
 const FULL = process.env["ISTHMUS_SOAK"] === "full";
-const TRANSFER_BYTES = (FULL ? 1024 : 256) * 2 ** 20;
-const STALL_MS = FULL ? 60_000 : 12_000;
+const TRANSFER_BYTES = (FULL ? 1024 : 128) * 2 ** 20;
+const STALL_MS = FULL ? 60_000 : 8_000;
 const WORKERS = 200;
 /** Memory bound of a process, in MiB: 150, and freed buffers that Node keeps (docs/spec/tunnel.md#8.8). */
 const MAX_RSS_MIB = 250;

@@ -57,6 +57,8 @@ export class CniNode implements AsyncDisposable {
   readonly plugin = join(ISTHMUS, "../cni/coil");
   /** The socket of `coild`. */
   readonly socket: string;
+  /** More environment of each `coild` that starts from now on. */
+  coildEnv: Readonly<Record<string, string>> = {};
   readonly #running: Running[] = [];
   #coild: Running | undefined;
 
@@ -69,8 +71,13 @@ export class CniNode implements AsyncDisposable {
     this.socket = join(init.folder, "coild.sock");
   }
 
-  /** Resolves when `coild` serves, with these flags of it, and the rights of this file or all. */
-  static async open(name: string, flags: readonly string[] = [], rights?: string): Promise<CniNode> {
+  /** Resolves when `coild` serves, with these flags of it, and the rights of this file or all. `ipamFlags` are more of `coil-ipam-controller`. */
+  static async open(
+    name: string,
+    flags: readonly string[] = [],
+    rights?: string,
+    ipamFlags: readonly string[] = [],
+  ): Promise<CniNode> {
     const folder = mkdtempSync(join(tmpdir(), `isthmus-${name}-`));
     const [netns, outside] = ["node", "outside"].map((one) => `isthmus-${name}-${process.pid}-${one}`) as [
       string,
@@ -117,7 +124,7 @@ export class CniNode implements AsyncDisposable {
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
     const node = new CniNode({ netns, outside, folder, server, api });
     try {
-      await node.#start(flags);
+      await node.#start(flags, ipamFlags);
       return node;
     } catch (error) {
       await node[Symbol.asyncDispose]();
@@ -125,7 +132,7 @@ export class CniNode implements AsyncDisposable {
     }
   }
 
-  async #start(flags: readonly string[]): Promise<void> {
+  async #start(flags: readonly string[], ipamFlags: readonly string[]): Promise<void> {
     this.server.seed(coilCrds as unknown as readonly SeedObject[]);
     const made = await this.api.create(resources.nodes, { metadata: { name: NODE } });
     const addresses = [NODE_IPV4, NODE_IPV6].map((address) => ({ type: "InternalIP" as const, address }));
@@ -139,7 +146,7 @@ export class CniNode implements AsyncDisposable {
         throw error;
       }
     });
-    this.run("coil-ipam-controller", "--webhook-addr=none");
+    this.run("coil-ipam-controller", "--webhook-addr=none", ...ipamFlags);
     await this.startCoild(...flags);
   }
 
@@ -172,11 +179,22 @@ export class CniNode implements AsyncDisposable {
     await this.#coild?.ended;
   }
 
+  /** Resolves when `coild` has ended by itself, or was killed. */
+  async coildEnded(): Promise<void> {
+    await this.#coild?.ended;
+  }
+
+  get isCoildGone(): boolean {
+    const { exitCode, signalCode } = this.#coild?.child ?? {};
+    return exitCode !== null || signalCode !== null;
+  }
+
   /** Starts a program of the suite on this node. */
   run(program: string, ...flags: readonly string[]): Running {
     const file = program === "coild" ? "coild-kubeconfig" : "kubeconfig";
     const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, file)}`, ...flags];
-    const running = start(this.inside(...command), { env: { COIL_NODE_NAME: NODE }, timeoutMs: 600_000 });
+    const env = { COIL_NODE_NAME: NODE, ...(program === "coild" ? this.coildEnv : {}) };
+    const running = start(this.inside(...command), { env, timeoutMs: 600_000 });
     this.#running.push(running);
     return running;
   }

@@ -390,9 +390,15 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     return last;
   };
   const space = (pod: string): string => spaces.get(pod) ?? assert.fail(pod);
+  /** Removes the network namespace of a pod; its next ADD makes another one. */
+  const dropSpace = (pod: string): void => {
+    kernel.deleteNetNs(space(pod));
+    spaces.delete(pod);
+  };
   return {
     node,
     kernel,
+    dropSpace,
     router,
     coildFlags,
     ip,

@@ -4,16 +4,24 @@ import {
   bulkClaims,
   driverClaims,
   familyClaims,
+  flowClaims,
+  ipv6OffClaims,
+  mtuClaims,
   originClaims,
   portClaims,
+  smallMtuClaims,
   sourcePortClaims,
 } from "../../src/features/egress/testing/claims.ts";
 
 driverClaims(fouDriver);
 familyClaims(fouDriver);
+mtuClaims(fouDriver);
+ipv6OffClaims(fouDriver);
+smallMtuClaims(fouDriver);
 // The emulated processor takes half a second for each.
 bulkClaims(fouDriver, 10);
 originClaims(fouDriver);
+flowClaims(fouDriver);
 portClaims(fouDriver);
 sourcePortClaims(fouDriver);
 auditClaims(fouDriver);

@@ -17,11 +17,12 @@ export {
   STATUS_FIELDS,
 } from "./client.ts";
 export { neutronFault } from "./faults.ts";
-export type {
-  NeutronAgent,
-  NeutronNetwork,
-  NeutronPort,
-  NeutronSecurityGroup,
-  NeutronSubnet,
-  VifDetails,
+export {
+  type NeutronAgent,
+  type NeutronNetwork,
+  type NeutronPort,
+  type NeutronSecurityGroup,
+  type NeutronSubnet,
+  read,
+  type VifDetails,
 } from "./objects.ts";

@@ -149,7 +149,7 @@ export type NeutronAgent = v.InferOutput<typeof agentSchema>;
 
 const extensionSchema = v.object({ alias: text });
 
-/** The readers of what Neutron answers; each throws `bad-response` for anything else. */
+/** The readers of what Neutron answers, and clouds that have its objects; each throws `bad-response` for anything else. */
 export const read = {
   port: reader("port", portSchema),
   ports: listReader("ports", portSchema),
@@ -169,7 +169,7 @@ function reader<Schema extends AnySchema>(key: string, schema: Schema): (body: u
     if (result.success) return result.output;
     const [issue] = result.issues;
     const path = [key, v.getDotPath(issue)].filter((part) => part !== null).join(".");
-    throw new CloudError("bad-response", `Neutron's answer is not what its API promises: ${path}: ${issue.message}`);
+    throw new CloudError("bad-response", `the answer is not what the API promises: ${path}: ${issue.message}`);
   };
 }
 

@@ -1,4 +1,5 @@
 import { ExpectedError } from "#base/errors";
+import type { CloudError } from "#cloud/rest";
 
 /** Why a provider cannot do what is wanted, in the words of claims (docs/spec/vpc-nics.md#12). */
 export const PROVIDER_REASONS = [
@@ -63,5 +64,18 @@ export class ProviderError extends ExpectedError<ProviderReason> {
     this.providerType = init.providerType;
     this.requestId = init.requestId;
     this.retryAfterMs = init.retryAfterMs;
+  }
+
+  /** The error of a failed request to a cloud, with what it means. */
+  static of(error: CloudError, reason: ProviderReason, retry: Retry): ProviderError {
+    return new ProviderError(reason, error.message, {
+      retry,
+      isAmbiguous: error.isAmbiguous,
+      httpStatus: error.httpStatus,
+      providerType: error.type,
+      requestId: error.requestId,
+      retryAfterMs: error.retryAfterMs,
+      cause: error,
+    });
   }
 }

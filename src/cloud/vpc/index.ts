@@ -10,6 +10,7 @@
  * const [result] = await provider.createPorts([{ identity, vpc, wish, host: undefined }], { signal });
  * ```
  */
+export { AlcorProvider, type AlcorProviderOptions } from "./alcor/alcor-provider.ts";
 export { PROVIDER_REASONS, ProviderError, type ProviderReason, type Retry } from "./errors.ts";
 export { NeutronProvider, type NeutronProviderOptions } from "./neutron/neutron-provider.ts";
 export {

@@ -160,7 +160,7 @@ function failure(grpc: number, cni: number, text: string | RegExp) {
 }
 
 test("CniService: ADD allocates from the namespace's pool, sets up, and answers with a 1.1.0 result", async () => {
-  const { call, seen, logged } = open({ poolOf: async (namespace) => `pool-of-${namespace}` });
+  const { call, seen, logged } = open({ poolOf: async ({ namespace }) => `pool-of-${namespace}` });
   const result = JSON.parse(Buffer.from(decodeAddResponse(await call("Add"))).toString()) as object;
   assert.deepEqual(result, { cniVersion: "1.1.0", ...RESULT, dns: {} });
   assert.deepEqual(seen, ["allocate pool-of-ns c1", "setUp c1 10.0.0.1"]);

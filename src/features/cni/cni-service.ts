@@ -50,8 +50,8 @@ interface CommonDeps {
  * 999.
  */
 export interface CniDeps extends CommonDeps {
-  /** The pool for the pods of a namespace. */
-  readonly poolOf: (namespace: string, options: AbortOptions) => Promise<string>;
+  /** The pool for a pod: its namespace's, or that of the Egress whose router it is. */
+  readonly poolOf: (pod: FoundPod, options: AbortOptions) => Promise<string>;
   /** Resolves once addresses can be allocated. */
   readonly ready: (options: AbortOptions) => Promise<void>;
   readonly allocate: (pool: string, attachment: Attachment, options: AbortOptions) => Promise<Allocation>;
@@ -211,7 +211,7 @@ export class CniService {
     const settings = linkSettings(args.stdinData);
     const pod = await this.#findPod(args, signal);
     await deps.ready({ signal });
-    const pool = await deps.poolOf(pod.namespace, { signal });
+    const pool = await deps.poolOf(pod, { signal });
     const { fresh, ...addresses } = await deps.allocate(pool, attachment, { signal });
     try {
       signal.throwIfAborted();

@@ -13,5 +13,5 @@ export { type GrpcHandler, serveGrpc } from "./grpc-server.ts";
 export { serveHandover } from "./handover-server.ts";
 export { INSPECT_EGRESS_PATH, INSPECT_PATH, inspectEgress, inspectHandler, inspectNodes } from "./inspection.ts";
 export { callLocally, type LocalCallOptions } from "./local-call.ts";
-export type { PodIdentity } from "./pod-identity.ts";
+export type { FoundPod, PodIdentity } from "./pod-identity.ts";
 export { reflectionConversations } from "./reflection.ts";

@@ -7,5 +7,6 @@ export interface PodIdentity {
 
 /** A pod as read for an ADD. */
 export interface FoundPod extends PodIdentity {
+  readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly annotations?: Readonly<Record<string, string>> | undefined;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { type Egress, type EgressSpec, podSpecFaults } from "#kube/coil";
+import { type Egress, type EgressSpec, egressPoolName, podSpecFaults } from "#kube/coil";
 import { childrenOf, subjectsOf } from "./children.ts";
 import type { RouterSettings } from "./router-pod.ts";
 
@@ -225,4 +225,17 @@ test("childrenOf: of any template without faults objects are made, and each has 
     { numRuns: 2000 },
   );
   assert.ok(made > 100, `${made}`);
+});
+
+test("childrenOf: an Egress with addresses starts no router before one has ended, unless it says how; its routers are made anew when it gets or loses them", () => {
+  const addresses = [{ ipv4: "203.0.113.8/32" }];
+  const oneByOne = { type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: 1 } };
+  const of = (spec: Partial<EgressSpec>) => children(spec).deployment.spec;
+  assert.deepEqual(of({ addresses })?.strategy, oneByOne);
+  assert.deepEqual(of({ addresses, strategy: { type: "Recreate" } })?.strategy, { type: "Recreate" });
+  const annotations = { "coil.cybozu.com/pool": egressPoolName({ namespace: "internet", name: "nat" }) };
+  assert.deepEqual(of({ addresses })?.template.metadata?.annotations, annotations);
+  const more = of({ addresses: [...addresses, { ipv4: "203.0.113.9/32" }] });
+  assert.deepEqual(more?.template.metadata?.annotations, annotations);
+  assert.equal(of({})?.template.metadata?.annotations, undefined);
 });

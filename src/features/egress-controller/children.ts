@@ -1,5 +1,6 @@
 import type { Deployment, Draft, PodDisruptionBudget, Service, ServiceAccount } from "#kube/client";
-import { type Egress, egressLabels, ROUTER_ACCOUNT } from "#kube/coil";
+import { type Egress, egressLabels, POOL_ANNOTATION, ROUTER_ACCOUNT } from "#kube/coil";
+import { addressPoolOf } from "./address-pool.ts";
 import { type RouterSettings, routerPodOf } from "./router-pod.ts";
 
 /** The objects of one Egress, beside its status and what its namespace shares. */
@@ -24,11 +25,17 @@ export function childrenOf(egress: Egress, router: RouterSettings): EgressChildr
   };
 }
 
+/** A router's address is free for the next one only when it has ended. */
+const ONE_BY_ONE = { type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: 1 } } as const;
+
 function deploymentOf(egress: Egress, router: RouterSettings) {
   const { spec } = egress;
   const labels = egressLabels(egress.metadata.name);
-  const strategy = strategyOf(spec.strategy ?? {});
-  const { annotations } = spec.template?.metadata ?? {};
+  const strategy = strategyOf(spec.strategy ?? (spec.addresses === undefined ? {} : ONE_BY_ONE));
+  const { annotations: given } = spec.template?.metadata ?? {};
+  // Routers get other addresses when they are made anew.
+  const pool = addressPoolOf(egress)?.metadata.name;
+  const annotations = pool === undefined ? given : { ...given, [POOL_ANNOTATION]: pool };
   return {
     replicas: spec.replicas ?? 1,
     selector: { matchLabels: labels },

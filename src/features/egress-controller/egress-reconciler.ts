@@ -1,5 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import { describeError, ExpectedError } from "#base/errors";
+import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import {
   type Deployment,
@@ -15,7 +16,8 @@ import {
   type Service,
   type ServiceAccount,
 } from "#kube/client";
-import { coilResources, type Egress, egressLabels, egressSelector, podSpecFaults } from "#kube/coil";
+import { type AddressPool, coilResources, type Egress, egressLabels, egressSelector, podSpecFaults } from "#kube/coil";
+import { addressPoolOf, egressOfPool, notAllowed } from "./address-pool.ts";
 import { AppliedStates, wishOf } from "./applied.ts";
 import { accountOf, childrenOf } from "./children.ts";
 import { inheritFields } from "./inherit.ts";
@@ -25,8 +27,8 @@ import type { RouterSettings } from "./router-pod.ts";
 /** The manager of the fields that this controller applies. */
 const MANAGER = "coil-egress-controller";
 
-/** `invalid`: stored without a webhook, which would have refused it. `taken`: an object of the Egress's name belongs to something else. `incomplete`: several objects could not be written. */
-export type EgressErrorCode = "invalid" | "taken" | "incomplete";
+/** `invalid`: stored without a webhook, which would have refused it. `taken`: an object of the Egress's name belongs to something else. `incomplete`: several objects could not be written. `leaving`: the pool of its former addresses is not gone yet. */
+export type EgressErrorCode = "invalid" | "taken" | "incomplete" | "leaving";
 
 /** An Egress cannot have one of its objects, or several. The message names each. */
 export class EgressError extends ExpectedError<EgressErrorCode> {
@@ -39,6 +41,8 @@ export interface EgressCaches {
   readonly deployment: (key: string) => Deployment | undefined;
   readonly service: (key: string) => Service | undefined;
   readonly budget: (key: string) => PodDisruptionBudget | undefined;
+  /** The pool of an Egress's addresses, by the Egress's key; never one without `addressRanges`. */
+  readonly pool: (key: string) => AddressPool | undefined;
   /** The account of the routers of a namespace. */
   readonly account: (namespace: string) => ServiceAccount | undefined;
 }
@@ -49,6 +53,8 @@ export interface EgressDeps {
   readonly caches: EgressCaches;
   /** What all routers have in common. It may ask the API server, and is called for each reconciliation. */
   readonly router: (options: AbortOptions) => Promise<RouterSettings>;
+  /** The ranges that `spec.addresses` may be of. None: no Egress may have addresses of its own, and no right on pools is needed. */
+  readonly addressRanges: readonly Cidr[];
   readonly log: Logger;
 }
 
@@ -68,22 +74,87 @@ export class EgressReconciler {
   async reconcile(key: string, options: AbortOptions): Promise<void> {
     const { caches, router } = this.#deps;
     const egress = caches.egress(key);
-    if (egress === undefined) return this.#forget(key);
+    if (egress === undefined) {
+      this.#forget(key);
+      return this.#removePool(caches.pool(key), options);
+    }
     if (egress.metadata.deletionTimestamp !== undefined) return;
     refuseFaulty(egress);
     const { deployment, service, budget } = childrenOf(egress, await router(options));
-    await tryEach([
-      () => this.#ensureAccount(egress.metadata.namespace ?? "", options),
-      () => this.#ensure(resources.deployments, egress, deployment, caches.deployment(key), options),
-      () => this.#ensure(resources.services, egress, service, caches.service(key), options),
-      () => this.#ensureBudget(egress, budget, caches.budget(key), options),
-      () => this.#ensureStatus(egress, caches.deployment(key), options),
-    ]);
+    // Pods are refused without their account, and tried again later and later.
+    const account = await settle(() => this.#ensureAccount(egress.metadata.namespace ?? "", options));
+    const pool = await settle(() => this.#ensurePool(egress, caches.pool(key), options));
+    // The others do not depend on each other: an API server takes milliseconds for each request.
+    const others = await Promise.all(
+      [
+        () => this.#ensure(resources.deployments, egress, deployment, caches.deployment(key), options),
+        () => this.#ensure(resources.services, egress, service, caches.service(key), options),
+        () => this.#ensureBudget(egress, budget, caches.budget(key), options),
+        () => this.#ensureStatus(egress, caches.deployment(key), options),
+      ].map(settle),
+    );
+    const failed = [account, pool, ...others].filter((error) => error !== undefined);
+    const [first, ...more] = failed;
+    if (first === undefined) return;
+    if (more.length === 0) throw first;
+    throw new EgressError("incomplete", failed.map(describeError).join("; "));
   }
 
   #forget(key: string): void {
-    for (const { kind } of [resources.deployments, resources.services, resources.podDisruptionBudgets]) {
+    const types = [
+      resources.deployments,
+      resources.services,
+      resources.podDisruptionBudgets,
+      coilResources.addressPools,
+    ];
+    for (const { kind } of types) {
       this.#applied.forget(`${kind} ${key}`);
+    }
+  }
+
+  /** The pool of the routers' own addresses: applied when it is another than the Egress's, and deleted when the Egress wants none. */
+  async #ensurePool(egress: Egress, cached: AddressPool | undefined, options: AbortOptions): Promise<void> {
+    const { api, log, addressRanges } = this.#deps;
+    const wanted = addressPoolOf(egress);
+    if (wanted === undefined) return this.#removePool(cached, options);
+    const { namespace = "", name } = egress.metadata;
+    const refused = notAllowed(egress, addressRanges);
+    if (refused !== undefined)
+      throw new EgressError("invalid", `Egress ${namespace}/${name} cannot have its addresses: ${refused}`);
+    if (cached?.metadata.deletionTimestamp !== undefined)
+      throw new EgressError(
+        "leaving",
+        `Egress ${namespace}/${name} cannot have its addresses yet: AddressPool ${cached.metadata.name} of former ones is being deleted, which ends with the last pod that has one of them`,
+      );
+    const key = `${coilResources.addressPools.kind} ${namespace}/${name}`;
+    if (cached !== undefined && this.#applied.isSettled(key, wanted, cached)) return;
+    const ref = { name: wanted.metadata.name ?? "" };
+    const before = cached ?? (await findObject(api, coilResources.addressPools, ref, options));
+    if (before !== undefined && egressOfPool(before) !== `${namespace}/${name}`)
+      throw new EgressError(
+        "taken",
+        `Egress ${namespace}/${name} cannot have its AddressPool: ${ref.name} is not of it; delete it`,
+      );
+    const apply = { type: "apply", body: wanted, fieldManager: MANAGER, force: true } as const;
+    const after = await api.patch(coilResources.addressPools, ref, apply, options);
+    this.#applied.note(key, wanted, after);
+    if (before !== undefined && wishOf(before) === wishOf(after)) return;
+    log.info(`pool of an Egress's addresses ${before === undefined ? "created" : "changed"}`, {
+      namespace,
+      egress: name,
+      pool: ref.name,
+    });
+  }
+
+  /** The pool's finalizer holds it until the last router has ended. */
+  async #removePool(cached: AddressPool | undefined, options: AbortOptions): Promise<void> {
+    if (cached === undefined || cached.metadata.deletionTimestamp !== undefined) return;
+    const { name, uid } = cached.metadata;
+    try {
+      await this.#deps.api.delete(coilResources.addressPools, { name }, { ...options, preconditions: { uid } });
+      this.#deps.log.info("pool of an Egress's addresses deleted", { pool: name });
+    } catch (error) {
+      if (!isKubeError(error, "not-found")) throw error;
     }
   }
 
@@ -201,21 +272,15 @@ function refuseFaulty({ metadata: { namespace, name }, spec }: Egress): void {
     throw new EgressError("invalid", `Egress ${namespace}/${name} cannot be had: ${faults.join("; ")}`);
 }
 
-/** Runs each step, also after one that has failed; then throws what failed. An absent API server ends it at once. */
-async function tryEach(steps: readonly (() => Promise<void>)[]): Promise<void> {
-  const failed: ExpectedError[] = [];
-  for (const step of steps) {
-    try {
-      await step();
-    } catch (error) {
-      if (!(error instanceof ExpectedError) || isAway(error)) throw error;
-      failed.push(error);
-    }
+/** Runs a step to its end, and resolves to its failure, so that others are done all the same. An absent API server ends all at once. */
+async function settle(step: () => Promise<void>): Promise<ExpectedError | undefined> {
+  try {
+    await step();
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof ExpectedError) || isAway(error)) throw error;
+    return error;
   }
-  const [first, ...more] = failed;
-  if (first === undefined) return;
-  if (more.length === 0) throw first;
-  throw new EgressError("incomplete", failed.map(describeError).join("; "));
 }
 
 function isOwned(object: KubeObject, egress: Egress): boolean {

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { Cidr, IpAddress } from "#base/ip";
+import { FakeConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
@@ -21,6 +22,7 @@ import {
   type TunnelDriver,
   vxlanDriver,
 } from "./index.ts";
+import type { PlannedLink } from "./net-plan/index.ts";
 
 const PORT = 5555;
 const ip = IpAddress.parse;
@@ -77,7 +79,8 @@ for (const driver of [fouDriver, vxlanDriver]) {
     await syncNet(stack, plan, routerScope(PORT));
     const before = stateOf(kernel);
     const openFilter = () => assert.fail("the packet filter is not opened");
-    const { changes } = await syncClient(stack, POD, [], { ...options(driver), openFilter });
+    const openConntrack = () => assert.fail("connection tracking is not opened");
+    const { changes } = await syncClient(stack, POD, [], { ...options(driver), openFilter, openConntrack });
     assert.equal(changes, 0);
     assert.deepEqual(stateOf(kernel), before);
   });
@@ -101,7 +104,7 @@ for (const driver of [fouDriver, vxlanDriver]) {
 const CLIENT_STATE: Readonly<Record<TunnelDriver["name"], readonly RegExp[]>> = {
   fou: [
     /^link fou4_0a4472d9 ipip mtu 1472 up$/m,
-    /^link fou6_[0-9a-f]{8} ip6tnl mtu 1452 up$/m,
+    /^link fou6_[0-9a-f]{8} ip6tnl mtu 1444 up$/m,
     /^link coil_ipip4 ipip .* up$/m,
     /^link coil_ipip6 ip6tnl .* up$/m,
     /^fou port 5555 ipproto 4 inet4$/m,
@@ -304,9 +307,20 @@ const marksIn = (nft: Nft): string[] =>
       .map(({ comment }) => `${family} ${comment}`),
   );
 
-const clientWith = ({ stack, nft }: { readonly stack: NetStack; readonly nft: Nft }, driver: TunnelDriver) => {
+const clientWith = (
+  {
+    stack,
+    nft,
+    conntrack = new FakeConntrack(),
+  }: { readonly stack: NetStack; readonly nft: Nft; readonly conntrack?: FakeConntrack },
+  driver: TunnelDriver,
+) => {
+  // Disposing the fake forgets its connections.
+  const openConntrack = () =>
+    Object.assign(Object.create(conntrack) as FakeConntrack, { [Symbol.dispose]: () => undefined });
   const openFilter = () => ({ ...nftFilter(nft), [Symbol.dispose]: () => undefined });
-  return (gateways: readonly Gateway[]) => syncClient(stack, POD, gateways, { ...options(driver), openFilter });
+  return (gateways: readonly Gateway[]) =>
+    syncClient(stack, POD, gateways, { ...options(driver), openFilter, openConntrack });
 };
 
 const ANY_GATEWAYS = fc
@@ -400,7 +414,10 @@ test("syncClient: answers leave by the way they came only to destinations of Egr
       .flatMap(({ priority, fwmark, table: to }) => (fwmark === undefined ? [] : [[priority, fwmark, to]])),
     [[1000, eth0.index, table]],
   );
-  assert.deepEqual(marksIn(nft), [`ip coil-input-eth0 mark ${eth0.index}`, `ip coil-output-eth0 mark ${eth0.index}`]);
+  assert.deepEqual(marksIn(nft), [
+    `ip coil-input-eth0 mark ${eth0.index} original`,
+    `ip coil-output-eth0 mark ${eth0.index}`,
+  ]);
   await sync([only(wide), narrow]);
   assert.deepEqual(routes(), [...copied, "172.20.0.0/16 throw", "8.8.8.0/24 throw"]);
   await sync([wide, only(narrow)]);
@@ -417,4 +434,75 @@ test("syncClient: answers leave by the way they came only to destinations of Egr
   await sync([wide, narrow]);
   assert.deepEqual([routes(), marksIn(nft)], [[], []]);
   assert.ok(stack.rules.list(4).some((rule) => rule.table === 77));
+});
+
+for (const driver of [fouDriver, vxlanDriver]) {
+  test(`planClient, ${driver.name}: with an MTU that is too small for IPv6 in a tunnel its destinations are unreachable and named, and IPv4 has its tunnel`, () => {
+    const leastBytes = 1280 + driver.overhead(6);
+    const at = (mtuBytes: number) => planClient({ ...POD, mtuBytes }, [NAT4, NAT6], options(driver));
+    assert.deepEqual(at(leastBytes).skipped, []);
+    const { plan, skipped } = at(leastBytes - 1);
+    assert.deepEqual(
+      skipped.map(({ egress, why }) => [egress.name, why]),
+      [["nat", "mtu-too-small"]],
+    );
+    const routes = plan.routes.filter(({ dst, metric }) => dst.family === 6 && metric > 1);
+    assert.deepEqual(
+      routes.map(({ dst, type }) => `${dst} ${type}`),
+      ["::/0 unreachable", "fd77::/16 unreachable"],
+    );
+    assert.equal(plan.rules.filter(({ family }) => family === 6).length, 4);
+    assert.deepEqual(
+      plan.links,
+      planFor(driver, [NAT4]).links.map((link) => smaller(link, 1500 - leastBytes + 1)),
+    );
+    assert.ok(plan.fouPorts.every(({ family }) => family === 4));
+  });
+}
+
+const smaller = (link: PlannedLink, bytes: number): PlannedLink =>
+  link.spec.mtu === undefined ? link : { ...link, spec: { ...link.spec, mtu: link.spec.mtu - bytes } };
+
+test("planClient: of 40,000 destinations of which only some are originatingOnly, those inside others are found at once", () => {
+  const list = (length: number): string[] =>
+    Array.from({ length: 20_000 }, (_, at) => `20.${at >> 8}.${at & 255}.0/${length}`);
+  const wide = gateway("a", "10.68.0.1", [...list(24), "30.0.0.0/8"]);
+  const narrow = { ...gateway("b", "10.68.0.2", [...list(25), "30.0.0.0/24", "40.0.0.0/8"]), originatingOnly: true };
+  const uplinks = [{ name: "eth0", index: 2, routes: [{ dst: Cidr.parse("0.0.0.0/0") }] }];
+  const startMs = performance.now();
+  const { plan } = planClient({ ...POD, uplinks }, [wide, narrow], options(vxlanDriver));
+  const nested = plan.routes.filter(
+    ({ table, type, dst }) => table === 1002 && type === "unicast" && dst.hostBits < 32,
+  );
+  assert.equal(nested.length, 20_001);
+  assert.ok(nested.some(({ dst }) => String(dst) === "30.0.0.0/24"));
+  // 0.5 s; comparing each with each takes 15.
+  assert.ok(performance.now() - startMs < 5000, `${performance.now() - startMs} ms`);
+});
+
+test("syncClient: without originatingOnly no connection keeps our mark, also after an interruption; marks of others and connections stay", async () => {
+  const kernel = new FakeKernel();
+  using stack = await podOf(kernel);
+  const { index } = stack.links.get({ name: "eth0" }) ?? assert.fail("no eth0");
+  const nft = new FakeNft();
+  const conntrack = new FakeConntrack();
+  for (const mark of [index, 0x2000, 0]) {
+    const [src, dst] = [ip("203.0.113.9"), ip("10.64.0.7")];
+    const original = { src, dst, srcPort: 1000 + mark, dstPort: 53 };
+    const reply = { src: dst, dst: src, srcPort: 53, dstPort: 1000 + mark };
+    conntrack.entries.push({ family: 4, protocol: 17, original, reply, mark });
+  }
+  const marks = (): readonly number[] => conntrack.entries.map(({ mark }) => mark);
+  const only = { ...NAT4, originatingOnly: true };
+  const sync = clientWith({ stack, nft, conntrack }, vxlanDriver);
+  await sync([only]);
+  assert.equal((await sync([only])).changes, 0);
+  assert.deepEqual(marks(), [index, 0x2000, 0]);
+  // The kernel refuses a step after the marks are cleared: the rule that tells of them goes last.
+  await assert.rejects(clientWith({ ...endingAfter({ stack, nft }, 3), conntrack }, vxlanDriver)([]));
+  const former = conntrack.entries[0] ?? assert.fail();
+  conntrack.entries[0] = { ...former, mark: index };
+  await sync([]);
+  assert.deepEqual(marks(), [0, 0x2000, 0]);
+  assert.deepEqual((await sync([])).faults, []);
 });

@@ -77,9 +77,12 @@ export {
 } from "./router/index.ts";
 export {
   chooseDriver,
+  fitsIpv6,
   fouDriver,
+  isIpv6Off,
   TUNNEL_DRIVERS,
   type TunnelDriver,
   TunnelError,
+  usableAddresses,
   vxlanDriver,
 } from "./tunnel/index.ts";

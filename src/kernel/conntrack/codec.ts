@@ -11,11 +11,11 @@ const PROTO = { NUM: 1, SRC_PORT: 2, DST_PORT: 3 } as const;
 /** Length of `struct nfgenmsg`. */
 const HEADER_LENGTH = 4;
 
-/** A connection, with the message that deletes it. */
+/** A connection, with the words by which the kernel knows it. */
 export interface RawEntry {
   readonly entry: ConntrackEntry;
-  /** Body of the message that deletes the connection: tuple, id and zone, as they were received. */
-  readonly deletion: Uint8Array;
+  /** Body of a message about this connection: tuple, id and zone, as they were received. */
+  readonly identity: Uint8Array;
 }
 
 /** `struct nfgenmsg`. */
@@ -36,11 +36,11 @@ export function decodeConntrack(payload: Buffer): RawEntry | undefined {
   const mark = attributes.be32(CTA.MARK) ?? 0;
   return {
     entry: { family, protocol, original, reply, mark, ...(timeout === undefined ? {} : { timeoutSeconds: timeout }) },
-    deletion: encodeDeletion(family, attributes),
+    identity: encodeIdentity(family, attributes),
   };
 }
 
-function encodeDeletion(family: 4 | 6, attributes: Attributes): Uint8Array {
+function encodeIdentity(family: 4 | 6, attributes: Attributes): Uint8Array {
   const writer = new MessageWriter().raw(conntrackHeader(family));
   for (const type of [CTA.TUPLE_ORIG, CTA.ID, CTA.ZONE]) {
     const bytes = attributes.bytes(type);
@@ -49,6 +49,11 @@ function encodeDeletion(family: 4 | 6, attributes: Attributes): Uint8Array {
     else writer.attribute(type, bytes);
   }
   return Uint8Array.from(writer.bytes);
+}
+
+/** Body of the message that sets the mark of a connection to 0. */
+export function withoutMark(identity: Uint8Array): Uint8Array {
+  return Uint8Array.from(new MessageWriter().raw(identity).attribute(CTA.MARK, Buffer.alloc(4)).bytes);
 }
 
 function decodeTuple(attributes: Attributes): { readonly tuple: ConntrackTuple; readonly protocol: number } {

@@ -29,13 +29,20 @@ async function checkDeletion(port: ConntrackPort): Promise<void> {
       port.list({ family }).map(({ original }) => original.dstPort),
       [1000],
     );
+    assert.equal(await port.clearMarks({ family, mark: { value: 6 } }), 0);
+    assert.equal(await port.clearMarks({ family, mark: { value: 5 } }), 1);
+    assert.equal(await port.clearMarks({ family }), 0);
+    assert.deepEqual(
+      port.list({ family }).map(({ mark }) => mark),
+      [0],
+    );
     const all = Cidr.parse(family === 4 ? "127.0.0.0/8" : "::/0");
     assert.equal(await port.delete({ family, reply: { src: all } }), 1);
     assert.deepEqual(port.list({ family }), []);
   }
 }
 
-test("openConntrack: lists and forgets exactly what the filter says", async () => {
+test("openConntrack: lists, forgets and clears the marks of exactly what the filter says", async () => {
   using ns = createAnonymousNetNs();
   using stack = openKernel().openStack(ns);
   stack.links.set(1, { up: true });
@@ -58,7 +65,7 @@ test("openConntrack: lists and forgets exactly what the filter says", async () =
   await checkDeletion(port);
 });
 
-test("FakeConntrack: lists and forgets exactly what the filter says", async () => {
+test("FakeConntrack: lists, forgets and clears the marks of exactly what the filter says", async () => {
   using port = new FakeConntrack();
   for (const family of [4, 6] as const) {
     const address = LOOPBACK[family];

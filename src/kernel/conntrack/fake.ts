@@ -20,6 +20,13 @@ export class FakeConntrack implements ConntrackPort {
     return found.size;
   }
 
+  async clearMarks(filter: ConntrackFilter): Promise<number> {
+    const found = new Set(this.list(filter).filter(({ mark }) => mark !== 0));
+    const after = this.entries.map((entry) => (found.has(entry) ? { ...entry, mark: 0 } : entry));
+    this.entries.splice(0, this.entries.length, ...after);
+    return found.size;
+  }
+
   [Symbol.dispose](): void {
     this.entries.length = 0;
   }

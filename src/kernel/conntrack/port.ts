@@ -2,7 +2,7 @@ import type { AbortOptions } from "#base/async";
 import { TimeSlice } from "#base/async";
 import { isKernelError } from "#kernel/errors";
 import { NETLINK, NetlinkConnection, type NetlinkMessage, type NetlinkRequest } from "#kernel/netlink";
-import { CT, conntrackHeader, decodeConntrack, type RawEntry } from "./codec.ts";
+import { CT, conntrackHeader, decodeConntrack, type RawEntry, withoutMark } from "./codec.ts";
 import { matchesConntrack } from "./filter.ts";
 import type { ConntrackEntry, ConntrackFilter, ConntrackPort } from "./types.ts";
 
@@ -13,15 +13,18 @@ export function openConntrack(ns: { readonly fd: number }): ConntrackPort {
     list: (filter) => connection.dump(listing(filter), matching(filter)).map(({ entry }) => entry),
     listInSlices: async (filter, options = {}) =>
       (await connection.dumpInSlices(listing(filter), matching(filter), options)).map(({ entry }) => entry),
-    delete: (filter, when = () => true, options = {}) => forgetAll(connection, filter, when, options),
+    delete: (filter, when = () => true, options = {}) => changeAll(connection, filter, when, forget, options),
+    clearMarks: (filter, options = {}) => changeAll(connection, filter, ({ mark }) => mark !== 0, unmark, options),
     [Symbol.dispose]: () => connection[Symbol.dispose](),
   };
 }
 
-async function forgetAll(
+/** Changes each connection that matches. Resolves to the number of those that had not ended meanwhile. */
+async function changeAll(
   connection: NetlinkConnection,
   filter: ConntrackFilter,
   when: (entry: ConntrackEntry) => boolean,
+  change: (connection: NetlinkConnection, found: RawEntry) => boolean,
   { signal }: AbortOptions,
 ): Promise<number> {
   const match = matching(filter);
@@ -35,7 +38,7 @@ async function forgetAll(
   for (const one of found) {
     if (slice.isOver) await slice.yield();
     signal?.throwIfAborted();
-    if (forget(connection, one)) count += 1;
+    if (change(connection, one)) count += 1;
   }
   return count;
 }
@@ -53,14 +56,27 @@ function matching(filter: ConntrackFilter): (message: NetlinkMessage) => RawEntr
 }
 
 /** Deletes a connection. Returns false if it has ended meanwhile. */
-function forget(connection: NetlinkConnection, { entry, deletion }: RawEntry): boolean {
-  const what = (): string =>
-    `delete connection ${entry.original.src} to ${entry.original.dst} (protocol ${entry.protocol})`;
+function forget(connection: NetlinkConnection, { entry, identity }: RawEntry): boolean {
+  return changeOne(connection, { type: CT.DELETE, body: identity, what: () => `delete ${textOf(entry)}` });
+}
+
+/** Sets the mark of a connection to 0. Returns false if it has ended meanwhile. */
+function unmark(connection: NetlinkConnection, { entry, identity }: RawEntry): boolean {
+  // Without NLM_F_CREATE the kernel changes a connection that exists.
+  const what = (): string => `clear the mark of ${textOf(entry)}`;
+  return changeOne(connection, { type: CT.NEW, body: withoutMark(identity), what });
+}
+
+function changeOne(connection: NetlinkConnection, request: NetlinkRequest): boolean {
   try {
-    connection.change({ type: CT.DELETE, body: deletion, what });
+    connection.change(request);
     return true;
   } catch (error) {
     if (isKernelError(error, "not-found")) return false;
     throw error;
   }
+}
+
+function textOf({ original, protocol }: ConntrackEntry): string {
+  return `connection ${original.src} to ${original.dst} (protocol ${protocol})`;
 }

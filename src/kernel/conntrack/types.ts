@@ -53,4 +53,9 @@ export interface ConntrackPort extends Disposable {
    * to the event loop every few milliseconds. Resolves to the number of deleted connections.
    */
   delete(filter: ConntrackFilter, when?: (entry: ConntrackEntry) => boolean, options?: AbortOptions): Promise<number>;
+  /**
+   * Sets the mark of every connection that matches to 0; the connection goes on. As {@link ConntrackPort.delete} otherwise. Resolves to the number of
+   * connections that had a mark.
+   */
+  clearMarks(filter: ConntrackFilter, options?: AbortOptions): Promise<number>;
 }

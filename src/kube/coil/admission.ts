@@ -1,9 +1,11 @@
 import { isDeepStrictEqual } from "node:util";
+import type { Cidr } from "#base/ip";
 import { type JsonPatchOperation, type KubeObject, type ResourceType, resourceName } from "#kube/client";
 import type { SchemaNode } from "#kube/crd";
 import { type FieldFault, invalid, required } from "#kube/crd";
 import { coilCrds } from "./crds.ts";
 import { egressDefaults, poolDefaults } from "./defaults.ts";
+import type { AddressedEgress } from "./egress-addresses.ts";
 import { validateEgress } from "./egress-validation.ts";
 import { type PoolInput, validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";
 import { checkStructure, type StructureFaults } from "./structure.ts";
@@ -16,6 +18,10 @@ type UncheckedObject = Readonly<Record<string, unknown>>;
 export interface AdmissionContext {
   /** The pools of the cluster; the checked object may be among them. */
   readonly pools?: Iterable<PoolInput>;
+  /** The Egresses of the cluster; the checked object may be among them. */
+  readonly egresses?: Iterable<AddressedEgress>;
+  /** The ranges that Egresses may have addresses of. */
+  readonly addressRanges?: readonly Cidr[];
   /** Whether the cluster's pods have both families. */
   readonly dualStack?: boolean;
 }
@@ -69,13 +75,17 @@ export const coilAdmissions: readonly CoilAdmission[] = [
   admissionOf(coilResources.blockRequests, { create: () => NONE }),
   admissionOf<Egress>(coilResources.egresses, {
     defaults: egressDefaults,
-    create: (egress, { dualStack = false }) =>
-      // The CRD does not require a spec.
-      (egress.spec as Egress["spec"] | undefined) === undefined
-        ? faulty([required("spec", "the egress's destinations")])
-        : validateEgress(egress, { dualStack }),
+    create: (egress, context) => checkEgress(egress, undefined, context),
+    update: (before, after, context) => checkEgress(after, before, context),
   }),
 ];
+
+function checkEgress(egress: Egress, old: Egress | undefined, context: AdmissionContext): AdmissionVerdict {
+  // The CRD does not require a spec.
+  if ((egress.spec as Egress["spec"] | undefined) === undefined)
+    return faulty([required("spec", "the egress's destinations")]);
+  return validateEgress(egress, context, old);
+}
 
 /** Returns the admission rules of a kind, or `undefined` if Coil does not define the kind. */
 export function coilAdmission(kind: string): CoilAdmission | undefined {

@@ -291,7 +291,26 @@ test("egress: a name that its Service cannot have is refused", () => {
   const faults = (name: string | undefined) =>
     told(validateEgress({ metadata: { name }, spec: { destinations: ["10.0.0.0/8"] } }).faults);
   for (const name of [undefined, "nat", "n".repeat(63)]) assert.deepEqual(faults(name), []);
-  for (const name of ["a.b", "n".repeat(64)]) assert.match(faults(name).join(), /^metadata.name: .*without dots/);
+  for (const name of ["a.b", "n".repeat(64), "1nat"])
+    assert.match(faults(name).join(), /^metadata.name: .*without dots/);
+});
+
+test("egress: routers in the network of their node are warned of", () => {
+  const warnings = (hostNetwork: boolean) =>
+    validateEgress({
+      spec: { destinations: ["10.0.0.0/8"], template: { spec: { hostNetwork, containers: [{ name: "egress" }] } } },
+    }).warnings;
+  assert.match(warnings(true).join(), /^spec\.template\.spec\.hostNetwork: /);
+  assert.deepEqual(warnings(false), []);
+});
+
+test("egress: as many destinations as an object can have are checked at once, with a duplicate at the end", () => {
+  const destinations = Array.from({ length: 80_000 }, (_, at) => `10.${at >> 16}.${(at >> 8) & 255}.${at & 255}/32`);
+  const startMs = performance.now();
+  const faults = told(validateEgress({ spec: { destinations: [...destinations, "10.0.0.0/32"] } }).faults);
+  assert.match(faults.join(), /^spec\.destinations\[80000\]: Duplicate value/);
+  // 0.2 s; the API server waits for ten, and a leader that is held up as long loses its Lease.
+  assert.ok(performance.now() - startMs < 3000, `${performance.now() - startMs} ms`);
 });
 
 test("egress: all of IPv4 without any IPv6 is warned of in a dual-stack cluster only", () => {

@@ -1,5 +1,6 @@
 import { Cidr } from "#base/ip";
 import { duplicate, type FieldFault, invalid, notSupported, required } from "#kube/crd";
+import { type AddressContext, type AddressedEgress, addressFaults, addressWarnings } from "./egress-addresses.ts";
 import { podSpecFaults } from "./pod-template.ts";
 import type { EgressPodTemplate, EgressSpec } from "./types.ts";
 
@@ -10,12 +11,16 @@ export interface EgressVerdict {
 }
 
 /**
- * Checks an Egress (docs/spec/pod-network.md#2.5); the check is the same for create and update. `dualStack`: the cluster's pods have both
- * families.
+ * Checks an Egress (docs/spec/pod-network.md#2.5), or a change of `old`: only the rules of addresses depend on that. `dualStack`: the cluster's pods
+ * have both families.
  */
 export function validateEgress(
-  egress: { readonly metadata?: { readonly name?: string | undefined }; readonly spec: EgressSpec },
-  context: { readonly dualStack?: boolean } = {},
+  egress: {
+    readonly metadata?: { readonly name?: string | undefined; readonly namespace?: string | undefined };
+    readonly spec: EgressSpec;
+  },
+  context: AddressContext & { readonly dualStack?: boolean } = {},
+  old?: AddressedEgress,
 ): EgressVerdict {
   const { spec } = egress;
   const faults: FieldFault[] = [];
@@ -38,25 +43,43 @@ export function validateEgress(
     faults.push(invalid(field, seconds, "must be between 1 and 86400"));
   }
   if (spec.podDisruptionBudget !== undefined) checkBudget(spec.podDisruptionBudget, faults);
-  return { faults, warnings: context.dualStack === true ? dualStackWarnings(destinations) : [] };
+  faults.push(...addressFaults(egress, old, context));
+  const warnings = context.dualStack === true ? dualStackWarnings(destinations) : [];
+  return { faults, warnings: [...warnings, ...networkWarnings(spec), ...addressWarnings(egress)] };
 }
+
+/** Coil allows it, so it is no fault. */
+function networkWarnings({ template }: EgressSpec): string[] {
+  if (template?.spec?.["hostNetwork"] !== true) return [];
+  return [
+    "spec.template.spec.hostNetwork: a router in the network of its node masquerades what all pods there send, and removes rules of priority 2000 and routes of table 118",
+  ];
+}
+
+/** A DNS label of RFC 1035. */
+const SERVICE_NAME = /^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
 /** An Egress gives its name to its Service, and to its pods as a label. */
 function checkName(name: string | undefined, faults: FieldFault[]): void {
-  if (name === undefined || (name.length <= 63 && !name.includes("."))) return;
-  const why = "is given to a Service too: it must be without dots, and of at most 63 characters";
+  if (name === undefined || name === "" || SERVICE_NAME.test(name)) return;
+  const why = "is given to a Service too: it must begin with a letter, be without dots, and have at most 63 characters";
   faults.push(invalid("metadata.name", name, why));
 }
 
 function checkDestinations(texts: readonly string[], faults: FieldFault[]): Cidr[] {
   if (texts.length === 0) faults.push(required("spec.destinations", "at least one destination is needed"));
   const cidrs: Cidr[] = [];
+  // An object of the largest size has 80,000, and a review must not hold up the program.
+  const known = new Set<string>();
   for (const [at, text] of texts.entries()) {
     const field = `spec.destinations[${at}]`;
     const cidr = Cidr.tryParse(text);
     if (cidr === undefined) faults.push(invalid(field, text, "must be a CIDR, such as 10.0.0.0/8 or fd00::/8"));
-    else if (cidrs.some((other) => other.equals(cidr))) faults.push(duplicate(field, text));
-    else cidrs.push(cidr);
+    else if (known.has(String(cidr))) faults.push(duplicate(field, text));
+    else {
+      known.add(String(cidr));
+      cidrs.push(cidr);
+    }
   }
   return cidrs;
 }

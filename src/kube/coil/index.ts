@@ -31,6 +31,7 @@ export {
 } from "./blocks.ts";
 export { coilCrds } from "./crds.ts";
 export { egressDefaults, poolDefaults } from "./defaults.ts";
+export { outsideOfRanges } from "./egress-addresses.ts";
 export { validateEgress } from "./egress-validation.ts";
 export * from "./keys.ts";
 export { podSpecFaults, ROUTER_CONTAINER } from "./pod-template.ts";

@@ -1,3 +1,5 @@
+import { createHash } from "node:crypto";
+
 /** The API group of Coil v2, kept so that existing users' objects stay valid. */
 export const COIL_GROUP = "coil.cybozu.com";
 /** The version within {@link COIL_GROUP}. */
@@ -42,6 +44,20 @@ export function egressSelector(egressName: string): string {
 export const ROUTER_ACCOUNT = "coil-egress";
 /** The ClusterRoleBindings whose subjects are the routers' accounts; the second one is of Coil before 2.1. */
 export const ROUTER_BINDINGS: readonly string[] = [ROUTER_ACCOUNT, `psp-${ROUTER_ACCOUNT}`];
+/** Label of the AddressPool of an Egress: the Egress's namespace. The Egress's name is one of {@link egressLabels}. */
+export const EGRESS_NAMESPACE_LABEL = "coil.cybozu.com/egress-namespace";
+
+/** The name of the AddressPool of an Egress with `spec.addresses`. It does not depend on the addresses. */
+export function egressPoolName({ namespace, name }: { readonly namespace: string; readonly name: string }): string {
+  return `egress-${createHash("sha256").update(`${namespace}/${name}`).digest("hex").slice(0, 16)}`;
+}
+
+/** The name of the Egress whose router a pod may be by its labels; `undefined` if it is none. */
+export function routerEgress(labels: Readonly<Record<string, string>> | undefined): string | undefined {
+  const name = labels?.["app.kubernetes.io/instance"];
+  if (labels === undefined || name === undefined || name === "") return undefined;
+  return Object.entries(egressLabels(name)).every(([key, value]) => labels[key] === value) ? name : undefined;
+}
 
 /** The name of the only outstanding request of a node for blocks of a pool. */
 export function blockRequestName(pool: string, node: string): string {

@@ -171,6 +171,13 @@ export const egressSpecSchema = object(
       description: "Whether the UDP source port of the tunnel is chosen for each flow. Default: false.",
       default: false,
     }),
+    addresses: array(subnetSetSchema, {
+      description:
+        "The source addresses of the router pods, from the ranges of coil-egress-controller's --egress-address-range. Entries can be appended, not changed or removed; all can be removed together. Default: addresses of the namespace's pool.",
+      minItems: 1,
+      maxItems: MAX_SUBNETS,
+      "x-kubernetes-validations": APPEND_ONLY,
+    }),
     originatingOnly: boolean({
       description:
         "Whether answers of connections that came in from elsewhere leave by the way by which those came, and not through the Egress. Default: as coild's --enable-originating-only.",

@@ -103,24 +103,24 @@ export async function drainRouter(pair: Pair, options: Options): Promise<Drained
   await pause(BEFORE_MS, options);
   const connects = await load.stop();
   await waitForRouters(api, at, "pair", { ...options, deadlineMs: PODS_MS });
-  const isAtEnd = ({ startedMs }: Connect): boolean => startedMs >= goneMs + at.drainMs && startedMs <= goneMs + tookMs;
+  const isLast = isAtEnd({ goneMs, drainMs: at.drainMs, tookMs });
   const lateMs = goneMs + LATE_MS;
   return {
     router: router.name,
     ...loss,
     connects: connects.length,
     failed: failuresOf(
-      connects.filter((one) => !isAtEnd(one)),
+      connects.filter((one) => !isLast(one)),
       goneMs,
     ),
     stillThrough: connects.filter(({ startedMs, seen }) => startedMs > lateMs && isOf(router, seen)).length,
-    failedAtEnd: connects.filter((one) => isAtEnd(one) && isFailed(one)).length,
+    failedAtEnd: connects.filter((one) => isLast(one) && isFailed(one)).length,
     seconds: seconds(tookMs),
   };
 }
 
 /** Streams of all clients, in turn. */
-class Streams implements Disposable {
+export class Streams implements Disposable {
   readonly all: readonly Stream[];
 
   constructor(all: readonly Stream[]) {
@@ -145,7 +145,8 @@ class Streams implements Disposable {
   }
 }
 
-async function openStreams({ clients, address }: Pair, options: Options): Promise<Streams> {
+/** Opens {@link STREAMS} streams. Rejects with `InsideError`. */
+export async function openStreams({ clients, address }: Pair, options: Options): Promise<Streams> {
   const opened = await Promise.allSettled(
     Array.from({ length: STREAMS }, (_, at) => {
       const client = clients[at % clients.length];
@@ -160,7 +161,8 @@ async function openStreams({ clients, address }: Pair, options: Options): Promis
   throw failed.reason;
 }
 
-function loadOf({ clients, address }: Pair, options: Options): ConnectLoad {
+/** Begins connects of all clients. */
+export function loadOf({ clients, address }: Pair, options: Options): ConnectLoad {
   const from = clients.map(({ netns: path }) => ({ path }));
   return new ConnectLoad({ from, address, perSecond: CONNECTS_PER_SECOND }, options);
 }
@@ -210,15 +212,26 @@ async function untilSticky({ clients, address }: Pair, options: Options): Promis
 }
 
 /** Pure: whether a connection came from a router. */
-function isOf({ addresses }: Pick<RouterPod, "addresses">, seen: SourceSeen | Stream): boolean {
+export function isOf(
+  { addresses }: Pick<RouterPod, "addresses">,
+  seen: SourceSeen | { readonly source: string },
+): boolean {
   return "source" in seen && addresses.some((address) => String(address) === seen.source);
 }
 
-function isFailed({ seen }: Connect): boolean {
+/** Pure: tells connects that began after a drain and before the router was gone; times as of `performance.now()`, durations in milliseconds. */
+export function isAtEnd(of: { readonly goneMs: number; readonly drainMs: number; readonly tookMs: number }) {
+  const { goneMs, drainMs, tookMs } = of;
+  return ({ startedMs }: Connect): boolean => startedMs >= goneMs + drainMs && startedMs <= goneMs + tookMs;
+}
+
+/** Pure: whether a connect had no answer. */
+export function isFailed({ seen }: Connect): boolean {
   return "error" in seen;
 }
 
-function failuresOf(connects: readonly Connect[], goneMs: number): readonly string[] {
+/** Pure: the connects that failed, as text. */
+export function failuresOf(connects: readonly Connect[], goneMs: number): readonly string[] {
   return connects.flatMap(({ startedMs, tookMs, seen }) =>
     "error" in seen
       ? [`started ${seconds(startedMs - goneMs)} s after the router went, for ${seconds(tookMs)} s: ${seen.error}`]
@@ -226,6 +239,7 @@ function failuresOf(connects: readonly Connect[], goneMs: number): readonly stri
   );
 }
 
-function seconds(ms: number): number {
+/** Pure: milliseconds in seconds, to three digits. */
+export function seconds(ms: number): number {
   return Number((ms / 1000).toFixed(3));
 }

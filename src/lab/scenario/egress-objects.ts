@@ -97,14 +97,14 @@ export async function editEgress(
   await api.patch(coilResources.egresses, { name, namespace }, { type: "merge", body: { spec } }, options);
 }
 
-/** Waits until an Egress has as many ready routers as it wants, and no other. Rejects with {@link LabError} `not-reached`. */
+/** Waits until an Egress has `count` ready routers, which is what it wants at first, and no other. Rejects with {@link LabError} `not-reached`. */
 export async function waitForRouters(
   api: KubeApi,
   { namespace }: Pick<LabEgress, "namespace">,
   egress: EgressName,
-  options: AbortOptions & { readonly deadlineMs: number },
+  options: AbortOptions & { readonly deadlineMs: number; readonly count?: number },
 ): Promise<readonly RouterPod[]> {
-  const { signal } = options;
+  const { signal, count = REPLICAS[egress] } = options;
   const look = async (): Promise<{ readonly all: readonly Pod[]; readonly ready: readonly Pod[] }> => {
     const { items: all } = await api.listAll(resources.pods, {
       namespace,
@@ -114,18 +114,17 @@ export async function waitForRouters(
     return { all, ready: all.filter(isReady) };
   };
   const { all, ready } = await poll(look, {
-    until: (found) => found.all.length === REPLICAS[egress] && found.ready.length === REPLICAS[egress],
+    until: (found) => found.all.length === count && found.ready.length === count,
     everyMs: LOOK_MS,
     deadlineMs: options.deadlineMs,
     signal,
     clock: systemClock,
   });
-  if (all.length === REPLICAS[egress] && ready.length === REPLICAS[egress])
-    return ready.map((pod) => ({ ...observed(pod), egress }));
+  if (all.length === count && ready.length === count) return ready.map((pod) => ({ ...observed(pod), egress }));
   const why = all.map(({ metadata, status }) => `${metadata.name}: ${status?.message ?? status?.phase ?? "waits"}`);
   throw new LabError(
     "not-reached",
-    `Egress ${namespace}/${egress} has ${ready.length} of ${REPLICAS[egress]} routers after ${options.deadlineMs / 1000} s; ${why.join("; ") || "no pod is there: see the log of coil-egress-controller"}`,
+    `Egress ${namespace}/${egress} has ${ready.length} of ${count} routers after ${options.deadlineMs / 1000} s; ${why.join("; ") || "no pod is there: see the log of coil-egress-controller"}`,
   );
 }
 

@@ -12,6 +12,10 @@ const GOOD: EgressReport = {
   live: { egress: "both", destination: "198.18.3.0/24", seconds: 0.12, streamRanOn: true },
   kill: { ...LOSS, ownEnded: 20, failoverSeconds: 0.21 },
   drain: { ...LOSS, ownEnded: 0, stillThrough: 7, failedAtEnd: 1, seconds: 4.1 },
+  scale: {
+    ...{ streams: 100, own: 33, ownEnded: 33, othersEnded: 0, endedEarly: 0, connects: 3000, failed: [] },
+    ...{ routersOfNew: 3, failedAtEnd: 2, upSeconds: 1.24, downSeconds: 5.12, left: [] },
+  },
   seconds: 20,
 };
 
@@ -44,6 +48,13 @@ const BAD: readonly (readonly [string, Partial<EgressReport>, RegExp])[] = [
     { drain: { ...GOOD.drain, failedAtEnd: 4 } },
     /^FAIL .* drained.*\n.* and 4 failed when it ended$/m,
   ],
+  ["a stream ended before its router", { scale: { ...GOOD.scale, endedEarly: 1 } }, /^FAIL Egress pair was scaled/m],
+  ["not all routers were used", { scale: { ...GOOD.scale, routersOfNew: 2 } }, /^FAIL .*\n.*through 2 of 3 routers/m],
+  [
+    "something of a router is left",
+    { scale: { ...GOOD.scale, left: ["node1: route to 10.103.0.2/32 in 116"] } },
+    /^FAIL Egress pair was scaled .*\n.*\n {7}node1: route to 10\.103\.0\.2\/32 in 116$/m,
+  ],
   ["nobody connected in a drain", { drain: { ...GOOD.drain, connects: 0 } }, /^FAIL router pair-1 was drained/m],
 ];
 
@@ -64,6 +75,8 @@ test("egress report: each pod's sources, and what routers that went cost", () =>
       "ok   router pair-1 lost its power: new connects worked after 0.21 s; 0 of 900 connects failed; of 50 streams 20 were its own, of which 20 ended, and 0 others",
       "ok   router pair-1 was drained in 4.1 s: 0 of 900 connects failed; of 50 streams 20 were its own, of which 0 ended, and 0 others",
       "       7 later connects were through it, by the source port of an earlier one, and 1 failed when it ended",
+      "ok   Egress pair was scaled to three routers in 1.2 s and back to one in 5.1 s: 0 of 3000 connects failed; of 100 streams 33 were its own, of which 33 ended, and 0 others",
+      "       new connects were through 3 of 3 routers, 0 streams ended before their router, and 2 connects failed when routers ended",
     ].join("\n"),
   );
 });

@@ -51,6 +51,21 @@ export interface DrainedReport extends RouterLoss {
   readonly seconds: number;
 }
 
+/** The report of an Egress that was scaled from one router to three and back to one. */
+export interface ScaleReport extends Omit<RouterLoss, "router"> {
+  /** Number of streams that ended before a router did. */
+  readonly endedEarly: number;
+  /** Number of routers that new connects were through while there were three. */
+  readonly routersOfNew: number;
+  /** As in {@link DrainedReport}. */
+  readonly failedAtEnd: number;
+  /** The time until three routers were ready, and until one was left. */
+  readonly upSeconds: number;
+  readonly downSeconds: number;
+  /** What is left of the routers that went: routes, flows, links, address blocks, or changes in clients. */
+  readonly left: readonly string[];
+}
+
 /** The member `egress` of the report, with `isthmus lab --egress`. */
 export interface EgressReport {
   /** The tunnel driver that `auto` has chosen. */
@@ -63,6 +78,7 @@ export interface EgressReport {
   readonly live: LiveReport;
   readonly kill: KillReport;
   readonly drain: DrainedReport;
+  readonly scale: ScaleReport;
   readonly seconds: number;
 }
 
@@ -79,7 +95,8 @@ export function egressWorks(report: EgressReport): boolean {
     triesWork(report.inCluster) &&
     liveWorks(report.live) &&
     killWorks(report.kill) &&
-    drainWorks(report.drain)
+    drainWorks(report.drain) &&
+    scaleWorks(report.scale)
   );
 }
 
@@ -102,6 +119,21 @@ function drainWorks({ own, ownEnded, othersEnded, connects, failed, failedAtEnd 
   return own > 0 && connects > 0 && lost === 0 && failedAtEnd <= MOST_AT_END;
 }
 
+/** The streams of routers that went end with them, and nothing else does. */
+function scaleWorks({
+  own,
+  endedEarly,
+  othersEnded,
+  connects,
+  failed,
+  failedAtEnd,
+  routersOfNew,
+  left,
+}: ScaleReport): boolean {
+  const lost = endedEarly + othersEnded + failed.length + left.length;
+  return own > 0 && connects > 0 && routersOfNew === 3 && lost === 0 && failedAtEnd <= 2 * MOST_AT_END;
+}
+
 /** The part of the report as text for users. `cut` shortens long lists. */
 export function egressLines(
   report: EgressReport,
@@ -110,7 +142,7 @@ export function egressLines(
     cut,
   }: { readonly mark: (good: boolean) => string; readonly cut: (lines: readonly string[]) => readonly string[] },
 ): string[] {
-  const { routers, tries, inCluster, live, kill, drain, driver } = report;
+  const { routers, tries, inCluster, live, kill, drain, scale, driver } = report;
   const wrong = (all: readonly EgressTry[]): readonly string[] =>
     cut(
       all
@@ -131,6 +163,9 @@ export function egressLines(
     `${mark(drainWorks(drain))} router ${drain.router} was drained in ${drain.seconds.toFixed(1)} s: ${lossText(drain)}`,
     `       ${drain.stillThrough} later connects were through it, by the source port of an earlier one, and ${drain.failedAtEnd} failed when it ended`,
     ...cut(drain.failed.map((text) => `       ${text}`)),
+    `${mark(scaleWorks(scale))} Egress pair was scaled to three routers in ${scale.upSeconds.toFixed(1)} s and back to one in ${scale.downSeconds.toFixed(1)} s: ${lossText(scale)}`,
+    `       new connects were through ${scale.routersOfNew} of 3 routers, ${scale.endedEarly} streams ended before their router, and ${scale.failedAtEnd} connects failed when routers ended`,
+    ...cut([...scale.failed, ...scale.left].map((text) => `       ${text}`)),
   ];
 }
 
@@ -148,7 +183,7 @@ function sourceLines(
   );
 }
 
-function lossText({ streams, own, ownEnded, othersEnded, connects, failed }: RouterLoss): string {
+function lossText({ streams, own, ownEnded, othersEnded, connects, failed }: Omit<RouterLoss, "router">): string {
   return `${failed.length} of ${connects} connects failed; of ${streams} streams ${own} were its own, of which ${ownEnded} ended, and ${othersEnded} others`;
 }
 

@@ -19,6 +19,7 @@ import {
   waitForRouters,
 } from "./egress-objects.ts";
 import { type EgressReport, type EgressTry, type LiveReport, NO_ANSWER } from "./egress-report.ts";
+import { scaleRouters } from "./egress-scale.ts";
 import { Stream, seenSource } from "./egress-traffic.ts";
 
 /** The time limit for routers and clients, in milliseconds. */
@@ -42,7 +43,7 @@ type Options = AbortOptions & { readonly signal: AbortSignal };
 
 /**
  * Creates Egresses and their clients, and compares the sources that hosts outside and pods see. Then adds a destination to a live Egress,
- * takes the power from a router, and drains another one, under load. Failures are in the report. Rejects with {@link LabError}
+ * takes the power from a router, drains another one, and scales, under load. Failures are in the report. Rejects with {@link LabError}
  * `not-reached` if pods do not get ready, with `KubeError`, `KernelError` and the signal's reason.
  */
 export async function verifyEgress(
@@ -53,7 +54,7 @@ export async function verifyEgress(
     say,
   }: {
     readonly api: KubeApi;
-    readonly state: Pick<LabState, "identity">;
+    readonly state: Pick<LabState, "identity" | "nodes">;
     readonly at: LabEgress;
     readonly say: (text: string) => void;
   },
@@ -80,6 +81,8 @@ export async function verifyEgress(
   const kill = await killRouter(pair, options);
   say("draining a router under load");
   const drain = await drainRouter(pair, options);
+  say("scaling an Egress under load");
+  const scale = await scaleRouters(pair, state.nodes, options);
   return {
     driver: driverOf(clients),
     routers: routers.map(({ name, node, addresses }) => ({ name, node, addresses: addresses.map(String) })),
@@ -88,6 +91,7 @@ export async function verifyEgress(
     live,
     kill,
     drain,
+    scale,
     seconds: Number(((performance.now() - startedMs) / 1000).toFixed(2)),
   };
 }

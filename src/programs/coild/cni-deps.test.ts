@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { statusOf } from "./cni-deps.ts";
+import { CniFailure } from "#features/cni";
+import { type KubeApi, KubeError } from "#kube/client";
+import { egressLabels, egressPoolName } from "#kube/coil";
+import { egressPoolOf, statusOf } from "./cni-deps.ts";
 
 const WELL = { lost: [], nodeGone: false, isExhausted: () => false };
 const LOST = [{ containerId: "c", ifname: "eth0", block: "default-0", addresses: [] }];
@@ -34,3 +37,37 @@ for (const { name, ipam, parts, code, text } of [
     if (text !== undefined) assert.match(failure?.message ?? "", text);
   });
 }
+
+test("egressPoolOf: a router of an Egress with addresses has its pool; other pods cost no request", async () => {
+  const asked: string[] = [];
+  const api = (answer: object | KubeError): Pick<KubeApi, "get"> => ({
+    get: async (_type, { namespace, name }) => {
+      asked.push(`${namespace}/${name}`);
+      if (answer instanceof KubeError) throw answer;
+      return answer as never;
+    },
+  });
+  const pod = (labels: Readonly<Record<string, string>> | undefined) => ({
+    namespace: "internet",
+    name: "p",
+    uid: "u",
+    labels,
+  });
+  const options = { signal: new AbortController().signal };
+  const nat = egressLabels("nat");
+  const egress = { metadata: {}, spec: { addresses: [{ ipv4: "203.0.113.8/32" }] } };
+  for (const labels of [undefined, {}, { ...nat, "app.kubernetes.io/component": "x" }])
+    assert.equal(await egressPoolOf(api(egress), pod(labels), options), undefined);
+  assert.deepEqual(asked, []);
+  assert.equal(
+    await egressPoolOf(api(egress), pod(nat), options),
+    egressPoolName({ namespace: "internet", name: "nat" }),
+  );
+  assert.equal(await egressPoolOf(api({ metadata: {}, spec: {} }), pod(nat), options), undefined);
+  assert.equal(await egressPoolOf(api(new KubeError("not-found", "gone")), pod(nat), options), undefined);
+  assert.deepEqual(
+    asked,
+    Array.from({ length: 3 }, () => "internet/nat"),
+  );
+  await assert.rejects(egressPoolOf(api(new KubeError("forbidden", "no")), pod(nat), options), CniFailure);
+});

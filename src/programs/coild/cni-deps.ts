@@ -1,11 +1,18 @@
 import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { type ClientDeps, type CniDeps, CniFailure, type CniFailureKind } from "#features/cni";
+import { type ClientDeps, type CniDeps, CniFailure, type CniFailureKind, type FoundPod } from "#features/cni";
 import { IpamError, type NodeIpam } from "#features/ipam";
 import { type PodNetwork, PodNetworkError, type PodNetworkErrorCode } from "#features/pod-network";
 import { findObject, type KubeApi, KubeError, type Namespace, resources } from "#kube/client";
-import { DEFAULT_POOL, MAX_LABEL_VALUE_LENGTH, POOL_ANNOTATION } from "#kube/coil";
+import {
+  coilResources,
+  DEFAULT_POOL,
+  egressPoolName,
+  MAX_LABEL_VALUE_LENGTH,
+  POOL_ANNOTATION,
+  routerEgress,
+} from "#kube/coil";
 import type { StoreReader } from "#kube/informer";
 
 /** How long an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
@@ -35,7 +42,10 @@ export function cniDeps(parts: {
     clock: parts.clock,
     findPod: (namespace, name, options) => findPod(api, namespace, name, options),
     clients: parts.clients,
-    poolOf: (namespace, options) => poolOf(parts, namespace, options),
+    poolOf: async (pod, options) =>
+      // Without NAT clients coild needs no right on Egresses.
+      (parts.clients === undefined ? undefined : await egressPoolOf(api, pod, options)) ??
+      (await poolOf(parts, pod.namespace, options)),
     ready: async (options) => {
       await withDeadline(READY_BUDGET_MS, (signal) => unlessAborted(parts.ready, { signal }), options).catch(
         (error: unknown) => {
@@ -88,7 +98,27 @@ export async function findPod(
   );
   return pod === undefined
     ? undefined
-    : { namespace, name, uid: pod.metadata.uid, annotations: pod.metadata.annotations };
+    : {
+        ...{ namespace, name, uid: pod.metadata.uid },
+        ...{ annotations: pod.metadata.annotations, labels: pod.metadata.labels },
+      };
+}
+
+/**
+ * The pool of the Egress whose router a pod is by its labels, if the Egress has addresses of its own (docs/spec/pod-network.md#8). The Egress is of the pod's
+ * own namespace: a pod can so take an address only of an Egress whose routers it could use as well. Rejects with {@link CniFailure}.
+ */
+export async function egressPoolOf(
+  api: Pick<KubeApi, "get">,
+  { namespace, labels }: FoundPod,
+  { signal }: AbortOptions,
+): Promise<string | undefined> {
+  const name = routerEgress(labels);
+  if (name === undefined) return undefined;
+  const egress = await apiCall(`read Egress ${namespace}/${name}`, () =>
+    findObject(api, coilResources.egresses, { namespace, name }, { signal, timeoutMs: API_BUDGET_MS }),
+  );
+  return (egress?.spec?.addresses ?? []).length === 0 ? undefined : egressPoolName({ namespace, name });
 }
 
 /** Pure: the answer to STATUS (docs/spec/pod-network.md#12). */

@@ -10,8 +10,19 @@ import { Health } from "#base/health";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
-import { holderOf, nftFilter, PRIVATE_RANGES, syncClient, type TUNNEL_DRIVERS, vxlanDriver } from "#features/egress";
+import {
+  holderOf,
+  nftFilter,
+  PRIVATE_RANGES,
+  planRouter,
+  routerScope,
+  syncClient,
+  syncNet,
+  type TUNNEL_DRIVERS,
+  vxlanDriver,
+} from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
+import { FakeConntrack } from "#kernel/conntrack";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
 import { type Draft, KubeClient, loadKubeConfig, type Pod, resources, type Service } from "#kube/client";
@@ -73,8 +84,16 @@ async function open(t: TestContext, options: BedOptions = {}) {
   };
   t.after(close);
   /** Another process of coild on this node; without `runs` only ADD is served. */
-  const nft = new FakeNft();
-  const begin = ({ runs = true } = {}) => {
+  const [nft, other] = [new FakeNft(), new FakeNft()];
+  /** How often the packet filter was opened that is not in use. */
+  const looks = { other: 0 };
+  const filterOf = (one: FakeNft) => () => ({ ...nftFilter(one), [Symbol.dispose]: () => undefined });
+  const counted = (one: FakeNft) => () => {
+    looks.other += 1;
+    return filterOf(one)();
+  };
+  /** `isOther`: with the other packet filter. */
+  const begin = ({ runs = true, isOther = false } = {}) => {
     const health = new Health({ log: nullLogger });
     const clients = new EgressClients(
       {
@@ -83,7 +102,11 @@ async function open(t: TestContext, options: BedOptions = {}) {
         places: () => places,
         events: { record: (event) => void events.push(event) },
         health,
-        openFilter: () => ({ ...nftFilter(nft), [Symbol.dispose]: () => undefined }),
+        filters: {
+          openFilter: filterOf(isOther ? other : nft),
+          openOther: counted(isOther ? nft : other),
+          openConntrack: () => new FakeConntrack(),
+        },
         onDriver: (name) => void drivers.push(name),
         log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
         clock: systemClock,
@@ -157,16 +180,16 @@ async function open(t: TestContext, options: BedOptions = {}) {
       },
     );
   const add = (clients: EgressClients, { metadata }: Pod, netns: string, ipv4 = "10.64.0.7"): Promise<void> => {
-    const { name, namespace = "", uid, annotations } = metadata;
-    const pod = { name, namespace, uid, annotations };
+    const { name, namespace = "", uid, annotations, labels } = metadata;
+    const pod = { name, namespace, uid, annotations, labels };
     const request = { pod, netns: `/run/netns/${netns}`, ifname: "eth0", ipv4: IpAddress.parse(ipv4), ipv6: undefined };
     return clients.setUp(request, { signal: new AbortController().signal });
   };
   /** The comments of the rules that mark connections. */
-  const marks = (): string[] =>
-    nft
+  const marks = (of = nft): string[] =>
+    of
       .listTables()
-      .flatMap((table) => nft.listChains(table).flatMap(({ name }) => nft.listRules(table, name)))
+      .flatMap((table) => of.listChains(table).flatMap(({ name }) => of.listRules(table, name)))
       .map(({ comment = "" }) => comment);
   const dump = (name: string): string => kernel.dump({ name });
   /** Waits until the state of a namespace has all of these, or with `!` not. */
@@ -196,6 +219,8 @@ async function open(t: TestContext, options: BedOptions = {}) {
     add,
     dump,
     marks,
+    otherMarks: () => marks(other),
+    looks,
     until,
     places,
     events,
@@ -320,7 +345,7 @@ test("originatingOnly: the flag holds for an Egress that does not say, and an ed
   const [index] = bed.addDefaultRoute("a");
   await bed.add(clients, await bed.makePod("a", ["10.64.0.7"], "nat"), "a");
   await bed.until("a", `rule inet4 1000 fwmark ${index}`);
-  assert.deepEqual(bed.marks(), [`coil-input-eth0 mark ${index}`, `coil-output-eth0 mark ${index}`]);
+  assert.deepEqual(bed.marks(), [`coil-input-eth0 mark ${index} original`, `coil-output-eth0 mark ${index}`]);
   const say = (originatingOnly: boolean | null) =>
     bed.api.patch(
       coilResources.egresses,
@@ -332,6 +357,109 @@ test("originatingOnly: the flag holds for an Egress that does not say, and an ed
   assert.deepEqual(bed.marks(), []);
   await say(null);
   await bed.until("a", `rule inet4 1000 fwmark ${index}`);
+});
+
+test("originatingOnly: a start with the other packet filter moves the marks there, and removes them there; only pods with a trace are looked at, once", async (t) => {
+  const bed = await open(t, { resyncMs: 50 });
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const say = (originatingOnly: boolean) =>
+    bed.api.patch(
+      coilResources.egresses,
+      { namespace: INTERNET, name: "nat" },
+      { type: "merge", body: { spec: { originatingOnly } } },
+    );
+  await say(true);
+  const first = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  bed.makeNetns("plain", ["10.64.0.8"]);
+  const [index] = bed.addDefaultRoute("a");
+  await bed.makePod("plain", ["10.64.0.8"], undefined);
+  await bed.add(first.clients, await bed.makePod("a", ["10.64.0.7"], "nat"), "a");
+  await bed.until("a", `rule inet4 1000 fwmark ${index}`);
+  const both = [`coil-input-eth0 mark ${index} original`, `coil-output-eth0 mark ${index}`];
+  assert.deepEqual([bed.marks(), bed.otherMarks(), bed.looks.other], [both, [], 0]);
+  await first.stop();
+  const passes = (): number => bed.lines.filter((line) => line.includes('"pod":"a","changes"')).length;
+  const before = passes();
+  const second = bed.begin({ isOther: true });
+  const moved = (): boolean => isDeepStrictEqual([bed.marks(), bed.otherMarks()], [[], both]);
+  await poll(moved, { until: (so) => so, everyMs: 5, deadlineMs: DEADLINE_MS, clock: systemClock });
+  assert.deepEqual([bed.marks(), bed.otherMarks()], [[], both]);
+  const compared = {
+    until: (count: number) => count > before,
+    everyMs: 5,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  };
+  await poll(passes, compared);
+  await say(false);
+  await bed.until("a", "!fwmark", "203.0.113.0/24");
+  assert.deepEqual([bed.marks(), bed.otherMarks(), bed.looks.other], [[], [], 1]);
+  // The annotation goes while no process runs, and the next one uses the first packet filter again.
+  await say(true);
+  await bed.until("a", `rule inet4 1000 fwmark ${index}`);
+  await second.stop();
+  await bed.annotate("a", null);
+  bed.begin();
+  await bed.until("a", "!fwmark", "!203.0.113.0/24");
+  assert.deepEqual([bed.marks(), bed.otherMarks(), bed.looks.other], [[], [], 2]);
+});
+
+test("a router of an Egress whose annotations name one is no client, at its ADD, later and after a restart, and an event says so", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const first = bed.begin();
+  bed.makeNetns("router", ["10.64.0.9"]);
+  const made = await bed.makePod("router", ["10.64.0.9"], undefined);
+  const ref = { namespace: "default", name: "router" };
+  const labelled = await bed.api.patch(resources.pods, ref, {
+    type: "merge",
+    body: {
+      metadata: { labels: egressLabels("nat"), annotations: { [`egress.coil.cybozu.com/${INTERNET}`]: "nat" } },
+    },
+  });
+  assert.equal(labelled.metadata.uid, made.metadata.uid);
+  await bed.add(first.clients, labelled, "router", "10.64.0.9");
+  assert.doesNotMatch(bed.dump("router"), /nat_|rule 1900/);
+  using netns = bed.kernel.openNetNs({ name: "router" });
+  using stack = bed.kernel.openStack(netns);
+  const own = {
+    egress: { namespace: "default", name: "nat" },
+    addresses: { 4: IpAddress.parse("10.64.0.9") },
+    ifname: "eth0",
+    mtuBytes: 1500,
+  };
+  const options = { driver: vxlanDriver, port: 5555, sourcePortAuto: false };
+  await syncNet(stack, planRouter(own, [IpAddress.parse("10.64.0.7")], options), routerScope(5555));
+  const before = bed.dump("router");
+  assert.match(before, /2000.*iif eth0/);
+  bed.makeNetns("a", ["10.64.0.7"]);
+  await bed.makePod("a", ["10.64.0.7"], "nat");
+  await bed.until("a", "203.0.113.0/24");
+  await bed.annotate("router", "nat, other");
+  await first.stop();
+  const { clients } = bed.begin();
+  await bed.makeEgress("other", ["198.51.100.0/24"]);
+  await bed.makeService("other");
+  await bed.annotate("a", "nat,other");
+  await bed.until("a", "198.51.100.0/24");
+  assert.equal(clients.count, 1);
+  assert.equal(bed.dump("router"), before);
+  // A client that gets a router's labels is none any more.
+  await bed.api.patch(
+    resources.pods,
+    { namespace: "default", name: "a" },
+    { type: "merge", body: { metadata: { labels: egressLabels("nat") } } },
+  );
+  await bed.until("a", "!nat_", "!203.0.113.0", "!1900");
+  const told = bed.events.filter(({ regarding }) => regarding.name === "router");
+  assert.ok(told.length > 0);
+  for (const { reason, note } of told) {
+    assert.equal(reason, "EgressIncomplete");
+    assert.match(note ?? "", /routers cannot use an Egress/);
+  }
 });
 
 test("live: a pod whose namespace is gone and one whose kernel refuses stop no other; the refused one is tried again", async (t) => {
@@ -523,6 +651,7 @@ const podAt = (uid: string, changes: Partial<ClientPod> = {}): ClientPod => ({
   metadata: { name: uid, uid, resourceVersion: "1", creationTimestamp: "2026-01-01T00:00:00Z" },
   annotations: {},
   hasNetwork: true,
+  isRefused: false,
   isRunning: true,
   isLeaving: false,
   addresses: [IpAddress.parse("10.64.0.7")],
@@ -664,8 +793,9 @@ test("live: after any events in any order and any restarts, each pod has what a 
         stack.addresses.add({ linkIndex, address: IpAddress.parse(address) });
         stack.routes.add({ dst: Cidr.parse("0.0.0.0/0"), linkIndex, scope: "link" });
         const openFilter = () => ({ ...nftFilter(new FakeNft()), [Symbol.dispose]: () => undefined });
+        const openConntrack = () => new FakeConntrack();
         const pod = { addresses: { 4: IpAddress.parse(address) }, ifname: "eth0", mtuBytes: 1500 };
-        const options = { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES, openFilter };
+        const options = { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES, openFilter, openConntrack };
         await syncClient(stack, pod, gateways, options);
         const wanted = stateOf(fresh.dump({ name: "fresh" }));
         const seen = await poll(() => stateOf(bed.dump(`p${nth}`)), {

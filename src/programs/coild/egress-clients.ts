@@ -8,7 +8,6 @@ import { type ClientDeps, type ClientRequest, CniFailure, type PodIdentity } fro
 import {
   type ClientSync,
   type EgressNode,
-  type FilterBackend,
   faultText,
   type Gateway,
   gatewaysOf,
@@ -22,8 +21,9 @@ import {
   type TunnelDriver,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
-import type { Kernel, NetNs } from "#kernel/net";
+import type { Kernel } from "#kernel/net";
 import { type KubeApi, resources } from "#kube/client";
+import { routerEgress } from "#kube/coil";
 import type { EventRecorder } from "#kube/events";
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
@@ -32,6 +32,7 @@ import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
 import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, isClient } from "./egress/client-pods.ts";
 import { ClientSources } from "./egress/client-sources.ts";
 import { inspectPods } from "./egress/inspect-pods.ts";
+import type { FilterOpeners } from "./egress/open-filter.ts";
 
 /** Pods that are compared at once: the work of one is a millisecond, but the kernel takes 20 ms to delete links. */
 const WORKERS = 8;
@@ -43,6 +44,8 @@ const UNSEEN_MS = 60_000;
 const PAUSE_MS = 200;
 /** A log line and an event name at most this many faults. */
 const MAX_NAMED = 5;
+/** A key of the log's repeats that is no UID. */
+const LEFT_MARKS = "left marks";
 /** How often CHECK looks before it names a fault. */
 const CHECK_TRIES = 4;
 
@@ -82,6 +85,8 @@ export class EgressClients implements ClientDeps {
   readonly #unseen = new Map<string, number>();
   /** By UID: when the last comparison of the pod began. */
   readonly #comparedAt = new Map<string, number>();
+  /** UIDs of pods in whose other packet filter nothing of ours is: only an earlier process can have left something. */
+  readonly #otherClean = new Set<string>();
   readonly #repeats = new Repeats();
   #isSynced = false;
 
@@ -93,8 +98,8 @@ export class EgressClients implements ClientDeps {
       readonly places: () => readonly PodPlace[];
       readonly events: Pick<EventRecorder, "record">;
       readonly health: Health;
-      /** The packet filter of a namespace, for `originatingOnly`. */
-      readonly openFilter: (netns: NetNs) => FilterBackend & Disposable;
+      /** For `originatingOnly`. */
+      readonly filters: FilterOpeners;
       readonly onDriver: (driver: TunnelDriver["name"] | "none") => void;
       readonly log: Logger;
       readonly clock: Clock;
@@ -148,10 +153,10 @@ export class EgressClients implements ClientDeps {
     const mark = (pod: ClientPod): void => this.#controller.enqueue(pod.metadata.uid);
     this.#pods.addHandler({
       // At the start every pod is compared: its annotation may have been removed while there was no coild.
-      onAdd: (pod, { initial }) => (initial || isClient(pod)) && mark(pod),
+      onAdd: (pod, { initial }) => (initial || isClient(pod) || pod.isRefused) && mark(pod),
       onUpdate: (before, after) => {
         if (before.metadata.uid !== after.metadata.uid) mark(before);
-        if (differs(before, after) && (isClient(before) || isClient(after))) mark(after);
+        if (differs(before, after) && [before, after].some((pod) => isClient(pod) || pod.isRefused)) mark(after);
       },
       onDelete: mark,
     });
@@ -179,6 +184,8 @@ export class EgressClients implements ClientDeps {
     const { pod } = request;
     const refs = namedEgresses(pod.annotations);
     if (refs.length === 0) return;
+    // The watch tells it, and its event.
+    if (routerEgress(pod.labels) !== undefined) return;
     try {
       await this.#add(request, refs, options);
     } catch (error) {
@@ -300,7 +307,7 @@ export class EgressClients implements ClientDeps {
     if (driver === undefined) return undefined;
     const families = ([4, 6] as const).filter((family: IpFamily) => place.addresses[family] !== undefined);
     const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
-    const texts = faults.map(faultText);
+    const texts = [...(pod.isRefused ? [ROUTER_TEXT] : []), ...faults.map(faultText)];
     // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.
     if (faults.some(isBeingRepaired)) {
       this.#report(pod.metadata, texts);
@@ -345,8 +352,17 @@ export class EgressClients implements ClientDeps {
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return undefined;
     const pod = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
-    const openFilter = (): FilterBackend & Disposable => this.#parts.openFilter(netns);
-    const done = await syncClient(stack, pod, gateways, { driver, port, inCluster, openFilter });
+    const { openFilter, openOther, openConntrack } = this.#parts.filters;
+    const done = await syncClient(stack, pod, gateways, {
+      driver,
+      port,
+      inCluster,
+      openFilter: () => openFilter(netns),
+      openOther: this.#otherClean.has(uid) ? undefined : () => openOther(netns),
+      openConntrack: () => openConntrack(netns),
+    });
+    if (done.isOtherClean) this.#otherClean.add(uid);
+    for (const fault of done.faults) this.#tellLeft(fault);
     if (done.hasTunnel) this.#clients.add(uid);
     else this.#clients.delete(uid);
     return done;
@@ -392,15 +408,27 @@ export class EgressClients implements ClientDeps {
     this.#parts.events.record({ regarding, type: "Warning", reason, note });
   }
 
+  /** Once for each reason, not for each pod. */
+  #tellLeft(fault: ExpectedError): void {
+    if (!this.#repeats.isNew(LEFT_MARKS, fault.message)) return;
+    const { message: error } = fault;
+    this.#parts.log.warn("marks of connections may be left in pods; they have no effect any more", { error });
+  }
+
   #forget(uid: string): void {
     this.#places.forget(uid);
     this.#clients.delete(uid);
     this.#absent.delete(uid);
     this.#unseen.delete(uid);
     this.#comparedAt.delete(uid);
+    this.#otherClean.delete(uid);
     this.#repeats.forget(uid);
   }
 }
+
+/** A router's namespace has the same tables and rules as a client's, each of which would remove those of the other. */
+const ROUTER_TEXT =
+  "the pod is a router of an Egress by its labels, and routers cannot use an Egress: its annotations egress.coil.cybozu.com/<namespace> have no effect; remove them";
 
 type EventPod = Pick<ClientPod["metadata"], "name" | "namespace" | "uid">;
 

@@ -5,6 +5,7 @@ import type { PodPlace } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 import type { KubeApi } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
+import type { FilterOpeners } from "./egress/open-filter.ts";
 import { type EgressClientOptions, EgressClients } from "./egress-clients.ts";
 import type { coildMetrics } from "./metrics.ts";
 
@@ -19,7 +20,7 @@ export function clientsOpener(
     readonly events: EventRecorder;
     readonly health: Health;
     readonly metrics: ReturnType<typeof coildMetrics>;
-    readonly openFilter: ConstructorParameters<typeof EgressClients>[0]["openFilter"];
+    readonly filters: FilterOpeners;
     readonly log: Logger;
   },
   options: EgressClientOptions | undefined,

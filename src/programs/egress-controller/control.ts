@@ -1,9 +1,17 @@
-import { Backoff, retry } from "#base/async";
+import { type AbortOptions, Backoff, retry, withDeadline } from "#base/async";
 import { systemClock } from "#base/clock";
-import { choiceFlag, type FlagValues, integerFlag, optionalFlag } from "#base/config";
-import { EgressReconciler, type RouterSettings, reconcileBinding } from "#features/egress-controller";
+import { choiceFlag, type FlagValues, integerFlag, optionalFlag, repeatedFlag } from "#base/config";
+import { Cidr } from "#base/ip";
+import { EgressReconciler, egressOfPool, type RouterSettings, reconcileBinding } from "#features/egress-controller";
 import { KubeError, resources } from "#kube/client";
-import { coilResources, type Egress, ROUTER_ACCOUNT, ROUTER_BINDINGS } from "#kube/coil";
+import {
+  type AddressPool,
+  coilResources,
+  type Egress,
+  egressPoolName,
+  ROUTER_ACCOUNT,
+  ROUTER_BINDINGS,
+} from "#kube/coil";
 import type { Informer } from "#kube/informer";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
 import type { Webhooks } from "../webhooks/index.ts";
@@ -19,9 +27,19 @@ export const egressFlags = {
     "fou",
     "how routers carry packets; the same as coild's",
   ),
+  egressAddressRange: repeatedFlag(
+    "egress-address-range",
+    (text) => Cidr.parse(text),
+    "a range that Egresses may have addresses of (spec.addresses); default: none may",
+    "CIDR",
+  ),
   image: optionalFlag("image", "image of the routers; default: that of this program's own pod", "IMAGE"),
 };
 
+/** Egresses that are reconciled at once. Each has up to four requests under way, of which the client lets 32 through. */
+const WORKERS = 16;
+/** How long a review waits for the webhooks' view of pools and Egresses, milliseconds. */
+const CACHES_TIMEOUT_MS = 5000;
 /** How often one key is tried again after failures, at most: a namespace without an account, or a name that is taken, is mended by people. */
 const RETRY = { initialMs: 50, maxMs: 30_000 };
 
@@ -34,7 +52,7 @@ export interface EgressController {
 /** Throws `ConfigError` if the image of routers is neither given nor that of a named pod. */
 export function egressController(values: FlagValues<typeof egressFlags>): EgressController {
   const own = new OwnPod(process.env);
-  const { backend, tunnelDriver, egressPort: port } = values;
+  const { backend, tunnelDriver, egressPort: port, egressAddressRange: addressRanges } = values;
   const image = values.image === "" ? undefined : values.image;
   if (image === undefined) own.requireNamed();
   return {
@@ -42,21 +60,29 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
       lease: "coil-egress-leader",
       setUp: (leading) => {
         const egresses = leading.watch(coilResources.egresses);
-        controlEgresses(leading, egresses, async (options) => ({
+        const router = async (options: AbortOptions): Promise<RouterSettings> => ({
           image: image ?? (await own.image(leading.api, options)),
           backend,
           tunnelDriver,
           port,
-        }));
+        });
+        controlEgresses(leading, egresses, { router, addressRanges });
         controlRights(leading, egresses);
       },
     },
     webhooks: {
       part: "egress",
       type: coilResources.egresses,
-      context: ({ api, run }) => {
+      context: ({ api, run, watch }) => {
         if (own.isNamed) run((signal) => readAddresses(own, api, signal));
-        return async () => ({ dualStack: own.isDualStack });
+        if (addressRanges.length === 0) return async () => ({ dualStack: own.isDualStack, addressRanges });
+        const pools = watch(coilResources.addressPools, { name: "egress-webhook-addresspools" });
+        const egresses = watch(coilResources.egresses, { name: "egress-webhook-egresses" });
+        return async ({ signal }) => {
+          await withDeadline(CACHES_TIMEOUT_MS, () => Promise.all([pools.synced, egresses.synced]), { signal });
+          const known = { pools: pools.store.list(), egresses: egresses.store.list() };
+          return { dualStack: own.isDualStack, addressRanges, ...known };
+        };
       },
     },
   };
@@ -75,29 +101,40 @@ type Egresses = Informer<Egress, Egress>;
 function controlEgresses(
   { api, log, watch, control }: LeadingController,
   egresses: Egresses,
-  router: (options: { readonly signal?: AbortSignal | undefined }) => Promise<RouterSettings>,
+  { router, addressRanges }: Pick<ConstructorParameters<typeof EgressReconciler>[0], "router" | "addressRanges">,
 ): void {
   const component = { labelSelector: "app.kubernetes.io/name=coil,app.kubernetes.io/component=egress" };
   const deployments = watch(resources.deployments, component);
   const services = watch(resources.services, component);
   const budgets = watch(resources.podDisruptionBudgets, component);
   const accounts = watch(resources.serviceAccounts, { fieldSelector: `metadata.name=${ROUTER_ACCOUNT}` });
+  // Only with ranges: else no Egress has a pool, and no right is needed.
+  const pools = addressRanges.length === 0 ? undefined : watch(coilResources.addressPools, component);
   const caches = {
+    pool: (key: string) => {
+      const [namespace = "", name = ""] = key.split("/");
+      return pools?.store.get(egressPoolName({ namespace, name }));
+    },
     egress: (key: string) => egresses.store.getByKey(key),
     deployment: (key: string) => deployments.store.getByKey(key),
     service: (key: string) => services.store.getByKey(key),
     budget: (key: string) => budgets.store.getByKey(key),
     account: (namespace: string) => accounts.store.get(ROUTER_ACCOUNT, namespace),
   };
-  const reconciler = new EgressReconciler({ api, caches, router, log: log.child("egress") });
+  const reconciler = new EgressReconciler({ api, caches, router, addressRanges, log: log.child("egress") });
   // The objects of an Egress have its name, so their keys are its key.
   const controller = control("egress", {
     on: [egresses, deployments, services, budgets],
-    after: [accounts],
+    after: [accounts, ...(pools === undefined ? [] : [pools])],
     reconcile: (key, { signal }) => reconciler.reconcile(key, { signal }),
-    workers: 4,
+    workers: WORKERS,
     retry: RETRY,
   });
+  const enqueueOf = (pool: AddressPool): void => {
+    const key = egressOfPool(pool);
+    if (key !== undefined) controller.enqueue(key);
+  };
+  pools?.addHandler({ onAdd: enqueueOf, onUpdate: (_before, after) => enqueueOf(after), onDelete: enqueueOf });
   accounts.addHandler({
     onDelete: ({ metadata: { namespace } }) => {
       for (const { metadata } of egresses.store.values()) {

@@ -76,6 +76,28 @@ test("validate: pools of all files are compared with each other, and one that is
   assert.match(lines.join("\n"), /^c.yaml metadata.name Duplicate value: "a": the files contain the object twice$/m);
 });
 
+test("validate: addresses of an Egress are compared with the pools and Egresses of all files", () => {
+  const egress = (name: string, ipv4: string): string => `apiVersion: coil.cybozu.com/v2
+kind: Egress
+metadata: { namespace: n, name: ${name} }
+spec: { destinations: [0.0.0.0/0], replicas: 2, addresses: [{ ipv4: ${ipv4} }] }
+`;
+  const { faults, warnings } = checkManifests([
+    { name: "a.yaml", text: pool("a", "203.0.113.0/27") },
+    { name: "b.yaml", text: egress("b", "203.0.113.9/32") },
+    { name: "c.yaml", text: egress("c", "203.0.113.64/31") },
+    { name: "d.yaml", text: egress("d", "203.0.113.65/32") },
+  ]);
+  const lines = faults.map(({ file, field, message }) => `${file} ${field} ${message}`).join("\n");
+  assert.match(lines, /^b.yaml spec.addresses\[0\] .*overlaps with a subnet of AddressPool a$/m);
+  assert.match(lines, /^c.yaml spec.addresses\[0\] .*Egress n\/d$/m);
+  assert.match(lines, /^d.yaml spec.addresses\[0\] .*Egress n\/c$/m);
+  assert.deepEqual(
+    warnings.map(({ file, field }) => `${file} ${field}`),
+    ["b.yaml spec.replicas", "d.yaml spec.replicas"],
+  );
+});
+
 test("validate: broken YAML, no object, an unknown kind, and missing names are faults of their documents alone", () => {
   const text = `a: [1
 ---

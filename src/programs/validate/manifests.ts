@@ -101,9 +101,9 @@ export function checkManifests(
 
 function checkObjects(objects: readonly Placed[], dualStack: boolean): void {
   const sound = objects.filter(({ admission, object }) => admission.structure(object).shape.length === 0);
-  const pools = sound
-    .filter(({ admission }) => admission.type.kind === "AddressPool")
-    .map(({ object }) => object as never);
+  const ofKind = (kind: string): never[] =>
+    sound.filter(({ admission }) => admission.type.kind === kind).map(({ object }) => object as never);
+  const [pools, egresses] = [ofKind("AddressPool"), ofKind("Egress")];
   const seen = new Set<string>();
   for (const { object, title, admission, report, warnings } of objects) {
     const { name, generateName } = isRecord(object["metadata"]) ? object["metadata"] : {};
@@ -114,7 +114,7 @@ function checkObjects(objects: readonly Placed[], dualStack: boolean): void {
       seen.add(title);
     } else if (generateName === undefined && (name === undefined || name === ""))
       report("metadata.name", "Required value");
-    const verdict = admission.check(object, undefined, { pools, dualStack });
+    const verdict = admission.check(object, undefined, { pools, egresses, dualStack });
     for (const { field, message } of verdict.faults) report(field, message);
     for (const field of admission.structure(object).unknown) {
       report(field, "unknown field: an API server drops it");

@@ -60,13 +60,5 @@ export function explainFault(error: CloudError): Row {
 export function translate(error: unknown): unknown {
   if (!isCloudError(error)) return error;
   const { reason, retry } = explainFault(error);
-  return new ProviderError(reason, error.message, {
-    retry,
-    isAmbiguous: error.isAmbiguous,
-    httpStatus: error.httpStatus,
-    providerType: error.type,
-    requestId: error.requestId,
-    retryAfterMs: error.retryAfterMs,
-    cause: error,
-  });
+  return ProviderError.of(error, reason, retry);
 }

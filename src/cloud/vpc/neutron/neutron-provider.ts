@@ -1,28 +1,13 @@
 import { type AbortOptions, Semaphore } from "#base/async";
 import type { Clock } from "#base/clock";
-import {
-  MAX_IDS,
-  type NeutronClient,
-  type NeutronPort,
-  type NeutronSubnet,
-  type PortDraft,
-  STATUS_FIELDS,
-} from "#cloud/neutron";
+import { MAX_IDS, type NeutronClient, type NeutronPort, type PortDraft, STATUS_FIELDS } from "#cloud/neutron";
 import { isCloudError } from "#cloud/rest";
 import { makeByHalves } from "../by-halves.ts";
 import { ProviderError } from "../errors.ts";
-import type {
-  PortRequest,
-  PortResult,
-  PortStatus,
-  SavedDevice,
-  Vpc,
-  VpcPort,
-  VpcProvider,
-  VpcRef,
-  VpcSubnet,
-} from "../provider.ts";
+import { portOf, subnetOf } from "../port-of.ts";
+import type { PortRequest, PortResult, SavedDevice, Vpc, VpcPort, VpcProvider, VpcRef } from "../provider.ts";
 import { ResolveCache } from "../resolve-cache.ts";
+import { isUuid } from "../uuid.ts";
 import { BulkSize } from "./bulk-size.ts";
 import { translate } from "./faults.ts";
 import { planPort } from "./plan-port.ts";
@@ -33,7 +18,6 @@ const CREATES_AT_ONCE = 2;
 const MAX_CHOSEN = 8;
 /** The extension without which tags in a request that creates several ports are dropped without a word. */
 const TAGS_ON_CREATE = "tag-ports-during-bulk-creation";
-const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 export interface NeutronProviderDeps {
   readonly neutron: NeutronClient;
@@ -165,7 +149,7 @@ export class NeutronProvider implements VpcProvider {
     const isProject = this.#options.vpcIs === "project";
     const by = isProject
       ? { projectId: vpc }
-      : { ...(UUID.test(vpc) ? { id: vpc.toLowerCase() } : { name: vpc }), projectId };
+      : { ...(isUuid(vpc) ? { id: vpc.toLowerCase() } : { name: vpc }), projectId };
     const found = await translated(this.#neutron.listNetworks(by, { signal, isWhole: isProject }));
     const [network] = found;
     if (network === undefined) {
@@ -213,7 +197,7 @@ export class NeutronProvider implements VpcProvider {
   }
 
   async #resolveGroup(ref: string, projectId: string | undefined): Promise<string> {
-    const by = UUID.test(ref) ? { id: ref.toLowerCase() } : { name: ref, projectId };
+    const by = isUuid(ref) ? { id: ref.toLowerCase() } : { name: ref, projectId };
     const [first, second] = await translated(this.#neutron.listSecurityGroups(by, { signal: this.#ended.signal }));
     if (first === undefined) {
       throw new ProviderError("SecurityGroupNotFound", `there is no security group ${ref}`, { retry: "slow" });
@@ -334,29 +318,4 @@ async function unlessGone(work: Promise<unknown>): Promise<void> {
   } catch (error) {
     if (!isCloudError(error, "not-found")) throw translate(error);
   }
-}
-
-const STATUSES: readonly PortStatus[] = ["ACTIVE", "DOWN", "BUILD", "ERROR", "N/A"];
-
-function portOf(port: NeutronPort): VpcPort {
-  return {
-    id: port.id,
-    name: port.name,
-    networkId: port.networkId,
-    projectId: port.projectId,
-    status: STATUSES.find((status) => status === port.status) ?? "UNKNOWN",
-    mac: port.mac,
-    addresses: port.fixedIps,
-    deviceId: port.deviceId,
-    deviceOwner: port.deviceOwner,
-    description: port.description,
-    createdAt: port.createdAt,
-    revision: port.revision,
-    securityGroups: port.securityGroups,
-    binding: { host: port.host, vifType: port.vifType, ...port.vifDetails },
-  };
-}
-
-function subnetOf({ ipv6AddressMode: _, ...subnet }: NeutronSubnet): VpcSubnet {
-  return subnet;
 }

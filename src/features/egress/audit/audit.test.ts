@@ -264,6 +264,14 @@ const CASES: readonly Case[] = [
     found: [["router-leftover", /^pod default\/plain, which names no Egress, has a router's rule$/]],
   },
   {
+    when: "a router names an Egress",
+    make: (world) => {
+      const router = podOf("router", Object.values(ADDRESSES.router), { labels: egressLabels("nat"), names: "nat" });
+      world.objects.pods = world.objects.pods.map((pod) => (pod.metadata.name === "router" ? router : pod));
+    },
+    found: [["client-annotation", /^pod internet\/router: it is a router of an Egress, and routers cannot use one$/]],
+  },
+  {
     when: "a router is there whose Egress is not",
     make: (world) => {
       world.objects.pods = [...world.objects.pods, podOf("old", ["10.64.5.5"], { labels: egressLabels("old") })];

@@ -9,13 +9,14 @@ import {
   gatewaysOf,
   isBeingRepaired,
   isMissing,
+  namedEgresses,
   planClient,
   planMarks,
   skipText,
 } from "../client/index.ts";
 import type { NetPlan } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
-import { fouDriver, type TunnelDriver, vxlanDriver } from "../tunnel/index.ts";
+import { fouDriver, ipv6OffKey, type TunnelDriver, usableAddresses, vxlanDriver } from "../tunnel/index.ts";
 import { type Difference, differencesOf } from "./differences.ts";
 import { type EgressFinding, listed } from "./finding.ts";
 import { egressScope } from "./observe.ts";
@@ -38,7 +39,14 @@ export function driverNamed(name: TunnelDriver["name"]): TunnelDriver {
 
 /** Pure: what the annotations of pods ask for in vain; of every pod, wherever it is. */
 export function auditAnnotations(pods: readonly AuditedPod[], { source }: AuditedEgresses): EgressFinding[] {
-  return pods
+  const routers = pods.filter(
+    ({ routerOf, annotations, isLeaving }) =>
+      routerOf !== undefined && namedEgresses(annotations).length > 0 && !isLeaving,
+  );
+  const ofRouters = routers.map(({ key, node }) =>
+    finding("client-annotation", node, `pod ${key}: it is a router of an Egress, and routers cannot use one`),
+  );
+  const ofClients = pods
     .filter(({ isClient, hasNetwork, isLeaving }) => isClient && hasNetwork && !isLeaving)
     .flatMap((pod) => {
       const { faults } = gatewaysOf(pod.annotations, source, [4, 6], { originatingOnly: false });
@@ -47,6 +55,7 @@ export function auditAnnotations(pods: readonly AuditedPod[], { source }: Audite
         .map(faultText);
       return texts.length === 0 ? [] : [finding("client-annotation", pod.node, `pod ${pod.key}: ${listed(texts)}`)];
     });
+  return [...ofRouters, ...ofClients];
 }
 
 /** Pure: the namespaces of a node's pods that are no routers, compared with what their annotations name. */
@@ -115,7 +124,7 @@ function auditPod(
   if (settings.driver === undefined) return unread;
   const { plan, skipped } = planClient(
     {
-      addresses,
+      addresses: usableAddresses(addresses, hasIpv6Off(space)),
       ifname: space.ifname,
       mtuBytes: space.mtuBytes,
       uplinks: gateways.some(({ originatingOnly }) => originatingOnly) ? space.uplinks : [],
@@ -165,6 +174,11 @@ function auditStray(space: PodSpace, settings: ClientSettings, node: string): Eg
   if (isRouterSpace(space))
     return [finding("router-leftover", node, `${space.path}, the namespace of no pod, has a router's rule`)];
   return leftovers(`${space.path}, the namespace of no pod,`, space, settings, node);
+}
+
+/** Whether IPv6 is switched off in a namespace; a `coild` of before does not tell it. */
+export function hasIpv6Off({ net, ifname }: PodSpace): boolean {
+  return net.settings.get(ipv6OffKey(ifname)) === "1";
 }
 
 /** Whether a namespace has a router's rule. */

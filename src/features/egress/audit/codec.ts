@@ -94,6 +94,7 @@ const route = v.object({
   gateway: v.exactOptional(address),
   src: v.exactOptional(address),
   metric: v.exactOptional(count),
+  mtu: v.exactOptional(count),
   encap: v.exactOptional(encap),
 });
 const states = [

@@ -13,6 +13,7 @@ import {
   routerRules,
   routerScope,
 } from "../router/index.ts";
+import { ipv6OffKey } from "../tunnel/index.ts";
 import type { PodSpace, RouterState, SpaceId } from "./state.ts";
 
 /** Addresses of one router whose flows are told; a client may send from any number of them. */
@@ -39,6 +40,7 @@ export function settingKeys(ifname: string): readonly string[] {
     "net.ipv4.conf.all.rp_filter",
     `net/ipv4/conf/${ifname}/rp_filter`,
     "net.ipv6.conf.all.forwarding",
+    ipv6OffKey(ifname),
   ];
 }
 

@@ -1,6 +1,6 @@
 import { IpAddress } from "#base/ip";
 import type { Pod, StoredMeta } from "#kube/client";
-import { EGRESS_ANNOTATION_PREFIX, egressLabels } from "#kube/coil";
+import { EGRESS_ANNOTATION_PREFIX, routerEgress } from "#kube/coil";
 import { holderOf, namedEgresses } from "../client/index.ts";
 import type { EgressNode, PodSpace, SpaceId } from "./state.ts";
 
@@ -11,7 +11,7 @@ export interface AuditedPod {
   readonly key: string;
   readonly node: string;
   readonly annotations: Readonly<Record<string, string>> | undefined;
-  /** Whether the annotations name an Egress. */
+  /** Whether the annotations name an Egress; never of a router. */
   readonly isClient: boolean;
   /** The Egress whose router it is, by its labels: `namespace/name`. */
   readonly routerOf: string | undefined;
@@ -26,17 +26,17 @@ export interface AuditedPod {
 export function auditedPod({ metadata, spec, status }: Pod): AuditedPod {
   const { name, namespace = "", uid, creationTimestamp, annotations, labels } = metadata;
   const { phase, podIPs = [] } = status ?? {};
-  const egress = labels?.["app.kubernetes.io/instance"] ?? "";
-  const isRouter = Object.entries(egressLabels(egress)).every(([key, value]) => labels?.[key] === value);
+  const egress = routerEgress(labels);
   return {
     metadata: { name, namespace, uid, ...(creationTimestamp === undefined ? {} : { creationTimestamp }) },
     key: `${namespace}/${name}`,
     node: spec?.nodeName ?? "",
     annotations,
     isClient:
+      egress === undefined &&
       Object.keys(annotations ?? {}).some((key) => key.startsWith(EGRESS_ANNOTATION_PREFIX)) &&
       namedEgresses(annotations).length > 0,
-    routerOf: isRouter && egress !== "" ? `${namespace}/${egress}` : undefined,
+    routerOf: egress === undefined ? undefined : `${namespace}/${egress}`,
     hasNetwork: spec?.hostNetwork !== true && phase !== "Succeeded" && phase !== "Failed",
     isRunning: phase === "Running",
     isLeaving: metadata.deletionTimestamp !== undefined,

@@ -2,8 +2,8 @@ import type { IpAddress } from "#base/ip";
 import type { Pod } from "#kube/client";
 import { diffComments } from "../filter/index.ts";
 import { CLIENT_TABLE, clientOf, planRouter, planRules, routerScope } from "../router/index.ts";
-import type { TunnelDriver } from "../tunnel/index.ts";
-import { driverNamed } from "./clients.ts";
+import { fitsIpv6, type TunnelDriver, usableAddresses } from "../tunnel/index.ts";
+import { driverNamed, hasIpv6Off } from "./clients.ts";
 import { type Difference, differencesOf } from "./differences.ts";
 import { type EgressFinding, listed } from "./finding.ts";
 import { egressScope } from "./observe.ts";
@@ -92,7 +92,8 @@ function auditRouter(
   if (space.mtuBytes === undefined) return [say("router-namespace", `${who} has no interface ${space.ifname}`)];
   const { port } = settings;
   const mode = modeOf(space, settings.driver ?? "fou");
-  const addresses = addressesOf(pod, id);
+  const isOff = hasIpv6Off(space) || !fitsIpv6(driverNamed(mode.driver), space.mtuBytes).fits;
+  const addresses = usableAddresses(addressesOf(pod, id), isOff);
   const router = { egress, addresses, ifname: space.ifname, mtuBytes: space.mtuBytes };
   const plan = planRouter(
     router,

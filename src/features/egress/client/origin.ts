@@ -1,4 +1,4 @@
-import type { Cidr, IpFamily } from "#base/ip";
+import { Cidr, type IpFamily } from "#base/ip";
 import type { NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
 import type { RuleSpec } from "#kernel/rule";
@@ -118,15 +118,21 @@ export function planOrigin(
       const copies = firstOfEach(routes.map((route) => inTable(route, metricOf(route))));
       const throws = through.map((dst) => ({ dst, table, type: "throw" as const, metric: EXCEPTION_METRIC }));
       // A direct destination inside one that is not: its answers have a route of their own again.
-      const nested = direct
-        .filter((dst) => through.some((wide) => wide.contains(dst.base) && wide.prefixLength < dst.prefixLength))
-        .flatMap((dst) => {
-          const best = bestOf(routes, dst);
-          return best === undefined ? [] : [inTable(best, EXCEPTION_METRIC, dst)];
-        });
+      const nested = direct.filter(isInsideOne(through)).flatMap((dst) => {
+        const best = bestOf(routes, dst);
+        return best === undefined ? [] : [inTable(best, EXCEPTION_METRIC, dst)];
+      });
       return [...copies, ...throws, ...nested];
     }),
   };
+}
+
+/** Whether a prefix is inside a shorter one of these. Both may be all that an object can have, so the work for one is that of its lengths. */
+function isInsideOne(prefixes: readonly Cidr[]): (dst: Cidr) => boolean {
+  const known = new Set(prefixes.map(String));
+  const lengths = [...new Set(prefixes.map(({ prefixLength }) => prefixLength))];
+  return ({ base, prefixLength }) =>
+    lengths.some((length) => length < prefixLength && known.has(String(Cidr.of(base, length))));
 }
 
 /** The route by which packets to a destination leave. */
@@ -157,10 +163,11 @@ export function planMarks(
       {
         family,
         kind: "input" as const,
-        comment: `coil-input-${name} mark ${mark}`,
-        nftables: `iifname "${name}" ct state new,established,related ct mark set ${mark}`,
+        comment: `coil-input-${name} mark ${mark} original`,
+        // The answers to what the pod has sent come in by the interface too. They must not lead its next packets past an Egress.
+        nftables: `iifname "${name}" ct direction original ct state new,established,related ct mark set ${mark}`,
         iptables: [
-          ...["-i", name, "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED,RELATED"],
+          ...["-i", name, "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED,RELATED", "--ctdir", "ORIGINAL"],
           ...["-j", "CONNMARK", "--set-mark", String(mark)],
         ],
       },

@@ -1,6 +1,6 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { NetPlan, NetScope, PlannedLink, PlannedRoute, PlannedRule } from "../net-plan/index.ts";
-import { type GatewayPeer, type TunnelDriver, vniOf } from "../tunnel/index.ts";
+import { fitsIpv6, type GatewayPeer, type TunnelDriver, vniOf } from "../tunnel/index.ts";
 import { isOriginRule, planOrigin, type Uplink } from "./origin.ts";
 
 /** One Egress that a pod names, for one family. */
@@ -24,7 +24,7 @@ export interface ClientPod {
 /** Something of the gateways that the plan leaves out. */
 export interface ClientSkip {
   readonly egress: GatewayPeer["egress"];
-  readonly why: "no-address-of-family" | "same-destination" | "same-vni";
+  readonly why: "no-address-of-family" | "same-destination" | "same-vni" | "mtu-too-small";
   /** For `same-destination`: the destination, and the Egress that has it. */
   readonly destination?: Cidr;
   readonly other?: GatewayPeer["egress"];
@@ -95,7 +95,9 @@ export function skipText({ egress, why, destination, other }: ClientSkip): strin
   const [name, rival] = [egress, other].map((one) => `${one?.namespace}/${one?.name}`);
   switch (why) {
     case "no-address-of-family":
-      return `Egress ${name}: the pod has no address of this family`;
+      return `Egress ${name}: the pod has no address of this family, or it is switched off there; destinations of it are left out`;
+    case "mtu-too-small":
+      return `Egress ${name}: its destinations of IPv6 are unreachable, because the MTU of the pod's interface is too small for IPv6 in a tunnel: it must be at least 1350 with --tunnel-driver=vxlan, 1336 with fou`;
     case "same-destination":
       return `Egress ${name}: destination ${destination} is left out, because Egress ${rival} has it too and is first by name`;
     case "same-vni":
@@ -124,6 +126,8 @@ function planFamily(
   const ranges = inCluster.filter(
     (range, at) => range.family === family && inCluster.findIndex((other) => other.equals(range)) === at,
   );
+  // Without a tunnel the guards stay, so that nothing leaves without NAT.
+  const fits = family === 4 || fitsIpv6(driver, pod.mtuBytes).fits;
   const links = new Map<string, PlannedLink>();
   const routes: PlannedRoute[] = [];
   const used: IpAddress[] = [];
@@ -138,6 +142,7 @@ function planFamily(
     }
     vnis.set(vniOf(egress), gateway);
     const tunnel = driver.toGateway({ local, mtuBytes: pod.mtuBytes }, gateway, port);
+    if (!fits && gateway.destinations.length > 0) skipped.push({ egress, why: "mtu-too-small" });
     for (const dst of gateway.destinations) {
       const owner = owners.get(String(dst))?.gateway;
       if (owner !== undefined) {
@@ -146,15 +151,16 @@ function planFamily(
       }
       owners.set(String(dst), { dst, gateway });
       const table = ranges.some((range) => range.contains(dst.base)) ? NARROW_TABLE : WIDE_TABLE;
-      routes.push({ dst, table, type: "unicast", metric: WAY_METRIC, src: local, ...tunnel.way });
+      if (fits) routes.push({ dst, table, type: "unicast", metric: WAY_METRIC, src: local, ...tunnel.way });
       routes.push({ dst, table, type: "unreachable", metric: GUARD_METRIC });
     }
     if (!routes.some(({ link }) => link === tunnel.way.link)) continue;
     used.push(gateway.address);
     for (const link of tunnel.links) links.set(link.spec.name, link);
   }
-  if (links.size === 0) return undefined;
-  const base = driver.clientBase(family, port);
+  if (owners.size === 0) return undefined;
+  const none = { settings: new Map<string, string>(), fouPorts: [], links: [] };
+  const base = fits ? driver.clientBase(family, port) : none;
   const of = (only: boolean): Cidr[] =>
     [...owners.values()].flatMap(({ dst, gateway }) => (gateway.originatingOnly === only ? [dst] : []));
   const origin = planOrigin(family, pod.uplinks ?? [], { direct: of(true), through: of(false) });

@@ -1,7 +1,12 @@
+import { ExpectedError } from "#base/errors";
+import type { ConntrackPort } from "#kernel/conntrack";
+import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
-import type { FilterBackend } from "../filter/index.ts";
+import type { RuleSpec } from "#kernel/rule";
+import { type FilterBackend, IptablesError } from "../filter/index.ts";
 import { addRule, firstStep, hasTraces, observeNet, syncNet } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
+import { isIpv6Off, usableAddresses } from "../tunnel/index.ts";
 import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
 import { type ClientOptions, type ClientPod, type ClientSkip, clientScope, type Gateway, planClient } from "./plan.ts";
 
@@ -11,25 +16,44 @@ export interface ClientSync {
   /** Whether the pod has a tunnel now. */
   readonly hasTunnel: boolean;
   readonly skipped: readonly ClientSkip[];
+  /** Whether the packet filter that is not in use has nothing of ours, so that it need not be looked at again. */
+  readonly isOtherClean: boolean;
+  /** Why marks of an earlier state may be left, in the other packet filter or on connections. The client is as it should be all the same. */
+  readonly faults: readonly ExpectedError[];
+}
+
+/**
+ * The packet filters and the connection tracking of a client's namespace. Each is opened only for `originatingOnly`: if it is wanted, or a rule shows that
+ * it was.
+ */
+export interface OriginPorts {
+  /** The one in use. */
+  readonly openFilter: () => FilterBackend & Disposable;
+  /** The one that an earlier process may have used; absent: it is known to have nothing of ours. */
+  readonly openOther?: (() => FilterBackend & Disposable) | undefined;
+  readonly openConntrack: () => ConntrackPort;
 }
 
 /**
  * Brings a pod's namespace to what its gateways need. Idempotent, and safe to repeat after it was interrupted at any step. Only one call for a
- * namespace may run at a time. The packet filter is opened only for `originatingOnly`: if it is wanted, or a rule shows that it was.
- * Throws `NetPlanError`, `KernelError`, `NftError` and `IptablesError`.
+ * namespace may run at a time. Throws `NetPlanError`, `KernelError`, `NftError` and `IptablesError`.
  */
 export async function syncClient(
   net: NetStack,
   pod: Omit<ClientPod, "uplinks">,
   gateways: readonly Gateway[],
-  { openFilter, ...options }: ClientOptions & { readonly openFilter: () => FilterBackend & Disposable },
+  { openFilter, openOther, openConntrack, ...options }: ClientOptions & OriginPorts,
 ): Promise<ClientSync> {
   // Most pods never were clients. Rules of theirs that happen to have our numbers stay.
-  if (gateways.length === 0 && !wasClient(net, options.port)) return { changes: 0, hasTunnel: false, skipped: [] };
+  if (gateways.length === 0 && !wasClient(net, options.port))
+    return { changes: 0, hasTunnel: false, skipped: [], isOtherClean: true, faults: [] };
   const { scope, uplinks, plan, skipped } = planOf(net, pod, gateways, options);
   const before = ([4, 6] as const).flatMap((family) => net.rules.list(family)).filter(isOriginRule);
   const marks = planMarks(plan.rules, uplinks);
   let changes = 0;
+  // Without a rule of an earlier process there are no marks of it.
+  let other: OtherDone = { changes: 0, isClean: before.length === 0 || openOther === undefined };
+  const faults: ExpectedError[] = [];
   if (marks.length + before.length > 0) {
     // The rule is first and last: without it nobody would know that there are marks to remove.
     for (const rule of plan.rules.filter(isOriginRule)) {
@@ -39,9 +63,56 @@ export async function syncClient(
     }
     using filter = openFilter();
     changes += await syncMarks(filter, marks);
+    // After those in use are there: both set the same marks, so no connection is without.
+    if (!other.isClean && openOther !== undefined) other = await clearOther(openOther);
+    if (other.fault !== undefined) faults.push(other.fault);
+    const isWanted = (rule: (typeof before)[number]): boolean =>
+      plan.rules.some(({ family, fwmark }) => family === rule.family && fwmark === rule.fwmark);
+    const former = before.filter((rule) => !isWanted(rule));
+    const fault = former.length === 0 ? undefined : await clearMarks(openConntrack, former);
+    if (fault !== undefined) faults.push(fault);
   }
-  changes += await syncNet(net, plan, scope);
-  return { changes, hasTunnel: plan.links.length > 0, skipped };
+  changes += other.changes + (await syncNet(net, plan, scope));
+  return { changes, hasTunnel: plan.links.length > 0, skipped, isOtherClean: other.isClean, faults };
+}
+
+/**
+ * Clears the marks of former rules from connections: one with a mark would go by its interface when the rules return, also in packets that the pod
+ * sends first. The connections go on, since another program may do NAT for them. Returns why it cannot.
+ */
+async function clearMarks(
+  open: () => ConntrackPort,
+  former: readonly Pick<RuleSpec, "family" | "fwmark">[],
+): Promise<ExpectedError | undefined> {
+  try {
+    using conntrack = open();
+    for (const { family, fwmark: value = 0 } of former) await conntrack.clearMarks({ family, mark: { value } });
+    return undefined;
+  } catch (error) {
+    if (!isKernelError(error)) throw error;
+    return error;
+  }
+}
+
+interface OtherDone {
+  readonly changes: number;
+  readonly isClean: boolean;
+  readonly fault?: ExpectedError;
+}
+
+/**
+ * Removes our marks from the packet filter that is not in use. A system without it, or whose kernel refuses it, may never have used it: that is
+ * no fault of the client.
+ */
+async function clearOther(open: () => FilterBackend & Disposable): Promise<OtherDone> {
+  try {
+    using filter = open();
+    return { changes: await syncMarks(filter, []), isClean: true };
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    if (error instanceof IptablesError && error.code === "missing") return { changes: 0, isClean: true };
+    return { changes: 0, isClean: false, fault: error };
+  }
 }
 
 /**
@@ -67,5 +138,6 @@ function wasClient(net: NetStack, port: number): boolean {
 function planOf(net: NetStack, pod: Omit<ClientPod, "uplinks">, gateways: readonly Gateway[], options: ClientOptions) {
   const scope = clientScope(options.port);
   const uplinks = gateways.some(({ originatingOnly }) => originatingOnly) ? observeUplinks(net, scope.isOurLink) : [];
-  return { scope, uplinks, ...planClient({ ...pod, uplinks }, gateways, options) };
+  const addresses = usableAddresses(pod.addresses, isIpv6Off(net, pod.ifname));
+  return { scope, uplinks, ...planClient({ ...pod, addresses, uplinks }, gateways, options) };
 }

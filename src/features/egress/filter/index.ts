@@ -1,4 +1,4 @@
-export { commandRunner, iptablesFilter } from "./iptables-filter.ts";
+export { commandRunner, IptablesError, iptablesFilter } from "./iptables-filter.ts";
 export { nftFilter } from "./nft-filter.ts";
 export { openFilters } from "./open.ts";
 export {

@@ -10,7 +10,7 @@ export type ObservedLink = Pick<Link, "index" | "name" | "kind" | "mac" | "mtu" 
 /** What is compared of a route. */
 export type ObservedRoute = Pick<
   Route,
-  "dst" | "table" | "protocol" | "type" | "linkIndex" | "gateway" | "src" | "metric" | "encap"
+  "dst" | "table" | "protocol" | "type" | "linkIndex" | "gateway" | "src" | "metric" | "encap" | "mtu"
 >;
 
 /** What a namespace has of ours, and the names of its other links. */
@@ -188,6 +188,7 @@ function isSameWay(wanted: PlannedRoute, actual: ObservedRoute, indexes: Readonl
     (wanted.link === undefined || indexes.get(wanted.link) === actual.linkIndex) &&
     String(wanted.gateway) === String(actual.gateway) &&
     (wanted.src === undefined || String(wanted.src) === String(actual.src)) &&
+    (wanted.mtu === undefined || wanted.mtu === actual.mtu) &&
     (encap === undefined
       ? actual.encap === undefined
       : encap.id === actual.encap?.id && String(encap.dst) === String(actual.encap?.dst))

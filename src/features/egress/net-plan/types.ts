@@ -37,6 +37,8 @@ export interface PlannedRoute {
   readonly onlink?: boolean;
   readonly src?: IpAddress;
   readonly encap?: RouteEncap;
+  /** Of packets on this route, bytes; absent: the link's. */
+  readonly mtu?: number;
 }
 
 /** A rule of {@link EGRESS_PROTOCOL} with the action `lookup`. */
@@ -67,6 +69,6 @@ export interface NetScope {
 
 /** The routes of a plan as the kernel takes them. */
 export function routeSpec(route: PlannedRoute, linkIndex: number | undefined): RouteSpec {
-  const { dst, table, type, metric, gateway, onlink, src, encap } = route;
-  return { dst, table, type, metric, gateway, onlink, src, encap, linkIndex, protocol: EGRESS_PROTOCOL };
+  const { dst, table, type, metric, gateway, onlink, src, encap, mtu } = route;
+  return { dst, table, type, metric, gateway, onlink, src, encap, mtu, linkIndex, protocol: EGRESS_PROTOCOL };
 }

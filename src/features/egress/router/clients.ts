@@ -1,6 +1,6 @@
 import { IpAddress } from "#base/ip";
 import type { Pod, StoredMeta } from "#kube/client";
-import { egressNames } from "#kube/coil";
+import { egressNames, routerEgress } from "#kube/coil";
 
 /** A Pod as a router keeps it: of thousands of pods in a cluster most are no clients, and have no addresses here. */
 interface RouterClient {
@@ -11,10 +11,11 @@ interface RouterClient {
 
 /** Pure: the view of a Pod for the router of one Egress (docs/spec/pod-network.md#9). */
 export function clientOf(pod: Pod, egress: { readonly namespace: string; readonly name: string }): RouterClient {
-  const { name, namespace, uid, resourceVersion, annotations } = pod.metadata;
+  const { name, namespace, uid, resourceVersion, labels, annotations } = pod.metadata;
   const metadata = { name, uid, resourceVersion, ...(namespace === undefined ? {} : { namespace }) };
   const isClient =
     pod.spec?.hostNetwork !== true &&
+    routerEgress(labels) === undefined &&
     pod.status?.phase !== "Succeeded" &&
     pod.status?.phase !== "Failed" &&
     egressNames(annotations).get(egress.namespace)?.includes(egress.name) === true;

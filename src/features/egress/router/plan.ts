@@ -63,7 +63,11 @@ export function planRouter(
     return local === undefined ? [] : [{ local, mtuBytes: pod.mtuBytes }];
   });
   const bases = ends.map((end) => driver.routerBase(end, port));
-  const links = new Map<string, PlannedLink>(bases.flatMap((base) => base.links.map((link) => [link.spec.name, link])));
+  const links = new Map<string, PlannedLink>();
+  for (const link of bases.flatMap((base) => base.links)) {
+    const other = links.get(link.spec.name);
+    links.set(link.spec.name, other === undefined ? link : merged(other, link));
+  }
   const routes = [...new Map(Array.from(clients, (address) => [String(address), address])).values()].flatMap(
     (client) => {
       const end = ends.find(({ local }) => local.family === client.family);
@@ -89,6 +93,16 @@ export function planRouter(
       table: CLIENT_TABLE,
     })),
     routes,
+  };
+}
+
+/** The one link of both families. */
+function merged(one: PlannedLink, other: PlannedLink): PlannedLink {
+  const mtu = Math.max(one.spec.mtu ?? 0, other.spec.mtu ?? 0);
+  return {
+    ...one,
+    spec: { ...one.spec, ...(mtu === 0 ? {} : { mtu }) },
+    neighbours: [...one.neighbours, ...other.neighbours],
   };
 }
 

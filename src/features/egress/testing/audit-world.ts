@@ -147,11 +147,20 @@ export class World {
     return [of(4, ["0.0.0.0/0", "172.20.0.0/16"]), of(6, ["::/0"])];
   }
 
+  readonly #openConntrack = (): FakeConntrack =>
+    Object.assign(Object.create(this.conntrack) as FakeConntrack, { [Symbol.dispose]: () => undefined });
+
   /** Makes the client of a pod. */
   async syncClient(gateways: readonly Gateway[], member: Member = "client"): Promise<void> {
     const openFilter = () => ({ ...nftFilter(this.nfts[member]), [Symbol.dispose]: () => undefined });
     const pod = { addresses: ADDRESSES[member], ifname: "eth0", mtuBytes: 1500 };
-    const options = { driver: this.driver, port: PORT, inCluster: PRIVATE_RANGES, openFilter };
+    const options = {
+      driver: this.driver,
+      port: PORT,
+      inCluster: PRIVATE_RANGES,
+      openFilter,
+      openConntrack: this.#openConntrack,
+    };
     await syncClient(this.stacks[member], pod, gateways, options);
   }
 
@@ -205,8 +214,7 @@ export class World {
           port: PORT,
           openMarks: filter,
           openFilters: () => ({ all: [filter()], [Symbol.dispose]: () => undefined }),
-          openConntrack: () =>
-            Object.assign(Object.create(this.conntrack) as FakeConntrack, { [Symbol.dispose]: () => undefined }),
+          openConntrack: this.#openConntrack,
         },
       );
       if (space === undefined) clean.push(id);

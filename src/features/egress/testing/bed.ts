@@ -2,12 +2,13 @@
  * A client pod, a router pod and a host outside, on the real kernel. The node between them sends packets for the Service's addresses
  * to the router, as kube-proxy does; the host outside has no route to the client.
  */
+import { createSocket, type RemoteInfo, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { createServer, type Server, Socket } from "node:net";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { type Kernel, type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { NftTransaction, openNft } from "#kernel/nft";
-import { listenTcp, openTcp } from "#kernel/socket";
+import { bindUdp, listenTcp, openTcp } from "#kernel/socket";
 
 const ip = IpAddress.parse;
 /** The addresses of the bed, by family. */
@@ -29,12 +30,21 @@ export const SILENCE_MS = 1000;
 const MEMBERS = ["client", "router", "outside"] as const;
 type Member = (typeof MEMBERS)[number];
 
+/** A flow of UDP between the client and the host outside. */
+export interface UdpFlow {
+  /** The client sends a packet and gets an answer; the address that the host outside saw of it. */
+  ask(): Promise<string>;
+  /** The host outside sends a packet and gets an answer; the address from which that came. */
+  beAsked(): Promise<string>;
+}
+
 export class EgressBed implements Disposable {
   readonly #kernel: Kernel = openKernel();
   readonly #names = new Map<Member | "node", string>();
   readonly #spaces = new Map<Member | "node", { readonly netns: NetNs; readonly stack: NetStack }>();
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
+  readonly #flows: UdpSocket[] = [];
 
   constructor() {
     for (const name of ["node", ...MEMBERS] as const) {
@@ -190,7 +200,34 @@ export class EgressBed implements Disposable {
     }
   }
 
+  /** Two sockets of UDP with this port, of the client and of the host outside. */
+  flow(family: IpFamily, port: number): UdpFlow {
+    const open = (member: "client" | "outside"): UdpSocket => {
+      const socket = createSocket(family === 4 ? "udp4" : "udp6");
+      socket.bind({ fd: bindUdp(AT[member][family], port, { netns: this.netns(member) }), exclusive: true });
+      this.#flows.push(socket);
+      return socket;
+    };
+    const [client, outside] = [open("client"), open("outside")];
+    /** One packet there and one back; the address that `to` saw of `from`, and whether an answer arrived. */
+    const exchange = async (from: UdpSocket, to: UdpSocket, address: IpAddress): Promise<readonly [string, string]> => {
+      const signal = AbortSignal.timeout(ANSWER_MS);
+      const arrived = once(to, "message", { signal });
+      from.send("question", port, String(address));
+      const [, there] = (await arrived) as [Buffer, RemoteInfo];
+      const answered = once(from, "message", { signal });
+      to.send("answer", there.port, there.address);
+      const [, back] = (await answered) as [Buffer, RemoteInfo];
+      return [there.address, back.address];
+    };
+    return {
+      ask: async () => (await exchange(client, outside, AT.outside[family]))[0],
+      beAsked: async () => (await exchange(outside, client, AT.client[family]))[1],
+    };
+  }
+
   [Symbol.dispose](): void {
+    for (const flow of this.#flows) flow.close();
     for (const server of this.#servers) server.close();
     for (const socket of this.#sockets) socket.destroy();
     for (const [, { stack, netns }] of this.#spaces) {

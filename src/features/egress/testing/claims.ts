@@ -12,6 +12,7 @@ import type { Pod, Service } from "#kube/client";
 import { type Egress, egressLabels } from "#kube/coil";
 import { auditEgress, decodeNode, type EgressNode, encodeNode, observeSpace, type PodSpace } from "../audit/index.ts";
 import { clientScope, type Gateway, PRIVATE_RANGES, planClient, syncClient as syncWhole } from "../client/index.ts";
+import { diffMarks, listMarks } from "../client/origin.ts";
 import { commandRunner, type FilterBackend, iptablesFilter, nftFilter, openFilters } from "../filter/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
@@ -22,6 +23,8 @@ const EGRESS = { namespace: "internet", name: "nat" };
 const DESTINATIONS = { 4: ["0.0.0.0/0"], 6: ["::/0"] } as const;
 const FAMILIES = [4, 6] as const;
 const BULK_BYTES = 1 << 20;
+/** A stream that stands still as long is one that does not go on. */
+const STALL_MS = 20_000;
 
 function gatewayOf(family: IpFamily, destinations: readonly string[], sourcePortAuto = false): Gateway {
   const cidrs = destinations.map((text) => Cidr.parse(text));
@@ -136,6 +139,97 @@ export function familyClaims(driver: TunnelDriver): void {
   }
 }
 
+/** What does not depend on messages of ICMP, which many networks drop. */
+export function mtuClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: 1 MiB comes back whole, in both families, from a host that hears of no packet that is too long`, () =>
+    withBed(async (bed) => {
+      const run = commandRunner(bed.netns("outside"));
+      await run("iptables", ["-w", "-A", "INPUT", "-p", "icmp", "-j", "DROP"]);
+      const type = ["--icmpv6-type", "packet-too-big"];
+      await run("ip6tables", ["-w", "-A", "INPUT", "-p", "icmpv6", ...type, "-j", "DROP"]);
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true), gatewayOf(6, DESTINATIONS[6], true)]);
+      for (const family of FAMILIES) {
+        const socket = await bed.connect(family, 8000);
+        await echoed(socket, BULK_BYTES);
+        socket.destroy();
+      }
+    }));
+
+  test(`${driver.name}: a router of IPv4 alone does with an MTU at which there can be no IPv6`, () =>
+    withBed(async (bed) => {
+      const router = { egress: EGRESS, addresses: { 4: AT.router[4] }, ifname: "eth0", mtuBytes: 1280 };
+      const options = { driver, port: TUNNEL_PORT, sourcePortAuto: true };
+      await masquerade(bed);
+      const plan = planRouter(router, [AT.client[4]], options);
+      await syncNet(bed.stack("router"), plan, routerScope(TUNNEL_PORT));
+      await syncClient(bed, driver, [gatewayOf(4, DESTINATIONS[4], true)]);
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      assert.equal(await syncNet(bed.stack("router"), plan, routerScope(TUNNEL_PORT)), 0);
+    }));
+}
+
+/** An interface of which a tunnel cannot carry IPv6. */
+export function smallMtuClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: with an MTU of 1300 bytes a client of both families leaves as the router in IPv4, and not at all in IPv6`, () =>
+    withBed(async (bed) => {
+      bed.letOutsideKnowClient();
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      const { links } = bed.stack("client");
+      links.set(links.get({ name: "eth0" })?.index ?? assert.fail(), { mtu: 1300 });
+      const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: 1300 };
+      const gateways = FAMILIES.map((family) => gatewayOf(family, DESTINATIONS[family], true));
+      const { plan } = planClient(pod, gateways, { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES });
+      await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
+      assert.equal(await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT)), 0);
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      await assert.rejects(bed.sourceSeen(6, 8000), { code: /^(EHOSTUNREACH|ENETUNREACH)$/ });
+    }));
+}
+
+/** IPv6 that settings of a pod switch off, which come after its ADD. */
+export function ipv6OffClaims(driver: TunnelDriver): void {
+  test(`${driver.name}: IPv6 that is switched off in a pod with a client stops nothing of IPv4, is told, and is there again when it is on`, () =>
+    withBed(async (bed) => {
+      await masquerade(bed);
+      await syncRouter(bed, driver, true);
+      const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+      const unused = (): never => assert.fail("no Egress is originatingOnly");
+      const ports = { openFilter: unused, openConntrack: unused };
+      const sync = (...destinations: readonly string[]) =>
+        syncWhole(bed.stack("client"), pod, [gatewayOf(4, destinations, true), gatewayOf(6, DESTINATIONS[6], true)], {
+          driver,
+          port: TUNNEL_PORT,
+          inCluster: PRIVATE_RANGES,
+          ...ports,
+        });
+      const { sysctl, addresses, links } = bed.stack("client");
+      const turn = (value: 0 | 1): void => {
+        for (const name of ["default", "all"]) sysctl.set(`net.ipv6.conf.${name}.disable_ipv6`, value);
+      };
+      await sync("198.51.100.0/24");
+      turn(1);
+      const { skipped } = await sync(...DESTINATIONS[4]);
+      assert.deepEqual(
+        skipped.map(({ egress, why }) => [egress.name, why]),
+        [["nat", "no-address-of-family"]],
+      );
+      assert.equal(await bed.sourceSeen(4, 8000), String(AT.router[4]));
+      assert.doesNotMatch(await commandRunner(bed.netns("client"))("ip", ["route", "show", "table", "118"]), /198\.51/);
+      assert.equal((await sync(...DESTINATIONS[4])).changes, 0);
+      assert.deepEqual(await audited(bed, driver, true), []);
+      turn(0);
+      // The kernel forgets it.
+      const linkIndex = links.get({ name: "eth0" })?.index ?? assert.fail();
+      addresses.add({ linkIndex, address: AT.client[6], noDad: true });
+      await sync(...DESTINATIONS[4]);
+      const has = bed.stack("client").routes.list({ family: 6, table: 118 });
+      assert.ok(has.some(({ type }) => type === "unicast"));
+    }));
+}
+
 /** Much data, one connection after the other. */
 export function bulkClaims(driver: TunnelDriver, count: number): void {
   for (const sourcePortAuto of driver.name === "fou" ? [false, true] : [true]) {
@@ -183,12 +277,14 @@ async function echoed(socket: Awaited<ReturnType<EgressBed["connect"]>>, bytes: 
       if (left === 0) resolve();
     });
   });
+  socket.setTimeout(STALL_MS, () => socket.destroy());
   socket.write(Buffer.alloc(bytes, 7));
   await Promise.race([
     whole,
     once(socket, "close").then(() => Promise.reject(new Error(`closed with ${left} bytes to come`))),
   ]);
   socket.removeAllListeners("data");
+  socket.setTimeout(0);
 }
 
 /** Each packet filter in a namespace of the bed. */
@@ -395,7 +491,13 @@ export function originClaims(driver: TunnelDriver): void {
         await masquerade(bed);
         const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
         const openFilter = (): FilterBackend & Disposable => open(bed.netns("client"));
-        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, openFilter };
+        const options = {
+          driver,
+          port: TUNNEL_PORT,
+          inCluster: PRIVATE_RANGES,
+          openFilter,
+          openConntrack: () => openConntrack(bed.netns("client")),
+        };
         const sync = async (originatingOnly: boolean, families: readonly IpFamily[] = FAMILIES): Promise<number> => {
           const gateways = families.map((family) => ({
             ...gatewayOf(family, DESTINATIONS[family], true),
@@ -425,6 +527,108 @@ export function originClaims(driver: TunnelDriver): void {
         await sync(true, []);
         assert.doesNotMatch(await state(), /coil-|^(1000|1900):/m);
         assert.equal((await run("ip", ["route", "show", "table", "all"])).match(/table 1\d{3}/)?.[0], undefined);
+      }));
+  }
+}
+
+/** The packet filter of a client that has run with the other one. */
+export function otherFilterClaims(driver: TunnelDriver): void {
+  for (const [name, open] of Object.entries(FILTERS)) {
+    const [before = assert.fail()] = Object.entries(FILTERS).filter(([other]) => other !== name);
+    test(`originatingOnly, ${name} after ${before[0]}: the marks of the other packet filter go, and off means gone in both`, () =>
+      withBed(async (bed) => {
+        bed.letOutsideKnowClient();
+        for (const family of FAMILIES) await bed.serveInClient(family, 7000);
+        await syncRouter(bed, driver, true);
+        await masquerade(bed);
+        const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+        const tracking = () => openConntrack(bed.netns("client"));
+        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, openConntrack: tracking };
+        const of = (one: (typeof FILTERS)[string]) => () => one(bed.netns("client"));
+        const earlier = { openFilter: of(before[1]), openOther: of(open) };
+        const now = { openFilter: of(open), openOther: of(before[1]) };
+        const sync = (filters: typeof now, originatingOnly: boolean) => {
+          const gateways = FAMILIES.map((family) => ({
+            ...gatewayOf(family, DESTINATIONS[family], true),
+            originatingOnly,
+          }));
+          return syncWhole(bed.stack("client"), pod, gateways, { ...options, ...filters });
+        };
+        const run = commandRunner(bed.netns("client"));
+        const marks = async (): Promise<readonly number[]> => {
+          const texts = await Promise.all([
+            run("nft", ["list", "ruleset"]),
+            run("iptables", ["-w", "-t", "mangle", "-S"]),
+          ]);
+          return texts.map((text) => text.match(/coil-(in|out)put-/g)?.length ?? 0);
+        };
+        await sync(earlier, true);
+        assert.ok((await sync(now, true)).isOtherClean);
+        const clean = await sync(now, true);
+        assert.deepEqual([clean.changes, clean.isOtherClean, clean.faults], [0, true, []]);
+        for (const family of FAMILIES) {
+          assert.equal(await bed.isClientReached(family, 7000), true);
+          assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        }
+        using left = before[1](bed.netns("client"));
+        const { missing, stale } = diffMarks([], await listMarks(left));
+        assert.deepEqual([missing, stale], [[], []]);
+        await sync(earlier, true);
+        await sync(now, false);
+        assert.deepEqual(await marks(), [0, 0]);
+        for (const family of FAMILIES) assert.equal(await bed.isClientReached(family, 7000, SILENCE_MS), false);
+      }));
+  }
+}
+
+/** What `originatingOnly` promises for flows of UDP, whose ports may stay the same for years. */
+export function flowClaims(driver: TunnelDriver): void {
+  for (const [name, open] of Object.entries(FILTERS)) {
+    test(`originatingOnly, ${name}: a flow that the pod began leaves as the router as soon as an Egress has its destination; off means that no connection keeps a mark`, () =>
+      withBed(async (bed) => {
+        bed.letOutsideKnowClient();
+        await syncRouter(bed, driver, true);
+        await masquerade(bed);
+        const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
+        const openFilter = (): FilterBackend & Disposable => open(bed.netns("client"));
+        const tracking = () => openConntrack(bed.netns("client"));
+        const ports = { openFilter, openConntrack: tracking };
+        const options = { driver, port: TUNNEL_PORT, inCluster: PRIVATE_RANGES, ...ports };
+        const sync = async (...destinations: readonly string[]): Promise<void> => {
+          const gateways = FAMILIES.map((family) => {
+            const own = destinations.filter((one) => one.includes(":") === (family === 6));
+            return { ...gatewayOf(family, own, true), originatingOnly: true };
+          });
+          const { faults } = await syncWhole(bed.stack("client"), pod, gateways, options);
+          assert.deepEqual(faults, []);
+        };
+        const marked = (family: IpFamily): readonly unknown[] => {
+          using conntrack = tracking();
+          const found = conntrack.list({ family, protocol: 17 }).filter(({ mark }) => mark !== 0);
+          return found.map(({ original }) => original.dstPort).filter((port) => port !== TUNNEL_PORT);
+        };
+        const elsewhere = ["198.51.100.0/24", "2001:db8:5::/48"];
+        const everywhere = [...DESTINATIONS[4], ...DESTINATIONS[6]];
+        const flows = FAMILIES.map((family) => {
+          const [began, cameIn] = [bed.flow(family, 6000), bed.flow(family, 6001)];
+          return { family, began, cameIn, client: String(AT.client[family]), router: String(AT.router[family]) };
+        });
+        await sync(...elsewhere);
+        for (const { began, cameIn, client } of flows) {
+          assert.equal(await began.ask(), client);
+          assert.equal(await cameIn.beAsked(), client);
+        }
+        await sync(...everywhere);
+        for (const { family, began, cameIn, client, router } of flows) {
+          assert.equal(await began.ask(), router);
+          assert.equal(await cameIn.beAsked(), client);
+          assert.deepEqual(marked(family), [6001]);
+        }
+        await sync();
+        for (const { family } of flows) assert.deepEqual(marked(family), []);
+        await sync(...everywhere);
+        // The kernel still knows the connection that came in. Now the pod sends first.
+        for (const { cameIn, router } of flows) assert.equal(await cameIn.ask(), router);
       }));
   }
 }

@@ -26,10 +26,13 @@ export interface TunnelWay {
   readonly gateway?: IpAddress;
   readonly onlink?: boolean;
   readonly encap?: RouteEncap;
+  /** Of packets on this way, bytes; absent: the link's. */
+  readonly mtu?: number;
 }
 
-/** What a tunnel needs in one namespace. Equal links of several tunnels are one link. */
+/** What a tunnel needs in one namespace. Links of one name of several tunnels are equal, and are one link. */
 export interface TunnelParts {
+  /** Without those of {@link TunnelBase}. */
   readonly links: readonly PlannedLink[];
   readonly way: TunnelWay;
 }
@@ -38,6 +41,7 @@ export interface TunnelParts {
 export interface TunnelBase {
   readonly settings: ReadonlyMap<string, string>;
   readonly fouPorts: readonly FouPortEntry[];
+  /** A link of this name of the other family is the same link: it has the neighbours of both, and the larger MTU. */
   readonly links: readonly PlannedLink[];
 }
 

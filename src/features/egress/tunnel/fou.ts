@@ -6,8 +6,8 @@ import type { TunnelDriver, TunnelEnd, TunnelParts } from "./driver.ts";
 /** IPPROTO_IPIP and IPPROTO_IPV6 of linux/in.h: the inner protocol of the tunnels of each family. */
 const INNER_PROTOCOL = { 4: 4, 6: 41 } as const;
 const KIND = { 4: "ipip", 6: "ip6tnl" } as const;
-/** An outer IP header and a UDP header. */
-const OVERHEAD = { 4: 28, 6: 48 } as const;
+/** An outer IP header and a UDP header, and in IPv6 the option that limits encapsulations (RFC 2473 section 4.1.1), which ip6tnl adds. */
+const OVERHEAD = { 4: 28, 6: 56 } as const;
 const TTL = 225;
 /** The links that take packets of any tunnel, because a router answers from its own address and not from the Service's. */
 const RECEIVER = { 4: "coil_ipip4", 6: "coil_ipip6" } as const;

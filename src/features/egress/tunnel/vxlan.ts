@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import { IpAddress, type IpFamily, MacAddress } from "#base/ip";
+import { IpAddress, MacAddress } from "#base/ip";
 import type { PlannedLink } from "../net-plan/index.ts";
-import type { TunnelDriver } from "./driver.ts";
+import type { TunnelDriver, TunnelEnd } from "./driver.ts";
 
 /** Outer IP and UDP headers, VXLAN's header and the inner Ethernet header. */
 const OVERHEAD = { 4: 50, 6: 70 } as const;
@@ -23,11 +23,7 @@ export const vxlanDriver: TunnelDriver = {
   name: "vxlan",
   overhead: (family) => OVERHEAD[family],
   clientBase: () => ({ settings: new Map(), fouPorts: [], links: [] }),
-  routerBase: ({ mtuBytes }, port) => ({
-    settings: new Map(),
-    fouPorts: [],
-    links: [routerLink(mtuBytes, port)],
-  }),
+  routerBase: (end, port) => ({ settings: new Map(), fouPorts: [], links: [routerLink(end, port)] }),
   toGateway: ({ local, mtuBytes }, { address, egress }, port) => {
     const { family } = local;
     const vni = vniOf(egress);
@@ -52,25 +48,26 @@ export const vxlanDriver: TunnelDriver = {
     };
     return { links: [link], way: { link: name, gateway: HOP.router[family], onlink: true } };
   },
-  toClient: ({ mtuBytes }, client, { egress }, port) => ({
-    links: [routerLink(mtuBytes, port)],
+  toClient: ({ mtuBytes }, client, { egress }) => ({
+    links: [],
     way: {
       link: ROUTER_LINK,
       gateway: HOP.client[client.family],
       onlink: true,
       encap: { type: client.family === 4 ? "ip" : "ip6", id: BigInt(vniOf(egress)), dst: client },
+      // The MTU of the client's end: a server sends segments of the size that the client's own MTU allows, and may never hear that they are too long.
+      ...(client.family === 6 ? { mtu: mtuBytes - OVERHEAD[6] } : {}),
     },
   }),
 };
 
-/** One link for both families; its MTU is that of the family with the longer headers. */
-function routerLink(mtuBytes: number, port: number): PlannedLink {
-  const families: readonly IpFamily[] = [4, 6];
+/** One link for both families. Without IPv4 it has the MTU of IPv6, else that of IPv4, and routes of IPv6 have their own. */
+function routerLink({ local: { family }, mtuBytes }: TunnelEnd, port: number): PlannedLink {
   return {
     spec: {
       kind: "vxlan",
       name: ROUTER_LINK,
-      mtu: mtuBytes - OVERHEAD[6],
+      mtu: mtuBytes - OVERHEAD[family],
       mac: MAC.router,
       external: true,
       port,
@@ -78,7 +75,8 @@ function routerLink(mtuBytes: number, port: number): PlannedLink {
       udp6ZeroCsumRx: true,
     },
     arp: false,
-    neighbours: families.map((family) => ({ address: HOP.client[family], mac: MAC.client })),
+    // Of its own family alone: the kernel refuses others where IPv6 is off, or the MTU is too small for it.
+    neighbours: [{ address: HOP.client[family], mac: MAC.client }],
   };
 }
 

@@ -1,13 +1,15 @@
 import { IpAddress } from "#base/ip";
 import { namedEgresses } from "#features/egress";
 import type { Pod, StoredMeta } from "#kube/client";
-import { EGRESS_ANNOTATION_PREFIX } from "#kube/coil";
+import { EGRESS_ANNOTATION_PREFIX, routerEgress } from "#kube/coil";
 
 /** A Pod of this node as its NAT client needs it. */
 export interface ClientPod {
   readonly metadata: Pick<StoredMeta, "name" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp">;
-  /** Those that name Egresses. */
+  /** Those that name Egresses; none of a router. */
   readonly annotations: Readonly<Record<string, string>>;
+  /** Whether it is a router and names Egresses all the same. */
+  readonly isRefused: boolean;
   /** False if the pod has no network of its own, or has ended. */
   readonly hasNetwork: boolean;
   readonly isRunning: boolean;
@@ -17,8 +19,10 @@ export interface ClientPod {
 
 /** Pure: the view of a Pod. */
 export function clientPod({ metadata, spec, status }: Pod): ClientPod {
-  const { name, namespace, uid, resourceVersion, creationTimestamp, annotations = {} } = metadata;
+  const { name, namespace, uid, resourceVersion, creationTimestamp, labels, annotations = {} } = metadata;
   const { phase, podIPs = [] } = status ?? {};
+  const naming = Object.entries(annotations).filter(([key]) => key.startsWith(EGRESS_ANNOTATION_PREFIX));
+  const isRouter = routerEgress(labels) !== undefined;
   return {
     metadata: {
       name,
@@ -27,9 +31,8 @@ export function clientPod({ metadata, spec, status }: Pod): ClientPod {
       ...(namespace === undefined ? {} : { namespace }),
       ...(creationTimestamp === undefined ? {} : { creationTimestamp }),
     },
-    annotations: Object.fromEntries(
-      Object.entries(annotations).filter(([key]) => key.startsWith(EGRESS_ANNOTATION_PREFIX)),
-    ),
+    annotations: isRouter ? {} : Object.fromEntries(naming),
+    isRefused: isRouter && naming.length > 0,
     hasNetwork: spec?.hostNetwork !== true && phase !== "Succeeded" && phase !== "Failed",
     isRunning: phase === "Running",
     isLeaving: metadata.deletionTimestamp !== undefined,
@@ -44,7 +47,7 @@ export const CLIENT_POD_INDEXES = {
   address: (pod: ClientPod) => (pod.hasNetwork ? pod.addresses.map(String) : []),
 };
 
-/** Whether the pod names an Egress. */
+/** Whether the pod names an Egress, and may use it. */
 export function isClient({ annotations }: ClientPod): boolean {
   return Object.keys(annotations).length > 0;
 }

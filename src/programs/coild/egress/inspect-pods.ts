@@ -2,7 +2,6 @@ import { type AbortOptions, TimeSlice } from "#base/async";
 import {
   type ClientSettings,
   type EgressNode,
-  type FilterBackend,
   observeSpace,
   openFilters,
   type PodSpace,
@@ -12,6 +11,7 @@ import type { PodPlace } from "#features/pod-network";
 import { openConntrack } from "#kernel/conntrack";
 import { isKernelError, KernelError } from "#kernel/errors";
 import type { Kernel, NetNs } from "#kernel/net";
+import type { FilterOpeners } from "./open-filter.ts";
 
 /**
  * What the pods of this node have of NAT clients and routers, for `isthmus audit`. Each namespace is read at one moment, but not all of them. Rejects
@@ -21,7 +21,7 @@ export async function inspectPods(
   parts: {
     readonly kernel: Kernel;
     readonly places: () => readonly PodPlace[];
-    readonly openFilter: (netns: NetNs) => FilterBackend & Disposable;
+    readonly filters: Pick<FilterOpeners, "openFilter">;
   },
   { node, clients }: { readonly node: string; readonly clients: ClientSettings },
   { signal }: AbortOptions,
@@ -51,7 +51,7 @@ export async function inspectPods(
         { ...id, ifname },
         {
           port: clients.port,
-          openMarks: () => parts.openFilter(netns),
+          openMarks: () => parts.filters.openFilter(netns),
           openFilters: () => openFilters(netns),
           openConntrack: () => openConntrack(netns),
           ...(signal === undefined ? {} : { signal }),

@@ -1,12 +1,27 @@
 import { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "#features/egress";
+import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 
 /** The values of `--backend`. */
 export const FILTER_BACKENDS = ["iptables", "nftables"] as const;
 
-/** Opens the packet filter of a network namespace, which must stay open as long. */
-export function filterOpener(backend: (typeof FILTER_BACKENDS)[number]): (netns: NetNs) => FilterBackend & Disposable {
+/** Open what `originatingOnly` needs of a network namespace, which must stay open as long: the packet filter in use, the other one, and connection tracking. */
+export interface FilterOpeners {
+  readonly openFilter: FilterOpener;
+  readonly openOther: FilterOpener;
+  readonly openConntrack: (netns: NetNs) => ConntrackPort;
+}
+
+type FilterOpener = (netns: NetNs) => FilterBackend & Disposable;
+
+/** The packet filters for a value of `--backend`. */
+export function filterOpeners(backend: (typeof FILTER_BACKENDS)[number]): FilterOpeners {
+  const other = backend === "nftables" ? "iptables" : "nftables";
+  return { openFilter: openerOf(backend), openOther: openerOf(other), openConntrack };
+}
+
+function openerOf(backend: (typeof FILTER_BACKENDS)[number]): FilterOpener {
   if (backend === "nftables")
     return (netns) => {
       const nft = openNft(netns);

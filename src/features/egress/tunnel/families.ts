@@ -1,0 +1,42 @@
+import type { IpAddress, IpFamily } from "#base/ip";
+import { isKernelError } from "#kernel/errors";
+import type { NetStack } from "#kernel/net";
+import type { TunnelDriver } from "./driver.ts";
+
+type Addresses = Readonly<Partial<Record<IpFamily, IpAddress>>>;
+
+/** The smallest MTU of a link with IPv6, bytes (RFC 8200 section 5): the kernel has none on others. */
+const MIN_IPV6_MTU = 1280;
+
+/** The setting that says whether an interface has IPv6. */
+export function ipv6OffKey(ifname: string): string {
+  return `net/ipv6/conf/${ifname}/disable_ipv6`;
+}
+
+/**
+ * Whether IPv6 is switched off on an interface. A pod's own settings (`securityContext.sysctls`) come after its ADD: the addresses of its status stay.
+ * Throws `KernelError`.
+ */
+export function isIpv6Off({ sysctl }: Pick<NetStack, "sysctl">, ifname: string): boolean {
+  try {
+    return sysctl.get(ipv6OffKey(ifname)) === "1";
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
+    return false;
+  }
+}
+
+/** Pure: the addresses of an interface that it can use. */
+export function usableAddresses(addresses: Addresses, isOff: boolean): Addresses {
+  const { 6: _off, ...others } = addresses;
+  return isOff ? others : addresses;
+}
+
+/** Pure: whether a tunnel over an interface of this MTU can carry IPv6, and the MTU that it needs, bytes. */
+export function fitsIpv6(
+  { overhead }: Pick<TunnelDriver, "overhead">,
+  mtuBytes: number,
+): { readonly fits: boolean; readonly neededBytes: number } {
+  const neededBytes = MIN_IPV6_MTU + overhead(6);
+  return { fits: mtuBytes >= neededBytes, neededBytes };
+}

@@ -1,0 +1,275 @@
+// The provider of VPCs against a real Neutron without agents: every answer is the server's own.
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { systemClock } from "#base/clock";
+import { createLogger } from "#base/log";
+import { openSession, parseCredentials } from "#cloud/keystone";
+import { NeutronClient, neutronFault } from "#cloud/neutron";
+import { RestClient, type RestSample } from "#cloud/rest";
+import {
+  NeutronProvider,
+  type PortRequest,
+  type PortResult,
+  type PortWish,
+  ProviderError,
+  type VpcPort,
+} from "#cloud/vpc";
+import { type MadeNetwork, NeutronServer } from "#test/neutron-server";
+
+const OWNER = "compute:isthmus";
+const log = createLogger({ name: "test", level: "error" });
+
+function openProvider(url: URL): NeutronProvider & { readonly samples: RestSample[] } {
+  const access = parseCredentials(`clouds: {test: {auth_type: none, auth: {endpoint: '${url.href}'}}}`);
+  const auth = openSession({ clock: systemClock, log }, { access, service: "network" });
+  const samples: RestSample[] = [];
+  const onRequest = (sample: RestSample): void => void samples.push(sample);
+  const rest = new RestClient(
+    { clock: systemClock, log, auth },
+    { service: "Neutron", faultOf: neutronFault, onRequest },
+  );
+  const provider = new NeutronProvider(
+    { neutron: new NeutronClient(rest), clock: systemClock },
+    { name: "test", resources: [rest, auth] },
+  );
+  return Object.assign(provider, { samples });
+}
+
+describe("NeutronProvider on a real Neutron", () => {
+  let server: NeutronServer;
+  let provider: ReturnType<typeof openProvider>;
+  let network: MadeNetwork;
+  let count = 0;
+  const signal = AbortSignal.timeout(300_000);
+
+  before(async () => {
+    server = await NeutronServer.start({ quota: 80 });
+    provider = openProvider(server.url);
+    network = await server.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"]);
+  });
+  after(async () => {
+    await provider[Symbol.asyncDispose]();
+    await server[Symbol.asyncDispose]();
+  });
+
+  async function requestOf(wish: Partial<PortWish> = {}, vpc = "vpc-1"): Promise<PortRequest> {
+    count += 1;
+    const deviceId = `pod-${count}`;
+    const identity = {
+      name: `nic-${deviceId}-eth0`,
+      deviceId,
+      deviceOwner: OWNER,
+      description: '{"cluster":"c1"}',
+      tags: ["isthmus", "cluster-c1"],
+    };
+    const found = await provider.resolve({ vpc, projectId: undefined }, { signal });
+    return { identity, vpc: found, wish: { securityGroups: [], wantsIpv6: false, ...wish }, host: undefined };
+  }
+  async function make(...wishes: readonly Partial<PortWish>[]): Promise<readonly PortResult[]> {
+    return provider.createPorts(await Promise.all(wishes.map((wish) => requestOf(wish))), { signal });
+  }
+  function port(result: PortResult | undefined): VpcPort {
+    assert.ok(
+      result !== undefined && "port" in result,
+      result !== undefined && "error" in result ? result.error.message : "no result",
+    );
+    return result.port;
+  }
+  function error(result: PortResult | undefined): ProviderError {
+    assert.ok(result !== undefined && "error" in result, "a port was made");
+    return result.error;
+  }
+  async function removeAll(): Promise<void> {
+    for await (const { id } of provider.eachOwned(OWNER, { signal })) await provider.deletePort(id, { signal });
+  }
+
+  test("a VPC is found by name and by id, with its subnets (T-11)", async () => {
+    const byName = await provider.resolve({ vpc: "vpc-1", projectId: undefined }, { signal });
+    assert.deepEqual([...byName.networks.keys()], [network.id]);
+    assert.deepEqual(
+      byName.subnets.map(({ cidr, gateway }) => [cidr, gateway]),
+      [["192.168.0.0/24", "192.168.0.1"]],
+    );
+    const byId = await provider.resolve({ vpc: network.id.toUpperCase(), projectId: undefined }, { signal });
+    assert.deepEqual([...byId.networks.keys()], [network.id]);
+  });
+
+  test("a default NIC gets a port with an address, an identity and tags (T-11, T-20)", async () => {
+    const made = port((await make({}))[0]);
+    assert.match(made.addresses[0]?.ip ?? "", /^192\.168\.0\.\d+$/);
+    assert.deepEqual([made.deviceOwner, made.description, made.status], [OWNER, '{"cluster":"c1"}', "DOWN"]);
+    const [found] = await provider.findPorts([made.deviceId, "no-such-pod"], { signal });
+    assert.deepEqual(found, made);
+    const [raw] = await server.list(`ports?id=${made.id}`);
+    assert.deepEqual(raw?.["tags"], ["cluster-c1", "isthmus"]);
+    await removeAll();
+  });
+
+  test("wanted addresses and MACs; one that is taken names the fault (T-12, T-13)", async () => {
+    const wish = { subnet: "subnet-1", ip: "192.168.0.12", mac: "02:00:00:00:00:12" };
+    const first = port((await make(wish))[0]);
+    assert.deepEqual([first.addresses[0]?.ip, first.mac], ["192.168.0.12", "02:00:00:00:00:12"]);
+    const second = error((await make({ ...wish, mac: "02:00:00:00:00:13" }))[0]);
+    assert.deepEqual(
+      [second.code, second.retry, second.providerType],
+      ["IpInUse", "slow", "IpAddressAlreadyAllocated"],
+    );
+    const third = error((await make({ mac: wish.mac }))[0]);
+    assert.deepEqual([third.code, third.retry], ["MacInUse", "slow"]);
+    await provider.deletePort(first.id, { signal });
+    assert.equal(port((await make(wish))[0]).addresses[0]?.ip, "192.168.0.12");
+    await removeAll();
+  });
+
+  test("what the server refuses has its reason (T-14 to T-16)", async () => {
+    const [outside, broadcast, gateway, group, subnet] = await make(
+      { subnet: "subnet-1", ip: "10.0.0.1" },
+      { subnet: "subnet-1", ip: "192.168.0.255" },
+      { subnet: "subnet-1", ip: "192.168.0.1" },
+      { securityGroups: ["aa5db150-a63d-4bd1-8d70-2dff67c6a5d9"] },
+      { subnet: "subnet-9" },
+    );
+    assert.deepEqual(
+      [outside, broadcast, gateway, group, subnet].map((one) => error(one).code),
+      ["IpNotInSubnet", "IpNotInSubnet", "IpIsGateway", "SecurityGroupNotFound", "SubnetNotFound"],
+    );
+    await assert.rejects(provider.resolve({ vpc: "no-such-vpc", projectId: undefined }, { signal }), (fault) => {
+      assert.ok(fault instanceof ProviderError);
+      return fault.code === "VpcNotFound" && fault.message === "there is no network no-such-vpc";
+    });
+    await server.makeNetwork({ name: "twice" }, []);
+    await server.makeNetwork({ name: "twice" }, []);
+    await assert.rejects(
+      provider.resolve({ vpc: "twice", projectId: undefined }, { signal }),
+      /several networks are named twice/,
+    );
+  });
+
+  test("a network without a subnet gives no port, and leaves none", async () => {
+    await server.makeNetwork({ name: "empty" }, []);
+    const [result] = await provider.createPorts([await requestOf({}, "empty")], { signal });
+    assert.equal(error(result).code, "NoAddress");
+    assert.deepEqual(await server.list(`ports?device_owner=${encodeURIComponent(OWNER)}`), []);
+  });
+
+  test("a subnet that is full (T-17)", async () => {
+    await server.makeNetwork({ name: "small" }, ["10.9.0.0/30"]);
+    const [first, second] = await provider.createPorts([await requestOf({}, "small"), await requestOf({}, "small")], {
+      signal,
+    });
+    assert.equal(
+      [first, second].filter((one) => one !== undefined && "port" in one).length,
+      1,
+      "one address is free beside the gateway",
+    );
+    assert.equal(error([first, second].find((one) => one !== undefined && "error" in one)).code, "SubnetFull");
+    await removeAll();
+  });
+
+  test("of 50 ports in one request the bad one fails alone (T-19)", async () => {
+    provider.samples.length = 0;
+    const requests = await Promise.all(Array.from({ length: 50 }, () => requestOf()));
+    const bad = requests[17];
+    assert.ok(bad !== undefined);
+    const broken = {
+      ...bad,
+      wish: { ...bad.wish, securityGroups: [] },
+      identity: { ...bad.identity, description: "x".repeat(300) },
+    };
+    const results = await provider.createPorts(requests.with(17, broken), { signal });
+    assert.deepEqual(
+      results.flatMap((result, at) => ("error" in result ? [[at, result.error.code]] : [])),
+      [[17, "BadRequest"]],
+    );
+    const creates = provider.samples.filter(({ operation }) => operation === "create-ports");
+    assert.ok(creates.length <= 13, `${creates.length} requests`);
+    assert.equal((await server.list(`ports?device_owner=${encodeURIComponent(OWNER)}`)).length, 49);
+    const names = new Set(results.flatMap((result) => ("port" in result ? [result.port.name] : [])));
+    assert.equal(names.size, 49);
+  });
+
+  test("a quota that is reached is told for the ports above it; raised, they are made (T-18)", async () => {
+    const requests = await Promise.all(Array.from({ length: 40 }, () => requestOf()));
+    const results = await provider.createPorts(requests, { signal });
+    const refused = results.flatMap((result, at) => ("error" in result ? [[at, result.error.code]] : []));
+    // 49 ports are there, so 31 fit.
+    assert.equal(refused.length, 9, JSON.stringify(refused));
+    for (const [, code] of refused) assert.equal(code, "ProviderQuota");
+    await removeAll();
+  });
+
+  test("a binding that fails is a result, and the message has what is known of the host's agents", async () => {
+    const made = port((await make({}))[0]);
+    const bound = await provider.bindPort(
+      made.id,
+      { host: "node-1", deviceId: made.deviceId, deviceOwner: OWNER },
+      { signal },
+    );
+    assert.deepEqual([bound.binding.host, bound.binding.vifType], ["node-1", "binding_failed"]);
+    assert.equal(
+      await provider.describeHost("node-1", { signal }),
+      "there is no agent on host node-1; hosts with agents: none",
+    );
+    const [polled] = await provider.pollPorts([made.deviceId], { signal });
+    assert.deepEqual([polled?.id, polled?.binding.vifType, polled?.mac], [made.id, "binding_failed", ""]);
+    await removeAll();
+  });
+
+  test("a user's port is taken at its revision, and given back as it was (T-25)", async () => {
+    const own = await server.request("POST", "ports", {
+      port: { network_id: network.id, device_id: "router-7", device_owner: "their:own" },
+    });
+    const id = String(own["port"]?.["id"]);
+    const before = (await provider.getPorts([id], { signal })).get(id);
+    assert.ok(before?.revision !== undefined);
+    const binding = { host: "node-1", deviceId: "pod-x", deviceOwner: OWNER };
+    const taken = await provider.bindPort(id, binding, { signal, ifRevision: before.revision });
+    assert.equal(taken.deviceId, "pod-x");
+    await assert.rejects(
+      provider.bindPort(id, binding, { signal, ifRevision: before.revision }),
+      (fault) => fault instanceof ProviderError && fault.code === "PortChanged" && fault.retry === "at-once",
+    );
+    await provider.releasePort(id, { deviceId: "router-7", deviceOwner: "their:own", host: "" }, { signal });
+    const back = (await provider.getPorts([id], { signal })).get(id);
+    assert.deepEqual([back?.deviceId, back?.deviceOwner, back?.binding.host], ["router-7", "their:own", ""]);
+    await server.request("DELETE", `ports/${id}`);
+    await provider.releasePort(id, { deviceId: "", deviceOwner: "", host: "" }, { signal });
+    await provider.deletePort(id, { signal });
+    assert.equal((await provider.getPorts([id], { signal })).size, 0);
+  });
+
+  test("many devices are asked for in few requests, and all owned ports come page after page", async () => {
+    const made = (await make(...Array.from({ length: 60 }, () => ({})))).map(port);
+    provider.samples.length = 0;
+    assert.equal(
+      (
+        await provider.findPorts(
+          made.map(({ deviceId }) => deviceId),
+          { signal },
+        )
+      ).length,
+      60,
+    );
+    assert.equal(provider.samples.length, 2);
+    const owned: string[] = [];
+    for await (const { id } of provider.eachOwned(OWNER, { signal })) owned.push(id);
+    assert.deepEqual(owned.sort(), made.map(({ id }) => id).sort());
+    await removeAll();
+  });
+});
+
+test("NeutronProvider: a server that drops tags in bulk requests has them afterwards (T-20)", async () => {
+  await using server = await NeutronServer.start({ tagsOnCreate: false });
+  await using provider = openProvider(server.url);
+  await server.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"]);
+  const signal = AbortSignal.timeout(60_000);
+  const vpc = await provider.resolve({ vpc: "vpc-1", projectId: undefined }, { signal });
+  const identity = { name: "nic-a-eth0", deviceId: "a", deviceOwner: OWNER, description: "{}", tags: ["isthmus"] };
+  const [result] = await provider.createPorts(
+    [{ identity, vpc, wish: { securityGroups: [], wantsIpv6: false }, host: undefined }],
+    { signal },
+  );
+  assert.ok(result !== undefined && "port" in result);
+  const [raw] = await server.list(`ports?id=${result.port.id}`);
+  assert.deepEqual(raw?.["tags"], ["isthmus"]);
+});

@@ -1,0 +1,222 @@
+/**
+ * A real Neutron on loopback from Debian's package `neutron-server`, with SQLite and without a broker, an agent or Keystone: all of its API, and
+ * every binding fails (docs/spec/vpc-nics.md#13, tier A).
+ *
+ * Owns: the process, its folder and database. Does not know: what is tested.
+ *
+ * ```ts
+ * await using neutron = await NeutronServer.start();
+ * const { id } = await neutron.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"]);
+ * ```
+ */
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
+import { type AddressInfo, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { until } from "#test/lab";
+
+const PYTHON = "/usr/bin/python3";
+const SERVER = "/usr/bin/neutron-server";
+const STATE = join(import.meta.dirname, "../../.state");
+/** Tables from the models: the migrations alter constraints, which SQLite cannot. */
+const MAKE_TABLES =
+  "import sqlalchemy as sa,sys; from neutron.db.migration.models import head; head.get_metadata().create_all(sa.create_engine(sys.argv[1]))";
+
+export interface NeutronServerOptions {
+  /** Whether tags in a request that creates several ports are kept. Default true. */
+  readonly tagsOnCreate?: boolean;
+  /** Ports that a project can have. Default 500. */
+  readonly quota?: number;
+}
+
+/** A network that a test has made. */
+export interface MadeNetwork {
+  readonly id: string;
+  readonly subnets: readonly string[];
+}
+
+/** Disposing ends the process and removes its folder. */
+export class NeutronServer implements AsyncDisposable {
+  readonly url: URL;
+  readonly folder: string;
+  readonly #argv: readonly string[];
+  #child: ChildProcess;
+
+  private constructor(url: URL, folder: string, argv: readonly string[]) {
+    this.url = url;
+    this.folder = folder;
+    this.#argv = argv;
+    this.#child = this.#spawn();
+  }
+
+  /** Resolves when it answers, which takes 5 to 10 s, the first time on a machine 15 s. */
+  static async start(options: NeutronServerOptions = {}): Promise<NeutronServer> {
+    if (!existsSync(SERVER))
+      throw new Error(`no ${SERVER}: ./run test neutron installs Debian's package neutron-server`);
+    const folder = mkdtempSync(join(tmpdir(), "isthmus-neutron-"));
+    const port = await freePort();
+    for (const name of ["lib", "lock"]) mkdirSync(join(folder, name));
+    writeFileSync(join(folder, "neutron.conf"), mainConfig(folder, port, options));
+    writeFileSync(join(folder, "ml2.ini"), ml2Config(options));
+    const config = ["neutron.conf", "ml2.ini"].flatMap((name) => ["--config-file", join(folder, name)]);
+    copyFileSync(await template(config), join(folder, "lib/neutron.sqlite"));
+    const server = new NeutronServer(new URL(`http://127.0.0.1:${port}`), folder, [SERVER, ...config]);
+    try {
+      await server.untilAnswers();
+      return server;
+    } catch (error) {
+      await server[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  /** Ends the process; its database stays. */
+  async stop(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    // It starts workers, which are in its process group.
+    process.kill(-(this.#child.pid ?? 0), "SIGKILL");
+    await once(this.#child, "exit");
+  }
+
+  /** Starts the process again after {@link stop}, and resolves when it answers. */
+  async startAgain(): Promise<void> {
+    this.#child = this.#spawn();
+    await this.untilAnswers();
+  }
+
+  async untilAnswers(): Promise<void> {
+    const answers = async (): Promise<boolean> => (await fetch(this.url).catch(() => undefined))?.status === 200;
+    await until("Neutron answers", answers, { deadlineMs: 90_000, everyMs: 200, seen: () => this.log().slice(-800) });
+  }
+
+  log(): string {
+    return readFileSync(join(this.folder, "log"), "utf8");
+  }
+
+  /** One request of the test's own; its JSON. Throws for a status of 400 and more. */
+  async request(method: string, path: string, body?: object): Promise<Record<string, Record<string, unknown>>> {
+    const init =
+      body === undefined ? {} : { body: JSON.stringify(body), headers: { "content-type": "application/json" } };
+    const answer = await fetch(new URL(`/v2.0/${path}`, this.url), { method, ...init });
+    const text = await answer.text();
+    if (answer.status >= 400) throw new Error(`${method} ${path}: HTTP ${answer.status}: ${text}`);
+    return text === "" ? {} : JSON.parse(text);
+  }
+
+  /** The objects of a list such as `ports?device_id=x`. */
+  async list(path: string): Promise<readonly Record<string, unknown>[]> {
+    const answer = (await this.request("GET", path)) as unknown as Record<string, readonly Record<string, unknown>[]>;
+    return Object.values(answer)[0] ?? [];
+  }
+
+  async makeNetwork(network: object, cidrs: readonly string[], subnet: object = {}): Promise<MadeNetwork> {
+    const made = await this.request("POST", "networks", { network });
+    const id = String(made["network"]?.["id"]);
+    const subnets: string[] = [];
+    for (const [at, cidr] of cidrs.entries()) {
+      const body = {
+        network_id: id,
+        cidr,
+        ip_version: cidr.includes(":") ? 6 : 4,
+        name: `subnet-${at + 1}`,
+        ...subnet,
+      };
+      subnets.push(String((await this.request("POST", "subnets", { subnet: body }))["subnet"]?.["id"]));
+    }
+    return { id, subnets };
+  }
+
+  #spawn(): ChildProcess {
+    const log = openSync(join(this.folder, "log"), "a");
+    return spawn(PYTHON, this.#argv, { stdio: ["ignore", log, log], detached: true });
+  }
+}
+
+/** The database with all tables and nothing in them; made once in a checkout, since it takes ten seconds. */
+async function template(config: readonly string[]): Promise<string> {
+  const file = join(STATE, "neutron-template.sqlite");
+  if (existsSync(file)) return file;
+  mkdirSync(STATE, { recursive: true });
+  const work = `${file}.${process.pid}`;
+  const run = promisify(execFile);
+  await run(PYTHON, ["-c", MAKE_TABLES, `sqlite:///${work}`]);
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-neutron-db-"));
+  writeFileSync(join(folder, "db.conf"), `[database]\nconnection = sqlite:///${work}\n`);
+  await run(PYTHON, [
+    "/usr/bin/neutron-db-manage",
+    ...config,
+    "--config-file",
+    join(folder, "db.conf"),
+    "stamp",
+    "heads",
+  ]);
+  rmSync(folder, { recursive: true });
+  renameSync(work, file);
+  return file;
+}
+
+function mainConfig(folder: string, port: number, { quota = 500 }: NeutronServerOptions): string {
+  return `[DEFAULT]
+bind_host = 127.0.0.1
+bind_port = ${port}
+auth_strategy = noauth
+core_plugin = ml2
+service_plugins = revisions,timestamp,tag
+api_paste_config = /etc/neutron/api-paste.ini
+transport_url = fake://
+api_workers = 0
+rpc_workers = 0
+rpc_state_report_workers = 0
+notify_nova_on_port_status_changes = false
+notify_nova_on_port_data_changes = false
+dhcp_agent_notification = false
+state_path = ${folder}/lib
+[database]
+connection = sqlite:///${folder}/lib/neutron.sqlite
+[oslo_concurrency]
+lock_path = ${folder}/lock
+[quotas]
+quota_port = ${quota}
+`;
+}
+
+function ml2Config({ tagsOnCreate = true }: NeutronServerOptions): string {
+  return `[ml2]
+type_drivers = local,flat,vxlan
+tenant_network_types = vxlan
+mechanism_drivers = openvswitch
+extension_drivers = ${tagsOnCreate ? "port_security,tag_ports_during_bulk_creation" : "port_security"}
+[ml2_type_vxlan]
+vni_ranges = 1:1000
+[securitygroup]
+enable_security_group = true
+enable_ipset = false
+`;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}

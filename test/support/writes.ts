@@ -1,0 +1,52 @@
+/**
+ * A shipped program that is killed after the n-th thing that it writes into the kernel.
+ *
+ * Owns: the file by which it is told so. Does not know: which program, and what it writes.
+ *
+ * ```ts
+ * const writes = new KernelWrites(folder);
+ * start(argv, { env: writes.env });
+ * writes.watch({ killAfter: 3 });
+ * ```
+ */
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ISTHMUS } from "#test/lab";
+
+/** What the program is told: the number of the watch, and the write after which it kills itself; without that it only counts. */
+export interface WritesOrder {
+  readonly run: number;
+  readonly killAfter?: number | undefined;
+}
+
+export class KernelWrites {
+  readonly #file: string;
+  #run = 0;
+
+  /** Files are made in `folder`, whose owner removes it. */
+  constructor(folder: string) {
+    this.#file = join(folder, "writes");
+  }
+
+  /** For the program that is watched. */
+  get env(): Readonly<Record<string, string>> {
+    return {
+      NODE_OPTIONS: `--import=${join(import.meta.dirname, "writes-hook.ts")}`,
+      ISTHMUS_WRITES_FILE: this.#file,
+      ISTHMUS_WRITES_KOFFI: join(ISTHMUS, "../node_modules/koffi/index.js"),
+    };
+  }
+
+  /** Counts from now on. */
+  watch({ killAfter }: Pick<WritesOrder, "killAfter"> = {}): void {
+    this.#run += 1;
+    writeFileSync(this.#file, JSON.stringify({ run: this.#run, killAfter } satisfies WritesOrder));
+  }
+
+  /** Ends the watch; the writes since its begin. */
+  end(): readonly string[] {
+    rmSync(this.#file, { force: true });
+    const log = `${this.#file}.${this.#run}`;
+    return existsSync(log) ? readFileSync(log, "utf8").trimEnd().split("\n") : [];
+  }
+}
