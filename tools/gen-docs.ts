@@ -12,6 +12,7 @@ import type { Program } from "../src/programs/program/index.ts";
 import { publicPrograms } from "../src/programs/programs.ts";
 import { generate } from "./generated.ts";
 import { CNI_PAGE } from "./reference/cni.ts";
+import { nics } from "./reference/nics.ts";
 import { podNetwork } from "./reference/pod-network.ts";
 import type { Section } from "./reference/section.ts";
 import { services } from "./reference/services.ts";
@@ -29,6 +30,7 @@ const CONSTANTS: Readonly<Record<string, readonly Section[]>> = {
   ...uplink,
   ...services,
   ...suite,
+  ...nics,
 };
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): string {

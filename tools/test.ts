@@ -34,6 +34,7 @@ const TIERS = {
   netns: "{src,test}/**/*.netns.test.ts",
   cluster: "test/cluster/**/*.cluster.test.ts",
   conformance: "test/conformance/**/*.conformance.test.ts",
+  neutron: "test/neutron/**/*.neutron.test.ts",
   vm: "test/vm/**/*.vm.test.ts",
 } as const;
 /**
@@ -52,7 +53,7 @@ const FILE_TIMEOUT_MS = 400_000;
  */
 const AT_REST = ["chrt", "--idle", "0"] as const;
 /** The endings of the tiers that need more than a machine with Node. */
-const PRIVILEGED = /\.(netns|cluster|conformance|vm)\.test\.ts$/;
+const PRIVILEGED = /\.(netns|cluster|conformance|neutron|vm)\.test\.ts$/;
 /**
  * How a file runs, by a line `// KIND: reason` in it. `alone`: it measures time or memory or looks at the whole machine, and keeps the
  * processor busy; it runs by itself after the others. `quiet`: it measures time and uses little of the processor; it runs beside other such
@@ -231,11 +232,11 @@ async function part(name: string, files: readonly string[], run: () => Promise<u
 
 const unit = kindsOf(chosen("unit"));
 const ofUnit = [...entriesFor(unit["ordinary"] ?? []), ...(unit["own process"] ?? []), ...(unit["quiet"] ?? [])];
-// Files of all tiers share the processors best when they are one queue, the longest first: those of the cluster tier.
-const tiers = (["cluster", "conformance", "netns"] as const).filter((name) => chosen(name).length > 0);
+// Files of all tiers share the processors best when they are one queue, the longest first: those that start clusters and clouds.
+const tiers = (["cluster", "neutron", "conformance", "netns"] as const).filter((name) => chosen(name).length > 0);
 const kinds = kindsOf(tiers.flatMap(chosen));
 const { ordinary = [], quiet = [], "in turn": inTurn = [], alone = [], "own process": own = [] } = kinds;
-const isLong = (file: string): boolean => file.endsWith(".cluster.test.ts");
+const isLong = (file: string): boolean => /\.(cluster|neutron)\.test\.ts$/.test(file);
 const queued = [...ordinary.filter(isLong), ...ofUnit, ...ordinary.filter((file) => !isLong(file)), ...own];
 const title = [...(ofUnit.length > 0 ? ["unit"] : []), ...tiers].join(", ");
 await part(title, queued, () => runFiles(queued, AT_ONCE, counts));

@@ -99,6 +99,11 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
     memory: "small",
   },
   "mgmtproxy-env": { load: async () => (await import("./mgmtproxy-env.ts")).mgmtproxyEnv, linked: true },
+  "nic-controller": {
+    load: async () => (await import("./nic-controller.ts")).nicController,
+    linked: true,
+    memory: "small",
+  },
   nicctl: { load: async () => (await import("./nicctl.ts")).nicctl, linked: true },
   "nic-agent": { load: async () => (await import("./nic-agent.ts")).nicAgent, linked: true, memory: "small" },
   "lab-host": { load: async () => (await import("./lab-host.ts")).labHost, internal: true },

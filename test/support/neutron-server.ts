@@ -25,12 +25,16 @@ import {
 import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { promisify } from "node:util";
 import { until } from "#test/lab";
 
 const PYTHON = "/usr/bin/python3";
 const SERVER = "/usr/bin/neutron-server";
 const STATE = join(import.meta.dirname, "../../.state");
+/** Times of an agent, as the database has them. */
+const STARTED = "2020-01-01 00:00:00.000000";
+const NEVER_DEAD = "2099-01-01 00:00:00.000000";
 /** Tables from the models: the migrations alter constraints, which SQLite cannot. */
 const MAKE_TABLES =
   "import sqlalchemy as sa,sys; from neutron.db.migration.models import head; head.get_metadata().create_all(sa.create_engine(sys.argv[1]))";
@@ -142,6 +146,36 @@ export class NeutronServer implements AsyncDisposable {
       subnets.push(String((await this.request("POST", "subnets", { subnet: body }))["subnet"]?.["id"]));
     }
     return { id, subnets };
+  }
+
+  /** An agent of a host, as one that has just reported: ports can be bound there. Nobody plugs anything. */
+  addAgent(host: string): void {
+    const configurations = {
+      tunnel_types: ["vxlan"],
+      tunneling_ip: "127.0.0.1",
+      bridge_mappings: {},
+      datapath_type: "system",
+    };
+    this.#write(
+      `INSERT INTO agents (id, agent_type, binary, topic, host, admin_state_up, created_at, started_at, heartbeat_timestamp, configurations, load)
+       VALUES (?, 'Open vSwitch agent', 'neutron-openvswitch-agent', 'N/A', ?, 1, ?, ?, ?, ?, 0)`,
+      [crypto.randomUUID(), host, STARTED, STARTED, NEVER_DEAD, JSON.stringify(configurations)],
+    );
+  }
+
+  /** What an agent tells of a port that it has plugged or lost. */
+  setStatus(portId: string, status: "ACTIVE" | "DOWN" | "ERROR"): void {
+    this.#write("UPDATE ports SET status = ? WHERE id = ?", [status, portId]);
+  }
+
+  /** The server may be writing as well, so it waits for its turn. */
+  #write(sql: string, values: readonly string[]): void {
+    const database = new DatabaseSync(join(this.folder, "lib/neutron.sqlite"), { timeout: 20_000 });
+    try {
+      database.prepare(sql).run(...values);
+    } finally {
+      database.close();
+    }
   }
 
   #spawn(): ChildProcess {

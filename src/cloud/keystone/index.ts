@@ -9,6 +9,6 @@
  * await using auth = openSession({ clock, log }, { access, service: "network" });
  * ```
  */
-export { type CloudAccess, CredentialsError, parseCredentials } from "./credentials.ts";
+export { parseCredentials } from "./credentials.ts";
 export { openSession } from "./session.ts";
 export { keystoneFault } from "./token.ts";

@@ -49,6 +49,7 @@ export interface PortFilter {
   readonly deviceOwner?: string;
   readonly name?: string;
   readonly tag?: string;
+  readonly networkId?: string;
 }
 
 /** The fields of ports that are asked for. Fewer make an answer much shorter. */
@@ -131,6 +132,7 @@ export class NeutronClient {
       ...all("id", filter.ids),
       ...all("device_owner", filter.deviceOwner === undefined ? [] : [filter.deviceOwner]),
       ...all("name", filter.name === undefined ? [] : [filter.name]),
+      ...all("network_id", filter.networkId === undefined ? [] : [filter.networkId]),
       ...all("tags", filter.tag === undefined ? [] : [filter.tag]),
       ...all("fields", fields),
       ...page,

@@ -18,11 +18,8 @@ export {
 } from "./client.ts";
 export { neutronFault } from "./faults.ts";
 export {
-  type NeutronAgent,
   type NeutronNetwork,
   type NeutronPort,
-  type NeutronSecurityGroup,
   type NeutronSubnet,
   read,
-  type VifDetails,
 } from "./objects.ts";

@@ -111,6 +111,7 @@ const subnetSchema = v.pipe(
     dns_nameservers: maybe(v.array(text)),
     host_routes: maybe(v.array(v.object({ destination: text, nexthop: text }))),
     ipv6_address_mode: maybe(text),
+    allocation_pools: maybe(v.array(v.object({ start: text, end: text }))),
     enable_dhcp: maybe(v.boolean()),
   }),
   v.transform((subnet) => ({
@@ -123,6 +124,8 @@ const subnetSchema = v.pipe(
     nameservers: subnet.dns_nameservers ?? [],
     routes: (subnet.host_routes ?? []).map(({ destination, nexthop }) => ({ dst: destination, via: nexthop })),
     ipv6AddressMode: subnet.ipv6_address_mode ?? undefined,
+    /** The ranges from which ports get addresses; empty if the server does not say. */
+    pools: subnet.allocation_pools ?? [],
   })),
 );
 /** A subnet of Neutron. */

@@ -11,12 +11,10 @@
  * ```
  */
 export { CLOUD_ERROR_CODES, CloudError, type CloudErrorCode, isCloudError } from "./errors.ts";
-export { redact, redactText } from "./redact.ts";
 export {
   type Authenticator,
   type RestAnswer,
   RestClient,
-  type RestClientDeps,
   type RestRequest,
   type RestSample,
 } from "./rest-client.ts";

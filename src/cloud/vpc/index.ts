@@ -10,12 +10,11 @@
  * const [result] = await provider.createPorts([{ identity, vpc, wish, host: undefined }], { signal });
  * ```
  */
-export { AlcorProvider, type AlcorProviderOptions } from "./alcor/alcor-provider.ts";
-export { PROVIDER_REASONS, ProviderError, type ProviderReason, type Retry } from "./errors.ts";
-export { NeutronProvider, type NeutronProviderOptions } from "./neutron/neutron-provider.ts";
+export { AlcorProvider } from "./alcor/alcor-provider.ts";
+export { ProviderError, type ProviderReason, type Retry } from "./errors.ts";
+export { NeutronProvider } from "./neutron/neutron-provider.ts";
 export {
   isPlumbable,
-  type PortBinding,
   type PortIdentity,
   type PortRequest,
   type PortResult,
@@ -25,5 +24,4 @@ export {
   type VpcPort,
   type VpcProvider,
   type VpcRef,
-  type VpcSubnet,
 } from "./provider.ts";

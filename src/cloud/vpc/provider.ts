@@ -53,6 +53,8 @@ export interface VpcSubnet {
   readonly gateway: string | undefined;
   readonly nameservers: readonly string[];
   readonly routes: readonly { readonly dst: string; readonly via: string }[];
+  /** The ranges from which ports get addresses, if the provider tells them. */
+  readonly pools?: readonly { readonly start: string; readonly end: string }[];
 }
 
 /** A VPC, with what its ports need. */
@@ -144,6 +146,8 @@ export interface VpcProvider extends AsyncDisposable {
   deletePort(id: string, options: AbortOptions): Promise<void>;
   /** All ports with this owner, page after page. */
   eachOwned(deviceOwner: string, options: AbortOptions): AsyncIterable<VpcPort>;
+  /** All ports with this tag, page after page; none on a server without tags. */
+  eachTagged(tag: string, options: AbortOptions): AsyncIterable<VpcPort>;
   /** What is known of the agent of a host, for the message of a binding that failed: `no agent`, `the agent … is not alive`. */
   describeHost(host: string, options: AbortOptions): Promise<string>;
 }

@@ -61,6 +61,8 @@ export class LeaderElector {
   readonly renewDeadlineMs: number;
   readonly retryPeriodMs: number;
   #observed: Observed | undefined;
+  /** When the last request that made or kept us the leader was sent: others count from a later time. */
+  #renewedAtMs = Number.NEGATIVE_INFINITY;
   #reported: string | undefined;
 
   /** Throws `RangeError` unless lease > renew deadline > 1.2 × retry period > 0. */
@@ -83,6 +85,14 @@ export class LeaderElector {
   /** True when the last record seen names us. */
   get isLeader(): boolean {
     return this.#observed?.lease.spec?.holderIdentity === this.#options.identity;
+  }
+
+  /**
+   * True while no other candidate can have the lease, by our own clock: it was renewed within the renew deadline, which is less than the
+   * lease's duration. A process that was stopped for a while learns from it, before its timers tell, that it may lead no more.
+   */
+  get isFresh(): boolean {
+    return this.isLeader && this.#clock.monotonic() - this.#renewedAtMs < this.renewDeadlineMs;
   }
 
   /** The leader of the last record that was read. */
@@ -175,11 +185,13 @@ export class LeaderElector {
     const { namespace, name, identity } = this.#options;
     const options = { signal, timeoutMs: this.renewDeadlineMs };
     const current = await findObject(this.#api, resources.leases, { namespace, name }, options);
+    const sentAtMs = this.#clock.monotonic();
     const now = microTime(this.#clock.now());
     const record = { holderIdentity: identity, leaseDurationSeconds: this.#leaseSeconds(), renewTime: now };
     if (current === undefined) {
       const spec = { ...record, acquireTime: now, leaseTransitions: 0 };
       this.#observe(await this.#api.create(resources.leases, { metadata: { name, namespace }, spec }, options));
+      this.#renewedAtMs = sentAtMs;
       return true;
     }
     this.#observe(current);
@@ -193,6 +205,7 @@ export class LeaderElector {
       leaseTransitions: mine ? transitions : transitions + 1,
     });
     this.#observe(await this.#api.replace(resources.leases, next, options));
+    this.#renewedAtMs = sentAtMs;
     return true;
   }
 

@@ -13,4 +13,4 @@
  * ```
  */
 export { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from "./elector.ts";
-export { runAsLeader } from "./run-as-leader.ts";
+export { type HeldLease, runAsLeader } from "./run-as-leader.ts";

@@ -3,10 +3,16 @@ import { isAbortError } from "#base/errors";
 import { isKubeError, type KubeApi, KubeConfigError, KubeError } from "#kube/client";
 import { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from "./elector.ts";
 
+/** The lease of a leader. */
+export interface HeldLease {
+  /** Whether no other candidate can have the lease yet; see {@link LeaderElector.isFresh}. For work whose order with a successor's matters. */
+  readonly isFresh: boolean;
+}
+
 /** The work of a leader, and its end. */
 export interface LeaderWork {
   /** Runs while we lead; its signal aborts when leadership ends, and no API call may follow that. */
-  readonly lead: (signal: AbortSignal) => Promise<void>;
+  readonly lead: (signal: AbortSignal, lease: HeldLease) => Promise<void>;
   /** Called when leadership has ended for any reason, and after `lead` has ended. */
   readonly onStopped?: (why: LeadershipEnd) => void;
   /** Ends the candidacy. */
@@ -50,7 +56,7 @@ async function leadAndRenew(elector: LeaderElector, work: LeaderWork): Promise<L
     () => lost.resolve("lost"),
     (error: unknown) => (stop.signal.aborted ? lost.resolve("stopped") : lost.reject(error)),
   );
-  const leading = work.lead(stop.signal).then(
+  const leading = work.lead(stop.signal, elector).then(
     () => "work-done" as const,
     (error: unknown) => {
       if (stop.signal.aborted && (isAbortError(error) || error === stop.signal.reason)) return "stopped" as const;

@@ -62,6 +62,11 @@ export class Controller {
     });
   }
 
+  /** The number of keys that wait for a worker. */
+  get depth(): number {
+    return this.#queue.depth;
+  }
+
   /** Marks a key dirty; any number of marks before its reconciliation cause one pass. */
   enqueue(key: string): void {
     this.#queue.add(key);

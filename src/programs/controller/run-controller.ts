@@ -14,7 +14,7 @@ import {
   type Selection,
 } from "#kube/client";
 import { type Cached, createInformer, type Informer, type InformerHandler } from "#kube/informer";
-import { type LeaderElectionOptions, runAsLeader } from "#kube/lease";
+import { type HeldLease, type LeaderElectionOptions, runAsLeader } from "#kube/lease";
 import { Controller, type ControllerOptions } from "#kube/reconciler";
 import { informerHealth, type LogValues, loggerOf, openClient } from "../daemon/index.ts";
 import { EXIT } from "../program/index.ts";
@@ -36,8 +36,8 @@ export interface ControllerProgram {
 export interface LeaderPart {
   /** Name of the Lease in `kube-system`. */
   readonly lease: string;
-  /** Makes informers and controllers, which run during leadership. */
-  readonly setUp: (leading: LeadingController) => void;
+  /** Makes informers and controllers, which run during leadership. `lease` tells whether another process can lead already. */
+  readonly setUp: (leading: LeadingController, lease: HeldLease) => void;
 }
 
 /** The part of an informer that a controller needs. */
@@ -71,17 +71,21 @@ export interface LeadingController {
    */
   readonly watch: <T extends KubeObject, U extends Cached = T>(
     type: ResourceType<T>,
-    selection?: WatchSelection & { readonly transform?: (object: T) => U },
+    selection?: WatchSelection & {
+      readonly transform?: (object: T) => U;
+      /** Indexes of the store, by name. */
+      readonly indexers?: Readonly<Record<string, (object: U) => readonly string[]>>;
+    },
   ) => Informer<T, U>;
   /** Makes a controller, with metrics and a log of that name. */
   readonly control: (name: string, options: ReconcilerOptions) => Controller;
+  /** Runs a task of the program's own. Its failure ends the program. */
+  readonly run: (task: (signal: AbortSignal) => Promise<void>) => void;
 }
 
 /** The tools of a controller program, whether it leads or waits. Everything that is made here runs until the program ends. */
 export interface ControllerReplica extends LeadingController {
   readonly health: Health;
-  /** Runs a task of the program's own. Its failure ends the program. */
-  readonly run: (task: (signal: AbortSignal) => Promise<void>) => void;
   /** Ends the program with exit code 0, as a signal does. */
   readonly end: (why: string) => void;
 }
@@ -110,7 +114,7 @@ export async function runController(
     group.abort(new DOMException(why, "AbortError"));
   };
   const always: Run[] = [];
-  setUpReplica({ ...leadingController({ ...parts, runs: always }), health, run: (task) => always.push(task), end });
+  setUpReplica({ ...leadingController({ ...parts, runs: always }), health, end });
   for (const run of always) group.spawn(run);
   log.info("started");
   const outcomes: Awaited<ReturnType<typeof runAsLeader>>[] = [];
@@ -120,11 +124,11 @@ export async function runController(
     group.spawn(async (at) => {
       const outcome = await runAsLeader(api, electionOptions(lease, { election, log }), {
         signal: at,
-        lead: async (leading) => {
+        lead: async (leading, held) => {
           isLeader(true);
           election.ok("leading");
           const runs: Run[] = [];
-          setUp(leadingController({ ...parts, runs }));
+          setUp(leadingController({ ...parts, runs }), held);
           const led = new TaskGroup(leading);
           for (const run of runs) led.spawn(run);
           await led.wait();
@@ -183,6 +187,7 @@ function leadingController(parts: {
     api,
     log,
     registry,
+    run: (task) => runs.push(task),
     watch: (type, { name = type.plural, ...selection } = {}) => {
       const onHealth = informerHealth(health, name);
       const informer = createInformer(api, type, { ...selection, onHealth, clock: systemClock });

@@ -58,6 +58,29 @@ const PROMISED: Readonly<Record<string, Promised>> = {
   "coil-ipam-controller": withPools(),
   "coil-egress-controller": CONTROLLER,
   "coil-controller": withPools(),
+  // docs/spec/vpc-nics.md#11
+  "nic-controller": {
+    counter: [
+      ...CONTROLLER.counter,
+      "vpc_api_requests_total{op,code,type}",
+      "vpc_orphans_deleted_total",
+      "vpc_duplicate_ports_total",
+      "vpc_token_refresh_total{result}",
+    ],
+    gauge: [
+      ...CONTROLLER.gauge,
+      "vpc_claims{phase}",
+      "vpc_claim_age_seconds{phase}",
+      "vpc_circuit_open{provider}",
+      "vpc_queue_depth",
+    ],
+    histogram: [
+      ...CONTROLLER.histogram,
+      "vpc_port_create_seconds{provider,bulk}",
+      "vpc_bulk_size",
+      "vpc_port_active_seconds",
+    ],
+  },
   "coil-router": {
     counter: ["coil_router_syncs_total{node}", CLIENT],
     gauge: ["coil_router_routes_synced{node}", "coil_router_blocks_skipped{node}"],

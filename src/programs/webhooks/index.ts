@@ -1,7 +1,7 @@
 /**
  * The webhooks of a controller program: their server, certificate, health and metrics.
  *
- * Owns: the names of Coil's webhook objects. Does not know: the rules (`kube/coil`).
+ * Owns: the names of the webhook objects, which are Coil's for its kinds. Does not know: the rules (`kube/coil`, `features/nic`).
  *
  * ```ts
  * const egress = { part: "egress", type: coilResources.egresses, context: () => async () => ({}) };

@@ -3,7 +3,13 @@ import { systemClock } from "#base/clock";
 import { addressFlag, type Flag, type ListenAddress, stringFlag, switchFlag } from "#base/config";
 import { type KubeObject, type ResourceType, resources } from "#kube/client";
 import { type AdmissionContext, type CoilAdmission, coilAdmissions, webhookPathOf } from "#kube/coil";
-import { admissionHandlers, CertificateRotation, type KeyPair, WebhookServer } from "#kube/webhook";
+import {
+  type AdmissionHandler,
+  admissionHandlers,
+  CertificateRotation,
+  type KeyPair,
+  WebhookServer,
+} from "#kube/webhook";
 import type { ControllerReplica } from "../controller/index.ts";
 import { type WebhookMetrics, webhookMetrics } from "./metrics.ts";
 
@@ -15,9 +21,11 @@ const ROTATE = "certificate";
 
 const NAMESPACE = "kube-system";
 
+/** The part of the names of Secret, Service, authority and configurations. */
+type Part = "ipam" | "egress" | "nic";
+
 /** The webhooks of one kind of Coil's objects (docs/spec/pod-network.md#2.6). */
 export interface Webhooks {
-  /** The part of the names of Secret, Service, authority and configurations: `ipam` or `egress`. */
   readonly part: "ipam" | "egress";
   readonly type: CoilAdmission["type"];
   /** Informs the rules about the cluster. It is called once; the function that it returns is called for each review. */
@@ -26,8 +34,28 @@ export interface Webhooks {
   ) => (options: { readonly signal: AbortSignal }) => Promise<AdmissionContext>;
 }
 
+/** Webhooks with handlers of their own. */
+export interface OwnWebhooks {
+  readonly part: "nic";
+  /** The handlers by path. It is called once. */
+  readonly handlers: (replica: ControllerReplica) => Readonly<Record<string, AdmissionHandler>>;
+}
+
+/** The names of the webhooks of pods with NICs, which are not Coil's. */
+const NIC_NAMES = {
+  secret: { namespace: NAMESPACE, name: "nic-webhook-server-cert" },
+  names: {
+    authority: "isthmus-nic-ca",
+    organization: "isthmus",
+    hosts: [`nic-webhook-service.${NAMESPACE}.svc`, `nic-webhook-service.${NAMESPACE}.svc.cluster.local`],
+  },
+  mutating: "isthmus-mutating-nic-webhook-configuration",
+  validating: "isthmus-validating-nic-webhook-configuration",
+};
+
 /** The secret, the authority, the names and the configurations of webhooks. */
-function rotationOf(part: Webhooks["part"]) {
+function rotationOf(part: Part) {
+  if (part === "nic") return NIC_NAMES;
   const service = `coilv2-${part}-webhook-service`;
   return {
     secret: { namespace: NAMESPACE, name: `coilv2-${part}-webhook-server-cert` },
@@ -42,10 +70,10 @@ function rotationOf(part: Webhooks["part"]) {
 }
 
 /** The default addresses; the Services of the manifests have these ports. */
-const ADDRESSES: Readonly<Record<Webhooks["part"], string>> = { ipam: ":9443", egress: ":9444" };
+const ADDRESSES: Readonly<Record<Part, string>> = { ipam: ":9443", egress: ":9444", nic: ":9445" };
 
 /** The flags of a program with the webhooks of these parts. `webhookAddr` is of the first one. */
-export const webhookFlags = (...parts: readonly [Webhooks["part"], ...Webhooks["part"][]]) => ({
+export const webhookFlags = (...parts: readonly [Part, ...Part[]]) => ({
   webhookAddr: webhookAddrFlag("webhook-addr", parts[0]),
   certDir: stringFlag(
     "cert-dir",
@@ -66,7 +94,7 @@ export const webhookFlags = (...parts: readonly [Webhooks["part"], ...Webhooks["
 });
 
 /** The flag of the address of a part's webhooks: an address, or `none` (`undefined`) for a cluster without webhook configurations. */
-export function webhookAddrFlag(name: string, part: Webhooks["part"]): Flag<ListenAddress | undefined> {
+export function webhookAddrFlag(name: string, part: Part): Flag<ListenAddress | undefined> {
   const of = name === "webhook-addr" ? "" : ` of the part ${part}`;
   const address = addressFlag(
     name,
@@ -80,9 +108,7 @@ export function webhookAddrFlag(name: string, part: Webhooks["part"]): Flag<List
 }
 
 /** Webhooks, and where a program serves them: `undefined` for nowhere. */
-export interface ServedWebhooks extends Webhooks {
-  readonly address: ListenAddress | undefined;
-}
+export type ServedWebhooks = (Webhooks | OwnWebhooks) & { readonly address: ListenAddress | undefined };
 
 /** The values of {@link webhookFlags} beside the address. */
 interface CertificateValues {
@@ -153,7 +179,9 @@ function serveKind(replica: ControllerReplica, webhooks: ServedWebhooks, { value
   }
 }
 
-function handlersOf(replica: ControllerReplica, { type, context }: Webhooks) {
+function handlersOf(replica: ControllerReplica, webhooks: Webhooks | OwnWebhooks) {
+  if ("handlers" in webhooks) return webhooks.handlers(replica);
+  const { type, context } = webhooks;
   const rules = coilAdmissions.filter((one) => one.type === type);
   return admissionHandlers<AdmissionContext>(
     new Map(rules.map((one) => [webhookPathOf(one.type), one])),

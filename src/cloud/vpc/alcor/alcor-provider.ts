@@ -106,6 +106,11 @@ export class AlcorProvider implements VpcProvider {
     yield* ports.filter((port) => port.deviceOwner === deviceOwner).map(alcorPort);
   }
 
+  /** Alcor has no tags. */
+  async *eachTagged(): AsyncGenerator<VpcPort, void, undefined> {
+    yield* [];
+  }
+
   async describeHost(host: string): Promise<string> {
     return `Alcor does not tell of the agent of host ${host}`;
   }

@@ -1,6 +1,13 @@
 import { type AbortOptions, Semaphore } from "#base/async";
 import type { Clock } from "#base/clock";
-import { MAX_IDS, type NeutronClient, type NeutronPort, type PortDraft, STATUS_FIELDS } from "#cloud/neutron";
+import {
+  MAX_IDS,
+  type NeutronClient,
+  type NeutronPort,
+  type PortDraft,
+  type PortFilter,
+  STATUS_FIELDS,
+} from "#cloud/neutron";
 import { isCloudError } from "#cloud/rest";
 import { makeByHalves } from "../by-halves.ts";
 import { ProviderError } from "../errors.ts";
@@ -8,16 +15,21 @@ import { portOf, subnetOf } from "../port-of.ts";
 import type { PortRequest, PortResult, SavedDevice, Vpc, VpcPort, VpcProvider, VpcRef } from "../provider.ts";
 import { ResolveCache } from "../resolve-cache.ts";
 import { isUuid } from "../uuid.ts";
+import { addressesOf, batches } from "./batches.ts";
 import { BulkSize } from "./bulk-size.ts";
 import { translate } from "./faults.ts";
 import { planPort } from "./plan-port.ts";
 
 /** Requests that create ports at a time: more make the server wait for its database, not faster (docs/spec/vpc-nics.md#5.4). */
 const CREATES_AT_ONCE = 2;
-/** Ports with a wanted address or MAC in one request, so that one that is taken hurts few. */
-const MAX_CHOSEN = 8;
+/** Networks with at most this number of addresses have their ports counted before several are made by one request. */
+const COUNTED = 4096;
+/** Addresses that a network must have left after such a request: others make ports there at the same time. */
+const RESERVE = 64;
 /** The extension without which tags in a request that creates several ports are dropped without a word. */
 const TAGS_ON_CREATE = "tag-ports-during-bulk-creation";
+/** The extension by which ports have tags. */
+const TAGS = "standard-attr-tag";
 
 export interface NeutronProviderDeps {
   readonly neutron: NeutronClient;
@@ -70,8 +82,9 @@ export class NeutronProvider implements VpcProvider {
     const planned = await Promise.all(requests.map((request) => this.#plan(request, signal)));
     const drafts = planned.flatMap((plan) => ("draft" in plan ? [plan.draft] : []));
     const made = new Map<string, PortResult>();
+    const scarce = await this.#scarceNetworks(requests, drafts, signal);
     await Promise.all(
-      batches(drafts, this.#bulk.size).map((batch) =>
+      batches(drafts, this.#bulk.size, scarce).map((batch) =>
         this.#creating.run(async () => this.#createBatch(batch, made, signal), { signal }),
       ),
     );
@@ -112,9 +125,18 @@ export class NeutronProvider implements VpcProvider {
     await unlessGone(this.#neutron.deletePort(id, { signal }));
   }
 
-  async *eachOwned(deviceOwner: string, { signal }: AbortOptions): AsyncGenerator<VpcPort, void, undefined> {
+  eachOwned(deviceOwner: string, options: AbortOptions): AsyncIterable<VpcPort> {
+    return this.#each({ deviceOwner }, options);
+  }
+
+  async *eachTagged(tag: string, options: AbortOptions): AsyncGenerator<VpcPort, void, undefined> {
+    // A server that does not know the condition may answer with all ports.
+    if ((await translated(this.#knownExtensions(options.signal))).has(TAGS)) yield* this.#each({ tag }, options);
+  }
+
+  async *#each(filter: PortFilter, { signal }: AbortOptions): AsyncGenerator<VpcPort, void, undefined> {
     try {
-      for await (const port of this.#neutron.eachPort({ deviceOwner }, { signal })) yield portOf(port);
+      for await (const port of this.#neutron.eachPort(filter, { signal })) yield portOf(port);
     } catch (error) {
       throw translate(error);
     }
@@ -214,6 +236,29 @@ export class NeutronProvider implements VpcProvider {
     return first.id;
   }
 
+  /** The networks in which a request for several of the ports may find too few addresses. */
+  async #scarceNetworks(
+    requests: readonly PortRequest[],
+    drafts: readonly PortDraft[],
+    signal: AbortSignal | undefined,
+  ): Promise<ReadonlySet<string>> {
+    const scarce = new Set<string>();
+    for (const [id, wanted] of Map.groupBy(drafts, ({ network_id: network }) => network)) {
+      const subnets = requests.find(({ vpc }) => vpc.networks.has(id))?.vpc.subnets ?? [];
+      const capacity = addressesOf(subnets.filter(({ networkId }) => networkId === id));
+      if (wanted.length < 2 || capacity > COUNTED) continue;
+      try {
+        const used = await this.#neutron.listPorts({ networkId: id }, { signal, fields: ["id"] });
+        if (capacity - used.length < wanted.length + RESERVE) scarce.add(id);
+      } catch (error) {
+        if (!isCloudError(error)) throw error;
+        // The requests themselves will tell what is wrong.
+        scarce.add(id);
+      }
+    }
+    return scarce;
+  }
+
   async #createBatch(
     batch: readonly PortDraft[],
     made: Map<string, PortResult>,
@@ -270,14 +315,6 @@ export class NeutronProvider implements VpcProvider {
       }),
     };
   }
-}
-
-/** Requests of at most `size` ports; those with a wanted address or MAC by themselves, in smaller ones. Pure. */
-export function batches(drafts: readonly PortDraft[], size: number): readonly (readonly PortDraft[])[] {
-  const isChosen = ({ fixed_ips: ips = [], mac_address: mac }: PortDraft): boolean =>
-    mac !== undefined || ips.some(({ ip_address: ip }) => ip !== undefined);
-  const plain = drafts.filter((draft) => !isChosen(draft));
-  return [...chunks(plain, size), ...chunks(drafts.filter(isChosen), Math.min(MAX_CHOSEN, size))];
 }
 
 function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {

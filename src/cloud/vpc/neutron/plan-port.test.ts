@@ -4,8 +4,8 @@ import { FakeClock } from "#base/clock";
 import type { PortDraft } from "#cloud/neutron";
 import { ProviderError, type ProviderReason } from "../errors.ts";
 import type { PortWish, Vpc, VpcSubnet } from "../provider.ts";
+import { addressesOf, batches } from "./batches.ts";
 import { BulkSize } from "./bulk-size.ts";
-import { batches } from "./neutron-provider.ts";
 import { planPort } from "./plan-port.ts";
 
 const subnet = (id: string, cidr: string, more: Partial<VpcSubnet> = {}): VpcSubnet => ({
@@ -137,7 +137,23 @@ describe("planPort", () => {
   });
 });
 
-test("batches: at most 50 ports in a request; wanted addresses and MACs by themselves, at most 8", () => {
+test("addressesOf: of the pools if they are told, else of the CIDR; the smallest subnet of IPv4 counts", () => {
+  const pools = [
+    { start: "10.0.0.2", end: "10.0.0.9" },
+    { start: "10.0.0.200", end: "10.0.0.200" },
+  ];
+  assert.deepEqual(
+    [
+      addressesOf([S1]),
+      addressesOf([subnet("s", "10.0.0.0/16"), { ...S2, pools }]),
+      addressesOf([S6]),
+      addressesOf([]),
+    ],
+    [253, 9, Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY],
+  );
+});
+
+test("batches: at most 50 ports in a request, 8 with wanted MACs; one with a wanted address or of a scarce network alone", () => {
   const drafts = Array.from({ length: 130 }, (_, at) => ({
     ...plan(
       vpcOf(S1),
@@ -146,7 +162,8 @@ test("batches: at most 50 ports in a request; wanted addresses and MACs by thems
     name: `p${at}`,
   }));
   const sizes = batches(drafts, 50).map((batch) => batch.length);
-  assert.deepEqual(sizes, [50, 50, 4, 8, 8, 8, 2]);
+  assert.deepEqual(sizes, [50, 50, 4, 8, 5, ...Array.from({ length: 13 }, () => 1)]);
+  assert.equal(batches(drafts, 50, new Set(["n1"])).length, 130);
   assert.equal(
     new Set(
       batches(drafts, 50)

@@ -1,0 +1,99 @@
+import type { PortIdentity, VpcPort } from "#cloud/vpc";
+
+/** The owner of the devices of all ports of this suite. */
+export const DEVICE_OWNER = "compute:isthmus";
+/** The tag of all ports of this suite, on servers that have tags. */
+export const PORT_TAG = "isthmus";
+/** Neutron's limit of a description, in bytes. */
+const MAX_DESCRIPTION_BYTES = 255;
+const UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}";
+const PORT_NAME = new RegExp(`^nic-(${UUID})-(.{1,15})$`);
+
+/** Whose port it is, as its description says. */
+export interface PortOwner {
+  readonly cluster: string;
+  readonly namespace: string;
+  /** The name of the pod, or its beginning. */
+  readonly pod: string;
+  readonly nic: string;
+}
+
+/** The name of the port of a NIC; with the uid it is the same on every look. */
+export function portName(podUID: string, nic: string): string {
+  return `nic-${podUID}-${nic}`;
+}
+
+/** The tag of the ports of a cluster. */
+export function clusterTag(clusterId: string): string {
+  return `cluster-${clusterId}`;
+}
+
+/** The attributes by which a port is found again (docs/spec/vpc-nics.md#5.3). Pure. */
+export function portIdentity(podUID: string, owner: PortOwner): PortIdentity {
+  return {
+    name: portName(podUID, owner.nic),
+    deviceId: podUID,
+    deviceOwner: DEVICE_OWNER,
+    description: describeOwner(owner),
+    tags: [PORT_TAG, clusterTag(owner.cluster)],
+  };
+}
+
+/** The description of a port: JSON, of at most 255 bytes. A pod's name that is too long is cut. */
+export function describeOwner({ cluster, namespace, pod, nic }: PortOwner): string {
+  const text = (name: string): string => JSON.stringify({ cluster, ns: namespace, pod: name, nic });
+  const excess = Buffer.byteLength(text(pod)) - MAX_DESCRIPTION_BYTES;
+  return excess <= 0 ? text(pod) : text(pod.slice(0, Math.max(0, pod.length - excess)));
+}
+
+/** The owner that a description names; `undefined` for any other text. Pure; the text is of anybody. */
+export function readOwner(description: string): PortOwner | undefined {
+  if (description.length > 4 * MAX_DESCRIPTION_BYTES || !description.startsWith("{")) return undefined;
+  let value: unknown;
+  try {
+    value = JSON.parse(description);
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+  const { cluster, ns, pod, nic } = value as Readonly<Record<string, unknown>>;
+  const isText = (one: unknown): one is string => typeof one === "string";
+  if (!isText(cluster) || !isText(ns) || !isText(pod) || !isText(nic)) return undefined;
+  return { cluster, namespace: ns, pod, nic };
+}
+
+/** The uid and the NIC that the name of a port of ours has. */
+export function readPortName(name: string): { readonly podUID: string; readonly nic: string } | undefined {
+  const [, podUID, nic] = PORT_NAME.exec(name) ?? [];
+  return podUID === undefined || nic === undefined ? undefined : { podUID, nic };
+}
+
+/** The port of a NIC, and further ones with the same identity. */
+export interface OwnPorts {
+  readonly port: VpcPort;
+  readonly surplus: readonly VpcPort[];
+}
+
+/**
+ * The ports that this suite has made for a pod, by NIC (docs/spec/vpc-nics.md#5.3). Of several the recorded one is kept, else the oldest; of the
+ * same age the one with the smallest id. `recorded` has the ids of the NICs. Pure.
+ */
+export function ownPorts(
+  ports: readonly VpcPort[],
+  podUID: string,
+  recorded: ReadonlyMap<string, string> = new Map(),
+): ReadonlyMap<string, OwnPorts> {
+  const isOurs = (port: VpcPort): boolean => port.deviceId === podUID && port.deviceOwner === DEVICE_OWNER;
+  const byNic = Map.groupBy(ports.filter(isOurs), ({ name }) => {
+    const read = readPortName(name);
+    return read?.podUID === podUID ? read.nic : undefined;
+  });
+  const found = new Map<string, OwnPorts>();
+  for (const [nic, same] of byNic) {
+    if (nic === undefined) continue;
+    const rank = ({ id, createdAt }: VpcPort): string => `${id === recorded.get(nic) ? 0 : 1} ${createdAt} ${id}`;
+    const [port, ...surplus] = same.sort((one, other) => (rank(one) < rank(other) ? -1 : 1));
+    if (port !== undefined) found.set(nic, { port, surplus });
+  }
+  return found;
+}

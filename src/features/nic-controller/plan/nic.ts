@@ -1,0 +1,210 @@
+import { Cidr } from "#base/ip";
+import { isPlumbable, type SavedDevice, type Vpc, type VpcPort } from "#cloud/vpc";
+import type { NamedNic, NicStatus } from "#kube/nic";
+import { type NicFault, retryDelayMs } from "./retry.ts";
+
+/** Failed bindings in a row after which the host's agents are asked about, and the NIC counts as failed. */
+export const BINDING_TRIES = 5;
+
+/** The statuses of all NICs of a claim, in its order; a NIC without one has not been looked at. Pure. */
+export function completed(wishes: readonly NamedNic[], nics: readonly NicStatus[]): readonly NicStatus[] {
+  return wishes.map(
+    ({ name, tag }) =>
+      nics.find((nic) => nic.name === name) ?? {
+        name,
+        state: "InProgress",
+        ...(tag === undefined ? {} : { tag }),
+      },
+  );
+}
+
+/** Whether a NIC has its port: it is known, and of a user's port also that it was taken over. */
+export function hasPort({ portID, mac }: NicStatus): boolean {
+  return portID !== undefined && mac !== undefined;
+}
+
+/** Whether a NIC can be plugged on a host. */
+export function isPlumbed(nic: NicStatus, host: string | undefined): boolean {
+  return (
+    hasPort(nic) &&
+    nic.host !== undefined &&
+    nic.host !== "" &&
+    (host === undefined || nic.host === host) &&
+    !["", "unbound", "binding_failed"].includes(nic.vifType ?? "")
+  );
+}
+
+/** Whether a NIC may be tried now: it has not failed, or its pause is over. */
+export function isDue({ nextRetryAt }: NicStatus, now: number): boolean {
+  return nextRetryAt === undefined || Date.parse(nextRetryAt) <= now;
+}
+
+/** An instant as claims have it, in whole milliseconds. */
+export function instant(ms: number): string {
+  return new Date(ms).toISOString();
+}
+
+/** Without what a failure leaves. */
+export function settled({
+  reason: _reason,
+  message: _message,
+  attempts: _attempts,
+  nextRetryAt: _next,
+  ...nic
+}: NicStatus): NicStatus {
+  return nic;
+}
+
+/** A NIC after a failure: its reason, and when it is tried again (docs/spec/vpc-nics.md#12). Pure. */
+export function failed(nic: NicStatus, fault: NicFault, { now, random }: { now: number; random: number }): NicStatus {
+  const attempts = (nic.reason === fault.reason ? (nic.attempts ?? 0) : 0) + 1;
+  const isPassing =
+    fault.reason === "BindingFailed" ? attempts < BINDING_TRIES : ["fast", "at-once"].includes(fault.retry);
+  return {
+    ...nic,
+    state: isPassing ? "InProgress" : "Failed",
+    reason: fault.reason,
+    message: fault.message,
+    attempts,
+    nextRetryAt: instant(now + retryDelayMs(fault, attempts, random)),
+  };
+}
+
+/** A NIC with a port of which all is known. `created`: whether the controller has made it. Pure. */
+export function withPort(
+  nic: NicStatus,
+  { port, vpc, created, now }: { port: VpcPort; vpc: Vpc; created: boolean; now: number },
+): NicStatus {
+  const ips = port.addresses.map(({ ip, subnetId }) => {
+    const subnet = vpc.subnets.find(({ id }) => id === subnetId);
+    return {
+      ip,
+      prefixLength: subnet === undefined ? (ip.includes(":") ? 128 : 32) : Cidr.parse(subnet.cidr).prefixLength,
+      subnetID: subnetId,
+      ...(subnet?.gateway === undefined ? {} : { gateway: subnet.gateway }),
+    };
+  });
+  const subnets = vpc.subnets.filter(({ id }) => ips.some(({ subnetID }) => subnetID === id));
+  const routes = subnets.flatMap((subnet) => subnet.routes.map(({ dst, via }) => ({ dst, via })));
+  const nameservers = [...new Set(subnets.flatMap((subnet) => subnet.nameservers))];
+  return {
+    ...settled(nic),
+    state: "InProgress",
+    portID: port.id,
+    portName: port.name,
+    createdByController: created,
+    networkID: port.networkId,
+    ...(ips[0] === undefined ? {} : { subnetID: ips[0].subnetID }),
+    mac: port.mac,
+    mtu: vpc.networks.get(port.networkId)?.mtu ?? 1500,
+    ips,
+    ...(routes.length === 0 ? {} : { routes }),
+    ...(nameservers.length === 0 ? {} : { dns: { nameservers } }),
+    createdAt: nic.createdAt ?? instant(now),
+    ...bindingOf(port),
+  };
+}
+
+/** What a NIC's status tells of a binding. Pure. */
+export function bindingOf({ binding }: VpcPort): Partial<NicStatus> {
+  const { host, vifType, ovsHybridPlug, bridgeName, datapathType, portFilter, vethName, netns } = binding;
+  const details = { ovsHybridPlug, bridgeName, datapathType, portFilter };
+  const known = Object.entries(details).filter(([, value]) => value !== undefined);
+  return {
+    host,
+    vifType,
+    ...(known.length === 0 ? {} : { vifDetails: Object.fromEntries(known) }),
+    ...(vethName === undefined ? {} : { vethName }),
+    ...(netns === undefined ? {} : { netns }),
+  };
+}
+
+/** A NIC after an attempt to bind its port: a binding that failed is an answer like any other (docs/spec/vpc-nics.md#5.5). Pure. */
+export function bound(
+  nic: NicStatus,
+  { port, host, agents }: { port: VpcPort; host: string; agents: string | undefined },
+  when: { now: number; random: number },
+): NicStatus {
+  const known = { ...nic, ...bindingOf(port) };
+  if (isPlumbable(port)) return { ...settled(known), state: known.state === "Ready" ? "Ready" : "InProgress" };
+  const why = agents === undefined ? "" : `: ${agents}`;
+  const message = `port ${port.id} cannot be bound to host ${host}, vif_type ${port.binding.vifType || "none"}${why}`;
+  return failed(known, { reason: "BindingFailed", message, retry: "fast" }, when);
+}
+
+/** A NIC that loses what it had of its port, so that another one is made. Pure. */
+export function withoutPort({ name, tag, attempts, nextRetryAt, reason, message }: NicStatus): NicStatus {
+  const nic: NicStatus = { name, state: "InProgress" };
+  return Object.assign(
+    nic,
+    Object.fromEntries(
+      Object.entries({ tag, attempts, nextRetryAt, reason, message }).filter(([, value]) => value !== undefined),
+    ),
+  );
+}
+
+/** Why a user's port cannot be taken (docs/spec/vpc-nics.md#6.5); `undefined`: it can be. Pure. */
+export function portFault(
+  port: VpcPort | undefined,
+  {
+    wish,
+    vpc,
+    podUID,
+    host,
+    holder,
+  }: {
+    wish: NamedNic;
+    vpc: Vpc;
+    podUID: string;
+    /** The host of the pod, if it is known. */
+    host: string | undefined;
+    /** The uid of another pod whose claim has the port. */
+    holder: string | undefined;
+  },
+): NicFault | undefined {
+  const id = wish.portID ?? "";
+  if (port === undefined) return { reason: "PortNotFound", message: `there is no port ${id}`, retry: "slow" };
+  if (!vpc.networks.has(port.networkId)) {
+    const message = `port ${id} is of network ${port.networkId}, which is not VPC ${vpc.ref}`;
+    return { reason: "PortNotInVpc", message, retry: "never" };
+  }
+  if (wish.ip !== undefined && !port.addresses.some(({ ip }) => ip === wish.ip)) {
+    const has = port.addresses.map(({ ip }) => ip).join(", ") || "no address";
+    return { reason: "PortMismatch", message: `port ${id} has ${has}, not ${wish.ip}`, retry: "never" };
+  }
+  if (wish.subnet !== undefined && !isOfSubnet(port, vpc, wish.subnet)) {
+    const message = `port ${id} has no address of subnet ${wish.subnet}`;
+    return { reason: "PortMismatch", message, retry: "never" };
+  }
+  if (holder !== undefined) {
+    return { reason: "PortInUse", message: `port ${id} is claimed by the pod with uid ${holder}`, retry: "slow" };
+  }
+  const { deviceId, deviceOwner, binding } = port;
+  if (deviceId !== "" && deviceId !== podUID) {
+    const message = `port ${id} is in use by device ${deviceId} of ${deviceOwner || "an unknown owner"}`;
+    return { reason: "PortInUse", message, retry: "slow" };
+  }
+  if (deviceId !== podUID && binding.host !== "" && binding.host !== host) {
+    return { reason: "PortInUse", message: `port ${id} is bound to host ${binding.host}`, retry: "slow" };
+  }
+  return undefined;
+}
+
+function isOfSubnet(port: VpcPort, vpc: Vpc, ref: string): boolean {
+  const ids = vpc.subnets.filter(({ id, name }) => id === ref.toLowerCase() || name === ref).map(({ id }) => id);
+  return port.addresses.some(({ subnetId }) => ids.includes(subnetId));
+}
+
+/** What a user's port has before it is taken; one that was taken already keeps what was saved. Pure. */
+export function savedDevice(nic: NicStatus, port: VpcPort, podUID: string): NonNullable<NicStatus["savedDevice"]> {
+  if (nic.savedDevice !== undefined) return nic.savedDevice;
+  const isTaken = port.deviceId === podUID;
+  return isTaken
+    ? { deviceID: "", deviceOwner: "", host: "" }
+    : { deviceID: port.deviceId, deviceOwner: port.deviceOwner, host: port.binding.host };
+}
+
+/** What is restored when a user's port is given back. Pure. */
+export function restored({ savedDevice: saved }: NicStatus): SavedDevice {
+  return { deviceId: saved?.deviceID ?? "", deviceOwner: saved?.deviceOwner ?? "", host: saved?.host ?? "" };
+}

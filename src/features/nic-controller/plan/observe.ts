@@ -1,0 +1,71 @@
+import type { VpcPort } from "#cloud/vpc";
+import type { NicStatus } from "#kube/nic";
+import { failed, hasPort, instant, isPlumbed, settled, withoutPort } from "./nic.ts";
+
+/** For how long a port may be down before its NIC is not ready any more, in milliseconds (docs/spec/vpc-nics.md#5.2). */
+export const DOWN_MS = 30_000;
+
+/** What a look at the ports of a claim has found. */
+export interface Observation {
+  /** Ports by id; status and binding are known of them. */
+  readonly ports: ReadonlyMap<string, Pick<VpcPort, "id" | "status" | "binding">>;
+  /** Ids of recorded ports that do not exist any more. */
+  readonly missing: ReadonlySet<string>;
+  /** Since when a port is down, on the wall clock, by id. */
+  readonly downSince: ReadonlyMap<string, number>;
+}
+
+/** What decides how a change of a port is taken. */
+export interface ObservedPod {
+  /** The node has told that its interfaces are plugged. */
+  readonly isPlugged: boolean;
+  /** Whether its sandbox has been plugged: a container may run. */
+  readonly isStarted: boolean;
+  /** Whether it ends, so that ports that go down are no surprise. */
+  readonly isEnding: boolean;
+}
+
+/** One NIC after a look at its port. Pure. */
+export function observeNic(
+  nic: NicStatus,
+  { ports, missing, downSince }: Observation,
+  { pod, now, random }: { pod: ObservedPod; now: number; random: number },
+): NicStatus {
+  if (nic.portID === undefined || !hasPort(nic)) return nic;
+  if (missing.has(nic.portID)) return lost(nic, pod, { now, random });
+  const port = ports.get(nic.portID);
+  if (port === undefined) return nic;
+  const { binding, status } = port;
+  // What was learnt of another host would mislead the node.
+  const seen: NicStatus =
+    binding.host === nic.host && binding.vifType === nic.vifType
+      ? nic
+      : { ...nic, host: binding.host, vifType: binding.vifType };
+  if (status === "ERROR") {
+    if (seen.reason === "PortError") return seen;
+    const message = `the provider says that port ${port.id} is in error`;
+    return failed(seen, { reason: "PortError", message, retry: "slow" }, { now, random });
+  }
+  // Alcor's ports are ready when their device is there, which only the node sees (docs/spec/vpc-nics.md#6.6).
+  const isActive = binding.vifType === "alcor" ? pod.isPlugged : status === "ACTIVE";
+  if (isActive && isPlumbed(seen, undefined)) {
+    if (seen.state === "Ready") return seen;
+    return { ...settled(seen), state: "Ready", activeAt: seen.activeAt ?? instant(now) };
+  }
+  const downMs = now - (downSince.get(port.id) ?? now);
+  if (status === "DOWN" && seen.state === "Ready" && !pod.isEnding && downMs >= DOWN_MS) {
+    const message = `port ${port.id} has been down for ${Math.round(downMs / 1000)} s`;
+    return { ...seen, state: "InProgress", reason: "PortDown", message };
+  }
+  return seen;
+}
+
+/** A port that somebody has deleted: made again for a pod that has not started, since nothing has its address yet. */
+function lost(nic: NicStatus, pod: ObservedPod, when: { now: number; random: number }): NicStatus {
+  if (nic.reason === "PortLost") return nic;
+  const message = `port ${nic.portID} does not exist any more`;
+  if (nic.createdByController === true && !pod.isStarted && !pod.isEnding) {
+    return { ...withoutPort(nic), state: "InProgress", reason: "PortLost", message };
+  }
+  return failed(nic, { reason: "PortLost", message, retry: "never" }, when);
+}

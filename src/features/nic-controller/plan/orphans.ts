@@ -1,0 +1,41 @@
+import type { VpcPort } from "#cloud/vpc";
+import { DEVICE_OWNER, readOwner, readPortName } from "./identity.ts";
+
+/** Which ports have lost their claim, as one pass sees it. */
+export interface OrphanWorld {
+  readonly clusterId: string;
+  /** Whether a pod's claim, or the pod itself, is known. */
+  readonly isWanted: (podUID: string) => boolean;
+  /** Milliseconds since the epoch. */
+  readonly now: number;
+  /** A port is left alone until it has this age, in milliseconds. */
+  readonly minAgeMs: number;
+}
+
+/** A port without a claim. */
+export interface Orphan {
+  readonly id: string;
+  readonly podUID: string;
+  readonly namespace: string;
+}
+
+/**
+ * The ports that this cluster has made and nobody wants any more (docs/spec/vpc-nics.md#5.8). A port without our description, or with another
+ * cluster's, is never one. Something else that detaches a port clears its owner and device: the port's name then tells whose it was. Pure.
+ */
+export function orphansOf(ports: Iterable<VpcPort>, world: OrphanWorld): readonly Orphan[] {
+  const orphans: Orphan[] = [];
+  for (const port of ports) {
+    const owner = readOwner(port.description);
+    const name = readPortName(port.name);
+    if (owner === undefined || name === undefined || owner.cluster !== world.clusterId) continue;
+    // A port that somebody gave to another device is theirs.
+    const isDetached = port.deviceOwner === "" && (port.deviceId === "" || port.deviceId === name.podUID);
+    if (!isDetached && (port.deviceOwner !== DEVICE_OWNER || port.deviceId !== name.podUID)) continue;
+    const ageMs = world.now - Date.parse(port.createdAt);
+    // A time that cannot be read is no proof of age.
+    if (!(ageMs >= world.minAgeMs) || world.isWanted(name.podUID)) continue;
+    orphans.push({ id: port.id, podUID: name.podUID, namespace: owner.namespace });
+  }
+  return orphans;
+}

@@ -1,0 +1,154 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { NamedNic, NicStatus } from "#kube/nic";
+import { CLAIM_ROWS, type ClaimStep, type ClaimView, phaseOf, planClaim } from "./plan-claim.ts";
+
+const NOW = Date.UTC(2026, 0, 1);
+const ETH0: NamedNic = { name: "eth0" };
+const ETH1: NamedNic = { name: "eth1" };
+const MINE: NamedNic = { name: "eth1", portID: "a2815656-76f7-46d4-9d11-057063db1a14" };
+const NEW: NicStatus = { name: "eth0", state: "InProgress" };
+const MADE: NicStatus = { ...NEW, portID: "p0", mac: "fa:16:3e:00:00:01", createdByController: true, host: "" };
+const BOUND: NicStatus = { ...MADE, host: "node-1", vifType: "ovs" };
+const READY: NicStatus = { ...BOUND, state: "Ready" };
+const later = (ms: number, nic: NicStatus = NEW): NicStatus => ({
+  ...nic,
+  state: "Failed",
+  nextRetryAt: new Date(NOW + ms).toISOString(),
+});
+const WAIT: ClaimStep = { do: "wait", untilMs: undefined };
+const ON_NODE = { pod: { isOver: false, nodeName: "node-1" }, host: "node-1" };
+const OVER = { pod: { isOver: true, nodeName: "node-1" }, host: "node-1" };
+
+const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step: ClaimStep])[] = [
+  ["a new claim looks for ports of an earlier process", {}, { do: "look-up" }],
+  [
+    "then it makes its ports, before the pod has a node",
+    { isLookedUp: true },
+    { do: "make", create: [ETH0], take: [] },
+  ],
+  [
+    "ports of the user are taken, which needs no look-up",
+    { wishes: [{ ...MINE, name: "eth0" }] },
+    { do: "make", create: [], take: [{ ...MINE, name: "eth0" }] },
+  ],
+  [
+    "a user's port whose device was saved and not changed yet is taken",
+    { wishes: [{ ...MINE, name: "eth0" }], nics: [{ ...NEW, portID: MINE.portID ?? "", createdByController: false }] },
+    { do: "make", create: [], take: [{ ...MINE, name: "eth0" }] },
+  ],
+  [
+    "of several NICs each gets its port in its way",
+    { wishes: [ETH0, MINE], nics: [NEW, { name: "eth1", state: "InProgress" }], isLookedUp: true },
+    { do: "make", create: [ETH0], take: [MINE] },
+  ],
+  ["a pod without a node waits for it", { nics: [MADE] }, WAIT],
+  ["a port is bound to the pod's node", { nics: [MADE], ...ON_NODE }, { do: "bind", nics: [ETH0], host: "node-1" }],
+  [
+    "a failed binding is tried again",
+    { nics: [{ ...BOUND, vifType: "binding_failed" }], ...ON_NODE },
+    { do: "bind", nics: [ETH0], host: "node-1" },
+  ],
+  [
+    "a port of another host is bound",
+    { nics: [{ ...BOUND, host: "x" }], ...ON_NODE },
+    { do: "bind", nics: [ETH0], host: "node-1" },
+  ],
+  ["what is bound waits for the node's agent", { nics: [BOUND], ...ON_NODE }, WAIT],
+  ["what is ready waits", { nics: [READY], ...ON_NODE }, WAIT],
+  ["a port that is lost is not bound", { nics: [{ ...MADE, reason: "PortLost" }], ...ON_NODE }, WAIT],
+  [
+    "a NIC that has failed waits for its time",
+    { nics: [later(5000)], isLookedUp: true },
+    { do: "wait", untilMs: NOW + 5000 },
+  ],
+  [
+    "a NIC whose time has come is tried",
+    { nics: [later(0)], isLookedUp: true },
+    { do: "make", create: [ETH0], take: [] },
+  ],
+  [
+    "other NICs are bound while one waits",
+    { wishes: [ETH0, ETH1], nics: [MADE, later(9000, { ...NEW, name: "eth1" })], ...ON_NODE },
+    { do: "bind", nics: [ETH0], host: "node-1" },
+  ],
+  [
+    "and the one that waits is made at its time",
+    { wishes: [ETH0, ETH1], nics: [BOUND, later(9000, { ...NEW, name: "eth1" })], ...ON_NODE },
+    { do: "wait", untilMs: NOW + 9000 },
+  ],
+  ["a quota that is used up refuses", { quota: "too many" }, { do: "refuse", why: "too many" }],
+  [
+    "once, and then at the time of the next attempt",
+    { quota: "too many", nics: [later(10_000)] },
+    { do: "wait", untilMs: NOW + 10_000 },
+  ],
+  ["a pod that is gone has its ports released", { pod: undefined, nics: [READY] }, { do: "release" }],
+  ["also before anything was made", { pod: undefined }, { do: "release" }],
+  ["also above a quota", { pod: undefined, quota: "too many" }, { do: "release" }],
+  [
+    "a claim that is deleted under a running pod keeps its ports",
+    { isDeleted: true, ...ON_NODE, nics: [READY] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
+  ["under a pod without a node it is released", { isDeleted: true, nics: [MADE] }, { do: "release" }],
+  [
+    "a pod that has ended and is plugged keeps its ports",
+    { ...OVER, nics: [READY] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
+  ["unplugged it loses them", { ...OVER, isUnplugged: true, nics: [READY] }, { do: "release" }],
+  ["on a node that is lost as well", { ...OVER, nodeIsLost: true, nics: [READY] }, { do: "release" }],
+  ["a running pod on a lost node keeps them", { ...ON_NODE, nodeIsLost: true, nics: [READY] }, WAIT],
+  [
+    "a running pod whose sandbox was unplugged keeps them for the next one",
+    { ...ON_NODE, isUnplugged: true, nics: [READY] },
+    WAIT,
+  ],
+];
+
+function view(change: Partial<ClaimView>): ClaimView {
+  return {
+    wishes: [ETH0],
+    nics: [NEW],
+    phase: "Pending",
+    isDeleted: false,
+    pod: { isOver: false, nodeName: undefined },
+    host: undefined,
+    isUnplugged: false,
+    nodeIsLost: false,
+    quota: undefined,
+    isLookedUp: false,
+    now: NOW,
+    ...change,
+  };
+}
+
+test("T-8: planClaim: each state has its step", () => {
+  for (const [claim, change, step] of ROWS) assert.deepEqual(planClaim(view(change)), step, claim);
+});
+
+test("T-8: planClaim: every row of the table is the first one for some state", () => {
+  const firsts = ROWS.map(([, change]) => CLAIM_ROWS.find(({ step }) => step(view(change)) !== undefined)?.name);
+  assert.deepEqual(new Set(firsts), new Set(CLAIM_ROWS.map(({ name }) => name)));
+});
+
+test("T-8: phaseOf: the phase follows from the NICs", () => {
+  const phase = (nics: readonly NicStatus[], host?: string, quota?: string, isAllowed = true) =>
+    phaseOf({ nics, host, quota }, isAllowed);
+  assert.deepEqual(
+    [
+      phase([NEW], undefined, undefined, false),
+      phase([later(1)], undefined, "too many"),
+      phase([NEW]),
+      phase([MADE]),
+      phase([MADE, later(1)]),
+      phase([MADE], "node-1"),
+      phase([BOUND], "node-1"),
+      phase([BOUND], "node-2"),
+      phase([READY, BOUND], "node-1"),
+      phase([READY, READY], "node-1"),
+    ],
+    ["Pending", "Pending", "Creating", "Created", "Failed", "Binding", "Plumbable", "Binding", "Plumbable", "Active"],
+  );
+});

@@ -1,0 +1,146 @@
+import type { NamedNic, NicClaimPhase, NicStatus } from "#kube/nic";
+import { hasPort, isDue, isPlumbed } from "./nic.ts";
+
+/** How often it is looked whether a node is lost on which a pod has ended, in milliseconds. */
+const END_CHECK_MS = 60_000;
+
+/** What is known of a claim's pod. */
+export interface PodFacts {
+  /** Its phase is Succeeded or Failed. */
+  readonly isOver: boolean;
+  readonly nodeName: string | undefined;
+}
+
+/** All that decides about a claim's next step. */
+export interface ClaimView {
+  readonly wishes: readonly NamedNic[];
+  /** One for each wish, in their order. */
+  readonly nics: readonly NicStatus[];
+  readonly phase: NicClaimPhase | undefined;
+  /** Whether the claim is being deleted. */
+  readonly isDeleted: boolean;
+  /** The pod with the claim's uid; `undefined` if it is gone. */
+  readonly pod: PodFacts | undefined;
+  /** The name of the pod's node at the provider. */
+  readonly host: string | undefined;
+  /** The node has told that the pod's interfaces are gone. */
+  readonly isUnplugged: boolean;
+  /** The node is gone, or has not been ready for five minutes. */
+  readonly nodeIsLost: boolean;
+  /** Why the tenant's quota forbids the ports; `undefined`: it allows them. */
+  readonly quota: string | undefined;
+  /** Whether the ports with the claim's identity are known; not after a request whose end is not known. */
+  readonly isLookedUp: boolean;
+  /** Milliseconds since the epoch. */
+  readonly now: number;
+}
+
+/** What is done next for a claim. */
+export type ClaimStep =
+  | { readonly do: "release" }
+  | { readonly do: "refuse"; readonly why: string }
+  | { readonly do: "look-up" }
+  /** Ports are made for NICs, and users' ports are taken for others. */
+  | { readonly do: "make"; readonly create: readonly NamedNic[]; readonly take: readonly NamedNic[] }
+  | { readonly do: "bind"; readonly nics: readonly NamedNic[]; readonly host: string }
+  /** Nothing before this time, if it is given; the provider and the cluster may tell something earlier. */
+  | { readonly do: "wait"; readonly untilMs: number | undefined };
+
+interface Row {
+  readonly name: string;
+  readonly step: (view: ClaimView) => ClaimStep | undefined;
+}
+
+/** The states of a claim (docs/spec/vpc-nics.md#5.2): the first row that has a step says what is done. */
+export const CLAIM_ROWS: readonly Row[] = [
+  {
+    name: "nobody uses the ports any more, so they are released",
+    step: (view) => (mustRelease(view) ? { do: "release" } : undefined),
+  },
+  {
+    name: "the claim or the pod is at its end and the node has not unplugged yet, so nothing is changed",
+    step: ({ isDeleted, pod, now }) =>
+      isDeleted || pod?.isOver === true ? { do: "wait", untilMs: now + END_CHECK_MS } : undefined,
+  },
+  {
+    name: "the quota does not allow the ports",
+    step: (view) => {
+      if (view.quota === undefined) return undefined;
+      return view.nics.some((nic) => isDue(nic, view.now)) ? { do: "refuse", why: view.quota } : waiting(view);
+    },
+  },
+  {
+    name: "ports of the identity may exist, so they are looked up before one is made",
+    step: (view) =>
+      !view.isLookedUp && lacking(view).some(({ portID }) => portID === undefined) ? { do: "look-up" } : undefined,
+  },
+  {
+    name: "NICs without a port get one",
+    step: (view) => {
+      const without = lacking(view);
+      if (without.length === 0) return undefined;
+      const [create, take] = [
+        without.filter(({ portID }) => portID === undefined),
+        without.filter(({ portID }) => portID !== undefined),
+      ];
+      return { do: "make", create, take };
+    },
+  },
+  {
+    name: "the pod has a node, so its ports are bound there",
+    step: (view) => {
+      const { host } = view;
+      if (host === undefined) return undefined;
+      const unbound = due(view, (nic) => hasPort(nic) && !isPlumbed(nic, host) && nic.reason !== "PortLost");
+      return unbound.length === 0 ? undefined : { do: "bind", nics: unbound, host };
+    },
+  },
+  { name: "all that can be done now is done", step: (view) => waiting(view) },
+];
+
+/** The next step of a claim. Pure. */
+export function planClaim(view: ClaimView): ClaimStep {
+  for (const { step } of CLAIM_ROWS) {
+    const found = step(view);
+    if (found !== undefined) return found;
+  }
+  throw new Error("the last row of the table has a step for every claim");
+}
+
+/** The phase that a claim shows, if it is not being released. Pure. */
+export function phaseOf(
+  { nics, quota, host }: Pick<ClaimView, "nics" | "quota" | "host">,
+  isAllowed: boolean,
+): NicClaimPhase {
+  if (quota !== undefined || !isAllowed) return "Pending";
+  if (nics.some(({ state }) => state === "Failed")) return "Failed";
+  if (!nics.every(hasPort)) return "Creating";
+  if (host === undefined && !nics.every((nic) => isPlumbed(nic, undefined))) return "Created";
+  if (!nics.every((nic) => isPlumbed(nic, host))) return "Binding";
+  return nics.every(({ state }) => state === "Ready") ? "Active" : "Plumbable";
+}
+
+/** Nothing uses the ports: the pod is gone, or ended and unplugged, or was never plugged, or is on a node that is lost. */
+function mustRelease({ isDeleted, pod, isUnplugged, nodeIsLost }: ClaimView): boolean {
+  if (pod === undefined) return true;
+  if (!isDeleted && !pod.isOver) return false;
+  return isUnplugged || pod.nodeName === undefined || nodeIsLost;
+}
+
+/** Wishes whose NICs have no port and may be tried now. */
+function lacking(view: ClaimView): readonly NamedNic[] {
+  return due(view, (nic) => !hasPort(nic));
+}
+
+function due(view: ClaimView, isMeant: (nic: NicStatus) => boolean): readonly NamedNic[] {
+  return view.wishes.filter((_wish, at) => {
+    const nic = view.nics[at];
+    return nic !== undefined && isMeant(nic) && isDue(nic, view.now);
+  });
+}
+
+function waiting({ nics, now }: ClaimView): ClaimStep {
+  const times = nics.flatMap(({ nextRetryAt }) => (nextRetryAt === undefined ? [] : [Date.parse(nextRetryAt)]));
+  const later = times.filter((time) => time > now);
+  return { do: "wait", untilMs: later.length === 0 ? undefined : Math.min(...later) };
+}

@@ -1,0 +1,30 @@
+/** What the check of a quota needs of a claim. */
+export interface QuotaClaim {
+  readonly uid: string;
+  /** An instant of ISO 8601. */
+  readonly createdAt: string;
+  readonly ports: number;
+  /** Whether its ports were allowed already; it has them, or is making them. */
+  readonly isAllowed: boolean;
+}
+
+/**
+ * Whether the ports of a claim fit a tenant's quota (docs/spec/vpc-nics.md#4): after those that were allowed, claims get ports in the order in
+ * which they were made, so that of claims that race for the last port exactly one gets it. Returns the message for the one that does not fit.
+ * `others` are those of the tenant, without the claim. Pure.
+ */
+export function quotaFault(
+  claim: QuotaClaim,
+  others: Iterable<QuotaClaim>,
+  tenant: { readonly name: string; readonly maxPorts?: number | undefined } | undefined,
+): string | undefined {
+  if (tenant?.maxPorts === undefined || claim.isAllowed) return undefined;
+  let used = claim.ports;
+  for (const other of others) if (other.isAllowed || isBefore(other, claim)) used += other.ports;
+  if (used <= tenant.maxPorts) return undefined;
+  return `tenant ${JSON.stringify(tenant.name)} would use ${used} ports of ${tenant.maxPorts}`;
+}
+
+function isBefore(one: QuotaClaim, other: QuotaClaim): boolean {
+  return one.createdAt === other.createdAt ? one.uid < other.uid : one.createdAt < other.createdAt;
+}

@@ -1,0 +1,422 @@
+import type { Dirty } from "#base/async";
+import type { VpcProvider } from "#cloud/vpc";
+import { isKubeError, parseObjectKey, resources } from "#kube/client";
+import {
+  CLAIM_NODE_LABEL,
+  type NicClaim,
+  type NicClaimPhase,
+  type NicStatus,
+  nicResources,
+  PROVIDER_HOST_ANNOTATION,
+} from "#kube/nic";
+import { NicControllerError } from "../errors.ts";
+import { completed, hasPort, isPlumbed } from "../plan/nic.ts";
+import { type ObservedPod, observeNic } from "../plan/observe.ts";
+import { type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
+import { type QuotaClaim, quotaFault } from "../plan/quota.ts";
+import { endsByRelease } from "../plan/retry.ts";
+import type { PodView } from "../world.ts";
+import { claimDraft } from "./claim-draft.ts";
+import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
+import { ClaimLedger, withoutPause } from "./ledger.ts";
+import { DOUBT_MS, PortActions } from "./port-actions.ts";
+import { type ClaimRecord, finishClaim, hasCondition, MANAGER, NOTHING, nicsOf, storeStatus } from "./record.ts";
+import { PortRequests } from "./requests.ts";
+
+/** A node that is not ready for this time is lost, in milliseconds (docs/spec/vpc-nics.md#5.7). */
+const NODE_LOST_MS = 300_000;
+/** Steps of a claim in one pass; it comes to rest long before. */
+const MAX_STEPS = 32;
+/** How often ports are looked at, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those that wait
+ * for the node, or may have a double; all others. */
+const POLL_PLUGGED_MS = 250;
+const POLL_WAITING_MS = 5000;
+const POLL_SETTLED_MS = 60_000;
+/** A port that is down is looked at again when that has lasted long enough to matter, in milliseconds. */
+const POLL_DOWN_MS = 31_000;
+/** A release that is not at its end is looked at again after this time at most, in milliseconds. */
+const RELEASE_CHECK_MS = 10_000;
+/** Pods without a claim whose last event is remembered, so that it is written once. */
+const MAX_REFUSED = 10_000;
+
+type Options = { readonly signal: AbortSignal };
+
+/**
+ * Gives each pod that asks for NICs its claim, and each claim its ports (docs/spec/vpc-nics.md#5). What it does next follows from data alone
+ * (`planClaim`); it may stop after any request, and a later process continues.
+ */
+export class ClaimReconciler {
+  readonly ledger: ClaimLedger;
+  readonly #deps: NicControllerDeps;
+  readonly #options: NicControllerOptions & { readonly polls: Dirty };
+  readonly #actions: PortActions;
+  readonly #refused = new Map<string, string>();
+
+  /** `polls` is marked when ports have to be looked at earlier than before. */
+  constructor(deps: NicControllerDeps, options: NicControllerOptions & { readonly polls: Dirty }) {
+    this.#deps = deps;
+    this.#options = options;
+    this.ledger = new ClaimLedger(deps.cluster);
+    const { signal, gatherMs, maxBulk, clusterId } = options;
+    const requests = new PortRequests(
+      { clock: deps.clock, onCreate: deps.observer.created },
+      { signal, gatherMs, maxBulk },
+    );
+    this.#actions = new PortActions({ ...deps, ledger: this.ledger, requests, clusterId });
+  }
+
+  /** Something that decides about failures has changed: those of the meant NICs are tried again at once. */
+  tryAgain(isMeant: (nic: NicStatus) => boolean = () => true): void {
+    for (const { namespace, uid } of this.ledger.tryAgain(isMeant)) this.#options.enqueue(`${namespace}/${uid}`);
+  }
+
+  /**
+   * One pass of a claim, or of a pod without one; the key is `NAMESPACE/UID`. Rejects with `KubeError` and {@link NicControllerError}; failures
+   * of the provider are in the claim's status, and the result has the time of the next attempt.
+   */
+  async reconcile(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
+    const { namespace = "", name: uid } = parseObjectKey(key);
+    let record = this.ledger.current(namespace, uid);
+    if (record?.touchedAt === Number.NEGATIVE_INFINITY && record.doubtUntil === Number.NEGATIVE_INFINITY) {
+      // The leader before may have asked for ports that are not recorded.
+      const isWhole = nicsOf(record).length === record.claim.spec.nics.length && nicsOf(record).every(hasPort);
+      record.doubtUntil = isWhole ? 0 : this.#deps.clock.monotonic() + DOUBT_MS;
+    }
+    if (record === undefined) {
+      const pod = this.#deps.cluster.pod(uid);
+      if (pod === undefined) this.#refused.delete(uid);
+      else record = await this.#claim(pod, options);
+    }
+    return record === undefined ? undefined : this.#work(record, options);
+  }
+
+  /** Makes the claim of a pod; `undefined` if the pod gets none. */
+  async #claim(pod: PodView, options: Options): Promise<ClaimRecord | undefined> {
+    const { api, cluster, rules, log } = this.#deps;
+    const { name, namespace = "", uid, deletionTimestamp } = pod.metadata;
+    if (isOver(pod) || deletionTimestamp !== undefined) return undefined;
+    const view = cluster.namespace(namespace);
+    const wish = rules.wishOf(pod, view);
+    if (wish.kind === "none") return undefined;
+    if (wish.kind === "host-network") {
+      return this.#refuse(pod, "HostNetworkIgnored", "the pod has the network of its node, so it gets no ports");
+    }
+    if (wish.kind === "faulty") {
+      const faults = wish.faults.map(({ field, message }) => `${field}: ${message}`);
+      return this.#refuse(pod, "InvalidNics", faults.join("; "));
+    }
+    const verdict = rules.allow(cluster.policy(), wish, namespace, view);
+    if ("refused" in verdict) return this.#refuse(pod, "NicsRefused", verdict.refused);
+    let provider: VpcProvider;
+    try {
+      provider = this.#deps.provider(verdict.provider);
+    } catch (error) {
+      if (!(error instanceof NicControllerError) || error.code !== "unknown-provider") throw error;
+      return this.#refuse(pod, "ProviderUnknown", error.message);
+    }
+    const { clusterId } = this.#options;
+    const draft = claimDraft(pod, wish, { clusterId, provider: provider.name, projectID: verdict.projectID });
+    let claim: NicClaim;
+    try {
+      claim = await api.create(nicResources.nicClaims, draft, options);
+      log.info("claim made", { pod: name, namespace, claim: uid });
+    } catch (error) {
+      if (!isKubeError(error, "already-exists")) throw error;
+      claim = await api.get(nicResources.nicClaims, { namespace, name: uid }, options);
+    }
+    this.#refused.delete(uid);
+    return this.ledger.add(claim, namespace);
+  }
+
+  #refuse(pod: PodView, reason: string, note: string): undefined {
+    const { uid, name, namespace } = pod.metadata;
+    const text = `${reason} ${note}`;
+    if (this.#refused.get(uid) === text) return undefined;
+    const [oldest] = this.#refused.keys();
+    if (oldest !== undefined && this.#refused.size >= MAX_REFUSED) this.#refused.delete(oldest);
+    this.#refused.set(uid, text);
+    this.#deps.observer.event(pod, { type: "Warning", reason, note });
+    this.#deps.log.warn("pod gets no NICs", { pod: name, namespace, reason, why: note });
+    return undefined;
+  }
+
+  async #work(record: ClaimRecord, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
+    const { api, cluster, clock, log } = this.#deps;
+    const provider = this.#deps.provider(record.claim.spec.provider);
+    for (let steps = 0; steps < MAX_STEPS; steps += 1) {
+      await this.#deleteSurplus(record, provider, options);
+      const pod = cluster.pod(record.uid);
+      await this.#label(record, pod, options);
+      this.#see(record, pod);
+      const view = this.#view(record, pod);
+      const step = planClaim(view);
+      if (step.do === "release") return this.#release(record, provider, options);
+      const before = nicsOf(record);
+      const asksForPorts = step.do === "look-up" || step.do === "make";
+      const mayHavePorts = isAllowed(record) || (view.quota === undefined && asksForPorts);
+      // Before anything is awaited, so that no other claim of the tenant is judged without this one.
+      if (mayHavePorts && !isAllowed(record)) record.status = { ...record.status, phase: "Creating" };
+      if (step.do !== "wait") await this.#actions.perform(step, { record, provider, host: view.host }, options);
+      this.#tell(record, pod, before);
+      const nics = nicsOf(record);
+      const phase = phaseOf({ nics, quota: view.quota, host: view.host }, mayHavePorts);
+      this.#setStatus(record, { nics, phase, nodeName: pod?.spec.nodeName });
+      await storeStatus(api, record, options);
+      if (step.do !== "wait") continue;
+      if (pod !== undefined) await this.#show(record, pod, options);
+      this.#schedulePolls(record);
+      return step.untilMs === undefined ? undefined : { requeueAfterMs: Math.max(0, step.untilMs - clock.now()) };
+    }
+    log.warn("a claim has not come to rest", { claim: record.uid, phase: record.status.phase });
+    return { requeueAfterMs: 1000 };
+  }
+
+  #setStatus(
+    record: ClaimRecord,
+    { nics, phase, nodeName }: { nics: readonly NicStatus[]; phase: NicClaimPhase; nodeName: string | undefined },
+  ): void {
+    const { generation } = record.claim.metadata;
+    const node = nodeName ?? record.status.nodeName;
+    record.status = {
+      ...(generation === undefined ? {} : { observedGeneration: generation }),
+      ...(node === undefined ? {} : { nodeName: node }),
+      phase,
+      nics: [...nics],
+    };
+  }
+
+  /** Ports of the same identity as a recorded one: two requests were under way, of which one seemed lost. */
+  async #deleteSurplus(record: ClaimRecord, provider: VpcProvider, options: Options): Promise<void> {
+    const { surplus } = record;
+    if (surplus.length === 0) return;
+    const recorded = nicsOf(record).map(({ portID }) => portID);
+    for (const id of surplus) {
+      if (recorded.includes(id)) continue;
+      await provider.deletePort(id, options);
+      this.#deps.observer.duplicates(1);
+      this.#deps.log.warn("duplicate port deleted", { claim: record.uid, port: id });
+    }
+    record.surplus = [];
+  }
+
+  /** The node's agent finds its claims by their label. */
+  async #label(record: ClaimRecord, pod: PodView | undefined, options: Options): Promise<void> {
+    const nodeName = pod?.spec.nodeName;
+    if (nodeName === undefined || record.labelled === nodeName) return;
+    const body = { metadata: { uid: record.claim.metadata.uid, labels: { [CLAIM_NODE_LABEL]: nodeName } } };
+    const ref = { name: record.uid, namespace: record.namespace };
+    try {
+      record.claim = await this.#deps.api.patch(nicResources.nicClaims, ref, { type: "merge", body }, options);
+    } catch (error) {
+      if (!isKubeError(error, "not-found")) throw error;
+    }
+    record.labelled = nodeName;
+  }
+
+  /** Takes into the status what the last look at the ports has found. */
+  #see(record: ClaimRecord, pod: PodView | undefined): void {
+    const { clock, random } = this.#deps;
+    const before = completed(record.claim.spec.nics, nicsOf(record));
+    const host = this.#hostOf(pod);
+    // A failure before the pod had a node may be none on the node.
+    const isFirstHost = host !== undefined && record.host === undefined && record.status.nodeName === undefined;
+    record.host = host;
+    const look = { pod: this.#observedPod(record, pod), now: clock.now(), random: random() };
+    const nics = before
+      .map((nic) => (isFirstHost ? withoutPause(nic) : nic))
+      .map((nic) => observeNic(nic, record.observation, look));
+    // A port that is to be made again: nobody knows what else is there.
+    if (nics.some((nic, at) => nic.portID === undefined && before[at]?.portID !== undefined)) record.isLookedUp = false;
+    record.observation = { ...NOTHING, downSince: record.observation.downSince };
+    record.status = { ...record.status, nics: [...nics] };
+    this.#tell(record, pod, before);
+  }
+
+  #observedPod(record: ClaimRecord, pod: PodView | undefined): ObservedPod {
+    const isPlugged = hasCondition(record.claim, "Plugged");
+    return {
+      isPlugged,
+      isStarted: isPlugged || (pod?.status.phase ?? "Pending") !== "Pending",
+      isEnding:
+        pod === undefined ||
+        isOver(pod) ||
+        pod.metadata.deletionTimestamp !== undefined ||
+        hasCondition(record.claim, "Unplugged"),
+    };
+  }
+
+  #hostOf(pod: PodView | undefined): string | undefined {
+    const nodeName = pod?.spec.nodeName;
+    if (nodeName === undefined) return undefined;
+    const { annotations = {} } = this.#deps.cluster.node(nodeName) ?? {};
+    return Object.hasOwn(annotations, PROVIDER_HOST_ANNOTATION) ? annotations[PROVIDER_HOST_ANNOTATION] : nodeName;
+  }
+
+  #view(record: ClaimRecord, pod: PodView | undefined): ClaimView {
+    const { clock } = this.#deps;
+    const now = clock.now();
+    const { claim } = record;
+    return {
+      wishes: claim.spec.nics,
+      nics: nicsOf(record),
+      phase: record.status.phase,
+      isDeleted: claim.metadata.deletionTimestamp !== undefined,
+      pod: pod === undefined ? undefined : { isOver: isOver(pod), nodeName: pod.spec.nodeName },
+      host: this.#hostOf(pod),
+      isUnplugged: hasCondition(claim, "Unplugged"),
+      nodeIsLost: this.#isLost(pod?.spec.nodeName, now),
+      quota: this.#quotaFault(record),
+      isLookedUp: record.isLookedUp,
+      now,
+    };
+  }
+
+  #isLost(nodeName: string | undefined, now: number): boolean {
+    if (nodeName === undefined) return false;
+    const node = this.#deps.cluster.node(nodeName);
+    return node === undefined || (node.notReadySince !== undefined && now - node.notReadySince > NODE_LOST_MS);
+  }
+
+  /** The check that decides, after that of the webhooks, whose replicas do not know each other's reservations. */
+  #quotaFault(record: ClaimRecord): string | undefined {
+    if (isAllowed(record)) return undefined;
+    const { cluster, rules } = this.#deps;
+    const policy = cluster.policy();
+    const tenantOf = (namespace: string) => rules.tenantOf(policy, namespace, cluster.namespace(namespace));
+    const tenant = tenantOf(record.namespace);
+    if (tenant?.maxPorts === undefined) return undefined;
+    const others: QuotaClaim[] = [];
+    for (const claim of cluster.claims()) {
+      const { uid, namespace = "" } = { ...claim.metadata, uid: claim.metadata.name };
+      if (uid === record.uid || tenantOf(namespace)?.name !== tenant.name) continue;
+      const known = this.ledger.get(uid);
+      others.push(quotaClaim(known?.claim ?? claim, known === undefined ? hasBegun(claim.status) : isAllowed(known)));
+    }
+    return quotaFault(quotaClaim(record.claim, false), others, tenant);
+  }
+
+  async #release(
+    record: ClaimRecord,
+    provider: VpcProvider,
+    options: Options,
+  ): Promise<{ readonly requeueAfterMs: number } | undefined> {
+    const { api, clock, log } = this.#deps;
+    record.status = { ...record.status, phase: "Releasing" };
+    record.pollAt = undefined;
+    if (await this.#actions.release({ record, provider }, options)) {
+      await finishClaim(api, record, options);
+      this.ledger.forget(record);
+      log.info("claim released", { claim: record.uid, pod: record.claim.spec.podName, namespace: record.namespace });
+      // An address, a place in a subnet or in a quota may be what others wait for.
+      this.tryAgain(({ reason }) => endsByRelease(reason));
+      return undefined;
+    }
+    await storeStatus(api, record, options);
+    const now = clock.now();
+    const next = nicsOf(record)
+      .map(({ nextRetryAt }) => Date.parse(nextRetryAt ?? "") - now)
+      .filter((ms) => ms > 0);
+    return { requeueAfterMs: Math.min(...next, RELEASE_CHECK_MS) };
+  }
+
+  /** Events for what has become of NICs. */
+  #tell(record: ClaimRecord, pod: PodView | undefined, before: readonly NicStatus[]): void {
+    const { observer, clock } = this.#deps;
+    for (const nic of nicsOf(record)) {
+      const old = before.find(({ name }) => name === nic.name);
+      const { name, state, reason, message = "" } = nic;
+      if (state === "Ready" && old?.state !== "Ready" && record.pluggedAt !== undefined) {
+        observer.active((clock.monotonic() - record.pluggedAt) / 1000);
+      }
+      const isTold = state === "Failed" || reason === "PortLost" || reason === "PortDown";
+      if (!isTold || reason === undefined || (old?.state === state && old.reason === reason)) continue;
+      if (pod !== undefined) observer.event(pod, { type: "Warning", reason, note: `${name}: ${message}` });
+    }
+  }
+
+  /** Writes what the pod shows of its NICs, where it differs. */
+  async #show(record: ClaimRecord, pod: PodView, options: Options): Promise<void> {
+    const { api, rules, clock } = this.#deps;
+    const { annotations, condition } = rules.surface(pod, { ...record.claim, status: record.status }, clock.now());
+    const { lastTransitionTime: _, ...state } = condition ?? {};
+    const text = JSON.stringify([annotations, state]);
+    // The cache may be behind our own write.
+    if ((annotations === undefined && condition === undefined) || text === record.surface) return;
+    const { name, namespace = "", uid } = pod.metadata;
+    const ref = { name, namespace };
+    try {
+      if (annotations !== undefined) {
+        await api.patch(
+          resources.pods,
+          ref,
+          { type: "merge", body: { metadata: { uid, annotations } } },
+          { ...options, fieldManager: MANAGER },
+        );
+      }
+      if (condition !== undefined) {
+        await api.patch(
+          resources.pods,
+          ref,
+          { type: "strategic", body: { metadata: { uid }, status: { conditions: [condition] } } },
+          { ...options, fieldManager: MANAGER, subresource: "status" },
+        );
+      }
+      record.surface = text;
+    } catch (error) {
+      // Another pod of the name, or none: this one shows nothing any more.
+      if (!isKubeError(error, "not-found", "conflict")) throw error;
+    }
+  }
+
+  #schedulePolls(record: ClaimRecord): void {
+    const { clock } = this.#deps;
+    const now = clock.monotonic();
+    const nics = nicsOf(record);
+    if (!nics.some(hasPort)) {
+      record.pollAt = undefined;
+      return;
+    }
+    const isPlugged = hasCondition(record.claim, "Plugged");
+    if (isPlugged) record.pluggedAt ??= now;
+    const everyMs = this.#paceOf(record, { isPlugged, now });
+    const isFirst = record.pollAt === undefined;
+    // A pace that is the same has been slowed down by the polls, or goes on.
+    if (!isFirst && (everyMs === POLL_PLUGGED_MS ? record.pollEveryMs <= 2000 : record.pollEveryMs === everyMs)) return;
+    record.pollEveryMs = everyMs;
+    // What was stored by an earlier process may be old.
+    const isOld = isFirst && record.touchedAt === Number.NEGATIVE_INFINITY;
+    record.pollAt = isOld || everyMs === POLL_PLUGGED_MS ? now : now + everyMs;
+    this.#options.polls.mark();
+  }
+
+  #paceOf(record: ClaimRecord, { isPlugged, now }: { isPlugged: boolean; now: number }): number {
+    const waits = nicsOf(record).some((nic) => isPlumbed(nic, undefined) && nic.state !== "Ready");
+    if (waits && isPlugged) return POLL_PLUGGED_MS;
+    if (waits || now < record.doubtUntil) return POLL_WAITING_MS;
+    return record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS;
+  }
+}
+
+function isOver({ status: { phase } }: PodView): boolean {
+  return phase === "Succeeded" || phase === "Failed";
+}
+
+/** Whether the claim's ports count already: they are there, or are being made. */
+function hasBegun(status: NicClaim["status"]): boolean {
+  const { phase = "Pending", nics = [] } = status ?? {};
+  return phase !== "Pending" || nics.some(hasPort);
+}
+
+function isAllowed(record: ClaimRecord): boolean {
+  return hasBegun(record.status);
+}
+
+function quotaClaim({ metadata, spec, status }: NicClaim, isAllowedAlready: boolean): QuotaClaim {
+  const isReleasing = status?.phase === "Releasing" || metadata.deletionTimestamp !== undefined;
+  return {
+    uid: metadata.name,
+    createdAt: metadata.creationTimestamp ?? "",
+    ports: isReleasing ? 0 : spec.nics.length,
+    isAllowed: isAllowedAlready,
+  };
+}

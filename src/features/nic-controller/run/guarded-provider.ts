@@ -1,0 +1,104 @@
+import { type AbortOptions, Semaphore } from "#base/async";
+import type { Clock } from "#base/clock";
+import { TokenBucket } from "#base/rate-limit";
+import type { PortRequest, PortResult, SavedDevice, Vpc, VpcPort, VpcProvider, VpcRef } from "#cloud/vpc";
+import { notLeading } from "../errors.ts";
+
+/** Requests to a provider (docs/spec/vpc-nics.md#5.1, #5.4). */
+const RATE_PER_SECOND = 20;
+const BURST = 40;
+const AT_ONCE = 8;
+const DELETES_AT_ONCE = 4;
+
+export interface GuardDeps {
+  readonly provider: VpcProvider;
+  readonly clock: Clock;
+  /** Whether no other process can lead yet, by this process's own clock; asked right before each request. */
+  readonly isLeading: () => boolean;
+}
+
+/**
+ * A provider that is asked only while this process leads, and not too often. A process that was stopped for a while finds out here, before
+ * its timers tell, that another one may lead. Rejects with `not-leading` then.
+ */
+export class GuardedProvider implements VpcProvider {
+  readonly name: string;
+  readonly #deps: GuardDeps;
+  readonly #bucket: TokenBucket;
+  readonly #all = new Semaphore(AT_ONCE);
+  readonly #deletes = new Semaphore(DELETES_AT_ONCE);
+
+  constructor(deps: GuardDeps) {
+    this.#deps = deps;
+    this.name = deps.provider.name;
+    this.#bucket = new TokenBucket({ ratePerSecond: RATE_PER_SECOND, burst: BURST, clock: deps.clock });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#deps.provider[Symbol.asyncDispose]();
+  }
+
+  async resolve(ref: VpcRef, options: AbortOptions): Promise<Vpc> {
+    // Its answers are kept, so it is not paced.
+    this.#check();
+    return this.#deps.provider.resolve(ref, options);
+  }
+
+  async createPorts(requests: readonly PortRequest[], options: AbortOptions): Promise<readonly PortResult[]> {
+    return this.#paced(() => this.#deps.provider.createPorts(requests, options), options);
+  }
+
+  async findPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]> {
+    return this.#paced(() => this.#deps.provider.findPorts(deviceIds, options), options);
+  }
+
+  async getPorts(ids: readonly string[], options: AbortOptions): Promise<ReadonlyMap<string, VpcPort>> {
+    return this.#paced(() => this.#deps.provider.getPorts(ids, options), options);
+  }
+
+  async pollPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]> {
+    return this.#paced(() => this.#deps.provider.pollPorts(deviceIds, options), options);
+  }
+
+  async bindPort(
+    id: string,
+    binding: { readonly host: string; readonly deviceId: string; readonly deviceOwner: string },
+    options: AbortOptions & { readonly ifRevision?: number | undefined },
+  ): Promise<VpcPort> {
+    return this.#paced(() => this.#deps.provider.bindPort(id, binding, options), options);
+  }
+
+  async releasePort(id: string, saved: SavedDevice, options: AbortOptions): Promise<void> {
+    await this.#paced(() => this.#deps.provider.releasePort(id, saved, options), options);
+  }
+
+  async deletePort(id: string, options: AbortOptions): Promise<void> {
+    await this.#deletes.run(() => this.#paced(() => this.#deps.provider.deletePort(id, options), options), options);
+  }
+
+  async *eachOwned(deviceOwner: string, options: AbortOptions): AsyncGenerator<VpcPort, void, undefined> {
+    this.#check();
+    yield* this.#deps.provider.eachOwned(deviceOwner, options);
+  }
+
+  async *eachTagged(tag: string, options: AbortOptions): AsyncGenerator<VpcPort, void, undefined> {
+    this.#check();
+    yield* this.#deps.provider.eachTagged(tag, options);
+  }
+
+  async describeHost(host: string, options: AbortOptions): Promise<string> {
+    return this.#paced(() => this.#deps.provider.describeHost(host, options), options);
+  }
+
+  async #paced<Value>(request: () => Promise<Value>, options: AbortOptions): Promise<Value> {
+    return this.#all.run(async () => {
+      await this.#bucket.take(options);
+      this.#check();
+      return request();
+    }, options);
+  }
+
+  #check(): void {
+    if (!this.#deps.isLeading()) throw notLeading();
+  }
+}

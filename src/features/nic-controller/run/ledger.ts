@@ -1,0 +1,95 @@
+import type { NicClaim, NicStatus } from "#kube/nic";
+import type { NicCluster } from "../world.ts";
+import type { PhaseSample } from "./deps.ts";
+import { type ClaimRecord, nicsOf, recordOf } from "./record.ts";
+
+/** The claims that this process works on, and whose the users' ports are. It holds as many records as there are claims. */
+export class ClaimLedger {
+  readonly #cluster: Pick<NicCluster, "claim">;
+  readonly #records = new Map<string, ClaimRecord>();
+  /** The uid of the pod that has a user's port, by the port's id. */
+  readonly #holders = new Map<string, string>();
+
+  constructor(cluster: Pick<NicCluster, "claim">) {
+    this.#cluster = cluster;
+  }
+
+  /** All records; they may be changed by their worker meanwhile. */
+  records(): Iterable<ClaimRecord> {
+    return this.#records.values();
+  }
+
+  get(uid: string): ClaimRecord | undefined {
+    return this.#records.get(uid);
+  }
+
+  /** Phases and times of all claims, for metrics. */
+  *phases(): Generator<PhaseSample> {
+    for (const { status, claim } of this.#records.values()) {
+      yield { phase: status.phase ?? "Pending", createdAt: Date.parse(claim.metadata.creationTimestamp ?? "") };
+    }
+  }
+
+  /** The record of a claim, made equal to the cache where that knows more; `undefined` if there is no claim. */
+  current(namespace: string, uid: string): ClaimRecord | undefined {
+    const cached = this.#cluster.claim(namespace, uid);
+    const known = this.#records.get(uid);
+    if (known === undefined)
+      return cached === undefined ? undefined : this.#remember(recordOf(cached, namespace, true));
+    if (cached?.metadata.uid === known.claim.metadata.uid) {
+      known.isCached = true;
+      known.claim = cached;
+      return known;
+    }
+    // Before the cache has had the claim, that is one which was made just now; what the cache has is a memory of the one before.
+    if (!known.isCached) return known;
+    this.forget(known);
+    return cached === undefined ? undefined : this.#remember(recordOf(cached, namespace, true));
+  }
+
+  /** A claim that was made just now. */
+  add(claim: NicClaim, namespace: string): ClaimRecord {
+    return this.#remember(recordOf(claim, namespace, false));
+  }
+
+  forget(record: ClaimRecord): void {
+    this.#records.delete(record.uid);
+    for (const [portID, uid] of this.#holders) if (uid === record.uid) this.#holders.delete(portID);
+  }
+
+  /** The uid of another pod that has a user's port. */
+  holderOf(portID: string, except: string): string | undefined {
+    const holder = this.#holders.get(portID);
+    return holder === except ? undefined : holder;
+  }
+
+  /** A user's port belongs to a pod from now on. */
+  hold(portID: string, uid: string): void {
+    this.#holders.set(portID, uid);
+  }
+
+  /** Ends the pauses after failures of the meant NICs. Returns the claims that have some. */
+  tryAgain(isMeant: (nic: NicStatus) => boolean): readonly ClaimRecord[] {
+    const changed: ClaimRecord[] = [];
+    for (const record of this.#records.values()) {
+      const nics = nicsOf(record);
+      if (!nics.some((nic) => nic.nextRetryAt !== undefined && isMeant(nic))) continue;
+      record.status = { ...record.status, nics: nics.map((nic) => (isMeant(nic) ? withoutPause(nic) : nic)) };
+      changed.push(record);
+    }
+    return changed;
+  }
+
+  #remember(record: ClaimRecord): ClaimRecord {
+    this.#records.set(record.uid, record);
+    for (const { createdByController, portID } of nicsOf(record)) {
+      if (createdByController === false && portID !== undefined) this.#holders.set(portID, record.uid);
+    }
+    return record;
+  }
+}
+
+/** A NIC that may be tried now; it keeps its count of failures. */
+export function withoutPause({ nextRetryAt: _, ...nic }: NicStatus): NicStatus {
+  return nic;
+}

@@ -1,0 +1,138 @@
+import type { Dirty } from "#base/async";
+import { ExpectedError } from "#base/errors";
+import type { VpcPort, VpcProvider } from "#cloud/vpc";
+import { ownPorts } from "../plan/identity.ts";
+import { hasPort } from "../plan/nic.ts";
+import { observeNic } from "../plan/observe.ts";
+import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
+import type { ClaimLedger } from "./ledger.ts";
+import { type ClaimRecord, hasCondition, nicsOf } from "./record.ts";
+
+/** Growth of the pause between looks at a port that is plugged and not active, and its limit, in milliseconds (docs/spec/vpc-nics.md#5.6). */
+const SLOWER = 1.5;
+const PLUGGED_MAX_MS = 2000;
+/** The longest pause of the loop, in milliseconds; a mark ends it. */
+const IDLE_MS = 60_000;
+/** The pause after a failure, in milliseconds. */
+const RETRY_MS = 1000;
+/** The share of a claim's pause by which it may be looked at earlier, together with others. */
+const EARLY = 0.2;
+/** Devices in one list. */
+const MAX_DEVICES = 50;
+
+/** Looks at the ports of claims: one list for each fifty of those that are due, never a request for a port. */
+export class PortPoller {
+  readonly #deps: Pick<NicControllerDeps, "provider" | "clock" | "log" | "random">;
+  readonly #options: Pick<NicControllerOptions, "enqueue"> & { readonly ledger: ClaimLedger; readonly polls: Dirty };
+
+  constructor(
+    deps: Pick<NicControllerDeps, "provider" | "clock" | "log" | "random">,
+    options: Pick<NicControllerOptions, "enqueue"> & { readonly ledger: ClaimLedger; readonly polls: Dirty },
+  ) {
+    this.#deps = deps;
+    this.#options = options;
+  }
+
+  /** Runs until the signal aborts. Failures of providers are tried again; rejects for bugs. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    while (!signal.aborted) {
+      let pauseMs = RETRY_MS;
+      try {
+        await this.tick({ signal });
+        pauseMs = this.#pauseMs();
+      } catch (error) {
+        if (signal.aborted) return;
+        if (!(error instanceof ExpectedError)) throw error;
+        this.#deps.log.debug("ports cannot be looked at", { error: error.message });
+      }
+      await this.#options.polls.wait({ atMostMs: pauseMs, signal });
+    }
+  }
+
+  /** Looks once at the ports of all claims that are due. */
+  async tick({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const now = this.#deps.clock.monotonic();
+    const due = [...this.#options.ledger.records()].filter(
+      ({ pollAt, pollEveryMs }) => pollAt !== undefined && pollAt <= now + EARLY * pollEveryMs,
+    );
+    if (!due.some(({ pollAt = Number.POSITIVE_INFINITY }) => pollAt <= now)) return;
+    for (const [name, records] of Map.groupBy(due, ({ claim }) => claim.spec.provider)) {
+      const provider = this.#deps.provider(name);
+      for (let at = 0; at < records.length; at += MAX_DEVICES) {
+        await this.#look(provider, records.slice(at, at + MAX_DEVICES), { signal });
+      }
+    }
+  }
+
+  #pauseMs(): number {
+    let next = Number.POSITIVE_INFINITY;
+    for (const { pollAt } of this.#options.ledger.records()) if (pollAt !== undefined && pollAt < next) next = pollAt;
+    return Math.min(IDLE_MS, Math.max(0, next - this.#deps.clock.monotonic()));
+  }
+
+  async #look(
+    provider: VpcProvider,
+    records: readonly ClaimRecord[],
+    options: { readonly signal: AbortSignal },
+  ): Promise<void> {
+    const startedAt = this.#deps.clock.monotonic();
+    // Also after a failure: a provider that is away is not asked all the time.
+    for (const record of records) this.#postpone(record, startedAt);
+    const ports = await provider.pollPorts(
+      records.map(({ uid }) => uid),
+      options,
+    );
+    const byDevice = Map.groupBy(ports, ({ deviceId }) => deviceId);
+    const seen = new Set(ports.map(({ id }) => id));
+    const absent = records.flatMap((record) => recordedIds(record).filter((id) => !seen.has(id)));
+    // A port whose device was changed is not in the list, and is there.
+    const elsewhere = absent.length === 0 ? new Map<string, VpcPort>() : await provider.getPorts(absent, options);
+    for (const record of records) {
+      if (record.touchedAt >= startedAt) {
+        // It was changed meanwhile, so this look is older than what is known.
+        record.pollAt = startedAt + Math.min(record.pollEveryMs, PLUGGED_MAX_MS);
+        continue;
+      }
+      this.#note(record, byDevice.get(record.uid) ?? [], elsewhere);
+    }
+  }
+
+  #note(record: ClaimRecord, ports: readonly VpcPort[], elsewhere: ReadonlyMap<string, VpcPort>): void {
+    const { clock, random } = this.#deps;
+    const now = clock.now();
+    const ids = recordedIds(record);
+    const found = new Map(ports.map((port) => [port.id, port]));
+    for (const id of ids) {
+      const port = elsewhere.get(id);
+      if (!found.has(id) && port !== undefined) found.set(id, port);
+    }
+    const downSince = new Map(
+      ids
+        .filter((id) => found.get(id)?.status === "DOWN")
+        .map((id) => [id, record.observation.downSince.get(id) ?? now] as const),
+    );
+    record.observation = { ports: found, missing: new Set(ids.filter((id) => !found.has(id))), downSince };
+    const recorded = new Map(
+      nicsOf(record).flatMap((nic) => (nic.portID === undefined ? [] : [[nic.name, nic.portID]])),
+    );
+    record.surplus = [...ownPorts(ports, record.uid, recorded)].flatMap(([nic, { port, surplus }]) =>
+      port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [],
+    );
+    // Whether the pod ends decides only about what is reported.
+    const isPlugged = hasCondition(record.claim, "Plugged");
+    const look = { pod: { isPlugged, isStarted: true, isEnding: false }, now, random: random() };
+    const isNews = nicsOf(record).some((nic) => observeNic(nic, record.observation, look) !== nic);
+    if (isNews || record.surplus.length > 0) this.#options.enqueue(`${record.namespace}/${record.uid}`);
+  }
+
+  #postpone(record: ClaimRecord, now: number): void {
+    if (record.pollEveryMs < PLUGGED_MAX_MS) {
+      record.pollEveryMs = Math.min(PLUGGED_MAX_MS, record.pollEveryMs * SLOWER);
+    }
+    record.pollAt = now + record.pollEveryMs;
+  }
+}
+
+function recordedIds(record: ClaimRecord): readonly string[] {
+  return nicsOf(record).flatMap((nic) => (nic.portID !== undefined && hasPort(nic) ? [nic.portID] : []));
+}

@@ -1,0 +1,311 @@
+import { type PortRequest, ProviderError, type Vpc, type VpcPort, type VpcProvider } from "#cloud/vpc";
+import type { NamedNic, NicStatus } from "#kube/nic";
+import { DEVICE_OWNER, ownPorts, portIdentity } from "../plan/identity.ts";
+import { BINDING_TRIES, bound, failed, hasPort, portFault, restored, savedDevice, withPort } from "../plan/nic.ts";
+import type { ClaimStep } from "../plan/plan-claim.ts";
+import type { NicFault } from "../plan/retry.ts";
+import type { NicControllerDeps } from "./deps.ts";
+import type { ClaimLedger } from "./ledger.ts";
+import { type ClaimRecord, NOTHING, nicsOf, storeStatus } from "./record.ts";
+import type { PortRequests } from "./requests.ts";
+
+type Options = { readonly signal: AbortSignal };
+/** For how long a request that has no answer may still make a port, in milliseconds: the limit of a bulk, and some more. */
+export const DOUBT_MS = 70_000;
+
+/** A step that asks the provider. */
+export type PortStep = Extract<ClaimStep, { do: "look-up" | "make" | "bind" | "refuse" }>;
+
+export interface PortActionsDeps
+  extends Pick<NicControllerDeps, "api" | "cluster" | "observer" | "clock" | "random" | "log"> {
+  readonly ledger: ClaimLedger;
+  readonly requests: PortRequests;
+  readonly clusterId: string;
+}
+
+/** What a step is made with. */
+interface Work {
+  readonly record: ClaimRecord;
+  readonly provider: VpcProvider;
+  readonly host: string | undefined;
+}
+
+/** Does the steps of claims at their provider. What the provider refuses is in the status of the record afterwards. */
+export class PortActions {
+  readonly #deps: PortActionsDeps;
+
+  constructor(deps: PortActionsDeps) {
+    this.#deps = deps;
+  }
+
+  /** One step. Rejects with what is no failure of the provider, after it has noted what it knows. */
+  async perform(step: PortStep, work: Work, options: Options): Promise<void> {
+    const { record } = work;
+    this.#touch(record);
+    try {
+      switch (step.do) {
+        case "refuse":
+          this.#failAll(record, { reason: "QuotaExceeded", message: step.why, retry: "slow" });
+          return;
+        case "look-up":
+          return await this.#lookUp(work, options);
+        case "make":
+          return await this.#make(step, work, options);
+        case "bind":
+          return await this.#bindAll(step, work, options);
+      }
+    } finally {
+      this.#touch(record);
+    }
+  }
+
+  /**
+   * Deletes the ports that were made for a claim, and gives users' ports back (docs/spec/vpc-nics.md#5.7). Returns whether nothing is left; else
+   * the failures are in the record.
+   */
+  async release({ record, provider }: Omit<Work, "host">, options: Options): Promise<boolean> {
+    this.#touch(record);
+    let ports: readonly VpcPort[];
+    try {
+      ports = await this.#deps.requests.find(provider, record.uid, options);
+    } catch (error) {
+      this.#failAll(record, this.#faultOf(error));
+      return false;
+    }
+    const nics = nicsOf(record);
+    const made = new Set(
+      nics.flatMap(({ createdByController, portID }) =>
+        createdByController === true && portID !== undefined ? [portID] : [],
+      ),
+    );
+    for (const { port, surplus } of ownPorts(ports, record.uid).values()) {
+      for (const { id } of [port, ...surplus]) made.add(id);
+    }
+    const lent = nics.filter(
+      ({ createdByController, portID }) =>
+        // One that has another device by now is somebody else's.
+        createdByController === false && ports.some(({ id, deviceId }) => id === portID && deviceId === record.uid),
+    );
+    const ends = await Promise.allSettled([
+      ...Array.from(made, (id) => provider.deletePort(id, options)),
+      ...lent.map((nic) => provider.releasePort(nic.portID ?? "", restored(nic), options)),
+    ]);
+    const failures = ends.flatMap((end) => (end.status === "rejected" ? [end.reason] : []));
+    for (const error of failures) this.#failAll(record, this.#faultOf(error));
+    if (failures.length > 0) return false;
+    // A request that takes a user's port may still be under way: it is waited for, since nobody would give that port back later.
+    const isTaking = nics.some((nic) => nic.createdByController === false && !hasPort(nic));
+    if (isTaking && this.#deps.clock.monotonic() < record.doubtUntil) return false;
+    const { podName, podUID } = record.claim.spec;
+    const pod = { metadata: { name: podName, namespace: record.namespace, uid: podUID, resourceVersion: "" } };
+    for (const { name, portID } of nics) {
+      if (portID === undefined || !made.has(portID)) continue;
+      this.#deps.observer.event(pod, { type: "Normal", reason: "PortDeleted", note: `${name}: port ${portID}` });
+    }
+    return true;
+  }
+
+  /** Finds ports that were made already, by an earlier process or a request without an answer (docs/spec/vpc-nics.md#5.3). */
+  async #lookUp(work: Work, options: Options): Promise<void> {
+    const { record, provider } = work;
+    try {
+      const ports = await this.#deps.requests.find(provider, record.uid, options);
+      const recorded = new Map(
+        nicsOf(record).flatMap(({ name, portID }) => (portID === undefined ? [] : [[name, portID]])),
+      );
+      const own = ownPorts(ports, record.uid, recorded);
+      record.surplus = [...own.values()].flatMap(({ surplus }) => surplus.map(({ id }) => id));
+      if (own.size > 0) {
+        const vpc = await this.#vpc(work, options);
+        this.#change(record, (nic) => {
+          const found = own.get(nic.name);
+          if (nic.portID !== undefined || found === undefined) return nic;
+          this.#deps.log.info("port adopted", { claim: record.uid, nic: nic.name, port: found.port.id });
+          return withPort(nic, { port: found.port, vpc, created: true, now: this.#deps.clock.now() });
+        });
+      }
+      record.isLookedUp = true;
+    } catch (error) {
+      this.#failAll(record, this.#faultOf(error));
+    }
+  }
+
+  async #make({ create, take }: Extract<PortStep, { do: "make" }>, work: Work, options: Options): Promise<void> {
+    const { record } = work;
+    let vpc: Vpc;
+    try {
+      vpc = await this.#vpc(work, options);
+    } catch (error) {
+      const names = new Set([...create, ...take].map(({ name }) => name));
+      const fault = this.#faultOf(error);
+      this.#change(record, (nic) => (names.has(nic.name) ? this.#failed(nic, fault) : nic));
+      return;
+    }
+    const ends = await Promise.allSettled(create.map((wish) => this.#create(wish, vpc, work, options)));
+    for (const wish of take) await this.#take(wish, vpc, work, options);
+    // What is known is noted before a failure that ends the pass.
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
+  }
+
+  async #create(wish: NamedNic, vpc: Vpc, { record, provider, host }: Work, options: Options): Promise<void> {
+    const { observer, clock, requests, log } = this.#deps;
+    const request: PortRequest = {
+      identity: portIdentity(record.uid, {
+        cluster: this.#deps.clusterId,
+        namespace: record.namespace,
+        pod: record.claim.spec.podName,
+        nic: wish.name,
+      }),
+      vpc,
+      wish: {
+        subnet: wish.subnet,
+        ip: wish.ip,
+        mac: wish.mac,
+        securityGroups: this.#groupsOf(wish),
+        wantsIpv6: wish.ipv6Enabled === true,
+      },
+      host,
+    };
+    let result: Awaited<ReturnType<PortRequests["create"]>>;
+    try {
+      result = await requests.create(provider, request, options);
+    } catch (error) {
+      // Whether the request was sent is not known.
+      this.#doubt(record);
+      if (!(error instanceof ProviderError)) throw error;
+      result = { error };
+    }
+    if ("error" in result) {
+      const { error } = result;
+      if (error.isAmbiguous) this.#doubt(record);
+      log.info("port not made", { claim: record.uid, nic: wish.name, reason: error.code, requestId: error.requestId });
+      this.#changeOne(record, wish.name, (nic) => this.#failed(nic, this.#faultOf(error)));
+      return;
+    }
+    const { port } = result;
+    log.info("port made", { claim: record.uid, pod: record.claim.spec.podName, nic: wish.name, port: port.id });
+    const pod = this.#deps.cluster.pod(record.uid);
+    const address = port.addresses.map(({ ip }) => ip).join(", ");
+    if (pod !== undefined) {
+      observer.event(pod, { type: "Normal", reason: "PortCreated", note: `${wish.name}: port ${port.id}, ${address}` });
+    }
+    this.#changeOne(record, wish.name, (nic) => {
+      const made = withPort(nic, { port, vpc, created: true, now: clock.now() });
+      return host === undefined ? made : bound(made, { port, host, agents: undefined }, this.#when());
+    });
+  }
+
+  /** Takes a port of the user (docs/spec/vpc-nics.md#6.5). What it had is stored before it is changed. */
+  async #take(wish: NamedNic, vpc: Vpc, { record, provider, host }: Work, options: Options): Promise<void> {
+    const { api, ledger, clock } = this.#deps;
+    const id = wish.portID ?? "";
+    try {
+      const port = (await provider.getPorts([id], options)).get(id);
+      const holder = ledger.holderOf(id, record.uid);
+      const fault = portFault(port, { wish, vpc, podUID: record.uid, host, holder });
+      if (fault !== undefined || port === undefined) {
+        if (fault !== undefined) this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
+        return;
+      }
+      ledger.hold(id, record.uid);
+      this.#changeOne(record, wish.name, (nic) => ({
+        ...nic,
+        portID: id,
+        createdByController: false,
+        savedDevice: savedDevice(nic, port, record.uid),
+      }));
+      await storeStatus(api, record, options);
+      const device = { host: host ?? port.binding.host, deviceId: record.uid, deviceOwner: DEVICE_OWNER };
+      const taken = await provider.bindPort(id, device, { ...options, ifRevision: port.revision });
+      this.#changeOne(record, wish.name, (nic) => {
+        const made = withPort(nic, { port: taken, vpc, created: false, now: clock.now() });
+        return host === undefined ? made : bound(made, { port: taken, host, agents: undefined }, this.#when());
+      });
+    } catch (error) {
+      const fault = this.#faultOf(error);
+      if (error instanceof ProviderError && error.isAmbiguous) this.#doubt(record);
+      this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
+    }
+  }
+
+  async #bindAll({ nics, host }: Extract<PortStep, { do: "bind" }>, work: Work, options: Options): Promise<void> {
+    const ends = await Promise.allSettled(nics.map(({ name }) => this.#bind(name, host, work, options)));
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
+  }
+
+  async #bind(name: string, host: string, { record, provider }: Work, options: Options): Promise<void> {
+    const nic = nicsOf(record).find((one) => one.name === name);
+    const id = nic?.portID;
+    if (nic === undefined || id === undefined) return;
+    try {
+      const device = { host, deviceId: record.uid, deviceOwner: DEVICE_OWNER };
+      let ifRevision: number | undefined;
+      if (nic.createdByController === false) {
+        const port = (await provider.getPorts([id], options)).get(id);
+        if (port !== undefined && port.deviceId !== record.uid) {
+          const message = `port ${id} is in use by device ${port.deviceId || "(none)"}: it was taken away from the pod`;
+          this.#changeOne(record, name, (one) => this.#failed(one, { reason: "PortInUse", message, retry: "slow" }));
+          return;
+        }
+        ifRevision = port?.revision;
+      }
+      const port = await provider.bindPort(id, device, { ...options, ifRevision });
+      const tries = nic.reason === "BindingFailed" ? (nic.attempts ?? 0) + 1 : 1;
+      const agents = tries >= BINDING_TRIES ? await provider.describeHost(host, options) : undefined;
+      this.#changeOne(record, name, (one) => bound(one, { port, host, agents }, this.#when()));
+    } catch (error) {
+      const fault = this.#faultOf(error);
+      if (fault.reason === "PortNotFound") record.observation = { ...record.observation, missing: new Set([id]) };
+      else this.#changeOne(record, name, (one) => this.#failed(one, fault));
+    }
+  }
+
+  async #vpc({ record, provider }: Work, options: Options): Promise<Vpc> {
+    const { vpc, projectID } = record.claim.spec;
+    return provider.resolve({ vpc, projectId: projectID }, options);
+  }
+
+  #groupsOf({ securityGroup, securityGroups }: NamedNic): readonly string[] {
+    if (securityGroups !== undefined) return securityGroups;
+    if (securityGroup !== undefined) return [securityGroup];
+    return this.#deps.cluster.policy().defaultSecurityGroups ?? [];
+  }
+
+  /** Rethrows what is no failure of the provider. */
+  #faultOf(error: unknown): NicFault {
+    if (!(error instanceof ProviderError)) throw error;
+    return { reason: error.code, message: error.message, retry: error.retry, retryAfterMs: error.retryAfterMs };
+  }
+
+  #failed(nic: NicStatus, fault: NicFault): NicStatus {
+    return failed(nic, fault, this.#when());
+  }
+
+  #failAll(record: ClaimRecord, fault: NicFault): void {
+    this.#change(record, (nic) => this.#failed(nic, fault));
+  }
+
+  #when(): { readonly now: number; readonly random: number } {
+    return { now: this.#deps.clock.now(), random: this.#deps.random() };
+  }
+
+  #changeOne(record: ClaimRecord, name: string, change: (nic: NicStatus) => NicStatus): void {
+    this.#change(record, (nic) => (nic.name === name ? change(nic) : nic));
+  }
+
+  #change(record: ClaimRecord, change: (nic: NicStatus) => NicStatus): void {
+    record.status = { ...record.status, nics: nicsOf(record).map(change) };
+  }
+
+  /** A port may be there, or come later: it is looked for before another is made, and for a while after that. */
+  #doubt(record: ClaimRecord): void {
+    record.isLookedUp = false;
+    record.doubtUntil = this.#deps.clock.monotonic() + DOUBT_MS;
+  }
+
+  /** What was seen of the ports until now is outdated. */
+  #touch(record: ClaimRecord): void {
+    record.touchedAt = this.#deps.clock.monotonic();
+    record.observation = { ...NOTHING, missing: record.observation.missing };
+  }
+}

@@ -1,0 +1,143 @@
+import { isDeepStrictEqual } from "node:util";
+import { isKubeError, type KubeError } from "#kube/client";
+import {
+  CLAIM_NODE_LABEL,
+  type NicClaim,
+  type NicClaimStatus,
+  type NicStatus,
+  nicResources,
+  PORTS_FINALIZER,
+} from "#kube/nic";
+import type { Observation } from "../plan/observe.ts";
+import type { ClaimApi } from "./guarded-api.ts";
+
+/** The manager of the fields that this controller applies. */
+export const MANAGER = "nic-controller";
+
+/** What the leader knows of a claim beside the cache, which may be behind its own writes. One worker at a time has it. */
+export interface ClaimRecord {
+  readonly uid: string;
+  readonly namespace: string;
+  /** The claim as it was seen or written last; the status is that of {@link status}. */
+  claim: NicClaim;
+  /** Whether the cache has had the claim: then its absence means that it is gone. */
+  isCached: boolean;
+  /** The fields of the status that are ours, as they should be stored. */
+  status: NicClaimStatus;
+  /** What is stored of them. */
+  stored: NicClaimStatus;
+  /** Whether ports with the claim's identity are known; not before a look-up, and not after a request whose end is unknown. */
+  isLookedUp: boolean;
+  /** The node whose name the claim's label has. */
+  labelled: string | undefined;
+  /** The host that the pod had in the last pass: a first one is a reason to try again. */
+  host: string | undefined;
+  /** What the last look at the ports has found, until a pass has seen it. */
+  observation: Observation;
+  /** Ids of ports that have the identity of a recorded one. */
+  surplus: readonly string[];
+  /** When a request about its ports was made or answered last, on the monotonic clock: an older look tells nothing. */
+  touchedAt: number;
+  /** Until when a request whose end is not known may still make a port, on the monotonic clock. */
+  doubtUntil: number;
+  /** When its ports are looked at next, on the monotonic clock; `undefined`: they are not. */
+  pollAt: number | undefined;
+  pollEveryMs: number;
+  /** When the node's report of plugged interfaces was first seen, on the monotonic clock. */
+  pluggedAt: number | undefined;
+  /** What was last written of the pod's surface. */
+  surface: string;
+}
+
+/** A look that has found nothing. */
+export const NOTHING: Observation = { ports: new Map(), missing: new Set(), downSince: new Map() };
+
+/** The record of a claim that is seen for the first time. */
+export function recordOf(claim: NicClaim, namespace: string, isCached: boolean): ClaimRecord {
+  const status = ownStatus(claim.status);
+  return {
+    uid: claim.metadata.name,
+    namespace,
+    claim,
+    isCached,
+    status,
+    stored: status,
+    isLookedUp: false,
+    labelled: claim.metadata.labels?.[CLAIM_NODE_LABEL],
+    host: undefined,
+    observation: NOTHING,
+    surplus: [],
+    touchedAt: Number.NEGATIVE_INFINITY,
+    doubtUntil: Number.NEGATIVE_INFINITY,
+    pollAt: undefined,
+    pollEveryMs: 0,
+    pluggedAt: undefined,
+    surface: "",
+  };
+}
+
+/** The controller's part of a status: not the conditions, which are the node's. */
+function ownStatus({ conditions: _conditions, ...status }: NicClaimStatus = {}): NicClaimStatus {
+  return status;
+}
+
+/** The NICs of a record. */
+export function nicsOf(record: ClaimRecord): readonly NicStatus[] {
+  return record.status.nics ?? [];
+}
+
+/** What the node has told of a claim's pod. */
+export function hasCondition({ status }: NicClaim, type: "Plugged" | "Unplugged"): boolean {
+  return status?.conditions?.some((one) => one.type === type && one.status === "True") === true;
+}
+
+/** Stores a record's status if it differs from what is stored. A claim that is gone is none of the controller's business any more. */
+export async function storeStatus(
+  api: ClaimApi,
+  record: ClaimRecord,
+  options: { readonly signal: AbortSignal },
+): Promise<void> {
+  if (isDeepStrictEqual(record.status, record.stored)) return;
+  const { status, uid, namespace } = record;
+  const { apiVersion = "isthmus.dev/v1alpha1", kind = "NicClaim", metadata } = record.claim;
+  // With the uid, a claim that was made again under the name is not written to.
+  const body = { apiVersion, kind, metadata: { name: uid, namespace, uid: metadata.uid }, status };
+  const apply = { type: "apply", body, fieldManager: MANAGER, force: true } as const;
+  try {
+    const after = await api.patch(nicResources.nicClaims, { name: uid, namespace }, apply, {
+      ...options,
+      subresource: "status",
+    });
+    record.claim = after;
+  } catch (error) {
+    if (!isKubeError(error, "not-found")) throw error;
+  }
+  record.stored = status;
+}
+
+/** Deletes a claim and takes the finalizer off it; one that is gone is no error. */
+export async function finishClaim(
+  api: ClaimApi,
+  { uid, namespace, claim }: ClaimRecord,
+  options: { readonly signal: AbortSignal },
+): Promise<void> {
+  const ref = { name: uid, namespace };
+  const type = nicResources.nicClaims;
+  try {
+    if (claim.metadata.deletionTimestamp === undefined) {
+      await api.delete(type, ref, { ...options, preconditions: { uid: claim.metadata.uid } });
+    }
+    // Not by the cached version: the node may have written meanwhile.
+    const current = await api.get(type, ref, options);
+    if (current.metadata.uid !== claim.metadata.uid) return;
+    const finalizers = (current.metadata.finalizers ?? []).filter((one) => one !== PORTS_FINALIZER);
+    const { resourceVersion } = current.metadata;
+    await api.patch(type, ref, { type: "merge", body: { metadata: { resourceVersion, finalizers } } }, options);
+  } catch (error) {
+    if (!isGone(error)) throw error;
+  }
+}
+
+function isGone(error: unknown): error is KubeError {
+  return isKubeError(error, "not-found");
+}

@@ -1,0 +1,391 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import fc from "fast-check";
+import { FakeClock } from "#base/clock";
+import { FakeCluster } from "../testing/fake-cluster.ts";
+import { FakeVpc, type Fate } from "../testing/fake-vpc.ts";
+import type { PodWish } from "../world.ts";
+import { Collector } from "./collector.ts";
+import { GuardedProvider } from "./guarded-provider.ts";
+
+const uidOf = (at: number): string => `6f0e1c1a-0000-4000-8000-${at.toString(16).padStart(12, "0")}`;
+const WISH: PodWish = { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0" }, { name: "eth1" }] };
+const ONE: PodWish = { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0" }] };
+
+function open() {
+  const clock = new FakeClock();
+  const vpc = new FakeVpc(clock);
+  const cluster = new FakeCluster(clock, vpc);
+  return { clock, vpc, cluster };
+}
+
+/** The ports of each pod, as many as there are. */
+function portCounts(vpc: FakeVpc): Readonly<Record<string, number>> {
+  const counts: Record<string, number> = {};
+  for (const { deviceId } of vpc.ports.values()) counts[deviceId] = (counts[deviceId] ?? 0) + 1;
+  return counts;
+}
+
+test("T-8: a claim goes from Pending to Active, and away with its pod", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  const phase = (): string | undefined => cluster.claims.get(uid)?.status?.phase;
+  cluster.addPod(uid, WISH);
+  await clock.advance(500);
+  assert.equal(phase(), "Created");
+  cluster.changePod(uid, { spec: { nodeName: "node-1" } });
+  await clock.advance(500);
+  assert.equal(phase(), "Plumbable");
+  assert.equal(cluster.claims.get(uid)?.metadata.labels?.["isthmus.dev/node"], "node-1");
+  cluster.tell(uid, "Plugged");
+  await clock.advance(100);
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+  // The report has begun looks every 250 ms.
+  await clock.advance(700);
+  assert.equal(phase(), "Active");
+  const writes = cluster.statusWrites;
+  await clock.advance(600_000);
+  assert.equal(cluster.statusWrites, writes, "nothing is written while nothing changes");
+  cluster.deletePod(uid);
+  await clock.advance(1000);
+  assert.deepEqual([cluster.claims.size, vpc.ports.size], [0, 0]);
+  assert.deepEqual(
+    cluster.events.map(({ reason }) => reason),
+    ["PortCreated", "PortCreated", "PortDeleted", "PortDeleted"],
+  );
+});
+
+test("T-8: failures of the provider are in the status, with the time of the next attempt, and the phase stays", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  vpc.isAway = true;
+  cluster.addPod(uid, ONE);
+  await clock.advance(60_000);
+  const { phase, nics } = cluster.claims.get(uid)?.status ?? assert.fail();
+  assert.equal(phase, "Creating");
+  assert.deepEqual([nics?.[0]?.state, nics?.[0]?.reason], ["InProgress", "ProviderUnavailable"]);
+  assert.ok((nics?.[0]?.attempts ?? 0) >= 6 && (nics?.[0]?.attempts ?? 0) <= 9, `${nics?.[0]?.attempts} attempts`);
+  vpc.isAway = false;
+  await clock.advance(61_000);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Created");
+});
+
+test("T-8: a port that goes down while its pod runs is told after 30 s, and is ready again when it is up", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(500);
+  cluster.tell(uid, "Plugged");
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+  await clock.advance(1000);
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "DOWN" });
+  await clock.advance(150_000);
+  const nic = cluster.claims.get(uid)?.status?.nics?.[0];
+  assert.deepEqual([nic?.state, nic?.reason], ["InProgress", "PortDown"]);
+  assert.ok(cluster.events.some(({ reason }) => reason === "PortDown"));
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+  await clock.advance(70_000);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Active");
+});
+
+test("T-8: a port of a request that is done late is found within seconds, and the recorded one is kept", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  vpc.fate = () => ((vpc.calls["create"] ?? 0) === 1 ? "late" : "done");
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE);
+  await clock.advance(2000);
+  const recorded = cluster.claims.get(uid)?.status?.nics?.[0]?.portID;
+  assert.deepEqual([...vpc.ports.keys()], [recorded]);
+  // It comes after 5 s, and is seen within 5 s.
+  await clock.advance(3100);
+  assert.equal(vpc.ports.size, 2);
+  await clock.advance(5200);
+  assert.deepEqual([[...vpc.ports.keys()], cluster.duplicates], [[recorded], 1]);
+});
+
+test("T-8: a controller that is killed right after it has taken a user's port has stored what that port had", async () => {
+  const { clock, vpc, cluster } = open();
+  const lent = vpc.addUserPort();
+  const uid = uidOf(1);
+  {
+    using _ = cluster.start();
+    cluster.addPod(uid, { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0", portID: lent }] });
+    for (let ms = 0; ms < 1000 && vpc.ports.get(lent)?.deviceId !== uid; ms += 1) await clock.advance(1);
+    assert.equal(cluster.claims.get(uid)?.status?.nics?.[0]?.mac, undefined, "it has not recorded the rest");
+  }
+  using _ = cluster.start();
+  await clock.advance(2000);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Created");
+  cluster.deletePod(uid);
+  await clock.advance(2000);
+  const { deviceId, deviceOwner } = vpc.ports.get(lent) ?? assert.fail("the user's port was deleted");
+  assert.deepEqual([deviceId, deviceOwner, cluster.claims.size], ["", "their:own", 0]);
+});
+
+test("T-8: a request that takes a user's port and is done late is undone, also if the pod is gone by then", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const lent = vpc.addUserPort();
+  vpc.fate = () => (vpc.calls["bind"] === 1 ? "late" : "done");
+  cluster.addPod(uidOf(1), { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0", portID: lent }] });
+  await clock.advance(100);
+  cluster.deletePod(uidOf(1));
+  await clock.advance(6000);
+  assert.equal(vpc.ports.get(lent)?.deviceId, uidOf(1), "the request was done");
+  assert.equal(cluster.claims.size, 1, "the claim has waited for it");
+  await clock.advance(90_000);
+  assert.deepEqual([vpc.ports.get(lent)?.deviceId, vpc.ports.get(lent)?.deviceOwner], ["", "their:own"]);
+  assert.equal(cluster.claims.size, 0);
+});
+
+test("T-28: a new leader takes over 1,000 claims by lists of fifty, and asks for no single port", async () => {
+  const { clock, vpc, cluster } = open();
+  const uids = Array.from({ length: 1000 }, (_, at) => uidOf(at));
+  {
+    using _ = cluster.start();
+    for (const uid of uids) cluster.addPod(uid, ONE, "node-1");
+    await clock.advance(120_000);
+    for (const uid of uids) cluster.tell(uid, "Plugged");
+    for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+    await clock.advance(60_000);
+    assert.ok([...cluster.claims.values()].every(({ status }) => status?.phase === "Active"));
+    // Bulks were full.
+    assert.ok((vpc.calls["create"] ?? 0) <= 25, `${vpc.calls["create"]} requests`);
+  }
+  for (const kind of Object.keys(vpc.calls)) vpc.calls[kind] = 0;
+  cluster.statusWrites = 0;
+  using _ = cluster.start();
+  await clock.advance(10_000);
+  const polls = vpc.calls["poll"] ?? 0;
+  // The first of them were looked at while others were still read.
+  assert.ok(polls >= 20 && polls <= 22, `${polls} lists`);
+  assert.deepEqual(vpc.calls, { resolve: 0, find: 0, create: 0, poll: polls });
+  await clock.advance(60_000);
+  assert.ok((vpc.calls["poll"] ?? 0) <= polls + 22, `${vpc.calls["poll"]} lists`);
+  assert.equal(cluster.statusWrites, 0);
+});
+
+/** What happens to the cluster and to the cloud. */
+type Op =
+  | {
+      readonly do: "add";
+      readonly pod: number;
+      readonly lent: boolean;
+      readonly nics: 1 | 2;
+      readonly scheduled: boolean;
+    }
+  | { readonly do: "schedule" | "delete" | "end" | "unplug" | "plug"; readonly pod: number }
+  | { readonly do: "lose-port"; readonly at: number }
+  | { readonly do: "restart" }
+  | { readonly do: "away"; readonly isAway: boolean }
+  | { readonly do: "wait"; readonly ms: number };
+
+const pod = fc.integer({ min: 0, max: 2 });
+const add = fc.record({
+  do: fc.constant("add" as const),
+  pod,
+  lent: fc.boolean(),
+  nics: fc.constantFrom(1 as const, 2 as const),
+  scheduled: fc.boolean(),
+});
+const change = fc.record({
+  do: fc.constantFrom("schedule" as const, "end" as const, "unplug" as const, "plug" as const),
+  pod,
+});
+/** Moments of requests, of pauses after failures, and of looks. */
+const ms = fc.oneof(
+  fc.integer({ min: 1, max: 80 }),
+  fc.integer({ min: 80, max: 1500 }),
+  fc.integer({ min: 1500, max: 20_000 }),
+);
+const op: fc.Arbitrary<Op> = fc.oneof(
+  { weight: 5, arbitrary: add },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant("delete" as const), pod }) },
+  { weight: 4, arbitrary: change },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("lose-port" as const), at: fc.nat(9) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant("restart" as const) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant("away" as const), isAway: fc.boolean() }) },
+  { weight: 9, arbitrary: fc.record({ do: fc.constant("wait" as const), ms }) },
+);
+const fatesOf = (...kinds: readonly Fate[]) => fc.array(fc.constantFrom(...kinds), { maxLength: 20 });
+const fates = fc.oneof(
+  fatesOf("done", "request-lost", "answer-lost"),
+  fatesOf("done", "done", "request-lost", "answer-lost", "late"),
+);
+test("T-8: whatever happens to pods, requests and controllers, in the end each NIC has one port, others have none, and users' ports are as they were", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(op, { maxLength: 30 }), fates, async (ops, given) => {
+      const { clock, vpc, cluster } = open();
+      const left = [...given];
+      vpc.fate = () => left.shift() ?? "done";
+      vpc.onCreate = (requests) => {
+        for (const { identity } of requests)
+          assert.ok(cluster.claims.has(identity.deviceId), "no port without a stored claim");
+      };
+      const lent = vpc.addUserPort();
+      let count = 0;
+      const uids = new Map<number, string>();
+      let running = cluster.start();
+      for (const one of ops) {
+        switch (one.do) {
+          case "add": {
+            if (uids.has(one.pod)) break;
+            count += 1;
+            const uid = uidOf(count);
+            uids.set(one.pod, uid);
+            const nics = [{ name: "eth0", ...(one.lent ? { portID: lent } : {}) }, { name: "eth1" }].slice(0, one.nics);
+            cluster.addPod(uid, { kind: "wanted", vpc: "vpc-1", nics }, one.scheduled ? "node-1" : undefined);
+            break;
+          }
+          case "schedule":
+            cluster.changePod(uids.get(one.pod) ?? "", { spec: { nodeName: "node-1" } });
+            break;
+          case "delete":
+            cluster.deletePod(uids.get(one.pod) ?? "");
+            uids.delete(one.pod);
+            break;
+          case "end":
+            cluster.changePod(uids.get(one.pod) ?? "", { status: { phase: "Succeeded" } });
+            break;
+          case "plug":
+          case "unplug":
+            cluster.tell(uids.get(one.pod) ?? "", one.do === "plug" ? "Plugged" : "Unplugged");
+            break;
+          case "lose-port": {
+            const id = [...vpc.ports.keys()].filter((port) => port !== lent)[one.at];
+            if (id !== undefined) vpc.ports.delete(id);
+            break;
+          }
+          case "restart":
+            running[Symbol.dispose]();
+            running = cluster.start();
+            break;
+          case "away":
+            vpc.isAway = one.isAway;
+            break;
+          case "wait":
+            await clock.advance(one.ms);
+        }
+      }
+      vpc.isAway = false;
+      await clock.advance(400_000);
+      left.length = 0;
+      // Without a request that is done late there is no second port, unless a controller was killed while one was under way.
+      const isPunctual = !given.includes("late") && !ops.some((one) => one.do === "restart");
+      if (isPunctual) assert.equal(cluster.duplicates, 0);
+      if (isPunctual) {
+        for (const { deviceId } of vpc.ports.values()) {
+          assert.ok(deviceId === "" || cluster.claims.has(deviceId), "what is released is released at once");
+        }
+      }
+      // What came late is collected.
+      for (let pass = 0; pass < 2; pass += 1) {
+        await clock.advance(1_000_000);
+        const passed = running.collector.pass(new GuardedProvider({ provider: vpc, clock, isLeading: () => true }), {
+          signal: AbortSignal.timeout(60_000),
+        });
+        await clock.advance(60_000);
+        await passed;
+      }
+      running[Symbol.dispose]();
+      const expected: Record<string, number> = {};
+      let isLent = false;
+      for (const { metadata, status, wish } of cluster.pods.values()) {
+        const claim = cluster.claims.get(metadata.uid);
+        const isOver = status.phase === "Succeeded";
+        if (claim === undefined) {
+          assert.ok(isOver, "a pod that runs has its claim");
+          continue;
+        }
+        const nics = claim.status?.nics ?? [];
+        if (!isOver) {
+          for (const nic of nics) {
+            const isTaken = nic.reason === "PortInUse" || nic.reason === "PortLost";
+            assert.ok(isTaken || (nic.portID !== undefined && vpc.ports.has(nic.portID)), `${nic.name} ${nic.reason}`);
+          }
+          assert.equal(nics.length, wish.kind === "wanted" ? wish.nics.length : 0);
+        }
+        isLent ||= vpc.ports.get(lent)?.deviceId === metadata.uid;
+        const counts = portCounts(vpc);
+        // A pod that has ended keeps what it has until it is unplugged, known or not.
+        const has = isOver
+          ? Math.min(nics.length, counts[metadata.uid] ?? 0)
+          : nics.filter(({ portID }) => portID !== undefined && vpc.ports.get(portID)?.deviceId === metadata.uid)
+              .length;
+        if (has > 0) expected[metadata.uid] = has;
+      }
+      const userPort = vpc.ports.get(lent) ?? assert.fail("the user's port was deleted");
+      if (!isLent) {
+        assert.deepEqual([userPort.deviceId, userPort.deviceOwner, userPort.binding.host], ["", "their:own", ""]);
+        expected[""] = 1;
+      }
+      assert.deepEqual(portCounts(vpc), expected);
+    }),
+    { numRuns: 60 },
+  );
+});
+
+test("Collector: items of one moment are one request; more gather while requests are under way", async () => {
+  const clock = new FakeClock();
+  const sent: (readonly number[])[] = [];
+  const { signal } = new AbortController();
+  const collector = new Collector<number, number>(
+    { clock },
+    {
+      gatherMs: 20,
+      maxItems: 3,
+      maxAtOnce: 1,
+      signal,
+      send: async (items) => {
+        sent.push(items);
+        await new Promise<void>((resolve) => void clock.after(100, resolve));
+        if (items.includes(13)) throw new Error("unlucky");
+        return items.map((item) => item * 10);
+      },
+    },
+  );
+  const first = Promise.all([1, 2].map((item) => collector.add(item, {})));
+  await clock.advance(19);
+  assert.deepEqual(sent, []);
+  await clock.advance(1);
+  assert.deepEqual(sent, [[1, 2]]);
+  const others = Promise.all([3, 4, 5, 6].map((item) => collector.add(item, {})));
+  await clock.advance(99);
+  assert.equal(sent.length, 1);
+  await clock.advance(1);
+  assert.deepEqual(await first, [10, 20]);
+  await clock.advance(300);
+  assert.deepEqual(sent, [[1, 2], [3, 4, 5], [6]]);
+  assert.deepEqual(await others, [30, 40, 50, 60]);
+  const unlucky = Promise.allSettled([12, 13].map((item) => collector.add(item, {})));
+  await clock.advance(200);
+  assert.deepEqual(
+    (await unlucky).map(({ status }) => status),
+    ["rejected", "rejected"],
+  );
+  await assert.rejects(collector.add(1, { signal: AbortSignal.abort(new Error("gone")) }), /gone/);
+});
+
+test("GuardedProvider: a process that may not lead asks nothing, and one that leads not too often", async () => {
+  const clock = new FakeClock();
+  const vpc = new FakeVpc(clock);
+  let leads = true;
+  const guarded = new GuardedProvider({ provider: vpc, clock, isLeading: () => leads });
+  const many = Promise.all(Array.from({ length: 100 }, () => guarded.findPorts(["x"], {})));
+  await clock.advance(1000);
+  // A burst of 40, then 20 a second.
+  assert.ok((vpc.calls["find"] ?? 0) <= 62, `${vpc.calls["find"]} requests`);
+  await clock.advance(3000);
+  await many;
+  leads = false;
+  const refused = guarded.findPorts(["x"], {});
+  refused.catch(() => undefined);
+  await clock.advance(1000);
+  await assert.rejects(refused, /another process may lead/);
+  await assert.rejects(guarded.resolve({ vpc: "vpc-1", projectId: undefined }, {}), /another process may lead/);
+  assert.equal(vpc.calls["find"], 100);
+});

@@ -1,0 +1,195 @@
+import type { Clock } from "#base/clock";
+import {
+  type PortRequest,
+  type PortResult,
+  ProviderError,
+  type SavedDevice,
+  type Vpc,
+  type VpcPort,
+  type VpcProvider,
+  type VpcRef,
+} from "#cloud/vpc";
+
+/** What becomes of the next write: its request or its answer is lost, or it is done only later than its client has given up. */
+export type Fate = "done" | "request-lost" | "answer-lost" | "late";
+
+/** For how long a request that is `late` is under way after its client has given up, in milliseconds. */
+const LATE_MS = 5000;
+const NETWORK = "11111111-1111-4111-8111-111111111111";
+const SUBNET = "22222222-2222-4222-8222-222222222222";
+
+/** A cloud in memory, with one network whose addresses never end. Every call takes a moment of the clock. */
+export class FakeVpc implements VpcProvider {
+  readonly name = "neutron";
+  readonly ports = new Map<string, VpcPort>();
+  /** How many requests of each kind there were. */
+  readonly calls: Record<string, number> = {};
+  isAway = false;
+  /** Hosts with a live agent. */
+  readonly hosts = new Set(["node-1"]);
+  /** Asked for each write. */
+  fate: () => Fate = () => "done";
+  /** Called when ports are asked for. */
+  onCreate: (requests: readonly PortRequest[]) => void = () => undefined;
+  readonly #clock: Clock;
+  #count = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.ports.clear();
+  }
+
+  async resolve({ vpc }: VpcRef): Promise<Vpc> {
+    await this.#read("resolve");
+    if (vpc !== "vpc-1") throw new ProviderError("VpcNotFound", `there is no network ${vpc}`, { retry: "slow" });
+    const subnet = { id: SUBNET, name: "subnet-1", networkId: NETWORK, cidr: "10.0.0.0/8", ipVersion: 4 } as const;
+    return {
+      ref: vpc,
+      projectId: "p",
+      networks: new Map([[NETWORK, { mtu: 1450 }]]),
+      subnets: [{ ...subnet, gateway: "10.0.0.1", nameservers: [], routes: [] }],
+    };
+  }
+
+  async createPorts(requests: readonly PortRequest[]): Promise<readonly PortResult[]> {
+    this.onCreate(requests);
+    return this.#write("create", () => requests.map((request) => this.#make(request)));
+  }
+
+  async findPorts(deviceIds: readonly string[]): Promise<readonly VpcPort[]> {
+    await this.#read("find");
+    return [...this.ports.values()].filter(({ deviceId }) => deviceIds.includes(deviceId));
+  }
+
+  async getPorts(ids: readonly string[]): Promise<ReadonlyMap<string, VpcPort>> {
+    await this.#read("get");
+    return new Map(ids.flatMap((id) => this.ports.get(id) ?? []).map((port) => [port.id, port]));
+  }
+
+  async pollPorts(deviceIds: readonly string[]): Promise<readonly VpcPort[]> {
+    await this.#read("poll");
+    return [...this.ports.values()].filter(({ deviceId }) => deviceIds.includes(deviceId));
+  }
+
+  async bindPort(
+    id: string,
+    { host, deviceId, deviceOwner }: { readonly host: string; readonly deviceId: string; readonly deviceOwner: string },
+    { ifRevision }: { readonly ifRevision?: number | undefined },
+  ): Promise<VpcPort> {
+    return this.#write("bind", () => {
+      const port = this.ports.get(id);
+      if (port === undefined) throw new ProviderError("PortNotFound", `there is no port ${id}`, { retry: "slow" });
+      if (ifRevision !== undefined && ifRevision !== port.revision) {
+        throw new ProviderError("PortChanged", `port ${id} has another revision`, { retry: "at-once" });
+      }
+      return this.change(id, { deviceId, deviceOwner, binding: { host, vifType: this.#vifType(host) } });
+    });
+  }
+
+  async releasePort(id: string, { host, deviceId, deviceOwner }: SavedDevice): Promise<void> {
+    await this.#write("release", () => {
+      if (this.ports.has(id)) this.change(id, { deviceId, deviceOwner, binding: { host, vifType: "unbound" } });
+    });
+  }
+
+  async deletePort(id: string): Promise<void> {
+    await this.#write("delete", () => this.ports.delete(id));
+  }
+
+  async *eachOwned(deviceOwner: string): AsyncGenerator<VpcPort, void, undefined> {
+    await this.#read("owned");
+    yield* [...this.ports.values()].filter((port) => port.deviceOwner === deviceOwner);
+  }
+
+  async *eachTagged(): AsyncGenerator<VpcPort, void, undefined> {
+    yield* [];
+  }
+
+  async describeHost(host: string): Promise<string> {
+    await this.#read("agents");
+    return this.hosts.has(host) ? `the agents of host ${host} are alive` : `there is no agent on host ${host}`;
+  }
+
+  /** A port of a user; returns its id. */
+  addUserPort(): string {
+    const identity = { name: "mine", deviceId: "", deviceOwner: "their:own", description: "", tags: [] };
+    return this.#add(identity, "").id;
+  }
+
+  /** Changes a port, as its owner or an agent does. */
+  change(id: string, change: Partial<VpcPort>): VpcPort {
+    const port = this.ports.get(id);
+    if (port === undefined) throw new Error(`there is no port ${id}`);
+    const changed = { ...port, ...change, revision: (port.revision ?? 0) + 1 };
+    this.ports.set(id, changed);
+    return changed;
+  }
+
+  #make({ identity, host }: PortRequest): PortResult {
+    return { port: this.#add(identity, host ?? "") };
+  }
+
+  #add(identity: PortRequest["identity"], host: string): VpcPort {
+    this.#count += 1;
+    const at = this.#count;
+    const hex = at.toString(16).padStart(12, "0");
+    const port: VpcPort = {
+      ...identity,
+      id: `00000000-0000-4000-8000-${hex}`,
+      networkId: NETWORK,
+      projectId: "p",
+      status: "DOWN",
+      mac: `fa:16:3e:${hex.slice(6, 8)}:${hex.slice(8, 10)}:${hex.slice(10)}`,
+      addresses: [{ subnetId: SUBNET, ip: `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}` }],
+      createdAt: new Date(this.#clock.now()).toISOString(),
+      revision: 1,
+      securityGroups: [],
+      binding: { host, vifType: this.#vifType(host) },
+    };
+    this.ports.set(port.id, port);
+    return port;
+  }
+
+  #vifType(host: string): string {
+    if (host === "") return "unbound";
+    return this.hosts.has(host) ? "ovs" : "binding_failed";
+  }
+
+  async #read(kind: string): Promise<void> {
+    this.calls[kind] = (this.calls[kind] ?? 0) + 1;
+    await this.#moment(5);
+    if (this.isAway) throw away();
+  }
+
+  async #write<Value>(kind: string, write: () => Value): Promise<Value> {
+    this.calls[kind] = (this.calls[kind] ?? 0) + 1;
+    const fate = this.isAway ? "request-lost" : this.fate();
+    await this.#moment(20);
+    if (fate === "request-lost") throw away();
+    if (fate === "late") {
+      this.#clock.after(LATE_MS, () => {
+        try {
+          write();
+        } catch (error) {
+          // Nobody hears of it any more.
+          if (!(error instanceof ProviderError)) throw error;
+        }
+      });
+      throw away();
+    }
+    const value = write();
+    if (fate === "answer-lost") throw away();
+    return value;
+  }
+
+  #moment(ms: number): Promise<void> {
+    return new Promise((resolve) => void this.#clock.after(ms, resolve));
+  }
+}
+
+function away(): ProviderError {
+  return new ProviderError("ProviderUnavailable", "no answer", { retry: "fast", isAmbiguous: true });
+}

@@ -1,0 +1,91 @@
+import type { NamedNic, NicClaim, NicPolicySpec } from "#kube/nic";
+
+/** What is kept of a Pod. */
+export interface PodView {
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace?: string | undefined;
+    readonly uid: string;
+    readonly resourceVersion: string;
+    readonly deletionTimestamp?: string | undefined;
+    readonly annotations?: Readonly<Record<string, string>> | undefined;
+  };
+  readonly spec: { readonly nodeName?: string | undefined; readonly hostNetwork?: boolean | undefined };
+  readonly status: {
+    readonly phase?: string | undefined;
+    readonly conditions?: readonly PodConditionView[] | undefined;
+  };
+}
+
+/** One condition of a Pod. */
+export interface PodConditionView {
+  readonly type: string;
+  readonly status: "True" | "False" | "Unknown";
+  readonly reason?: string;
+  readonly message?: string;
+  readonly lastTransitionTime?: string;
+}
+
+/** What is kept of a Namespace. */
+export interface NamespaceView {
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+  readonly annotations?: Readonly<Record<string, string>> | undefined;
+}
+
+/** What is kept of a Node. */
+export interface NodeView {
+  readonly annotations?: Readonly<Record<string, string>> | undefined;
+  /** Since when it is not ready, in milliseconds since the epoch; `undefined` if it is ready. */
+  readonly notReadySince: number | undefined;
+}
+
+/** The cluster, from caches. */
+export interface NicCluster {
+  readonly claim: (namespace: string, uid: string) => NicClaim | undefined;
+  readonly claims: () => Iterable<NicClaim>;
+  /** The pod with a uid. */
+  readonly pod: (uid: string) => PodView | undefined;
+  readonly namespace: (name: string) => NamespaceView | undefined;
+  readonly node: (name: string) => NodeView | undefined;
+  readonly policy: () => NicPolicySpec;
+}
+
+/** NICs that a pod asks for, in normal form. */
+export interface WantedNics {
+  readonly kind: "wanted";
+  readonly vpc: string;
+  readonly nics: readonly NamedNic[];
+  readonly vm?: { readonly flavor?: string | undefined } | undefined;
+}
+
+/** What a pod asks for. */
+export type PodWish =
+  | WantedNics
+  | { readonly kind: "none" }
+  | { readonly kind: "host-network" }
+  | { readonly kind: "faulty"; readonly faults: readonly { readonly field: string; readonly message: string }[] };
+
+/** A change of what a Pod shows. */
+export interface PodSurfaceChange {
+  readonly annotations?: Readonly<Record<string, string>>;
+  readonly condition?: PodConditionView;
+}
+
+/** The rules of pods' NICs, which the webhooks have as well; the program passes them in. */
+export interface NicRules {
+  readonly wishOf: (pod: PodView, namespace: NamespaceView | undefined) => PodWish;
+  /** Why the policy does not allow a wish in a namespace; else the provider's name, if the policy names one, and the project. */
+  readonly allow: (
+    policy: NicPolicySpec,
+    wish: WantedNics,
+    namespace: string,
+    view: NamespaceView | undefined,
+  ) => { readonly refused: string } | { readonly provider: string | undefined; readonly projectID: string | undefined };
+  readonly tenantOf: (
+    policy: NicPolicySpec,
+    namespace: string,
+    view: NamespaceView | undefined,
+  ) => { readonly name: string; readonly maxPorts?: number | undefined } | undefined;
+  /** What a pod has to change to show its claim. */
+  readonly surface: (pod: PodView, claim: NicClaim, now: number) => PodSurfaceChange;
+}

@@ -1,0 +1,54 @@
+import { ConfigError } from "#base/config";
+import { controllerProgramMetrics, runController } from "./controller/index.ts";
+import { endpointFlags, kubeFlags, logFlags } from "./daemon/index.ts";
+import {
+  type NicMetrics,
+  nicFlags,
+  nicInformers,
+  nicLeader,
+  nicMetrics,
+  nicWebhookHandlers,
+} from "./nic-controller/index.ts";
+import { defineProgram } from "./program/index.ts";
+import { serveWebhooks, webhookFlags, webhookMetrics } from "./webhooks/index.ts";
+
+const flags = {
+  ...nicFlags,
+  ...endpointFlags(":9406", ":9407"),
+  ...webhookFlags("nic"),
+  ...kubeFlags,
+  ...logFlags,
+};
+
+/** `nic-controller` (docs/spec/vpc-nics.md#5). */
+export const nicController = defineProgram({
+  name: "nic-controller",
+  summary:
+    "Gives pods with VPC NICs their ports of Neutron or Alcor: makes them, binds them to the pod's node, and deletes them after it.",
+  flags,
+  notes: [
+    "Run two replicas: one leads (Lease kube-system/nic-controller-leader), and the other waits. Both serve the webhooks of pods.",
+    "A replica is not ready until it can serve webhooks. In a cluster without webhook configurations set --webhook-addr=none.",
+    "The credentials are read again when the file changes, and are never logged. Nodes need none.",
+    "Ports carry the cluster's id in their description. Two clusters with one id would delete each other's ports.",
+    "A port that a user made is never deleted; it is given back as it was.",
+  ],
+  metrics: [nicMetrics, webhookMetrics, controllerProgramMetrics],
+  run: async ({ values, signal }) => {
+    const { clusterId } = values;
+    if (clusterId === undefined) {
+      throw new ConfigError("invalid-flags", ["--cluster-id: give the id of this cluster"]);
+    }
+    let parts: { readonly informers: ReturnType<typeof nicInformers>; readonly metrics: NicMetrics } | undefined;
+    const leader = nicLeader({ ...values, clusterId }, () => {
+      if (parts === undefined) throw new Error("a replica leads before it is set up");
+      return parts;
+    });
+    return runController({ name: "nic-controller", values, signal }, [leader], (replica) => {
+      const informers = nicInformers(replica);
+      parts = { informers, metrics: nicMetrics(replica.registry) };
+      const handlers = nicWebhookHandlers(replica, informers, values.controllerUser);
+      serveWebhooks(replica, [{ part: "nic", handlers: () => handlers, address: values.webhookAddr }], values);
+    });
+  },
+});

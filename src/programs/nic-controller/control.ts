@@ -1,0 +1,197 @@
+import { hostname } from "node:os";
+import { Dirty, repeat } from "#base/async";
+import { systemClock } from "#base/clock";
+import type { FlagValues } from "#base/config";
+import { lookAt, watchFiles } from "#base/file";
+import { ClaimReconciler, guardedApi, type NicObserver, OrphanCollector, PortPoller } from "#features/nic-controller";
+import { objectKey, resources } from "#kube/client";
+import { EventRecorder, regarding } from "#kube/events";
+import type { LeaderPart, LeadingController } from "../controller/index.ts";
+import { asksForNics, type KeptPod, type NicInformers } from "./cluster.ts";
+import type { nicFlags } from "./flags.ts";
+import type { NicMetrics } from "./metrics.ts";
+import { Providers } from "./providers.ts";
+import { nicRules } from "./rules.ts";
+
+/** Claims at a time: enough to fill two requests of 50 ports while others are bound. */
+const WORKERS = 128;
+/** How often a claim is tried again after a failure of the API server, at most. */
+const RETRY = { initialMs: 200, maxMs: 30_000, ratePerSecond: 50, burst: 200 };
+
+/** The controller of NICs in a program: what its leader does with the informers of its replica. */
+export function nicLeader(
+  values: FlagValues<typeof nicFlags> & { readonly clusterId: string },
+  parts: () => { readonly informers: NicInformers; readonly metrics: NicMetrics },
+): LeaderPart {
+  return {
+    lease: "nic-controller-leader",
+    setUp: (leading, lease) => {
+      const { informers, metrics } = parts();
+      const { cluster, claims, pods, namespaces, policies, nodes } = informers;
+      const { api, log, control, run } = leading;
+      const providers = new Providers(
+        { policy: cluster.policy, isLeading: () => lease.isFresh, metrics, log: log.child("provider") },
+        values.credentials,
+      );
+      const observer = observerOf(leading, metrics);
+      const ended = new AbortController();
+      const polls = new Dirty();
+      const enqueue = (key: string, delayMs = 0): void => controller.enqueueAfter(key, delayMs);
+      const deps = {
+        api: guardedApi(api, () => lease.isFresh),
+        cluster,
+        rules: nicRules,
+        provider: (name: string | undefined) => providers.get(name),
+        observer,
+        log: log.child("claim"),
+        clock: systemClock,
+        random: Math.random,
+      };
+      const { clusterId, gatherTime: gatherMs, maxBulk } = values;
+      const reconciler = new ClaimReconciler(deps, {
+        clusterId,
+        signal: ended.signal,
+        enqueue,
+        polls,
+        gatherMs,
+        maxBulk,
+      });
+      const controller = control("nicclaim", {
+        on: [claims],
+        after: [pods, namespaces, policies, nodes],
+        workers: WORKERS,
+        retry: RETRY,
+        reconcile: (key, { signal }) => reconciler.reconcile(key, { signal }),
+      });
+      metrics.observe({ phases: () => reconciler.ledger.phases(), depth: () => controller.depth });
+      const watching = new Restarts();
+      const again = follow(informers, enqueue, () => {
+        providers.reload();
+        reconciler.tryAgain();
+        // The files of providers follow from the policy.
+        watching.restart();
+      });
+      const poller = new PortPoller(deps, { enqueue, ledger: reconciler.ledger, polls });
+      run((signal) => poller.run({ signal }));
+      run((signal) => collectOrphans({ providers, deps, informers }, values, signal));
+      run((signal) =>
+        watching.run(signal, (round) => {
+          const files = providers.files();
+          const changed = (): void => {
+            providers.reload();
+            reconciler.tryAgain();
+            again();
+          };
+          return watchFiles(files, changed, { signal: round, clock: systemClock, since: lookAt(files) });
+        }),
+      );
+      run(async (signal) => {
+        const end = Promise.withResolvers<void>();
+        signal.addEventListener("abort", () => end.resolve(), { once: true });
+        if (!signal.aborted) await end.promise;
+        ended.abort(signal.reason);
+        await providers[Symbol.asyncDispose]();
+      });
+    },
+  };
+}
+
+function observerOf({ api, log, run }: LeadingController, metrics: NicMetrics): NicObserver {
+  const events = new EventRecorder(api, {
+    controller: "nic-controller",
+    instance: hostname(),
+    onLoss: ({ reason }, why) => log.debug("event lost", { reason, why }),
+    clock: systemClock,
+  });
+  run((signal) => events.run({ signal }));
+  return {
+    event: ({ metadata }, { type, reason, note }) => {
+      const about = { metadata: { ...metadata, annotations: {} } as KeptPod["metadata"] };
+      events.record({ regarding: regarding(resources.pods, about), type, reason, note });
+    },
+    created: metrics.created,
+    duplicates: metrics.duplicates,
+    active: metrics.active,
+    orphans: metrics.orphans,
+  };
+}
+
+/** A task that is begun anew when what it was begun with has changed. */
+class Restarts {
+  #round = new AbortController();
+
+  restart(): void {
+    this.#round.abort();
+  }
+
+  /** Runs `task` until the signal aborts; its own signal aborts at each restart as well. */
+  async run(signal: AbortSignal, task: (round: AbortSignal) => Promise<void>): Promise<void> {
+    while (!signal.aborted) {
+      this.#round = new AbortController();
+      await task(AbortSignal.any([signal, this.#round.signal]));
+    }
+  }
+}
+
+/** Marks claims whose pods, namespaces, nodes or policy have changed. Returns what marks all pods that have no claim. */
+function follow(
+  { pods, claims, namespaces, nodes, policies, cluster }: NicInformers,
+  enqueue: (key: string) => void,
+  onPolicy: () => void,
+): () => void {
+  const keyOf = ({ metadata: { namespace = "", uid } }: KeptPod): string => `${namespace}/${uid}`;
+  const mark = (pod: KeptPod): void => {
+    if (asksForNics(pod)) enqueue(keyOf(pod));
+  };
+  pods.addHandler({ onAdd: mark, onUpdate: (_before, pod) => mark(pod), onDelete: mark });
+  const markAll = (isMeant: (pod: KeptPod) => boolean): void => {
+    for (const pod of pods.store.values()) if (isMeant(pod)) mark(pod);
+  };
+  namespaces.addHandler({
+    onUpdate: (before, { metadata: { name }, view }) => {
+      if (JSON.stringify(before.view) !== JSON.stringify(view)) markAll((pod) => pod.metadata.namespace === name);
+    },
+  });
+  nodes.addHandler({
+    onUpdate: (before, { metadata: { name }, view }) => {
+      if (JSON.stringify(before.view) !== JSON.stringify(view)) markAll((pod) => pod.spec.nodeName === name);
+    },
+  });
+  // Pods that were refused have no claim, so no failure that could be tried again.
+  const again = (): void =>
+    markAll(({ metadata: { namespace = "", uid } }) => cluster.claim(namespace, uid) === undefined);
+  const onAny = (): void => {
+    onPolicy();
+    again();
+    for (const claim of claims.store.values()) if (claim.status?.phase === "Pending") enqueue(objectKey(claim));
+  };
+  policies.addHandler({ onAdd: onAny, onUpdate: onAny, onDelete: onAny });
+  return again;
+}
+
+interface Collecting {
+  readonly providers: Providers;
+  readonly deps: ConstructorParameters<typeof OrphanCollector>[0];
+  readonly informers: NicInformers;
+}
+
+async function collectOrphans(
+  { providers, deps, informers: { claims, pods } }: Collecting,
+  { clusterId, gcInterval, gcMinAge, gcDryRun }: FlagValues<typeof nicFlags> & { readonly clusterId: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const collector = new OrphanCollector(deps, { clusterId, minAgeMs: gcMinAge, isDryRun: gcDryRun });
+  await Promise.race([
+    Promise.all([claims.synced, pods.synced]),
+    new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true })),
+  ]);
+  const pass = async (): Promise<void> => {
+    for (const name of providers.names()) await collector.pass(providers.get(name), { signal });
+  };
+  await repeat(pass, {
+    signal,
+    everyMs: gcInterval,
+    clock: systemClock,
+    onFailure: (error) => deps.log.warn("ports without a claim cannot be looked for", { error: error.message }),
+  });
+}

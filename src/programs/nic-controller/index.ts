@@ -1,0 +1,10 @@
+/**
+ * The parts of `nic-controller`: its flags, informers, providers, metrics and webhooks.
+ *
+ * Owns: the wiring of `features/nic` and `features/nic-controller` to a cluster and to clouds. Does not know: rules, states of claims.
+ */
+export { nicInformers } from "./cluster.ts";
+export { nicLeader } from "./control.ts";
+export { nicFlags } from "./flags.ts";
+export { type NicMetrics, nicMetrics } from "./metrics.ts";
+export { nicWebhookHandlers } from "./webhooks.ts";

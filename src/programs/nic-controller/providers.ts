@@ -1,0 +1,201 @@
+import { statSync } from "node:fs";
+import { join } from "node:path";
+import * as v from "valibot";
+import { systemClock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
+import { readBounded } from "#base/file";
+import type { Logger } from "#base/log";
+import { AlcorClient, alcorFault } from "#cloud/alcor";
+import { openSession, parseCredentials } from "#cloud/keystone";
+import { NeutronClient, neutronFault } from "#cloud/neutron";
+import { RestClient } from "#cloud/rest";
+import { AlcorProvider, NeutronProvider, type VpcProvider } from "#cloud/vpc";
+import { GuardedProvider, NicControllerError } from "#features/nic-controller";
+import type { NicPolicySpec } from "#kube/nic";
+import type { NicMetrics } from "./metrics.ts";
+
+type ProviderEntry = NonNullable<NicPolicySpec["providers"]>[number];
+
+/** The provider of a policy that names none. */
+const DEFAULT: ProviderEntry = { name: "neutron", type: "neutron" };
+/** A provider that was replaced is closed after this time, in milliseconds: its last requests have ended. */
+const CLOSE_AFTER_MS = 90_000;
+
+const neutronConfig = v.strictObject({
+  vpcIs: v.exactOptional(v.picklist(["network", "project"], "must be network or project"), "network"),
+  allowGatewayAddress: v.exactOptional(v.boolean("must be true or false"), false),
+});
+const alcorConfig = v.strictObject({
+  projectID: v.pipe(v.string("must be the id of a project"), v.nonEmpty("is empty")),
+  nsPrefix: v.exactOptional(v.string("must be a text"), "vpc-ns"),
+  allowGatewayAddress: v.exactOptional(v.boolean("must be true or false"), false),
+});
+
+export interface ProvidersDeps {
+  readonly policy: () => NicPolicySpec;
+  readonly isLeading: () => boolean;
+  readonly metrics: NicMetrics;
+  readonly log: Logger;
+}
+
+interface Opened {
+  readonly provider: VpcProvider;
+  /** What it was opened with. */
+  readonly settings: string;
+}
+
+/** The providers of the policy, opened with the credentials of a file. Disposing closes all. */
+export class Providers implements AsyncDisposable {
+  readonly #deps: ProvidersDeps;
+  readonly #credentials: string;
+  readonly #opened = new Map<string, Opened>();
+  /** Providers that were replaced, and what cancels their timers. */
+  readonly #closing = new Map<VpcProvider, () => void>();
+
+  /** `credentials`: a file, or a folder with a file for each provider. */
+  constructor(deps: ProvidersDeps, credentials: string) {
+    this.#deps = deps;
+    this.#credentials = credentials;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const cancel of this.#closing.values()) cancel();
+    const all = [...this.#closing.keys(), ...Array.from(this.#opened.values(), ({ provider }) => provider)];
+    this.#closing.clear();
+    this.#opened.clear();
+    for (const provider of all) await provider[Symbol.asyncDispose]();
+  }
+
+  /** The names of all providers. */
+  names(): readonly string[] {
+    const { providers = [] } = this.#deps.policy();
+    return providers.length === 0 ? [DEFAULT.name] : providers.map(({ name }) => name);
+  }
+
+  /** The files with credentials, for a watch. */
+  files(): readonly string[] {
+    return [this.#credentials, ...this.names().map((name) => join(this.#credentials, `${name}.yaml`))];
+  }
+
+  /** The provider of a name; the default one without a name. Throws `NicControllerError` with `unknown-provider`. */
+  get(name: string | undefined): VpcProvider {
+    const entry = entryOf(this.#deps.policy(), name);
+    const known = this.#opened.get(entry.name);
+    return known?.provider ?? this.#open(entry, this.#settingsOf(entry)).provider;
+  }
+
+  /** The policy or a file has changed: a provider with other settings is opened again. What cannot be opened stays as it was. */
+  reload(): void {
+    for (const [name, { provider, settings }] of this.#opened) {
+      try {
+        const entry = entryOf(this.#deps.policy(), name);
+        const now = this.#settingsOf(entry);
+        if (now === settings) continue;
+        this.#open(entry, now);
+        this.#deps.log.info("provider opened again, with other settings", { provider: name });
+      } catch (error) {
+        if (!(error instanceof NicControllerError)) throw error;
+        this.#deps.log.warn("provider keeps its settings", { provider: name, error: error.message });
+        continue;
+      }
+      const cancel = systemClock.after(CLOSE_AFTER_MS, () => {
+        this.#closing.delete(provider);
+        void provider[Symbol.asyncDispose]();
+      });
+      this.#closing.set(provider, cancel);
+    }
+  }
+
+  #open(entry: ProviderEntry, settings: string): Opened {
+    const opened = { provider: this.#guarded(entry), settings };
+    this.#opened.set(entry.name, opened);
+    return opened;
+  }
+
+  #guarded(entry: ProviderEntry): VpcProvider {
+    const { isLeading } = this.#deps;
+    return new GuardedProvider({ provider: this.#provider(entry), clock: systemClock, isLeading });
+  }
+
+  #provider(entry: ProviderEntry): VpcProvider {
+    const { metrics } = this.#deps;
+    const log = this.#deps.log.child(entry.name);
+    const deps = { clock: systemClock, log };
+    return unknownUnless(entry.name, () => {
+      const access = parseCredentials(readBounded(this.#fileOf(entry)));
+      const ca = access.caFile === undefined ? undefined : readBounded(access.caFile);
+      const session = { access, ca, service: "network", onRefresh: metrics.refreshed };
+      const auth = openSession(deps, session);
+      const common = {
+        ca,
+        verifiesTls: access.verifiesTls,
+        onRequest: metrics.requested,
+        onCircuit: (isOpen: boolean) => metrics.circuit(entry.name, isOpen),
+      };
+      if (entry.type === "alcor") {
+        const { projectID: projectId, nsPrefix, allowGatewayAddress } = configOf(alcorConfig, entry);
+        const rest = new RestClient({ ...deps, auth }, { ...common, service: "Alcor", faultOf: alcorFault });
+        return new AlcorProvider(
+          { alcor: new AlcorClient(rest, { projectId }), clock: systemClock },
+          {
+            name: entry.name,
+            projectId,
+            nsPrefix,
+            allowsGatewayAddress: allowGatewayAddress,
+            resources: [rest, auth],
+          },
+        );
+      }
+      const { vpcIs, allowGatewayAddress } = configOf(neutronConfig, entry);
+      const rest = new RestClient({ ...deps, auth }, { ...common, service: "Neutron", faultOf: neutronFault });
+      return new NeutronProvider(
+        { neutron: new NeutronClient(rest), clock: systemClock },
+        {
+          name: entry.name,
+          vpcIs,
+          allowsGatewayAddress: allowGatewayAddress,
+          onCreate: metrics.bulk,
+          resources: [rest, auth],
+        },
+      );
+    });
+  }
+
+  #settingsOf(entry: ProviderEntry): string {
+    const text = unknownUnless(entry.name, () => readBounded(this.#fileOf(entry)));
+    return JSON.stringify([entry, text]);
+  }
+
+  #fileOf({ name }: ProviderEntry): string {
+    const isFolder = statSync(this.#credentials, { throwIfNoEntry: false })?.isDirectory() === true;
+    return isFolder ? join(this.#credentials, `${name}.yaml`) : this.#credentials;
+  }
+}
+
+/** The entry of a name, or the default one. Throws `NicControllerError`. */
+function entryOf({ providers = [] }: NicPolicySpec, name: string | undefined): ProviderEntry {
+  const all = providers.length === 0 ? [DEFAULT] : providers;
+  const only = all.length === 1 ? all[0] : undefined;
+  const entry =
+    name === undefined ? (all.find((one) => one.default === true) ?? only) : all.find((one) => one.name === name);
+  if (entry !== undefined) return entry;
+  const why = name === undefined ? "none of several providers is the default one" : `there is no provider ${name}`;
+  throw new NicControllerError("unknown-provider", `the NicPolicy: ${why}`);
+}
+
+function configOf<Schema extends v.GenericSchema>(schema: Schema, { name, config = {} }: ProviderEntry) {
+  const result = v.safeParse(schema, config);
+  if (result.success) return result.output;
+  const faults = result.issues.map((issue) => `${v.getDotPath(issue) ?? "config"}: ${issue.message}`);
+  throw new NicControllerError("unknown-provider", `the config of provider ${name}: ${faults.join("; ")}`);
+}
+
+/** Faults of files and of the config as one of the provider. */
+function unknownUnless<Value>(name: string, open: () => Value): Value {
+  try {
+    return open();
+  } catch (error) {
+    if (!(error instanceof ExpectedError) || error instanceof NicControllerError) throw error;
+    throw new NicControllerError("unknown-provider", `provider ${name} cannot be opened: ${error.message}`);
+  }
+}
