@@ -485,7 +485,7 @@ test("coil-egress-controller: a hundred edits within a second end in the last on
   const { find, make, edit, run } = await open(t);
   await make();
   run();
-  await eventually("the router is there", async () => (await find(egresses))?.status !== undefined);
+  await eventually("the router is there", async () => (await find(resources.deployments)) !== undefined);
   const generation = async () => (await find(resources.deployments))?.metadata.generation ?? assert.fail();
   const before = await generation();
   for (let replicas = 2; replicas <= 101; replicas += 1) {

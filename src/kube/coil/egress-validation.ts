@@ -59,9 +59,12 @@ function networkWarnings({ template }: EgressSpec): string[] {
 /** A DNS label of RFC 1035. */
 const SERVICE_NAME = /^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$/;
 
+/** What API servers take as the name of any object; what they refuse is a fault of theirs. */
+const OBJECT_NAME = /^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$/;
+
 /** An Egress gives its name to its Service, and to its pods as a label. */
 function checkName(name: string | undefined, faults: FieldFault[]): void {
-  if (name === undefined || name === "" || SERVICE_NAME.test(name)) return;
+  if (name === undefined || !OBJECT_NAME.test(name) || SERVICE_NAME.test(name)) return;
   const why = "is given to a Service too: it must begin with a letter, be without dots, and have at most 63 characters";
   faults.push(invalid("metadata.name", name, why));
 }
