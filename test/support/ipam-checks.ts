@@ -56,7 +56,9 @@ export async function assertAudited(
   for (const machine of machines) {
     const held = machine.held();
     const isSure = machine.isReady && !machine.isAway && nodes.has(machine.node);
-    if (!isSure || held.some(({ isCut }) => isCut)) continue;
+    // A pod that was cut off, and whose link somebody then took away, is not connected again either.
+    const isCutForGood = [...machine.sandboxes.values()].some((one) => one.mayBeTwice && !machine.hasLink(one));
+    if (!isSure || isCutForGood || held.some(({ isCut }) => isCut)) continue;
     const pods = held.map(({ sandbox, addresses }) => {
       return { namespace: "default", name: sandbox.pod, node: machine.node, ips: addresses };
     });

@@ -278,6 +278,13 @@ export class Machine {
     await this.#deps.removePod(sandbox.pod);
   }
 
+  /** Whether the node has a link of a pod, finished or not. */
+  hasLink({ containerId }: Pick<Sandbox, "containerId">): boolean {
+    using own = this.#kernel.openNetNs("own");
+    using host = this.#kernel.openStack(own);
+    return host.links.list().some(({ alias = "" }) => alias.endsWith(`:${containerId}:eth0`));
+  }
+
   /** Another program deletes the host's end of a pod. */
   removeLink(id: number): void {
     const alias = `:${this.sandboxes.get(id)?.containerId ?? "none"}:eth0`;

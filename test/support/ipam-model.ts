@@ -187,7 +187,8 @@ export class Model {
       case "lose-sandbox":
         return machine.loseSandbox(id);
       case "failed-del": {
-        if (any === undefined || !machine.isReady) return;
+        // Somebody may have taken the link away: then there is nothing that could fail.
+        if (any === undefined || !machine.isReady || !machine.hasLink(any)) return;
         machine.failKernel("links.delete");
         const [number = 0] = [...machine.sandboxes].find(([, one]) => one === any) ?? [];
         const called = await machine.del(number);
