@@ -81,6 +81,9 @@ async function holds(plane: DataPlane, family: IpFamily, objects: TrackedObjects
   assert.deepEqual(new Set(other.frontEnds.keys()), new Set(Array.from(objects.wanted.frontEnds(), ([id]) => id)));
 }
 
+/** Which transaction fails: most often one of the first, as most updates have few. */
+const failingAt = fc.oneof({ weight: 3, arbitrary: fc.nat({ max: 4 }) }, { weight: 1, arbitrary: fc.nat({ max: 12 }) });
+
 for (const family of [4, 6] as const) {
   test(`DataPlane: killed or refused at any transaction, the next sync makes the same table as a fresh one, IPv${family}`, async () => {
     const objects = fc.record({
@@ -89,7 +92,7 @@ for (const family of [4, 6] as const) {
     });
     let failures = 0;
     await fc.assert(
-      fc.asyncProperty(objects, objects, fc.nat({ max: 12 }), fc.boolean(), async (one, two, at, isKilled) => {
+      fc.asyncProperty(objects, objects, failingAt, fc.boolean(), async (one, two, at, isKilled) => {
         const objects = new TrackedObjects(family);
         const tell = ({ services, slices }: typeof one): Desired => objects.objects(services, slices).desired;
         await open(family).remove();
