@@ -1,6 +1,6 @@
 import { ExpectedError } from "#base/errors";
 import { CniCode } from "#wire/cni";
-import { CNI_ERROR_TYPE_URL, type CniErrorDetail, encodeCniError } from "#wire/cnirpc";
+import { type CniErrorDetail, cniErrorAny, cniErrorOf } from "#wire/cnirpc";
 import { GrpcCode, type GrpcStatus } from "#wire/grpc";
 
 /** The kinds of failure of a call, in the terms of the required error mapping (docs/spec/pod-network.md#4.2). */
@@ -31,13 +31,11 @@ export class CniFailure extends ExpectedError<CniFailureKind> {
 
   /** The error that the caller's CNI executable prints. */
   get detail(): CniErrorDetail {
-    const details = this.cause instanceof Error ? this.cause.message : "";
-    return { code: CODES[this.code].cni, msg: this.message, details: details === this.message ? "" : details };
+    return cniErrorOf(this, CODES[this.code].cni);
   }
 
   /** The gRPC status, with exactly one `CNIError` detail. */
   get status(): GrpcStatus {
-    const detail = { typeUrl: CNI_ERROR_TYPE_URL, value: encodeCniError(this.detail) };
-    return { code: CODES[this.code].grpc, message: this.message, details: [detail] };
+    return { code: CODES[this.code].grpc, message: this.message, details: [cniErrorAny(this.detail)] };
   }
 }

@@ -7,6 +7,7 @@
 export { ChainedNetwork } from "./chained-network.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
 export { findPod } from "./find-pod.ts";
+export { openSameNetNs } from "./open-same.ts";
 export { hostNameOf, type PodNetworkOptions, type PodRequest } from "./plan.ts";
 export type { PodPlace } from "./pod-namespaces.ts";
 export { PodNetwork, type Remade } from "./pod-network.ts";

@@ -5,6 +5,7 @@ import { type NetNs, sameNetNs } from "#kernel/netns";
 import { createLink, finishLink } from "./apply.ts";
 import type { KnownLink } from "./known-links.ts";
 import { isMarkedCutOff } from "./link-groups.ts";
+import { openSameNetNs } from "./open-same.ts";
 import { type NodeAddresses, type PodNetworkOptions, planPod } from "./plan.ts";
 
 /**
@@ -20,7 +21,7 @@ export function remakeLink(
 ): Link | undefined {
   if (lost.netns === undefined || isMarkedCutOff(lost)) return undefined;
   if (lost.ipv4 === undefined && lost.ipv6 === undefined) return undefined;
-  using netns = openSame(at.kernel, lost.netns);
+  using netns = openSameNetNs(at.kernel, lost.netns);
   if (netns === undefined || sameNetNs(netns, at.own)) return undefined;
   using pod = at.kernel.openStack(netns);
   const { attachment, pool, ipv4, ipv6, mac, hostName, mtuBytes } = lost;
@@ -36,22 +37,6 @@ export function remakeLink(
     deleteLink(at.host, link);
     throw error;
   }
-}
-
-function openSame(
-  kernel: Kernel,
-  { path, inode }: { readonly path: string; readonly inode: bigint },
-): NetNs | undefined {
-  let netns: NetNs;
-  try {
-    netns = kernel.openNetNs({ path });
-  } catch (error) {
-    if (!isKernelError(error, "not-found", "invalid")) throw error;
-    return undefined;
-  }
-  if (netns.inode === inode) return netns;
-  netns[Symbol.dispose]();
-  return undefined;
 }
 
 function deleteLink(host: NetStack, link: Link): void {

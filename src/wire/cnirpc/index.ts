@@ -161,6 +161,17 @@ export function decodeCniError(bytes: Uint8Array): CniErrorDetail {
   return error;
 }
 
+/** The error of a failed call, as a CNI executable prints it: the failure's message, and that of its cause where it says more. Pure. */
+export function cniErrorOf(failure: Error, code: number): CniErrorDetail {
+  const details = failure.cause instanceof Error ? failure.cause.message : "";
+  return { code, msg: failure.message, details: details === failure.message ? "" : details };
+}
+
+/** A {@link CniErrorDetail} as the one detail of a gRPC status (google.protobuf.Any). Pure. */
+export function cniErrorAny(detail: CniErrorDetail): { readonly typeUrl: string; readonly value: Uint8Array } {
+  return { typeUrl: CNI_ERROR_TYPE_URL, value: encodeCniError(detail) };
+}
+
 function read(message: string, bytes: Uint8Array, take: (field: ProtoField) => void): void {
   try {
     for (const field of readFields(bytes)) take(field);

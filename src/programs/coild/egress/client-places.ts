@@ -1,8 +1,7 @@
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { holderOf } from "#features/egress";
-import type { PodPlace } from "#features/pod-network";
-import { isKernelError } from "#kernel/errors";
+import { openSameNetNs, type PodPlace } from "#features/pod-network";
 import type { Kernel, NetNs } from "#kernel/net";
 import type { ClientPod } from "./client-pods.ts";
 
@@ -84,17 +83,8 @@ export class ClientPlaces {
   }
 
   /** Opens a namespace; `undefined` if it is gone, or the path leads to another one. The caller disposes it. Throws `KernelError`. */
-  open({ path, inode }: Pick<ClientPlace, "path" | "inode">): NetNs | undefined {
-    let netns: NetNs;
-    try {
-      netns = this.#kernel.openNetNs({ path });
-    } catch (error) {
-      if (!isKernelError(error, "not-found", "invalid")) throw error;
-      return undefined;
-    }
-    if (netns.inode === inode) return netns;
-    netns[Symbol.dispose]();
-    return undefined;
+  open(place: Pick<ClientPlace, "path" | "inode">): NetNs | undefined {
+    return openSameNetNs(this.#kernel, place);
   }
 
   #places(): readonly PodPlace[] {

@@ -7,10 +7,10 @@ import {
   type PodSpace,
   type SpaceId,
 } from "#features/egress";
-import type { PodPlace } from "#features/pod-network";
+import { openSameNetNs, type PodPlace } from "#features/pod-network";
 import { openConntrack } from "#kernel/conntrack";
-import { isKernelError, KernelError } from "#kernel/errors";
-import type { Kernel, NetNs } from "#kernel/net";
+import { KernelError } from "#kernel/errors";
+import type { Kernel } from "#kernel/net";
 import type { FilterOpeners } from "./open-filter.ts";
 
 /**
@@ -41,7 +41,8 @@ export async function inspectPods(
     signal?.throwIfAborted();
     const { path, ifname, addresses, podUid } = place;
     const id = { path, addresses, ...(podUid === undefined ? {} : { podUid }) };
-    using netns = openPlace(parts.kernel, place);
+    // Pods end while they are read.
+    using netns = openSameNetNs(parts.kernel, place);
     if (netns === undefined) continue;
     using stack = parts.kernel.openStack(netns);
     // A pod's own processes can change its namespace while it is read. One that cannot be read stops no other.
@@ -72,18 +73,4 @@ async function unlessRefused<T>(work: () => Promise<T>): Promise<T | KernelError
     if (!(error instanceof KernelError)) throw error;
     return error;
   }
-}
-
-/** Pods end while they are read. */
-function openPlace(kernel: Kernel, { path, inode }: PodPlace): NetNs | undefined {
-  let netns: NetNs;
-  try {
-    netns = kernel.openNetNs({ path });
-  } catch (error) {
-    if (!isKernelError(error, "not-found", "invalid")) throw error;
-    return undefined;
-  }
-  if (netns.inode === inode) return netns;
-  netns[Symbol.dispose]();
-  return undefined;
 }
