@@ -123,7 +123,7 @@ test("coild killed after each write of a client's ADD, and after each one of its
     writes.watch({ killAfter });
     assert.notEqual((await bed.add(POD)).code, 0, at);
     await node.coildEnded();
-    assert.equal(writes.end().length, killAfter, at);
+    assert.equal(writes.end().length, killAfter, `${at}: ${node.said().slice(-4000)}`);
     await restart();
     const added = await bed.add(POD);
     isWell(added);

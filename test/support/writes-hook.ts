@@ -12,7 +12,7 @@ import type { WritesOrder } from "./writes.ts";
 type Native = ((...args: readonly unknown[]) => unknown) & { async: (...args: readonly unknown[]) => void };
 
 const { ISTHMUS_WRITES_FILE: file = "", ISTHMUS_WRITES_KOFFI: koffiFile = "" } = process.env;
-const { existsSync, readFileSync, appendFileSync, writeFileSync } = fs;
+const { readFileSync, appendFileSync, writeFileSync } = fs;
 /** Messages of rtnetlink have numbers below this; the third of each group of four only reads. */
 const ROUTE_LIMIT = 256;
 const GET = 2;
@@ -21,9 +21,20 @@ const NEW_LINK = 16;
 /** NLM_F_CREATE of linux/netlink.h. */
 const CREATE = 0x400;
 
+/** `undefined` while nobody watches. */
+function readOrder(): WritesOrder | undefined {
+  try {
+    return JSON.parse(readFileSync(file, "utf8")) as WritesOrder;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
 function wrote(what: string): void {
-  if (!existsSync(file)) return;
-  const { run, killAfter } = JSON.parse(readFileSync(file, "utf8")) as WritesOrder;
+  const order = readOrder();
+  if (order === undefined) return;
+  const { run, killAfter } = order;
   const log = `${file}.${run}`;
   appendFileSync(log, `${what}\n`);
   const count = readFileSync(log, "utf8").split("\n").length - 1;

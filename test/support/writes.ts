@@ -9,7 +9,7 @@
  * writes.watch({ killAfter: 3 });
  * ```
  */
-import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ISTHMUS } from "#test/lab";
 
@@ -40,7 +40,10 @@ export class KernelWrites {
   /** Counts from now on. */
   watch({ killAfter }: Pick<WritesOrder, "killAfter"> = {}): void {
     this.#run += 1;
-    writeFileSync(this.#file, JSON.stringify({ run: this.#run, killAfter } satisfies WritesOrder));
+    // By a rename, because the program may be writing just now and read the file.
+    const next = `${this.#file}.next`;
+    writeFileSync(next, JSON.stringify({ run: this.#run, killAfter } satisfies WritesOrder));
+    renameSync(next, this.#file);
   }
 
   /** Ends the watch; the writes since its begin. */
