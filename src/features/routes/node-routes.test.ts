@@ -83,6 +83,19 @@ test("NodeRoutes: a change after 30 s repairs what others have done to the kerne
   assert.deepEqual(sync("b"), { changes: 0, whole: false });
 });
 
+test("NodeRoutes: a route that somebody removed is set again alone; one that nobody wants is not; after a thousand all are compared", () => {
+  const others = Array.from({ length: 8 }, (_, at) => node(`n${at}`, `192.0.2.${at + 1}`, `10.0.${at}.0/24`));
+  const { table, routes, sync } = scene(...others);
+  sync();
+  table.routes.delete("10.0.3.0/24");
+  for (const prefix of ["10.0.3.0/24", "10.9.0.0/24"]) routes.setNext(Cidr.parse(prefix));
+  assert.deepEqual(sync(), { changes: 1, whole: false });
+  assert.deepEqual([table.routes.size, table.asked.list], [8, 2]);
+  assert.deepEqual(sync(), { changes: 0, whole: false });
+  for (let at = 0; at < 1001; at += 1) routes.setNext(Cidr.parse(`10.${1 + (at >> 8)}.${at & 255}.0/24`));
+  assert.deepEqual(sync(), { changes: 0, whole: true });
+});
+
 test("NodeRoutes: after a refusal of the kernel all routes are compared", () => {
   const { table, nodes, sync } = scene(node("a", "192.0.2.1", "10.0.0.0/24"));
   sync();

@@ -30,6 +30,9 @@ export interface NodesView {
   readonly changed: Iterable<string>;
 }
 
+/** Prefixes that are set again one by one; with more, all routes are compared. */
+const MAX_LOST = 1000;
+
 interface Owned {
   readonly node: string;
   readonly route: RouteSpec;
@@ -53,6 +56,8 @@ export class NodeRoutes {
   readonly #prefixes = new Map<string, readonly string[]>();
   /** Node → its prefixes that cannot be routed; nodes without any are absent. */
   readonly #skipped = new Map<string, readonly RouterSkip[]>();
+  /** Prefixes whose routes are set again by the next sync; at most {@link MAX_LOST}. */
+  readonly #lost = new Set<string>();
   /** True if two nodes have the same prefix. When one of them loses it, only a whole sync finds the other's route. */
   #isContested = false;
   /** Monotonic milliseconds of the last whole sync; `undefined`: the next one must be whole. */
@@ -97,6 +102,12 @@ export class NodeRoutes {
     this.#wholeAtMs = undefined;
   }
 
+  /** The next sync sets the route of this prefix again, if it is wanted: another program may have removed it. */
+  setNext(dst: Cidr): void {
+    if (this.#lost.size >= MAX_LOST) this.compareNext();
+    else this.#lost.add(dst.toString());
+  }
+
   /** Brings the routes to the wanted state. Throws `RouteSyncError` after all changes were tried; the next sync is a whole one then. */
   sync(nodes: NodesView): NodeRoutesResult {
     const nowMs = this.#clock.monotonic();
@@ -117,6 +128,7 @@ export class NodeRoutes {
   }
 
   #planAll(nodes: NodesView): RouteChange[] {
+    this.#lost.clear();
     const actual = this.#sync.list();
     this.#links = new Set(actual.flatMap(({ linkIndex }) => linkIndex ?? []));
     this.#isContested = false;
@@ -133,6 +145,8 @@ export class NodeRoutes {
   /** The changes of the kernel's routes for the nodes that have changed. Everything is set before anything is unset, as in a whole sync. */
   #planSome({ changed, get }: NodesView): RouteChange[] {
     const plan: RouteChange[] = [];
+    const lost = [...this.#lost];
+    this.#lost.clear();
     const before = Array.from(changed, (node) => ({ node, prefixes: this.#prefixes.get(node) ?? [] }));
     for (const { node } of before) {
       this.#prefixes.delete(node);
@@ -152,6 +166,10 @@ export class NodeRoutes {
         this.#routes.delete(prefix);
         plan.push({ op: "unset", route: owned.route });
       }
+    }
+    for (const prefix of lost) {
+      const owned = this.#routes.get(prefix);
+      if (owned !== undefined) plan.push({ op: "set", route: owned.route });
     }
     return plan;
   }

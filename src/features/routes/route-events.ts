@@ -1,5 +1,6 @@
 import type { Cidr } from "#base/ip";
 import type { MonitorEvent } from "#kernel/monitor";
+import type { Route } from "#kernel/route";
 
 /** fe80::/10 */
 const LINK_LOCAL = "fe80:";
@@ -13,8 +14,11 @@ export interface WantedRoutes {
   readonly links: ReadonlySet<number>;
 }
 
+/** What an event makes due: nothing, a comparison of all routes, or that the route of this prefix alone is set again. */
+export type DueRoutes = "none" | "all" | Cidr;
+
 /**
- * Finds in the kernel's events what makes a comparison of all routes due. The kernel removes IPv4 routes without an event when their
+ * Finds in the kernel's events what makes a comparison of all routes due, or one route. The kernel removes IPv4 routes without an event when their
  * link goes down, so it needs the links that our routes lead to: those of the last comparison, and those of our routes' events since the
  * start. It forgets them with the link. Holds at most one entry for each link of the node.
  */
@@ -27,8 +31,19 @@ export class RouteEvents {
     this.#place = place;
   }
 
-  /** Takes an event. True if routes of ours may be gone, or if those that could not be set may be possible now. Cheap. */
-  isDue(event: MonitorEvent, wanted: WantedRoutes): boolean {
+  /** Takes an event. Something is due if routes of ours may be gone, or if those that could not be set may be possible now. Cheap. */
+  due(event: MonitorEvent, wanted: WantedRoutes): DueRoutes {
+    // The event may also be late, of a block that is in use again: so the comparison of all routes would be a high price.
+    if (event.kind === "route" && event.op === "delete" && this.#isOurs(event.route))
+      return wanted.wants(event.route.dst) ? event.route.dst : "none";
+    return this.#areAllDue(event, wanted) ? "all" : "none";
+  }
+
+  #isOurs({ table, protocol }: Route): boolean {
+    return table === this.#place.table && protocol === this.#place.protocol;
+  }
+
+  #areAllDue(event: MonitorEvent, wanted: WantedRoutes): boolean {
     switch (event.kind) {
       case "resync":
         return true;
@@ -38,7 +53,7 @@ export class RouteEvents {
         // The last address of a link takes its IPv4 routes along.
         return this.#isUplink(event.address.linkIndex, wanted) && (event.op === "delete" || wanted.isBehind);
       case "route":
-        return this.#isRouteDue(event, wanted);
+        return event.op === "new" && this.#isNewRouteDue(event.route, wanted);
       case "rule":
         return false;
     }
@@ -56,16 +71,14 @@ export class RouteEvents {
     return op === "delete" || before !== up;
   }
 
-  #isRouteDue({ op, route }: MonitorEvent & { readonly kind: "route" }, wanted: WantedRoutes): boolean {
-    const { table, protocol } = this.#place;
-    if (route.table !== table) return false;
+  #isNewRouteDue(route: Route, wanted: WantedRoutes): boolean {
+    if (route.table !== this.#place.table) return false;
     const { dst, linkIndex } = route;
-    if (route.protocol === protocol) {
-      if (op === "delete") return wanted.wants(dst);
+    if (this.#isOurs(route)) {
       if (linkIndex !== undefined && !this.#uplinks.has(linkIndex)) this.#uplinks.set(linkIndex, undefined);
       return false;
     }
     // A new way to a gateway. Those to a single host, and those that each link has, come with every pod.
-    return op === "new" && wanted.isBehind && dst.hostBits > 0 && !dst.base.toString().startsWith(LINK_LOCAL);
+    return wanted.isBehind && dst.hostBits > 0 && !dst.base.toString().startsWith(LINK_LOCAL);
   }
 }

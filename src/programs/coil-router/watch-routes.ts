@@ -15,13 +15,13 @@ const EVERY_MS = 1000;
 const IDLE_MS = 3_600_000;
 
 /**
- * Has all routes compared, at a bounded rate, as soon as an event of the kernel says that some may be gone or may be possible now, until the
- * signal aborts. When the kernel's events cannot be read any more, that is logged, and comparisons on the timer go on.
+ * Has all routes compared, or single ones set again, at a bounded rate, as soon as an event of the kernel says that some may be gone or may be
+ * possible now, until the signal aborts. When the kernel's events cannot be read any more, that is logged, and comparisons on the timer go on.
  */
 export async function watchRoutes(
   parts: {
     readonly netns: NetNs;
-    readonly routes: Pick<NodeRoutes, "wants" | "isBehind" | "links" | "compareNext">;
+    readonly routes: Pick<NodeRoutes, "wants" | "isBehind" | "links" | "compareNext" | "setNext">;
     readonly place: { readonly table: number; readonly protocol: number };
     readonly dirty: Dirty;
     readonly clock: Clock;
@@ -35,15 +35,21 @@ export async function watchRoutes(
   });
   const events = new RouteEvents(parts.place);
   const due = new BoundedRunner({ minMs: EVERY_MS, burst: BURST, maxMs: IDLE_MS, retryMs: EVERY_MS, clock });
+  let areAllDue = false;
   await using _watch = monitors.watch(parts.netns, { links: true, addresses: true, routes: true }, (event) => {
-    if (events.isDue(event, routes)) due.request();
+    const dueNow = events.due(event, routes);
+    if (dueNow === "none") return;
+    if (dueNow === "all") areAllDue = true;
+    else routes.setNext(dueNow);
+    due.request();
   });
   const group = new TaskGroup(signal);
   group.spawn((at) =>
     due.run(
       async () => {
         await pause(COALESCE_MS, { signal: at, clock });
-        routes.compareNext();
+        if (areAllDue) routes.compareNext();
+        areAllDue = false;
         parts.dirty.mark();
       },
       { signal: at },
