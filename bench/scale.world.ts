@@ -74,7 +74,7 @@ export async function openScaleWorld(
   const server = fork(join(import.meta.dirname, "scale.api-server.ts"), [node], {
     stdio: ["ignore", "ignore", "inherit", "ipc"],
     // The server is not measured, but a garbage collection of its large heap would disturb the measurement.
-    execArgv: ["--max-old-space-size=8192", "--max-semi-space-size=64"],
+    execArgv: ["--max-old-space-size=8192", "--initial-old-space-size=4096", "--max-semi-space-size=64"],
     detached: true,
   });
   undo.defer(() => end(server));

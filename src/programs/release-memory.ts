@@ -1,4 +1,4 @@
-import { setFlagsFromString } from "node:v8";
+import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
 /** Pauses before the first releases, in milliseconds: after a usual start, and after one with large tables. */
@@ -7,6 +7,8 @@ const AFTER_START_MS = [5000, 25_000] as const;
 const LOOK_MS = 60_000;
 /** Number of looks after which memory is released however little it has grown: ten minutes. */
 const LOOKS = 10;
+/** A heap of more than this in use is not collected by {@link shrinkHeap}, in bytes: nothing else runs meanwhile, 100 ms for 60 MiB. */
+const SMALL_HEAP_BYTES = 32 * 1024 * 1024;
 /** Memory that has grown by this since the last release is released at the next look, in bytes. */
 const GROWN_BYTES = 4 * 1024 * 1024;
 
@@ -61,10 +63,12 @@ export function ownMemory(isSmall: boolean): ProcessMemory {
 
 /**
  * Collects the heap, and lets V8 keep little compiled code and few free pages from now on. After the collection the next one comes when the heap
- * has grown by a part of what is in use, not by the garbage of thousands of calls.
+ * has grown by a part of what is in use, not by the garbage of thousands of calls. A large heap is not collected here: the pause would delay its
+ * calls by more than the memory is worth.
  */
 function shrinkHeap(): void {
   setFlagsFromString("--optimize-for-size");
+  if (getHeapStatistics().used_heap_size > SMALL_HEAP_BYTES) return;
   setFlagsFromString("--expose-gc");
   (runInNewContext("gc") as () => void)();
 }
