@@ -81,6 +81,9 @@ export async function openWay(name: WayName, rounds: number): Promise<Way> {
       fork(join(import.meta.dirname, "egress.load.ts"), [], { stdio: ["ignore", "ignore", "inherit", "ipc"] }),
     );
     undo.defer(() => end(child));
+    // With both ends and the kernel's work between them on one processor, a rate is the processor time of a byte or a connection. Over several
+    // processors, rates differ by a third from one second to the next with the kernel's placement of processes.
+    execFileSync("taskset", ["--all-tasks", "--cpu-list", "--pid", "0", String(child.pid)], { stdio: "ignore" });
     return async (command: Command): Promise<number> => {
       child.send(command);
       const [answer] = (await once(child, "message")) as [{ readonly result?: number; readonly error?: string }];
