@@ -75,6 +75,8 @@ export type LiveResult = Readonly<Record<string, unknown>> & {
 export interface LiveOptions {
   readonly nics?: readonly object[];
   readonly vpc?: string;
+  /** The virtual machine of the pod. */
+  readonly vm?: object;
   /** Further keys of the plugin's configuration. */
   readonly config?: object;
 }
@@ -182,6 +184,7 @@ export class LiveBed implements AsyncDisposable {
       node,
       ...(options.nics === undefined ? {} : { nics: options.nics }),
       ...(options.vpc === undefined ? {} : { vpc: options.vpc }),
+      ...(options.vm === undefined ? {} : { vm: options.vm }),
     });
     return this.sandbox({ name, uid, node });
   }
@@ -202,13 +205,22 @@ export class LiveBed implements AsyncDisposable {
     const executable = join(ISTHMUS, "../cni/vpc-neutron");
     const call = execCni(netns, {
       executable,
-      config: { cniVersion: "1.0.0", name: "vpc", type: "vpc-neutron", socket, ...config },
+      config: {
+        cniVersion: "1.0.0",
+        name: "vpc",
+        type: "vpc-neutron",
+        socket,
+        capabilities: { "io.kubernetes.cri.pod-annotations": true },
+        ...config,
+      },
     });
+    const found = await this.nics.findPod(pod.name);
     const answer = await call({
       command,
       containerId: pod.containerId,
       netnsPath: `/run/netns/${pod.netns}`,
       ifname: "eth0",
+      annotations: found?.metadata.annotations,
       args: { K8S_POD_NAMESPACE: NAMESPACE, K8S_POD_NAME: pod.name, K8S_POD_UID: pod.uid },
     });
     return answer ?? {};
@@ -256,6 +268,17 @@ export class LiveBed implements AsyncDisposable {
       () => true,
       () => false,
     );
+  }
+
+  /** Starts a guest on a TAP device of a pod's node, which answers echoes. */
+  async guest(pod: LivePod): Promise<Running> {
+    const nic = nicOf(await this.claim(pod));
+    const device = `tap${nic.portID?.slice(0, 11)}`;
+    const script = join(import.meta.dirname, "tap-guest.py");
+    const argv = ["/usr/bin/python3", script, device, nic.mac ?? "", await this.address(pod)];
+    const guest = start(["nsenter", `--net=/run/netns/${this.node(pod.node).netns}`, ...argv], { timeoutMs: 600_000 });
+    await until("the guest reads", () => guest.printed().includes("ready"), { seen: guest.said });
+    return guest;
   }
 
   /** The host's devices of NICs of a node, sorted. */

@@ -182,9 +182,11 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> {
       node,
       vpc = "vpc-1",
       namespace = NAMESPACE,
-    }: { nics?: readonly object[]; node?: string; vpc?: string; namespace?: string } = {},
+      vm,
+    }: { nics?: readonly object[]; node?: string; vpc?: string; namespace?: string; vm?: object } = {},
   ): Promise<string> {
     const annotations = {
+      ...(vm === undefined ? {} : { "isthmus.dev/vm": JSON.stringify(vm) }),
       "isthmus.dev/vpc": vpc,
       ...(nics === undefined ? {} : { "isthmus.dev/nics": JSON.stringify(nics) }),
     };

@@ -53,6 +53,8 @@ export interface NeutronBedOptions extends AbortOptions {
 interface RunningHost {
   readonly at: NeutronBedHost;
   readonly ovs: OvsProcesses;
+  /** Its address in tunnels. */
+  readonly tunnel: IpAddress;
   readonly agent: ProgramSpec;
   process: StartedProgram;
 }
@@ -69,8 +71,10 @@ export class NeutronBed implements AsyncDisposable {
   readonly #hosts = new Map<string, RunningHost>();
   #server: StartedProgram;
   readonly #serverProgram: ProgramSpec;
+  readonly #kernel: Kernel;
 
   private constructor(init: {
+    readonly kernel: Kernel;
     readonly folder: string;
     readonly processes: Processes;
     readonly relay: Relay;
@@ -79,6 +83,7 @@ export class NeutronBed implements AsyncDisposable {
     readonly serverProgram: ProgramSpec;
   }) {
     this.folder = init.folder;
+    this.#kernel = init.kernel;
     this.#processes = init.processes;
     this.#relay = init.relay;
     this.#server = init.server;
@@ -106,11 +111,10 @@ export class NeutronBed implements AsyncDisposable {
     const hosts: RunningHost[] = [];
     for (const [at, host] of options.hosts.entries()) {
       const ovs = undo.use(await OvsProcesses.open({ netns: host.netns, env: processes.env }));
-      ovs.makeBridge(TUNNELS);
-      ovs.vsctl("add-port", TUNNELS, UNDERLAY_DEVICE);
-      addTunnelAddress(deps.kernel, host.netns, tunnelAddress(at));
-      const agent = agentProgram(folder, { host, ovs, broker: cloud.address, tunnel: tunnelAddress(at) });
-      hosts.push({ at: host, ovs, agent, process: processes.start(agent) });
+      const tunnel = tunnelAddress(at);
+      joinTunnels(deps.kernel, ovs, { netns: host.netns, address: tunnel });
+      const agent = agentProgram(folder, { host, ovs, broker: cloud.address, tunnel });
+      hosts.push({ at: host, ovs, tunnel, agent, process: processes.start(agent) });
     }
     const data = join(folder, "mysql");
     await makeDatabase(data, { ...(signal === undefined ? {} : { signal }) });
@@ -119,7 +123,7 @@ export class NeutronBed implements AsyncDisposable {
     const serverProgram = serverProgramOf(folder, cloud.netns, options.quota ?? 5000);
     const server = processes.start(serverProgram);
     const relay = undo.use(await openRelay(cloud.netns, { address: LOOPBACK, port: API_PORT }));
-    const bed = new NeutronBed({ folder, processes, relay, hosts, server, serverProgram });
+    const bed = new NeutronBed({ ...deps, folder, processes, relay, hosts, server, serverProgram });
     const alive = options.hosts.map(({ name }) => bed.untilAlive(name, options));
     await unlessAborted(Promise.all(alive), { signal });
     undo.move();
@@ -129,6 +133,25 @@ export class NeutronBed implements AsyncDisposable {
   /** Open vSwitch of a host. */
   ovs(host: string): OvsProcesses {
     return this.#hostOf(host).ovs;
+  }
+
+  /** Ends a host's switch and starts it again. Its database goes on. */
+  async restartSwitch(host: string): Promise<void> {
+    const { at, ovs, tunnel } = this.#hostOf(host);
+    await ovs.stopSwitch();
+    ovs.startSwitch();
+    // Its devices in user space are new ones.
+    joinTunnels(this.#kernel, ovs, { netns: at.netns, address: tunnel });
+  }
+
+  /** Ends a host's Open vSwitch and starts it with an empty database, and then Neutron's agent, which makes its bridges only at its start. */
+  async loseSwitch(host: string): Promise<void> {
+    const { at, ovs, tunnel } = this.#hostOf(host);
+    await ovs.lose();
+    await ovs.start();
+    joinTunnels(this.#kernel, ovs, { netns: at.netns, address: tunnel });
+    await this.stopAgent(host);
+    this.startAgent(host);
   }
 
   /** Ends Neutron's agent of a host at once. */
@@ -270,9 +293,15 @@ function agentProgram(
   };
 }
 
-/** Waits for nothing: the switch has made the bridge's device when `ovs-vsctl` returns. */
-function addTunnelAddress(kernel: Kernel, netnsName: string, address: IpAddress): void {
-  using netns = openNetNs({ name: netnsName });
+/** Gives a host's switch its bridge of tunnels, whose device is there when `ovs-vsctl` returns. */
+function joinTunnels(
+  kernel: Kernel,
+  ovs: OvsProcesses,
+  { netns: name, address }: { readonly netns: string; readonly address: IpAddress },
+): void {
+  ovs.makeBridge(TUNNELS);
+  ovs.vsctl("--may-exist", "add-port", TUNNELS, UNDERLAY_DEVICE);
+  using netns = openNetNs({ name });
   using stack = kernel.openStack(netns);
   const link = stack.links.get({ name: TUNNELS });
   if (link === undefined) throw new NeutronBedError("start-failed", `Open vSwitch made no device ${TUNNELS}`);

@@ -7,7 +7,7 @@ export const DATABASE = { name: "neutron", user: "neutron", password: "testing",
 /** The port of Neutron's API. */
 export const API_PORT = 9696;
 /** The longest time without a report after which Neutron takes an agent for dead, in seconds. */
-export const AGENT_DOWN_SECONDS = 20;
+export const AGENT_DOWN_SECONDS = 10;
 /** Queues that agents send to. They are there before Neutron is, so that no message of an agent that starts first is lost. */
 const QUEUES = ["q-plugin", "q-reports-plugin", "q-server-resource-versions"] as const;
 /** Sections of oslo.privsep's helpers, each of which would be started by sudo otherwise. */

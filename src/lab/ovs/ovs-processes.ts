@@ -86,7 +86,17 @@ export class OvsProcesses implements AsyncDisposable {
 
   /** Makes a bridge, without a controller, with its datapath in user space. */
   makeBridge(name = "br-int"): void {
-    this.vsctl("add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "fail_mode=standalone");
+    this.vsctl(
+      "--may-exist",
+      "add-br",
+      name,
+      "--",
+      "set",
+      "bridge",
+      name,
+      "datapath_type=netdev",
+      "fail_mode=standalone",
+    );
   }
 
   /** Ends both and removes the database, as a restart of the machine's service does that also loses it. */
