@@ -40,6 +40,7 @@ export async function startHost(
     readonly services: boolean;
     readonly egress: boolean;
     readonly chained: boolean;
+    readonly vpc: boolean;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -62,6 +63,7 @@ export async function startHost(
       `--services=${values.services}`,
       `--egress=${values.egress}`,
       `--chained=${values.chained}`,
+      `--vpc=${values.vpc}`,
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
     // The host process has a session of its own: only the front end gets the signal of Ctrl-C, and then ends the lab in order.

@@ -9,6 +9,7 @@ import { openKernel } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { execChain, execCni, Heartbeat, Kubelet } from "#lab/kubelet";
+import type { NeutronBed } from "#lab/neutron";
 import {
   type BlockController,
   createOwn,
@@ -38,13 +39,21 @@ import { LabError } from "./errors.ts";
 import { enterCluster, leaveCluster } from "./guest.ts";
 import { serveKubelet } from "./kubelets.ts";
 import { type LabPaths, labPaths } from "./lab-paths.ts";
-import { type LabProgram, programsOf, serviceProgramsOf, tunnelProgramsOf, uplinkProgramsOf } from "./programs.ts";
+import {
+  type LabProgram,
+  programsOf,
+  serviceProgramsOf,
+  tunnelProgramsOf,
+  uplinkProgramsOf,
+  vpcProgramsOf,
+} from "./programs.ts";
 import { keepRouterRoutes } from "./router-routes.ts";
 import { planLabServices } from "./services.ts";
 import { type LabState, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
 import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
+import { type LabVpc, openVpc, vpcHosts, vpcPlugin, vpcPrograms, vpcSocket } from "./vpc.ts";
 
 export interface HostOptions {
   readonly lab: string;
@@ -62,6 +71,8 @@ export interface HostOptions {
   readonly egress: boolean;
   /** Makes `ptp` of Debian the pods' plugin, with `coil` behind it. */
   readonly chained: boolean;
+  /** Runs Neutron, `nic-controller`, and on the first two nodes `nic-agent`. */
+  readonly vpc: boolean;
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];
   readonly cniExecutable: string;
@@ -121,6 +132,10 @@ export async function runHost(
     await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig, tunnel });
     const say = (text: string): void => tell({ event: "step", text });
     say(controlPlane.description);
+    if (options.vpc) say("starting Neutron with its database, its broker and an agent on two nodes");
+    const opened = options.vpc ? await openVpc(kernel, { topology, paths }, { signal }) : undefined;
+    await using neutron = opened?.bed;
+    if (opened !== undefined) recorder.vpc(opened.vpc);
     await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig, clock: systemClock }), {
       userAgent: "isthmus-lab",
       clock: systemClock,
@@ -129,7 +144,7 @@ export async function runHost(
       const blocks = identity.isGuest ? await enterCluster(api, identity, { say, signal }) : "own";
       isClean = !identity.isGuest;
       recorder.entered();
-      await prepareCluster(api, { topology, identity, blocks }, { signal });
+      await prepareCluster(api, { topology, identity, blocks, vpc: options.vpc }, { signal });
       if (options.egress) await makeRouterRights(api, identity, { signal });
       const parts = {
         log,
@@ -144,6 +159,7 @@ export async function runHost(
         tunnel,
         uplinks,
         chained,
+        neutron,
       };
       await hold(parts, options, topology, signal);
     };
@@ -201,6 +217,7 @@ interface Parts {
   readonly tunnel: LabTunnel | undefined;
   readonly uplinks: LabUplinks | undefined;
   readonly chained: LabChained | undefined;
+  readonly neutron: NeutronBed | undefined;
 }
 
 async function hold(parts: Parts, options: HostOptions, topology: Topology, signal: AbortSignal): Promise<void> {
@@ -230,6 +247,9 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
     }),
     ...uplinkProgramsOf({ paths, isthmus: options.isthmus, uplinks }),
     ...(options.services || options.egress ? serviceProgramsOf({ topology, paths, isthmus: options.isthmus }) : []),
+    ...(parts.neutron === undefined
+      ? []
+      : vpcProgramsOf({ paths, isthmus: options.isthmus, programs: vpcPrograms(topology, paths, parts.neutron) })),
   ];
   group.spawn(async (at) => {
     if (tunnel !== undefined) {
@@ -250,7 +270,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   // If pods were scheduled before all nodes are ready, all pods would be on the first node.
   const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
   for (const { node, ready } of nodesReady) {
-    group.spawn((at) => runNode(parts, options, node, { signal: at, onReady: () => ready.resolve() }));
+    group.spawn((at) => runNode(parts, { options, topology }, node, { signal: at, onReady: () => ready.resolve() }));
   }
   void Promise.all(nodesReady.map(({ ready }) => ready.promise)).then(() => {
     recorder.ready();
@@ -262,7 +282,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
 /** Runs the kubelet of a node. It starts when `coild` listens. */
 async function runNode(
   parts: Parts,
-  options: HostOptions,
+  { options, topology }: { readonly options: HostOptions; readonly topology: Topology },
   node: LabNode,
   { signal, onReady }: { readonly signal: AbortSignal; readonly onReady: () => void },
 ): Promise<void> {
@@ -270,6 +290,8 @@ async function runNode(
   const log = parts.log.child(node.name);
   using netns = openNetNs({ name: node.netns });
   await untilServed(paths.socketOf(node.name), signal);
+  const hasVpc = options.vpc && vpcHosts(topology).some(({ name }) => name === node.name);
+  if (hasVpc) await untilServed(vpcSocket(paths, node.name), signal);
   await using relay = tunnel === undefined ? undefined : await openRelayOf(parts, node, tunnel);
   await using own =
     relay === undefined
@@ -286,7 +308,12 @@ async function runNode(
   const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket };
   const cni =
     parts.chained === undefined
-      ? execCni(netns, { executable: options.cniExecutable, config })
+      ? execCni(
+          netns,
+          hasVpc
+            ? vpcPlugin(node, { paths, coil: options.cniExecutable, delegate: config })
+            : { executable: options.cniExecutable, config },
+        )
       : execChain(
           netns,
           chainOf(parts.chained, node, { coil: options.cniExecutable, socket, dataDir: join(dirname(socket), "ipam") }),
@@ -328,6 +355,7 @@ interface StateRecorder {
   /** From now on the cluster may have objects of the lab. */
   entered(): void;
   children(children: LabState["children"]): void;
+  vpc(vpc: LabVpc): void;
   ready(): void;
 }
 
@@ -356,6 +384,10 @@ function stateRecorder(
     },
     children: (children) => {
       state = { ...state, children };
+      write();
+    },
+    vpc: (vpc) => {
+      state = { ...state, vpc };
       write();
     },
     ready: () => {

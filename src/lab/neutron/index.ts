@@ -11,5 +11,4 @@
  */
 export { type MadeNetwork, NeutronApi, type NeutronObject } from "./api.ts";
 export { NeutronBed, type NeutronBedHost } from "./bed.ts";
-export { NeutronBedError } from "./errors.ts";
-export { missingPrograms, NEUTRON_PACKAGES } from "./programs.ts";
+export { missingPrograms } from "./programs.ts";

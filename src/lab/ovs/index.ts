@@ -10,5 +10,4 @@
  * new OpenVSwitch({ clock }, { socketPath: ovs.socketPath });
  * ```
  */
-export { OvsProcessesError } from "./errors.ts";
 export { isOvsInstalled, OvsProcesses } from "./ovs-processes.ts";

@@ -18,3 +18,5 @@ export { type UplinksReport, uplinksWork } from "./uplinks-report.ts";
 export { verifyUplinks } from "./uplinks-verify.ts";
 export { verifyCluster } from "./verify.ts";
 export { ARKTOS_PODS, arktosPods } from "./vpc-manifests.ts";
+export { vpcWorks } from "./vpc-report.ts";
+export { verifyVpc } from "./vpc-verify.ts";
