@@ -220,13 +220,20 @@ function copyKoffi(): void {
   cpSync(join(from, "@koromix/koffi-linux-x64"), join(modules, "@koromix/koffi-linux-x64"), { recursive: true });
 }
 
-/** V8's compiled code of the modules that each program loads at its start; it saves a quarter of the start time. */
+/**
+ * V8's compiled code of the modules that each program loads at its start; it saves a quarter of the start time. V8 hashes strings with a random
+ * seed, which the code contains: with one that is fixed here, two builds are equal byte for byte. The programs themselves have a random one.
+ */
 function compileAhead(): void {
   rmSync(join(dist, ".compile-cache"), { recursive: true, force: true });
   const { NODE_COMPILE_CACHE: _, ...env } = process.env;
+  const node = join(dist, ".node");
+  writeFileSync(node, `#!/bin/sh\nexec '${process.execPath}' --random-seed=1 "$@"\n`, { mode: 0o755 });
   for (const name of LINKS) {
-    execFileSync(join(dist, name), ["--version"], { stdio: ["ignore", "ignore", "inherit"], env });
+    const options = { stdio: ["ignore", "ignore", "inherit"], env: { ...env, ISTHMUS_NODE: node } } as const;
+    execFileSync(join(dist, name), ["--version"], options);
   }
+  rmSync(node);
 }
 
 /** The launcher and the standalone executable; each is first written under another name, because it may be running. */
