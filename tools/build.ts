@@ -230,8 +230,10 @@ function compileAhead(): void {
   const node = join(dist, ".node");
   writeFileSync(node, `#!/bin/sh\nexec '${process.execPath}' --random-seed=1 "$@"\n`, { mode: 0o755 });
   for (const name of LINKS) {
-    const options = { stdio: ["ignore", "ignore", "inherit"], env: { ...env, ISTHMUS_NODE: node } } as const;
-    execFileSync(join(dist, name), ["--version"], options);
+    execFileSync(join(dist, name), ["--version"], {
+      stdio: ["ignore", "ignore", "inherit"],
+      env: { ...env, ISTHMUS_NODE: node },
+    });
   }
   rmSync(node);
 }
