@@ -1,13 +1,13 @@
 /** The image of the suite in a real containerd: what it has, who it runs as, and that its programs work. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { CniNode, NODE } from "#test/cni-node";
 import { CGROUP_PARENT, Containerd } from "#test/containerd";
-import { type Running, until } from "#test/lab";
+import { ISTHMUS, type Running, start, until } from "#test/lab";
 import { PROGRAMS } from "../../src/programs/programs.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -100,7 +100,7 @@ test("the image: coild of it gives a pod its link, with a read-only root; a cont
   const at = (path: string, options: string): string => `--mount=type=bind,src=${path},dst=${path},options=${options}`;
   const mounts = [at("/run", "rbind:rslave:rw"), at(node.folder, "rbind:rw")];
   const running: Running[] = [];
-  const start = (id: string, options: readonly string[], ...command: readonly string[]): Running => {
+  const startIn = (id: string, options: readonly string[], ...command: readonly string[]): Running => {
     const one = containerd.startCtr([...RUN, "--net-host", ...mounts, ...options, NAME, id, ...command], {
       timeoutMs: 120_000,
     });
@@ -111,7 +111,7 @@ test("the image: coild of it gives a pod its link, with a read-only root; a cont
   chmodSync(node.folder, 0o755);
   chmodSync(join(node.folder, "kubeconfig"), 0o644);
   const kubeconfig = `--kubeconfig=${join(node.folder, "kubeconfig")}`;
-  const coild = start(
+  const coild = startIn(
     "coild",
     ["--privileged", "--read-only", `--env=COIL_NODE_NAME=${NODE}`],
     ...["coild", kubeconfig, `--socket=${node.socket}`],
@@ -119,7 +119,7 @@ test("the image: coild of it gives a pod its link, with a read-only root; a cont
   await until("coild serves", () => coild.said().includes('"serving"'), { seen: coild.said });
   const flags = [kubeconfig, "--webhook-addr=none", "--metrics-addr=:19386", "--health-addr=:19387"];
   const command = asUser(`exec coil-ipam-controller ${flags.join(" ")}`);
-  const controller = start("controller", ["--read-only"], ...command);
+  const controller = startIn("controller", ["--read-only"], ...command);
   const answer = async (): Promise<string> => {
     const url = "http://127.0.0.1:19387/readyz";
     return execFileSync("nsenter", [`--net=/run/netns/${node.netns}`, "curl", "-sS", "--max-time", "2", url], {
@@ -154,3 +154,36 @@ test("the image: coild of it gives a pod its link, with a read-only root; a cont
   }
   for (const one of running) assert.equal((await one.ended).code, 0, one.said());
 });
+
+test("lab --image: the default scenario with every program from the image's files; nothing of them is left", async () => {
+  const lab = "of-image";
+  const running = start([ISTHMUS, "lab", `--name=${lab}`, "--nodes=2", "--pods=4", `--image=${archive}`, "--json"], {
+    timeoutMs: 120_000,
+  });
+  const roots = new Set<string>();
+  await until("programs run", () => {
+    for (const pid of programsOf(lab)) roots.add(readlinkSync(`/proc/${pid}/root`));
+    return roots.size > 0 || running.child.exitCode !== null;
+  });
+  const { code, stdout, stderr } = await running.ended;
+  assert.equal(code, 0, stderr);
+  const report = JSON.parse(stdout) as { readonly ok: boolean; readonly image: string; readonly pods: number };
+  assert.deepEqual([report.ok, report.pods], [true, 4]);
+  assert.equal(report.image, image("--check", archive)["digest"]);
+  assert.deepEqual([...roots], [`/var/tmp/isthmus/lab-${lab}/root`]);
+  assert.ok(!existsSync(`/var/tmp/isthmus/lab-${lab}`));
+});
+
+/** Processes of coild and the like that know the lab's folder. */
+function programsOf(lab: string): string[] {
+  return readdirSync("/proc").filter((pid) => {
+    if (!/^\d+$/.test(pid)) return false;
+    try {
+      const command = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+      return command.includes(`/run/isthmus/lab-${lab}/`) && readlinkSync(`/proc/${pid}/exe`).endsWith("/bin/node");
+    } catch {
+      // It has ended.
+      return false;
+    }
+  });
+}
