@@ -269,7 +269,7 @@ test("T-37: an ADD that fails at the switch, before and after the port is made, 
     assertEmpty(bed);
   }
   const bed = openBed(t);
-  bed.ovs.bridges.clear();
+  bed.ovs.bridgeNames.clear();
   await assert.rejects(bed.network.setUp(planOf([nicOf(0)]), bed), { code: "no-bridge" });
   assertEmpty(bed);
   const aborted = AbortSignal.abort(new Error("enough"));
