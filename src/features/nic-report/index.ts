@@ -17,3 +17,18 @@ export { decodeNicNode } from "./audit/codec.ts";
 export { NIC_FINDINGS, type NicFinding } from "./audit/finding.ts";
 export type { NicAuditRules } from "./audit/rules.ts";
 export type { NicNode } from "./audit/state.ts";
+export { type DoctorCheck, doctorText, type Fact, readFact } from "./doctor/check.ts";
+export {
+  judgeAgents,
+  judgeClaims,
+  judgeLease,
+  judgePolicy,
+  judgeWebhooks,
+  runsNicAgent,
+  type WebhookConfiguration,
+} from "./doctor/cluster.ts";
+export { judgeNode } from "./doctor/node.ts";
+export { judgeHosts, judgeProvider, type ProviderReport } from "./doctor/provider.ts";
+export { explainNics, explainNicsText, type NicRouting } from "./explain/explain.ts";
+export { nicRows, nicRowsText, tableText } from "./status/rows.ts";
+export { tracePod, traceText } from "./status/trace.ts";

@@ -3,7 +3,8 @@
  *
  * Owns: the wiring of `features/nic` and `features/nic-controller` to a cluster and to clouds. Does not know: rules, states of claims.
  */
-export { namespaceView, nicInformers } from "./cluster.ts";
+export { nicAuditRules } from "./audit-rules.ts";
+export { nicInformers } from "./cluster.ts";
 export { CommandProviders, readNicPolicy } from "./command-providers.ts";
 export { nicLeader } from "./control.ts";
 export { nicFlags } from "./flags.ts";

@@ -16,8 +16,7 @@ import type { NetStack } from "#kernel/net";
 import type { Pod } from "#kube/client";
 import type { NicClaim, NicStatus } from "#kube/nic";
 import { FakeSwitch } from "#test/ovs-fake";
-import { nicRules } from "../nic-controller/index.ts";
-import { nicAuditRules } from "./nics.ts";
+import { nicAuditRules, nicRules } from "../nic-controller/index.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "isthmus-nic-audit-"));
 after(() => rmSync(folder, { recursive: true }));

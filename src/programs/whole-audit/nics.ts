@@ -1,18 +1,11 @@
 import { systemClock } from "#base/clock";
 import type { VpcPort } from "#cloud/vpc";
 import { inspectNicAgent } from "#features/cni";
-import { DEVICE_OWNER, orphansOf, ownPorts } from "#features/nic-controller";
-import {
-  auditNicCluster,
-  decodeNicNode,
-  type NicAudit,
-  type NicAuditRules,
-  type NicNode,
-  type PortSource,
-} from "#features/nic-report";
-import { isKubeError, type KubeApi, type Namespace } from "#kube/client";
+import { DEVICE_OWNER } from "#features/nic-controller";
+import { auditNicCluster, decodeNicNode, type NicAudit, type NicNode, type PortSource } from "#features/nic-report";
+import { isKubeError, type KubeApi } from "#kube/client";
 import type { NicPolicySpec } from "#kube/nic";
-import { CommandProviders, namespaceView, nicRules, readNicPolicy } from "../nic-controller/index.ts";
+import { CommandProviders, nicAuditRules, readNicPolicy } from "../nic-controller/index.ts";
 
 /** Where the state of NICs is read besides the API server. */
 export interface NicSources {
@@ -54,36 +47,6 @@ async function policyOf(api: KubeApi, at: { readonly signal: AbortSignal }): Pro
     if (!isKubeError(error, "not-found")) throw error;
     return undefined;
   }
-}
-
-/** The rules of webhooks and controller for an audit. Pure. */
-export function nicAuditRules(namespaces: ReadonlyMap<string, Namespace>): NicAuditRules {
-  return {
-    wishOf: ({ metadata, spec }) => {
-      const namespace = namespaces.get(metadata.namespace ?? "");
-      const { hostNetwork } = spec ?? {};
-      return nicRules.wishOf(
-        { metadata, spec: { hostNetwork }, status: {} },
-        namespace === undefined ? undefined : namespaceView(namespace),
-      );
-    },
-    shownDifferences: ({ metadata, status }, claim) => {
-      const conditions = (status?.conditions ?? []) as NonNullable<
-        Parameters<typeof nicRules.surface>[0]["status"]["conditions"]
-      >;
-      const { annotations = {}, condition } = nicRules.surface(
-        { metadata, spec: {}, status: { conditions } },
-        claim,
-        0,
-      );
-      return [
-        ...Object.keys(annotations).map((key) => `annotation ${key}`),
-        ...(condition === undefined ? [] : [`condition ${condition.type}`]),
-      ];
-    },
-    ownPorts,
-    orphansOf,
-  };
 }
 
 async function inspectAgents(
