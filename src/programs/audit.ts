@@ -63,8 +63,14 @@ export const auditProgram = defineProgram({
 /** Pure: the result as text for operators. */
 export function auditText({ findings, checked, notes }: Pick<WholeAudit, "findings" | "checked" | "notes">): string {
   const { egress, nics } = checked;
+  // Without a coild there is nothing of the pod network.
+  const isOfNics = checked.nodes === 0 && nics !== undefined;
   const what = [
-    `${checked.nodes} nodes, ${checked.blocks} blocks, ${checked.pods} pods, ${checked.links} links, ${checked.exportedRoutes} exported routes`,
+    ...(isOfNics
+      ? []
+      : [
+          `${checked.nodes} nodes, ${checked.blocks} blocks, ${checked.pods} pods, ${checked.links} links, ${checked.exportedRoutes} exported routes`,
+        ]),
     ...(egress === undefined
       ? []
       : [`${egress.egresses} Egresses, ${egress.clients} clients, ${egress.routers} routers`]),

@@ -21,7 +21,8 @@ describe("nicctl on a real Neutron", () => {
   });
   before(async () => {
     bed = await NicBed.open({ after: (cleanUp) => void cleanUps.push(cleanUp) }, { quota: 20 });
-    await bed.api.create(resources.nodes, { metadata: { name: "node-2" } });
+    for (const name of ["node-2", "node-3"]) await bed.api.create(resources.nodes, { metadata: { name } });
+    bed.neutron.addAgent("node-3", { isDead: true });
     controller = bed.run();
   });
 
@@ -44,7 +45,7 @@ describe("nicctl on a real Neutron", () => {
     return uid;
   }
 
-  test("status and trace: a pod without a node, one on a host without an agent, one with an unknown subnet, and one that is ready", async () => {
+  test("status and trace: a pod without a node, one on a host without an agent, one with an unknown subnet, and one that is ready (T-42)", async () => {
     const waiting = await bed.pod("waiting");
     await bed.untilClaim(waiting, ({ status }) => status?.phase === "Created");
     assert.match(
@@ -55,10 +56,16 @@ describe("nicctl on a real Neutron", () => {
     await bed.untilClaim(lost, ({ status }) => status?.nics?.[0]?.reason === "BindingFailed");
     const story = await said("trace", `${NAMESPACE}/lost`);
     assert.match(story, /stands at "bound"\n/);
-    assert.match(story, /waiting +bound +- +BindingFailed: .*node-2/);
+    assert.match(story, /(waiting|failed) +bound +- +BindingFailed: .*node-2/);
     assert.match(
       story,
       /remedy: start the provider's agent on that host, or set the annotation isthmus\.dev\/provider-host/,
+    );
+    const dead = await bed.pod("dead", { node: "node-3" });
+    await bed.untilClaim(dead, ({ status }) => /alive/.test(status?.nics?.[0]?.message ?? ""));
+    assert.match(
+      await said("trace", "dead"),
+      /failed +bound +- +BindingFailed: .*on host node-3 not alive: Open vSwitch agent/,
     );
     const faulty = await bed.pod("faulty", { nics: [{ name: "eth0", subnet: "nowhere" }] });
     await bed.untilClaim(faulty, ({ status }) => status?.nics?.[0]?.reason === "SubnetNotFound");
@@ -67,7 +74,7 @@ describe("nicctl on a real Neutron", () => {
     for (const row of [
       /^NAMESPACE +POD +NIC +STATE +CLAIM +PORT +ADDRESSES +NODE +REASON$/m,
       /^default +faulty +eth0 +Failed +Failed +- +- +- +SubnetNotFound: /m,
-      /^default +lost +eth0 +InProgress +Binding +\S{36} +192\.168\.\S+\/16 +node-2 +BindingFailed: /m,
+      /^default +lost +eth0 +\S+ +\S+ +\S{36} +192\.168\.\S+\/16 +node-2 +BindingFailed: /m,
       /^default +ready +eth0 +Ready +Active +\S{36} +192\.168\.\S+\/16 +node-1 +-$/m,
       /^default +waiting +eth0 +InProgress +Created +\S{36} +192\.168\.\S+\/16 +- +-$/m,
     ])
@@ -203,9 +210,7 @@ describe("nicctl on a real Neutron", () => {
   });
 
   test("doctor: a wrong provider-host, a dead agent, a full quota, no leader; and no secret, whatever is wrong with the credentials", async () => {
-    await bed.api.create(resources.nodes, { metadata: { name: "node-3" } });
     bed.neutron.addAgent("node-2.example");
-    bed.neutron.addAgent("node-3", { isDead: true });
     const first = await nicctl("doctor", credentials());
     assert.deepEqual([first.code, first.stderr], [1, ""]);
     for (const line of [

@@ -1,7 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import type { VpcPort } from "#cloud/vpc";
-import { isKubeError, type KubeApi, type Namespace, type Node, resources } from "#kube/client";
+import { isKubeError, type KubeApi, type Namespace, resources } from "#kube/client";
 import { CLAIM_CLUSTER_LABEL, type NicClaim, nicResources, PROVIDER_HOST_ANNOTATION } from "#kube/nic";
 import { auditNics, type NicAudit } from "./audit.ts";
 import type { NicAuditRules } from "./rules.ts";
@@ -45,11 +45,15 @@ export async function auditNicCluster(
   if (claims === undefined) return undefined;
   const [pods, namespaces, nodeObjects, nodes] = await Promise.all([
     api.listAll(resources.pods, at),
-    api.listAll(resources.namespaces, at),
-    readNodes(deps, at),
+    unlessForbidden(
+      "VPCs that namespaces give to their pods",
+      async () => (await api.listAll(resources.namespaces, at)).items,
+      note,
+    ),
+    unlessForbidden("names of nodes at providers", async () => (await api.listAll(resources.nodes, at)).items, note),
     deps.inspect(),
   ]);
-  const byName = new Map(namespaces.items.map((one) => [one.metadata.name, one]));
+  const byName = new Map(namespaces?.map((one) => [one.metadata.name, one]));
   const own = rules(byName);
   const hasWish = pods.items.some((pod) => own.wishOf(pod).kind !== "none");
   if (claims.length === 0 && nodes.length === 0 && owned.size === 0 && !hasWish) return undefined;
@@ -89,12 +93,16 @@ async function readClaims({ api, note }: NicAuditDeps, at: AbortOptions): Promis
   }
 }
 
-async function readNodes({ api, note }: NicAuditDeps, at: AbortOptions): Promise<readonly Node[] | undefined> {
+async function unlessForbidden<T>(
+  what: string,
+  read: () => Promise<T>,
+  note: NicAuditDeps["note"],
+): Promise<T | undefined> {
   try {
-    return (await api.listAll(resources.nodes, at)).items;
+    return await read();
   } catch (error) {
     if (!isKubeError(error, "forbidden")) throw error;
-    note(`names of nodes at providers are not known: ${error.message}`);
+    note(`${what} are not known: ${error.message}`);
     return undefined;
   }
 }

@@ -163,7 +163,8 @@ function ownSteps(name: string, { pod, claim }: { readonly pod: Pod; readonly cl
     const isFirst = isOpen;
     isOpen = false;
     const state = isFirst && nic.state === "Failed" ? "failed" : "waiting";
-    return { step: kind, state, text: isFirst && why !== "" ? why : waits };
+    // What comes later has no reason of its own.
+    return { step: kind, state, text: !isFirst ? "" : why !== "" ? why : waits };
   };
   const node = pod.spec?.nodeName;
   const scheduled = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
