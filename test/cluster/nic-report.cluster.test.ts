@@ -234,6 +234,7 @@ test(
     const missing = await run("pod:default/nobody");
     assert.deepEqual([missing.code, missing.stdout], [1, ""]);
     assert.match(missing.stderr, /there is no pod default\/nobody/);
+    assert.deepEqual([(await run("pod:web")).code, (await run("node")).code], [2, 2]);
   },
 );
 

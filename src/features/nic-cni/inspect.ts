@@ -75,7 +75,8 @@ const SET_BY_HAND: ReadonlySet<number> = new Set([3, 4]);
 
 /**
  * Reads what is there of all plans, and what has our marks besides. Changes nothing. `ovsdb` is a switch that is read although no plan names it.
- * A switch that does not answer is part of the result. Rejects with `KernelError`, and with the signal's reason.
+ * A switch that does not answer, and a sandbox that cannot be read, are part of the result. Rejects with `KernelError` for the host's own devices, and with
+ * the signal's reason.
  */
 export async function inspectNics(
   deps: { readonly kernel: Kernel; readonly switchOf: (ovsdb: string) => OvsSwitch },
@@ -88,7 +89,7 @@ export async function inspectNics(
   );
   using own = deps.kernel.openNetNs("own");
   using host = deps.kernel.openStack(own);
-  return { sandboxes: plans.map((plan) => inspectSandbox(deps.kernel, plan)), devices: devicesOf(host), switches };
+  return { sandboxes: plans.map((plan) => inspectOrTell(deps.kernel, plan)), devices: devicesOf(host), switches };
 }
 
 async function inspectSwitch(
@@ -112,6 +113,19 @@ function devicesOf(host: NetStack): InspectedNics["devices"] {
     const master = masterIndex === undefined ? undefined : links.find(({ index }) => index === masterIndex)?.name;
     return owner === undefined ? [] : [{ name, isUp: up, ...(master === undefined ? {} : { master }), ...owner }];
   });
+}
+
+/** One namespace that cannot be read, as when it ends meanwhile, must not hide the others. */
+function inspectOrTell(kernel: Kernel, plan: SandboxPlan): InspectedNics["sandboxes"][number] {
+  try {
+    return inspectSandbox(kernel, plan);
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    const { containerId, podUid, netns, nics } = plan;
+    const text = `it cannot be read: ${describeError(error)}`;
+    const unread = nics.map((nic, at) => ({ ...inspectNic(undefined, nic), differences: at === 0 ? [text] : [] }));
+    return { containerId, podUid, netns, isThere: true, nics: unread };
+  }
 }
 
 function inspectSandbox(kernel: Kernel, plan: SandboxPlan): InspectedNics["sandboxes"][number] {

@@ -1,5 +1,5 @@
 import { ExpectedError } from "#base/errors";
-import { findObject, type KubeApi, type Namespace, type Pod, resources } from "#kube/client";
+import { findObject, isKubeError, type KubeApi, type Namespace, type Pod, resources } from "#kube/client";
 import { type NicClaim, nicResources } from "#kube/nic";
 
 /** `no-pod`: it does not exist. `no-nics`: it has none of a VPC. */
@@ -50,8 +50,13 @@ async function goneText(api: KubeApi, { namespace, name }: PodRef, options: Comm
   return `${text}, only NicClaims of pods of this name whose ports are not released yet: ${claims}`;
 }
 
-/** All namespaces, by name: they can name the VPC of their pods. Rejects with `KubeError`. */
+/** All namespaces, by name: they can name the VPC of their pods. Who may not list them gets none. Rejects with `KubeError`. */
 export async function readNamespaces(api: KubeApi, options: CommandOptions): Promise<ReadonlyMap<string, Namespace>> {
-  const { items } = await api.listAll(resources.namespaces, options);
-  return new Map(items.map((one) => [one.metadata.name, one]));
+  try {
+    const { items } = await api.listAll(resources.namespaces, options);
+    return new Map(items.map((one) => [one.metadata.name, one]));
+  } catch (error) {
+    if (!isKubeError(error, "forbidden")) throw error;
+    return new Map();
+  }
 }
