@@ -1,6 +1,6 @@
 import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { Backoff, Dirty, retry, TaskGroup } from "#base/async";
+import { type AbortOptions, Backoff, Dirty, retry, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { stringFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
@@ -9,10 +9,11 @@ import { Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { OpenVSwitch } from "#cloud/ovsdb";
-import { serveGrpc } from "#features/cni";
+import { INSPECT_NICS_PATH, inspectHandler, serveGrpc } from "#features/cni";
 import { parseHandOver, waitingText } from "#features/nic";
 import { applyConditions, ClaimBook, ClaimFiles, NicService, plannedConditions } from "#features/nic-agent";
-import { cniResult, Journal, NicNetwork } from "#features/nic-cni";
+import { cniResult, inspectNics, Journal, NicNetwork } from "#features/nic-cni";
+import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
@@ -179,11 +180,17 @@ export const nicAgent = defineProgram({
         lost.delete(name);
       },
     });
+    /** For audits: what is there, without a change. */
+    const inspection = async ({ signal: at = signal }: AbortOptions): Promise<NicNode> => ({
+      node: nodeName,
+      claims: claims.list().map(({ metadata }) => metadata.name),
+      ...(await inspectNics({ kernel, switchOf }, network.plans(), { ovsdb: values.ovsdb, signal: at })),
+    });
     const group = new TaskGroup(signal);
     const socketPart = health.part("socket");
     await using _server = await serveGrpc({
       socketPath: values.socket,
-      handlers: service.handlers,
+      handlers: { ...service.handlers, [INSPECT_NICS_PATH]: inspectHandler(inspection) },
       onHandled: metrics.onHandled,
       onBug: (error) =>
         group.spawn(async () => {

@@ -148,8 +148,8 @@ export class NeutronServer implements AsyncDisposable {
     return { id, subnets };
   }
 
-  /** An agent of a host, as one that has just reported: ports can be bound there. Nobody plugs anything. */
-  addAgent(host: string): void {
+  /** An agent of a host, as one that has just reported: ports can be bound there. Nobody plugs anything. `isDead`: it has not reported for years. */
+  addAgent(host: string, { isDead = false } = {}): void {
     const configurations = {
       tunnel_types: ["vxlan"],
       tunneling_ip: "127.0.0.1",
@@ -159,7 +159,7 @@ export class NeutronServer implements AsyncDisposable {
     this.#write(
       `INSERT INTO agents (id, agent_type, binary, topic, host, admin_state_up, created_at, started_at, heartbeat_timestamp, configurations, load)
        VALUES (?, 'Open vSwitch agent', 'neutron-openvswitch-agent', 'N/A', ?, 1, ?, ?, ?, ?, 0)`,
-      [crypto.randomUUID(), host, STARTED, STARTED, NEVER_DEAD, JSON.stringify(configurations)],
+      [crypto.randomUUID(), host, STARTED, STARTED, isDead ? STARTED : NEVER_DEAD, JSON.stringify(configurations)],
     );
   }
 

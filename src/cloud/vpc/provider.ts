@@ -107,6 +107,22 @@ export interface SavedDevice {
   readonly host: string;
 }
 
+/** An agent of a provider on a host. */
+export interface ProviderAgent {
+  readonly host: string;
+  /** Such as `Open vSwitch agent`. */
+  readonly kind: string;
+  readonly isAlive: boolean;
+}
+
+/** The ports that a project may have, and has. */
+export interface PortQuota {
+  /** `undefined`: there is no limit. */
+  readonly limit: number | undefined;
+  /** With those that are being made. */
+  readonly used: number;
+}
+
 /** Which VPC is meant. */
 export interface VpcRef {
   /** Its name or id. */

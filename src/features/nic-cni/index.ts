@@ -14,6 +14,7 @@
 
 export type { AlcorWatch } from "./alcor-device.ts";
 export { NicCniError } from "./errors.ts";
+export { inspectNics } from "./inspect.ts";
 export { Journal } from "./journal.ts";
 export { alcorDevice } from "./names.ts";
 export { NicNetwork } from "./network.ts";

@@ -14,6 +14,7 @@ import { FakeSwitch } from "#test/ovs-fake";
 import {
   alcorDevice,
   cniResult,
+  inspectNics,
   Journal,
   type NeutronPlace,
   NicCniError,
@@ -244,6 +245,84 @@ test("result: the host's device without and the NIC with its sandbox, addresses 
   });
 });
 
+test("inspectNics: what plans need and what is there; a sandbox that cannot be read hides no other one, and nothing is changed", async (t) => {
+  const bed = openBed(t);
+  await bed.network.setUp(planOf([nicOf(0), nicOf(1, { hybrid: false })]), bed);
+  const before = [bed.kernel.dump("own"), bed.kernel.dump({ name: "sandbox" }), [...bed.ovs.rows]];
+  const look = () =>
+    inspectNics({ kernel: bed.kernel, switchOf: () => bed.ovs }, bed.network.plans(), {
+      ovsdb: OVSDB,
+      signal: t.signal,
+    });
+  const { sandboxes, devices, switches } = await look();
+  const [sandbox] = sandboxes;
+  assert.deepEqual(
+    sandbox?.nics.map((nic) => [
+      nic.name,
+      nic.isConfigured,
+      nic.devices.map(({ name }) => name).join(" "),
+      nic.differences,
+    ]),
+    [
+      ["eth0", true, "qbr30b6911d-11 qvb30b6911d-11 qvo30b6911d-11 tap30b6911d-11", []],
+      ["eth1", true, "tap77c2aa00-22", []],
+    ],
+  );
+  assert.deepEqual(
+    devices.map(({ name, master }) => [name, master]),
+    [
+      ["qbr30b6911d-11", undefined],
+      ["qvb30b6911d-11", "qbr30b6911d-11"],
+      ["qvo30b6911d-11", undefined],
+      ["tap30b6911d-11", "qbr30b6911d-11"],
+      ["tap77c2aa00-22", undefined],
+    ],
+  );
+  assert.deepEqual(
+    switches.map(({ bridges, ports }) => [bridges, ports.length]),
+    [[["br-int"], 2]],
+  );
+  assert.ok(sandbox?.nics[1]?.link?.routes.includes("default via 10.1.0.1 dev eth1 table 101"));
+  assert.deepEqual(sandbox?.nics[1]?.link?.rules, [
+    "20001: from 10.1.0.5/32 lookup 101",
+    "20001: from fd01::5/128 lookup 101",
+  ]);
+  bed.kernel.fail("routes.list", "failed");
+  const unread = (await look()).sandboxes[0]?.nics;
+  assert.match(unread?.[0]?.differences.join() ?? "", /^it cannot be read: .*injected failure/);
+  assert.deepEqual([unread?.length, unread?.[0]?.devices.length], [2, 4]);
+  bed.ovs.failNext("ports", new OvsdbError("unreachable", "no server"));
+  assert.equal((await look()).switches[0]?.fault, "no server");
+  assert.deepEqual([bed.kernel.dump("own"), bed.kernel.dump({ name: "sandbox" }), [...bed.ovs.rows]], before);
+  await bed.network.tearDown("c1", bed);
+  assertEmpty(bed);
+});
+
+test("inspectNics: a device of Alcor's agent is compared with what it had, and a machine's TAP has nothing in the sandbox", async (t) => {
+  const bed = openBed(t);
+  using vpcNs = bed.kernel.createNetNs("vpc-nsv1");
+  using vpc = bed.kernel.openStack(vpcNs);
+  alcorAgent(vpc, PORTS[0]).rename();
+  await bed.network.setUp(planOf([alcorNic(), nicOf(1, { end: "tap" })]), bed);
+  const look = async () => {
+    const deps = { kernel: bed.kernel, switchOf: () => bed.ovs };
+    return (await inspectNics(deps, bed.network.plans(), { ovsdb: OVSDB, signal: t.signal })).sandboxes[0]?.nics;
+  };
+  const [alcor, machine] = (await look()) ?? [];
+  assert.deepEqual([alcor?.kind, alcor?.devices, alcor?.port, alcor?.differences], ["alcor", [], undefined, []]);
+  assert.ok(alcor?.link?.routes.includes("172.20.0.0/16 via 10.8.0.9 dev eth0"), String(alcor?.link?.routes));
+  assert.deepEqual([machine?.isConfigured, machine?.link, machine?.differences], [false, undefined, []]);
+  using ns = bed.kernel.openNetNs({ name: "sandbox" });
+  using stack = bed.kernel.openStack(ns);
+  const linkIndex = stack.links.get({ name: "eth0" })?.index ?? assert.fail();
+  stack.addresses.replace({ linkIndex, address: IpAddress.parse("10.8.0.99"), prefixLength: 24 });
+  stack.links.set(linkIndex, { mtu: 1300 });
+  assert.deepEqual((await look())?.[0]?.differences, [
+    "eth0 has MTU 1300, not 1400",
+    "eth0 has the address 10.8.0.99/24, which its port does not have",
+  ]);
+});
+
 test("T-37: an ADD that fails at any operation of the kernel leaves no device, no port, no rule and no journal", async (t) => {
   for (const place of [{}, { hybrid: false }]) {
     for (let after = 0, isBroken = true; isBroken; after += 1) {
@@ -269,7 +348,7 @@ test("T-37: an ADD that fails at the switch, before and after the port is made, 
     assertEmpty(bed);
   }
   const bed = openBed(t);
-  bed.ovs.bridges.clear();
+  bed.ovs.bridgeNames.clear();
   await assert.rejects(bed.network.setUp(planOf([nicOf(0)]), bed), { code: "no-bridge" });
   assertEmpty(bed);
   const aborted = AbortSignal.abort(new Error("enough"));

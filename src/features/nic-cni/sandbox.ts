@@ -58,14 +58,16 @@ function setIpv6(stack: NetStack, { name, addresses, acceptRa }: SandboxSide): v
   }
 }
 
+/** Whether a rule has the priority and the table of a NIC. Pure. */
+export function isOurRule({ priority, table }: { readonly priority: number; readonly table: number }): boolean {
+  const index = priority - FIRST_PRIORITY;
+  return index > 0 && index < MAX_NICS && table === FIRST_TABLE + index;
+}
+
 /** Removes the rules of all NICs of a sandbox, also of such that nobody remembers; routes and addresses go with their links. Throws `KernelError`. */
 export function removeRules(stack: NetStack): void {
-  const isOurs = ({ priority, table }: { readonly priority: number; readonly table: number }): boolean => {
-    const index = priority - FIRST_PRIORITY;
-    return index > 0 && index < MAX_NICS && table === FIRST_TABLE + index;
-  };
   for (const family of [4, 6] as const)
-    for (const rule of stack.rules.list(family).filter(isOurs)) stack.rules.delete(rule);
+    for (const rule of stack.rules.list(family).filter(isOurRule)) stack.rules.delete(rule);
 }
 
 /** The differences between a sandbox and a NIC, in words; empty without one. Throws `KernelError`. */

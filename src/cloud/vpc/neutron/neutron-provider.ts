@@ -12,7 +12,17 @@ import { isCloudError } from "#cloud/rest";
 import { makeByHalves } from "../by-halves.ts";
 import { ProviderError } from "../errors.ts";
 import { portOf, subnetOf } from "../port-of.ts";
-import type { PortRequest, PortResult, SavedDevice, Vpc, VpcPort, VpcProvider, VpcRef } from "../provider.ts";
+import type {
+  PortQuota,
+  PortRequest,
+  PortResult,
+  ProviderAgent,
+  SavedDevice,
+  Vpc,
+  VpcPort,
+  VpcProvider,
+  VpcRef,
+} from "../provider.ts";
 import { ResolveCache } from "../resolve-cache.ts";
 import { isUuid } from "../uuid.ts";
 import { addressesOf, batches } from "./batches.ts";
@@ -152,6 +162,21 @@ export class NeutronProvider implements VpcProvider {
     const dead = agents.filter(({ isAlive }) => !isAlive).map(({ kind }) => kind);
     if (dead.length > 0) return `on host ${host} not alive: ${dead.join(", ")}`;
     return `the agents of host ${host} are alive: ${agents.map(({ kind }) => kind).join(", ")}`;
+  }
+
+  /** The names of the extensions that the server has. Rejects as the methods of {@link VpcProvider}. */
+  async extensions(options: AbortOptions): Promise<ReadonlySet<string>> {
+    return await translated(this.#neutron.listExtensions(options));
+  }
+
+  /** The agents of all hosts, for a diagnosis. Rejects as the methods of {@link VpcProvider}. */
+  async agents({ signal }: AbortOptions): Promise<readonly ProviderAgent[]> {
+    return await translated(this.#neutron.listAgents({ signal }));
+  }
+
+  /** The quota of ports of a project; `limit` is absent without one. Rejects as the methods of {@link VpcProvider}. */
+  async portQuota(projectId: string, options: AbortOptions): Promise<PortQuota> {
+    return await translated(this.#neutron.portQuota(projectId, options));
   }
 
   async #byDevices(
