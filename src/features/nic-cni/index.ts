@@ -15,8 +15,8 @@
 export type { AlcorWatch } from "./alcor-device.ts";
 export { NicCniError } from "./errors.ts";
 export { Journal } from "./journal.ts";
-export { alcorDevice } from "./names.ts";
+export { alcorDevice, deviceNames } from "./names.ts";
 export { NicNetwork } from "./network.ts";
 export { cniResult } from "./result.ts";
 export { planRouting } from "./routing.ts";
-export type { AlcorPlace, NeutronPlace, NicPlan, SandboxPlan } from "./types.ts";
+export type { AlcorPlace, NeutronPlace, NicPlan, PlugSettings, SandboxPlan } from "./types.ts";

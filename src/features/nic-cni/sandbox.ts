@@ -58,10 +58,14 @@ function setIpv6(stack: NetStack, { name, addresses, acceptRa }: SandboxSide): v
   }
 }
 
-/** Removes the rules of all NICs of a sandbox, also of such that nobody remembers; routes and addresses go with their links. Throws `KernelError`. */
-export function removeRules(stack: NetStack): void {
+/**
+ * Removes the rules of all NICs of a sandbox, also of such that nobody remembers, or those of the NIC at an index; routes and addresses go with
+ * their links. Throws `KernelError`.
+ */
+export function removeRules(stack: NetStack, only?: number): void {
   const isOurs = ({ priority, table }: { readonly priority: number; readonly table: number }): boolean => {
     const index = priority - FIRST_PRIORITY;
+    if (only !== undefined && index !== only) return false;
     return index > 0 && index < MAX_NICS && table === FIRST_TABLE + index;
   };
   for (const family of [4, 6] as const)
