@@ -124,6 +124,47 @@ describe("hot-plug on a real Neutron", () => {
     await bed.neutron.request("DELETE", `ports/${id}`);
   });
 
+  test("a pod with the scheduling gate gets its node when all its ports exist; others' gates stay", async () => {
+    const gates = ["isthmus.dev/nics", "example.com/other"];
+    const taken = await bed.pod("holds", { nics: [{ subnet: "subnet-1", ip: "192.168.9.9" }] });
+    await bed.untilClaim(taken, ({ status }) => status?.phase === "Created");
+    const uid = await bed.pod("gated", {
+      nics: [{ name: "eth0" }, { name: "eth1", subnet: "subnet-1", ip: "192.168.9.9" }],
+      gates,
+    });
+    await bed.untilClaim(uid, ({ status }) => status?.phase === "Failed");
+    await bed.until("the pod says why it waits", async () => {
+      const { metadata, spec, status } = (await bed.findPod("gated")) ?? assert.fail();
+      assert.equal(spec?.schedulingGates?.length, 2);
+      const ready = status?.conditions?.find(({ type }) => type === "isthmus.dev/NicsReady");
+      return (
+        ready?.reason === "IpInUse" && metadata.annotations?.["isthmus.dev/nic-status"]?.includes("IpInUse") === true
+      );
+    });
+    await assert.rejects(bed.schedule("gated"), /non-empty .spec.schedulingGates/);
+    await bed.deletePod("holds");
+    await bed.until("its own gate is gone", async () => {
+      const names = (await bed.findPod("gated"))?.spec?.schedulingGates?.map(({ name }) => name);
+      return names?.join() === "example.com/other";
+    });
+    assert.equal((await bed.claim(uid))?.status?.phase, "Created");
+    await bed.deletePod("gated");
+    await bed.untilGone(uid);
+    const plain = {
+      metadata: { name: "plain", namespace: NAMESPACE },
+      spec: { containers: [{ name: "c", image: "i" }] },
+    };
+    await bed.api.create(resources.pods, {
+      ...plain,
+      spec: { ...plain.spec, schedulingGates: [{ name: "isthmus.dev/nics" }] },
+    });
+    await bed.until(
+      "a gate that somebody wrote into a pod without NICs is removed",
+      async () => ((await bed.findPod("plain"))?.spec?.schedulingGates?.length ?? 0) === 0,
+    );
+    await bed.deletePod("plain");
+  });
+
   for (const point of ["before", "after"] as const) {
     test(`killed ${point} ports of added and removed NICs are made and deleted, controllers leave each NIC one port (T-21)`, async () => {
       const makes = ({ method, path }: SeenRequest): boolean => method === "POST" && path === "/v2.0/ports";

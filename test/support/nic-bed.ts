@@ -178,13 +178,24 @@ export class NicBed {
       node,
       vpc = "vpc-1",
       namespace = NAMESPACE,
-    }: { nics?: readonly object[]; node?: string; vpc?: string; namespace?: string } = {},
+      gates = [],
+    }: {
+      nics?: readonly object[];
+      node?: string;
+      vpc?: string;
+      namespace?: string;
+      gates?: readonly string[];
+    } = {},
   ): Promise<string> {
     const annotations = {
       "isthmus.dev/vpc": vpc,
       ...(nics === undefined ? {} : { "isthmus.dev/nics": JSON.stringify(nics) }),
     };
-    const spec = { containers: [{ name: "c", image: "i" }], ...(node === undefined ? {} : { nodeName: node }) };
+    const spec = {
+      containers: [{ name: "c", image: "i" }],
+      ...(node === undefined ? {} : { nodeName: node }),
+      ...(gates.length === 0 ? {} : { schedulingGates: gates.map((gate) => ({ name: gate })) }),
+    };
     const pod = await this.api.create(resources.pods, { metadata: { name, namespace, annotations }, spec });
     return pod.metadata.uid;
   }

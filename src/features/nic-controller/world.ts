@@ -10,7 +10,12 @@ export interface PodView {
     readonly deletionTimestamp?: string | undefined;
     readonly annotations?: Readonly<Record<string, string>> | undefined;
   };
-  readonly spec: { readonly nodeName?: string | undefined; readonly hostNetwork?: boolean | undefined };
+  readonly spec: {
+    readonly nodeName?: string | undefined;
+    readonly hostNetwork?: boolean | undefined;
+    /** Whether it waits for its ports before it gets a node. */
+    readonly isGated?: boolean | undefined;
+  };
   readonly status: {
     readonly phase?: string | undefined;
     readonly conditions?: readonly PodConditionView[] | undefined;

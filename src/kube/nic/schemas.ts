@@ -226,6 +226,9 @@ export const nicPolicySpecSchema = object(
       description: "The security groups of ports whose NIC names none.",
     }),
     hotplug: boolean({ description: "Whether NICs can be added to and removed from running pods. Default: false." }),
+    schedulingGate: boolean({
+      description: "Whether pods get a node only when all their ports exist, by a scheduling gate. Default: false.",
+    }),
     providers: listMap(
       "name",
       object(

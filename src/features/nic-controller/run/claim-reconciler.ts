@@ -4,6 +4,7 @@ import type { VpcProvider } from "#cloud/vpc";
 import { isKubeError, parseObjectKey, resources } from "#kube/client";
 import {
   CLAIM_NODE_LABEL,
+  NICS_GATE,
   type NicClaim,
   type NicClaimPhase,
   type NicStatus,
@@ -110,6 +111,8 @@ export class ClaimReconciler {
     if (isOver(pod) || deletionTimestamp !== undefined) return undefined;
     const view = cluster.namespace(namespace);
     const wish = rules.wishOf(pod, view);
+    // Nobody else would remove a gate that somebody has written into a pod that gets no ports.
+    if (wish.kind === "none" || wish.kind === "host-network") await this.#removeGate(pod, options);
     if (wish.kind === "none") return undefined;
     if (wish.kind === "host-network") {
       return this.#refuse(pod, "HostNetworkIgnored", "the pod has the network of its node, so it gets no ports");
@@ -181,6 +184,8 @@ export class ClaimReconciler {
       if (step.do === "give-up" && nics.length < before.length) this.tryAgain(({ reason }) => endsByRelease(reason));
       if (step.do !== "wait") continue;
       if (pod !== undefined) await this.#show(record, pod, options);
+      // Not when they are bound: that needs the node.
+      if (pod !== undefined && wanted.every(hasPort)) await this.#removeGate(pod, options);
       this.#schedulePolls(record);
       return step.untilMs === undefined ? undefined : { requeueAfterMs: Math.max(0, step.untilMs - clock.now()) };
     }
@@ -488,6 +493,20 @@ export class ClaimReconciler {
       record.surface = text;
     } catch (error) {
       // Another pod of the name, or none: this one shows nothing any more.
+      if (!isKubeError(error, "not-found", "conflict")) throw error;
+    }
+  }
+
+  /** Lets a pod be scheduled that has waited for its ports (docs/spec/vpc-nics.md#7). */
+  async #removeGate({ metadata, spec }: PodView, options: Options): Promise<void> {
+    if (spec.isGated !== true) return;
+    const { name, namespace = "", uid } = metadata;
+    const body = { metadata: { uid }, spec: { schedulingGates: [{ $patch: "delete", name: NICS_GATE }] } };
+    try {
+      const patch = { type: "strategic", body } as const;
+      await this.#deps.api.patch(resources.pods, { name, namespace }, patch, { ...options, fieldManager: MANAGER });
+      this.#deps.log.info("pod may be scheduled", { pod: name, namespace });
+    } catch (error) {
       if (!isKubeError(error, "not-found", "conflict")) throw error;
     }
   }

@@ -279,6 +279,34 @@ test("hot-plug: two pods that grow at the same moment do not exceed the quota to
   assert.equal(vpc.ports.size, 3);
 });
 
+test("scheduling gate: a pod may get its node when all its ports are made, and not before; one that gets no ports at once", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const isGated = (at: number): boolean | undefined => cluster.pods.get(uidOf(at))?.spec.isGated;
+  const gated = (at: number, wish: PodWish): void => {
+    cluster.addPod(uidOf(at), wish);
+    cluster.changePod(uidOf(at), { spec: { isGated: true } });
+  };
+  vpc.isAway = true;
+  gated(1, WISH);
+  await clock.advance(30_000);
+  assert.equal(isGated(1), true);
+  vpc.isAway = false;
+  await clock.advance(61_000);
+  assert.deepEqual([isGated(1), cluster.claims.get(uidOf(1))?.status?.phase], [false, "Created"]);
+  // The second NIC has no port, and says why.
+  gated(2, { ...ONE, nics: [{ name: "eth0" }, { name: "eth1", portID: "a2815656-76f7-46d4-9d11-057063db1a14" }] });
+  await clock.advance(1000);
+  assert.deepEqual([isGated(2), cluster.claims.get(uidOf(2))?.status?.phase], [true, "Failed"]);
+  assert.ok(cluster.events.some(({ reason, note }) => reason === "PortNotFound" && note.startsWith("eth1")));
+  gated(3, { kind: "none" });
+  gated(4, { kind: "host-network" });
+  gated(5, { kind: "faulty", faults: [{ field: "vpc", message: "Required value" }] });
+  await clock.advance(1000);
+  assert.deepEqual([isGated(3), isGated(4), isGated(5)], [false, false, true]);
+  assert.ok(cluster.events.some(({ reason }) => reason === "InvalidNics"));
+});
+
 test("T-39: security groups that change on a running pod are those of its port; those that do not exist leave it as it is", async () => {
   const bed = open();
   const { clock, vpc, cluster } = bed;

@@ -196,7 +196,13 @@ export class FakeCluster {
         }),
       patch: (type, { name }, patch) =>
         call(() => {
-          if (type.kind === "Pod") return {} as NicClaim;
+          if (type.kind === "Pod") {
+            const pod = [...this.pods.values()].find(({ metadata }) => metadata.name === name);
+            if (JSON.stringify(patch).includes('"schedulingGates"') && pod !== undefined) {
+              this.changePod(pod.metadata.uid, { spec: { ...pod.spec, isGated: false } });
+            }
+            return {} as NicClaim;
+          }
           const claim = this.#find(name);
           const body = ("body" in patch ? patch.body : {}) as Partial<KubeObject> & {
             readonly status?: NicClaimStatus;
