@@ -14,6 +14,15 @@ test("auditText: the last line says what was compared, and lines before it what 
     auditText({ ...none, checked: { ...CHECKED, egress: EGRESS } }),
     `${agree}, 1 Egresses, 2 clients, 1 routers\n`,
   );
+  const nics = { claims: 2, ports: 3, nics: 4, claimsElsewhere: 0 };
+  assert.equal(
+    auditText({ ...none, checked: { ...CHECKED, nics } }),
+    `${agree}, 2 NicClaims, 3 ports, 4 plugged NICs\n`,
+  );
+  assert.equal(
+    auditText({ ...none, checked: { ...CHECKED, nodes: 0, nics: { ...nics, claimsElsewhere: 1 } } }),
+    "note: the NICs of 1 NicClaims were not compared with their nodes: run audit there too, or name the sockets of nic-agent there\nno findings: API server, kernel and memory agree on 2 NicClaims, 3 ports, 4 plugged NICs\n",
+  );
   const finding = { kind: "client-lacks", node: "n", text: "pod ns/p lacks a rule" } as const;
   const cluster = { kind: "egress-service", node: undefined, text: "there is none" } as const;
   const lines = auditText({

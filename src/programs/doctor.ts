@@ -1,29 +1,43 @@
 import { readFileSync } from "node:fs";
 import { switchFlag } from "#base/config";
+import { type DoctorCheck, doctorText } from "#features/nic-report";
 import { type KernelFeature, probeKernel } from "#kernel/probe";
+import { kubeFlags } from "./daemon/index.ts";
+import { nicChecks, nicDoctorFlags } from "./doctor/nics.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 
 const flags = {
   json: switchFlag("json", false, "print one JSON object"),
+  ...nicDoctorFlags,
+  ...kubeFlags,
 };
 
-/** `isthmus doctor`: what this kernel has and lacks. */
+/** `isthmus doctor`: what this kernel has and lacks, and what is wrong with this node for NICs of VPCs. */
 export const doctor = defineProgram({
   name: "doctor",
-  summary: "Lists the features that this machine's kernel has and lacks, and the parts of the suite that need them.",
+  summary:
+    "Lists the features that this machine's kernel has and lacks, and the parts of the suite that need them; on a node with NICs of VPCs also what is wrong with its agents, switch and name.",
   flags,
   notes: [
-    "Each feature is tested in a network namespace that is created for the test and removed after it. Exit code: 0 when the tests could run.",
+    "Each feature is tested in a network namespace that is created for the test and removed after it.",
+    "Where nic-agent has its socket, or with --nics: whether nic-agent and the database of Open vSwitch answer, the integration bridge is there, the provider's agent is connected to it, and the provider knows the node by the name that the Node has. The last one is read of the API server: the Node and its NicClaims. It needs no credentials of a cloud; with those, nicctl doctor asks the provider.",
+    "Exit code: 0 when the tests could run, 1 when something is wrong with the node's NICs.",
   ],
-  run: async ({ values }) => {
+  run: async ({ values, signal }) => {
     requirePrivileges("make network namespaces", LAB_CAPABILITIES);
     const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
     const features = probeKernel();
-    if (values.json) process.stdout.write(`${JSON.stringify({ kernel, features })}\n`);
-    else process.stdout.write(render(kernel, features));
-    return EXIT.ok;
+    const nics = await nicChecks(values, { signal });
+    if (values.json)
+      process.stdout.write(`${JSON.stringify({ kernel, features, ...(nics === undefined ? {} : { nics }) })}\n`);
+    else process.stdout.write(render(kernel, features) + nicText(nics));
+    return nics?.some(({ state }) => state === "wrong") === true ? EXIT.failed : EXIT.ok;
   },
 });
+
+function nicText(checks: readonly DoctorCheck[] | undefined): string {
+  return checks === undefined ? "" : `\nNICs of VPCs:\n${doctorText(checks)}`;
+}
 
 function render(kernel: string, features: readonly KernelFeature[]): string {
   const width = Math.max(...features.map((feature) => feature.name.length));

@@ -3,6 +3,7 @@ import { ConfigError, listFlag, parseFlags, stringFlag, switchFlag } from "#base
 import { IpAddress } from "#base/ip";
 import { type Explanation, explainPacket, parseQuestion, QUESTION_USAGE, type Question } from "#features/service-proxy";
 import { openClient } from "./daemon/index.ts";
+import { explainPodNics, nicExplainFlags } from "./explain/nics.ts";
 import { PodWays, readQuestionPod } from "./explain/pod-way.ts";
 import { answerJson, answerText, followPod, type WholeAnswer } from "./explain/whole-answer.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
@@ -39,28 +40,46 @@ const flags = {
   masqueradeBit,
   featureGates,
   tableName,
+  ...nicExplainFlags,
 };
 
-/** `isthmus explain`: where a packet goes, and the rules that decide it: in its pod, at the service proxy of its node, and at a router. */
+/**
+ * `isthmus explain`: where a packet goes, and the rules that decide it: in its pod, at the service proxy of its node, and at a router; and the NICs of
+ * a pod.
+ */
 export const explain = defineProgram({
   name: "explain",
   summary:
-    "Shows where a packet goes and what decides it: rules, routes and tunnel in the pod that sends it, the service proxy of the node, and the router of an Egress.",
-  words: { usage: QUESTION_USAGE, max: 3 },
+    "Shows where a packet goes and what decides it: rules, routes and tunnel in the pod that sends it, the service proxy of the node, and the router of an Egress; and the way of a pod's NICs of a VPC.",
+  words: { usage: `${QUESTION_USAGE} | pod:NAMESPACE/NAME`, max: 3 },
   flags,
   notes: [
     "SOURCE is an address, pod:NAMESPACE/NAME, node or outside; DESTINATION an address or service:NAMESPACE/NAME, which is its cluster IP.",
     "It reads Services, EndpointSlices, Nodes and ServiceCIDRs and computes the rules as the proxy does: pass the flags or the --config of the node's proxy. It sends no request to the node.",
     "With pod: on the pod's node, as root, it also reads the rules, routes and tunnels in the pod's network namespace and asks the kernel for the route. A pod that names an Egress is explained only there. It then reads the pod, Egresses and their Services.",
+    "pod:NAMESPACE/NAME alone asks for the pod's NICs of a VPC: the port of each, its security groups as far as the port tells them, its binding, and on the pod's node, as root, its devices, routes and rules. Elsewhere routes and rules are those that the NicClaim leads to. It reads the pod and its NicClaim; with --nic-credentials, on an administrator's machine, also the provider's ports.",
     "Exit code: 0 when it answered, 1 when the API server was not reached or lacks a named object, or the pod's namespace is not here, 2 when the arguments are wrong.",
   ],
   run: async ({ values, words, signal }) => {
+    const [only = ""] = words;
+    if (words.length === 1 && only.startsWith("pod:")) {
+      process.stdout.write(await explainPodNics(only, values, { signal }));
+      return EXIT.ok;
+    }
     const question = parseQuestion(words);
     const { source } = question;
     if (values.answer && source.kind !== "pod")
       throw new ConfigError("invalid-flags", ["--answer: the source must be a pod, as pod:NAMESPACE/NAME"]);
     const localAddresses = values.localAddresses.map(parseLocalAddress);
-    const { node, json: _json, answer: isAnswer, localAddresses: _texts, ...own } = values;
+    const {
+      node,
+      json: _json,
+      answer: isAnswer,
+      localAddresses: _texts,
+      nicSocket: _socket,
+      nicCredentials: _file,
+      ...own
+    } = values;
     const defaults = parseFlags(serviceProxyFlags, []).values;
     const config = serviceProxyConfig({ ...defaults, ...own, hostnameOverride: node });
     // The proxy's file names the proxy's kubeconfig. A kubeconfig that is given to `explain` takes precedence.

@@ -19,6 +19,7 @@ const flags = {
   services: switchFlag("services", false, "run service-proxy on every node"),
   egress: switchFlag("egress", false, "join a network outside, and run coil-egress-controller and service-proxy"),
   chained: switchFlag("chained", false, "Debian's ptp makes the pods' interfaces, with coil chained behind it"),
+  image: optionalFlag("image", "run the programs of this image instead of the build's", "FILE"),
   vpc: switchFlag("vpc", false, "run Neutron, nic-controller, and nic-agent on the first two nodes"),
   labKubeconfig: optionalFlag(
     "lab-kubeconfig",
@@ -63,6 +64,7 @@ export const labHost = defineProgram({
           services: values.services,
           egress: values.egress,
           chained: values.chained,
+          image: values.image,
           vpc: values.vpc,
           isthmus: launcherCommand(),
           cniExecutable: cniExecutable(),

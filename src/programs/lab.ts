@@ -84,6 +84,11 @@ const flags = {
     false,
     "Debian's ptp and host-local make the pods' interfaces, with coil chained behind them (coild --enable-ipam=false)",
   ),
+  image: optionalFlag(
+    "image",
+    "run every program from this archive of the image (`./run image`) instead of the build",
+    "FILE",
+  ),
   vpc: switchFlag(
     "vpc",
     false,
@@ -277,6 +282,7 @@ async function runScenario(
       : await verifyServices({ api, state, at: state.services, say }, { signal });
   const report = {
     lab: values.name,
+    ...(state.image === undefined ? {} : { image: state.image }),
     ...verified,
     ...(tunnel === undefined ? {} : { tunnel }),
     ...(uplinks === undefined ? {} : { uplinks }),

@@ -1,61 +1,89 @@
-import { ConfigError, choiceFlag, type Flag, listFlag, parsedFlag } from "#base/config";
-import { CONVERT_TO, type VmRuntime } from "#features/nic";
+import { ConfigError } from "#base/config";
+import { cloudInit } from "./nicctl/cloud-init.ts";
 import { convert } from "./nicctl/convert.ts";
+import { doctor } from "./nicctl/doctor.ts";
+import { nicctlFlags as flags, type NicctlValues, type Output } from "./nicctl/flags.ts";
+import { collectGarbage } from "./nicctl/gc.ts";
+import { status } from "./nicctl/status.ts";
+import { trace } from "./nicctl/trace.ts";
 import { defineProgram } from "./program/index.ts";
 
-/** A flag with a name of one letter, as kubectl has it. */
-function short<T>(letter: string, flag: Flag<T>): Flag<T> {
-  return { ...flag, aliases: [letter], help: `${flag.help}; short: -${letter}` };
+interface Command {
+  /** The words after the command. */
+  readonly usage: string;
+  readonly minWords: number;
+  readonly maxWords: number;
+  readonly outputs: readonly Output[];
+  readonly run: (
+    words: readonly string[],
+    context: { readonly values: NicctlValues; readonly output: Output; readonly signal: AbortSignal },
+  ) => Promise<number>;
 }
 
-function parseRuntime(text: string): VmRuntime {
-  if (text === "virtlet") return { kind: "virtlet" };
-  const [, name] = /^class:([a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?)$/.exec(text) ?? [];
-  if (name !== undefined) return { kind: "class", name };
-  throw new ConfigError("invalid-value", [
-    `"${text}" is neither virtlet nor class:NAME with the name of a RuntimeClass`,
-  ]);
-}
+/** Pods of one command line. */
+const MAX_PODS = 1000;
 
-const flags = {
-  filenames: short("f", listFlag("filename", "convert: a file with manifests; - is standard input", "FILE")),
-  output: short("o", choiceFlag("output", ["yaml", "json"], "yaml", "convert: the form of the output")),
-  to: choiceFlag(
-    "to",
-    CONVERT_TO,
-    "kubernetes",
-    "convert: the manifests that are made: for a Kubernetes API server, or with the fields of Arktos",
-  ),
-  vmRuntime: parsedFlag(
-    "vm-runtime",
-    parseRuntime,
-    "convert: how pods with virtual machines find their runtime: by Virtlet's annotation and image names, or by a RuntimeClass. Default: they get neither",
-    "virtlet|class:NAME",
-  ),
+const COMMANDS: Readonly<Record<string, Command>> = {
+  convert: {
+    usage: "",
+    minWords: 0,
+    maxWords: 0,
+    outputs: ["yaml", "json"],
+    run: async (_words, { values, output }) => {
+      const { filenames, to, vmRuntime = { kind: "none" } } = values;
+      if (filenames.length === 0)
+        throw new ConfigError("invalid-flags", ["--filename: give a file, or - for standard input"]);
+      return convert(filenames, { output: output === "json" ? "json" : "yaml", to, vmRuntime });
+    },
+  },
+  status: { usage: "[POD]...", minWords: 0, maxWords: MAX_PODS, outputs: ["text", "json"], run: status },
+  trace: { usage: "POD", minWords: 1, maxWords: 1, outputs: ["text", "json"], run: trace },
+  "cloud-init": { usage: "POD", minWords: 1, maxWords: 1, outputs: ["yaml", "json"], run: cloudInit },
+  gc: { usage: "", minWords: 0, maxWords: 0, outputs: ["text", "json"], run: collectGarbage },
+  doctor: { usage: "", minWords: 0, maxWords: 0, outputs: ["text", "json"], run: doctor },
 };
+const NAMES = Object.keys(COMMANDS).join(", ");
 
 /** `nicctl`: NICs of a VPC for pods, from the command line. */
 export const nicctl = defineProgram({
   name: "nicctl",
   summary:
-    "Converts manifests of Arktos, whose pods have a VPC and NICs, to manifests that a Kubernetes API server accepts, and back.",
-  words: { usage: "convert", max: 1 },
+    "Shows the NICs of pods, where each of them stands, and what is wrong with a cloud; finds ports that nobody uses; converts manifests of Arktos to Kubernetes and back.",
+  words: {
+    usage: Object.entries(COMMANDS)
+      .map(([name, { usage }]) => `${name} ${usage}`.trim())
+      .join(" | "),
+    max: MAX_PODS + 1,
+  },
   flags,
   notes: [
+    "POD is NAME or NAMESPACE/NAME.",
+    "status: one line for each NIC: claim, port, addresses, node, and the reason where it is not ready.",
+    "trace: the story of a pod's NICs: wish, admission, NicClaim, port, node, binding, plugging, activity, with times, and what can be done about the step at which one stands.",
+    "cloud-init: the network configuration (version 2) for the guest of a virtual machine.",
+    "gc: ports that nic-controller has made for this cluster and that belong to no NicClaim and no pod, by the rules of the controller: in two looks in a row, and a live one. It lists them, at most 50; with --delete it deletes them. Ports of users and of other clusters are never among them.",
+    "doctor: providers and their credentials, extensions, VPCs, quota; an agent that is alive for each Node; policy, webhooks and their certificate, the controller's Lease, nic-agent of each node. What is wrong on one node tells isthmus doctor there.",
+    "gc and doctor read the credentials of nic-controller: run them where those are, never on a node. No secret is printed.",
     "convert: pods, and workloads with a template of pods, get their VPC, NICs and virtual machine as annotations. Documents in which nothing is to be changed pass through byte for byte. Output in JSON is one JSON value for each document.",
     "convert checks the VPC and the NICs. With a fault it prints all faults with document and line, and no manifests. Files have at most 1 MiB.",
     "A server that gets manifests which were not converted may drop their fields silently, and the pods run outside of their VPC: label such namespaces isthmus.dev/require-vpc=true.",
-    "Exit code: 0 when it converted, 1 with faults, 2 if the command line is wrong or a file cannot be read.",
+    "Exit code: 0 when it is done; 1 with faults, when a named pod does not exist or has no NICs, when the doctor finds something wrong, or when API server or provider do not answer; 2 if the command line is wrong or a file cannot be read.",
   ],
-  run: async ({ values, words }) => {
-    if (words[0] !== "convert") throw new ConfigError("invalid-flags", [commandFault(words[0])]);
-    const { filenames, output, to, vmRuntime = { kind: "none" } } = values;
-    if (filenames.length === 0)
-      throw new ConfigError("invalid-flags", ["--filename: give a file, or - for standard input"]);
-    return convert(filenames, { output, to, vmRuntime });
+  run: async ({ values, words: [name, ...words], signal }) => {
+    const command = name === undefined || !Object.hasOwn(COMMANDS, name) ? undefined : COMMANDS[name];
+    if (command === undefined) throw new ConfigError("invalid-flags", [commandFault(name)]);
+    if (words.length < command.minWords || words.length > command.maxWords)
+      throw new ConfigError("invalid-flags", [`usage: nicctl ${name} ${command.usage}`.trimEnd()]);
+    const [first = "text"] = command.outputs;
+    const { output = first } = values;
+    if (!command.outputs.includes(output))
+      throw new ConfigError("invalid-flags", [`--output: "${output}" is not one of ${command.outputs.join(", ")}`]);
+    return command.run(words, { values, output, signal });
   },
 });
 
 function commandFault(word: string | undefined): string {
-  return word === undefined ? "a command is needed: convert" : `there is no command "${word}": the command is convert`;
+  return word === undefined
+    ? `a command is needed: ${NAMES}`
+    : `there is no command "${word}": the commands are ${NAMES}`;
 }

@@ -22,13 +22,13 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { promisify } from "node:util";
 import { NeutronApi } from "#lab/neutron";
 import { until } from "#test/lab";
+import { freePort } from "#test/ports";
 
 const PYTHON = "/usr/bin/python3";
 const SERVER = "/usr/bin/neutron-server";
@@ -109,8 +109,8 @@ export class NeutronServer extends NeutronApi implements AsyncDisposable {
     return readFileSync(join(this.folder, "log"), "utf8");
   }
 
-  /** An agent of a host, as one that has just reported: ports can be bound there. Nobody plugs anything. */
-  addAgent(host: string): void {
+  /** An agent of a host, as one that has just reported: ports can be bound there. Nobody plugs anything. `isDead`: it has not reported for years. */
+  addAgent(host: string, { isDead = false } = {}): void {
     const configurations = {
       tunnel_types: ["vxlan"],
       tunneling_ip: "127.0.0.1",
@@ -120,7 +120,7 @@ export class NeutronServer extends NeutronApi implements AsyncDisposable {
     this.#write(
       `INSERT INTO agents (id, agent_type, binary, topic, host, admin_state_up, created_at, started_at, heartbeat_timestamp, configurations, load)
        VALUES (?, 'Open vSwitch agent', 'neutron-openvswitch-agent', 'N/A', ?, 1, ?, ?, ?, ?, 0)`,
-      [crypto.randomUUID(), host, STARTED, STARTED, NEVER_DEAD, JSON.stringify(configurations)],
+      [crypto.randomUUID(), host, STARTED, STARTED, isDead ? STARTED : NEVER_DEAD, JSON.stringify(configurations)],
     );
   }
 
@@ -205,13 +205,4 @@ vni_ranges = 1:1000
 enable_security_group = true
 enable_ipset = false
 `;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

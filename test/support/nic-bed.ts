@@ -15,6 +15,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseAllDocuments } from "yaml";
+import { Deferred } from "#base/async";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type Event, findObject, isKubeError, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
@@ -22,7 +23,7 @@ import { type NicClaim, type NicPolicySpec, type NicStatus, nicCrds, nicResource
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
 import type { NeutronApi } from "#lab/neutron";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
-import { HttpProxy } from "./neutron-proxy.ts";
+import { HttpProxy, type SeenRequest } from "./neutron-proxy.ts";
 import { NeutronServer, type NeutronServerOptions } from "./neutron-server.ts";
 
 /** How long a condition may take on a busy machine, in milliseconds. */
@@ -159,6 +160,27 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> {
     await this.freeLease();
   }
 
+  /** Waits until the controller meets the request, kills it there, and lets it end as if nobody had waited for it. */
+  killAt(one: Running, isMeant: (request: SeenRequest) => boolean, point: "before" | "after"): Promise<void> {
+    const killed = new Deferred();
+    let isDone = false;
+    const kill = async (): Promise<void> => {
+      isDone = true;
+      await this.kill(one);
+      killed.resolve();
+    };
+    this.proxy.rule = async (request) => {
+      if (isDone || point !== "before" || !isMeant(request)) return "pass";
+      await kill();
+      return "lose-request";
+    };
+    this.proxy.onAnswer = async (request) => {
+      if (isDone || point !== "after" || !isMeant(request)) return;
+      await kill();
+    };
+    return killed.promise;
+  }
+
   async freeLease(): Promise<void> {
     try {
       await this.api.delete(resources.leases, { namespace: "kube-system", name: "nic-controller-leader" });
@@ -182,15 +204,27 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> {
       node,
       vpc = "vpc-1",
       namespace = NAMESPACE,
+      gates = [],
       vm,
-    }: { nics?: readonly object[]; node?: string; vpc?: string; namespace?: string; vm?: object } = {},
+    }: {
+      nics?: readonly object[];
+      node?: string;
+      vpc?: string;
+      namespace?: string;
+      gates?: readonly string[];
+      vm?: object;
+    } = {},
   ): Promise<string> {
     const annotations = {
       ...(vm === undefined ? {} : { "isthmus.dev/vm": JSON.stringify(vm) }),
       "isthmus.dev/vpc": vpc,
       ...(nics === undefined ? {} : { "isthmus.dev/nics": JSON.stringify(nics) }),
     };
-    const spec = { containers: [{ name: "c", image: "i" }], ...(node === undefined ? {} : { nodeName: node }) };
+    const spec = {
+      containers: [{ name: "c", image: "i" }],
+      ...(node === undefined ? {} : { nodeName: node }),
+      ...(gates.length === 0 ? {} : { schedulingGates: gates.map((gate) => ({ name: gate })) }),
+    };
     const pod = await this.api.create(resources.pods, { metadata: { name, namespace, annotations }, spec });
     return pod.metadata.uid;
   }
@@ -225,6 +259,29 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> {
       kind: "NicClaim",
       metadata: { name: uid, namespace: NAMESPACE },
       status: { conditions: [{ type, status: "True" }] },
+    };
+    await this.api.patch(
+      nicResources.nicClaims,
+      { name: uid, namespace: NAMESPACE },
+      { type: "apply", body, fieldManager: "nic-agent", force: true },
+      { subresource: "status" },
+    );
+  }
+
+  /** What a node's agent does and tells after a change of the claim: it has the NICs that are bound, and no others. */
+  async follow(uid: string): Promise<void> {
+    const { spec, status, metadata } = (await this.claim(uid)) ?? assert.fail("no claim");
+    const isBound = (name: string): boolean =>
+      status?.nics?.some((nic) => nic.name === name && nic.vifType === "ovs") === true;
+    const nics = spec.nics.filter(({ name }) => isBound(name)).map(({ name }) => ({ name }));
+    const body = {
+      apiVersion: "isthmus.dev/v1alpha1",
+      kind: "NicClaim",
+      metadata: { name: uid, namespace: NAMESPACE },
+      status: {
+        conditions: [{ type: "Plugged", status: "True" }],
+        plugged: { generation: metadata.generation ?? 0, nics },
+      },
     };
     await this.api.patch(
       nicResources.nicClaims,

@@ -8,14 +8,14 @@
  * ovs.failNext("addPort", new OvsdbError("timeout", "no answer"));
  * ```
  */
-import { OvsdbError, type OvsPort, type OvsPortState, type OvsSwitch } from "#cloud/ovsdb";
+import { type OvsBridge, OvsdbError, type OvsPort, type OvsPortState, type OvsSwitch } from "#cloud/ovsdb";
 
 /** Calls that can fail. */
 type Call = "addPort" | "deletePort" | "ports";
 
 /** Disposable by forgetting it. */
 export class FakeSwitch implements OvsSwitch {
-  readonly bridges = new Set(["br-int"]);
+  readonly bridgeNames = new Set(["br-int"]);
   readonly rows = new Map<string, OvsPort>();
   readonly #failures: { readonly call: Call; readonly error: Error; readonly late: boolean }[] = [];
   readonly #listeners = new Set<() => void>();
@@ -32,20 +32,21 @@ export class FakeSwitch implements OvsSwitch {
 
   /** Loses all ports and bridges, as a restart with a new database. */
   lose(): void {
-    this.bridges.clear();
+    this.bridgeNames.clear();
     this.rows.clear();
     this.#changed();
   }
 
   /** Adds a bridge. */
   addBridge(name = "br-int"): void {
-    this.bridges.add(name);
+    this.bridgeNames.add(name);
     this.#changed();
   }
 
   async addPort(port: OvsPort): Promise<void> {
     this.#check("addPort", false);
-    if (!this.bridges.has(port.bridge)) throw new OvsdbError("no-bridge", `Open vSwitch has no bridge ${port.bridge}`);
+    if (!this.bridgeNames.has(port.bridge))
+      throw new OvsdbError("no-bridge", `Open vSwitch has no bridge ${port.bridge}`);
     const before = this.rows.get(port.device);
     if (before !== undefined && before.externalIds["iface-id"] !== port.externalIds["iface-id"])
       throw new OvsdbError("collision", `a port ${port.device} is there already`);
@@ -68,6 +69,11 @@ export class FakeSwitch implements OvsSwitch {
   async ports(): Promise<readonly OvsPortState[]> {
     this.#check("ports", false);
     return [...this.rows.values()].map((row, at) => ({ ...row, ofport: at + 1, error: "" }));
+  }
+
+  async bridges(): Promise<readonly OvsBridge[]> {
+    this.#check("ports", false);
+    return Array.from(this.bridgeNames, (name) => ({ name, datapath: "netdev", controllers: [] }));
   }
 
   watch(onChange: () => void, { signal }: { readonly signal: AbortSignal }): Promise<never> {

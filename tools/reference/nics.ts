@@ -38,4 +38,45 @@ export const nics: Readonly<Record<string, readonly Section[]>> = {
       ],
     ),
   ],
+  nicctl: [
+    section("States of checks of `doctor`", "state", "when")(
+      ["`ok`", "it is as it should be"],
+      ["`warning`", "something that is wanted is missing, or may be wrong"],
+      ["`wrong`", "pods have no network by it, or will have none; the exit code is 1"],
+      ["`unknown`", "it could not be looked at, such as for a missing right"],
+    ),
+    section("Steps of `trace`", "step", "done when")(
+      ["`wish`", "the annotations can be read, and the pod is not in the network of its node"],
+      ["`admission`", "always; the text says whether the webhook has written the normal form"],
+      ["`claim`", "there is a NicClaim"],
+      ["`port`", "the port is made, or taken over from its user"],
+      ["`scheduled`", "the pod has a node"],
+      ["`bound`", "the port is bound to a host; the time is not recorded"],
+      ["`plugged`", "`nic-agent` has told so"],
+      ["`active`", "the provider has told so"],
+      ["`shown`", "the pod's condition `isthmus.dev/NicsReady` is true"],
+    ),
+    section("The output of `-o json`", "command", "members")(
+      [
+        "`status`",
+        "`nics`: `namespace`, `pod`, `nic`, `state` (`NoClaim` without one), `phase`, `port`, `addresses`, `node`, `reason`, `message`",
+      ],
+      [
+        "`trace`",
+        "`namespace`, `pod`, `uid`, `nics` (`nic`, `steps`: `step`, `state`, `at`, `text`; `stands`: `step`, `why`, `remedy`; absent if it is ready), `events` (`at`, `reason`, `count`, `note`)",
+      ],
+      ["`gc`", "`clusterId`, `ports`: `provider`, `port`, `name`, `addresses`, `createdAt`, `isDeleted`"],
+      ["`doctor`", "`checks`: `state`, `subject`, `text`, `remedy`"],
+    ),
+    rights(
+      ["`nicclaims`, pods, namespaces", "get, list; for all commands but convert"],
+      ["events", "list; without it `trace` has none"],
+      ["`nicpolicies`", "get; for gc and doctor"],
+      ["nodes; pods and endpointslices of `kube-system`", "list; for doctor"],
+      [
+        "leases, secrets and webhook configurations of `nic-controller`",
+        "get; for doctor, which says what it cannot read",
+      ],
+    ),
+  ],
 };

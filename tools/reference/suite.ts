@@ -1,4 +1,5 @@
 import { EGRESS_FINDINGS } from "#features/egress";
+import { NIC_FINDINGS } from "#features/nic-report";
 import { endpoints, files, kernel, rights, type Section, section } from "./section.ts";
 
 /** Notes by program. A number that a flag sets is the flag's default. */
@@ -91,13 +92,13 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`route-export`", "the routes in the export table differ from the node's blocks"],
       ["`unmarked-pod`", "behind another plugin: no link has the mark of a running pod"],
       ["`stray-mark`", "behind another plugin: a link has the mark of a pod that does not run on the node"],
-      ...Object.entries(EGRESS_FINDINGS).map(([kind, what]) => [`\`${kind}\``, what] as const),
+      ...Object.entries({ ...EGRESS_FINDINGS, ...NIC_FINDINGS }).map(([kind, what]) => [`\`${kind}\``, what] as const),
     ),
     section("The output of `--json`", "member", "what")(
       ["`ok`", "whether there is no finding"],
       [
         "`checked`",
-        "`nodes`, `blocks`, `pods`, `links`, `exportedRoutes`; `egress` (`egresses`, `clients`, `routers`, `clientsElsewhere`, `routersElsewhere`), absent where Egress NAT was not compared",
+        "`nodes`, `blocks`, `pods`, `links`, `exportedRoutes`; `egress` (`egresses`, `clients`, `routers`, `clientsElsewhere`, `routersElsewhere`), absent where Egress NAT was not compared; `nics` (`claims`, `ports`, `nics`, `claimsElsewhere`), absent where there are no NICs of VPCs",
       ],
       ["`findings`", "`kind`, `node` (absent if it is the cluster's), `text`"],
       ["`notes`", "what was not compared, and why"],
@@ -107,6 +108,9 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`egresses`, services", "list; without it Egress NAT, or its clients, are not compared"],
       ["deployments, endpointslices", "list; without it these are not compared"],
       ["clusterrolebindings `coil-egress` and `psp-coil-egress`", "get; without it they are not compared"],
+      ["`nicclaims`", "list; without it NICs of VPCs are not compared"],
+      ["namespaces", "list, where there are NicClaims: the VPC that a namespace gives to its pods"],
+      ["`nicpolicies`", "get, with `--nic-credentials`"],
     ),
   ],
   explain: [],

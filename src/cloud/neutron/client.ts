@@ -4,6 +4,7 @@ import {
   type NeutronAgent,
   type NeutronNetwork,
   type NeutronPort,
+  type NeutronQuota,
   type NeutronSecurityGroup,
   type NeutronSubnet,
   read,
@@ -204,6 +205,17 @@ export class NeutronClient {
   async listExtensions(options: AbortOptions): Promise<ReadonlySet<string>> {
     const extensions = read.extensions(await this.#list("extensions", "list-extensions", [], options));
     return new Set(extensions.map(({ alias }) => alias));
+  }
+
+  /** The quota of ports of a project, and how many of it are used. The server needs the extension `quota_details`. */
+  async portQuota(projectId: string, { signal }: AbortOptions): Promise<NeutronQuota> {
+    const request = {
+      method: "GET",
+      path: `/v2.0/quotas/${encodeURIComponent(projectId)}/details.json`,
+      action: `read the quota of project ${projectId}`,
+      operation: "read-quota",
+    } as const;
+    return read.quota((await this.#rest.send(request, { signal })).body).port;
   }
 
   async #list(

@@ -150,6 +150,18 @@ const agentSchema = v.pipe(
 /** An agent of Neutron on a host. */
 export type NeutronAgent = v.InferOutput<typeof agentSchema>;
 
+const quotaSchema = v.object({
+  port: v.pipe(
+    v.object({ limit: v.number(), used: v.number(), reserved: maybe(v.number()) }),
+    v.transform(({ limit, used, reserved }) => ({
+      limit: limit < 0 ? undefined : limit,
+      used: used + (reserved ?? 0),
+    })),
+  ),
+});
+/** The ports that a project may have; `limit` is `undefined` without a limit. */
+export type NeutronQuota = v.InferOutput<typeof quotaSchema>["port"];
+
 const extensionSchema = v.object({ alias: text });
 
 /** The readers of what Neutron answers, and clouds that have its objects; each throws `bad-response` for anything else. */
@@ -161,6 +173,7 @@ export const read = {
   securityGroups: listReader("security_groups", securityGroupSchema),
   agents: listReader("agents", agentSchema),
   extensions: listReader("extensions", extensionSchema),
+  quota: reader("quota", quotaSchema),
 } as const;
 
 type AnySchema = v.BaseSchema<unknown, unknown, v.BaseIssue<unknown>>;

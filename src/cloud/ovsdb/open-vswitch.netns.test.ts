@@ -82,6 +82,18 @@ test("deletePort: removes one port; what is gone already, or belongs to another,
   );
 });
 
+test("bridges: each with its datapath and its controllers, and whether somebody answers there", options, async () => {
+  const own = { name: "br-int", datapath: "netdev" };
+  assert.deepEqual(await ovs.bridges(), [{ ...own, controllers: [] }]);
+  theBed().vsctl("set-controller", "br-int", "tcp:127.0.0.1:6633", "tcp:127.0.0.1:6634");
+  const [bridge] = await ovs.bridges();
+  assert.deepEqual(
+    bridge?.controllers.toSorted((one, other) => (one.target < other.target ? -1 : 1)),
+    ["tcp:127.0.0.1:6633", "tcp:127.0.0.1:6634"].map((target) => ({ target, isConnected: false })),
+  );
+  theBed().vsctl("del-controller", "br-int");
+});
+
 test("watch: changes of ports are told, and the end of the database ends it", options, async () => {
   const controller = new AbortController();
   const told = [Promise.withResolvers<void>(), Promise.withResolvers<void>(), Promise.withResolvers<void>()];

@@ -21,6 +21,15 @@ export interface OvsPortState extends OvsPort {
   readonly error: string;
 }
 
+/** A bridge as the switch has it. */
+export interface OvsBridge {
+  readonly name: string;
+  /** `system` or `netdev`; empty is `system`. */
+  readonly datapath: string;
+  /** The OpenFlow controllers; the agent of Neutron is one of its integration bridge. */
+  readonly controllers: readonly { readonly target: string; readonly isConnected: boolean }[];
+}
+
 /** The ports of a switch. Calls reject with {@link OvsdbError}, and with the signal's reason. */
 export interface OvsSwitch {
   /** Makes a port in one transaction, and waits until the switch serves it. One with the same `iface-id` gets the new external ids. */
@@ -32,6 +41,8 @@ export interface OvsSwitch {
   ): Promise<void>;
   /** All ports of all bridges. */
   ports(options?: AbortOptions): Promise<readonly OvsPortState[]>;
+  /** All bridges. */
+  bridges(options?: AbortOptions): Promise<readonly OvsBridge[]>;
   /** Calls `onChange` once watching has begun, and after each change of bridges and ports; rejects when the connection ends. */
   watch(onChange: () => void, options: { readonly signal: AbortSignal }): Promise<never>;
 }
@@ -115,6 +126,26 @@ export class OpenVSwitch implements OvsSwitch {
   async ports(options: AbortOptions = {}): Promise<readonly OvsPortState[]> {
     await using connection = await this.#open(options);
     return await portsOf(connection, { ...options, timeoutMs: this.#timeoutMs });
+  }
+
+  async bridges(options: AbortOptions = {}): Promise<readonly OvsBridge[]> {
+    await using connection = await this.#open(options);
+    const all = (table: string, columns: readonly string[]) => ({ op: "select", table, where: [], columns });
+    const [bridges, controllers] = await select(
+      connection,
+      [all("Bridge", ["name", "datapath_type", "controller"]), all("Controller", ["_uuid", "target", "is_connected"])],
+      { ...options, timeoutMs: this.#timeoutMs },
+    );
+    const byId = new Map((controllers?.rows ?? []).map((row) => [uuidOf(row), row]));
+    return (bridges?.rows ?? []).map((row) => ({
+      name: textOf(row, "name"),
+      datapath: textOf(row, "datapath_type"),
+      controllers: uuids(row["controller"]).flatMap((id) => {
+        const found = byId.get(id);
+        if (found === undefined) return [];
+        return [{ target: textOf(found, "target"), isConnected: found["is_connected"] === true }];
+      }),
+    }));
   }
 
   async watch(onChange: () => void, { signal }: { readonly signal: AbortSignal }): Promise<never> {

@@ -16,9 +16,11 @@ export { NeutronProvider } from "./neutron/neutron-provider.ts";
 export {
   isPlumbable,
   type PortIdentity,
+  type PortQuota,
   type PortRequest,
   type PortResult,
   type PortWish,
+  type ProviderAgent,
   type SavedDevice,
   type Vpc,
   type VpcPort,

@@ -107,6 +107,22 @@ export interface SavedDevice {
   readonly host: string;
 }
 
+/** An agent of a provider on a host. */
+export interface ProviderAgent {
+  readonly host: string;
+  /** Such as `Open vSwitch agent`. */
+  readonly kind: string;
+  readonly isAlive: boolean;
+}
+
+/** The ports that a project may have, and has. */
+export interface PortQuota {
+  /** `undefined`: there is no limit. */
+  readonly limit: number | undefined;
+  /** With those that are being made. */
+  readonly used: number;
+}
+
 /** Which VPC is meant. */
 export interface VpcRef {
   /** Its name or id. */
@@ -140,6 +156,12 @@ export interface VpcProvider extends AsyncDisposable {
     binding: { readonly host: string; readonly deviceId: string; readonly deviceOwner: string },
     options: AbortOptions & { readonly ifRevision?: number | undefined },
   ): Promise<VpcPort>;
+  /** Gives a port these security groups, names or ids of the VPC's project, in place of those that it has. Empty: the provider's default ones. */
+  setSecurityGroups(
+    id: string,
+    groups: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
+    options: AbortOptions,
+  ): Promise<void>;
   /** Gives a user's port back. A port that is gone is no error. */
   releasePort(id: string, saved: SavedDevice, options: AbortOptions): Promise<void>;
   /** Deletes a port. A port that is gone is no error. */

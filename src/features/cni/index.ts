@@ -11,7 +11,15 @@ export { CniFailure, type CniFailureKind } from "./failure.ts";
 export { callGrpc } from "./grpc-client.ts";
 export { type GrpcHandler, serveGrpc } from "./grpc-server.ts";
 export { serveHandover } from "./handover-server.ts";
-export { INSPECT_EGRESS_PATH, INSPECT_PATH, inspectEgress, inspectHandler, inspectNodes } from "./inspection.ts";
+export {
+  INSPECT_EGRESS_PATH,
+  INSPECT_NICS_PATH,
+  INSPECT_PATH,
+  inspectEgress,
+  inspectHandler,
+  inspectNicAgent,
+  inspectNodes,
+} from "./inspection.ts";
 export { callLocally, type LocalCallOptions } from "./local-call.ts";
 export type { FoundPod, PodIdentity } from "./pod-identity.ts";
 export { reflectionConversations } from "./reflection.ts";

@@ -9,10 +9,13 @@ export const INSPECT_PATH = "/isthmus.dev.Node/Inspect";
 /** As {@link INSPECT_PATH}, what pods have of NAT clients and routers. It takes longer, so it is not of one moment. */
 export const INSPECT_EGRESS_PATH = "/isthmus.dev.Node/InspectEgress";
 
+/** As {@link INSPECT_PATH}, on the socket of `nic-agent`: the NICs of VPCs in its journal, and what is there of them. */
+export const INSPECT_NICS_PATH = "/isthmus.dev.Node/InspectNics";
+
 /** Time for the answer, milliseconds: with a hundred clients whose Egress is originatingOnly iptables runs for seconds. */
 const INSPECT_EGRESS_MS = 60_000;
 
-/** The answer of a coild is malformed. */
+/** The answer of a coild or nic-agent is malformed. */
 export class InspectionError extends ExpectedError<"bad-answer"> {
   override readonly name = "InspectionError";
 }
@@ -32,8 +35,20 @@ export function inspectNodes<T>(sockets: readonly string[], options: { readonly 
  * {@link InspectionError}.
  */
 export async function inspectEgress(socket: string, options: { readonly signal: AbortSignal }): Promise<unknown> {
+  return await unlessUnknown(() => inspect(socket, INSPECT_EGRESS_PATH, { ...options, timeoutMs: INSPECT_EGRESS_MS }));
+}
+
+/**
+ * Requests what a node has of NICs at this nic-agent; `undefined`: it is of a version that cannot tell. Rejects with `GrpcCallError` or
+ * {@link InspectionError}.
+ */
+export async function inspectNicAgent(socket: string, options: { readonly signal: AbortSignal }): Promise<unknown> {
+  return await unlessUnknown(() => inspect(socket, INSPECT_NICS_PATH, options));
+}
+
+async function unlessUnknown(ask: () => Promise<unknown>): Promise<unknown> {
   try {
-    return await inspect(socket, INSPECT_EGRESS_PATH, { ...options, timeoutMs: INSPECT_EGRESS_MS });
+    return await ask();
   } catch (error) {
     if (!(error instanceof GrpcCallError) || error.code !== "unimplemented") throw error;
     return undefined;
@@ -49,6 +64,6 @@ async function inspect(
   try {
     return JSON.parse(new TextDecoder().decode(answer)) as unknown;
   } catch (error) {
-    throw new InspectionError("bad-answer", `the answer of coild at ${socket} is not JSON`, { cause: error });
+    throw new InspectionError("bad-answer", `the answer of the agent at ${socket} is not JSON`, { cause: error });
   }
 }

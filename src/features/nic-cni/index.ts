@@ -14,9 +14,10 @@
 
 export type { AlcorWatch } from "./alcor-device.ts";
 export { NicCniError } from "./errors.ts";
+export { inspectNics } from "./inspect.ts";
 export { Journal } from "./journal.ts";
-export { alcorDevice } from "./names.ts";
+export { alcorDevice, deviceNames } from "./names.ts";
 export { NicNetwork } from "./network.ts";
 export { cniResult } from "./result.ts";
 export { planRouting } from "./routing.ts";
-export type { AlcorPlace, NeutronPlace, NicPlan, SandboxPlan } from "./types.ts";
+export type { AlcorPlace, NeutronPlace, NicPlan, PlugSettings, SandboxPlan } from "./types.ts";

@@ -14,6 +14,7 @@ import { FakeSwitch } from "#test/ovs-fake";
 import {
   alcorDevice,
   cniResult,
+  inspectNics,
   Journal,
   type NeutronPlace,
   NicCniError,
@@ -244,6 +245,84 @@ test("result: the host's device without and the NIC with its sandbox, addresses 
   });
 });
 
+test("inspectNics: what plans need and what is there; a sandbox that cannot be read hides no other one, and nothing is changed", async (t) => {
+  const bed = openBed(t);
+  await bed.network.setUp(planOf([nicOf(0), nicOf(1, { hybrid: false })]), bed);
+  const before = [bed.kernel.dump("own"), bed.kernel.dump({ name: "sandbox" }), [...bed.ovs.rows]];
+  const look = () =>
+    inspectNics({ kernel: bed.kernel, switchOf: () => bed.ovs }, bed.network.plans(), {
+      ovsdb: OVSDB,
+      signal: t.signal,
+    });
+  const { sandboxes, devices, switches } = await look();
+  const [sandbox] = sandboxes;
+  assert.deepEqual(
+    sandbox?.nics.map((nic) => [
+      nic.name,
+      nic.isConfigured,
+      nic.devices.map(({ name }) => name).join(" "),
+      nic.differences,
+    ]),
+    [
+      ["eth0", true, "qbr30b6911d-11 qvb30b6911d-11 qvo30b6911d-11 tap30b6911d-11", []],
+      ["eth1", true, "tap77c2aa00-22", []],
+    ],
+  );
+  assert.deepEqual(
+    devices.map(({ name, master }) => [name, master]),
+    [
+      ["qbr30b6911d-11", undefined],
+      ["qvb30b6911d-11", "qbr30b6911d-11"],
+      ["qvo30b6911d-11", undefined],
+      ["tap30b6911d-11", "qbr30b6911d-11"],
+      ["tap77c2aa00-22", undefined],
+    ],
+  );
+  assert.deepEqual(
+    switches.map(({ bridges, ports }) => [bridges, ports.length]),
+    [[["br-int"], 2]],
+  );
+  assert.ok(sandbox?.nics[1]?.link?.routes.includes("default via 10.1.0.1 dev eth1 table 101"));
+  assert.deepEqual(sandbox?.nics[1]?.link?.rules, [
+    "20001: from 10.1.0.5/32 lookup 101",
+    "20001: from fd01::5/128 lookup 101",
+  ]);
+  bed.kernel.fail("routes.list", "failed");
+  const unread = (await look()).sandboxes[0]?.nics;
+  assert.match(unread?.[0]?.differences.join() ?? "", /^it cannot be read: .*injected failure/);
+  assert.deepEqual([unread?.length, unread?.[0]?.devices.length], [2, 4]);
+  bed.ovs.failNext("ports", new OvsdbError("unreachable", "no server"));
+  assert.equal((await look()).switches[0]?.fault, "no server");
+  assert.deepEqual([bed.kernel.dump("own"), bed.kernel.dump({ name: "sandbox" }), [...bed.ovs.rows]], before);
+  await bed.network.tearDown("c1", bed);
+  assertEmpty(bed);
+});
+
+test("inspectNics: a device of Alcor's agent is compared with what it had, and a machine's TAP has nothing in the sandbox", async (t) => {
+  const bed = openBed(t);
+  using vpcNs = bed.kernel.createNetNs("vpc-nsv1");
+  using vpc = bed.kernel.openStack(vpcNs);
+  alcorAgent(vpc, PORTS[0]).rename();
+  await bed.network.setUp(planOf([alcorNic(), nicOf(1, { end: "tap" })]), bed);
+  const look = async () => {
+    const deps = { kernel: bed.kernel, switchOf: () => bed.ovs };
+    return (await inspectNics(deps, bed.network.plans(), { ovsdb: OVSDB, signal: t.signal })).sandboxes[0]?.nics;
+  };
+  const [alcor, machine] = (await look()) ?? [];
+  assert.deepEqual([alcor?.kind, alcor?.devices, alcor?.port, alcor?.differences], ["alcor", [], undefined, []]);
+  assert.ok(alcor?.link?.routes.includes("172.20.0.0/16 via 10.8.0.9 dev eth0"), String(alcor?.link?.routes));
+  assert.deepEqual([machine?.isConfigured, machine?.link, machine?.differences], [false, undefined, []]);
+  using ns = bed.kernel.openNetNs({ name: "sandbox" });
+  using stack = bed.kernel.openStack(ns);
+  const linkIndex = stack.links.get({ name: "eth0" })?.index ?? assert.fail();
+  stack.addresses.replace({ linkIndex, address: IpAddress.parse("10.8.0.99"), prefixLength: 24 });
+  stack.links.set(linkIndex, { mtu: 1300 });
+  assert.deepEqual((await look())?.[0]?.differences, [
+    "eth0 has MTU 1300, not 1400",
+    "eth0 has the address 10.8.0.99/24, which its port does not have",
+  ]);
+});
+
 test("T-37: an ADD that fails at any operation of the kernel leaves no device, no port, no rule and no journal", async (t) => {
   for (const place of [{}, { hybrid: false }]) {
     for (let after = 0, isBroken = true; isBroken; after += 1) {
@@ -269,7 +348,7 @@ test("T-37: an ADD that fails at the switch, before and after the port is made, 
     assertEmpty(bed);
   }
   const bed = openBed(t);
-  bed.ovs.bridges.clear();
+  bed.ovs.bridgeNames.clear();
   await assert.rejects(bed.network.setUp(planOf([nicOf(0)]), bed), { code: "no-bridge" });
   assertEmpty(bed);
   const aborted = AbortSignal.abort(new Error("enough"));
@@ -316,6 +395,83 @@ test("DEL without a journal finds the ports of the container at the switch, with
   assert.deepEqual([removal.found, removal.podUid], [true, "uid-1"]);
   assert.deepEqual(bed.kernel.dump("own").match(/^link .*/gm), ["link lo loopback mtu 65536 up"]);
   assert.deepEqual([...bed.ovs.rows.keys()], []);
+});
+
+test("hot-plug: a NIC is added to a sandbox that runs, and removed; the others stay as they are", async (t) => {
+  const bed = openBed(t);
+  await bed.network.setUp(planOf([nicOf(0)]), bed);
+  const dump = () => [bed.kernel.dump("own"), bed.kernel.dump({ name: "sandbox" }), [...bed.ovs.rows.values()]];
+  const before = dump();
+  const made = await bed.network.plug("c1", nicOf(1), bed);
+  assert.deepEqual(made, nicOf(1));
+  assert.deepEqual(await bed.network.check("c1", SANDBOX, bed), []);
+  assert.deepEqual([...bed.ovs.rows.keys()], ["qvo30b6911d-11", "qvo77c2aa00-22"]);
+  const sandbox = bed.kernel.dump({ name: "sandbox" });
+  assert.match(sandbox, /^link eth1 /m);
+  assert.match(sandbox, /^rule .*10\.1\.0\.5\/32/m);
+  const network = bed.again();
+  assert.deepEqual(network.plans()[0]?.nics, [nicOf(0), nicOf(1)], "the journal has it");
+  assert.equal(await network.unplug("c1", PORTS[1], bed), false);
+  assert.deepEqual(dump(), before);
+  assert.equal(await network.unplug("c1", PORTS[1], bed), false, "twice");
+  assert.equal(await network.plug("gone", nicOf(1), bed), undefined);
+  await assert.rejects(network.plug("c1", { ...nicOf(1), name: "eth0" }, bed), {
+    code: "collision",
+    message: /the sandbox has another device eth0/,
+  });
+  assert.deepEqual(dump(), before);
+  await network.tearDown("c1", bed);
+  assertEmpty({ ...bed, network });
+});
+
+test("hot-plug, T-37: a NIC that cannot be added, at any operation of kernel and switch, leaves the sandbox as it was", async (t) => {
+  const breaks: ((bed: Bed, after: number) => void)[] = [
+    (bed, after) => bed.kernel.fail("*", "failed", { after }),
+    (bed) => bed.ovs.failNext("addPort", new OvsdbError("timeout", "injected failure")),
+    (bed) => bed.ovs.failNext("addPort", new OvsdbError("timeout", "injected failure"), { late: true }),
+  ];
+  for (const [at, breakIt] of breaks.entries()) {
+    for (let after = 0, isBroken = true; isBroken; after += 1) {
+      const bed = openBed(t);
+      await bed.network.setUp(planOf([nicOf(0)]), bed);
+      const dump = () => [bed.kernel.dump("own"), bed.kernel.dump({ name: "sandbox" }), [...bed.ovs.rows.values()]];
+      const before = dump();
+      breakIt(bed, after);
+      const failure = await bed.network.plug("c1", nicOf(1), bed).then(
+        () => undefined,
+        (error: unknown) => String(error),
+      );
+      bed.kernel.heal();
+      if (failure === undefined) {
+        isBroken = false;
+        assert.ok(after > 20, `only ${after} operations were broken`);
+        continue;
+      }
+      assert.match(failure, /injected failure/);
+      assert.deepEqual(dump(), before, `after ${after}`);
+      assert.deepEqual(bed.again().plans()[0]?.nics, [nicOf(0)]);
+      if (at > 0) isBroken = false;
+    }
+  }
+});
+
+test("hot-plug: an agent that ends while it adds a NIC leaves it as pending, and the next one removes it", async (t) => {
+  const bed = openBed(t);
+  await bed.network.setUp(planOf([nicOf(0)]), bed);
+  bed.ovs.failNext("addPort", new OvsdbError("timeout", "no answer"), { late: true });
+  bed.ovs.failNext("deletePort", new OvsdbError("unreachable", "no database"));
+  await assert.rejects(bed.network.plug("c1", nicOf(1), bed), /no answer/);
+  const network = bed.again();
+  assert.deepEqual(
+    network.plans()[0]?.nics.map(({ pending }) => pending),
+    [undefined, true],
+  );
+  assert.deepEqual(await network.check("c1", SANDBOX, bed), [], "it is none of the runtime's business yet");
+  await network.unplug("c1", PORTS[1], bed);
+  assert.deepEqual([...bed.ovs.rows.keys()], ["qvo30b6911d-11"]);
+  assert.deepEqual(await network.plug("c1", nicOf(1), bed), nicOf(1));
+  await network.tearDown("c1", bed);
+  assertEmpty({ ...bed, network });
 });
 
 test("T-36: an ADD removes what an earlier container of the same port has; the late DEL of that container touches nothing of the new one", async (t) => {
@@ -434,6 +590,7 @@ test("journal: of any file only our error escapes, it is named, and others are r
 });
 
 type Step =
+  | { readonly do: "plug" | "unplug"; readonly container: number; readonly port: 0 | 1 }
   | { readonly do: "add" | "del"; readonly container: number; readonly ports: readonly (0 | 1)[] }
   | { readonly do: "restart" | "lose" | "repair" | "journal-lost" }
   | {
@@ -447,6 +604,14 @@ const ports = fc.subarray([0, 1] as const, { minLength: 1 });
 const steps: fc.Arbitrary<readonly Step[]> = fc.array(
   fc.oneof(
     { weight: 5, arbitrary: fc.record({ do: fc.constantFrom("add", "del"), container, ports }) },
+    {
+      weight: 4,
+      arbitrary: fc.record({
+        do: fc.constantFrom("plug", "unplug"),
+        container,
+        port: fc.constantFrom(0 as const, 1 as const),
+      }),
+    },
     { weight: 2, arbitrary: fc.record({ do: fc.constantFrom("restart", "lose", "repair", "journal-lost") }) },
     {
       weight: 2,
@@ -494,6 +659,22 @@ test("after any ADDs, DELs, restarts and failures, a last DEL of every container
           if (isDone && !isBroken) assert.deepEqual(await network.check(plan.containerId, plan.netns, bed), []);
         } else if (step.do === "del") {
           await survives(() => network.tearDown(`c${step.container}`, bed));
+        } else if (step.do === "plug") {
+          const nic = { ...nicOf(step.port, { hybrid }, `c${step.container}`), name: "hot", index: 9 };
+          const isThere = network.plans().some(({ nics }) => nics.some(({ portId }) => portId === nic.portId));
+          // A port is in one sandbox at a time, and a NIC has a name that no other has.
+          const plan = network.plans().find(({ containerId }) => containerId === `c${step.container}`);
+          if (isThere || plan?.nics.some(({ name }) => name === "hot") === true) continue;
+          const isDone = await survives(async () => void (await network.plug(`c${step.container}`, nic, bed)));
+          const { containerId, netns } = plan ?? { containerId: "", netns: "" };
+          if (isDone && !isBroken && plan !== undefined)
+            assert.deepEqual(await network.check(containerId, netns, bed), []);
+        } else if (step.do === "unplug") {
+          const id = `c${step.container}`;
+          const isDone = await survives(async () => void (await network.unplug(id, PORTS[step.port], bed)));
+          const plan = network.plans().find(({ containerId }) => containerId === id);
+          if (isDone) assert.ok(plan?.nics.every(({ portId }) => portId !== PORTS[step.port]) ?? true);
+          if (isDone && !isBroken && plan !== undefined) assert.deepEqual(await network.check(id, plan.netns, bed), []);
         } else if (step.do === "break") {
           isBroken = true;
           const error = new OvsdbError("timeout", "injected");
@@ -673,4 +854,25 @@ test("T-46: DEL with the sandbox gone tells that the device is lost; with the VP
   other.kernel.deleteNetNs("vpc-nsv1");
   assert.deepEqual((await other.network.tearDown("c1", other)).lost, ["eth0"]);
   assertEmpty(other);
+});
+
+test("hot-plug: a device of Alcor is taken into a sandbox that runs, and given back with its settings", async (t) => {
+  const bed = openBed(t);
+  using vpcNs = bed.kernel.createNetNs("vpc-nsv1");
+  using vpc = bed.kernel.openStack(vpcNs);
+  await bed.network.setUp(planOf([nicOf(0)]), bed);
+  alcorAgent(vpc, PORTS[1]).rename();
+  const settled = () => bed.kernel.dump({ name: "vpc-nsv1" }).replaceAll(" nodad", "").split("\n").sort();
+  const before = settled();
+  const made = await bed.network.plug("c1", alcorNic(1), bed);
+  assert.ok(made?.place.kind === "alcor" && made.place.saved?.addresses.includes("10.8.0.5/24"));
+  assert.deepEqual(await bed.network.check("c1", SANDBOX, bed), []);
+  assert.equal(await bed.network.unplug("c1", PORTS[1], bed), false);
+  assert.deepEqual(settled(), before);
+  await bed.network.plug("c1", alcorNic(1), bed);
+  // Its namespace is gone, and the device cannot go back.
+  bed.kernel.deleteNetNs("vpc-nsv1");
+  assert.equal(await bed.network.unplug("c1", PORTS[1], bed), true);
+  await bed.network.tearDown("c1", bed);
+  assertEmpty(bed);
 });

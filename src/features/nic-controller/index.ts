@@ -11,6 +11,8 @@
  * ```
  */
 export { NicControllerError } from "./errors.ts";
+export { DEVICE_OWNER, ownPorts } from "./plan/identity.ts";
+export { orphansOf } from "./plan/orphans.ts";
 export { ClaimReconciler } from "./run/claim-reconciler.ts";
 export type { NicObserver } from "./run/deps.ts";
 export { guardedApi } from "./run/guarded-api.ts";

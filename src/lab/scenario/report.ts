@@ -10,6 +10,8 @@ import { type VpcReport, vpcLines } from "./vpc-report.ts";
 export interface LabReport {
   readonly ok: boolean;
   readonly lab: string;
+  /** The digest of the image from which the programs ran; present with `--image`. */
+  readonly image?: string;
   /** Number of pods. */
   readonly nodes: number;
   readonly pods: number;
@@ -106,6 +108,7 @@ export function renderReport(report: LabReport): string {
       ? []
       : servicesLines(report.services, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     "",
+    ...(report.image === undefined ? [] : [`programs of the image ${report.image}`]),
     `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes} nodes, ${report.pods} pods, ${report.seconds.toFixed(1)} s`,
   ];
   return `${lines.join("\n")}\n`;

@@ -14,7 +14,8 @@ import { GuardedProvider, NicControllerError } from "#features/nic-controller";
 import type { NicPolicySpec } from "#kube/nic";
 import type { NicMetrics } from "./metrics.ts";
 
-type ProviderEntry = NonNullable<NicPolicySpec["providers"]>[number];
+/** A provider as a policy has it. */
+export type ProviderEntry = NonNullable<NicPolicySpec["providers"]>[number];
 
 /** The provider of a policy that names none. */
 const DEFAULT: ProviderEntry = { name: "neutron", type: "neutron" };
@@ -68,8 +69,7 @@ export class Providers implements AsyncDisposable {
 
   /** The names of all providers. */
   names(): readonly string[] {
-    const { providers = [] } = this.#deps.policy();
-    return providers.length === 0 ? [DEFAULT.name] : providers.map(({ name }) => name);
+    return providerEntries(this.#deps.policy()).map(({ name }) => name);
   }
 
   /** The files with credentials, for a watch. */
@@ -114,67 +114,79 @@ export class Providers implements AsyncDisposable {
 
   #guarded(entry: ProviderEntry): VpcProvider {
     const { isLeading } = this.#deps;
-    return new GuardedProvider({ provider: this.#provider(entry), clock: systemClock, isLeading });
-  }
-
-  #provider(entry: ProviderEntry): VpcProvider {
-    const { metrics } = this.#deps;
-    const log = this.#deps.log.child(entry.name);
-    const deps = { clock: systemClock, log };
-    return unknownUnless(entry.name, () => {
-      const access = parseCredentials(readBounded(this.#fileOf(entry)));
-      const ca = access.caFile === undefined ? undefined : readBounded(access.caFile);
-      const session = { access, ca, service: "network", onRefresh: metrics.refreshed };
-      const auth = openSession(deps, session);
-      const common = {
-        ca,
-        verifiesTls: access.verifiesTls,
-        onRequest: metrics.requested,
-        onCircuit: (isOpen: boolean) => metrics.circuit(entry.name, isOpen),
-      };
-      if (entry.type === "alcor") {
-        const { projectID: projectId, nsPrefix, allowGatewayAddress } = configOf(alcorConfig, entry);
-        const rest = new RestClient({ ...deps, auth }, { ...common, service: "Alcor", faultOf: alcorFault });
-        return new AlcorProvider(
-          { alcor: new AlcorClient(rest, { projectId }), clock: systemClock },
-          {
-            name: entry.name,
-            projectId,
-            nsPrefix,
-            allowsGatewayAddress: allowGatewayAddress,
-            resources: [rest, auth],
-          },
-        );
-      }
-      const { vpcIs, allowGatewayAddress } = configOf(neutronConfig, entry);
-      const rest = new RestClient({ ...deps, auth }, { ...common, service: "Neutron", faultOf: neutronFault });
-      return new NeutronProvider(
-        { neutron: new NeutronClient(rest), clock: systemClock },
-        {
-          name: entry.name,
-          vpcIs,
-          allowsGatewayAddress: allowGatewayAddress,
-          onCreate: metrics.bulk,
-          resources: [rest, auth],
-        },
-      );
+    return new GuardedProvider({
+      provider: openProvider(entry, this.#credentials, this.#deps),
+      clock: systemClock,
+      isLeading,
     });
   }
 
   #settingsOf(entry: ProviderEntry): string {
-    const text = unknownUnless(entry.name, () => readBounded(this.#fileOf(entry)));
+    const text = unknownUnless(entry.name, () => readBounded(fileOf(entry, this.#credentials)));
     return JSON.stringify([entry, text]);
-  }
-
-  #fileOf({ name }: ProviderEntry): string {
-    const isFolder = statSync(this.#credentials, { throwIfNoEntry: false })?.isDirectory() === true;
-    return isFolder ? join(this.#credentials, `${name}.yaml`) : this.#credentials;
   }
 }
 
+/** Opens the provider of an entry with the credentials of a file, or of a folder. It asks nothing. Throws `NicControllerError`. */
+export function openProvider(
+  entry: ProviderEntry,
+  credentials: string,
+  { metrics, log: parent }: Pick<ProvidersDeps, "metrics" | "log">,
+): NeutronProvider | AlcorProvider {
+  const deps = { clock: systemClock, log: parent.child(entry.name) };
+  return unknownUnless(entry.name, () => {
+    const access = parseCredentials(readBounded(fileOf(entry, credentials)));
+    const ca = access.caFile === undefined ? undefined : readBounded(access.caFile);
+    const session = { access, ca, service: "network", onRefresh: metrics.refreshed };
+    const auth = openSession(deps, session);
+    const common = {
+      ca,
+      verifiesTls: access.verifiesTls,
+      onRequest: metrics.requested,
+      onCircuit: (isOpen: boolean) => metrics.circuit(entry.name, isOpen),
+    };
+    if (entry.type === "alcor") {
+      const { projectID: projectId, nsPrefix, allowGatewayAddress } = configOf(alcorConfig, entry);
+      const rest = new RestClient({ ...deps, auth }, { ...common, service: "Alcor", faultOf: alcorFault });
+      return new AlcorProvider(
+        { alcor: new AlcorClient(rest, { projectId }), clock: systemClock },
+        {
+          name: entry.name,
+          projectId,
+          nsPrefix,
+          allowsGatewayAddress: allowGatewayAddress,
+          resources: [rest, auth],
+        },
+      );
+    }
+    const { vpcIs, allowGatewayAddress } = configOf(neutronConfig, entry);
+    const rest = new RestClient({ ...deps, auth }, { ...common, service: "Neutron", faultOf: neutronFault });
+    return new NeutronProvider(
+      { neutron: new NeutronClient(rest), clock: systemClock },
+      {
+        name: entry.name,
+        vpcIs,
+        allowsGatewayAddress: allowGatewayAddress,
+        onCreate: metrics.bulk,
+        resources: [rest, auth],
+      },
+    );
+  });
+}
+
+function fileOf({ name }: ProviderEntry, credentials: string): string {
+  const isFolder = statSync(credentials, { throwIfNoEntry: false })?.isDirectory() === true;
+  return isFolder ? join(credentials, `${name}.yaml`) : credentials;
+}
+
+/** All providers of a policy; without one, the default one. Pure. */
+export function providerEntries({ providers = [] }: NicPolicySpec): readonly ProviderEntry[] {
+  return providers.length === 0 ? [DEFAULT] : providers;
+}
+
 /** The entry of a name, or the default one. Throws `NicControllerError`. */
-function entryOf({ providers = [] }: NicPolicySpec, name: string | undefined): ProviderEntry {
-  const all = providers.length === 0 ? [DEFAULT] : providers;
+function entryOf(policy: NicPolicySpec, name: string | undefined): ProviderEntry {
+  const all = providerEntries(policy);
   const only = all.length === 1 ? all[0] : undefined;
   const entry =
     name === undefined ? (all.find((one) => one.default === true) ?? only) : all.find((one) => one.name === name);

@@ -46,11 +46,15 @@ test("nicctl convert: manifests on standard output, or all faults on standard er
 test("nicctl: a command line that is wrong, and a file that is not there", () => {
   const rows: readonly (readonly [readonly string[], RegExp])[] = [
     [[], /a command is needed: convert/],
-    [["status"], /there is no command "status"/],
+    [["state"], /there is no command "state": the commands are convert, status, trace, cloud-init, gc, doctor/],
+    [["trace"], /usage: nicctl trace POD/],
+    [["cloud-init", "a", "b"], /usage: nicctl cloud-init POD/],
+    [["status", "-o", "yaml"], /--output: "yaml" is not one of text, json/],
     [["convert"], /--filename: give a file/],
+    [["convert", "-f", "-", "-o", "text"], /--output: "text" is not one of yaml, json/],
     [["convert", "-f", "/nowhere"], /nicctl convert: .*\/nowhere/],
     [["convert", "-f", "-", "--vm-runtime", "class:A B"], /--vm-runtime: .*is neither virtlet nor class:NAME/],
-    [["convert", "-f", "-", "-o", "xml"], /"xml" is not one of yaml, json/],
+    [["convert", "-f", "-", "-o", "xml"], /"xml" is not one of text, yaml, json/],
   ];
   for (const [args, says] of rows) {
     const { status, stdout, stderr } = nicctl(args);

@@ -42,7 +42,7 @@ export interface OwnWebhooks {
 }
 
 /** The names of the webhooks of pods with NICs, which are not Coil's. */
-const NIC_NAMES = {
+export const NIC_NAMES = {
   secret: { namespace: NAMESPACE, name: "nic-webhook-server-cert" },
   names: {
     authority: "isthmus-nic-ca",

@@ -7,13 +7,15 @@ import {
   type EgressNode,
 } from "#features/egress";
 import { type AuditCoverage, type AuditedNode, auditCluster, type ChainedNode, type Finding } from "#features/ipam";
+import type { NicCoverage, NicFinding } from "#features/nic-report";
 import type { KubeApi } from "#kube/client";
+import { auditNicsOf, type NicSources } from "./nics.ts";
 
 /** Everything that `isthmus audit` compares. */
 export interface WholeAudit {
-  readonly findings: readonly (Finding | EgressFinding)[];
-  /** `egress` is absent if Egress NAT was not compared. */
-  readonly checked: AuditCoverage & { readonly egress?: EgressCoverage };
+  readonly findings: readonly (Finding | EgressFinding | NicFinding)[];
+  /** `egress` is absent if Egress NAT was not compared, `nics` if there are no NICs of VPCs. */
+  readonly checked: AuditCoverage & { readonly egress?: EgressCoverage; readonly nics?: NicCoverage };
   /** What was not compared, and why. */
   readonly notes: readonly string[];
   /** The prefixes that nodes should export. */
@@ -21,8 +23,8 @@ export interface WholeAudit {
 }
 
 /**
- * Compares the API server with the nodes whose `coild` serves at these sockets. Rejects with `KubeError`, `GrpcCallError`, `InspectionError` and
- * `EgressStateError`.
+ * Compares the API server with the nodes whose `coild` serves at these sockets, and the NICs of VPCs with those of `nics`. Without a socket of `coild` only
+ * NICs are compared. Rejects with `KubeError`, `GrpcCallError`, `InspectionError`, `EgressStateError` and `NicReportError`.
  */
 export async function auditWhole(
   api: KubeApi,
@@ -31,29 +33,44 @@ export async function auditWhole(
     signal,
     only,
     hasEgress,
+    nics,
   }: {
     readonly signal: AbortSignal;
     /** The nodes whose blocks and pods are compared; default: all. */
     readonly only?: ReadonlySet<string> | undefined;
     /** Whether Egress NAT is compared too. */
     readonly hasEgress: boolean;
+    /** Absent: NICs of VPCs are not compared. */
+    readonly nics?: NicSources | undefined;
   },
 ): Promise<WholeAudit> {
   const nodes = await inspectNodes<AuditedNode | ChainedNode>(sockets, { signal });
-  const { findings, checked, wantedRoutes } = await auditCluster(api, nodes, { signal, only });
-  if (!hasEgress) return { findings, checked, notes: [], wantedRoutes };
   const notes: string[] = [];
   const note = (text: string): void => void notes.push(text);
+  // A node of another plugin has no coild, and need not have Coil's types.
+  const isOfNics = sockets.length === 0 && nics !== undefined;
+  const { findings, checked, wantedRoutes } = isOfNics ? NO_PODS : await auditCluster(api, nodes, { signal, only });
   const inspect = (): Promise<EgressNode[]> => inspectPods(sockets, { note, signal });
-  const egress = await auditEgressCluster(api, inspect, { note, signal });
+  const egress = hasEgress && !isOfNics ? await auditEgressCluster(api, inspect, { note, signal }) : undefined;
+  const ofNics = nics === undefined ? undefined : await auditNicsOf(api, nics, { note, signal });
   return {
-    findings: [...findings, ...(egress?.findings ?? [])],
-    checked: { ...checked, ...(egress === undefined ? {} : { egress: egress.checked }) },
+    findings: [...findings, ...(egress?.findings ?? []), ...(ofNics?.findings ?? [])],
+    checked: {
+      ...checked,
+      ...(egress === undefined ? {} : { egress: egress.checked }),
+      ...(ofNics === undefined ? {} : { nics: ofNics.checked }),
+    },
     // They are found in any order.
     notes: notes.sort(),
     wantedRoutes,
   };
 }
+
+const NO_PODS = {
+  findings: [],
+  checked: { nodes: 0, blocks: 0, pods: 0, links: 0, exportedRoutes: 0 },
+  wantedRoutes: 0,
+} as const;
 
 async function inspectPods(
   sockets: readonly string[],

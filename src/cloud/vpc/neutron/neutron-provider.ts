@@ -12,7 +12,17 @@ import { isCloudError } from "#cloud/rest";
 import { makeByHalves } from "../by-halves.ts";
 import { ProviderError } from "../errors.ts";
 import { portOf, subnetOf } from "../port-of.ts";
-import type { PortRequest, PortResult, SavedDevice, Vpc, VpcPort, VpcProvider, VpcRef } from "../provider.ts";
+import type {
+  PortQuota,
+  PortRequest,
+  PortResult,
+  ProviderAgent,
+  SavedDevice,
+  Vpc,
+  VpcPort,
+  VpcProvider,
+  VpcRef,
+} from "../provider.ts";
 import { ResolveCache } from "../resolve-cache.ts";
 import { isUuid } from "../uuid.ts";
 import { addressesOf, batches } from "./batches.ts";
@@ -28,6 +38,8 @@ const COUNTED = 4096;
 const RESERVE = 64;
 /** The extension without which tags in a request that creates several ports are dropped without a word. */
 const TAGS_ON_CREATE = "tag-ports-during-bulk-creation";
+/** The group that every project has, and that a new port gets which names none. */
+const DEFAULT_GROUP = "default";
 /** The extension by which ports have tags. */
 const TAGS = "standard-attr-tag";
 
@@ -116,6 +128,17 @@ export class NeutronProvider implements VpcProvider {
     return portOf(await translated(this.#neutron.updatePort(id, change, { signal, ifRevision })));
   }
 
+  async setSecurityGroups(
+    id: string,
+    { vpc, securityGroups }: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
+    { signal }: AbortOptions,
+  ): Promise<void> {
+    // A change to no group at all would leave the port without filters, not with those of a new port.
+    const refs = securityGroups.length === 0 ? [DEFAULT_GROUP] : securityGroups;
+    const groups = await Promise.all(refs.map((ref) => this.#securityGroup(ref, vpc.projectId, signal)));
+    await translated(this.#neutron.updatePort(id, { security_groups: groups }, { signal }));
+  }
+
   async releasePort(id: string, { host, deviceId, deviceOwner }: SavedDevice, { signal }: AbortOptions): Promise<void> {
     const change = { "binding:host_id": host, device_id: deviceId, device_owner: deviceOwner };
     await unlessGone(this.#neutron.updatePort(id, change, { signal }));
@@ -152,6 +175,21 @@ export class NeutronProvider implements VpcProvider {
     const dead = agents.filter(({ isAlive }) => !isAlive).map(({ kind }) => kind);
     if (dead.length > 0) return `on host ${host} not alive: ${dead.join(", ")}`;
     return `the agents of host ${host} are alive: ${agents.map(({ kind }) => kind).join(", ")}`;
+  }
+
+  /** The names of the extensions that the server has. Rejects as the methods of {@link VpcProvider}. */
+  async extensions(options: AbortOptions): Promise<ReadonlySet<string>> {
+    return await translated(this.#neutron.listExtensions(options));
+  }
+
+  /** The agents of all hosts, for a diagnosis. Rejects as the methods of {@link VpcProvider}. */
+  async agents({ signal }: AbortOptions): Promise<readonly ProviderAgent[]> {
+    return await translated(this.#neutron.listAgents({ signal }));
+  }
+
+  /** The quota of ports of a project; `limit` is absent without one. Rejects as the methods of {@link VpcProvider}. */
+  async portQuota(projectId: string, options: AbortOptions): Promise<PortQuota> {
+    return await translated(this.#neutron.portQuota(projectId, options));
   }
 
   async #byDevices(

@@ -1,0 +1,286 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { createAuthority, issueServerCertificate } from "#base/x509";
+import type { ProviderAgent } from "#cloud/vpc";
+import type { EndpointSlice, Lease, Pod, Secret } from "#kube/client";
+import type { NicNode } from "../audit/state.ts";
+import { READY_NIC, testClaim } from "../testing.ts";
+import { type DoctorCheck, doctorText, type Fact } from "./check.ts";
+import { judgeAgents, judgeClaims, judgeLease, judgePolicy, judgeWebhooks } from "./cluster.ts";
+import { judgeNode, type NodeReport } from "./node.ts";
+import { judgeHosts, judgeProvider, type ProviderReport } from "./provider.ts";
+
+const NOW = Date.parse("2026-01-01T00:10:00Z");
+const texts = (checks: readonly DoctorCheck[]): string[] => checks.map(({ state, text }) => `${state}: ${text}`);
+const agent = (host: string, isAlive = true, kind = "Open vSwitch agent"): ProviderAgent => ({ host, isAlive, kind });
+
+test("judgeHosts: the agent of each node's host: alive, dead, missing, or on a host whose name is like the node's", () => {
+  const agents = [
+    agent("node-1"),
+    agent("node-2", false),
+    agent("node-3.example"),
+    agent("node-4", true, "DHCP agent"),
+    agent("cloud-5"),
+  ];
+  const node = (name: string, providerHost?: string, isUsed = false) => ({ name, providerHost, isUsed });
+  const nodes = [
+    ...[node("node-1"), node("node-2"), node("node-3"), node("node-4"), node("node-5", "cloud-5")],
+    ...[node("node-6", "wrong", true), node("cloud-5", "node-9")],
+  ];
+  const checks = judgeHosts("neutron", { value: agents }, nodes);
+  assert.deepEqual(
+    checks.map(({ state }) => state),
+    ["ok", "wrong", "wrong", "warning", "ok", "wrong", "wrong"],
+  );
+  assert.match(checks[1]?.text ?? "", /on host node-2 is not alive/);
+  assert.match(
+    checks[2]?.remedy ?? "",
+    /annotate node node-3 --overwrite isthmus\.dev\/provider-host=node-3\.example$/,
+  );
+  assert.match(
+    checks[5]?.text ?? "",
+    /no agent on host wrong, as its annotation says; hosts with agents: cloud-5, node-1/,
+  );
+  const [away] = judgeHosts("neutron", { fault: "403" }, nodes);
+  assert.deepEqual([away?.state, away?.remedy], ["unknown", "give the role of these credentials the right get_agent"]);
+});
+
+test("judgeProvider: credentials, an answer, extensions, VPCs and quotas", () => {
+  const all = new Set(["binding", "standard-attr-tag", "standard-attr-timestamp", "revision-if-match"]);
+  const whole: ProviderReport = {
+    name: "n",
+    type: "neutron",
+    opened: { value: undefined },
+    extensions: { value: all },
+    vpcs: [{ vpc: "v", found: { value: { projectId: "p", subnets: 1 } }, quota: { value: { limit: 500, used: 3 } } }],
+  };
+  const quota = (limit: number | undefined, used: number): ProviderReport => ({
+    ...whole,
+    vpcs: [{ vpc: "v", found: { value: { projectId: "p", subnets: 1 } }, quota: { value: { limit, used } } }],
+  });
+  const rows: readonly (readonly [report: ProviderReport, wanted: readonly string[]])[] = [
+    [whole, ["ok: answers by these credentials, with 4 extensions", "ok: project p uses 3 ports of 500"]],
+    [{ ...whole, opened: { fault: "no file" } }, ["wrong: no file"]],
+    [{ ...whole, extensions: { fault: "401" } }, ["wrong: does not answer as it should: 401"]],
+    [
+      { ...whole, extensions: { value: new Set(["binding"]) }, vpcs: [] },
+      [
+        "ok: answers by these credentials, with 1 extensions",
+        "warning: lacks the extension standard-attr-tag: ports get no tags, so an orphan whose owner was cleared is not found",
+        "warning: lacks the extension standard-attr-timestamp: ports have no time of creation, so orphans are never old enough to be deleted",
+        "warning: lacks the extension revision-if-match: a user's port may be changed by somebody else at the same time",
+      ],
+    ],
+    [{ ...whole, type: "alcor", extensions: { value: new Set() }, vpcs: [] }, ["ok: answers by these credentials"]],
+    [quota(10, 9), ["ok: answers by these credentials, with 4 extensions", "warning: project p uses 9 ports of 10"]],
+    [quota(10, 10), ["ok: answers by these credentials, with 4 extensions", "wrong: project p uses 10 ports of 10"]],
+    [
+      quota(undefined, 10),
+      ["ok: answers by these credentials, with 4 extensions", "ok: project p uses 10 ports of any number"],
+    ],
+    [
+      {
+        ...whole,
+        vpcs: [
+          { vpc: "v", found: { fault: "there is no network v" } },
+          { vpc: "w", found: { value: { projectId: "p", subnets: 0 } }, quota: { fault: "404" } },
+        ],
+      },
+      [
+        "ok: answers by these credentials, with 4 extensions",
+        "wrong: VPC v: there is no network v",
+        "wrong: VPC w has no subnet, so its ports get no address",
+        "unknown: the quota of project p cannot be read: 404",
+      ],
+    ],
+  ];
+  for (const [report, wanted] of rows) assert.deepEqual(texts(judgeProvider(report)), wanted);
+});
+
+test("judgePolicy, judgeLease: none, one that is broken, one that holds", () => {
+  const neutron = { name: "a", type: "neutron" } as const;
+  assert.deepEqual(
+    [
+      judgePolicy({ fault: "x" }),
+      judgePolicy({ value: undefined }),
+      judgePolicy({ value: { providers: [neutron, { ...neutron, name: "b" }] } }),
+      judgePolicy({ value: { providers: [neutron], vpcBindings: [{ vpc: "v", provider: "c" }] } }),
+      judgePolicy({ value: { providers: [neutron] } }),
+    ].map(({ state }) => state),
+    ["wrong", "warning", "wrong", "wrong", "ok"],
+  );
+  const lease = (renewTime: string | undefined): Fact<Lease | undefined> => ({
+    value: { metadata: {}, spec: { holderIdentity: "one", leaseDurationSeconds: 15, renewTime } } as unknown as Lease,
+  });
+  assert.deepEqual(
+    texts([
+      judgeLease({ fault: "x" }, NOW),
+      judgeLease({ value: undefined }, NOW),
+      judgeLease(lease("2026-01-01T00:09:00.000000Z"), NOW),
+      judgeLease(lease(undefined), NOW),
+      judgeLease(lease("2026-01-01T00:09:50.000000Z"), NOW),
+    ]),
+    [
+      "unknown: its Lease cannot be read: x",
+      "wrong: no replica leads: it has no Lease",
+      "wrong: no replica leads: one has renewed its Lease 60 s ago, and it lasts 15 s",
+      "wrong: no replica leads: one has renewed its Lease never, and it lasts 15 s",
+      "ok: one leads",
+    ],
+  );
+});
+
+test("judgeWebhooks: configurations, authority, certificate and endpoints", () => {
+  const base64 = (text: string): string => Buffer.from(text).toString("base64");
+  const pairOf = (notBefore: string, notAfter: string) => {
+    const times = { notBefore: Date.parse(notBefore), notAfter: Date.parse(notAfter) };
+    const authority = createAuthority({ commonName: "ca", organization: "o", ...times });
+    const server = issueServerCertificate(authority, { hosts: ["h"], organization: "o", ...times });
+    return { authority: base64(authority.cert), cert: base64(server.cert) };
+  };
+  const good = pairOf("2025-12-01T00:00:00Z", "2026-12-01T00:00:00Z");
+  const old = pairOf("2025-11-01T00:00:00Z", "2025-12-01T00:00:00Z");
+  const soon = pairOf("2025-12-01T00:00:00Z", "2026-01-04T00:00:00Z");
+  const ready = [
+    { endpoints: [{ addresses: ["10.0.0.1"], conditions: { ready: true } }] },
+  ] as unknown as readonly EndpointSlice[];
+  const judge = (init: {
+    bundle?: string;
+    cert?: string | undefined;
+    slices?: readonly EndpointSlice[];
+    isThere?: boolean;
+  }): string[] => {
+    const { bundle = good.authority, cert, slices = ready, isThere = true } = init;
+    const value = isThere
+      ? { metadata: { name: "m" }, webhooks: [{ name: "w", clientConfig: { caBundle: bundle } }] }
+      : undefined;
+    const secret = { metadata: {}, data: cert === undefined ? {} : { "tls.crt": cert } } as unknown as Secret;
+    return texts(
+      judgeWebhooks({
+        configurations: new Map([["m", { value }]]),
+        endpoints: { value: slices },
+        secret: { value: secret },
+        now: NOW,
+      }),
+    );
+  };
+  assert.deepEqual(judge({ cert: good.cert }), [
+    "ok: 1 configurations are there",
+    "ok: nic-webhook-service has 1 ready endpoints",
+    "ok: their certificate ends in 333 days, and the caBundles have signed it",
+  ]);
+  assert.match(judge({ isThere: false }).join(), /^warning: there is no m: pods with faulty NICs are stored/);
+  assert.match(judge({ bundle: "", cert: good.cert })[0] ?? "", /^wrong: w of m has no caBundle/);
+  assert.match(judge({ cert: good.cert, slices: [] })[0] ?? "", /^wrong: nic-webhook-service has no ready endpoint/);
+  assert.match(judge({}).at(-1) ?? "", /^warning: their Secret has no certificate/);
+  assert.match(judge({ cert: base64("x") }).at(-1) ?? "", /^wrong: tls\.crt of their Secret is not a certificate/);
+  assert.match(
+    judge({ cert: old.cert, bundle: old.authority }).at(-1) ?? "",
+    /^wrong: their certificate is valid from/,
+  );
+  assert.match(
+    judge({ cert: soon.cert, bundle: soon.authority }).at(-1) ?? "",
+    /^warning: their certificate ends in 2 days/,
+  );
+  assert.match(
+    judge({ cert: good.cert, bundle: old.authority }).at(-1) ?? "",
+    /^wrong: the caBundle .* has not signed/,
+  );
+});
+
+test("judgeAgents, judgeClaims: nodes without a nic-agent that is ready, and claims that wait too long", () => {
+  const pod = (nodeName: string, isReady: boolean): Pod =>
+    ({
+      metadata: { name: `agent-${nodeName}` },
+      spec: { nodeName, containers: [{ name: "c", command: ["/usr/bin/nic-agent"] }] },
+      status: { conditions: [{ type: "Ready", status: isReady ? "True" : "False" }] },
+    }) as unknown as Pod;
+  const nodes = ["one", "two", "three", "four"].map((name) => ({ name, isUsed: name === "three" }));
+  assert.deepEqual(texts(judgeAgents({ value: [pod("one", true), pod("two", false)] }, nodes)), [
+    "ok: nic-agent is ready",
+    "wrong: nic-agent is not ready, so no pod gets NICs",
+    "wrong: no nic-agent runs there, and pods with NICs do",
+    "warning: no nic-agent runs there",
+  ]);
+  assert.deepEqual(
+    [judgeAgents({ value: [] }, nodes)[0]?.state, judgeAgents({ fault: "x" }, nodes)[0]?.state],
+    ["warning", "unknown"],
+  );
+  const waiting = testClaim([{ name: "eth0", state: "Failed", reason: "IpInUse" }], { phase: "Failed" });
+  assert.deepEqual(texts(judgeClaims({ value: [testClaim([READY_NIC]), waiting] }, NOW)), [
+    "wrong: 1 of 2 are not active after two minutes: 1 IpInUse",
+  ]);
+  assert.deepEqual(texts(judgeClaims({ value: [testClaim([READY_NIC])] }, NOW)), [
+    "ok: 1, none of which has waited for two minutes",
+  ]);
+});
+
+test("judgeNode: nic-agent, database, bridge, the provider's agent, and the node's name at the provider", () => {
+  const state: NicNode = { node: "n", claims: [], sandboxes: [], devices: [], switches: [] };
+  const bridge = (isConnected: boolean) => ({
+    name: "br-int",
+    datapath: "system",
+    controllers: [{ target: "tcp:127.0.0.1:6633", isConnected }],
+  });
+  const whole: NodeReport = {
+    agent: { value: state },
+    ovsdb: "/db.sock",
+    bridges: { value: [bridge(true)] },
+    integrationBridge: "br-int",
+    host: { value: { node: "n", providerHost: "n.example" } },
+    machine: ["n.example", "n"],
+    claims: { value: [] },
+  };
+  const rows: readonly (readonly [change: Partial<NodeReport>, states: string, text: RegExp])[] = [
+    [{}, "ok ok ok ok", /n\.example, is a name of this machine/],
+    [{ agent: { fault: "no socket" } }, "wrong ok ok ok", /does not answer: no socket/],
+    [{ bridges: { fault: "no server" } }, "ok wrong ok", /its database at \/db\.sock does not answer: no server/],
+    [{ bridges: { value: [] } }, "ok ok wrong ok", /there is no integration bridge br-int; it has none/],
+    [
+      { bridges: { value: [bridge(false)] } },
+      "ok ok wrong ok",
+      /the provider's agent is dead: nobody answers at tcp:127\.0\.0\.1:6633/,
+    ],
+    [{ bridges: { value: [{ ...bridge(true), controllers: [] }] } }, "ok ok warning ok", /has no controller/],
+    [{ machine: ["other"] }, "ok ok ok warning", /n\.example, is not a name of this machine \(other\)/],
+    [{ host: { fault: "403" } }, "ok ok ok unknown", /the Node cannot be read: 403/],
+    [{ host: undefined }, "ok ok ok", /^/],
+    [
+      { machine: ["other"], claims: { value: [testClaim([{ ...READY_NIC, host: "n.example" }])] } },
+      "ok ok ok ok",
+      /ports are bound to the annotation .*, n\.example, and active/,
+    ],
+    [
+      {
+        claims: {
+          value: [
+            testClaim([{ ...READY_NIC, state: "InProgress", reason: "BindingFailed", message: "there is no agent" }]),
+          ],
+        },
+      },
+      "ok ok ok wrong",
+      /the provider does not bind ports to the annotation isthmus\.dev\/provider-host, n\.example: there is no agent/,
+    ],
+  ];
+  for (const [change, states, text] of rows) {
+    const checks = judgeNode({ ...whole, ...change });
+    assert.equal(checks.map((check) => check.state).join(" "), states, String(text));
+    assert.match(checks.map((check) => check.text).join("\n"), text);
+  }
+});
+
+test("doctorText: a line for each check with its remedy, and the sum", () => {
+  assert.equal(
+    doctorText([
+      { state: "ok", subject: "a", text: "is well" },
+      { state: "wrong", subject: "node b", text: "is not", remedy: "mend it" },
+    ]),
+    [
+      "ok       a       is well",
+      "wrong    node b  is not",
+      "                 remedy: mend it",
+      "2 checks: 1 ok, 1 wrong, 0 warnings, 0 unknown",
+      "",
+    ].join("\n"),
+  );
+});

@@ -1,0 +1,101 @@
+import type { OvsBridge } from "#cloud/ovsdb";
+import type { NicClaim } from "#kube/nic";
+import type { NicNode } from "../audit/state.ts";
+import { checksOf, type DoctorCheck, type Fact } from "./check.ts";
+
+/** What a diagnosis knows of the node on which it runs. */
+export interface NodeReport {
+  /** The answer of `nic-agent`. */
+  readonly agent: Fact<NicNode>;
+  readonly ovsdb: string;
+  readonly bridges: Fact<readonly OvsBridge[]>;
+  readonly integrationBridge: string;
+  /** The Node's own name for providers, and where it comes from; `undefined`: the API server was not asked or the Node is not there. */
+  readonly host: Fact<{ readonly node: string; readonly providerHost: string | undefined }> | undefined;
+  /** The names of this machine: with and without its domain. */
+  readonly machine: readonly string[];
+  /** The NicClaims of the node, if they could be read. */
+  readonly claims: Fact<readonly NicClaim[]> | undefined;
+}
+
+/** Judges a node: its nic-agent, the switch, the provider's agent as far as the switch shows it, and its name at the provider. Pure. */
+export function judgeNode(report: NodeReport): DoctorCheck[] {
+  return [...judgeNicAgent(report), ...judgeSwitch(report), ...judgeHostName(report)];
+}
+
+function judgeNicAgent({ agent }: NodeReport): DoctorCheck[] {
+  const { ok, wrong } = checksOf("nic-agent");
+  if ("fault" in agent) return [wrong(`does not answer: ${agent.fault}`, "start it, and look at its log")];
+  const { node, sandboxes, claims } = agent.value;
+  return [ok(`answers as node ${node}, with ${claims.length} NicClaims and the NICs of ${sandboxes.length} sandboxes`)];
+}
+
+function judgeSwitch({ agent, bridges, integrationBridge, ovsdb }: NodeReport): DoctorCheck[] {
+  const { ok, warning, wrong } = checksOf("Open vSwitch");
+  if ("fault" in bridges)
+    return [
+      wrong(
+        `its database at ${ovsdb} does not answer: ${bridges.fault}`,
+        "start ovsdb-server and ovs-vswitchd (service openvswitch-switch)",
+      ),
+    ];
+  const found: DoctorCheck[] = [ok(`its database answers, with ${bridges.value.length} bridges`)];
+  const plans =
+    "value" in agent ? agent.value.sandboxes.flatMap(({ nics }) => nics.flatMap(({ port }) => port ?? [])) : [];
+  const wanted = new Set([
+    integrationBridge,
+    ...plans.filter((one) => one.ovsdb === ovsdb).map(({ bridge }) => bridge),
+  ]);
+  for (const name of wanted) {
+    const bridge = bridges.value.find((one) => one.name === name);
+    if (bridge === undefined) {
+      const names = bridges.value.map((one) => one.name).join(", ");
+      found.push(
+        wrong(
+          `there is no integration bridge ${name}; it has ${names === "" ? "none" : names}`,
+          "start the provider's agent (neutron-openvswitch-agent), which makes it; or give --integration-bridge its name",
+        ),
+      );
+    } else if (bridge.controllers.length === 0)
+      found.push(
+        warning(
+          `bridge ${name} has no controller: the provider's agent has never run here, or does not use OpenFlow`,
+          "look whether neutron-openvswitch-agent runs",
+        ),
+      );
+    else if (bridge.controllers.every(({ isConnected }) => !isConnected))
+      found.push(
+        wrong(
+          `the provider's agent is dead: nobody answers at ${bridge.controllers.map(({ target }) => target).join(", ")}, the controller of bridge ${name}`,
+          "start neutron-openvswitch-agent, and look at its log",
+        ),
+      );
+    else found.push(ok(`bridge ${name} is connected to the provider's agent`));
+  }
+  return found;
+}
+
+function judgeHostName({ host, machine, claims }: NodeReport): DoctorCheck[] {
+  if (host === undefined) return [];
+  const { ok, warning, wrong, unknown } = checksOf("provider-host");
+  if ("fault" in host) return [unknown(`the Node cannot be read: ${host.fault}`)];
+  const { node, providerHost } = host.value;
+  const name = providerHost ?? node;
+  const said =
+    providerHost === undefined ? `the name of the Node, ${name}` : `the annotation isthmus.dev/provider-host, ${name}`;
+  const statuses =
+    claims !== undefined && "value" in claims ? claims.value.flatMap(({ status }) => status?.nics ?? []) : [];
+  const refused = statuses.find(({ reason }) => reason === "BindingFailed");
+  const remedy = `kubectl annotate node ${node} --overwrite isthmus.dev/provider-host=${machine[0] ?? "HOST"} (the value of host in the agent's configuration; by default the machine's name)`;
+  if (refused !== undefined)
+    return [wrong(`the provider does not bind ports to ${said}: ${refused.message ?? "BindingFailed"}`, remedy)];
+  const bound = statuses.some((nic) => nic.host === name && nic.state === "Ready");
+  if (bound) return [ok(`ports are bound to ${said}, and active`)];
+  if (machine.includes(name)) return [ok(`${said}, is a name of this machine`)];
+  return [
+    warning(
+      `${said}, is not a name of this machine (${machine.join(", ")}): unless the agent's configuration has host = ${name}, ports are not bound`,
+      remedy,
+    ),
+  ];
+}

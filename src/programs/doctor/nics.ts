@@ -1,0 +1,85 @@
+import { existsSync } from "node:fs";
+import { hostname } from "node:os";
+import { systemClock } from "#base/clock";
+import { type FlagValues, stringFlag, switchFlag } from "#base/config";
+import { ExpectedError } from "#base/errors";
+import { OpenVSwitch } from "#cloud/ovsdb";
+import { inspectNicAgent } from "#features/cni";
+import { type DoctorCheck, decodeNicNode, type Fact, judgeNode, type NicNode, readFact } from "#features/nic-report";
+import { type KubeClient, resources } from "#kube/client";
+import { CLAIM_NODE_LABEL, type NicClaim, nicResources, PROVIDER_HOST_ANNOTATION } from "#kube/nic";
+import { openClient } from "../daemon/index.ts";
+
+/** The flags of the part for NICs. */
+export const nicDoctorFlags = {
+  nics: switchFlag("nics", false, "look at NICs of VPCs also where nic-agent has no socket"),
+  nicSocket: stringFlag("nic-socket", "/run/isthmus/vpc.sock", "socket of nic-agent", "PATH"),
+  ovsdb: stringFlag("ovsdb", "/var/run/openvswitch/db.sock", "UNIX socket of Open vSwitch's database", "PATH"),
+  integrationBridge: stringFlag("integration-bridge", "br-int", "bridge of the NICs' ports", "NAME"),
+};
+
+/** Its flags, and those of the API server. */
+type NicDoctorValues = FlagValues<typeof nicDoctorFlags> & { readonly kubeconfig: string | undefined };
+
+/** Time of the switch's answers, in milliseconds. */
+const SWITCH_MS = 5000;
+
+/** `nic-agent` of another version cannot tell. */
+class AgentVersionError extends ExpectedError<"version"> {
+  override readonly name = "AgentVersionError";
+}
+
+/** Looks at this node; `undefined` if it has no NICs of VPCs. */
+export async function nicChecks(
+  values: NicDoctorValues,
+  at: { readonly signal: AbortSignal },
+): Promise<readonly DoctorCheck[] | undefined> {
+  const { nics, nicSocket, ovsdb, integrationBridge } = values;
+  if (!nics && !existsSync(nicSocket)) return undefined;
+  const ovs = new OpenVSwitch({ clock: systemClock }, { socketPath: ovsdb, timeoutMs: SWITCH_MS });
+  const [agent, bridges] = await Promise.all([
+    readFact(() => askAgent(nicSocket, at)),
+    readFact(() => ovs.bridges(at)),
+  ]);
+  const node = "value" in agent ? agent.value.node : (process.env["COIL_NODE_NAME"] ?? hostname());
+  const api = await readFact(() => openClient("doctor", values, { clock: systemClock }));
+  const own = "fault" in api ? { host: api, claims: undefined } : await readNode(api.value, node, at);
+  const name = hostname();
+  return judgeNode({
+    agent,
+    ovsdb,
+    bridges,
+    integrationBridge,
+    ...own,
+    // By default the provider's agents of a machine have the name of its kernel.
+    machine: [...new Set([name, name.split(".")[0] ?? name])],
+  });
+}
+
+async function askAgent(socket: string, at: { readonly signal: AbortSignal }): Promise<NicNode> {
+  const answer = await inspectNicAgent(socket, at);
+  if (answer === undefined) throw new AgentVersionError("version", "it is of a version that cannot tell what it has");
+  return decodeNicNode(answer);
+}
+
+async function readNode(
+  client: KubeClient,
+  node: string,
+  at: { readonly signal: AbortSignal },
+): Promise<{
+  readonly host: Fact<{ readonly node: string; readonly providerHost: string | undefined }>;
+  readonly claims: Fact<readonly NicClaim[]>;
+}> {
+  await using api = client;
+  const [host, claims] = await Promise.all([
+    readFact(async () => {
+      const { metadata } = await api.get(resources.nodes, { name: node }, at);
+      return { node, providerHost: metadata.annotations?.[PROVIDER_HOST_ANNOTATION] };
+    }),
+    readFact(async () => {
+      const labelSelector = `${CLAIM_NODE_LABEL}=${node}`;
+      return (await api.listAll(nicResources.nicClaims, { ...at, labelSelector })).items;
+    }),
+  ]);
+  return { host, claims };
+}

@@ -1,0 +1,130 @@
+import { systemClock } from "#base/clock";
+import { ConfigError } from "#base/config";
+import { nullLogger } from "#base/log";
+import type { VpcPort, VpcProvider } from "#cloud/vpc";
+import { type NicCluster, OrphanCollector } from "#features/nic-controller";
+import { clusterOf, tableText } from "#features/nic-report";
+import { type KubeClient, type Pod, resources } from "#kube/client";
+import { type NicClaim, nicResources } from "#kube/nic";
+import { openClient } from "../daemon/index.ts";
+import { CommandProviders, readNicPolicy } from "../nic-controller/index.ts";
+import { EXIT } from "../program/index.ts";
+import type { NicctlValues } from "./flags.ts";
+
+interface Found {
+  readonly provider: string;
+  readonly port: string;
+  readonly name: string;
+  readonly addresses: readonly string[];
+  readonly createdAt: string;
+  readonly isDeleted: boolean;
+}
+
+/**
+ * `nicctl gc`: the ports of this cluster that nobody wants, by the controller's rules; with `--delete` they are deleted. Rejects with `KubeError`, `ProviderError`,
+ * `NicControllerError` and `ConfigError`.
+ */
+export async function collectGarbage(
+  _words: readonly string[],
+  { values, output, signal }: { readonly values: NicctlValues; readonly output: string; readonly signal: AbortSignal },
+): Promise<number> {
+  await using api = await openClient("nicctl", values, { clock: systemClock });
+  const policy = (await readNicPolicy(api, { signal })) ?? {};
+  await using providers = new CommandProviders(policy, values.credentials);
+  const before = await readCluster(api, { signal });
+  const clusterId = values.clusterId ?? clusterOf(before.claims);
+  if (clusterId === undefined)
+    throw new ConfigError("invalid-flags", [
+      "--cluster-id: no NicClaim tells the id of this cluster; give the one that nic-controller has",
+    ]);
+  const found: Found[] = [];
+  for (const entry of providers.entries) {
+    const provider = providers.get(entry);
+    for (const port of await orphans(api, provider, { clusterId, minAgeMs: values.minAge, before, signal })) {
+      if (values.delete) await provider.deletePort(port.id, { signal });
+      found.push({
+        provider: entry.name,
+        port: port.id,
+        name: port.name,
+        addresses: port.addresses.map(({ ip }) => ip),
+        createdAt: port.createdAt,
+        isDeleted: values.delete,
+      });
+    }
+  }
+  process.stdout.write(
+    output === "json" ? `${JSON.stringify({ clusterId, ports: found })}\n` : gcText(found, clusterId),
+  );
+  return EXIT.ok;
+}
+
+function gcText(found: readonly Found[], clusterId: string): string {
+  if (found.length === 0) return `no port of cluster ${clusterId} is without a NicClaim\n`;
+  const table = tableText(
+    ["PROVIDER", "PORT", "NAME", "ADDRESSES", "CREATED"],
+    found.map(({ provider, port, name, addresses, createdAt }) => [
+      provider,
+      port,
+      name,
+      addresses.join(","),
+      createdAt,
+    ]),
+  );
+  const isDeleted = found.some((one) => one.isDeleted);
+  const end = isDeleted
+    ? `${found.length} ports of cluster ${clusterId} were deleted`
+    : `${found.length} ports of cluster ${clusterId} would be deleted: nicctl gc --delete`;
+  return `${table}${end}\n`;
+}
+
+interface Lists {
+  readonly claims: readonly NicClaim[];
+  readonly pods: ReadonlyMap<string, Pod>;
+}
+
+async function readCluster(api: KubeClient, options: { readonly signal: AbortSignal }): Promise<Lists> {
+  const [claims, pods] = await Promise.all([
+    api.listAll(nicResources.nicClaims, options),
+    api.listAll(resources.pods, options),
+  ]);
+  return { claims: claims.items, pods: new Map(pods.items.map((pod) => [pod.metadata.uid, pod])) };
+}
+
+/** Two looks of the controller's collector, each with lists of its own. */
+async function orphans(
+  api: KubeClient,
+  provider: VpcProvider,
+  options: {
+    readonly clusterId: string;
+    readonly minAgeMs: number;
+    readonly before: Lists;
+    readonly signal: AbortSignal;
+  },
+): Promise<readonly VpcPort[]> {
+  const { clusterId, minAgeMs, signal } = options;
+  let lists = options.before;
+  const none = (): void => undefined;
+  const observer = { event: none, created: none, duplicates: none, active: none, orphans: none };
+  const cluster: NicCluster = {
+    claim: (namespace, uid) =>
+      lists.claims.find(({ metadata }) => metadata.namespace === namespace && metadata.name === uid),
+    claims: () => lists.claims,
+    pod: (uid) => {
+      const pod = lists.pods.get(uid);
+      return pod === undefined
+        ? undefined
+        : { metadata: pod.metadata, spec: { nodeName: pod.spec?.nodeName }, status: { phase: pod.status?.phase } };
+    },
+    namespace: () => undefined,
+    node: () => undefined,
+    policy: () => ({}),
+  };
+  const collector = new OrphanCollector(
+    { api, cluster, observer, log: nullLogger, clock: systemClock },
+    { clusterId, minAgeMs, isDryRun: true },
+  );
+  await collector.pass(provider, { signal });
+  lists = await readCluster(api, { signal });
+  const ids = await collector.pass(provider, { signal });
+  return [...(await provider.getPorts(ids, { signal })).values()];
+}
