@@ -11,11 +11,12 @@ import { type ChildProcess, fork, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { connect, createServer, type Socket } from "node:net";
+import { connect, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { makeCertificates } from "#test/certificates";
+import { freePort } from "#test/ports";
 import { SessionSocket } from "../src/features/tunnel/link/session-socket.ts";
 import { TunnelClient } from "../src/features/tunnel/testing/client.ts";
 import { serveEndpoints } from "./tunnel.load.ts";
@@ -29,14 +30,6 @@ interface Way {
   /** Resolves when this number of bytes has come. */
   received(bytes: number): Promise<void>;
   destroy(): void;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === "object" ? (address?.port ?? 0) : 0;
 }
 
 async function openGrpc(uds: string, port: number): Promise<Way> {

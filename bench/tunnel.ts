@@ -9,11 +9,11 @@
  */
 import { type ChildProcess, fork, spawn } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { makeCertificates } from "#test/certificates";
+import { freePort } from "#test/ports";
 import { dials, download, finish, type Handshake, latency, open, serveEndpoints, upload } from "./tunnel.load.ts";
 import { grpcAgent, grpcServer, type PeerOptions, plainAgent, plainServer } from "./tunnel.peers.ts";
 
@@ -32,14 +32,6 @@ interface Hops {
   readonly uds: string;
   readonly handshake: Handshake;
   readonly processes: readonly ChildProcess[];
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === "object" ? (address?.port ?? 0) : 0;
 }
 
 /** Starts this file in another role; resolves with its message once it is ready. */

@@ -29,6 +29,7 @@ import { PROGRAMS } from "../src/programs/programs.ts";
 import { DEFAULT_SOCKET } from "../src/wire/cni/index.ts";
 import { handoverPath, STANDALONE_SUFFIX } from "../src/wire/cni-handover/index.ts";
 import { buildLauncher, ENCODERS } from "./cni-launcher/index.ts";
+import { compileAhead } from "./compile-ahead.ts";
 
 const root = join(import.meta.dirname, "..");
 const dist = join(root, "dist");
@@ -44,7 +45,7 @@ const OWN_FILES = [...LINKS, "node"];
 function stamp(): string {
   const hash = createHash("sha256");
   const files = globSync(
-    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/build.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/{undici-core,plain-assert}.cjs,deploy/crds/*.yaml}",
+    "{src/**/*.ts,src/**/*.proto,package-lock.json,tools/{build,compile-ahead}.ts,tools/cni-launcher/*.ts,tools/launcher.sh,tools/{undici-core,plain-assert}.cjs,deploy/crds/*.yaml}",
     {
       cwd: root,
     },
@@ -220,15 +221,6 @@ function copyKoffi(): void {
   cpSync(join(from, "@koromix/koffi-linux-x64"), join(modules, "@koromix/koffi-linux-x64"), { recursive: true });
 }
 
-/** V8's compiled code of the modules that each program loads at its start; it saves a quarter of the start time. */
-function compileAhead(): void {
-  rmSync(join(dist, ".compile-cache"), { recursive: true, force: true });
-  const { NODE_COMPILE_CACHE: _, ...env } = process.env;
-  for (const name of LINKS) {
-    execFileSync(join(dist, name), ["--version"], { stdio: ["ignore", "ignore", "inherit"], env });
-  }
-}
-
 /** The launcher and the standalone executable; each is first written under another name, because it may be running. */
 function buildCni(): void {
   const bun = join(root, "node_modules/@oven/bun-linux-x64/bin/bun");
@@ -272,7 +264,7 @@ rmSync(stampFile, { force: true });
 await buildBundle(version);
 writeLauncher();
 copyKoffi();
-compileAhead();
+compileAhead(dist, LINKS);
 buildCni();
 writeFileSync(stampFile, wanted);
 console.log(`built dist/isthmus and dist/cni, version ${version}`);

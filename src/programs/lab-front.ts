@@ -1,6 +1,6 @@
 import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
 import { Deferred } from "#base/async";
 import { systemClock } from "#base/clock";
@@ -40,6 +40,7 @@ export async function startHost(
     readonly services: boolean;
     readonly egress: boolean;
     readonly chained: boolean;
+    readonly image: string | undefined;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -62,6 +63,7 @@ export async function startHost(
       `--services=${values.services}`,
       `--egress=${values.egress}`,
       `--chained=${values.chained}`,
+      ...(values.image === undefined ? [] : [`--image=${resolve(values.image)}`]),
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
     // The host process has a session of its own: only the front end gets the signal of Ctrl-C, and then ends the lab in order.

@@ -19,6 +19,7 @@ const flags = {
   services: switchFlag("services", false, "run service-proxy on every node"),
   egress: switchFlag("egress", false, "join a network outside, and run coil-egress-controller and service-proxy"),
   chained: switchFlag("chained", false, "Debian's ptp makes the pods' interfaces, with coil chained behind it"),
+  image: optionalFlag("image", "run the programs of this image instead of the build's", "FILE"),
   labKubeconfig: optionalFlag(
     "lab-kubeconfig",
     "use the API server of this kubeconfig instead of the embedded one",
@@ -62,6 +63,7 @@ export const labHost = defineProgram({
           services: values.services,
           egress: values.egress,
           chained: values.chained,
+          image: values.image,
           isthmus: launcherCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],

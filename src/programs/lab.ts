@@ -82,6 +82,11 @@ const flags = {
     false,
     "Debian's ptp and host-local make the pods' interfaces, with coil chained behind them (coild --enable-ipam=false)",
   ),
+  image: optionalFlag(
+    "image",
+    "run every program from this archive of the image (`./run image`) instead of the build",
+    "FILE",
+  ),
   kubeconfig: optionalFlag(
     "kubeconfig",
     "use this API server instead of the embedded one; with `down`: remove the objects of a lab from it when the lab's local files are lost",
@@ -250,6 +255,7 @@ async function runScenario(
       : await verifyServices({ api, state, at: state.services, say }, { signal });
   const report = {
     lab: values.name,
+    ...(state.image === undefined ? {} : { image: state.image }),
     ...verified,
     ...(tunnel === undefined ? {} : { tunnel }),
     ...(uplinks === undefined ? {} : { uplinks }),

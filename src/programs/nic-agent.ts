@@ -11,7 +11,7 @@ import { reconcile } from "#base/reconcile";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { INSPECT_NICS_PATH, inspectHandler, serveGrpc } from "#features/cni";
 import { parseHandOver, waitingText } from "#features/nic";
-import { applyConditions, ClaimBook, ClaimFiles, NicService, plannedConditions } from "#features/nic-agent";
+import { applyReport, ClaimBook, ClaimFiles, NicService, plannedReport } from "#features/nic-agent";
 import { cniResult, inspectNics, Journal, NicNetwork } from "#features/nic-cni";
 import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
@@ -21,7 +21,7 @@ import { announceAddresses } from "#kernel/socket";
 import { findObject } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import { allSynced, createInformer } from "#kube/informer";
-import { CLAIM_NODE_LABEL, nicResources } from "#kube/nic";
+import { CLAIM_NODE_LABEL, type NicClaim, nicResources } from "#kube/nic";
 import {
   endpointFlags,
   informerHealth,
@@ -34,7 +34,7 @@ import {
 import { restClientMetrics } from "./metrics/index.ts";
 import { kindOf } from "./nic-agent/failures.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
-import { planClaim } from "./nic-agent/plan-claim.ts";
+import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
@@ -126,6 +126,7 @@ export const nicAgent = defineProgram({
     });
     log.info("NICs of pods were read from the journal", { sandboxes: network.plans().length });
     const reports = new Dirty();
+    const hotPlug = new Dirty();
     /** NICs that were lost with the last sandbox, by pod; forgotten with the claim. */
     const lost = new Map<string, readonly string[]>();
     const switchDefaults = { ovsdb: values.ovsdb, bridge: values.integrationBridge };
@@ -137,6 +138,7 @@ export const nicAgent = defineProgram({
       describe: waitingText,
       plan: (request) => planClaim(request, switchDefaults),
       resultOf: cniResult,
+      planAdded: (plan, claim, nic) => planAdded(plan, claim, nic, switchDefaults),
       network,
       switchDefaults,
       kindOf,
@@ -144,17 +146,11 @@ export const nicAgent = defineProgram({
         if (names.length > 0 && claims.get(uid) !== undefined) lost.set(uid, names);
         else lost.delete(uid);
         reports.mark();
+        // The claim may have changed while an ADD was at work.
+        hotPlug.mark();
       },
-      onFailed: ({ metadata: { namespace }, spec: { podName: name, podUID: uid } }, note) => {
-        const regarding = {
-          apiVersion: "v1",
-          kind: "Pod",
-          name,
-          uid,
-          ...(namespace === undefined ? {} : { namespace }),
-        };
-        events.record({ regarding, type: "Warning", reason: "NicFailed", note });
-      },
+      onNews: (claim, news) => events.record({ regarding: podOf(claim), ...news }),
+      onFailed: (claim, note) => events.record({ regarding: podOf(claim), type: "Warning", reason: "NicFailed", note }),
       onStep: metrics.onStep,
       place: { nodeName },
       clock: systemClock,
@@ -166,15 +162,14 @@ export const nicAgent = defineProgram({
       onHealth: informerHealth(health, "nicclaims"),
       clock: systemClock,
     });
+    const onClaim = (claim: NicClaim): void => {
+      claims.set(claim);
+      reports.mark();
+      hotPlug.mark();
+    };
     informer.addHandler({
-      onAdd: (claim) => {
-        claims.set(claim);
-        reports.mark();
-      },
-      onUpdate: (_before, claim) => {
-        claims.set(claim);
-        reports.mark();
-      },
+      onAdd: (claim) => onClaim(claim),
+      onUpdate: (_before, claim) => onClaim(claim),
       onDelete: ({ metadata: { name } }) => {
         claims.remove(name);
         lost.delete(name);
@@ -216,14 +211,28 @@ export const nicAgent = defineProgram({
           let changes = 0;
           for (const claim of informer.store.list()) {
             const uid = claim.metadata.name;
-            const state = { isPlugged: service.isPlugged(uid), lost: lost.get(uid) ?? [] };
-            const conditions = plannedConditions(claim, state, { nodeName, now: systemClock.now() });
-            if (conditions === undefined) continue;
-            await applyConditions(api, claim, conditions, { signal: at });
+            const { isPlugged, nics } = service.stateOf(uid);
+            const shown = nics === undefined ? undefined : shownNics(nics, claim);
+            const state = { isPlugged, lost: lost.get(uid) ?? [], nics: shown };
+            const report = plannedReport(claim, state, { nodeName, now: systemClock.now() });
+            if (report === undefined) continue;
+            await applyReport(api, claim, report, { signal: at });
             changes += 1;
           }
           return changes;
         },
+      });
+    });
+    const hotPlugPart = health.part("hot-plug");
+    group.spawn(async (at) => {
+      // A claim of the disk may be older than what an agent before has made.
+      await allSynced([informer], { signal: at });
+      await reconcile({
+        dirty: hotPlug,
+        health: hotPlugPart,
+        signal: at,
+        resyncMs: RESYNC_MS,
+        sync: (options) => service.follow(options),
       });
     });
     const switchDirty = new Dirty();
@@ -262,3 +271,8 @@ export const nicAgent = defineProgram({
     return EXIT.ok;
   },
 });
+
+/** The pod of a claim, for events. */
+function podOf({ metadata: { namespace }, spec: { podName: name, podUID: uid } }: NicClaim) {
+  return { apiVersion: "v1", kind: "Pod", name, uid, ...(namespace === undefined ? {} : { namespace }) };
+}

@@ -1,9 +1,7 @@
 /** The admission webhooks of Egresses in `coil-egress-controller` and `coil-controller`, with the rights of deploy/pods, and `isthmus validate`. */
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -22,6 +20,7 @@ import {
 import { type AddressPool, coilCrds, coilResources, egressLabels, egressPoolName } from "#kube/coil";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, isthmus, start, until } from "#test/lab";
+import { freePort } from "#test/ports";
 import { type Answer, review, reviewOf, webhookPort } from "#test/webhook-review";
 
 const { egresses } = coilResources;
@@ -32,15 +31,6 @@ const SERVERS = {
 };
 type Part = keyof typeof SERVERS;
 const root = join(import.meta.dirname, "../..");
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
-}
 
 /** An API server that calls webhooks, with all manifests of pods and Egresses, and a controller program with its rights. */
 async function open(t: TestContext, program: string, env: Record<string, string> = {}, more: readonly string[] = []) {

@@ -316,14 +316,14 @@ test("a virtual machine gets a TAP device of its user, and its sandbox nothing",
   const added = await node().cni("ADD", {
     pod,
     sandbox,
-    config: { vmMode: "tap", vmOwnerUid: 107, vmMultiQueue: true },
+    config: { vmMode: "tap", vmOwnerUid: 71_077, vmMultiQueue: true },
   });
   assert.deepEqual(
     [added.exit, added.interfaces, added.ips],
     [0, [{ name: "tap0000000b-11", mac: "fa:16:3e:00:00:0b" }], []],
   );
   const shown = node().ip(["-d", "link", "show", "tap0000000b-11"]);
-  assert.match(shown, /tun type tap.* multi_queue.* user 107/);
+  assert.match(shown, /tun type tap.* multi_queue.* user 71077/);
   assert.match(shown, /master qbr0000000b-11/);
   assert.deepEqual(await node().cni("DEL", { pod, sandbox }), { exit: 0 });
   assert.deepEqual(leftovers(sandbox), NOTHING);

@@ -7,7 +7,8 @@ import { type ConnectionOptions, connect, type TLSSocket } from "node:tls";
 import { credentials } from "@grpc/grpc-js";
 import { openFrontend } from "#test/grpc-frontend";
 import { ISTHMUS, start, until } from "#test/lab";
-import { connectThrough, fetchText, freePort, ProxyBed, type ProxyServerProcess, roundTrip } from "#test/proxies";
+import { freePort } from "#test/ports";
+import { connectThrough, fetchText, ProxyBed, type ProxyServerProcess, roundTrip } from "#test/proxies";
 
 const CONNECT = "--mode=http-connect";
 const OPENED = "HTTP/1.1 200 Connection Established";

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { type AddressInfo, connect as connectTcp, createServer as createTcp, type Socket } from "node:net";
+import { type AddressInfo, connect as connectTcp, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -9,6 +9,7 @@ import { type TestContext, test } from "node:test";
 import { connect, createServer, type TLSSocket } from "node:tls";
 import { makeCertificates } from "#test/certificates";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
+import { freePort } from "#test/ports";
 
 const makeCluster = (name: string) => makeCertificates(name, { server: [`${name}.example`] });
 type Cluster = ReturnType<typeof makeCluster>;
@@ -73,14 +74,6 @@ async function startProgram(t: TestContext, args: readonly string[]) {
     ready: () => fetchText(health, "/readyz?verbose"),
     said: (message: string) => linesOf(running).filter(({ msg }) => msg === message),
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createTcp();
-  await once(server.listen(0, "127.0.0.1"), "listening");
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 /** Connects by name, checks the certificate, and reads the greeting. */

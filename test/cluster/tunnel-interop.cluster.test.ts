@@ -5,7 +5,7 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, describe, test } from "node:test";
-import { freePort } from "#test/proxies";
+import { freePort } from "#test/ports";
 import { peer, peersMissing } from "#test/real-api-server";
 import { CLAIMS, LOSS_CLAIMS } from "#test/tunnel-claims";
 import { TunnelPair } from "#test/tunnel-pair";

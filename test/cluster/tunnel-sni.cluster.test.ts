@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { type TestContext, test } from "node:test";
 import { ISTHMUS, start, until } from "#test/lab";
-import { connectThrough, freePort, ProxyBed, type ProxyServerProcess } from "#test/proxies";
+import { freePort } from "#test/ports";
+import { connectThrough, ProxyBed, type ProxyServerProcess } from "#test/proxies";
 import { BIND, GATE, read, Sides } from "#test/tunnel-sides";
 
 const TIMEOUT = { timeout: 90_000 };

@@ -2,7 +2,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Deferred } from "#base/async";
-import type { Running } from "#test/lab";
 import type { ProxyVerdict, SeenRequest } from "#test/neutron-proxy";
 import { NicBed, nicOf } from "#test/nic-bed";
 
@@ -24,39 +23,13 @@ async function portsByPod(bed: NicBed): Promise<Readonly<Record<string, number>>
   return counts;
 }
 
-/** Waits until the controller meets the request, kills it there, and lets the verdict apply. */
-function killAt(
-  bed: NicBed,
-  one: Running,
-  isMeant: (request: SeenRequest) => boolean,
-  point: "before" | "after",
-): Promise<void> {
-  const killed = new Deferred();
-  let isDone = false;
-  const kill = async (): Promise<void> => {
-    isDone = true;
-    await bed.kill(one);
-    killed.resolve();
-  };
-  bed.proxy.rule = async (request) => {
-    if (isDone || point !== "before" || !isMeant(request)) return "pass";
-    await kill();
-    return "lose-request";
-  };
-  bed.proxy.onAnswer = async (request) => {
-    if (isDone || point !== "after" || !isMeant(request)) return;
-    await kill();
-  };
-  return killed.promise;
-}
-
 for (const point of ["before", "after"] as const) {
   test(`nic-controller: killed ${point} Neutron makes ports, again and again: each NIC has one port (T-21)`, async (t) => {
     const bed = await NicBed.open(t);
     const uids: string[] = [];
     for (let round = 0; round < ROUNDS; round += 1) {
       const one = bed.run();
-      const killed = killAt(bed, one, makesPorts, point);
+      const killed = bed.killAt(one, makesPorts, point);
       uids.push(await bed.pod(`p${round}`, { nics: [{}, { name: "eth1" }] }));
       await killed;
     }
@@ -81,7 +54,7 @@ for (const point of ["before", "after"] as const) {
     const stays = await bed.pod("stays");
     for (const uid of [...uids, stays]) await bed.untilClaim(uid, ({ status }) => status?.phase === "Created");
     for (let round = 0; round < ROUNDS; round += 1) {
-      const killed = killAt(bed, one, deletesPort, point);
+      const killed = bed.killAt(one, deletesPort, point);
       await bed.deletePod(`p${round}`);
       await killed;
       one = bed.run();

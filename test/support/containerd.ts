@@ -29,7 +29,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
 import { removeCgroups } from "#test/cgroups";
-import { type Outcome, start, until } from "#test/lab";
+import { type Outcome, type Running, start, until } from "#test/lab";
 import { fieldBytes, fieldText, ProtoWriter, readFields } from "#wire/protobuf";
 
 const DEBIAN = join(import.meta.dirname, "../../.state/debian");
@@ -119,6 +119,14 @@ export class Containerd implements AsyncDisposable {
 
   /** Runs `ctr` beside it. plugins get `env` too. */
   ctr(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Outcome> {
+    return this.startCtr(args, { env, timeoutMs: CALL_MS }).ended;
+  }
+
+  /** The same, while it runs. */
+  startCtr(
+    args: readonly string[],
+    { env = {}, timeoutMs }: { readonly env?: Readonly<Record<string, string>>; readonly timeoutMs: number },
+  ): Running {
     const at = `/proc/${this.#child.pid}/ns`;
     const argv = [
       "nsenter",
@@ -128,7 +136,7 @@ export class Containerd implements AsyncDisposable {
       `--address=${this.#folder}/containerd.sock`,
     ];
     const path = `${PROGRAMS}:${process.env["PATH"]}`;
-    return start([...argv, ...args], { env: { ...env, PATH: path }, timeoutMs: CALL_MS }).ended;
+    return start([...argv, ...args], { env: { ...env, PATH: path }, timeoutMs });
   }
 
   /** Conditions of the CRI's Status that hold, by type. */

@@ -12,12 +12,12 @@
 import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { makeCertificates } from "#lab/certificates";
 import { start, until } from "#test/lab";
+import { freePort } from "#test/ports";
 
 const DEBIAN = join(import.meta.dirname, "../../.state/debian/usr/bin");
 /** Etcd's own limit of operations in one transaction. */
@@ -169,13 +169,4 @@ async function certificates(folder: string) {
     cert: write("client.crt", pairs.client.cert),
     key: write("client.key", pairs.client.key),
   };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

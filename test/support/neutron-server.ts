@@ -22,12 +22,12 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { promisify } from "node:util";
 import { until } from "#test/lab";
+import { freePort } from "#test/ports";
 
 const PYTHON = "/usr/bin/python3";
 const SERVER = "/usr/bin/neutron-server";
@@ -244,13 +244,4 @@ vni_ranges = 1:1000
 enable_security_group = true
 enable_ipset = false
 `;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

@@ -15,13 +15,14 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseAllDocuments } from "yaml";
+import { Deferred } from "#base/async";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type Event, findObject, isKubeError, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
 import { type NicClaim, type NicPolicySpec, type NicStatus, nicCrds, nicResources } from "#kube/nic";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
-import { HttpProxy } from "./neutron-proxy.ts";
+import { HttpProxy, type SeenRequest } from "./neutron-proxy.ts";
 import { NeutronServer, type NeutronServerOptions } from "./neutron-server.ts";
 
 /** How long a condition may take on a busy machine, in milliseconds. */
@@ -133,6 +134,27 @@ export class NicBed {
     await this.freeLease();
   }
 
+  /** Waits until the controller meets the request, kills it there, and lets it end as if nobody had waited for it. */
+  killAt(one: Running, isMeant: (request: SeenRequest) => boolean, point: "before" | "after"): Promise<void> {
+    const killed = new Deferred();
+    let isDone = false;
+    const kill = async (): Promise<void> => {
+      isDone = true;
+      await this.kill(one);
+      killed.resolve();
+    };
+    this.proxy.rule = async (request) => {
+      if (isDone || point !== "before" || !isMeant(request)) return "pass";
+      await kill();
+      return "lose-request";
+    };
+    this.proxy.onAnswer = async (request) => {
+      if (isDone || point !== "after" || !isMeant(request)) return;
+      await kill();
+    };
+    return killed.promise;
+  }
+
   async freeLease(): Promise<void> {
     try {
       await this.api.delete(resources.leases, { namespace: "kube-system", name: "nic-controller-leader" });
@@ -156,13 +178,24 @@ export class NicBed {
       node,
       vpc = "vpc-1",
       namespace = NAMESPACE,
-    }: { nics?: readonly object[]; node?: string; vpc?: string; namespace?: string } = {},
+      gates = [],
+    }: {
+      nics?: readonly object[];
+      node?: string;
+      vpc?: string;
+      namespace?: string;
+      gates?: readonly string[];
+    } = {},
   ): Promise<string> {
     const annotations = {
       "isthmus.dev/vpc": vpc,
       ...(nics === undefined ? {} : { "isthmus.dev/nics": JSON.stringify(nics) }),
     };
-    const spec = { containers: [{ name: "c", image: "i" }], ...(node === undefined ? {} : { nodeName: node }) };
+    const spec = {
+      containers: [{ name: "c", image: "i" }],
+      ...(node === undefined ? {} : { nodeName: node }),
+      ...(gates.length === 0 ? {} : { schedulingGates: gates.map((gate) => ({ name: gate })) }),
+    };
     const pod = await this.api.create(resources.pods, { metadata: { name, namespace, annotations }, spec });
     return pod.metadata.uid;
   }
@@ -197,6 +230,29 @@ export class NicBed {
       kind: "NicClaim",
       metadata: { name: uid, namespace: NAMESPACE },
       status: { conditions: [{ type, status: "True" }] },
+    };
+    await this.api.patch(
+      nicResources.nicClaims,
+      { name: uid, namespace: NAMESPACE },
+      { type: "apply", body, fieldManager: "nic-agent", force: true },
+      { subresource: "status" },
+    );
+  }
+
+  /** What a node's agent does and tells after a change of the claim: it has the NICs that are bound, and no others. */
+  async follow(uid: string): Promise<void> {
+    const { spec, status, metadata } = (await this.claim(uid)) ?? assert.fail("no claim");
+    const isBound = (name: string): boolean =>
+      status?.nics?.some((nic) => nic.name === name && nic.vifType === "ovs") === true;
+    const nics = spec.nics.filter(({ name }) => isBound(name)).map(({ name }) => ({ name }));
+    const body = {
+      apiVersion: "isthmus.dev/v1alpha1",
+      kind: "NicClaim",
+      metadata: { name: uid, namespace: NAMESPACE },
+      status: {
+        conditions: [{ type: "Plugged", status: "True" }],
+        plugged: { generation: metadata.generation ?? 0, nics },
+      },
     };
     await this.api.patch(
       nicResources.nicClaims,

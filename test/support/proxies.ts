@@ -22,6 +22,7 @@ import { openNetNs } from "#kernel/netns";
 import { openTcp } from "#kernel/socket";
 import { makeCertificates } from "#test/certificates";
 import { ISTHMUS, type Outcome, type Running, start, until } from "#test/lab";
+import { freePort } from "#test/ports";
 
 /** A program that runs. */
 export interface ProxyProcess {
@@ -52,21 +53,6 @@ export interface ProxyPlace {
 }
 
 const PREFIX = "konnectivity_network_proxy_";
-
-/** Ports that the server accepts: neither reserved nor ephemeral, and free a moment ago. */
-export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = 12_000 + Math.floor(Math.random() * 20_000);
-    const probe = createServer();
-    const isFree = await new Promise<boolean>((resolve) => {
-      probe.once("error", () => resolve(false));
-      probe.listen(port, "127.0.0.1", () => resolve(true));
-    });
-    if (!isFree) continue;
-    await new Promise<void>((resolve) => probe.close(() => resolve()));
-    return port;
-  }
-}
 
 /** One cluster: a folder with certificates, and the programs that a test starts; all end with it. */
 export class ProxyBed implements AsyncDisposable {

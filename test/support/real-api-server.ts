@@ -14,12 +14,12 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { generateKeyPairSync } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import { findObject, KubeClient, KubeError, loadKubeConfig, resources } from "#kube/client";
 import { until } from "#test/lab";
+import { freePort } from "#test/ports";
 
 /** Users of the server: a master, one with only the rights of kube-proxy, and one without rights. */
 const USERS = [
@@ -195,15 +195,6 @@ async function kill(child: ChildProcess): Promise<void> {
   const ended = once(child, "exit");
   child.kill("SIGKILL");
   await ended;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 function kubeconfig(port: number, token: string): string {

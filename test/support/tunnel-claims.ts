@@ -9,7 +9,7 @@ import type { Socket } from "node:net";
 import { pipeline } from "node:stream/promises";
 import { sleep } from "#base/async";
 import { until } from "#test/lab";
-import { freePort } from "#test/proxies";
+import { freePort } from "#test/ports";
 import { silentPort } from "#test/silent-port";
 import type { TunnelPair } from "#test/tunnel-pair";
 import { DialRefused, type RunningClient, type TunnelConnection } from "#test/tunnel-peer";

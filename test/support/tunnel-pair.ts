@@ -18,7 +18,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { makeCertificates } from "#test/certificates";
 import { until } from "#test/lab";
-import { freePort } from "#test/proxies";
+import { freePort } from "#test/ports";
 import type { Peer, Places, RunningPeer, RunningServer } from "#test/tunnel-peer";
 
 /** See the module's comment. */

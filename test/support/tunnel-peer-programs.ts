@@ -3,7 +3,8 @@
  * needs other flags fails.
  */
 import { ISTHMUS, type Running, start, until } from "#test/lab";
-import { fetchText, freePort } from "#test/proxies";
+import { freePort } from "#test/ports";
+import { fetchText } from "#test/proxies";
 import type { Peer, RunningPeer, RunningServer } from "#test/tunnel-peer";
 
 /** Words of a command line, split at blanks. */

@@ -13,7 +13,7 @@ import { createSecureServer, type Http2Session } from "node:http2";
 import { IpAddress } from "#base/ip";
 import { openNetNs } from "#kernel/netns";
 import { listenTcp } from "#kernel/socket";
-import { freePort } from "#test/proxies";
+import { freePort } from "#test/ports";
 import type { Sides } from "#test/tunnel-sides";
 
 /** The server that {@link upstreamLikeServer} starts. */

@@ -156,6 +156,12 @@ export interface VpcProvider extends AsyncDisposable {
     binding: { readonly host: string; readonly deviceId: string; readonly deviceOwner: string },
     options: AbortOptions & { readonly ifRevision?: number | undefined },
   ): Promise<VpcPort>;
+  /** Gives a port these security groups, names or ids of the VPC's project, in place of those that it has. Empty: the provider's default ones. */
+  setSecurityGroups(
+    id: string,
+    groups: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
+    options: AbortOptions,
+  ): Promise<void>;
   /** Gives a user's port back. A port that is gone is no error. */
   releasePort(id: string, saved: SavedDevice, options: AbortOptions): Promise<void>;
   /** Deletes a port. A port that is gone is no error. */

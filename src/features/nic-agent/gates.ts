@@ -33,20 +33,32 @@ export function plumbable(claim: NicClaim, place: NodePlace): GateState {
   return gate(claim, (nic) => isPlumbable(claim, nic, place));
 }
 
-/** The gate before the return of ADD: the provider has told that every port is active. Pure. */
-export function active(claim: NicClaim): GateState {
-  return gate(claim, (nic) => nic.state === "Ready");
+/**
+ * The gate before the return of ADD: the provider has told that every port is active. `names` are the NICs of the ADD: others may have come meanwhile,
+ * and are plugged after it. Pure.
+ */
+export function active(claim: NicClaim, names: ReadonlySet<string>): GateState {
+  return gate(
+    claim,
+    (nic) => nic.state === "Ready",
+    (nic) => names.has(nic.name),
+  );
 }
 
-function gate(claim: NicClaim, isOpen: (nic: NicStatus) => boolean): GateState {
-  const nics = orderedNics(claim);
+function gate(
+  claim: NicClaim,
+  isOpen: (nic: NicStatus) => boolean,
+  isMeant: (nic: NicStatus) => boolean = () => true,
+): GateState {
+  const nics = orderedNics(claim).filter(isMeant);
   const failed = nics.filter((nic) => nic.state === "Failed" && TERMINAL_REASONS.has(nic.reason ?? ""));
   if (failed.length > 0) return { state: "failed", nics: failed };
   const waiting = nics.filter((nic) => !isOpen(nic));
   return waiting.length > 0 ? { state: "waiting", nics: waiting } : { state: "open", nics };
 }
 
-function isPlumbable({ status }: NicClaim, nic: NicStatus, { nodeName }: NodePlace): boolean {
+/** Whether a NIC can be plugged on this node: its port is known and bound there. Pure. */
+export function isPlumbable({ status }: NicClaim, nic: NicStatus, { nodeName }: NodePlace): boolean {
   if (nic.portID === undefined || nic.state === "Failed") return false;
   if (status?.nodeName !== undefined && status.nodeName !== nodeName) return false;
   // The host at the provider may have another name than the node; it is empty until the port is bound.

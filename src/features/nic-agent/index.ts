@@ -14,5 +14,5 @@
 export { ClaimBook } from "./claim-book.ts";
 export { ClaimFiles } from "./claim-files.ts";
 export { NicCallError, type NicCallErrorCode } from "./failure.ts";
-export { applyConditions, plannedConditions } from "./report.ts";
+export { applyReport, plannedReport } from "./report.ts";
 export { NicService, type PlanRequest } from "./service.ts";

@@ -18,7 +18,8 @@ import {
 } from "#wire/cnirpc";
 import { ClaimFileError, parseClaim } from "./claim-files.ts";
 import { active, plumbable } from "./gates.ts";
-import { ClaimBook, ClaimFiles, NicCallError, NicService, plannedConditions } from "./index.ts";
+import { ClaimBook, ClaimFiles, NicCallError, NicService, plannedReport } from "./index.ts";
+import { type PluggedNic, planChanges } from "./plan-changes.ts";
 import { parseNicCall } from "./request.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "isthmus-nic-agent-"));
@@ -48,6 +49,7 @@ interface Plan {
   readonly podUid: string;
   readonly network: string;
   readonly primary?: string | undefined;
+  readonly nics: readonly PluggedNic[];
 }
 
 function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folder, "claims-"))) } = {}) {
@@ -74,7 +76,10 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
       podUid: claim.spec.podUID,
       network: call.config.name,
       primary: primaryName,
+      nics: claim.spec.nics.map(({ name }, index) => ({ name, index, portId: `p${index}` })),
     }),
+    planAdded: ({ nics }, _claim, { name, portID = "" }) =>
+      name === "odd" ? "it is odd" : { name, portId: portID, index: nics.length },
     resultOf: (plan) => ({ interfaces: [{ name: plan.primary ?? "eth0" }], ips: [] }),
     network: {
       setUp: async (plan) => {
@@ -93,12 +98,29 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
       },
       check: async (containerId) =>
         plans.has(containerId) ? (containerId === "odd" ? ["eth0 is down", "no port"] : []) : undefined,
+      plug: async (containerId, nic) => {
+        log.push(`plug ${nic.name}`);
+        if (failure !== undefined) throw failure;
+        const plan = plans.get(containerId);
+        if (plan === undefined) return undefined;
+        plans.set(containerId, { ...plan, nics: [...plan.nics, nic] });
+        return nic;
+      },
+      unplug: async (containerId, portId) => {
+        log.push(`unplug ${portId}`);
+        if (failure !== undefined) throw failure;
+        const plan = plans.get(containerId);
+        if (plan !== undefined)
+          plans.set(containerId, { ...plan, nics: plan.nics.filter((one) => one.portId !== portId) });
+        return false;
+      },
       announce: ({ containerId }) => void log.push(`announce ${containerId}`),
       plans: () => [...plans.values()],
     },
     switchDefaults: { ovsdb: "/db.sock", bridge: "br-int" },
     kindOf: (error) => (error instanceof Broken ? "no-bridge" : undefined),
-    onPlugged: (uid) => void log.push(`plugged ${uid === UID ? service.isPlugged(uid) : uid}`),
+    onPlugged: (uid) => void log.push(`plugged ${uid === UID ? service.stateOf(uid).isPlugged : uid}`),
+    onNews: (_claim, { reason, note }) => void log.push(`${reason} ${note}`),
     onFailed: (_claim, why) => void log.push(`failed ${why}`),
     onStep: () => undefined,
     place: PLACE,
@@ -154,7 +176,7 @@ const soon = (): Promise<void> => new Promise(setImmediate);
 
 test("gates: a port is plumbable when it is known, bound and on this node; active when the provider says so", () => {
   const states = (nics: readonly NicStatus[] | undefined, init: Partial<NicClaim["status"]> = {}) =>
-    [plumbable(claimOf(nics, init), PLACE).state, active(claimOf(nics, init)).state].join();
+    [plumbable(claimOf(nics, init), PLACE).state, active(claimOf(nics, init), new Set(["eth0"])).state].join();
   assert.equal(states(undefined), "waiting,waiting");
   assert.equal(states([nic()]), "open,waiting");
   assert.equal(states([nic({ state: "Ready" })]), "open,open");
@@ -217,7 +239,7 @@ test("T-31, T-32: the waits end with code 11 and say for what; an ADD whose port
   await soon();
   bed.clock.advance(2000);
   await allowed;
-  assert.ok(bed.service.isPlugged(UID));
+  assert.ok(bed.service.stateOf(UID).isPlugged);
 });
 
 test("ADD: what no time heals is 101 at once with an event, before and after plugging; other failures keep their codes", async (t) => {
@@ -306,7 +328,7 @@ test("GC removes what the runtime does not list, of its network only", async (t)
     ["b", "vpc"],
     ["c", "other"],
   ] as const)
-    bed.plans.set(containerId, { containerId, podUid: UID, network });
+    bed.plans.set(containerId, { containerId, nics: [], podUid: UID, network });
   const gc = bed.service.handlers[`/${CNI_SERVICE}/GC`];
   const gcOf = (network: string) =>
     gc?.(encodeGcArgs({ network, attachments: [{ containerId: "a", ifname: "eth0" }] }), { signal: t.signal });
@@ -382,27 +404,158 @@ test("claims and calls: of any text only our errors escape", () => {
 test("reports: Plugged and Unplugged are written together, once, and their times move with their status", () => {
   const now = Date.parse("2026-01-02T03:04:05.678Z");
   const at = { nodeName: "node1", now };
+  const has = { isPlugged: true, lost: [], nics: [{ name: "eth0" }] };
   const bare = claimOf([nic()]);
-  assert.equal(plannedConditions(bare, { isPlugged: false, lost: [] }, at), undefined);
-  const plugged = plannedConditions(bare, { isPlugged: true, lost: [] }, at);
+  assert.equal(plannedReport(bare, { isPlugged: false, lost: [], nics: [] }, at), undefined);
+  const plugged = plannedReport(bare, has, at) ?? assert.fail();
   assert.deepEqual(
-    plugged?.map(({ type, status, reason, lastTransitionTime }) => [type, status, reason, lastTransitionTime]),
+    plugged.conditions.map(({ type, status, reason, lastTransitionTime }) => [
+      type,
+      status,
+      reason,
+      lastTransitionTime,
+    ]),
     [
       ["Plugged", "True", "Plugged", "2026-01-02T03:04:05Z"],
       ["Unplugged", "False", "Plugged", "2026-01-02T03:04:05Z"],
     ],
   );
-  const told = claimOf([nic()], { conditions: [...(plugged ?? [])] });
-  assert.equal(plannedConditions(told, { isPlugged: true, lost: [] }, { ...at, now: now + 60_000 }), undefined);
-  const lost = plannedConditions(told, { isPlugged: false, lost: ["eth0"] }, at);
+  assert.deepEqual(plugged.plugged, { generation: 1, nics: [{ name: "eth0" }] });
+  const told = claimOf([nic()], statusOf(plugged));
+  assert.equal(plannedReport(told, has, { ...at, now: now + 60_000 }), undefined);
+  const lost = plannedReport(told, { isPlugged: false, lost: ["eth0"], nics: [] }, at) ?? assert.fail();
   assert.deepEqual(
-    lost?.map(({ status, reason }) => [status, reason]),
+    lost.conditions.map(({ status, reason }) => [status, reason]),
     [
       ["False", "DeviceLost"],
       ["True", "DeviceLost"],
     ],
   );
+  assert.deepEqual(lost.plugged?.nics, []);
   // After a restart nobody remembers which device was lost; the claim does.
-  const after = claimOf([nic()], { conditions: [...(lost ?? [])] });
-  assert.equal(plannedConditions(after, { isPlugged: false, lost: [] }, at), undefined);
+  const after = claimOf([nic()], statusOf(lost));
+  assert.equal(plannedReport(after, { isPlugged: false, lost: [], nics: [] }, at), undefined);
+});
+
+function statusOf({ conditions, plugged }: NonNullable<ReturnType<typeof plannedReport>>): Partial<NicClaim["status"]> {
+  return { conditions: [...conditions], ...(plugged === undefined ? {} : { plugged }) };
+}
+
+test("reports: a NIC that the claim gives up is told to be gone with the claim's generation, also if nothing was plugged", () => {
+  const at = { nodeName: "node1", now: 0 };
+  const shrunk = (status: Partial<NicClaim["status"]> = {}): NicClaim => {
+    const claim = claimOf([nic(), nic({ name: "eth1", portID: "p1" })], status);
+    return { ...claim, metadata: { ...claim.metadata, generation: 2 } };
+  };
+  const report = (claim: NicClaim, nics: readonly string[] | undefined, isPlugged = true) =>
+    plannedReport(claim, { isPlugged, lost: [], nics: nics?.map((name) => ({ name })) }, at)?.plugged;
+  assert.deepEqual(report(shrunk(), [], false), { generation: 2, nics: [] });
+  const before = { plugged: { generation: 1, nics: [{ name: "eth0" }, { name: "eth1" }] } };
+  // It tells what it has, and the controller waits.
+  assert.deepEqual(report(shrunk(before), ["eth0", "eth1"])?.generation, 2);
+  assert.deepEqual(report(shrunk(before), ["eth0"]), { generation: 2, nics: [{ name: "eth0" }] });
+  // While an ADD is at work nothing new is told.
+  assert.deepEqual(report(shrunk(before), undefined), before.plugged);
+  const grown = claimOf([nic()], { plugged: { generation: 1, nics: [{ name: "eth0" }] } });
+  const told = plannedReport(
+    { ...grown, metadata: { ...grown.metadata, generation: 2 } },
+    { isPlugged: false, lost: [], nics: [{ name: "eth0" }] },
+    at,
+  );
+  assert.equal(told, undefined, "nobody waits for a report of a claim that only grows");
+});
+
+test("hot-plug: planChanges: what the claim lacks goes, what is bound here comes; the primary NIC stays", () => {
+  const claim = (nics: readonly NicStatus[], names = nics.map(({ name }) => name)): NicClaim => {
+    const made = claimOf(nics);
+    return { ...made, spec: { ...made.spec, nics: names.map((name) => ({ name })) } };
+  };
+  const eth1 = nic({ name: "eth1", portID: "p1" });
+  const have = (...names: readonly string[]): readonly PluggedNic[] =>
+    names.map((name, index) => ({ name, index, portId: `p${name.slice(3)}` }));
+  const told = (of: NicClaim, plugged: readonly PluggedNic[]): readonly string[] => {
+    const { plug, unplug } = planChanges(of, plugged, PLACE);
+    return [...unplug.map(({ name }) => `-${name}`), ...plug.map(({ name }) => `+${name}`)];
+  };
+  const rows: readonly (readonly [string, readonly string[], readonly string[]])[] = [
+    ["nothing has changed", told(claim([nic(), eth1]), have("eth0", "eth1")), []],
+    ["a NIC that is bound here", told(claim([nic(), eth1]), have("eth0")), ["+eth1"]],
+    ["one that is not bound yet", told(claim([nic(), { ...eth1, host: "" }]), have("eth0")), []],
+    ["one that has failed", told(claim([nic(), { ...eth1, state: "Failed" }]), have("eth0")), []],
+    ["a NIC that the claim has given up", told(claim([nic(), eth1], ["eth0"]), have("eth0", "eth1")), ["-eth1"]],
+    [
+      "the primary NIC under a name of the runtime",
+      told(claim([nic()]), [{ name: "net1", index: 0, portId: "p0" }]),
+      [],
+    ],
+    ["another port", told(claim([nic(), { ...eth1, portID: "p9" }]), have("eth0", "eth1")), ["-eth1", "+eth1"]],
+    [
+      "a NIC that is half made",
+      told(
+        claim([nic(), eth1]),
+        have("eth0", "eth1").map((one) => (one.index === 1 ? { ...one, pending: true } : one)),
+      ),
+      ["-eth1", "+eth1"],
+    ],
+    [
+      "a NIC whose port is not known any more",
+      told(claim([nic(), { name: "eth1", state: "Unknown" }]), have("eth0", "eth1")),
+      [],
+    ],
+  ];
+  for (const [what, found, wanted] of rows) assert.deepEqual(found, wanted, what);
+  const ending = claim([nic(), eth1]);
+  const deleted = { ...ending, metadata: { ...ending.metadata, deletionTimestamp: "2026-01-01T00:00:00Z" } };
+  assert.deepEqual(told(deleted, have("eth0")), []);
+});
+
+test("hot-plug: follow: NICs come and go with events; a failure is told once, holds up nobody, and is tried again", async (t) => {
+  const bed = openBed(t);
+  const ready = (name: string, at: number): NicStatus => nic({ name, portID: `p${at}`, state: "Ready" });
+  const set = (...nics: readonly NicStatus[]): void => {
+    const claim = claimOf(nics);
+    bed.claims.set({ ...claim, spec: { ...claim.spec, nics: nics.map(({ name }) => ({ name })) } });
+  };
+  set(ready("eth0", 0));
+  await bed.call("Add");
+  assert.equal(await bed.service.follow(t), 0);
+  set(ready("eth0", 0), ready("eth1", 1), ready("odd", 2));
+  bed.log.length = 0;
+  await assert.rejects(bed.service.follow(t), /it is odd/);
+  assert.deepEqual(bed.log, [
+    "plug eth1",
+    "announce c1",
+    "NicPlugged eth1: port p1",
+    "plugged true",
+    "NicFailed odd: it is odd",
+  ]);
+  bed.log.length = 0;
+  await assert.rejects(bed.service.follow(t), /it is odd/);
+  assert.deepEqual(bed.log, []);
+  assert.deepEqual(
+    bed.service.stateOf(UID).nics?.map(({ name }) => name),
+    ["eth0", "eth1"],
+  );
+  set(ready("eth0", 0));
+  bed.fail(new Broken("broken", "no switch"));
+  await assert.rejects(bed.service.follow(t), { message: /no switch/, code: "no-bridge" });
+  bed.fail(undefined);
+  bed.log.length = 0;
+  assert.equal(await bed.service.follow(t), 1);
+  assert.deepEqual(bed.log, ["unplug p1", "NicUnplugged eth1: port p1", "plugged true"]);
+});
+
+test("hot-plug: a NIC that comes while an ADD waits for active ports does not hold it up, and is plugged after it", async (t) => {
+  const bed = openBed(t);
+  bed.claims.set(claimOf([nic()]));
+  const adding = bed.call("Add");
+  await soon();
+  const grown = claimOf([nic({ state: "Ready" }), nic({ name: "eth1", portID: "p1" })]);
+  bed.claims.set({ ...grown, spec: { ...grown.spec, nics: [{ name: "eth0" }, { name: "eth1" }] } });
+  await adding;
+  assert.equal(await bed.service.follow(t), 1);
+  assert.deepEqual(
+    bed.service.stateOf(UID).nics?.map(({ name }) => name),
+    ["eth0", "eth1"],
+  );
 });

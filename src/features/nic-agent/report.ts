@@ -1,6 +1,7 @@
+import { isDeepStrictEqual } from "node:util";
 import type { AbortOptions } from "#base/async";
 import { isKubeError, type KubeApi } from "#kube/client";
-import { type NicClaim, type NicCondition, nicResources } from "#kube/nic";
+import { type NicClaim, type NicClaimStatus, type NicCondition, nicResources } from "#kube/nic";
 
 /** The manager of the fields that the agent applies. */
 export const FIELD_MANAGER = "nic-agent";
@@ -10,13 +11,48 @@ export interface PlugState {
   readonly isPlugged: boolean;
   /** Names of NICs whose device was lost with the sandbox. */
   readonly lost: readonly string[];
+  /** The NICs that the node has; `undefined`: that is about to change. */
+  readonly nics: NonNullable<NicClaimStatus["plugged"]>["nics"] | undefined;
+}
+
+/** The agent's part of a claim's status. */
+export interface NicReport {
+  /** `Plugged` and `Unplugged`; none if nothing was ever plugged. */
+  readonly conditions: readonly NicCondition[];
+  readonly plugged?: NicClaimStatus["plugged"];
 }
 
 /**
- * The conditions `Plugged` and `Unplugged` of a claim; `undefined` if they are right already, or nothing was ever plugged. Both are written
- * together, so exactly one of them is true. A time of transition moves only with the status. Pure.
+ * The agent's part of a claim's status; `undefined` if it is right already, or nothing was ever plugged and nobody waits for a report. Of the conditions
+ * `Plugged` and `Unplugged` exactly one is true. A time of transition moves only with the status. Pure.
  */
-export function plannedConditions(
+export function plannedReport(
+  claim: NicClaim,
+  state: PlugState,
+  context: { readonly nodeName: string; readonly now: number },
+): NicReport | undefined {
+  const before = claim.status?.conditions?.filter(({ type }) => type === "Plugged" || type === "Unplugged") ?? [];
+  const conditions = plannedConditions(claim, state, context);
+  const plugged = plannedPlugged(claim, state);
+  if (conditions === undefined && plugged === claim.status?.plugged) return undefined;
+  return { conditions: conditions ?? before, ...(plugged === undefined ? {} : { plugged }) };
+}
+
+/** The NICs that the node has, as the claim should show them; what it shows already if that is right. */
+function plannedPlugged({ spec, status = {}, metadata }: NicClaim, { nics }: PlugState): NicClaimStatus["plugged"] {
+  const { plugged: shown } = status;
+  if (nics === undefined) return shown;
+  const { generation = 0 } = metadata;
+  const isLeaving = (status.nics ?? []).some(({ name }) => !spec.nics.some((nic) => nic.name === name));
+  // The controller releases a port only after a report of the claim without its NIC.
+  const isAwaited = isLeaving && (shown?.generation ?? 0) < generation;
+  if (shown === undefined && nics.length === 0 && !isAwaited) return shown;
+  if (isDeepStrictEqual(shown?.nics, nics) && !isAwaited) return shown;
+  return { generation, nics: [...nics] };
+}
+
+/** The conditions; `undefined` if they are right already, or nothing was ever plugged. */
+function plannedConditions(
   { status, metadata }: NicClaim,
   { isPlugged, lost }: PlugState,
   { nodeName, now }: { readonly nodeName: string; readonly now: number },
@@ -47,16 +83,16 @@ export function plannedConditions(
   return isRight ? undefined : wanted;
 }
 
-/** Applies conditions of a claim, as the agent's own fields. A claim that is gone needs none. Rejects with `KubeError`. */
-export async function applyConditions(
+/** Applies the agent's part of a claim's status. A claim that is gone needs none. Rejects with `KubeError`. */
+export async function applyReport(
   api: Pick<KubeApi, "patch">,
   { metadata }: NicClaim,
-  conditions: readonly NicCondition[],
+  status: NicReport,
   options: AbortOptions,
 ): Promise<void> {
   const { name, namespace } = metadata;
   const type = nicResources.nicClaims;
-  const body = { apiVersion: "isthmus.dev/v1alpha1", kind: type.kind, metadata: { name }, status: { conditions } };
+  const body = { apiVersion: "isthmus.dev/v1alpha1", kind: type.kind, metadata: { name }, status };
   try {
     await api.patch(
       type,

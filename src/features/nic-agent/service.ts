@@ -8,6 +8,7 @@ import { CNI_SERVICE, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import type { ClaimBook } from "./claim-book.ts";
 import { NicCallError, type NicCallErrorCode } from "./failure.ts";
 import { active, type GateState, type NodePlace, orderedNics, plumbable } from "./gates.ts";
+import { type PluggedNic, planChanges } from "./plan-changes.ts";
 import { decoded, type NicCall, parseNicCall } from "./request.ts";
 
 /** The part of a plan that the service knows. */
@@ -16,6 +17,22 @@ export interface SandboxPlanLike {
   readonly podUid: string;
   /** The network's name, for GC. */
   readonly network: string;
+  /** In the order of the pod, those that were added later at the end. */
+  readonly nics: readonly PluggedNic[];
+}
+
+/** The NICs of a pod that its node has. */
+export interface PluggedState<Nic extends PluggedNic> {
+  readonly isPlugged: boolean;
+  /** `undefined` while an ADD of the pod is at work: nobody knows what it will have made. */
+  readonly nics: readonly Nic[] | undefined;
+}
+
+/** Something that has happened to a NIC of a pod that runs, for an event of the pod. */
+export interface NicNews {
+  readonly type: "Normal" | "Warning";
+  readonly reason: "NicPlugged" | "NicUnplugged" | "NicFailed";
+  readonly note: string;
 }
 
 /** What a plan is made of. */
@@ -45,6 +62,10 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
   /** Throws an expected error for a status that no NIC can be made of. */
   readonly plan: (request: PlanRequest) => Plan;
   readonly resultOf: (plan: Plan) => CniResult;
+  /**
+   * The plan of a NIC that is added to a sandbox; a text says why it cannot be. Throws an expected error for a status that no NIC can be made of.
+   */
+  readonly planAdded: (plan: Plan, claim: NicClaim, nic: NicStatus) => Plan["nics"][number] | string;
   readonly network: {
     setUp(plan: Plan, options: { readonly signal: AbortSignal }): Promise<Plan>;
     tearDown(
@@ -60,6 +81,12 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
       netns: string,
       options: { readonly signal: AbortSignal },
     ): Promise<readonly string[] | undefined>;
+    plug(
+      containerId: string,
+      nic: Plan["nics"][number],
+      options: { readonly signal: AbortSignal },
+    ): Promise<Plan["nics"][number] | undefined>;
+    unplug(containerId: string, portId: string, options: { readonly signal: AbortSignal }): Promise<boolean>;
     announce(plan: Plan): void;
     plans(): readonly Plan[];
   };
@@ -69,6 +96,8 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
   readonly kindOf: (error: unknown) => NicCallErrorCode | undefined;
   /** Called when NICs of a pod were plugged or unplugged, with the names of lost ones. */
   readonly onPlugged: (podUid: string, lost: readonly string[]) => void;
+  /** Called for what becomes of NICs of a pod that runs. */
+  readonly onNews: (claim: NicClaim, news: NicNews) => void;
   /** Called for a pod whose NICs cannot be had before it is replaced. */
   readonly onFailed: (claim: NicClaim, why: string) => void;
   /** Called with the time of a step of ADD, in seconds. */
@@ -85,8 +114,10 @@ export class NicService<Plan extends SandboxPlanLike> {
   readonly #deps: NicServiceDeps<Plan>;
   readonly #containers = new KeyedMutex();
   readonly #pods = new KeyedMutex();
-  /** Containers whose ADD is not done. */
-  readonly #making = new Set<string>();
+  /** Containers whose ADD is not done, with their pods. */
+  readonly #making = new Map<string, string>();
+  /** Failures of NICs that were to be added or removed, by container and NIC, so that each is told once; as many as such NICs. */
+  readonly #told = new Map<string, string>();
 
   constructor(deps: NicServiceDeps<Plan>) {
     this.#deps = deps;
@@ -106,9 +137,104 @@ export class NicService<Plan extends SandboxPlanLike> {
     };
   }
 
-  /** Whether NICs of a pod are plugged, with all of them made. */
-  isPlugged(podUid: string): boolean {
-    return this.#deps.network.plans().some((plan) => plan.podUid === podUid && !this.#making.has(plan.containerId));
+  /** The NICs of a pod that this node has. */
+  stateOf(podUid: string): PluggedState<Plan["nics"][number]> {
+    const plans = this.#deps.network.plans().filter((plan) => plan.podUid === podUid);
+    const isMaking = [...this.#making.values()].includes(podUid);
+    return {
+      isPlugged: plans.some(({ containerId }) => !this.#making.has(containerId)),
+      nics: isMaking ? undefined : plans.flatMap(({ nics }) => nics),
+    };
+  }
+
+  /**
+   * Adds NICs to sandboxes that run, and removes some, as their claims say (docs/spec/vpc-nics.md#10). Returns the number of changes. Those that fail do
+   * not hold up others; rejects with {@link NicCallError} for the first one afterwards.
+   */
+  async follow({ signal }: { readonly signal: AbortSignal }): Promise<number> {
+    const { network } = this.#deps;
+    const ids = network
+      .plans()
+      .flatMap((plan) => (this.#changesOf(plan.containerId) === undefined ? [] : [plan.containerId]));
+    const ends = await Promise.allSettled(
+      ids.map((id) => this.#containers.run(id, () => this.#followIn(id, signal), { signal })),
+    );
+    const known = new Set(network.plans().map(({ containerId }) => containerId));
+    for (const key of this.#told.keys()) if (!known.has(key.split("/")[0] ?? "")) this.#told.delete(key);
+    let changes = 0;
+    let first: unknown;
+    for (const end of ends) {
+      if (end.status === "fulfilled") {
+        changes += end.value.changes;
+        first ??= end.value.failure;
+      } else if (!signal.aborted) throw end.reason;
+    }
+    if (first !== undefined) throw this.#failureOf(first, signal);
+    return changes;
+  }
+
+  #changesOf(containerId: string) {
+    const { network, claims, place } = this.#deps;
+    const plan = network.plans().find((one) => one.containerId === containerId);
+    const claim = plan === undefined ? undefined : claims.get(plan.podUid);
+    if (plan === undefined || claim === undefined || this.#making.has(containerId)) return undefined;
+    const changes = planChanges(claim, plan.nics, place);
+    return changes.plug.length + changes.unplug.length === 0 ? undefined : { plan, claim, ...changes };
+  }
+
+  /** The changes of one sandbox; calls for it wait meanwhile. */
+  async #followIn(
+    containerId: string,
+    signal: AbortSignal,
+  ): Promise<{ readonly changes: number; readonly failure: unknown }> {
+    const { network, onPlugged, onNews, log } = this.#deps;
+    let changes = 0;
+    let failure: unknown;
+    const attempt = async (claim: NicClaim, name: string, work: () => Promise<string | undefined>): Promise<void> => {
+      const key = `${containerId}/${name}`;
+      try {
+        const done = await work();
+        this.#told.delete(key);
+        if (done === undefined) return;
+        changes += 1;
+        log.info(done, { containerID: containerId, pod: claim.metadata.name, nic: name });
+        onPlugged(claim.metadata.name, []);
+      } catch (error) {
+        if (signal.aborted || !(error instanceof ExpectedError || error instanceof AggregateError)) throw error;
+        failure ??= error;
+        const note = `${name}: ${describeError(error)}`;
+        if (this.#told.get(key) === note) return;
+        this.#told.set(key, note);
+        onNews(claim, { type: "Warning", reason: "NicFailed", note });
+        log.warn("a NIC of a running pod could not be changed", { containerID: containerId, nic: name, error: note });
+      }
+    };
+    const removing = this.#changesOf(containerId);
+    if (removing === undefined) return { changes, failure };
+    const { claim } = removing;
+    for (const { name, portId } of removing.unplug) {
+      await attempt(claim, name, async () => {
+        const isLost = await network.unplug(containerId, portId, { signal });
+        const note = `${name}: port ${portId}${isLost ? ", whose device was lost" : ""}`;
+        onNews(claim, { type: "Normal", reason: "NicUnplugged", note });
+        return "NIC removed from a sandbox that runs";
+      });
+    }
+    // A NIC that could not be removed may have the name of one that is to be added.
+    for (const nic of this.#changesOf(containerId)?.plug ?? []) {
+      await attempt(claim, nic.name, async () => {
+        const plan = network.plans().find((one) => one.containerId === containerId);
+        if (plan === undefined) return undefined;
+        const wanted = this.#deps.planAdded(plan, claim, nic);
+        if (typeof wanted === "string") throw new NicCallError("nic-failed", wanted);
+        const made = await network.plug(containerId, wanted, { signal });
+        if (made === undefined) return undefined;
+        this.#announce({ ...plan, nics: [made] });
+        onNews(claim, { type: "Normal", reason: "NicPlugged", note: `${nic.name}: port ${nic.portID}` });
+        return "NIC added to a sandbox that runs";
+      });
+    }
+    return { changes, failure };
   }
 
   async #logged(
@@ -152,13 +278,14 @@ export class NicService<Plan extends SandboxPlanLike> {
     if (claim === undefined) throw this.#waiting([]);
     requireHanded(handed, open.nics);
     const wanted = this.#deps.plan({ claim, nics: open.nics, call, primaryName: primaryName(call, handed, claim) });
-    this.#making.add(call.containerId);
+    this.#making.set(call.containerId, uid);
     try {
       const plan = await this.#timed("plug", () => network.setUp(wanted, { signal }));
       this.#making.delete(call.containerId);
       this.#deps.onPlugged(uid, []);
       // The device of Alcor's agent appears when its port is active.
-      if (config.type === "vpc-neutron") await this.#awaitActive(uid, call, signal);
+      const names = new Set(open.nics.map(({ name }) => name));
+      if (config.type === "vpc-neutron") await this.#awaitActive(uid, names, call, signal);
       this.#announce(plan);
       return encodeAddResponse(
         new TextEncoder().encode(JSON.stringify(convertResult(this.#deps.resultOf(plan), HIGHEST_VERSION))),
@@ -182,11 +309,11 @@ export class NicService<Plan extends SandboxPlanLike> {
   }
 
   /** Waits until all ports are active; otherwise all NICs are removed again. */
-  async #awaitActive(uid: string, call: NicCall, signal: AbortSignal): Promise<void> {
+  async #awaitActive(uid: string, names: ReadonlySet<string>, call: NicCall, signal: AbortSignal): Promise<void> {
     const { config, containerId } = call;
     try {
       const state = await this.#timed("active", () =>
-        this.#gate(uid, active, { atMostMs: config.activeTimeoutMs, signal }),
+        this.#gate(uid, (claim) => active(claim, names), { atMostMs: config.activeTimeoutMs, signal }),
       );
       if (state.state === "open" || !config.requireActive) return;
       throw this.#inactive(state.nics);

@@ -54,9 +54,24 @@ const record = v.object({
       rules: v.array(v.object({ from: v.string(), table: whole, priority: whole })),
       acceptRa: v.boolean(),
       place,
+      pending: v.exactOptional(v.boolean()),
     }),
   ),
   dns: v.object({ nameservers: v.exactOptional(texts), search: v.exactOptional(texts) }),
+  settings: v.exactOptional(
+    v.object({
+      type: v.picklist(["vpc-neutron", "vpc-alcor"]),
+      plugMode: v.picklist(["auto", "hybrid", "direct"]),
+      vmMode: v.picklist(["veth", "tap"]),
+      vmMultiQueue: v.boolean(),
+      vmOwnerUid: v.exactOptional(whole),
+      ovsdb: v.exactOptional(v.string()),
+      integrationBridge: v.exactOptional(v.string()),
+      nsPrefix: v.string(),
+      probe_tm_ms: whole,
+      mizarTuning: v.boolean(),
+    }),
+  ),
 });
 
 const SUFFIX = ".json";

@@ -103,7 +103,7 @@ export class NicNetwork {
   }
 
   async #setUp(wanted: SandboxPlan, { signal }: { readonly signal: AbortSignal }): Promise<SandboxPlan> {
-    const { kernel, journal } = this.#deps;
+    const { kernel } = this.#deps;
     using sandboxNs = openIfThere(kernel, wanted.netns);
     if (sandboxNs === undefined)
       throw new NicCniError(
@@ -114,8 +114,7 @@ export class NicNetwork {
     await this.#removeLeftovers(wanted, { signal });
     await this.#refuseObstacles(wanted, { signal });
     const plan = await this.#withDevices(wanted, { signal });
-    journal.write(plan);
-    this.#plans.set(plan.containerId, plan);
+    this.#store(plan);
     try {
       for (const nic of plan.nics) await this.#make(plan, nic, { sandbox, sandboxNs }, { signal });
       return plan;
@@ -144,6 +143,82 @@ export class NicNetwork {
     return { found: true, podUid: plan.podUid === "" ? undefined : plan.podUid, lost };
   }
 
+  /**
+   * Adds a NIC to a sandbox that runs; its other NICs stay as they are. After a failure all of it is removed again: {@link NicCniError}, `KernelError`,
+   * `OvsdbError`, or the signal's reason. An agent that ends meanwhile leaves it as pending in the plan. Returns it with what was found; `undefined`
+   * if the container has no plan any more.
+   */
+  plug(containerId: string, nic: NicPlan, { signal }: { readonly signal: AbortSignal }): Promise<NicPlan | undefined> {
+    return this.#locks.run(containerId, () => this.#plug(containerId, nic, { signal }), { signal });
+  }
+
+  async #plug(
+    containerId: string,
+    wanted: NicPlan,
+    { signal }: { readonly signal: AbortSignal },
+  ): Promise<NicPlan | undefined> {
+    const plan = this.#plans.get(containerId);
+    if (plan === undefined) return undefined;
+    using sandboxNs = openIfThere(this.#deps.kernel, plan.netns);
+    if (sandboxNs === undefined)
+      throw new NicCniError("no-sandbox", `${plan.netns} is not a network namespace; the sandbox has ended`);
+    using sandbox = this.#deps.kernel.openStack(sandboxNs);
+    const alone = { ...plan, nics: [wanted] };
+    await this.#refuseObstacles(alone, { signal });
+    if (sandbox.links.get({ name: wanted.name }) !== undefined)
+      throw taken(wanted, `the sandbox has another device ${wanted.name}`);
+    const [nic = wanted] = (await this.#withDevices(alone, { signal })).nics;
+    this.#store({ ...plan, nics: [...plan.nics, { ...nic, pending: true }] });
+    try {
+      await this.#make(plan, nic, { sandbox, sandboxNs }, { signal });
+      this.#store({ ...plan, nics: [...plan.nics, nic] });
+      return nic;
+    } catch (error) {
+      await this.#orLog(
+        "a NIC that could not be added could not be removed either; it is tried again",
+        containerId,
+        (at) => this.#unplug(containerId, nic.portId, { signal: at }),
+      );
+      throw error;
+    }
+  }
+
+  /**
+   * Removes one NIC of a sandbox that runs. What is gone is success. Returns whether its device was lost, as that of Alcor is with its sandbox. Rejects
+   * like {@link tearDown}; then the NIC stays in the plan.
+   */
+  unplug(containerId: string, portId: string, options: { readonly signal: AbortSignal }): Promise<boolean> {
+    return this.#locks.run(containerId, () => this.#unplug(containerId, portId, options), options);
+  }
+
+  async #unplug(containerId: string, portId: string, options: { readonly signal: AbortSignal }): Promise<boolean> {
+    const plan = this.#plans.get(containerId);
+    const nic = plan?.nics.find((one) => one.portId === portId);
+    if (plan === undefined || nic === undefined) return false;
+    using sandboxNs = openIfThere(this.#deps.kernel, plan.netns);
+    using sandbox = sandboxNs === undefined ? undefined : this.#deps.kernel.openStack(sandboxNs);
+    using host = this.#openHost();
+    let isLost = false;
+    await tryAll(`NIC ${nic.name} of container ${containerId}`, [
+      async () => {
+        if (isNeutron(nic)) {
+          const ovs = this.#deps.switchOf(nic.place.ovsdb);
+          await removeNeutronNic({ host, ovs, containerId }, nic, options);
+        } else if (isAlcor(nic)) isLost = giveBack(this.#deps.kernel, nic, sandbox) === "lost";
+      },
+      async () => {
+        if (sandbox !== undefined) removeRules(sandbox, nic.index);
+      },
+    ]);
+    this.#store({ ...plan, nics: plan.nics.filter((one) => one !== nic) });
+    return isLost;
+  }
+
+  #store(plan: SandboxPlan): void {
+    this.#deps.journal.write(plan);
+    this.#plans.set(plan.containerId, plan);
+  }
+
   /** The differences between the plan of a container and what is there, in words; `undefined` for a container without a plan. */
   async check(
     containerId: string,
@@ -158,6 +233,7 @@ export class NicNetwork {
     using sandbox = this.#deps.kernel.openStack(sandboxNs);
     const found: string[] = [];
     for (const nic of plan.nics) {
+      if (nic.pending === true) continue;
       if (isNeutron(nic)) {
         const ovs = this.#deps.switchOf(nic.place.ovsdb);
         found.push(...(await neutronDifferences({ host, sandbox, sandboxNs, ovs, containerId }, nic, options)));
@@ -300,15 +376,18 @@ export class NicNetwork {
   }
 
   /** A rollback that fails keeps the plan in the journal, so that DEL and the next ADD remove what is left. */
-  async #rollBack(plan: SandboxPlan, sandbox: NetStack): Promise<void> {
+  #rollBack(plan: SandboxPlan, sandbox: NetStack): Promise<void> {
+    const what = "NICs of a failed ADD could not be removed; DEL or the next ADD removes them";
+    return this.#orLog(what, plan.containerId, (signal) => this.#remove(plan, sandbox, { signal }));
+  }
+
+  /** Removes something within the time of a rollback; a failure is logged, since another one is reported already. */
+  async #orLog(what: string, containerID: string, remove: (signal: AbortSignal) => Promise<unknown>): Promise<void> {
     try {
-      await withDeadline(ROLLBACK_MS, (signal) => this.#remove(plan, sandbox, { signal }), { clock: this.#deps.clock });
+      await withDeadline(ROLLBACK_MS, remove, { clock: this.#deps.clock });
     } catch (error) {
       if (!isExpected(error)) throw error;
-      this.#deps.log.warn("NICs of a failed ADD could not be removed; DEL or the next ADD removes them", {
-        containerID: plan.containerId,
-        error: describeError(error),
-      });
+      this.#deps.log.warn(what, { containerID, error: describeError(error) });
     }
   }
 

@@ -397,6 +397,83 @@ test("DEL without a journal finds the ports of the container at the switch, with
   assert.deepEqual([...bed.ovs.rows.keys()], []);
 });
 
+test("hot-plug: a NIC is added to a sandbox that runs, and removed; the others stay as they are", async (t) => {
+  const bed = openBed(t);
+  await bed.network.setUp(planOf([nicOf(0)]), bed);
+  const dump = () => [bed.kernel.dump("own"), bed.kernel.dump({ name: "sandbox" }), [...bed.ovs.rows.values()]];
+  const before = dump();
+  const made = await bed.network.plug("c1", nicOf(1), bed);
+  assert.deepEqual(made, nicOf(1));
+  assert.deepEqual(await bed.network.check("c1", SANDBOX, bed), []);
+  assert.deepEqual([...bed.ovs.rows.keys()], ["qvo30b6911d-11", "qvo77c2aa00-22"]);
+  const sandbox = bed.kernel.dump({ name: "sandbox" });
+  assert.match(sandbox, /^link eth1 /m);
+  assert.match(sandbox, /^rule .*10\.1\.0\.5\/32/m);
+  const network = bed.again();
+  assert.deepEqual(network.plans()[0]?.nics, [nicOf(0), nicOf(1)], "the journal has it");
+  assert.equal(await network.unplug("c1", PORTS[1], bed), false);
+  assert.deepEqual(dump(), before);
+  assert.equal(await network.unplug("c1", PORTS[1], bed), false, "twice");
+  assert.equal(await network.plug("gone", nicOf(1), bed), undefined);
+  await assert.rejects(network.plug("c1", { ...nicOf(1), name: "eth0" }, bed), {
+    code: "collision",
+    message: /the sandbox has another device eth0/,
+  });
+  assert.deepEqual(dump(), before);
+  await network.tearDown("c1", bed);
+  assertEmpty({ ...bed, network });
+});
+
+test("hot-plug, T-37: a NIC that cannot be added, at any operation of kernel and switch, leaves the sandbox as it was", async (t) => {
+  const breaks: ((bed: Bed, after: number) => void)[] = [
+    (bed, after) => bed.kernel.fail("*", "failed", { after }),
+    (bed) => bed.ovs.failNext("addPort", new OvsdbError("timeout", "injected failure")),
+    (bed) => bed.ovs.failNext("addPort", new OvsdbError("timeout", "injected failure"), { late: true }),
+  ];
+  for (const [at, breakIt] of breaks.entries()) {
+    for (let after = 0, isBroken = true; isBroken; after += 1) {
+      const bed = openBed(t);
+      await bed.network.setUp(planOf([nicOf(0)]), bed);
+      const dump = () => [bed.kernel.dump("own"), bed.kernel.dump({ name: "sandbox" }), [...bed.ovs.rows.values()]];
+      const before = dump();
+      breakIt(bed, after);
+      const failure = await bed.network.plug("c1", nicOf(1), bed).then(
+        () => undefined,
+        (error: unknown) => String(error),
+      );
+      bed.kernel.heal();
+      if (failure === undefined) {
+        isBroken = false;
+        assert.ok(after > 20, `only ${after} operations were broken`);
+        continue;
+      }
+      assert.match(failure, /injected failure/);
+      assert.deepEqual(dump(), before, `after ${after}`);
+      assert.deepEqual(bed.again().plans()[0]?.nics, [nicOf(0)]);
+      if (at > 0) isBroken = false;
+    }
+  }
+});
+
+test("hot-plug: an agent that ends while it adds a NIC leaves it as pending, and the next one removes it", async (t) => {
+  const bed = openBed(t);
+  await bed.network.setUp(planOf([nicOf(0)]), bed);
+  bed.ovs.failNext("addPort", new OvsdbError("timeout", "no answer"), { late: true });
+  bed.ovs.failNext("deletePort", new OvsdbError("unreachable", "no database"));
+  await assert.rejects(bed.network.plug("c1", nicOf(1), bed), /no answer/);
+  const network = bed.again();
+  assert.deepEqual(
+    network.plans()[0]?.nics.map(({ pending }) => pending),
+    [undefined, true],
+  );
+  assert.deepEqual(await network.check("c1", SANDBOX, bed), [], "it is none of the runtime's business yet");
+  await network.unplug("c1", PORTS[1], bed);
+  assert.deepEqual([...bed.ovs.rows.keys()], ["qvo30b6911d-11"]);
+  assert.deepEqual(await network.plug("c1", nicOf(1), bed), nicOf(1));
+  await network.tearDown("c1", bed);
+  assertEmpty({ ...bed, network });
+});
+
 test("T-36: an ADD removes what an earlier container of the same port has; the late DEL of that container touches nothing of the new one", async (t) => {
   const bed = openBed(t);
   const old = planOf([nicOf(0)]);
@@ -513,6 +590,7 @@ test("journal: of any file only our error escapes, it is named, and others are r
 });
 
 type Step =
+  | { readonly do: "plug" | "unplug"; readonly container: number; readonly port: 0 | 1 }
   | { readonly do: "add" | "del"; readonly container: number; readonly ports: readonly (0 | 1)[] }
   | { readonly do: "restart" | "lose" | "repair" | "journal-lost" }
   | {
@@ -526,6 +604,14 @@ const ports = fc.subarray([0, 1] as const, { minLength: 1 });
 const steps: fc.Arbitrary<readonly Step[]> = fc.array(
   fc.oneof(
     { weight: 5, arbitrary: fc.record({ do: fc.constantFrom("add", "del"), container, ports }) },
+    {
+      weight: 4,
+      arbitrary: fc.record({
+        do: fc.constantFrom("plug", "unplug"),
+        container,
+        port: fc.constantFrom(0 as const, 1 as const),
+      }),
+    },
     { weight: 2, arbitrary: fc.record({ do: fc.constantFrom("restart", "lose", "repair", "journal-lost") }) },
     {
       weight: 2,
@@ -573,6 +659,22 @@ test("after any ADDs, DELs, restarts and failures, a last DEL of every container
           if (isDone && !isBroken) assert.deepEqual(await network.check(plan.containerId, plan.netns, bed), []);
         } else if (step.do === "del") {
           await survives(() => network.tearDown(`c${step.container}`, bed));
+        } else if (step.do === "plug") {
+          const nic = { ...nicOf(step.port, { hybrid }, `c${step.container}`), name: "hot", index: 9 };
+          const isThere = network.plans().some(({ nics }) => nics.some(({ portId }) => portId === nic.portId));
+          // A port is in one sandbox at a time, and a NIC has a name that no other has.
+          const plan = network.plans().find(({ containerId }) => containerId === `c${step.container}`);
+          if (isThere || plan?.nics.some(({ name }) => name === "hot") === true) continue;
+          const isDone = await survives(async () => void (await network.plug(`c${step.container}`, nic, bed)));
+          const { containerId, netns } = plan ?? { containerId: "", netns: "" };
+          if (isDone && !isBroken && plan !== undefined)
+            assert.deepEqual(await network.check(containerId, netns, bed), []);
+        } else if (step.do === "unplug") {
+          const id = `c${step.container}`;
+          const isDone = await survives(async () => void (await network.unplug(id, PORTS[step.port], bed)));
+          const plan = network.plans().find(({ containerId }) => containerId === id);
+          if (isDone) assert.ok(plan?.nics.every(({ portId }) => portId !== PORTS[step.port]) ?? true);
+          if (isDone && !isBroken && plan !== undefined) assert.deepEqual(await network.check(id, plan.netns, bed), []);
         } else if (step.do === "break") {
           isBroken = true;
           const error = new OvsdbError("timeout", "injected");
@@ -752,4 +854,25 @@ test("T-46: DEL with the sandbox gone tells that the device is lost; with the VP
   other.kernel.deleteNetNs("vpc-nsv1");
   assert.deepEqual((await other.network.tearDown("c1", other)).lost, ["eth0"]);
   assertEmpty(other);
+});
+
+test("hot-plug: a device of Alcor is taken into a sandbox that runs, and given back with its settings", async (t) => {
+  const bed = openBed(t);
+  using vpcNs = bed.kernel.createNetNs("vpc-nsv1");
+  using vpc = bed.kernel.openStack(vpcNs);
+  await bed.network.setUp(planOf([nicOf(0)]), bed);
+  alcorAgent(vpc, PORTS[1]).rename();
+  const settled = () => bed.kernel.dump({ name: "vpc-nsv1" }).replaceAll(" nodad", "").split("\n").sort();
+  const before = settled();
+  const made = await bed.network.plug("c1", alcorNic(1), bed);
+  assert.ok(made?.place.kind === "alcor" && made.place.saved?.addresses.includes("10.8.0.5/24"));
+  assert.deepEqual(await bed.network.check("c1", SANDBOX, bed), []);
+  assert.equal(await bed.network.unplug("c1", PORTS[1], bed), false);
+  assert.deepEqual(settled(), before);
+  await bed.network.plug("c1", alcorNic(1), bed);
+  // Its namespace is gone, and the device cannot go back.
+  bed.kernel.deleteNetNs("vpc-nsv1");
+  assert.equal(await bed.network.unplug("c1", PORTS[1], bed), true);
+  await bed.network.tearDown("c1", bed);
+  assertEmpty(bed);
 });

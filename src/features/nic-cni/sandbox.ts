@@ -58,16 +58,23 @@ function setIpv6(stack: NetStack, { name, addresses, acceptRa }: SandboxSide): v
   }
 }
 
-/** Whether a rule has the priority and the table of a NIC. Pure. */
-export function isOurRule({ priority, table }: { readonly priority: number; readonly table: number }): boolean {
+/** Whether a rule has the priority and the table of a NIC, or of the NIC at this index. Pure. */
+export function isOurRule(
+  { priority, table }: { readonly priority: number; readonly table: number },
+  only?: number,
+): boolean {
   const index = priority - FIRST_PRIORITY;
+  if (only !== undefined && index !== only) return false;
   return index > 0 && index < MAX_NICS && table === FIRST_TABLE + index;
 }
 
-/** Removes the rules of all NICs of a sandbox, also of such that nobody remembers; routes and addresses go with their links. Throws `KernelError`. */
-export function removeRules(stack: NetStack): void {
+/**
+ * Removes the rules of all NICs of a sandbox, also of such that nobody remembers, or those of the NIC at an index; routes and addresses go with
+ * their links. Throws `KernelError`.
+ */
+export function removeRules(stack: NetStack, only?: number): void {
   for (const family of [4, 6] as const)
-    for (const rule of stack.rules.list(family).filter(isOurRule)) stack.rules.delete(rule);
+    for (const rule of stack.rules.list(family).filter((one) => isOurRule(one, only))) stack.rules.delete(rule);
 }
 
 /** The differences between a sandbox and a NIC, in words; empty without one. Throws `KernelError`. */

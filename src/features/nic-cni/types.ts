@@ -88,6 +88,23 @@ export interface NicPlan {
   /** True: router advertisements configure further addresses. */
   readonly acceptRa: boolean;
   readonly place: NeutronPlace | AlcorPlace;
+  /** True: it is being added to a sandbox that runs. What is left of it after a restart is removed. */
+  readonly pending?: boolean;
+}
+
+/** What the configuration of a network says of NICs; those that are added to a sandbox later are made the same. */
+export interface PlugSettings {
+  readonly type: "vpc-neutron" | "vpc-alcor";
+  readonly plugMode: "auto" | "hybrid" | "direct";
+  readonly vmMode: "veth" | "tap";
+  readonly vmMultiQueue: boolean;
+  readonly vmOwnerUid?: number;
+  readonly ovsdb?: string;
+  readonly integrationBridge?: string;
+  readonly nsPrefix: string;
+  /** Milliseconds; 0: the default. */
+  readonly probe_tm_ms: number;
+  readonly mizarTuning: boolean;
 }
 
 /** Name servers of a sandbox. */
@@ -107,4 +124,6 @@ export interface SandboxPlan {
   /** In the order of the pod. */
   readonly nics: readonly NicPlan[];
   readonly dns: PlannedDns;
+  /** Absent in plans of older agents: no NIC can be added. */
+  readonly settings?: PlugSettings;
 }

@@ -10,7 +10,12 @@ export interface PodView {
     readonly deletionTimestamp?: string | undefined;
     readonly annotations?: Readonly<Record<string, string>> | undefined;
   };
-  readonly spec: { readonly nodeName?: string | undefined; readonly hostNetwork?: boolean | undefined };
+  readonly spec: {
+    readonly nodeName?: string | undefined;
+    readonly hostNetwork?: boolean | undefined;
+    /** Whether it waits for its ports before it gets a node. */
+    readonly isGated?: boolean | undefined;
+  };
   readonly status: {
     readonly phase?: string | undefined;
     readonly conditions?: readonly PodConditionView[] | undefined;
@@ -86,6 +91,12 @@ export interface NicRules {
     namespace: string,
     view: NamespaceView | undefined,
   ) => { readonly name: string; readonly maxPorts?: number | undefined } | undefined;
+  /** Why a claim may not get other NICs than it has (docs/spec/vpc-nics.md#1.2, update rules); empty: it may. */
+  readonly change: (
+    policy: NicPolicySpec,
+    before: readonly NamedNic[],
+    after: readonly NamedNic[],
+  ) => readonly string[];
   /** What a pod has to change to show its claim. */
   readonly surface: (pod: PodView, claim: NicClaim, now: number) => PodSurfaceChange;
 }

@@ -27,6 +27,7 @@ export type { VmRuntime } from "./convert/to-kubernetes.ts";
 export { NicError, type NicErrorCode } from "./errors.ts";
 export { defaultNics, PRIMARY_NIC } from "./fields/defaults.ts";
 export { type PodNics, readPodNics, type WantedNics } from "./fields/pod.ts";
+export { updateFaults } from "./fields/update.ts";
 export { wishFaults } from "./fields/validate.ts";
 export { type CloudInitNetwork, cloudInitNetwork } from "./hand-over/cloud-init.ts";
 export {

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
-import { freePort } from "#test/proxies";
+import { freePort } from "#test/ports";
 import { ReverseListener } from "./agent/reverse-listener.ts";
 import { parseTarget } from "./agent/target.ts";
 import { Bed } from "./testing/bed.ts";

@@ -20,6 +20,9 @@ export const CLAIM_ANNOTATION = `${API_GROUP}/claim`;
 /** Condition of a Pod: whether all its NICs are ready. It can be a readiness gate. */
 export const NICS_READY = `${API_GROUP}/NicsReady`;
 
+/** Scheduling gate of a Pod: its ports do not exist yet. */
+export const NICS_GATE = `${API_GROUP}/nics`;
+
 /** Annotation of a Namespace: the VPC of pods that have NICs and name no VPC. */
 export const DEFAULT_VPC_ANNOTATION = `${API_GROUP}/default-vpc`;
 /** Label of a Namespace; with `"true"`, it admits only pods with a VPC. */

@@ -92,6 +92,10 @@ export const nicStatusSchema = object(
     reason: string({ description: "Why it is in this state, one word such as IpInUse." }),
     message: string({ description: "The same for people." }),
     tag: string({ description: "The user's text of the NIC." }),
+    securityGroups: array(name("The name or id of a security group."), {
+      description: "The security groups of the NIC that the port was given last; empty: the default ones.",
+      maxItems: 100,
+    }),
     networkID: string({ description: "The id of the network." }),
     subnetID: string({ description: "The id of the subnet of the first address." }),
     mac: string({ description: "The MAC address." }),
@@ -160,7 +164,30 @@ export const nicClaimStatusSchema = object(
     nodeName: string({ description: "The node of the pod." }),
     phase: oneOf(CLAIM_PHASES, { description: "The phase of the claim." }),
     conditions: listMap("type", nicConditionSchema, { description: "The conditions." }),
-    nics: listMap("name", nicStatusSchema, { description: "The NICs.", maxItems: MAX_NICS }),
+    nics: listMap("name", nicStatusSchema, {
+      description:
+        "The NICs of the pod, and those that it does not want any more and whose ports are not released yet.",
+      maxItems: 2 * MAX_NICS,
+    }),
+    plugged: object(
+      {
+        generation: int32({
+          description: "The generation of the claim that the node has followed: it has no NIC that this one lacks.",
+          minimum: 0,
+        }),
+        nics: array(
+          object(
+            {
+              name: string({ description: "The name of the NIC.", maxLength: 15 }),
+              device: string({ description: "The TAP device that a virtual machine's runtime takes.", maxLength: 15 }),
+            },
+            { description: "A NIC that the node has.", required: ["name"] },
+          ),
+          { description: "The NICs that the node has, or is making.", maxItems: 2 * MAX_NICS },
+        ),
+      },
+      { description: "The NICs of the pod on its node; the node's agent writes it.", required: ["generation", "nics"] },
+    ),
   },
   { description: "The observed ports of the pod." },
 );
@@ -199,6 +226,9 @@ export const nicPolicySpecSchema = object(
       description: "The security groups of ports whose NIC names none.",
     }),
     hotplug: boolean({ description: "Whether NICs can be added to and removed from running pods. Default: false." }),
+    schedulingGate: boolean({
+      description: "Whether pods get a node only when all their ports exist, by a scheduling gate. Default: false.",
+    }),
     providers: listMap(
       "name",
       object(

@@ -1,4 +1,4 @@
-import { mkdirSync } from "node:fs";
+import { mkdirSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { dirname, join } from "node:path";
 import { Deferred, TaskGroup } from "#base/async";
@@ -8,6 +8,7 @@ import type { Logger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
+import { unpackImage } from "#lab/image";
 import { execChain, execCni, Heartbeat, Kubelet } from "#lab/kubelet";
 import {
   type BlockController,
@@ -41,7 +42,7 @@ import { type LabPaths, labPaths } from "./lab-paths.ts";
 import { type LabProgram, programsOf, serviceProgramsOf, tunnelProgramsOf, uplinkProgramsOf } from "./programs.ts";
 import { keepRouterRoutes } from "./router-routes.ts";
 import { planLabServices } from "./services.ts";
-import { type LabState, removeState, startTimeOf, writeState } from "./state.ts";
+import { type LabState, readState, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
 import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
@@ -62,6 +63,8 @@ export interface HostOptions {
   readonly egress: boolean;
   /** Makes `ptp` of Debian the pods' plugin, with `coil` behind it. */
   readonly chained: boolean;
+  /** An archive of the image from which the programs run; the build's without it. */
+  readonly image: string | undefined;
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];
   readonly cniExecutable: string;
@@ -84,9 +87,27 @@ export async function runHost(
   options: HostOptions,
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
+  const { tell } = deps;
+  const paths = labPaths(options.lab);
+  try {
+    if (options.image === undefined) return await runCluster(deps, options, { paths, image: undefined }, signal);
+    tell({ event: "step", text: `unpacking ${options.image}` });
+    const { digest, ...programs } = await unpackImage(options.image, paths.image);
+    await runCluster(deps, { ...options, ...programs }, { paths, image: digest }, signal);
+  } finally {
+    // With a state its owner removes the folder, after the programs.
+    if (readState(options.lab) === undefined) rmSync(paths.image, { recursive: true, force: true });
+  }
+}
+
+async function runCluster(
+  deps: { readonly log: Logger; readonly tell: (event: HostEvent) => void },
+  options: HostOptions,
+  { paths, image }: { readonly paths: LabPaths; readonly image: string | undefined },
+  signal: AbortSignal,
+): Promise<void> {
   const { log, tell } = deps;
   const kernel = openKernel();
-  const paths = labPaths(options.lab);
   const identity = identityOf(options);
   const topology = planTopology({ ...options, nodePrefix: identity.prefix });
   const tunnel = planTunnel(topology, paths);
@@ -101,6 +122,7 @@ export async function runHost(
     chained,
     services: planLabServices(topology, options),
     egress: planLabEgress(topology, { paths, isthmus: options.isthmus }),
+    image,
   });
   recorder.write();
   // If a guest cannot remove its objects now, the next start or `lab down` removes them, and for that they need the folder of the lab.
@@ -334,7 +356,7 @@ interface StateRecorder {
 function stateRecorder(
   lab: string,
   topology: Topology,
-  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services" | "egress" | "chained">,
+  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services" | "egress" | "chained" | "image">,
 ): StateRecorder {
   let state: LabState = {
     lab,

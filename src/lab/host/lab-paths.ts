@@ -11,6 +11,8 @@ export interface LabPaths {
   /** The kubeconfig of the routers of Egresses, with the rights of their account. */
   readonly routerKubeconfig: string;
   readonly logs: string;
+  /** The root file system of `--image`; not below /run, which is memory. */
+  readonly image: string;
   socketOf(node: string): string;
   logOf(child: string): string;
 }
@@ -25,6 +27,7 @@ export function labPaths(lab: string): LabPaths {
     nodeKubeconfig: join(dir, "kubeconfig-nodes"),
     routerKubeconfig: join(dir, "kubeconfig-routers"),
     logs: join(dir, "logs"),
+    image: join("/var/tmp/isthmus", `lab-${lab}`),
     socketOf: (node) => join(dir, node, "coild.sock"),
     logOf: (child) => join(dir, "logs", `${child}.log`),
   };

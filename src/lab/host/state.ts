@@ -37,6 +37,8 @@ export interface LabState {
   readonly egress?: LabEgress | undefined;
   /** The ranges of nodes; present if `coil` is behind another plugin. */
   readonly chained?: LabChained | undefined;
+  /** The digest of the image from which the programs are; present with `--image`. */
+  readonly image?: string | undefined;
 }
 
 /**
@@ -87,7 +89,8 @@ export function writeState(state: LabState): void {
 
 /** Removes the lab's files. No effect if there are none. */
 export function removeState(lab: string): void {
-  rmSync(labPaths(lab).dir, { recursive: true, force: true });
+  const { dir, image } = labPaths(lab);
+  for (const path of [image, dir]) rmSync(path, { recursive: true, force: true });
 }
 
 /** The start time of a process in clock ticks since boot; `undefined` if there is no such process. */

@@ -9,6 +9,8 @@ import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
 export interface LabReport {
   readonly ok: boolean;
   readonly lab: string;
+  /** The digest of the image from which the programs ran; present with `--image`. */
+  readonly image?: string;
   /** Number of pods. */
   readonly nodes: number;
   readonly pods: number;
@@ -102,6 +104,7 @@ export function renderReport(report: LabReport): string {
       ? []
       : servicesLines(report.services, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     "",
+    ...(report.image === undefined ? [] : [`programs of the image ${report.image}`]),
     `${report.ok ? "all is well" : "NOT ALL IS WELL"}: ${report.nodes} nodes, ${report.pods} pods, ${report.seconds.toFixed(1)} s`,
   ];
   return `${lines.join("\n")}\n`;

@@ -49,6 +49,8 @@ export class Scheduler {
     const pod = this.#pods.store.getByKey(key);
     if (pod === undefined || pod.spec?.nodeName !== undefined || this.#assumed.has(key)) return;
     if (pod.metadata.deletionTimestamp !== undefined) return this.#removeUnscheduled(pod, signal);
+    // The removal of the last gate is an event of the pod.
+    if ((pod.spec?.schedulingGates?.length ?? 0) > 0) return;
     const node = chooseNode(pod, this.#nodes.store.values(), this.#placed());
     if (node === undefined) return; // tried again when a node appears or changes
     const { name, namespace = "default" } = parseObjectKey(key);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PlanRequest } from "#features/nic-agent";
 import type { NicStatus } from "#kube/nic";
-import { planClaim } from "./plan-claim.ts";
+import { planAdded, planClaim, shownNics } from "./plan-claim.ts";
 
 const DEFAULTS = { ovsdb: "/db.sock", bridge: "br-int" };
 const PORT = "30b6911d-1111-4111-8111-000000000001";
@@ -162,4 +162,50 @@ test("T-48: a device of Alcor is where the claim says, else by the network's pre
     waitMs: 500,
     mizarTuning: false,
   });
+});
+
+test("hot-plug: a NIC that is added has table and metric that no other has, and is made as its sandbox", () => {
+  const nics = (["eth0", "eth1", "eth2"] as const).map(
+    (name, at): NicStatus => ({
+      ...ETH0,
+      name,
+      portID: PORT.replace(/1$/, String(at)),
+      ips: [{ ip: `10.${at}.0.5`, prefixLength: 24, gateway: `10.${at}.0.1` }],
+      routes: [],
+    }),
+  );
+  const config = { plugMode: "direct", ovsdb: "unix:/other.sock" };
+  // The second NIC has the default route, so the first one has a metric that the third would get.
+  const spec = { nics: [{ name: "eth0" }, { name: "eth1", defaultRoute: true }] };
+  const request = requestOf(nics.slice(0, 2), { config, spec });
+  const plan = planClaim(request, DEFAULTS);
+  assert.deepEqual(
+    plan.nics.map(({ metric }) => metric),
+    [102, 100],
+  );
+  const [, , eth2] = nics;
+  const added = planAdded(plan, request.claim, eth2 ?? assert.fail(), DEFAULTS);
+  assert.ok(typeof added !== "string");
+  assert.deepEqual([added.index, added.metric, added.rules[0]?.table], [2, 103, 102]);
+  assert.ok(added.place.kind === "neutron");
+  assert.deepEqual(
+    [added.place.hybrid, added.place.ovsdb, added.place.externalIds["vm-id"]],
+    [false, "/other.sock", "c1"],
+  );
+  const { settings: _, ...old } = plan;
+  assert.match(String(planAdded(old, request.claim, eth2 ?? assert.fail(), DEFAULTS)), /when it is made anew/);
+  const again = planAdded(
+    { ...plan, nics: [...plan.nics.slice(0, 1), added] },
+    request.claim,
+    nics[1] ?? assert.fail(),
+    DEFAULTS,
+  );
+  assert.ok(typeof again !== "string" && again.index === 1, "a table that is free is used");
+});
+
+test("hot-plug: what a claim shows of a node's NICs has the names of the claim, and the TAP devices of a machine", () => {
+  const request = requestOf([ETH0], { config: { vmMode: "tap" }, spec: { vm: {} }, primaryName: "net0" });
+  const { nics } = planClaim(request, DEFAULTS);
+  const claim = { status: { nics: [ETH0] } };
+  assert.deepEqual(shownNics([...nics, ...nics], claim), [{ name: "eth0", device: "tap30b6911d-11" }]);
 });

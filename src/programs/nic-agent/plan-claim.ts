@@ -4,12 +4,14 @@ import type { PlanRequest } from "#features/nic-agent";
 import {
   type AlcorPlace,
   alcorDevice,
+  deviceNames,
   type NeutronPlace,
   type NicPlan,
+  type PlugSettings,
   planRouting,
   type SandboxPlan,
 } from "#features/nic-cni";
-import type { NicStatus } from "#kube/nic";
+import { MAX_NICS, type NicClaim, type NicStatus } from "#kube/nic";
 
 /** The default of the wait for a device of Alcor's agent, in milliseconds (docs/spec/vpc-nics.md#9). */
 const DEFAULT_PROBE_MS = 3000;
@@ -28,29 +30,11 @@ export function planClaim({ claim, nics, call, primaryName }: PlanRequest, defau
   const chosen = claim.spec.nics.find(({ defaultRoute }) => defaultRoute === true)?.name;
   // The device of Alcor's agent may bring a gateway that the claim does not know.
   const first = defaultNic(nics, chosen) ?? nics[0];
+  const settings = settingsOf(call.config);
+  const context = { claim, settings, defaults, containerId: call.containerId };
   const plans = nics.map((nic, index): NicPlan => {
-    const addresses = (nic.ips ?? []).map(({ ip, prefixLength }) => `${IpAddress.parse(ip)}/${prefixLength}`);
-    const metric = routeMetric(nics, index, first);
-    const routing = planRouting({ addresses, gateways: gatewaysOf(nic), hostRoutes: routesOf(nic), metric }, index);
-    const place =
-      call.config.type === "vpc-alcor" ? alcorPlace(nic, call) : neutronPlace(nic, { claim, call }, defaults);
-    const isTap = place.kind === "neutron" && place.end === "tap";
-    const asked = claim.spec.nics[index];
-    return {
-      name: index === 0 ? (primaryName ?? nic.name) : nic.name,
-      portId: nic.portID ?? "",
-      index,
-      metric,
-      ...(nic.mac === undefined ? {} : { mac: String(MacAddress.parse(nic.mac)) }),
-      ...(nic.mtu === undefined || nic.mtu === 0 ? {} : { mtu: nic.mtu }),
-      // The machine configures itself.
-      addresses: isTap ? [] : addresses,
-      routes: isTap ? [] : routing.routes,
-      rules: isTap ? [] : routing.rules,
-      // An address of IPv6 that the port does not show is one that the machine makes itself, from advertisements.
-      acceptRa: asked?.ipv6Enabled === true && !addresses.some((one) => one.includes(":")),
-      place,
-    };
+    const plan = planNic(nic, { index, metric: routeMetric(nics, index, first) }, context);
+    return index === 0 && primaryName !== undefined ? { ...plan, name: primaryName } : plan;
   });
   const { nameservers, search } = nics[0]?.dns ?? {};
   return {
@@ -60,6 +44,68 @@ export function planClaim({ claim, nics, call, primaryName }: PlanRequest, defau
     netns: call.netns,
     nics: plans,
     dns: { ...(nameservers === undefined ? {} : { nameservers }), ...(search === undefined ? {} : { search }) },
+    settings,
+  };
+}
+
+/**
+ * The plan of a NIC that is added to a sandbox that runs: it gets a table of its own that no NIC of the sandbox has, and its default route comes after
+ * theirs. A text says why it cannot be added. Pure. Throws like {@link planClaim}.
+ */
+export function planAdded(plan: SandboxPlan, claim: NicClaim, nic: NicStatus, defaults: SwitchPlace): NicPlan | string {
+  const { settings, nics, containerId } = plan;
+  if (settings === undefined)
+    return "the sandbox was made by an agent that could not add NICs; it has the NIC when it is made anew";
+  let index = 1;
+  while (nics.some((one) => one.index === index)) index += 1;
+  if (index >= MAX_NICS) return `the sandbox has ${nics.length} NICs already`;
+  let metric = routeMetric([], index, nic);
+  while (nics.some((one) => one.metric === metric)) metric += 1;
+  return planNic(nic, { index, metric }, { claim, settings, defaults, containerId });
+}
+
+interface NicContext {
+  readonly claim: NicClaim;
+  readonly settings: PlugSettings;
+  readonly defaults: SwitchPlace;
+  readonly containerId: string;
+}
+
+function planNic(
+  nic: NicStatus,
+  { index, metric }: { readonly index: number; readonly metric: number },
+  context: NicContext,
+): NicPlan {
+  const addresses = (nic.ips ?? []).map(({ ip, prefixLength }) => `${IpAddress.parse(ip)}/${prefixLength}`);
+  const routing = planRouting({ addresses, gateways: gatewaysOf(nic), hostRoutes: routesOf(nic), metric }, index);
+  const place = context.settings.type === "vpc-alcor" ? alcorPlace(nic, context) : neutronPlace(nic, context);
+  const isTap = place.kind === "neutron" && place.end === "tap";
+  const asked = context.claim.spec.nics.find(({ name }) => name === nic.name);
+  return {
+    name: nic.name,
+    portId: nic.portID ?? "",
+    index,
+    metric,
+    ...(nic.mac === undefined ? {} : { mac: String(MacAddress.parse(nic.mac)) }),
+    ...(nic.mtu === undefined || nic.mtu === 0 ? {} : { mtu: nic.mtu }),
+    // The machine configures itself.
+    addresses: isTap ? [] : addresses,
+    routes: isTap ? [] : routing.routes,
+    rules: isTap ? [] : routing.rules,
+    // An address of IPv6 that the port does not show is one that the machine makes itself, from advertisements.
+    acceptRa: asked?.ipv6Enabled === true && !addresses.some((one) => one.includes(":")),
+    place,
+  };
+}
+
+function settingsOf(config: PlanRequest["call"]["config"]): PlugSettings {
+  const { type, plugMode, vmMode, vmMultiQueue, vmOwnerUid, nsPrefix, probe_tm_ms, mizarTuning } = config;
+  const { ovsdb, integrationBridge } = config;
+  return {
+    ...{ type, plugMode, vmMode, vmMultiQueue, nsPrefix, probe_tm_ms, mizarTuning },
+    ...(vmOwnerUid === undefined ? {} : { vmOwnerUid }),
+    ...(ovsdb === undefined ? {} : { ovsdb }),
+    ...(integrationBridge === undefined ? {} : { integrationBridge }),
   };
 }
 
@@ -72,10 +118,9 @@ function routesOf({ routes = [] }: NicStatus): readonly { readonly dst: string; 
 
 function neutronPlace(
   { portID = "", mac, vifDetails = {} }: NicStatus,
-  { claim, call }: Pick<PlanRequest, "claim" | "call">,
-  defaults: SwitchPlace,
+  { claim, settings, defaults, containerId }: NicContext,
 ): NeutronPlace {
-  const { plugMode, vmMode, vmOwnerUid, vmMultiQueue, ovsdb, integrationBridge } = call.config;
+  const { plugMode, vmMode, vmOwnerUid, vmMultiQueue, ovsdb, integrationBridge } = settings;
   return {
     kind: "neutron",
     ovsdb: ovsdb?.replace(/^unix:/, "") ?? defaults.ovsdb,
@@ -91,20 +136,33 @@ function neutronPlace(
       "iface-status": "active",
       ...(mac === undefined ? {} : { "attached-mac": String(MacAddress.parse(mac)) }),
       "vm-uuid": claim.spec.podUID,
-      "vm-id": call.containerId,
+      "vm-id": containerId,
     },
   };
 }
 
-function alcorPlace(
-  { portID = "", networkID = "", netns, vethName }: NicStatus,
-  { config }: PlanRequest["call"],
-): AlcorPlace {
+function alcorPlace({ portID = "", networkID = "", netns, vethName }: NicStatus, { settings }: NicContext): AlcorPlace {
   return {
     kind: "alcor",
-    netns: netns ?? `/run/netns/${config.nsPrefix}${networkID}`,
+    netns: netns ?? `/run/netns/${settings.nsPrefix}${networkID}`,
     device: vethName ?? alcorDevice(portID),
-    waitMs: config.probe_tm_ms === 0 ? DEFAULT_PROBE_MS : config.probe_tm_ms,
-    mizarTuning: config.mizarTuning,
+    waitMs: settings.probe_tm_ms === 0 ? DEFAULT_PROBE_MS : settings.probe_tm_ms,
+    mizarTuning: settings.mizarTuning,
   };
+}
+
+/**
+ * The NICs that a node has, as a claim shows them: by the names of the claim, since a runtime may have named the first one otherwise, and with the TAP
+ * devices that runtimes of virtual machines take. Pure.
+ */
+export function shownNics(
+  nics: readonly Pick<NicPlan, "name" | "portId" | "place">[],
+  { status }: Pick<NicClaim, "status">,
+): NonNullable<NonNullable<NicClaim["status"]>["plugged"]>["nics"] {
+  const shown = nics.map(({ name, portId, place }) => ({
+    name: status?.nics?.find(({ portID }) => portID === portId)?.name ?? name,
+    ...(place.kind === "neutron" && place.end === "tap" ? { device: deviceNames(portId).tap } : {}),
+  }));
+  // A sandbox that is made anew may have those of the one before for a while.
+  return [...new Map(shown.map((nic) => [nic.name, nic])).values()];
 }

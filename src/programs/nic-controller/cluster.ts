@@ -7,6 +7,7 @@ import {
   LEGACY_VPC_ANNOTATION,
   NIC_POLICY_NAME,
   NICS_ANNOTATION,
+  NICS_GATE,
   NICS_READY,
   type NicClaim,
   type NicPolicy,
@@ -54,9 +55,9 @@ export function nicInformers({ watch }: Pick<ControllerReplica, "watch">): NicIn
   return { pods, claims, policies, namespaces, nodes, cluster };
 }
 
-/** Whether a pod says anything about NICs. */
-export function asksForNics({ metadata: { annotations = {} } }: KeptPod): boolean {
-  return WISHES.some((key) => Object.hasOwn(annotations, key));
+/** Whether a pod says anything about NICs, or waits for some. */
+export function asksForNics({ metadata: { annotations = {} }, spec }: KeptPod): boolean {
+  return spec.isGated === true || WISHES.some((key) => Object.hasOwn(annotations, key));
 }
 
 /** A pod that asks for no NICs is a few words; one that does keeps the annotations that are compared. */
@@ -70,7 +71,11 @@ function keptPod({ metadata, spec, status }: Pod): KeptPod {
       ...(deletionTimestamp === undefined ? {} : { deletionTimestamp }),
       ...(asks ? { annotations } : {}),
     },
-    spec: { nodeName: spec?.nodeName, hostNetwork: spec?.hostNetwork },
+    spec: {
+      nodeName: spec?.nodeName,
+      hostNetwork: spec?.hostNetwork,
+      ...(spec?.schedulingGates?.some(({ name }) => name === NICS_GATE) === true ? { isGated: true } : {}),
+    },
     status: {
       phase: status?.phase,
       ...(condition === undefined

@@ -1,4 +1,4 @@
-import { nicLimit, planPodSurface, podSurface, readPodNics, tenantOf, vpcAccess } from "#features/nic";
+import { nicLimit, planPodSurface, podSurface, readPodNics, tenantOf, updateFaults, vpcAccess } from "#features/nic";
 import type { NicRules } from "#features/nic-controller";
 import { DEFAULT_VPC_ANNOTATION } from "#kube/nic";
 
@@ -17,6 +17,10 @@ export const nicRules: NicRules = {
     if (wish.nics.length > maxNics) return { refused: `${wish.nics.length} NICs: ${because} at most ${maxNics}` };
     return { provider: access.binding?.provider, projectID: access.binding?.projectID };
   },
+  change: (policy, before, after) =>
+    updateFaults({ nics: before }, { nics: after }, { hotplug: policy.hotplug === true, allNamed: true }).map(
+      ({ field, message }) => `${field}: ${message}`,
+    ),
   tenantOf,
   surface: (pod, claim, now) => planPodSurface(pod, podSurface(claim), { now }),
 };

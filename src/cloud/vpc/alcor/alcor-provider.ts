@@ -92,6 +92,15 @@ export class AlcorProvider implements VpcProvider {
     return alcorPort(await translated(this.#alcor.updatePort(id, change, { signal })));
   }
 
+  /** Alcor takes ids alone, and has no group for a port that names none. */
+  async setSecurityGroups(
+    id: string,
+    { securityGroups }: { readonly securityGroups: readonly string[] },
+    { signal }: AbortOptions,
+  ): Promise<void> {
+    await translated(this.#alcor.updatePort(id, { security_groups: securityGroups }, { signal }));
+  }
+
   async releasePort(id: string, { host, deviceId, deviceOwner }: SavedDevice, { signal }: AbortOptions): Promise<void> {
     const change = { "binding:host_id": host, device_id: deviceId, device_owner: deviceOwner };
     await unlessGone(this.#alcor.updatePort(id, change, { signal }));

@@ -38,6 +38,8 @@ const COUNTED = 4096;
 const RESERVE = 64;
 /** The extension without which tags in a request that creates several ports are dropped without a word. */
 const TAGS_ON_CREATE = "tag-ports-during-bulk-creation";
+/** The group that every project has, and that a new port gets which names none. */
+const DEFAULT_GROUP = "default";
 /** The extension by which ports have tags. */
 const TAGS = "standard-attr-tag";
 
@@ -124,6 +126,17 @@ export class NeutronProvider implements VpcProvider {
   ): Promise<VpcPort> {
     const change = { "binding:host_id": host, device_id: deviceId, device_owner: deviceOwner };
     return portOf(await translated(this.#neutron.updatePort(id, change, { signal, ifRevision })));
+  }
+
+  async setSecurityGroups(
+    id: string,
+    { vpc, securityGroups }: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
+    { signal }: AbortOptions,
+  ): Promise<void> {
+    // A change to no group at all would leave the port without filters, not with those of a new port.
+    const refs = securityGroups.length === 0 ? [DEFAULT_GROUP] : securityGroups;
+    const groups = await Promise.all(refs.map((ref) => this.#securityGroup(ref, vpc.projectId, signal)));
+    await translated(this.#neutron.updatePort(id, { security_groups: groups }, { signal }));
   }
 
   async releasePort(id: string, { host, deviceId, deviceOwner }: SavedDevice, { signal }: AbortOptions): Promise<void> {

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import { Cidr } from "#base/ip";
 import { isPlumbable, type SavedDevice, type Vpc, type VpcPort } from "#cloud/vpc";
 import type { NamedNic, NicStatus } from "#kube/nic";
@@ -6,16 +7,46 @@ import { type NicFault, retryDelayMs } from "./retry.ts";
 /** Failed bindings in a row after which the host's agents are asked about, and the NIC counts as failed. */
 export const BINDING_TRIES = 5;
 
-/** The statuses of all NICs of a claim, in its order; a NIC without one has not been looked at. Pure. */
+/**
+ * The statuses of all NICs of a claim, in its order, and then those of NICs that the pod does not want any more; a NIC without one has not been
+ * looked at. Pure.
+ */
 export function completed(wishes: readonly NamedNic[], nics: readonly NicStatus[]): readonly NicStatus[] {
-  return wishes.map(
-    ({ name, tag }) =>
-      nics.find((nic) => nic.name === name) ?? {
-        name,
-        state: "InProgress",
-        ...(tag === undefined ? {} : { tag }),
-      },
+  const wished = wishes.map(({ name, tag }) =>
+    tagged(nics.find((nic) => nic.name === name) ?? { name, state: "InProgress" }, tag),
   );
+  return [...wished, ...leaving(wishes, nics)];
+}
+
+/** The NICs that a pod wants. Pure. */
+export function wished(wishes: readonly NamedNic[], nics: readonly NicStatus[]): readonly NicStatus[] {
+  return nics.filter((nic) => wishes.some(({ name }) => name === nic.name));
+}
+
+/** The NICs that a pod does not want any more, and whose ports are not released yet. Pure. */
+export function leaving(wishes: readonly NamedNic[], nics: readonly NicStatus[]): readonly NicStatus[] {
+  return nics.filter((nic) => !wishes.some(({ name }) => name === nic.name));
+}
+
+function tagged(nic: NicStatus, tag: string | undefined): NicStatus {
+  if (nic.tag === tag) return nic;
+  const { tag: _, ...rest } = nic;
+  return tag === undefined ? rest : { ...rest, tag };
+}
+
+/** The security groups that a NIC names; none: the default ones. */
+export function groupsOf({ securityGroup, securityGroups }: NamedNic): readonly string[] {
+  return securityGroups ?? (securityGroup === undefined ? [] : [securityGroup]);
+}
+
+/**
+ * Whether a port that the controller has made has to be given other groups. Of a port whose groups are not recorded, as after a crash, they are
+ * those of its NIC if the claim never changed. Pure.
+ */
+export function needsGroups(nic: NicStatus, wish: NamedNic, isOriginal: boolean): boolean {
+  if (!hasPort(nic) || nic.createdByController !== true || nic.reason === "PortLost") return false;
+  if (nic.securityGroups === undefined) return !isOriginal;
+  return !isDeepStrictEqual(nic.securityGroups, groupsOf(wish));
 }
 
 /** Whether a NIC has its port: it is known, and of a user's port also that it was taken over. */

@@ -5,6 +5,7 @@ import { CLAIM_ROWS, type ClaimStep, type ClaimView, phaseOf, planClaim } from "
 
 const NOW = Date.UTC(2026, 0, 1);
 const ETH0: NamedNic = { name: "eth0" };
+const WEB: NamedNic = { name: "eth0", securityGroups: ["web"] };
 const ETH1: NamedNic = { name: "eth1" };
 const MINE: NamedNic = { name: "eth1", portID: "a2815656-76f7-46d4-9d11-057063db1a14" };
 const NEW: NicStatus = { name: "eth0", state: "InProgress" };
@@ -77,6 +78,51 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
     { wishes: [ETH0, ETH1], nics: [BOUND, later(9000, { ...NEW, name: "eth1" })], ...ON_NODE },
     { do: "wait", untilMs: NOW + 9000 },
   ],
+  [
+    "a NIC that is wanted no more waits until its node has unplugged it",
+    { ...ON_NODE, nics: [READY], leaving: [{ nic: { ...READY, name: "eth1" }, isUnplugged: false }] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
+  [
+    "unplugged it loses its port",
+    { ...ON_NODE, nics: [READY], leaving: [{ nic: { ...READY, name: "eth1" }, isUnplugged: true }] },
+    { do: "give-up", names: ["eth1"] },
+  ],
+  [
+    "also while others have no port yet, which may wait for its address",
+    { leaving: [{ nic: { ...READY, name: "eth1" }, isUnplugged: true }] },
+    { do: "give-up", names: ["eth1"] },
+  ],
+  [
+    "after a failure it loses its port at the time of the next attempt",
+    { ...ON_NODE, nics: [READY], leaving: [{ nic: later(4000, { ...NEW, name: "eth1" }), isUnplugged: true }] },
+    { do: "wait", untilMs: NOW + 4000 },
+  ],
+  [
+    "with the pod all is released together",
+    { pod: undefined, leaving: [{ nic: READY, isUnplugged: false }] },
+    { do: "release" },
+  ],
+  [
+    "a port gets the groups that its NIC names by now",
+    { ...ON_NODE, wishes: [WEB], nics: [{ ...READY, securityGroups: ["db"] }] },
+    { do: "regroup", nics: [WEB] },
+  ],
+  [
+    "a port whose groups nobody has recorded has those of its NIC if the claim never changed",
+    { ...ON_NODE, wishes: [WEB], nics: [READY] },
+    WAIT,
+  ],
+  [
+    "and gets them if it did",
+    { ...ON_NODE, wishes: [WEB], nics: [READY], isOriginal: false },
+    { do: "regroup", nics: [WEB] },
+  ],
+  [
+    "the groups of a user's port are the user's",
+    { ...ON_NODE, nics: [{ ...READY, createdByController: false }], isOriginal: false },
+    WAIT,
+  ],
   ["a quota that is used up refuses", { quota: "too many" }, { do: "refuse", why: "too many" }],
   [
     "once, and then at the time of the next attempt",
@@ -111,6 +157,8 @@ function view(change: Partial<ClaimView>): ClaimView {
   return {
     wishes: [ETH0],
     nics: [NEW],
+    leaving: [],
+    isOriginal: true,
     phase: "Pending",
     isDeleted: false,
     pod: { isOver: false, nodeName: undefined },

@@ -1,8 +1,15 @@
 import type { NamedNic, NicClaimPhase, NicStatus } from "#kube/nic";
-import { hasPort, isDue, isPlumbed } from "./nic.ts";
+import { hasPort, isDue, isPlumbed, needsGroups } from "./nic.ts";
 
-/** How often it is looked whether a node is lost on which a pod has ended, in milliseconds. */
+/** How often it is looked whether a node is lost that has to unplug something, in milliseconds. */
 const END_CHECK_MS = 60_000;
+
+/** A NIC that the pod does not want any more, and whose port is not released yet. */
+export interface LeavingNic {
+  readonly nic: NicStatus;
+  /** Whether nothing uses it: the node has told that it does not have it, or there is no node. */
+  readonly isUnplugged: boolean;
+}
 
 /** What is known of a claim's pod. */
 export interface PodFacts {
@@ -16,6 +23,10 @@ export interface ClaimView {
   readonly wishes: readonly NamedNic[];
   /** One for each wish, in their order. */
   readonly nics: readonly NicStatus[];
+  /** NICs that the pod does not want any more. */
+  readonly leaving: readonly LeavingNic[];
+  /** Whether the claim's NICs never changed. */
+  readonly isOriginal: boolean;
   readonly phase: NicClaimPhase | undefined;
   /** Whether the claim is being deleted. */
   readonly isDeleted: boolean;
@@ -40,6 +51,10 @@ export type ClaimStep =
   | { readonly do: "release" }
   | { readonly do: "refuse"; readonly why: string }
   | { readonly do: "look-up" }
+  /** The ports of these NICs, which the pod does not want any more, are released. */
+  | { readonly do: "give-up"; readonly names: readonly string[] }
+  /** Ports get other security groups. */
+  | { readonly do: "regroup"; readonly nics: readonly NamedNic[] }
   /** Ports are made for NICs, and users' ports are taken for others. */
   | { readonly do: "make"; readonly create: readonly NamedNic[]; readonly take: readonly NamedNic[] }
   | { readonly do: "bind"; readonly nics: readonly NamedNic[]; readonly host: string }
@@ -61,6 +76,13 @@ export const CLAIM_ROWS: readonly Row[] = [
     name: "the claim or the pod is at its end and the node has not unplugged yet, so nothing is changed",
     step: ({ isDeleted, pod, now }) =>
       isDeleted || pod?.isOver === true ? { do: "wait", untilMs: now + END_CHECK_MS } : undefined,
+  },
+  {
+    name: "NICs that the pod does not want any more, and that the node has unplugged, lose their ports",
+    step: ({ leaving, now }) => {
+      const names = leaving.flatMap(({ nic, isUnplugged }) => (isUnplugged && isDue(nic, now) ? [nic.name] : []));
+      return names.length === 0 ? undefined : { do: "give-up", names };
+    },
   },
   {
     name: "the quota does not allow the ports",
@@ -93,6 +115,16 @@ export const CLAIM_ROWS: readonly Row[] = [
       if (host === undefined) return undefined;
       const unbound = due(view, (nic) => hasPort(nic) && !isPlumbed(nic, host) && nic.reason !== "PortLost");
       return unbound.length === 0 ? undefined : { do: "bind", nics: unbound, host };
+    },
+  },
+  {
+    name: "security groups of a NIC have changed, so its port gets them",
+    step: (view) => {
+      const nics = view.wishes.filter((wish, at) => {
+        const nic = view.nics[at];
+        return nic !== undefined && needsGroups(nic, wish, view.isOriginal) && isDue(nic, view.now);
+      });
+      return nics.length === 0 ? undefined : { do: "regroup", nics };
     },
   },
   { name: "all that can be done now is done", step: (view) => waiting(view) },
@@ -139,8 +171,11 @@ function due(view: ClaimView, isMeant: (nic: NicStatus) => boolean): readonly Na
   });
 }
 
-function waiting({ nics, now }: ClaimView): ClaimStep {
-  const times = nics.flatMap(({ nextRetryAt }) => (nextRetryAt === undefined ? [] : [Date.parse(nextRetryAt)]));
+function waiting({ nics, leaving, now }: ClaimView): ClaimStep {
+  const times = [...nics, ...leaving.map(({ nic }) => nic)].flatMap(({ nextRetryAt }) =>
+    nextRetryAt === undefined ? [] : [Date.parse(nextRetryAt)],
+  );
+  if (leaving.some(({ isUnplugged }) => !isUnplugged)) times.push(now + END_CHECK_MS);
   const later = times.filter((time) => time > now);
   return { do: "wait", untilMs: later.length === 0 ? undefined : Math.min(...later) };
 }

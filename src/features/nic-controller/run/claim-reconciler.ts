@@ -1,8 +1,10 @@
+import { isDeepStrictEqual } from "node:util";
 import type { Dirty } from "#base/async";
 import type { VpcProvider } from "#cloud/vpc";
 import { isKubeError, parseObjectKey, resources } from "#kube/client";
 import {
   CLAIM_NODE_LABEL,
+  NICS_GATE,
   type NicClaim,
   type NicClaimPhase,
   type NicStatus,
@@ -10,17 +12,28 @@ import {
   PROVIDER_HOST_ANNOTATION,
 } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
-import { completed, hasPort, isPlumbed } from "../plan/nic.ts";
+import { completed, groupsOf, hasPort, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
 import { type ObservedPod, observeNic } from "../plan/observe.ts";
 import { type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
+import { added, planNics } from "../plan/plan-nics.ts";
 import { type QuotaClaim, quotaFault } from "../plan/quota.ts";
 import { endsByRelease } from "../plan/retry.ts";
-import type { PodView } from "../world.ts";
+import type { PodView, PodWish } from "../world.ts";
 import { claimDraft } from "./claim-draft.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
 import { ClaimLedger, withoutPause } from "./ledger.ts";
 import { DOUBT_MS, PortActions } from "./port-actions.ts";
-import { type ClaimRecord, finishClaim, hasCondition, MANAGER, NOTHING, nicsOf, storeStatus } from "./record.ts";
+import {
+  type ClaimRecord,
+  finishClaim,
+  hasCondition,
+  isLetGo,
+  isPlugged,
+  MANAGER,
+  NOTHING,
+  nicsOf,
+  storeStatus,
+} from "./record.ts";
 import { PortRequests } from "./requests.ts";
 
 /** A node that is not ready for this time is lost, in milliseconds (docs/spec/vpc-nics.md#5.7). */
@@ -79,8 +92,9 @@ export class ClaimReconciler {
     let record = this.ledger.current(namespace, uid);
     if (record?.touchedAt === Number.NEGATIVE_INFINITY && record.doubtUntil === Number.NEGATIVE_INFINITY) {
       // The leader before may have asked for ports that are not recorded.
-      const isWhole = nicsOf(record).length === record.claim.spec.nics.length && nicsOf(record).every(hasPort);
-      record.doubtUntil = isWhole ? 0 : this.#deps.clock.monotonic() + DOUBT_MS;
+      const incomplete = completed(record.claim.spec.nics, nicsOf(record)).filter((nic) => !hasPort(nic));
+      record.doubtful = new Set(incomplete.map(({ name }) => name));
+      record.doubtUntil = incomplete.length === 0 ? 0 : this.#deps.clock.monotonic() + DOUBT_MS;
     }
     if (record === undefined) {
       const pod = this.#deps.cluster.pod(uid);
@@ -97,6 +111,8 @@ export class ClaimReconciler {
     if (isOver(pod) || deletionTimestamp !== undefined) return undefined;
     const view = cluster.namespace(namespace);
     const wish = rules.wishOf(pod, view);
+    // Nobody else would remove a gate that somebody has written into a pod that gets no ports.
+    if (wish.kind === "none" || wish.kind === "host-network") await this.#removeGate(pod, options);
     if (wish.kind === "none") return undefined;
     if (wish.kind === "host-network") {
       return this.#refuse(pod, "HostNetworkIgnored", "the pod has the network of its node, so it gets no ports");
@@ -147,6 +163,7 @@ export class ClaimReconciler {
       await this.#deleteSurplus(record, provider, options);
       const pod = cluster.pod(record.uid);
       await this.#label(record, pod, options);
+      await this.#follow(record, pod, options);
       this.#see(record, pod);
       const view = this.#view(record, pod);
       const step = planClaim(view);
@@ -159,11 +176,16 @@ export class ClaimReconciler {
       if (step.do !== "wait") await this.#actions.perform(step, { record, provider, host: view.host }, options);
       this.#tell(record, pod, before);
       const nics = nicsOf(record);
-      const phase = phaseOf({ nics, quota: view.quota, host: view.host }, mayHavePorts);
+      const wanted = wished(record.claim.spec.nics, nics);
+      const phase = phaseOf({ nics: wanted, quota: view.quota, host: view.host }, mayHavePorts);
       this.#setStatus(record, { nics, phase, nodeName: pod?.spec.nodeName });
       await storeStatus(api, record, options);
+      // An address, a place in a subnet or in a quota may be what others wait for.
+      if (step.do === "give-up" && nics.length < before.length) this.tryAgain(({ reason }) => endsByRelease(reason));
       if (step.do !== "wait") continue;
       if (pod !== undefined) await this.#show(record, pod, options);
+      // Not when they are bound: that needs the node.
+      if (pod !== undefined && wanted.every(hasPort)) await this.#removeGate(pod, options);
       this.#schedulePolls(record);
       return step.untilMs === undefined ? undefined : { requeueAfterMs: Math.max(0, step.untilMs - clock.now()) };
     }
@@ -213,6 +235,97 @@ export class ClaimReconciler {
     record.labelled = nodeName;
   }
 
+  /**
+   * Gives a claim the NICs that its pod asks for by now (docs/spec/vpc-nics.md#10). The claim is stored before a port is made for a new NIC; what
+   * its status has of a NIC that is wanted no more stays until the port is released.
+   */
+  async #follow(record: ClaimRecord, pod: PodView | undefined, options: Options): Promise<void> {
+    const { cluster, rules, api, log } = this.#deps;
+    const { claim, namespace } = record;
+    const isEnding = pod === undefined || isOver(pod) || pod.metadata.deletionTimestamp !== undefined;
+    if (isEnding || claim.metadata.deletionTimestamp !== undefined) return;
+    const wish = rules.wishOf(pod, cluster.namespace(namespace));
+    const before = claim.spec.nics;
+    const shown = nicsOf(record);
+    const { refusal, next } = this.#judge(record, wish);
+    if (refusal !== record.refusal) {
+      record.refusal = refusal;
+      if (refusal !== "") {
+        this.#deps.observer.event(pod, { type: "Warning", reason: "NicsRefused", note: refusal });
+        log.warn("pod gets no other NICs", { pod: pod.metadata.name, namespace, why: refusal });
+      }
+    }
+    if (next === undefined) return;
+    const news = added(before, next);
+    // Before anything is awaited, so that no other claim of the tenant is judged without these.
+    if (news.length > 0) record.growsTo = portsOf({ nics: next, shown });
+    try {
+      const body = { metadata: { uid: claim.metadata.uid }, spec: { nics: next } };
+      const ref = { name: record.uid, namespace };
+      record.claim = await api.patch(nicResources.nicClaims, ref, { type: "merge", body }, options);
+    } catch (error) {
+      if (!isKubeError(error, "not-found")) throw error;
+      return;
+    } finally {
+      record.growsTo = 0;
+    }
+    const gone = added(next, before);
+    log.info("claim follows its pod", {
+      claim: record.uid,
+      pod: pod.metadata.name,
+      namespace,
+      added: news,
+      removed: gone,
+    });
+    // A port of a NIC of this name may be there from before.
+    if (news.length > 0) record.isLookedUp = false;
+    const changed = new Set(
+      next.flatMap((nic) => {
+        const old = before.find(({ name }) => name === nic.name);
+        return old === undefined || isDeepStrictEqual(groupsOf(old), groupsOf(nic)) ? [] : [nic.name];
+      }),
+    );
+    record.status = {
+      ...record.status,
+      nics: shown.map((nic) => {
+        // Nobody waits for the next attempt of what is not wanted, or is wanted otherwise.
+        if (gone.includes(nic.name)) return { ...settled(nic), state: "InProgress" as const };
+        return changed.has(nic.name) ? withoutPause(nic) : nic;
+      }),
+    };
+  }
+
+  /** The NICs that a claim should get, if others than it has, and why not all that its pod asks for. */
+  #judge(
+    record: ClaimRecord,
+    wish: PodWish,
+  ): { readonly next: NicClaim["spec"]["nics"] | undefined; readonly refusal: string } {
+    const { cluster, rules } = this.#deps;
+    const { namespace, claim } = record;
+    const { nics: before, vpc } = claim.spec;
+    const refused = (refusal: string) => ({ next: undefined, refusal });
+    if (wish.kind === "faulty")
+      return refused(wish.faults.map(({ field, message }) => `${field}: ${message}`).join("; "));
+    if (wish.kind !== "wanted") return refused("");
+    if (wish.vpc !== vpc) return refused("vpc: may not change");
+    const planned = planNics(before, nicsOf(record), wish.nics);
+    if (planned === undefined) return refused("");
+    const policy = cluster.policy();
+    const faults = rules.change(policy, before, planned);
+    if (faults.length > 0) return refused(faults.join("; "));
+    const news = added(before, planned);
+    if (news.length === 0) return { next: [...planned], refusal: "" };
+    const access = rules.allow(policy, { ...wish, nics: planned }, namespace, cluster.namespace(namespace));
+    const why =
+      "refused" in access
+        ? access.refused
+        : this.#quotaFault(record, portsOf({ nics: planned, shown: nicsOf(record) }));
+    if (why === undefined) return { next: [...planned], refusal: "" };
+    // What is taken away is taken away all the same.
+    const kept = planned.filter(({ name }) => !news.includes(name));
+    return { next: isDeepStrictEqual(kept, before) ? undefined : kept, refusal: why };
+  }
+
   /** Takes into the status what the last look at the ports has found. */
   #see(record: ClaimRecord, pod: PodView | undefined): void {
     const { clock, random } = this.#deps;
@@ -221,10 +334,15 @@ export class ClaimReconciler {
     // A failure before the pod had a node may be none on the node.
     const isFirstHost = host !== undefined && record.host === undefined && record.status.nodeName === undefined;
     record.host = host;
-    const look = { pod: this.#observedPod(record, pod), now: clock.now(), random: random() };
+    const when = { now: clock.now(), random: random() };
+    const wishes = new Set(record.claim.spec.nics.map(({ name }) => name));
     const nics = before
       .map((nic) => (isFirstHost ? withoutPause(nic) : nic))
-      .map((nic) => observeNic(nic, record.observation, look));
+      .map((nic) =>
+        wishes.has(nic.name)
+          ? observeNic(nic, record.observation, { pod: this.#observedPod(record, pod, nic.name), ...when })
+          : nic,
+      );
     // A port that is to be made again: nobody knows what else is there.
     if (nics.some((nic, at) => nic.portID === undefined && before[at]?.portID !== undefined)) record.isLookedUp = false;
     record.observation = { ...NOTHING, downSince: record.observation.downSince };
@@ -232,11 +350,13 @@ export class ClaimReconciler {
     this.#tell(record, pod, before);
   }
 
-  #observedPod(record: ClaimRecord, pod: PodView | undefined): ObservedPod {
-    const isPlugged = hasCondition(record.claim, "Plugged");
+  #observedPod(record: ClaimRecord, pod: PodView | undefined, nic: string): ObservedPod {
+    const has = isPlugged(record.claim, nic);
+    // A NIC that was added to a sandbox is not in use before the node has it.
+    const isAwaited = !has && hasCondition(record.claim, "Plugged");
     return {
-      isPlugged,
-      isStarted: isPlugged || (pod?.status.phase ?? "Pending") !== "Pending",
+      isPlugged: has,
+      isStarted: has || (!isAwaited && (pod?.status.phase ?? "Pending") !== "Pending"),
       isEnding:
         pod === undefined ||
         isOver(pod) ||
@@ -256,15 +376,22 @@ export class ClaimReconciler {
     const { clock } = this.#deps;
     const now = clock.now();
     const { claim } = record;
+    const nodeIsLost = this.#isLost(pod?.spec.nodeName, now);
+    const isFree = pod?.spec.nodeName === undefined || nodeIsLost;
     return {
       wishes: claim.spec.nics,
-      nics: nicsOf(record),
+      nics: wished(claim.spec.nics, nicsOf(record)),
+      leaving: leaving(claim.spec.nics, nicsOf(record)).map((nic) => ({
+        nic,
+        isUnplugged: isFree || isLetGo(claim, nic.name),
+      })),
+      isOriginal: (claim.metadata.generation ?? 1) === 1,
       phase: record.status.phase,
       isDeleted: claim.metadata.deletionTimestamp !== undefined,
       pod: pod === undefined ? undefined : { isOver: isOver(pod), nodeName: pod.spec.nodeName },
       host: this.#hostOf(pod),
       isUnplugged: hasCondition(claim, "Unplugged"),
-      nodeIsLost: this.#isLost(pod?.spec.nodeName, now),
+      nodeIsLost,
       quota: this.#quotaFault(record),
       isLookedUp: record.isLookedUp,
       now,
@@ -277,9 +404,9 @@ export class ClaimReconciler {
     return node === undefined || (node.notReadySince !== undefined && now - node.notReadySince > NODE_LOST_MS);
   }
 
-  /** The check that decides, after that of the webhooks, whose replicas do not know each other's reservations. */
-  #quotaFault(record: ClaimRecord): string | undefined {
-    if (isAllowed(record)) return undefined;
+  /** `growsTo`: the ports of the claim once it has the NICs that its pod asks for. The check that decides, after that of the webhooks, whose replicas do not know each other's reservations. */
+  #quotaFault(record: ClaimRecord, growsTo?: number): string | undefined {
+    if (growsTo === undefined && isAllowed(record)) return undefined;
     const { cluster, rules } = this.#deps;
     const policy = cluster.policy();
     const tenantOf = (namespace: string) => rules.tenantOf(policy, namespace, cluster.namespace(namespace));
@@ -290,9 +417,11 @@ export class ClaimReconciler {
       const { uid, namespace = "" } = { ...claim.metadata, uid: claim.metadata.name };
       if (uid === record.uid || tenantOf(namespace)?.name !== tenant.name) continue;
       const known = this.ledger.get(uid);
-      others.push(quotaClaim(known?.claim ?? claim, known === undefined ? hasBegun(claim.status) : isAllowed(known)));
+      const other = quotaClaim(known?.claim ?? claim, known === undefined ? hasBegun(claim.status) : isAllowed(known));
+      others.push({ ...other, ports: Math.max(other.ports, known?.growsTo ?? 0) });
     }
-    return quotaFault(quotaClaim(record.claim, false), others, tenant);
+    const own = quotaClaim(record.claim, false);
+    return quotaFault({ ...own, ports: growsTo ?? own.ports }, others, tenant);
   }
 
   async #release(
@@ -368,6 +497,20 @@ export class ClaimReconciler {
     }
   }
 
+  /** Lets a pod be scheduled that has waited for its ports (docs/spec/vpc-nics.md#7). */
+  async #removeGate({ metadata, spec }: PodView, options: Options): Promise<void> {
+    if (spec.isGated !== true) return;
+    const { name, namespace = "", uid } = metadata;
+    const body = { metadata: { uid }, spec: { schedulingGates: [{ $patch: "delete", name: NICS_GATE }] } };
+    try {
+      const patch = { type: "strategic", body } as const;
+      await this.#deps.api.patch(resources.pods, { name, namespace }, patch, { ...options, fieldManager: MANAGER });
+      this.#deps.log.info("pod may be scheduled", { pod: name, namespace });
+    } catch (error) {
+      if (!isKubeError(error, "not-found", "conflict")) throw error;
+    }
+  }
+
   #schedulePolls(record: ClaimRecord): void {
     const { clock } = this.#deps;
     const now = clock.monotonic();
@@ -376,12 +519,19 @@ export class ClaimReconciler {
       record.pollAt = undefined;
       return;
     }
-    const isPlugged = hasCondition(record.claim, "Plugged");
-    if (isPlugged) record.pluggedAt ??= now;
-    const everyMs = this.#paceOf(record, { isPlugged, now });
+    if (hasCondition(record.claim, "Plugged")) record.pluggedAt ??= now;
+    const { everyMs, awaited } = this.#paceOf(record, now);
+    // With a NIC that was plugged just now, looks begin anew.
     const isFirst = record.pollAt === undefined;
+    const isNew = awaited > record.awaited;
+    record.awaited = awaited;
     // A pace that is the same has been slowed down by the polls, or goes on.
-    if (!isFirst && (everyMs === POLL_PLUGGED_MS ? record.pollEveryMs <= 2000 : record.pollEveryMs === everyMs)) return;
+    if (
+      !isFirst &&
+      !isNew &&
+      (everyMs === POLL_PLUGGED_MS ? record.pollEveryMs <= 2000 : record.pollEveryMs === everyMs)
+    )
+      return;
     record.pollEveryMs = everyMs;
     // What was stored by an earlier process may be old.
     const isOld = isFirst && record.touchedAt === Number.NEGATIVE_INFINITY;
@@ -389,12 +539,27 @@ export class ClaimReconciler {
     this.#options.polls.mark();
   }
 
-  #paceOf(record: ClaimRecord, { isPlugged, now }: { isPlugged: boolean; now: number }): number {
-    const waits = nicsOf(record).some((nic) => isPlumbed(nic, undefined) && nic.state !== "Ready");
-    if (waits && isPlugged) return POLL_PLUGGED_MS;
-    if (waits || now < record.doubtUntil) return POLL_WAITING_MS;
-    return record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS;
+  /** How often to look, and how many NICs that are plugged wait to be active. */
+  #paceOf({ claim, ...record }: ClaimRecord, now: number): { readonly everyMs: number; readonly awaited: number } {
+    const waiting = wished(claim.spec.nics, record.status.nics ?? []).filter(
+      (nic) => isPlumbed(nic, undefined) && nic.state !== "Ready",
+    );
+    const awaited = waiting.filter(({ name }) => isPlugged(claim, name)).length;
+    if (awaited > 0) return { everyMs: POLL_PLUGGED_MS, awaited };
+    if (waiting.length > 0 || now < record.doubtUntil) return { everyMs: POLL_WAITING_MS, awaited };
+    return { everyMs: record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS, awaited };
   }
+}
+
+/** The ports of NICs, and of those that are not released yet. */
+function portsOf({
+  nics,
+  shown,
+}: {
+  readonly nics: readonly { readonly name: string }[];
+  readonly shown: readonly { readonly name: string }[];
+}): number {
+  return new Set([...nics, ...shown].map(({ name }) => name)).size;
 }
 
 function isOver({ status: { phase } }: PodView): boolean {
@@ -416,7 +581,7 @@ function quotaClaim({ metadata, spec, status }: NicClaim, isAllowedAlready: bool
   return {
     uid: metadata.name,
     createdAt: metadata.creationTimestamp ?? "",
-    ports: isReleasing ? 0 : spec.nics.length,
+    ports: isReleasing ? 0 : portsOf({ nics: spec.nics, shown: status?.nics ?? [] }),
     isAllowed: isAllowedAlready,
   };
 }

@@ -68,6 +68,14 @@ export class GuardedProvider implements VpcProvider {
     return this.#paced(() => this.#deps.provider.bindPort(id, binding, options), options);
   }
 
+  async setSecurityGroups(
+    id: string,
+    groups: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
+    options: AbortOptions,
+  ): Promise<void> {
+    await this.#paced(() => this.#deps.provider.setSecurityGroups(id, groups, options), options);
+  }
+
   async releasePort(id: string, saved: SavedDevice, options: AbortOptions): Promise<void> {
     await this.#paced(() => this.#deps.provider.releasePort(id, saved, options), options);
   }

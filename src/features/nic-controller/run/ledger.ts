@@ -38,7 +38,8 @@ export class ClaimLedger {
       return cached === undefined ? undefined : this.#remember(recordOf(cached, namespace, true));
     if (cached?.metadata.uid === known.claim.metadata.uid) {
       known.isCached = true;
-      known.claim = cached;
+      // Of our own changes the cache may not know yet; it would bring back NICs that the pod has given up.
+      if ((cached.metadata.generation ?? 0) >= (known.claim.metadata.generation ?? 0)) known.claim = cached;
       return known;
     }
     // Before the cache has had the claim, that is one which was made just now; what the cache has is a memory of the one before.
@@ -68,12 +69,18 @@ export class ClaimLedger {
     this.#holders.set(portID, uid);
   }
 
-  /** Ends the pauses after failures of the meant NICs. Returns the claims that have some. */
+  /** A user's port was given back while its pod goes on. */
+  free(portID: string, uid: string): void {
+    if (this.#holders.get(portID) === uid) this.#holders.delete(portID);
+  }
+
+  /** Ends the pauses after failures of the meant NICs. Returns the claims that have some, and those whose pods were refused NICs. */
   tryAgain(isMeant: (nic: NicStatus) => boolean): readonly ClaimRecord[] {
     const changed: ClaimRecord[] = [];
     for (const record of this.#records.values()) {
       const nics = nicsOf(record);
-      if (!nics.some((nic) => nic.nextRetryAt !== undefined && isMeant(nic))) continue;
+      const pauses = nics.some((nic) => nic.nextRetryAt !== undefined && isMeant(nic));
+      if (!pauses && record.refusal === "") continue;
       record.status = { ...record.status, nics: nics.map((nic) => (isMeant(nic) ? withoutPause(nic) : nic)) };
       changed.push(record);
     }

@@ -2,7 +2,7 @@ import type { Dirty } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import type { VpcPort, VpcProvider } from "#cloud/vpc";
 import { ownPorts } from "../plan/identity.ts";
-import { hasPort } from "../plan/nic.ts";
+import { hasPort, wished } from "../plan/nic.ts";
 import { observeNic } from "../plan/observe.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
 import type { ClaimLedger } from "./ledger.ts";
@@ -115,13 +115,18 @@ export class PortPoller {
     const recorded = new Map(
       nicsOf(record).flatMap((nic) => (nic.portID === undefined ? [] : [[nic.name, nic.portID]])),
     );
-    record.surplus = [...ownPorts(ports, record.uid, recorded)].flatMap(([nic, { port, surplus }]) =>
-      port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [],
-    );
+    const known = new Set([...record.claim.spec.nics, ...nicsOf(record)].map(({ name }) => name));
+    record.surplus = [...ownPorts(ports, record.uid, recorded)].flatMap(([nic, { port, surplus }]) => {
+      // A NIC that the pod had once: a request for its port was done after it was given up.
+      if (!known.has(nic)) return [port.id, ...surplus.map(({ id }) => id)];
+      return port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [];
+    });
     // Whether the pod ends decides only about what is reported.
     const isPlugged = hasCondition(record.claim, "Plugged");
     const look = { pod: { isPlugged, isStarted: true, isEnding: false }, now, random: random() };
-    const isNews = nicsOf(record).some((nic) => observeNic(nic, record.observation, look) !== nic);
+    const isNews = wished(record.claim.spec.nics, nicsOf(record)).some(
+      (nic) => observeNic(nic, record.observation, look) !== nic,
+    );
     if (isNews || record.surplus.length > 0) this.#options.enqueue(`${record.namespace}/${record.uid}`);
   }
 

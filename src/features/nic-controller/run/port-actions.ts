@@ -1,7 +1,19 @@
 import { type PortRequest, ProviderError, type Vpc, type VpcPort, type VpcProvider } from "#cloud/vpc";
 import type { NamedNic, NicStatus } from "#kube/nic";
 import { DEVICE_OWNER, ownPorts, portIdentity } from "../plan/identity.ts";
-import { BINDING_TRIES, bound, failed, hasPort, portFault, restored, savedDevice, withPort } from "../plan/nic.ts";
+import {
+  BINDING_TRIES,
+  bound,
+  failed,
+  groupsOf,
+  hasPort,
+  instant,
+  portFault,
+  restored,
+  savedDevice,
+  settled,
+  withPort,
+} from "../plan/nic.ts";
 import type { ClaimStep } from "../plan/plan-claim.ts";
 import type { NicFault } from "../plan/retry.ts";
 import type { NicControllerDeps } from "./deps.ts";
@@ -14,7 +26,7 @@ type Options = { readonly signal: AbortSignal };
 export const DOUBT_MS = 70_000;
 
 /** A step that asks the provider. */
-export type PortStep = Extract<ClaimStep, { do: "look-up" | "make" | "bind" | "refuse" }>;
+export type PortStep = Extract<ClaimStep, { do: "look-up" | "give-up" | "make" | "bind" | "regroup" | "refuse" }>;
 
 export interface PortActionsDeps
   extends Pick<NicControllerDeps, "api" | "cluster" | "observer" | "clock" | "random" | "log"> {
@@ -49,6 +61,10 @@ export class PortActions {
           return;
         case "look-up":
           return await this.#lookUp(work, options);
+        case "give-up":
+          return await this.#giveUp(step, work, options);
+        case "regroup":
+          return await this.#regroup(step, work, options);
         case "make":
           return await this.#make(step, work, options);
         case "bind":
@@ -103,6 +119,87 @@ export class PortActions {
       this.#deps.observer.event(pod, { type: "Normal", reason: "PortDeleted", note: `${name}: port ${portID}` });
     }
     return true;
+  }
+
+  /**
+   * Releases the ports of NICs that the pod does not want any more. A NIC is forgotten once nothing of it is left, and no request for its port can
+   * still be under way: a NIC of the same name would get that port.
+   */
+  async #giveUp(
+    { names }: Extract<PortStep, { do: "give-up" }>,
+    { record, provider }: Work,
+    options: Options,
+  ): Promise<void> {
+    const { ledger, observer, clock, log } = this.#deps;
+    const of = (error: unknown, name: string): void => {
+      const fault = this.#faultOf(error);
+      this.#changeOne(record, name, (nic) => this.#failed(nic, fault));
+    };
+    let ports: readonly VpcPort[];
+    try {
+      ports = await this.#deps.requests.find(provider, record.uid, options);
+    } catch (error) {
+      for (const name of names) of(error, name);
+      return;
+    }
+    const own = ownPorts(ports, record.uid);
+    const giveUp = async (name: string): Promise<void> => {
+      const nic = nicsOf(record).find((one) => one.name === name);
+      if (nic === undefined) return;
+      const { port, surplus = [] } = own.get(name) ?? {};
+      const ids = new Set([port, ...surplus].flatMap((one) => (one === undefined ? [] : [one.id])));
+      const { portID, createdByController } = nic;
+      if (portID !== undefined && createdByController === true) ids.add(portID);
+      try {
+        for (const id of ids) await provider.deletePort(id, options);
+        // One that has another device by now is somebody else's.
+        const isLent =
+          createdByController === false && ports.some((one) => one.id === portID && one.deviceId === record.uid);
+        if (isLent && portID !== undefined) await provider.releasePort(portID, restored(nic), options);
+      } catch (error) {
+        of(error, name);
+        return;
+      }
+      const doubtMs = record.doubtful.has(name) ? record.doubtUntil - clock.monotonic() : 0;
+      if (doubtMs > 0) {
+        this.#changeOne(record, name, (one) => ({ ...one, nextRetryAt: instant(clock.now() + doubtMs) }));
+        return;
+      }
+      if (portID !== undefined) ledger.free(portID, record.uid);
+      record.status = { ...record.status, nics: nicsOf(record).filter((one) => one.name !== name) };
+      log.info("NIC given up", { claim: record.uid, nic: name, port: portID });
+      const pod = this.#deps.cluster.pod(record.uid);
+      if (pod === undefined) return;
+      for (const id of ids) observer.event(pod, { type: "Normal", reason: "PortDeleted", note: `${name}: port ${id}` });
+    };
+    const ends = await Promise.allSettled(names.map(giveUp));
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
+  }
+
+  /** Gives ports other security groups. A failure leaves them those that they have, and the NIC works on. */
+  async #regroup({ nics }: Extract<PortStep, { do: "regroup" }>, work: Work, options: Options): Promise<void> {
+    const { record, provider } = work;
+    const { cluster, observer, log } = this.#deps;
+    const regroup = async (wish: NamedNic): Promise<void> => {
+      const nic = nicsOf(record).find(({ name }) => name === wish.name);
+      if (nic?.portID === undefined) return;
+      try {
+        const vpc = await this.#vpc(work, options);
+        await provider.setSecurityGroups(nic.portID, { vpc, securityGroups: this.#groupsOf(wish) }, options);
+        log.info("security groups changed", { claim: record.uid, nic: wish.name, port: nic.portID });
+        this.#changeOne(record, wish.name, (one) => ({ ...settled(one), securityGroups: [...groupsOf(wish)] }));
+      } catch (error) {
+        const fault = this.#faultOf(error);
+        this.#changeOne(record, wish.name, (one) => ({ ...this.#failed(one, fault), state: one.state }));
+        const pod = cluster.pod(record.uid);
+        const note = `${wish.name}: the port keeps its security groups: ${fault.message}`;
+        if (pod !== undefined && nic.reason !== fault.reason) {
+          observer.event(pod, { type: "Warning", reason: fault.reason, note });
+        }
+      }
+    };
+    const ends = await Promise.allSettled(nics.map(regroup));
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
   }
 
   /** Finds ports that were made already, by an earlier process or a request without an answer (docs/spec/vpc-nics.md#5.3). */
@@ -171,13 +268,13 @@ export class PortActions {
       result = await requests.create(provider, request, options);
     } catch (error) {
       // Whether the request was sent is not known.
-      this.#doubt(record);
+      this.#doubt(record, wish.name);
       if (!(error instanceof ProviderError)) throw error;
       result = { error };
     }
     if ("error" in result) {
       const { error } = result;
-      if (error.isAmbiguous) this.#doubt(record);
+      if (error.isAmbiguous) this.#doubt(record, wish.name);
       log.info("port not made", { claim: record.uid, nic: wish.name, reason: error.code, requestId: error.requestId });
       this.#changeOne(record, wish.name, (nic) => this.#failed(nic, this.#faultOf(error)));
       return;
@@ -190,7 +287,10 @@ export class PortActions {
       observer.event(pod, { type: "Normal", reason: "PortCreated", note: `${wish.name}: port ${port.id}, ${address}` });
     }
     this.#changeOne(record, wish.name, (nic) => {
-      const made = withPort(nic, { port, vpc, created: true, now: clock.now() });
+      const made = {
+        ...withPort(nic, { port, vpc, created: true, now: clock.now() }),
+        securityGroups: [...groupsOf(wish)],
+      };
       return host === undefined ? made : bound(made, { port, host, agents: undefined }, this.#when());
     });
   }
@@ -223,7 +323,7 @@ export class PortActions {
       });
     } catch (error) {
       const fault = this.#faultOf(error);
-      if (error instanceof ProviderError && error.isAmbiguous) this.#doubt(record);
+      if (error instanceof ProviderError && error.isAmbiguous) this.#doubt(record, wish.name);
       this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
     }
   }
@@ -265,10 +365,9 @@ export class PortActions {
     return provider.resolve({ vpc, projectId: projectID }, options);
   }
 
-  #groupsOf({ securityGroup, securityGroups }: NamedNic): readonly string[] {
-    if (securityGroups !== undefined) return securityGroups;
-    if (securityGroup !== undefined) return [securityGroup];
-    return this.#deps.cluster.policy().defaultSecurityGroups ?? [];
+  #groupsOf(wish: NamedNic): readonly string[] {
+    const named = groupsOf(wish);
+    return named.length > 0 ? named : (this.#deps.cluster.policy().defaultSecurityGroups ?? []);
   }
 
   /** Rethrows what is no failure of the provider. */
@@ -298,9 +397,11 @@ export class PortActions {
   }
 
   /** A port may be there, or come later: it is looked for before another is made, and for a while after that. */
-  #doubt(record: ClaimRecord): void {
+  #doubt(record: ClaimRecord, nic: string): void {
+    const now = this.#deps.clock.monotonic();
     record.isLookedUp = false;
-    record.doubtUntil = this.#deps.clock.monotonic() + DOUBT_MS;
+    record.doubtful = new Set([...(now < record.doubtUntil ? record.doubtful : []), nic]);
+    record.doubtUntil = now + DOUBT_MS;
   }
 
   /** What was seen of the ports until now is outdated. */

@@ -40,13 +40,21 @@ export interface ClaimRecord {
   touchedAt: number;
   /** Until when a request whose end is not known may still make a port, on the monotonic clock. */
   doubtUntil: number;
+  /** The NICs whose ports it may make. */
+  doubtful: ReadonlySet<string>;
   /** When its ports are looked at next, on the monotonic clock; `undefined`: they are not. */
   pollAt: number | undefined;
   pollEveryMs: number;
+  /** NICs that were plugged and not active in the last pass. */
+  awaited: number;
   /** When the node's report of plugged interfaces was first seen, on the monotonic clock. */
   pluggedAt: number | undefined;
   /** What was last written of the pod's surface. */
   surface: string;
+  /** Why NICs that the pod has asked for since are not in the claim; empty: there are none. */
+  refusal: string;
+  /** Ports that the claim is being extended to have; 0 before and after. They count for the quota before they are stored. */
+  growsTo: number;
 }
 
 /** A look that has found nothing. */
@@ -69,15 +77,19 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     surplus: [],
     touchedAt: Number.NEGATIVE_INFINITY,
     doubtUntil: Number.NEGATIVE_INFINITY,
+    doubtful: new Set(),
     pollAt: undefined,
     pollEveryMs: 0,
+    awaited: 0,
     pluggedAt: undefined,
     surface: "",
+    refusal: "",
+    growsTo: 0,
   };
 }
 
-/** The controller's part of a status: not the conditions, which are the node's. */
-function ownStatus({ conditions: _conditions, ...status }: NicClaimStatus = {}): NicClaimStatus {
+/** The controller's part of a status: not the conditions and what is plugged, which are the node's. */
+function ownStatus({ conditions: _conditions, plugged: _plugged, ...status }: NicClaimStatus = {}): NicClaimStatus {
   return status;
 }
 
@@ -89,6 +101,20 @@ export function nicsOf(record: ClaimRecord): readonly NicStatus[] {
 /** What the node has told of a claim's pod. */
 export function hasCondition({ status }: NicClaim, type: "Plugged" | "Unplugged"): boolean {
   return status?.conditions?.some((one) => one.type === type && one.status === "True") === true;
+}
+
+/** Whether the node has a NIC: it says so of each one, or of the sandbox as a whole. */
+export function isPlugged(claim: NicClaim, nic: string): boolean {
+  if (!hasCondition(claim, "Plugged")) return false;
+  const { plugged } = claim.status ?? {};
+  return plugged === undefined || plugged.nics.some(({ name }) => name === nic);
+}
+
+/** Whether the node has told that it does not have a NIC, and that it will not make it any more. */
+export function isLetGo({ status, metadata }: NicClaim, nic: string): boolean {
+  const { plugged } = status ?? {};
+  if (plugged === undefined || plugged.generation < (metadata.generation ?? 0)) return false;
+  return !plugged.nics.some(({ name }) => name === nic);
 }
 
 /** Stores a record's status if it differs from what is stored. A claim that is gone is none of the controller's business any more. */

@@ -142,6 +142,197 @@ test("T-8: a request that takes a user's port and is done late is undone, also i
   assert.equal(cluster.claims.size, 0);
 });
 
+/** A pod that runs with NICs, and what its user wants by now. */
+async function running({ cluster, clock }: ReturnType<typeof open>, uid: string, wish: PodWish): Promise<void> {
+  cluster.addPod(uid, wish, "node-1");
+  await clock.advance(500);
+  cluster.changePod(uid, { status: { phase: "Running" } });
+  cluster.follow(uid);
+  await clock.advance(500);
+}
+
+test("hot-plug: a NIC that is added has its port bound; one that is removed keeps it until the node has unplugged it", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  const names = (): readonly string[] => (cluster.claims.get(uid)?.status?.nics ?? []).map(({ name }) => name);
+  await running(bed, uid, ONE);
+  cluster.changeWish(uid, WISH);
+  await clock.advance(500);
+  const claim = cluster.claims.get(uid) ?? assert.fail();
+  assert.deepEqual([claim.metadata.generation, claim.spec.nics], [2, [{ name: "eth0" }, { name: "eth1" }]]);
+  assert.deepEqual([vpc.ports.size, claim.status?.nics?.[1]?.host, claim.status?.phase], [2, "node-1", "Plumbable"]);
+  cluster.follow(uid);
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+  await clock.advance(700);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Active");
+  cluster.changeWish(uid, ONE);
+  await clock.advance(10_000);
+  assert.deepEqual([vpc.ports.size, names()], [2, ["eth0", "eth1"]], "the node has it still");
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Active", "it is no NIC of the pod any more");
+  // A report of the claim before is none.
+  cluster.follow(uid);
+  await clock.advance(1000);
+  assert.deepEqual([vpc.ports.size, names()], [1, ["eth0"]]);
+  assert.deepEqual(
+    cluster.events.filter(({ reason }) => reason === "PortDeleted").map(({ note }) => note.slice(0, 9)),
+    ["eth1: por"],
+  );
+});
+
+test("hot-plug: a NIC that is wanted with another address is unplugged and released before its new port is made", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  await running(bed, uid, WISH);
+  const [, before] = [...vpc.ports.keys()];
+  cluster.changeWish(uid, { ...ONE, nics: [{ name: "eth0" }, { name: "eth1", subnet: "subnet-1" }] });
+  await clock.advance(5000);
+  assert.deepEqual([...vpc.ports.keys()].length, 2);
+  cluster.follow(uid);
+  await clock.advance(1000);
+  const { spec, status } = cluster.claims.get(uid) ?? assert.fail();
+  assert.deepEqual(spec.nics, [{ name: "eth0" }, { name: "eth1", subnet: "subnet-1" }]);
+  assert.ok(before !== undefined && !vpc.ports.has(before), "the former port is gone");
+  assert.deepEqual([vpc.ports.size, status?.nics?.length], [2, 2]);
+});
+
+test("hot-plug: a user's port is given back as it was, and another pod can have it", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  const lent = vpc.addUserPort();
+  const mine: PodWish = { ...ONE, nics: [{ name: "eth0" }, { name: "eth1", portID: lent }] };
+  await running(bed, uidOf(1), ONE);
+  await running(bed, uidOf(2), ONE);
+  cluster.changeWish(uidOf(1), mine);
+  await clock.advance(500);
+  assert.equal(vpc.ports.get(lent)?.deviceId, uidOf(1));
+  cluster.follow(uidOf(1));
+  cluster.changeWish(uidOf(1), ONE);
+  cluster.changeWish(uidOf(2), mine);
+  await clock.advance(500);
+  assert.equal(cluster.claims.get(uidOf(2))?.status?.nics?.[1]?.reason, "PortInUse");
+  cluster.follow(uidOf(1));
+  await clock.advance(1000);
+  assert.equal(vpc.ports.get(lent)?.deviceId, uidOf(2));
+  cluster.deletePod(uidOf(2));
+  await clock.advance(1000);
+  const { deviceId, deviceOwner } = vpc.ports.get(lent) ?? assert.fail();
+  assert.deepEqual([deviceId, deviceOwner], ["", "their:own"]);
+});
+
+test("hot-plug: on a node that is lost, and for a pod without a node, nobody is waited for", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  cluster.addPod(uidOf(1), WISH);
+  await clock.advance(500);
+  cluster.changeWish(uidOf(1), ONE);
+  await clock.advance(500);
+  assert.deepEqual([vpc.ports.size, cluster.claims.get(uidOf(1))?.spec.nics.length], [1, 1]);
+  await running(bed, uidOf(2), WISH);
+  cluster.changeWish(uidOf(2), ONE);
+  await clock.advance(120_000);
+  assert.equal(vpc.ports.size, 3);
+  cluster.lostNodes = true;
+  await clock.advance(61_000);
+  assert.equal(vpc.ports.size, 2);
+});
+
+test("hot-plug: above the quota, or against the policy, a claim keeps its NICs, and the pod is told once; what it gives up goes", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  cluster.policy = { tenants: [{ name: "blue", selector: {}, maxPorts: 3 }] };
+  await running(bed, uidOf(1), WISH);
+  await running(bed, uidOf(2), ONE);
+  cluster.changeWish(uidOf(2), { ...ONE, nics: [{ name: "eth0" }, { name: "eth1" }] });
+  await clock.advance(100_000);
+  assert.equal(vpc.ports.size, 3);
+  const told = cluster.events.filter(({ reason }) => reason === "NicsRefused").map(({ note }) => note);
+  assert.deepEqual(told, ['tenant "blue" would use 4 ports of 3']);
+  cluster.changeWish(uidOf(1), ONE);
+  await clock.advance(500);
+  cluster.follow(uidOf(1));
+  await clock.advance(1000);
+  assert.equal(cluster.claims.get(uidOf(2))?.spec.nics.length, 2, "what was given back goes to the one who waits");
+  cluster.policy = { hotplug: false };
+  cluster.changeWish(uidOf(1), WISH);
+  await clock.advance(1000);
+  assert.equal(cluster.claims.get(uidOf(1))?.spec.nics.length, 1);
+  assert.match(cluster.events.at(-1)?.note ?? "", /NICs are immutable/);
+});
+
+test("hot-plug: two pods that grow at the same moment do not exceed the quota together", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  cluster.policy = { tenants: [{ name: "blue", selector: {}, maxPorts: 3 }] };
+  await running(bed, uidOf(1), ONE);
+  await running(bed, uidOf(2), ONE);
+  cluster.changeWish(uidOf(1), WISH);
+  cluster.changeWish(uidOf(2), WISH);
+  await clock.advance(100_000);
+  assert.equal(vpc.ports.size, 3);
+});
+
+test("scheduling gate: a pod may get its node when all its ports are made, and not before; one that gets no ports at once", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const isGated = (at: number): boolean | undefined => cluster.pods.get(uidOf(at))?.spec.isGated;
+  const gated = (at: number, wish: PodWish): void => {
+    cluster.addPod(uidOf(at), wish);
+    cluster.changePod(uidOf(at), { spec: { isGated: true } });
+  };
+  vpc.isAway = true;
+  gated(1, WISH);
+  await clock.advance(30_000);
+  assert.equal(isGated(1), true);
+  vpc.isAway = false;
+  await clock.advance(61_000);
+  assert.deepEqual([isGated(1), cluster.claims.get(uidOf(1))?.status?.phase], [false, "Created"]);
+  // The second NIC has no port, and says why.
+  gated(2, { ...ONE, nics: [{ name: "eth0" }, { name: "eth1", portID: "a2815656-76f7-46d4-9d11-057063db1a14" }] });
+  await clock.advance(1000);
+  assert.deepEqual([isGated(2), cluster.claims.get(uidOf(2))?.status?.phase], [true, "Failed"]);
+  assert.ok(cluster.events.some(({ reason, note }) => reason === "PortNotFound" && note.startsWith("eth1")));
+  gated(3, { kind: "none" });
+  gated(4, { kind: "host-network" });
+  gated(5, { kind: "faulty", faults: [{ field: "vpc", message: "Required value" }] });
+  await clock.advance(1000);
+  assert.deepEqual([isGated(3), isGated(4), isGated(5)], [false, false, true]);
+  assert.ok(cluster.events.some(({ reason }) => reason === "InvalidNics"));
+});
+
+test("T-39: security groups that change on a running pod are those of its port; those that do not exist leave it as it is", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  await running(bed, uid, ONE);
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+  await clock.advance(2000);
+  const groups = (): readonly string[] | undefined => [...vpc.ports.values()][0]?.securityGroups;
+  const want = async (...securityGroups: string[]): Promise<void> => {
+    cluster.changeWish(uid, { ...ONE, nics: [{ name: "eth0", securityGroups, tag: "t" }] });
+    await clock.advance(500);
+  };
+  await want("web", "db");
+  const nic = cluster.claims.get(uid)?.status?.nics?.[0];
+  assert.deepEqual([groups(), nic?.tag, nic?.securityGroups], [["web", "db"], "t", ["web", "db"]]);
+  await want("no-such-group");
+  const kept = cluster.claims.get(uid)?.status?.nics?.[0];
+  assert.deepEqual([groups(), kept?.state, kept?.reason], [["web", "db"], "Ready", "SecurityGroupNotFound"]);
+  assert.match(cluster.events.at(-1)?.note ?? "", /keeps its security groups/);
+  await want("web");
+  const after = cluster.claims.get(uid)?.status?.nics?.[0];
+  assert.deepEqual([groups(), after?.state, after?.reason], [["web"], "Ready", undefined]);
+  assert.equal(vpc.calls["regroup"], 3);
+});
+
 test("T-28: a new leader takes over 1,000 claims by lists of fifty, and asks for no single port", async () => {
   const { clock, vpc, cluster } = open();
   const uids = Array.from({ length: 1000 }, (_, at) => uidOf(at));
@@ -179,6 +370,13 @@ type Op =
       readonly scheduled: boolean;
     }
   | { readonly do: "schedule" | "delete" | "end" | "unplug" | "plug"; readonly pod: number }
+  | {
+      readonly do: "want";
+      readonly pod: number;
+      /** The second NIC: none, plain, with a group, with another address. */
+      readonly second: "none" | "plain" | "group" | "subnet" | "lent";
+    }
+  | { readonly do: "follow"; readonly pod: number }
   | { readonly do: "lose-port"; readonly at: number }
   | { readonly do: "restart" }
   | { readonly do: "away"; readonly isAway: boolean }
@@ -196,6 +394,14 @@ const change = fc.record({
   do: fc.constantFrom("schedule" as const, "end" as const, "unplug" as const, "plug" as const),
   pod,
 });
+/** The second NIC of a pod. */
+const SECONDS = (lent: string) => ({
+  none: [],
+  plain: [{ name: "eth1" }],
+  group: [{ name: "eth1", securityGroups: ["web"] }],
+  subnet: [{ name: "eth1", subnet: "subnet-1" }],
+  lent: [{ name: "eth1", portID: lent }],
+});
 /** Moments of requests, of pauses after failures, and of looks. */
 const ms = fc.oneof(
   fc.integer({ min: 1, max: 80 }),
@@ -206,6 +412,15 @@ const op: fc.Arbitrary<Op> = fc.oneof(
   { weight: 5, arbitrary: add },
   { weight: 3, arbitrary: fc.record({ do: fc.constant("delete" as const), pod }) },
   { weight: 4, arbitrary: change },
+  {
+    weight: 5,
+    arbitrary: fc.record({
+      do: fc.constant("want" as const),
+      pod,
+      second: fc.constantFrom("none" as const, "plain" as const, "group" as const, "subnet" as const, "lent" as const),
+    }),
+  },
+  { weight: 4, arbitrary: fc.record({ do: fc.constant("follow" as const), pod }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant("lose-port" as const), at: fc.nat(9) }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constant("restart" as const) }) },
   { weight: 1, arbitrary: fc.record({ do: fc.constant("away" as const), isAway: fc.boolean() }) },
@@ -255,6 +470,19 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
           case "unplug":
             cluster.tell(uids.get(one.pod) ?? "", one.do === "plug" ? "Plugged" : "Unplugged");
             break;
+          case "want": {
+            const uid = uids.get(one.pod) ?? "";
+            const { wish } = cluster.pods.get(uid) ?? {};
+            if (wish?.kind !== "wanted") break;
+            const first = wish.nics.slice(0, 1);
+            // No pod may name a port twice.
+            const second = one.second === "lent" && first[0]?.portID !== undefined ? "plain" : one.second;
+            cluster.changeWish(uid, { ...wish, nics: [...first, ...SECONDS(lent)[second]] });
+            break;
+          }
+          case "follow":
+            cluster.follow(uids.get(one.pod) ?? "");
+            break;
           case "lose-port": {
             const id = [...vpc.ports.keys()].filter((port) => port !== lent)[one.at];
             if (id !== undefined) vpc.ports.delete(id);
@@ -274,6 +502,16 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
       vpc.isAway = false;
       await clock.advance(400_000);
       left.length = 0;
+      // Agents of nodes come to rest too: they tell of each claim whose NICs have changed.
+      for (let round = 0; round < 2; round += 1) {
+        for (const uid of uids.values()) {
+          const isOver = cluster.pods.get(uid)?.status.phase === "Succeeded";
+          const { metadata, status } = cluster.claims.get(uid) ?? {};
+          const isTold = status?.plugged !== undefined || (metadata?.generation ?? 1) > 1;
+          if (!isOver && isTold) cluster.follow(uid);
+        }
+        await clock.advance(400_000);
+      }
       // Without a request that is done late there is no second port, unless a controller was killed while one was under way.
       const isPunctual = !given.includes("late") && !ops.some((one) => one.do === "restart");
       if (isPunctual) assert.equal(cluster.duplicates, 0);
@@ -307,7 +545,16 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
             const isTaken = nic.reason === "PortInUse" || nic.reason === "PortLost";
             assert.ok(isTaken || (nic.portID !== undefined && vpc.ports.has(nic.portID)), `${nic.name} ${nic.reason}`);
           }
-          assert.equal(nics.length, wish.kind === "wanted" ? wish.nics.length : 0);
+          const wanted = wish.kind === "wanted" ? wish.nics : [];
+          assert.deepEqual(
+            nics.map(({ name }) => name),
+            wanted.map(({ name }) => name),
+          );
+          for (const nic of nics) {
+            const port = vpc.ports.get(nic.portID ?? "");
+            const groups = wanted.find(({ name }) => name === nic.name)?.securityGroups ?? [];
+            if (nic.createdByController === true && port !== undefined) assert.deepEqual(port.securityGroups, groups);
+          }
         }
         isLent ||= vpc.ports.get(lent)?.deviceId === metadata.uid;
         const counts = portCounts(vpc);
@@ -325,7 +572,7 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
       }
       assert.deepEqual(portCounts(vpc), expected);
     }),
-    { numRuns: 60 },
+    { numRuns: 80 },
   );
 });
 

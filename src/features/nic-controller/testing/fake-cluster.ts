@@ -27,6 +27,8 @@ export class FakeCluster {
   /** Ports of claims that were deleted as second ones. */
   duplicates = 0;
   statusWrites = 0;
+  /** Whether nodes have not been ready for long. */
+  lostNodes = false;
   readonly clock: FakeClock;
   readonly #vpc: FakeVpc;
   readonly #log: Logger;
@@ -53,7 +55,7 @@ export class FakeCluster {
         claims: () => this.claims.values(),
         pod: (uid) => this.pods.get(uid),
         namespace: () => undefined,
-        node: () => ({ notReadySince: undefined }),
+        node: () => ({ notReadySince: this.lostNodes ? 0 : undefined }),
         policy: () => this.policy,
       },
       rules: RULES,
@@ -119,6 +121,27 @@ export class FakeCluster {
     this.touch(uid);
   }
 
+  /** What a user writes into the annotations of a pod. */
+  changeWish(uid: string, wish: PodWish): void {
+    const pod = this.pods.get(uid);
+    if (pod === undefined) return;
+    this.pods.set(uid, { ...pod, wish });
+    this.touch(uid);
+  }
+
+  /** The node's agent: it has plugged and unplugged what the claim says, and tells it. */
+  follow(uid: string): void {
+    const claim = this.claims.get(uid);
+    if (claim === undefined) return;
+    const names = claim.spec.nics.flatMap(({ name }) =>
+      claim.status?.nics?.some((nic) => nic.name === name && nic.vifType === "ovs") ? [{ name }] : [],
+    );
+    const plugged = { generation: claim.metadata.generation ?? 0, nics: names };
+    const others = (claim.status?.conditions ?? []).filter(({ type }) => type !== "Plugged" && type !== "Unplugged");
+    const conditions = [...others, { type: "Plugged", status: "True" as const }];
+    this.#store({ ...claim, status: { ...claim.status, conditions, plugged } });
+  }
+
   deletePod(uid: string): void {
     this.pods.delete(uid);
     this.touch(uid);
@@ -164,20 +187,32 @@ export class FakeCluster {
           const claim = draft as unknown as NicClaim;
           const { name } = claim.metadata;
           if (this.claims.has(name)) throw new KubeError("already-exists", `claim ${name} exists`);
-          const created = { creationTimestamp: new Date(this.clock.now()).toISOString(), uid: crypto.randomUUID() };
+          const created = {
+            creationTimestamp: new Date(this.clock.now()).toISOString(),
+            uid: crypto.randomUUID(),
+            generation: 1,
+          };
           return this.#store({ ...claim, metadata: { ...claim.metadata, ...created } });
         }),
       patch: (type, { name }, patch) =>
         call(() => {
-          if (type.kind === "Pod") return {} as NicClaim;
+          if (type.kind === "Pod") {
+            const pod = [...this.pods.values()].find(({ metadata }) => metadata.name === name);
+            if (JSON.stringify(patch).includes('"schedulingGates"') && pod !== undefined) {
+              this.changePod(pod.metadata.uid, { spec: { ...pod.spec, isGated: false } });
+            }
+            return {} as NicClaim;
+          }
           const claim = this.#find(name);
           const body = ("body" in patch ? patch.body : {}) as Partial<KubeObject> & {
             readonly status?: NicClaimStatus;
+            readonly spec?: Partial<NicClaim["spec"]>;
           };
           if (patch.type === "apply") {
             this.statusWrites += 1;
-            const { conditions } = claim.status ?? {};
-            return this.#store({ ...claim, status: { ...body.status, ...(conditions && { conditions }) } });
+            const { conditions, plugged } = claim.status ?? {};
+            const theirs = { ...(conditions && { conditions }), ...(plugged && { plugged }) };
+            return this.#store({ ...claim, status: { ...body.status, ...theirs } });
           }
           const { finalizers, labels } = body.metadata ?? {};
           if (finalizers?.length === 0 && claim.metadata.deletionTimestamp !== undefined) {
@@ -185,9 +220,15 @@ export class FakeCluster {
             this.touch(name);
             return claim;
           }
+          const generation = (claim.metadata.generation ?? 0) + (body.spec === undefined ? 0 : 1);
           return this.#store({
             ...claim,
-            metadata: { ...claim.metadata, ...(labels && { labels: { ...claim.metadata.labels, ...labels } }) },
+            metadata: {
+              ...claim.metadata,
+              generation,
+              ...(labels && { labels: { ...claim.metadata.labels, ...labels } }),
+            },
+            spec: { ...claim.spec, ...body.spec },
           });
         }),
       delete: (_type, { name }) =>
@@ -205,5 +246,7 @@ const RULES: NicRules = {
   wishOf: (pod) => (pod as FakePod).wish,
   allow: () => ({ provider: undefined, projectID: undefined }),
   tenantOf: ({ tenants = [] }) => tenants[0],
+  change: ({ hotplug }, before, after) =>
+    hotplug === false && before.length !== after.length ? ["nics: Forbidden: NICs are immutable"] : [],
   surface: () => ({}),
 };

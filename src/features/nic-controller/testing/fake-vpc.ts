@@ -89,6 +89,19 @@ export class FakeVpc implements VpcProvider {
     });
   }
 
+  async setSecurityGroups(
+    id: string,
+    { securityGroups }: { readonly securityGroups: readonly string[] },
+  ): Promise<void> {
+    await this.#write("regroup", () => {
+      if (!this.ports.has(id)) throw new ProviderError("PortNotFound", `there is no port ${id}`, { retry: "slow" });
+      if (securityGroups.includes("no-such-group")) {
+        throw new ProviderError("SecurityGroupNotFound", "there is no security group no-such-group", { retry: "slow" });
+      }
+      this.change(id, { securityGroups });
+    });
+  }
+
   async releasePort(id: string, { host, deviceId, deviceOwner }: SavedDevice): Promise<void> {
     await this.#write("release", () => {
       if (this.ports.has(id)) this.change(id, { deviceId, deviceOwner, binding: { host, vifType: "unbound" } });
@@ -128,11 +141,11 @@ export class FakeVpc implements VpcProvider {
     return changed;
   }
 
-  #make({ identity, host }: PortRequest): PortResult {
-    return { port: this.#add(identity, host ?? "") };
+  #make({ identity, host, wish }: PortRequest): PortResult {
+    return { port: this.#add(identity, host ?? "", wish.securityGroups) };
   }
 
-  #add(identity: PortRequest["identity"], host: string): VpcPort {
+  #add(identity: PortRequest["identity"], host: string, securityGroups: readonly string[] = []): VpcPort {
     this.#count += 1;
     const at = this.#count;
     const hex = at.toString(16).padStart(12, "0");
@@ -146,7 +159,7 @@ export class FakeVpc implements VpcProvider {
       addresses: [{ subnetId: SUBNET, ip: `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}` }],
       createdAt: new Date(this.#clock.now()).toISOString(),
       revision: 1,
-      securityGroups: [],
+      securityGroups,
       binding: { host, vifType: this.#vifType(host) },
     };
     this.ports.set(port.id, port);

@@ -144,6 +144,47 @@ test("mutation: nothing of pods that are not ours, that are faulty, or whose wis
   }
 });
 
+test("mutation: a new pod with NICs gets the scheduling gate if the policy says so; a pod without NICs never has it", () => {
+  const gated = worldOf({ policy: { schedulingGate: true } });
+  const gate = { name: "isthmus.dev/nics" };
+  const other = { name: "other" };
+  const patchOf = (request: AdmissionRequest, world = gated): unknown => {
+    const answer = mutatePod(request, world);
+    assert.ok(answer.allowed);
+    return (answer.patch ?? []).filter(({ path }) => path.startsWith("/spec"));
+  };
+  const pod = (annotations: Record<string, string>, spec: object = {}): AdmissionRequest => {
+    const request = requestOf(annotations);
+    return { ...request, object: { ...request.object, spec } as typeof request.object };
+  };
+  const wish = { [VPC]: "v" };
+  const whole = [{ op: "add", path: "/spec/schedulingGates", value: [gate] }];
+  assert.deepEqual(patchOf(pod(wish)), whole);
+  assert.deepEqual(patchOf(pod({ VPC: "v", NICs: "[{}]" })), whole);
+  assert.deepEqual(patchOf(pod(wish, { schedulingGates: [other] })), [
+    { op: "add", path: "/spec/schedulingGates/-", value: gate },
+  ]);
+  assert.deepEqual(patchOf(pod(wish), worldOf()), [], "it is off by default");
+  assert.deepEqual(
+    patchOf(pod(wish, { schedulingGates: [gate] }), worldOf()),
+    [],
+    "one that a user wrote is removed later",
+  );
+  assert.deepEqual(patchOf(pod(wish, { schedulingGates: [gate] })), []);
+  assert.deepEqual(patchOf(pod(wish, { nodeName: "node-1" })), [], "it has its node already");
+  assert.deepEqual(patchOf(pod({ [VPC]: "v", [NICS]: "[[" })), [], "a faulty one is refused");
+  assert.deepEqual(patchOf(requestOf(wish, { old: wish })), [], "gates are never added later");
+  assert.deepEqual(patchOf(pod({})), []);
+  for (const [annotations, spec] of [
+    [{}, {}],
+    [wish, { hostNetwork: true }],
+  ] as const) {
+    assert.deepEqual(patchOf(pod(annotations, { ...spec, schedulingGates: [other, gate] })), [
+      { op: "remove", path: "/spec/schedulingGates/1" },
+    ]);
+  }
+});
+
 test("mutation: a manifest that is applied again to its own pod keeps the normal form", () => {
   const stored = { [VPC]: "v", [NICS]: '[{"name":"eth0","subnet":"s"}]' };
   const again = requestOf({ VPC: "v", [VPC]: "v", [NICS]: '[{"subnet":"s"}]' }, { old: stored });

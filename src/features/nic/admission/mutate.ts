@@ -4,10 +4,12 @@ import {
   LEGACY_VPC_ANNOTATION,
   type NamedNic,
   NICS_ANNOTATION,
+  NICS_GATE,
+  type NicPolicySpec,
   VPC_ANNOTATION,
 } from "#kube/nic";
 import type { AdmissionAnswer, AdmissionRequest } from "#kube/webhook";
-import { readPodNics } from "../fields/pod.ts";
+import { type PodNics, readPodNics } from "../fields/pod.ts";
 import {
   annotationOf,
   defaultVpcOf,
@@ -20,19 +22,21 @@ import {
 
 /**
  * Brings a pod's annotations into normal form (docs/spec/vpc-nics.md#4): canonical fields with defaults under our own keys, without those of
- * Arktos, and without a status that nobody but the controller can know. A faulty pod is left as it is, for the validation. Pure.
+ * Arktos, and without a status that nobody but the controller can know. A new pod with NICs gets the scheduling gate if the policy says so, and one
+ * without NICs has none. A faulty pod is left as it is, for the validation. Pure.
  */
-export function mutatePod(request: AdmissionRequest, world: Pick<NicWorld, "namespaces">): AdmissionAnswer {
+export function mutatePod(request: AdmissionRequest, world: Pick<NicWorld, "namespaces" | "policy">): AdmissionAnswer {
   const pods = reviewedPods(request);
   if (pods === undefined) return { allowed: true };
   const { pod, old } = pods;
   const wanted = new Map<string, string | undefined>();
+  const namespace = world.namespaces.get(request.namespace ?? "");
   if (old === undefined) for (const key of STATUS_ANNOTATIONS) wanted.set(key, undefined);
   if (old === undefined || !hasSameWish(pod, old)) {
-    for (const [key, value] of normalForm(pod, old, world.namespaces.get(request.namespace ?? "")))
-      wanted.set(key, value);
+    for (const [key, value] of normalForm(pod, old, namespace)) wanted.set(key, value);
   }
-  return { allowed: true, patch: patchOf(pod, wanted) };
+  const gate = old === undefined ? gatePatch(pod, readPodNics(pod, defaultVpcOf(namespace)).kind, world.policy) : [];
+  return { allowed: true, patch: [...patchOf(pod, wanted), ...gate] };
 }
 
 /** The annotations that a pod should have; `undefined` for one that it should not have. */
@@ -55,6 +59,25 @@ function normalForm(
     [LEGACY_VPC_ANNOTATION, undefined],
     [LEGACY_NICS_ANNOTATION, undefined],
   ];
+}
+
+/** The operations that give a new pod the scheduling gate, or take one away that nobody would remove. */
+function gatePatch(
+  { spec }: ReviewedPod,
+  kind: PodNics["kind"],
+  { schedulingGate = false }: NicPolicySpec,
+): JsonPatchOperation[] {
+  const gates = spec?.schedulingGates ?? [];
+  const at = gates.findIndex(({ name }) => name === NICS_GATE);
+  if (kind === "none" || kind === "host-network") {
+    return at < 0 ? [] : [{ op: "remove", path: `/spec/schedulingGates/${at}` }];
+  }
+  // A pod with a node was never scheduled, and may have no gate.
+  if (kind !== "wanted" || !schedulingGate || at >= 0 || (spec?.nodeName ?? "") !== "") return [];
+  const gate = { name: NICS_GATE };
+  return gates.length === 0
+    ? [{ op: "add", path: "/spec/schedulingGates", value: [gate] }]
+    : [{ op: "add", path: "/spec/schedulingGates/-", value: gate }];
 }
 
 function namesOf(nics: readonly NamedNic[]): string {

@@ -78,8 +78,11 @@ export function vpcAccess({ vpcBindings = [] }: NicPolicySpec, vpc: string, name
   return isClosed ? { isAllowed: false } : { isAllowed: true, binding: undefined };
 }
 
-/** The ports that count for a tenant's quota: all of a claim, unless it is being released. A failed claim may have ports. */
+/**
+ * The ports that count for a tenant's quota: all of a claim, unless it is being released, with those of NICs that its pod has given up and that are
+ * not released yet. A failed claim may have ports.
+ */
 export function countedPorts({ metadata, spec, status }: NicClaim): number {
   const isReleasing = status?.phase === "Releasing" || metadata.deletionTimestamp !== undefined;
-  return isReleasing ? 0 : spec.nics.length;
+  return isReleasing ? 0 : new Set([...spec.nics, ...(status?.nics ?? [])].map(({ name }) => name)).size;
 }

@@ -131,3 +131,34 @@ test("T-50: of pods that many clients create at once, a tenant gets its quota, a
     if (result.status === "rejected") assert.match(String(result.reason), /tenant "t" would use 6 ports of 5/);
   }
 });
+
+test("a pod with the scheduling gate cannot be bound to a node, says why, and its gate is only removed", async (t) => {
+  const { api, create } = await open(t, { schedulingGate: true });
+  const pod = await create("gated", { "isthmus.dev/vpc": "v" });
+  assert.deepEqual(pod.spec?.schedulingGates, [{ name: "isthmus.dev/nics" }]);
+  const [condition] = pod.status?.conditions ?? [];
+  assert.deepEqual(
+    [condition?.type, condition?.status, condition?.reason],
+    ["PodScheduled", "False", "SchedulingGated"],
+  );
+  const target = { apiVersion: "v1", kind: "Node", name: "n" };
+  const bind = () =>
+    api.request({
+      method: "POST",
+      path: "/api/v1/namespaces/default/pods/gated/binding",
+      body: { apiVersion: "v1", kind: "Binding", metadata: { name: "gated" }, target },
+    });
+  await assert.rejects(bind(), { message: /has non-empty .spec.schedulingGates/ });
+  const change = (schedulingGates: readonly object[]) =>
+    api.patch(
+      resources.pods,
+      { namespace: "default", name: "gated" },
+      { type: "strategic", body: { spec: { schedulingGates } } },
+    );
+  const remove = { $patch: "delete", name: "isthmus.dev/nics" };
+  assert.equal((await change([remove])).spec?.schedulingGates?.length ?? 0, 0);
+  assert.equal((await change([remove])).spec?.schedulingGates?.length ?? 0, 0, "twice");
+  await assert.rejects(change([{ name: "isthmus.dev/nics" }]), { message: /only deletion is allowed/ });
+  await bind();
+  assert.equal((await create("plain", {})).spec?.schedulingGates, undefined);
+});

@@ -330,6 +330,11 @@ test("T-4: the rules of an update", async (t) => {
     ],
     ["a NIC more", told([ETH0, eth1]), [immutable]],
     ["a NIC more, hot-plugged", told([ETH0, eth1], hot), []],
+    [
+      "a NIC more that takes the default route",
+      told([ETH0, { ...eth1, defaultRoute: true }], hot),
+      ["nics[eth1].defaultRoute: Forbidden: may not be set on a NIC that is added to a running pod"],
+    ],
     ["a NIC more, hot-plugged without a name", told([ETH0, eth1], { hotplug: true, allNamed: false }), [immutable]],
     ["a NIC less", told([ETH0], {}, "v", [ETH0, eth1]), [immutable]],
     ["a NIC less, hot-plugged", told([ETH0], hot, "v", [ETH0, eth1]), []],

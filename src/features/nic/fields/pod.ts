@@ -18,7 +18,13 @@ import { readVm, type VmWish } from "./vm.ts";
 /** What is read of a Pod. */
 export interface PodFields {
   readonly metadata?: { readonly annotations?: Readonly<Record<string, string>> | undefined } | undefined;
-  readonly spec?: { readonly hostNetwork?: boolean | undefined } | undefined;
+  readonly spec?:
+    | {
+        readonly hostNetwork?: boolean | undefined;
+        readonly nodeName?: string | undefined;
+        readonly schedulingGates?: readonly { readonly name: string }[] | undefined;
+      }
+    | undefined;
 }
 
 /** NICs of a pod that can have them. */

@@ -29,6 +29,15 @@ export function updateFaults(before: NamedWish, after: NamedWish, context: Updat
       faults.push(forbidden(`nics[${PRIMARY_NIC}]`, "the primary NIC may not be removed"));
     }
   }
+  for (const nic of after.nics) {
+    const isNew = !before.nics.some(({ name }) => name === nic.name);
+    // The default route of a running pod stays where its connections are.
+    if (isNew && nic.defaultRoute === true) {
+      faults.push(
+        forbidden(`nics[${nic.name}].defaultRoute`, "may not be set on a NIC that is added to a running pod"),
+      );
+    }
+  }
   const names = (wish: NamedWish): string[] => wish.nics.map(({ name }) => name);
   const isSame = isDeepStrictEqual(names(before).sort(), names(after).sort());
   if (!isSame && !(context.hotplug && context.allNamed)) faults.push(forbidden("nics", "NICs are immutable"));

@@ -7,6 +7,7 @@ import fc from "fast-check";
 import { type Clock, FakeClock, systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
+import { freePort } from "#test/ports";
 import type { HealthEvent } from "../events.ts";
 import { connected, eventually, probe, running } from "../testing/probe.ts";
 import {
@@ -21,21 +22,6 @@ import {
 
 const V4 = [IpAddress.parse("127.0.0.1"), IpAddress.parse("127.0.0.2")];
 const V6 = [IpAddress.parse("::1")];
-
-/** A free port in the NodePort range, which the kernel does not assign by itself. */
-async function freePort(): Promise<number> {
-  for (;;) {
-    const server = createServer().listen(30_000 + Math.floor(Math.random() * 2768), "127.0.0.1");
-    const port = await Promise.race([
-      once(server, "listening").then(() => (server.address() as { readonly port: number }).port),
-      once(server, "error").then(() => undefined),
-    ]);
-    if (port === undefined) continue;
-    server.close();
-    await once(server, "close");
-    return port;
-  }
-}
 
 function service(name: string, port: number, localEndpoints: number): ServiceHealth {
   return { namespace: "ns", name, port, localEndpoints };

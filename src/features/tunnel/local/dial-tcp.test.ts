@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { SystemNames } from "#base/names";
-import { freePort } from "#test/proxies";
+import { freePort } from "#test/ports";
 import { silentPort } from "#test/silent-port";
 import { DialError, dialTcp } from "./dial-tcp.ts";
 

@@ -10,7 +10,8 @@ import { KernelError } from "#kernel/errors";
 import { getsockopt } from "#kernel/ffi";
 import { TcpStream, tcpStreams } from "#kernel/reactor";
 import { listenTcp, openTcp } from "#kernel/socket";
-import { freePort, hostListener } from "../testing/proxy-fixtures.ts";
+import { freePort } from "#test/ports";
+import { hostListener } from "../testing/proxy-fixtures.ts";
 import { BindLoop, type BindLoopDeps } from "./index.ts";
 
 const TIMEOUT = { timeout: 20_000 };

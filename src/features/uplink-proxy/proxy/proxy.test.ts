@@ -6,10 +6,10 @@ import { systemClock } from "#base/clock";
 import { createLogger } from "#base/log";
 import type { Settings } from "#base/uplink-model";
 import type { TcpStreamsKind } from "#kernel/reactor";
+import { freePort } from "#test/ports";
 import {
   EvidenceLog,
   FakeSnapshots,
-  freePort,
   hostListener,
   serverFor,
   settingsOf,

@@ -3,7 +3,8 @@ import { readdirSync } from "node:fs";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
 import { tcpStreams } from "#kernel/reactor";
-import { freePort, serverFor } from "../testing/proxy-fixtures.ts";
+import { freePort } from "#test/ports";
+import { serverFor } from "../testing/proxy-fixtures.ts";
 import { classify } from "./classify.ts";
 import { connectUpstream } from "./connect.ts";
 

@@ -155,16 +155,6 @@ export async function serverFor(
   return { port: (server.address() as AddressInfo).port, server, clients };
 }
 
-/** A port of loopback that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
-}
-
 /** Collects the bytes that a test's client has read, and waits for them. */
 export class TestClient {
   readonly socket: Socket;

@@ -5,13 +5,13 @@ import fc from "fast-check";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
+import { freePort } from "#test/ports";
 import { TunnelLimiter } from "../front/index.ts";
 import { Penalties, type PenaltyEvent } from "../select/index.ts";
 import type { StatsEvent } from "../stats/index.ts";
 import {
   EvidenceLog,
   FakeSnapshots,
-  freePort,
   hostListener,
   serverFor,
   settingsOf,

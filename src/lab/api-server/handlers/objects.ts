@@ -100,6 +100,7 @@ export class Objects {
     const tracked = trackUpdate(this.#typeOf(resource, ""), undefined, fromStored(resource, stored), [], manager, now);
     let final: KubeObject = { ...stored, metadata: { ...metadata, managedFields: tracked } };
     final = (await this.#admit("CREATE", resource, final, undefined, options)) ?? final;
+    final = resource.strategy.admitted?.(final) ?? final;
     this.#checkNamespace(resource, namespace);
     if (this.find(resource, namespace, final.metadata.name ?? "") !== undefined) {
       throw alreadyExists(resource, final.metadata.name ?? "");

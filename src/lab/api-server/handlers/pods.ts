@@ -5,7 +5,7 @@ import type { ResourceDef } from "../resources/types.ts";
 import { selectorMatches } from "../select/selector-object.ts";
 import type { Store } from "../store/store.ts";
 
-/** A pod with the node that a Binding names. Throws ApiError `Conflict` if it already has one. */
+/** A pod with the node that a Binding names. Throws ApiError `Conflict` if it already has one, or waits for its scheduling gates. */
 export function bindPod(resource: ResourceDef, pod: KubeObject, binding: JsonObject, nowMs: number): KubeObject {
   const node = asString(at(binding, "target", "name"));
   if (node === "") throw badRequest("cannot bind the pod: target.name must name a node");
@@ -14,6 +14,8 @@ export function bindPod(resource: ResourceDef, pod: KubeObject, binding: JsonObj
     throw conflict(resource, name, `pod ${name} is being deleted, cannot be assigned to a host`);
   const now = asString(at(pod, "spec", "nodeName"));
   if (now !== "") throw conflict(resource, name, `pod ${name} is already assigned to node ${JSON.stringify(now)}`);
+  if (asArray(at(pod, "spec", "schedulingGates")).length > 0)
+    throw conflict(resource, name, `pod ${name} has non-empty .spec.schedulingGates`);
   const uid = asString(at(binding, "metadata", "uid"));
   if (uid !== "" && uid !== pod.metadata.uid)
     throw conflict(

@@ -36,8 +36,12 @@ const pod: Strategy = {
   prepareCreate(object) {
     object["status"] = { phase: "Pending", qosClass: qosClass(object) };
   },
+  admitted(object) {
+    if (asArray(at(object, "spec", "schedulingGates")).length === 0) return object;
+    return { ...object, status: { ...asObject(object["status"]), conditions: [{ ...GATED }] } };
+  },
   validate(object, old) {
-    const causes = containerCauses(spec(object), "spec");
+    const causes = [...containerCauses(spec(object), "spec"), ...gateCauses(object, old)];
     if (old === undefined) return causes;
     const before = podFixed(old);
     const now = podFixed(object);
@@ -53,6 +57,31 @@ const pod: Strategy = {
     return wanted ?? (typeof own === "number" ? own : 30);
   },
 };
+
+/** What a pod shows that waits for its scheduling gates. */
+const GATED = {
+  type: "PodScheduled",
+  status: "False",
+  reason: "SchedulingGated",
+  message: "Scheduling is blocked due to non-empty scheduling gates",
+} as const;
+
+/** Gates are there from the start and are only removed; a pod that has a node has none. */
+function gateCauses(object: KubeObject, old: KubeObject | undefined): Cause[] {
+  const gatesOf = (pod: KubeObject): string[] =>
+    asArray(at(pod, "spec", "schedulingGates")).map((gate) => asString(asObject(gate)["name"]));
+  const gates = gatesOf(object);
+  if (old !== undefined) {
+    const before = new Set(gatesOf(old));
+    const news = gates.filter((gate) => !before.has(gate));
+    if (news.length === 0) return [];
+    const why = `only deletion is allowed, but found new scheduling gate '${news[0]}'`;
+    return [{ reason: "FieldValueForbidden", message: `Forbidden: ${why}`, field: "spec.schedulingGates" }];
+  }
+  if (gates.length === 0 || asString(at(object, "spec", "nodeName")) === "") return [];
+  const why = "cannot be set until all schedulingGates have been cleared";
+  return [{ reason: "FieldValueForbidden", message: `Forbidden: ${why}`, field: "spec.nodeName" }];
+}
 
 /** The part of a pod's spec that updates must not change. */
 function podFixed(object: KubeObject): JsonObject {

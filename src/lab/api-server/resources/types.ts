@@ -30,6 +30,8 @@ export interface Strategy {
   readonly defaults?: (object: KubeObject) => void;
   /** Called only on create, after defaults: sets fields that clients may not choose. */
   readonly prepareCreate?: (object: KubeObject) => void;
+  /** What a new object shows of what webhooks have made of it; returns the same object if that is nothing. */
+  readonly admitted?: (object: KubeObject) => KubeObject;
   /** Called only on update: restores fields that clients may not change. */
   readonly prepareUpdate?: (object: KubeObject, old: KubeObject) => void;
   /** Faults beyond the schema's. `old` on update. */

@@ -1,0 +1,41 @@
+import type { NicClaim, NicStatus } from "#kube/nic";
+import { isPlumbable, type NodePlace, orderedNics } from "./gates.ts";
+
+/** What is known of a NIC that a sandbox has. */
+export interface PluggedNic {
+  readonly name: string;
+  readonly portId: string;
+  /** The place in the list of the pod; 0 is the primary NIC. */
+  readonly index: number;
+  /** True: an agent has ended while it was added. */
+  readonly pending?: boolean;
+}
+
+/** What has to be changed of a sandbox that runs. */
+export interface SandboxChanges {
+  /** In this order, before anything is plugged. */
+  readonly unplug: readonly PluggedNic[];
+  readonly plug: readonly NicStatus[];
+}
+
+/**
+ * The difference between the NICs of a sandbox that runs and those of its claim (docs/spec/vpc-nics.md#10). The primary NIC stays. A NIC that is half
+ * made is removed and made again; one whose port was replaced as well. Pure.
+ */
+export function planChanges(claim: NicClaim, plugged: readonly PluggedNic[], place: NodePlace): SandboxChanges {
+  // The whole pod is about to end.
+  if (claim.metadata.deletionTimestamp !== undefined) return { unplug: [], plug: [] };
+  const wanted = orderedNics(claim);
+  const unplug = plugged.filter(({ name, portId, index, pending }) => {
+    if (index === 0) return false;
+    if (pending === true) return true;
+    const nic = wanted.find((one) => one.name === name);
+    return nic === undefined || (nic.portID !== undefined && nic.portID !== portId);
+  });
+  const stays = plugged.filter((one) => !unplug.includes(one));
+  const plug = wanted.slice(1).filter((nic) => {
+    const isThere = stays.some(({ name, portId }) => name === nic.name || portId === nic.portID);
+    return !isThere && isPlumbable(claim, nic, place);
+  });
+  return { unplug, plug };
+}

