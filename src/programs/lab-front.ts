@@ -41,6 +41,7 @@ export async function startHost(
     readonly egress: boolean;
     readonly chained: boolean;
     readonly image: string | undefined;
+    readonly vpc: boolean;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -64,6 +65,7 @@ export async function startHost(
       `--egress=${values.egress}`,
       `--chained=${values.chained}`,
       ...(values.image === undefined ? [] : [`--image=${resolve(values.image)}`]),
+      `--vpc=${values.vpc}`,
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
     // The host process has a session of its own: only the front end gets the signal of Ctrl-C, and then ends the lab in order.

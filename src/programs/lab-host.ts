@@ -20,6 +20,7 @@ const flags = {
   egress: switchFlag("egress", false, "join a network outside, and run coil-egress-controller and service-proxy"),
   chained: switchFlag("chained", false, "Debian's ptp makes the pods' interfaces, with coil chained behind it"),
   image: optionalFlag("image", "run the programs of this image instead of the build's", "FILE"),
+  vpc: switchFlag("vpc", false, "run Neutron, nic-controller, and nic-agent on the first two nodes"),
   labKubeconfig: optionalFlag(
     "lab-kubeconfig",
     "use the API server of this kubeconfig instead of the embedded one",
@@ -64,6 +65,7 @@ export const labHost = defineProgram({
           egress: values.egress,
           chained: values.chained,
           image: values.image,
+          vpc: values.vpc,
           isthmus: launcherCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],

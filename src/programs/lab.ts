@@ -42,6 +42,8 @@ import {
   verifyServices,
   verifyTunnel,
   verifyUplinks,
+  verifyVpc,
+  vpcWorks,
   waitForPods,
 } from "#lab/scenario";
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
@@ -86,6 +88,11 @@ const flags = {
     "image",
     "run every program from this archive of the image (`./run image`) instead of the build",
     "FILE",
+  ),
+  vpc: switchFlag(
+    "vpc",
+    false,
+    "run Neutron with agents on two nodes, and give pods NICs that are its ports, with security groups and a port of a user",
   ),
   kubeconfig: optionalFlag(
     "kubeconfig",
@@ -135,6 +142,7 @@ export const lab = defineProgram({
       throw new ConfigError("invalid-flags", [`--chained: this flag cannot be combined with ${names.join(", ")}`]);
     }
     refuseWithEgress(values);
+    refuseWithVpc(values);
     if (word === undefined) return runLab(values, signal);
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
     if (word === "down" && rest.length === 0) return down(values, signal);
@@ -157,6 +165,20 @@ function refuseWithEgress(values: Values): void {
     throw new ConfigError("invalid-flags", [
       `--egress: this flag cannot be combined with ${names.map((name) => `--${name}`).join(", ")}`,
     ]);
+}
+
+/** Neutron runs on nodes of the lab's own API server that reach it; other labs have other nodes, or the ports of its processes. */
+function refuseWithVpc(values: Values): void {
+  if (!values.vpc) return;
+  const names = (["tunnel", "uplinks", "services", "egress", "chained", "kubeconfig"] as const).filter(
+    (name) => values[name] !== undefined && values[name] !== false,
+  );
+  if (names.length > 0)
+    throw new ConfigError("invalid-flags", [
+      `--vpc: this flag cannot be combined with ${names.map((name) => `--${name}`).join(", ")}`,
+    ]);
+  if (values.nodes < 2 || values.families === "ipv6")
+    throw new ConfigError("invalid-flags", ["--vpc: the lab needs two nodes or more, with IPv4"]);
 }
 
 async function runLab(values: Values, signal: AbortSignal): Promise<number> {
@@ -248,6 +270,11 @@ async function runScenario(
   const chained = state.chained === undefined ? undefined : await checkChained(api, state, signal);
   const { findings, checked, wantedRoutes } =
     state.chained === undefined ? await settledAudit(api, state, signal) : NO_BLOCKS;
+  // Its pods have no addresses of blocks, which the audit would look for.
+  const vpc =
+    state.vpc === undefined
+      ? undefined
+      : await verifyVpc({ api, identity: state.identity, at: state.vpc, say }, { signal });
   // This check is the last one, because it drains a node, whose pods then move to other nodes.
   const services =
     state.services === undefined
@@ -262,6 +289,7 @@ async function runScenario(
     ...(services === undefined ? {} : { services }),
     ...(egress === undefined ? {} : { egress }),
     ...(chained === undefined ? {} : { chained }),
+    ...(vpc === undefined ? {} : { vpc }),
     routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
     audit: { findings, ...(checked.egress === undefined ? {} : { egress: checked.egress }) },
     seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
@@ -276,7 +304,8 @@ async function runScenario(
     (tunnel === undefined || tunnelWorks(tunnel)) &&
     (uplinks === undefined || uplinksWork(uplinks)) &&
     (services === undefined || servicesWork(services)) &&
-    (egress === undefined || egressWorks(egress));
+    (egress === undefined || egressWorks(egress)) &&
+    (vpc === undefined || vpcWorks(vpc));
   return { ok, ...report };
 }
 

@@ -15,7 +15,8 @@ import {
   ProviderError,
   type VpcPort,
 } from "#cloud/vpc";
-import { type MadeNetwork, NeutronServer } from "#test/neutron-server";
+import type { MadeNetwork } from "#lab/neutron";
+import { NeutronServer } from "#test/neutron-server";
 
 const OWNER = "compute:isthmus";
 /** Ports that the project can have: few, because each takes Neutron a tenth of a second. */

@@ -26,6 +26,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { promisify } from "node:util";
+import { NeutronApi } from "#lab/neutron";
 import { until } from "#test/lab";
 import { freePort } from "#test/ports";
 
@@ -46,21 +47,14 @@ export interface NeutronServerOptions {
   readonly quota?: number;
 }
 
-/** A network that a test has made. */
-export interface MadeNetwork {
-  readonly id: string;
-  readonly subnets: readonly string[];
-}
-
 /** Disposing ends the process and removes its folder. */
-export class NeutronServer implements AsyncDisposable {
-  readonly url: URL;
+export class NeutronServer extends NeutronApi implements AsyncDisposable {
   readonly folder: string;
   readonly #argv: readonly string[];
   #child: ChildProcess;
 
   private constructor(url: URL, folder: string, argv: readonly string[]) {
-    this.url = url;
+    super(url);
     this.folder = folder;
     this.#argv = argv;
     this.#child = this.#spawn();
@@ -113,39 +107,6 @@ export class NeutronServer implements AsyncDisposable {
 
   log(): string {
     return readFileSync(join(this.folder, "log"), "utf8");
-  }
-
-  /** One request of the test's own; its JSON. Throws for a status of 400 and more. */
-  async request(method: string, path: string, body?: object): Promise<Record<string, Record<string, unknown>>> {
-    const init =
-      body === undefined ? {} : { body: JSON.stringify(body), headers: { "content-type": "application/json" } };
-    const answer = await fetch(new URL(`/v2.0/${path}`, this.url), { method, ...init });
-    const text = await answer.text();
-    if (answer.status >= 400) throw new Error(`${method} ${path}: HTTP ${answer.status}: ${text}`);
-    return text === "" ? {} : JSON.parse(text);
-  }
-
-  /** The objects of a list such as `ports?device_id=x`. */
-  async list(path: string): Promise<readonly Record<string, unknown>[]> {
-    const answer = (await this.request("GET", path)) as unknown as Record<string, readonly Record<string, unknown>[]>;
-    return Object.values(answer)[0] ?? [];
-  }
-
-  async makeNetwork(network: object, cidrs: readonly string[], subnet: object = {}): Promise<MadeNetwork> {
-    const made = await this.request("POST", "networks", { network });
-    const id = String(made["network"]?.["id"]);
-    const subnets: string[] = [];
-    for (const [at, cidr] of cidrs.entries()) {
-      const body = {
-        network_id: id,
-        cidr,
-        ip_version: cidr.includes(":") ? 6 : 4,
-        name: `subnet-${at + 1}`,
-        ...subnet,
-      };
-      subnets.push(String((await this.request("POST", "subnets", { subnet: body }))["subnet"]?.["id"]));
-    }
-    return { id, subnets };
   }
 
   /** An agent of a host, as one that has just reported: ports can be bound there. Nobody plugs anything. `isDead`: it has not reported for years. */

@@ -21,6 +21,7 @@ import { nullLogger } from "#base/log";
 import { type Event, findObject, isKubeError, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
 import { type NicClaim, type NicPolicySpec, type NicStatus, nicCrds, nicResources } from "#kube/nic";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
+import type { NeutronApi } from "#lab/neutron";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
 import { HttpProxy, type SeenRequest } from "./neutron-proxy.ts";
 import { NeutronServer, type NeutronServerOptions } from "./neutron-server.ts";
@@ -38,10 +39,19 @@ interface Scope {
 /** One port of Neutron, as its API has it. */
 export type RawPort = Readonly<Record<string, unknown>> & { readonly id: string; readonly name: string };
 
-export class NicBed {
+/** What the bed needs of a Neutron. */
+export type BedNeutron = NeutronApi & AsyncDisposable;
+
+/** Further listeners of the API server, and what it knows of callers. */
+export interface BedListeners {
+  /** Sockets that listen already, such as those in namespaces of nodes. */
+  readonly sockets?: readonly { readonly fd: number; readonly host: string }[];
+}
+
+export class NicBed<Neutron extends BedNeutron = NeutronServer> {
   readonly server: ApiServer;
   readonly api: KubeClient;
-  readonly neutron: NeutronServer;
+  readonly neutron: Neutron;
   readonly proxy: HttpProxy;
   readonly folder: string;
   readonly #running: Running[] = [];
@@ -51,7 +61,7 @@ export class NicBed {
   private constructor(parts: {
     server: ApiServer;
     api: KubeClient;
-    neutron: NeutronServer;
+    neutron: Neutron;
     proxy: HttpProxy;
     folder: string;
     kubeconfig: string;
@@ -66,19 +76,36 @@ export class NicBed {
 
   /** A cluster without pods, a node `node-1` with an agent in Neutron, and a network `vpc-1` with the subnet 192.168.0.0/16. */
   static async open(scope: Scope, options: NeutronServerOptions = {}): Promise<NicBed> {
+    const bed = await NicBed.on(scope, NeutronServer.start(options));
+    await bed.api.create(resources.nodes, { metadata: { name: "node-1" } });
+    bed.neutron.addAgent("node-1");
+    await bed.neutron.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/16"]);
+    return bed;
+  }
+
+  /** A cluster without pods and nodes, on a Neutron that is starting; the bed disposes it. */
+  static async on<Neutron extends BedNeutron>(
+    scope: Scope,
+    starting: Promise<Neutron>,
+    { sockets = [] }: BedListeners = {},
+  ): Promise<NicBed<Neutron>> {
     const folder = mkdtempSync(join(tmpdir(), "isthmus-nics-"));
-    const account = {
-      name: "system:serviceaccount:kube-system:nic-controller",
+    const account = (name: string) => ({
+      name: `system:serviceaccount:kube-system:${name}`,
       groups: ["system:serviceaccounts", "system:authenticated"],
-    };
+    });
     const [server, neutron] = await Promise.all([
       startApiServer({
-        listen: { host: "127.0.0.1", port: 0 },
-        tokens: { admin: { name: "admin", groups: ["system:masters"] }, controller: account },
+        listen: [{ host: "127.0.0.1", port: 0 }, ...sockets],
+        tokens: {
+          admin: { name: "admin", groups: ["system:masters"] },
+          controller: account("nic-controller"),
+          agent: account("nic-agent"),
+        },
         log: nullLogger,
         clock: systemClock,
       }),
-      NeutronServer.start(options),
+      starting,
     ]);
     const proxy = await HttpProxy.open(neutron.url);
     const configOf = (token: string): string => {
@@ -92,12 +119,11 @@ export class NicBed {
     const bed = new NicBed({ server, api, neutron, proxy, folder, kubeconfig: configOf("controller") });
     scope.after(() => bed.#close());
     server.seed(nicCrds as unknown as readonly SeedObject[]);
-    const rights = readFileSync(join(import.meta.dirname, "../../deploy/nics/rbac.yaml"), "utf8");
-    server.seed(parseAllDocuments(rights).map((one) => one.toJS() as SeedObject));
-    await api.create(resources.nodes, { metadata: { name: "node-1" } });
+    for (const file of ["rbac.yaml", "agent.yaml"]) {
+      const rights = readFileSync(join(import.meta.dirname, "../../deploy/nics", file), "utf8");
+      server.seed(parseAllDocuments(rights).map((one) => one.toJS() as SeedObject));
+    }
     bed.writeCredentials();
-    neutron.addAgent("node-1");
-    await neutron.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/16"]);
     return bed;
   }
 
@@ -179,15 +205,18 @@ export class NicBed {
       vpc = "vpc-1",
       namespace = NAMESPACE,
       gates = [],
+      vm,
     }: {
       nics?: readonly object[];
       node?: string;
       vpc?: string;
       namespace?: string;
       gates?: readonly string[];
+      vm?: object;
     } = {},
   ): Promise<string> {
     const annotations = {
+      ...(vm === undefined ? {} : { "isthmus.dev/vm": JSON.stringify(vm) }),
       "isthmus.dev/vpc": vpc,
       ...(nics === undefined ? {} : { "isthmus.dev/nics": JSON.stringify(nics) }),
     };

@@ -13,6 +13,7 @@ import {
 } from "#kube/client";
 import { coilCrds, coilResources } from "#kube/coil";
 import type { CrdManifest } from "#kube/crd";
+import { nicCrds, nicResources } from "#kube/nic";
 import { machineCapacity, type NodeSettings, nodeDraft, nodeStatus } from "#lab/kubelet";
 import {
   type BlockController,
@@ -31,20 +32,28 @@ const SERVED_MS = 30_000;
 const LOOK_MS = 100;
 
 /** The API types that a lab needs. A guest leaves out the unused one. */
-export function labCrds({ isGuest }: LabIdentity): readonly CrdManifest[] {
+export function labCrds({ isGuest }: LabIdentity, vpc = false): readonly CrdManifest[] {
   const unused = resourceName(coilResources.egresses);
-  return isGuest ? coilCrds.filter(({ metadata }) => metadata.name !== unused) : coilCrds;
+  if (isGuest) return coilCrds.filter(({ metadata }) => metadata.name !== unused);
+  return vpc ? [...coilCrds, ...nicCrds] : coilCrds;
 }
 
 /** Creates the missing API types of the suite and the lab's Nodes. Rejects with `KubeError`, `OwnershipError`. */
 export async function prepareCluster(
   api: KubeApi,
-  at: { readonly topology: Topology; readonly identity: LabIdentity; readonly blocks: BlockController },
+  at: {
+    readonly topology: Topology;
+    readonly identity: LabIdentity;
+    readonly blocks: BlockController;
+    /** Whether pods can have NICs of a VPC. Default false. */
+    readonly vpc?: boolean;
+  },
   options: AbortOptions,
 ): Promise<void> {
-  const { topology, identity } = at;
+  const { topology, identity, vpc = false } = at;
+  const crds = labCrds(identity, vpc);
   if (identity.isGuest && at.blocks === "own") await claimBlocks(api, identity, options);
-  for (const crd of labCrds(identity)) {
+  for (const crd of crds) {
     const { name } = crd.metadata;
     const found = await findObject(api, resources.customResourceDefinitions, { name }, options);
     // The survey has already checked a type that the cluster had before.
@@ -52,7 +61,7 @@ export async function prepareCluster(
     const draft = crd as unknown as Draft<CustomResourceDefinition>;
     await createOwn(api, identity, resources.customResourceDefinitions, draft, options);
   }
-  await Promise.all(labCrds(identity).map((crd) => untilServed(api, crd, options)));
+  await Promise.all(crds.map((crd) => untilServed(api, crd, options)));
   await Promise.all(topology.nodes.map((node) => makeNode(api, nodeSettings(node, identity), identity, options)));
 }
 
@@ -92,9 +101,10 @@ async function makeNode(
 
 /** Waits until the API server serves the type: it accepts a definition earlier than it serves the type. */
 async function untilServed(api: KubeApi, crd: CrdManifest, { signal }: AbortOptions): Promise<void> {
-  const type: ResourceType<KubeObject> | undefined = Object.values<ResourceType<KubeObject>>(coilResources).find(
-    (one) => resourceName(one) === crd.metadata.name,
-  );
+  const type: ResourceType<KubeObject> | undefined = Object.values<ResourceType<KubeObject>>({
+    ...coilResources,
+    ...nicResources,
+  }).find((one) => resourceName(one) === crd.metadata.name);
   if (type === undefined) return;
   const isServed = async (): Promise<boolean> => {
     try {

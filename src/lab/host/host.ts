@@ -10,6 +10,7 @@ import { openNetNs } from "#kernel/netns";
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { unpackImage } from "#lab/image";
 import { execChain, execCni, Heartbeat, Kubelet } from "#lab/kubelet";
+import type { NeutronBed } from "#lab/neutron";
 import {
   type BlockController,
   createOwn,
@@ -39,13 +40,21 @@ import { LabError } from "./errors.ts";
 import { enterCluster, leaveCluster } from "./guest.ts";
 import { serveKubelet } from "./kubelets.ts";
 import { type LabPaths, labPaths } from "./lab-paths.ts";
-import { type LabProgram, programsOf, serviceProgramsOf, tunnelProgramsOf, uplinkProgramsOf } from "./programs.ts";
+import {
+  type LabProgram,
+  programsOf,
+  serviceProgramsOf,
+  tunnelProgramsOf,
+  uplinkProgramsOf,
+  vpcProgramsOf,
+} from "./programs.ts";
 import { keepRouterRoutes } from "./router-routes.ts";
 import { planLabServices } from "./services.ts";
 import { type LabState, readState, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
 import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
+import { type LabVpc, openVpc, vpcHosts, vpcPlugin, vpcPrograms, vpcSocket } from "./vpc.ts";
 
 export interface HostOptions {
   readonly lab: string;
@@ -65,6 +74,8 @@ export interface HostOptions {
   readonly chained: boolean;
   /** An archive of the image from which the programs run; the build's without it. */
   readonly image: string | undefined;
+  /** Runs Neutron, `nic-controller`, and on the first two nodes `nic-agent`. */
+  readonly vpc: boolean;
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];
   readonly cniExecutable: string;
@@ -143,6 +154,10 @@ async function runCluster(
     await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig, tunnel });
     const say = (text: string): void => tell({ event: "step", text });
     say(controlPlane.description);
+    if (options.vpc) say("starting Neutron with its database, its broker and an agent on two nodes");
+    const opened = options.vpc ? await openVpc(kernel, { topology, paths }, { signal }) : undefined;
+    await using neutron = opened?.bed;
+    if (opened !== undefined) recorder.vpc(opened.vpc);
     await using api = new KubeClient(await loadKubeConfig({ path: paths.kubeconfig, clock: systemClock }), {
       userAgent: "isthmus-lab",
       clock: systemClock,
@@ -151,7 +166,7 @@ async function runCluster(
       const blocks = identity.isGuest ? await enterCluster(api, identity, { say, signal }) : "own";
       isClean = !identity.isGuest;
       recorder.entered();
-      await prepareCluster(api, { topology, identity, blocks }, { signal });
+      await prepareCluster(api, { topology, identity, blocks, vpc: options.vpc }, { signal });
       if (options.egress) await makeRouterRights(api, identity, { signal });
       const parts = {
         log,
@@ -166,6 +181,7 @@ async function runCluster(
         tunnel,
         uplinks,
         chained,
+        neutron,
       };
       await hold(parts, options, topology, signal);
     };
@@ -223,6 +239,7 @@ interface Parts {
   readonly tunnel: LabTunnel | undefined;
   readonly uplinks: LabUplinks | undefined;
   readonly chained: LabChained | undefined;
+  readonly neutron: NeutronBed | undefined;
 }
 
 async function hold(parts: Parts, options: HostOptions, topology: Topology, signal: AbortSignal): Promise<void> {
@@ -252,6 +269,9 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
     }),
     ...uplinkProgramsOf({ paths, isthmus: options.isthmus, uplinks }),
     ...(options.services || options.egress ? serviceProgramsOf({ topology, paths, isthmus: options.isthmus }) : []),
+    ...(parts.neutron === undefined
+      ? []
+      : vpcProgramsOf({ paths, isthmus: options.isthmus, programs: vpcPrograms(topology, paths, parts.neutron) })),
   ];
   group.spawn(async (at) => {
     if (tunnel !== undefined) {
@@ -272,7 +292,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
   // If pods were scheduled before all nodes are ready, all pods would be on the first node.
   const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
   for (const { node, ready } of nodesReady) {
-    group.spawn((at) => runNode(parts, options, node, { signal: at, onReady: () => ready.resolve() }));
+    group.spawn((at) => runNode(parts, { options, topology }, node, { signal: at, onReady: () => ready.resolve() }));
   }
   void Promise.all(nodesReady.map(({ ready }) => ready.promise)).then(() => {
     recorder.ready();
@@ -284,7 +304,7 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
 /** Runs the kubelet of a node. It starts when `coild` listens. */
 async function runNode(
   parts: Parts,
-  options: HostOptions,
+  { options, topology }: { readonly options: HostOptions; readonly topology: Topology },
   node: LabNode,
   { signal, onReady }: { readonly signal: AbortSignal; readonly onReady: () => void },
 ): Promise<void> {
@@ -292,6 +312,8 @@ async function runNode(
   const log = parts.log.child(node.name);
   using netns = openNetNs({ name: node.netns });
   await untilServed(paths.socketOf(node.name), signal);
+  const hasVpc = options.vpc && vpcHosts(topology).some(({ name }) => name === node.name);
+  if (hasVpc) await untilServed(vpcSocket(paths, node.name), signal);
   await using relay = tunnel === undefined ? undefined : await openRelayOf(parts, node, tunnel);
   await using own =
     relay === undefined
@@ -308,7 +330,12 @@ async function runNode(
   const config = { cniVersion: "1.1.0", name: "k8s-pod-network", type: "coil", socket };
   const cni =
     parts.chained === undefined
-      ? execCni(netns, { executable: options.cniExecutable, config })
+      ? execCni(
+          netns,
+          hasVpc
+            ? vpcPlugin(node, { paths, coil: options.cniExecutable, delegate: config })
+            : { executable: options.cniExecutable, config },
+        )
       : execChain(
           netns,
           chainOf(parts.chained, node, { coil: options.cniExecutable, socket, dataDir: join(dirname(socket), "ipam") }),
@@ -350,6 +377,7 @@ interface StateRecorder {
   /** From now on the cluster may have objects of the lab. */
   entered(): void;
   children(children: LabState["children"]): void;
+  vpc(vpc: LabVpc): void;
   ready(): void;
 }
 
@@ -378,6 +406,10 @@ function stateRecorder(
     },
     children: (children) => {
       state = { ...state, children };
+      write();
+    },
+    vpc: (vpc) => {
+      state = { ...state, vpc };
       write();
     },
     ready: () => {

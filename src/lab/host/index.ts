@@ -14,3 +14,4 @@ export type { LabServices } from "./services.ts";
 export { isRunning, type LabState, lockLab, readState, removeState } from "./state.ts";
 export type { LabTunnel } from "./tunnel.ts";
 export type { LabUplinks } from "./uplinks.ts";
+export type { LabVpc } from "./vpc.ts";

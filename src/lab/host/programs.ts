@@ -5,6 +5,7 @@ import { serviceProxyFlags } from "./services.ts";
 import type { ChildSpec } from "./supervisor.ts";
 import { type LabTunnel, tunnelPrograms } from "./tunnel.ts";
 import { type LabUplinks, uplinkProxyFlags } from "./uplinks.ts";
+import type { VpcProgram } from "./vpc.ts";
 
 /** A program and the name of the namespace that it runs in. */
 export type LabProgram = Omit<ChildSpec, "netns"> & { readonly netns: string };
@@ -42,6 +43,24 @@ export function uplinkProgramsOf(at: {
   const name = `uplink-proxy-${uplinks.node}`;
   const argv = [...isthmus, "uplink-proxy", ...uplinkProxyFlags(uplinks, paths)];
   return [{ name, argv, env: ENV, netns: uplinks.netns, log: paths.logOf(name) }];
+}
+
+/** The controller and the agents of NICs. */
+export function vpcProgramsOf(at: {
+  readonly paths: LabPaths;
+  readonly isthmus: readonly string[];
+  readonly programs: readonly VpcProgram[];
+}): readonly LabProgram[] {
+  return at.programs.map(({ program, node, netns, flags }) => {
+    const name = node === undefined ? program : `${program}-${node}`;
+    return {
+      name,
+      argv: [...at.isthmus, program, `--kubeconfig=${at.paths.nodeKubeconfig}`, ...flags],
+      env: { ...ENV, ...(node === undefined ? {} : { COIL_NODE_NAME: node }) },
+      netns,
+      log: at.paths.logOf(name),
+    };
+  });
 }
 
 /** The service proxy of every node. */

@@ -11,6 +11,7 @@ import { labPaths } from "./lab-paths.ts";
 import type { LabServices } from "./services.ts";
 import type { LabTunnel } from "./tunnel.ts";
 import type { LabUplinks } from "./uplinks.ts";
+import type { LabVpc } from "./vpc.ts";
 
 /** The state of a running lab that later commands need. */
 export interface LabState {
@@ -39,6 +40,8 @@ export interface LabState {
   readonly chained?: LabChained | undefined;
   /** The digest of the image from which the programs are; present with `--image`. */
   readonly image?: string | undefined;
+  /** The VPC; present once Neutron runs in the lab. */
+  readonly vpc?: LabVpc | undefined;
 }
 
 /**

@@ -29,11 +29,15 @@ export interface CniCallRequest {
   readonly netnsPath: string;
   readonly ifname: string;
   readonly args: Readonly<Record<string, string>>;
+  /** The annotations of the pod. A plugin whose configuration declares the capability gets them. */
+  readonly annotations?: Readonly<Record<string, string>> | undefined;
   readonly prevResult?: object | undefined;
 }
 
 export type CniRunner = (request: CniCallRequest) => Promise<Record<string, unknown> | undefined>;
 
+/** The capability by which runtimes pass all annotations of a pod. */
+const ANNOTATIONS = "io.kubernetes.cri.pod-annotations";
 /** Longer than the plugin's own deadline. A plugin that hangs is killed. */
 const TIMEOUT_MS = 90_000;
 const MAX_OUTPUT_BYTES = 1024 * 1024;
@@ -54,6 +58,7 @@ export function execCni(node: NetNs, plugin: CniPluginSettings): CniRunner {
     };
     const stdin = JSON.stringify({
       ...plugin.config,
+      ...(wantsAnnotations(plugin) ? { runtimeConfig: { [ANNOTATIONS]: request.annotations ?? {} } } : {}),
       ...(request.prevResult === undefined ? {} : { prevResult: request.prevResult }),
     });
     // A child made while this thread is in the node's namespace stays in it.
@@ -68,6 +73,11 @@ export function execCni(node: NetNs, plugin: CniPluginSettings): CniRunner {
     const text = said === "" ? `ended with code ${code}: ${stderr.trim() || "no message"}` : said;
     throw new CniCallError(`CNI ${request.command}: ${text}`, typeof cniCode === "number" ? cniCode : undefined);
   };
+}
+
+function wantsAnnotations({ config }: CniPluginSettings): boolean {
+  const { capabilities } = config as { readonly capabilities?: Readonly<Record<string, unknown>> };
+  return capabilities?.[ANNOTATIONS] === true;
 }
 
 /**

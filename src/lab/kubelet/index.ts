@@ -6,7 +6,7 @@
  * commands that are run in them for `kubectl exec`.
  * Does not know: how networks are made.
  */
-export { type CniPluginSettings, execChain, execCni } from "./cni-exec.ts";
+export { CniCallError, type CniPluginSettings, execChain, execCni } from "./cni-exec.ts";
 export { serveExec } from "./exec/index.ts";
 export { Heartbeat } from "./heartbeat.ts";
 export { Kubelet, NETNS_ANNOTATION } from "./kubelet.ts";

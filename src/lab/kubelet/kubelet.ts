@@ -158,6 +158,7 @@ export class Kubelet {
           namespace,
           name,
           uid,
+          annotations: pod.metadata.annotations ?? {},
           command: command.length === 0 ? undefined : command,
           envOf: (ips) => environmentOf(pod, { ips, hostIps: this.#options.nodeAddresses }),
         },

@@ -12,6 +12,7 @@ export interface SandboxPod {
   readonly namespace: string;
   readonly name: string;
   readonly uid: string;
+  readonly annotations: Readonly<Record<string, string>>;
   /** The command of its process; `undefined`: the process only waits. */
   readonly command: readonly string[] | undefined;
   /** The environment of its processes, when the pod has these addresses. */
@@ -120,6 +121,7 @@ export class Sandbox {
       containerId: this.id,
       netnsPath: this.netnsPath,
       ifname: IFNAME,
+      annotations: this.#pod.annotations,
       args: {
         K8S_POD_NAMESPACE: this.#pod.namespace,
         K8S_POD_NAME: this.#pod.name,

@@ -17,3 +17,6 @@ export { verifyTunnel } from "./tunnel-verify.ts";
 export { type UplinksReport, uplinksWork } from "./uplinks-report.ts";
 export { verifyUplinks } from "./uplinks-verify.ts";
 export { verifyCluster } from "./verify.ts";
+export { ARKTOS_PODS, arktosPods } from "./vpc-manifests.ts";
+export { vpcWorks } from "./vpc-report.ts";
+export { verifyVpc } from "./vpc-verify.ts";

@@ -4,6 +4,7 @@ import { type EgressReport, egressLines } from "./egress-report.ts";
 import { type ServicesReport, servicesLines } from "./services-report.ts";
 import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
 import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
+import { type VpcReport, vpcLines } from "./vpc-report.ts";
 
 /** The report of `isthmus lab --json`. Later versions may add members, but do not remove any. */
 export interface LabReport {
@@ -35,6 +36,8 @@ export interface LabReport {
   readonly egress?: EgressReport;
   /** Present with `--chained`. */
   readonly chained?: ChainedReport;
+  /** Present with `--vpc`. */
+  readonly vpc?: VpcReport;
   /** Nodes and pods by name. */
   readonly cluster: {
     readonly nodes: readonly {
@@ -100,6 +103,7 @@ export function renderReport(report: LabReport): string {
     ...(report.tunnel === undefined ? [] : tunnelLines(report.tunnel, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     ...(report.uplinks === undefined ? [] : uplinksLines(report.uplinks, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     ...(report.egress === undefined ? [] : egressLines(report.egress, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
+    ...(report.vpc === undefined ? [] : vpcLines(report.vpc, { mark })),
     ...(report.services === undefined
       ? []
       : servicesLines(report.services, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
