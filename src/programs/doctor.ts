@@ -1,15 +1,20 @@
-import { readFileSync } from "node:fs";
-import { switchFlag } from "#base/config";
-import { type DoctorCheck, doctorText } from "#features/nic-report";
+import { existsSync, readFileSync } from "node:fs";
+import { optionalFlag, stringFlag, switchFlag } from "#base/config";
 import { type KernelFeature, probeKernel } from "#kernel/probe";
-import { kubeFlags } from "./daemon/index.ts";
-import { nicChecks, nicDoctorFlags } from "./doctor/nics.ts";
+import type { NicDoctorValues } from "./doctor/nics.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 
 const flags = {
   json: switchFlag("json", false, "print one JSON object"),
-  ...nicDoctorFlags,
-  ...kubeFlags,
+  nics: switchFlag("nics", false, "look at NICs of VPCs also where nic-agent has no socket"),
+  nicSocket: stringFlag("nic-socket", "/run/isthmus/vpc.sock", "socket of nic-agent", "PATH"),
+  ovsdb: stringFlag("ovsdb", "/var/run/openvswitch/db.sock", "UNIX socket of Open vSwitch's database", "PATH"),
+  integrationBridge: stringFlag("integration-bridge", "br-int", "bridge of the NICs' ports", "NAME"),
+  kubeconfig: optionalFlag(
+    "kubeconfig",
+    "NICs: kubeconfig of the API server; default: $KUBECONFIG, else the pod's service account, else ~/.kube/config",
+    "FILE",
+  ),
 };
 
 /** `isthmus doctor`: what this kernel has and lacks, and what is wrong with this node for NICs of VPCs. */
@@ -27,16 +32,25 @@ export const doctor = defineProgram({
     requirePrivileges("make network namespaces", LAB_CAPABILITIES);
     const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
     const features = probeKernel();
-    const nics = await nicChecks(values, { signal });
+    const nics = await lookAtNics(values, { signal });
     if (values.json)
-      process.stdout.write(`${JSON.stringify({ kernel, features, ...(nics === undefined ? {} : { nics }) })}\n`);
-    else process.stdout.write(render(kernel, features) + nicText(nics));
-    return nics?.some(({ state }) => state === "wrong") === true ? EXIT.failed : EXIT.ok;
+      process.stdout.write(
+        `${JSON.stringify({ kernel, features, ...(nics === undefined ? {} : { nics: nics.checks }) })}\n`,
+      );
+    else process.stdout.write(render(kernel, features) + (nics?.text ?? ""));
+    return nics?.checks.some(({ state }) => state === "wrong") === true ? EXIT.failed : EXIT.ok;
   },
 });
 
-function nicText(checks: readonly DoctorCheck[] | undefined): string {
-  return checks === undefined ? "" : `\nNICs of VPCs:\n${doctorText(checks)}`;
+/** The part for NICs is loaded where there may be some: the clients of API server and switch take longer to load than the kernel to test. */
+async function lookAtNics(values: NicDoctorValues, options: { readonly signal: AbortSignal }) {
+  if (!values.nics && !existsSync(values.nicSocket)) return undefined;
+  const [{ nicChecks }, { doctorText }] = await Promise.all([
+    import("./doctor/nics.ts"),
+    import("#features/nic-report"),
+  ]);
+  const checks = await nicChecks(values, options);
+  return { checks, text: `\nNICs of VPCs:\n${doctorText(checks)}` };
 }
 
 function render(kernel: string, features: readonly KernelFeature[]): string {

@@ -1,9 +1,8 @@
 import { systemClock } from "#base/clock";
-import { ConfigError, listFlag, parseFlags, stringFlag, switchFlag } from "#base/config";
+import { ConfigError, listFlag, optionalFlag, parseFlags, stringFlag, switchFlag } from "#base/config";
 import { IpAddress } from "#base/ip";
 import { type Explanation, explainPacket, parseQuestion, QUESTION_USAGE, type Question } from "#features/service-proxy";
 import { openClient } from "./daemon/index.ts";
-import { explainPodNics, nicExplainFlags } from "./explain/nics.ts";
 import { PodWays, readQuestionPod } from "./explain/pod-way.ts";
 import { answerJson, answerText, followPod, type WholeAnswer } from "./explain/whole-answer.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
@@ -40,7 +39,12 @@ const flags = {
   masqueradeBit,
   featureGates,
   tableName,
-  ...nicExplainFlags,
+  nicSocket: stringFlag("nic-socket", "/run/isthmus/vpc.sock", "NICs of a pod: socket of the node's nic-agent", "PATH"),
+  nicCredentials: optionalFlag(
+    "nic-credentials",
+    "NICs of a pod: credentials of their providers, as nic-controller has them; ports are asked for their status and security groups",
+    "PATH",
+  ),
 };
 
 /**
@@ -63,6 +67,8 @@ export const explain = defineProgram({
   run: async ({ values, words, signal }) => {
     const [only = ""] = words;
     if (words.length === 1 && only.startsWith("pod:")) {
+      // It needs other parts than the question about a packet.
+      const { explainPodNics } = await import("./explain/nics.ts");
       process.stdout.write(await explainPodNics(only, values, { signal }));
       return EXIT.ok;
     }

@@ -1,11 +1,6 @@
 import { ConfigError } from "#base/config";
-import { cloudInit } from "./nicctl/cloud-init.ts";
 import { convert } from "./nicctl/convert.ts";
-import { doctor } from "./nicctl/doctor.ts";
 import { nicctlFlags as flags, type NicctlValues, type Output } from "./nicctl/flags.ts";
-import { collectGarbage } from "./nicctl/gc.ts";
-import { status } from "./nicctl/status.ts";
-import { trace } from "./nicctl/trace.ts";
 import { defineProgram } from "./program/index.ts";
 
 interface Command {
@@ -23,6 +18,7 @@ interface Command {
 /** Pods of one command line. */
 const MAX_PODS = 1000;
 
+/** Commands with a cluster load its client, and those with providers theirs; convert needs none of them. */
 const COMMANDS: Readonly<Record<string, Command>> = {
   convert: {
     usage: "",
@@ -36,11 +32,41 @@ const COMMANDS: Readonly<Record<string, Command>> = {
       return convert(filenames, { output: output === "json" ? "json" : "yaml", to, vmRuntime });
     },
   },
-  status: { usage: "[POD]...", minWords: 0, maxWords: MAX_PODS, outputs: ["text", "json"], run: status },
-  trace: { usage: "POD", minWords: 1, maxWords: 1, outputs: ["text", "json"], run: trace },
-  "cloud-init": { usage: "POD", minWords: 1, maxWords: 1, outputs: ["yaml", "json"], run: cloudInit },
-  gc: { usage: "", minWords: 0, maxWords: 0, outputs: ["text", "json"], run: collectGarbage },
-  doctor: { usage: "", minWords: 0, maxWords: 0, outputs: ["text", "json"], run: doctor },
+  status: {
+    usage: "[POD]...",
+    minWords: 0,
+    maxWords: MAX_PODS,
+    outputs: ["text", "json"],
+    run: async (words, context) => (await import("./nicctl/status.ts")).status(words, context),
+  },
+  trace: {
+    usage: "POD",
+    minWords: 1,
+    maxWords: 1,
+    outputs: ["text", "json"],
+    run: async (words, context) => (await import("./nicctl/trace.ts")).trace(words, context),
+  },
+  "cloud-init": {
+    usage: "POD",
+    minWords: 1,
+    maxWords: 1,
+    outputs: ["yaml", "json"],
+    run: async (words, context) => (await import("./nicctl/cloud-init.ts")).cloudInit(words, context),
+  },
+  gc: {
+    usage: "",
+    minWords: 0,
+    maxWords: 0,
+    outputs: ["text", "json"],
+    run: async (words, context) => (await import("./nicctl/gc.ts")).collectGarbage(words, context),
+  },
+  doctor: {
+    usage: "",
+    minWords: 0,
+    maxWords: 0,
+    outputs: ["text", "json"],
+    run: async (words, context) => (await import("./nicctl/doctor.ts")).doctor(words, context),
+  },
 };
 const NAMES = Object.keys(COMMANDS).join(", ");
 

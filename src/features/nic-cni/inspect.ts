@@ -17,6 +17,7 @@ export interface InspectedNic {
   readonly kind: "neutron" | "alcor";
   /** False for a virtual machine, which configures itself. */
   readonly isConfigured: boolean;
+  readonly isPending?: boolean | undefined;
   readonly mac?: string | undefined;
   readonly mtu?: number | undefined;
   readonly addresses: readonly string[];
@@ -152,6 +153,7 @@ function inspectNic(stack: NetStack | undefined, nic: NicPlan): InspectedNic {
     portId,
     kind: place.kind,
     addresses,
+    ...(nic.pending === true ? { isPending: true } : {}),
     ...(mac === undefined ? {} : { mac }),
     ...(mtu === undefined ? {} : { mtu }),
   };

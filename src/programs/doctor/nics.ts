@@ -1,7 +1,5 @@
-import { existsSync } from "node:fs";
 import { hostname } from "node:os";
 import { systemClock } from "#base/clock";
-import { type FlagValues, stringFlag, switchFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { inspectNicAgent } from "#features/cni";
@@ -10,16 +8,14 @@ import { type KubeClient, resources } from "#kube/client";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, PROVIDER_HOST_ANNOTATION } from "#kube/nic";
 import { openClient } from "../daemon/index.ts";
 
-/** The flags of the part for NICs. */
-export const nicDoctorFlags = {
-  nics: switchFlag("nics", false, "look at NICs of VPCs also where nic-agent has no socket"),
-  nicSocket: stringFlag("nic-socket", "/run/isthmus/vpc.sock", "socket of nic-agent", "PATH"),
-  ovsdb: stringFlag("ovsdb", "/var/run/openvswitch/db.sock", "UNIX socket of Open vSwitch's database", "PATH"),
-  integrationBridge: stringFlag("integration-bridge", "br-int", "bridge of the NICs' ports", "NAME"),
-};
-
-/** Its flags, and those of the API server. */
-type NicDoctorValues = FlagValues<typeof nicDoctorFlags> & { readonly kubeconfig: string | undefined };
+/** The values of the flags of this part, and of the API server. */
+export interface NicDoctorValues {
+  readonly nics: boolean;
+  readonly nicSocket: string;
+  readonly ovsdb: string;
+  readonly integrationBridge: string;
+  readonly kubeconfig: string | undefined;
+}
 
 /** Time of the switch's answers, in milliseconds. */
 const SWITCH_MS = 5000;
@@ -29,13 +25,12 @@ class AgentVersionError extends ExpectedError<"version"> {
   override readonly name = "AgentVersionError";
 }
 
-/** Looks at this node; `undefined` if it has no NICs of VPCs. */
+/** Looks at this node. */
 export async function nicChecks(
   values: NicDoctorValues,
   at: { readonly signal: AbortSignal },
-): Promise<readonly DoctorCheck[] | undefined> {
-  const { nics, nicSocket, ovsdb, integrationBridge } = values;
-  if (!nics && !existsSync(nicSocket)) return undefined;
+): Promise<readonly DoctorCheck[]> {
+  const { nicSocket, ovsdb, integrationBridge } = values;
   const ovs = new OpenVSwitch({ clock: systemClock }, { socketPath: ovsdb, timeoutMs: SWITCH_MS });
   const [agent, bridges] = await Promise.all([
     readFact(() => askAgent(nicSocket, at)),

@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { systemClock } from "#base/clock";
-import { ConfigError, optionalFlag, stringFlag } from "#base/config";
+import { ConfigError } from "#base/config";
 import { ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import type { VpcPort } from "#cloud/vpc";
@@ -12,16 +12,6 @@ import { findObject, type KubeApi, resources } from "#kube/client";
 import { type NicClaim, type NicStatus, nicResources } from "#kube/nic";
 import { openClient } from "../daemon/index.ts";
 import { CommandProviders, readNicPolicy } from "../nic-controller/index.ts";
-
-/** The flags of the part for NICs. */
-export const nicExplainFlags = {
-  nicSocket: stringFlag("nic-socket", "/run/isthmus/vpc.sock", "NICs of a pod: socket of the node's nic-agent", "PATH"),
-  nicCredentials: optionalFlag(
-    "nic-credentials",
-    "NICs of a pod: credentials of their providers, as nic-controller has them; ports are asked for their status and security groups",
-    "PATH",
-  ),
-};
 
 /** `no-nics`: the pod does not exist, or has no NICs of a VPC. */
 export type ExplainNicsErrorCode = "no-nics";

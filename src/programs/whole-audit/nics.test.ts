@@ -437,6 +437,41 @@ function listsOf({ pods, claims, ports, node }: View): Readonly<Record<string, u
   };
 }
 
+test("auditNics: a NIC that is being added to, or taken from, a running pod is no disagreement; one that the claim does not tell is", async (t) => {
+  const world = await World.open(t.signal);
+  const plugged = { generation: 1, nics: [{ name: "eth0" }] };
+  const changed = (change: (view: View) => void) => {
+    return async () => {
+      const view = await world.look(t.signal);
+      const claim = first(view.claims);
+      claim.status = { ...claim.status, plugged };
+      change(view);
+      return found(view);
+    };
+  };
+  // The port is there, and the node has not begun.
+  const waiting = await changed(({ node, claims }) => {
+    const [sandbox] = node.sandboxes;
+    sandbox?.nics.pop();
+    node.devices = node.devices.filter(({ portId }) => portId !== PORTS[1]);
+    const [one] = node.switches;
+    if (one !== undefined) one.ports = one.ports.filter(({ externalIds }) => externalIds["iface-id"] !== PORTS[1]);
+    assert.equal(claims[0]?.status?.nics?.length, 2);
+  })();
+  assert.deepEqual(waiting, { kinds: [], text: "" });
+  // The node has made half of it.
+  const half = await changed(({ node }) => {
+    const nic = node.sandboxes[0]?.nics[1];
+    assert.ok(nic !== undefined);
+    Object.assign(nic, { isPending: true, differences: ["eth1 is missing in the sandbox"] });
+    node.devices = node.devices.filter(({ portId }) => portId !== PORTS[1]);
+  })();
+  assert.deepEqual(half, { kinds: [], text: "" });
+  const untold = await changed(() => undefined)();
+  assert.deepEqual(untold.kinds, ["nic-report"]);
+  assert.match(untold.text, /eth1 of the NicClaim of pod default\/a is plugged, and it does not say so/);
+});
+
 test("auditNics: any object that is removed, and any that is added, is found", async (t) => {
   const world = await World.open(t.signal);
   const whole = await world.look(t.signal);

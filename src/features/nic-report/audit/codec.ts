@@ -12,6 +12,7 @@ const nic = v.object({
   portId: text,
   kind: v.picklist(["neutron", "alcor"]),
   isConfigured: v.boolean(),
+  isPending: v.optional(v.boolean()),
   mac: v.optional(text),
   mtu: v.optional(count),
   addresses: texts,

@@ -83,9 +83,15 @@ function auditJournal(claim: NicClaim, { nics }: NicSandbox, find: Find): void {
         find("nic-journal-differs", `${nic.name} of ${who} has in the journal ${differences.join(", ")}`);
     }
   }
+  // A NIC that is being added has a port before the node has it; the claim shows what the node has told.
+  const told = claim.status?.plugged?.nics.map(({ name }) => name) ?? claim.spec.nics.map(({ name }) => name);
+  const own = new Map(nics.map(({ name, portId }) => [portId, name]));
   for (const { name, portID } of statuses)
-    if (portID !== undefined && !nics.some(({ portId }) => portId === portID))
+    if (told.includes(name) && portID !== undefined && !own.has(portID))
       find("nic-journal-differs", `${who} has port ${portID} as ${name}, and the journal does not have it`);
+  for (const { name, isPending } of nics)
+    if (claim.status?.plugged !== undefined && isPending !== true && !told.includes(name))
+      find("nic-report", `${name} of ${who} is plugged, and it does not say so`);
 }
 
 function journalDifferences(nic: NodeNic, status: NicStatus): string[] {
@@ -112,17 +118,24 @@ function auditSandbox({ containerId, netns, isThere, nics }: NicSandbox, find: F
     find("nic-sandbox", `${netns}, the network namespace of ${who}, does not exist`);
     return;
   }
-  const differences = nics.flatMap((nic) => nic.differences);
+  const differences = nics.filter(isWhole).flatMap((nic) => nic.differences);
   if (differences.length > 0) find("nic-sandbox", `${netns} of ${who}: ${differences.join("; ")}`);
+}
+
+/** A NIC that is being added to a running sandbox has not all of its parts yet. */
+function isWhole({ isPending }: NodeNic): boolean {
+  return isPending !== true;
 }
 
 function auditDevices({ sandboxes, devices }: NicNode, find: Find): void {
   const byName = new Map(devices.map((device) => [device.name, device]));
   const needed = new Set<string>();
   for (const { containerId, nics } of sandboxes) {
-    for (const { name, portId, devices: wanted } of nics) {
-      for (const one of wanted) {
+    for (const nic of nics) {
+      const { name, portId } = nic;
+      for (const one of nic.devices) {
         needed.add(one.name);
+        if (!isWhole(nic)) continue;
         const fault = deviceFault(one, byName.get(one.name), { portId, containerId });
         if (fault !== undefined)
           find("nic-device-lacks", `${name} of port ${portId} (container ${brief(containerId)}): ${fault}`);
@@ -149,7 +162,9 @@ function deviceFault(
 }
 
 function auditSwitches({ sandboxes, switches }: NicNode, find: Find): void {
-  const wanted = sandboxes.flatMap(({ nics }) => nics.flatMap(({ name, port }) => (port ? [{ name, port }] : [])));
+  const wanted = sandboxes.flatMap(({ nics }) =>
+    nics.flatMap((nic) => (nic.port ? [{ name: nic.name, port: nic.port, isWhole: isWhole(nic) }] : [])),
+  );
   for (const one of switches) {
     const needed = wanted.filter(({ port }) => port.ovsdb === one.ovsdb);
     if (one.fault !== undefined) {
@@ -160,7 +175,8 @@ function auditSwitches({ sandboxes, switches }: NicNode, find: Find): void {
     for (const bridge of new Set(needed.map(({ port }) => port.bridge)))
       if (!one.bridges.includes(bridge))
         find("nic-switch", `there is no bridge ${bridge}: does the provider's agent of this node run?`);
-    for (const { name, port } of needed) {
+    for (const { name, port, isWhole: isDone } of needed) {
+      if (!isDone) continue;
       const fault = portFault(port, one);
       if (fault !== undefined)
         find("nic-switch-lacks", `${name} of port ${port.externalIds["iface-id"] ?? ""}: ${fault}`);

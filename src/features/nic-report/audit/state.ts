@@ -33,6 +33,8 @@ export interface NodeNic {
   readonly kind: "neutron" | "alcor";
   /** False: a virtual machine configures itself, so the namespace has nothing. */
   readonly isConfigured: boolean;
+  /** True: it is being added to a sandbox that runs, so parts of it may be missing. */
+  readonly isPending?: boolean | undefined;
   readonly mac?: string | undefined;
   /** Bytes. */
   readonly mtu?: number | undefined;

@@ -87,6 +87,11 @@ test("explainNics: without provider and node it tells what the claim leads to, a
     /^note: no credentials$/m,
   ])
     assert.match(text, line);
+  const given = testClaim([{ ...READY_NIC, securityGroups: ["sg-9"] }]);
+  assert.match(
+    explainNicsText(explainNics({ claim: given, ports: undefined, node: undefined, planned, notes: [] })),
+    /security +the port was given sg-9 last; the provider was not asked/,
+  );
   const missing = explainNics({ claim, ports: new Map(), node: undefined, planned, notes: [] });
   assert.equal(missing.nics[0]?.port?.status, "missing");
 });

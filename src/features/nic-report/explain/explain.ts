@@ -40,8 +40,8 @@ export interface NicWay {
     readonly gateways: readonly string[];
     readonly mtu?: number | undefined;
   };
-  /** The security groups of the port, by id; if the provider was not asked, those that the pod asks for. */
-  readonly securityGroups: { readonly from: "port" | "wish"; readonly groups: readonly string[] };
+  /** The security groups of the port, by id; if the provider was not asked, those that it was given last, or that the pod asks for. */
+  readonly securityGroups: { readonly from: "port" | "claim" | "wish"; readonly groups: readonly string[] };
   readonly binding?: { readonly host: string; readonly vifType: string };
   /** From the switch to the pod; absent: the node was not asked, or has plugged nothing. */
   readonly plugged?: {
@@ -98,8 +98,7 @@ function wayOf(wish: NicClaim["spec"]["nics"][number], { claim, ports, node, pla
     ...(nic.message === undefined ? {} : { message: nic.message }),
     ...(remedy === undefined ? {} : { remedy }),
     ...(nic.portID === undefined ? {} : { port: portText(nic, nic.portID, port, ports !== undefined) }),
-    securityGroups:
-      port === undefined ? { from: "wish", groups: asked } : { from: "port", groups: port.securityGroups },
+    securityGroups: groupsOf(port, nic.securityGroups, asked),
     ...((nic.host ?? "") === "" ? {} : { binding: { host: nic.host ?? "", vifType: nic.vifType ?? "" } }),
     ...(there === undefined || sandbox === undefined ? {} : { plugged: pluggedOf(there, sandbox.netns, node) }),
     routing:
@@ -107,6 +106,15 @@ function wayOf(wish: NicClaim["spec"]["nics"][number], { claim, ports, node, pla
         ? { from: "planned", ...planned(nic) }
         : { from: "there", routes: there.link.routes, rules: there.link.rules },
   };
+}
+
+function groupsOf(
+  port: VpcPort | undefined,
+  given: readonly string[] | undefined,
+  asked: readonly string[],
+): NicWay["securityGroups"] {
+  if (port !== undefined) return { from: "port", groups: port.securityGroups };
+  return given === undefined ? { from: "wish", groups: asked } : { from: "claim", groups: given };
 }
 
 function portText(
@@ -182,7 +190,9 @@ function portLines({ port }: NicWay): string[] {
 }
 
 function securityLine({ from, groups }: NicWay["securityGroups"]): string {
-  if (from === "wish")
+  if (from === "claim" && groups.length > 0)
+    return `the port was given ${groups.join(", ")} last; the provider was not asked`;
+  if (from !== "port")
     return groups.length === 0
       ? "the pod names no group, so the policy's or the provider's default ones; the provider was not asked"
       : `the pod asks for ${groups.join(", ")}; the provider was not asked`;

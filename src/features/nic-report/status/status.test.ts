@@ -126,6 +126,21 @@ test("tracePod: each state of a pod stands at the first step that is not done, w
   }
 });
 
+test("tracePod: a NIC that was added to a running pod stands at plugged until its node names it", () => {
+  const claim = testClaim([READY_NIC, { ...READY_NIC, name: "eth1", state: "InProgress" }], {
+    conditions: [PLUGGED],
+    plugged: { generation: 1, nics: [{ name: "eth0" }] },
+  });
+  const { nics } = tracePod({ pod: testPod(), claim, wish: WISH, events: [] });
+  assert.deepEqual(
+    nics.map(({ nic, stands }) => [nic, stands?.step]),
+    [
+      ["eth0", "shown"],
+      ["eth1", "plugged"],
+    ],
+  );
+});
+
 test("traceText: steps with times since the pod was made, and events of the NIC programs in order", () => {
   const event = (reportingController: string, eventTime: string, reason: string, more: object = {}): Event =>
     ({ reportingController, eventTime, reason, note: "eth0", metadata: {}, ...more }) as unknown as Event;

@@ -169,6 +169,7 @@ function ownSteps(name: string, { pod, claim }: { readonly pod: Pod; readonly cl
   const node = pod.spec?.nodeName;
   const scheduled = pod.status?.conditions?.find(({ type }) => type === "PodScheduled");
   const plugged = claim.status?.conditions?.find(({ type }) => type === "Plugged");
+  const told = claim.status?.plugged;
   const shown = pod.status?.conditions?.find(({ type }) => type === NICS_READY);
   const addresses = (nic.ips ?? []).map(({ ip, prefixLength }) => `${ip}/${prefixLength}`).join(", ");
   const whose = nic.createdByController === true ? "made" : "taken over from its user";
@@ -198,7 +199,7 @@ function ownSteps(name: string, { pod, claim }: { readonly pod: Pod; readonly cl
     ),
     step(
       "plugged",
-      plugged?.status === "True",
+      plugged?.status === "True" && (told === undefined || told.nics.some((one) => one.name === name)),
       { at: plugged?.lastTransitionTime, text: plugged?.message ?? "" },
       `node ${node ?? "(none)"} has not plugged it: does nic-agent run there, and does its CNI configuration have the type vpc-neutron or vpc-alcor?`,
     ),
