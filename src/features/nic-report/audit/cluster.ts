@@ -58,7 +58,7 @@ export async function auditNicCluster(
   const hasWish = pods.items.some((pod) => own.wishOf(pod).kind !== "none");
   if (claims.length === 0 && nodes.length === 0 && owned.size === 0 && !hasWish) return undefined;
   const id = clusterId ?? clusterOf(claims);
-  if (id === undefined && owned.size > 0)
+  if (id === undefined && [...owned.values()].some((list) => list.length > 0))
     note("ports without a NicClaim are not looked for: no NicClaim tells the id of this cluster; give --cluster-id");
   const hosts = new Map(
     nodeObjects?.map(({ metadata }) => [metadata.name, metadata.annotations?.[PROVIDER_HOST_ANNOTATION]]),
