@@ -43,6 +43,8 @@ const MAX_STEPS = 32;
 /** How often ports are looked at, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those that wait
  * for the node, or may have a double; all others. */
 const POLL_PLUGGED_MS = 250;
+/** For how long it stays so after a plug; most ports are active by then. Later looks are rarer and rarer. */
+const POLL_QUICK_MS = 2000;
 const POLL_WAITING_MS = 5000;
 const POLL_SETTLED_MS = 60_000;
 /** A port that is down is looked at again when that has lasted long enough to matter, in milliseconds. */
@@ -533,6 +535,7 @@ export class ClaimReconciler {
     )
       return;
     record.pollEveryMs = everyMs;
+    if (everyMs === POLL_PLUGGED_MS) record.quickUntil = now + POLL_QUICK_MS;
     // What was stored by an earlier process may be old.
     const isOld = isFirst && record.touchedAt === Number.NEGATIVE_INFINITY;
     record.pollAt = isOld || everyMs === POLL_PLUGGED_MS ? now : now + everyMs;

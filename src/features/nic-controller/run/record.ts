@@ -45,6 +45,8 @@ export interface ClaimRecord {
   /** When its ports are looked at next, on the monotonic clock; `undefined`: they are not. */
   pollAt: number | undefined;
   pollEveryMs: number;
+  /** Until when the pause between looks does not grow, on the monotonic clock. */
+  quickUntil: number;
   /** NICs that were plugged and not active in the last pass. */
   awaited: number;
   /** When the node's report of plugged interfaces was first seen, on the monotonic clock. */
@@ -80,6 +82,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     doubtful: new Set(),
     pollAt: undefined,
     pollEveryMs: 0,
+    quickUntil: Number.NEGATIVE_INFINITY,
     awaited: 0,
     pluggedAt: undefined,
     surface: "",
