@@ -183,10 +183,13 @@ export function portFault(
     podUID,
     host,
     holder,
+    projectID,
   }: {
     wish: NamedNic;
     vpc: Vpc;
     podUID: string;
+    /** The project to which the policy binds the VPC for the pod's namespace: in a shared network others have ports as well. */
+    projectID: string | undefined;
     /** The host of the pod, if it is known. */
     host: string | undefined;
     /** The uid of another pod whose claim has the port. */
@@ -197,6 +200,10 @@ export function portFault(
   if (port === undefined) return { reason: "PortNotFound", message: `there is no port ${id}`, retry: "slow" };
   if (!vpc.networks.has(port.networkId)) {
     const message = `port ${id} is of network ${port.networkId}, which is not VPC ${vpc.ref}`;
+    return { reason: "PortNotInVpc", message, retry: "never" };
+  }
+  if (projectID !== undefined && port.projectId !== "" && port.projectId !== projectID) {
+    const message = `port ${id} is of another project than VPC ${vpc.ref} is for this namespace`;
     return { reason: "PortNotInVpc", message, retry: "never" };
   }
   if (wish.ip !== undefined && !port.addresses.some(({ ip }) => ip === wish.ip)) {

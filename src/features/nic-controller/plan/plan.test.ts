@@ -4,7 +4,7 @@ import fc from "fast-check";
 import type { VpcPort } from "#cloud/vpc";
 import type { NicStatus } from "#kube/nic";
 import { describeOwner, ownPorts, portIdentity, readOwner, readPortName } from "./identity.ts";
-import { BINDING_TRIES, bound, failed } from "./nic.ts";
+import { BINDING_TRIES, bound, failed, portFault } from "./nic.ts";
 import { observeNic } from "./observe.ts";
 import { orphansOf } from "./orphans.ts";
 import { quotaFault } from "./quota.ts";
@@ -272,4 +272,34 @@ test("observe: what a look finds, and what it means for the NIC", () => {
     [look(users, "missing").portID, look(users, "missing").state, look(users, "missing").reason],
     ["p1", "Failed", "PortLost"],
   );
+});
+
+test("portFault: in a shared network a user's port of another project than the policy's is not taken", () => {
+  const vpc = { ref: "shared", projectId: "p", networks: new Map([["n", { mtu: 1450 }]]), subnets: [] };
+  const port = {
+    id: "a2815656-76f7-46d4-9d11-057063db1a14",
+    name: "",
+    networkId: "n",
+    projectId: "blue",
+    status: "DOWN" as const,
+    mac: "fa:16:3e:00:00:01",
+    addresses: [],
+    deviceId: "",
+    deviceOwner: "",
+    description: "",
+    createdAt: "",
+    revision: 1,
+    securityGroups: [],
+    binding: { host: "", vifType: "unbound" },
+  };
+  const fault = (projectID: string | undefined) =>
+    portFault(port, {
+      wish: { name: "eth0", portID: port.id },
+      vpc,
+      podUID: "u",
+      host: undefined,
+      holder: undefined,
+      projectID,
+    })?.reason;
+  assert.deepEqual([fault(undefined), fault("blue"), fault("red")], [undefined, undefined, "PortNotInVpc"]);
 });

@@ -471,9 +471,10 @@ export class ClaimReconciler {
     const { annotations, condition } = rules.surface(pod, { ...record.claim, status: record.status }, clock.now());
     const { lastTransitionTime: _, ...state } = condition ?? {};
     const text = JSON.stringify([annotations, state]);
-    // The cache may be behind our own write.
-    if ((annotations === undefined && condition === undefined) || text === record.surface) return;
-    const { name, namespace = "", uid } = pod.metadata;
+    const { name, namespace = "", uid, resourceVersion: version } = pod.metadata;
+    if (annotations === undefined && condition === undefined) return;
+    // The cache may be behind our own write. A later pod that shows something else was changed by somebody.
+    if (text === record.surface.text && version === record.surface.version) return;
     const ref = { name, namespace };
     try {
       if (annotations !== undefined) {
@@ -492,7 +493,7 @@ export class ClaimReconciler {
           { ...options, fieldManager: MANAGER, subresource: "status" },
         );
       }
-      record.surface = text;
+      record.surface = { text, version };
     } catch (error) {
       // Another pod of the name, or none: this one shows nothing any more.
       if (!isKubeError(error, "not-found", "conflict")) throw error;

@@ -302,7 +302,8 @@ export class PortActions {
     try {
       const port = (await provider.getPorts([id], options)).get(id);
       const holder = ledger.holderOf(id, record.uid);
-      const fault = portFault(port, { wish, vpc, podUID: record.uid, host, holder });
+      const { projectID } = record.claim.spec;
+      const fault = portFault(port, { wish, vpc, podUID: record.uid, host, holder, projectID });
       if (fault !== undefined || port === undefined) {
         if (fault !== undefined) this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
         return;
