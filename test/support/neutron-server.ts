@@ -1,6 +1,6 @@
 /**
- * A real Neutron on loopback from Debian's package `neutron-server`, with SQLite and without a broker, an agent or Keystone: all of its API, and
- * every binding fails (docs/spec/vpc-nics.md#13, tier A).
+ * A real Neutron on loopback from Debian's package `neutron-server`, with SQLite and without a broker or an agent: all of its API, and
+ * every binding fails (docs/spec/vpc-nics.md#13, tier A; with Keystone, tier C).
  *
  * Owns: the process, its folder and database. Does not know: what is tested.
  *
@@ -20,13 +20,15 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
-import { type AddressInfo, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { promisify } from "node:util";
+import { freePort } from "#test/free-port";
+import { KEYSTONE_ADMIN, type KeystoneServer } from "#test/keystone-server";
 import { until } from "#test/lab";
 
 const PYTHON = "/usr/bin/python3";
@@ -44,6 +46,10 @@ export interface NeutronServerOptions {
   readonly tagsOnCreate?: boolean;
   /** Ports that a project can have. Default 500. */
   readonly quota?: number;
+  /** Who its users are; Neutron is added to the catalogue, and has the rules that are the default since 2023.2. Without one every request is the administrator's. */
+  readonly keystone?: KeystoneServer;
+  /** The text of its policy file. */
+  readonly policy?: string;
 }
 
 /** A network that a test has made. */
@@ -57,9 +63,12 @@ export class NeutronServer implements AsyncDisposable {
   readonly url: URL;
   readonly folder: string;
   readonly #argv: readonly string[];
+  readonly #keystone: KeystoneServer | undefined;
   #child: ChildProcess;
+  #policyTime = Math.ceil(Date.now() / 1000);
 
-  private constructor(url: URL, folder: string, argv: readonly string[]) {
+  private constructor(url: URL, folder: string, argv: readonly string[], keystone: KeystoneServer | undefined) {
+    this.#keystone = keystone;
     this.url = url;
     this.folder = folder;
     this.#argv = argv;
@@ -77,8 +86,11 @@ export class NeutronServer implements AsyncDisposable {
     writeFileSync(join(folder, "ml2.ini"), ml2Config(options));
     const config = ["neutron.conf", "ml2.ini"].flatMap((name) => ["--config-file", join(folder, name)]);
     copyFileSync(await template(config), join(folder, "lib/neutron.sqlite"));
-    const server = new NeutronServer(new URL(`http://127.0.0.1:${port}`), folder, [SERVER, ...config]);
+    const { keystone, policy = "" } = options;
+    writeFileSync(join(folder, "policy.yaml"), policy);
+    const server = new NeutronServer(new URL(`http://127.0.0.1:${port}`), folder, [SERVER, ...config], keystone);
     try {
+      await keystone?.addService("network", server.url);
       await server.untilAnswers();
       return server;
     } catch (error) {
@@ -117,9 +129,10 @@ export class NeutronServer implements AsyncDisposable {
 
   /** One request of the test's own; its JSON. Throws for a status of 400 and more. */
   async request(method: string, path: string, body?: object): Promise<Record<string, Record<string, unknown>>> {
-    const init =
-      body === undefined ? {} : { body: JSON.stringify(body), headers: { "content-type": "application/json" } };
-    const answer = await fetch(new URL(`/v2.0/${path}`, this.url), { method, ...init });
+    const token = await this.#keystone?.adminToken();
+    const headers = { "content-type": "application/json", ...(token === undefined ? {} : { "x-auth-token": token }) };
+    const init = body === undefined ? {} : { body: JSON.stringify(body) };
+    const answer = await fetch(new URL(`/v2.0/${path}`, this.url), { method, headers, ...init });
     const text = await answer.text();
     if (answer.status >= 400) throw new Error(`${method} ${path}: HTTP ${answer.status}: ${text}`);
     return text === "" ? {} : JSON.parse(text);
@@ -137,6 +150,7 @@ export class NeutronServer implements AsyncDisposable {
     const subnets: string[] = [];
     for (const [at, cidr] of cidrs.entries()) {
       const body = {
+        ...("project_id" in network ? { project_id: network.project_id } : {}),
         network_id: id,
         cidr,
         ip_version: cidr.includes(":") ? 6 : 4,
@@ -148,8 +162,8 @@ export class NeutronServer implements AsyncDisposable {
     return { id, subnets };
   }
 
-  /** An agent of a host, as one that has just reported: ports can be bound there. Nobody plugs anything. */
-  addAgent(host: string): void {
+  /** An agent of a host, as one that has just reported: ports can be bound there; one that is not alive has reported long ago. Nobody plugs anything. */
+  addAgent(host: string, { isAlive = true } = {}): void {
     const configurations = {
       tunnel_types: ["vxlan"],
       tunneling_ip: "127.0.0.1",
@@ -159,8 +173,17 @@ export class NeutronServer implements AsyncDisposable {
     this.#write(
       `INSERT INTO agents (id, agent_type, binary, topic, host, admin_state_up, created_at, started_at, heartbeat_timestamp, configurations, load)
        VALUES (?, 'Open vSwitch agent', 'neutron-openvswitch-agent', 'N/A', ?, 1, ?, ?, ?, ?, 0)`,
-      [crypto.randomUUID(), host, STARTED, STARTED, NEVER_DEAD, JSON.stringify(configurations)],
+      [crypto.randomUUID(), host, STARTED, STARTED, isAlive ? NEVER_DEAD : STARTED, JSON.stringify(configurations)],
     );
+  }
+
+  /** Replaces the policy file, which Neutron reads before the next request. */
+  setPolicy(text: string): void {
+    const path = join(this.folder, "policy.yaml");
+    writeFileSync(path, text);
+    // The file is read again when its time is later, in whole seconds.
+    this.#policyTime += 10;
+    utimesSync(path, this.#policyTime, this.#policyTime);
   }
 
   /** What an agent tells of a port that it has plugged or lost. */
@@ -207,11 +230,11 @@ async function template(config: readonly string[]): Promise<string> {
   return file;
 }
 
-function mainConfig(folder: string, port: number, { quota = 500 }: NeutronServerOptions): string {
+function mainConfig(folder: string, port: number, { quota = 500, keystone }: NeutronServerOptions): string {
   return `[DEFAULT]
 bind_host = 127.0.0.1
 bind_port = ${port}
-auth_strategy = noauth
+auth_strategy = ${keystone === undefined ? "noauth" : "keystone"}
 core_plugin = ml2
 service_plugins = revisions,timestamp,tag
 api_paste_config = /etc/neutron/api-paste.ini
@@ -229,6 +252,24 @@ connection = sqlite:///${folder}/lib/neutron.sqlite
 lock_path = ${folder}/lock
 [quotas]
 quota_port = ${quota}
+[oslo_policy]
+policy_file = ${folder}/policy.yaml
+enforce_new_defaults = ${keystone !== undefined}
+${keystone === undefined ? "" : authConfig(keystone)}`;
+}
+
+/** How it checks tokens. */
+function authConfig({ url }: KeystoneServer): string {
+  const { username, password } = KEYSTONE_ADMIN;
+  return `[keystone_authtoken]
+auth_url = ${url.href}
+auth_type = password
+username = ${username}
+password = ${password}
+project_name = admin
+user_domain_id = default
+project_domain_id = default
+service_token_roles_required = true
 `;
 }
 
@@ -244,13 +285,4 @@ vni_ranges = 1:1000
 enable_security_group = true
 enable_ipset = false
 `;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

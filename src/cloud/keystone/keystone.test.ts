@@ -249,7 +249,10 @@ describe("openSession", () => {
       headers: { "X-Subject-Token": "t" },
       body: { token: { expires_at: new Date(Date.now() + HOUR).toISOString(), catalog: [] } },
     }));
-    await assert.rejects(session.endpoint({}), { code: "unauthorized", message: /catalogue has no URL of service network/ });
+    await assert.rejects(session.endpoint({}), {
+      code: "unauthorized",
+      message: /catalogue has no URL of service network/,
+    });
   });
 
   test("a token is renewed at 80 % of its life by Keystone's clock, and after it was refused", async (t) => {

@@ -1,0 +1,21 @@
+/**
+ * Ports of loopback for programs that cannot choose one themselves.
+ *
+ * Owns: finding one. Does not know: the programs; another one may take the port before they do.
+ *
+ * ```ts
+ * const port = await freePort();
+ * ```
+ */
+import { once } from "node:events";
+import { type AddressInfo, createServer } from "node:net";
+
+/** A port of 127.0.0.1 on which nobody listens at the moment. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
