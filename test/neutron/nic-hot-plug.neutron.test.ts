@@ -134,6 +134,7 @@ describe("hot-plug on a real Neutron", () => {
     }
     const claim = (await bed.claim(uid)) ?? assert.fail();
     assert.deepEqual([claim.spec.vpc, claim.spec.nics, (await portsOf(uid)).length], ["vpc-1", [{ name: "eth0" }], 1]);
+    assert.equal(claim.metadata.generation, 1, "nothing was written into its spec");
     await bed.deletePod("spoofed");
     await bed.untilGone(uid);
   });

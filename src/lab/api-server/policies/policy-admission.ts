@@ -111,18 +111,21 @@ function binds({ spec }: KubeObject, policy: string): boolean {
 
 function variablesOf(request: AdmissionRequest): Map<string, Value> {
   const { object, old, user, operation, name, namespace, group, version, resource, subresource, dryRun } = request;
-  const { extra = {} } = user;
+  const { extra } = user;
   const asked: Json = {
     name,
     namespace,
     operation,
     resource: { group, version, resource },
-    subResource: subresource,
+    // As in kube-apiserver, what is empty is not there.
+    ...(subresource === "" ? {} : { subResource: subresource }),
     dryRun,
     userInfo: {
       username: user.name,
       groups: [...user.groups],
-      extra: Object.fromEntries(Object.entries(extra).map(([key, values]) => [key, [...values]])),
+      ...(extra === undefined
+        ? {}
+        : { extra: Object.fromEntries(Object.entries(extra).map(([key, values]) => [key, [...values]])) }),
     },
   };
   return new Map<string, Value>([
