@@ -88,12 +88,13 @@ export class MemoryNeutron extends NeutronApi implements AsyncDisposable {
       id: crypto.randomUUID(),
       status: host === undefined ? "DOWN" : "ACTIVE",
       mac_address: mac,
-      fixed_ips: [{ subnet_id: SUBNET.id, ip_address: `10.1.${high & 255}.${low}` }],
       revision_number: 1,
       created_at: new Date().toISOString(),
       security_groups: [],
       ...(host === undefined ? { "binding:vif_type": "unbound" } : BOUND),
       ...draft,
+      // The draft has the subnet alone.
+      fixed_ips: [{ subnet_id: SUBNET.id, ip_address: `10.1.${high & 255}.${low}` }],
     };
     this.#ports.set(port.id, port);
     const device = String(port["device_id"]);

@@ -1,4 +1,3 @@
-// in turn: it starts a Neutron with agents, and its pods wait seconds for them.
 import assert from "node:assert/strict";
 import { after, before, suite, test } from "node:test";
 import type { LabReport } from "#lab/scenario";

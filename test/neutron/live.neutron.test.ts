@@ -119,7 +119,7 @@ describe("NICs on a live Neutron", { skip: skipWithoutNeutron }, () => {
       });
       await bed.end(pod3);
       await bed.end(pod4);
-      await bed.cni("ADD", pod5, { plumbTimeoutMs: 45_000 });
+      await bed.cni("ADD", pod5);
       assert.equal(await bed.address(pod5), "192.168.0.12");
       assert.equal(await portOf(pod5, "eth1"), user.id);
       // Its group lets nothing in; the user's port has the group of all others.
@@ -220,7 +220,8 @@ describe("NICs on a live Neutron", { skip: skipWithoutNeutron }, () => {
       bed.neutron.bed.startAgent("node2");
       await bed.neutron.bed.untilAlive("node2");
       for (const pod of [late, unbound]) {
-        await bed.cni("ADD", pod, { plumbTimeoutMs: 45_000, activeTimeoutMs: 45_000 });
+        await bed.nics.untilClaim(pod.uid, ({ status }) => status?.phase === "Plumbable");
+        await bed.cni("ADD", pod);
         assert.ok(await bed.reaches(pod, await bed.address(still[0])));
         await bed.end(pod);
       }
@@ -250,7 +251,7 @@ describe("NICs on a live Neutron", { skip: skipWithoutNeutron }, () => {
         (await bed.nics.events(robbed.uid)).some(({ reason }) => reason === "PortLost"),
       );
       await bed.end(robbed);
-      await bed.cni("ADD", robbedEarly, { plumbTimeoutMs: 45_000 });
+      await bed.cni("ADD", robbedEarly);
       assert.ok(await bed.reaches(robbedEarly, await bed.address(still[1])));
       await bed.end(robbedEarly);
     });

@@ -210,6 +210,8 @@ export class LiveBed implements AsyncDisposable {
         name: "vpc",
         type: "vpc-neutron",
         socket,
+        // On a busy machine Neutron's agent needs long; both waits together are less than the executable's 60 s.
+        activeTimeoutMs: 29_000,
         capabilities: { "io.kubernetes.cri.pod-annotations": true },
         ...config,
       },
