@@ -292,3 +292,29 @@ test("NeutronProvider: a server that drops tags in bulk requests has them afterw
   const [raw] = await server.list(`ports?id=${result.port.id}`);
   assert.deepEqual(raw?.["tags"], ["isthmus"]);
 });
+
+test("a Neutron whose answers have two objects at most hides no port, no subnet and no network", async () => {
+  const signal = AbortSignal.timeout(240_000);
+  await using server = await NeutronServer.start({ pageLimit: 2 });
+  await using provider = openProvider(server.url);
+  const cidrs = ["10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24"];
+  await server.makeNetwork({ name: "vpc-1" }, cidrs);
+  const vpc = await provider.resolve({ vpc: "vpc-1", projectId: undefined }, { signal });
+  assert.deepEqual(vpc.subnets.map(({ cidr }) => cidr).sort(), cidrs);
+  const uid = "6f0e1c1a-0000-4000-8000-000000000001";
+  const requests = Array.from({ length: 5 }, (_, at): PortRequest => {
+    const identity = { name: `nic-${uid}-eth${at}`, deviceId: uid, deviceOwner: OWNER, description: "", tags: ["t"] };
+    return { identity, vpc, wish: { securityGroups: [], wantsIpv6: false }, host: undefined };
+  });
+  const made = await provider.createPorts(requests, { signal });
+  const ids = made.map((one) => ("port" in one ? one.port.id : assert.fail(one.error.message))).sort();
+  const idsOf = (ports: Iterable<VpcPort>): readonly string[] => Array.from(ports, ({ id }) => id).sort();
+  assert.deepEqual(idsOf(await provider.findPorts([uid], { signal })), ids);
+  assert.deepEqual(idsOf(await provider.pollPorts([uid], { signal })), ids);
+  assert.deepEqual(idsOf((await provider.getPorts(ids, { signal })).values()), ids);
+  for (const list of [provider.eachOwned(OWNER, { signal }), provider.eachTagged("t", { signal })]) {
+    const owned: VpcPort[] = [];
+    for await (const one of list) owned.push(one);
+    assert.deepEqual(idsOf(owned), ids);
+  }
+});

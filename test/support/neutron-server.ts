@@ -45,6 +45,8 @@ export interface NeutronServerOptions {
   readonly tagsOnCreate?: boolean;
   /** Ports that a project can have. Default 500. */
   readonly quota?: number;
+  /** Objects in one answer at most, whatever is asked for (`pagination_max_limit`). Default: no limit. */
+  readonly pageLimit?: number;
 }
 
 /** Disposing ends the process and removes its folder. */
@@ -168,8 +170,9 @@ async function template(config: readonly string[]): Promise<string> {
   return file;
 }
 
-function mainConfig(folder: string, port: number, { quota = 500 }: NeutronServerOptions): string {
+function mainConfig(folder: string, port: number, { quota = 500, pageLimit }: NeutronServerOptions): string {
   return `[DEFAULT]
+${pageLimit === undefined ? "" : `pagination_max_limit = ${pageLimit}`}
 bind_host = 127.0.0.1
 bind_port = ${port}
 auth_strategy = noauth

@@ -176,6 +176,16 @@ export const read = {
   quota: reader("quota", quotaSchema),
 } as const;
 
+const linkSchema = v.object({ rel: v.literal("next") });
+
+/** Whether an answer with a list says that there are more objects: `{"ports": […], "ports_links": [{"rel": "next", …}]}`. */
+export function hasNextPage(body: unknown): boolean {
+  if (typeof body !== "object" || body === null) return false;
+  return Object.entries(body).some(
+    ([key, links]) => key.endsWith("_links") && Array.isArray(links) && links.some((link) => v.is(linkSchema, link)),
+  );
+}
+
 type AnySchema = v.BaseSchema<unknown, unknown, v.BaseIssue<unknown>>;
 
 function reader<Schema extends AnySchema>(key: string, schema: Schema): (body: unknown) => v.InferOutput<Schema> {
