@@ -1,3 +1,4 @@
+import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import {
   type PortRequest,
@@ -69,7 +70,7 @@ export class FakeVpc implements VpcProvider {
     return new Map(ids.flatMap((id) => this.ports.get(id) ?? []).map((port) => [port.id, port]));
   }
 
-  async pollPorts(deviceIds: readonly string[]): Promise<readonly VpcPort[]> {
+  async pollPorts(deviceIds: readonly string[], _options?: AbortOptions): Promise<readonly VpcPort[]> {
     await this.#read("poll");
     return [...this.ports.values()].filter(({ deviceId }) => deviceIds.includes(deviceId));
   }
