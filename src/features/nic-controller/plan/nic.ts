@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { Cidr } from "#base/ip";
 import { isPlumbable, type SavedDevice, type Vpc, type VpcPort } from "#cloud/vpc";
 import type { NamedNic, NicStatus } from "#kube/nic";
-import { type NicFault, retryDelayMs } from "./retry.ts";
+import { MAX_PAUSE_MS, type NicFault, retryDelayMs } from "./retry.ts";
 
 /** Failed bindings in a row after which the host's agents are asked about, and the NIC counts as failed. */
 export const BINDING_TRIES = 5;
@@ -65,9 +65,13 @@ export function isPlumbed(nic: NicStatus, host: string | undefined): boolean {
   );
 }
 
-/** Whether a NIC may be tried now: it has not failed, or its pause is over. */
+/**
+ * Whether a NIC may be tried now: it has not failed, or its pause is over. A pause that is longer than any is of a clock that was wrong, and over.
+ */
 export function isDue({ nextRetryAt }: NicStatus, now: number): boolean {
-  return nextRetryAt === undefined || Date.parse(nextRetryAt) <= now;
+  if (nextRetryAt === undefined) return true;
+  const leftMs = Date.parse(nextRetryAt) - now;
+  return !(leftMs > 0 && leftMs <= MAX_PAUSE_MS);
 }
 
 /** An instant as claims have it, in whole milliseconds. */
