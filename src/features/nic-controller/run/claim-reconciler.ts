@@ -137,6 +137,8 @@ export class ClaimReconciler {
       claim = await api.create(nicResources.nicClaims, draft, options);
       log.info("claim made", { pod: name, namespace, claim: uid });
     } catch (error) {
+      // Another attempt with the same pod ends the same.
+      if (isKubeError(error, "invalid")) return this.#refuse(pod, "InvalidNics", error.message);
       if (!isKubeError(error, "already-exists")) throw error;
       claim = await api.get(nicResources.nicClaims, { namespace, name: uid }, options);
     }

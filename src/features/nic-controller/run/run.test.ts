@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
+import { KubeError } from "#kube/client";
 import { FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeVpc, type Fate } from "../testing/fake-vpc.ts";
 import type { PodWish } from "../world.ts";
@@ -70,6 +71,20 @@ test("T-8: failures of the provider are in the status, with the time of the next
   vpc.isAway = false;
   await clock.advance(61_000);
   assert.equal(cluster.claims.get(uid)?.status?.phase, "Created");
+});
+
+test("T-8: a pod whose claim the API server refuses is told why, once, and is not tried again", async () => {
+  const { clock, cluster } = open();
+  using _ = cluster.start();
+  cluster.refusal = new KubeError("invalid", "spec.nics[0].securityGroups: Too many");
+  cluster.addPod(uidOf(1), ONE);
+  await clock.advance(60_000);
+  cluster.touch(uidOf(1));
+  await clock.advance(60_000);
+  assert.deepEqual(
+    cluster.events.map(({ reason, note }) => [reason, note]),
+    [["InvalidNics", "spec.nics[0].securityGroups: Too many"]],
+  );
 });
 
 test("T-8: a port that goes down while its pod runs is told after 30 s, and is ready again when it is up", async () => {
