@@ -63,6 +63,7 @@ export const STATUS_FIELDS = [
   "status",
   "device_id",
   "device_owner",
+  "description",
   "binding:vif_type",
   "binding:vif_details",
   "binding:host_id",

@@ -187,6 +187,7 @@ export function portFault(
     podUID,
     host,
     holder,
+    other,
   }: {
     wish: NamedNic;
     vpc: Vpc;
@@ -195,6 +196,8 @@ export function portFault(
     host: string | undefined;
     /** The uid of another pod whose claim has the port. */
     holder: string | undefined;
+    /** The name of another NIC of the pod that has the port. */
+    other?: string | undefined;
   },
 ): NicFault | undefined {
   const id = wish.portID ?? "";
@@ -210,6 +213,9 @@ export function portFault(
   if (wish.subnet !== undefined && !isOfSubnet(port, vpc, wish.subnet)) {
     const message = `port ${id} has no address of subnet ${wish.subnet}`;
     return { reason: "PortMismatch", message, retry: "never" };
+  }
+  if (other !== undefined) {
+    return { reason: "PortInUse", message: `port ${id} is that of the pod's NIC ${other}`, retry: "slow" };
   }
   if (holder !== undefined) {
     return { reason: "PortInUse", message: `port ${id} is claimed by the pod with uid ${holder}`, retry: "slow" };

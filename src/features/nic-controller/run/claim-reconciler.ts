@@ -32,6 +32,7 @@ import {
   MANAGER,
   NOTHING,
   nicsOf,
+  podOf,
   storeStatus,
 } from "./record.ts";
 import { PortRequests } from "./requests.ts";
@@ -97,7 +98,7 @@ export class ClaimReconciler {
       record.doubtUntil = incomplete.length === 0 ? 0 : this.#deps.clock.monotonic() + DOUBT_MS;
     }
     if (record === undefined) {
-      const pod = this.#deps.cluster.pod(uid);
+      const pod = podOf(this.#deps.cluster, { namespace, uid });
       if (pod === undefined) this.#refused.delete(uid);
       else record = await this.#claim(pod, options);
     }
@@ -163,7 +164,7 @@ export class ClaimReconciler {
     const provider = this.#deps.provider(record.claim.spec.provider);
     for (let steps = 0; steps < MAX_STEPS; steps += 1) {
       await this.#deleteSurplus(record, provider, options);
-      const pod = cluster.pod(record.uid);
+      const pod = podOf(cluster, record);
       await this.#label(record, pod, options);
       await this.#follow(record, pod, options);
       this.#see(record, pod);
@@ -417,8 +418,8 @@ export class ClaimReconciler {
     const others: QuotaClaim[] = [];
     for (const claim of cluster.claims()) {
       const { uid, namespace = "" } = { ...claim.metadata, uid: claim.metadata.name };
-      if (uid === record.uid || tenantOf(namespace)?.name !== tenant.name) continue;
-      const known = this.ledger.get(uid);
+      if ((uid === record.uid && namespace === record.namespace) || tenantOf(namespace)?.name !== tenant.name) continue;
+      const known = this.ledger.get(namespace, uid);
       const other = quotaClaim(known?.claim ?? claim, known === undefined ? hasBegun(claim.status) : isAllowed(known));
       others.push({ ...other, ports: Math.max(other.ports, known?.growsTo ?? 0) });
     }

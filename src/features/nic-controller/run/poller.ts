@@ -146,11 +146,13 @@ export class PortPoller {
       nicsOf(record).flatMap((nic) => (nic.portID === undefined ? [] : [[nic.name, nic.portID]])),
     );
     const known = new Set([...record.claim.spec.nics, ...nicsOf(record)].map(({ name }) => name));
-    record.surplus = [...ownPorts(ports, record.uid, recorded)].flatMap(([nic, { port, surplus }]) => {
-      // A NIC that the pod had once: a request for its port was done after it was given up.
-      if (!known.has(nic)) return [port.id, ...surplus.map(({ id }) => id)];
-      return port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [];
-    });
+    record.surplus = [...ownPorts(ports, record.uid, recorded, record.namespace)].flatMap(
+      ([nic, { port, surplus }]) => {
+        // A NIC that the pod had once: a request for its port was done after it was given up.
+        if (!known.has(nic)) return [port.id, ...surplus.map(({ id }) => id)];
+        return port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [];
+      },
+    );
     // Whether the pod ends decides only about what is reported.
     const isPlugged = hasCondition(record.claim, "Plugged");
     const look = { pod: { isPlugged, isStarted: true, isEnding: false }, now, random: random() };

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
 import { KubeError } from "#kube/client";
+import { portIdentity } from "../plan/identity.ts";
 import { FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeVpc, type Fate } from "../testing/fake-vpc.ts";
 import type { PodWish } from "../world.ts";
@@ -71,6 +72,78 @@ test("T-8: failures of the provider are in the status, with the time of the next
   vpc.isAway = false;
   await clock.advance(61_000);
   assert.equal(cluster.claims.get(uid)?.status?.phase, "Created");
+});
+
+test("a claim that was copied into another namespace takes no port of the pod that runs, nor of one that has run", async () => {
+  for (const hasPod of [true, false]) {
+    const { clock, vpc, cluster } = open();
+    const uid = uidOf(1);
+    const identity = portIdentity(uid, { cluster: "c1", namespace: "theirs", pod: "p", nic: "eth0" });
+    const [made, moved, lent] = [vpc.addUserPort(), vpc.addUserPort(), vpc.addUserPort()];
+    vpc.change(made, identity);
+    vpc.change(moved, { ...identity, deviceId: "router-1" });
+    if (hasPod) vpc.change(lent, { deviceId: uid, deviceOwner: "compute:isthmus" });
+    const before = new Map(vpc.ports);
+    cluster.addPod(uid, WISH, "node-1");
+    const pod = cluster.pods.get(uid) ?? assert.fail();
+    if (hasPod) cluster.pods.set(uid, { ...pod, metadata: { ...pod.metadata, namespace: "theirs" } });
+    else cluster.pods.delete(uid);
+    const nics = [
+      { name: "eth0", state: "Ready", portID: made, mac: "fa:16:3e:00:00:01", createdByController: true },
+      { name: "eth1", state: "Ready", portID: moved, mac: "fa:16:3e:00:00:02", createdByController: true },
+      { name: "eth2", state: "Ready", portID: lent, mac: "fa:16:3e:00:00:03", createdByController: false },
+    ] as const;
+    cluster.claims.set(uid, {
+      metadata: { name: uid, namespace: "default", uid: "copy", resourceVersion: "1", generation: 1 },
+      spec: { podName: "p", podUID: uid, vpc: "vpc-1", provider: "neutron", nics: nics.map(({ name }) => ({ name })) },
+      status: { phase: "Active", nics: [...nics] },
+    });
+    using _ = cluster.start();
+    await clock.advance(120_000);
+    assert.deepEqual(vpc.ports, before);
+    assert.equal(cluster.claims.size, 0, "it ends, since its namespace has no such pod");
+  }
+});
+
+test("a port of the pod's identity in another network, which anybody can make there, is not taken for the pod's", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  const identity = portIdentity(uid, { cluster: "c1", namespace: "default", pod: "p", nic: "eth0" });
+  const trap = vpc.addUserPort();
+  vpc.change(trap, {
+    ...identity,
+    networkId: "99999999-9999-4999-8999-999999999999",
+    createdAt: "2000-01-01T00:00:00Z",
+  });
+  cluster.addPod(uid, ONE);
+  await clock.advance(2000);
+  const [nic] = cluster.claims.get(uid)?.status?.nics ?? [];
+  assert.notEqual(nic?.portID, trap);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Created");
+  assert.ok(vpc.ports.has(nic?.portID ?? ""));
+});
+
+test("hot-plug: a NIC that names the port of another NIC of its pod does not get it", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  cluster.policy = { hotplug: true };
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(1000);
+  const [port] = [...vpc.ports.keys()];
+  const nics = [{ name: "eth0" }, { name: "eth1", portID: port ?? "" }];
+  cluster.changeWish(uid, { kind: "wanted", vpc: "vpc-1", nics });
+  await clock.advance(2000);
+  const found = cluster.claims.get(uid)?.status?.nics?.map(({ name, reason }) => [name, reason]);
+  assert.deepEqual(found, [
+    ["eth0", undefined],
+    ["eth1", "PortInUse"],
+  ]);
+  cluster.changeWish(uid, ONE);
+  cluster.follow(uid);
+  await clock.advance(2000);
+  assert.equal(vpc.ports.get(port ?? "")?.deviceId, uid, "the port of eth0 stays");
 });
 
 test("T-8: a pod whose claim the API server refuses is told why, once, and is not tried again", async () => {
