@@ -189,6 +189,21 @@ export class NeutronClient {
     return read.securityGroups(await this.#list(list, options));
   }
 
+  /** Whether a security group of another project may be used by a project: it is shared with it, or with all. */
+  async isGroupShared(
+    id: string,
+    { projectId, ...options }: AbortOptions & { readonly projectId: string },
+  ): Promise<boolean> {
+    const query: Query = [
+      ["object_type", "security_group"],
+      ["object_id", id],
+      ...all("target_tenant", [projectId, "*"]),
+      ["limit", "1"],
+    ];
+    const list = { resource: "rbac-policies", operation: "list-rbac-policies", query } as const;
+    return read.rbacPolicies(await this.#list(list, options)).length > 0;
+  }
+
   /** The agents of a host; of all hosts without one. */
   async listAgents({
     host,

@@ -162,6 +162,8 @@ const quotaSchema = v.object({
 /** The ports that a project may have; `limit` is `undefined` without a limit. */
 export type NeutronQuota = v.InferOutput<typeof quotaSchema>["port"];
 
+const rbacPolicySchema = v.object({ id });
+
 const extensionSchema = v.object({ alias: text });
 
 /** The readers of what Neutron answers, and clouds that have its objects; each throws `bad-response` for anything else. */
@@ -171,6 +173,7 @@ export const read = {
   networks: listReader("networks", networkSchema),
   subnets: listReader("subnets", subnetSchema),
   securityGroups: listReader("security_groups", securityGroupSchema),
+  rbacPolicies: listReader("rbac_policies", rbacPolicySchema),
   agents: listReader("agents", agentSchema),
   extensions: listReader("extensions", extensionSchema),
   quota: reader("quota", quotaSchema),

@@ -4,6 +4,7 @@ import {
   MAX_IDS,
   type NeutronClient,
   type NeutronPort,
+  type NeutronSecurityGroup,
   type PortDraft,
   type PortFilter,
   STATUS_FIELDS,
@@ -18,6 +19,7 @@ import type {
   PortResult,
   ProviderAgent,
   SavedDevice,
+  SecurityGroupsChange,
   Vpc,
   VpcPort,
   VpcProvider,
@@ -130,12 +132,14 @@ export class NeutronProvider implements VpcProvider {
 
   async setSecurityGroups(
     id: string,
-    { vpc, securityGroups }: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
+    { vpc, securityGroups, trustsGroups }: SecurityGroupsChange,
     { signal }: AbortOptions,
   ): Promise<void> {
     // A change to no group at all would leave the port without filters, not with those of a new port.
     const refs = securityGroups.length === 0 ? [DEFAULT_GROUP] : securityGroups;
-    const groups = await Promise.all(refs.map((ref) => this.#securityGroup(ref, vpc.projectId, signal)));
+    const groups = await Promise.all(
+      refs.map((ref) => this.#securityGroup(ref, { projectId: vpc.projectId, trustsGroups }, signal)),
+    );
     await translated(this.#neutron.updatePort(id, { security_groups: groups }, { signal }));
   }
 
@@ -241,9 +245,10 @@ export class NeutronProvider implements VpcProvider {
     request: PortRequest,
     signal: AbortSignal | undefined,
   ): Promise<{ readonly draft: PortDraft } | { readonly error: ProviderError }> {
+    const scope = { projectId: request.vpc.projectId, trustsGroups: request.wish.trustsGroups };
     try {
       const groups = await Promise.all(
-        request.wish.securityGroups.map((ref) => this.#securityGroup(ref, request.vpc.projectId, signal)),
+        request.wish.securityGroups.map((ref) => this.#securityGroup(ref, scope, signal)),
       );
       return { draft: planPort(request, groups, this.#options) };
     } catch (error) {
@@ -252,11 +257,12 @@ export class NeutronProvider implements VpcProvider {
     }
   }
 
-  async #securityGroup(ref: string, projectId: string | undefined, signal: AbortSignal | undefined): Promise<string> {
-    return this.#groups.get(`${projectId ?? ""}/${ref}`, () => this.#resolveGroup(ref, projectId), { signal });
+  async #securityGroup(ref: string, scope: GroupScope, signal: AbortSignal | undefined): Promise<string> {
+    const { projectId = "", trustsGroups = false } = scope;
+    return this.#groups.get(`${trustsGroups}/${projectId}/${ref}`, () => this.#resolveGroup(ref, scope), { signal });
   }
 
-  async #resolveGroup(ref: string, projectId: string | undefined): Promise<string> {
+  async #resolveGroup(ref: string, { projectId, trustsGroups }: GroupScope): Promise<string> {
     const by = isUuid(ref) ? { id: ref.toLowerCase() } : { name: ref, projectId };
     const [first, second] = await translated(this.#neutron.listSecurityGroups(by, { signal: this.#ended.signal }));
     if (first === undefined) {
@@ -271,7 +277,23 @@ export class NeutronProvider implements VpcProvider {
         },
       );
     }
+    if (trustsGroups !== true) await this.#requireUsable(first, projectId);
     return first.id;
+  }
+
+  /**
+   * Neutron lets an administrator put a port into a group of any project, and the rules of that project's other ports then let it in. A tenant must not
+   * do that through the controller.
+   */
+  async #requireUsable(group: NeutronSecurityGroup, projectId: string | undefined): Promise<void> {
+    if (projectId === undefined || ["", projectId].includes(group.projectId)) return;
+    const { signal } = this.#ended;
+    if (await translated(this.#neutron.isGroupShared(group.id, { projectId, signal }))) return;
+    throw new ProviderError(
+      "SecurityGroupNotFound",
+      `there is no security group ${group.id} in project ${projectId}, nor one that is shared with it`,
+      { retry: "slow" },
+    );
   }
 
   /** The networks in which a request for several of the ports may find too few addresses. */
@@ -353,6 +375,12 @@ export class NeutronProvider implements VpcProvider {
       }),
     };
   }
+}
+
+/** For which project a group is looked up, and whether it may be of another one. */
+interface GroupScope {
+  readonly projectId: string | undefined;
+  readonly trustsGroups: boolean | undefined;
 }
 
 function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {

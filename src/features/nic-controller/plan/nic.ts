@@ -188,6 +188,7 @@ export function portFault(
     host,
     holder,
     other,
+    projectId,
   }: {
     wish: NamedNic;
     vpc: Vpc;
@@ -198,12 +199,18 @@ export function portFault(
     holder: string | undefined;
     /** The name of another NIC of the pod that has the port. */
     other?: string | undefined;
+    /** The project of the VPC, if the policy names one: then a port of another project is not for the pod. */
+    projectId?: string | undefined;
   },
 ): NicFault | undefined {
   const id = wish.portID ?? "";
   if (port === undefined) return { reason: "PortNotFound", message: `there is no port ${id}`, retry: "slow" };
   if (!vpc.networks.has(port.networkId)) {
     const message = `port ${id} is of network ${port.networkId}, which is not VPC ${vpc.ref}`;
+    return { reason: "PortNotInVpc", message, retry: "never" };
+  }
+  if (projectId !== undefined && !["", projectId].includes(port.projectId)) {
+    const message = `port ${id} is of project ${port.projectId}, and VPC ${vpc.ref} is for project ${projectId}`;
     return { reason: "PortNotInVpc", message, retry: "never" };
   }
   if (wish.ip !== undefined && !port.addresses.some(({ ip }) => ip === wish.ip)) {

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import type { VpcPort } from "#cloud/vpc";
 import type { NicStatus } from "#kube/nic";
 import { describeOwner, ownPorts, portIdentity, readOwner, readPortName } from "./identity.ts";
-import { BINDING_TRIES, bound, failed } from "./nic.ts";
+import { BINDING_TRIES, bound, failed, portFault } from "./nic.ts";
 import { observeNic } from "./observe.ts";
 import { orphansOf } from "./orphans.ts";
 import { quotaFault } from "./quota.ts";
@@ -81,6 +81,26 @@ test("identity: of several ports the recorded one is kept, else the oldest, else
   };
   assert.deepEqual(kept(new Map()), ["a", "b", "c"]);
   assert.deepEqual(kept(new Map([["eth0", "c"]])), ["c", "a", "b"]);
+});
+
+test("a user's port of another project is refused where the policy names the project of the VPC", () => {
+  const vpc = { ref: "vpc-1", projectId: "a", networks: new Map([["n1", { mtu: 1450 }]]), subnets: [] };
+  const free = { deviceId: "", deviceOwner: "" };
+  const fault = (projectId: string | undefined, of: string) =>
+    portFault(port({ ...free, projectId: of }), {
+      wish: { name: "eth0", portID: "p1" },
+      vpc,
+      podUID: UID,
+      host: undefined,
+      holder: undefined,
+      projectId,
+    });
+  assert.deepEqual([fault("a", "a"), fault("a", ""), fault(undefined, "b")], [undefined, undefined, undefined]);
+  assert.deepEqual(fault("a", "b"), {
+    reason: "PortNotInVpc",
+    message: "port p1 is of project b, and VPC vpc-1 is for project a",
+    retry: "never",
+  });
 });
 
 test("orphans: only old ports of this cluster that nobody wants", () => {

@@ -212,7 +212,7 @@ export class PortActions {
       if (nic?.portID === undefined) return;
       try {
         const vpc = await this.#vpc(work, options);
-        await provider.setSecurityGroups(nic.portID, { vpc, securityGroups: this.#groupsOf(wish) }, options);
+        await provider.setSecurityGroups(nic.portID, { vpc, ...this.#groupsOf(wish) }, options);
         log.info("security groups changed", { claim: record.uid, nic: wish.name, port: nic.portID });
         this.#changeOne(record, wish.name, (one) => ({ ...settled(one), securityGroups: [...groupsOf(wish)] }));
       } catch (error) {
@@ -287,7 +287,7 @@ export class PortActions {
         subnet: wish.subnet,
         ip: wish.ip,
         mac: wish.mac,
-        securityGroups: this.#groupsOf(wish),
+        ...this.#groupsOf(wish),
         wantsIpv6: wish.ipv6Enabled === true,
       },
       host,
@@ -332,7 +332,15 @@ export class PortActions {
       const port = (await provider.getPorts([id], options)).get(id);
       const holder = ledger.holderOf(id, record);
       const other = nicsOf(record).find(({ name, portID }) => name !== wish.name && portID === id)?.name;
-      const fault = portFault(port, { wish, vpc, podUID: record.uid, host, holder, other });
+      const fault = portFault(port, {
+        wish,
+        vpc,
+        podUID: record.uid,
+        host,
+        holder,
+        other,
+        projectId: record.claim.spec.projectID,
+      });
       if (fault !== undefined || port === undefined) {
         if (fault !== undefined) this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
         return;
@@ -395,9 +403,11 @@ export class PortActions {
     return provider.resolve({ vpc, projectId: projectID }, options);
   }
 
-  #groupsOf(wish: NamedNic): readonly string[] {
+  /** The groups of a port: those of its NIC, else those of the policy, whose author may name any. */
+  #groupsOf(wish: NamedNic): { readonly securityGroups: readonly string[]; readonly trustsGroups: boolean } {
     const named = groupsOf(wish);
-    return named.length > 0 ? named : (this.#deps.cluster.policy().defaultSecurityGroups ?? []);
+    if (named.length > 0) return { securityGroups: named, trustsGroups: false };
+    return { securityGroups: this.#deps.cluster.policy().defaultSecurityGroups ?? [], trustsGroups: true };
   }
 
   /** Rethrows what is no failure of the provider. */
