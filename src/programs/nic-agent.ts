@@ -170,9 +170,9 @@ export const nicAgent = defineProgram({
     informer.addHandler({
       onAdd: (claim) => onClaim(claim),
       onUpdate: (_before, claim) => onClaim(claim),
-      onDelete: ({ metadata: { name } }) => {
-        claims.remove(name);
-        lost.delete(name);
+      onDelete: ({ metadata: { name, namespace } }) => {
+        claims.remove(name, namespace);
+        if (claims.get(name) === undefined) lost.delete(name);
       },
     });
     /** For audits: what is there, without a change. */

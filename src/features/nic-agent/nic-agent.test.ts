@@ -559,3 +559,27 @@ test("hot-plug: a NIC that comes while an ADD waits for active ports does not ho
     ["eth0", "eth1"],
   );
 });
+
+test("a claim that was copied into another namespace changes nothing of the pod's NICs", async (t) => {
+  const bed = openBed(t);
+  const at = (claim: NicClaim, namespace: string, creationTimestamp: string): NicClaim => ({
+    ...claim,
+    metadata: { ...claim.metadata, namespace, creationTimestamp },
+  });
+  const copy = at(claimOf([nic({ portID: "p7" })]), "copies", "2026-02-01T00:00:00Z");
+  bed.claims.set(copy);
+  const refused = refusal(bed.call("Add", { config: { requireActive: false, plumbTimeoutMs: 1000 } }));
+  await soon();
+  await bed.clock.advance(1000);
+  assert.equal((await refused)[0], 11, "the copy is not for the pod");
+  const own = at(claimOf([nic({ state: "Ready" })]), "default", "2026-01-01T00:00:00Z");
+  bed.claims.set(own);
+  await bed.call("Add");
+  const changed = at(claimOf([nic({ portID: "p7" })]), "copies", "2026-02-01T00:00:00Z");
+  bed.claims.set({ ...changed, spec: { ...changed.spec, nics: [] } });
+  assert.equal(await bed.service.follow({ signal: t.signal }), 0);
+  bed.claims.remove(UID, "copies");
+  assert.equal(bed.claims.get(UID), own);
+  bed.claims.remove(UID, "default");
+  assert.equal(bed.claims.get(UID), undefined);
+});

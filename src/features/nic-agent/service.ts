@@ -271,11 +271,14 @@ export class NicService<Plan extends SandboxPlanLike> {
     const { network, claims, place } = this.#deps;
     const { config } = call;
     const open = await this.#timed("plumbable", () =>
-      this.#gate(uid, (claim) => plumbable(claim, place), { atMostMs: config.plumbTimeoutMs, signal }),
+      this.#gate(uid, (claim) => (isOf(call, claim) ? plumbable(claim, place) : { state: "waiting", nics: [] }), {
+        atMostMs: config.plumbTimeoutMs,
+        signal,
+      }),
     );
     if (open.state !== "open") throw this.#waiting(open.nics);
     const claim = claims.get(uid);
-    if (claim === undefined) throw this.#waiting([]);
+    if (claim === undefined || !isOf(call, claim)) throw this.#waiting([]);
     requireHanded(handed, open.nics);
     const wanted = this.#deps.plan({ claim, nics: open.nics, call, primaryName: primaryName(call, handed, claim) });
     this.#making.set(call.containerId, uid);
@@ -511,6 +514,11 @@ export class NicService<Plan extends SandboxPlanLike> {
 
 /** The time to remove NICs whose ports did not become active, in milliseconds (docs/spec/vpc-nics.md#8.5). */
 const UNDO_MS = 5000;
+
+/** A claim of another namespace is not that of the pod, even if it has its uid. */
+function isOf({ namespace }: NicCall, { metadata }: NicClaim): boolean {
+  return namespace === undefined || metadata.namespace === undefined || metadata.namespace === namespace;
+}
 
 /** A hand-over that names other ports than the claim is for another pod. */
 function requireHanded(handed: HandedNics | undefined, nics: readonly NicStatus[]): void {
