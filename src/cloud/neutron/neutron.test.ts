@@ -109,6 +109,19 @@ describe("NeutronClient", () => {
 });
 
 describe("read", () => {
+  test("a subnet whose addresses are none is refused before a port is made in it", () => {
+    const subnet = { id: "s", network_id: "n", cidr: "10.0.0.0/24", ip_version: 4, gateway_ip: "10.0.0.1" };
+    assert.equal(read.subnets({ subnets: [subnet, { ...subnet, gateway_ip: null }] }).length, 2);
+    const faults = [
+      { cidr: "10.0.0.0/33" },
+      { gateway_ip: "10.0.0" },
+      { allocation_pools: [{ start: "10.0.0.2", end: "x" }] },
+    ];
+    for (const fault of faults) {
+      assert.throws(() => read.subnets({ subnets: [{ ...subnet, ...fault }] }), { code: "bad-response" });
+    }
+  });
+
   test("a port has all that Neutron says of its binding; missing and null fields are empty", () => {
     const port = read.port({
       port: {
