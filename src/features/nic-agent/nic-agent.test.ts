@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, type TestContext, test } from "node:test";
@@ -346,14 +346,15 @@ test("claims are on disk: a restart knows them before the API server answers, an
   first.claims.set(claimOf([nic({ state: "Ready" })]));
   first.claims.set(claimOf([nic()], {}, "0a64ecb8-6f54-4d0f-9e42-000000000000"));
   writeFileSync(join(at, "bad.json"), "{}");
+  mkdirSync(join(at, "folder.json"));
   const second = openBed(t, { files });
   assert.equal(second.claims.list().length, 2);
   await second.call("Add");
   second.claims.keepOnly(new Set([UID]));
-  assert.deepEqual(readdirSync(at).sort(), [`${UID}.json`, "bad.json"]);
+  assert.deepEqual(readdirSync(at).sort(), [`${UID}.json`, "bad.json", "folder.json"]);
   assert.equal(second.claims.get(UID)?.spec.podName, "p");
   second.claims.remove(UID);
-  assert.deepEqual(readdirSync(at), ["bad.json"]);
+  assert.deepEqual(readdirSync(at).sort(), ["bad.json", "folder.json"]);
 });
 
 test("claims and calls: of any text only our errors escape", () => {
@@ -582,4 +583,20 @@ test("a claim that was copied into another namespace changes nothing of the pod'
   assert.equal(bed.claims.get(UID), own);
   bed.claims.remove(UID, "default");
   assert.equal(bed.claims.get(UID), undefined);
+});
+
+test("a pod that names NICs and leaves the VPC to its namespace waits for its claim, and is not one without a VPC", async (t) => {
+  const bed = openBed(t);
+  const config = (nics: string) => ({
+    plumbTimeoutMs: 0,
+    runtimeConfig: { "io.kubernetes.cri.pod-annotations": { "isthmus.dev/nics": nics } },
+  });
+  const add = async (nics: string): Promise<number> => {
+    const refused = refusal(bed.call("Add", { config: config(nics) }));
+    await soon();
+    await bed.clock.advance(1);
+    return (await refused)[0];
+  };
+  assert.deepEqual([await add('[{"name":"eth0"}]'), await add("- subnet: a"), await add("?")], [11, 11, 11]);
+  assert.deepEqual([await add(" [ ] "), await add(""), await add("null")], [104, 104, 104]);
 });

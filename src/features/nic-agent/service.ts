@@ -2,7 +2,14 @@ import { type AbortOptions, KeyedMutex } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { LEGACY_VPC_ANNOTATION, type NicClaim, type NicStatus, VPC_ANNOTATION } from "#kube/nic";
+import {
+  LEGACY_NICS_ANNOTATION,
+  LEGACY_VPC_ANNOTATION,
+  NICS_ANNOTATION,
+  type NicClaim,
+  type NicStatus,
+  VPC_ANNOTATION,
+} from "#kube/nic";
 import { type CniResult, convertResult, HIGHEST_VERSION } from "#wire/cni";
 import { CNI_SERVICE, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import type { ClaimBook } from "./claim-book.ts";
@@ -439,7 +446,10 @@ export class NicService<Plan extends SandboxPlanLike> {
   }
 
   #hasVpcData({ annotations = {} }: NicCall): boolean {
-    return annotations[VPC_ANNOTATION] !== undefined || annotations[LEGACY_VPC_ANNOTATION] !== undefined;
+    const names = (key: string): boolean => annotations[key] !== undefined;
+    // NICs alone have the VPC of the namespace, which is written beside them only by the webhook.
+    const lists = (key: string): boolean => !NO_NICS.test(annotations[key] ?? "");
+    return [VPC_ANNOTATION, LEGACY_VPC_ANNOTATION].some(names) || [NICS_ANNOTATION, LEGACY_NICS_ANNOTATION].some(lists);
   }
 
   #handOver({ args }: NicCall): HandedNics | undefined {
@@ -512,6 +522,8 @@ export class NicService<Plan extends SandboxPlanLike> {
   }
 }
 
+/** A list of NICs without any: a pod of no VPC may have it. */
+const NO_NICS = /^\s*(?:\[\s*\]|null|~)?\s*$/;
 /** The time to remove NICs whose ports did not become active, in milliseconds (docs/spec/vpc-nics.md#8.5). */
 const UNDO_MS = 5000;
 
