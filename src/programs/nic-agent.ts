@@ -21,7 +21,7 @@ import { announceAddresses } from "#kernel/socket";
 import { findObject } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import { allSynced, createInformer } from "#kube/informer";
-import { CLAIM_NODE_LABEL, type NicClaim, nicResources } from "#kube/nic";
+import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
 import {
   endpointFlags,
   informerHealth,
@@ -158,7 +158,7 @@ export const nicAgent = defineProgram({
     });
 
     const informer = createInformer(api, nicResources.nicClaims, {
-      labelSelector: `${CLAIM_NODE_LABEL}=${nodeName}`,
+      labelSelector: `${CLAIM_NODE_LABEL}=${nodeLabelValue(nodeName)}`,
       onHealth: informerHealth(health, "nicclaims"),
       clock: systemClock,
     });

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Dirty } from "#base/async";
-import type { VpcProvider } from "#cloud/vpc";
+import { ProviderError, type VpcProvider } from "#cloud/vpc";
 import { isKubeError, parseObjectKey, resources } from "#kube/client";
 import {
   CLAIM_NODE_LABEL,
@@ -9,6 +9,7 @@ import {
   type NicClaimPhase,
   type NicStatus,
   nicResources,
+  nodeLabelValue,
   PROVIDER_HOST_ANNOTATION,
 } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
@@ -210,14 +211,24 @@ export class ClaimReconciler {
     };
   }
 
-  /** Ports of the same identity as a recorded one: two requests were under way, of which one seemed lost. */
+  /**
+   * Ports of the same identity as a recorded one: two requests were under way, of which one seemed lost. One that cannot be deleted does not hold up the
+   * claim; the next look finds it again.
+   */
   async #deleteSurplus(record: ClaimRecord, provider: VpcProvider, options: Options): Promise<void> {
     const { surplus } = record;
     if (surplus.length === 0) return;
     const recorded = nicsOf(record).map(({ portID }) => portID);
     for (const id of surplus) {
       if (recorded.includes(id)) continue;
-      await provider.deletePort(id, options);
+      try {
+        await provider.deletePort(id, options);
+      } catch (error) {
+        if (!(error instanceof ProviderError)) throw error;
+        const { message } = error;
+        this.#deps.log.warn("duplicate port cannot be deleted", { claim: record.uid, port: id, error: message });
+        continue;
+      }
       this.#deps.observer.duplicates(1);
       this.#deps.log.warn("duplicate port deleted", { claim: record.uid, port: id });
     }
@@ -227,15 +238,17 @@ export class ClaimReconciler {
   /** The node's agent finds its claims by their label. */
   async #label(record: ClaimRecord, pod: PodView | undefined, options: Options): Promise<void> {
     const nodeName = pod?.spec.nodeName;
-    if (nodeName === undefined || record.labelled === nodeName) return;
-    const body = { metadata: { uid: record.claim.metadata.uid, labels: { [CLAIM_NODE_LABEL]: nodeName } } };
+    if (nodeName === undefined) return;
+    const label = nodeLabelValue(nodeName);
+    if (record.labelled === label) return;
+    const body = { metadata: { uid: record.claim.metadata.uid, labels: { [CLAIM_NODE_LABEL]: label } } };
     const ref = { name: record.uid, namespace: record.namespace };
     try {
       record.claim = await this.#deps.api.patch(nicResources.nicClaims, ref, { type: "merge", body }, options);
     } catch (error) {
       if (!isKubeError(error, "not-found")) throw error;
     }
-    record.labelled = nodeName;
+    record.labelled = label;
   }
 
   /**

@@ -29,7 +29,7 @@ export interface ClaimRecord {
   stored: NicClaimStatus;
   /** Whether ports with the claim's identity are known; not before a look-up, and not after a request whose end is unknown. */
   isLookedUp: boolean;
-  /** The node whose name the claim's label has. */
+  /** The value of the claim's label of its node. */
   labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
   host: string | undefined;

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
 import { KubeError } from "#kube/client";
+import { nodeLabelValue } from "#kube/nic";
 import { portIdentity } from "../plan/identity.ts";
 import { FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeVpc, type Fate } from "../testing/fake-vpc.ts";
@@ -72,6 +73,44 @@ test("T-8: failures of the provider are in the status, with the time of the next
   vpc.isAway = false;
   await clock.advance(61_000);
   assert.equal(cluster.claims.get(uid)?.status?.phase, "Created");
+});
+
+test("a second port that cannot be deleted does not hold up its pod", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE);
+  await clock.advance(1000);
+  const identity = portIdentity(uid, { cluster: "c1", namespace: "default", pod: "p", nic: "eth0" });
+  const second = vpc.addUserPort();
+  vpc.change(second, identity);
+  vpc.held.add(second);
+  await clock.advance(61_000);
+  cluster.changePod(uid, { spec: { nodeName: "node-1" } });
+  await clock.advance(5000);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Plumbable");
+  vpc.held.clear();
+  await clock.advance(61_000);
+  assert.deepEqual([vpc.ports.size, cluster.duplicates], [1, 1]);
+});
+
+test("a node with a name that no label can have finds its claims by a part of it", async () => {
+  const { clock, cluster, vpc } = open();
+  using _ = cluster.start();
+  const node = `ip-10-0-0-1.${"long-domain.".repeat(6)}example`;
+  vpc.hosts.add(node);
+  cluster.addPod(uidOf(1), ONE, node);
+  cluster.addPod(uidOf(2), ONE);
+  await clock.advance(500);
+  cluster.changePod(uidOf(2), { spec: { nodeName: node } });
+  await clock.advance(1000);
+  for (const uid of [uidOf(1), uidOf(2)]) {
+    const { metadata, status } = cluster.claims.get(uid) ?? assert.fail();
+    const label = metadata.labels?.["isthmus.dev/node"] ?? "";
+    assert.match(label, /^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$/);
+    assert.deepEqual([label, status?.phase, status?.nodeName], [nodeLabelValue(node), "Plumbable", node]);
+  }
+  assert.notEqual(nodeLabelValue(node), nodeLabelValue(`${node}s`));
 });
 
 test("a claim that was copied into another namespace takes no port of the pod that runs, nor of one that has run", async () => {
