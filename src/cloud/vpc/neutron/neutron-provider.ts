@@ -34,6 +34,8 @@ import { planPort } from "./plan-port.ts";
 
 /** Requests that create ports at a time: more make the server wait for its database, not faster (docs/spec/vpc-nics.md#5.4). */
 const CREATES_AT_ONCE = 2;
+/** Look-ups of names at a time. A pod can name hundreds of groups, and others' requests need connections meanwhile. */
+const LOOKS_AT_ONCE = 4;
 /** Networks with at most this number of addresses have their ports counted before several are made by one request. */
 const COUNTED = 4096;
 /** Addresses that a network must have left after such a request: others make ports there at the same time. */
@@ -70,6 +72,7 @@ export class NeutronProvider implements VpcProvider {
   readonly #groups: ResolveCache<string>;
   readonly #extensions: ResolveCache<ReadonlySet<string>>;
   readonly #creating = new Semaphore(CREATES_AT_ONCE);
+  readonly #looking = new Semaphore(LOOKS_AT_ONCE);
   readonly #bulk: BulkSize;
   readonly #ended = new AbortController();
 
@@ -89,7 +92,9 @@ export class NeutronProvider implements VpcProvider {
   }
 
   async resolve(ref: VpcRef, { signal }: AbortOptions): Promise<Vpc> {
-    return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#resolve(ref), { signal });
+    return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#looked(() => this.#resolve(ref)), {
+      signal,
+    });
   }
 
   async createPorts(requests: readonly PortRequest[], { signal }: AbortOptions): Promise<readonly PortResult[]> {
@@ -259,7 +264,18 @@ export class NeutronProvider implements VpcProvider {
 
   async #securityGroup(ref: string, scope: GroupScope, signal: AbortSignal | undefined): Promise<string> {
     const { projectId = "", trustsGroups = false } = scope;
-    return this.#groups.get(`${trustsGroups}/${projectId}/${ref}`, () => this.#resolveGroup(ref, scope), { signal });
+    return this.#groups.get(
+      `${trustsGroups}/${projectId}/${ref}`,
+      () => this.#looked(() => this.#resolveGroup(ref, scope)),
+      {
+        signal,
+      },
+    );
+  }
+
+  /** A look-up in its turn. */
+  async #looked<Value>(look: () => Promise<Value>): Promise<Value> {
+    return this.#looking.run(look, { signal: this.#ended.signal });
   }
 
   async #resolveGroup(ref: string, { projectId, trustsGroups }: GroupScope): Promise<string> {
