@@ -21,7 +21,7 @@ import { announceAddresses } from "#kernel/socket";
 import { findObject } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import { allSynced, createInformer } from "#kube/informer";
-import { CLAIM_NODE_LABEL, type NicClaim, nicResources } from "#kube/nic";
+import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
 import {
   endpointFlags,
   informerHealth,
@@ -158,7 +158,7 @@ export const nicAgent = defineProgram({
     });
 
     const informer = createInformer(api, nicResources.nicClaims, {
-      labelSelector: `${CLAIM_NODE_LABEL}=${nodeName}`,
+      labelSelector: `${CLAIM_NODE_LABEL}=${nodeLabelValue(nodeName)}`,
       onHealth: informerHealth(health, "nicclaims"),
       clock: systemClock,
     });
@@ -170,9 +170,9 @@ export const nicAgent = defineProgram({
     informer.addHandler({
       onAdd: (claim) => onClaim(claim),
       onUpdate: (_before, claim) => onClaim(claim),
-      onDelete: ({ metadata: { name } }) => {
-        claims.remove(name);
-        lost.delete(name);
+      onDelete: ({ metadata: { name, namespace } }) => {
+        claims.remove(name, namespace);
+        if (claims.get(name) === undefined) lost.delete(name);
       },
     });
     /** For audits: what is there, without a change. */

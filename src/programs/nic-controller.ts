@@ -32,6 +32,8 @@ export const nicController = defineProgram({
     "The credentials are read again when the file changes, and are never logged. Nodes need none.",
     "Ports carry the cluster's id in their description. Two clusters with one id would delete each other's ports.",
     "A port that a user made is never deleted; it is given back as it was.",
+    "A pod can name a security group by id if it is of the VPC's project or shared with it; the policy's default groups may be of any project.",
+    "Where a binding of the policy names the project of a VPC, a pod can name only ports of that project.",
   ],
   metrics: [nicMetrics, webhookMetrics, controllerProgramMetrics],
   run: async ({ values, signal }) => {

@@ -292,3 +292,67 @@ test("NeutronProvider: a server that drops tags in bulk requests has them afterw
   const [raw] = await server.list(`ports?id=${result.port.id}`);
   assert.deepEqual(raw?.["tags"], ["isthmus"]);
 });
+
+test("a security group of another project is not to be had, unless it is shared or the operator names it", async () => {
+  const signal = AbortSignal.timeout(240_000);
+  await using server = await NeutronServer.start();
+  await using provider = openProvider(server.url);
+  await server.makeNetwork({ name: "vpc-a", project_id: "a" }, ["10.1.0.0/24"], { project_id: "a" });
+  const vpc = await provider.resolve({ vpc: "vpc-a", projectId: undefined }, { signal });
+  const group = async (projectId: string) =>
+    (await server.make("security_group", { name: "web", project_id: projectId })).id;
+  const [own, theirs, shared] = [await group("a"), await group("b"), await group("b")];
+  const rbac = { object_type: "security_group", object_id: shared, target_tenant: "a", action: "access_as_shared" };
+  await server.request("POST", "rbac-policies", { rbac_policy: { ...rbac, project_id: "b" } });
+  const wishes: readonly Pick<PortWish, "securityGroups" | "trustsGroups">[] = [
+    { securityGroups: [own] },
+    { securityGroups: [theirs] },
+    { securityGroups: [shared] },
+    { securityGroups: [theirs], trustsGroups: true },
+  ];
+  const made = await provider.createPorts(
+    wishes.map((wish, at): PortRequest => {
+      const deviceId = `pod-${at}`;
+      const identity = { name: `nic-${deviceId}-eth0`, deviceId, deviceOwner: OWNER, description: "", tags: [] };
+      return { identity, vpc, wish: { wantsIpv6: false, ...wish }, host: undefined };
+    }),
+    { signal },
+  );
+  assert.deepEqual(
+    made.map((one) => ("port" in one ? one.port.securityGroups : one.error.code)),
+    [[own], "SecurityGroupNotFound", [shared], [theirs]],
+  );
+  const [first] = made;
+  assert.ok(first !== undefined && "port" in first);
+  const change = { vpc, securityGroups: [theirs] };
+  await assert.rejects(provider.setSecurityGroups(first.port.id, change, { signal }), {
+    code: "SecurityGroupNotFound",
+  });
+  assert.deepEqual((await provider.getPorts([first.port.id], { signal })).get(first.port.id)?.securityGroups, [own]);
+});
+
+test("a Neutron whose answers have two objects at most hides no port, no subnet and no network", async () => {
+  const signal = AbortSignal.timeout(240_000);
+  await using server = await NeutronServer.start({ pageLimit: 2 });
+  await using provider = openProvider(server.url);
+  const cidrs = ["10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24"];
+  await server.makeNetwork({ name: "vpc-1" }, cidrs);
+  const vpc = await provider.resolve({ vpc: "vpc-1", projectId: undefined }, { signal });
+  assert.deepEqual(vpc.subnets.map(({ cidr }) => cidr).sort(), cidrs);
+  const uid = "6f0e1c1a-0000-4000-8000-000000000001";
+  const requests = Array.from({ length: 5 }, (_, at): PortRequest => {
+    const identity = { name: `nic-${uid}-eth${at}`, deviceId: uid, deviceOwner: OWNER, description: "", tags: ["t"] };
+    return { identity, vpc, wish: { securityGroups: [], wantsIpv6: false }, host: undefined };
+  });
+  const made = await provider.createPorts(requests, { signal });
+  const ids = made.map((one) => ("port" in one ? one.port.id : assert.fail(one.error.message))).sort();
+  const idsOf = (ports: Iterable<VpcPort>): readonly string[] => Array.from(ports, ({ id }) => id).sort();
+  assert.deepEqual(idsOf(await provider.findPorts([uid], { signal })), ids);
+  assert.deepEqual(idsOf(await provider.pollPorts([uid], { signal })), ids);
+  assert.deepEqual(idsOf((await provider.getPorts(ids, { signal })).values()), ids);
+  for (const list of [provider.eachOwned(OWNER, { signal }), provider.eachTagged("t", { signal })]) {
+    const owned: VpcPort[] = [];
+    for await (const one of list) owned.push(one);
+    assert.deepEqual(idsOf(owned), ids);
+  }
+});

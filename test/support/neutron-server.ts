@@ -51,6 +51,8 @@ export interface NeutronServerOptions {
   readonly keystone?: KeystoneServer;
   /** The text of its policy file. */
   readonly policy?: string;
+  /** Objects in one answer at most, whatever is asked for (`pagination_max_limit`). Default: no limit. */
+  readonly pageLimit?: number;
 }
 
 /** Disposing ends the process and removes its folder. */
@@ -194,8 +196,9 @@ async function template(config: readonly string[]): Promise<string> {
   return file;
 }
 
-function mainConfig(folder: string, port: number, { quota = 500, keystone }: NeutronServerOptions): string {
+function mainConfig(folder: string, port: number, { quota = 500, keystone, pageLimit }: NeutronServerOptions): string {
   return `[DEFAULT]
+${pageLimit === undefined ? "" : `pagination_max_limit = ${pageLimit}`}
 bind_host = 127.0.0.1
 bind_port = ${port}
 auth_strategy = ${keystone === undefined ? "noauth" : "keystone"}

@@ -1,6 +1,7 @@
 import type { AbortOptions } from "#base/async";
-import type { RestClient, RestRequest } from "#cloud/rest";
+import { CloudError, type RestClient, type RestRequest } from "#cloud/rest";
 import {
+  hasNextPage,
   type NeutronAgent,
   type NeutronNetwork,
   type NeutronPort,
@@ -16,6 +17,8 @@ const BULK_TIMEOUT_MS = 60_000;
 export const MAX_IDS = 50;
 /** Ports in one page of a list. */
 export const PAGE_SIZE = 500;
+/** Pages of one list at most: more are of a server whose pages do not end. */
+const MAX_PAGES = 10_000;
 /** Objects that a look-up by name reads: enough to see that a name is not unique. */
 const NAMESAKES = 3;
 
@@ -60,6 +63,7 @@ export const STATUS_FIELDS = [
   "status",
   "device_id",
   "device_owner",
+  "description",
   "binding:vif_type",
   "binding:vif_details",
   "binding:host_id",
@@ -110,7 +114,10 @@ export class NeutronClient {
     await this.#rest.send({ method: "DELETE", path, action: `delete port ${id}`, operation: "delete-port" }, options);
   }
 
-  /** One page of the ports that match, by their ids; `marker` is the id of the last port of the page before. */
+  /**
+   * The ports that match: all of them, or with a `limit` one page by their ids; `marker` is the id of the last port of the page before. A server may
+   * have a limit of its own (`pagination_max_limit`), so all can be several answers.
+   */
   async listPorts(
     filter: PortFilter,
     options: AbortOptions & {
@@ -119,36 +126,22 @@ export class NeutronClient {
       readonly limit?: number | undefined;
     },
   ): Promise<readonly NeutronPort[]> {
-    const { fields = [], marker, limit } = options;
-    const page: Query =
-      limit === undefined
-        ? []
-        : [
-            ["limit", String(limit)],
-            ["sort_key", "id"],
-            ["sort_dir", "asc"],
-          ];
-    const query: Query = [
-      ...all("device_id", filter.deviceIds),
-      ...all("id", filter.ids),
-      ...all("device_owner", filter.deviceOwner === undefined ? [] : [filter.deviceOwner]),
-      ...all("name", filter.name === undefined ? [] : [filter.name]),
-      ...all("network_id", filter.networkId === undefined ? [] : [filter.networkId]),
-      ...all("tags", filter.tag === undefined ? [] : [filter.tag]),
-      ...all("fields", fields),
-      ...page,
-      ...(marker === undefined ? [] : [["marker", marker] as const]),
-    ];
-    return read.ports(await this.#list("ports", "list-ports", query, { ...options, timeoutMs: BULK_TIMEOUT_MS }));
+    const list = portList(filter, options);
+    return options.limit === undefined
+      ? this.#whole(list, read.ports, options)
+      : read.ports(await this.#list(list, options));
   }
 
   /** All ports that match, page after page. */
   async *eachPort(filter: PortFilter, options: AbortOptions): AsyncGenerator<NeutronPort, void, undefined> {
     for (let marker: string | undefined; ; ) {
-      const page = await this.listPorts(filter, { ...options, marker, limit: PAGE_SIZE });
+      const body = await this.#list(portList(filter, { marker, limit: PAGE_SIZE }), options);
+      const page = read.ports(body);
       yield* page;
       const last = page.at(-1);
-      if (last === undefined || page.length < PAGE_SIZE || last.id === marker) return;
+      // A page that is not full can be one of a server with a lower limit.
+      const isEnd = page.length < PAGE_SIZE && !hasNextPage(body);
+      if (last === undefined || last.id === marker || isEnd) return;
       marker = last.id;
     }
   }
@@ -171,7 +164,8 @@ export class NeutronClient {
     { isWhole = false, ...options }: AbortOptions & { readonly isWhole?: boolean },
   ): Promise<readonly NeutronNetwork[]> {
     const query = namesakes(by).filter(([name]) => !isWhole || name !== "limit");
-    return read.networks(await this.#list("networks", "list-networks", query, options));
+    const list = { resource: "networks", operation: "list-networks", query } as const;
+    return isWhole ? this.#whole(list, read.networks, options) : read.networks(await this.#list(list, options));
   }
 
   /** The subnets of networks, or those with this id or name in them. */
@@ -180,8 +174,10 @@ export class NeutronClient {
     options: AbortOptions,
   ): Promise<readonly NeutronSubnet[]> {
     const { networkIds, ...one } = by;
-    const query = [...all("network_id", networkIds), ...(Object.keys(one).length === 0 ? [] : namesakes(one))];
-    return read.subnets(await this.#list("subnets", "list-subnets", query, options));
+    const isWhole = Object.keys(one).length === 0;
+    const query = [...all("network_id", networkIds), ...(isWhole ? [] : namesakes(one))];
+    const list = { resource: "subnets", operation: "list-subnets", query } as const;
+    return isWhole ? this.#whole(list, read.subnets, options) : read.subnets(await this.#list(list, options));
   }
 
   /** Security groups with this id or name; three at most of a name. */
@@ -189,7 +185,23 @@ export class NeutronClient {
     by: { readonly id?: string; readonly name?: string; readonly projectId?: string | undefined },
     options: AbortOptions,
   ): Promise<readonly NeutronSecurityGroup[]> {
-    return read.securityGroups(await this.#list("security-groups", "list-security-groups", namesakes(by), options));
+    const list = { resource: "security-groups", operation: "list-security-groups", query: namesakes(by) } as const;
+    return read.securityGroups(await this.#list(list, options));
+  }
+
+  /** Whether a security group of another project may be used by a project: it is shared with it, or with all. */
+  async isGroupShared(
+    id: string,
+    { projectId, ...options }: AbortOptions & { readonly projectId: string },
+  ): Promise<boolean> {
+    const query: Query = [
+      ["object_type", "security_group"],
+      ["object_id", id],
+      ...all("target_tenant", [projectId, "*"]),
+      ["limit", "1"],
+    ];
+    const list = { resource: "rbac-policies", operation: "list-rbac-policies", query } as const;
+    return read.rbacPolicies(await this.#list(list, options)).length > 0;
   }
 
   /** The agents of a host; of all hosts without one. */
@@ -198,12 +210,13 @@ export class NeutronClient {
     ...options
   }: AbortOptions & { readonly host?: string | undefined }): Promise<readonly NeutronAgent[]> {
     const query = host === undefined ? [] : ([["host", host]] as const);
-    return read.agents(await this.#list("agents", "list-agents", query, options));
+    return this.#whole({ resource: "agents", operation: "list-agents", query }, read.agents, options);
   }
 
   /** The aliases of the extensions that the server has. */
   async listExtensions(options: AbortOptions): Promise<ReadonlySet<string>> {
-    const extensions = read.extensions(await this.#list("extensions", "list-extensions", [], options));
+    const list = { resource: "extensions", operation: "list-extensions", query: [] } as const;
+    const extensions = read.extensions(await this.#list(list, options));
     return new Set(extensions.map(({ alias }) => alias));
   }
 
@@ -218,25 +231,74 @@ export class NeutronClient {
     return read.quota((await this.#rest.send(request, { signal })).body).port;
   }
 
-  async #list(
-    resource: string,
-    operation: string,
-    query: Query,
-    { signal, timeoutMs }: AbortOptions & Pick<RestRequest, "timeoutMs">,
-  ): Promise<unknown> {
-    const request = {
-      method: "GET",
-      path: `/v2.0/${resource}`,
-      query,
-      timeoutMs,
-      action: `list ${resource}`,
-      operation,
-    } as const;
+  /**
+   * All objects of a list, page after page for as long as the server tells of a next one. Its link is not followed: it can name another server, as
+   * behind a proxy.
+   */
+  async #whole<Item extends { readonly id: string }>(
+    list: ListRequest,
+    readPage: (body: unknown) => readonly Item[],
+    options: AbortOptions,
+  ): Promise<readonly Item[]> {
+    const items: Item[] = [];
+    let marker: Query = [];
+    for (let pages = 0; pages < MAX_PAGES; pages += 1) {
+      const body = await this.#list({ ...list, query: [...list.query, ...marker] }, options);
+      const page = readPage(body);
+      const last = page.at(-1)?.id;
+      items.push(...page);
+      if (last === undefined || last === marker[0]?.[1] || !hasNextPage(body)) return items;
+      marker = [["marker", last]];
+    }
+    throw new CloudError("bad-response", `the list of ${list.resource} has more than ${MAX_PAGES} pages`);
+  }
+
+  async #list({ resource, ...list }: ListRequest, { signal }: AbortOptions): Promise<unknown> {
+    const request = { method: "GET", path: `/v2.0/${resource}`, action: `list ${resource}`, ...list } as const;
     return (await this.#rest.send(request, { signal })).body;
   }
 }
 
+interface ListRequest extends Pick<RestRequest, "operation" | "timeoutMs"> {
+  readonly resource: string;
+  readonly query: Query;
+}
+
 type Query = readonly (readonly [name: string, value: string])[];
+
+function portList(
+  filter: PortFilter,
+  {
+    fields = [],
+    marker,
+    limit,
+  }: {
+    readonly fields?: readonly string[] | undefined;
+    readonly marker?: string | undefined;
+    readonly limit?: number | undefined;
+  },
+): ListRequest {
+  const page: Query =
+    limit === undefined
+      ? []
+      : [
+          ["limit", String(limit)],
+          ["sort_key", "id"],
+          ["sort_dir", "asc"],
+        ];
+  const query: Query = [
+    ...all("device_id", filter.deviceIds),
+    ...all("id", filter.ids),
+    ...all("device_owner", filter.deviceOwner === undefined ? [] : [filter.deviceOwner]),
+    ...all("name", filter.name === undefined ? [] : [filter.name]),
+    ...all("network_id", filter.networkId === undefined ? [] : [filter.networkId]),
+    ...all("tags", filter.tag === undefined ? [] : [filter.tag]),
+    ...all("fields", fields),
+    ...page,
+    ...(marker === undefined ? [] : [["marker", marker] as const]),
+  ];
+  return { resource: "ports", operation: "list-ports", query, timeoutMs: BULK_TIMEOUT_MS };
+}
 
 /** A name several times is any of its values. */
 function all(name: string, values: readonly string[] = []): Query {

@@ -20,6 +20,7 @@ export { neutronFault } from "./faults.ts";
 export {
   type NeutronNetwork,
   type NeutronPort,
+  type NeutronSecurityGroup,
   type NeutronSubnet,
   read,
 } from "./objects.ts";

@@ -62,6 +62,33 @@ describe("NeutronClient", () => {
     assert.equal((await collect(neutron.eachPort({}, { signal }))).length, 1000);
   });
 
+  test("a server's own limit of a page hides nothing: its links say that there is more, and are not followed", async (t) => {
+    const ports = Array.from({ length: 7 }, (_, at) => ({ id: `p${at}` }));
+    const { neutron, service, signal } = await openBed(t, ({ path }) => {
+      const marker = new URL(path, "http://n").searchParams.get("marker") ?? "";
+      const page = ports.filter(({ id }) => id > marker).slice(0, 3);
+      const links = page.length < 3 ? [] : [{ rel: "next", href: "http://elsewhere.test/v2.0/ports" }];
+      return { status: 200, body: { ports: page, ports_links: [...links, { rel: "previous", href: "x" }] } };
+    });
+    const wanted = ports.map(({ id }) => id);
+    const found = await neutron.listPorts({ deviceIds: ["a"] }, { signal, fields: ["id"] });
+    assert.deepEqual(
+      found.map(({ id }) => id),
+      wanted,
+    );
+    assert.deepEqual(
+      service.requests.map(({ path }) => path),
+      ["", "&marker=p2", "&marker=p5"].map((marker) => `/v2.0/ports?device_id=a&fields=id${marker}`),
+    );
+    assert.deepEqual(
+      (await collect(neutron.eachPort({}, { signal }))).map(({ id }) => id),
+      wanted,
+    );
+    // One that promises a next page for ever.
+    service.answer = () => ({ status: 200, body: { ports: [{ id: "p0" }], ports_links: [{ rel: "next" }] } });
+    assert.equal((await neutron.listPorts({ ids: ["p0"] }, { signal })).length, 2);
+  });
+
   test("a change of a port that must have a revision says so in If-Match", async (t) => {
     const { neutron, service, signal } = await openBed(t, () => ({
       status: 200,
@@ -82,6 +109,19 @@ describe("NeutronClient", () => {
 });
 
 describe("read", () => {
+  test("a subnet whose addresses are none is refused before a port is made in it", () => {
+    const subnet = { id: "s", network_id: "n", cidr: "10.0.0.0/24", ip_version: 4, gateway_ip: "10.0.0.1" };
+    assert.equal(read.subnets({ subnets: [subnet, { ...subnet, gateway_ip: null }] }).length, 2);
+    const faults = [
+      { cidr: "10.0.0.0/33" },
+      { gateway_ip: "10.0.0" },
+      { allocation_pools: [{ start: "10.0.0.2", end: "x" }] },
+    ];
+    for (const fault of faults) {
+      assert.throws(() => read.subnets({ subnets: [{ ...subnet, ...fault }] }), { code: "bad-response" });
+    }
+  });
+
   test("a port has all that Neutron says of its binding; missing and null fields are empty", () => {
     const port = read.port({
       port: {

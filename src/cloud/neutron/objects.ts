@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { Cidr, IpAddress } from "#base/ip";
 import { CloudError } from "#cloud/rest";
 
 const text = v.string();
@@ -6,6 +7,16 @@ const maybe = <Schema extends v.BaseSchema<unknown, unknown, v.BaseIssue<unknown
   v.optional(v.nullable(schema));
 /** Names and ids are put into paths and queries, so a server that answers with something else is not followed. */
 const id = v.pipe(text, v.regex(/^[A-Za-z0-9_-]{1,64}$/, "is not an id"));
+
+/** What is calculated with is read here, before anything is made of it. */
+const cidr = v.pipe(
+  text,
+  v.check((one) => Cidr.tryParse(one) !== undefined, "is not a CIDR"),
+);
+const address = v.pipe(
+  text,
+  v.check((one) => IpAddress.tryParse(one) !== undefined, "is not an address"),
+);
 
 const portSchema = v.pipe(
   v.object({
@@ -105,13 +116,13 @@ const subnetSchema = v.pipe(
     id,
     name: maybe(text),
     network_id: text,
-    cidr: text,
+    cidr,
     ip_version: v.picklist([4, 6]),
-    gateway_ip: maybe(text),
+    gateway_ip: maybe(address),
     dns_nameservers: maybe(v.array(text)),
     host_routes: maybe(v.array(v.object({ destination: text, nexthop: text }))),
     ipv6_address_mode: maybe(text),
-    allocation_pools: maybe(v.array(v.object({ start: text, end: text }))),
+    allocation_pools: maybe(v.array(v.object({ start: address, end: address }))),
     enable_dhcp: maybe(v.boolean()),
   }),
   v.transform((subnet) => ({
@@ -162,6 +173,8 @@ const quotaSchema = v.object({
 /** The ports that a project may have; `limit` is `undefined` without a limit. */
 export type NeutronQuota = v.InferOutput<typeof quotaSchema>["port"];
 
+const rbacPolicySchema = v.object({ id });
+
 const extensionSchema = v.object({ alias: text });
 
 /** The readers of what Neutron answers, and clouds that have its objects; each throws `bad-response` for anything else. */
@@ -171,10 +184,21 @@ export const read = {
   networks: listReader("networks", networkSchema),
   subnets: listReader("subnets", subnetSchema),
   securityGroups: listReader("security_groups", securityGroupSchema),
+  rbacPolicies: listReader("rbac_policies", rbacPolicySchema),
   agents: listReader("agents", agentSchema),
   extensions: listReader("extensions", extensionSchema),
   quota: reader("quota", quotaSchema),
 } as const;
+
+const linkSchema = v.object({ rel: v.literal("next") });
+
+/** Whether an answer with a list says that there are more objects: `{"ports": […], "ports_links": [{"rel": "next", …}]}`. */
+export function hasNextPage(body: unknown): boolean {
+  if (typeof body !== "object" || body === null) return false;
+  return Object.entries(body).some(
+    ([key, links]) => key.endsWith("_links") && Array.isArray(links) && links.some((link) => v.is(linkSchema, link)),
+  );
+}
 
 type AnySchema = v.BaseSchema<unknown, unknown, v.BaseIssue<unknown>>;
 

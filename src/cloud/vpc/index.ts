@@ -22,6 +22,7 @@ export {
   type PortWish,
   type ProviderAgent,
   type SavedDevice,
+  type SecurityGroupsChange,
   type Vpc,
   type VpcPort,
   type VpcProvider,

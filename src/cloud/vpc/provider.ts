@@ -74,6 +74,8 @@ export interface PortWish {
   readonly mac?: string | undefined;
   /** Names or ids. Empty: the provider's own default. */
   readonly securityGroups: readonly string[];
+  /** Whether the groups may be of any project, since the operator has named them. Default: of the VPC's project, or shared with it. */
+  readonly trustsGroups?: boolean | undefined;
   readonly wantsIpv6: boolean;
 }
 
@@ -105,6 +107,11 @@ export interface SavedDevice {
   readonly deviceId: string;
   readonly deviceOwner: string;
   readonly host: string;
+}
+
+/** The security groups that a port gets. */
+export interface SecurityGroupsChange extends Pick<PortWish, "securityGroups" | "trustsGroups"> {
+  readonly vpc: Vpc;
 }
 
 /** An agent of a provider on a host. */
@@ -157,11 +164,7 @@ export interface VpcProvider extends AsyncDisposable {
     options: AbortOptions & { readonly ifRevision?: number | undefined },
   ): Promise<VpcPort>;
   /** Gives a port these security groups, names or ids of the VPC's project, in place of those that it has. Empty: the provider's default ones. */
-  setSecurityGroups(
-    id: string,
-    groups: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
-    options: AbortOptions,
-  ): Promise<void>;
+  setSecurityGroups(id: string, groups: SecurityGroupsChange, options: AbortOptions): Promise<void>;
   /** Gives a user's port back. A port that is gone is no error. */
   releasePort(id: string, saved: SavedDevice, options: AbortOptions): Promise<void>;
   /** Deletes a port. A port that is gone is no error. */

@@ -40,17 +40,30 @@ export class ClaimBook {
     return this.list().find(({ status }) => portIds.every((id) => status?.nics?.some(({ portID }) => portID === id)));
   }
 
-  /** Takes a claim as the API server has it. */
+  /**
+   * Takes a claim as the API server has it. Of claims of one pod in several namespaces the oldest is the pod's: others are copies, as a restore into a
+   * renamed namespace makes them.
+   */
   set(claim: NicClaim): void {
     const { name, resourceVersion } = claim.metadata;
-    if (this.#claims.get(name)?.metadata.resourceVersion === resourceVersion) return;
+    const known = this.#claims.get(name)?.metadata;
+    if (known?.resourceVersion === resourceVersion) return;
+    if (known !== undefined && known.namespace !== claim.metadata.namespace && !isOlder(claim.metadata, known)) {
+      this.#log.warn("a claim is a copy of another namespace's and is left alone", {
+        claim: name,
+        namespace: claim.metadata.namespace,
+        of: known.namespace,
+      });
+      return;
+    }
     this.#claims.set(name, claim);
     this.#store(() => this.#files.write(claim));
     this.#wake(name);
   }
 
-  /** Forgets a claim that the API server does not have any more. */
-  remove(uid: string): void {
+  /** Forgets a claim that the API server does not have any more; with a namespace only that of it. */
+  remove(uid: string, namespace?: string): void {
+    if (namespace !== undefined && this.#claims.get(uid)?.metadata.namespace !== namespace) return;
     this.#claims.delete(uid);
     this.#store(() => this.#files.remove(uid));
     this.#wake(uid);
@@ -112,4 +125,10 @@ export class ClaimBook {
       });
     }
   }
+}
+
+type ClaimMeta = NicClaim["metadata"];
+
+function isOlder({ creationTimestamp: one = "" }: ClaimMeta, { creationTimestamp: other = "" }: ClaimMeta): boolean {
+  return one !== "" && other !== "" && Date.parse(one) < Date.parse(other);
 }

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { ExpectedError } from "#base/errors";
+import { describeError, ExpectedError } from "#base/errors";
 import { FileError, replaceFile } from "#base/file";
 import type { NicClaim } from "#kube/nic";
 
@@ -20,14 +20,14 @@ export class ClaimFiles {
     this.#folder = folder;
   }
 
-  /** All claims, and the faults of files that are none. Throws {@link ClaimFileError} `unreadable`. */
+  /** All claims, and the faults of files that are none or cannot be read. Throws {@link ClaimFileError} `unreadable`. */
   list(): { readonly claims: readonly NicClaim[]; readonly faults: readonly ClaimFileError[] } {
     const claims: NicClaim[] = [];
     const faults: ClaimFileError[] = [];
     for (const name of this.#names()) {
       const path = join(this.#folder, name);
       try {
-        claims.push(parseClaim(readFileSync(path, "utf8"), path));
+        claims.push(parseClaim(readText(path), path));
       } catch (error) {
         if (!(error instanceof ClaimFileError)) throw error;
         faults.push(error);
@@ -71,6 +71,15 @@ export class ClaimFiles {
     if (!/^[a-z0-9][a-z0-9.-]{0,252}$/.test(uid))
       throw new ClaimFileError("malformed", `"${uid}" is not the name of a claim`);
     return join(this.#folder, `${uid}${SUFFIX}`);
+  }
+}
+
+/** Throws {@link ClaimFileError} `unreadable`, as for a folder or a bad block of the disk. */
+function readText(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    throw new ClaimFileError("unreadable", `cannot read ${path}: ${describeError(error)}`, { cause: error });
   }
 }
 

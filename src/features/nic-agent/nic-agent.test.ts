@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, type TestContext, test } from "node:test";
@@ -346,14 +346,15 @@ test("claims are on disk: a restart knows them before the API server answers, an
   first.claims.set(claimOf([nic({ state: "Ready" })]));
   first.claims.set(claimOf([nic()], {}, "0a64ecb8-6f54-4d0f-9e42-000000000000"));
   writeFileSync(join(at, "bad.json"), "{}");
+  mkdirSync(join(at, "folder.json"));
   const second = openBed(t, { files });
   assert.equal(second.claims.list().length, 2);
   await second.call("Add");
   second.claims.keepOnly(new Set([UID]));
-  assert.deepEqual(readdirSync(at).sort(), [`${UID}.json`, "bad.json"]);
+  assert.deepEqual(readdirSync(at).sort(), [`${UID}.json`, "bad.json", "folder.json"]);
   assert.equal(second.claims.get(UID)?.spec.podName, "p");
   second.claims.remove(UID);
-  assert.deepEqual(readdirSync(at), ["bad.json"]);
+  assert.deepEqual(readdirSync(at).sort(), ["bad.json", "folder.json"]);
 });
 
 test("claims and calls: of any text only our errors escape", () => {
@@ -558,4 +559,44 @@ test("hot-plug: a NIC that comes while an ADD waits for active ports does not ho
     bed.service.stateOf(UID).nics?.map(({ name }) => name),
     ["eth0", "eth1"],
   );
+});
+
+test("a claim that was copied into another namespace changes nothing of the pod's NICs", async (t) => {
+  const bed = openBed(t);
+  const at = (claim: NicClaim, namespace: string, creationTimestamp: string): NicClaim => ({
+    ...claim,
+    metadata: { ...claim.metadata, namespace, creationTimestamp },
+  });
+  const copy = at(claimOf([nic({ portID: "p7" })]), "copies", "2026-02-01T00:00:00Z");
+  bed.claims.set(copy);
+  const refused = refusal(bed.call("Add", { config: { requireActive: false, plumbTimeoutMs: 1000 } }));
+  await soon();
+  await bed.clock.advance(1000);
+  assert.equal((await refused)[0], 11, "the copy is not for the pod");
+  const own = at(claimOf([nic({ state: "Ready" })]), "default", "2026-01-01T00:00:00Z");
+  bed.claims.set(own);
+  await bed.call("Add");
+  const changed = at(claimOf([nic({ portID: "p7" })]), "copies", "2026-02-01T00:00:00Z");
+  bed.claims.set({ ...changed, spec: { ...changed.spec, nics: [] } });
+  assert.equal(await bed.service.follow({ signal: t.signal }), 0);
+  bed.claims.remove(UID, "copies");
+  assert.equal(bed.claims.get(UID), own);
+  bed.claims.remove(UID, "default");
+  assert.equal(bed.claims.get(UID), undefined);
+});
+
+test("a pod that names NICs and leaves the VPC to its namespace waits for its claim, and is not one without a VPC", async (t) => {
+  const bed = openBed(t);
+  const config = (nics: string) => ({
+    plumbTimeoutMs: 0,
+    runtimeConfig: { "io.kubernetes.cri.pod-annotations": { "isthmus.dev/nics": nics } },
+  });
+  const add = async (nics: string): Promise<number> => {
+    const refused = refusal(bed.call("Add", { config: config(nics) }));
+    await soon();
+    await bed.clock.advance(1);
+    return (await refused)[0];
+  };
+  assert.deepEqual([await add('[{"name":"eth0"}]'), await add("- subnet: a"), await add("?")], [11, 11, 11]);
+  assert.deepEqual([await add(" [ ] "), await add(""), await add("null")], [104, 104, 104]);
 });

@@ -2,7 +2,14 @@ import { type AbortOptions, KeyedMutex } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { LEGACY_VPC_ANNOTATION, type NicClaim, type NicStatus, VPC_ANNOTATION } from "#kube/nic";
+import {
+  LEGACY_NICS_ANNOTATION,
+  LEGACY_VPC_ANNOTATION,
+  NICS_ANNOTATION,
+  type NicClaim,
+  type NicStatus,
+  VPC_ANNOTATION,
+} from "#kube/nic";
 import { type CniResult, convertResult, HIGHEST_VERSION } from "#wire/cni";
 import { CNI_SERVICE, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import type { ClaimBook } from "./claim-book.ts";
@@ -271,11 +278,14 @@ export class NicService<Plan extends SandboxPlanLike> {
     const { network, claims, place } = this.#deps;
     const { config } = call;
     const open = await this.#timed("plumbable", () =>
-      this.#gate(uid, (claim) => plumbable(claim, place), { atMostMs: config.plumbTimeoutMs, signal }),
+      this.#gate(uid, (claim) => (isOf(call, claim) ? plumbable(claim, place) : { state: "waiting", nics: [] }), {
+        atMostMs: config.plumbTimeoutMs,
+        signal,
+      }),
     );
     if (open.state !== "open") throw this.#waiting(open.nics);
     const claim = claims.get(uid);
-    if (claim === undefined) throw this.#waiting([]);
+    if (claim === undefined || !isOf(call, claim)) throw this.#waiting([]);
     requireHanded(handed, open.nics);
     const wanted = this.#deps.plan({ claim, nics: open.nics, call, primaryName: primaryName(call, handed, claim) });
     this.#making.set(call.containerId, uid);
@@ -436,7 +446,10 @@ export class NicService<Plan extends SandboxPlanLike> {
   }
 
   #hasVpcData({ annotations = {} }: NicCall): boolean {
-    return annotations[VPC_ANNOTATION] !== undefined || annotations[LEGACY_VPC_ANNOTATION] !== undefined;
+    const names = (key: string): boolean => annotations[key] !== undefined;
+    // NICs alone have the VPC of the namespace, which is written beside them only by the webhook.
+    const lists = (key: string): boolean => !NO_NICS.test(annotations[key] ?? "");
+    return [VPC_ANNOTATION, LEGACY_VPC_ANNOTATION].some(names) || [NICS_ANNOTATION, LEGACY_NICS_ANNOTATION].some(lists);
   }
 
   #handOver({ args }: NicCall): HandedNics | undefined {
@@ -509,8 +522,15 @@ export class NicService<Plan extends SandboxPlanLike> {
   }
 }
 
+/** A list of NICs without any: a pod of no VPC may have it. */
+const NO_NICS = /^\s*(?:\[\s*\]|null|~)?\s*$/;
 /** The time to remove NICs whose ports did not become active, in milliseconds (docs/spec/vpc-nics.md#8.5). */
 const UNDO_MS = 5000;
+
+/** A claim of another namespace is not that of the pod, even if it has its uid. */
+function isOf({ namespace }: NicCall, { metadata }: NicClaim): boolean {
+  return namespace === undefined || metadata.namespace === undefined || metadata.namespace === namespace;
+}
 
 /** A hand-over that names other ports than the claim is for another pod. */
 function requireHanded(handed: HandedNics | undefined, nics: readonly NicStatus[]): void {

@@ -10,6 +10,7 @@
  */
 export { nicCrds } from "./crds.ts";
 export * from "./keys.ts";
+export { nodeLabelValue } from "./node-label.ts";
 export {
   type NamedNic,
   type Nic,

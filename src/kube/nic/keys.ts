@@ -47,3 +47,5 @@ export const PROVIDER_HOST_ANNOTATION = `${API_GROUP}/provider-host`;
 export const NIC_POLICY_NAME = "default";
 /** The most NICs that a pod can have, whatever the policy. */
 export const MAX_NICS = 32;
+/** The most security groups that a NIC can name. */
+export const MAX_SECURITY_GROUPS = 100;

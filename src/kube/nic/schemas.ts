@@ -1,5 +1,5 @@
 import { array, boolean, int32, listMap, map, object, oneOf, opaque, string } from "#kube/crd";
-import { MAX_NICS } from "./keys.ts";
+import { MAX_NICS, MAX_SECURITY_GROUPS } from "./keys.ts";
 
 /** The phases of a NicClaim (docs/spec/vpc-nics.md#5.2). */
 export const CLAIM_PHASES = [
@@ -33,7 +33,7 @@ export const nicSchema = object(
     securityGroup: name("The name or id of the only security group."),
     securityGroups: array(name("The name or id of a security group."), {
       description: "The security groups; not together with securityGroup.",
-      maxItems: 100,
+      maxItems: MAX_SECURITY_GROUPS,
     }),
     mac: string({ description: "The requested MAC address.", pattern: "^[0-9a-f]{2}(:[0-9a-f]{2}){5}$" }),
     tag: string({ description: "Any text of the user; it is copied to the status." }),
@@ -94,7 +94,7 @@ export const nicStatusSchema = object(
     tag: string({ description: "The user's text of the NIC." }),
     securityGroups: array(name("The name or id of a security group."), {
       description: "The security groups of the NIC that the port was given last; empty: the default ones.",
-      maxItems: 100,
+      maxItems: MAX_SECURITY_GROUPS,
     }),
     networkID: string({ description: "The id of the network." }),
     subnetID: string({ description: "The id of the subnet of the first address." }),

@@ -5,7 +5,7 @@ import { OpenVSwitch } from "#cloud/ovsdb";
 import { inspectNicAgent } from "#features/cni";
 import { type DoctorCheck, decodeNicNode, type Fact, judgeNode, type NicNode, readFact } from "#features/nic-report";
 import { type KubeClient, resources } from "#kube/client";
-import { CLAIM_NODE_LABEL, type NicClaim, nicResources, PROVIDER_HOST_ANNOTATION } from "#kube/nic";
+import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue, PROVIDER_HOST_ANNOTATION } from "#kube/nic";
 import { openClient } from "../daemon/index.ts";
 
 /** The values of the flags of this part, and of the API server. */
@@ -72,7 +72,7 @@ async function readNode(
       return { node, providerHost: metadata.annotations?.[PROVIDER_HOST_ANNOTATION] };
     }),
     readFact(async () => {
-      const labelSelector = `${CLAIM_NODE_LABEL}=${node}`;
+      const labelSelector = `${CLAIM_NODE_LABEL}=${nodeLabelValue(node)}`;
       return (await api.listAll(nicResources.nicClaims, { ...at, labelSelector })).items;
     }),
   ]);

@@ -185,10 +185,7 @@ async function collectOrphans(
     Promise.all([claims.synced, pods.synced]),
     new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true })),
   ]);
-  const pass = async (): Promise<void> => {
-    for (const name of providers.names()) await collector.pass(providers.get(name), { signal });
-  };
-  await repeat(pass, {
+  await repeat(() => collector.passAll(providers, { signal }), {
     signal,
     everyMs: gcInterval,
     clock: systemClock,

@@ -4,6 +4,7 @@ import {
   MAX_IDS,
   type NeutronClient,
   type NeutronPort,
+  type NeutronSecurityGroup,
   type PortDraft,
   type PortFilter,
   STATUS_FIELDS,
@@ -18,6 +19,7 @@ import type {
   PortResult,
   ProviderAgent,
   SavedDevice,
+  SecurityGroupsChange,
   Vpc,
   VpcPort,
   VpcProvider,
@@ -32,6 +34,8 @@ import { planPort } from "./plan-port.ts";
 
 /** Requests that create ports at a time: more make the server wait for its database, not faster (docs/spec/vpc-nics.md#5.4). */
 const CREATES_AT_ONCE = 2;
+/** Look-ups of names at a time. A pod can name hundreds of groups, and others' requests need connections meanwhile. */
+const LOOKS_AT_ONCE = 4;
 /** Networks with at most this number of addresses have their ports counted before several are made by one request. */
 const COUNTED = 4096;
 /** Addresses that a network must have left after such a request: others make ports there at the same time. */
@@ -68,6 +72,7 @@ export class NeutronProvider implements VpcProvider {
   readonly #groups: ResolveCache<string>;
   readonly #extensions: ResolveCache<ReadonlySet<string>>;
   readonly #creating = new Semaphore(CREATES_AT_ONCE);
+  readonly #looking = new Semaphore(LOOKS_AT_ONCE);
   readonly #bulk: BulkSize;
   readonly #ended = new AbortController();
 
@@ -87,7 +92,9 @@ export class NeutronProvider implements VpcProvider {
   }
 
   async resolve(ref: VpcRef, { signal }: AbortOptions): Promise<Vpc> {
-    return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#resolve(ref), { signal });
+    return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#looked(() => this.#resolve(ref)), {
+      signal,
+    });
   }
 
   async createPorts(requests: readonly PortRequest[], { signal }: AbortOptions): Promise<readonly PortResult[]> {
@@ -130,12 +137,14 @@ export class NeutronProvider implements VpcProvider {
 
   async setSecurityGroups(
     id: string,
-    { vpc, securityGroups }: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
+    { vpc, securityGroups, trustsGroups }: SecurityGroupsChange,
     { signal }: AbortOptions,
   ): Promise<void> {
     // A change to no group at all would leave the port without filters, not with those of a new port.
     const refs = securityGroups.length === 0 ? [DEFAULT_GROUP] : securityGroups;
-    const groups = await Promise.all(refs.map((ref) => this.#securityGroup(ref, vpc.projectId, signal)));
+    const groups = await Promise.all(
+      refs.map((ref) => this.#securityGroup(ref, { projectId: vpc.projectId, trustsGroups }, signal)),
+    );
     await translated(this.#neutron.updatePort(id, { security_groups: groups }, { signal }));
   }
 
@@ -241,9 +250,10 @@ export class NeutronProvider implements VpcProvider {
     request: PortRequest,
     signal: AbortSignal | undefined,
   ): Promise<{ readonly draft: PortDraft } | { readonly error: ProviderError }> {
+    const scope = { projectId: request.vpc.projectId, trustsGroups: request.wish.trustsGroups };
     try {
       const groups = await Promise.all(
-        request.wish.securityGroups.map((ref) => this.#securityGroup(ref, request.vpc.projectId, signal)),
+        request.wish.securityGroups.map((ref) => this.#securityGroup(ref, scope, signal)),
       );
       return { draft: planPort(request, groups, this.#options) };
     } catch (error) {
@@ -252,11 +262,23 @@ export class NeutronProvider implements VpcProvider {
     }
   }
 
-  async #securityGroup(ref: string, projectId: string | undefined, signal: AbortSignal | undefined): Promise<string> {
-    return this.#groups.get(`${projectId ?? ""}/${ref}`, () => this.#resolveGroup(ref, projectId), { signal });
+  async #securityGroup(ref: string, scope: GroupScope, signal: AbortSignal | undefined): Promise<string> {
+    const { projectId = "", trustsGroups = false } = scope;
+    return this.#groups.get(
+      `${trustsGroups}/${projectId}/${ref}`,
+      () => this.#looked(() => this.#resolveGroup(ref, scope)),
+      {
+        signal,
+      },
+    );
   }
 
-  async #resolveGroup(ref: string, projectId: string | undefined): Promise<string> {
+  /** A look-up in its turn. */
+  async #looked<Value>(look: () => Promise<Value>): Promise<Value> {
+    return this.#looking.run(look, { signal: this.#ended.signal });
+  }
+
+  async #resolveGroup(ref: string, { projectId, trustsGroups }: GroupScope): Promise<string> {
     const by = isUuid(ref) ? { id: ref.toLowerCase() } : { name: ref, projectId };
     const [first, second] = await translated(this.#neutron.listSecurityGroups(by, { signal: this.#ended.signal }));
     if (first === undefined) {
@@ -271,7 +293,23 @@ export class NeutronProvider implements VpcProvider {
         },
       );
     }
+    if (trustsGroups !== true) await this.#requireUsable(first, projectId);
     return first.id;
+  }
+
+  /**
+   * Neutron lets an administrator put a port into a group of any project, and the rules of that project's other ports then let it in. A tenant must not
+   * do that through the controller.
+   */
+  async #requireUsable(group: NeutronSecurityGroup, projectId: string | undefined): Promise<void> {
+    if (projectId === undefined || ["", projectId].includes(group.projectId)) return;
+    const { signal } = this.#ended;
+    if (await translated(this.#neutron.isGroupShared(group.id, { projectId, signal }))) return;
+    throw new ProviderError(
+      "SecurityGroupNotFound",
+      `there is no security group ${group.id} in project ${projectId}, nor one that is shared with it`,
+      { retry: "slow" },
+    );
   }
 
   /** The networks in which a request for several of the ports may find too few addresses. */
@@ -353,6 +391,12 @@ export class NeutronProvider implements VpcProvider {
       }),
     };
   }
+}
+
+/** For which project a group is looked up, and whether it may be of another one. */
+interface GroupScope {
+  readonly projectId: string | undefined;
+  readonly trustsGroups: boolean | undefined;
 }
 
 function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {

@@ -68,6 +68,12 @@ export function readPortName(name: string): { readonly podUID: string; readonly 
   return podUID === undefined || nic === undefined ? undefined : { podUID, nic };
 }
 
+/** Whether a port's description says that it was made for a pod of another namespace. Pure. */
+export function isOfOther({ description }: Pick<VpcPort, "description">, namespace: string): boolean {
+  const owner = readOwner(description);
+  return owner !== undefined && owner.namespace !== namespace;
+}
+
 /** The port of a NIC, and further ones with the same identity. */
 export interface OwnPorts {
   readonly port: VpcPort;
@@ -76,14 +82,19 @@ export interface OwnPorts {
 
 /**
  * The ports that this suite has made for a pod, by NIC (docs/spec/vpc-nics.md#5.3). Of several the recorded one is kept, else the oldest; of the
- * same age the one with the smallest id. `recorded` has the ids of the NICs. Pure.
+ * same age the one with the smallest id. `recorded` has the ids of the NICs. With a `namespace`, a port whose description names another one is not
+ * theirs: a claim that was copied into another namespace has the uid of a pod that is not its own. Pure.
  */
 export function ownPorts(
   ports: readonly VpcPort[],
   podUID: string,
   recorded: ReadonlyMap<string, string> = new Map(),
+  namespace?: string,
 ): ReadonlyMap<string, OwnPorts> {
-  const isOurs = (port: VpcPort): boolean => port.deviceId === podUID && port.deviceOwner === DEVICE_OWNER;
+  const isOurs = (port: VpcPort): boolean =>
+    port.deviceId === podUID &&
+    port.deviceOwner === DEVICE_OWNER &&
+    (namespace === undefined || !isOfOther(port, namespace));
   const byNic = Map.groupBy(ports.filter(isOurs), ({ name }) => {
     const read = readPortName(name);
     return read?.podUID === podUID ? read.nic : undefined;

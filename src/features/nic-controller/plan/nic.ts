@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { Cidr } from "#base/ip";
 import { isPlumbable, type SavedDevice, type Vpc, type VpcPort } from "#cloud/vpc";
 import type { NamedNic, NicStatus } from "#kube/nic";
-import { type NicFault, retryDelayMs } from "./retry.ts";
+import { MAX_PAUSE_MS, type NicFault, retryDelayMs } from "./retry.ts";
 
 /** Failed bindings in a row after which the host's agents are asked about, and the NIC counts as failed. */
 export const BINDING_TRIES = 5;
@@ -65,9 +65,13 @@ export function isPlumbed(nic: NicStatus, host: string | undefined): boolean {
   );
 }
 
-/** Whether a NIC may be tried now: it has not failed, or its pause is over. */
+/**
+ * Whether a NIC may be tried now: it has not failed, or its pause is over. A pause that is longer than any is of a clock that was wrong, and over.
+ */
 export function isDue({ nextRetryAt }: NicStatus, now: number): boolean {
-  return nextRetryAt === undefined || Date.parse(nextRetryAt) <= now;
+  if (nextRetryAt === undefined) return true;
+  const leftMs = Date.parse(nextRetryAt) - now;
+  return !(leftMs > 0 && leftMs <= MAX_PAUSE_MS);
 }
 
 /** An instant as claims have it, in whole milliseconds. */
@@ -183,17 +187,20 @@ export function portFault(
     podUID,
     host,
     holder,
-    projectID,
+    other,
+    projectId,
   }: {
     wish: NamedNic;
     vpc: Vpc;
     podUID: string;
-    /** The project to which the policy binds the VPC for the pod's namespace: in a shared network others have ports as well. */
-    projectID: string | undefined;
     /** The host of the pod, if it is known. */
     host: string | undefined;
     /** The uid of another pod whose claim has the port. */
     holder: string | undefined;
+    /** The name of another NIC of the pod that has the port. */
+    other?: string | undefined;
+    /** The project to which the policy binds the VPC for the pod's namespace: in a shared network others have ports as well. */
+    projectId?: string | undefined;
   },
 ): NicFault | undefined {
   const id = wish.portID ?? "";
@@ -202,7 +209,8 @@ export function portFault(
     const message = `port ${id} is of network ${port.networkId}, which is not VPC ${vpc.ref}`;
     return { reason: "PortNotInVpc", message, retry: "never" };
   }
-  if (projectID !== undefined && port.projectId !== "" && port.projectId !== projectID) {
+  if (projectId !== undefined && !["", projectId].includes(port.projectId)) {
+    // A tenant reads this, and is not told whose the port is.
     const message = `port ${id} is of another project than VPC ${vpc.ref} is for this namespace`;
     return { reason: "PortNotInVpc", message, retry: "never" };
   }
@@ -213,6 +221,9 @@ export function portFault(
   if (wish.subnet !== undefined && !isOfSubnet(port, vpc, wish.subnet)) {
     const message = `port ${id} has no address of subnet ${wish.subnet}`;
     return { reason: "PortMismatch", message, retry: "never" };
+  }
+  if (other !== undefined) {
+    return { reason: "PortInUse", message: `port ${id} is that of the pod's NIC ${other}`, retry: "slow" };
   }
   if (holder !== undefined) {
     return { reason: "PortInUse", message: `port ${id} is claimed by the pod with uid ${holder}`, retry: "slow" };

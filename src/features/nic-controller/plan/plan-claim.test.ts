@@ -43,6 +43,11 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
     { wishes: [ETH0, MINE], nics: [NEW, { name: "eth1", state: "InProgress" }], isLookedUp: true },
     { do: "make", create: [ETH0], take: [MINE] },
   ],
+  [
+    "a pause that a clock which was wrong by a year has left is over",
+    { nics: [later(365 * 86_400_000)], isLookedUp: true },
+    { do: "make", create: [ETH0], take: [] },
+  ],
   ["a pod without a node waits for it", { nics: [MADE] }, WAIT],
   ["a port is bound to the pod's node", { nics: [MADE], ...ON_NODE }, { do: "bind", nics: [ETH0], host: "node-1" }],
   [

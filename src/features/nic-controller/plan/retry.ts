@@ -36,6 +36,8 @@ const QUOTA: Pace = { initialMs: 10_000, maxMs: 300_000 };
 const NEVER_MS = 300_000;
 /** The share of a delay by which it varies, in both directions. */
 const JITTER = 0.2;
+/** The longest pause of all, in milliseconds; those that providers ask for are limited to five minutes. */
+export const MAX_PAUSE_MS = NEVER_MS * (1 + JITTER);
 
 /** Reasons that end when somebody gives something back, so a release of any port is a time to try again. */
 const FREED_BY_RELEASE: readonly string[] = [

@@ -1,5 +1,12 @@
 import type { Draft } from "#kube/client";
-import { CLAIM_CLUSTER_LABEL, CLAIM_NODE_LABEL, CLAIM_POD_LABEL, type NicClaim, PORTS_FINALIZER } from "#kube/nic";
+import {
+  CLAIM_CLUSTER_LABEL,
+  CLAIM_NODE_LABEL,
+  CLAIM_POD_LABEL,
+  type NicClaim,
+  nodeLabelValue,
+  PORTS_FINALIZER,
+} from "#kube/nic";
 import type { PodView, WantedNics } from "../world.ts";
 
 /** The claim of a pod (docs/spec/vpc-nics.md#3.1). Pure. */
@@ -19,7 +26,7 @@ export function claimDraft(
       labels: {
         ...labelOf(CLAIM_POD_LABEL, name),
         ...labelOf(CLAIM_CLUSTER_LABEL, clusterId),
-        ...(nodeName === undefined ? {} : labelOf(CLAIM_NODE_LABEL, nodeName)),
+        ...(nodeName === undefined ? {} : { [CLAIM_NODE_LABEL]: nodeLabelValue(nodeName) }),
       },
       finalizers: [PORTS_FINALIZER],
       ownerReferences: [{ apiVersion: "v1", kind: "Pod", name, uid, controller: true, blockOwnerDeletion: false }],
@@ -36,7 +43,7 @@ export function claimDraft(
   };
 }
 
-/** Names of pods and nodes can be longer than a label's value. */
+/** Names of pods can be longer than a label's value. */
 function labelOf(key: string, value: string): Readonly<Record<string, string>> {
   return value.length <= 63 ? { [key]: value } : { [key]: value.slice(0, 63).replace(/[^A-Za-z0-9]+$/, "") };
 }

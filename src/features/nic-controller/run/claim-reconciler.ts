@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Dirty } from "#base/async";
-import type { VpcProvider } from "#cloud/vpc";
+import { ProviderError, type VpcProvider } from "#cloud/vpc";
 import { isKubeError, parseObjectKey, resources } from "#kube/client";
 import {
   CLAIM_NODE_LABEL,
@@ -9,6 +9,7 @@ import {
   type NicClaimPhase,
   type NicStatus,
   nicResources,
+  nodeLabelValue,
   PROVIDER_HOST_ANNOTATION,
 } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
@@ -32,6 +33,7 @@ import {
   MANAGER,
   NOTHING,
   nicsOf,
+  podOf,
   storeStatus,
 } from "./record.ts";
 import { PortRequests } from "./requests.ts";
@@ -99,7 +101,7 @@ export class ClaimReconciler {
       record.doubtUntil = incomplete.length === 0 ? 0 : this.#deps.clock.monotonic() + DOUBT_MS;
     }
     if (record === undefined) {
-      const pod = this.#deps.cluster.pod(uid);
+      const pod = podOf(this.#deps.cluster, { namespace, uid });
       if (pod === undefined) this.#refused.delete(uid);
       else record = await this.#claim(pod, options);
     }
@@ -139,6 +141,8 @@ export class ClaimReconciler {
       claim = await api.create(nicResources.nicClaims, draft, options);
       log.info("claim made", { pod: name, namespace, claim: uid });
     } catch (error) {
+      // Another attempt with the same pod ends the same.
+      if (isKubeError(error, "invalid")) return this.#refuse(pod, "InvalidNics", error.message);
       if (!isKubeError(error, "already-exists")) throw error;
       claim = await api.get(nicResources.nicClaims, { namespace, name: uid }, options);
     }
@@ -163,7 +167,7 @@ export class ClaimReconciler {
     const provider = this.#deps.provider(record.claim.spec.provider);
     for (let steps = 0; steps < MAX_STEPS; steps += 1) {
       await this.#deleteSurplus(record, provider, options);
-      const pod = cluster.pod(record.uid);
+      const pod = podOf(cluster, record);
       await this.#label(record, pod, options);
       await this.#follow(record, pod, options);
       this.#see(record, pod);
@@ -209,14 +213,24 @@ export class ClaimReconciler {
     };
   }
 
-  /** Ports of the same identity as a recorded one: two requests were under way, of which one seemed lost. */
+  /**
+   * Ports of the same identity as a recorded one: two requests were under way, of which one seemed lost. One that cannot be deleted does not hold up the
+   * claim; the next look finds it again.
+   */
   async #deleteSurplus(record: ClaimRecord, provider: VpcProvider, options: Options): Promise<void> {
     const { surplus } = record;
     if (surplus.length === 0) return;
     const recorded = nicsOf(record).map(({ portID }) => portID);
     for (const id of surplus) {
       if (recorded.includes(id)) continue;
-      await provider.deletePort(id, options);
+      try {
+        await provider.deletePort(id, options);
+      } catch (error) {
+        if (!(error instanceof ProviderError)) throw error;
+        const { message } = error;
+        this.#deps.log.warn("duplicate port cannot be deleted", { claim: record.uid, port: id, error: message });
+        continue;
+      }
       this.#deps.observer.duplicates(1);
       this.#deps.log.warn("duplicate port deleted", { claim: record.uid, port: id });
     }
@@ -226,15 +240,17 @@ export class ClaimReconciler {
   /** The node's agent finds its claims by their label. */
   async #label(record: ClaimRecord, pod: PodView | undefined, options: Options): Promise<void> {
     const nodeName = pod?.spec.nodeName;
-    if (nodeName === undefined || record.labelled === nodeName) return;
-    const body = { metadata: { uid: record.claim.metadata.uid, labels: { [CLAIM_NODE_LABEL]: nodeName } } };
+    if (nodeName === undefined) return;
+    const label = nodeLabelValue(nodeName);
+    if (record.labelled === label) return;
+    const body = { metadata: { uid: record.claim.metadata.uid, labels: { [CLAIM_NODE_LABEL]: label } } };
     const ref = { name: record.uid, namespace: record.namespace };
     try {
       record.claim = await this.#deps.api.patch(nicResources.nicClaims, ref, { type: "merge", body }, options);
     } catch (error) {
       if (!isKubeError(error, "not-found")) throw error;
     }
-    record.labelled = nodeName;
+    record.labelled = label;
   }
 
   /**
@@ -417,8 +433,8 @@ export class ClaimReconciler {
     const others: QuotaClaim[] = [];
     for (const claim of cluster.claims()) {
       const { uid, namespace = "" } = { ...claim.metadata, uid: claim.metadata.name };
-      if (uid === record.uid || tenantOf(namespace)?.name !== tenant.name) continue;
-      const known = this.ledger.get(uid);
+      if ((uid === record.uid && namespace === record.namespace) || tenantOf(namespace)?.name !== tenant.name) continue;
+      const known = this.ledger.get(namespace, uid);
       const other = quotaClaim(known?.claim ?? claim, known === undefined ? hasBegun(claim.status) : isAllowed(known));
       others.push({ ...other, ports: Math.max(other.ports, known?.growsTo ?? 0) });
     }

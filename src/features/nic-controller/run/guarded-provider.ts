@@ -1,7 +1,16 @@
 import { type AbortOptions, Semaphore } from "#base/async";
 import type { Clock } from "#base/clock";
 import { TokenBucket } from "#base/rate-limit";
-import type { PortRequest, PortResult, SavedDevice, Vpc, VpcPort, VpcProvider, VpcRef } from "#cloud/vpc";
+import type {
+  PortRequest,
+  PortResult,
+  SavedDevice,
+  SecurityGroupsChange,
+  Vpc,
+  VpcPort,
+  VpcProvider,
+  VpcRef,
+} from "#cloud/vpc";
 import { notLeading } from "../errors.ts";
 
 /** Requests to a provider (docs/spec/vpc-nics.md#5.1, #5.4). */
@@ -68,11 +77,7 @@ export class GuardedProvider implements VpcProvider {
     return this.#paced(() => this.#deps.provider.bindPort(id, binding, options), options);
   }
 
-  async setSecurityGroups(
-    id: string,
-    groups: { readonly vpc: Vpc; readonly securityGroups: readonly string[] },
-    options: AbortOptions,
-  ): Promise<void> {
+  async setSecurityGroups(id: string, groups: SecurityGroupsChange, options: AbortOptions): Promise<void> {
     await this.#paced(() => this.#deps.provider.setSecurityGroups(id, groups, options), options);
   }
 

@@ -7,8 +7,8 @@ import { type ClaimRecord, nicsOf, recordOf } from "./record.ts";
 export class ClaimLedger {
   readonly #cluster: Pick<NicCluster, "claim">;
   readonly #records = new Map<string, ClaimRecord>();
-  /** The uid of the pod that has a user's port, by the port's id. */
-  readonly #holders = new Map<string, string>();
+  /** The claim that has a user's port, by the port's id. */
+  readonly #holders = new Map<string, ClaimKey>();
 
   constructor(cluster: Pick<NicCluster, "claim">) {
     this.#cluster = cluster;
@@ -19,8 +19,8 @@ export class ClaimLedger {
     return this.#records.values();
   }
 
-  get(uid: string): ClaimRecord | undefined {
-    return this.#records.get(uid);
+  get(namespace: string, uid: string): ClaimRecord | undefined {
+    return this.#records.get(keyOf({ namespace, uid }));
   }
 
   /** Phases and times of all claims, for metrics. */
@@ -33,7 +33,7 @@ export class ClaimLedger {
   /** The record of a claim, made equal to the cache where that knows more; `undefined` if there is no claim. */
   current(namespace: string, uid: string): ClaimRecord | undefined {
     const cached = this.#cluster.claim(namespace, uid);
-    const known = this.#records.get(uid);
+    const known = this.get(namespace, uid);
     if (known === undefined)
       return cached === undefined ? undefined : this.#remember(recordOf(cached, namespace, true));
     if (cached?.metadata.uid === known.claim.metadata.uid) {
@@ -54,24 +54,24 @@ export class ClaimLedger {
   }
 
   forget(record: ClaimRecord): void {
-    this.#records.delete(record.uid);
-    for (const [portID, uid] of this.#holders) if (uid === record.uid) this.#holders.delete(portID);
+    this.#records.delete(keyOf(record));
+    for (const [portID, holder] of this.#holders) if (keyOf(holder) === keyOf(record)) this.#holders.delete(portID);
   }
 
   /** The uid of another pod that has a user's port. */
-  holderOf(portID: string, except: string): string | undefined {
+  holderOf(portID: string, except: ClaimKey): string | undefined {
     const holder = this.#holders.get(portID);
-    return holder === except ? undefined : holder;
+    return holder === undefined || keyOf(holder) === keyOf(except) ? undefined : holder.uid;
   }
 
-  /** A user's port belongs to a pod from now on. */
-  hold(portID: string, uid: string): void {
-    this.#holders.set(portID, uid);
+  /** A user's port belongs to the pod of a claim from now on. */
+  hold(portID: string, { uid, namespace }: ClaimKey): void {
+    this.#holders.set(portID, { uid, namespace });
   }
 
   /** A user's port was given back while its pod goes on. */
-  free(portID: string, uid: string): void {
-    if (this.#holders.get(portID) === uid) this.#holders.delete(portID);
+  free(portID: string, claim: ClaimKey): void {
+    if (this.holderOf(portID, claim) === undefined) this.#holders.delete(portID);
   }
 
   /** Ends the pauses after failures of the meant NICs. Returns the claims that have some, and those whose pods were refused NICs. */
@@ -88,12 +88,19 @@ export class ClaimLedger {
   }
 
   #remember(record: ClaimRecord): ClaimRecord {
-    this.#records.set(record.uid, record);
+    this.#records.set(keyOf(record), record);
     for (const { createdByController, portID } of nicsOf(record)) {
-      if (createdByController === false && portID !== undefined) this.#holders.set(portID, record.uid);
+      if (createdByController === false && portID !== undefined && !this.#holders.has(portID))
+        this.hold(portID, record);
     }
     return record;
   }
+}
+
+type ClaimKey = Pick<ClaimRecord, "uid" | "namespace">;
+
+function keyOf({ namespace, uid }: ClaimKey): string {
+  return `${namespace}/${uid}`;
 }
 
 /** A NIC that may be tried now; it keeps its count of failures. */

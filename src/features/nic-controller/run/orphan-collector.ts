@@ -1,3 +1,4 @@
+import { ExpectedError } from "#base/errors";
 import type { VpcPort, VpcProvider } from "#cloud/vpc";
 import { findObject, resources } from "#kube/client";
 import { nicResources } from "#kube/nic";
@@ -56,6 +57,22 @@ export class OrphanCollector {
       deleted.push(orphan.id);
     }
     return deleted;
+  }
+
+  /** One pass of each provider. One that is away, or cannot be opened, is logged and holds up no other. Rejects for bugs, and when the signal has aborted. */
+  async passAll(
+    providers: { readonly names: () => readonly string[]; readonly get: (name: string) => VpcProvider },
+    { signal }: { readonly signal: AbortSignal },
+  ): Promise<void> {
+    for (const provider of providers.names()) {
+      try {
+        await this.pass(providers.get(provider), { signal });
+      } catch (error) {
+        if (signal.aborted || !(error instanceof ExpectedError)) throw error;
+        const { message } = error;
+        this.#deps.log.warn("ports without a claim cannot be looked for", { provider, error: message });
+      }
+    }
   }
 
   /** A live look: the caches may be behind. */

@@ -1,4 +1,4 @@
-import type { Dirty } from "#base/async";
+import { type Dirty, TaskGroup } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import type { VpcPort, VpcProvider } from "#cloud/vpc";
 import { ownPorts } from "../plan/identity.ts";
@@ -20,7 +20,7 @@ const EARLY = 0.2;
 /** Devices in one list. */
 const MAX_DEVICES = 50;
 
-/** Looks at the ports of claims: one list for each fifty of those that are due, never a request for a port. */
+/** Looks at the ports of claims: one list of a provider for each fifty of those that are due, never a request for a port. */
 export class PortPoller {
   readonly #deps: Pick<NicControllerDeps, "provider" | "clock" | "log" | "random">;
   readonly #options: Pick<NicControllerOptions, "enqueue"> & { readonly ledger: ClaimLedger; readonly polls: Dirty };
@@ -33,41 +33,71 @@ export class PortPoller {
     this.#options = options;
   }
 
-  /** Runs until the signal aborts. Failures of providers are tried again; rejects for bugs. */
+  /**
+   * Runs until the signal aborts. Each provider is looked at by itself, so one that is away, or is not known any more, holds up no other. Failures of
+   * providers are tried again; rejects for bugs.
+   */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      let pauseMs = RETRY_MS;
-      try {
-        await this.tick({ signal });
-        pauseMs = this.#pauseMs();
-      } catch (error) {
-        if (signal.aborted) return;
-        if (!(error instanceof ExpectedError)) throw error;
-        this.#deps.log.debug("ports cannot be looked at", { error: error.message });
+    const group = new TaskGroup(signal);
+    const busy = new Set<string>();
+    /** Times of providers that have failed, on the monotonic clock; no others are looked at again before their claims are due. */
+    const notBefore = new Map<string, number>();
+    while (!group.signal.aborted) {
+      const now = this.#deps.clock.monotonic();
+      let next = now + IDLE_MS;
+      for (const [name, at] of this.#dueTimes()) {
+        if (busy.has(name)) continue;
+        const startAt = Math.max(at, notBefore.get(name) ?? at);
+        if (startAt > now) {
+          next = Math.min(next, startAt);
+          continue;
+        }
+        busy.add(name);
+        notBefore.delete(name);
+        group.spawn(async (at) => {
+          try {
+            if (!(await this.#poll(name, at))) notBefore.set(name, this.#deps.clock.monotonic() + RETRY_MS);
+          } finally {
+            busy.delete(name);
+            this.#options.polls.mark();
+          }
+        });
       }
-      await this.#options.polls.wait({ atMostMs: pauseMs, signal });
+      await this.#options.polls.wait({ atMostMs: Math.max(0, next - now), signal: group.signal });
     }
+    await group.wait();
   }
 
-  /** Looks once at the ports of all claims that are due. */
-  async tick({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+  /** When the ports of each provider are looked at next. */
+  #dueTimes(): ReadonlyMap<string, number> {
+    const times = new Map<string, number>();
+    for (const { claim, pollAt } of this.#options.ledger.records()) {
+      if (pollAt === undefined) continue;
+      const { provider } = claim.spec;
+      times.set(provider, Math.min(pollAt, times.get(provider) ?? pollAt));
+    }
+    return times;
+  }
+
+  /** Looks once at the ports of a provider's claims that are due, or nearly so. Returns whether it has answered. */
+  async #poll(name: string, signal: AbortSignal): Promise<boolean> {
     const now = this.#deps.clock.monotonic();
     const due = [...this.#options.ledger.records()].filter(
-      ({ pollAt, pollEveryMs }) => pollAt !== undefined && pollAt <= now + EARLY * pollEveryMs,
+      ({ claim, pollAt, pollEveryMs }) =>
+        claim.spec.provider === name && pollAt !== undefined && pollAt <= now + EARLY * pollEveryMs,
     );
-    if (!due.some(({ pollAt = Number.POSITIVE_INFINITY }) => pollAt <= now)) return;
-    for (const [name, records] of Map.groupBy(due, ({ claim }) => claim.spec.provider)) {
+    try {
       const provider = this.#deps.provider(name);
-      for (let at = 0; at < records.length; at += MAX_DEVICES) {
-        await this.#look(provider, records.slice(at, at + MAX_DEVICES), { signal });
+      for (let at = 0; at < due.length; at += MAX_DEVICES) {
+        await this.#look(provider, due.slice(at, at + MAX_DEVICES), { signal });
       }
+      return true;
+    } catch (error) {
+      if (signal.aborted) return true;
+      if (!(error instanceof ExpectedError)) throw error;
+      this.#deps.log.debug("ports cannot be looked at", { provider: name, error: error.message });
+      return false;
     }
-  }
-
-  #pauseMs(): number {
-    let next = Number.POSITIVE_INFINITY;
-    for (const { pollAt } of this.#options.ledger.records()) if (pollAt !== undefined && pollAt < next) next = pollAt;
-    return Math.min(IDLE_MS, Math.max(0, next - this.#deps.clock.monotonic()));
   }
 
   async #look(
@@ -116,11 +146,13 @@ export class PortPoller {
       nicsOf(record).flatMap((nic) => (nic.portID === undefined ? [] : [[nic.name, nic.portID]])),
     );
     const known = new Set([...record.claim.spec.nics, ...nicsOf(record)].map(({ name }) => name));
-    record.surplus = [...ownPorts(ports, record.uid, recorded)].flatMap(([nic, { port, surplus }]) => {
-      // A NIC that the pod had once: a request for its port was done after it was given up.
-      if (!known.has(nic)) return [port.id, ...surplus.map(({ id }) => id)];
-      return port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [];
-    });
+    record.surplus = [...ownPorts(ports, record.uid, recorded, record.namespace)].flatMap(
+      ([nic, { port, surplus }]) => {
+        // A NIC that the pod had once: a request for its port was done after it was given up.
+        if (!known.has(nic)) return [port.id, ...surplus.map(({ id }) => id)];
+        return port.id === recorded.get(nic) ? surplus.map(({ id }) => id) : [];
+      },
+    );
     // Whether the pod ends decides only about what is reported.
     const isPlugged = hasCondition(record.claim, "Plugged");
     const look = { pod: { isPlugged, isStarted: true, isEnding: false }, now, random: random() };

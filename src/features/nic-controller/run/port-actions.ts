@@ -1,6 +1,6 @@
 import { type PortRequest, ProviderError, type Vpc, type VpcPort, type VpcProvider } from "#cloud/vpc";
 import type { NamedNic, NicStatus } from "#kube/nic";
-import { DEVICE_OWNER, ownPorts, portIdentity } from "../plan/identity.ts";
+import { DEVICE_OWNER, isOfOther, ownPorts, portIdentity } from "../plan/identity.ts";
 import {
   BINDING_TRIES,
   bound,
@@ -18,7 +18,7 @@ import type { ClaimStep } from "../plan/plan-claim.ts";
 import type { NicFault } from "../plan/retry.ts";
 import type { NicControllerDeps } from "./deps.ts";
 import type { ClaimLedger } from "./ledger.ts";
-import { type ClaimRecord, NOTHING, nicsOf, storeStatus } from "./record.ts";
+import { type ClaimRecord, NOTHING, nicsOf, podOf, storeStatus } from "./record.ts";
 import type { PortRequests } from "./requests.ts";
 
 type Options = { readonly signal: AbortSignal };
@@ -81,27 +81,39 @@ export class PortActions {
    */
   async release({ record, provider }: Omit<Work, "host">, options: Options): Promise<boolean> {
     this.#touch(record);
+    const { cluster, log } = this.#deps;
+    if (cluster.pod(record.uid) !== undefined && podOf(cluster, record) === undefined) {
+      log.warn("a claim is a copy of another namespace's, so it has no ports", { claim: record.uid });
+      return true;
+    }
     let ports: readonly VpcPort[];
+    const foreign = new Set<string>();
     try {
       ports = await this.#deps.requests.find(provider, record.uid, options);
+      for (const port of await this.#recordedOf(record, ports, provider, options)) {
+        if (isOfOther(port, record.namespace)) foreign.add(port.id);
+      }
     } catch (error) {
       this.#failAll(record, this.#faultOf(error));
       return false;
     }
     const nics = nicsOf(record);
-    const made = new Set(
-      nics.flatMap(({ createdByController, portID }) =>
-        createdByController === true && portID !== undefined ? [portID] : [],
-      ),
+    const recorded = nics.flatMap(({ createdByController, portID }) =>
+      createdByController === true && portID !== undefined && !foreign.has(portID) ? [portID] : [],
     );
-    for (const { port, surplus } of ownPorts(ports, record.uid).values()) {
-      for (const { id } of [port, ...surplus]) made.add(id);
-    }
+    if (foreign.size > 0) log.warn("ports of another namespace are left", { claim: record.uid, ports: [...foreign] });
+    const made = new Set(recorded);
     const lent = nics.filter(
       ({ createdByController, portID }) =>
         // One that has another device by now is somebody else's.
-        createdByController === false && ports.some(({ id, deviceId }) => id === portID && deviceId === record.uid),
+        createdByController === false &&
+        portID !== undefined &&
+        ports.some(({ id, deviceId }) => id === portID && deviceId === record.uid) &&
+        this.#deps.ledger.holderOf(portID, record) === undefined,
     );
+    for (const { port, surplus } of ownPorts(ports, record.uid, new Map(), record.namespace).values()) {
+      for (const { id } of [port, ...surplus]) if (!lent.some(({ portID }) => portID === id)) made.add(id);
+    }
     const ends = await Promise.allSettled([
       ...Array.from(made, (id) => provider.deletePort(id, options)),
       ...lent.map((nic) => provider.releasePort(nic.portID ?? "", restored(nic), options)),
@@ -119,6 +131,21 @@ export class PortActions {
       this.#deps.observer.event(pod, { type: "Normal", reason: "PortDeleted", note: `${name}: port ${portID}` });
     }
     return true;
+  }
+
+  /** The ports that a claim says to have been made for it, also those that have another device by now. */
+  async #recordedOf(
+    record: ClaimRecord,
+    found: readonly VpcPort[],
+    provider: VpcProvider,
+    options: Options,
+  ): Promise<readonly VpcPort[]> {
+    const ids = nicsOf(record).flatMap(({ createdByController, portID }) =>
+      createdByController === true && portID !== undefined ? [portID] : [],
+    );
+    const absent = ids.filter((id) => !found.some((port) => port.id === id));
+    const others = absent.length === 0 ? [] : [...(await provider.getPorts(absent, options)).values()];
+    return [...found.filter(({ id }) => ids.includes(id)), ...others];
   }
 
   /**
@@ -142,7 +169,7 @@ export class PortActions {
       for (const name of names) of(error, name);
       return;
     }
-    const own = ownPorts(ports, record.uid);
+    const own = ownPorts(ports, record.uid, new Map(), record.namespace);
     const giveUp = async (name: string): Promise<void> => {
       const nic = nicsOf(record).find((one) => one.name === name);
       if (nic === undefined) return;
@@ -165,10 +192,10 @@ export class PortActions {
         this.#changeOne(record, name, (one) => ({ ...one, nextRetryAt: instant(clock.now() + doubtMs) }));
         return;
       }
-      if (portID !== undefined) ledger.free(portID, record.uid);
+      if (portID !== undefined) ledger.free(portID, record);
       record.status = { ...record.status, nics: nicsOf(record).filter((one) => one.name !== name) };
       log.info("NIC given up", { claim: record.uid, nic: name, port: portID });
-      const pod = this.#deps.cluster.pod(record.uid);
+      const pod = podOf(this.#deps.cluster, record);
       if (pod === undefined) return;
       for (const id of ids) observer.event(pod, { type: "Normal", reason: "PortDeleted", note: `${name}: port ${id}` });
     };
@@ -185,13 +212,13 @@ export class PortActions {
       if (nic?.portID === undefined) return;
       try {
         const vpc = await this.#vpc(work, options);
-        await provider.setSecurityGroups(nic.portID, { vpc, securityGroups: this.#groupsOf(wish) }, options);
+        await provider.setSecurityGroups(nic.portID, { vpc, ...this.#groupsOf(wish) }, options);
         log.info("security groups changed", { claim: record.uid, nic: wish.name, port: nic.portID });
         this.#changeOne(record, wish.name, (one) => ({ ...settled(one), securityGroups: [...groupsOf(wish)] }));
       } catch (error) {
         const fault = this.#faultOf(error);
         this.#changeOne(record, wish.name, (one) => ({ ...this.#failed(one, fault), state: one.state }));
-        const pod = cluster.pod(record.uid);
+        const pod = podOf(cluster, record);
         const note = `${wish.name}: the port keeps its security groups: ${fault.message}`;
         if (pod !== undefined && nic.reason !== fault.reason) {
           observer.event(pod, { type: "Warning", reason: fault.reason, note });
@@ -210,10 +237,12 @@ export class PortActions {
       const recorded = new Map(
         nicsOf(record).flatMap(({ name, portID }) => (portID === undefined ? [] : [[name, portID]])),
       );
-      const own = ownPorts(ports, record.uid, recorded);
-      record.surplus = [...own.values()].flatMap(({ surplus }) => surplus.map(({ id }) => id));
-      if (own.size > 0) {
+      if (ownPorts(ports, record.uid, recorded, record.namespace).size > 0) {
         const vpc = await this.#vpc(work, options);
+        // Whoever may make ports can give them any name, device and owner; one elsewhere is not this pod's.
+        const there = ports.filter(({ networkId }) => networkId === "" || vpc.networks.has(networkId));
+        const own = ownPorts(there, record.uid, recorded, record.namespace);
+        record.surplus = [...own.values()].flatMap(({ surplus }) => surplus.map(({ id }) => id));
         this.#change(record, (nic) => {
           const found = own.get(nic.name);
           if (nic.portID !== undefined || found === undefined) return nic;
@@ -258,7 +287,7 @@ export class PortActions {
         subnet: wish.subnet,
         ip: wish.ip,
         mac: wish.mac,
-        securityGroups: this.#groupsOf(wish),
+        ...this.#groupsOf(wish),
         wantsIpv6: wish.ipv6Enabled === true,
       },
       host,
@@ -281,7 +310,7 @@ export class PortActions {
     }
     const { port } = result;
     log.info("port made", { claim: record.uid, pod: record.claim.spec.podName, nic: wish.name, port: port.id });
-    const pod = this.#deps.cluster.pod(record.uid);
+    const pod = podOf(this.#deps.cluster, record);
     const address = port.addresses.map(({ ip }) => ip).join(", ");
     if (pod !== undefined) {
       observer.event(pod, { type: "Normal", reason: "PortCreated", note: `${wish.name}: port ${port.id}, ${address}` });
@@ -301,14 +330,22 @@ export class PortActions {
     const id = wish.portID ?? "";
     try {
       const port = (await provider.getPorts([id], options)).get(id);
-      const holder = ledger.holderOf(id, record.uid);
-      const { projectID } = record.claim.spec;
-      const fault = portFault(port, { wish, vpc, podUID: record.uid, host, holder, projectID });
+      const holder = ledger.holderOf(id, record);
+      const other = nicsOf(record).find(({ name, portID }) => name !== wish.name && portID === id)?.name;
+      const fault = portFault(port, {
+        wish,
+        vpc,
+        podUID: record.uid,
+        host,
+        holder,
+        other,
+        projectId: record.claim.spec.projectID,
+      });
       if (fault !== undefined || port === undefined) {
         if (fault !== undefined) this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
         return;
       }
-      ledger.hold(id, record.uid);
+      ledger.hold(id, record);
       this.#changeOne(record, wish.name, (nic) => ({
         ...nic,
         portID: id,
@@ -366,9 +403,11 @@ export class PortActions {
     return provider.resolve({ vpc, projectId: projectID }, options);
   }
 
-  #groupsOf(wish: NamedNic): readonly string[] {
+  /** The groups of a port: those of its NIC, else those of the policy, whose author may name any. */
+  #groupsOf(wish: NamedNic): { readonly securityGroups: readonly string[]; readonly trustsGroups: boolean } {
     const named = groupsOf(wish);
-    return named.length > 0 ? named : (this.#deps.cluster.policy().defaultSecurityGroups ?? []);
+    if (named.length > 0) return { securityGroups: named, trustsGroups: false };
+    return { securityGroups: this.#deps.cluster.policy().defaultSecurityGroups ?? [], trustsGroups: true };
   }
 
   /** Rethrows what is no failure of the provider. */

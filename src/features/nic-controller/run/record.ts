@@ -9,6 +9,7 @@ import {
   PORTS_FINALIZER,
 } from "#kube/nic";
 import type { Observation } from "../plan/observe.ts";
+import type { NicCluster, PodView } from "../world.ts";
 import type { ClaimApi } from "./guarded-api.ts";
 
 /** The manager of the fields that this controller applies. */
@@ -28,7 +29,7 @@ export interface ClaimRecord {
   stored: NicClaimStatus;
   /** Whether ports with the claim's identity are known; not before a look-up, and not after a request whose end is unknown. */
   isLookedUp: boolean;
-  /** The node whose name the claim's label has. */
+  /** The value of the claim's label of its node. */
   labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
   host: string | undefined;
@@ -57,6 +58,15 @@ export interface ClaimRecord {
   refusal: string;
   /** Ports that the claim is being extended to have; 0 before and after. They count for the quota before they are stored. */
   growsTo: number;
+}
+
+/** The pod of a claim: it has the uid and the namespace of the claim, which may be a copy of another namespace's. */
+export function podOf(
+  cluster: Pick<NicCluster, "pod">,
+  { uid, namespace }: Pick<ClaimRecord, "uid" | "namespace">,
+): PodView | undefined {
+  const pod = cluster.pod(uid);
+  return pod?.metadata.namespace === namespace ? pod : undefined;
 }
 
 /** A look that has found nothing. */

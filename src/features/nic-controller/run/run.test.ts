@@ -2,6 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
+import { KubeError } from "#kube/client";
+import { nodeLabelValue } from "#kube/nic";
+import { portIdentity } from "../plan/identity.ts";
 import { FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeVpc, type Fate } from "../testing/fake-vpc.ts";
 import type { PodWish } from "../world.ts";
@@ -90,6 +93,130 @@ test("T-8: failures of the provider are in the status, with the time of the next
   vpc.isAway = false;
   await clock.advance(61_000);
   assert.equal(cluster.claims.get(uid)?.status?.phase, "Created");
+});
+
+test("a second port that cannot be deleted does not hold up its pod", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE);
+  await clock.advance(1000);
+  const identity = portIdentity(uid, { cluster: "c1", namespace: "default", pod: "p", nic: "eth0" });
+  const second = vpc.addUserPort();
+  vpc.change(second, identity);
+  vpc.held.add(second);
+  await clock.advance(61_000);
+  cluster.changePod(uid, { spec: { nodeName: "node-1" } });
+  await clock.advance(5000);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Plumbable");
+  vpc.held.clear();
+  await clock.advance(61_000);
+  assert.deepEqual([vpc.ports.size, cluster.duplicates], [1, 1]);
+});
+
+test("a node with a name that no label can have finds its claims by a part of it", async () => {
+  const { clock, cluster, vpc } = open();
+  using _ = cluster.start();
+  const node = `ip-10-0-0-1.${"long-domain.".repeat(6)}example`;
+  vpc.hosts.add(node);
+  cluster.addPod(uidOf(1), ONE, node);
+  cluster.addPod(uidOf(2), ONE);
+  await clock.advance(500);
+  cluster.changePod(uidOf(2), { spec: { nodeName: node } });
+  await clock.advance(1000);
+  for (const uid of [uidOf(1), uidOf(2)]) {
+    const { metadata, status } = cluster.claims.get(uid) ?? assert.fail();
+    const label = metadata.labels?.["isthmus.dev/node"] ?? "";
+    assert.match(label, /^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$/);
+    assert.deepEqual([label, status?.phase, status?.nodeName], [nodeLabelValue(node), "Plumbable", node]);
+  }
+  assert.notEqual(nodeLabelValue(node), nodeLabelValue(`${node}s`));
+});
+
+test("a claim that was copied into another namespace takes no port of the pod that runs, nor of one that has run", async () => {
+  for (const hasPod of [true, false]) {
+    const { clock, vpc, cluster } = open();
+    const uid = uidOf(1);
+    const identity = portIdentity(uid, { cluster: "c1", namespace: "theirs", pod: "p", nic: "eth0" });
+    const [made, moved, lent] = [vpc.addUserPort(), vpc.addUserPort(), vpc.addUserPort()];
+    vpc.change(made, identity);
+    vpc.change(moved, { ...identity, deviceId: "router-1" });
+    if (hasPod) vpc.change(lent, { deviceId: uid, deviceOwner: "compute:isthmus" });
+    const before = new Map(vpc.ports);
+    cluster.addPod(uid, WISH, "node-1");
+    const pod = cluster.pods.get(uid) ?? assert.fail();
+    if (hasPod) cluster.pods.set(uid, { ...pod, metadata: { ...pod.metadata, namespace: "theirs" } });
+    else cluster.pods.delete(uid);
+    const nics = [
+      { name: "eth0", state: "Ready", portID: made, mac: "fa:16:3e:00:00:01", createdByController: true },
+      { name: "eth1", state: "Ready", portID: moved, mac: "fa:16:3e:00:00:02", createdByController: true },
+      { name: "eth2", state: "Ready", portID: lent, mac: "fa:16:3e:00:00:03", createdByController: false },
+    ] as const;
+    cluster.claims.set(uid, {
+      metadata: { name: uid, namespace: "default", uid: "copy", resourceVersion: "1", generation: 1 },
+      spec: { podName: "p", podUID: uid, vpc: "vpc-1", provider: "neutron", nics: nics.map(({ name }) => ({ name })) },
+      status: { phase: "Active", nics: [...nics] },
+    });
+    using _ = cluster.start();
+    await clock.advance(120_000);
+    assert.deepEqual(vpc.ports, before);
+    assert.equal(cluster.claims.size, 0, "it ends, since its namespace has no such pod");
+  }
+});
+
+test("a port of the pod's identity in another network, which anybody can make there, is not taken for the pod's", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  const identity = portIdentity(uid, { cluster: "c1", namespace: "default", pod: "p", nic: "eth0" });
+  const trap = vpc.addUserPort();
+  vpc.change(trap, {
+    ...identity,
+    networkId: "99999999-9999-4999-8999-999999999999",
+    createdAt: "2000-01-01T00:00:00Z",
+  });
+  cluster.addPod(uid, ONE);
+  await clock.advance(2000);
+  const [nic] = cluster.claims.get(uid)?.status?.nics ?? [];
+  assert.notEqual(nic?.portID, trap);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Created");
+  assert.ok(vpc.ports.has(nic?.portID ?? ""));
+});
+
+test("hot-plug: a NIC that names the port of another NIC of its pod does not get it", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  cluster.policy = { hotplug: true };
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(1000);
+  const [port] = [...vpc.ports.keys()];
+  const nics = [{ name: "eth0" }, { name: "eth1", portID: port ?? "" }];
+  cluster.changeWish(uid, { kind: "wanted", vpc: "vpc-1", nics });
+  await clock.advance(2000);
+  const found = cluster.claims.get(uid)?.status?.nics?.map(({ name, reason }) => [name, reason]);
+  assert.deepEqual(found, [
+    ["eth0", undefined],
+    ["eth1", "PortInUse"],
+  ]);
+  cluster.changeWish(uid, ONE);
+  cluster.follow(uid);
+  await clock.advance(2000);
+  assert.equal(vpc.ports.get(port ?? "")?.deviceId, uid, "the port of eth0 stays");
+});
+
+test("T-8: a pod whose claim the API server refuses is told why, once, and is not tried again", async () => {
+  const { clock, cluster } = open();
+  using _ = cluster.start();
+  cluster.refusal = new KubeError("invalid", "spec.nics[0].securityGroups: Too many");
+  cluster.addPod(uidOf(1), ONE);
+  await clock.advance(60_000);
+  cluster.touch(uidOf(1));
+  await clock.advance(60_000);
+  assert.deepEqual(
+    cluster.events.map(({ reason, note }) => [reason, note]),
+    [["InvalidNics", "spec.nics[0].securityGroups: Too many"]],
+  );
 });
 
 test("T-8: a port that goes down while its pod runs is told after 30 s, and is ready again when it is up", async () => {

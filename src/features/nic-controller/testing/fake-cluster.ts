@@ -27,6 +27,8 @@ export class FakeCluster {
   /** Ports of claims that were deleted as second ones. */
   duplicates = 0;
   statusWrites = 0;
+  /** Why the API server takes no claim. */
+  refusal: KubeError | undefined;
   /** Whether nodes have not been ready for long. */
   lostNodes = false;
   readonly clock: FakeClock;
@@ -186,6 +188,7 @@ export class FakeCluster {
         call(() => {
           const claim = draft as unknown as NicClaim;
           const { name } = claim.metadata;
+          if (this.refusal !== undefined) throw this.refusal;
           if (this.claims.has(name)) throw new KubeError("already-exists", `claim ${name} exists`);
           const created = {
             creationTimestamp: new Date(this.clock.now()).toISOString(),

@@ -1,3 +1,4 @@
+import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import {
   type PortRequest,
@@ -25,6 +26,8 @@ export class FakeVpc implements VpcProvider {
   /** How many requests of each kind there were. */
   readonly calls: Record<string, number> = {};
   isAway = false;
+  /** Ports that cannot be deleted, since something else uses them. */
+  readonly held = new Set<string>();
   /** Hosts with a live agent. */
   readonly hosts = new Set(["node-1"]);
   /** Asked for each write. */
@@ -69,7 +72,7 @@ export class FakeVpc implements VpcProvider {
     return new Map(ids.flatMap((id) => this.ports.get(id) ?? []).map((port) => [port.id, port]));
   }
 
-  async pollPorts(deviceIds: readonly string[]): Promise<readonly VpcPort[]> {
+  async pollPorts(deviceIds: readonly string[], _options?: AbortOptions): Promise<readonly VpcPort[]> {
     await this.#read("poll");
     return [...this.ports.values()].filter(({ deviceId }) => deviceIds.includes(deviceId));
   }
@@ -109,7 +112,10 @@ export class FakeVpc implements VpcProvider {
   }
 
   async deletePort(id: string): Promise<void> {
-    await this.#write("delete", () => this.ports.delete(id));
+    await this.#write("delete", () => {
+      if (this.held.has(id)) throw new ProviderError("DeleteConflict", `port ${id} is in use`, { retry: "slow" });
+      this.ports.delete(id);
+    });
   }
 
   async *eachOwned(deviceOwner: string): AsyncGenerator<VpcPort, void, undefined> {

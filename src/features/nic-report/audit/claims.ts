@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Pod } from "#kube/client";
-import { CLAIM_NODE_LABEL, type NicClaim } from "#kube/nic";
+import { CLAIM_NODE_LABEL, type NicClaim, nodeLabelValue } from "#kube/nic";
 import type { NicFinding } from "./finding.ts";
 import type { NicAuditRules } from "./rules.ts";
 
@@ -68,8 +68,8 @@ function auditPod(pod: Pod, claim: NicClaim | undefined, rules: NicAuditRules): 
       `${who} asks for the NICs ${JSON.stringify(wish.nics)}, and its NicClaim has ${JSON.stringify(spec.nics)}`,
     );
   const label = metadata.labels?.[CLAIM_NODE_LABEL];
-  // Names that are longer are cut in the label.
-  const names = [status?.nodeName, (node?.length ?? 0) <= 63 ? label : undefined];
+  // Names that are longer are not whole in the label.
+  const names = [status?.nodeName, label === nodeLabelValue(node ?? "") ? node : label];
   const other = names.find((name) => name !== undefined && name !== node);
   if (other !== undefined || (node !== undefined && label === undefined && !isOver(pod)))
     find(

@@ -1,6 +1,6 @@
 import { IpAddress } from "#base/ip";
 import type { Pod } from "#kube/client";
-import { CLAIM_NODE_LABEL, type NicClaim, type NicStatus } from "#kube/nic";
+import { CLAIM_NODE_LABEL, type NicClaim, type NicStatus, nodeLabelValue } from "#kube/nic";
 import { claimText, isOver, podText } from "./claims.ts";
 import type { NicFinding } from "./finding.ts";
 import type { HostDevice, NicNode, NicSandbox, NodeNic, SwitchPort, SwitchState } from "./state.ts";
@@ -41,7 +41,7 @@ export function auditNode(
 
 /** Whether a claim is of a node; the agent watches the label. */
 export function isOf({ metadata, status }: NicClaim, node: string): boolean {
-  return (metadata.labels?.[CLAIM_NODE_LABEL] ?? status?.nodeName) === node;
+  return (metadata.labels?.[CLAIM_NODE_LABEL] ?? nodeLabelValue(status?.nodeName ?? "")) === nodeLabelValue(node);
 }
 
 function auditMemory(state: NicNode, claims: ReadonlyMap<string, NicClaim>, find: Find): void {

@@ -225,6 +225,18 @@ const RULES: readonly (readonly [string, unknown, readonly string[]])[] = [
     [{ securityGroup: "a", securityGroups: ["b"] }],
     ["nics[0].securityGroups: Forbidden: use either securityGroup or securityGroups"],
   ],
+  ["a hundred groups", [{ securityGroups: Array(100).fill("g") }], []],
+  [
+    "more groups than a claim can have",
+    [{ securityGroups: Array(2000).fill("") }],
+    [
+      "nics[0].securityGroups: Too many: 2000: at most 100",
+      ...Array.from(
+        { length: 100 },
+        (_, at) => `nics[0].securityGroups[${at}]: Invalid value: "": must be a security group name or id`,
+      ),
+    ],
+  ],
   [
     "a group without a name",
     [{ securityGroups: ["a", ""] }],

@@ -1,6 +1,6 @@
 import { IpAddress } from "#base/ip";
 import { duplicate, type FieldFault, forbidden, invalid, required, tooMany } from "#kube/crd";
-import { MAX_NICS, type NamedNic } from "#kube/nic";
+import { MAX_NICS, MAX_SECURITY_GROUPS, type NamedNic } from "#kube/nic";
 import { type NamedWish, PRIMARY_NIC } from "./defaults.ts";
 import { briefly, isUuid, parseMac } from "./read-nics.ts";
 
@@ -56,9 +56,13 @@ function nicFaults(nic: NamedNic, path: string): FieldFault[] {
   if (mac !== undefined && !isUnicastMac(mac)) {
     faults.push(invalid(`${path}.mac`, briefly(mac), "must be a unicast MAC address"));
   }
+  const count = securityGroups?.length ?? 0;
+  if (count > MAX_SECURITY_GROUPS) {
+    faults.push(tooMany(`${path}.securityGroups`, count, `at most ${MAX_SECURITY_GROUPS}`));
+  }
   for (const [field, group] of [
     ["securityGroup", securityGroup] as const,
-    ...(securityGroups ?? []).map((one, at) => [`securityGroups[${at}]`, one] as const),
+    ...(securityGroups ?? []).slice(0, MAX_SECURITY_GROUPS).map((one, at) => [`securityGroups[${at}]`, one] as const),
   ]) {
     if (group !== undefined && !isObjectName(group)) {
       faults.push(invalid(`${path}.${field}`, briefly(group), "must be a security group name or id"));
