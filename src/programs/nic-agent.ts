@@ -18,7 +18,7 @@ import { acquireFileLock } from "#kernel/lock";
 import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
 import { announceAddresses } from "#kernel/socket";
-import { findObject } from "#kube/client";
+import { findObject, resources } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import { allSynced, createInformer } from "#kube/informer";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue } from "#kube/nic";
@@ -132,6 +132,10 @@ export const nicAgent = defineProgram({
     const switchDefaults = { ovsdb: values.ovsdb, bridge: values.integrationBridge };
     const service = new NicService({
       claims,
+      readPod: async (namespace, name, options) => {
+        const pod = await findObject(api, resources.pods, { namespace, name }, { ...options, timeoutMs: READ_MS });
+        return pod === undefined ? undefined : { uid: pod.metadata.uid, annotations: pod.metadata.annotations ?? {} };
+      },
       readClaim: (namespace, name, options) =>
         findObject(api, nicResources.nicClaims, { namespace, name }, { ...options, timeoutMs: READ_MS }),
       handOver: parseHandOver,

@@ -58,9 +58,11 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
   const plans = new Map<string, Plan>();
   const log: string[] = [];
   const live = new Map<string, NicClaim>();
+  const pods = new Map<string, { uid: string; annotations: Record<string, string> }>();
   let failure: Error | undefined;
   const service = new NicService<Plan>({
     claims,
+    readPod: async (namespace, name) => pods.get(`${namespace}/${name}`),
     readClaim: async (_namespace, uid) => live.get(uid),
     handOver: (text) => {
       if (text.includes("NICs=bad")) throw new Broken("broken", "NICs are none");
@@ -135,7 +137,7 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
     assert.ok(handler !== undefined);
     return handler(requestOf(init), { signal: init.signal ?? t.signal });
   };
-  return { clock, claims, service, log, live, call, fail, plans };
+  return { clock, claims, service, log, live, pods, call, fail, plans };
 }
 
 interface CallInit {
@@ -270,6 +272,29 @@ test("ADD: a runtime that gives up aborts the waits", async (t) => {
   await soon();
   controller.abort(new DOMException("the caller closed the connection", "AbortError"));
   assert.deepEqual(await adding, [11, "the call was cancelled: the caller closed the connection"]);
+});
+
+test("the pod: without annotations from the runtime and without a claim the pod itself is asked, so none of a VPC gets another network", async (t) => {
+  const bed = openBed(t);
+  const args = { K8S_POD_NAMESPACE: "default", K8S_POD_NAME: "web", K8S_POD_UID: UID };
+  const add = async (): Promise<readonly [number, string]> => {
+    const refused = refusal(bed.call("Add", { args, config: { plumbTimeoutMs: 0 } }));
+    await soon();
+    await bed.clock.advance(1);
+    return refused;
+  };
+  const is = (uid: string, annotations: Record<string, string>): void =>
+    void bed.pods.set("default/web", { uid, annotations });
+  assert.equal((await add())[0], 104);
+  is(UID, { "isthmus.dev/vpc": "vpc-1" });
+  assert.deepEqual(await add(), [11, "waiting for ports: the pod has no claim on this node yet"]);
+  is(UID, { other: "x" });
+  assert.equal((await add())[0], 104);
+  is("another", { "isthmus.dev/vpc": "vpc-1" });
+  assert.deepEqual(await add(), [11, "pod default/web has been replaced: it has the uid another now"]);
+  // The mirror of a static pod has a uid of its own.
+  is("another", { "kubernetes.io/config.hash": UID });
+  assert.equal((await add())[0], 104);
 });
 
 test("the pod: by uid, by ports of a hand-over, or none", async (t) => {

@@ -61,6 +61,12 @@ export interface HandedNics {
 export interface NicServiceDeps<Plan extends SandboxPlanLike> {
   readonly claims: ClaimBook;
   /** Reads a claim live; `undefined` if there is none. Rejects with an expected error. */
+  /** Reads a pod live; `undefined`: there is none of that name. */
+  readonly readPod: (
+    namespace: string,
+    name: string,
+    options: AbortOptions,
+  ) => Promise<{ readonly uid: string; readonly annotations: Readonly<Record<string, string>> } | undefined>;
   readonly readClaim: (namespace: string, uid: string, options: AbortOptions) => Promise<NicClaim | undefined>;
   /** The hand-over in CNI_ARGS; `undefined` without one. Throws an expected error for a faulty one. */
   readonly handOver: (args: string) => HandedNics | undefined;
@@ -113,6 +119,9 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
   readonly clock: Clock;
   readonly log: Logger;
 }
+
+/** The uid that runtimes are told of a static pod, as the mirror of the pod has it (kubelet's types.ConfigHashAnnotationKey). */
+const STATIC_POD_UID = "kubernetes.io/config.hash";
 
 type Handler = (request: Uint8Array, options: { readonly signal: AbortSignal }) => Promise<Uint8Array>;
 
@@ -437,19 +446,34 @@ export class NicService<Plan extends SandboxPlanLike> {
     if (claims.get(podUid) !== undefined || handed !== undefined || this.#hasVpcData(call)) return podUid;
     const isTold = call.annotations !== undefined || namespace === undefined;
     const live = isTold ? undefined : await readClaim(namespace, podUid, { signal });
-    if (live === undefined)
-      throw new NicCallError(
-        "no-vpc",
-        "the pod has no VPC, and the configuration names no plugin for such pods (delegate)",
-      );
-    return podUid;
+    if (live !== undefined || (!isTold && (await this.#wishesVpc(call, { namespace, podUid }, signal)))) return podUid;
+    throw new NicCallError(
+      "no-vpc",
+      "the pod has no VPC, and the configuration names no plugin for such pods (delegate)",
+    );
+  }
+
+  /**
+   * Whether the pod itself asks for a VPC, where the runtime does not tell: its claim may not be made yet, and a pod of a VPC must not get the
+   * network of others. Throws `try-again` for a pod that was replaced.
+   */
+  async #wishesVpc(
+    { podName }: NicCall,
+    { namespace, podUid }: { readonly namespace: string; readonly podUid: string },
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    if (podName === undefined) return false;
+    const pod = await this.#deps.readPod(namespace, podName, { signal });
+    // The API server does not know static pods of a kubelet before their mirrors, which have no VPC.
+    if (pod === undefined) return false;
+    const { uid, annotations } = pod;
+    if (uid !== podUid && annotations[STATIC_POD_UID] !== podUid)
+      throw new NicCallError("try-again", `pod ${namespace}/${podName} has been replaced: it has the uid ${uid} now`);
+    return hasVpcData(annotations);
   }
 
   #hasVpcData({ annotations = {} }: NicCall): boolean {
-    const names = (key: string): boolean => annotations[key] !== undefined;
-    // NICs alone have the VPC of the namespace, which is written beside them only by the webhook.
-    const lists = (key: string): boolean => !NO_NICS.test(annotations[key] ?? "");
-    return [VPC_ANNOTATION, LEGACY_VPC_ANNOTATION].some(names) || [NICS_ANNOTATION, LEGACY_NICS_ANNOTATION].some(lists);
+    return hasVpcData(annotations);
   }
 
   #handOver({ args }: NicCall): HandedNics | undefined {
@@ -554,3 +578,10 @@ function primaryName({ ifname }: NicCall, handed: HandedNics | undefined, claim:
 }
 
 const DEFAULT_PRIMARY = "eth0";
+
+function hasVpcData(annotations: Readonly<Record<string, string>>): boolean {
+  const names = (key: string): boolean => annotations[key] !== undefined;
+  // NICs alone have the VPC of the namespace, which is written beside them only by the webhook.
+  const lists = (key: string): boolean => !NO_NICS.test(annotations[key] ?? "");
+  return [VPC_ANNOTATION, LEGACY_VPC_ANNOTATION].some(names) || [NICS_ANNOTATION, LEGACY_NICS_ANNOTATION].some(lists);
+}
