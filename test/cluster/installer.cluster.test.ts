@@ -357,3 +357,29 @@ test("coil-installer: the executable of an earlier version is replaced by the la
   assert.equal((await install()).code, 0);
   assert.equal(readFileSync(join(bin, "coil"), "utf8"), "#!/bin/sh\necho one\n");
 });
+
+test("coil-installer: further executables are installed under their names before the configuration, with and without coil", async (t) => {
+  const { dir, bin, etc, install } = host(t);
+  const plugin = join(dir, "vpc-neutron");
+  writeFileSync(plugin, "#!/bin/sh\necho vpc\n");
+  const conflist = JSON.stringify({ cniVersion: "1.0.0", name: "vpc", plugins: [{ type: "vpc-neutron" }] });
+  const env = { COIL_PATH: "", CNI_PLUGINS: ` ${plugin}, `, CNI_NETCONF: conflist, CNI_CONF_NAME: "05-vpc.conflist" };
+  const first = await install(env);
+  assert.equal(first.code, 0, first.stderr);
+  assert.deepEqual([readdirSync(bin), readdirSync(etc)], [["vpc-neutron"], ["05-vpc.conflist"]]);
+  assert.equal(readFileSync(join(bin, "vpc-neutron"), "utf8"), "#!/bin/sh\necho vpc\n");
+  assert.equal(statSync(join(bin, "vpc-neutron")).mode & 0o777, 0o755);
+  assert.match((await install(env)).stdout + (await install(env)).stderr, /nothing to do/);
+  writeFileSync(plugin, "#!/bin/sh\necho newer\n");
+  assert.equal((await install(env)).code, 0);
+  assert.match(readFileSync(join(bin, "vpc-neutron"), "utf8"), /newer/);
+  assert.equal(
+    (await install({ ...env, COIL_PATH: undefined, CNI_PLUGINS: plugin })).code,
+    1,
+    "there is no coil to install",
+  );
+  for (const wrong of ["vpc-neutron", "/a/../", "/usr/local/coil/coil", "/x/-y"]) {
+    const refused = await install({ ...env, CNI_PLUGINS: wrong });
+    assert.deepEqual([refused.code, /CNI_PLUGINS has/.test(refused.stderr)], [2, true], wrong);
+  }
+});

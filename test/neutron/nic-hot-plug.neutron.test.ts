@@ -101,6 +101,44 @@ describe("hot-plug on a real Neutron", () => {
     await bed.untilGone(uid);
   });
 
+  test("a status that a tenant writes into a pod is overwritten, and a change that it may not have changes nothing", async () => {
+    const uid = await running("spoofed", [{ name: "eth0" }]);
+    const key = "isthmus.dev/nic-status";
+    const shown = async (): Promise<string | undefined> => (await bed.findPod("spoofed"))?.metadata.annotations?.[key];
+    await bed.until("the pod shows it", async () => (await shown())?.includes('"state":"Ready"') === true);
+    // No webhook is asked here.
+    const annotate = (annotations: Record<string, string>) =>
+      bed.api.patch(
+        resources.pods,
+        { name: "spoofed", namespace: NAMESPACE },
+        { type: "merge", body: { metadata: { annotations } } },
+      );
+    for (const lie of ["[]", '[{"name":"eth0","state":"Failed"}]']) {
+      await annotate({ [key]: lie });
+      await bed.until("the truth is back", async () => (await shown())?.includes('"state":"Ready"') === true);
+    }
+    for (const [change, says] of [
+      [{ "isthmus.dev/vpc": "vpc-2" }, /vpc: may not change/],
+      [{ "isthmus.dev/vpc": "vpc-1", "isthmus.dev/nics": '[{"name":"eth9"}]' }, /one NIC must be named eth0/],
+      [
+        { "isthmus.dev/nics": JSON.stringify(Array.from({ length: 32 }, (_, at) => ({ name: `eth${at}` }))) },
+        /32 NICs/,
+      ],
+      [{ "isthmus.dev/nics": JSON.stringify(Array.from({ length: 99 }, () => ({}))) }, /Too many: 99/],
+      [{ "isthmus.dev/nics": "[[" }, /nics/],
+    ] as const) {
+      await annotate(change);
+      await bed.until(`an event tells ${says}`, async () =>
+        (await bed.events(uid)).some(({ reason, note = "" }) => reason === "NicsRefused" && says.test(note)),
+      );
+    }
+    const claim = (await bed.claim(uid)) ?? assert.fail();
+    assert.deepEqual([claim.spec.vpc, claim.spec.nics, (await portsOf(uid)).length], ["vpc-1", [{ name: "eth0" }], 1]);
+    assert.equal(claim.metadata.generation, 1, "nothing was written into its spec");
+    await bed.deletePod("spoofed");
+    await bed.untilGone(uid);
+  });
+
   test("a user's port that is added and removed has what it had before", async () => {
     const [network] = await bed.neutron.list("networks?name=vpc-1");
     const port = { network_id: network?.["id"], name: "mine", device_owner: "their:own" };

@@ -22,7 +22,7 @@ describe("nicctl on a real Neutron", () => {
   before(async () => {
     bed = await NicBed.open({ after: (cleanUp) => void cleanUps.push(cleanUp) }, { quota: 20 });
     for (const name of ["node-2", "node-3"]) await bed.api.create(resources.nodes, { metadata: { name } });
-    bed.neutron.addAgent("node-3", { isDead: true });
+    bed.neutron.addAgent("node-3", { isAlive: false });
     controller = bed.run();
   });
 

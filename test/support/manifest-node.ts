@@ -98,7 +98,7 @@ interface PodSpec {
   readonly initContainers?: readonly Container[];
   readonly volumes?: readonly {
     readonly name: string;
-    readonly hostPath?: { readonly path: string };
+    readonly hostPath?: { readonly path: string; readonly type?: string };
     readonly emptyDir?: object;
     readonly secret?: { readonly secretName: string };
     readonly configMap?: { readonly name: string };
@@ -437,7 +437,11 @@ export class ManifestNode implements AsyncDisposable {
     const volume = spec.volumes?.find((one) => one.name === name) ?? assert.fail(`no volume ${name}`);
     const { namespace = "default", uid = "" } = pod.metadata;
     const folder = join(this.#settings.folder, "volumes", uid, name);
-    if (volume.hostPath !== undefined) return this.#hostMount(volume.hostPath.path);
+    if (volume.hostPath !== undefined) {
+      const { path, type } = volume.hostPath;
+      if (type === "DirectoryOrCreate") mkdirSync(join(this.#settings.folder, "host", path), { recursive: true });
+      return this.#hostMount(path);
+    }
     mkdirSync(folder, { recursive: true });
     if (volume.secret !== undefined) {
       const secret = await this.#api.get(resources.secrets, { namespace, name: volume.secret.secretName });

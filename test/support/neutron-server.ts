@@ -1,6 +1,6 @@
 /**
- * A real Neutron on loopback from Debian's package `neutron-server`, with SQLite and without a broker, an agent or Keystone: all of its API, and
- * every binding fails (docs/spec/vpc-nics.md#13, tier A).
+ * A real Neutron on loopback from Debian's package `neutron-server`, with SQLite and without a broker or an agent: all of its API, and
+ * every binding fails (docs/spec/vpc-nics.md#13, tier A; with Keystone, tier C).
  *
  * Owns: the process, its folder and database. Does not know: what is tested.
  *
@@ -20,6 +20,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -27,6 +28,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { promisify } from "node:util";
 import { NeutronApi } from "#lab/neutron";
+import { KEYSTONE_ADMIN, type KeystoneServer } from "#test/keystone-server";
 import { until } from "#test/lab";
 import { freePort } from "#test/ports";
 
@@ -47,16 +49,23 @@ export interface NeutronServerOptions {
   readonly quota?: number;
   /** Objects in one answer at most, whatever is asked for (`pagination_max_limit`). Default: no limit. */
   readonly pageLimit?: number;
+  /** Who its users are; Neutron is added to the catalogue, and has the rules that are the default since 2023.2. Without one every request is the administrator's. */
+  readonly keystone?: KeystoneServer;
+  /** The text of its policy file. */
+  readonly policy?: string;
 }
 
 /** Disposing ends the process and removes its folder. */
 export class NeutronServer extends NeutronApi implements AsyncDisposable {
   readonly folder: string;
   readonly #argv: readonly string[];
+  readonly #keystone: KeystoneServer | undefined;
   #child: ChildProcess;
+  #policyTime = Math.ceil(Date.now() / 1000);
 
-  private constructor(url: URL, folder: string, argv: readonly string[]) {
+  private constructor(url: URL, folder: string, argv: readonly string[], keystone: KeystoneServer | undefined) {
     super(url);
+    this.#keystone = keystone;
     this.folder = folder;
     this.#argv = argv;
     this.#child = this.#spawn();
@@ -73,8 +82,11 @@ export class NeutronServer extends NeutronApi implements AsyncDisposable {
     writeFileSync(join(folder, "ml2.ini"), ml2Config(options));
     const config = ["neutron.conf", "ml2.ini"].flatMap((name) => ["--config-file", join(folder, name)]);
     copyFileSync(await template(config), join(folder, "lib/neutron.sqlite"));
-    const server = new NeutronServer(new URL(`http://127.0.0.1:${port}`), folder, [SERVER, ...config]);
+    const { keystone, policy = "" } = options;
+    writeFileSync(join(folder, "policy.yaml"), policy);
+    const server = new NeutronServer(new URL(`http://127.0.0.1:${port}`), folder, [SERVER, ...config], keystone);
     try {
+      await keystone?.addService("network", server.url);
       await server.untilAnswers();
       return server;
     } catch (error) {
@@ -111,8 +123,13 @@ export class NeutronServer extends NeutronApi implements AsyncDisposable {
     return readFileSync(join(this.folder, "log"), "utf8");
   }
 
-  /** An agent of a host, as one that has just reported: ports can be bound there. Nobody plugs anything. `isDead`: it has not reported for years. */
-  addAgent(host: string, { isDead = false } = {}): void {
+  protected override async headers(): Promise<Readonly<Record<string, string>>> {
+    const token = await this.#keystone?.adminToken();
+    return token === undefined ? {} : { "x-auth-token": token };
+  }
+
+  /** An agent of a host, as one that has just reported: ports can be bound there; one that is not alive has reported long ago. Nobody plugs anything. */
+  addAgent(host: string, { isAlive = true } = {}): void {
     const configurations = {
       tunnel_types: ["vxlan"],
       tunneling_ip: "127.0.0.1",
@@ -122,8 +139,17 @@ export class NeutronServer extends NeutronApi implements AsyncDisposable {
     this.#write(
       `INSERT INTO agents (id, agent_type, binary, topic, host, admin_state_up, created_at, started_at, heartbeat_timestamp, configurations, load)
        VALUES (?, 'Open vSwitch agent', 'neutron-openvswitch-agent', 'N/A', ?, 1, ?, ?, ?, ?, 0)`,
-      [crypto.randomUUID(), host, STARTED, STARTED, isDead ? STARTED : NEVER_DEAD, JSON.stringify(configurations)],
+      [crypto.randomUUID(), host, STARTED, STARTED, isAlive ? NEVER_DEAD : STARTED, JSON.stringify(configurations)],
     );
+  }
+
+  /** Replaces the policy file, which Neutron reads before the next request. */
+  setPolicy(text: string): void {
+    const path = join(this.folder, "policy.yaml");
+    writeFileSync(path, text);
+    // The file is read again when its time is later, in whole seconds.
+    this.#policyTime += 10;
+    utimesSync(path, this.#policyTime, this.#policyTime);
   }
 
   /** What an agent tells of a port that it has plugged or lost. */
@@ -170,12 +196,12 @@ async function template(config: readonly string[]): Promise<string> {
   return file;
 }
 
-function mainConfig(folder: string, port: number, { quota = 500, pageLimit }: NeutronServerOptions): string {
+function mainConfig(folder: string, port: number, { quota = 500, pageLimit, keystone }: NeutronServerOptions): string {
   return `[DEFAULT]
 ${pageLimit === undefined ? "" : `pagination_max_limit = ${pageLimit}`}
 bind_host = 127.0.0.1
 bind_port = ${port}
-auth_strategy = noauth
+auth_strategy = ${keystone === undefined ? "noauth" : "keystone"}
 core_plugin = ml2
 service_plugins = revisions,timestamp,tag
 api_paste_config = /etc/neutron/api-paste.ini
@@ -193,6 +219,24 @@ connection = sqlite:///${folder}/lib/neutron.sqlite
 lock_path = ${folder}/lock
 [quotas]
 quota_port = ${quota}
+[oslo_policy]
+policy_file = ${folder}/policy.yaml
+enforce_new_defaults = ${keystone !== undefined}
+${keystone === undefined ? "" : authConfig(keystone)}`;
+}
+
+/** How it checks tokens. */
+function authConfig({ url }: KeystoneServer): string {
+  const { username, password } = KEYSTONE_ADMIN;
+  return `[keystone_authtoken]
+auth_url = ${url.href}
+auth_type = password
+username = ${username}
+password = ${password}
+project_name = admin
+user_domain_id = default
+project_domain_id = default
+service_token_roles_required = true
 `;
 }
 

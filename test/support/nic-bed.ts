@@ -18,7 +18,16 @@ import { parseAllDocuments } from "yaml";
 import { Deferred } from "#base/async";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
-import { type Event, findObject, isKubeError, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
+import {
+  type Event,
+  findObject,
+  isKubeError,
+  KubeClient,
+  type KubeObject,
+  loadKubeConfig,
+  type Pod,
+  resources,
+} from "#kube/client";
 import { type NicClaim, type NicPolicySpec, type NicStatus, nicCrds, nicResources } from "#kube/nic";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
 import type { NeutronApi } from "#lab/neutron";
@@ -48,6 +57,11 @@ export interface BedListeners {
   readonly sockets?: readonly { readonly fd: number; readonly host: string }[];
 }
 
+export interface NicBedOptions extends NeutronServerOptions {
+  /** Fields of the network `vpc-1`. */
+  readonly network?: object;
+}
+
 export class NicBed<Neutron extends BedNeutron = NeutronServer> {
   readonly server: ApiServer;
   readonly api: KubeClient;
@@ -75,11 +89,11 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> {
   }
 
   /** A cluster without pods, a node `node-1` with an agent in Neutron, and a network `vpc-1` with the subnet 192.168.0.0/16. */
-  static async open(scope: Scope, options: NeutronServerOptions = {}): Promise<NicBed> {
+  static async open(scope: Scope, { network = {}, ...options }: NicBedOptions = {}): Promise<NicBed> {
     const bed = await NicBed.on(scope, NeutronServer.start(options));
     await bed.api.create(resources.nodes, { metadata: { name: "node-1" } });
     bed.neutron.addAgent("node-1");
-    await bed.neutron.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/16"]);
+    await bed.neutron.makeNetwork({ name: "vpc-1", ...network }, ["192.168.0.0/16"]);
     return bed;
   }
 
@@ -129,8 +143,19 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> {
 
   /** Writes the file that controllers read; by default requests go through the proxy. */
   writeCredentials(endpoint = this.proxy.url): void {
-    const path = join(this.folder, "clouds.yaml");
-    writeFileSync(path, `clouds: {test: {auth_type: none, auth: {endpoint: '${endpoint.href}'}}}\n`);
+    this.writeCloud({ auth_type: "none", auth: { endpoint: endpoint.href } });
+  }
+
+  /** Writes the file that controllers read: one cloud of a clouds.yaml, which is read as JSON too. */
+  writeCloud(cloud: object): void {
+    writeFileSync(join(this.folder, "clouds.yaml"), JSON.stringify({ clouds: { test: cloud } }));
+  }
+
+  /** All that controllers have logged, and all that is in the API server for people to read. */
+  async everythingSaid(): Promise<string> {
+    const lists = [nicResources.nicClaims, resources.events, resources.pods, nicResources.nicPolicies];
+    const objects = await Promise.all(lists.map(async (type) => (await this.api.listAll<KubeObject>(type)).items));
+    return `${this.#running.map((one) => one.said()).join("")}${JSON.stringify(objects)}`;
   }
 
   /** Starts a controller. */

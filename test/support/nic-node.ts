@@ -31,7 +31,7 @@ const { nicClaims } = nicResources;
 /** The node's name in the API, and at the provider. */
 export const NODE = "nic-node";
 const MANAGER = "nic-controller";
-const RIGHTS = join(import.meta.dirname, "../../deploy/nics/agent.yaml");
+const RIGHTS = ["agent.yaml", "agent-policy.yaml"].map((name) => join(import.meta.dirname, "../../deploy/nics", name));
 
 /** A pod with a claim. */
 export interface ClaimedPod {
@@ -127,7 +127,11 @@ export class NicNode implements AsyncDisposable {
     const fd = listenTcp(IpAddress.parse("127.0.0.1"), 6443, { netns: inside });
     const tokens = {
       admin: { name: "admin", groups: ["system:masters"] },
-      agent: { name: "system:serviceaccount:kube-system:nic-agent", groups: ["system:authenticated"] },
+      agent: {
+        name: "system:serviceaccount:kube-system:nic-agent",
+        groups: ["system:authenticated"],
+        extra: { "authentication.kubernetes.io/node-name": [NODE] },
+      },
     };
     const server = await startApiServer({
       tokens,
@@ -145,7 +149,9 @@ export class NicNode implements AsyncDisposable {
     writeFileSync(join(folder, "away-kubeconfig"), server.kubeconfig({ server: "http://127.0.0.1:9" }));
     server.seed(nicCrds as unknown as readonly SeedObject[]);
     // The agent has these rights and no others.
-    server.seed(parseAllDocuments(readFileSync(RIGHTS, "utf8")).map((one) => one.toJS() as SeedObject));
+    for (const path of RIGHTS) {
+      server.seed(parseAllDocuments(readFileSync(path, "utf8")).map((one) => one.toJS() as SeedObject));
+    }
     await server.settled();
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
     const ovs = await OvsBed.open({ netns });

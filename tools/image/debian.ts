@@ -4,9 +4,9 @@
  *
  * Owns: nothing but files below the folder that it is given. Does not know: what becomes of the packages.
  */
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 /** A package that was fetched. */
@@ -34,15 +34,21 @@ export function fetchPackages(names: readonly string[], folder: string): DebianP
   const options = [`Dir::State::Status=${status}`, `Dir::Cache::Archives=${archives}`, "Debug::NoLocking=1"];
   // apt would fetch as a user of its own, who may not be allowed to write here.
   const own = [...options, "APT::Sandbox::User=root", "APT::Install-Recommends=false"].flatMap((one) => ["-o", one]);
-  const apt = (...args: readonly string[]): string =>
-    execFileSync("apt-get", [...own, ...args], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+  const apt = (...args: readonly string[]): string => {
+    const { status: code, stdout, stderr } = spawnSync("apt-get", [...own, ...args], { encoding: "utf8" });
+    if (code !== 0)
+      throw new Error(`apt-get ${args[0]} ended with ${code}: ${stderr.trim().split("\n").slice(0, 3).join("; ")}`);
+    return stdout;
+  };
   const planned = apt("install", "--simulate", ...names);
   // "Inst NAME (VERSION REPOSITORY [ARCHITECTURE])"
   const wanted = [...planned.matchAll(/^Inst (\S+) \((\S+) .*\[(\w+)\]\)/gm)].map(([, name, version, architecture]) =>
     [name, version?.replaceAll(":", "%3a"), architecture].join("_"),
   );
   if (wanted.length === 0) throw new Error(`apt plans nothing for ${names.join(", ")}:\n${planned}`);
-  apt("install", "--download-only", "--assume-yes", ...names);
+  // What is there needs no network.
+  if (!wanted.every((name) => existsSync(join(archives, `${name}.deb`))))
+    apt("install", "--download-only", "--assume-yes", ...names);
   // Packages of an earlier plan stay in the folder.
   return readdirSync(archives)
     .filter((file) => file.endsWith(".deb") && wanted.includes(file.slice(0, -4)))

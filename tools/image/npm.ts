@@ -39,6 +39,17 @@ export function lockedPackages(folder: string, wanted: (name: string, locked: Lo
   return found;
 }
 
+/** What is bundled into the programs, and the runtime of the CNI executables. */
+export function bundledPackages(root: string): NpmPackage[] {
+  return lockedPackages(
+    root,
+    (name, { dev, devOptional, optional }) =>
+      // koffi's other platforms are not copied.
+      name === "@oven/bun-linux-x64" ||
+      (dev !== true && devOptional !== true && (optional !== true || name === "@koromix/koffi-linux-x64")),
+  );
+}
+
 function partOf(folder: string, name: string, { version, integrity, license }: Locked): NpmPackage {
   if (version === undefined) throw new Error(`the lock file names no version of ${name}`);
   const sha512 = /^sha512-(.+)$/.exec(integrity ?? "")?.[1];

@@ -28,6 +28,7 @@ export const CNI = "/usr/local/coil";
 export const PATH = `${PROGRAMS}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin`;
 /** The user id of programs that need no rights; manifests name it by number. */
 export const UNPRIVILEGED = 10000;
+const NODE = "/usr/local/bin/node";
 
 /** Merged /usr, as in an installed Debian 12. */
 const MERGED = ["bin", "sbin", "lib", "lib64"];
@@ -50,7 +51,7 @@ const UNUSED = [
 ];
 /** What busybox is called for. The launcher needs sh and readlink; the rest is for people who look into a container. */
 const BUSYBOX = [
-  ..."cat chmod cp cut date df dmesg du echo env find free grep head hostname id ip kill less ln ls mkdir more".split(
+  ..."cat chmod cp cut date df diff dmesg du echo env find free grep head hostname id ip kill less ln ls mkdir more".split(
     " ",
   ),
   ..."mv nc netstat nslookup ping ping6 ps pwd readlink rm sed sh sleep sort stat tail tar tee top touch traceroute".split(
@@ -59,8 +60,8 @@ const BUSYBOX = [
   ..."true uname vi wc wget which xargs".split(" "),
 ];
 
-/** Debian and Node. The folder must be empty. */
-export function makeBase(folder: string, packages: readonly DebianPackage[], node: NpmPackage): void {
+/** Debian, and Node if it is given. The folder must be empty. */
+export function makeBase(folder: string, packages: readonly DebianPackage[], node?: NpmPackage): void {
   for (const name of MERGED) {
     mkdirSync(join(folder, "usr", name), { recursive: true });
     symlinkSync(`usr/${name}`, join(folder, name));
@@ -81,10 +82,12 @@ export function makeBase(folder: string, packages: readonly DebianPackage[], nod
   for (const name of ["iptables", "ip6tables"])
     for (const end of ["", "-save", "-restore"])
       linkAbsent(`${name}-nft${end}`, join(folder, "usr/sbin", `${name}${end}`));
-  const runtime = join(folder, "usr/local/bin/node");
-  mkdirSync(dirname(runtime), { recursive: true });
-  copyFileSync(join(node.folder, "bin/node"), runtime);
-  copyLicenses(folder, [node]);
+  if (node !== undefined) {
+    const runtime = join(folder, NODE);
+    mkdirSync(dirname(runtime), { recursive: true });
+    copyFileSync(join(node.folder, "bin/node"), runtime);
+    copyLicenses(folder, [node]);
+  }
   mkdirSync(join(folder, "etc"), { recursive: true });
   writeFileSync(
     join(folder, "etc/passwd"),
@@ -119,11 +122,7 @@ export function makePrograms(
   }: { readonly licenses: readonly NpmPackage[]; readonly deploy: string; readonly sbom: string },
 ): void {
   const programs = join(folder, PROGRAMS);
-  mkdirSync(dirname(programs), { recursive: true });
-  // Three CNI executables are one file.
-  execFileSync("cp", ["--archive", dist, programs]);
-  for (const name of readdirSync(programs))
-    if (name.endsWith(".map") || name === ".stamp") rmSync(join(programs, name));
+  copyBuild(dist, programs);
   execFileSync("mv", [join(programs, "cni"), join(folder, CNI)]);
   symlinkSync(`../${basename(CNI)}`, join(programs, "cni"));
   // Konnectivity's images have their programs at the root, that of kube-proxy has it in /usr/local/bin.
@@ -137,26 +136,42 @@ export function makePrograms(
   execFileSync("cp", ["--recursive", deploy, join(share, "deploy")]);
   writeFileSync(join(share, "sbom.spdx.json"), sbom);
   copyLicenses(folder, licenses);
-  compile(programs, base);
+  compileAt(programs, base, PROGRAMS);
   setModes(folder);
 }
 
-/** Code that was compiled at another path would neither be the same from checkout to checkout, nor be found. */
-function compile(programs: string, base: string): void {
-  const links = readdirSync(programs).filter((name) => lstatSync(join(programs, name)).isSymbolicLink());
-  const mountpoint = join(base, PROGRAMS);
-  mkdirSync(mountpoint);
+/** Copies what the build ships; three CNI executables are one file. The folder must not exist. */
+export function copyBuild(dist: string, to: string): void {
+  mkdirSync(dirname(to), { recursive: true });
+  execFileSync("cp", ["--archive", dist, to]);
+  for (const name of readdirSync(to)) if (name.endsWith(".map") || name === ".stamp") rmSync(join(to, name));
+}
+
+/** The names of the programs in a copy of the build. */
+export function programsIn(folder: string): string[] {
+  return readdirSync(folder)
+    .filter((name) => name !== "cni" && lstatSync(join(folder, name)).isSymbolicLink())
+    .sort();
+}
+
+/**
+ * Compiles a copy of the build at the path that it is to have, in the root file system of {@link makeBase}. Code that was compiled at another path
+ * would neither be the same from checkout to checkout, nor be found.
+ */
+export function compileAt(programs: string, base: string, path: string): void {
+  const mountpoint = join(base, path);
+  mkdirSync(mountpoint, { recursive: true });
   execFileSync("mount", ["--bind", programs, mountpoint]);
   try {
-    const other = { folder: base, node: "/usr/local/bin/node", dist: PROGRAMS };
-    compileAhead(programs, links.filter((name) => name !== "cni").sort(), other);
+    compileAhead(programs, programsIn(programs), { folder: base, node: NODE, dist: path });
   } finally {
     execFileSync("umount", [mountpoint]);
     rmdirSync(mountpoint);
   }
 }
 
-function copyLicenses(folder: string, packages: readonly NpmPackage[]): void {
+/** Copies the licences of packages to usr/share/doc. */
+export function copyLicenses(folder: string, packages: readonly NpmPackage[]): void {
   for (const { name, folder: from } of packages) {
     const to = join(folder, "usr/share/doc", name.replaceAll("/", "__"));
     const files = readdirSync(from).filter((file) => /^(licen[cs]e|notice|copying)/i.test(file));
@@ -177,7 +192,7 @@ function linkAbsent(target: string, path: string): void {
 }
 
 /** The modes of files do not depend on the machine's umask, and none is set-uid. */
-function setModes(folder: string): void {
+export function setModes(folder: string): void {
   for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
     const path = join(entry.parentPath, entry.name);
     if (entry.isDirectory()) chmodSync(path, 0o755);

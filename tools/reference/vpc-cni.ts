@@ -28,7 +28,7 @@ each NIC.
 | \`nsPrefix\` | \`vpc-ns\` | vpc-alcor: the beginning of the names of VPCs' namespaces, where a NicClaim does not name it |
 | \`probe_tm_ms\` | 3000 | vpc-alcor: how long ADD waits for the device of Alcor's agent, at most 60000; 0: the default |
 | \`mizarTuning\` | true | vpc-alcor: \`net.ipv4.tcp_mtu_probing\` is 2 in the sandbox, and segmentation and checksums of the device are off |
-| \`bindBy\` | \`controller\` | no other value is possible |
+| \`bindBy\` | \`controller\` | no other value is possible: \`cni\` would need credentials of the cloud on the node ([design](../design/nics.md#what-we-leave-out)) |
 | \`probeIntervalMs\`, \`credentials\` | | no effect: the agent is told of changes, and nodes have no credentials of a cloud |
 
 It makes interfaces itself, so it must be the first plugin of its network.

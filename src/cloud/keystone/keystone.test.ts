@@ -229,6 +229,32 @@ describe("openSession", () => {
     assert.deepEqual([service.requests.length, service.requests[0]?.path, refreshes], [1, "/v3/auth/tokens", [true]]);
   });
 
+  test("whatever refusal of Keystone is one of the credentials, never an object of the service that is gone; an outage is one", async (t) => {
+    for (const [status, code] of [
+      [400, "unauthorized"],
+      [401, "unauthorized"],
+      [403, "unauthorized"],
+      // An application credential that was deleted.
+      [404, "unauthorized"],
+      [409, "unauthorized"],
+      [500, "unavailable"],
+      [503, "unavailable"],
+    ] as const) {
+      const { session } = await openBed(t, () => ({ status, body: { error: { title: "x", message: "the cause" } } }));
+      await assert.rejects(session.headers({}), { code, message: /the cause|answered HTTP/ });
+      if (code === "unauthorized") await assert.rejects(session.endpoint({}), { code });
+    }
+    const { session } = await openBed(t, () => ({
+      status: 201,
+      headers: { "X-Subject-Token": "t" },
+      body: { token: { expires_at: new Date(Date.now() + HOUR).toISOString(), catalog: [] } },
+    }));
+    await assert.rejects(session.endpoint({}), {
+      code: "unauthorized",
+      message: /catalogue has no URL of service network/,
+    });
+  });
+
   test("a token is renewed at 80 % of its life by Keystone's clock, and after it was refused", async (t) => {
     const { session, clock } = await openBed(t);
     assert.equal(await tokenOf(session), "t1");

@@ -1,7 +1,7 @@
 import { type AbortOptions, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { type Authenticator, RestClient } from "#cloud/rest";
+import { type Authenticator, CloudError, isCloudError, RestClient } from "#cloud/rest";
 import type { CloudAccess } from "./credentials.ts";
 import {
   authBody,
@@ -98,7 +98,12 @@ class KeystoneSession implements Authenticator, AsyncDisposable {
   }
 
   async endpoint(options: AbortOptions): Promise<URL> {
-    return endpointOf(await this.#current(options), this.#choice);
+    const issued = await this.#current(options);
+    try {
+      return endpointOf(issued, this.#choice);
+    } catch (error) {
+      throw asRefusal(error);
+    }
   }
 
   async headers(options: AbortOptions): Promise<Readonly<Record<string, string>>> {
@@ -140,8 +145,20 @@ class KeystoneSession implements Authenticator, AsyncDisposable {
       this.#issued = { ...token, renewAt: nowMs + token.lifeMs * RENEW_AT, endsAt: nowMs + token.lifeMs };
       isIssued = true;
       return this.#issued;
+    } catch (error) {
+      throw asRefusal(error);
     } finally {
       this.#options.onRefresh?.(isIssued);
     }
   }
+}
+
+/**
+ * A refusal of Keystone as one of the credentials, whatever its status: it answers 404 for an application credential that was deleted, and 400 for a
+ * project that is disabled. The service's own 404 says that an object is gone, and a port must not be taken for gone.
+ */
+function asRefusal(error: unknown): unknown {
+  if (!isCloudError(error) || error.isAmbiguous || error.code === "circuit-open") return error;
+  const { httpStatus, type, requestId, retryAfterMs } = error;
+  return new CloudError("unauthorized", error.message, { httpStatus, type, requestId, retryAfterMs, cause: error });
 }

@@ -1,6 +1,6 @@
 import type { Stats } from "node:fs";
 import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { describeError, ExpectedError } from "#base/errors";
 import { FileError, replaceFile } from "#base/file";
 import { DEFAULT_SOCKET } from "#wire/cni";
@@ -20,8 +20,10 @@ export interface CniInstallation {
   readonly confName: string;
   readonly etcDir: string;
   readonly binDir: string;
-  /** The executable to install. */
-  readonly binary: string;
+  /** The executable to install as `coil`; `undefined`: none. */
+  readonly binary: string | undefined;
+  /** Further executables, such as `vpc-neutron`: each is installed under its file name. */
+  readonly plugins: readonly string[];
   /** Other configurations are deleted; else they are renamed to `*.coil-disabled`. */
   readonly removeOthers: boolean;
 }
@@ -41,7 +43,10 @@ export async function installCni(installation: CniInstallation, conflist: string
     await makeFolder(etcDir);
     await makeFolder(binDir);
     // The executable comes first: a configuration must never name one that is missing.
-    const binaryChanged = await installBinary(installation, conflist);
+    let binaryChanged = await installBinary(installation, conflist);
+    for (const plugin of installation.plugins) {
+      if (await copyExecutable(plugin, join(binDir, basename(plugin)))) binaryChanged = true;
+    }
     const configChanged = await installConfig(installation, conflist);
     return { binaryChanged, configChanged, disabled: await disableOthers(installation) };
   } catch (error) {
@@ -72,6 +77,7 @@ export function conflistFault(text: string): string | undefined {
  * belongs to the configuration's. Any other executable is installed as it is.
  */
 async function installBinary({ binDir, binary }: CniInstallation, conflist: string): Promise<boolean> {
+  if (binary === undefined) return false;
   const target = join(binDir, "coil");
   const launcher = await readLauncher(binary);
   if (launcher === undefined) return copyExecutable(binary, target);

@@ -13,6 +13,7 @@ import { GarbageCollector } from "./lifecycle/garbage.ts";
 import { NamespaceController } from "./lifecycle/namespaces.ts";
 import { OpenApi } from "./openapi/index.ts";
 import type { ApiServerOptions } from "./options.ts";
+import { PolicyAdmission } from "./policies/policy-admission.ts";
 import { builtinResources } from "./resources/builtin.ts";
 import { Registry } from "./resources/registry.ts";
 import { loadBuiltinDefinitions } from "./schema/index.ts";
@@ -39,6 +40,7 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     admission: [
       ...(options.admission ?? []),
       ...(options.webhooks === undefined ? [] : [new WebhookAdmission(store, registry, options.webhooks)]),
+      new PolicyAdmission(store),
       serviceAllocator(store, options.serviceRanges ?? DEFAULT_SERVICE_RANGES, Math.random),
     ],
   });

@@ -17,11 +17,16 @@ export class NeutronApi {
     this.url = url;
   }
 
+  /** Further headers of each request, such as those by which the user is known. */
+  protected async headers(): Promise<Readonly<Record<string, string>>> {
+    return {};
+  }
+
   /** One request; its JSON. Rejects with {@link NeutronBedError} `refused` for a status of 400 and more. */
   async request(method: string, path: string, body?: object): Promise<Record<string, Record<string, unknown>>> {
-    const init =
-      body === undefined ? {} : { body: JSON.stringify(body), headers: { "content-type": "application/json" } };
-    const answer = await fetch(new URL(`/v2.0/${path}`, this.url), { method, ...init });
+    const headers = { "content-type": "application/json", ...(await this.headers()) };
+    const init = body === undefined ? {} : { body: JSON.stringify(body) };
+    const answer = await fetch(new URL(`/v2.0/${path}`, this.url), { method, headers, ...init });
     const text = await answer.text();
     if (answer.status >= 400)
       throw new NeutronBedError("refused", `${method} ${path}: HTTP ${answer.status}: ${text.slice(0, 500)}`);
@@ -47,6 +52,7 @@ export class NeutronApi {
     const subnets: string[] = [];
     for (const [at, cidr] of cidrs.entries()) {
       const body = {
+        ...("project_id" in network ? { project_id: network.project_id } : {}),
         network_id: id,
         cidr,
         ip_version: cidr.includes(":") ? 6 : 4,

@@ -22,6 +22,8 @@ describe("explainFault (T-9)", () => {
     ["not-found", "SubnetNotFound", "SubnetNotFound", "slow"],
     ["not-found", "SecurityGroupNotFound", "SecurityGroupNotFound", "slow"],
     ["not-found", "PortNotFound", "PortNotFound", "slow"],
+    // Of a gateway before Neutron: nothing is gone.
+    ["not-found", undefined, "ProviderUnavailable", "slow"],
     ["precondition", "RevisionNumberConstraintFailed", "PortChanged", "at-once"],
     ["forbidden", "PolicyNotAuthorized", "Unauthorized", "slow"],
     ["conflict", "ServicePortInUse", "DeleteConflict", "slow"],

@@ -50,7 +50,10 @@ export function explainFault(error: CloudError): Row {
     case "conflict":
       return { reason: "DeleteConflict", retry: "slow" };
     case "not-found":
-      return { reason: "PortNotFound", retry: "slow" };
+      // Neutron's own 404 has a type. Of anything between us and it the ports are not gone.
+      return error.type === undefined
+        ? { reason: "ProviderUnavailable", retry: "slow" }
+        : { reason: "PortNotFound", retry: "slow" };
     case "invalid":
       return { reason: "BadRequest", retry: "never" };
   }

@@ -45,6 +45,8 @@ const MAX_STEPS = 32;
 /** How often ports are looked at, in milliseconds (docs/spec/vpc-nics.md#5.6): those that are plugged and not active, at first; those that wait
  * for the node, or may have a double; all others. */
 const POLL_PLUGGED_MS = 250;
+/** For how long it stays so after a plug; most ports are active by then. Later looks are rarer and rarer. */
+const POLL_QUICK_MS = 2000;
 const POLL_WAITING_MS = 5000;
 const POLL_SETTLED_MS = 60_000;
 /** A port that is down is looked at again when that has lasted long enough to matter, in milliseconds. */
@@ -485,9 +487,10 @@ export class ClaimReconciler {
     const { annotations, condition } = rules.surface(pod, { ...record.claim, status: record.status }, clock.now());
     const { lastTransitionTime: _, ...state } = condition ?? {};
     const text = JSON.stringify([annotations, state]);
-    // The cache may be behind our own write.
-    if ((annotations === undefined && condition === undefined) || text === record.surface) return;
-    const { name, namespace = "", uid } = pod.metadata;
+    const { name, namespace = "", uid, resourceVersion: version } = pod.metadata;
+    if (annotations === undefined && condition === undefined) return;
+    // The cache may be behind our own write. A later pod that shows something else was changed by somebody.
+    if (text === record.surface.text && version === record.surface.version) return;
     const ref = { name, namespace };
     try {
       if (annotations !== undefined) {
@@ -506,7 +509,7 @@ export class ClaimReconciler {
           { ...options, fieldManager: MANAGER, subresource: "status" },
         );
       }
-      record.surface = text;
+      record.surface = { text, version };
     } catch (error) {
       // Another pod of the name, or none: this one shows nothing any more.
       if (!isKubeError(error, "not-found", "conflict")) throw error;
@@ -549,6 +552,7 @@ export class ClaimReconciler {
     )
       return;
     record.pollEveryMs = everyMs;
+    if (everyMs === POLL_PLUGGED_MS) record.quickUntil = now + POLL_QUICK_MS;
     // What was stored by an earlier process may be old.
     const isOld = isFirst && record.touchedAt === Number.NEGATIVE_INFINITY;
     record.pollAt = isOld || everyMs === POLL_PLUGGED_MS ? now : now + everyMs;

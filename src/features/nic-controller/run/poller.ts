@@ -163,7 +163,7 @@ export class PortPoller {
   }
 
   #postpone(record: ClaimRecord, now: number): void {
-    if (record.pollEveryMs < PLUGGED_MAX_MS) {
+    if (record.pollEveryMs < PLUGGED_MAX_MS && now >= record.quickUntil) {
       record.pollEveryMs = Math.min(PLUGGED_MAX_MS, record.pollEveryMs * SLOWER);
     }
     record.pollAt = now + record.pollEveryMs;

@@ -46,12 +46,14 @@ export interface ClaimRecord {
   /** When its ports are looked at next, on the monotonic clock; `undefined`: they are not. */
   pollAt: number | undefined;
   pollEveryMs: number;
+  /** Until when the pause between looks does not grow, on the monotonic clock. */
+  quickUntil: number;
   /** NICs that were plugged and not active in the last pass. */
   awaited: number;
   /** When the node's report of plugged interfaces was first seen, on the monotonic clock. */
   pluggedAt: number | undefined;
-  /** What was last written of the pod's surface. */
-  surface: string;
+  /** What was last written of the pod's surface, and the version of the pod at that time: an older one shows nothing else yet. */
+  surface: { readonly text: string; readonly version: string };
   /** Why NICs that the pod has asked for since are not in the claim; empty: there are none. */
   refusal: string;
   /** Ports that the claim is being extended to have; 0 before and after. They count for the quota before they are stored. */
@@ -90,9 +92,10 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     doubtful: new Set(),
     pollAt: undefined,
     pollEveryMs: 0,
+    quickUntil: Number.NEGATIVE_INFINITY,
     awaited: 0,
     pluggedAt: undefined,
-    surface: "",
+    surface: { text: "", version: "" },
     refusal: "",
     growsTo: 0,
   };

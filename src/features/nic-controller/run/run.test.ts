@@ -59,6 +59,26 @@ test("T-8: a claim goes from Pending to Active, and away with its pod", async ()
   );
 });
 
+test("T-8: a port that is plugged is looked at each 250 ms for two seconds, then rarer, until it is active", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(500);
+  const before = vpc.calls["poll"] ?? 0;
+  const looks = (): number => (vpc.calls["poll"] ?? 0) - before;
+  cluster.tell(uid, "Plugged");
+  await clock.advance(2000);
+  assert.ok(looks() >= 7 && looks() <= 9, `${looks()} looks in 2 s`);
+  const quick = looks();
+  await clock.advance(10_000);
+  // Pauses of 0.4, 0.6, 0.8, 1.3, 1.9 and then 2 s.
+  assert.ok(looks() - quick >= 6 && looks() - quick <= 9, `${looks() - quick} looks in the next 10 s`);
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+  await clock.advance(2500);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Active");
+});
+
 test("T-8: failures of the provider are in the status, with the time of the next attempt, and the phase stays", async () => {
   const { clock, vpc, cluster } = open();
   using _ = cluster.start();

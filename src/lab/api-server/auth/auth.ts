@@ -4,6 +4,8 @@ import { ApiError } from "../errors.ts";
 export interface UserInfo {
   readonly name: string;
   readonly groups: readonly string[];
+  /** More about the user, such as the node of a service account's token. */
+  readonly extra?: Readonly<Record<string, readonly string[]>> | undefined;
 }
 
 /** The attributes of a request (authorization/v1 ResourceAttributes and NonResourceAttributes). */

@@ -1,5 +1,5 @@
 /**
- * CEL, the Common Expression Language, for CRDs, which use it in `x-kubernetes-validations`.
+ * CEL, the Common Expression Language, for CRDs, which use it in `x-kubernetes-validations`, and for policies of admission.
  *
  * Owns: the language (parser, type checker, evaluator, cel-go's string, list, regex and optional functions), its types for structural
  * schemas, and how rules are run over an object. Does not know: where CRDs and objects are stored.
@@ -12,4 +12,8 @@
  * if (causes.length === 0 && rules !== undefined) checkRules(rules, object, old, console.warn);
  * ```
  */
+export { compile, type Program } from "./compile.ts";
+export { CelError } from "./errors.ts";
 export { checkRules, compileRules, type Rules } from "./rules.ts";
+export { T } from "./types.ts";
+export type { Value } from "./value.ts";

@@ -24,6 +24,8 @@ v1 Secret secrets - - ns
 v1 ServiceAccount serviceaccounts sa - ns
 v1 Service services svc all ns status
 admissionregistration.k8s.io/v1 MutatingWebhookConfiguration mutatingwebhookconfigurations - api-extensions cluster gen
+admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy validatingadmissionpolicies - api-extensions cluster status gen
+admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding validatingadmissionpolicybindings - api-extensions cluster
 admissionregistration.k8s.io/v1 ValidatingWebhookConfiguration validatingwebhookconfigurations - api-extensions cluster gen
 apiextensions.k8s.io/v1 CustomResourceDefinition customresourcedefinitions crd,crds api-extensions cluster status gen
 apps/v1 ControllerRevision controllerrevisions - - ns

@@ -23,6 +23,8 @@ const ROOTS: readonly string[] = [
     .map((kind) => `authorization.v1.${kind}`),
   "authentication.v1.TokenReview",
   "admissionregistration.v1.MutatingWebhookConfiguration",
+  "admissionregistration.v1.ValidatingAdmissionPolicy",
+  "admissionregistration.v1.ValidatingAdmissionPolicyBinding",
   "admissionregistration.v1.ValidatingWebhookConfiguration",
   "apiextensions.v1.CustomResourceDefinition",
   "autoscaling.v1.Scale",

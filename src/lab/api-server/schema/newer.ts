@@ -19,6 +19,18 @@ export const NEWER_SCHEMAS: Readonly<Record<string, Schema>> = {
       scope: { type: "string" },
     },
   },
+  "io.k8s.api.admissionregistration.v1.NamedRuleWithOperations": {
+    type: "object",
+    description: "NamedRuleWithOperations is a tuple of Operations and Resources with ResourceNames.",
+    properties: {
+      apiGroups: TEXTS,
+      apiVersions: TEXTS,
+      operations: TEXTS,
+      resourceNames: TEXTS,
+      resources: TEXTS,
+      scope: { type: "string" },
+    },
+  },
   "io.k8s.api.networking.v1.ServiceCIDRSpec": {
     type: "object",
     description: "ServiceCIDRSpec define the CIDRs the user wants to use for allocating ClusterIPs for Services.",

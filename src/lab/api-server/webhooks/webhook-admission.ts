@@ -9,10 +9,9 @@ import { apiVersionOf, type KubeObject, withMeta } from "../object/meta.ts";
 import { applyJsonPatch } from "../patch/json-patch.ts";
 import type { Registry } from "../resources/registry.ts";
 import type { ResourceDef } from "../resources/types.ts";
-import { selectorMatches } from "../select/selector-object.ts";
-import { keyOf } from "../store/entry.ts";
 import type { Store } from "../store/store.ts";
 import { callWebhook, type ServiceResolver } from "./call.ts";
+import { matchesSelectors, ruleMatches } from "./match.ts";
 
 /** The resource group for whose objects no webhook is called, so that a broken configuration can be repaired. */
 const GROUP = "admissionregistration.k8s.io";
@@ -57,22 +56,7 @@ export class WebhookAdmission implements AdmissionPlugin {
     return configurations
       .flatMap((configuration) => asArray(configuration["webhooks"]).filter(isObject))
       .filter((hook) => asArray(hook["rules"]).some((rule) => ruleMatches(asObject(rule), request)))
-      .filter((hook) => this.#selects(hook, request));
-  }
-
-  #selects(hook: JsonObject, { object, old, namespace, group, resource }: AdmissionRequest): boolean {
-    const labels = [object, old].flatMap((one) => (one === undefined ? [] : [asObject(one.metadata.labels as Json)]));
-    if (hook["objectSelector"] !== undefined && !labels.some((one) => selectorMatches(hook["objectSelector"], one))) {
-      return false;
-    }
-    if (hook["namespaceSelector"] === undefined) return true;
-    const isNamespace = group === "" && resource === "namespaces";
-    const around = isNamespace
-      ? (object ?? old)
-      : this.#store.collection("namespaces").get(keyOf("", namespace))?.object;
-    // A cluster-scoped object is in no namespace, so the namespace selector does not apply to it.
-    if (!isNamespace && namespace === "") return true;
-    return selectorMatches(hook["namespaceSelector"], asObject(around?.metadata.labels as Json));
+      .filter((hook) => matchesSelectors(hook, request, this.#store));
   }
 
   /** Calls one webhook. Throws ApiError if it denies, or if it fails and its failurePolicy is Fail. */
@@ -131,29 +115,6 @@ export class WebhookAdmission implements AdmissionPlugin {
   }
 }
 
-function ruleMatches(rule: JsonObject, request: AdmissionRequest): boolean {
-  const has = (key: string, value: string): boolean => {
-    const list = asArray(rule[key]);
-    return list.includes("*") || list.includes(value);
-  };
-  if (
-    !has("operations", request.operation) ||
-    !has("apiGroups", request.group) ||
-    !has("apiVersions", request.version)
-  ) {
-    return false;
-  }
-  const { scope = "*" } = rule;
-  if (scope !== "*" && (scope === "Namespaced") !== (request.namespace !== "")) return false;
-  const { resource, subresource } = request;
-  return asArray(rule["resources"]).some((wanted) => {
-    const [left, right = ""] = String(wanted).split("/");
-    return (
-      (left === "*" || left === resource) && ((right === "*" && String(wanted).includes("/")) || right === subresource)
-    );
-  });
-}
-
 function reviewOf(apiVersion: string, resource: ResourceDef, request: AdmissionRequest): JsonObject {
   const { group, version, kind, plural } = resource;
   const { operation, subresource, namespace, name, user, dryRun, object, old } = request;
@@ -173,7 +134,11 @@ function reviewOf(apiVersion: string, resource: ResourceDef, request: AdmissionR
       name,
       ...(namespace === "" ? {} : { namespace }),
       operation,
-      userInfo: { username: user.name, groups: [...(user.groups ?? [])] },
+      userInfo: {
+        username: user.name,
+        groups: [...(user.groups ?? [])],
+        ...(user.extra === undefined ? {} : { extra: user.extra as unknown as Json }),
+      },
       object: shown(object),
       oldObject: shown(old),
       dryRun,
