@@ -47,12 +47,12 @@ export interface NeutronServerOptions {
   readonly tagsOnCreate?: boolean;
   /** Ports that a project can have. Default 500. */
   readonly quota?: number;
+  /** Objects in one answer at most, whatever is asked for (`pagination_max_limit`). Default: no limit. */
+  readonly pageLimit?: number;
   /** Who its users are; Neutron is added to the catalogue, and has the rules that are the default since 2023.2. Without one every request is the administrator's. */
   readonly keystone?: KeystoneServer;
   /** The text of its policy file. */
   readonly policy?: string;
-  /** Objects in one answer at most, whatever is asked for (`pagination_max_limit`). Default: no limit. */
-  readonly pageLimit?: number;
 }
 
 /** Disposing ends the process and removes its folder. */
@@ -196,7 +196,7 @@ async function template(config: readonly string[]): Promise<string> {
   return file;
 }
 
-function mainConfig(folder: string, port: number, { quota = 500, keystone, pageLimit }: NeutronServerOptions): string {
+function mainConfig(folder: string, port: number, { quota = 500, pageLimit, keystone }: NeutronServerOptions): string {
   return `[DEFAULT]
 ${pageLimit === undefined ? "" : `pagination_max_limit = ${pageLimit}`}
 bind_host = 127.0.0.1

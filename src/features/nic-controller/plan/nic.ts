@@ -188,19 +188,19 @@ export function portFault(
     host,
     holder,
     other,
-    projectId,
+    projectID,
   }: {
     wish: NamedNic;
     vpc: Vpc;
     podUID: string;
+    /** The project to which the policy binds the VPC for the pod's namespace: in a shared network others have ports as well. */
+    projectID: string | undefined;
     /** The host of the pod, if it is known. */
     host: string | undefined;
     /** The uid of another pod whose claim has the port. */
     holder: string | undefined;
     /** The name of another NIC of the pod that has the port. */
     other?: string | undefined;
-    /** The project to which the policy binds the VPC for the pod's namespace: in a shared network others have ports as well. */
-    projectId?: string | undefined;
   },
 ): NicFault | undefined {
   const id = wish.portID ?? "";
@@ -209,8 +209,7 @@ export function portFault(
     const message = `port ${id} is of network ${port.networkId}, which is not VPC ${vpc.ref}`;
     return { reason: "PortNotInVpc", message, retry: "never" };
   }
-  if (projectId !== undefined && !["", projectId].includes(port.projectId)) {
-    // A tenant reads this, and is not told whose the port is.
+  if (projectID !== undefined && port.projectId !== "" && port.projectId !== projectID) {
     const message = `port ${id} is of another project than VPC ${vpc.ref} is for this namespace`;
     return { reason: "PortNotInVpc", message, retry: "never" };
   }

@@ -83,26 +83,6 @@ test("identity: of several ports the recorded one is kept, else the oldest, else
   assert.deepEqual(kept(new Map([["eth0", "c"]])), ["c", "a", "b"]);
 });
 
-test("a user's port of another project is refused where the policy names the project of the VPC", () => {
-  const vpc = { ref: "vpc-1", projectId: "a", networks: new Map([["n1", { mtu: 1450 }]]), subnets: [] };
-  const free = { deviceId: "", deviceOwner: "" };
-  const fault = (projectId: string | undefined, of: string) =>
-    portFault(port({ ...free, projectId: of }), {
-      wish: { name: "eth0", portID: "p1" },
-      vpc,
-      podUID: UID,
-      host: undefined,
-      holder: undefined,
-      projectId,
-    });
-  assert.deepEqual([fault("a", "a"), fault("a", ""), fault(undefined, "b")], [undefined, undefined, undefined]);
-  assert.deepEqual(fault("a", "b"), {
-    reason: "PortNotInVpc",
-    message: "port p1 is of another project than VPC vpc-1 is for this namespace",
-    retry: "never",
-  });
-});
-
 test("orphans: only old ports of this cluster that nobody wants", () => {
   const isWanted = (uid: string): boolean => uid === OTHER;
   const world = { clusterId: "c1", isWanted, now: NOW, minAgeMs: 900_000 };
@@ -292,4 +272,34 @@ test("observe: what a look finds, and what it means for the NIC", () => {
     [look(users, "missing").portID, look(users, "missing").state, look(users, "missing").reason],
     ["p1", "Failed", "PortLost"],
   );
+});
+
+test("portFault: in a shared network a user's port of another project than the policy's is not taken", () => {
+  const vpc = { ref: "shared", projectId: "p", networks: new Map([["n", { mtu: 1450 }]]), subnets: [] };
+  const port = {
+    id: "a2815656-76f7-46d4-9d11-057063db1a14",
+    name: "",
+    networkId: "n",
+    projectId: "blue",
+    status: "DOWN" as const,
+    mac: "fa:16:3e:00:00:01",
+    addresses: [],
+    deviceId: "",
+    deviceOwner: "",
+    description: "",
+    createdAt: "",
+    revision: 1,
+    securityGroups: [],
+    binding: { host: "", vifType: "unbound" },
+  };
+  const fault = (projectID: string | undefined) =>
+    portFault(port, {
+      wish: { name: "eth0", portID: port.id },
+      vpc,
+      podUID: "u",
+      host: undefined,
+      holder: undefined,
+      projectID,
+    })?.reason;
+  assert.deepEqual([fault(undefined), fault("blue"), fault("red")], [undefined, undefined, "PortNotInVpc"]);
 });

@@ -339,7 +339,7 @@ export class PortActions {
         host,
         holder,
         other,
-        projectId: record.claim.spec.projectID,
+        projectID: record.claim.spec.projectID,
       });
       if (fault !== undefined || port === undefined) {
         if (fault !== undefined) this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
