@@ -104,7 +104,7 @@ export class LiveBed implements AsyncDisposable {
     this.#cleanUps = init.cleanUps;
   }
 
-  /** Resolves when controller and agents serve; the network `vpc-1` has 192.168.0.0/24. */
+  /** Resolves when controller and agents serve; the network `vpc-1` has 192.168.0.0/24, and gives addresses from .32 to .239. */
   static async open(lab: string, controllerFlags: readonly string[] = []): Promise<LiveBed> {
     const kernel = openKernel();
     const topology = planTopology({ lab, nodes: 2, families: "ipv4", tunnel: false });
@@ -125,7 +125,9 @@ export class LiveBed implements AsyncDisposable {
       const starting = NeutronBed.open({ kernel }, { cloud, hosts }).then((bed) => new LiveNeutron(bed));
       const nics = await NicBed.on(scope, starting, { sockets: [{ fd, host: address.toString() }] });
       for (const { name } of topology.nodes) await nics.api.create(resources.nodes, { metadata: { name } });
-      await nics.neutron.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"]);
+      // Addresses that tests ask for are none that a port without a wish gets.
+      const pool = { start: "192.168.0.32", end: "192.168.0.239" };
+      await nics.neutron.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"], { allocation_pools: [pool] });
       const controller = nics.run(...controllerFlags);
       const nodes = new Map<string, LiveNode>();
       const inNodes = join(nics.folder, "in-nodes");

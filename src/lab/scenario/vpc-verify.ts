@@ -18,6 +18,8 @@ import { type VpcPodReport, type VpcReport, WAITING_REASONS } from "./vpc-report
 const VPC = "vpc-1a2b3c4d";
 const SUBNET = { name: "subnet-1", cidr: "192.168.0.0/24" } as const;
 const ADDRESS = "192.168.0.12";
+/** Pods without a wish get addresses of these, so that nobody else has {@link ADDRESS}. */
+const ALLOCATION = { allocation_pools: [{ start: "192.168.0.32", end: "192.168.0.239" }] };
 /** Any pool of the default scenario; its namespaces need one, and these pods take nothing from it. */
 const POOL = "default";
 const OWNER = encodeURIComponent("compute:isthmus");
@@ -66,7 +68,7 @@ export async function verifyVpc(
   const neutron = new NeutronApi(new URL(at.neutron));
   const test: Test = { api, neutron, at, options };
   say("making a network, a port and a security group in Neutron");
-  const network = await neutron.makeNetwork({ name: VPC }, [SUBNET.cidr]);
+  const network = await neutron.makeNetwork({ name: VPC }, [SUBNET.cidr], ALLOCATION);
   const userPort = await neutron.make("port", { network_id: network.id, name: "mine", description: "a user's port" });
   const group = await neutron.make("security_group", { name: "guarded" });
   const flavors = { [at.flavor.name]: { maxNics: at.flavor.maxNics } };
