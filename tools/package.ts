@@ -1,6 +1,6 @@
 /**
  * Builds a package for Debian 12: the programs with their Node in /usr/lib/isthmus, their names in /usr/bin, units of systemd, and the manifests.
- * Nothing is enabled. The same commit gives the same bytes.
+ * Nothing is enabled.
  *
  *     ./run package [--output FILE]
  */
