@@ -12,6 +12,16 @@
 export { parseExposition } from "./answers/exposition.ts";
 export { isOurReadiness, parseReadiness } from "./answers/readiness.ts";
 export {
+  type ClusterFacts,
+  judgeSuiteCluster,
+  nodeAddresses,
+  readyEndpoints,
+  type WebhookFacts,
+} from "./doctor/cluster.ts";
+export { FAULTS, type FaultCheck } from "./doctor/faults.ts";
+export { type CniFile, DAEMONS, hasPodNetwork, judgeSuiteNode, type NodeFacts } from "./doctor/node.ts";
+export { neededRights } from "./doctor/rights.ts";
+export {
   BUNDLE,
   type EndpointPlace,
   endpointsOf,

@@ -59,7 +59,7 @@ export async function readSuite(
   const [nodes, instances, pools, blocks, requests, egresses, routers, services, slices, claims, leases, events] =
     await Promise.all([
       readFact(() => collect(api, resources.nodes, { signal }, (node) => [nodeView(node)])),
-      readFact(() => collect(api, resources.pods, { signal, namespace, labelSelector: SELECTOR }, instancesOf)),
+      readFact(() => listPods(api, { signal, namespace })),
       all(coilResources.addressPools),
       all(coilResources.addressBlocks, { metadataOnly: true }),
       all(coilResources.blockRequests),
@@ -96,11 +96,16 @@ export async function readSuite(
   };
 }
 
+/** The programs of the suite in pods. Rejects with `KubeError`. */
+export function listPods(api: KubeClient, { signal, namespace }: ReadOptions): Promise<readonly Instance[]> {
+  return collect(api, resources.pods, { signal, namespace, labelSelector: SELECTOR }, instancesOf);
+}
+
 /** Lists objects of a kind that the cluster may not have. */
-async function listOptional<T extends KubeObject>(
+export async function listOptional<T extends KubeObject>(
   api: KubeClient,
   type: ResourceType<T>,
-  options: ListOptions & { readonly signal: AbortSignal },
+  options: ListOptions,
 ): Promise<Objects<T>> {
   return readFact(async () => {
     try {
@@ -113,7 +118,7 @@ async function listOptional<T extends KubeObject>(
 }
 
 /** Lists objects page by page and keeps a view of each. */
-async function collect<T extends KubeObject, V>(
+export async function collect<T extends KubeObject, V>(
   api: KubeClient,
   type: ResourceType<T>,
   options: ListOptions,
@@ -157,6 +162,7 @@ function processInstances(pods: readonly Instance[]): readonly Instance[] {
     .filter(({ program }) => !pods.some((pod) => pod.program === program))
     .map((one) => ({
       program: one.program,
+      flags: one.flags,
       name: `process ${one.pid}`,
       pod: undefined,
       node,

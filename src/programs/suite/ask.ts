@@ -23,6 +23,21 @@ export class AnswerError extends ExpectedError<"no-answer" | "foreign-answer"> {
   override readonly name = "AnswerError";
 }
 
+/** Gives work a time limit. Rejects with {@link AnswerError} when it is over, and with the signal's reason. */
+export async function within<T>(
+  limitMs: number,
+  signal: AbortSignal,
+  work: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const limit = AbortSignal.timeout(limitMs);
+  try {
+    return await work(AbortSignal.any([signal, limit]));
+  } catch (error) {
+    if (!limit.aborted || signal.aborted) throw error;
+    throw new AnswerError("no-answer", `there was no answer in ${limitMs} ms`, { cause: error });
+  }
+}
+
 /** An answer of any status. */
 export interface PlainAnswer {
   readonly status: number;

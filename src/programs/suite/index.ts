@@ -3,5 +3,6 @@
  *
  * Owns: the reading of /proc, requests to `/readyz` and `/metrics` with their limits. Does not know: what is reported of the answers.
  */
-export { AnswerError, askHere, askInstance } from "./ask.ts";
+export { AnswerError, askHere, askInstance, within } from "./ask.ts";
+export { listenerOf } from "./listeners.ts";
 export { optional, type SuiteProcess, suiteProcesses } from "./processes.ts";

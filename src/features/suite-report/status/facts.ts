@@ -7,11 +7,17 @@ import type { ReadyPart } from "../answers/readiness.ts";
 import { type EndpointPlace, endpointsOf, type SuiteCommand, suiteCommand } from "../programs.ts";
 
 /** A program of the suite that runs, or should: a container of a Pod, or a process of the machine of the report. */
-export interface Instance {
-  readonly program: string;
+export interface Instance extends SuiteCommand {
   /** `NAMESPACE/POD`; `process PID` for a process of this machine. */
   readonly name: string;
-  readonly pod: { readonly namespace: string; readonly name: string } | undefined;
+  readonly pod:
+    | {
+        readonly namespace: string;
+        readonly name: string;
+        /** The name of its ServiceAccount. */
+        readonly account: string;
+      }
+    | undefined;
   /** The Node's name; empty for a pod that is not scheduled. */
   readonly node: string;
   /** The version by the tag of the image; `undefined` if it has none. */
@@ -87,9 +93,13 @@ export function instancesOf({ metadata, spec, status }: Pod): readonly Instance[
     const state = status?.containerStatuses?.find((one) => one.name === name);
     return [
       {
-        program: found.program,
+        ...found,
         name: `${metadata.namespace ?? ""}/${metadata.name}`,
-        pod: { namespace: metadata.namespace ?? "", name: metadata.name },
+        pod: {
+          namespace: metadata.namespace ?? "",
+          name: metadata.name,
+          account: spec?.serviceAccountName ?? "default",
+        },
         node: spec?.nodeName ?? "",
         tag: tagOf(image),
         isReady: state?.ready === true && metadata.deletionTimestamp === undefined,
