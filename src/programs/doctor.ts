@@ -77,7 +77,7 @@ async function lookAtNics(values: NicDoctorValues, options: { readonly signal: A
   if (!values.nics && !existsSync(values.nicSocket)) return undefined;
   const { nicChecks } = await import("./doctor/nics.ts");
   const checks = await nicChecks(values, options);
-  return { checks, text: `\nNICs of VPCs:\n${faultsText(checks)}` };
+  return { checks, text: `\nNICs of VPCs:\n${doctorText(checks)}` };
 }
 
 function render(kernel: string, features: readonly KernelFeature[]): string {

@@ -6,15 +6,6 @@ import { endpoints, files, kernel, rights, type Section, section } from "./secti
 /** Notes by program. A number that a flag sets is the flag's default. */
 export const suite: Readonly<Record<string, readonly Section[]>> = {
   node: [endpoints(":9390", ":9391")],
-  doctor: [
-    section(
-      "Faults",
-      "name",
-      "with",
-      "what is wrong",
-      "fix",
-    )(...FAULTS.map(({ name, at, title, fix }) => [`\`${name}\``, at === "node" ? "" : "`--cluster`", title, fix])),
-  ],
   lab: [
     files(
       ["`/run/isthmus/lab-<name>/kubeconfig`", "kubeconfig with the API server's address on loopback, for users"],
@@ -124,5 +115,29 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
     ),
   ],
   explain: [],
-  doctor: [],
+  doctor: [
+    section(
+      "Faults",
+      "name",
+      "found with",
+      "what is wrong",
+      "fix",
+    )(...FAULTS.map(({ name, at, title, fix }) => [`\`${name}\``, at === "node" ? "" : "`--cluster`", title, fix])),
+    rights(
+      [
+        "with `--cluster`: nodes, customresourcedefinitions, mutatingwebhookconfigurations, validatingwebhookconfigurations, addresspools, addressblocks, blockrequests, egresses, pods, deployments, leases, endpointslices, secrets",
+        "get, list",
+      ],
+      ["with `--cluster`: subjectaccessreviews", "create, which stores nothing"],
+    ),
+  ],
+  status: [
+    rights(
+      [
+        "nodes, pods, addresspools, addressblocks, blockrequests, egresses, deployments, services, endpointslices, nicclaims, leases, events",
+        "list",
+      ],
+      ["pods/proxy", "get"],
+    ),
+  ],
 };

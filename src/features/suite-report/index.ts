@@ -28,7 +28,7 @@ export {
   flagOf,
   SUITE_PROGRAMS,
   type SuiteCommand,
-  suiteCommand,
+  suiteCommands,
 } from "./programs.ts";
 export {
   type Instance,

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { endpointsOf, flagOf, suiteCommand } from "./programs.ts";
+import { endpointsOf, flagOf, suiteCommand, suiteCommands } from "./programs.ts";
 
 test("suiteCommand: finds the program by its name, behind isthmus, and behind Node with the bundle", () => {
   for (const [words, program] of [
@@ -37,4 +37,15 @@ test("endpointsOf: defaults of each program, and what its flags say", () => {
     port: 9,
   });
   assert.deepEqual(of("coild", "--health-addr="), { health: undefined, metrics: { host: "", port: 9384 } });
+});
+
+test("suiteCommands: a node process is itself and its parts, each with its flags", () => {
+  const of = (text: string) =>
+    suiteCommands(text.split(" ")).map(({ program, flags }) => `${program} ${flags.join(" ")}`.trim());
+  assert.deepEqual(of("isthmus node --zap-log-level debug coild --socket=/s -- service-proxy --v 1"), [
+    "node --zap-log-level debug",
+    "coild --socket=/s",
+    "service-proxy --v 1",
+  ]);
+  assert.deepEqual([of("isthmus node"), of("coild --x"), of("bash")], [["node"], ["coild --x"], []]);
 });

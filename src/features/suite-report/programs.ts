@@ -81,6 +81,25 @@ export function suiteCommand(words: readonly string[]): SuiteCommand | undefined
   return undefined;
 }
 
+/**
+ * The programs that a command line runs: one, or `node` and its parts, each with its flags (`isthmus node PROGRAM [FLAGS] -- PROGRAM [FLAGS]`). Empty for any
+ * other command. Pure.
+ */
+export function suiteCommands(words: readonly string[]): readonly SuiteCommand[] {
+  const first = suiteCommand(words);
+  if (first?.program !== "node") return first === undefined ? [] : [first];
+  const start = first.flags.findIndex((word) => Object.hasOwn(SUITE_PROGRAMS, word));
+  if (start < 0) return [first];
+  const parts: { readonly program: string; readonly flags: string[] }[] = [];
+  let isName = true;
+  for (const word of first.flags.slice(start)) {
+    if (isName) parts.push({ program: word, flags: [] });
+    else if (word !== "--") parts.at(-1)?.flags.push(word);
+    isName = word === "--";
+  }
+  return [{ program: "node", flags: first.flags.slice(0, start) }, ...parts];
+}
+
 /** The value of a flag on a command line: the last of `--name=value`, `-name value`. Pure. */
 export function flagOf(flags: readonly string[], name: string): string | undefined {
   let found: string | undefined;

@@ -13,11 +13,8 @@ import {
 import { findObject, type KubeClient, resources, type Secret } from "#kube/client";
 import { coilCrds, coilResources } from "#kube/coil";
 import { nicCrds } from "#kube/nic";
-import { collect, listOptional, listPods } from "../status/read.ts";
+import { collect, listOptional, listPods, REQUEST_MS } from "../suite/index.ts";
 import { WEBHOOK_NAMES } from "../webhooks/index.ts";
-
-/** The time of one request to the API server, in milliseconds. */
-const REQUEST_MS = 10_000;
 
 /** A configuration of either kind, as far as it is read. */
 interface Configuration {
@@ -39,7 +36,7 @@ export async function clusterChecks(
   await api.fetch("/version", { signal, timeoutMs: REQUEST_MS, maxBytes: 65_536 });
   const at = { signal, timeoutMs: REQUEST_MS };
   const [instances, nodes, crds, webhooks, pools, blocks, requests, egresses, routers, leases] = await Promise.all([
-    readFact(() => listPods(api, { signal, namespace: undefined })),
+    readFact(() => listPods(api, { signal })),
     readFact(() => collect(api, resources.nodes, at, (node) => [nodeAddresses(node)])),
     readFact(async () => (await api.listAll(resources.customResourceDefinitions, at)).items),
     readFact(() => readWebhooks(api, signal)),

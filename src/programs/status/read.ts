@@ -6,26 +6,16 @@ import {
   type Instance,
   type InstanceAnswer,
   instanceKey,
-  instancesOf,
   nodeView,
   type Objects,
   SUITE_PROGRAMS,
   type SuiteFacts,
 } from "#features/suite-report";
-import {
-  isKubeError,
-  type KubeClient,
-  type KubeObject,
-  type ListOptions,
-  type ResourceType,
-  resources,
-} from "#kube/client";
+import { type KubeClient, type KubeObject, type ListOptions, type ResourceType, resources } from "#kube/client";
 import { coilResources } from "#kube/coil";
 import { nicResources } from "#kube/nic";
-import { askInstance, suiteProcesses } from "../suite/index.ts";
+import { askInstance, collect, listOptional, listPods, REQUEST_MS, suiteProcesses } from "../suite/index.ts";
 
-/** The time of one request to the API server, in milliseconds. */
-const REQUEST_MS = 10_000;
 /** The time in which all programs are asked, in milliseconds; those that are left then are not asked. */
 const ASKING_MS = 10_000;
 /** The maximum number of programs that are asked, and of those at the same time. */
@@ -33,9 +23,6 @@ const MAX_ASKED = 200;
 const MAX_AT_ONCE = 16;
 /** The maximum number of warnings that are read. */
 const MAX_EVENTS = 2000;
-
-/** The pods of the suite by the label of their manifests. */
-const SELECTOR = `app.kubernetes.io/name in (${["coil", "isthmus", ...Object.keys(SUITE_PROGRAMS)].join(",")})`;
 
 /** Options of {@link readSuite}. */
 export interface ReadOptions {
@@ -94,40 +81,6 @@ export async function readSuite(
       events,
     },
   };
-}
-
-/** The programs of the suite in pods. Rejects with `KubeError`. */
-export function listPods(api: KubeClient, { signal, namespace }: ReadOptions): Promise<readonly Instance[]> {
-  return collect(api, resources.pods, { signal, namespace, labelSelector: SELECTOR }, instancesOf);
-}
-
-/** Lists objects of a kind that the cluster may not have. */
-export async function listOptional<T extends KubeObject>(
-  api: KubeClient,
-  type: ResourceType<T>,
-  options: ListOptions,
-): Promise<Objects<T>> {
-  return readFact(async () => {
-    try {
-      return (await api.listAll(type, { timeoutMs: REQUEST_MS, ...options })).items;
-    } catch (error) {
-      if (isKubeError(error, "not-found")) return undefined;
-      throw error;
-    }
-  });
-}
-
-/** Lists objects page by page and keeps a view of each. */
-export async function collect<T extends KubeObject, V>(
-  api: KubeClient,
-  type: ResourceType<T>,
-  options: ListOptions,
-  viewOf: (object: T) => readonly V[],
-): Promise<readonly V[]> {
-  const views: V[] = [];
-  for await (const page of api.listPages(type, { timeoutMs: REQUEST_MS, ...options }))
-    for (const object of page.items) views.push(...viewOf(object));
-  return views;
 }
 
 /** The number of objects of a kind, of which one is read. */

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { basename } from "node:path";
-import { BUNDLE, type SuiteCommand, suiteCommand } from "#features/suite-report";
+import { BUNDLE, type SuiteCommand, suiteCommands } from "#features/suite-report";
 
 /** A process of the network namespace of this one that runs a program of the suite. */
 export interface SuiteProcess extends SuiteCommand {
@@ -20,20 +20,21 @@ export function suiteProcesses(): readonly SuiteProcess[] {
         optional(() => readFileSync(`/proc/${name}/cmdline`, "utf8"))
           ?.split("\0")
           .slice(0, -1) ?? [];
-      const command = suiteCommand(words) ?? calledAs(name, words);
-      if (command === undefined) return [];
+      const named = suiteCommands(words);
+      const commands = named.length === 0 ? calledAs(name, words) : named;
+      if (commands.length === 0) return [];
       if (optional(() => readlinkSync(`/proc/${name}/ns/net`)) !== own) return [];
-      return [{ ...command, pid: Number(name) }];
+      return commands.map((command) => ({ ...command, pid: Number(name) }));
     });
 }
 
 /** A program that was started by its link: the launcher tells the name by a variable, and the command line does not have it. */
-function calledAs(pid: string, words: readonly string[]): SuiteCommand | undefined {
+function calledAs(pid: string, words: readonly string[]): readonly SuiteCommand[] {
   const at = words.findIndex((word) => BUNDLE.test(basename(word)));
-  if (at < 0) return undefined;
+  if (at < 0) return [];
   const environment = optional(() => readFileSync(`/proc/${pid}/environ`, "utf8"))?.split("\0") ?? [];
   const name = environment.find((one) => one.startsWith("ISTHMUS_CALLED_AS="))?.split("=")[1];
-  return name === undefined ? undefined : suiteCommand([name, ...words.slice(at + 1)]);
+  return name === undefined ? [] : suiteCommands([name, ...words.slice(at + 1)]);
 }
 
 /** The result of reading /proc or /sys; `undefined` for a process that has ended, and for what this process may not read. */
@@ -46,4 +47,13 @@ export function optional<T>(read: () => T): T | undefined {
   }
 }
 
-const GONE: ReadonlySet<string> = new Set(["ENOENT", "ESRCH", "EACCES", "EPERM", "EINVAL", "ENOTDIR"]);
+const GONE: ReadonlySet<string> = new Set([
+  "ENOENT",
+  "ESRCH",
+  "EACCES",
+  "EPERM",
+  "EINVAL",
+  "ENOTDIR",
+  "EISDIR",
+  "ELOOP",
+]);

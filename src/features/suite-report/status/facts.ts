@@ -4,7 +4,7 @@ import type { AddressBlock, AddressPool, BlockRequest, Egress } from "#kube/coil
 import type { NicClaim } from "#kube/nic";
 import type { Sample } from "../answers/exposition.ts";
 import type { ReadyPart } from "../answers/readiness.ts";
-import { type EndpointPlace, endpointsOf, type SuiteCommand, suiteCommand } from "../programs.ts";
+import { type EndpointPlace, endpointsOf, type SuiteCommand, suiteCommands } from "../programs.ts";
 
 /** A program of the suite that runs, or should: a container of a Pod, or a process of the machine of the report. */
 export interface Instance extends SuiteCommand {
@@ -87,27 +87,24 @@ export function nodeView({ metadata, status }: Node): NodeView {
 export function instancesOf({ metadata, spec, status }: Pod): readonly Instance[] {
   if (status?.phase === "Succeeded" || (status?.phase === "Failed" && spec?.restartPolicy === "Never")) return [];
   return (spec?.containers ?? []).flatMap(({ name, command = [], args = [], image = "" }): readonly Instance[] => {
-    const found: SuiteCommand | undefined =
-      suiteCommand([...command, ...args]) ?? (command.length === 0 ? suiteCommand([name, ...args]) : undefined);
-    if (found === undefined) return [];
+    const own = suiteCommands([...command, ...args]);
+    const commands = own.length === 0 && command.length === 0 ? suiteCommands([name, ...args]) : own;
     const state = status?.containerStatuses?.find((one) => one.name === name);
-    return [
-      {
-        ...found,
-        name: `${metadata.namespace ?? ""}/${metadata.name}`,
-        pod: {
-          namespace: metadata.namespace ?? "",
-          name: metadata.name,
-          account: spec?.serviceAccountName ?? "default",
-        },
-        node: spec?.nodeName ?? "",
-        tag: tagOf(image),
-        isReady: state?.ready === true && metadata.deletionTimestamp === undefined,
-        reason: reasonOf({ metadata, spec, status } as Pod, name),
-        restarts: state?.restartCount ?? 0,
-        ...endpointsOf(found),
+    return commands.map((found) => ({
+      ...found,
+      name: `${metadata.namespace ?? ""}/${metadata.name}`,
+      pod: {
+        namespace: metadata.namespace ?? "",
+        name: metadata.name,
+        account: spec?.serviceAccountName ?? "default",
       },
-    ];
+      node: spec?.nodeName ?? "",
+      tag: tagOf(image),
+      isReady: state?.ready === true && metadata.deletionTimestamp === undefined,
+      reason: reasonOf({ metadata, spec, status } as Pod, name),
+      restarts: state?.restartCount ?? 0,
+      ...endpointsOf(found),
+    }));
   });
 }
 
