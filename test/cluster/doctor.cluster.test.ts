@@ -38,6 +38,12 @@ before(async () => {
   cpSync(join(dirname(ISTHMUS), "cni"), binDir, { recursive: true });
   const plugins = [{ type: "coil", socket: paths.socketOf("node1") }];
   writeFileSync(join(confDir, "10-coil.conflist"), JSON.stringify({ cniVersion: "1.0.0", name: "k8s", plugins }));
+  // A namespace has the settings of conntrack once something uses it.
+  sh(
+    "nft",
+    "add table ip probe; add chain ip probe c { type filter hook input priority 0; }; add rule ip probe c ct state new",
+  );
+  sh("nft", "delete table ip probe");
   const connection = await loadKubeConfig({ path: paths.kubeconfig, clock: systemClock });
   api = new KubeClient(connection, { clock: systemClock });
 }, TIMEOUT);
@@ -449,7 +455,7 @@ test(
     for (const pattern of [
       /^crd: egresses\.coil\.cybozu\.com is older than this program: it lacks spec\.addresses \| kubectl apply -f deploy\/crds\/coil\.cybozu\.com_egresses\.yaml$/m,
       /^webhook: vaddresspool\.kb\.io of \S+ the caBundle has not signed the certificate of Secret kube-system\/coilv2-ipam-webhook-server-cert \| run its controller with --enable-cert-rotation=true/m,
-      /^webhook: megress\.kb\.io of \S+ Service kube-system\/coilv2-egress-webhook-service has no ready endpoint \| kubectl get pods/m,
+      /^webhook: megress\.kb\.io of \S+ Service kube-system\/coilv2-egress-webhook-service has no ready endpoint \| kubectl describe service -n kube-system coilv2-egress-webhook-service/m,
       /^pool: pool tiny 2 of 2 blocks are taken, and these nodes wait for one: node1 \| kubectl edit addresspool tiny: append to spec\.subnets$/m,
       /^stray-block: AddressBlocks 1 belong to Nodes that are gone: tiny-1 of gone \| look whether coil-ipam-controller runs/m,
       /^node-address: address \S+ is the InternalIP of node1, twin \| start their kubelets with --node-ip/m,

@@ -206,4 +206,13 @@ test("status: the text is one screen; --watch draws it again and ends at SIGINT;
   assert.equal(code, 1);
   assert.match(stderr, /^isthmus status: Cannot GET \/version: 127\.0\.0\.1:1 did not answer: .*ECONNREFUSED.*\n$/);
   assert.ok(performance.now() - before < 5000);
+  // One that takes the connection and says nothing.
+  const { port } = silent.address() as AddressInfo;
+  writeFileSync(away, server.kubeconfig({ token: "root" }).replaceAll(/127\.0\.0\.1:\d+/g, `127.0.0.1:${port}`));
+  const mute = await isthmus(["status", `--kubeconfig=${away}`]);
+  assert.equal(mute.code, 1);
+  assert.match(
+    mute.stderr,
+    /^isthmus status: Cannot GET \/version: no complete answer came from \S+ in 5000 ms: .*\n$/,
+  );
 });

@@ -51,3 +51,24 @@ export async function collect<T extends KubeObject, V>(
     for (const object of page.items) views.push(...viewOf(object));
   return views;
 }
+
+/** The time in which the API server must answer at all, in milliseconds. */
+const FIRST_MS = 5000;
+
+/** Rejects with `KubeError` if the API server does not answer within some seconds: then a report has nothing to tell. */
+export async function requireServer(api: KubeClient, { signal }: { readonly signal: AbortSignal }): Promise<void> {
+  await api.fetch("/version", { signal, timeoutMs: FIRST_MS, maxBytes: 65_536 });
+}
+
+/** The number of objects of a kind. Of most servers it reads one object, and the number of the others. Rejects with `KubeError`. */
+export async function count<T extends KubeObject>(
+  api: KubeClient,
+  type: ResourceType<T>,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<number> {
+  const options = { signal, metadataOnly: true, timeoutMs: REQUEST_MS };
+  const { items, remainingItemCount, continueToken } = await api.list(type, { ...options, limit: 1 });
+  if (continueToken === undefined || remainingItemCount !== undefined) return items.length + (remainingItemCount ?? 0);
+  // A server may leave the number out.
+  return (await collect(api, type, options, () => [1])).length;
+}
