@@ -216,3 +216,15 @@ test("status: the text is one screen; --watch draws it again and ends at SIGINT;
     /^isthmus status: Cannot GET \/version: no complete answer came from \S+ in 5000 ms: .*\n$/,
   );
 });
+
+test("status: hundreds of programs that never answer hold the screen up for seconds only, and are counted", async () => {
+  const port = `:${(silent.address() as AddressInfo).port}`;
+  const flags = [`--metrics-addr=${port}`, `--health-addr=${port}`];
+  server.seed(Array.from({ length: 300 }, (_, at) => pod(`many-${at}`, "coild", flags)));
+  const before = performance.now();
+  const { code, status } = await statusOf("root");
+  assert.equal(code, 1);
+  assert.equal(status.programs.find(({ program }) => program === "coil-ipam-controller")?.asked, 1);
+  assert.match(JSON.stringify(status.notRead), /answers of \d{3} ready programs/);
+  assert.ok(performance.now() - before < 20_000);
+});

@@ -147,3 +147,38 @@ test("suiteStatus: routers that are missing and stale leaders are not ready; an 
   assert.equal(refused.notRead.length, 1, JSON.stringify(refused.notRead));
   assert.match(refused.notRead[0]?.why ?? "", /cannot get resource "pods\/proxy"/);
 });
+
+test("suiteStatus: links of the tunnel and uplinks, by the metrics of their programs", () => {
+  const process = (program: string, pid: number) => ({
+    ...{ program, flags: [], name: `process ${pid}`, pod: undefined, node: "", tag: undefined },
+    ...{ isReady: true, reason: "", restarts: 0, health: undefined, metrics: undefined },
+  });
+  const sample = (name: string, value: number, labels = {}) => ({ name, value, labels });
+  const konnectivity = (name: string, value: number) => sample(`konnectivity_network_proxy_${name}`, value);
+  const samples: Readonly<Record<string, InstanceAnswer["samples"]>> = {
+    "proxy-server": {
+      value: [konnectivity("server_ready_backend_connections", 5), konnectivity("server_established_connections", 12)],
+    },
+    "proxy-agent": {
+      value: [konnectivity("agent_open_server_connections", 1), konnectivity("agent_known_server_count", 2)],
+    },
+    "uplink-proxy": {
+      value: [0, 1].map((failed) => sample("uplink_proxy_uplink_failed", failed, { uplink: `wan${failed}` })),
+    },
+  };
+  const processes = Object.keys(samples).map(process);
+  const answers = new Map(processes.map((one) => [instanceKey(one), { samples: samples[one.program] }]));
+  const status = suiteStatus({ ...NONE, processes, answers });
+  assert.deepEqual(
+    status.tunnel.rows.map(({ program, text }) => `${program}: ${text}`),
+    ["proxy-server: 5 agents, 12 connections", "proxy-agent: 1 of 2 servers"],
+  );
+  assert.deepEqual(
+    status.uplinks.rows.map(({ uplink, works }) => [uplink, works]),
+    [
+      ["wan0", true],
+      ["wan1", false],
+    ],
+  );
+  assert.match(suiteStatusText(status), /^wan1 +failed +process 2$/m);
+});
