@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Pod } from "#kube/client";
 import { type InstanceAnswer, instanceKey, instancesOf, type SuiteFacts, tagOf } from "./facts.ts";
-import { suiteStatus } from "./model.ts";
+import { maxBlocksOf, suiteStatus } from "./model.ts";
 import { suiteStatusText } from "./text.ts";
 
 const NOW = Date.parse("2026-11-25T00:00:00Z");
@@ -181,4 +181,10 @@ test("suiteStatus: links of the tunnel and uplinks, by the metrics of their prog
     ],
   );
   assert.match(suiteStatusText(status), /^wan1 +failed +process 2$/m);
+});
+
+test("maxBlocksOf: a spec that cannot be read has no number, and ends no report", () => {
+  assert.equal(maxBlocksOf({ blockSizeBits: 4, subnets: [{ ipv4: "10.0.0.0/24" }] }), 16);
+  for (const spec of [{}, { subnets: null }, { blockSizeBits: 4, subnets: [{ ipv4: "10.0.0/24" }] }])
+    assert.equal(maxBlocksOf(spec as never), undefined, JSON.stringify(spec));
 });
