@@ -1,4 +1,5 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
@@ -47,7 +48,7 @@ import {
   waitForPods,
 } from "#lab/scenario";
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
-import { type LabHost, startHost, stopHost } from "./lab-front.ts";
+import { cniExecutable, type LabHost, startHost, stopHost } from "./lab-front.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 import { auditWhole, type WholeAudit } from "./whole-audit/index.ts";
 
@@ -179,6 +180,11 @@ function refuseWithVpc(values: Values): void {
     ]);
   if (values.nodes < 2 || values.families === "ipv6")
     throw new ConfigError("invalid-flags", ["--vpc: the lab needs two nodes or more, with IPv4"]);
+  const plugin = join(cniExecutable(), "../vpc-neutron");
+  if (values.image === undefined && !existsSync(plugin))
+    throw new ConfigError("invalid-flags", [
+      `--vpc: there is no ${plugin}: use a checkout, the image or the Debian package`,
+    ]);
 }
 
 async function runLab(values: Values, signal: AbortSignal): Promise<number> {
