@@ -24,6 +24,7 @@ export function admit(state: ServerState, request: IncomingMessage): Admitted {
   const parsed = parseResourceRequest(method, url, state.registry);
   const attributes = attributesOf(url, parsed, method);
   const { allowed, reason } = state.authorizer.authorize(user, attributes);
+  state.accessLog?.add(request, user, attributes, allowed);
   if (!allowed) throw forbiddenError(user, attributes, reason);
   return { user, url, parsed };
 }
