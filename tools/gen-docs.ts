@@ -7,7 +7,7 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { flagReference } from "#base/config";
-import { Registry } from "#base/metrics";
+import { BUILD_INFO, Registry } from "#base/metrics";
 import type { Program } from "../src/programs/program/index.ts";
 import { publicPrograms } from "../src/programs/programs.ts";
 import { generate } from "./generated.ts";
@@ -82,6 +82,7 @@ function metricsOf({ metrics = [] }: Program): string[] {
     "",
     "Metrics of the process: CPU, memory, descriptors, event loop, garbage collection.",
   ]);
+  rows.push([`\`${BUILD_INFO}\``, "gauge", "`version`", "Always 1; the label has the version of the program."]);
   return ["## Metrics", table(["name", "type", "labels", "meaning"], rows)];
 }
 

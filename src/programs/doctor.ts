@@ -1,5 +1,6 @@
 import { existsSync, readFileSync } from "node:fs";
 import { optionalFlag, stringFlag, switchFlag } from "#base/config";
+import { doctorText } from "#base/diagnosis";
 import { type KernelFeature, probeKernel } from "#kernel/probe";
 import type { NicDoctorValues } from "./doctor/nics.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
@@ -45,10 +46,7 @@ export const doctor = defineProgram({
 /** The part for NICs is loaded where there may be some: the clients of API server and switch take longer to load than the kernel to test. */
 async function lookAtNics(values: NicDoctorValues, options: { readonly signal: AbortSignal }) {
   if (!values.nics && !existsSync(values.nicSocket)) return undefined;
-  const [{ nicChecks }, { doctorText }] = await Promise.all([
-    import("./doctor/nics.ts"),
-    import("#features/nic-report"),
-  ]);
+  const { nicChecks } = await import("./doctor/nics.ts");
   const checks = await nicChecks(values, options);
   return { checks, text: `\nNICs of VPCs:\n${doctorText(checks)}` };
 }

@@ -1,6 +1,7 @@
 import "./early.ts";
 import { basename } from "node:path";
-import { EXIT, runProgram, VERSION } from "./program/index.ts";
+import { VERSION } from "#base/version";
+import { EXIT, runProgram } from "./program/index.ts";
 import { findProgram, type ListedProgram, publicPrograms } from "./programs.ts";
 import { ownMemory, releaseMemoryAtRest } from "./release-memory.ts";
 

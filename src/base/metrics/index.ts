@@ -3,10 +3,14 @@
  * one process and tests start clean.
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import { VERSION } from "#base/version";
 import { loopDelayMetrics } from "./loop-delay.ts";
 
 export { type LabelValues, startAtZero } from "./zeros.ts";
 export { Counter, Gauge, Histogram, Registry };
+
+/** The metric whose label `version` is the version of the process. */
+export const BUILD_INFO = "isthmus_build_info";
 
 /** The metrics of the process. `prom-client` never stops their observers, so all registries share this one set. */
 let ofProcess: Registry | undefined;
@@ -14,7 +18,7 @@ let ofProcess: Registry | undefined;
 /** An interval that never ends, in milliseconds: the library must not watch the event loop, because we do. */
 const NEVER_MS = 2 ** 31 - 1;
 
-/** A registry with the process metrics (`process_resident_memory_bytes`, `nodejs_eventloop_lag_seconds`, …). */
+/** A registry with the metrics of the process (`process_resident_memory_bytes`, `nodejs_eventloop_lag_seconds`, …), {@link BUILD_INFO} among them. */
 export function createRegistry(): Registry {
   if (ofProcess === undefined) {
     ofProcess = new Registry();
@@ -23,6 +27,12 @@ export function createRegistry(): Registry {
       if (/^nodejs_eventloop_lag_.+_seconds$/.test(name)) ofProcess.removeSingleMetric(name);
     }
     loopDelayMetrics(ofProcess);
+    new Gauge({
+      name: BUILD_INFO,
+      help: "Always 1; the label has the version of the program.",
+      labelNames: ["version"],
+      registers: [ofProcess],
+    }).set({ version: VERSION }, 1);
   }
   const registry = new Registry();
   for (const { name } of ofProcess.getMetricsAsArray()) {

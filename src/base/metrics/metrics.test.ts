@@ -10,6 +10,10 @@ test("createRegistry: observers of the process are made once, however often a pr
   assert.match(await second.metrics(), /^process_resident_memory_bytes [1-9]/m);
 });
 
+test("createRegistry: every program tells its version", async () => {
+  assert.match(await createRegistry().metrics(), /^isthmus_build_info\{version="\S+"\} 1$/m);
+});
+
 test("createRegistry: metrics of a program are only in its own registry", () => {
   const [first, second] = [createRegistry(), createRegistry()];
   for (const registry of [first, second]) new Counter({ name: "a", help: "a", registers: [registry] });

@@ -17,7 +17,6 @@ export { decodeNicNode } from "./audit/codec.ts";
 export { NIC_FINDINGS, type NicFinding } from "./audit/finding.ts";
 export type { NicAuditRules } from "./audit/rules.ts";
 export type { NicNode } from "./audit/state.ts";
-export { type DoctorCheck, doctorText, type Fact, readFact } from "./doctor/check.ts";
 export {
   judgeAgents,
   judgeClaims,

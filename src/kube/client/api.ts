@@ -122,6 +122,15 @@ export interface RawRequest {
   readonly contentType?: string;
 }
 
+/** Any answer to a GET, whatever its status is. */
+export interface RawAnswer {
+  /** The HTTP status. */
+  readonly status: number;
+  readonly text: string;
+  /** The time of the server by its header Date, in milliseconds since the epoch, whole seconds; `undefined` without a valid one. */
+  readonly dateMs: number | undefined;
+}
+
 /**
  * The calls of the API server that features need. {@link KubeClient} implements it; tests may wrap it.
  *

@@ -107,3 +107,19 @@ test("rateLimit: calls past the burst wait", async () => {
   await rejectsWith(client.get(resources.nodes, { name: "n" }, { timeoutMs: 30 }), "timeout", /30 ms/);
   assert.equal(server.seen.length, 1);
 });
+
+test("fetch: any status is an answer, with the server's time; nothing is repeated, and a long body is refused", async () => {
+  const date = "Wed, 25 Nov 2026 00:00:00 GMT";
+  await using server = await ScriptedServer.start((_seen, response) => {
+    response.writeHead(503, { date, "retry-after": "1" });
+    response.end("not ready\n");
+  });
+  await using client = server.client();
+  assert.deepEqual(await client.fetch("/x", { maxBytes: 100 }), {
+    status: 503,
+    text: "not ready\n",
+    dateMs: Date.parse(date),
+  });
+  assert.equal(server.seen.length, 1);
+  await rejectsWith(client.fetch("/x", { maxBytes: 5 }), "bad-response", /longer than 5 bytes/);
+});

@@ -9,6 +9,7 @@ import type {
   ListOptions,
   ListPage,
   Patch,
+  RawAnswer,
   RawRequest,
   Selection,
   WatchEvent,
@@ -203,6 +204,14 @@ export class KubeClient implements KubeApi, AsyncDisposable {
       options,
     );
     return parseObject(action, text);
+  }
+
+  /**
+   * Sends a GET once, and resolves to the answer with any status: the answers of pods behind `pods/proxy` have statuses of their own. Rejects like
+   * the other calls, also with `bad-response` if the body has more than `maxBytes`.
+   */
+  fetch(path: string, options: CallOptions & { readonly maxBytes: number }): Promise<RawAnswer> {
+    return this.#transport.fetch({ method: "GET", path, action: `GET ${path}`, accept: "*/*" }, options);
   }
 
   /** Aborts running calls, which reject with `unreachable`, and closes all connections. */

@@ -5,6 +5,7 @@ import { type AbortOptions, sleep, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
+import type { RawAnswer } from "./api.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
@@ -99,6 +100,21 @@ export class Transport {
         readText(request.action, await this.#exchange(request, "requests", signal)),
       ),
     );
+  }
+
+  /** The answer of any status to one request that is not repeated. Rejects like `send`. */
+  async fetch(
+    request: WireRequest,
+    options: AbortOptions & { readonly timeoutMs?: number | undefined; readonly maxBytes: number },
+  ): Promise<RawAnswer> {
+    return this.#within(request, options.timeoutMs ?? DEFAULT_TIMEOUT_MS, options.signal, async (signal) => {
+      await this.#bucket?.take({ signal });
+      const answer = await this.#exchange(request, "requests", signal, "any");
+      const text = await readText(request.action, answer, options.maxBytes);
+      const { date } = answer.headers;
+      const dateMs = typeof date === "string" ? Date.parse(date) : Number.NaN;
+      return { status: answer.statusCode, text, dateMs: Number.isNaN(dateMs) ? undefined : dateMs };
+    });
   }
 
   /**
@@ -222,6 +238,7 @@ export class Transport {
     request: WireRequest,
     pool: "requests" | "watches",
     signal: AbortSignal,
+    wanted: "success" | "any" = "success",
   ): Promise<Dispatcher.ResponseData> {
     const pools = await this.#connect(signal);
     const { server } = this.#connection;
@@ -248,6 +265,7 @@ export class Transport {
       throw signal.aborted ? signal.reason : this.#unreachable(request, error);
     }
     sample(String(answer.statusCode));
+    if (wanted === "any") return answer;
     if (answer.statusCode < 200 || answer.statusCode > 299) {
       throw await errorFromAnswer(request.action, this.#where, answer, this.#clock.now());
     }

@@ -32,7 +32,7 @@ export interface ApiServerOptions {
   readonly authenticator?: Authenticator | undefined;
   /** Default: RBAC over the objects of this server. */
   readonly authorizer?: Authorizer | undefined;
-  /** The connection to kubelets, for `pods/exec`. Default: none, and exec is refused. */
+  /** The connection to kubelets, for `pods/exec`, and to pods, for `pods/proxy`. Default: none, and both are refused. */
   readonly kubelets?: KubeletAccess | undefined;
   /** Ranges of Services' addresses and NodePorts. Default: 10.96.0.0/16, fd10:96::/112, 30000-32767. */
   readonly serviceRanges?: ServiceRanges | undefined;

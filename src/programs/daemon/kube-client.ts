@@ -1,9 +1,9 @@
 import { systemClock } from "#base/clock";
 import { optionalFlag } from "#base/config";
 import type { Registry } from "#base/metrics";
+import { VERSION } from "#base/version";
 import { KubeClient, type KubeClientOptions, loadKubeConfig } from "#kube/client";
 import { restClientMetrics } from "../metrics/index.ts";
-import { VERSION } from "../program/index.ts";
 
 /** Flags that select the API server. */
 export const kubeFlags = {

@@ -1,9 +1,10 @@
 import { hostname } from "node:os";
 import { systemClock } from "#base/clock";
+import { type DoctorCheck, type Fact, readFact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { inspectNicAgent } from "#features/cni";
-import { type DoctorCheck, decodeNicNode, type Fact, judgeNode, type NicNode, readFact } from "#features/nic-report";
+import { decodeNicNode, judgeNode, type NicNode } from "#features/nic-report";
 import { type KubeClient, resources } from "#kube/client";
 import { CLAIM_NODE_LABEL, type NicClaim, nicResources, nodeLabelValue, PROVIDER_HOST_ANNOTATION } from "#kube/nic";
 import { openClient } from "../daemon/index.ts";

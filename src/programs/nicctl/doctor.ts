@@ -1,9 +1,7 @@
 import { systemClock } from "#base/clock";
+import { type DoctorCheck, doctorText, type Fact, readFact } from "#base/diagnosis";
 import { NeutronProvider, type Vpc } from "#cloud/vpc";
 import {
-  type DoctorCheck,
-  doctorText,
-  type Fact,
   judgeAgents,
   judgeClaims,
   judgeHosts,
@@ -12,7 +10,6 @@ import {
   judgeProvider,
   judgeWebhooks,
   type ProviderReport,
-  readFact,
   runsNicAgent,
   type WebhookConfiguration,
 } from "#features/nic-report";

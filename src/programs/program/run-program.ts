@@ -1,9 +1,7 @@
 import { ConfigError, type FlagSet, type FlagValues, flagHelp, parseFlags, switchFlag } from "#base/config";
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { Registry } from "#base/metrics";
-
-/** The version that the build has set; `0.0.0-source` if the program runs from its source. */
-export const VERSION = process.env["ISTHMUS_VERSION"] ?? "0.0.0-source";
+import { VERSION } from "#base/version";
 
 /** One program of the suite: its summary, its flags, and the function that runs it. */
 export interface Program<Set extends FlagSet = FlagSet> {

@@ -3,6 +3,7 @@ import { systemClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
+import { VERSION } from "#base/version";
 import {
   type EventSink,
   HealthServer,
@@ -38,7 +39,6 @@ import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type N
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { profilingRoutes } from "../http-endpoints/index.ts";
-import { VERSION } from "../program/index.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";

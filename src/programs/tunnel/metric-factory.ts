@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, type LabelValues, type Registry, startAtZero } from "#base/metrics";
-import { VERSION } from "../program/index.ts";
+import { VERSION } from "#base/version";
 
 /** Konnectivity's prefix of metric names, so that dashboards for Konnectivity work. */
 const PREFIX = "konnectivity_network_proxy_";

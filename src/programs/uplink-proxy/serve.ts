@@ -5,6 +5,7 @@ import { type Health, readiness } from "#base/health";
 import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import type { ConfigSource, ListenerSettings } from "#base/uplink-model";
+import { VERSION } from "#base/version";
 import {
   type ClusterSecret,
   EnvironmentWatch,
@@ -23,7 +24,7 @@ import type { Nft } from "#kernel/nft";
 import { epollStreamsFault, type TcpStreamsKind } from "#kernel/reactor";
 import { listenTcp } from "#kernel/socket";
 import type { KubeApi } from "#kube/client";
-import { ownCommand, VERSION } from "../program/index.ts";
+import { ownCommand } from "../program/index.ts";
 
 /** Dependencies of the proxy. */
 export interface ServeDeps {

@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
+import { checksOf, type DoctorCheck, type Fact } from "#base/diagnosis";
 import type { EndpointSlice, Lease, Pod, Secret } from "#kube/client";
 import type { NicClaim, NicPolicySpec } from "#kube/nic";
-import { checksOf, type DoctorCheck, type Fact } from "./check.ts";
 
 /** The time before its end in which a certificate is told, in milliseconds: it is renewed long before. */
 const SOON_MS = 7 * 24 * 3_600_000;

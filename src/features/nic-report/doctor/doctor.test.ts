@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { type DoctorCheck, doctorText, type Fact } from "#base/diagnosis";
 import { createAuthority, issueServerCertificate } from "#base/x509";
 import type { ProviderAgent } from "#cloud/vpc";
 import type { EndpointSlice, Lease, Pod, Secret } from "#kube/client";
 import type { NicNode } from "../audit/state.ts";
 import { READY_NIC, testClaim } from "../testing.ts";
-import { type DoctorCheck, doctorText, type Fact } from "./check.ts";
 import { judgeAgents, judgeClaims, judgeLease, judgePolicy, judgeWebhooks } from "./cluster.ts";
 import { judgeNode, type NodeReport } from "./node.ts";
 import { judgeHosts, judgeProvider, type ProviderReport } from "./provider.ts";

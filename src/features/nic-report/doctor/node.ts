@@ -1,7 +1,7 @@
+import { checksOf, type DoctorCheck, type Fact } from "#base/diagnosis";
 import type { OvsBridge } from "#cloud/ovsdb";
 import type { NicClaim } from "#kube/nic";
 import type { NicNode } from "../audit/state.ts";
-import { checksOf, type DoctorCheck, type Fact } from "./check.ts";
 
 /** What a diagnosis knows of the node on which it runs. */
 export interface NodeReport {

@@ -1,5 +1,5 @@
+import { checksOf, type DoctorCheck, type Fact } from "#base/diagnosis";
 import type { PortQuota, ProviderAgent } from "#cloud/vpc";
-import { checksOf, type DoctorCheck, type Fact } from "./check.ts";
 
 /** What a diagnosis knows of a provider. */
 export interface ProviderReport {

@@ -41,7 +41,8 @@ export function parseResourceRequest(method: string, url: URL, registry: Registr
   if (name !== "" && resource.namespaced && namespace === "") throw noSuchResource();
   const verb = verbOf(method, name, watchPath || isTrue(url.searchParams.get("watch")));
   if (verb === undefined) throw noSuchResource();
-  return { resource, verb, namespace, name, subresource: sub.join("/") };
+  // What follows `proxy` is a path of the object's own server.
+  return { resource, verb, namespace, name, subresource: sub[0] === "proxy" ? "proxy" : sub.join("/") };
 }
 
 function decodeSegment(segment: string): string {

@@ -10,6 +10,7 @@ import { ANYTHING } from "../schema/index.ts";
 import { negotiate } from "./accept.ts";
 import { mediaType, parseJson, parseYaml } from "./body.ts";
 import { answer, type Call, MAX_BODY_BYTES, methodNotAllowed, objectBody, patchObject, writeOptions } from "./call.ts";
+import { proxyToPod } from "./pod-proxy.ts";
 import type { ResourceRequest } from "./request-info.ts";
 import { readBody, sendJson, sendObject } from "./respond.ts";
 import type { ServerState } from "./state.ts";
@@ -23,6 +24,7 @@ export async function handleSubresource(state: ServerState, parsed: ResourceRequ
   if (subresource === "scale" && resource.scale !== undefined) return handleScale(state, parsed, call, resource.scale);
   if (core === "Pod" && subresource === "binding") return bind(state, parsed, call);
   if (core === "Pod" && subresource === "eviction") return evict(state, parsed, call);
+  if (core === "Pod" && subresource === "proxy") return proxyToPod(state, parsed, call);
   if (core === "Namespace" && subresource === "finalize") return finalize(state, parsed, call);
   if (core === "Pod" && ["log", "exec", "attach", "portforward"].includes(subresource)) {
     state.objects.get(resource, parsed.namespace, parsed.name);
@@ -30,7 +32,7 @@ export async function handleSubresource(state: ServerState, parsed: ResourceRequ
       throw state.kubelets === undefined ? notReached() : badRequest("Upgrade request required");
     throw new ApiError(
       "NotImplemented",
-      `pods/${subresource} is not served: of the subresources that need a kubelet, the lab's API server has only pods/exec`,
+      `pods/${subresource} is not served: of the subresources that need a kubelet, the lab's API server has only pods/exec and pods/proxy`,
     );
   }
   throw noSuchResource();
