@@ -13,5 +13,6 @@ export { runHost } from "./run-host.ts";
 export type { LabServices } from "./services.ts";
 export { isRunning, type LabState, lockLab, readState, removeState } from "./state.ts";
 export type { LabTunnel } from "./tunnel.ts";
+export type { BuildName, LabUpgrade, SwitchRequest } from "./upgrade.ts";
 export type { LabUplinks } from "./uplinks.ts";
 export type { LabVpc } from "./vpc.ts";
