@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { publicPrograms } from "./programs.ts";
 
 const root = join(import.meta.dirname, "../..");
-const page = readFileSync(join(root, "docs/reference/security.md"), "utf8");
+const page = readFileSync(join(root, "docs/security.md"), "utf8");
 /** Flags of addresses and ports where a program listens; a flag that only names another's place is none of them. */
 const LISTENS =
   /^(.*-addr|listen|socket|control-socket|.*-bind-address|(server|agent|health|admin|health-server|admin-server)-port)$/;
