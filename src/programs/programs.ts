@@ -33,6 +33,7 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   validate: { load: async () => (await import("./validate.ts")).validate },
   explain: { load: async () => (await import("./explain.ts")).explain },
   doctor: { load: async () => (await import("./doctor.ts")).doctor },
+  uninstall: { load: async () => (await import("./uninstall.ts")).uninstallProgram(namesOnNode()) },
   node: { load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()), memory: "tables" },
   coild: {
     load: async () => (await import("./coild.ts")).coild,
@@ -119,6 +120,11 @@ export function findProgram(name: string): ListedProgram | undefined {
 /** The programs that users start, by name. */
 export function publicPrograms(): ReadonlyMap<string, ListedProgram> {
   return new Map(Object.entries(PROGRAMS).filter(([, program]) => program.internal !== true));
+}
+
+/** `isthmus node`, its parts, and the agent of NICs, which runs apart. */
+function namesOnNode(): ReadonlySet<string> {
+  return new Set(["node", "nic-agent", ...programsOfNode().keys()]);
 }
 
 function programsOfNode(): ReadonlyMap<string, ListedProgram["load"]> {

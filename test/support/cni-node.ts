@@ -77,6 +77,8 @@ export class CniNode implements AsyncDisposable {
     flags: readonly string[] = [],
     rights?: string,
     ipamFlags: readonly string[] = [],
+    /** Called when the node is there, before its programs start. */
+    onMade: (node: CniNode) => void | Promise<void> = () => undefined,
   ): Promise<CniNode> {
     const folder = mkdtempSync(join(tmpdir(), `isthmus-${name}-`));
     const [netns, outside] = ["node", "outside"].map((one) => `isthmus-${name}-${process.pid}-${one}`) as [
@@ -124,6 +126,7 @@ export class CniNode implements AsyncDisposable {
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
     const node = new CniNode({ netns, outside, folder, server, api });
     try {
+      await onMade(node);
       await node.#start(flags, ipamFlags);
       return node;
     } catch (error) {
