@@ -16,7 +16,7 @@ const BINDING: RightsObject = {
 const files = new Map([["rbac.yaml", [ROLE, BINDING]]]);
 
 function access(verb: string, resource: string, more: Partial<Access> = {}): Access {
-  return { account: "kube-system:coild", verb, group: "", resource, allowed: true, ...more };
+  return { program: "coild", account: "kube-system:coild", verb, group: "", resource, allowed: true, ...more };
 }
 const ALL = ["get", "list"].flatMap((verb) => ["pods", "pods/status"].map((resource) => access(verb, resource)));
 
@@ -38,6 +38,12 @@ test("compareRights: a refused request is a missing right where the account had 
   ]);
   const less = { ...refused, had: [{ verbs: ["get"], apiGroups: [""], resources: ["pods"] }] };
   assert.deepEqual(compareRights(files, [...ALL, less]), []);
+});
+
+test("compareRights: what a person asked for with a program's credentials does not count", () => {
+  const audit = ALL.map((one) => ({ ...one, program: "audit" }));
+  const refused = access("watch", "nodes", { program: "audit", allowed: false, had: ROLE.rules ?? [] });
+  assert.equal(compareRights(files, [...audit, refused]).length, 4);
 });
 
 test("compareRights: a binding whose subjects a controller adds is of the accounts of its name", () => {

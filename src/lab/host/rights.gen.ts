@@ -356,7 +356,6 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
      "nodes"
     ],
     "verbs": [
-     "get",
      "list",
      "watch"
     ]
@@ -369,7 +368,6 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
      "addressblocks"
     ],
     "verbs": [
-     "get",
      "list",
      "watch"
     ]
@@ -440,7 +438,6 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
      "serviceaccounts"
     ],
     "verbs": [
-     "get",
      "list",
      "watch",
      "create"
@@ -503,7 +500,6 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
      "egresses"
     ],
     "verbs": [
-     "get",
      "list",
      "watch"
     ]
@@ -554,9 +550,23 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
      "clusterrolebindings"
     ],
     "verbs": [
-     "get",
      "list",
-     "watch",
+     "watch"
+    ]
+   },
+   {
+    "apiGroups": [
+     "rbac.authorization.k8s.io"
+    ],
+    "resources": [
+     "clusterrolebindings"
+    ],
+    "resourceNames": [
+     "coil-egress",
+     "psp-coil-egress"
+    ],
+    "verbs": [
+     "get",
      "update"
     ]
    }
@@ -672,14 +682,12 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
      "nodes"
     ],
     "verbs": [
-     "get",
      "list",
      "watch"
     ]
    },
    {
     "apiGroups": [
-     "",
      "events.k8s.io"
     ],
     "resources": [
@@ -687,8 +695,7 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
     ],
     "verbs": [
      "create",
-     "patch",
-     "update"
+     "patch"
     ]
    }
   ]
@@ -766,11 +773,22 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
      ""
     ],
     "resources": [
-     "namespaces",
-     "nodes"
+     "namespaces"
     ],
     "verbs": [
      "get",
+     "list",
+     "watch"
+    ]
+   },
+   {
+    "apiGroups": [
+     ""
+    ],
+    "resources": [
+     "nodes"
+    ],
+    "verbs": [
      "list",
      "watch"
     ]
@@ -810,7 +828,6 @@ export const LAB_RIGHTS: readonly SeedObject[] = [
      "nicpolicies"
     ],
     "verbs": [
-     "get",
      "list",
      "watch"
     ]

@@ -9,10 +9,12 @@ import type { Authorizer, PolicyRule, RequestAttributes, UserInfo } from "./auth
 
 const ACCOUNT = "system:serviceaccount:";
 /** The end of a program's User-Agent; tests that try what an account may not have another one. */
-const PROGRAM = /\S+\/\S+ isthmus$/;
+const PROGRAM = /^([a-z-]+)\/\S+ isthmus$/;
 
 /** A line of the file. */
 export interface AccessRecord {
+  /** The program's name, by its User-Agent. */
+  readonly program: string;
   /** Namespace and name of the account, `NAMESPACE:NAME`. */
   readonly account: string;
   readonly verb: string;
@@ -40,10 +42,11 @@ export class AccessLog {
   add(request: IncomingMessage, user: UserInfo, attributes: RequestAttributes, allowed: boolean): void {
     const { verb, group, resource, subresource, namespace } = attributes;
     if (!user.name.startsWith(ACCOUNT) || resource === "") return;
-    if (!PROGRAM.test(request.headers["user-agent"] ?? "")) return;
+    const program = PROGRAM.exec(request.headers["user-agent"] ?? "")?.[1];
+    if (program === undefined) return;
     const account = user.name.slice(ACCOUNT.length);
     const kind = subresource === "" ? resource : `${resource}/${subresource}`;
-    const record: AccessRecord = { account, verb, group, resource: kind, allowed };
+    const record: AccessRecord = { program, account, verb, group, resource: kind, allowed };
     const key = JSON.stringify(record);
     if (this.#seen.has(key)) return;
     this.#seen.add(key);
