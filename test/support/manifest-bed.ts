@@ -69,7 +69,7 @@ export interface BedNode {
 export interface BedOptions {
   /** What the machine outside is as a Node; `static`: it has static pods alone, and no Node. Default: it runs nothing. */
   readonly outside?: BedNode | "static";
-  readonly node?: BedNode;
+  readonly node?: BedNode | "static";
 }
 
 type Machine = "node" | "outside";
@@ -232,6 +232,11 @@ export class ManifestBed {
 
   node(machine: Machine = "node"): ManifestNode {
     return this.#nodes.get(machine) ?? assert.fail(machine);
+  }
+
+  /** Runs before the machines are removed, the last one first. */
+  onEnd(close: () => unknown): void {
+    this.#closers.push(close);
   }
 
   /** The path of a file of a machine. */

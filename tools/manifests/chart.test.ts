@@ -162,6 +162,19 @@ test("chart: values arrive where they belong", () => {
     readOnlyRootFilesystem: true,
     capabilities: { drop: ["ALL"] },
   });
+  const named = { nics: { enabled: true, clusterId: "c", credentialsSecret: "mine" } };
+  assert.equal(
+    objectsOf(named).some(({ metadata }) => metadata.name === "nic-controller-credentials"),
+    false,
+  );
+  assert.match(JSON.stringify(workloadsOf(named).get("nic-controller")), /"secretName":"mine"/);
+  const health = objectsOf({ ...all, serviceProxy: { enabled: true, healthzPort: 10_300 } });
+  assert.match(
+    health.find(({ metadata, kind }) => kind === "ConfigMap" && metadata.name === "isthmus-service-proxy")?.data?.[
+      "config.conf"
+    ] ?? "",
+    /^healthzBindAddress: "0\.0\.0\.0:10300"$/m,
+  );
   const pool = { name: "default", spec: { blockSizeBits: 5, subnets: [{ ipv4: "10.100.0.0/16" }] } };
   const [made] = objectsOf({ pods: { enabled: true, pools: [pool] } }).filter(({ kind }) => kind === "AddressPool");
   assert.deepEqual([made?.metadata.name, made?.spec], ["default", pool.spec]);
