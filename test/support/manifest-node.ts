@@ -79,6 +79,17 @@ const CARRIED_OUT = [
 /** Fields without a meaning on this node. */
 const UNUSED = ["resources", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"];
 
+/** Fields of a Pod that are carried out here, or by the scheduler of the bed, and those without a meaning on this node. */
+const POD_FIELDS = [
+  ..."nodeName hostNetwork serviceAccountName automountServiceAccountToken securityContext containers initContainers volumes".split(
+    " ",
+  ),
+  ..."nodeSelector tolerations affinity priorityClassName priority preemptionPolicy schedulerName".split(" "),
+  ..."hostPID dnsPolicy restartPolicy terminationGracePeriodSeconds imagePullSecrets enableServiceLinks serviceAccount".split(
+    " ",
+  ),
+];
+
 interface Probe {
   readonly httpGet?: { readonly path?: string; readonly port: number | string; readonly host?: string };
 }
@@ -259,6 +270,8 @@ export class ManifestNode implements AsyncDisposable {
 
   async #run(place: Place): Promise<void> {
     const { spec, pod } = place;
+    const unknown = Object.keys(spec).filter((key) => !POD_FIELDS.includes(key));
+    assert.deepEqual(unknown, [], `pod ${pod.metadata.name}`);
     if (spec.hostNetwork === true) {
       place.netns = this.#settings.netns;
       place.ips = this.#settings.addresses;
