@@ -178,7 +178,7 @@ test("upgrade-from-coil, v2: the commands of the page run as they stand, and poo
   assert.deepEqual(await bed.blocks(), ["default-0"]);
 });
 
-test("upgrade-from-coil, Egresses: the commands of the page run as they stand on Coil's objects, routers keep their rights, and deploy/coil can be applied over Coil's", async (t) => {
+test("upgrade-from-coil, Egresses: the commands of the page run as they stand on Coil's objects, routers keep their rights, and deploy/pods-egress.yaml can be applied over Coil's", async (t) => {
   const bed = await bedOf(t);
   await bed.installCrds();
   await bed.client.create(resources.namespaces, { metadata: { name: "internet" } });
@@ -212,8 +212,7 @@ test("upgrade-from-coil, Egresses: the commands of the page run as they stand on
   assert.equal(await images("deployment", "coil-egress-controller"), "registry.example/isthmus:1");
   assert.deepEqual((await bed.client.get(coilResources.egresses, egress.metadata)).spec, egress.spec);
   // A second time, and with the workloads and webhooks: the selectors, which cannot be changed, are Coil's.
-  const files = ["pods/egress", "pods/webhooks", "pods/egress-webhooks", "coil/pods", "coil/egress"];
-  await shell(`kubectl apply ${files.map((file) => `-f deploy/${file}.yaml`).join(" ")}`);
+  await shell("kubectl apply -f deploy/pods/egress.yaml -f deploy/pods-egress.yaml");
   const binding = await bed.client.get(resources.clusterRoleBindings, { name: "coil-egress" });
   assert.deepEqual(
     binding.subjects?.map(({ namespace }) => namespace),

@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { parseAllDocuments } from "yaml";
+import { claimsOf } from "#test/what-shows-it";
 import { ChartError, joinDocuments, jsonSchema, readChart, readValues, renderChart, type Values } from "./index.ts";
 
 const deploy = join(import.meta.dirname, "../../deploy");
@@ -161,6 +162,19 @@ test("chart: values arrive where they belong", () => {
     readOnlyRootFilesystem: true,
     capabilities: { drop: ["ALL"] },
   });
+  const named = { nics: { enabled: true, clusterId: "c", credentialsSecret: "mine" } };
+  assert.equal(
+    objectsOf(named).some(({ metadata }) => metadata.name === "nic-controller-credentials"),
+    false,
+  );
+  assert.match(JSON.stringify(workloadsOf(named).get("nic-controller")), /"secretName":"mine"/);
+  const health = objectsOf({ ...all, serviceProxy: { enabled: true, healthzPort: 10_300 } });
+  assert.match(
+    health.find(({ metadata, kind }) => kind === "ConfigMap" && metadata.name === "isthmus-service-proxy")?.data?.[
+      "config.conf"
+    ] ?? "",
+    /^healthzBindAddress: "0\.0\.0\.0:10300"$/m,
+  );
   const pool = { name: "default", spec: { blockSizeBits: 5, subnets: [{ ipv4: "10.100.0.0/16" }] } };
   const [made] = objectsOf({ pods: { enabled: true, pools: [pool] } }).filter(({ kind }) => kind === "AddressPool");
   assert.deepEqual([made?.metadata.name, made?.spec], ["default", pool.spec]);
@@ -231,4 +245,9 @@ test("chart: each variant has a file, and each of these files a variant", () => 
     readdirSync(deploy).filter((file) => file.endsWith(".yaml")),
     variants.sort(),
   );
+});
+
+test("manifests: every claim of the design page has its test", () => {
+  const { sections, missing } = claimsOf("docs/design/manifests.md");
+  assert.deepEqual([missing, sections.size], [[], 1]);
 });

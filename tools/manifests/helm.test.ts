@@ -52,6 +52,9 @@ function objectsOf(text: string): Map<string, unknown> {
 }
 
 test("helm: it renders each variant of the chart as our files have it", { skip }, () => {
+  const crds = new Set(readdirSync(join(deploy, "crds")).map((file) => file.replace(/^(.*)_(.*)\.yaml$/, "$2.$1")));
+  const withCrds = template(join(deploy, "chart"), "--include-crds");
+  assert.deepEqual(new Set(Array.from(withCrds.matchAll(/^ {2}name: (\S+)$/gm), ([, name = ""]) => name)), crds);
   for (const file of readdirSync(join(deploy, "variants"))) {
     const ours = objectsOf(readFileSync(join(deploy, file.replace(".values.yaml", ".yaml")), "utf8"));
     assert.ok(ours.size > 0);

@@ -52,7 +52,7 @@ export const valuesSchema = v.strictObject({
     enabled: v.boolean(),
     mode: v.picklist(["nftables", ""]),
     clusterCIDR: text,
-    healthzBindAddress: text,
+    healthzPort: port,
     metricsBindAddress: text,
     config: anyObject,
   }),
