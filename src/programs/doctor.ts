@@ -1,47 +1,76 @@
 import { existsSync, readFileSync } from "node:fs";
-import { optionalFlag, stringFlag, switchFlag } from "#base/config";
-import { doctorText } from "#base/diagnosis";
+import { systemClock } from "#base/clock";
+import { stringFlag, switchFlag } from "#base/config";
+import { type DoctorCheck, doctorText } from "#base/diagnosis";
+import { type FaultCheck, judgeSuiteNode } from "#features/suite-report";
 import { type KernelFeature, probeKernel } from "#kernel/probe";
+import { kubeFlags, openClient } from "./daemon/index.ts";
 import type { NicDoctorValues } from "./doctor/nics.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 
 const flags = {
   json: switchFlag("json", false, "print one JSON object"),
+  cluster: switchFlag("cluster", false, "look at the cluster, and not at this machine"),
+  cniConfDir: stringFlag("cni-conf-dir", "/etc/cni/net.d", "folder of CNI configurations", "PATH"),
+  cniBinDir: stringFlag("cni-bin-dir", "/opt/cni/bin", "folder of CNI executables", "PATH"),
   nics: switchFlag("nics", false, "look at NICs of VPCs also where nic-agent has no socket"),
   nicSocket: stringFlag("nic-socket", "/run/isthmus/vpc.sock", "socket of nic-agent", "PATH"),
   ovsdb: stringFlag("ovsdb", "/var/run/openvswitch/db.sock", "UNIX socket of Open vSwitch's database", "PATH"),
   integrationBridge: stringFlag("integration-bridge", "br-int", "bridge of the NICs' ports", "NAME"),
-  kubeconfig: optionalFlag(
-    "kubeconfig",
-    "NICs: kubeconfig of the API server; default: $KUBECONFIG, else the pod's service account, else ~/.kube/config",
-    "FILE",
-  ),
+  ...kubeFlags,
 };
 
-/** `isthmus doctor`: what this kernel has and lacks, and what is wrong with this node for NICs of VPCs. */
+/** `isthmus doctor`: what this kernel has and lacks, and what is wrong with this node or with the cluster. */
 export const doctor = defineProgram({
   name: "doctor",
   summary:
-    "Lists the features that this machine's kernel has and lacks, and the parts of the suite that need them; on a node with NICs of VPCs also what is wrong with its agents, switch and name.",
+    "Says what is wrong with this node, or with --cluster with the whole cluster, and how to mend it; lists the features that this kernel has and lacks.",
   flags,
   notes: [
-    "Each feature is tested in a network namespace that is created for the test and removed after it.",
+    "On a node, as root: the kernel's features, each tested in a network namespace that is made for the test and removed after it; then the checks of the table below that concern what runs here. Programs are found as processes of this network namespace, and their settings by their flags.",
+    "--cluster needs no rights on the machine, and those of an administrator in the cluster: it reads objects, and asks for the rights of programs' accounts (create on subjectaccessreviews, which stores nothing). What may not be read is unknown, with the reason.",
     "Where nic-agent has its socket, or with --nics: whether nic-agent and the database of Open vSwitch answer, the integration bridge is there, the provider's agent is connected to it, and the provider knows the node by the name that the Node has. The last one is read of the API server: the Node and its NicClaims. It needs no credentials of a cloud; with those, nicctl doctor asks the provider.",
-    "Exit code: 0 when the tests could run, 1 when something is wrong with the node's NICs.",
+    "It changes nothing. --json: {kernel, features, checks, nics} on a node, {checks} with --cluster; a check has name, state (ok, warning, wrong, unknown), subject, text, and remedy where something can be done.",
+    "Exit code: 0 when nothing is wrong, 1 when something is wrong or the API server of --cluster does not answer. Warnings and what is unknown do not count.",
   ],
   run: async ({ values, signal }) => {
+    if (values.cluster) return await lookAtCluster(values, { signal });
     requirePrivileges("make network namespaces", LAB_CAPABILITIES);
     const kernel = readFileSync("/proc/sys/kernel/osrelease", "utf8").trim();
     const features = probeKernel();
+    const lacking = features.filter(({ available }) => !available).map(({ name }) => name);
+    const { readNode } = await import("./doctor/node.ts");
+    const checks = judgeSuiteNode(await readNode(values, { lacking, clock: systemClock, signal }));
     const nics = await lookAtNics(values, { signal });
     if (values.json)
       process.stdout.write(
-        `${JSON.stringify({ kernel, features, ...(nics === undefined ? {} : { nics: nics.checks }) })}\n`,
+        `${JSON.stringify({ kernel, features, checks, ...(nics === undefined ? {} : { nics: nics.checks }) })}\n`,
       );
-    else process.stdout.write(render(kernel, features) + (nics?.text ?? ""));
-    return nics?.checks.some(({ state }) => state === "wrong") === true ? EXIT.failed : EXIT.ok;
+    else {
+      const node =
+        checks.length === 0 ? "\nno part of the suite is on this machine\n" : `\nThis node:\n${faultsText(checks)}`;
+      process.stdout.write(render(kernel, features) + node + (nics?.text ?? ""));
+    }
+    const all: readonly DoctorCheck[] = [...checks, ...(nics?.checks ?? [])];
+    return all.some(({ state }) => state === "wrong") ? EXIT.failed : EXIT.ok;
   },
 });
+
+/** The checks as text; the name of each is that of its section in docs/guides/doctor.md. */
+function faultsText(checks: readonly FaultCheck[]): string {
+  return doctorText(checks.map((check) => ({ ...check, subject: `${check.name}: ${check.subject}` })));
+}
+
+async function lookAtCluster(
+  values: { readonly json: boolean; readonly kubeconfig: string | undefined },
+  { signal }: { readonly signal: AbortSignal },
+): Promise<number> {
+  const { clusterChecks } = await import("./doctor/cluster.ts");
+  await using api = await openClient("doctor", values, { clock: systemClock });
+  const checks = await clusterChecks(api, { clock: systemClock, signal });
+  process.stdout.write(values.json ? `${JSON.stringify({ checks })}\n` : faultsText(checks));
+  return checks.some(({ state }) => state === "wrong") ? EXIT.failed : EXIT.ok;
+}
 
 /** The part for NICs is loaded where there may be some: the clients of API server and switch take longer to load than the kernel to test. */
 async function lookAtNics(values: NicDoctorValues, options: { readonly signal: AbortSignal }) {

@@ -32,6 +32,7 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   audit: { load: async () => (await import("./audit.ts")).auditProgram },
   validate: { load: async () => (await import("./validate.ts")).validate },
   explain: { load: async () => (await import("./explain.ts")).explain },
+  status: { load: async () => (await import("./status.ts")).status },
   doctor: { load: async () => (await import("./doctor.ts")).doctor },
   uninstall: { load: async () => (await import("./uninstall.ts")).uninstallProgram(namesOnNode()) },
   node: { load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()), memory: "tables" },

@@ -1,5 +1,6 @@
 import { EGRESS_FINDINGS } from "#features/egress";
 import { NIC_FINDINGS } from "#features/nic-report";
+import { FAULTS } from "#features/suite-report";
 import { endpoints, files, kernel, rights, type Section, section } from "./section.ts";
 
 /** Notes by program. A number that a flag sets is the flag's default. */
@@ -114,5 +115,29 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
     ),
   ],
   explain: [],
-  doctor: [],
+  doctor: [
+    section(
+      "Faults",
+      "name",
+      "found with",
+      "what is wrong",
+      "fix",
+    )(...FAULTS.map(({ name, at, title, fix }) => [`\`${name}\``, at === "node" ? "" : "`--cluster`", title, fix])),
+    rights(
+      [
+        "with `--cluster`: nodes, customresourcedefinitions, mutatingwebhookconfigurations, validatingwebhookconfigurations, addresspools, addressblocks, blockrequests, egresses, pods, deployments, leases, endpointslices, secrets",
+        "get, list",
+      ],
+      ["with `--cluster`: subjectaccessreviews", "create, which stores nothing"],
+    ),
+  ],
+  status: [
+    rights(
+      [
+        "nodes, pods, addresspools, addressblocks, blockrequests, egresses, deployments, services, endpointslices, nicclaims, leases, events",
+        "list",
+      ],
+      ["pods/proxy", "get"],
+    ),
+  ],
 };

@@ -9,4 +9,4 @@
  * ```
  */
 export { webhookMetrics } from "./metrics.ts";
-export { NIC_NAMES, serveWebhooks, type Webhooks, webhookAddrFlag, webhookFlags } from "./webhooks.ts";
+export { NIC_NAMES, serveWebhooks, WEBHOOK_NAMES, type Webhooks, webhookAddrFlag, webhookFlags } from "./webhooks.ts";

@@ -69,6 +69,9 @@ function rotationOf(part: Part) {
   };
 }
 
+/** The names of all webhooks of the suite: configurations, and the Secret of their servers' certificate. */
+export const WEBHOOK_NAMES = (["ipam", "egress", "nic"] as const).map(rotationOf);
+
 /** The default addresses; the Services of the manifests have these ports. */
 const ADDRESSES: Readonly<Record<Part, string>> = { ipam: ":9443", egress: ":9444", nic: ":9445" };
 

@@ -1,0 +1,191 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { parseAllDocuments } from "yaml";
+import { createAuthority } from "#base/x509";
+import { coilCrds } from "#kube/coil";
+import { type ClusterFacts, judgeSuiteCluster, lackingFields } from "./cluster.ts";
+import { FAULTS, type FaultCheck } from "./faults.ts";
+import { judgeSuiteNode, type NodeFacts } from "./node.ts";
+import { NEEDED_RIGHTS, type NeededRight, neededRights } from "./rights.ts";
+
+const root = join(import.meta.dirname, "../../../..");
+const NOW = Date.parse("2026-11-25T00:00:00Z");
+const DAY = 86_400_000;
+
+const NOTHING: NodeFacts = {
+  now: NOW,
+  processes: [],
+  cniDir: "/etc/cni/net.d",
+  cni: { fault: "the folder does not exist" },
+  executables: [],
+  sockets: [],
+  forwarding: { ipv4: false, ipv6: false },
+  rules: [],
+  rivals: [],
+  conntrack: undefined,
+  uplinks: [],
+  podLinks: [],
+  ports: [],
+  folders: [],
+  lacking: ["nftables", "fou"],
+  certificates: [],
+  clock: undefined,
+};
+
+const bad = (checks: readonly FaultCheck[]): readonly string[] =>
+  checks.filter(({ state }) => state !== "ok").map(({ name, state, text }) => `${name} ${state}: ${text}`);
+
+test("judgeSuiteNode: a machine without the suite has no findings, whatever its settings are", () => {
+  assert.deepEqual(judgeSuiteNode(NOTHING), []);
+});
+
+test("judgeSuiteNode: without a configuration of the suite, pods get no network; coild behind another plugin needs no rule", () => {
+  const facts = {
+    ...NOTHING,
+    processes: [{ program: "coild", flags: ["--enable-ipam=false"] }],
+    forwarding: { ipv4: true, ipv6: undefined },
+  };
+  assert.deepEqual(bad(judgeSuiteNode({ ...facts, cni: { value: [{ file: "a.conf", plugins: [] }] } })), [
+    "cni-order wrong: no configuration names a plugin of the suite: pods get no network of it",
+  ]);
+  assert.deepEqual(bad(judgeSuiteNode(facts)), ["cni-order warning: cannot be read: the folder does not exist"]);
+});
+
+test("judgeSuiteNode: what the kernel lacks is named for programs that need it", () => {
+  const flags = ["--tunnel-driver=fou"];
+  const facts = {
+    ...NOTHING,
+    forwarding: { ipv4: true, ipv6: true },
+    cni: { value: [{ file: "a.conf", plugins: [{ type: "coil", socket: undefined }] }] },
+  };
+  const rules = [{ family: 4 as const, priority: 2000, table: 116, action: "lookup" as const }];
+  const coild = judgeSuiteNode({ ...facts, rules, processes: [{ program: "coild", flags }] });
+  assert.deepEqual(bad(coild), ["kernel wrong: the kernel lacks fou"]);
+  const proxy = judgeSuiteNode({ ...facts, processes: [{ program: "service-proxy", flags: [] }] });
+  assert.deepEqual(bad(proxy), ["kernel wrong: the kernel lacks nftables"]);
+});
+
+test("judgeSuiteNode: rules before that of the pods are wrong only if they take all packets", () => {
+  const rule = { family: 4 as const, table: 200, action: "lookup" as const };
+  const own = { ...rule, priority: 2000, table: 116 };
+  const facts = {
+    ...NOTHING,
+    cni: { value: [{ file: "a", plugins: [{ type: "coil", socket: undefined }] }] },
+    forwarding: { ipv4: true, ipv6: undefined },
+  };
+  const of = (...rules: NodeFacts["rules"]) =>
+    bad(judgeSuiteNode({ ...facts, rules, processes: [{ program: "coild", flags: [] }] }));
+  assert.deepEqual(
+    of(
+      { ...rule, priority: 0, table: 255 },
+      { ...rule, priority: 5, fwmark: 1 },
+      { ...rule, priority: 6, action: "nop" },
+      own,
+    ),
+    [],
+  );
+  assert.deepEqual(of({ ...rule, priority: 5, action: "blackhole", table: 0 }, own), [
+    "rule-order wrong: rule 5 is blackhole for all packets, before rule 2000 of the pods",
+  ]);
+  assert.match(
+    of({ ...rule, priority: 3000 })[0] ?? "",
+    /^rule-order wrong: there is no rule 2000 that looks up table 116/,
+  );
+});
+
+test("judgeSuiteNode: certificates by their time; a clock far apart is wrong, one a little apart a warning", () => {
+  const cert = (from: number, to: number): string =>
+    createAuthority({ commonName: "x", notBefore: NOW + from * DAY, notAfter: NOW + to * DAY }).cert;
+  const of = (pem: string) =>
+    bad(
+      judgeSuiteNode({ ...NOTHING, certificates: [{ program: "proxy-agent", path: "/c", pem: { value: pem } }] }),
+    )[0]?.split(" at ")[0];
+  assert.equal(of(cert(-2, 30)), undefined);
+  assert.equal(of(cert(-2, -1)), "certificate wrong: expired");
+  assert.equal(of(cert(-2, 3)), "certificate warning: ends in 3 days,");
+  assert.match(of(cert(1, 30)) ?? "", /^certificate wrong: is not valid before/);
+  assert.equal(of("x"), "certificate wrong: is not a certificate in PEM");
+  const clock = (value: number) => bad(judgeSuiteNode({ ...NOTHING, clock: { value } }));
+  assert.deepEqual(
+    [clock(2000), clock(-8000), clock(60_000)],
+    [[], ["clock warning: is 8 s behind the API server's"], ["clock wrong: is 60 s ahead of the API server's"]],
+  );
+});
+
+const NO_CLUSTER: ClusterFacts = {
+  now: NOW,
+  instances: { value: [] },
+  nodes: { value: [] },
+  crds: { value: [] },
+  webhooks: { value: [] },
+  pools: { value: undefined },
+  blocks: { value: undefined },
+  requests: { value: undefined },
+  egresses: { value: undefined },
+  routers: { value: [] },
+  leases: { value: [] },
+  lackedRights: { value: [] },
+};
+
+test("judgeSuiteCluster: a cluster without the suite has no findings; what may not be read is unknown", () => {
+  assert.deepEqual(judgeSuiteCluster(NO_CLUSTER, coilCrds), []);
+  const forbidden = { fault: 'nodes is forbidden: User "bob" cannot list resource "nodes"' };
+  const [first] = judgeSuiteCluster({ ...NO_CLUSTER, nodes: forbidden, blocks: { value: [] } }, coilCrds);
+  assert.deepEqual(
+    [first?.name, first?.state, first?.text],
+    ["stray-block", "unknown", `the Nodes cannot be read: ${forbidden.fault}`],
+  );
+});
+
+test("judgeSuiteCluster: a type that is missing, and one that is older; the schemas of this version lack nothing", () => {
+  for (const { spec } of coilCrds) {
+    const schema = spec.versions[0]?.schema.openAPIV3Schema ?? assert.fail();
+    assert.deepEqual(lackingFields(schema, schema), []);
+  }
+  const [first] = coilCrds;
+  const crds = { value: [first as never] };
+  const names = bad(judgeSuiteCluster({ ...NO_CLUSTER, crds }, coilCrds));
+  assert.deepEqual(names, ["crd wrong: is missing", "crd wrong: is missing", "crd wrong: is missing"]);
+});
+
+interface Rule {
+  readonly apiGroups: readonly string[];
+  readonly resources: readonly string[];
+  readonly verbs: readonly string[];
+}
+
+test("neededRights: the manifests of rights give every one of them", () => {
+  const rules = new Map<string, readonly Rule[]>();
+  for (const file of ["rbac.yaml", "egress.yaml"])
+    for (const document of parseAllDocuments(readFileSync(join(root, "deploy/pods", file), "utf8"))) {
+      const { kind, metadata, rules: own } = document.toJS();
+      if (kind === "ClusterRole" || kind === "Role") rules.set(metadata.name, own);
+    }
+  const gives = (role: string, { group, resource, verb }: NeededRight): boolean =>
+    (rules.get(role) ?? []).some(
+      (rule) => rule.apiGroups.includes(group) && rule.resources.includes(resource) && rule.verbs.includes(verb),
+    );
+  for (const [program, rights] of Object.entries(NEEDED_RIGHTS))
+    for (const right of rights)
+      assert.ok(
+        gives(right.namespace === undefined ? program : "coil-leader-election", right),
+        `${program}: ${JSON.stringify(right)}`,
+      );
+  assert.equal(neededRights({ program: "coild", flags: ["--enable-ipam=false"] }).length, 1);
+});
+
+test("FAULTS: docs/guides/doctor.md has a section for each fault, with what is seen and the fix, and no other", () => {
+  const page = readFileSync(join(root, "docs/guides/doctor.md"), "utf8");
+  const sections = page.split(/^### /m).slice(1);
+  assert.deepEqual(
+    sections.map((text) => text.split("\n")[0]),
+    FAULTS.map(({ name }) => name),
+  );
+  for (const [at, { name, title, sees, fix }] of FAULTS.entries()) {
+    const text = (sections[at] ?? "").replaceAll(/\s+/g, " ");
+    for (const part of [title, sees, fix]) assert.ok(text.includes(part), `${name}: ${part}`);
+    assert.match(text, /`+text /, `${name}: an example of what doctor prints`);
+  }
+});

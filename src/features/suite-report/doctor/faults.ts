@@ -1,0 +1,201 @@
+import type { DoctorCheck } from "#base/diagnosis";
+
+/** A fault that `isthmus doctor` names. */
+interface Fault {
+  readonly name: string;
+  readonly at: "node" | "cluster";
+  /** What is wrong. */
+  readonly title: string;
+  /** What an operator sees of it. */
+  readonly sees: string;
+  /** What is to be done; the finding has it with the names of the objects. */
+  readonly fix: string;
+}
+
+/** The faults that `isthmus doctor` names; docs/guides/doctor.md has a section for each. */
+export const FAULTS = [
+  {
+    name: "cni-order",
+    at: "node",
+    title: "Another network's CNI configuration comes before the suite's, or there is none of the suite",
+    sees: "New pods of the node have addresses of another network, or stay in ContainerCreating.",
+    fix: "Move the other file aside, or run coil-installer, which does so.",
+  },
+  {
+    name: "cni-executable",
+    at: "node",
+    title: "A CNI executable that the configuration names is missing or cannot be run",
+    sees: "Pods stay in ContainerCreating; their events say: failed to find plugin in path.",
+    fix: "Run coil-installer for coil, vpc-neutron and vpc-alcor; install the package of CNI plugins for others.",
+  },
+  {
+    name: "daemon-socket",
+    at: "node",
+    title: "The daemon behind the CNI executable does not answer at the socket that the configuration names",
+    sees: "Pods stay in ContainerCreating; ADD ends with code 11.",
+    fix: "Start the daemon and look at its log, or give it the socket of the configuration.",
+  },
+  {
+    name: "forwarding",
+    at: "node",
+    title: "The kernel does not forward packets",
+    sees: "Pods of the node reach only pods of the same node, and no Service.",
+    fix: "Set the sysctl, and remove the file or program that sets it back.",
+  },
+  {
+    name: "rule-order",
+    at: "node",
+    title: "The routing rule of pods is missing, or a rule for all packets comes before it",
+    sees: "Packets to pods of the node leave by its uplink, or are dropped.",
+    fix: "Give the other rule a higher number than that of the pods, or restrict it.",
+  },
+  {
+    name: "rival-proxy",
+    at: "node",
+    title: "kube-proxy's rules translate Services beside service-proxy",
+    sees: "Connections to Services go to endpoints that do not exist any more.",
+    fix: "Remove kube-proxy from the node, and its rules.",
+  },
+  {
+    name: "conntrack",
+    at: "node",
+    title: "The table of connections is nearly full",
+    sees: "New connections time out; the kernel's log says: nf_conntrack: table full, dropping packet.",
+    fix: "Raise net.netfilter.nf_conntrack_max, and look for a program that leaves connections open.",
+  },
+  {
+    name: "mtu",
+    at: "node",
+    title: "Pods have a larger MTU than the node's uplink",
+    sees: "Small packets pass and large transfers stop.",
+    fix: "Raise the MTU of the uplink, or start coild with --mtu and make the pods again.",
+  },
+  {
+    name: "port-taken",
+    at: "node",
+    title: "Another process answers at a port of a program's health endpoints",
+    sees: "The program starts again and again; its log says: EADDRINUSE.",
+    fix: "End the other process, or give the program another port.",
+  },
+  {
+    name: "folder",
+    at: "node",
+    title: "A folder that the node's programs write is read-only or full",
+    sees: "Programs do not start, or NICs are not plugged; logs say: EROFS or ENOSPC.",
+    fix: "Free space, or mount the folder for writing.",
+  },
+  {
+    name: "kernel",
+    at: "node",
+    title: "The kernel lacks what a running program needs",
+    sees: "service-proxy ends at its start; pods that name an Egress cannot start.",
+    fix: "Load the module, or change to the driver that the kernel has.",
+  },
+  {
+    name: "certificate",
+    at: "node",
+    title: "A certificate of the tunnel has expired, ends soon or cannot be read",
+    sees: "Agents do not connect: kubectl logs and exec fail for the node.",
+    fix: "Renew the certificate; the program reads the new file by itself.",
+  },
+  {
+    name: "clock",
+    at: "node",
+    title: "The clock of the machine is apart from the API server's",
+    sees: "Certificates are not valid yet, tokens are refused, leaders change.",
+    fix: "Start a time service such as chrony, and look at its sources.",
+  },
+  {
+    name: "crd",
+    at: "cluster",
+    title: "A CustomResourceDefinition is missing or older than this program",
+    sees: "Programs are not ready, or fields of objects are dropped without a word.",
+    fix: "Apply the CRDs of this version.",
+  },
+  {
+    name: "webhook",
+    at: "cluster",
+    title: "The API server cannot call an admission webhook",
+    sees: "Pools, Egresses or pods cannot be created: failed calling webhook.",
+    fix: "Start the controller that serves it; let it renew the certificate with --enable-cert-rotation.",
+  },
+  {
+    name: "pool",
+    at: "cluster",
+    title: "A pool has no free block, and nodes ask for one",
+    sees: "Pods stay in ContainerCreating: no free address in the pool.",
+    fix: "Append a subnet to the pool.",
+  },
+  {
+    name: "stray-block",
+    at: "cluster",
+    title: "Blocks belong to Nodes that are gone",
+    sees: "The pool has less room than its pods use.",
+    fix: "Let the controller collect them: look why it does not run.",
+  },
+  {
+    name: "node-address",
+    at: "cluster",
+    title: "Two Nodes have one InternalIP, or a Node has none",
+    sees: "Pods of one of the nodes are not reached from the others.",
+    fix: "Start the kubelets with --node-ip.",
+  },
+  {
+    name: "versions",
+    at: "cluster",
+    title: "A program runs in two versions",
+    sees: "Nodes behave differently; an upgrade has stopped halfway.",
+    fix: "Finish the rollout, or look at the pods that hold it up.",
+  },
+  {
+    name: "not-ready",
+    at: "cluster",
+    title: "Pods of the suite are not ready",
+    sees: "Depends on the program; isthmus status names the parts.",
+    fix: "Look at the log of the pod.",
+  },
+  {
+    name: "egress-routers",
+    at: "cluster",
+    title: "An Egress has no ready router, or too few",
+    sees: "Pods that name the Egress do not reach its destinations.",
+    fix: "Look at the pods of its Deployment and their events.",
+  },
+  {
+    name: "leader",
+    at: "cluster",
+    title: "No replica of a controller leads",
+    sees: "No block is carved, no router is made, no port is created.",
+    fix: "Look at the pods of the controller and their rights on Leases.",
+  },
+  {
+    name: "rights",
+    at: "cluster",
+    title: "The account of a program lacks a right",
+    sees: "The program is not ready; its log says: forbidden.",
+    fix: "Apply the manifest with the rights of this version.",
+  },
+] as const satisfies readonly Fault[];
+
+/** The name of a fault. */
+export type FaultName = (typeof FAULTS)[number]["name"];
+
+/** A result of `isthmus doctor`. */
+export interface FaultCheck extends DoctorCheck {
+  /** What was looked at: the name of the fault that would be found. */
+  readonly name: FaultName;
+}
+
+/** Makes the results for one fault. A remedy is a command or a field. */
+export function judged(name: FaultName, subject: string) {
+  const check =
+    (state: DoctorCheck["state"]) =>
+    (text: string, remedy?: string): FaultCheck => ({
+      name,
+      state,
+      subject,
+      text,
+      ...(remedy === undefined ? {} : { remedy }),
+    });
+  return { ok: check("ok"), warning: check("warning"), wrong: check("wrong"), unknown: check("unknown") };
+}

@@ -1,0 +1,306 @@
+import type { Fact } from "#base/diagnosis";
+import type { Rule } from "#kernel/rule";
+import { flagOf, type SuiteCommand } from "../programs.ts";
+import { parseCertificate, validityFault } from "./certificate.ts";
+import { type FaultCheck, judged } from "./faults.ts";
+
+/** A CNI configuration file of the node, in the order in which the runtime reads them. */
+export interface CniFile {
+  readonly file: string;
+  /** The plugins that it names; a delegate of a plugin among them. */
+  readonly plugins: readonly { readonly type: string; readonly socket: string | undefined }[];
+  /** Why the runtime cannot use it. */
+  readonly fault?: string;
+}
+
+/** What was found of this machine. A fact of a part that is not here is empty. */
+export interface NodeFacts {
+  /** Milliseconds since the epoch. */
+  readonly now: number;
+  readonly processes: readonly SuiteCommand[];
+  readonly cniDir: string;
+  readonly cni: Fact<readonly CniFile[]>;
+  readonly executables: readonly { readonly path: string; readonly fault?: string | undefined }[];
+  /** Sockets of daemons, and what became of a call. */
+  readonly sockets: readonly { readonly program: string; readonly path: string; readonly fault?: string | undefined }[];
+  readonly forwarding: { readonly ipv4: boolean; readonly ipv6: boolean | undefined };
+  readonly rules: readonly Rule[];
+  /** Objects of other proxies, each with the command that removes it. */
+  readonly rivals: readonly string[];
+  readonly conntrack: { readonly count: number; readonly max: number } | undefined;
+  readonly uplinks: readonly { readonly name: string; readonly mtu: number }[];
+  readonly podLinks: readonly { readonly name: string; readonly mtu: number }[];
+  /** Ports at which somebody else answers. */
+  readonly ports: readonly { readonly program: string; readonly port: number; readonly fault?: string | undefined }[];
+  readonly folders: readonly {
+    readonly path: string;
+    readonly isReadOnly: boolean;
+    /** Shares from 0 to 1. */
+    readonly freeSpace: number;
+    readonly freeFiles: number;
+  }[];
+  /** Names of the features that the kernel lacks. */
+  readonly lacking: readonly string[];
+  readonly certificates: readonly { readonly program: string; readonly path: string; readonly pem: Fact<string> }[];
+  /** Own time minus the server's, in milliseconds; `undefined` where nothing of the suite is here and no API server is given. */
+  readonly clock: Fact<number> | undefined;
+}
+
+/** Plugins of the suite, and the daemons that serve them. */
+export const DAEMONS: Readonly<Record<string, { readonly program: string; readonly socket: string }>> = {
+  coil: { program: "coild", socket: "/run/coild.sock" },
+  "vpc-neutron": { program: "nic-agent", socket: "/run/isthmus/vpc.sock" },
+  "vpc-alcor": { program: "nic-agent", socket: "/run/isthmus/vpc.sock" },
+};
+
+/** The share of the table of connections from which it is told. */
+const FULL = 0.9;
+/** The share of space or files below which a folder is full. */
+const LITTLE = 0.01;
+/** Differences of clocks, in milliseconds: the header Date has whole seconds; Leases last 15 s. */
+const APART_MS = 5000;
+const FAR_APART_MS = 15_000;
+/** What drivers of tunnels need, by the names of the probes. */
+const DRIVERS: Readonly<Record<string, readonly string[]>> = { fou: ["fou", "ipip", "ip6tnl"], vxlan: ["vxlan"] };
+const POD_RULE = 2000;
+const POD_TABLE = 116;
+/** The table of local addresses, whose rule comes first on every machine. */
+const LOCAL_TABLE = 255;
+
+/** Judges a node. On a machine without any part of the suite nothing is found. Pure. */
+export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
+  return [
+    ...cniOrder(facts),
+    ...executables(facts),
+    ...sockets(facts),
+    ...forwarding(facts),
+    ...ruleOrder(facts),
+    ...rivals(facts),
+    ...conntrack(facts),
+    ...mtu(facts),
+    ...ports(facts),
+    ...folders(facts),
+    ...kernel(facts),
+    ...certificates(facts),
+    ...clock(facts),
+  ];
+}
+
+const isOurs = ({ plugins }: CniFile): boolean => plugins.some(({ type }) => Object.hasOwn(DAEMONS, type));
+const runs = ({ processes }: NodeFacts, program: string): SuiteCommand | undefined =>
+  processes.find((one) => one.program === program);
+
+/** Whether pods of this node get their network from the suite: by a daemon that runs, or by the configuration. */
+export function hasPodNetwork(facts: Pick<NodeFacts, "processes" | "cni">): boolean {
+  const isRun = facts.processes.some(({ program }) => program === "coild" || program === "nic-agent");
+  return isRun || ("value" in facts.cni && facts.cni.value.some(isOurs));
+}
+
+function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
+  if (!hasPodNetwork(facts)) return [];
+  const { ok, wrong, warning } = judged("cni-order", facts.cniDir);
+  const install = "run coil-installer with CNI_NETCONF";
+  if ("fault" in facts.cni) return [warning(`cannot be read: ${facts.cni.fault}`, install)];
+  const [first] = facts.cni.value;
+  const own = facts.cni.value.find(isOurs);
+  if (own === undefined)
+    return [wrong("no configuration names a plugin of the suite: pods get no network of it", install)];
+  if (own.fault !== undefined) return [wrong(`${own.file} cannot be used: ${own.fault}`, install)];
+  if (first === undefined || first === own) return [ok(`${own.file} is the first configuration`)];
+  const other = `${facts.cniDir}/${first.file}`;
+  const text = `${first.file} comes before ${own.file}, so the runtime uses it, and new pods get its network`;
+  return [wrong(text, `mv ${other} ${other}.disabled`)];
+}
+
+function executables({ executables: found }: NodeFacts): readonly FaultCheck[] {
+  return found.map(({ path, fault }) => {
+    const { ok, wrong } = judged("cni-executable", path);
+    if (fault === undefined) return ok("can be run");
+    const name = path.slice(path.lastIndexOf("/") + 1);
+    const isOwn = Object.hasOwn(DAEMONS, name) || name === "coil-standalone";
+    return wrong(fault, isOwn ? "run coil-installer" : `install the CNI plugin ${name} into the folder`);
+  });
+}
+
+function sockets({ sockets: found, processes }: NodeFacts): readonly FaultCheck[] {
+  return found.map(({ program, path, fault }) => {
+    const { ok, wrong } = judged("daemon-socket", `${program} at ${path}`);
+    if (fault === undefined) return ok("answers");
+    const other = processes.find((one) => one.program === program);
+    const own = other === undefined ? undefined : flagOf(other.flags, "socket");
+    if (own !== undefined && own !== path)
+      return wrong(
+        `does not answer: ${program} listens at ${own}`,
+        `start it with --socket=${path}, or change socket in the CNI configuration`,
+      );
+    if (other !== undefined)
+      return wrong(`runs and does not answer: ${fault}`, `look at the log of ${program}, and restart it`);
+    return wrong(`does not answer, and does not run here: ${fault}`, `start ${program}, and look at its log`);
+  });
+}
+
+function forwarding(facts: NodeFacts): readonly FaultCheck[] {
+  if (!hasPodNetwork(facts) && runs(facts, "service-proxy") === undefined) return [];
+  const { ipv4, ipv6 } = facts.forwarding;
+  const families = [
+    { key: "net.ipv4.ip_forward", isOn: ipv4 },
+    ...(ipv6 === undefined ? [] : [{ key: "net.ipv6.conf.all.forwarding", isOn: ipv6 }]),
+  ];
+  return families.map(({ key, isOn }) => {
+    const { ok, wrong } = judged("forwarding", key);
+    return isOn
+      ? ok("is on")
+      : wrong("is off: the node drops packets of pods", `sysctl -w ${key}=1, and the same in /etc/sysctl.d`);
+  });
+}
+
+function ruleOrder(facts: NodeFacts): readonly FaultCheck[] {
+  const coild = runs(facts, "coild");
+  if (coild === undefined) return [];
+  const table = Number(flagOf(coild.flags, "pod-table-id") ?? POD_TABLE);
+  const priority = Number(flagOf(coild.flags, "pod-rule-prio") ?? POD_RULE);
+  // Behind another plugin coild makes no rule.
+  if (flagOf(coild.flags, "enable-ipam") === "false" || table === 0) return [];
+  const families = [...new Set(facts.rules.map(({ family }) => family))];
+  return families.flatMap((family): readonly FaultCheck[] => {
+    const { ok, wrong } = judged("rule-order", `IPv${family} rules`);
+    const ip = family === 4 ? "ip" : "ip -6";
+    const rules = facts.rules.filter((rule) => rule.family === family);
+    const isOwn = rules.some((rule) => rule.priority === priority && rule.table === table);
+    // A node without IPv6 has no pods of it.
+    if (!isOwn && family === 6 && facts.forwarding.ipv6 === undefined) return [];
+    if (!isOwn) {
+      const text = `there is no rule ${priority} that looks up table ${table}: coild has not made it, or something removes it`;
+      return [wrong(text, `restart coild, and look for what removes it: ${ip} monitor rule`)];
+    }
+    const earlier = rules.find((rule) => rule.priority < priority && takesAll(rule));
+    if (earlier === undefined) return [ok(`rule ${priority} comes before all rules for all packets`)];
+    const what = earlier.action === "lookup" ? `looks up table ${earlier.table}` : `is ${earlier.action}`;
+    const text = `rule ${earlier.priority} ${what} for all packets, before rule ${priority} of the pods`;
+    return [wrong(text, `${ip} rule delete priority ${earlier.priority}, and add it again above ${priority}`)];
+  });
+}
+
+function takesAll({ from, to, iif, oif, fwmark, invert, action, table, suppressPrefixLength }: Rule): boolean {
+  const isAny = (range: Rule["from"]): boolean => range === undefined || range.prefixLength === 0;
+  if (invert === true || iif !== undefined || oif !== undefined || fwmark !== undefined) return false;
+  if (!isAny(from) || !isAny(to) || suppressPrefixLength !== undefined) return false;
+  return action === "lookup" ? table !== LOCAL_TABLE : action !== "nop" && action !== "goto";
+}
+
+function rivals(facts: NodeFacts): readonly FaultCheck[] {
+  if (runs(facts, "service-proxy") === undefined) return [];
+  const { ok, wrong } = judged("rival-proxy", "Services");
+  if (facts.rivals.length === 0) return [ok("no other proxy has left rules here")];
+  return facts.rivals.map((text) => {
+    const [what = text, fix = "kube-proxy --cleanup"] = text.split(/; (?:remove (?:it|them) with )/);
+    return wrong(what, `remove the DaemonSet kube-proxy from the node, then: ${fix}`);
+  });
+}
+
+function conntrack({ conntrack: table }: NodeFacts): readonly FaultCheck[] {
+  if (table === undefined || table.max === 0) return [];
+  const { ok, wrong } = judged("conntrack", "table of connections");
+  const text = `has ${table.count} of ${table.max} entries`;
+  if (table.count < table.max * FULL) return [ok(text)];
+  return [wrong(text, `sysctl -w net.netfilter.nf_conntrack_max=${table.max * 2}`)];
+}
+
+function mtu(facts: NodeFacts): readonly FaultCheck[] {
+  const { uplinks, podLinks } = facts;
+  const [smallest] = [...uplinks].sort((a, b) => a.mtu - b.mtu);
+  const [largest] = [...podLinks].sort((a, b) => b.mtu - a.mtu);
+  if (runs(facts, "coild") === undefined || smallest === undefined || largest === undefined) return [];
+  const { ok, wrong } = judged("mtu", `uplink ${smallest.name}`);
+  if (largest.mtu <= smallest.mtu) return [ok(`has MTU ${smallest.mtu}, and pods at most ${largest.mtu}`)];
+  const text = `has MTU ${smallest.mtu}, and ${podLinks.filter((one) => one.mtu > smallest.mtu).length} pods have more: ${largest.name} has ${largest.mtu}`;
+  return [
+    wrong(
+      text,
+      `ip link set ${smallest.name} mtu ${largest.mtu}; or coild --mtu=${smallest.mtu}, and make the pods again`,
+    ),
+  ];
+}
+
+function ports({ ports: found }: NodeFacts): readonly FaultCheck[] {
+  return found.map(({ program, port, fault }) => {
+    const { ok, wrong } = judged("port-taken", `port ${port} of ${program}`);
+    if (fault === undefined) return ok("is the program's or free");
+    return wrong(fault, `end that process, or start ${program} with another --health-addr`);
+  });
+}
+
+function folders({ folders: found }: NodeFacts): readonly FaultCheck[] {
+  return found.map(({ path, isReadOnly, freeSpace, freeFiles }) => {
+    const { ok, wrong } = judged("folder", path);
+    if (isReadOnly)
+      return wrong(
+        "is mounted read-only",
+        `mount -o remount,rw the file system of ${path}; a kernel does this after errors of the disk, see dmesg`,
+      );
+    if (freeSpace < LITTLE)
+      return wrong(`is full: ${percent(freeSpace)} of its space is free`, `free space on the file system of ${path}`);
+    if (freeFiles < LITTLE)
+      return wrong(
+        `is full: ${percent(freeFiles)} of its inodes are free`,
+        `remove files on the file system of ${path}`,
+      );
+    return ok(`has ${percent(freeSpace)} of its space free`);
+  });
+}
+
+const percent = (share: number): string => `${(share * 100).toFixed(share < LITTLE ? 1 : 0)}%`;
+
+function kernel(facts: NodeFacts): readonly FaultCheck[] {
+  const lacking = new Set(facts.lacking);
+  const found: FaultCheck[] = [];
+  if (runs(facts, "service-proxy") !== undefined) {
+    const { ok, wrong } = judged("kernel", "service-proxy");
+    const missing = [...lacking].filter((name) => name.startsWith("nft"));
+    found.push(
+      missing.length === 0
+        ? ok("the kernel has nftables")
+        : wrong(`the kernel lacks ${missing.join(", ")}`, "modprobe nf_tables nft_chain_nat nft_numgen nft_masq"),
+    );
+  }
+  for (const command of facts.processes.filter(({ program }) => program === "coild" || program === "coil-egress")) {
+    const driver = flagOf(command.flags, "tunnel-driver");
+    const missing = (DRIVERS[driver ?? ""] ?? []).filter((name) => lacking.has(name));
+    if (driver === undefined) continue;
+    const { ok, wrong } = judged("kernel", `${command.program} --tunnel-driver=${driver}`);
+    found.push(
+      missing.length === 0
+        ? ok("the kernel has the driver")
+        : wrong(
+            `the kernel lacks ${missing.join(", ")}`,
+            `modprobe ${missing.join(" ")}; or --tunnel-driver=auto on all nodes and routers`,
+          ),
+    );
+  }
+  return found;
+}
+
+function certificates({ certificates: found, now }: NodeFacts): readonly FaultCheck[] {
+  return found.map(({ program, path, pem }) => {
+    const { ok, warning, wrong } = judged("certificate", `${path} of ${program}`);
+    const remedy = `renew ${path}; ${program} reads the new file by itself`;
+    if ("fault" in pem)
+      return wrong(`cannot be read: ${pem.fault}`, `write ${path}, or correct the flag of ${program}`);
+    const certificate = parseCertificate(pem.value);
+    if (certificate === undefined) return wrong("is not a certificate in PEM", remedy);
+    const fault = validityFault(certificate, now);
+    if (fault === undefined) return ok(`is valid until ${certificate.validTo}`);
+    return (fault.isExpired ? wrong : warning)(fault.text, remedy);
+  });
+}
+
+function clock({ clock: offset }: NodeFacts): readonly FaultCheck[] {
+  if (offset === undefined) return [];
+  const { ok, warning, wrong, unknown } = judged("clock", "clock");
+  if ("fault" in offset) return [unknown(offset.fault)];
+  const seconds = Math.round(Math.abs(offset.value) / 1000);
+  const text = `is ${seconds} s ${offset.value > 0 ? "ahead of" : "behind"} the API server's`;
+  const remedy = "systemctl start chrony (or the time service of the machine), then: chronyc tracking";
+  if (Math.abs(offset.value) > FAR_APART_MS) return [wrong(text, remedy)];
+  return Math.abs(offset.value) > APART_MS ? [warning(text, remedy)] : [ok("agrees with the API server's")];
+}

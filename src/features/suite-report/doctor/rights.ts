@@ -1,0 +1,58 @@
+import { flagOf, type SuiteCommand } from "../programs.ts";
+
+/** A right that a program cannot do without. */
+export interface NeededRight {
+  readonly group: string;
+  readonly resource: string;
+  readonly verb: string;
+  /** The namespace of a right of a Role; absent: in all namespaces. */
+  readonly namespace?: string;
+}
+
+const COIL = "coil.cybozu.com";
+const can = (group: string, resource: string, ...verbs: readonly string[]): readonly NeededRight[] =>
+  verbs.map((verb) => ({ group, resource, verb }));
+const elect: readonly NeededRight[] = ["get", "create", "update"].map((verb) => ({
+  group: "coordination.k8s.io",
+  resource: "leases",
+  verb,
+  namespace: "kube-system",
+}));
+
+const ipam: readonly NeededRight[] = [
+  ...can("", "nodes", "list", "watch"),
+  ...can(COIL, "addresspools", "list", "watch", "update"),
+  ...can(COIL, "addressblocks", "list", "watch", "create", "update", "delete"),
+  ...can(COIL, "blockrequests", "list", "watch"),
+  ...can(COIL, "blockrequests/status", "update"),
+  ...elect,
+];
+const egress: readonly NeededRight[] = [
+  ...can(COIL, "egresses", "list", "watch"),
+  ...can(COIL, "egresses/status", "patch"),
+  ...can("apps", "deployments", "list", "watch", "create", "update"),
+  ...can("", "services", "list", "watch", "create"),
+  ...elect,
+];
+
+/** The rights of coild that gives addresses; one behind another plugin has none of them. */
+const blocks: readonly NeededRight[] = [
+  ...can(COIL, "addressblocks", "list", "watch", "update", "delete"),
+  ...can(COIL, "blockrequests", "list", "watch", "create", "delete"),
+];
+
+/** The rights without which programs do not work, by program; deploy/pods has all rights (docs/reference). */
+export const NEEDED_RIGHTS: Readonly<Record<string, readonly NeededRight[]>> = {
+  coild: [...can("", "pods", "get"), ...blocks],
+  "coil-router": [...can("", "nodes", "list", "watch"), ...can(COIL, "addressblocks", "list", "watch")],
+  "coil-ipam-controller": ipam,
+  "coil-egress-controller": egress,
+};
+
+/** The rights that a program needs with these flags. Pure. */
+export function neededRights({ program, flags }: SuiteCommand): readonly NeededRight[] {
+  const all = NEEDED_RIGHTS[program] ?? [];
+  return program === "coild" && flagOf(flags, "enable-ipam") === "false"
+    ? all.filter((right) => !blocks.includes(right))
+    : all;
+}

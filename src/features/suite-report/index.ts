@@ -1,0 +1,43 @@
+/**
+ * Reports of the whole suite for operators: its status in a cluster (`isthmus status`), and what is wrong with a node or a cluster
+ * (`isthmus doctor`).
+ *
+ * Owns: the programs and their endpoints by command line, the reading of their answers, the model and text of the status, the table of faults and
+ * their judgement. Changes nothing. Does not know: how API server, programs and kernel are asked.
+ *
+ * ```ts
+ * process.stdout.write(suiteStatusText(suiteStatus(facts)));
+ * ```
+ */
+export { parseExposition } from "./answers/exposition.ts";
+export { isOurReadiness, parseReadiness } from "./answers/readiness.ts";
+export {
+  type ClusterFacts,
+  judgeSuiteCluster,
+  nodeAddresses,
+  readyEndpoints,
+  type WebhookFacts,
+} from "./doctor/cluster.ts";
+export { FAULTS, type FaultCheck } from "./doctor/faults.ts";
+export { type CniFile, DAEMONS, hasPodNetwork, judgeSuiteNode, type NodeFacts } from "./doctor/node.ts";
+export { neededRights } from "./doctor/rights.ts";
+export {
+  BUNDLE,
+  type EndpointPlace,
+  endpointsOf,
+  flagOf,
+  SUITE_PROGRAMS,
+  type SuiteCommand,
+  suiteCommands,
+} from "./programs.ts";
+export {
+  type Instance,
+  type InstanceAnswer,
+  instanceKey,
+  instancesOf,
+  nodeView,
+  type Objects,
+  type SuiteFacts,
+} from "./status/facts.ts";
+export { STATUS_METRICS, suiteStatus } from "./status/model.ts";
+export { suiteStatusText } from "./status/text.ts";

@@ -1,0 +1,149 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Pod } from "#kube/client";
+import { type InstanceAnswer, instanceKey, instancesOf, type SuiteFacts, tagOf } from "./facts.ts";
+import { suiteStatus } from "./model.ts";
+import { suiteStatusText } from "./text.ts";
+
+const NOW = Date.parse("2026-11-25T00:00:00Z");
+const NONE: SuiteFacts = {
+  server: "https://api:6443",
+  now: NOW,
+  nodes: { value: [] },
+  instances: { value: [] },
+  processes: [],
+  answers: new Map(),
+  pools: { value: undefined },
+  blocks: { value: undefined },
+  requests: { value: undefined },
+  egresses: { value: undefined },
+  routers: { value: [] },
+  services: { value: 0 },
+  slices: { value: 0 },
+  claims: { value: undefined },
+  leases: { value: [] },
+  events: { value: [] },
+};
+
+function pod(name: string, node: string, { ready = true, image = "isthmus:0.1.0", ...more } = {}): Pod {
+  return {
+    metadata: { name, namespace: "kube-system", uid: name, resourceVersion: "1", creationTimestamp: "" },
+    spec: { nodeName: node, containers: [{ name: "coild", image, command: ["coild"] }] },
+    status: {
+      phase: "Running",
+      containerStatuses: [
+        { name: "coild", ready, restartCount: 1, image, imageID: "", state: { running: {} }, ...more } as never,
+      ],
+    },
+  } as unknown as Pod;
+}
+
+test("instancesOf: a pod of the suite by its commands, with its reason; others and ended ones are none", () => {
+  const [one] = instancesOf(pod("coild-a", "n1", { ready: false, image: "registry:5000/isthmus@sha256:00" }));
+  assert.deepEqual(
+    [one?.program, one?.name, one?.node, one?.tag, one?.isReady, one?.reason, one?.health?.port],
+    ["coild", "kube-system/coild-a", "n1", undefined, false, "the readiness probe fails", 9385],
+  );
+  const waiting = { state: { waiting: { reason: "ImagePullBackOff", message: "no such image" } }, ready: false };
+  assert.equal(instancesOf(pod("b", "n", waiting as object))[0]?.reason, "ImagePullBackOff: no such image");
+  const ended = pod("c", "n");
+  assert.deepEqual(instancesOf({ ...ended, status: { ...ended.status, phase: "Succeeded" } }), []);
+  assert.deepEqual(instancesOf({ ...ended, spec: { containers: [{ name: "web", image: "nginx" }] } }), []);
+});
+
+test("tagOf: the tag of an image, not the port of a registry", () => {
+  for (const [image, tag] of [
+    ["isthmus:0.1.0", "0.1.0"],
+    ["registry:5000/a/isthmus", undefined],
+    ["registry:5000/a/isthmus:v1@sha256:0a", "v1"],
+    ["", undefined],
+  ] as const)
+    assert.equal(tagOf(image), tag, image);
+});
+
+test("suiteStatus: 5,000 nodes are a few rows; those that are not ready are named, the others counted", () => {
+  const instances = Array.from({ length: 5000 }, (_, at) =>
+    instancesOf(pod(`coild-${at}`, `node-${at}`, { ready: at >= 30, image: at < 2500 ? "isthmus:1" : "isthmus:2" })),
+  ).flat();
+  const status = suiteStatus({ ...NONE, instances: { value: instances } });
+  assert.equal(status.ready, false);
+  assert.deepEqual(
+    status.programs.map(({ program, version, ready, instances: of, nodes }) => [program, version, ready, of, nodes]),
+    [
+      ["coild", "1", 2470, 2500, 2500],
+      ["coild", "2", 2500, 2500, 2500],
+    ],
+  );
+  assert.deepEqual([status.notReady.rows.length, status.notReady.more], [20, 10]);
+  const text = suiteStatusText(status);
+  assert.ok(text.split("\n").length < 40, text);
+  assert.match(text, /^coild {4}kube-system\/coild-0 +node-0 +the readiness probe fails$/m);
+  assert.match(text, /^and 10 more$/m);
+});
+
+test("suiteStatus: a program's own answer has its version, and the parts that are not ready", () => {
+  const instances = instancesOf(pod("coild-a", "n1"));
+  const answer: InstanceAnswer = {
+    readiness: { value: { isReady: false, parts: [{ name: "ipam", ok: false, text: "degraded: no\u001b[2J API" }] } },
+    samples: {
+      value: [
+        { name: "isthmus_build_info", labels: { version: "0.2.0" }, value: 1 },
+        { name: "coil_coild_addresses", labels: { pool: "default", state: "used" }, value: 7 },
+        { name: "coil_coild_addresses", labels: { pool: "default", state: "free" }, value: 9 },
+      ],
+    },
+  };
+  const [first] = instances;
+  assert.ok(first !== undefined);
+  const metadata = { name: "default", uid: "u", resourceVersion: "1", creationTimestamp: "" };
+  const status = suiteStatus({
+    ...NONE,
+    instances: { value: instances },
+    answers: new Map([[instanceKey(first), answer]]),
+    pools: { value: [{ metadata, spec: { blockSizeBits: 4, subnets: [{ ipv4: "10.0.0.0/24" }] } }] },
+    blocks: { value: [{ metadata: { ...metadata, labels: { "coil.cybozu.com/pool": "default" } } }] },
+  });
+  assert.equal(status.programs[0]?.version, "0.2.0");
+  assert.deepEqual(status.pools.rows, [
+    { name: "default", blocks: 1, maxBlocks: 16, usedAddresses: 7, freeAddresses: 9 },
+  ]);
+  const text = suiteStatusText(status);
+  assert.match(text, /^coild +kube-system\/coild-a +n1 +ipam degraded: no \[2J API$/m, "nothing draws on the terminal");
+  assert.match(text, /^default +1 of 16 +7 +9$/m);
+});
+
+test("suiteStatus: routers that are missing and stale leaders are not ready; an absent part is no fault; a missing right is named once", () => {
+  const meta = { uid: "u", resourceVersion: "1", creationTimestamp: "", namespace: "internet" };
+  const lease = (name: string, age: number) => ({
+    metadata: { ...meta, namespace: "kube-system", name },
+    spec: { holderIdentity: "a", leaseDurationSeconds: 15, renewTime: new Date(NOW - age * 1000).toISOString() },
+  });
+  assert.equal(suiteStatus(NONE).ready, true);
+  const forbidden = { fault: 'pods is forbidden: User "bob" cannot list resource "pods"' };
+  const status = suiteStatus({
+    ...NONE,
+    egresses: { value: [{ metadata: { ...meta, name: "nat" }, spec: { destinations: ["0.0.0.0/0"], replicas: 2 } }] },
+    leases: { value: [lease("coil-ipam-leader", 5), lease("coil-egress-leader", 90), lease("other", 900)] },
+    instances: forbidden,
+  });
+  assert.equal(status.ready, false);
+  assert.deepEqual(status.egresses.rows, [{ namespace: "internet", name: "nat", ready: 0, wanted: 2 }]);
+  assert.deepEqual(
+    status.leaders.rows.map(({ lease: name, isStale }) => [name, isStale]),
+    [
+      ["kube-system/coil-egress-leader", true],
+      ["kube-system/coil-ipam-leader", false],
+    ],
+  );
+  assert.deepEqual(status.notRead, [{ what: "Pods", why: forbidden.fault }]);
+  const many = Array.from({ length: 50 }, (_, at) => instancesOf(pod(`coild-${at}`, `n${at}`))).flat();
+  const why = (name: string) => ({ fault: `pods "${name}" is forbidden: User "bob" cannot get resource "pods/proxy"` });
+  const refused = suiteStatus({
+    ...NONE,
+    instances: { value: many },
+    answers: new Map(many.map((one) => [instanceKey(one), { readiness: why(one.name), samples: why(one.name) }])),
+  });
+  assert.equal(refused.ready, true);
+  assert.equal(refused.notRead.length, 1, JSON.stringify(refused.notRead));
+  assert.match(refused.notRead[0]?.why ?? "", /cannot get resource "pods\/proxy"/);
+});

@@ -1,0 +1,258 @@
+import { readFileSync, statfsSync } from "node:fs";
+import { dirname } from "node:path";
+import type { Clock } from "#base/clock";
+import { type Fact, readFact } from "#base/diagnosis";
+import { ExpectedError } from "#base/errors";
+import { inspectNicAgent, inspectNodes } from "#features/cni";
+import { leftovers } from "#features/service-proxy";
+import {
+  type CniFile,
+  DAEMONS,
+  endpointsOf,
+  flagOf,
+  hasPodNetwork,
+  isOurReadiness,
+  type NodeFacts,
+} from "#features/suite-report";
+import { type NetStack, openKernel } from "#kernel/net";
+import { openNftElements } from "#kernel/nft-elements";
+import { openClient } from "../daemon/index.ts";
+import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
+import { executablesOf, readCniFiles } from "./cni.ts";
+import { isReadOnly } from "./mounts.ts";
+
+/** Where things are on the node. */
+export interface NodePlaces {
+  readonly cniConfDir: string;
+  readonly cniBinDir: string;
+  readonly kubeconfig: string | undefined;
+}
+
+/** The time in which a daemon must answer, in milliseconds. */
+const ANSWER_MS = 5000;
+/** The state folder of nic-agent. */
+const NIC_STATE = "/var/lib/isthmus";
+const MAIN_TABLE = 254;
+const POD_TABLE = 116;
+
+/** Certificates of the tunnel's programs, by their flags. */
+const CERTIFICATE_FLAGS: Readonly<Record<string, readonly string[]>> = {
+  "proxy-agent": ["agent-cert", "ca-cert"],
+  "proxy-server": ["server-cert", "server-ca-cert", "cluster-cert", "cluster-ca-cert"],
+};
+
+/** Reads what a diagnosis needs of this machine. `lacking` are features of the kernel. Rejects only with the signal's reason and with bugs. */
+export async function readNode(
+  places: NodePlaces,
+  {
+    lacking,
+    clock,
+    signal,
+  }: { readonly lacking: readonly string[]; readonly clock: Clock; readonly signal: AbortSignal },
+): Promise<NodeFacts> {
+  const processes = suiteProcesses();
+  const cni = readCniFiles(places.cniConfDir);
+  const files = "value" in cni ? cni.value : [];
+  const isHere = processes.length > 0 || hasPodNetwork({ processes, cni });
+  const wanted = hasPodNetwork({ processes, cni }) ? daemonSockets(files, processes) : [];
+  const [sockets, ports, offset] = await Promise.all([
+    Promise.all(wanted.map(async (one) => ({ ...one, ...(await socketFault(one, signal)) }))),
+    portsOf(
+      processes,
+      wanted.map(({ program }) => program),
+      signal,
+    ),
+    isHere || places.kubeconfig !== undefined ? clockOffset(places, { clock, signal }) : undefined,
+  ]);
+  const folders = [
+    ...new Set([
+      ...wanted.map(({ path }) => dirname(path)),
+      ...stateFolders(processes),
+      ...(isHere ? [places.cniConfDir] : []),
+    ]),
+  ];
+  const kernel = openKernel();
+  using netns = kernel.openNetNs("own");
+  using stack = kernel.openStack(netns);
+  return {
+    now: clock.now(),
+    processes,
+    cniDir: places.cniConfDir,
+    cni,
+    executables: executablesOf(files, places.cniBinDir),
+    sockets,
+    forwarding: forwardingOf(stack),
+    rules: ([4, 6] as const).flatMap((family) => stack.rules.list(family)),
+    rivals: rivalsOf(processes, stack, netns),
+    conntrack: conntrackOf(),
+    ...linksOf(stack, processes),
+    ports,
+    folders: folders.flatMap(folderOf),
+    lacking,
+    certificates: certificatesOf(processes),
+    clock: offset,
+  };
+}
+
+/** The sockets that the configuration names, else those of the daemons that run. */
+function daemonSockets(files: readonly CniFile[], processes: readonly SuiteProcess[]) {
+  const named = files.flatMap(({ plugins }) =>
+    plugins.flatMap(({ type, socket }) => {
+      const daemon = DAEMONS[type];
+      return daemon === undefined ? [] : [{ program: daemon.program, path: socket ?? daemon.socket }];
+    }),
+  );
+  const running = processes.flatMap(({ program, flags }) => {
+    const daemon = Object.values(DAEMONS).find((one) => one.program === program);
+    const isNamed = named.some((one) => one.program === program);
+    return daemon === undefined || isNamed ? [] : [{ program, path: flagOf(flags, "socket") ?? daemon.socket }];
+  });
+  return [...new Map([...named, ...running].map((one) => [`${one.program} ${one.path}`, one])).values()];
+}
+
+async function socketFault(
+  { program, path }: { readonly program: string; readonly path: string },
+  signal: AbortSignal,
+) {
+  const answer = await readFact(() =>
+    within(ANSWER_MS, signal, async (limited) => {
+      if (program === "coild") await inspectNodes([path], { signal: limited });
+      else await inspectNicAgent(path, { signal: limited });
+    }),
+  );
+  return "fault" in answer ? { fault: answer.fault } : {};
+}
+
+/** The health ports of programs that run, and of daemons that should: at a port of those nobody else may listen. */
+async function portsOf(processes: readonly SuiteProcess[], daemons: readonly string[], signal: AbortSignal) {
+  const absent = [...new Set(daemons)].filter((program) => !processes.some((one) => one.program === program));
+  const commands = [...processes, ...absent.map((program) => ({ program, flags: [], pid: undefined }))];
+  return Promise.all(
+    commands.flatMap((command) => {
+      const { program, pid } = command;
+      const { health } = endpointsOf(command);
+      if (health === undefined) return [];
+      return [
+        (async () => {
+          const { port } = health;
+          const owner = listenerOf(port);
+          const isOwn = owner === undefined || owner.pid === pid || processes.some((one) => one.pid === owner.pid);
+          if (isOwn && owner?.pid !== undefined) return { program, port };
+          if (owner === undefined) return { program, port };
+          const who =
+            owner.pid === undefined ? "a process that is not seen from here" : `process ${owner.pid} (${owner.name})`;
+          const answer = await readFact(() => askHere(health, "/readyz?verbose", { signal }));
+          // A program in a container of another process namespace is known by its answer.
+          if (owner.pid === undefined && "value" in answer && isOurReadiness(answer.value.text))
+            return { program, port };
+          return { program, port, fault: `${who} listens at it, and not ${program}` };
+        })(),
+      ];
+    }),
+  );
+}
+
+async function clockOffset(
+  { kubeconfig }: NodePlaces,
+  { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal },
+): Promise<Fact<number>> {
+  return readFact(async () => {
+    await using api = await openClient("doctor", { kubeconfig }, { clock });
+    const before = clock.now();
+    const { dateMs } = await api.fetch("/version", { signal, timeoutMs: ANSWER_MS, maxBytes: 65_536 });
+    if (dateMs === undefined) throw new ClockError("no-date", "the API server does not tell its time");
+    // The header has whole seconds: on average the time is half a second later.
+    return (before + clock.now()) / 2 - (dateMs + 500);
+  });
+}
+
+/** The server's time is not known. */
+class ClockError extends ExpectedError<"no-date"> {
+  override readonly name = "ClockError";
+}
+
+function forwardingOf({ sysctl }: NetStack): NodeFacts["forwarding"] {
+  const isOn = (key: string): boolean | undefined => {
+    const text = optional(() => readFileSync(`/proc/sys/${key}`, "utf8"));
+    return text === undefined ? undefined : text.trim() !== "0";
+  };
+  // A machine without IPv6 has no such folder; one whose IPv6 is off forwards none of it.
+  const isDisabled = isOn("net/ipv6/conf/all/disable_ipv6") === true;
+  const ipv6 = isDisabled ? undefined : isOn("net/ipv6/conf/all/forwarding");
+  return { ipv4: sysctl.get("net.ipv4.ip_forward") !== "0", ipv6 };
+}
+
+function rivalsOf(
+  processes: readonly SuiteProcess[],
+  stack: NetStack,
+  netns: Parameters<typeof openNftElements>[0],
+): readonly string[] {
+  const proxy = processes.find(({ program }) => program === "service-proxy");
+  if (proxy === undefined) return [];
+  using elements = openNftElements(netns);
+  return leftovers({ elements, links: stack.links }, flagOf(proxy.flags, "table-name") ?? "kube-proxy");
+}
+
+function conntrackOf(): NodeFacts["conntrack"] {
+  const read = (name: string): number | undefined => {
+    const text = optional(() => readFileSync(`/proc/sys/net/netfilter/nf_conntrack_${name}`, "utf8"));
+    return text === undefined ? undefined : Number(text);
+  };
+  const [count, max] = [read("count"), read("max")];
+  return count === undefined || max === undefined ? undefined : { count, max };
+}
+
+function linksOf(stack: NetStack, processes: readonly SuiteProcess[]): Pick<NodeFacts, "uplinks" | "podLinks"> {
+  const links = new Map(stack.links.list().map((link) => [link.index, link]));
+  const coild = processes.find(({ program }) => program === "coild");
+  const podTable = Number(flagOf(coild?.flags ?? [], "pod-table-id") ?? POD_TABLE);
+  const of = (table: number, isWanted: (prefixLength: number) => boolean) => {
+    const routes = ([4, 6] as const).flatMap((family) => stack.routes.list({ family, table }));
+    const indexes = new Set(
+      routes.filter(({ dst }) => isWanted(dst.prefixLength)).map(({ linkIndex }) => linkIndex ?? 0),
+    );
+    return [...indexes].flatMap((index) => {
+      const link = links.get(index);
+      return link === undefined ? [] : [{ name: link.name, mtu: link.mtu }];
+    });
+  };
+  return {
+    uplinks: of(MAIN_TABLE, (prefixLength) => prefixLength === 0),
+    podLinks: podTable === 0 ? [] : of(podTable, (prefixLength) => prefixLength > 0),
+  };
+}
+
+function stateFolders(processes: readonly SuiteProcess[]): readonly string[] {
+  return processes.some(({ program }) => program === "nic-agent") ? [NIC_STATE] : [];
+}
+
+function folderOf(path: string): NodeFacts["folders"] {
+  const stats = optional(() => statfsSync(path));
+  if (stats === undefined) return [];
+  const { blocks, bavail, files, ffree } = stats;
+  const mounts = optional(() => readFileSync("/proc/self/mountinfo", "utf8")) ?? "";
+  return [
+    {
+      path,
+      isReadOnly: isReadOnly(mounts, path),
+      // Some file systems do not count blocks or files.
+      freeSpace: blocks === 0 ? 1 : bavail / blocks,
+      freeFiles: files === 0 ? 1 : ffree / files,
+    },
+  ];
+}
+
+function certificatesOf(processes: readonly SuiteProcess[]): NodeFacts["certificates"] {
+  return processes.flatMap(({ program, flags, pid }) =>
+    (CERTIFICATE_FLAGS[program] ?? []).flatMap((flag) => {
+      const path = flagOf(flags, flag);
+      if (path === undefined || path === "") return [];
+      // The file as the program sees it, which can be in a container.
+      const seen = path.startsWith("/") ? `/proc/${pid}/root${path}` : `/proc/${pid}/cwd/${path}`;
+      const pem = optional(() => readFileSync(seen, "utf8"));
+      return [
+        { program, path, pem: pem === undefined ? { fault: "it does not exist or may not be read" } : { value: pem } },
+      ];
+    }),
+  );
+}

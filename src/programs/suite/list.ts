@@ -1,0 +1,53 @@
+import { readFact } from "#base/diagnosis";
+import { type Instance, instancesOf, type Objects, SUITE_PROGRAMS } from "#features/suite-report";
+import {
+  isKubeError,
+  type KubeClient,
+  type KubeObject,
+  type ListOptions,
+  type ResourceType,
+  resources,
+} from "#kube/client";
+
+/** The time of one request to the API server, in milliseconds. */
+export const REQUEST_MS = 10_000;
+
+/** The pods of the suite by the label of their manifests. */
+const SELECTOR = `app.kubernetes.io/name in (${["coil", "isthmus", ...Object.keys(SUITE_PROGRAMS)].join(",")})`;
+
+/** The programs of the suite in pods. Rejects with `KubeError`. */
+export function listPods(
+  api: KubeClient,
+  { signal, namespace }: { readonly signal: AbortSignal; readonly namespace?: string | undefined },
+): Promise<readonly Instance[]> {
+  return collect(api, resources.pods, { signal, namespace, labelSelector: SELECTOR }, instancesOf);
+}
+
+/** Lists objects of a kind that the cluster may not have. */
+export async function listOptional<T extends KubeObject>(
+  api: KubeClient,
+  type: ResourceType<T>,
+  options: ListOptions,
+): Promise<Objects<T>> {
+  return readFact(async () => {
+    try {
+      return (await api.listAll(type, { timeoutMs: REQUEST_MS, ...options })).items;
+    } catch (error) {
+      if (isKubeError(error, "not-found")) return undefined;
+      throw error;
+    }
+  });
+}
+
+/** Lists objects page by page and keeps a view of each. */
+export async function collect<T extends KubeObject, V>(
+  api: KubeClient,
+  type: ResourceType<T>,
+  options: ListOptions,
+  viewOf: (object: T) => readonly V[],
+): Promise<readonly V[]> {
+  const views: V[] = [];
+  for await (const page of api.listPages(type, { timeoutMs: REQUEST_MS, ...options }))
+    for (const object of page.items) views.push(...viewOf(object));
+  return views;
+}
