@@ -24,7 +24,7 @@ const [crd] = coilCrds;
 const open = (folder: string) => openBuildBefore(folder, { installer: ["this"] }, { paths: labPaths("x") });
 
 test("planUpgrade: the controllers are a place, and each node is one", () => {
-  const builds = { before: { version: "1", isthmus: ["/a"] }, after: { version: "2", isthmus: ["node", "/b"] } };
+  const builds = { before: { version: "1", mark: "/a" }, after: { version: "2", mark: "/b" } };
   assert.deepEqual(planUpgrade({ nodes }, builds), {
     versions: { before: "1", after: "2" },
     marks: { before: "/a", after: "/b" },
@@ -44,6 +44,7 @@ test("openBuildBefore: a built checkout gives its programs, its installer, its v
     version: "0.1.0",
     isthmus: [join(folder, "dist/isthmus")],
     installer: [join(folder, "dist/isthmus")],
+    mark: join(folder, "dist/isthmus"),
     cniExecutable: join(folder, "dist/cni/coil"),
     crds: [JSON.parse(JSON.stringify(crd))],
   });

@@ -29,6 +29,8 @@ export interface LabBuild {
   readonly cniExecutable: string;
   /** Command line of the `isthmus` whose `coil-installer` does that. */
   readonly installer: readonly string[];
+  /** A text that is in the command line of each of its programs, and of none of another build. */
+  readonly mark: string;
   /** The API types that come with the build. */
   readonly crds: readonly CrdManifest[];
 }
@@ -65,6 +67,8 @@ export async function openBuildBefore(
       isthmus,
       cniExecutable,
       installer: after.installer,
+      // As its root has it.
+      mark: "/usr/local/isthmus/",
       crds: coilCrds,
       version: await versionOf(isthmus, signal),
     };
@@ -78,7 +82,19 @@ export async function openBuildBefore(
         `--upgrade: ${file} is not there; a folder must be a built checkout, as ./run release-build VERSION makes it`,
       );
   const crds = readCrds(join(path, "deploy/crds"));
-  return { isthmus, cniExecutable, installer: isthmus, crds, version: await versionOf(isthmus, signal) };
+  return {
+    isthmus,
+    cniExecutable,
+    installer: isthmus,
+    mark: markOf(isthmus),
+    crds,
+    version: await versionOf(isthmus, signal),
+  };
+}
+
+/** The launcher's path begins that of the bundle which it runs. */
+function markOf(isthmus: readonly string[]): string {
+  return isthmus.at(-1) ?? "";
 }
 
 /** The build of this process. Rejects with {@link LabError} `start-failed` if it does not run. */
@@ -86,18 +102,19 @@ export async function ownBuild(
   { isthmus, cniExecutable }: Pick<LabBuild, "isthmus" | "cniExecutable">,
   { signal }: AbortOptions,
 ): Promise<LabBuild> {
-  return { isthmus, cniExecutable, installer: isthmus, crds: coilCrds, version: await versionOf(isthmus, signal) };
+  const version = await versionOf(isthmus, signal);
+  return { isthmus, cniExecutable, installer: isthmus, mark: markOf(isthmus), crds: coilCrds, version };
 }
 
 /** Pure: the upgrade of a lab. */
 export function planUpgrade(
   { nodes }: Pick<Topology, "nodes">,
-  builds: Readonly<Record<BuildName, Pick<LabBuild, "version" | "isthmus">>>,
+  builds: Readonly<Record<BuildName, Pick<LabBuild, "version" | "mark">>>,
 ): LabUpgrade {
   const { before, after } = builds;
   return {
     versions: { before: before.version, after: after.version },
-    marks: { before: before.isthmus.at(-1) ?? "", after: after.isthmus.at(-1) ?? "" },
+    marks: { before: before.mark, after: after.mark },
     places: [CONTROLLERS, ...nodes.map(({ name }) => name)],
   };
 }

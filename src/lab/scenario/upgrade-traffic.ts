@@ -65,6 +65,11 @@ export class PingFlows implements Disposable {
     return this.#flows.length;
   }
 
+  /** Pings since the last {@link count}. */
+  get sent(): number {
+    return this.#sent;
+  }
+
   /** The pings since the last call, once each had its time to be answered. Rejects with the signal's reason. */
   async count(options: AbortOptions): Promise<PingCount> {
     const mine = new Map(this.#open);
