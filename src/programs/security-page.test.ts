@@ -13,6 +13,7 @@ const LISTENS =
 /** Flags of that shape that open nothing. */
 const ELSEWHERE: Readonly<Record<string, readonly string[]>> = {
   audit: ["socket"],
+  uninstall: ["socket"],
   "proxy-server": ["server-bind-address", "agent-bind-address", "health-bind-address", "admin-bind-address"],
   "proxy-agent": ["admin-bind-address"],
 };
