@@ -1,5 +1,6 @@
 /**
- * Fails on a reference that leads nowhere: a relative link of a page, and a `docs/….md#anchor` in a comment or a message of the code.
+ * Fails on a reference that leads nowhere: a relative link of a page, and a `docs/….md#anchor` in a comment or a message of the code; and on a
+ * page that `docs/README.md` does not link to.
  *
  *     node tools/check-references.ts
  *
@@ -13,6 +14,8 @@ const SOURCES = ["{src,test,tools,bench}/**/*.{ts,js,cjs,sh}", "deploy/**/*.{yam
 /** `docs/spec/tunnel.md#5.1, #5.2 and #6`: one file, and any number of its anchors. */
 const CODE_REFERENCE =
   /\bdocs\/[\w./-]+?\.md(?<anchors>#[\w-]+(?:\.\w+)*(?:(?:, and|,| and| to)\s+(?:\*\s+|\/\/\s+)?#[\w-]+(?:\.\w+)*)*)?/g;
+/** The page that leads to all others. */
+const INDEX = "docs/README.md";
 const LINK = /\]\((?<target>[^)\s]+)\)/g;
 
 const root = join(import.meta.dirname, "..");
@@ -90,8 +93,11 @@ function main(): void {
     for (const target of referencesOf(read(file))) check(file, target);
   }
   for (const file of files(SOURCES)) for (const target of referencesOf(read(file))) check(file, target);
+  const index = new Set(linksOf(read(INDEX)).map((link) => normalize(join(dirname(INDEX), link))));
+  for (const file of files(["docs/**/*.md"]))
+    if (file !== INDEX && !index.has(file)) faults.push(`${INDEX}: no link to ${file}`);
   for (const fault of faults) console.error(fault);
-  console.log(`${count} references, ${faults.length} of them have no target`);
+  console.log(`${count} references; ${faults.length} faults`);
   if (faults.length > 0) process.exitCode = 1;
 }
 

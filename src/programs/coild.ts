@@ -40,6 +40,7 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
+import { formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
@@ -179,6 +180,7 @@ export const coild = defineProgram({
     );
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
+    recordFormerSettings(formerSettingsPath(values.socket), stack.sysctl);
     network.initHost();
     const halfMade = network.removeHalfMade();
     const routesDirty = new Dirty();

@@ -2,9 +2,9 @@ import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
-import { Deferred } from "#base/async";
+import { Deferred, unlessAborted } from "#base/async";
 import { systemClock } from "#base/clock";
-import { type HostEvent, isRunning, LabError, type LabState, labPaths } from "#lab/host";
+import { type HostEvent, isRunning, LabError, type LabState, labPaths, type SwitchRequest } from "#lab/host";
 import { poll } from "#lab/poll";
 import { ownCommand } from "./program/index.ts";
 
@@ -14,6 +14,8 @@ export interface LabHost {
   readonly ready: Promise<void>;
   /** Lets the host process continue to run after this process has ended. */
   keep(): Promise<void>;
+  /** Runs the programs of a place from another build, one request at a time. Rejects with {@link LabError} if the host process ends. */
+  switchTo(request: SwitchRequest): Promise<void>;
   /** Ends the host process and waits until it has removed the whole lab. */
   stop(): Promise<void>;
 }
@@ -42,6 +44,7 @@ export async function startHost(
     readonly chained: boolean;
     readonly image: string | undefined;
     readonly vpc: boolean;
+    readonly upgrade: string | undefined;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -66,6 +69,7 @@ export async function startHost(
       `--chained=${values.chained}`,
       ...(values.image === undefined ? [] : [`--image=${resolve(values.image)}`]),
       `--vpc=${values.vpc}`,
+      ...(values.upgrade === undefined ? [] : [`--upgrade=${resolve(values.upgrade)}`]),
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],
     // The host process has a session of its own: only the front end gets the signal of Ctrl-C, and then ends the lab in order.
@@ -75,6 +79,9 @@ export async function startHost(
   if (stdin === null || stdout === null) throw new Error("the lab's host process has no pipes");
   const ready = new Deferred();
   const kept = new Deferred();
+  let switched = new Deferred();
+  const over = new Deferred<never>();
+  over.promise.catch(() => undefined);
   const ended = new Promise<void>((resolve) => child.once("close", () => resolve()));
   ready.promise.catch(() => undefined);
   kept.promise.catch(() => undefined);
@@ -88,6 +95,7 @@ export async function startHost(
     if (event.event === "step") say(event.text);
     else if (event.event === "ready") ready.resolve();
     else if (event.event === "kept") kept.resolve();
+    else if (event.event === "switched") switched.resolve();
     else ready.reject(new LabError("start-failed", event.message));
   });
   void ended.then(() => {
@@ -95,6 +103,7 @@ export async function startHost(
     closeSync(log);
     ready.reject(error);
     kept.reject(error);
+    over.reject(error);
   });
   const onAbort = (): void => ready.reject(signal.reason);
   signal.addEventListener("abort", onAbort, { once: true });
@@ -107,6 +116,11 @@ export async function startHost(
       stdin.destroy();
       stdout.destroy();
       child.unref();
+    },
+    async switchTo(request) {
+      switched = new Deferred();
+      stdin.write(`${JSON.stringify(request)}\n`);
+      await unlessAborted(Promise.race([switched.promise, over.promise]), { signal });
     },
     async stop() {
       stdin.end();

@@ -1,8 +1,9 @@
 import { createInterface } from "node:readline";
+import { PassThrough } from "node:stream";
 import { choiceFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
-import { type HostEvent, runHost } from "#lab/host";
+import { type HostEvent, runHost, type SwitchRequest } from "#lab/host";
 import { cniExecutable } from "./lab-front.ts";
 import { defineProgram, EXIT, launcherCommand } from "./program/index.ts";
 
@@ -20,6 +21,7 @@ const flags = {
   egress: switchFlag("egress", false, "join a network outside, and run coil-egress-controller and service-proxy"),
   chained: switchFlag("chained", false, "Debian's ptp makes the pods' interfaces, with coil chained behind it"),
   image: optionalFlag("image", "run the programs of this image instead of the build's", "FILE"),
+  upgrade: optionalFlag("upgrade", "begin with the programs of this build of another release", "PATH"),
   vpc: switchFlag("vpc", false, "run Neutron, nic-controller, and nic-agent on the first two nodes"),
   labKubeconfig: optionalFlag(
     "lab-kubeconfig",
@@ -43,7 +45,10 @@ export const labHost = defineProgram({
     process.stdout.on("error", () => undefined);
     let kept = false;
     const input = createInterface({ input: process.stdin });
+    // A front end asks for one at a time.
+    const switches = new PassThrough({ objectMode: true });
     input.on("line", (line) => {
+      if (line.startsWith("{")) switches.write(JSON.parse(line) as SwitchRequest);
       if (line !== "keep") return;
       kept = true;
       tell({ event: "kept" });
@@ -53,7 +58,7 @@ export const labHost = defineProgram({
     });
     try {
       await runHost(
-        { log: createLogger({ name: "lab" }), tell },
+        { log: createLogger({ name: "lab" }), tell, switches },
         {
           lab: values.name,
           nodes: values.nodes,
@@ -62,10 +67,12 @@ export const labHost = defineProgram({
           tunnel: values.tunnel,
           uplinks: values.uplinks,
           services: values.services,
-          egress: values.egress,
+          // A lab that is upgraded has a connection through an Egress.
+          egress: values.egress || values.upgrade !== undefined,
           chained: values.chained,
           image: values.image,
           vpc: values.vpc,
+          upgrade: values.upgrade,
           isthmus: launcherCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],

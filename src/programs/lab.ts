@@ -1,4 +1,5 @@
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
+import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
@@ -35,19 +36,21 @@ import {
   servicesWork,
   type TunnelReport,
   tunnelWorks,
+  upgradeWorks,
   uplinksWork,
   verifyChained,
   verifyCluster,
   verifyEgress,
   verifyServices,
   verifyTunnel,
+  verifyUpgrade,
   verifyUplinks,
   verifyVpc,
   vpcWorks,
   waitForPods,
 } from "#lab/scenario";
 import { LAB_NAME_PATTERN, removeTopology } from "#lab/topology";
-import { type LabHost, startHost, stopHost } from "./lab-front.ts";
+import { cniExecutable, type LabHost, startHost, stopHost } from "./lab-front.ts";
 import { defineProgram, EXIT, LAB_CAPABILITIES, requirePrivileges } from "./program/index.ts";
 import { auditWhole, type WholeAudit } from "./whole-audit/index.ts";
 
@@ -88,6 +91,11 @@ const flags = {
     "image",
     "run every program from this archive of the image (`./run image`) instead of the build",
     "FILE",
+  ),
+  upgrade: optionalFlag(
+    "upgrade",
+    "begin with the programs of another release (a built checkout, or an archive of its image), and upgrade the lab to this build and back, under load",
+    "PATH",
   ),
   vpc: switchFlag(
     "vpc",
@@ -143,6 +151,7 @@ export const lab = defineProgram({
     }
     refuseWithEgress(values);
     refuseWithVpc(values);
+    refuseWithUpgrade(values);
     if (word === undefined) return runLab(values, signal);
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
     if (word === "down" && rest.length === 0) return down(values, signal);
@@ -179,6 +188,25 @@ function refuseWithVpc(values: Values): void {
     ]);
   if (values.nodes < 2 || values.families === "ipv6")
     throw new ConfigError("invalid-flags", ["--vpc: the lab needs two nodes or more, with IPv4"]);
+  const plugin = join(cniExecutable(), "../vpc-neutron");
+  if (values.image === undefined && !existsSync(plugin))
+    throw new ConfigError("invalid-flags", [
+      `--vpc: there is no ${plugin}: use a checkout, the image or the Debian package`,
+    ]);
+}
+
+/** The builds of an upgrade run the lab's own API server, Services and one Egress. */
+function refuseWithUpgrade(values: Values): void {
+  if (values.upgrade === undefined) return;
+  const names = (["tunnel", "uplinks", "services", "egress", "chained", "image", "vpc", "kubeconfig"] as const).filter(
+    (name) => values[name] !== undefined && values[name] !== false,
+  );
+  if (names.length > 0)
+    throw new ConfigError("invalid-flags", [
+      `--upgrade: this flag cannot be combined with ${names.map((name) => `--${name}`).join(", ")}`,
+    ]);
+  if (values.nodes < 2 || values.pods < 2 * values.nodes)
+    throw new ConfigError("invalid-flags", ["--upgrade: the lab needs two nodes or more, and two pods for each node"]);
 }
 
 async function runLab(values: Values, signal: AbortSignal): Promise<number> {
@@ -191,7 +219,7 @@ async function runLab(values: Values, signal: AbortSignal): Promise<number> {
   let kept = false;
   try {
     if (values.kubeconfig === undefined) say("the embedded API server is in memory, for labs and tests only");
-    const report = await runScenario(values, { startedMs, say, signal });
+    const report = await runScenario(values, { startedMs, say, signal, host });
     process.stdout.write(values.json ? `${JSON.stringify(report)}\n` : renderReport(report));
     if (values.keep) {
       await host.keep();
@@ -242,7 +270,12 @@ async function startAlone(
 
 async function runScenario(
   values: Values,
-  at: { readonly startedMs: number; readonly say: (text: string) => void; readonly signal: AbortSignal },
+  at: {
+    readonly startedMs: number;
+    readonly say: (text: string) => void;
+    readonly signal: AbortSignal;
+    readonly host: LabHost;
+  },
 ): Promise<LabReport> {
   const { say, signal } = at;
   const state = requireState(values.name);
@@ -265,8 +298,25 @@ async function runScenario(
   const tunnel = await checkTunnel(requireState(values.name), cluster, { say, signal });
   if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap uplink");
   const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
+  const upgrade =
+    state.upgrade === undefined || state.egress === undefined
+      ? undefined
+      : await verifyUpgrade(
+          {
+            ...{ api, scenario, cluster, say, upgrade: state.upgrade, egress: state.egress },
+            state: () => requireState(values.name),
+            switchTo: (request) => at.host.switchTo(request),
+            audit: async () =>
+              (await settledAudit(api, state, signal)).findings.map(
+                ({ node, text }) => `${node ?? "cluster"}: ${text}`,
+              ),
+          },
+          { signal },
+        );
   const egress =
-    state.egress === undefined ? undefined : await verifyEgress({ api, state, at: state.egress, say }, { signal });
+    state.egress === undefined || upgrade !== undefined
+      ? undefined
+      : await verifyEgress({ api, state, at: state.egress, say }, { signal });
   const chained = state.chained === undefined ? undefined : await checkChained(api, state, signal);
   const { findings, checked, wantedRoutes } =
     state.chained === undefined ? await settledAudit(api, state, signal) : NO_BLOCKS;
@@ -290,6 +340,7 @@ async function runScenario(
     ...(egress === undefined ? {} : { egress }),
     ...(chained === undefined ? {} : { chained }),
     ...(vpc === undefined ? {} : { vpc }),
+    ...(upgrade === undefined ? {} : { upgrade }),
     routes: { exported: checked.exportedRoutes, wanted: wantedRoutes },
     audit: { findings, ...(checked.egress === undefined ? {} : { egress: checked.egress }) },
     seconds: Number(((performance.now() - at.startedMs) / 1000).toFixed(2)),
@@ -305,7 +356,8 @@ async function runScenario(
     (uplinks === undefined || uplinksWork(uplinks)) &&
     (services === undefined || servicesWork(services)) &&
     (egress === undefined || egressWorks(egress)) &&
-    (vpc === undefined || vpcWorks(vpc));
+    (vpc === undefined || vpcWorks(vpc)) &&
+    (upgrade === undefined || upgradeWorks(upgrade));
   return { ok, ...report };
 }
 

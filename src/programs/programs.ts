@@ -34,6 +34,7 @@ export const PROGRAMS: Readonly<Record<string, ListedProgram>> = {
   explain: { load: async () => (await import("./explain.ts")).explain },
   status: { load: async () => (await import("./status.ts")).status },
   doctor: { load: async () => (await import("./doctor.ts")).doctor },
+  uninstall: { load: async () => (await import("./uninstall.ts")).uninstallProgram(namesOnNode()) },
   node: { load: async () => (await import("./node.ts")).nodeProgram(programsOfNode()), memory: "tables" },
   coild: {
     load: async () => (await import("./coild.ts")).coild,
@@ -120,6 +121,11 @@ export function findProgram(name: string): ListedProgram | undefined {
 /** The programs that users start, by name. */
 export function publicPrograms(): ReadonlyMap<string, ListedProgram> {
   return new Map(Object.entries(PROGRAMS).filter(([, program]) => program.internal !== true));
+}
+
+/** `isthmus node`, its parts, and the agent of NICs, which runs apart. */
+function namesOnNode(): ReadonlySet<string> {
+  return new Set(["node", "nic-agent", ...programsOfNode().keys()]);
 }
 
 function programsOfNode(): ReadonlyMap<string, ListedProgram["load"]> {

@@ -1,6 +1,6 @@
-// The manifests of deploy/nics on the embedded API server: what the accounts of controller and agents may do, and what a tenant may not.
+// The objects of deploy/nics.yaml on the embedded API server: what the accounts of controller and agents may do, and what a tenant may not.
 import assert from "node:assert/strict";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -11,7 +11,7 @@ import { type Draft, KubeClient, loadKubeConfig, resources } from "#kube/client"
 import { type NicClaim, type NicClaimStatus, nicCrds, nicResources } from "#kube/nic";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 
-const FOLDER = join(import.meta.dirname, "../../deploy/nics");
+const MANIFEST = join(import.meta.dirname, "../../deploy/nics.yaml");
 const { nicClaims, nicPolicies } = nicResources;
 const NODE_NAME = "authentication.kubernetes.io/node-name";
 const agent = (node?: string) => ({
@@ -42,9 +42,8 @@ async function open(t: TestContext) {
   t.after(() => server[Symbol.asyncDispose]());
   server.seed(nicCrds as unknown as readonly SeedObject[]);
   await server.settled();
-  for (const file of readdirSync(FOLDER).filter((name) => name !== "neutron-policy.yaml" && name.endsWith(".yaml"))) {
-    server.seed(parseAllDocuments(readFileSync(join(FOLDER, file), "utf8")).map((one) => one.toJS() as SeedObject));
-  }
+  const objects = parseAllDocuments(readFileSync(MANIFEST, "utf8")).map((one) => one.toJS() as SeedObject);
+  server.seed(objects.filter(({ kind }) => kind !== "CustomResourceDefinition"));
   // What Kubernetes gives to who may edit a namespace: its own kinds, and none of ours.
   server.seed([
     {
@@ -96,7 +95,7 @@ const REPORT: NicClaimStatus = {
   plugged: { generation: 1, nics: [{ name: "eth0" }] },
 };
 
-test("deploy/nics: an agent writes what it has plugged into claims of its node, and nothing else", async (t) => {
+test("deploy/nics.yaml: an agent writes what it has plugged into claims of its node, and nothing else", async (t) => {
   const { as } = await open(t);
   await as("controller").create(nicClaims, CLAIM);
   // Before the controller has written anything too.
@@ -139,7 +138,7 @@ test("deploy/nics: an agent writes what it has plugged into claims of its node, 
   assert.deepEqual((await as("admin").get(nicClaims, REF)).status?.nics, SHOWN.nics);
 });
 
-test("deploy/nics: a tenant who may edit a namespace has no rights on claims, policies and credentials", async (t) => {
+test("deploy/nics.yaml: a tenant who may edit a namespace has no rights on claims, policies and credentials", async (t) => {
   const { as } = await open(t);
   await as("controller").create(nicClaims, CLAIM);
   const tenant = as("tenant");

@@ -39,7 +39,7 @@ async function open(t: TestContext) {
     return path;
   };
   server.seed(nicCrds as unknown as readonly SeedObject[]);
-  for (const file of ["rbac.yaml", "webhooks.yaml", "controller.yaml"]) {
+  for (const file of ["rbac.yaml", "webhooks.yaml"]) {
     const text = readFileSync(join(root, "deploy/nics", file), "utf8");
     server.seed(parseAllDocuments(text).map((one) => one.toJS() as SeedObject));
   }

@@ -1,4 +1,4 @@
-/** The Debian package in a root file system that has nothing but packages of Debian: installed, run, verified and removed. */
+/** The packages for Debian and npm, in a root file system that has nothing but packages of Debian: installed, run, verified and removed. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import {
@@ -8,6 +8,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  rmdirSync,
   rmSync,
   writeFileSync,
 } from "node:fs";
@@ -58,22 +59,44 @@ function filesOf(folder: string): string[] {
     .sort();
 }
 
-test("the package: installs in a clean Debian, each program runs, every file is as it was built, and removal leaves nothing", () => {
-  const deb = join(folder, "isthmus.deb");
-  execFileSync("node", [join(root, "tools/package.ts"), `--output=${deb}`], { stdio: ["ignore", "ignore", "inherit"] });
-  const clean = cleanRoot();
-  const before = filesOf(clean);
-  copyFileSync(deb, join(clean, "tmp/isthmus.deb"));
-  const inside = (...command: readonly string[]): string =>
-    execFileSync("chroot", [clean, ...command], {
-      encoding: "utf8",
-      env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", DEBIAN_FRONTEND: "noninteractive" },
-    });
-  inside("dpkg", "--install", "/tmp/isthmus.deb");
-  assert.equal(inside("dpkg", "--verify", "isthmus"), "");
-  const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly version: string };
+const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly version: string };
+/** The root of both tests: each leaves it as it was. */
+const clean = cleanRoot();
+const before = filesOf(clean);
+
+function pack(format: string, file: string): string {
+  const output = join(folder, file);
+  const argv = [join(root, "tools/package.ts"), `--format=${format}`, "--level=1", `--output=${output}`];
+  execFileSync("node", argv, { stdio: ["ignore", "ignore", "inherit"] });
+  return output;
+}
+
+function inside(...command: readonly string[]): string {
+  return execFileSync("chroot", [clean, ...command], {
+    encoding: "utf8",
+    env: { PATH: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", DEBIAN_FRONTEND: "noninteractive" },
+  });
+}
+
+function everyProgramRuns(): void {
   for (const name of ["isthmus", ...LINKED]) assert.equal(inside(name, "--version"), `${name} ${version}\n`);
   assert.match(inside("isthmus", "coild", "--help"), /--socket/);
+}
+
+function nothingIsLeft(): void {
+  const left = filesOf(clean);
+  assert.deepEqual(
+    [left.filter((file) => !before.includes(file)), before.filter((file) => !left.includes(file))],
+    [[], []],
+  );
+}
+
+test("the Debian package: installs in a clean Debian, each program runs, every file is as it was built, and removal leaves nothing", () => {
+  copyFileSync(pack("deb", "isthmus.deb"), join(clean, "tmp/isthmus.deb"));
+  inside("dpkg", "--install", "/tmp/isthmus.deb");
+  assert.equal(inside("dpkg", "--verify", "isthmus"), "");
+  // Programs of root add to the compiled code, which a removal takes along.
+  everyProgramRuns();
   for (const name of ["coil", "coil-standalone", "vpc-neutron", "vpc-alcor"])
     assert.ok(lstatSync(join(clean, "usr/lib/isthmus/cni", name)).mode & 0o111, name);
   for (const unit of readdirSync(join(clean, "lib/systemd/system")).filter((one) => one.startsWith("isthmus-"))) {
@@ -81,13 +104,27 @@ test("the package: installs in a clean Debian, each program runs, every file is 
     const [, command = ""] = /^ExecStart=(\S+)/m.exec(text) ?? [];
     assert.ok(lstatSync(join(clean, command)).isSymbolicLink(), `${unit}: ${command}`);
   }
-  // Programs of root add to the compiled code, which a removal takes along.
-  inside("isthmus", "coild", "--help");
   inside("dpkg", "--purge", "isthmus");
   rmSync(join(clean, "tmp/isthmus.deb"));
-  const left = filesOf(clean);
-  assert.deepEqual(
-    [left.filter((file) => !before.includes(file)), before.filter((file) => !left.includes(file))],
-    [[], []],
-  );
+  nothingIsLeft();
+});
+
+test("the package of npm: installs without a network, each program runs under the Node that it brings, and removal leaves nothing", () => {
+  const file = pack("npm", "isthmus.tgz");
+  const npm = (...args: readonly string[]): string => {
+    const argv = [join(root, "tools/runtime/node_modules/npm/bin/npm-cli.js"), ...args, "--global"];
+    const own = [`--prefix=${join(clean, "usr/local")}`, `--cache=${join(folder, "cache")}`, "--offline"];
+    return execFileSync("node", [...argv, ...own], {
+      encoding: "utf8",
+      env: { PATH: process.env["PATH"], HOME: folder },
+    });
+  };
+  npm("install", file);
+  everyProgramRuns();
+  for (const name of ["coil", "coil-standalone"])
+    assert.ok(lstatSync(join(clean, "usr/local/lib/node_modules/isthmus/cni", name)).mode & 0o111, name);
+  npm("uninstall", "isthmus");
+  for (const path of ["usr/local/lib/node_modules", "usr/local/lib", "usr/local/bin"]) rmdirSync(join(clean, path));
+  if (!before.includes("usr/local")) rmdirSync(join(clean, "usr/local"));
+  nothingIsLeft();
 });

@@ -21,13 +21,15 @@ import {
   type ResourceType,
   resources,
 } from "#kube/client";
-import { coilCrds, coilResources, NODE_LABEL } from "#kube/coil";
+import { type AddressBlock, coilCrds, coilResources, NODE_LABEL } from "#kube/coil";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, start, until } from "#test/lab";
 import { CNI_SERVICE, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
 
 const PROGRAMS = ["coil-ipam-controller", "coild", "coil-router"] as const;
 const NODE = "rights-node";
+/** Longer than the first steps of the tests take. */
+const GRACE = "8s";
 const root = join(import.meta.dirname, "../..");
 
 /** A namespace with loopback, a name of its own, and an address; removed at the end of the test. */
@@ -109,7 +111,7 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
       program === "coild"
         ? [`--socket=${socket}`]
         : program === "coil-ipam-controller"
-          ? ["--enable-cert-rotation", `--cert-dir=${dir}`]
+          ? ["--enable-cert-rotation", `--cert-dir=${dir}`, `--node-gone-grace=${GRACE}`]
           : [];
     const argv = ["nsenter", `--net=/run/netns/${node}`, ISTHMUS, program, `--kubeconfig=${kubeconfig}`, ...flags];
     const one = start(argv, { env: { COIL_NODE_NAME: NODE } });
@@ -163,15 +165,38 @@ test("deploy/pods: with these rights pods get addresses, blocks go back, webhook
       type: "merge",
       body: { metadata: { labels: { [NODE_LABEL]: to } } },
     });
-  await give("other");
-  await until("the pod is cut off", () => said().includes("attachments were cut off"), { seen: said });
-  await give(NODE);
-  await until("and joined again", () => said().includes("attachments were connected again"), { seen: said });
+  // It writes events on pods that have the addresses, and the second event of a kind is a change of the first one.
+  const ip = block.ipv4?.split("/")[0] ?? "";
+  const pod = await admin.get(resources.pods, { namespace: "default", name: "p" });
+  await admin.replaceStatus(resources.pods, { ...pod, status: { phase: "Running", podIPs: [{ ip }] } });
+  const times = async (reason: string): Promise<number | undefined> => {
+    const found = (await admin.listAll(resources.events)).items.find((one) => one.reason === reason);
+    return found === undefined ? undefined : (found.series?.count ?? 1);
+  };
+  for (const count of [1, 2]) {
+    const isSaid = (what: string) => () => said().split(what).length === count + 1;
+    await give("other");
+    await until("the pod is cut off", isSaid("attachments were cut off"), { seen: said });
+    await until("an event tells it", async () => (await times("AddressLost")) === count, { seen: said });
+    await give(NODE);
+    await until("and joined again", isSaid("attachments were connected again"), { seen: said });
+    await until("an event tells that too", async () => (await times("AddressRestored")) === count, { seen: said });
+  }
   await admin.delete(resources.nodes, { name: NODE });
   await until("coild knows that its Node is gone", () => said().includes("this Node was deleted"), { seen: said });
   await until("the controller keeps its block", () => said().includes("kept for --node-gone-grace"), { seen: said });
   await call("Del");
-  await until("the block goes back", async () => (await admin.listAll(coilResources.addressBlocks)).items.length === 0);
+  const blocks = async () => (await admin.listAll(coilResources.addressBlocks)).items;
+  await until("the block goes back", async () => (await blocks()).length === 0);
+  // The controller gives back the block of a Node that nobody has heard of, and the pool, which has no block then.
+  const { metadata, ...rest } = block;
+  const { name, labels = {}, finalizers = [] } = metadata;
+  const draft = { ...rest, metadata: { name, labels: { ...labels, [NODE_LABEL]: "gone" }, finalizers } };
+  await admin.create(coilResources.addressBlocks, draft as Draft<AddressBlock>);
+  await until("the controller gives it back", async () => (await blocks()).length === 0, { seen: said });
+  await admin.delete(coilResources.addressPools, { name: "default" });
+  const pools = async () => (await admin.listAll(coilResources.addressPools)).items;
+  await until("the pool is gone", async () => (await pools()).length === 0, { seen: said });
   await end();
   assert.doesNotMatch(said(), /forbidden|cannot (get|list|watch|create|update|patch|delete) resource/);
 });

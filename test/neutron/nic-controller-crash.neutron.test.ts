@@ -6,7 +6,7 @@ import type { ProxyVerdict, SeenRequest } from "#test/neutron-proxy";
 import { NicBed, nicOf } from "#test/nic-bed";
 
 const isFull = process.env["ISTHMUS_SOAK"] === "full";
-const ROUNDS = isFull ? 20 : 5;
+const ROUNDS = isFull ? 20 : 3;
 /** After this time another process can have a Lease that was not renewed, in milliseconds. */
 const LEASE_MS = 15_000;
 

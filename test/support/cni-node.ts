@@ -24,6 +24,7 @@ import { listenTcp } from "#kernel/socket";
 import { type Draft, isKubeError, KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { type AddressBlock, type AddressPoolSpec, coilCrds, coilResources } from "#kube/coil";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
+import { ACCOUNT_PROGRAMS, type AccountProgram, accountOf, LAB_RIGHTS } from "#lab/host";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
 import { CNI_SERVICE, decodeAddResponse, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
 
@@ -71,12 +72,14 @@ export class CniNode implements AsyncDisposable {
     this.socket = join(init.folder, "coild.sock");
   }
 
-  /** Resolves when `coild` serves, with these flags of it, and the rights of this file or all. `ipamFlags` are more of `coil-ipam-controller`. */
+  /** Resolves when `coild` serves, with these flags of it. Programs have the rights of their manifests, those of `rights` the ones of this file. `ipamFlags` are more of `coil-ipam-controller`. */
   static async open(
     name: string,
     flags: readonly string[] = [],
     rights?: string,
     ipamFlags: readonly string[] = [],
+    /** Called when the node is there, before its programs start. */
+    onMade: (node: CniNode) => void | Promise<void> = () => undefined,
   ): Promise<CniNode> {
     const folder = mkdtempSync(join(tmpdir(), `isthmus-${name}-`));
     const [netns, outside] = ["node", "outside"].map((one) => `isthmus-${name}-${process.pid}-${one}`) as [
@@ -103,27 +106,23 @@ export class CniNode implements AsyncDisposable {
       { host: "127.0.0.1", port: 0 },
       { fd, host: "127.0.0.1" },
     ];
-    const tokens = {
-      admin: { name: "admin", groups: ["system:masters"] },
-      coild: { name: "system:serviceaccount:kube-system:coild", groups: ["system:authenticated"] },
-    };
-    const isLimited = rights !== undefined;
-    const server = await startApiServer({
-      listen,
-      ...(isLimited ? { tokens } : {}),
-      log: nullLogger,
-      clock: systemClock,
-    });
-    if (isLimited) server.seed(parseAllDocuments(readFileSync(rights, "utf8")).map((one) => one.toJS() as SeedObject));
+    const accounts = ACCOUNT_PROGRAMS.map((program) => [program, accountOf(program)] as const);
+    const tokens = { admin: { name: "admin", groups: ["system:masters"] }, ...Object.fromEntries(accounts) };
+    const server = await startApiServer({ listen, tokens, log: nullLogger, clock: systemClock });
+    const given = rights === undefined ? [] : readObjects(rights);
+    const isGiven = (one: SeedObject): boolean =>
+      given.some(({ kind, metadata }) => kind === one.kind && metadata.name === one.metadata.name);
+    server.seed([...LAB_RIGHTS.filter((one) => !isGiven(one)), ...given]);
     const [here = "", inNode = ""] = server.urls;
     const own = join(folder, "own-kubeconfig");
-    const as = (token: string): object => (isLimited ? { token } : {});
-    writeFileSync(own, server.kubeconfig({ server: here, ...as("admin") }));
-    writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ server: inNode, ...as("admin") }));
-    writeFileSync(join(folder, "coild-kubeconfig"), server.kubeconfig({ server: inNode, ...as("coild") }));
+    writeFileSync(own, server.kubeconfig({ server: here, token: "admin" }));
+    writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ server: inNode, token: "admin" }));
+    for (const program of ACCOUNT_PROGRAMS)
+      writeFileSync(join(folder, `${program}-kubeconfig`), server.kubeconfig({ server: inNode, token: program }));
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
     const node = new CniNode({ netns, outside, folder, server, api });
     try {
+      await onMade(node);
       await node.#start(flags, ipamFlags);
       return node;
     } catch (error) {
@@ -189,10 +188,9 @@ export class CniNode implements AsyncDisposable {
     return exitCode !== null || signalCode !== null;
   }
 
-  /** Starts a program of the suite on this node. */
-  run(program: string, ...flags: readonly string[]): Running {
-    const file = program === "coild" ? "coild-kubeconfig" : "kubeconfig";
-    const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, file)}`, ...flags];
+  /** Starts a program of the suite on this node, with the rights of its account. */
+  run(program: AccountProgram, ...flags: readonly string[]): Running {
+    const command = [ISTHMUS, program, `--kubeconfig=${join(this.folder, `${program}-kubeconfig`)}`, ...flags];
     const env = { COIL_NODE_NAME: NODE, ...(program === "coild" ? this.coildEnv : {}) };
     const running = start(this.inside(...command), { env, timeoutMs: 600_000 });
     this.#running.push(running);
@@ -271,4 +269,8 @@ export class CniNode implements AsyncDisposable {
     for (const name of [this.netns, this.outside]) openKernel().deleteNetNs(name);
     rmSync(this.folder, { recursive: true, force: true });
   }
+}
+
+function readObjects(file: string): readonly SeedObject[] {
+  return parseAllDocuments(readFileSync(file, "utf8")).map((one) => one.toJS() as SeedObject);
 }

@@ -28,6 +28,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Client, credentials, Metadata, type ServiceError } from "@grpc/grpc-js";
+import { acquireFileLock } from "#kernel/lock";
 import { removeCgroups } from "#test/cgroups";
 import { type Outcome, type Running, start, until } from "#test/lab";
 import { fieldBytes, fieldText, ProtoWriter, readFields } from "#wire/protobuf";
@@ -42,6 +43,10 @@ export const PORT = 8080;
 /** The text that {@link IMAGE} serves. */
 export const PAGE = "served by busybox";
 const CALL_MS = 30_000;
+/** One containerd of these tests runs at a time. */
+const LOCK = join(tmpdir(), "isthmus-containerd.lock");
+/** How long another one may run, in milliseconds. */
+const LOCK_MS = 300_000;
 
 /** A pod for {@link Containerd.runPodSandbox}. */
 export interface PodConfig {
@@ -63,6 +68,8 @@ export interface ContainerdOptions {
 }
 
 interface Before {
+  /** Held while it runs: another containerd of this machine would take this one's namespaces and sockets for what it has left. */
+  readonly lock: AsyncDisposable;
   readonly namespaces: ReadonlySet<string>;
   readonly hasRun: boolean;
 }
@@ -94,7 +101,11 @@ export class Containerd implements AsyncDisposable {
     writeFileSync(join(conf, "10-coil.conflist"), JSON.stringify(options.config));
     writeFileSync(join(folder, "config.toml"), configOf(folder));
     writeFileSync(join(folder, "start.sh"), START);
-    const before = { namespaces: new Set(namespaces()), hasRun: existsSync(RUN) };
+    const before = {
+      lock: await acquireFileLock(LOCK, { signal: AbortSignal.timeout(LOCK_MS) }),
+      namespaces: new Set(namespaces()),
+      hasRun: existsSync(RUN),
+    };
     const log = openSync(join(folder, "log"), "a");
     const child = spawn(
       "nsenter",
@@ -193,6 +204,7 @@ export class Containerd implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    await using _lock = this.#before.lock;
     for (const id of this.#sandboxes) {
       try {
         await this.stopPodSandbox(id);

@@ -1,7 +1,8 @@
 /**
- * A node that runs the Pods bound to it as their manifests say: each container in a root of its own made by the image's Containerfile, with the
- * command, arguments, environment, volumes, user, capabilities and account of its Pod, and its probes asked as a kubelet asks them. Interfaces come from
- * the network configuration and executables that an init container installed. Linux namespaces for pids and images of registries are left out.
+ * A node that runs the Pods bound to it as their manifests say: each container in a root of its own, with the programs where the image has them, and with
+ * the command, arguments, environment, volumes, user, capabilities and account of its Pod; its probes are asked as a kubelet asks them. Interfaces come from
+ * the network configuration and executables that an init container installed. Every image is that of this suite. Linux namespaces for pids and the image's
+ * packages of Debian are left out: those of this machine are used.
  *
  * Owns: processes, network namespaces and folders of its Pods, and their status. Does not know: the programs.
  *
@@ -11,14 +12,16 @@
  * ```
  */
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { describeError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import { openKernel } from "#kernel/net";
-import { type KubeClient, type KubeObject, type Pod, type ResourceType, resources } from "#kube/client";
+import { isKubeError, type KubeClient, type KubeObject, type Pod, type ResourceType, resources } from "#kube/client";
 import { connectInside, request } from "#lab/inside";
 import { type Running, start } from "#test/lab";
+import { layPrograms, PATH } from "../../tools/image/root.ts";
 
 const CNI_PATH = ["/opt/cni/bin", "/usr/lib/cni"];
 const POLL_MS = 50;
@@ -42,6 +45,10 @@ const DEFAULT_CAPABILITIES = [
   "audit_write",
 ];
 
+/** Of the machine's /etc: names, and what its programs need. Volumes are mounted below /etc too. */
+const ETC =
+  "passwd group hosts nsswitch.conf protocols services ld.so.cache ld.so.conf ld.so.conf.d alternatives".split(" ");
+
 /** The fields of a container that are carried out. A container with others than these and {@link UNUSED} is refused. */
 interface Container {
   readonly name: string;
@@ -52,6 +59,7 @@ interface Container {
   readonly ports?: readonly { readonly name?: string; readonly containerPort: number }[];
   readonly securityContext?: SecurityContext;
   readonly volumeMounts?: readonly { readonly name: string; readonly mountPath: string; readonly readOnly?: boolean }[];
+  readonly startupProbe?: Probe;
   readonly livenessProbe?: Probe;
   readonly readinessProbe?: Probe;
 }
@@ -64,11 +72,23 @@ const CARRIED_OUT = [
   "ports",
   "securityContext",
   "volumeMounts",
+  "startupProbe",
   "livenessProbe",
   "readinessProbe",
 ];
 /** Fields without a meaning on this node. */
 const UNUSED = ["resources", "imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy"];
+
+/** Fields of a Pod that are carried out here, or by the scheduler of the bed, and those without a meaning on this node. */
+const POD_FIELDS = [
+  ..."nodeName hostNetwork serviceAccountName automountServiceAccountToken securityContext containers initContainers volumes".split(
+    " ",
+  ),
+  ..."nodeSelector tolerations affinity priorityClassName priority preemptionPolicy schedulerName".split(" "),
+  ..."hostPID dnsPolicy restartPolicy terminationGracePeriodSeconds imagePullSecrets enableServiceLinks serviceAccount".split(
+    " ",
+  ),
+];
 
 interface Probe {
   readonly httpGet?: { readonly path?: string; readonly port: number | string; readonly host?: string };
@@ -89,10 +109,15 @@ interface EnvVar {
     readonly configMapKeyRef?: { readonly name: string; readonly key: string };
   };
 }
+/** A projected volume's source; others are refused. */
+interface Projection {
+  readonly serviceAccountToken?: { readonly path: string; readonly audience?: string };
+}
 interface PodSpec {
   readonly nodeName?: string;
   readonly hostNetwork?: boolean;
   readonly serviceAccountName?: string;
+  readonly automountServiceAccountToken?: boolean;
   readonly securityContext?: SecurityContext;
   readonly containers: readonly Container[];
   readonly initContainers?: readonly Container[];
@@ -102,6 +127,7 @@ interface PodSpec {
     readonly emptyDir?: object;
     readonly secret?: { readonly secretName: string };
     readonly configMap?: { readonly name: string };
+    readonly projected?: { readonly sources: readonly Projection[] };
   }[];
 }
 
@@ -114,11 +140,19 @@ export interface ManifestNodeSettings {
   readonly addresses: readonly string[];
   /** A folder for its files; `host` in it is the root of host paths, except /lib/modules. */
   readonly folder: string;
-  /** The Containerfile of every image, and the root of the checkout that it copies from. */
-  readonly image: { readonly containerfile: string; readonly context: string };
-  /** The API server as pods know it, the authority of its certificate, and the token of an account. */
+  /** The folder of {@link layImage}. */
+  readonly image: string;
+  /** The API server as pods know it, the authority of its certificate, and the token of an account, for an audience where it is not the API server's. */
   readonly apiServer: { readonly host: string; readonly port: number; readonly ca: string };
-  readonly tokenOf: (namespace: string, account: string) => string;
+  readonly tokenOf: (namespace: string, account: string, audience?: string) => string;
+}
+
+/** Puts the programs of the build where the image has them, into an empty folder. Returns the folder. */
+export function layImage(folder: string): string {
+  layPrograms(folder, join(import.meta.dirname, "../../dist"));
+  // Node is mounted here.
+  writeFileSync(join(folder, "usr/local/bin/node"), "");
+  return folder;
 }
 
 /** A Pod that runs here. */
@@ -136,6 +170,7 @@ interface Place {
   readonly hostPorts: readonly number[];
   netns: string;
   ips: readonly string[];
+  hasStarted: boolean;
   isReady: boolean;
   fault: string;
   readonly running: Running[];
@@ -214,7 +249,17 @@ export class ManifestNode implements AsyncDisposable {
     const hostPorts = ports.map(({ containerPort }) => containerPort);
     const taken = new Set(Array.from(this.#places.values()).flatMap((place) => place.hostPorts));
     if (hostPorts.some((port) => taken.has(port))) return;
-    const place: Place = { pod, spec, hostPorts, netns: "", ips: [], isReady: false, fault: "", running: [] };
+    const place: Place = {
+      pod,
+      spec,
+      hostPorts,
+      netns: "",
+      ips: [],
+      hasStarted: false,
+      isReady: false,
+      fault: "",
+      running: [],
+    };
     this.#places.set(uid, place);
     this.#work.push(
       this.#run(place).catch((error: unknown) => {
@@ -225,6 +270,8 @@ export class ManifestNode implements AsyncDisposable {
 
   async #run(place: Place): Promise<void> {
     const { spec, pod } = place;
+    const unknown = Object.keys(spec).filter((key) => !POD_FIELDS.includes(key));
+    assert.deepEqual(unknown, [], `pod ${pod.metadata.name}`);
     if (spec.hostNetwork === true) {
       place.netns = this.#settings.netns;
       place.ips = this.#settings.addresses;
@@ -232,6 +279,8 @@ export class ManifestNode implements AsyncDisposable {
       place.netns = `${this.#settings.netns}-${pod.metadata.uid?.slice(0, 8)}`;
       openKernel().createNetNs(place.netns)[Symbol.dispose]();
       this.#made.push(place.netns);
+      // As every runtime does.
+      execFileSync("ip", ["-n", place.netns, "link", "set", "lo", "up"]);
       place.ips = await this.#attach(place);
     }
     await this.#tell(place, false);
@@ -247,7 +296,13 @@ export class ManifestNode implements AsyncDisposable {
       });
     }
     while (!this.#stop.signal.aborted) {
-      const answers = await Promise.all(spec.containers.map((one) => this.probe(place, one, "readinessProbe")));
+      const which = place.hasStarted ? "readinessProbe" : "startupProbe";
+      const answers = await Promise.all(spec.containers.map((one) => this.#probe(place, one, which)));
+      if (!place.hasStarted) {
+        place.hasStarted = answers.every(Boolean);
+        if (!place.hasStarted) await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+        continue;
+      }
       const isReady = answers.every(Boolean);
       if (isReady !== place.isReady) await this.#tell(place, isReady);
       place.isReady = isReady;
@@ -259,15 +314,15 @@ export class ManifestNode implements AsyncDisposable {
   async alive(): Promise<boolean> {
     const places = Array.from(this.#places.values());
     const answers = places.flatMap((place) =>
-      place.spec.containers.map((one) => this.probe(place, one, "livenessProbe")),
+      place.spec.containers.map((one) => this.#probe(place, one, "livenessProbe")),
     );
     return (await Promise.all(answers)).every(Boolean);
   }
 
-  private async probe(
+  async #probe(
     { pod, netns, ips }: Place,
     { name, ports, ...probes }: Container,
-    which: "livenessProbe" | "readinessProbe",
+    which: "startupProbe" | "livenessProbe" | "readinessProbe",
   ): Promise<boolean> {
     const get = probes[which]?.httpGet;
     // Containers without a probe are well while they run.
@@ -375,7 +430,22 @@ export class ManifestNode implements AsyncDisposable {
     return { source, target: path, readOnly: false };
   }
 
+  /** Starts a container. As kubelet does, it waits for ConfigMaps and Secrets that are not there yet. */
   async #start(place: Place, container: Container): Promise<Running> {
+    for (;;) {
+      try {
+        const running = await this.#startNow(place, container);
+        place.fault = "";
+        return running;
+      } catch (error) {
+        if (!isKubeError(error, "not-found") || this.#stop.signal.aborted) throw error;
+        place.fault = describeError(error);
+        await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS));
+      }
+    }
+  }
+
+  async #startNow(place: Place, container: Container): Promise<Running> {
     const { pod, spec } = place;
     const { namespace = "default", name, uid = "" } = pod.metadata;
     const unknown = Object.keys(container).filter((key) => ![...CARRIED_OUT, ...UNUSED].includes(key));
@@ -392,7 +462,8 @@ export class ManifestNode implements AsyncDisposable {
       "ca.crt": this.#settings.apiServer.ca,
       namespace,
     });
-    mounts.push({ source: account, target: "/var/run/secrets/kubernetes.io/serviceaccount", readOnly: true });
+    if (spec.automountServiceAccountToken !== false)
+      mounts.push({ source: account, target: "/var/run/secrets/kubernetes.io/serviceaccount", readOnly: true });
     const env: Record<string, string> = {
       HOSTNAME: spec.hostNetwork === true ? this.#settings.name : name,
       KUBERNETES_SERVICE_HOST: this.#settings.apiServer.host,
@@ -403,7 +474,7 @@ export class ManifestNode implements AsyncDisposable {
     assert.ok(container.command !== undefined, `container ${container.name} has a command`);
     const argv = this.#inRoot(
       { netns: place.netns, mounts, env, readOnly: security.readOnlyRootFilesystem === true, security },
-      [...container.command, ...(container.args ?? [])],
+      [...container.command, ...(container.args ?? [])].map((word) => expanded(word, env)),
     );
     const running = start(argv, { timeoutMs: 300_000 });
     place.running.push(running);
@@ -414,23 +485,24 @@ export class ManifestNode implements AsyncDisposable {
     if (value !== undefined) return value;
     const { namespace = "default" } = pod.metadata;
     const ref = valueFrom?.configMapKeyRef;
-    if (ref !== undefined) {
-      const { data } = await this.#api.get(resources.configMaps as ResourceType<KubeObject & { data?: object }>, {
-        namespace,
-        name: ref.name,
-      });
-      return String(
-        (data as Record<string, string> | undefined)?.[ref.key] ?? assert.fail(`${ref.name} has no ${ref.key}`),
-      );
-    }
+    if (ref !== undefined)
+      return (await this.#configMap(namespace, ref.name))[ref.key] ?? assert.fail(`${ref.name} has no ${ref.key}`);
     const fields: Readonly<Record<string, string | undefined>> = {
       "metadata.name": pod.metadata.name,
       "metadata.namespace": namespace,
       "spec.nodeName": this.#settings.name,
+      "status.hostIP": this.#settings.addresses[0],
       "status.podIP": ips[0],
       "status.podIPs": ips.join(","),
     };
     return fields[valueFrom?.fieldRef?.fieldPath ?? ""] ?? assert.fail(`env ${name}: ${JSON.stringify(valueFrom)}`);
+  }
+
+  async #configMap(namespace: string, name: string): Promise<Readonly<Record<string, string>>> {
+    const type = resources.configMaps as ResourceType<
+      KubeObject & { readonly data?: Readonly<Record<string, string>> }
+    >;
+    return (await this.#api.get(type, { namespace, name })).data ?? {};
   }
 
   async #volume({ pod, spec }: Place, name: string): Promise<Pick<Mount, "source">> {
@@ -438,9 +510,15 @@ export class ManifestNode implements AsyncDisposable {
     const { namespace = "default", uid = "" } = pod.metadata;
     const folder = join(this.#settings.folder, "volumes", uid, name);
     if (volume.hostPath !== undefined) {
-      const { path, type } = volume.hostPath;
-      if (type === "DirectoryOrCreate") mkdirSync(join(this.#settings.folder, "host", path), { recursive: true });
-      return this.#hostMount(path);
+      const { path, type = "" } = volume.hostPath;
+      const { source } = this.#hostMount(path);
+      if (type === "DirectoryOrCreate" || type === "") {
+        if (!existsSync(source)) mkdirSync(source, { recursive: true });
+      } else if (type === "FileOrCreate") {
+        if (!existsSync(source)) writeFileSync(source, "");
+      } else
+        assert.ok(type === "Directory" && statSync(source).isDirectory(), `volume ${name} is a folder of the host`);
+      return { source };
     }
     mkdirSync(folder, { recursive: true });
     if (volume.secret !== undefined) {
@@ -450,6 +528,15 @@ export class ManifestNode implements AsyncDisposable {
         Buffer.from(text, "base64").toString(),
       ]);
       this.#write(folder, Object.fromEntries(data) as Record<string, string>);
+    } else if (volume.configMap !== undefined)
+      this.#write(folder, await this.#configMap(namespace, volume.configMap.name));
+    else if (volume.projected !== undefined) {
+      for (const { serviceAccountToken: token } of volume.projected.sources) {
+        assert.ok(token !== undefined, `volume ${name} has a source that is not known here`);
+        this.#write(folder, {
+          [token.path]: this.#settings.tokenOf(namespace, spec.serviceAccountName ?? "default", token.audience),
+        });
+      }
     } else assert.ok(volume.emptyDir !== undefined, `volume ${name} is of a kind that is not known here`);
     return { source: folder };
   }
@@ -467,27 +554,27 @@ export class ManifestNode implements AsyncDisposable {
     const { folder, image } = this.#settings;
     const root = join(folder, "root");
     mkdirSync(root, { recursive: true });
-    const { layers, path } = readContainerfile(image.containerfile, image.context);
     const script = [
       "set -e",
       `R=${root}`,
       "mount -t tmpfs -o mode=755 tmpfs $R",
-      "for d in bin sbin lib lib64 etc; do if [ -L /$d ]; then cp -P /$d $R/; elif [ -d /$d ]; then mkdir $R/$d; mount --rbind /$d $R/$d; fi; done",
-      "mkdir -p $R/usr $R/proc $R/sys $R/dev $R/var/run $R/run $R/root; mkdir -m 1777 $R/tmp",
+      "for d in bin sbin lib lib64; do if [ -L /$d ]; then cp -P /$d $R/; elif [ -d /$d ]; then mkdir $R/$d; mount --rbind /$d $R/$d; fi; done",
+      "mkdir -p $R/etc $R/usr $R/proc $R/sys $R/dev $R/var/run $R/run $R/root; mkdir -m 1777 $R/tmp",
+      `for f in ${ETC.join(" ")}; do if [ -e /etc/$f ]; then cp -a /etc/$f $R/etc/; fi; done`,
       "for d in usr proc sys dev; do mount --rbind /$d $R/$d; done",
-      "mount -t tmpfs -o mode=755 tmpfs $R/usr/local; mkdir $R/usr/local/bin; touch $R/usr/local/bin/node",
+      `cp -P ${image}/proxy-* $R/; mount --bind ${image}/usr/local $R/usr/local; mount -o remount,bind,ro $R/usr/local`,
       `mount --bind ${process.execPath} $R/usr/local/bin/node`,
-      ...layers.map(([source, target]) => `mkdir $R${target}; mount --bind -o ro ${source} $R${target}`),
       ...mounts
         .toSorted((one, other) => one.target.length - other.target.length)
         .flatMap(({ source, target, readOnly: isReadOnly }) => [
-          `mkdir -p $R${target}; mount --rbind ${source} $R${target}`,
+          statSync(source).isDirectory() ? `mkdir -p $R${target}` : `mkdir -p $R${dirname(target)}; : >$R${target}`,
+          `mount --rbind ${source} $R${target}`,
           ...(isReadOnly ? [`mount -o remount,bind,ro $R${target}`] : []),
         ]),
       ...(readOnly ? ["mount -o remount,ro $R"] : []),
       'exec chroot $R "$@"',
     ].join("\n");
-    const variables = Object.entries({ PATH: path, ...env }).map(([key, value]) => `${key}=${value}`);
+    const variables = Object.entries({ PATH, ...env }).map(([key, value]) => `${key}=${value}`);
     return [
       ...["nsenter", `--net=/run/netns/${netns}`, "unshare", "--mount", "--propagation=private"],
       ...["sh", "-c", script, "sh", ...privilegesOf(security), "env", "-i", ...variables, ...command],
@@ -509,14 +596,9 @@ interface RootSettings {
   readonly security?: SecurityContext;
 }
 
-/** The folders that an image is copied from, with their places in it, and its PATH. */
-function readContainerfile(file: string, context: string): { layers: (readonly [string, string])[]; path: string } {
-  const text = readFileSync(file, "utf8");
-  const copies = Array.from(text.matchAll(/^COPY (\S+) (\/usr\/local\/\S+)$/gm));
-  const layers = copies.map(([, source = "", target = ""]) => [join(context, source), target] as const);
-  const path = /^ENV PATH=(.*)$/m.exec(text)?.[1] ?? "";
-  assert.ok(path !== "" && layers.length > 0, `${file} has COPY lines and a PATH`);
-  return { layers, path };
+/** A word with what `$(NAME)` stands for, as kubelet puts it in. */
+function expanded(word: string, env: Readonly<Record<string, string>>): string {
+  return word.replaceAll(/\$\(([A-Za-z_]\w*)\)/g, (whole, name: string) => env[name] ?? whole);
 }
 
 /** The command that takes from root what a runtime takes from it. */

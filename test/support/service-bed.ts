@@ -18,6 +18,7 @@ import type { IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { KubeClient, loadKubeConfig, resources, type Service } from "#kube/client";
 import { type ApiServer, startApiServer } from "#lab/api-server";
+import { accountOf, LAB_RIGHTS } from "#lab/host";
 import { ISTHMUS, type Running, start } from "#test/lab";
 import { Bed } from "../../src/features/service-proxy/testing/bed.ts";
 import { addressesOf, SERVICE_PORT, TARGET_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
@@ -72,11 +73,14 @@ export class ServiceBed implements AsyncDisposable {
     const server = await startApiServer({
       listen: { host: "127.0.0.1", port: 0 },
       serviceRanges,
+      tokens: { admin: { name: "admin", groups: ["system:masters"] }, proxy: accountOf("service-proxy") },
       log: nullLogger,
       clock: systemClock,
     });
-    const kubeconfig = join(folder, "kubeconfig");
-    writeFileSync(kubeconfig, server.kubeconfig());
+    server.seed(LAB_RIGHTS);
+    const kubeconfig = join(folder, "admin-kubeconfig");
+    writeFileSync(kubeconfig, server.kubeconfig({ token: "admin" }));
+    writeFileSync(join(folder, "kubeconfig"), server.kubeconfig({ token: "proxy" }));
     const client = new KubeClient(await loadKubeConfig({ path: kubeconfig, clock: systemClock }), {
       clock: systemClock,
     });
@@ -90,7 +94,7 @@ export class ServiceBed implements AsyncDisposable {
     return `${this.#prefix}-${machine}`;
   }
 
-  /** Starts the built program for the node. */
+  /** Starts the built program for the node, with the rights of its account. */
   startProxy(...flags: string[]): Running {
     return this.startProxyWith([`--kubeconfig=${join(this.folder, "kubeconfig")}`, "--min-sync-period=0s", ...flags]);
   }
@@ -104,7 +108,7 @@ export class ServiceBed implements AsyncDisposable {
   /** A kubeconfig of a server that does not exist. */
   lostKubeconfig(): string {
     const path = join(this.folder, "lost");
-    writeFileSync(path, this.server.kubeconfig().replace(/127\.0\.0\.1:\d+/, "127.0.0.1:9"));
+    writeFileSync(path, this.server.kubeconfig({ token: "proxy" }).replace(/127\.0\.0\.1:\d+/, "127.0.0.1:9"));
     return path;
   }
 

@@ -108,7 +108,7 @@ export function makeBase(folder: string, packages: readonly DebianPackage[], nod
 }
 
 /**
- * The build, and what other manifests call it. The folder must be empty. `base` is the folder of {@link makeBase}, in which the programs run
+ * The build as {@link layPrograms} has it, its compiled code, licences, manifests and bill of materials. The folder must be empty. `base` is the folder of {@link makeBase}, in which the programs run
  * once, at the path that they have in the image.
  */
 export function makePrograms(
@@ -122,6 +122,19 @@ export function makePrograms(
   }: { readonly licenses: readonly NpmPackage[]; readonly deploy: string; readonly sbom: string },
 ): void {
   const programs = join(folder, PROGRAMS);
+  layPrograms(folder, dist);
+  const share = join(folder, "usr/share/isthmus");
+  mkdirSync(share, { recursive: true });
+  execFileSync("cp", ["--recursive", deploy, join(share, "deploy")]);
+  writeFileSync(join(share, "sbom.spdx.json"), sbom);
+  copyLicenses(folder, licenses);
+  compileAt(programs, base, PROGRAMS);
+  setModes(folder);
+}
+
+/** The build in its places, and what other manifests call it. In the folder none of these may exist. */
+export function layPrograms(folder: string, dist: string): void {
+  const programs = join(folder, PROGRAMS);
   copyBuild(dist, programs);
   execFileSync("mv", [join(programs, "cni"), join(folder, CNI)]);
   symlinkSync(`../${basename(CNI)}`, join(programs, "cni"));
@@ -131,13 +144,6 @@ export function makePrograms(
   const kubeProxy = join(folder, "usr/local/bin/kube-proxy");
   writeFileSync(kubeProxy, `#!/bin/sh\nexec ${PROGRAMS}/service-proxy "$@"\n`);
   chmodSync(kubeProxy, 0o755);
-  const share = join(folder, "usr/share/isthmus");
-  mkdirSync(share, { recursive: true });
-  execFileSync("cp", ["--recursive", deploy, join(share, "deploy")]);
-  writeFileSync(join(share, "sbom.spdx.json"), sbom);
-  copyLicenses(folder, licenses);
-  compileAt(programs, base, PROGRAMS);
-  setModes(folder);
 }
 
 /** Copies what the build ships; three CNI executables are one file. The folder must not exist. */

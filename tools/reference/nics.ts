@@ -27,9 +27,10 @@ export const nics: Readonly<Record<string, readonly Section[]>> = {
     rights(
       ["pods", "get, list, watch; patch: the annotations with the state of NICs"],
       ["pods/status", "patch: the condition `isthmus.dev/NicsReady`"],
-      ["namespaces, nodes", "get, list, watch"],
+      ["namespaces", "get, list, watch"],
+      ["nodes", "list, watch"],
       ["`nicclaims`", "get, list, watch, create, patch, delete; `nicclaims/status`: patch"],
-      ["`nicpolicies`", "get, list, watch"],
+      ["`nicpolicies`", "list, watch"],
       ["events", "create, patch"],
       ["leases in `kube-system`", "get, create, update"],
       [

@@ -161,7 +161,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
   ],
   "coil-router": [
     endpoints(":9388", ":9389"),
-    rights(["nodes", "get, list, watch"], ["`addressblocks`", "get, list, watch"]),
+    rights(["nodes", "list, watch"], ["`addressblocks`", "list, watch"]),
     section(
       "Parts of `/readyz?verbose`",
       "part",

@@ -20,7 +20,7 @@ export const services: Readonly<Record<string, readonly Section[]>> = {
     ),
     rights(
       ["services, endpointslices, servicecidrs", "list, watch"],
-      ["nodes", "get, list, watch: the proxy's own Node"],
+      ["nodes", "list, watch: the proxy's own Node"],
       [
         "events",
         "create, patch: at the start, for a health check port that cannot be bound, an unreadable object, an address that belongs to another Service",

@@ -16,4 +16,5 @@ export { MigratorError } from "./errors.ts";
 export { EtcdClient, type EtcdOptions } from "./etcd-client.ts";
 export { parseExport } from "./export-file.ts";
 export { replace } from "./replace.ts";
+export { remove as removeObject } from "./settle.ts";
 export { readSnapshot } from "./snapshot.ts";

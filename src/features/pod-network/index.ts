@@ -4,6 +4,7 @@
  * Owns: links with a `COIL:` or `COIL-PENDING:` alias (of another plugin's link only the alias), the routes of its protocol in its table, one rule a family.
  * Does not know: which address a pod gets, gRPC, Kubernetes.
  */
+export { parseAlias } from "./alias.ts";
 export { ChainedNetwork } from "./chained-network.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
 export { findPod } from "./find-pod.ts";

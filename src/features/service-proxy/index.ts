@@ -16,6 +16,7 @@ export {
   DataPlane,
   type Desired,
   GenerationTracker,
+  isOwnTable,
   REPLACEMENT_SUFFIX,
   type SyncReport,
 } from "./dataplane/index.ts";

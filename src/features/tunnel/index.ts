@@ -13,6 +13,7 @@
  */
 
 export { DummyBindInterface, watchBindInterface } from "./agent/bind-interface.ts";
+export { BIND_ALIAS } from "./agent/bind-plan.ts";
 export { connectServer } from "./agent/connect-server.ts";
 export { closeAgent, drainAgent } from "./agent/drain.ts";
 export { forwardFilter, parseForwardDestination } from "./agent/forward-allow.ts";

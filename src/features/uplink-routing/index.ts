@@ -18,4 +18,4 @@ export {
   TransparentKeeper,
   WATCHDOG_READY,
 } from "./guard/index.ts";
-export { flushKernel, STATUS_REPORT_PATH, Uplinkd } from "./uplinkd/index.ts";
+export { describeFlush, flushKernel, STATUS_REPORT_PATH, Uplinkd } from "./uplinkd/index.ts";

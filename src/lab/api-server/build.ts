@@ -1,4 +1,5 @@
 import { randomBytes, randomUUID } from "node:crypto";
+import { AccessLog } from "./auth/access-log.ts";
 import { openAuthenticator, tokenAuthenticator } from "./auth/auth.ts";
 import { bootstrapRoles } from "./auth/bootstrap.ts";
 import { RbacAuthorizer } from "./auth/rbac.ts";
@@ -61,6 +62,8 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
   for (const rule of options.faults ?? []) faults.add(rule);
   const tokens = new Map(Object.entries(options.tokens ?? {}));
   const authenticator = options.authenticator ?? (tokens.size === 0 ? openAuthenticator : tokenAuthenticator(tokens));
+  const authorizer = options.authorizer ?? new RbacAuthorizer(store);
+  const accessFolder = process.env["ISTHMUS_ACCESS_LOG"];
   const state: ServerState = {
     store,
     registry,
@@ -68,7 +71,8 @@ export function buildState(options: ApiServerOptions): { state: ServerState; que
     clock,
     log,
     authenticator,
-    authorizer: options.authorizer ?? new RbacAuthorizer(store),
+    authorizer,
+    accessLog: accessFolder === undefined ? undefined : new AccessLog(accessFolder, authorizer),
     reviewedTokens: options.reviewedTokens ?? new Map(),
     kubelets: options.kubelets,
     upgraded: new Set(),

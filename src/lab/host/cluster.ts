@@ -47,11 +47,13 @@ export async function prepareCluster(
     readonly blocks: BlockController;
     /** Whether pods can have NICs of a VPC. Default false. */
     readonly vpc?: boolean;
+    /** The API types in place of those of this build. */
+    readonly crds?: readonly CrdManifest[] | undefined;
   },
   options: AbortOptions,
 ): Promise<void> {
   const { topology, identity, vpc = false } = at;
-  const crds = labCrds(identity, vpc);
+  const crds = at.crds ?? labCrds(identity, vpc);
   if (identity.isGuest && at.blocks === "own") await claimBlocks(api, identity, options);
   for (const crd of crds) {
     const { name } = crd.metadata;

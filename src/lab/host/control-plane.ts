@@ -7,10 +7,12 @@ import { listenTcp } from "#kernel/socket";
 import { startApiServer } from "#lab/api-server";
 import type { Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
+import { ACCOUNT_PROGRAMS, accountOf } from "./accounts.ts";
 import { ROUTER_USER } from "./egress.ts";
 import { openExternalApiRelay } from "./external-api-relay.ts";
 import { type KubeletTrust, kubeletAccess, makeKubeletTrust } from "./kubelets.ts";
 import type { LabPaths } from "./lab-paths.ts";
+import { LAB_RIGHTS } from "./rights.gen.ts";
 import type { LabTunnel } from "./tunnel.ts";
 
 /** The port at which nodes reach the API server on the fabric's gateway, if there is no tunnel. */
@@ -32,7 +34,10 @@ interface Options {
   readonly tunnel: LabTunnel | undefined;
 }
 
-/** Starts the embedded API server, or a relay to an external one; writes both kubeconfigs. */
+/**
+ * Starts the embedded API server, on which each program has exactly the rights of its manifest, or a relay to an external one, where all have those of
+ * the given kubeconfig; writes all kubeconfigs.
+ */
 export async function openControlPlane(deps: { readonly log: Logger }, options: Options): Promise<ControlPlane> {
   const { kubeconfig } = options;
   return kubeconfig === undefined ? openEmbedded(deps, options) : openExternal({ ...options, kubeconfig });
@@ -45,6 +50,7 @@ async function openEmbedded(
   const access = planApiAccess(topology, tunnel);
   const kubelets = makeKubeletTrust(topology);
   const [token, routerToken] = [newToken(), newToken()];
+  const programs = ACCOUNT_PROGRAMS.map((program) => ({ program, token: newToken() }));
   const server = await startApiServer({
     // Users connect to the machine's loopback address; nodes use the other addresses.
     listen: [
@@ -53,18 +59,25 @@ async function openEmbedded(
     ],
     tls: "self-signed",
     tlsHosts: tunnel?.bindAddresses,
-    tokens: { [token]: { name: "isthmus-lab", groups: ["system:masters"] }, [routerToken]: ROUTER_USER },
+    tokens: {
+      [token]: { name: "isthmus-lab", groups: ["system:masters"] },
+      [routerToken]: ROUTER_USER,
+      ...Object.fromEntries(programs.map((one) => [one.token, accountOf(one.program)])),
+    },
     kubelets: kubeletAccess(kubelets, topology, tunnel),
     faultsOverHttp: true,
     log: deps.log.child("api-server"),
     clock: systemClock,
   });
+  server.seed(LAB_RIGHTS);
   const [local] = server.urls;
   if (local === undefined) throw new Error("the API server has listeners");
   writeConfig(paths.kubeconfig, server.kubeconfig({ server: local, token }));
   const node = `https://${formatHostPort({ host: access.address.toString(), port: access.port })}`;
   writeConfig(paths.nodeKubeconfig, server.kubeconfig({ server: node, token }));
   writeConfig(paths.routerKubeconfig, server.kubeconfig({ server: node, token: routerToken }));
+  for (const one of programs)
+    writeConfig(paths.kubeconfigOf(one.program), server.kubeconfig({ server: node, token: one.token }));
   return {
     embedded: true,
     description: "the embedded API server is running",
@@ -89,6 +102,7 @@ async function openExternal({
   });
   writeConfig(paths.kubeconfig, relay.localKubeconfig);
   writeConfig(paths.nodeKubeconfig, relay.nodeKubeconfig);
+  for (const program of ACCOUNT_PROGRAMS) writeConfig(paths.kubeconfigOf(program), relay.nodeKubeconfig);
   return {
     embedded: false,
     description: `using the API server ${relay.server}`,

@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { dirname, join } from "node:path";
-import { Deferred, TaskGroup } from "#base/async";
+import { Deferred, TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
@@ -53,6 +53,17 @@ import { planLabServices } from "./services.ts";
 import { type LabState, readState, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
+import {
+  type BuildName,
+  cniFolders,
+  installOn,
+  type LabBuild,
+  openBuildBefore,
+  ownBuild,
+  placeOf,
+  planUpgrade,
+  type SwitchRequest,
+} from "./upgrade.ts";
 import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
 import { type LabVpc, openVpc, vpcHosts, vpcPlugin, vpcPrograms, vpcSocket } from "./vpc.ts";
 
@@ -76,6 +87,8 @@ export interface HostOptions {
   readonly image: string | undefined;
   /** Runs Neutron, `nic-controller`, and on the first two nodes `nic-agent`. */
   readonly vpc: boolean;
+  /** The build of another release (a folder, or an archive of the image), with which the lab begins; its places are switched on request. */
+  readonly upgrade: string | undefined;
   /** Command line of `isthmus`, to which the name of a program is added. */
   readonly isthmus: readonly string[];
   readonly cniExecutable: string;
@@ -87,21 +100,36 @@ export interface HostOptions {
 export type HostEvent =
   | { readonly event: "step"; readonly text: string }
   | { readonly event: "ready" }
+  /** The programs of a place run from another build now. */
+  | ({ readonly event: "switched" } & SwitchRequest)
   | { readonly event: "failed"; readonly message: string };
+
+/** The parts that a host process gets from its program. */
+export interface HostDeps {
+  readonly log: Logger;
+  readonly tell: (event: HostEvent) => void;
+  /** Requests of a front end with `--upgrade`, in their order. */
+  readonly switches: AsyncIterable<SwitchRequest>;
+}
 
 /**
  * Builds a lab and keeps it running until the signal aborts, then removes the lab. If the lab cannot be built, removes its parts and
  * rejects.
  */
 export async function runHost(
-  deps: { readonly log: Logger; readonly tell: (event: HostEvent) => void },
+  deps: HostDeps,
   options: HostOptions,
   { signal }: { readonly signal: AbortSignal },
 ): Promise<void> {
   const { tell } = deps;
   const paths = labPaths(options.lab);
   try {
-    if (options.image === undefined) return await runCluster(deps, options, { paths, image: undefined }, signal);
+    if (options.upgrade !== undefined) {
+      const after = await ownBuild(options, { signal });
+      const before = await openBuildBefore(options.upgrade, after, { paths, signal });
+      return await runCluster(deps, { ...options, ...before }, { paths, builds: { before, after } }, signal);
+    }
+    if (options.image === undefined) return await runCluster(deps, options, { paths }, signal);
     tell({ event: "step", text: `unpacking ${options.image}` });
     const { digest, ...programs } = await unpackImage(options.image, paths.image);
     await runCluster(deps, { ...options, ...programs }, { paths, image: digest }, signal);
@@ -112,9 +140,17 @@ export async function runHost(
 }
 
 async function runCluster(
-  deps: { readonly log: Logger; readonly tell: (event: HostEvent) => void },
+  deps: HostDeps,
   options: HostOptions,
-  { paths, image }: { readonly paths: LabPaths; readonly image: string | undefined },
+  {
+    paths,
+    image,
+    builds,
+  }: {
+    readonly paths: LabPaths;
+    readonly image?: string | undefined;
+    readonly builds?: Readonly<Record<BuildName, LabBuild>> | undefined;
+  },
   signal: AbortSignal,
 ): Promise<void> {
   const { log, tell } = deps;
@@ -134,8 +170,10 @@ async function runCluster(
     services: planLabServices(topology, options),
     egress: planLabEgress(topology, { paths, isthmus: options.isthmus }),
     image,
+    upgrade: builds === undefined ? undefined : planUpgrade(topology, builds),
   });
   recorder.write();
+  if (builds !== undefined) for (const node of topology.nodes) await installOn(node, builds.before, { paths, signal });
   // If a guest cannot remove its objects now, the next start or `lab down` removes them, and for that they need the folder of the lab.
   let isClean = true;
   try {
@@ -166,7 +204,11 @@ async function runCluster(
       const blocks = identity.isGuest ? await enterCluster(api, identity, { say, signal }) : "own";
       isClean = !identity.isGuest;
       recorder.entered();
-      await prepareCluster(api, { topology, identity, blocks, vpc: options.vpc }, { signal });
+      await prepareCluster(
+        api,
+        { topology, identity, blocks, vpc: options.vpc, crds: builds?.before.crds },
+        { signal },
+      );
       if (options.egress) await makeRouterRights(api, identity, { signal });
       const parts = {
         log,
@@ -182,6 +224,8 @@ async function runCluster(
         uplinks,
         chained,
         neutron,
+        builds,
+        switches: deps.switches,
       };
       await hold(parts, options, topology, signal);
     };
@@ -240,6 +284,9 @@ interface Parts {
   readonly uplinks: LabUplinks | undefined;
   readonly chained: LabChained | undefined;
   readonly neutron: NeutronBed | undefined;
+  /** Both builds of a lab with `--upgrade`. */
+  readonly builds: Readonly<Record<BuildName, LabBuild>> | undefined;
+  readonly switches: AsyncIterable<SwitchRequest>;
 }
 
 async function hold(parts: Parts, options: HostOptions, topology: Topology, signal: AbortSignal): Promise<void> {
@@ -249,40 +296,46 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
     onChange: () => recorder.children(supervisor.children),
   });
   const group = new TaskGroup(signal);
-  const start = (programs: readonly LabProgram[]): void => {
-    for (const { netns: name, ...program } of programs) {
-      group.spawn(async (at) => {
-        using netns = openNetNs({ name });
-        await supervisor.run({ ...program, netns }, { signal: at });
-      });
-    }
-  };
-  const programs = [
+  const running = new RunningPrograms(supervisor, group);
+  const programsBy = (isthmus: readonly string[]): readonly LabProgram[] => [
     ...programsOf({
       topology,
       paths,
-      isthmus: options.isthmus,
+      isthmus,
       coildFlags: options.coildFlags,
       chained: parts.chained !== undefined,
       controller: parts.blocks === "own",
       egress: options.egress,
     }),
-    ...uplinkProgramsOf({ paths, isthmus: options.isthmus, uplinks }),
-    ...(options.services || options.egress ? serviceProgramsOf({ topology, paths, isthmus: options.isthmus }) : []),
+    ...uplinkProgramsOf({ paths, isthmus, uplinks }),
+    ...(options.services || options.egress ? serviceProgramsOf({ topology, paths, isthmus }) : []),
     ...(parts.neutron === undefined
       ? []
-      : vpcProgramsOf({ paths, isthmus: options.isthmus, programs: vpcPrograms(topology, paths, parts.neutron) })),
+      : vpcProgramsOf({ paths, isthmus, programs: vpcPrograms(topology, paths, parts.neutron) })),
   ];
+  const programs = programsBy(options.isthmus);
   group.spawn(async (at) => {
     if (tunnel !== undefined) {
       // Programs of a node reach the API server only through that node's agent.
       tell({ event: "step", text: `opening the tunnel with ${topology.nodes.length} agents` });
-      start(tunnelProgramsOf({ topology, paths, isthmus: options.isthmus, tunnel }));
+      running.start(tunnelProgramsOf({ topology, paths, isthmus: options.isthmus, tunnel }));
       await Promise.all(topology.nodes.map((node) => untilTunnelReady(node, tunnel, { signal: at })));
     }
     tell({ event: "step", text: `starting ${programs.length} programs` });
-    start(programs);
+    running.start(programs);
   });
+  const { builds } = parts;
+  if (builds !== undefined)
+    group.spawn(async (at) => {
+      for await (const { place, build } of untilEnd(parts.switches, at)) {
+        const node = topology.nodes.find(({ name }) => name === place);
+        // As the DaemonSet of coild: the init container installs, then the program is replaced.
+        if (node !== undefined) await installOn(node, builds[build], { paths, signal: at });
+        await running.replace(programsBy(builds[build].isthmus).filter((one) => placeOf(topology, one) === place));
+        if (node !== undefined) await untilServed(paths.socketOf(node.name), at);
+        tell({ event: "switched", place, build });
+      }
+    });
   if (parts.controlPlane.embedded)
     group.spawn((at) => runWorkloads({ api, log: log.child("workloads"), clock: systemClock }, { signal: at }));
   if (options.egress)
@@ -299,6 +352,54 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
     tell({ event: "ready" });
   });
   await group.wait();
+}
+
+/** The programs that a supervisor keeps running, each until it is replaced. */
+class RunningPrograms {
+  readonly #supervisor: Supervisor;
+  readonly #group: TaskGroup;
+  readonly #stops = new Map<string, () => Promise<void>>();
+
+  constructor(supervisor: Supervisor, group: TaskGroup) {
+    this.#supervisor = supervisor;
+    this.#group = group;
+  }
+
+  start(programs: readonly LabProgram[]): void {
+    for (const { netns: name, ...program } of programs) {
+      const own = new AbortController();
+      const ended = new Deferred();
+      this.#group.spawn(async (at) => {
+        try {
+          using netns = openNetNs({ name });
+          await this.#supervisor.run({ ...program, netns }, { signal: AbortSignal.any([at, own.signal]) });
+        } finally {
+          ended.resolve();
+        }
+      });
+      this.#stops.set(program.name, async () => {
+        own.abort();
+        await ended.promise;
+      });
+    }
+  }
+
+  /** Ends the programs of these names by SIGTERM, waits for their end, and starts these. */
+  async replace(programs: readonly LabProgram[]): Promise<void> {
+    await Promise.all(programs.map(({ name }) => this.#stops.get(name)?.()));
+    this.start(programs);
+  }
+}
+
+/** The items until the signal aborts. */
+async function* untilEnd<T>(items: AsyncIterable<T>, signal: AbortSignal): AsyncGenerator<T> {
+  const iterator = items[Symbol.asyncIterator]();
+  const aborted = untilAborted(signal);
+  for (;;) {
+    const next = await Promise.race([iterator.next(), aborted]);
+    if (next === undefined || next.done === true) return;
+    yield next.value;
+  }
 }
 
 /** Runs the kubelet of a node. It starts when `coild` listens. */
@@ -334,7 +435,11 @@ async function runNode(
           netns,
           hasVpc
             ? vpcPlugin(node, { paths, coil: options.cniExecutable, delegate: config })
-            : { executable: options.cniExecutable, config },
+            : {
+                executable:
+                  parts.builds === undefined ? options.cniExecutable : join(cniFolders(paths, node).bin, "coil"),
+                config,
+              },
         )
       : execChain(
           netns,
@@ -384,7 +489,7 @@ interface StateRecorder {
 function stateRecorder(
   lab: string,
   topology: Topology,
-  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services" | "egress" | "chained" | "image">,
+  parts: Pick<LabState, "identity" | "tunnel" | "uplinks" | "services" | "egress" | "chained" | "image" | "upgrade">,
 ): StateRecorder {
   let state: LabState = {
     lab,

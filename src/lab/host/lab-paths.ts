@@ -1,4 +1,5 @@
 import { join } from "node:path";
+import type { AccountProgram } from "./accounts.ts";
 
 /** The paths of a lab's files. */
 export interface LabPaths {
@@ -6,10 +7,12 @@ export interface LabPaths {
   readonly state: string;
   /** The kubeconfig for users and for the front end. It names the API server on loopback. */
   readonly kubeconfig: string;
-  /** The kubeconfig for the nodes' programs. It names the API server's address for nodes. */
+  /** The kubeconfig of an administrator at the API server's address for nodes. */
   readonly nodeKubeconfig: string;
   /** The kubeconfig of the routers of Egresses, with the rights of their account. */
   readonly routerKubeconfig: string;
+  /** The kubeconfig of a program, with the rights of its account. It names the API server's address for nodes. */
+  kubeconfigOf(program: AccountProgram): string;
   readonly logs: string;
   /** The root file system of `--image`; not below /run, which is memory. */
   readonly image: string;
@@ -26,6 +29,7 @@ export function labPaths(lab: string): LabPaths {
     kubeconfig: join(dir, "kubeconfig"),
     nodeKubeconfig: join(dir, "kubeconfig-nodes"),
     routerKubeconfig: join(dir, "kubeconfig-routers"),
+    kubeconfigOf: (program) => join(dir, `kubeconfig-${program}`),
     logs: join(dir, "logs"),
     image: join("/var/tmp/isthmus", `lab-${lab}`),
     socketOf: (node) => join(dir, node, "coild.sock"),

@@ -1,4 +1,5 @@
 import type { Topology } from "#lab/topology";
+import type { AccountProgram } from "./accounts.ts";
 import { EGRESS_COILD_FLAGS, EGRESS_CONTROLLER_FLAGS } from "./egress.ts";
 import type { LabPaths } from "./lab-paths.ts";
 import { serviceProxyFlags } from "./services.ts";
@@ -55,7 +56,7 @@ export function vpcProgramsOf(at: {
     const name = node === undefined ? program : `${program}-${node}`;
     return {
       name,
-      argv: [...at.isthmus, program, `--kubeconfig=${at.paths.nodeKubeconfig}`, ...flags],
+      argv: [...at.isthmus, program, `--kubeconfig=${at.paths.kubeconfigOf(program)}`, ...flags],
       env: { ...ENV, ...(node === undefined ? {} : { COIL_NODE_NAME: node }) },
       netns,
       log: at.paths.logOf(name),
@@ -71,7 +72,7 @@ export function serviceProgramsOf(at: {
 }): readonly LabProgram[] {
   return at.topology.nodes.map((node) => {
     const name = `service-proxy-${node.name}`;
-    const flags = [`--kubeconfig=${at.paths.nodeKubeconfig}`, ...serviceProxyFlags(node)];
+    const flags = [`--kubeconfig=${at.paths.kubeconfigOf("service-proxy")}`, ...serviceProxyFlags(node)];
     return {
       name,
       argv: [...at.isthmus, "service-proxy", ...flags],
@@ -97,11 +98,11 @@ export function programsOf(at: {
 }): readonly LabProgram[] {
   const { topology, paths } = at;
   const env = { ...ENV, COIL_POD_NAMESPACE: "kube-system" };
-  const program = (name: string, netns: string, node: string | undefined, flags: readonly string[]) => {
+  const program = (name: AccountProgram, netns: string, node: string | undefined, flags: readonly string[]) => {
     const child = node === undefined ? name : `${name}-${node}`;
     return {
       name: child,
-      argv: [...at.isthmus, name, `--kubeconfig=${paths.nodeKubeconfig}`, ...flags],
+      argv: [...at.isthmus, name, `--kubeconfig=${paths.kubeconfigOf(name)}`, ...flags],
       env: { ...env, COIL_POD_NAME: child, ...(node === undefined ? {} : { COIL_NODE_NAME: node }) },
       netns,
       log: paths.logOf(child),

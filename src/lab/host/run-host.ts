@@ -1,12 +1,11 @@
-import type { Logger } from "#base/log";
-import type { HostEvent, HostOptions } from "./host.ts";
+import type { HostDeps, HostOptions } from "./host.ts";
 
 /**
  * Builds a lab and keeps it running until the signal aborts, then removes all of it. If the lab cannot be built, removes its parts and
  * rejects. It loads the API server, the kubelets and the controllers only now: the commands for a lab do not need them.
  */
 export async function runHost(
-  deps: { readonly log: Logger; readonly tell: (event: HostEvent) => void },
+  deps: HostDeps,
   options: HostOptions,
   at: { readonly signal: AbortSignal },
 ): Promise<void> {

@@ -10,6 +10,7 @@ import { LabError } from "./errors.ts";
 import { labPaths } from "./lab-paths.ts";
 import type { LabServices } from "./services.ts";
 import type { LabTunnel } from "./tunnel.ts";
+import type { LabUpgrade } from "./upgrade.ts";
 import type { LabUplinks } from "./uplinks.ts";
 import type { LabVpc } from "./vpc.ts";
 
@@ -40,6 +41,8 @@ export interface LabState {
   readonly chained?: LabChained | undefined;
   /** The digest of the image from which the programs are; present with `--image`. */
   readonly image?: string | undefined;
+  /** The builds; present with `--upgrade`. */
+  readonly upgrade?: LabUpgrade | undefined;
   /** The VPC; present once Neutron runs in the lab. */
   readonly vpc?: LabVpc | undefined;
 }

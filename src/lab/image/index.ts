@@ -5,7 +5,7 @@
  * Owns: the folder that it is given. Each program has a mount namespace of its own, so nothing is left mounted. Does not know: which programs.
  *
  * ```ts
- * const { isthmus, cniExecutable, digest } = await unpackImage("isthmus-0.1.0.oci.tar", folder);
+ * const { isthmus, cniExecutable, digest } = await unpackImage("isthmus-0.2.0.oci.tar", folder);
  * spawn(isthmus[0], [...isthmus.slice(1), "coild", "--version"]);
  * ```
  */

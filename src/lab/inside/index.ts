@@ -9,7 +9,7 @@
  * const { status, body } = await request(socket, { path: "/readyz", host: "node1" }, { timeoutMs: 1000 });
  * ```
  */
-export { connectInside } from "./connect.ts";
+export { connectInside, type Destination } from "./connect.ts";
 export { InsideError } from "./errors.ts";
 export { establishedIn, socketsOf } from "./established.ts";
 export { readAll, request, requestWhole, type WholeAnswer } from "./exchange.ts";

@@ -56,9 +56,10 @@ export function destinationsOf(egress: EgressName, { sites }: Pick<LabEgress, "s
 export async function applyEgresses(
   api: KubeApi,
   { at, identity }: { readonly at: LabEgress; readonly identity: LabIdentity },
-  options: AbortOptions & { readonly deadlineMs: number },
+  options: AbortOptions & { readonly deadlineMs: number /** Default: all. */; readonly only?: readonly EgressName[] },
 ): Promise<void> {
   const { namespace } = at;
+  const { only = EGRESSES } = options;
   const networks = at.sites[0]?.networks ?? [];
   const subnet = Object.fromEntries(
     networks.map((text) => (text.includes(":") ? ["ipv6", ROUTER_SUBNETS[6]] : ["ipv4", ROUTER_SUBNETS[4]])),
@@ -69,8 +70,8 @@ export async function applyEgresses(
   };
   await createOwn(api, identity, coilResources.addressPools, pool, options);
   await makeNamespace(api, identity, { name: namespace, pool: namespace }, options);
-  for (const egress of EGRESSES) await createOwn(api, identity, coilResources.egresses, egressOf(egress, at), options);
-  for (const egress of EGRESSES) await waitForRouters(api, at, egress, options);
+  for (const egress of only) await createOwn(api, identity, coilResources.egresses, egressOf(egress, at), options);
+  for (const egress of only) await waitForRouters(api, at, egress, options);
 }
 
 function egressOf(name: EgressName, at: LabEgress): Draft<Egress> {
@@ -128,15 +129,23 @@ export async function waitForRouters(
   );
 }
 
-/** Creates the clients and the pods without an Egress, and waits until they run. Rejects with `KubeError`, {@link LabError} `not-reached`. */
+/**
+ * Creates the clients and the pods without an Egress, by default all of the test, and waits until they run. Rejects with `KubeError`,
+ * {@link LabError} `not-reached`.
+ */
 export async function applyClients(
   api: KubeApi,
   { at, identity }: { readonly at: LabEgress; readonly identity: LabIdentity },
-  options: AbortOptions & { readonly deadlineMs: number },
+  options: AbortOptions & {
+    readonly deadlineMs: number;
+    /** The Egresses of each pod, by its name. */
+    readonly only?: Readonly<Record<string, readonly EgressName[]>>;
+  },
 ): Promise<readonly ClientPod[]> {
+  const { only = PODS } = options;
   const namespace = CLIENT_NAMESPACE;
   await makeNamespace(api, identity, { name: namespace, pool: `${identity.prefix}${CLIENT_POOL}` }, options);
-  for (const [name, egresses] of Object.entries(PODS)) {
+  for (const [name, egresses] of Object.entries(only)) {
     const annotations = { [`${EGRESS_ANNOTATION_PREFIX}${at.namespace}`]: egresses.join(",") };
     const draft = {
       metadata: { name, namespace, ...(egresses.length === 0 ? {} : { annotations }) },
@@ -147,7 +156,7 @@ export async function applyClients(
   const { signal } = options;
   const look = async (): Promise<readonly Pod[]> => (await api.listAll(resources.pods, { namespace, signal })).items;
   const pods = await poll(look, {
-    until: (found) => found.length === Object.keys(PODS).length && found.every(isReady),
+    until: (found) => found.length === Object.keys(only).length && found.every(isReady),
     everyMs: LOOK_MS,
     deadlineMs: options.deadlineMs,
     signal,
@@ -158,7 +167,7 @@ export async function applyClients(
     const why = late.status?.message ?? "it has not started yet";
     throw new LabError("not-reached", `pod ${namespace}/${late.metadata.name} does not run: ${why}`);
   }
-  return pods.map((pod) => ({ ...observed(pod), egresses: PODS[pod.metadata.name] ?? [] }));
+  return pods.map((pod) => ({ ...observed(pod), egresses: only[pod.metadata.name] ?? [] }));
 }
 
 function observed({ metadata, spec, status }: Pod): EgressPod {

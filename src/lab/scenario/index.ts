@@ -14,6 +14,8 @@ export { servicesWork } from "./services-report.ts";
 export { verifyServices } from "./services-verify.ts";
 export { type TunnelReport, tunnelWorks } from "./tunnel-report.ts";
 export { verifyTunnel } from "./tunnel-verify.ts";
+export { upgradeWorks } from "./upgrade-report.ts";
+export { verifyUpgrade } from "./upgrade-verify.ts";
 export { type UplinksReport, uplinksWork } from "./uplinks-report.ts";
 export { verifyUplinks } from "./uplinks-verify.ts";
 export { verifyCluster } from "./verify.ts";

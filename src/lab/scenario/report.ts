@@ -3,6 +3,7 @@ import { type ChainedReport, chainedWorks } from "./chained-verify.ts";
 import { type EgressReport, egressLines } from "./egress-report.ts";
 import { type ServicesReport, servicesLines } from "./services-report.ts";
 import { type TunnelReport, tunnelLines } from "./tunnel-report.ts";
+import { type UpgradeReport, upgradeLines } from "./upgrade-report.ts";
 import { type UplinksReport, uplinksLines } from "./uplinks-report.ts";
 import { type VpcReport, vpcLines } from "./vpc-report.ts";
 
@@ -38,6 +39,8 @@ export interface LabReport {
   readonly chained?: ChainedReport;
   /** Present with `--vpc`. */
   readonly vpc?: VpcReport;
+  /** Present with `--upgrade`. */
+  readonly upgrade?: UpgradeReport;
   /** Nodes and pods by name. */
   readonly cluster: {
     readonly nodes: readonly {
@@ -104,6 +107,7 @@ export function renderReport(report: LabReport): string {
     ...(report.uplinks === undefined ? [] : uplinksLines(report.uplinks, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     ...(report.egress === undefined ? [] : egressLines(report.egress, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     ...(report.vpc === undefined ? [] : vpcLines(report.vpc, { mark })),
+    ...(report.upgrade === undefined ? [] : upgradeLines(report.upgrade, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),
     ...(report.services === undefined
       ? []
       : servicesLines(report.services, { mark, cut: (rows) => cut(rows, MAX_ROWS) })),

@@ -28,7 +28,7 @@ const EXTENSIONS: readonly (readonly [alias: string, state: "wrong" | "warning",
     "binding",
     "wrong",
     "ports cannot be bound to hosts, or these credentials may not see that",
-    "load the ML2 plugin; give the role the rights that deploy/nics/controller.yaml names",
+    "load the ML2 plugin; give the role the rights that deploy/nics/neutron-policy.yaml grants",
   ],
   [
     "standard-attr-tag",

@@ -7,5 +7,6 @@ export { checkConstructs } from "./constructs.ts";
 export { DataPlane } from "./data-plane.ts";
 export { DataPlaneError } from "./errors.ts";
 export { GenerationTracker } from "./generation-tracker.ts";
+export { isOwnTable } from "./observed-table.ts";
 export { REPLACEMENT_SUFFIX } from "./takeover.ts";
 export type { Desired, SyncReport } from "./types.ts";

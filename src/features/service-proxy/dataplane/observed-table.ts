@@ -48,6 +48,11 @@ export function stateOf(names: { readonly chains: readonly string[] } | undefine
   return names.chains.includes(COMPLETE_CHAIN) ? "whole" : "partial";
 }
 
+/** Whether a table is ours, also one of another run or unfinished, by its chain. Pure; `names` as in {@link stateOf}. */
+export function isOwnTable(names: { readonly chains: readonly string[] } | undefined): boolean {
+  return ["partial", "whole"].includes(stateOf(names));
+}
+
 /**
  * Adopts one of our tables that an earlier run left, and that other programs may have changed since: lists its elements, and writes its
  * rules again unless its seal shows that they are right. If `state` says that the table is not ours, deletes the table of this name and

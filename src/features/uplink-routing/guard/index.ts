@@ -14,7 +14,7 @@
 export { Anchors, flushAnchors } from "./anchor.ts";
 export { TransparentKeeper } from "./keeper.ts";
 export { clearPortGuard, GUARD_TABLE, syncPortGuard, wantedGuard } from "./port-guard.ts";
-export { hasTransparent, installTransparent, removeTransparent } from "./transparent.ts";
-export { ownMark, planTransparent, transparentMarks } from "./transparent-plan.ts";
+export { hasTransparent, hasTransparentRouting, installTransparent, removeTransparent } from "./transparent.ts";
+export { ownMark, planTransparent, TRANSPARENT_TABLE, transparentMarks } from "./transparent-plan.ts";
 export { runTransparentWatchdog } from "./watchdog.ts";
 export { startWatchdog, WATCHDOG_READY } from "./watchdog-process.ts";

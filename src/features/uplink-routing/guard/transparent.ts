@@ -85,6 +85,18 @@ export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): bool
   );
 }
 
+/** Whether the kernel has rules of transparent mode, or routes in its table. Throws {@link KernelError}. */
+export function hasTransparentRouting(
+  stack: Stack,
+  { mark, table, routeProtocol }: Pick<TransparentMarks, "mark" | "table" | "routeProtocol">,
+): boolean {
+  return familiesOf(stack).some(
+    (family) =>
+      stack.routes.list({ family, table }).some(({ protocol }) => protocol === routeProtocol) ||
+      stack.rules.list(family).some((rule) => rule.fwmark === mark && rule.table === table),
+  );
+}
+
 /** The families in use. IPv6 is off if it has no loopback address: the kernel then accepts no IPv6 route over `lo`, and no bind. */
 function familiesOf({ addresses }: Pick<Stack, "addresses">): readonly IpFamily[] {
   return addresses.list({ family: 6 }).some(({ address }) => address.equals(LOOPBACK6)) ? [4, 6] : [4];

@@ -9,6 +9,6 @@
  * uplinkd.snapshots.current.uplinks;
  * ```
  */
-export { flushKernel } from "./kernel.ts";
+export { describeFlush, flushKernel } from "./kernel.ts";
 export { STATUS_REPORT_PATH } from "./status-report.ts";
 export { Uplinkd } from "./uplinkd.ts";

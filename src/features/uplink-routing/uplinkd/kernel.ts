@@ -7,8 +7,11 @@ import {
   type Anchors,
   clearPortGuard,
   flushAnchors,
+  GUARD_TABLE,
+  hasTransparentRouting,
   removeTransparent,
   syncPortGuard,
+  TRANSPARENT_TABLE,
   transparentMarks,
   wantedGuard,
 } from "../guard/index.ts";
@@ -69,6 +72,27 @@ export function flushKernel({ stack, nft }: KernelDeps, settings: Settings): num
   const [first] = errors;
   if (first !== undefined) throw first;
   return changes;
+}
+
+/** What {@link flushKernel} would remove, one line each; empty if there is nothing. Reads only. Throws {@link KernelError} and `NftError`. */
+export function describeFlush({ stack, nft }: KernelDeps, settings: Settings): readonly string[] {
+  const listing = readKernel(stack);
+  const tables = [TRANSPARENT_TABLE, GUARD_TABLE].filter((own) =>
+    nft.listTables(own.family).some(({ name }) => name === own.name),
+  );
+  const plan = planFlush(listing, settings.routing);
+  const countOf = (word: string, ops: readonly string[]): readonly string[] => {
+    const { length } = plan.filter(({ op }) => ops.includes(op));
+    return length === 0 ? [] : [`${length} ${word} of uplinks`];
+  };
+  const anchors = flushAnchors(stack, listing, podListeners(settings)).length;
+  return [
+    ...tables.map(({ family, name }) => `nftables table ${family} ${name}`),
+    ...countOf("rules", ["delete-rule", "add-rule"]),
+    ...countOf("routes", ["delete-route"]),
+    ...(hasTransparentRouting(stack, transparentMarks(settings)) ? ["rule and routes of the transparent mode"] : []),
+    ...(anchors === 0 ? [] : [`${anchors} addresses of pod listeners`]),
+  ];
 }
 
 function podListeners({ listeners }: Settings): Settings["listeners"] {

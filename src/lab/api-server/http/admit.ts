@@ -23,9 +23,20 @@ export function admit(state: ServerState, request: IncomingMessage): Admitted {
   const user = effectiveUser(sender, request.headers, state.authorizer);
   const parsed = parseResourceRequest(method, url, state.registry);
   const attributes = attributesOf(url, parsed, method);
-  const { allowed, reason } = state.authorizer.authorize(user, attributes);
-  if (!allowed) throw forbiddenError(user, attributes, reason);
+  requireRight(state, request, user, attributes);
   return { user, url, parsed };
+}
+
+/** Throws ApiError `Forbidden` if the user lacks a right. */
+export function requireRight(
+  state: ServerState,
+  request: IncomingMessage,
+  user: UserInfo,
+  attributes: RequestAttributes,
+): void {
+  const { allowed, reason } = state.authorizer.authorize(user, attributes);
+  state.accessLog?.add(request, user, attributes, allowed);
+  if (!allowed) throw forbiddenError(user, attributes, reason);
 }
 
 /** Returns the resource request of a path. Throws ApiError `NotFound` for an invalid path. */

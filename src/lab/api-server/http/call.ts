@@ -8,6 +8,7 @@ import { isObject, type JsonObject } from "../object/json.ts";
 import type { KubeObject } from "../object/meta.ts";
 import type { ResourceDef } from "../resources/types.ts";
 import { type Form, negotiate } from "./accept.ts";
+import { requireRight } from "./admit.ts";
 import { mediaType, parseJson, parseObjectBody, parseYaml } from "./body.ts";
 import { isTrue, type ResourceRequest } from "./request-info.ts";
 import { addWarning, readBody, sendObject } from "./respond.ts";
@@ -98,6 +99,17 @@ export async function patchObject(
       throw badRequest("fieldManager is required for apply patch");
     const body = parseYaml(bytes);
     if (!isObject(body)) throw badRequest("error decoding YAML: want an object");
+    // Who creates an object by applying it needs both rights (apiserver pkg/endpoints/handlers/patch.go).
+    if (subresource === "" && state.objects.find(resource, namespace, name) === undefined)
+      requireRight(state, call.request, call.user, {
+        verb: "create",
+        group: resource.group,
+        version: resource.version,
+        resource: resource.plural,
+        subresource,
+        namespace,
+        name,
+      });
     return state.objects.apply(resource, namespace, name, body, { ...options, force });
   }
   if (force) throw badRequest("force: Forbidden: may not be specified for non-apply patch");

@@ -1,6 +1,7 @@
 import type { Duplex } from "node:stream";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
+import type { AccessLog } from "../auth/access-log.ts";
 import type { Authenticator, Authorizer } from "../auth/auth.ts";
 import type { FaultPlan } from "../faults/plan.ts";
 import type { Objects } from "../handlers/objects.ts";
@@ -20,6 +21,8 @@ export interface ServerState {
   readonly log: Logger;
   readonly authenticator: Authenticator;
   readonly authorizer: Authorizer;
+  /** `undefined`: nobody wants to know. */
+  readonly accessLog: AccessLog | undefined;
   readonly reviewedTokens: ReviewedTokens;
   /** `undefined`: the server cannot reach nodes. */
   readonly kubelets: KubeletAccess | undefined;

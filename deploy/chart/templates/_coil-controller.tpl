@@ -1,0 +1,77 @@
+{{- /* The Deployment of one of Coil's controllers; `args` are its own, as a list in YAML. */ -}}
+{{- define "isthmus.coilController" -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .name }}
+  namespace: kube-system
+  labels: { app.kubernetes.io/name: coil, app.kubernetes.io/component: {{ .name }}, app.kubernetes.io/part-of: isthmus }
+spec:
+  replicas: {{ .workload.replicas }}
+  selector:
+    matchLabels: { app.kubernetes.io/name: coil, app.kubernetes.io/component: {{ .name }} }
+  template:
+    metadata:
+      labels: { app.kubernetes.io/name: coil, app.kubernetes.io/component: {{ .name }}, app.kubernetes.io/part-of: isthmus }
+    spec:
+      serviceAccountName: {{ .name }}
+      # Pods have no addresses before it runs.
+      hostNetwork: true
+      terminationGracePeriodSeconds: 10
+      securityContext: { runAsUser: 10000, runAsGroup: 10000 }
+      {{- include "isthmus.placement" . | nindent 6 }}
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            - weight: 100
+              podAffinityTerm:
+                topologyKey: kubernetes.io/hostname
+                labelSelector:
+                  matchLabels: { app.kubernetes.io/name: coil, app.kubernetes.io/component: {{ .name }} }
+      containers:
+        - name: {{ .name }}
+          image: {{ include "isthmus.image" .root }}
+          {{- with include "isthmus.pullPolicy" .root }}
+          {{- trim . | nindent 10 }}
+          {{- end }}
+          command: [{{ .name }}]
+          args:
+            - --zap-stacktrace-level=panic
+            - --enable-cert-rotation=true
+            {{- with .args }}
+            {{- trim . | nindent 12 }}
+            {{- end }}
+            {{- with include "isthmus.zapArgs" . }}
+            {{- trim . | nindent 12 }}
+            {{- end }}
+          env:
+            - name: COIL_POD_NAMESPACE
+              valueFrom:
+                fieldRef: { fieldPath: metadata.namespace }
+            - name: COIL_POD_NAME
+              valueFrom:
+                fieldRef: { fieldPath: metadata.name }
+            {{- with include "isthmus.apiServer" .root }}
+            {{- trim . | nindent 12 }}
+            {{- end }}
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: { drop: [ALL] }
+          ports:
+            - { name: metrics, containerPort: {{ .metrics }}, protocol: TCP }
+            - { name: health, containerPort: {{ .health }}, protocol: TCP }
+            - { name: webhook-server, containerPort: {{ .webhook }}, protocol: TCP }
+          resources:
+            {{- toYaml .workload.resources | nindent 12 }}
+          livenessProbe:
+            httpGet: { path: /healthz, port: health, host: localhost }
+          readinessProbe:
+            httpGet: { path: /readyz, port: health, host: localhost }
+            periodSeconds: 5
+          volumeMounts:
+            - { name: cert, mountPath: /certs, readOnly: true }
+      volumes:
+        - name: cert
+          secret: { secretName: coilv2-{{ .part }}-webhook-server-cert }
+{{- end }}

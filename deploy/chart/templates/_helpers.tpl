@@ -1,0 +1,128 @@
+{{- /* The image of every program. */ -}}
+{{- define "isthmus.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end }}
+
+{{- /* The rest of a container's image, at its indentation. */ -}}
+{{- define "isthmus.pullPolicy" -}}
+{{- if ne .Values.image.pullPolicy "IfNotPresent" }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{- end }}
+{{- end }}
+
+{{- /* Where the pods of a workload go, and how important they are; the dot is a dict of the root and the workload's values. */ -}}
+{{- define "isthmus.placement" -}}
+priorityClassName: {{ .workload.priorityClassName | quote }}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .workload.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .workload.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* The end of a list of arguments: the level of the log, and what a workload has besides. */ -}}
+{{- define "isthmus.zapArgs" -}}
+{{- if ne .root.Values.logLevel "info" }}
+- --zap-log-level={{ .root.Values.logLevel }}
+{{- end }}
+{{- range .workload.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* The same for programs with flags of klog. `verbosity` is that of debug. */ -}}
+{{- define "isthmus.klogArgs" -}}
+{{- if eq .root.Values.logLevel "debug" }}
+- --v={{ .verbosity }}
+{{- end }}
+{{- range .workload.extraArgs }}
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* The API server for programs that run before Services work, as variables of a container. */ -}}
+{{- define "isthmus.apiServer" -}}
+{{- if .Values.apiServer.host }}
+- { name: KUBERNETES_SERVICE_HOST, value: {{ .Values.apiServer.host | quote }} }
+- { name: KUBERNETES_SERVICE_PORT, value: {{ .Values.apiServer.port | quote }} }
+{{- end }}
+{{- end }}
+
+{{- /* The pod network's configuration for runtimes. */ -}}
+{{- define "isthmus.podsNetconf" -}}
+{{- if .Values.pods.netconf -}}
+{{ .Values.pods.netconf | trim }}
+{{- else if .Values.pods.addresses -}}
+{
+  "cniVersion": "1.0.0",
+  "name": "k8s-pod-network",
+  "plugins": [
+    { "type": "coil", "socket": "/run/coild.sock" },
+    { "type": "portmap", "capabilities": { "portMappings": true }, "snat": true }
+  ]
+}
+{{- else -}}
+{
+  "cniVersion": "1.0.0",
+  "name": "k8s-pod-network",
+  "plugins": [
+    {
+      "type": "ptp",
+      "ipam": {
+        "type": "host-local",
+        "dataDir": "/run/cni-ipam-state",
+        "ranges": [[{ "subnet": "10.244.0.0/24" }], [{ "subnet": "fd00:10:244::/64" }]],
+        "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]
+      }
+    },
+    { "type": "portmap", "capabilities": { "portMappings": true }, "snat": true },
+    { "type": "coil", "socket": "/run/coild.sock" }
+  ]
+}
+{{- end }}
+{{- end }}
+
+{{- /* The network configuration of nodes with VPC NICs. Pods without a VPC go to the plugin under `delegate`. */ -}}
+{{- define "isthmus.nicsNetconf" -}}
+{{- if .Values.nics.netconf -}}
+{{ .Values.nics.netconf | trim }}
+{{- else -}}
+{
+  "cniVersion": "0.4.0",
+  "name": "k8s-pod-network",
+  "plugins": [
+    {
+      "type": "vpc-{{ .Values.nics.provider }}",
+      "socket": "/run/isthmus/vpc.sock",
+      "capabilities": { "io.kubernetes.cri.pod-annotations": true },
+      "delegate": { "type": "coil", "socket": "/run/coild.sock" }
+    }
+  ]
+}
+{{- end }}
+{{- end }}
+
+{{- /* What an installer puts in place for VPC NICs. With the pod network in the same release both installers have it: each puts other configurations aside. */ -}}
+{{- define "isthmus.nicsInstall" -}}
+- { name: CNI_PLUGINS, value: "/usr/local/coil/vpc-neutron,/usr/local/coil/vpc-alcor" }
+- { name: CNI_CONF_NAME, value: 05-vpc.conflist }
+- name: CNI_NETCONF
+  valueFrom:
+    configMapKeyRef: { name: nic-agent-network, key: cni_netconf }
+{{- end }}
+
+{{- /* What routers and clients must have alike, and what the controller alone has. */ -}}
+{{- define "isthmus.egressArgs" -}}
+- --tunnel-driver={{ .Values.egress.tunnelDriver }}
+- --backend={{ .Values.egress.backend }}
+{{- range .Values.egress.addressRanges }}
+- --egress-address-range={{ . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,114 @@
+import { type KubeObject, type ResourceType, resources, resourceType } from "#kube/client";
+import { COIL_FINALIZER, coilCrds, coilResources } from "#kube/coil";
+import { nicCrds, nicResources } from "#kube/nic";
+
+type AnyType = ResourceType<KubeObject>;
+
+/** An object of an installation. */
+export interface InstalledObject {
+  readonly type: AnyType;
+  readonly namespace: string | undefined;
+  readonly name: string;
+}
+
+/** Types whose objects are all of the suite. */
+export interface OwnKind {
+  readonly type: AnyType;
+  /** The finalizer of the suite on its objects, which is taken off: the controllers have ended before. */
+  readonly finalizer?: string;
+}
+
+const SYSTEM = "kube-system";
+const admission = { group: "admissionregistration.k8s.io", version: "v1", namespaced: false } as const;
+const policies = resourceType<KubeObject>({
+  ...admission,
+  kind: "ValidatingAdmissionPolicy",
+  plural: "validatingadmissionpolicies",
+});
+const policyBindings = resourceType<KubeObject>({
+  ...admission,
+  kind: "ValidatingAdmissionPolicyBinding",
+  plural: "validatingadmissionpolicybindings",
+});
+
+function objects(type: ResourceType<never> | AnyType, names: string): readonly InstalledObject[] {
+  const namespace = type.namespaced ? SYSTEM : undefined;
+  return names.split(" ").map((name) => ({ type: type as AnyType, namespace, name }));
+}
+
+/** Configurations of webhooks: they are removed first, because their server ends next, and writes would wait for it. */
+export const WEBHOOKS: readonly InstalledObject[] = [
+  ...objects(
+    resources.mutatingWebhookConfigurations as AnyType,
+    "coilv2-mutating-ipam-webhook-configuration coilv2-mutating-egress-webhook-configuration isthmus-mutating-nic-webhook-configuration",
+  ),
+  ...objects(
+    resources.validatingWebhookConfigurations as AnyType,
+    "coilv2-validating-ipam-webhook-configuration coilv2-validating-egress-webhook-configuration isthmus-validating-nic-webhook-configuration",
+  ),
+];
+
+/** The workloads of `deploy/`. */
+export const WORKLOADS: readonly InstalledObject[] = [
+  ...objects(
+    resources.deployments as AnyType,
+    "coil-ipam-controller coil-egress-controller coil-controller nic-controller",
+  ),
+  ...objects(resources.daemonSets as AnyType, "coild coil-router isthmus-service-proxy nic-agent"),
+];
+
+/** Accounts, rights and settings of `deploy/`, and the Leases of leaders. */
+export const RIGHTS: readonly InstalledObject[] = [
+  ...objects(policyBindings, "nic-agent-claims"),
+  ...objects(policies, "nic-agent-claims"),
+  ...objects(
+    resources.clusterRoleBindings as AnyType,
+    "coild coil-router coil-ipam-controller coil-ipam-certs coil-egress-controller coil-egress coil-egress-certs coil-controller-ipam-controller coil-controller-egress-controller coil-controller-ipam-certs coil-controller-egress-certs isthmus-service-proxy nic-agent nic-controller nic-controller-certs",
+  ),
+  ...objects(
+    resources.clusterRoles as AnyType,
+    "coild coil-router coil-ipam-controller coil-ipam-certs coil-egress-controller coil-egress coil-egress-certs isthmus-service-proxy nic-agent nic-controller nic-controller-certs",
+  ),
+  ...objects(
+    resources.roleBindings as AnyType,
+    "coil-leader-election coil-ipam-certs coil-egress-leader-election coil-egress-certs coil-controller-leader-election coil-controller-ipam-certs coil-controller-egress-certs nic-controller-leader-election nic-controller-certs",
+  ),
+  ...objects(
+    resources.roles as AnyType,
+    "coil-leader-election coil-ipam-certs coil-egress-certs nic-controller-leader-election nic-controller-certs",
+  ),
+  ...objects(
+    resources.serviceAccounts as AnyType,
+    "coild coil-router coil-ipam-controller coil-egress-controller coil-controller isthmus-service-proxy nic-agent nic-controller",
+  ),
+  ...objects(
+    resources.services as AnyType,
+    "coilv2-ipam-webhook-service coilv2-egress-webhook-service nic-webhook-service",
+  ),
+  ...objects(
+    resources.secrets as AnyType,
+    "coilv2-ipam-webhook-server-cert coilv2-egress-webhook-server-cert nic-webhook-server-cert nic-controller-credentials",
+  ),
+  ...objects(resources.configMaps as AnyType, "coil-config nic-agent-network"),
+  ...objects(resources.leases as AnyType, "coil-ipam-leader coil-egress-leader nic-controller-leader"),
+];
+
+/** Egresses: their routers are garbage when they are gone. */
+export const EGRESSES: OwnKind = { type: coilResources.egresses as AnyType };
+
+/** Types with addresses, and what they are about, in the order of their removal. */
+export const ADDRESSES: readonly OwnKind[] = [
+  { type: coilResources.blockRequests as AnyType },
+  { type: coilResources.addressBlocks as AnyType, finalizer: COIL_FINALIZER },
+  { type: coilResources.addressPools as AnyType, finalizer: COIL_FINALIZER },
+  { type: nicResources.nicPolicies as AnyType },
+];
+
+/** NICs of pods: only `nic-controller` gives their ports back. */
+export const NIC_CLAIMS: AnyType = nicResources.nicClaims as AnyType;
+
+/** The API types. */
+export const TYPES: readonly InstalledObject[] = objects(
+  resources.customResourceDefinitions as AnyType,
+  [...coilCrds, ...nicCrds].map(({ metadata }) => metadata.name).join(" "),
+);

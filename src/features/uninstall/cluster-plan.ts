@@ -1,0 +1,113 @@
+import type { AbortOptions } from "#base/async";
+import {
+  findObject,
+  isKubeError,
+  type KubeApi,
+  type KubeObject,
+  type ObjectRef,
+  type ResourceType,
+} from "#kube/client";
+import {
+  ADDRESSES,
+  EGRESSES,
+  type InstalledObject,
+  NIC_CLAIMS,
+  type OwnKind,
+  RIGHTS,
+  TYPES,
+  WEBHOOKS,
+  WORKLOADS,
+} from "./cluster-objects.ts";
+
+type AnyType = ResourceType<KubeObject>;
+
+/** An object that is removed. */
+export interface ClusterRemoval {
+  readonly type: AnyType;
+  readonly ref: ObjectRef;
+  /** As `delete DaemonSet kube-system/coild`. */
+  readonly what: string;
+  readonly why: string;
+  /** A finalizer of the suite that is taken off. */
+  readonly finalizer: string | undefined;
+}
+
+/** What is removed from a cluster, in this order. */
+export interface ClusterPlan {
+  readonly removals: readonly ClusterRemoval[];
+  readonly refused: readonly string[];
+  readonly kept: readonly string[];
+}
+
+/** What a cluster has of the suite. */
+export interface ClusterFacts {
+  readonly webhooks: readonly ClusterRemoval[];
+  readonly egresses: readonly ClusterRemoval[];
+  readonly workloads: readonly ClusterRemoval[];
+  readonly rights: readonly ClusterRemoval[];
+  readonly addresses: readonly ClusterRemoval[];
+  readonly types: readonly ClusterRemoval[];
+  /** NICs of pods, as `namespace/name`. */
+  readonly claims: readonly string[];
+}
+
+/** Reads what a cluster has of the suite. Changes nothing. Rejects with `KubeError`. */
+export async function readCluster(api: KubeApi, options: AbortOptions): Promise<ClusterFacts> {
+  const named = async (all: readonly InstalledObject[], why: string): Promise<readonly ClusterRemoval[]> => {
+    const found: ClusterRemoval[] = [];
+    for (const { type, namespace, name } of all) {
+      const ref = namespace === undefined ? { name } : { namespace, name };
+      if ((await findObject(api, type, ref, options)) !== undefined) found.push(removal(type, ref, why));
+    }
+    return found;
+  };
+  const listed = async ({ type, finalizer }: OwnKind): Promise<readonly ClusterRemoval[]> => {
+    const objects = await listIfServed(api, type, options);
+    return objects.map((ref) => removal(type, ref, `of a type of this suite`, finalizer));
+  };
+  return {
+    webhooks: await named(WEBHOOKS, "its server ends"),
+    egresses: await listed(EGRESSES),
+    workloads: await named(WORKLOADS, "workload of deploy/"),
+    rights: await named(RIGHTS, "account, right or setting of deploy/"),
+    addresses: (await Promise.all(ADDRESSES.map(listed))).flat(),
+    types: await named(TYPES, "API type of this suite"),
+    claims: (await listIfServed(api, NIC_CLAIMS, options)).map(({ namespace, name }) => `${namespace}/${name}`),
+  };
+}
+
+/**
+ * Pure: the removals of a cluster. Webhooks come first, so that no write waits for a server that has ended; the API types come last. With
+ * `keepPools` types and addresses stay for a later installation.
+ */
+export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepPools: boolean }): ClusterPlan {
+  const { webhooks, egresses, workloads, rights, addresses, types, claims } = facts;
+  const last = [...addresses, ...types];
+  return {
+    removals: [...webhooks, ...egresses, ...workloads, ...rights, ...(keepPools ? [] : last)],
+    refused:
+      claims.length === 0
+        ? []
+        : [
+            `pods have ${claims.length} NICs of VPCs (${claims.slice(0, 3).join(", ")}): delete these pods while nic-controller runs, which gives their ports back`,
+          ],
+    kept: keepPools ? last.map(({ type, ref }) => `${type.kind} ${ref.name}: --keep-pools`) : [],
+  };
+}
+
+function removal(type: AnyType, ref: ObjectRef, why: string, finalizer?: string): ClusterRemoval {
+  const { name, namespace } = ref;
+  const what = `delete ${type.kind} ${namespace === undefined ? name : `${namespace}/${name}`}`;
+  return { type, ref, what, why, finalizer };
+}
+
+/** The objects of a type; none on a cluster without the type. */
+async function listIfServed(api: KubeApi, type: AnyType, { signal }: AbortOptions): Promise<readonly ObjectRef[]> {
+  try {
+    const { items } = await api.listAll(type, { signal });
+    return items.map(({ metadata: { namespace, name } }) => (namespace === undefined ? { name } : { namespace, name }));
+  } catch (error) {
+    if (isKubeError(error, "not-found")) return [];
+    throw error;
+  }
+}

@@ -1,0 +1,216 @@
+import type { IpFamily } from "#base/ip";
+import type { Route } from "#kernel/route";
+import type { Rule } from "#kernel/rule";
+
+/**
+ * - `pod`: the host's end of a pod's link.
+ * - `half-made`: a link of an ADD that did not end.
+ * - `chained`: the link of another plugin, of which only the alias is ours.
+ * - `bind`: the interface with the bind addresses of the tunnel.
+ * - `nic`: a device of a pod's NIC of a VPC.
+ */
+export type LinkRole = "pod" | "half-made" | "chained" | "bind" | "nic";
+
+/**
+ * - `configuration`: the CNI configuration that names our plugin.
+ * - `set-aside`: a configuration of others that the installer renamed.
+ * - `executable`: a CNI executable of ours.
+ * - `foreign-executable`: `coil` of somebody else.
+ * - `socket`, `lock`, `record`, `state`: files and folders of our programs.
+ */
+export type FileRole =
+  | "configuration"
+  | "set-aside"
+  | "executable"
+  | "foreign-executable"
+  | "socket"
+  | "lock"
+  | "record"
+  | "state";
+
+/** A file or folder that is there. */
+export interface OwnFile {
+  readonly path: string;
+  readonly role: FileRole;
+}
+
+/** What a node has of the suite, read once. */
+export interface NodeFacts {
+  /** Programs of the suite that run on the node, as `coild (process 12)`. */
+  readonly running: readonly string[];
+  readonly links: readonly {
+    readonly index: number;
+    readonly name: string;
+    readonly alias: string;
+    readonly role: LinkRole;
+  }[];
+  /** Rules and routes of `coild` and `coil-router`, by their marks. */
+  readonly rules: readonly Rule[];
+  readonly routes: readonly { readonly route: Route; readonly program: "coild" | "coil-router" }[];
+  /** Tables of `service-proxy`. */
+  readonly services: readonly { readonly family: IpFamily; readonly table: string }[];
+  /** What `uplink-proxy` has in the kernel, one line each. */
+  readonly uplinks: readonly string[];
+  readonly files: readonly OwnFile[];
+  /** Settings that `coild` changed, with the value before. */
+  readonly settings: readonly { readonly key: string; readonly former: string; readonly now: string }[];
+}
+
+/** One removal: what is done, as `delete link veth1`, and how one sees that it is ours. */
+export type NodeRemoval = { readonly what: string; readonly why: string } & (
+  | { readonly op: "remove-file"; readonly path: string }
+  | { readonly op: "restore-file"; readonly path: string; readonly to: string }
+  | { readonly op: "delete-link"; readonly index: number }
+  | { readonly op: "clear-alias"; readonly index: number }
+  | { readonly op: "delete-rule"; readonly rule: Rule }
+  | { readonly op: "delete-route"; readonly route: Route }
+  | { readonly op: "delete-services"; readonly family: IpFamily; readonly table: string }
+  | { readonly op: "flush-uplinks" }
+  | { readonly op: "set"; readonly key: string; readonly value: string }
+);
+
+/** What is removed from a node, in this order. */
+export interface NodePlan {
+  readonly removals: readonly NodeRemoval[];
+  /** Why nothing is removed now, one line each; empty: the plan can be applied. */
+  readonly refused: readonly string[];
+  /** What stays, and why. */
+  readonly kept: readonly string[];
+}
+
+/** The suffix that `coil-installer` gives to the configurations of others. */
+const SET_ASIDE = ".coil-disabled";
+const WHY_LINK: Readonly<Record<LinkRole, string>> = {
+  pod: "link of a pod, by its alias",
+  "half-made": "link of an ADD that did not end, by its alias",
+  chained: "coil's mark on the link of another plugin, which stays",
+  bind: "bind interface of proxy-agent, by its alias",
+  nic: "device of a NIC, by its alias",
+};
+const WHY_FILE: Readonly<Record<FileRole, string>> = {
+  configuration: "it names the plugin coil or a plugin of VPCs",
+  "set-aside": "coil-installer put it aside",
+  executable: "CNI executable of this suite",
+  "foreign-executable": "",
+  socket: "socket of a program that has ended",
+  lock: "lock of a program that has ended",
+  record: "record of a program that has ended",
+  state: "state of a program that has ended",
+};
+
+/**
+ * Pure: the removals of a node. The configuration comes first, so that no new pod gets a link; then the kernel's objects; the record of
+ * former settings comes after these. It is refused while programs of the suite run, with NICs of pods, and with pods' links unless `pods`.
+ */
+export function planNode(
+  facts: NodeFacts,
+  options: {
+    /** Pods' links are deleted, whether their pods run or not. */
+    readonly pods: boolean;
+    /** Settings get the value that they had before the first `coild` since the boot. */
+    readonly restoreSettings: boolean;
+  },
+): NodePlan {
+  const { links, rules, routes, services, uplinks, files } = facts;
+  const changed = facts.settings.filter(({ former, now }) => former !== now);
+  const filesOf = (...roles: readonly FileRole[]): readonly OwnFile[] =>
+    files.filter(({ role }) => roles.includes(role));
+  const linksOf = (...roles: readonly LinkRole[]): NodeFacts["links"] =>
+    links.filter(({ role }) => roles.includes(role));
+  const removals: NodeRemoval[] = [
+    ...filesOf("configuration").map(removeFile),
+    ...filesOf("set-aside").map(restoreFile),
+    ...filesOf("executable").map(removeFile),
+    ...linksOf("half-made", "pod", "bind").map(deleteLink),
+    ...linksOf("chained").map(
+      ({ index, name, role }): NodeRemoval => ({
+        op: "clear-alias",
+        index,
+        what: `clear the alias of ${name}`,
+        why: WHY_LINK[role],
+      }),
+    ),
+    ...rules.map(deleteRule),
+    ...routes.map(deleteRoute),
+    ...services.map(({ family, table }): NodeRemoval => {
+      const what = `delete nftables table ${family === 4 ? "ip" : "ip6"} ${table}`;
+      return {
+        op: "delete-services",
+        family,
+        table,
+        what,
+        why: "Services by service-proxy, by its chain isthmus-layout-1",
+      };
+    }),
+    ...(uplinks.length === 0
+      ? []
+      : [
+          {
+            op: "flush-uplinks",
+            what: `delete ${uplinks.join("; ")}`,
+            why: "uplink-proxy's, by protocol 186 and its tables",
+          } as const,
+        ]),
+    ...(options.restoreSettings ? changed : []).map(({ key, former, now }): NodeRemoval => {
+      const what = `set ${dotted(key)} from ${now} back to ${former}`;
+      return { op: "set", key, value: former, what, why: "coild changed it, and recorded the value before" };
+    }),
+    ...filesOf("socket", "lock", "record", "state").map(removeFile),
+  ];
+  const pods = linksOf("pod", "half-made");
+  const nics = linksOf("nic");
+  return {
+    removals,
+    refused: [
+      ...facts.running.map((program) => `${program} runs on this node: end it first`),
+      ...(pods.length > 0 && !options.pods
+        ? [
+            `${pods.length} pods have links of this suite (${cut(pods.map(({ name }) => name))}): delete the pods, or cut them off with --pods`,
+          ]
+        : []),
+      ...(nics.length > 0
+        ? [
+            `pods have ${nics.length} devices of NICs (${cut(nics.map(({ name }) => name))}): delete these pods while nic-agent runs, which unplugs their ports`,
+          ]
+        : []),
+    ],
+    kept: [
+      ...filesOf("foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
+      ...(options.restoreSettings ? [] : changed).map(
+        ({ key, former, now }) =>
+          `setting ${dotted(key)} = ${now}: before coild it was ${former}, but others may need it by now (--restore-settings)`,
+      ),
+    ],
+  };
+}
+
+function removeFile({ path, role }: OwnFile): NodeRemoval {
+  return { op: "remove-file", path, what: `remove ${path}`, why: WHY_FILE[role] };
+}
+
+function restoreFile({ path, role }: OwnFile): NodeRemoval {
+  const to = path.slice(0, -SET_ASIDE.length);
+  return { op: "restore-file", path, to, what: `rename ${path} back to ${to}`, why: WHY_FILE[role] };
+}
+
+function deleteLink({ index, name, alias, role }: NodeFacts["links"][number]): NodeRemoval {
+  return { op: "delete-link", index, what: `delete link ${name}`, why: `${WHY_LINK[role]} ${alias}` };
+}
+
+function deleteRule(rule: Rule): NodeRemoval {
+  const what = `delete IPv${rule.family} rule ${rule.priority}: lookup ${rule.table}`;
+  return { op: "delete-rule", rule, what, why: "coild's, by its priority and table" };
+}
+
+function deleteRoute({ route, program }: NodeFacts["routes"][number]): NodeRemoval {
+  const what = `delete route ${route.dst} of table ${route.table}`;
+  return { op: "delete-route", route, what, why: `${program}'s, by protocol ${route.protocol}` };
+}
+
+function dotted(key: string): string {
+  return key.replaceAll("/", ".");
+}
+
+function cut(names: readonly string[]): string {
+  return names.length <= 3 ? names.join(", ") : `${names.slice(0, 3).join(", ")}, ...`;
+}

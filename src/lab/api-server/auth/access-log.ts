@@ -1,0 +1,56 @@
+/**
+ * What this suite's programs have asked for by their service accounts, each kind of request once: `ISTHMUS_ACCESS_LOG` names a folder, and every server of a run of tests writes a
+ * file there. `tools/check-rights.ts` compares them with the rights of the manifests.
+ */
+import { appendFileSync, mkdirSync } from "node:fs";
+import type { IncomingMessage } from "node:http";
+import { join } from "node:path";
+import type { Authorizer, PolicyRule, RequestAttributes, UserInfo } from "./auth.ts";
+
+const ACCOUNT = "system:serviceaccount:";
+/** The end of a program's User-Agent; tests that try what an account may not have another one. */
+const PROGRAM = /^([a-z-]+)\/\S+ isthmus$/;
+
+/** A line of the file. */
+export interface AccessRecord {
+  /** The program's name, by its User-Agent. */
+  readonly program: string;
+  /** Namespace and name of the account, `NAMESPACE:NAME`. */
+  readonly account: string;
+  readonly verb: string;
+  readonly group: string;
+  /** With its subresource: `pods/exec`. */
+  readonly resource: string;
+  readonly allowed: boolean;
+  /** Of a refused request: all that the account had, to tell an account with less than its manifest from a manifest with too little. */
+  readonly had?: readonly PolicyRule[];
+}
+
+/** Writes a record of each kind of request. */
+export class AccessLog {
+  readonly #file: string;
+  readonly #authorizer: Authorizer;
+  readonly #seen = new Set<string>();
+
+  constructor(folder: string, authorizer: Authorizer) {
+    mkdirSync(folder, { recursive: true });
+    this.#file = join(folder, `${process.pid}.jsonl`);
+    this.#authorizer = authorizer;
+  }
+
+  /** Throws if the file cannot be written. */
+  add(request: IncomingMessage, user: UserInfo, attributes: RequestAttributes, allowed: boolean): void {
+    const { verb, group, resource, subresource, namespace } = attributes;
+    if (!user.name.startsWith(ACCOUNT) || resource === "") return;
+    const program = PROGRAM.exec(request.headers["user-agent"] ?? "")?.[1];
+    if (program === undefined) return;
+    const account = user.name.slice(ACCOUNT.length);
+    const kind = subresource === "" ? resource : `${resource}/${subresource}`;
+    const record: AccessRecord = { program, account, verb, group, resource: kind, allowed };
+    const key = JSON.stringify(record);
+    if (this.#seen.has(key)) return;
+    this.#seen.add(key);
+    const had = allowed ? {} : { had: this.#authorizer.rulesFor(user, namespace).rules };
+    appendFileSync(this.#file, `${JSON.stringify({ ...record, ...had })}\n`);
+  }
+}

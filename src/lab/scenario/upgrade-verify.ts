@@ -1,0 +1,335 @@
+import { readFileSync } from "node:fs";
+import type { AbortOptions } from "#base/async";
+import { systemClock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import { IpAddress } from "#base/ip";
+import { type KubeApi, type Pod, resources } from "#kube/client";
+import { coilCrds } from "#kube/coil";
+import {
+  type BuildName,
+  type LabEgress,
+  LabError,
+  type LabState,
+  type LabUpgrade,
+  type SwitchRequest,
+} from "#lab/host";
+import type { Destination } from "#lab/inside";
+import { NETNS_ANNOTATION } from "#lab/kubelet";
+import { createOwn, type LabIdentity } from "#lab/ownership";
+import { pingMesh } from "#lab/ping";
+import { poll } from "#lab/poll";
+import type { Scenario } from "./default.ts";
+import { applyClients, applyEgresses, type ClientPod } from "./egress-objects.ts";
+import { type ObservedCluster, observeCluster } from "./observe.ts";
+import type { LongConnection, UpgradeReport, UpgradeStep } from "./upgrade-report.ts";
+import {
+  NUMBERED_PORT,
+  NumberedServers,
+  type NumberedSide,
+  openNumbered,
+  PingFlows,
+  type PingingPod,
+} from "./upgrade-traffic.ts";
+
+/** The namespace of the default scenario whose pods have every family of the lab, and their label. */
+const NAMESPACE = "dual";
+const APP = "api";
+const SERVICE_PORT = 80;
+const FIELD_MANAGER = "isthmus-lab";
+/** The time limit for pods and routers, in milliseconds. */
+const PODS_MS = 60_000;
+const PING_MS = 5000;
+const LOOK_MS = 50;
+/** How long a new connection may need until Services and tunnels are as wanted, in milliseconds. */
+const SETTLE_MS = 20_000;
+/** The least length of a step, in milliseconds, so that each has pings. */
+const STEP_MS = 500;
+
+/** What {@link verifyUpgrade} needs of the lab. */
+export interface UpgradeLab {
+  readonly api: KubeApi;
+  readonly scenario: Scenario;
+  readonly cluster: ObservedCluster;
+  readonly egress: LabEgress;
+  readonly upgrade: LabUpgrade;
+  /** The present state, whose children are the programs that run. */
+  readonly state: () => Pick<LabState, "children">;
+  readonly switchTo: (request: SwitchRequest) => Promise<void>;
+  /** The findings of an audit of the settled cluster. */
+  readonly audit: () => Promise<readonly string[]>;
+  readonly say: (text: string) => void;
+}
+
+type Options = AbortOptions & { readonly signal: AbortSignal };
+
+/** A way to a server, which connections go from the begin to the end, and new ones after each step. */
+interface Way {
+  readonly name: string;
+  readonly from: string;
+  readonly to: Destination;
+}
+
+/** Traffic that goes on through all steps. */
+interface Traffic {
+  readonly flows: PingFlows;
+  readonly ways: readonly Way[];
+  readonly pods: readonly PingingPod[];
+}
+
+/**
+ * Upgrades a lab that runs another build to this one, place after place, and back, under pings and connections. New API types come first. After
+ * each step pods are made and deleted on the node and on another one, new connections are opened, addresses are compared, and the audit looks.
+ * Failures are in the report. Rejects with {@link LabError} if the lab cannot be prepared or ends, with `KubeError`, `KernelError`, `InsideError`
+ * and the signal's reason.
+ */
+export async function verifyUpgrade(lab: UpgradeLab, options: Options): Promise<UpgradeReport> {
+  const startedMs = performance.now();
+  const { upgrade, scenario, say } = lab;
+  say(`preparing connections, a Service and an Egress under ${upgrade.versions.before}`);
+  const pods = pingingPods(lab.cluster, scenario.identity);
+  await using servers = new NumberedServers();
+  const ways = await openWays(lab, { servers, pods }, options);
+  using long = new LongConnections();
+  for (const way of ways) long.add(way, await untilOpen(way, options));
+  using flows = new PingFlows(pods);
+  const traffic: Traffic = { flows, ways, pods };
+  const steps: UpgradeStep[] = [];
+  const step = async (name: string, at: readonly string[], work: () => Promise<void>): Promise<void> => {
+    say(name);
+    steps.push(await takeStep(lab, { traffic, name, nodes: at, work }, options));
+  };
+  const [controllers = "", ...nodes] = upgrade.places;
+  /** The node that is switched, and the one that is switched last. */
+  const mixed = (node: string): readonly string[] => [...new Set([node, nodes.at(-1) ?? node])];
+  const switchAll = async (places: readonly string[], build: BuildName): Promise<void> => {
+    for (const place of places) {
+      const isNode = place !== controllers;
+      const name = `${place} to ${upgrade.versions[build]}`;
+      await step(name, isNode ? mixed(place) : nodes.slice(0, 1), () => lab.switchTo({ place, build }));
+    }
+  };
+  await step(`all on ${upgrade.versions.before}`, nodes.slice(0, 1), async () => undefined);
+  await step(`API types of ${upgrade.versions.after}`, [], () => applyTypes(lab.api, options));
+  await switchAll([controllers, ...nodes], "after");
+  await switchAll([...nodes, controllers], "before");
+  return {
+    from: upgrade.versions.before,
+    to: upgrade.versions.after,
+    steps,
+    connections: long.report(),
+    pods: lab.cluster.pods.length,
+    seconds: Number(((performance.now() - startedMs) / 1000).toFixed(2)),
+  };
+}
+
+/** Pure: one pod with every family on each node. Throws {@link LabError} `not-reached` if a node has none. */
+function pingingPods({ nodes, pods }: ObservedCluster, { prefix }: LabIdentity): readonly PingingPod[] {
+  return nodes.map(({ name }) => {
+    const found = pods.find((pod) => pod.node === name && pod.name.startsWith(`${prefix}${NAMESPACE}/`));
+    if (found !== undefined) return found;
+    throw new LabError("not-reached", `node ${name} has no pod with every family; use more --pods`);
+  });
+}
+
+/** Makes the servers, the Service and the Egress, and returns the ways to them. */
+async function openWays(
+  lab: UpgradeLab,
+  { servers, pods }: { readonly servers: NumberedServers; readonly pods: readonly PingingPod[] },
+  options: Options,
+): Promise<readonly Way[]> {
+  const { api, scenario, cluster, egress } = lab;
+  const { identity } = scenario;
+  const prefix = `${identity.prefix}${NAMESPACE}/${APP}-`;
+  for (const pod of cluster.pods.filter(({ name }) => name.startsWith(prefix)))
+    for (const address of pod.addresses) await servers.serve({ path: pod.netns }, address);
+  const outside = egress.sites.find(({ name }) => name === "both")?.addresses.map(IpAddress.parse) ?? [];
+  for (const address of outside) await servers.serve({ name: egress.outside }, address);
+  const service = {
+    metadata: { name: "numbered", namespace: `${identity.prefix}${NAMESPACE}` },
+    spec: {
+      selector: { app: APP },
+      ipFamilyPolicy: "PreferDualStack",
+      ports: [{ name: "numbered", port: SERVICE_PORT, targetPort: NUMBERED_PORT }],
+    },
+  };
+  await createOwn(api, identity, resources.services, service, options);
+  const { spec } = await api.get(resources.services, service.metadata, options);
+  const deadline = { ...options, deadlineMs: PODS_MS };
+  await applyEgresses(api, { at: egress, identity }, { ...deadline, only: ["both"] });
+  const [client] = await applyClients(api, { at: egress, identity }, { ...deadline, only: { client1: ["both"] } });
+  const [first, ...others] = pods;
+  const last = others.at(-1) ?? first;
+  if (first === undefined || last === undefined || client === undefined)
+    throw new Error("a lab has nodes and a client");
+  return [
+    ...last.addresses.map((address) => way("pod to pod", first, address, NUMBERED_PORT)),
+    ...(spec?.clusterIPs ?? []).map((text) => way("pod to Service", first, IpAddress.parse(text), SERVICE_PORT)),
+    ...outside.map((address) => way("pod through Egress", client, address, NUMBERED_PORT)),
+  ];
+}
+
+function way(name: string, from: PingingPod | ClientPod, address: IpAddress, port: number): Way {
+  return { name: `${name} (${from.name} on ${from.node} to ${address})`, from: from.netns, to: { address, port } };
+}
+
+/** Opens a connection as soon as the way is there. Rejects with the error of the last try. */
+async function untilOpen(at: Way, options: Options): Promise<NumberedSide> {
+  const attempt = async (): Promise<NumberedSide | ExpectedError> => {
+    try {
+      return await openNumbered({ path: at.from }, at.to, options);
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      return error;
+    }
+  };
+  const found = await poll(attempt, {
+    until: (one) => !(one instanceof ExpectedError),
+    everyMs: LOOK_MS,
+    deadlineMs: SETTLE_MS,
+    signal: options.signal,
+    clock: systemClock,
+  });
+  if (!(found instanceof ExpectedError)) return found;
+  throw new LabError("not-reached", `${at.name}: ${describeError(found)}`, { cause: found });
+}
+
+/** Connections that stay open through all steps. */
+class LongConnections implements Disposable {
+  readonly #all: { readonly way: Way; readonly side: NumberedSide }[] = [];
+
+  add(at: Way, side: NumberedSide): void {
+    this.#all.push({ way: at, side });
+  }
+
+  report(): readonly LongConnection[] {
+    return this.#all.map(({ way: { name }, side }) => ({
+      name,
+      sent: side.sent,
+      received: side.received,
+      longestGapMs: Number(side.longestGapMs.toFixed(1)),
+      fault: side.fault ?? null,
+    }));
+  }
+
+  [Symbol.dispose](): void {
+    for (const { side } of this.#all) side[Symbol.dispose]();
+  }
+}
+
+/** Applies the API types of this build, as `kubectl apply -f deploy/crds` does. */
+async function applyTypes(api: KubeApi, options: Options): Promise<void> {
+  for (const crd of coilCrds) {
+    const patch = { type: "apply", body: crd, fieldManager: FIELD_MANAGER, force: true } as const;
+    await api.patch(resources.customResourceDefinitions, { name: crd.metadata.name }, patch, options);
+  }
+}
+
+async function takeStep(
+  lab: UpgradeLab,
+  at: {
+    readonly traffic: Traffic;
+    readonly name: string;
+    readonly nodes: readonly string[];
+    readonly work: () => Promise<void>;
+  },
+  options: Options,
+): Promise<UpgradeStep> {
+  const startedMs = performance.now();
+  const { flows, ways, pods } = at.traffic;
+  await at.work();
+  const tried = await Promise.all(at.nodes.map((node) => makeAndDelete(lab, { node, pods }, options)));
+  const opened = await Promise.all(ways.map((one) => openAgain(one, options)));
+  const moved = await changedAddresses(lab, options);
+  const findings = await lab.audit();
+  const restMs = STEP_MS - (performance.now() - startedMs);
+  await poll(() => performance.now() - startedMs, {
+    until: (tookMs) => tookMs >= STEP_MS,
+    everyMs: Math.max(1, restMs),
+    signal: options.signal,
+    clock: systemClock,
+  });
+  const { lostBy, ...pings } = await flows.count(options);
+  const faults = [...tried, ...opened].flatMap(({ fault }) => (fault === undefined ? [] : [fault]));
+  return {
+    name: at.name,
+    programs: programsOf(lab),
+    pings,
+    lostBy,
+    made: tried.flatMap(({ name, fault }) => (fault === undefined ? [name] : [])),
+    opened: opened.filter(({ fault }) => fault === undefined).length,
+    faults: [...faults, ...moved],
+    findings,
+    seconds: Number(((performance.now() - startedMs) / 1000).toFixed(2)),
+  };
+}
+
+/** The running programs of each build, by their command lines. */
+function programsOf({ upgrade: { marks }, state }: UpgradeLab): UpgradeStep["programs"] {
+  const lines = state().children.map(({ pid }) => commandLine(pid));
+  const countOf = (build: BuildName): number => lines.filter((line) => line.includes(marks[build])).length;
+  return { before: countOf("before"), after: countOf("after") };
+}
+
+function commandLine(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    return "";
+  }
+}
+
+/** Opens a new connection on a way, and closes it. */
+async function openAgain(at: Way, options: Options): Promise<{ readonly fault?: string }> {
+  try {
+    using _side = await openNumbered({ path: at.from }, at.to, options);
+    return {};
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    return { fault: `a new connection, ${at.name}: ${describeError(error)}` };
+  }
+}
+
+/** Makes a pod on a node, lets it ping the pods of all nodes, deletes it, and waits until it is gone. */
+async function makeAndDelete(
+  { api, scenario: { identity } }: UpgradeLab,
+  { node, pods }: { readonly node: string; readonly pods: readonly PingingPod[] },
+  options: Options,
+): Promise<{ readonly name: string; readonly fault?: string }> {
+  const ref = { name: `on-${node}`, namespace: `${identity.prefix}${NAMESPACE}` };
+  const name = `${ref.namespace}/${ref.name}`;
+  const containers = [{ name: "main", image: "lab.isthmus.dev/pause" }];
+  const draft = { metadata: ref, spec: { nodeName: node, terminationGracePeriodSeconds: 0, containers } };
+  await createOwn(api, identity, resources.pods, draft, options);
+  const look = (): Promise<Pod> => api.get(resources.pods, ref, options);
+  const wait = { everyMs: LOOK_MS, deadlineMs: PODS_MS, signal: options.signal, clock: systemClock };
+  const pod = await poll(look, { ...wait, until: isRunning });
+  const addresses = (pod.status?.podIPs ?? []).flatMap(({ ip }) => (ip === undefined ? [] : [IpAddress.parse(ip)]));
+  const netns = pod.metadata.annotations?.[NETNS_ANNOTATION];
+  if (!isRunning(pod) || netns === undefined)
+    return { name, fault: `pod ${name} does not run: ${pod.status?.message ?? pod.status?.phase ?? "no status"}` };
+  const mesh = await pingMesh([{ name, addresses, netns }], pods, { ...options, deadlineMs: PING_MS });
+  await api.delete(resources.pods, ref, { ...options, gracePeriodSeconds: 0 });
+  const isThere = async (): Promise<boolean> => {
+    const { items } = await api.listAll(resources.pods, { namespace: ref.namespace, signal: options.signal });
+    return items.some(({ metadata }) => metadata.uid === pod.metadata.uid);
+  };
+  const left = await poll(isThere, { ...wait, until: (there) => !there });
+  if (left) return { name, fault: `pod ${name} is not deleted after ${PODS_MS / 1000} s` };
+  const [lost] = mesh.unanswered;
+  return lost === undefined ? { name } : { name, fault: `pod ${name} does not reach ${lost.to} (${lost.address})` };
+}
+
+function isRunning({ metadata, status }: Pod): boolean {
+  return status?.phase === "Running" && metadata.annotations?.[NETNS_ANNOTATION] !== undefined;
+}
+
+/** Pods of the scenario that are gone, or have other addresses than at first. */
+async function changedAddresses({ api, scenario, cluster }: UpgradeLab, options: Options): Promise<readonly string[]> {
+  const now = await observeCluster(api, scenario, options);
+  const textOf = (pod: ObservedCluster["pods"][number] | undefined): string => pod?.addresses.join(" ") ?? "none";
+  return cluster.pods.flatMap((pod) => {
+    const [had, has] = [textOf(pod), textOf(now.pods.find(({ name }) => name === pod.name))];
+    return had === has ? [] : [`pod ${pod.name} had ${had} and has ${has}`];
+  });
+}

@@ -1,0 +1,164 @@
+import { systemClock } from "#base/clock";
+import { integerFlag, stringFlag, switchFlag } from "#base/config";
+import { describeError, ExpectedError } from "#base/errors";
+import { removeObject } from "#features/migrator";
+import { type ClusterRemoval, type NodeRemoval, planCluster, planNode, readCluster } from "#features/uninstall";
+import { openKernel } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { openNftElements } from "#kernel/nft-elements";
+import type { KubeApi } from "#kube/client";
+import { kubeFlags, openClient } from "./daemon/index.ts";
+import { defineProgram, EXIT, type Program, requirePrivileges } from "./program/index.ts";
+import { applyNode } from "./uninstall/apply-node.ts";
+import { type NodeKernel, readNode } from "./uninstall/read-node.ts";
+
+const number = { min: 0, max: 0xffff_ffff };
+
+const flags = {
+  dryRun: switchFlag("dry-run", false, "only print what would be removed, and why it is the suite's"),
+  json: switchFlag("json", false, "print one JSON object"),
+  cluster: switchFlag("cluster", false, "remove the objects of the cluster, instead of what is on this node"),
+  keepPools: switchFlag(
+    "keep-pools",
+    false,
+    "with --cluster: keep the API types, and the AddressPools with their blocks",
+  ),
+  pods: switchFlag("pods", false, "delete the links of pods too: pods that run are cut off"),
+  restoreSettings: switchFlag(
+    "restore-settings",
+    false,
+    "set forwarding back to what it was before coild; other programs of the node may need it",
+  ),
+  root: stringFlag("root", "", "the folder that has the node's files, such as /host in a container", "FOLDER"),
+  cniEtcDir: stringFlag("cni-etc-dir", "/etc/cni/net.d", "folder of the CNI configurations", "FOLDER"),
+  cniBinDir: stringFlag("cni-bin-dir", "/opt/cni/bin", "folder of the CNI executables", "FOLDER"),
+  socket: stringFlag("socket", "/run/coild.sock", "the socket that coild had", "PATH"),
+  podTableId: integerFlag("pod-table-id", 116, "coild's routing table of the routes to pods", number),
+  podRulePrio: integerFlag("pod-rule-prio", 2000, "priority of coild's rule", number),
+  exportTableId: integerFlag("export-table-id", 119, "coild's routing table of exported blocks", number),
+  protocolId: integerFlag("protocol-id", 30, "protocol number of coild's routes", { min: 0, max: 255 }),
+  routerProtocolId: integerFlag("router-protocol-id", 31, "protocol number of coil-router's routes", {
+    min: 0,
+    max: 255,
+  }),
+  tableName: stringFlag("table-name", "kube-proxy", "name of service-proxy's tables", "NAME"),
+  ...kubeFlags,
+};
+
+/** How long the removal of one object may take, in milliseconds. */
+const OBJECT_MS = 100_000;
+
+/** One removal, as text. */
+interface Item {
+  readonly what: string;
+  readonly why: string;
+}
+
+/** A plan, and what makes it so. */
+interface Work<T extends Item> {
+  readonly read: () => Promise<{
+    readonly removals: readonly T[];
+    readonly refused: readonly string[];
+    readonly kept: readonly string[];
+  }>;
+  /** Returns failures, one line each. */
+  readonly apply: (removals: readonly T[], onDone: (removal: T) => void) => Promise<readonly string[]>;
+}
+
+/** `isthmus uninstall`: removes what the suite left on a node, or in a cluster. `nodePrograms` are the names of the programs that run on nodes. */
+export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
+  return defineProgram({
+    name: "uninstall",
+    summary: "Removes what the suite has left on a node, or with --cluster in the cluster; --dry-run only prints it.",
+    flags,
+    notes: [
+      "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs.",
+      "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/, then blocks, pools and the API types. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs.",
+      "Objects of other owners stay. A run that was killed is finished by the next one. After the removals it looks again.",
+      "Exit code: 0 when nothing is left, or with --dry-run when nothing refuses the removal; 1 otherwise.",
+    ],
+    run: async ({ values, signal }) => {
+      if (values.cluster) {
+        await using api = await openClient("uninstall", values, { clock: systemClock });
+        return await carryOut(clusterWork(api, values, signal), values);
+      }
+      requirePrivileges("change the kernel's network state", ["CAP_NET_ADMIN"]);
+      const kernel = openKernel();
+      using own = kernel.openNetNs("own");
+      using stack = kernel.openStack(own);
+      using nft = openNft(own);
+      using elements = openNftElements(own);
+      return await carryOut(nodeWork({ stack, nft, elements }, { ...values, nodePrograms }), values);
+    },
+  });
+}
+
+function nodeWork(
+  kernel: NodeKernel,
+  values: Parameters<typeof readNode>[1] & Parameters<typeof planNode>[1],
+): Work<NodeRemoval> {
+  return {
+    read: async () => planNode(readNode(kernel, values), values),
+    apply: (removals, onDone) => applyNode(kernel, removals, onDone),
+  };
+}
+
+function clusterWork(
+  api: KubeApi,
+  values: Parameters<typeof planCluster>[1],
+  signal: AbortSignal,
+): Work<ClusterRemoval> {
+  return {
+    read: async () => planCluster(await readCluster(api, { signal }), values),
+    apply: async (removals, onDone) => {
+      const failures: string[] = [];
+      for (const removal of removals) {
+        try {
+          const { type, ref, finalizer } = removal;
+          const options = { signal, limitMs: OBJECT_MS, finalizer, propagationPolicy: "Background" } as const;
+          await removeObject({ api, clock: systemClock }, type, ref, options);
+          onDone(removal);
+        } catch (error) {
+          if (!(error instanceof ExpectedError)) throw error;
+          failures.push(`${removal.what}: ${describeError(error)}`);
+        }
+      }
+      return failures;
+    },
+  };
+}
+
+/** Plans, prints, removes, and looks again. */
+async function carryOut<T extends Item>(
+  work: Work<T>,
+  { dryRun, json }: { readonly dryRun: boolean; readonly json: boolean },
+): Promise<number> {
+  const say = (text: string): void => void (json || process.stdout.write(`${text}\n`));
+  const { removals, refused, kept } = await work.read();
+  const textOf = ({ what, why }: Item): string => `${what}  (${why})`;
+  const report = { removals: removals.map(({ what, why }) => ({ what, why })), refused, kept };
+  const tell = (more: object): void =>
+    void (json && process.stdout.write(`${JSON.stringify({ ...report, ...more })}\n`));
+  for (const line of kept) say(`kept: ${line}`);
+  if (dryRun) {
+    for (const removal of removals) say(`would ${textOf(removal)}`);
+    for (const line of refused) say(`refused: ${line}`);
+    say(removals.length === 0 ? "nothing of the suite is left" : `${removals.length} removals; nothing was changed`);
+    tell({ ok: refused.length === 0, dryRun });
+    return refused.length === 0 ? EXIT.ok : EXIT.failed;
+  }
+  if (refused.length > 0) {
+    for (const line of refused) say(`refused: ${line}`);
+    say("nothing was removed");
+    tell({ ok: false, dryRun });
+    return EXIT.failed;
+  }
+  const failures = await work.apply(removals, (removal) => say(`done: ${textOf(removal)}`));
+  const left = (await work.read()).removals.map(({ what }) => what);
+  for (const line of failures) say(`failed: ${line}`);
+  for (const what of left) say(`still to do: ${what}`);
+  const ok = failures.length === 0 && left.length === 0;
+  say(ok ? "nothing of the suite is left" : "some objects are left; run it again");
+  tell({ ok, dryRun, failures, left });
+  return ok ? EXIT.ok : EXIT.failed;
+}

@@ -1,0 +1,84 @@
+import { existsSync, renameSync, rmSync } from "node:fs";
+import { systemClock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import { createLogger } from "#base/log";
+import { DEFAULT_SETTINGS } from "#base/uplink-model";
+import { DataPlane, GenerationTracker } from "#features/service-proxy";
+import type { NodeRemoval } from "#features/uninstall";
+import { flushKernel } from "#features/uplink-routing";
+import { isKernelError } from "#kernel/errors";
+import type { NodeKernel } from "./read-node.ts";
+
+/**
+ * Makes the removals in their order; one that fails does not keep the others from being made. What is gone by now is no failure. `onDone` is
+ * called after each. Returns the failures, one line each.
+ */
+export async function applyNode(
+  kernel: NodeKernel,
+  removals: readonly NodeRemoval[],
+  onDone: (removal: NodeRemoval) => void,
+): Promise<readonly string[]> {
+  const failures: string[] = [];
+  for (const removal of removals) {
+    try {
+      await apply(kernel, removal);
+      onDone(removal);
+    } catch (error) {
+      if (!(error instanceof ExpectedError) && !(error instanceof Error && "syscall" in error)) throw error;
+      failures.push(`${removal.what}: ${describeError(error)}`);
+    }
+  }
+  return failures;
+}
+
+async function apply(kernel: NodeKernel, removal: NodeRemoval): Promise<void> {
+  const { stack } = kernel;
+  switch (removal.op) {
+    case "remove-file":
+      return rmSync(removal.path, { recursive: true, force: true });
+    case "restore-file":
+      if (!existsSync(removal.to)) renameSync(removal.path, removal.to);
+      return;
+    case "delete-link":
+      return ifThere(() => stack.links.delete(removal.index));
+    case "clear-alias":
+      return ifThere(() => stack.links.set(removal.index, { alias: "" }));
+    case "delete-rule":
+      return ifThere(() => stack.rules.delete(removal.rule));
+    case "delete-route": {
+      const { dst, table, protocol, type, linkIndex, gateway, metric } = removal.route;
+      return ifThere(() => stack.routes.delete({ dst, table, protocol, type, linkIndex, gateway, metric }));
+    }
+    case "delete-services":
+      return deleteServices(kernel, removal);
+    case "flush-uplinks":
+      flushKernel(kernel, DEFAULT_SETTINGS);
+      return;
+    case "set":
+      return stack.sysctl.set(removal.key, removal.value);
+  }
+}
+
+/** As `service-proxy --cleanup` does for one family. */
+async function deleteServices(
+  { nft, elements }: NodeKernel,
+  { family, table }: Extract<NodeRemoval, { readonly op: "delete-services" }>,
+): Promise<void> {
+  const generations = new GenerationTracker(elements);
+  const log = createLogger({ name: "uninstall" });
+  const rules = { mark: 0x4000, masqueradeAll: false, detector: undefined, nodePortAddresses: "set" } as const;
+  const plane = new DataPlane(
+    { nft, elements, generations, clock: systemClock, log },
+    { ...rules, family, tableName: table },
+  );
+  await plane.remove();
+}
+
+/** Routes of a link end with it, and other programs remove objects too. */
+function ifThere(remove: () => void): void {
+  try {
+    remove();
+  } catch (error) {
+    if (!isKernelError(error, "not-found", "no-device")) throw error;
+  }
+}

@@ -1,0 +1,256 @@
+import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { DEFAULT_SETTINGS } from "#base/uplink-model";
+import { parseAlias } from "#features/pod-network";
+import { isOwnTable, REPLACEMENT_SUFFIX } from "#features/service-proxy";
+import { BIND_ALIAS } from "#features/tunnel";
+import type { FileRole, LinkRole, NodeFacts, OwnFile } from "#features/uninstall";
+import { describeFlush } from "#features/uplink-routing";
+import { isKernelError } from "#kernel/errors";
+import { tryFileLock } from "#kernel/lock";
+import type { NetStack } from "#kernel/net";
+import type { Nft } from "#kernel/nft";
+import type { NftElements } from "#kernel/nft-elements";
+import { handoverPath, isLauncher, STANDALONE_SUFFIX } from "#wire/cni-handover";
+import { formerSettingsPath, readFormerSettings } from "../former-settings/index.ts";
+
+/** The node's kernel. */
+export interface NodeKernel {
+  readonly stack: NetStack;
+  readonly nft: Nft;
+  readonly elements: NftElements;
+}
+
+/** The marks and paths of an installation. */
+export interface NodePlaces {
+  /** The folder that has the node's files; empty for the root. */
+  readonly root: string;
+  readonly cniEtcDir: string;
+  readonly cniBinDir: string;
+  readonly socket: string;
+  readonly podTableId: number;
+  readonly podRulePrio: number;
+  readonly exportTableId: number;
+  readonly protocolId: number;
+  readonly routerProtocolId: number;
+  readonly tableName: string;
+  /** Names of the programs that run on nodes. */
+  readonly nodePrograms: ReadonlySet<string>;
+}
+
+const NIC_ALIAS = "isthmus-nic:";
+const TABLE_MAIN = 254;
+const SET_ASIDE = ".coil-disabled";
+/** Types of plugins that a configuration of ours names. */
+const PLUGINS = new Set(["coil", "vpc-neutron", "vpc-alcor"]);
+const VPC_EXECUTABLES = ["vpc-neutron", "vpc-alcor"];
+/** A launcher is much smaller; a larger executable is not read to find out. */
+const MAX_LAUNCHER_BYTES = 65_536;
+/** The folder of sockets. */
+const RUN = "/run/isthmus";
+/** Files and folders at fixed places. */
+const FIXED: readonly (readonly [path: string, role: FileRole])[] = [
+  ["/run/uplink-proxy", "state"],
+  ["/run/mgmtproxy-containerd-env", "record"],
+  ["/var/lib/isthmus", "state"],
+  ["/var/lib/uplink-proxy", "state"],
+];
+
+/** Reads what a node has of the suite. Changes nothing. Throws `KernelError`, `NftError`, and errors of the file system. */
+export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
+  const { stack } = kernel;
+  return {
+    running: [...runningPrograms(places), ...lockHolders(places)],
+    links: stack.links.list().flatMap(({ index, name, alias = "" }) => {
+      const role = roleOf(alias);
+      return role === undefined ? [] : [{ index, name, alias, role }];
+    }),
+    ...routing(stack, places),
+    services: services(kernel.elements, places),
+    uplinks: describeFlush(kernel, DEFAULT_SETTINGS),
+    files: files(places),
+    settings: Object.entries(readFormerSettings(inRoot(places, formerSettingsPath(places.socket)))).map(
+      ([key, former]) => ({ key, former, now: stack.sysctl.get(key) }),
+    ),
+  };
+}
+
+/** Pure: the path of a node's file. */
+export function inRoot({ root }: Pick<NodePlaces, "root">, path: string): string {
+  return root === "" ? path : join(root, path);
+}
+
+function roleOf(alias: string): LinkRole | undefined {
+  if (alias === BIND_ALIAS) return "bind";
+  if (alias.startsWith(NIC_ALIAS)) return "nic";
+  switch (parseAlias(alias)?.kind) {
+    case "attached":
+      return "pod";
+    case "pending":
+      return "half-made";
+    case "adopted":
+      return "chained";
+    case undefined:
+      return undefined;
+  }
+}
+
+function routing(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "rules" | "routes"> {
+  const families = ([4, 6] as const).filter((family) => hasFamily(stack, family));
+  const rules = families.flatMap((family) =>
+    stack.rules
+      .list(family)
+      .filter(
+        ({ priority, table, from, to }) => priority === at.podRulePrio && table === at.podTableId && !from && !to,
+      ),
+  );
+  const routesOf = (table: number, protocol: number, program: "coild" | "coil-router"): NodeFacts["routes"] =>
+    families.flatMap((family) => stack.routes.list({ family, table, protocol }).map((route) => ({ route, program })));
+  return {
+    rules,
+    routes: [
+      ...routesOf(at.podTableId, at.protocolId, "coild"),
+      ...routesOf(at.exportTableId, at.protocolId, "coild"),
+      ...routesOf(TABLE_MAIN, at.routerProtocolId, "coil-router"),
+    ],
+  };
+}
+
+/** A kernel without IPv6 has nothing of that family. */
+function hasFamily(stack: NetStack, family: 4 | 6): boolean {
+  try {
+    stack.rules.list(family);
+    return true;
+  } catch (error) {
+    if (!isKernelError(error, "unsupported")) throw error;
+    return false;
+  }
+}
+
+function services(elements: NftElements, { tableName }: NodePlaces): NodeFacts["services"] {
+  return ([4, 6] as const).flatMap((family) => {
+    const own = [tableName, `${tableName}${REPLACEMENT_SUFFIX}`].some((name) =>
+      isOwnTable(elements.names({ family: family === 4 ? "ip" : "ip6", name })),
+    );
+    return own ? [{ family, table: tableName }] : [];
+  });
+}
+
+function files(at: NodePlaces): readonly OwnFile[] {
+  const { cniEtcDir, cniBinDir, socket } = at;
+  const folder = inRoot(at, cniEtcDir);
+  const configurations = namesIn(folder).flatMap((name): readonly OwnFile[] => {
+    const path = join(folder, name);
+    if (name.endsWith(SET_ASIDE)) return [{ path, role: "set-aside" }];
+    return /\.conf(list)?$/.test(name) && namesOurPlugin(path) ? [{ path, role: "configuration" }] : [];
+  });
+  // A configuration of that name that is there by now is not replaced.
+  const restored = configurations.filter(
+    ({ path, role }) => role !== "set-aside" || !existsSync(path.slice(0, -SET_ASIDE.length)),
+  );
+  const handover = handoverPath(socket);
+  const known: readonly (readonly [path: string, role: FileRole])[] = [
+    ...["coil", `coil${STANDALONE_SUFFIX}`, ...VPC_EXECUTABLES].map(
+      (name) => [join(cniBinDir, name), "executable"] as const,
+    ),
+    [socket, "socket"],
+    ...(handover === undefined ? [] : [[handover, "socket"] as const]),
+    [lockPath(socket), "lock"],
+    ["/run/isthmus/vpc.sock", "socket"],
+    ...(isOnlyOfNics(inRoot(at, RUN)) ? [[RUN, "state"] as const] : []),
+    ...FIXED,
+    // The record of former settings is the last one: a run that is killed before still has it.
+    [formerSettingsPath(socket), "record"],
+  ];
+  const there = known
+    .map(([path, role]): OwnFile => ({ path: inRoot(at, path), role }))
+    .filter(({ path }) => existsSync(path));
+  const coil = inRoot(at, join(cniBinDir, "coil"));
+  return [
+    ...restored,
+    ...there.map(
+      (file): OwnFile => (file.path === coil && !isOurCoil(coil) ? { ...file, role: "foreign-executable" } : file),
+    ),
+  ];
+}
+
+/** Whether a folder of sockets has none but that of `nic-agent`; labs have theirs there too. */
+function isOnlyOfNics(folder: string): boolean {
+  return namesIn(folder).every((name) => name.startsWith("vpc.sock"));
+}
+
+/** Whether a configuration names a plugin of ours; a file that is no configuration does not. */
+function namesOurPlugin(path: string): boolean {
+  try {
+    const { type, plugins = [] } = JSON.parse(readFileSync(path, "utf8")) as {
+      readonly type?: unknown;
+      readonly plugins?: readonly { readonly type?: unknown }[];
+    };
+    return [type, ...plugins.map((plugin) => plugin.type)].some((one) => PLUGINS.has(String(one)));
+  } catch (error) {
+    if (error instanceof SyntaxError || error instanceof TypeError) return false;
+    throw error;
+  }
+}
+
+/** `coil` of Coil has the same name: ours is the launcher, or stands beside the executable that it runs. */
+function isOurCoil(path: string): boolean {
+  const { size } = statSync(path);
+  return size <= MAX_LAUNCHER_BYTES && isLauncher(readFileSync(path));
+}
+
+function lockPath(socket: string): string {
+  return join(dirname(socket), "coild.lock");
+}
+
+/** Programs that another process namespace may hide hold their locks. */
+function lockHolders(at: NodePlaces): readonly string[] {
+  const isHeld = (path: string): boolean => {
+    if (!existsSync(path)) return false;
+    const lock = tryFileLock(path);
+    lock?.[Symbol.dispose]();
+    return lock === undefined;
+  };
+  return [
+    ["coild", lockPath(at.socket)],
+    ["nic-agent", "/var/lib/isthmus/nic-agent.lock"],
+  ].flatMap(([name = "", path = ""]) => (isHeld(inRoot(at, path)) ? [`${name} (it holds ${path})`] : []));
+}
+
+/** Programs of the suite for nodes that run in this network namespace, as `coild (process 12)`. */
+function runningPrograms({ nodePrograms }: NodePlaces): readonly string[] {
+  const own = readlinkSync("/proc/self/ns/net");
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)
+    .flatMap((pid) => {
+      try {
+        const name = programOf(
+          readFileSync(`/proc/${pid}/cmdline`, "utf8"),
+          readFileSync(`/proc/${pid}/environ`, "utf8"),
+          nodePrograms,
+        );
+        return name !== undefined && readlinkSync(`/proc/${pid}/ns/net`) === own ? [`${name} (process ${pid})`] : [];
+      } catch (error) {
+        // It has ended meanwhile, or is not ours to look at.
+        if (error instanceof Error && "syscall" in error) return [];
+        throw error;
+      }
+    });
+}
+
+/** Pure: the program for nodes that a process runs; `undefined` for any other process. */
+export function programOf(
+  commandLine: string,
+  environment: string,
+  nodePrograms: ReadonlySet<string>,
+): string | undefined {
+  const words = commandLine.split("\0");
+  const at = words.findIndex((word) => /\/(isthmus\.mjs|programs\/start\.ts)$/.test(word));
+  if (at < 0) return undefined;
+  const calledAs = /(?:^|\0)ISTHMUS_CALLED_AS=([^\0]*)/.exec(environment)?.[1] ?? "";
+  return [calledAs, words[at + 1] ?? ""].find((name) => nodePrograms.has(name));
+}
+
+function namesIn(folder: string): readonly string[] {
+  return existsSync(folder) ? readdirSync(folder).toSorted() : [];
+}

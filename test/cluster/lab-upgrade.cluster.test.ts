@@ -1,0 +1,97 @@
+// in turn: it needs the processor within seconds, when programs are replaced under pings.
+import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, suite, test } from "node:test";
+import { labPaths } from "#lab/host";
+import type { LabReport } from "#lab/scenario";
+import { isthmus, leftOf, processesOf, removeLab, start } from "#test/lab";
+
+const LAB = "ct-upgrade";
+const root = join(import.meta.dirname, "../..");
+
+type Found = NonNullable<LabReport["upgrade"]>;
+
+suite("lab --upgrade", { timeout: 280_000 }, () => {
+  let report: LabReport;
+  let upgrade: Found;
+  before(async () => {
+    // The release before; a build that is there already takes no time.
+    const built = await start([process.execPath, join(root, "tools/release.ts")], { timeoutMs: 150_000 }).ended;
+    assert.equal(built.code, 0, built.stderr);
+    const args = ["lab", "--json", `--name=${LAB}`, `--upgrade=${built.stdout.trim()}`, "--pods=6"];
+    const { code, stdout, stderr } = await isthmus(args, { timeoutMs: 120_000 });
+    assert.equal(code, 0, `isthmus lab ended with ${code}: ${stderr}${stdout}`);
+    report = JSON.parse(stdout) as LabReport;
+    assert.ok(report.upgrade !== undefined);
+    upgrade = report.upgrade;
+  });
+  after(() => removeLab(LAB));
+
+  test("lab --upgrade: every program is replaced place by place, first by this build, then by the release before", () => {
+    const { from, to, steps } = upgrade;
+    assert.notEqual(from, to);
+    const names = [`all on ${from}`, `API types of ${to}`, `controllers to ${to}`, `node1 to ${to}`, `node2 to ${to}`];
+    names.push(`node3 to ${to}`, `node1 to ${from}`, `node2 to ${from}`, `node3 to ${from}`, `controllers to ${from}`);
+    assert.deepEqual(
+      steps.map(({ name }) => name),
+      names,
+    );
+    // Two controllers, and three programs on each node.
+    assert.deepEqual(
+      steps.map(({ programs }) => programs.after),
+      [0, 0, 2, 5, 8, 11, 8, 5, 2, 0],
+    );
+    for (const { programs } of steps) assert.equal(programs.before + programs.after, 11);
+  });
+
+  test("lab --upgrade: no ping between pods is lost in any step", () => {
+    for (const { name, pings, lostBy } of upgrade.steps) {
+      // Three nodes, both families, both ways, twenty times in a second; no step is shorter than half of one.
+      assert.ok(pings.sent >= 60, `${name}: ${pings.sent}`);
+      assert.equal(pings.lost, 0, `${name}: ${lostBy.join("; ")}`);
+    }
+  });
+
+  test("lab --upgrade: connections between pods, to a Service and through an Egress live through all steps, with no byte missing", () => {
+    const { connections } = upgrade;
+    const kinds = connections.map(({ name }) => name.split(" (")[0]);
+    for (const kind of ["pod to pod", "pod to Service", "pod through Egress"])
+      assert.equal(kinds.filter((one) => one === kind).length, 2, `${kind}: ${kinds.join(", ")}`);
+    for (const { name, fault, received } of connections) {
+      assert.equal(fault, null, name);
+      assert.ok(received > 100, `${name}: ${received}`);
+    }
+  });
+
+  test("lab --upgrade: after each step pods are made and deleted on old and new nodes, new connections open, addresses stay, and the audit finds nothing", () => {
+    for (const { name, made, opened, faults, findings } of upgrade.steps) {
+      assert.deepEqual([...faults, ...findings], [], name);
+      assert.equal(opened, upgrade.connections.length, name);
+      assert.ok(made.length > 0 || name.startsWith("API types"), name);
+    }
+    const of = (name: string): readonly string[] => upgrade.steps.find((one) => one.name === name)?.made ?? [];
+    // The node that has the new build, and one that does not have it yet; then the other way round.
+    assert.deepEqual(of(`node1 to ${upgrade.to}`), ["dual/on-node1", "dual/on-node3"]);
+    assert.deepEqual(of(`node1 to ${upgrade.from}`), ["dual/on-node1", "dual/on-node3"]);
+    assert.equal(upgrade.pods, 6);
+  });
+
+  test("lab --upgrade: nothing of the lab is left, and the executables of its nodes neither", () => {
+    assert.deepEqual(leftOf(LAB, processesOf(LAB)), []);
+    assert.ok(!existsSync(labPaths(LAB).image));
+  });
+});
+
+test("lab --upgrade: a folder that is no built release is refused by name, and so are other scenarios", async (t) => {
+  t.after(() => removeLab("ct-upgrade-no"));
+  const none = await isthmus(["lab", "--name=ct-upgrade-no", `--upgrade=${join(root, "docs")}`]);
+  assert.equal(none.code, 1, none.stderr);
+  assert.match(
+    none.stderr,
+    /docs\/dist\/isthmus is not there; a folder must be a built checkout, as \.\/run release-build/,
+  );
+  const both = await isthmus(["lab", "--name=ct-upgrade-no", "--upgrade=x", "--tunnel"]);
+  assert.equal(both.code, 2, both.stderr);
+  assert.match(both.stderr, /--upgrade: this flag cannot be combined with --tunnel/);
+});

@@ -1,0 +1,253 @@
+import assert from "node:assert/strict";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+import { parseAllDocuments } from "yaml";
+import { claimsOf } from "#test/what-shows-it";
+import { ChartError, joinDocuments, jsonSchema, readChart, readValues, renderChart, type Values } from "./index.ts";
+
+const deploy = join(import.meta.dirname, "../../deploy");
+const chart = readChart(join(deploy, "chart"));
+
+interface Rendered {
+  readonly kind: string;
+  readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
+  readonly spec?: { readonly template?: { readonly spec: PodSpec }; readonly updateStrategy?: object } & PodSpec;
+  readonly data?: Readonly<Record<string, string>>;
+}
+interface PodSpec {
+  readonly priorityClassName?: string;
+  readonly terminationGracePeriodSeconds?: number;
+  readonly imagePullSecrets?: unknown;
+  readonly nodeSelector?: unknown;
+  readonly tolerations?: readonly object[];
+  readonly containers: readonly Container[];
+  readonly initContainers?: readonly Container[];
+}
+interface Container {
+  readonly name: string;
+  readonly image: string;
+  readonly imagePullPolicy?: string;
+  readonly args?: readonly string[];
+  readonly env?: readonly { readonly name: string; readonly value?: string }[];
+  readonly resources?: { readonly requests?: object };
+  readonly livenessProbe?: object;
+  readonly readinessProbe?: object;
+  readonly securityContext?: object;
+}
+
+function objectsOf(values: Values): Rendered[] {
+  const documents = parseAllDocuments(joinDocuments(renderChart(chart, values).values()));
+  return documents.map((one) => {
+    assert.deepEqual([one.errors, one.warnings], [[], []]);
+    return one.toJS() as Rendered;
+  });
+}
+
+const all = readValues(readFileSync(join(deploy, "variants/all.values.yaml"), "utf8"), "all");
+const workloadsOf = (values: Values): Map<string, PodSpec> =>
+  new Map(
+    objectsOf(values).flatMap(({ metadata, spec }) =>
+      spec?.template === undefined ? [] : [[metadata.name, spec.template.spec] as const],
+    ),
+  );
+const argsOf = (values: Values, name: string): readonly string[] =>
+  workloadsOf(values).get(name)?.containers[0]?.args ?? [];
+
+test("chart: nothing is rendered of its own values, which the schema allows", () => {
+  assert.deepEqual(objectsOf({}), []);
+});
+
+test("chart: each workload has a priority, requests, probes, a security context, tolerations, an end that is awaited, and the label of the suite", () => {
+  const objects = objectsOf(all);
+  for (const { kind, metadata } of objects)
+    assert.equal(metadata.labels?.["app.kubernetes.io/part-of"], "isthmus", `${kind} ${metadata.name}`);
+  const workloads = workloadsOf(all);
+  assert.deepEqual(Array.from(workloads.keys()).sort(), [
+    "coil-egress-controller",
+    "coil-ipam-controller",
+    "coil-router",
+    "coild",
+    "nic-agent",
+    "nic-controller",
+    "proxy-agent",
+    "proxy-server",
+    "service-proxy",
+    "uplink-proxy",
+  ]);
+  for (const [name, { containers, ...spec }] of workloads) {
+    assert.match(spec.priorityClassName ?? "", /^system-(node|cluster)-critical$/, name);
+    assert.ok((spec.tolerations?.length ?? 0) > 0 && spec.terminationGracePeriodSeconds !== undefined, name);
+    for (const { resources, livenessProbe, readinessProbe, securityContext, image } of containers) {
+      assert.deepEqual(Object.keys(resources?.requests ?? {}).sort(), ["cpu", "memory"], name);
+      assert.ok(livenessProbe !== undefined && readinessProbe !== undefined && securityContext !== undefined, name);
+      assert.equal(image, `isthmus:${chart.appVersion}`);
+    }
+  }
+  for (const { kind, metadata, spec } of objects)
+    if (kind === "DaemonSet") assert.ok(spec?.updateStrategy !== undefined, metadata.name);
+});
+
+test("chart: values arrive where they belong", () => {
+  const common = {
+    ...all,
+    image: { repository: "registry.example/isthmus", tag: "1", pullPolicy: "Always" },
+    imagePullSecrets: [{ name: "registry" }],
+    logLevel: "debug",
+    workloads: Object.fromEntries(
+      Object.keys(chart.values["workloads"] as object).map((name) => [
+        name,
+        {
+          priorityClassName: "mine",
+          nodeSelector: { disk: "ssd" },
+          tolerations: [],
+          resources: { limits: { cpu: 1 } },
+          extraArgs: ["--mine=1"],
+        },
+      ]),
+    ),
+  };
+  const workloads = workloadsOf(common);
+  assert.equal(workloads.size, 10);
+  for (const [name, { containers, initContainers = [], ...spec }] of workloads) {
+    assert.deepEqual(
+      [spec.priorityClassName, spec.imagePullSecrets, spec.tolerations],
+      ["mine", [{ name: "registry" }], undefined],
+      name,
+    );
+    assert.equal((spec.nodeSelector as Readonly<Record<string, string>>)["disk"], "ssd", name);
+    for (const { image, imagePullPolicy } of [...containers, ...initContainers])
+      assert.deepEqual([image, imagePullPolicy], ["registry.example/isthmus:1", "Always"], name);
+    for (const { args = [], resources } of containers) {
+      assert.equal(args.at(-1), "--mine=1", name);
+      assert.ok(
+        args.some((arg) => /^--zap-log-level=debug$|^--v=[24]$/.test(arg)),
+        name,
+      );
+      assert.deepEqual(resources, { limits: { cpu: 1 }, requests: resources?.requests }, name);
+    }
+  }
+  const egress = {
+    ...all,
+    egress: {
+      enabled: true,
+      tunnelDriver: "vxlan",
+      backend: "nftables",
+      originatingOnly: true,
+      addressRanges: ["192.0.2.0/24"],
+    },
+  };
+  for (const name of ["coild", "coil-egress-controller"])
+    for (const arg of ["--tunnel-driver=vxlan", "--backend=nftables"])
+      assert.ok(argsOf(egress, name).includes(arg), name);
+  assert.ok(argsOf(egress, "coild").includes("--enable-originating-only=true"));
+  assert.ok(argsOf(egress, "coil-egress-controller").includes("--egress-address-range=192.0.2.0/24"));
+  const reverse = {
+    ...all,
+    tunnel: { ...(all["tunnel"] as Values), reverse: { bindAddresses: ["10.255.255.1", "fd10::1"], podCIDRs: [] } },
+  };
+  assert.deepEqual(
+    argsOf(reverse, "proxy-agent").filter((arg) => /^--(bind|allowed)/.test(arg)),
+    ["--bind-address=10.255.255.1,fd10::1", "--allowed-source=10.255.255.1/32", "--allowed-source=fd10::1/128"],
+  );
+  const oneWay = { ...all, tunnel: { ...(all["tunnel"] as Values), reverse: { enabled: false } } };
+  for (const name of ["proxy-agent", "proxy-server"])
+    assert.deepEqual(
+      argsOf(oneWay, name).filter((arg) => /target|allowed|bind-address=10|feature/.test(arg)),
+      [],
+      name,
+    );
+  assert.deepEqual(workloadsOf(oneWay).get("proxy-agent")?.containers[0]?.securityContext, {
+    allowPrivilegeEscalation: false,
+    readOnlyRootFilesystem: true,
+    capabilities: { drop: ["ALL"] },
+  });
+  const named = { nics: { enabled: true, clusterId: "c", credentialsSecret: "mine" } };
+  assert.equal(
+    objectsOf(named).some(({ metadata }) => metadata.name === "nic-controller-credentials"),
+    false,
+  );
+  assert.match(JSON.stringify(workloadsOf(named).get("nic-controller")), /"secretName":"mine"/);
+  const health = objectsOf({ ...all, serviceProxy: { enabled: true, healthzPort: 10_300 } });
+  assert.match(
+    health.find(({ metadata, kind }) => kind === "ConfigMap" && metadata.name === "isthmus-service-proxy")?.data?.[
+      "config.conf"
+    ] ?? "",
+    /^healthzBindAddress: "0\.0\.0\.0:10300"$/m,
+  );
+  const pool = { name: "default", spec: { blockSizeBits: 5, subnets: [{ ipv4: "10.100.0.0/16" }] } };
+  const [made] = objectsOf({ pods: { enabled: true, pools: [pool] } }).filter(({ kind }) => kind === "AddressPool");
+  assert.deepEqual([made?.metadata.name, made?.spec], ["default", pool.spec]);
+});
+
+test("chart: with NICs beside the pod network both installers have one network configuration", () => {
+  const environmentOf = (workload: string): unknown =>
+    workloadsOf(all)
+      .get(workload)
+      ?.initContainers?.[0]?.env?.filter(({ name }) => name !== "COIL_PATH");
+  assert.deepEqual(environmentOf("coild"), environmentOf("nic-agent"));
+  assert.deepEqual(
+    objectsOf(all).filter(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === "coil-config"),
+    [],
+  );
+});
+
+const REFUSED: readonly (readonly [Values, RegExp])[] = [
+  [{ pods: { enabeld: true } }, /^pods\.enabeld: /],
+  [{ pods: { enabled: "yes" } }, /^pods\.enabled: /],
+  [{ nothing: {} }, /^nothing: /],
+  [{ image: { repository: "" } }, /^image\.repository: /],
+  [{ image: null }, /^image: /],
+  [{ apiServer: { port: 70_000 } }, /^apiServer\.port: /],
+  [{ pods: { enabled: true, addresses: false } }, /^pods\.yaml:\d+: pods\.addresses is false/],
+  [{ pods: { enabled: true, addresses: false, compatCalico: true }, egress: { enabled: true } }, /pods\.compatCalico/],
+  [{ egress: { enabled: true } }, /egress\.enabled needs pods\.enabled/],
+  [{ serviceProxy: { enabled: true } }, /serviceProxy\.enabled needs apiServer\.host/],
+  [{ tunnel: { agent: { enabled: true } } }, /needs tunnel\.agent\.serverHost/],
+  [{ uplinkProxy: { enabled: true } }, /needs uplinkProxy\.config/],
+  [{ nics: { enabled: true, credentialsSecret: "mine" } }, /needs nics\.clusterId/],
+  [{ nics: { enabled: true, clusterId: "c" } }, /needs nics\.credentials/],
+];
+
+test("chart: values that the chart does not know, and sets that cannot work, are refused with their names", () => {
+  for (const [values, message] of REFUSED)
+    assert.throws(
+      () => renderChart(chart, values),
+      (error) => error instanceof ChartError && message.test(error.message),
+      JSON.stringify(values),
+    );
+  assert.throws(() => renderChart(chart, {}, { name: "isthmus", namespace: "default" }), /use --namespace kube-system/);
+});
+
+test("chart: the schema for Helm refuses unknown values on each level, and has each value of values.yaml with its type", () => {
+  interface Schema {
+    readonly type?: string;
+    readonly additionalProperties?: boolean | object;
+    readonly properties?: Readonly<Record<string, Schema>>;
+  }
+  const typeOf = (value: unknown): string => (Array.isArray(value) ? "array" : typeof value);
+  const check = (schema: Schema, value: unknown, path: string): void => {
+    assert.ok([typeOf(value), "integer"].includes(schema.type ?? ""), `${path}: ${schema.type}`);
+    if (schema.properties === undefined) return;
+    assert.equal(schema.additionalProperties, false, path);
+    for (const [key, one] of Object.entries(value as object)) {
+      const own = schema.properties[key];
+      assert.ok(own !== undefined, `${path}.${key}`);
+      check(own, one, `${path}.${key}`);
+    }
+  };
+  check(jsonSchema() as Schema, chart.values, "values");
+});
+
+test("chart: each variant has a file, and each of these files a variant", () => {
+  const variants = readdirSync(join(deploy, "variants")).map((file) => file.replace(".values.yaml", ".yaml"));
+  assert.deepEqual(
+    readdirSync(deploy).filter((file) => file.endsWith(".yaml")),
+    variants.sort(),
+  );
+});
+
+test("manifests: every claim of the design page has its test", () => {
+  const { sections, missing } = claimsOf("docs/design/manifests.md");
+  assert.deepEqual([missing, sections.size], [[], 1]);
+});

@@ -1,0 +1,149 @@
+import * as v from "valibot";
+
+const text = v.string();
+const port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
+const count = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(100));
+const texts = v.array(v.string());
+const quantities = v.record(v.string(), v.union([v.string(), v.number()]));
+/** A part of an object of Kubernetes, which the API server checks. */
+const anyObject = v.record(v.string(), v.unknown());
+
+const workload = {
+  priorityClassName: text,
+  nodeSelector: v.record(v.string(), v.string()),
+  tolerations: v.array(anyObject),
+  resources: v.strictObject({ requests: v.optional(quantities), limits: v.optional(quantities) }),
+  extraArgs: texts,
+};
+const oneForEachNode = v.strictObject(workload);
+const replicated = v.strictObject({ replicas: count, ...workload });
+const tunnelEnd = {
+  enabled: v.boolean(),
+  kind: v.picklist(["DaemonSet", "StaticPod"]),
+  certificates: text,
+};
+
+/** The values of the chart: `values.schema.json` is made of this, and our own rendering checks values with it. Unknown ones are refused. */
+export const valuesSchema = v.strictObject({
+  image: v.strictObject({
+    repository: v.pipe(v.string(), v.minLength(1)),
+    tag: text,
+    pullPolicy: v.picklist(["Always", "IfNotPresent", "Never"]),
+  }),
+  imagePullSecrets: v.array(v.strictObject({ name: text })),
+  logLevel: v.picklist(["debug", "info", "warn", "error"]),
+  apiServer: v.strictObject({ host: text, port }),
+  pods: v.strictObject({
+    enabled: v.boolean(),
+    addresses: v.boolean(),
+    compatCalico: v.boolean(),
+    netconf: text,
+    pools: v.array(v.strictObject({ name: text, spec: anyObject })),
+  }),
+  router: v.strictObject({ enabled: v.boolean() }),
+  egress: v.strictObject({
+    enabled: v.boolean(),
+    tunnelDriver: v.picklist(["fou", "vxlan", "auto"]),
+    backend: v.picklist(["iptables", "nftables"]),
+    originatingOnly: v.boolean(),
+    addressRanges: texts,
+  }),
+  serviceProxy: v.strictObject({
+    enabled: v.boolean(),
+    mode: v.picklist(["nftables", ""]),
+    clusterCIDR: text,
+    healthzPort: port,
+    metricsBindAddress: text,
+    config: anyObject,
+  }),
+  tunnel: v.strictObject({
+    reverse: v.strictObject({ enabled: v.boolean(), port, target: text, bindAddresses: texts, podCIDRs: texts }),
+    agent: v.strictObject({ ...tunnelEnd, serverHost: text, serverPort: port }),
+    server: v.strictObject({
+      ...tunnelEnd,
+      agentPort: port,
+      count,
+      mode: v.picklist(["grpc", "http-connect"]),
+      socketFolder: text,
+    }),
+  }),
+  uplinkProxy: v.strictObject({ enabled: v.boolean(), config: anyObject }),
+  nics: v.strictObject({
+    enabled: v.boolean(),
+    provider: v.picklist(["neutron", "alcor"]),
+    clusterId: text,
+    credentials: text,
+    credentialsSecret: text,
+    netconf: text,
+    ovsdb: text,
+  }),
+  workloads: v.strictObject({
+    coild: oneForEachNode,
+    coilIpamController: replicated,
+    coilEgressController: replicated,
+    coilRouter: oneForEachNode,
+    serviceProxy: oneForEachNode,
+    proxyAgent: oneForEachNode,
+    proxyServer: oneForEachNode,
+    uplinkProxy: oneForEachNode,
+    nicController: replicated,
+    nicAgent: oneForEachNode,
+  }),
+});
+
+/** A JSON schema. */
+type JsonSchema = Readonly<Record<string, unknown>>;
+
+/** The schema of a chart's values as Helm reads it (JSON schema, draft 7). Throws a plain error for a part that it does not know. */
+export function jsonSchema(): JsonSchema {
+  return {
+    $schema: "http://json-schema.org/draft-07/schema#",
+    title: "Values of the chart isthmus",
+    ...schemaOf(valuesSchema),
+  };
+}
+
+/** The fields of a schema of valibot that are read here. */
+interface Node {
+  readonly type: string;
+  readonly requirement?: number;
+  readonly entries?: Readonly<Record<string, Node>>;
+  readonly item?: Node;
+  readonly value?: Node;
+  readonly wrapped?: Node;
+  readonly options?: readonly unknown[];
+  readonly pipe?: readonly Node[];
+}
+const LIMITS: Readonly<Record<string, string>> = {
+  min_value: "minimum",
+  max_value: "maximum",
+  min_length: "minLength",
+};
+
+function schemaOf(schema: unknown): JsonSchema {
+  const node = schema as Node;
+  if (node.pipe !== undefined) return Object.assign({}, ...node.pipe.map(stepOf)) as JsonSchema;
+  const { type, entries = {}, options = [] } = node;
+  if (type === "string" || type === "number" || type === "boolean") return { type };
+  if (type === "unknown") return {};
+  if (type === "picklist") return { type: "string", enum: options };
+  if (type === "union") return { anyOf: options.map(schemaOf) };
+  if (type === "array") return { type: "array", items: schemaOf(node.item) };
+  if (type === "record") return { type: "object", additionalProperties: schemaOf(node.value) };
+  if (type === "optional") return schemaOf(node.wrapped);
+  if (type !== "strict_object") throw new Error(`no JSON schema is known for ${type} of valibot`);
+  const required = Object.keys(entries).filter((key) => entries[key]?.type !== "optional");
+  return {
+    type: "object",
+    additionalProperties: false,
+    ...(required.length > 0 && { required }),
+    properties: Object.fromEntries(Object.entries(entries).map(([key, value]) => [key, schemaOf(value)])),
+  };
+}
+
+/** A step of a pipe: the first is a schema, the others limit it. */
+function stepOf(step: Node): JsonSchema {
+  if (step.type === "integer") return { type: "integer" };
+  const limit = LIMITS[step.type];
+  return limit === undefined ? schemaOf({ ...step, pipe: undefined }) : { [limit]: step.requirement };
+}
