@@ -1,5 +1,5 @@
 import { readFact } from "#base/diagnosis";
-import { type Instance, instancesOf, type Objects, SUITE_PROGRAMS } from "#features/suite-report";
+import { type Instance, instancesOf, type Objects, POD_NAMES } from "#features/suite-report";
 import {
   isKubeError,
   type KubeClient,
@@ -13,7 +13,7 @@ import {
 export const REQUEST_MS = 10_000;
 
 /** The pods of the suite by the label of their manifests. */
-const SELECTOR = `app.kubernetes.io/name in (${["coil", "isthmus", ...Object.keys(SUITE_PROGRAMS)].join(",")})`;
+const SELECTOR = `app.kubernetes.io/name in (${POD_NAMES.join(",")})`;
 
 /** The programs of the suite in pods. Rejects with `KubeError`. */
 export function listPods(

@@ -51,7 +51,7 @@ export const NEEDED_RIGHTS: Readonly<Record<string, readonly NeededRight[]>> = {
   "service-proxy": [
     ...can("", "services", "list", "watch"),
     ...can("discovery.k8s.io", "endpointslices", "list", "watch"),
-    ...can("", "nodes", "get", "list", "watch"),
+    ...can("", "nodes", "list", "watch"),
   ],
   "nic-controller": [
     ...can("", "pods", "list", "watch", "patch"),
