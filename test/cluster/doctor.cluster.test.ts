@@ -314,7 +314,7 @@ test(
 test("status on a node: the programs that run as processes there are asked directly", TIMEOUT, async () => {
   const { code, stdout } = await start(onNode(ISTHMUS, "status", `--kubeconfig=${paths.nodeKubeconfig}`)).ended;
   assert.equal(code, 0, stdout);
-  assert.match(stdout, /^coild +0\.1\.0 +1\/1 +0 +0 +1\/1$/m);
+  assert.match(stdout, /^coild +\d+\.\d+\.\d+\S* +1\/1 +0 +0 +1\/1$/m);
   assert.match(stdout, /^default +\d+ of \d+ +\d+ +\d+$/m, "coild tells the use of its addresses");
 });
 
@@ -381,7 +381,7 @@ test(
       const labels = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": "coil-router" };
       await api.create(resources.pods, {
         metadata: { namespace: "kube-system", name, labels },
-        spec: { nodeName: "elsewhere", serviceAccountName: "coil-router", containers },
+        spec: { nodeName: "elsewhere", serviceAccountName: "stranger", containers },
       });
       const state = { name: "coil-router", ready, restartCount: 0, image, imageID: "", state: { running: {} } };
       await api.patch(
@@ -463,7 +463,7 @@ test(
       /^not-ready: coil-router 1 of 2 are not ready: kube-system\/b \(the readiness probe fails\) \| kubectl logs -n kube-system b -c coil-router$/m,
       /^egress-routers: Egress default\/nat has no Deployment: no controller has made it \| look at coil-egress-controller/m,
       /^leader: Lease coil-egress-leader old has renewed it \d+ s ago, and it lasts 15 s.* \| kubectl get pods/m,
-      /^rights: coil-router \(kube-system\/coil-router\) may not list nodes, watch nodes, list addressblocks\.coil\.cybozu\.com.* \| kubectl apply -f deploy\/pods\/rbac\.yaml$/m,
+      /^rights: coil-router \(kube-system\/stranger\) may not list nodes, watch nodes, list addressblocks\.coil\.cybozu\.com.* \| kubectl apply -f deploy\/pods\/rbac\.yaml$/m,
     ])
       assert.match(text, pattern);
   },

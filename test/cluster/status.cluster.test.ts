@@ -1,7 +1,7 @@
 /** `isthmus status` as an operator runs it: an API server, pods that are real programs, and faults of all three. */
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { type AddressInfo, connect } from "node:net";
 import { tmpdir } from "node:os";
@@ -14,6 +14,8 @@ import { coilCrds, coilResources } from "#kube/coil";
 import { type ApiServer, type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, isthmus, type Running, start, until } from "#test/lab";
 
+const root = join(import.meta.dirname, "../..");
+const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly version: string };
 const folder = mkdtempSync(join(tmpdir(), "status-"));
 let server: ApiServer;
 let controller: Running | undefined;
@@ -163,7 +165,7 @@ test("status: versions and readiness of programs that answer through the API ser
   assert.deepEqual(
     status.programs.map(({ program, version, asked }) => [program, version, asked]),
     [
-      ["coil-ipam-controller", "0.1.0", 1],
+      ["coil-ipam-controller", version, 1],
       ["coil-router", "0.0.9", 0],
       ["coild", "0.0.9", 0],
     ],
@@ -192,7 +194,7 @@ test("status: rights that are missing are named, each once; without the Pods it 
 
 test("status: the text is one screen; --watch draws it again and ends at SIGINT; a server that is away is an error at once", async () => {
   const { stdout } = await isthmus(["status", `--kubeconfig=${kubeconfigOf("root")}`]);
-  assert.match(stdout, /^coil-ipam-controller +0\.1\.0 +1\/1 +1 +0 +1\/1$/m);
+  assert.match(stdout, new RegExp(`^coil-ipam-controller +${version.replaceAll(".", "\\.")} +1/1 +1 +0 +1/1$`, "m"));
   assert.match(stdout, /^kube-system\/coil-ipam-leader .* s ago$/m);
   assert.ok(stdout.split("\n").length < 40);
   const watching = start([ISTHMUS, "status", "--watch=1", `--kubeconfig=${kubeconfigOf("root")}`]);
