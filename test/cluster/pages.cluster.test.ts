@@ -1,11 +1,10 @@
 /** The tutorial and the page about pods, followed as they stand on the lab that they begin with; and which test follows each page. */
 import assert from "node:assert/strict";
-import { existsSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
+import { existsSync, globSync, readFileSync, rmSync } from "node:fs";
+import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { commandsOf, pagesOfOperators, sectionsOf } from "#test/guide";
-import { isthmus, leftOf, removeLab, start } from "#test/lab";
+import { commandsOf, follow, pagesOfOperators, sectionsOf } from "#test/guide";
+import { isthmus, leftOf, removeLab } from "#test/lab";
 
 const root = join(import.meta.dirname, "../..");
 /** The name of a lab that has none, as in the pages. */
@@ -27,19 +26,11 @@ spec: { containers: [{ name: c, image: none }] }
 const ELSEWHERE: Readonly<Record<string, string>> = {
   "debug-a-pod.md: What can this kernel do?": "test/cluster/doctor.cluster.test.ts",
   "doctor.md: (top)": "test/cluster/doctor.cluster.test.ts",
-  "debug-nics.md: Why has this pod no network?": "test/neutron/live.neutron.test.ts",
   "debug-nics.md: What is wrong with the cloud, or a node?": "test/neutron/live.neutron.test.ts",
   "debug-nics.md: Does everything agree?": "test/neutron/live.neutron.test.ts",
-  "debug-nics.md: Which way does a pod's traffic take?": "test/neutron/live.neutron.test.ts",
-  "debug-nics.md: Which ports are ours, and which does nobody use?": "test/neutron/live.neutron.test.ts",
-  "debug-nics.md: A virtual machine brings up only its first NIC": "test/neutron/live.neutron.test.ts",
   "egress.md: The controller": "test/cluster/manifests.cluster.test.ts",
-  "egress.md: See where a packet goes": "test/cluster/explain-egress.cluster.test.ts",
-  "egress.md: Does everything agree?": "test/cluster/audit-egress.cluster.test.ts",
   "egress.md: From day to day": "test/cluster/coil-egress-controller.cluster.test.ts",
-  "explain-a-service.md: (top)": "test/cluster/explain.cluster.test.ts",
   "explain-a-service.md: The question": "test/cluster/explain.cluster.test.ts",
-  "explain-a-service.md: Does the kernel agree?": "test/cluster/explain.cluster.test.ts",
   "image.md: (top)": "test/cluster/image.cluster.test.ts",
   "image.md: Two builds are equal": "test/cluster/image.cluster.test.ts",
   "image.md: Try it before it is on a cluster": "test/cluster/image.cluster.test.ts",
@@ -66,81 +57,62 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
 };
 
 describe("a lab that is kept", () => {
-  const folder = mkdtempSync(join(tmpdir(), "isthmus-pages-"));
-  const kubectl = join(root, ".state/debian/usr/bin");
-
-  /** Runs blocks of commands as one shell, with these words in place of those of the page. */
-  async function follow(
-    scripts: readonly string[],
-    {
-      words = {},
-      node,
-    }: {
-      readonly words?: Readonly<Record<string, string>>;
-      /** Where they run; else on the machine. */
-      readonly node?: string;
-    } = {},
-  ): Promise<string> {
-    let script = scripts.join("\n");
-    for (const [word, value] of Object.entries(words)) script = script.replaceAll(word, value);
-    const env = { PATH: `${kubectl}${delimiter}${process.env["PATH"]}`, HOME: folder };
-    const file = node === undefined ? KUBECONFIG : `/run/isthmus/lab-${LAB}/kubeconfig-nodes`;
-    const kubeconfig = existsSync(file) ? `export KUBECONFIG=${file}\n` : "";
-    const wrap = node === undefined ? [] : ["nsenter", `--net=/run/netns/isthmus-${LAB}-${node}`];
-    // A file: a command of the page looks for processes by words that the page itself has.
-    writeFileSync(join(folder, "script"), `cd ${root}\n${kubeconfig}${script}`);
-    const argv = [...wrap, "sh", "-e", join(folder, "script")];
-    const { code, stdout, stderr } = await start(argv, { env, timeoutMs: 200_000 }).ended;
-    assert.equal(code, 0, `${script}\n${stdout}${stderr}`);
-    return stdout;
-  }
+  /** On the machine, or on a node of the lab. */
+  const here = { kubeconfig: KUBECONFIG };
+  const onNode = {
+    kubeconfig: `/run/isthmus/lab-${LAB}/kubeconfig-nodes`,
+    wrap: ["nsenter", `--net=/run/netns/isthmus-${LAB}-node1`],
+  };
 
   after(async () => {
     await removeLab(LAB);
-    rmSync(folder, { recursive: true });
     rmSync(KUBECONFIG, { force: true });
   });
 
   test("first-steps: all commands of the tutorial work one after the other, up to the removal", async () => {
     const [keep = "", ...rest] = commandsOf("first-steps.md", "Keep a cluster");
-    assert.match(await follow([keep]), /all is well: 3 nodes, 12 pods/);
-    const shown = await follow([
-      ...rest,
-      ...commandsOf("first-steps.md", "Inside a pod, inside a node"),
-      ...commandsOf("first-steps.md", "More pods, a pool of your own"),
-    ]);
+    assert.match(await follow([keep], here), /all is well: 3 nodes, 12 pods/);
+    const shown = await follow(
+      [
+        ...rest,
+        ...commandsOf("first-steps.md", "Inside a pod, inside a node"),
+        ...commandsOf("first-steps.md", "More pods, a pool of your own"),
+      ],
+      here,
+    );
     assert.match(shown, /addressblock\.coil\.cybozu\.com\/dual-0/);
     assert.match(shown, /one +1\/1 +Running .* 10\.102\.0\.\d+/);
     const [kill = "", ...more] = commandsOf("first-steps.md", "Kill something");
     assert.deepEqual(more, []);
     const [killed = "", audit = ""] = kill.split("\n");
-    await follow([killed]);
+    await follow([killed], here);
     // "If the socket is not there yet, repeat the audit."
-    assert.match(await follow([`until ${audit}; do sleep 0.2; done`]), /no findings|agree/);
+    assert.match(await follow([`until ${audit}; do sleep 0.2; done`], here), /no findings|agree/);
   });
 
   test("debug-a-pod: the commands of the page tell why a pod has no address, and where one's traffic goes", async () => {
-    await follow([`kubectl apply -f - <<'YAML'\n${REFUSED}YAML`]);
+    await follow([`kubectl apply -f - <<'YAML'\n${REFUSED}YAML`], here);
     const [describeIt = "", message = "", log = ""] = commandsOf("debug-a-pod.md", "The pod has no address");
     const [told = ""] = message.split(":", 2).slice(1);
     const failed = await follow([`until ${describeIt} | grep -q '${told.trim()}'; do sleep 0.2; done`, describeIt], {
+      ...here,
       words: { POD: "-n refused web" },
     });
     assert.ok(failed.includes(message), `${failed} has not "${message}"`);
-    assert.match(await follow([log]), /pool nope does not exist/);
-    const address = await follow(["kubectl get pods -n dual -o jsonpath='{.items[0].status.podIP}'"]);
+    assert.match(await follow([log], here), /pool nope does not exist/);
+    const address = await follow(["kubectl get pods -n dual -o jsonpath='{.items[0].status.podIP}'"], here);
     const [routes = "", links = "", others = ""] = commandsOf(
       "debug-a-pod.md",
       "The pod has an address and is not reached",
     );
-    const seen = await follow([routes, links, others], { node: "node1", words: { "10.101.0.16": address } });
+    const seen = await follow([routes, links, others], { ...onNode, words: { "10.101.0.16": address } });
     assert.match(seen, /^default-0 +node\d/m);
     const [audit = ""] = commandsOf("debug-a-pod.md", "Does everything agree?");
-    await follow([audit], { words: { FILE: KUBECONFIG, "/run/coild.sock": SOCKET } });
+    await follow([audit], { ...here, words: { FILE: KUBECONFIG, "/run/coild.sock": SOCKET } });
   });
 
   test("first-steps: the last command removes the lab, and nothing is left", async () => {
-    await follow(commandsOf("first-steps.md", "Remove the lab"));
+    await follow(commandsOf("first-steps.md", "Remove the lab"), here);
     assert.deepEqual(leftOf(LAB), []);
     assert.equal((await isthmus(["lab", "kubeconfig"])).code, 1);
   });
@@ -149,9 +121,7 @@ describe("a lab that is kept", () => {
 test("pages: each section with commands is followed by a test that reads it, or has a test of its own", () => {
   const followed = new Set(
     globSync("test/{cluster,neutron}/*.test.ts", { cwd: root }).flatMap((file) =>
-      [...readFileSync(join(root, file), "utf8").matchAll(/"([\w-]+\.md)",\s*"([^"]+)"/g)].map(
-        ([, page, section]) => `${page}: ${section}`,
-      ),
+      followedIn(readFileSync(join(root, file), "utf8")),
     ),
   );
   const all = pagesOfOperators().flatMap((page) =>
@@ -171,3 +141,15 @@ test("pages: each section with commands is followed by a test that reads it, or 
     "these are followed, or are not there",
   );
 });
+
+/** The sections that a test follows: `"PAGE", "SECTION"`, or `run("SECTION")` in a test whose name begins with the page. */
+function followedIn(source: string): string[] {
+  const named = [...source.matchAll(/"([\w-]+\.md)",\s*"([^"]+)"/g)].map(([, page, section]) => `${page}: ${section}`);
+  const tests = source.split(/^ *test\("/m).flatMap((text) => {
+    const [, page] = /^([\w-]+\.md): /.exec(text) ?? [];
+    return page === undefined
+      ? []
+      : [...text.matchAll(/\brun\("([^"]+)"/g)].map(([, section]) => `${page}: ${section}`);
+  });
+  return [...named, ...tests];
+}
