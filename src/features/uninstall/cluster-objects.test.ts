@@ -41,6 +41,7 @@ const removal = (what: string): ClusterRemoval => ({
   what,
   why: "",
   finalizer: undefined,
+  isAfterPrograms: false,
 });
 const facts: ClusterFacts = {
   webhooks: [removal("webhook")],

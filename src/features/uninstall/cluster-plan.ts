@@ -31,6 +31,8 @@ export interface ClusterRemoval {
   readonly why: string;
   /** A finalizer of the suite that is taken off. */
   readonly finalizer: string | undefined;
+  /** It is removed when the programs of nodes have ended: they act on its absence. */
+  readonly isAfterPrograms: boolean;
 }
 
 /** What is removed from a cluster, in this order. */
@@ -77,8 +79,8 @@ export async function readCluster(api: KubeApi, options: AbortOptions): Promise<
     egresses: await listed(EGRESSES),
     workloads: await named(WORKLOADS, "workload of deploy/"),
     rights: await named(RIGHTS, "account, right or setting of deploy/"),
-    addresses: (await Promise.all(ADDRESSES.map(listed))).flat(),
-    types: await named(TYPES, "API type of this suite"),
+    addresses: (await Promise.all(ADDRESSES.map(listed))).flat().map(afterPrograms),
+    types: (await named(TYPES, "API type of this suite")).map(afterPrograms),
     claims: (await listIfServed(api, NIC_CLAIMS, options)).map(({ namespace, name }) => `${namespace}/${name}`),
     foreign,
   };
@@ -107,7 +109,11 @@ export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepP
 }
 
 function removal(type: AnyType, ref: ObjectRef, why: string, finalizer?: string): ClusterRemoval {
-  return { type, ref, what: `delete ${textOf(type, ref)}`, why, finalizer };
+  return { type, ref, what: `delete ${textOf(type, ref)}`, why, finalizer, isAfterPrograms: false };
+}
+
+function afterPrograms(one: ClusterRemoval): ClusterRemoval {
+  return { ...one, isAfterPrograms: true };
 }
 
 function textOf({ kind }: AnyType, { name, namespace }: ObjectRef): string {
