@@ -31,7 +31,7 @@ export const doctor = defineProgram({
     "--cluster needs no rights on the machine, and those of an administrator in the cluster: it reads objects, and asks for the rights of programs' accounts (create on subjectaccessreviews, which stores nothing). What may not be read is unknown, with the reason.",
     "Where nic-agent has its socket, or with --nics: whether nic-agent and the database of Open vSwitch answer, the integration bridge is there, the provider's agent is connected to it, and the provider knows the node by the name that the Node has. The last one is read of the API server: the Node and its NicClaims. It needs no credentials of a cloud; with those, nicctl doctor asks the provider.",
     "It changes nothing. --json: {kernel, features, checks, nics} on a node, {checks} with --cluster; a check has name, state (ok, warning, wrong, unknown), subject, text, and remedy where something can be done.",
-    "Exit code: 0 when nothing is wrong, 1 when something is wrong or the API server of --cluster does not answer. Warnings and what is unknown do not count.",
+    "Exit code: 0 when nothing is wrong, 1 when something is wrong, or with --cluster when the API server does not answer or nothing could be read. Warnings do not count, nor does what is unknown beside something that is known.",
   ],
   run: async ({ values, signal }) => {
     if (values.cluster) return await lookAtCluster(values, { signal });
@@ -69,7 +69,9 @@ async function lookAtCluster(
   await using api = await openClient("doctor", values, { clock: systemClock });
   const checks = await clusterChecks(api, { clock: systemClock, signal });
   process.stdout.write(values.json ? `${JSON.stringify({ checks })}\n` : faultsText(checks));
-  return checks.some(({ state }) => state === "wrong") ? EXIT.failed : EXIT.ok;
+  // A doctor that saw nothing cannot say that nothing is wrong.
+  const isBlind = checks.length > 0 && checks.every(({ state }) => state === "unknown");
+  return isBlind || checks.some(({ state }) => state === "wrong") ? EXIT.failed : EXIT.ok;
 }
 
 /** The part for NICs is loaded where there may be some: the clients of API server and switch take longer to load than the kernel to test. */

@@ -1,7 +1,5 @@
 import { systemClock } from "#base/clock";
 import { integerFlag, stringFlag, switchFlag } from "#base/config";
-import { describeError, ExpectedError } from "#base/errors";
-import { removeObject } from "#features/migrator";
 import { type ClusterRemoval, type NodeRemoval, planCluster, planNode, readCluster } from "#features/uninstall";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
@@ -9,6 +7,7 @@ import { openNftElements } from "#kernel/nft-elements";
 import type { KubeApi } from "#kube/client";
 import { kubeFlags, openClient } from "./daemon/index.ts";
 import { defineProgram, EXIT, type Program, requirePrivileges } from "./program/index.ts";
+import { applyCluster } from "./uninstall/apply-cluster.ts";
 import { applyNode } from "./uninstall/apply-node.ts";
 import { type NodeKernel, readNode } from "./uninstall/read-node.ts";
 
@@ -45,9 +44,6 @@ const flags = {
   ...kubeFlags,
 };
 
-/** How long the removal of one object may take, in milliseconds. */
-const OBJECT_MS = 100_000;
-
 /** One removal, as text. */
 interface Item {
   readonly what: string;
@@ -73,7 +69,7 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
     flags,
     notes: [
       "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs.",
-      "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/, then blocks, pools and the API types. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs.",
+      "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/, then blocks, pools and the API types, once the pods of coild have ended, which would cut pods off otherwise. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs.",
       "Objects of other owners stay. A run that was killed is finished by the next one. After the removals it looks again.",
       "Exit code: 0 when nothing is left, or with --dry-run when nothing refuses the removal; 1 otherwise.",
     ],
@@ -110,21 +106,7 @@ function clusterWork(
 ): Work<ClusterRemoval> {
   return {
     read: async () => planCluster(await readCluster(api, { signal }), values),
-    apply: async (removals, onDone) => {
-      const failures: string[] = [];
-      for (const removal of removals) {
-        try {
-          const { type, ref, finalizer } = removal;
-          const options = { signal, limitMs: OBJECT_MS, finalizer, propagationPolicy: "Background" } as const;
-          await removeObject({ api, clock: systemClock }, type, ref, options);
-          onDone(removal);
-        } catch (error) {
-          if (!(error instanceof ExpectedError)) throw error;
-          failures.push(`${removal.what}: ${describeError(error)}`);
-        }
-      }
-      return failures;
-    },
+    apply: (removals, onDone) => applyCluster({ api, clock: systemClock }, removals, onDone, { signal }),
   };
 }
 

@@ -12,7 +12,11 @@ const chart = readChart(join(deploy, "chart"));
 interface Rendered {
   readonly kind: string;
   readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
-  readonly spec?: { readonly template?: { readonly spec: PodSpec }; readonly updateStrategy?: object } & PodSpec;
+  readonly spec?: {
+    readonly template?: { readonly spec: PodSpec };
+    readonly updateStrategy?: object;
+    readonly strategy?: object;
+  } & PodSpec;
   readonly data?: Readonly<Record<string, string>>;
 }
 interface PodSpec {
@@ -192,12 +196,40 @@ test("chart: with NICs beside the pod network both installers have one network c
   );
 });
 
+test("chart: a controller with ports of its node is replaced where it is, since a further pod may find no node", () => {
+  const deployments = objectsOf(all).filter(({ kind }) => kind === "Deployment");
+  assert.equal(deployments.length, 3);
+  for (const { metadata, spec } of deployments)
+    assert.deepEqual(
+      spec?.strategy,
+      { type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: 1 } },
+      metadata.name,
+    );
+});
+
+test("chart: a pool with a number for its name has a text there", () => {
+  const [pool] = objectsOf({ pods: { enabled: true, pools: [{ name: "123", spec: {} }] } }).filter(
+    ({ kind }) => kind === "AddressPool",
+  );
+  assert.equal(pool?.metadata.name, "123");
+});
+
 const REFUSED: readonly (readonly [Values, RegExp])[] = [
   [{ pods: { enabeld: true } }, /^pods\.enabeld: /],
   [{ pods: { enabled: "yes" } }, /^pods\.enabled: /],
   [{ nothing: {} }, /^nothing: /],
   [{ image: { repository: "" } }, /^image\.repository: /],
   [{ image: null }, /^image: /],
+  [{ image: { tag: "1 # comment" } }, /^image\.tag: only letters/],
+  [
+    { tunnel: { agent: { enabled: true, serverHost: "a\n      - --more" } } },
+    /^tunnel\.agent\.serverHost: only letters/,
+  ],
+  [{ nics: { clusterId: "a: b" } }, /^nics\.clusterId: only letters/],
+  [
+    { apiServer: { host: "a" }, serviceProxy: { enabled: true, config: { clusterCIDR: "10.0.0.0/8" } } },
+    /serviceProxy\.config has a field that the chart writes/,
+  ],
   [{ apiServer: { port: 70_000 } }, /^apiServer\.port: /],
   [{ pods: { enabled: true, addresses: false } }, /^pods\.yaml:\d+: pods\.addresses is false/],
   [{ pods: { enabled: true, addresses: false, compatCalico: true }, egress: { enabled: true } }, /pods\.compatCalico/],

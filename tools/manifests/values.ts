@@ -1,6 +1,12 @@
 import * as v from "valibot";
 
 const text = v.string();
+/** A name, address or path, which stands in templates without quotes. */
+const word = v.pipe(
+  v.string(),
+  v.regex(/^[\w./:,@%+~\][-]*$/, "only letters, digits and . / : , @ % + ~ [ ] _ - may be here"),
+);
+const words = v.array(word);
 const port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
 const count = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(100));
 const texts = v.array(v.string());
@@ -9,7 +15,7 @@ const quantities = v.record(v.string(), v.union([v.string(), v.number()]));
 const anyObject = v.record(v.string(), v.unknown());
 
 const workload = {
-  priorityClassName: text,
+  priorityClassName: word,
   nodeSelector: v.record(v.string(), v.string()),
   tolerations: v.array(anyObject),
   resources: v.strictObject({ requests: v.optional(quantities), limits: v.optional(quantities) }),
@@ -20,14 +26,14 @@ const replicated = v.strictObject({ replicas: count, ...workload });
 const tunnelEnd = {
   enabled: v.boolean(),
   kind: v.picklist(["DaemonSet", "StaticPod"]),
-  certificates: text,
+  certificates: word,
 };
 
 /** The values of the chart: `values.schema.json` is made of this, and our own rendering checks values with it. Unknown ones are refused. */
 export const valuesSchema = v.strictObject({
   image: v.strictObject({
-    repository: v.pipe(v.string(), v.minLength(1)),
-    tag: text,
+    repository: v.pipe(word, v.minLength(1)),
+    tag: word,
     pullPolicy: v.picklist(["Always", "IfNotPresent", "Never"]),
   }),
   imagePullSecrets: v.array(v.strictObject({ name: text })),
@@ -38,7 +44,7 @@ export const valuesSchema = v.strictObject({
     addresses: v.boolean(),
     compatCalico: v.boolean(),
     netconf: text,
-    pools: v.array(v.strictObject({ name: text, spec: anyObject })),
+    pools: v.array(v.strictObject({ name: word, spec: anyObject })),
   }),
   router: v.strictObject({ enabled: v.boolean() }),
   egress: v.strictObject({
@@ -46,7 +52,7 @@ export const valuesSchema = v.strictObject({
     tunnelDriver: v.picklist(["fou", "vxlan", "auto"]),
     backend: v.picklist(["iptables", "nftables"]),
     originatingOnly: v.boolean(),
-    addressRanges: texts,
+    addressRanges: words,
   }),
   serviceProxy: v.strictObject({
     enabled: v.boolean(),
@@ -57,25 +63,25 @@ export const valuesSchema = v.strictObject({
     config: anyObject,
   }),
   tunnel: v.strictObject({
-    reverse: v.strictObject({ enabled: v.boolean(), port, target: text, bindAddresses: texts, podCIDRs: texts }),
-    agent: v.strictObject({ ...tunnelEnd, serverHost: text, serverPort: port }),
+    reverse: v.strictObject({ enabled: v.boolean(), port, target: word, bindAddresses: words, podCIDRs: words }),
+    agent: v.strictObject({ ...tunnelEnd, serverHost: word, serverPort: port }),
     server: v.strictObject({
       ...tunnelEnd,
       agentPort: port,
       count,
       mode: v.picklist(["grpc", "http-connect"]),
-      socketFolder: text,
+      socketFolder: word,
     }),
   }),
   uplinkProxy: v.strictObject({ enabled: v.boolean(), config: anyObject }),
   nics: v.strictObject({
     enabled: v.boolean(),
     provider: v.picklist(["neutron", "alcor"]),
-    clusterId: text,
+    clusterId: word,
     credentials: text,
-    credentialsSecret: text,
+    credentialsSecret: word,
     netconf: text,
-    ovsdb: text,
+    ovsdb: word,
   }),
   workloads: v.strictObject({
     coild: oneForEachNode,
@@ -106,7 +112,7 @@ export function jsonSchema(): JsonSchema {
 /** The fields of a schema of valibot that are read here. */
 interface Node {
   readonly type: string;
-  readonly requirement?: number;
+  readonly requirement?: number | RegExp;
   readonly entries?: Readonly<Record<string, Node>>;
   readonly item?: Node;
   readonly value?: Node;
@@ -144,6 +150,7 @@ function schemaOf(schema: unknown): JsonSchema {
 /** A step of a pipe: the first is a schema, the others limit it. */
 function stepOf(step: Node): JsonSchema {
   if (step.type === "integer") return { type: "integer" };
+  if (step.requirement instanceof RegExp) return { pattern: step.requirement.source };
   const limit = LIMITS[step.type];
   return limit === undefined ? schemaOf({ ...step, pipe: undefined }) : { [limit]: step.requirement };
 }

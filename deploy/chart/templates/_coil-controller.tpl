@@ -8,6 +8,10 @@ metadata:
   labels: { app.kubernetes.io/name: coil, app.kubernetes.io/component: {{ .name }}, app.kubernetes.io/part-of: isthmus }
 spec:
   replicas: {{ .workload.replicas }}
+  # Ports of the node: with as many nodes as replicas a further pod finds no place, so one ends before the next one begins.
+  strategy:
+    type: RollingUpdate
+    rollingUpdate: { maxSurge: 0, maxUnavailable: 1 }
   selector:
     matchLabels: { app.kubernetes.io/name: coil, app.kubernetes.io/component: {{ .name }} }
   template:

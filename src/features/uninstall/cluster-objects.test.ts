@@ -3,9 +3,9 @@ import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { parseAllDocuments } from "yaml";
-import type { KubeObject } from "#kube/client";
+import { type KubeApi, KubeError, type KubeObject } from "#kube/client";
 import { type InstalledObject, RIGHTS, TYPES, WEBHOOKS, WORKLOADS } from "./cluster-objects.ts";
-import { type ClusterFacts, type ClusterRemoval, planCluster } from "./cluster-plan.ts";
+import { type ClusterFacts, type ClusterRemoval, planCluster, readCluster } from "./cluster-plan.ts";
 
 const root = join(import.meta.dirname, "../../..");
 /** Examples, files of an API server, static Pods that a kubelet runs, and what every cluster has. */
@@ -16,7 +16,9 @@ const textOf = ({ type, namespace, name }: InstalledObject): string =>
 
 test("the objects of an installation: every object of deploy/ is removed with the cluster, by name", () => {
   const known = new Set([...WEBHOOKS, ...WORKLOADS, ...RIGHTS, ...TYPES].map(textOf));
-  const files = globSync("deploy/**/*.yaml", { cwd: root }).filter((file) => !/^deploy\/(lab|uplink)\//.test(file));
+  const files = globSync("deploy/**/*.yaml", { cwd: root }).filter(
+    (file) => !/^deploy\/(lab|uplink|chart\/templates)\//.test(file),
+  );
   const missing = files.flatMap((file) =>
     parseAllDocuments(readFileSync(join(root, file), "utf8")).flatMap((document) => {
       const object = document.toJS() as (KubeObject & { readonly kind?: string }) | null;
@@ -39,6 +41,7 @@ const removal = (what: string): ClusterRemoval => ({
   what,
   why: "",
   finalizer: undefined,
+  isAfterPrograms: false,
 });
 const facts: ClusterFacts = {
   webhooks: [removal("webhook")],
@@ -48,6 +51,7 @@ const facts: ClusterFacts = {
   addresses: [removal("pool")],
   types: [removal("type")],
   claims: [],
+  foreign: [],
 };
 
 test("planCluster: webhooks first, API types last; with keepPools these and the pools stay", () => {
@@ -58,6 +62,26 @@ test("planCluster: webhooks first, API types last; with keepPools these and the 
   assert.deepEqual(planCluster(facts, { keepPools: true }).kept, [
     "pool pool: --keep-pools",
     "type type: --keep-pools",
+  ]);
+});
+
+test("readCluster: an object with a common name is ours only with our label; without it, it is named and stays", async () => {
+  const labels: Readonly<Record<string, string>> = { "service-proxy": "isthmus", "proxy-agent": "somebody" };
+  const api = {
+    get: async (type: { readonly kind: string }, { name }: { readonly name: string }) => {
+      const partOf = labels[name];
+      if (partOf === undefined || type.kind !== "DaemonSet") throw new KubeError("not-found", "404");
+      return { metadata: { name, labels: { "app.kubernetes.io/part-of": partOf } } };
+    },
+    listAll: async () => ({ items: [] }),
+  };
+  const found = await readCluster(api as unknown as KubeApi, { signal: new AbortController().signal });
+  assert.deepEqual(
+    found.workloads.map(({ what }) => what),
+    ["delete DaemonSet kube-system/service-proxy"],
+  );
+  assert.deepEqual(planCluster(found, { keepPools: false }).kept, [
+    "DaemonSet kube-system/proxy-agent: it does not have the label app.kubernetes.io/part-of=isthmus",
   ]);
 });
 

@@ -9,7 +9,12 @@ export interface InstalledObject {
   readonly type: AnyType;
   readonly namespace: string | undefined;
   readonly name: string;
+  /** Its name is one that others use too: it is the suite's only with {@link PART_OF}. */
+  readonly isMarked?: boolean;
 }
+
+/** The label and its value on the objects of `deploy/`. */
+export const PART_OF = { label: "app.kubernetes.io/part-of", value: "isthmus" } as const;
 
 /** Types whose objects are all of the suite. */
 export interface OwnKind {
@@ -36,6 +41,11 @@ function objects(type: ResourceType<never> | AnyType, names: string): readonly I
   return names.split(" ").map((name) => ({ type: type as AnyType, namespace, name }));
 }
 
+/** Objects with names that Coil has not, and others may have. */
+function marked(type: ResourceType<never> | AnyType, names: string): readonly InstalledObject[] {
+  return objects(type, names).map((object) => ({ ...object, isMarked: true }));
+}
+
 /** Configurations of webhooks: they are removed first, because their server ends next, and writes would wait for it. */
 export const WEBHOOKS: readonly InstalledObject[] = [
   ...objects(
@@ -48,13 +58,14 @@ export const WEBHOOKS: readonly InstalledObject[] = [
   ),
 ];
 
-/** The workloads of `deploy/`. */
+/** The workloads of `deploy/`. Those of the tunnel come last: it may be the way by which the API server reaches nodes. */
 export const WORKLOADS: readonly InstalledObject[] = [
   ...objects(
     resources.deployments as AnyType,
     "coil-ipam-controller coil-egress-controller coil-controller nic-controller",
   ),
-  ...objects(resources.daemonSets as AnyType, "coild coil-router isthmus-service-proxy nic-agent"),
+  ...objects(resources.daemonSets as AnyType, "coild coil-router nic-agent"),
+  ...marked(resources.daemonSets as AnyType, "service-proxy uplink-proxy proxy-agent proxy-server"),
 ];
 
 /** Accounts, rights and settings of `deploy/`, and the Leases of leaders. */
@@ -89,7 +100,8 @@ export const RIGHTS: readonly InstalledObject[] = [
     resources.secrets as AnyType,
     "coilv2-ipam-webhook-server-cert coilv2-egress-webhook-server-cert nic-webhook-server-cert nic-controller-credentials",
   ),
-  ...objects(resources.configMaps as AnyType, "coil-config nic-agent-network"),
+  ...objects(resources.configMaps as AnyType, "coil-config nic-agent-network isthmus-service-proxy"),
+  ...marked(resources.configMaps as AnyType, "uplink-proxy"),
   ...objects(resources.leases as AnyType, "coil-ipam-leader coil-egress-leader nic-controller-leader"),
 ];
 

@@ -13,6 +13,7 @@ import {
   type InstalledObject,
   NIC_CLAIMS,
   type OwnKind,
+  PART_OF,
   RIGHTS,
   TYPES,
   WEBHOOKS,
@@ -30,6 +31,8 @@ export interface ClusterRemoval {
   readonly why: string;
   /** A finalizer of the suite that is taken off. */
   readonly finalizer: string | undefined;
+  /** It is removed when the programs of nodes have ended: they act on its absence. */
+  readonly isAfterPrograms: boolean;
 }
 
 /** What is removed from a cluster, in this order. */
@@ -49,15 +52,21 @@ export interface ClusterFacts {
   readonly types: readonly ClusterRemoval[];
   /** NICs of pods, as `namespace/name`. */
   readonly claims: readonly string[];
+  /** Objects that have a name of ours and not our label, as `DaemonSet kube-system/proxy-agent`. */
+  readonly foreign: readonly string[];
 }
 
 /** Reads what a cluster has of the suite. Changes nothing. Rejects with `KubeError`. */
 export async function readCluster(api: KubeApi, options: AbortOptions): Promise<ClusterFacts> {
+  const foreign: string[] = [];
   const named = async (all: readonly InstalledObject[], why: string): Promise<readonly ClusterRemoval[]> => {
     const found: ClusterRemoval[] = [];
-    for (const { type, namespace, name } of all) {
+    for (const { type, namespace, name, isMarked } of all) {
       const ref = namespace === undefined ? { name } : { namespace, name };
-      if ((await findObject(api, type, ref, options)) !== undefined) found.push(removal(type, ref, why));
+      const object = await findObject(api, type, ref, options);
+      if (object === undefined) continue;
+      if (isMarked && object.metadata.labels?.[PART_OF.label] !== PART_OF.value) foreign.push(textOf(type, ref));
+      else found.push(removal(type, ref, why));
     }
     return found;
   };
@@ -70,9 +79,10 @@ export async function readCluster(api: KubeApi, options: AbortOptions): Promise<
     egresses: await listed(EGRESSES),
     workloads: await named(WORKLOADS, "workload of deploy/"),
     rights: await named(RIGHTS, "account, right or setting of deploy/"),
-    addresses: (await Promise.all(ADDRESSES.map(listed))).flat(),
-    types: await named(TYPES, "API type of this suite"),
+    addresses: (await Promise.all(ADDRESSES.map(listed))).flat().map(afterPrograms),
+    types: (await named(TYPES, "API type of this suite")).map(afterPrograms),
     claims: (await listIfServed(api, NIC_CLAIMS, options)).map(({ namespace, name }) => `${namespace}/${name}`),
+    foreign,
   };
 }
 
@@ -81,7 +91,7 @@ export async function readCluster(api: KubeApi, options: AbortOptions): Promise<
  * `keepPools` types and addresses stay for a later installation.
  */
 export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepPools: boolean }): ClusterPlan {
-  const { webhooks, egresses, workloads, rights, addresses, types, claims } = facts;
+  const { webhooks, egresses, workloads, rights, addresses, types, claims, foreign } = facts;
   const last = [...addresses, ...types];
   return {
     removals: [...webhooks, ...egresses, ...workloads, ...rights, ...(keepPools ? [] : last)],
@@ -91,14 +101,23 @@ export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepP
         : [
             `pods have ${claims.length} NICs of VPCs (${claims.slice(0, 3).join(", ")}): delete these pods while nic-controller runs, which gives their ports back`,
           ],
-    kept: keepPools ? last.map(({ type, ref }) => `${type.kind} ${ref.name}: --keep-pools`) : [],
+    kept: [
+      ...foreign.map((text) => `${text}: it does not have the label ${PART_OF.label}=${PART_OF.value}`),
+      ...(keepPools ? last.map(({ type, ref }) => `${type.kind} ${ref.name}: --keep-pools`) : []),
+    ],
   };
 }
 
 function removal(type: AnyType, ref: ObjectRef, why: string, finalizer?: string): ClusterRemoval {
-  const { name, namespace } = ref;
-  const what = `delete ${type.kind} ${namespace === undefined ? name : `${namespace}/${name}`}`;
-  return { type, ref, what, why, finalizer };
+  return { type, ref, what: `delete ${textOf(type, ref)}`, why, finalizer, isAfterPrograms: false };
+}
+
+function afterPrograms(one: ClusterRemoval): ClusterRemoval {
+  return { ...one, isAfterPrograms: true };
+}
+
+function textOf({ kind }: AnyType, { name, namespace }: ObjectRef): string {
+  return `${kind} ${namespace === undefined ? name : `${namespace}/${name}`}`;
 }
 
 /** The objects of a type; none on a cluster without the type. */

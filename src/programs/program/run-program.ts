@@ -72,7 +72,8 @@ export function helpText(program: Program, title: string): string {
  * with `title`: the words that the caller typed, such as `isthmus lab`, or `coild` for a program under its own name.
  */
 export async function runProgram(program: Program, title: string, argv: readonly string[]): Promise<number> {
-  const { signal, hurry } = abortOnSignals(program.secondSignal);
+  const { signal, hurry, abort } = abortOnSignals(program.secondSignal);
+  watchOutput(title, abort);
   try {
     const { values, words } = parseProgram(program, argv);
     if (values.help) return print(helpText(program, title));
@@ -123,6 +124,7 @@ function complain(line: string): void {
 function abortOnSignals(second: Program["secondSignal"]): {
   readonly signal: AbortSignal;
   readonly hurry: AbortSignal;
+  readonly abort: (reason: DOMException) => void;
 } {
   const [first, urgent] = [new AbortController(), new AbortController()];
   for (const name of ["SIGINT", "SIGTERM"] as const) {
@@ -133,5 +135,19 @@ function abortOnSignals(second: Program["secondSignal"]): {
       else process.exit(typeof second === "number" ? second : name === "SIGINT" ? 130 : 143);
     });
   }
-  return { signal: first.signal, hurry: urgent.signal };
+  return { signal: first.signal, hurry: urgent.signal, abort: (reason) => first.abort(reason) };
+}
+
+/** A reader that has gone, such as `head`, is an orderly end. Any other failure of the output is named, and the exit code is 1. */
+function watchOutput(title: string, abort: (reason: DOMException) => void): void {
+  // There is nobody left to tell.
+  process.stderr.on("error", () => undefined);
+  process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+    abort(new DOMException("nobody reads the output", "AbortError"));
+    if (error.code === "EPIPE") return;
+    complain(`${title}: cannot write the output: ${describeError(error)}`);
+    process.once("exit", () => {
+      process.exitCode = EXIT.failed;
+    });
+  });
 }

@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
-import { inRoot, programOf } from "./read-node.ts";
+import { files, inRoot, programOf } from "./read-node.ts";
 
 const NODE = new Set(["coild", "service-proxy", "nic-agent", "node"]);
 const line = (...words: string[]): string => words.join("\0");
@@ -27,4 +30,47 @@ test("programOf: programs of an administrator, labs and other processes are none
 test("inRoot: paths are in the folder of the node's files", () => {
   assert.equal(inRoot({ root: "" }, "/run/coild.sock"), "/run/coild.sock");
   assert.equal(inRoot({ root: "/host" }, "/run/coild.sock"), "/host/run/coild.sock");
+});
+
+test("inRoot: links of folders lead where the node's lead, and never out of the root; the file's own link is not followed", (t) => {
+  const root = mkdtempSync(join(tmpdir(), "root-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  mkdirSync(join(root, "opt/cni"), { recursive: true });
+  symlinkSync("/usr/libexec/cni", join(root, "opt/cni/bin"));
+  symlinkSync("../../..", join(root, "opt/up"));
+  symlinkSync("/round", join(root, "round"));
+  symlinkSync("/elsewhere", join(root, "opt/link"));
+  for (const [path, expected] of [
+    ["/opt/cni/bin/coil", "usr/libexec/cni/coil"],
+    ["/opt/up/x", "x"],
+    ["/opt/link", "opt/link"],
+    ["/round/x", "round/x"],
+  ] as const)
+    assert.equal(inRoot({ root }, path), join(root, expected), path);
+});
+
+test("files: own configurations that were put aside are removed, those of others come back; links that lead nowhere and folders do no harm", (t) => {
+  const root = mkdtempSync(join(tmpdir(), "root-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  const etc = join(root, "etc/cni/net.d");
+  mkdirSync(join(etc, "40-folder.conf"), { recursive: true });
+  mkdirSync(join(root, "opt/cni/bin"), { recursive: true });
+  const conflist = (type: string): string => JSON.stringify({ name: "n", plugins: [{ type }] });
+  writeFileSync(join(etc, "05-vpc.conflist"), conflist("vpc-neutron"));
+  writeFileSync(join(etc, "10-coil.conflist.coil-disabled"), conflist("coil"));
+  writeFileSync(join(etc, "20-other.conflist.coil-disabled"), conflist("bridge"));
+  symlinkSync("/nowhere", join(etc, "30-link.conflist"));
+  symlinkSync("/nowhere", join(root, "opt/cni/bin/coil"));
+  symlinkSync("/nowhere", join(root, "opt/cni/bin/vpc-alcor"));
+  const places = { root, cniEtcDir: "/etc/cni/net.d", cniBinDir: "/opt/cni/bin", socket: "/run/coild.sock" };
+  assert.deepEqual(
+    files(places).map(({ path, role }) => [path.slice(root.length), role]),
+    [
+      ["/etc/cni/net.d/05-vpc.conflist", "configuration"],
+      ["/etc/cni/net.d/10-coil.conflist.coil-disabled", "configuration"],
+      ["/etc/cni/net.d/20-other.conflist.coil-disabled", "set-aside"],
+      ["/opt/cni/bin/coil", "foreign-executable"],
+      ["/opt/cni/bin/vpc-alcor", "executable"],
+    ],
+  );
 });

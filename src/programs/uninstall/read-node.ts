@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
+import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DEFAULT_SETTINGS } from "#base/uplink-model";
 import { parseAlias } from "#features/pod-network";
@@ -13,6 +13,7 @@ import type { Nft } from "#kernel/nft";
 import type { NftElements } from "#kernel/nft-elements";
 import { handoverPath, isLauncher, STANDALONE_SUFFIX } from "#wire/cni-handover";
 import { formerSettingsPath, readFormerSettings } from "../former-settings/index.ts";
+import { optional } from "../suite/index.ts";
 
 /** The node's kernel. */
 export interface NodeKernel {
@@ -46,6 +47,8 @@ const PLUGINS = new Set(["coil", "vpc-neutron", "vpc-alcor"]);
 const VPC_EXECUTABLES = ["vpc-neutron", "vpc-alcor"];
 /** A launcher is much smaller; a larger executable is not read to find out. */
 const MAX_LAUNCHER_BYTES = 65_536;
+/** As many links in a path as the kernel follows. */
+const MAX_LINKS = 40;
 /** The folder of sockets. */
 const RUN = "/run/isthmus";
 /** Files and folders at fixed places. */
@@ -75,9 +78,35 @@ export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
   };
 }
 
-/** Pure: the path of a node's file. */
+/**
+ * The path of a node's file. Below a root the links of folders are followed as the node follows them: an absolute link begins at the root again.
+ * The file itself may be a link.
+ */
 export function inRoot({ root }: Pick<NodePlaces, "root">, path: string): string {
-  return root === "" ? path : join(root, path);
+  if (root === "") return path;
+  let left = path.split("/").filter((part) => part !== "");
+  let folder = "/";
+  for (let links = 0; left.length > 1; ) {
+    const [part = "", ...rest] = left;
+    const next = join(folder, part);
+    const target = linkTarget(join(root, next));
+    if (target === undefined || links >= MAX_LINKS) [folder, left] = [next, rest];
+    else {
+      links += 1;
+      if (target.startsWith("/")) folder = "/";
+      left = [...target.split("/").filter((one) => one !== ""), ...rest];
+    }
+  }
+  return join(root, folder, ...left);
+}
+
+function linkTarget(path: string): string | undefined {
+  return optional(() => readlinkSync(path));
+}
+
+/** The path of a folder of the node, whose own link is followed too. */
+function folderInRoot(at: Pick<NodePlaces, "root">, path: string): string {
+  return dirname(inRoot(at, `${path}/file`));
 }
 
 function roleOf(alias: string): LinkRole | undefined {
@@ -136,12 +165,14 @@ function services(elements: NftElements, { tableName }: NodePlaces): NodeFacts["
   });
 }
 
-function files(at: NodePlaces): readonly OwnFile[] {
+/** The files and folders of the suite that are there. Throws errors of the file system. */
+export function files(at: Pick<NodePlaces, "root" | "cniEtcDir" | "cniBinDir" | "socket">): readonly OwnFile[] {
   const { cniEtcDir, cniBinDir, socket } = at;
-  const folder = inRoot(at, cniEtcDir);
+  const folder = folderInRoot(at, cniEtcDir);
   const configurations = namesIn(folder).flatMap((name): readonly OwnFile[] => {
     const path = join(folder, name);
-    if (name.endsWith(SET_ASIDE)) return [{ path, role: "set-aside" }];
+    // With another name the installer of before may have put an own one aside.
+    if (name.endsWith(SET_ASIDE)) return [{ path, role: namesOurPlugin(path) ? "configuration" : "set-aside" }];
     return /\.conf(list)?$/.test(name) && namesOurPlugin(path) ? [{ path, role: "configuration" }] : [];
   });
   // A configuration of that name that is there by now is not replaced.
@@ -157,14 +188,14 @@ function files(at: NodePlaces): readonly OwnFile[] {
     ...(handover === undefined ? [] : [[handover, "socket"] as const]),
     [lockPath(socket), "lock"],
     ["/run/isthmus/vpc.sock", "socket"],
-    ...(isOnlyOfNics(inRoot(at, RUN)) ? [[RUN, "state"] as const] : []),
+    ...(isOnlyOfNics(folderInRoot(at, RUN)) ? [[RUN, "state"] as const] : []),
     ...FIXED,
     // The record of former settings is the last one: a run that is killed before still has it.
     [formerSettingsPath(socket), "record"],
   ];
   const there = known
     .map(([path, role]): OwnFile => ({ path: inRoot(at, path), role }))
-    .filter(({ path }) => existsSync(path));
+    .filter(({ path }) => isThere(path));
   const coil = inRoot(at, join(cniBinDir, "coil"));
   return [
     ...restored,
@@ -179,10 +210,17 @@ function isOnlyOfNics(folder: string): boolean {
   return namesIn(folder).every((name) => name.startsWith("vpc.sock"));
 }
 
-/** Whether a configuration names a plugin of ours; a file that is no configuration does not. */
+/** Whether there is a file, or a link that leads nowhere. */
+function isThere(path: string): boolean {
+  return optional(() => lstatSync(path)) !== undefined;
+}
+
+/** Whether a configuration names a plugin of ours; a file that is no configuration, or that cannot be read, does not. */
 function namesOurPlugin(path: string): boolean {
+  const text = optional(() => readFileSync(path, "utf8"));
+  if (text === undefined) return false;
   try {
-    const { type, plugins = [] } = JSON.parse(readFileSync(path, "utf8")) as {
+    const { type, plugins = [] } = JSON.parse(text) as {
       readonly type?: unknown;
       readonly plugins?: readonly { readonly type?: unknown }[];
     };
@@ -195,8 +233,8 @@ function namesOurPlugin(path: string): boolean {
 
 /** `coil` of Coil has the same name: ours is the launcher, or stands beside the executable that it runs. */
 function isOurCoil(path: string): boolean {
-  const { size } = statSync(path);
-  return size <= MAX_LAUNCHER_BYTES && isLauncher(readFileSync(path));
+  const stats = optional(() => statSync(path));
+  return stats?.isFile() === true && stats.size <= MAX_LAUNCHER_BYTES && isLauncher(readFileSync(path));
 }
 
 function lockPath(socket: string): string {
