@@ -463,6 +463,50 @@ test("service-proxy, One node and Back: the commands of the page run as they sta
   assert.equal(unlabelled.labels?.["isthmus.example/service-proxy"], undefined);
 });
 
+test("pods.md: types, rights and a pool are applied as the page says, and the file for pods with an image of one's own", async (t) => {
+  const bed = await bedOf(t);
+  const shell = shellOf(t, bed);
+  const [file = "", , rights = "", pool = "", ...rest] = commandsOf("pods.md", "(top)");
+  // The commands between are Helm's, and a daemon's.
+  assert.equal(rest.length, 1);
+  await shell(rights);
+  await until("the type is served", async () => {
+    await shell("kubectl get addresspools");
+    return true;
+  });
+  await shell(pool);
+  assert.match(await shell("kubectl get addresspool default -o jsonpath='{.spec.subnets}'"), /10\.100\.0\.0\/16/);
+  await shell(file);
+  const image = await shell(
+    "kubectl -n kube-system get daemonset coild -o jsonpath='{.spec.template.spec.containers[0].image}'",
+  );
+  assert.equal(image, "registry.example/isthmus:0.2.0");
+});
+
+test("egress.md: the controller's rights are applied, and an Egress is scaled and rolled out by the commands of the page", async (t) => {
+  const bed = await bedOf(t);
+  const shell = shellOf(t, bed);
+  for (const command of commandsOf("egress.md", "The controller")) await shell(command);
+  await until("the type is served", async () => {
+    await shell("kubectl get egresses -A");
+    return true;
+  });
+  const where = { namespace: "internet", name: "nat" };
+  await bed.client.create(resources.namespaces, { metadata: { name: where.namespace } });
+  await bed.client.create(coilResources.egresses, {
+    metadata: where,
+    spec: { destinations: ["0.0.0.0/0"], template: { spec: { containers: [{ name: "egress" }] } } },
+  } as never);
+  await bed.client.create(resources.deployments, { metadata: where, spec: deployment } as never);
+  // The second one makes a HorizontalPodAutoscaler, a type that the embedded API server does not have.
+  const [byHand = "", byLoad = ""] = commandsOf("egress.md", "From day to day");
+  assert.match(byLoad, /^kubectl -n internet autoscale egress nat /);
+  await shell(byHand);
+  assert.equal((await bed.client.get(coilResources.egresses, where)).spec?.replicas, 3);
+  const { spec } = await bed.client.get(resources.deployments, where);
+  assert.ok(spec?.template.metadata?.annotations?.["kubectl.kubernetes.io/restartedAt"] !== undefined);
+});
+
 test("migrator: every claim of the design page has its test", () => {
   const { sections, missing } = claimsOf("docs/design/migrator.md");
   assert.deepEqual(missing, []);

@@ -28,32 +28,22 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   "doctor.md: (top)": "test/cluster/doctor.cluster.test.ts",
   "debug-nics.md: What is wrong with the cloud, or a node?": "test/neutron/live.neutron.test.ts",
   "debug-nics.md: Does everything agree?": "test/neutron/live.neutron.test.ts",
-  "egress.md: The controller": "test/cluster/manifests.cluster.test.ts",
-  "egress.md: From day to day": "test/cluster/coil-egress-controller.cluster.test.ts",
-  "explain-a-service.md: The question": "test/cluster/explain.cluster.test.ts",
   "image.md: (top)": "test/cluster/image.cluster.test.ts",
   "image.md: Two builds are equal": "test/cluster/image.cluster.test.ts",
   "image.md: Try it before it is on a cluster": "test/cluster/image.cluster.test.ts",
   "lab-on-a-cluster.md: (top)": "test/cluster/lab-guest.cluster.test.ts",
   "lab-on-a-cluster.md: Rights": "test/cluster/lab-guest.cluster.test.ts",
-  "load-balancer-health-checks.md: Two questions, two checks": "test/cluster/service-health.cluster.test.ts",
-  "load-balancer-health-checks.md: What happens when a node is drained": "test/cluster/lab-services.cluster.test.ts",
-  "load-balancer-health-checks.md: Network": "test/cluster/service-health.cluster.test.ts",
   "package.md: For Debian": "test/cluster/package.cluster.test.ts",
   "package.md: For npm": "test/cluster/package.cluster.test.ts",
-  "pods.md: (top)": "test/cluster/manifests.cluster.test.ts",
-  "pods.md: A Node that is deleted": "test/cluster/ready.cluster.test.ts",
   "real-peers.md: (top)": "test/cluster/real-outage.cluster.test.ts",
   "real-peers.md: The conformance claims on a cluster of yours": "test/cluster/real-outage.cluster.test.ts",
   "tunnel-interop.md: (top)": "test/cluster/tunnel-interop.cluster.test.ts",
   "tunnel.md: (top)": "test/cluster/lab-tunnel.cluster.test.ts",
-  "tunnel.md: Control plane": "test/cluster/manifests.cluster.test.ts",
   "tunnel.md: Nodes": "test/cluster/manifests.cluster.test.ts",
   "tunnel.md: Does it work?": "test/cluster/lab-tunnel.cluster.test.ts",
   "uplink-proxy.md: (top)": "test/cluster/lab-uplinks.cluster.test.ts",
   "uplink-proxy.md: Install on plain Linux": "test/cluster/uplink-choice.cluster.test.ts",
   "uplink-proxy.md: Settings": "test/cluster/uplink-choice.cluster.test.ts",
-  "uplink-proxy.md: Transparent mode": "test/cluster/uplink-clients.cluster.test.ts",
 };
 
 describe("a lab that is kept", () => {
@@ -111,11 +101,29 @@ describe("a lab that is kept", () => {
     await follow([audit], { ...here, words: { FILE: KUBECONFIG, "/run/coild.sock": SOCKET } });
   });
 
+  test("pods.md: the commands for a Node that is deleted work on a node", async () => {
+    const [look = ""] = commandsOf("pods.md", "A Node that is deleted");
+    const shown = await follow([look], { ...onNode, words: { NODE: "127.0.0.1" } });
+    assert.match(shown, /^ok$/m);
+  });
+
   test("first-steps: the last command removes the lab, and nothing is left", async () => {
     await follow(commandsOf("first-steps.md", "Remove the lab"), here);
     assert.deepEqual(leftOf(LAB), []);
     assert.equal((await isthmus(["lab", "kubeconfig"])).code, 1);
   });
+});
+
+test("tunnel.md, load-balancer-health-checks.md: commands for the machine's own network work in one of their own", async () => {
+  const own = { wrap: ["unshare", "--net"] };
+  const address = await follow([...commandsOf("tunnel.md", "Control plane"), "ip address show lo"], own);
+  assert.match(address, /inet 10\.255\.255\.1\/32 scope host lo/);
+  const filter = "nft 'add table inet filter; add chain inet filter input { type filter hook input priority 0; }'";
+  const rules = await follow(
+    [filter, ...commandsOf("load-balancer-health-checks.md", "Network"), "nft list ruleset"],
+    own,
+  );
+  assert.match(rules, /tcp dport \{ 10256, 30000-32767 \} accept/);
 });
 
 test("pages: each section with commands is followed by a test that reads it, or has a test of its own", () => {

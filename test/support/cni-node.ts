@@ -108,7 +108,14 @@ export class CniNode implements AsyncDisposable {
     ];
     const accounts = ACCOUNT_PROGRAMS.map((program) => [program, accountOf(program)] as const);
     const tokens = { admin: { name: "admin", groups: ["system:masters"] }, ...Object.fromEntries(accounts) };
-    const server = await startApiServer({ listen, tokens, log: nullLogger, clock: systemClock });
+    const server = await startApiServer({
+      listen,
+      // kubectl sends its token nowhere else.
+      tls: "self-signed",
+      tokens,
+      log: nullLogger,
+      clock: systemClock,
+    });
     const given = rights === undefined ? [] : readObjects(rights);
     const isGiven = (one: SeedObject): boolean =>
       given.some(({ kind, metadata }) => kind === one.kind && metadata.name === one.metadata.name);

@@ -24,7 +24,7 @@ export function sectionsOf(page: string): ReadonlyMap<string, readonly string[]>
   let before = "";
   let [isInside, isFenced] = [false, false];
   for (const line of readFileSync(join(DOCS, file), "utf8").split("\n")) {
-    if (line.startsWith("```")) isFenced = !isFenced;
+    if (line.trimStart().startsWith("```")) isFenced = !isFenced;
     if (!isFenced && line.startsWith("## ")) section = line.slice(3);
     const isCode: boolean = !isFenced && line.startsWith("    ") && (isInside || before === "");
     const blocks = sections.get(section) ?? [];
