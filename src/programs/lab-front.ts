@@ -96,7 +96,11 @@ export async function startHost(
     else if (event.event === "ready") ready.resolve();
     else if (event.event === "kept") kept.resolve();
     else if (event.event === "switched") switched.resolve();
-    else ready.reject(new LabError("start-failed", event.message));
+    else {
+      const error = new LabError("start-failed", event.message);
+      ready.reject(error);
+      over.reject(error);
+    }
   });
   void ended.then(() => {
     const error = new LabError("start-failed", `the lab's host process has ended; its last log line: ${lastLine()}`);

@@ -7,6 +7,7 @@ import { test } from "node:test";
 import { resources } from "#kube/client";
 import { coilResources } from "#kube/coil";
 import { EGRESS, FAMILIES, NEAR, openEgressNode } from "#test/egress-node";
+import { commandsOf, follow } from "#test/guide";
 import { until } from "#test/lab";
 
 type Bed = Awaited<ReturnType<typeof openEgressNode>>;
@@ -47,6 +48,12 @@ for (const isChained of [false, true]) {
       clientsElsewhere: 0,
       routersElsewhere: 0,
     });
+    const shown = await follow(commandsOf("egress.md", "Does everything agree?"), {
+      kubeconfig: join(bed.node.folder, "kubeconfig"),
+      wrap: bed.node.inside(),
+      words: { "/run/coild.sock": bed.node.socket },
+    });
+    assert.match(shown, /^no findings: .* 1 Egresses, 1 clients, 1 routers$/m);
     // Neither coild nor the router repairs it: coild compares on its own within five minutes, the router within one.
     const ip = (pod: string, ...args: readonly string[]): string => bed.ip(bed.space(pod), ...args);
     const link = (pod: string): string => /nat_04\w+/.exec(ip(pod, "-o", "link"))?.[0] ?? assert.fail();

@@ -8,6 +8,7 @@ import { type Draft, type KubeObject, resources } from "#kube/client";
 import { coilResources } from "#kube/coil";
 import { NODE } from "#test/cni-node";
 import { EGRESS, FAMILIES, FAR, NEAR, openEgressNode } from "#test/egress-node";
+import { commandsOf, follow } from "#test/guide";
 import { ISTHMUS, start, until } from "#test/lab";
 
 type Bed = Awaited<ReturnType<typeof openEgressNode>>;
@@ -247,4 +248,22 @@ test("explain: a pod of another node, a pod without namespace, one that does not
   );
   await refused(/there is no pod default\/nobody/, 1, "pod:default/nobody", NEAR[4], "80");
   await refused(/--answer: the source must be a pod/, 2, "--answer", "outside", NEAR[4], "80");
+});
+
+test("egress.md: the commands that show a packet's way work as they stand", async (t) => {
+  const bed = await openEgressNode(t);
+  await bed.makeEgress(["0.0.0.0/0", "::/0"]);
+  await bed.makeService();
+  await makeSlices(bed);
+  await bed.run("client", EGRESS.name);
+  const onNode = {
+    kubeconfig: join(bed.node.folder, "kubeconfig"),
+    wrap: bed.node.inside(),
+  };
+  const [there = "", back = ""] = commandsOf("egress.md", "See where a packet goes");
+  assert.match(
+    await follow([there], onNode),
+    /of Egress internet\/nat, Service address .*; the kernel's look-up says the same/,
+  );
+  assert.match(await follow([back], onNode), /pod default\/client/);
 });

@@ -7,6 +7,7 @@ import { after, before, test } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type ApiServer, startApiServer } from "#lab/api-server";
+import { commandsOf, follow } from "#test/guide";
 import { ISTHMUS, isthmus, start, until } from "#test/lab";
 import { Bed } from "../../src/features/service-proxy/testing/bed.ts";
 import { addressesOf, SERVICE_PORT, TARGET_PORT } from "../../src/features/service-proxy/testing/fixture.ts";
@@ -102,4 +103,32 @@ test("explain: it names the element that the proxy wrote, and a connection reach
       assert.ok(held.includes(value), `${element} is not in ${held}`);
     }
   }
+});
+
+test("explain-a-service.md: the commands of the page work as they stand, and the kernel has the element that the answer names", async (t) => {
+  const { clusterIP, remoteEndpoint } = addressesOf(4);
+  server.seed([
+    {
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { name: "web-a", namespace: "default" },
+      spec: { nodeName: "node-a", containers: [{ name: "c", image: "none" }] },
+      status: { phase: "Running", podIP: "10.180.0.9", podIPs: [{ ip: "10.180.0.9" }] },
+    },
+  ]);
+  const places = [`--netns=/run/netns/${PREFIX}-node`, "--hostname-override=node-a"];
+  const proxy = start([ISTHMUS, "service-proxy", ...FLAGS, ...places]);
+  t.after(() => proxy.child.kill("SIGKILL"));
+  await until("the proxy has synced", async () => nft("list", "ruleset").includes("isthmus-complete"));
+  const answer = await follow(commandsOf("explain-a-service.md", "(top)"), {
+    kubeconfig,
+    words: { "10.1.0.0/16": "10.180.0.0/16" },
+  });
+  assert.ok(answer.includes(`${remoteEndpoint}:${TARGET_PORT}`), answer);
+  const [, chain = ""] = /^decided by chain (\S+) of table ip kube-proxy:$/m.exec(answer) ?? [];
+  const kernel = await follow(commandsOf("explain-a-service.md", "Does the kernel agree?"), {
+    wrap: ["ip", "netns", "exec", `${PREFIX}-node`],
+    words: { "10.96.0.10": String(clusterIP), "lb-2": chain },
+  });
+  assert.ok(kernel.includes(`goto ${chain}`) && kernel.includes("dnat"), kernel);
 });

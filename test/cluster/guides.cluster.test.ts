@@ -10,6 +10,7 @@ import { resources } from "#kube/client";
 import { blockRequestResult, coilCrds, coilResources } from "#kube/coil";
 import { CniNode, NODE } from "#test/cni-node";
 import { EtcdServer } from "#test/etcd-server";
+import { commandsOf } from "#test/guide";
 import { ISTHMUS, start, until } from "#test/lab";
 import { MigratorBed, V1_DATA } from "#test/migrator-bed";
 import { unruled } from "#test/unruled";
@@ -22,26 +23,6 @@ const deployment = {
   selector: { matchLabels: labels },
   template: { metadata: { labels }, spec: { containers: [{ name: "c", image: "none" }] } },
 };
-
-/** The commands of a section: its indented blocks, one script each. */
-function commandsOf(page: string, section: string): string[] {
-  const text = readFileSync(join(root, "docs/guides", page), "utf8");
-  const [, body = ""] = text.split(`\n## ${section}\n`);
-  const lines = (body.split("\n## ")[0] ?? "").split("\n");
-  const blocks: string[][] = [];
-  let isInside = false;
-  for (const [at, line] of lines.entries()) {
-    // A block is indented by four columns more than its list item, and begins after an empty line.
-    const isCode: boolean = line.startsWith("    ") && (isInside || lines[at - 1] === "");
-    if (isCode && !isInside) blocks.push([]);
-    if (isCode) blocks.at(-1)?.push(line);
-    isInside = isCode;
-  }
-  return blocks.map((block) => {
-    const indent = Math.min(...block.map((line) => line.length - line.trimStart().length));
-    return block.map((line) => line.slice(indent)).join("\n");
-  });
-}
 
 /**
  * A shell of an operator, with kubectl, our programs and the checkout at hand. `wrap` is a command that runs it, `bin` a folder of further

@@ -2,12 +2,14 @@
 // each firewall driver.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { parseAllDocuments } from "yaml";
 import { resources } from "#kube/client";
 import { CniCallError } from "#lab/kubelet";
 import { ARKTOS_PODS, arktosPods } from "#lab/scenario";
+import { commandsOf, follow } from "#test/guide";
 import { ISTHMUS, isthmus, start } from "#test/lab";
 import { LiveBed, type LivePod, skipWithoutNeutron } from "#test/live-neutron";
 import { NAMESPACE, nicOf } from "#test/nic-bed";
@@ -312,6 +314,21 @@ describe("NICs on a live Neutron", { skip: skipWithoutNeutron }, () => {
           assert.match(stdout, line);
         assert.doesNotMatch(stdout, /^note:|differs/m);
       }
+    });
+
+    test("debug-nics.md: the commands of the page work as they stand", async () => {
+      const run = (section: string, node?: string): Promise<string> =>
+        follow(commandsOf("debug-nics.md", section), {
+          kubeconfig: join(bed.nics.folder, "admin"),
+          folder: bed.nics.folder,
+          words: { "NAMESPACE/POD": `${NAMESPACE}/${pods[0]?.name}` },
+          ...(node === undefined ? {} : { wrap: ["nsenter", `--net=/run/netns/${bed.node(node).netns}`] }),
+        });
+      assert.match(await run("Why has this pod no network?"), /Active/);
+      assert.match(await run("Which way does a pod's traffic take?"), /made by nic-controller/);
+      assert.match(await run("Which ports are ours, and which does nobody use?"), /no port of cluster c1/);
+      await run("A virtual machine brings up only its first NIC");
+      assert.match(readFileSync(join(bed.nics.folder, "network-config"), "utf8"), /macaddress/);
     });
 
     test("doctor, here and there: all is well; the agent that has died is named on its node, and by Neutron", async () => {

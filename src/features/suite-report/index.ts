@@ -26,6 +26,7 @@ export {
   type EndpointPlace,
   endpointsOf,
   flagOf,
+  POD_NAMES,
   SUITE_PROGRAMS,
   type SuiteCommand,
   suiteCommands,

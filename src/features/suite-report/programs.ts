@@ -46,6 +46,9 @@ export const SUITE_PROGRAMS: Readonly<Record<string, ProgramTraits>> = {
   "uplink-proxy": one({ port: 5443, flag: "listen", host: "127.0.0.1" }),
 };
 
+/** The values of the label `app.kubernetes.io/name` that pods of the suite have. */
+export const POD_NAMES: readonly string[] = ["coil", "isthmus", ...Object.keys(SUITE_PROGRAMS)];
+
 /** The host and port of an endpoint; the host is empty where the program listens on all addresses. */
 export interface EndpointPlace {
   readonly host: string;

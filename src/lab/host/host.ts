@@ -67,6 +67,9 @@ import {
 import { type LabUplinks, openInternet, planLabUplinks } from "./uplinks.ts";
 import { type LabVpc, openVpc, vpcHosts, vpcPlugin, vpcPrograms, vpcSocket } from "./vpc.ts";
 
+/** How long a replaced `coild` may take until it serves, in milliseconds. */
+const SWITCHED_MS = 60_000;
+
 export interface HostOptions {
   readonly lab: string;
   readonly nodes: number;
@@ -332,7 +335,11 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
         // As the DaemonSet of coild: the init container installs, then the program is replaced.
         if (node !== undefined) await installOn(node, builds[build], { paths, signal: at });
         await running.replace(programsBy(builds[build].isthmus).filter((one) => placeOf(topology, one) === place));
-        if (node !== undefined) await untilServed(paths.socketOf(node.name), at);
+        if (node !== undefined && !(await untilServed(paths.socketOf(node.name), at, SWITCHED_MS)))
+          throw new LabError(
+            "not-reached",
+            `coild ${builds[build].version} of ${place} does not serve after ${SWITCHED_MS / 1000} s: see ${paths.logOf(`coild-${place}`)}`,
+          );
         tell({ event: "switched", place, build });
       }
     });
@@ -463,8 +470,8 @@ async function openRelayOf({ paths }: Parts, node: LabNode, tunnel: LabTunnel): 
   return openApiRelay(node, tunnel, await loadKubeConfig({ path: paths.nodeKubeconfig, clock: systemClock }));
 }
 
-/** Waits until a process listens on a UNIX socket. */
-async function untilServed(path: string, signal: AbortSignal): Promise<void> {
+/** Waits until a process listens on a UNIX socket. False if none does after `deadlineMs`; default: no limit. */
+async function untilServed(path: string, signal: AbortSignal, deadlineMs?: number): Promise<boolean> {
   const answers = (): Promise<boolean> =>
     new Promise((resolve) => {
       const probe = connect(path);
@@ -474,7 +481,8 @@ async function untilServed(path: string, signal: AbortSignal): Promise<void> {
       });
       probe.once("error", () => resolve(false));
     });
-  await poll(answers, { until: (served) => served, everyMs: 20, signal, clock: systemClock });
+  const limit = deadlineMs === undefined ? {} : { deadlineMs };
+  return poll(answers, { until: (served) => served, everyMs: 20, ...limit, signal, clock: systemClock });
 }
 
 interface StateRecorder {

@@ -24,10 +24,14 @@ const [crd] = coilCrds;
 const open = (folder: string) => openBuildBefore(folder, { installer: ["this"] }, { paths: labPaths("x") });
 
 test("planUpgrade: the controllers are a place, and each node is one", () => {
-  const builds = { before: { version: "1", mark: "/a" }, after: { version: "2", mark: "/b" } };
+  const builds = {
+    before: { version: "1", mark: "/a", isthmus: ["/a"] },
+    after: { version: "2", mark: "/b", isthmus: ["node", "/b"] },
+  };
   assert.deepEqual(planUpgrade({ nodes }, builds), {
     versions: { before: "1", after: "2" },
     marks: { before: "/a", after: "/b" },
+    routers: { before: ["/a", "coil-egress"], after: ["node", "/b", "coil-egress"] },
     places: ["controllers", "node1"],
   });
   assert.equal(placeOf({ nodes }, { netns: "isthmus-x-node1" }), "node1");

@@ -17,6 +17,7 @@ export type BuildName = "before" | "after";
 
 /** The place of the controllers, beside the nodes' names. */
 const CONTROLLERS = "controllers";
+const ROUTER = "coil-egress";
 /** How long `--version` or an installer may take, in milliseconds. */
 const RUN_MS = 30_000;
 
@@ -40,6 +41,8 @@ export interface LabUpgrade {
   readonly versions: Readonly<Record<BuildName, string>>;
   /** A text that is in the command line of every program of a build. */
   readonly marks: Readonly<Record<BuildName, string>>;
+  /** The command of routers of each build; they are pods, so their Egress says it. */
+  readonly routers: Readonly<Record<BuildName, readonly string[]>>;
   /** What is switched as one: the controllers, then each node. */
   readonly places: readonly string[];
 }
@@ -109,12 +112,13 @@ export async function ownBuild(
 /** Pure: the upgrade of a lab. */
 export function planUpgrade(
   { nodes }: Pick<Topology, "nodes">,
-  builds: Readonly<Record<BuildName, Pick<LabBuild, "version" | "mark">>>,
+  builds: Readonly<Record<BuildName, Pick<LabBuild, "version" | "mark" | "isthmus">>>,
 ): LabUpgrade {
   const { before, after } = builds;
   return {
     versions: { before: before.version, after: after.version },
     marks: { before: before.mark, after: after.mark },
+    routers: { before: [...before.isthmus, ROUTER], after: [...after.isthmus, ROUTER] },
     places: [CONTROLLERS, ...nodes.map(({ name }) => name)],
   };
 }

@@ -19,7 +19,7 @@ export interface UpgradeStep {
   readonly seconds: number;
 }
 
-/** A connection that is open from before the first step to after the last one. */
+/** A connection that is open from before the first step to after the last one; through a router, until that is replaced. */
 export interface LongConnection {
   readonly name: string;
   /** Numbered messages of the client, and those of the server that arrived. Each side checks that none is missing. */

@@ -19,7 +19,14 @@ import { createOwn, type LabIdentity } from "#lab/ownership";
 import { pingMesh } from "#lab/ping";
 import { poll } from "#lab/poll";
 import type { Scenario } from "./default.ts";
-import { applyClients, applyEgresses, type ClientPod } from "./egress-objects.ts";
+import {
+  applyClients,
+  applyEgresses,
+  type ClientPod,
+  type EgressName,
+  editEgress,
+  waitForRouters,
+} from "./egress-objects.ts";
 import { type ObservedCluster, observeCluster } from "./observe.ts";
 import type { LongConnection, UpgradeReport, UpgradeStep } from "./upgrade-report.ts";
 import {
@@ -35,6 +42,7 @@ import {
 const NAMESPACE = "dual";
 const APP = "api";
 const SERVICE_PORT = 80;
+const EGRESS: EgressName = "both";
 const FIELD_MANAGER = "isthmus-lab";
 /** The time limit for pods and routers, in milliseconds. */
 const PODS_MS = 60_000;
@@ -67,6 +75,8 @@ interface Way {
   readonly name: string;
   readonly from: string;
   readonly to: Destination;
+  /** It goes through a router, with which a connection ends. */
+  readonly hasRouter: boolean;
 }
 
 /** Traffic that goes on through all steps. */
@@ -79,6 +89,7 @@ interface Traffic {
 /**
  * Upgrades a lab that runs another build to this one, place after place, and back, under pings and connections. New API types come first. After
  * each step pods are made and deleted on the node and on another one, new connections are opened, addresses are compared, and the audit looks.
+ * Routers are replaced last in each direction; connections through them end then, and others follow.
  * Failures are in the report. Rejects with {@link LabError} if the lab cannot be prepared or ends, with `KubeError`, `KernelError`, `InsideError`
  * and the signal's reason.
  */
@@ -90,7 +101,7 @@ export async function verifyUpgrade(lab: UpgradeLab, options: Options): Promise<
   await using servers = new NumberedServers();
   const ways = await openWays(lab, { servers, pods }, options);
   using long = new LongConnections();
-  for (const way of ways) long.add(way, await untilOpen(way, options));
+  for (const one of ways) long.add(one, upgrade.versions.before, await untilOpen(one, options));
   using flows = new PingFlows(pods);
   const traffic: Traffic = { flows, ways, pods };
   const steps: UpgradeStep[] = [];
@@ -110,8 +121,17 @@ export async function verifyUpgrade(lab: UpgradeLab, options: Options): Promise<
   };
   await step(`all on ${upgrade.versions.before}`, nodes.slice(0, 1), async () => undefined);
   await step(`API types of ${upgrade.versions.after}`, [], () => applyTypes(lab.api, options));
+  const throughRouters = ways.filter(({ hasRouter }) => hasRouter);
+  const switchRouters = async (build: BuildName): Promise<void> => {
+    const version = upgrade.versions[build];
+    long.endRouted();
+    await step(`routers to ${version}`, [], () => replaceRouter(lab, build, options));
+  };
   await switchAll([controllers, ...nodes], "after");
+  await switchRouters("after");
+  for (const one of throughRouters) long.add(one, upgrade.versions.after, await untilOpen(one, options));
   await switchAll([...nodes, controllers], "before");
+  await switchRouters("before");
   return {
     from: upgrade.versions.before,
     to: upgrade.versions.after,
@@ -142,7 +162,7 @@ async function openWays(
   const prefix = `${identity.prefix}${NAMESPACE}/${APP}-`;
   for (const pod of cluster.pods.filter(({ name }) => name.startsWith(prefix)))
     for (const address of pod.addresses) await servers.serve({ path: pod.netns }, address);
-  const outside = egress.sites.find(({ name }) => name === "both")?.addresses.map(IpAddress.parse) ?? [];
+  const outside = egress.sites.find(({ name }) => name === EGRESS)?.addresses.map(IpAddress.parse) ?? [];
   for (const address of outside) await servers.serve({ name: egress.outside }, address);
   const service = {
     metadata: { name: "numbered", namespace: `${identity.prefix}${NAMESPACE}` },
@@ -155,8 +175,8 @@ async function openWays(
   await createOwn(api, identity, resources.services, service, options);
   const { spec } = await api.get(resources.services, service.metadata, options);
   const deadline = { ...options, deadlineMs: PODS_MS };
-  await applyEgresses(api, { at: egress, identity }, { ...deadline, only: ["both"] });
-  const [client] = await applyClients(api, { at: egress, identity }, { ...deadline, only: { client1: ["both"] } });
+  await applyEgresses(api, { at: egress, identity }, { ...deadline, only: [EGRESS] });
+  const [client] = await applyClients(api, { at: egress, identity }, { ...deadline, only: { client1: [EGRESS] } });
   const [first, ...others] = pods;
   const last = others.at(-1) ?? first;
   if (first === undefined || last === undefined || client === undefined)
@@ -164,12 +184,17 @@ async function openWays(
   return [
     ...last.addresses.map((address) => way("pod to pod", first, address, NUMBERED_PORT)),
     ...(spec?.clusterIPs ?? []).map((text) => way("pod to Service", first, IpAddress.parse(text), SERVICE_PORT)),
-    ...outside.map((address) => way("pod through Egress", client, address, NUMBERED_PORT)),
+    ...outside.map((address) => ({ ...way("pod through Egress", client, address, NUMBERED_PORT), hasRouter: true })),
   ];
 }
 
 function way(name: string, from: PingingPod | ClientPod, address: IpAddress, port: number): Way {
-  return { name: `${name} (${from.name} on ${from.node} to ${address})`, from: from.netns, to: { address, port } };
+  return {
+    name: `${name} (${from.name} on ${from.node} to ${address})`,
+    from: from.netns,
+    to: { address, port },
+    hasRouter: false,
+  };
 }
 
 /** Opens a connection as soon as the way is there. Rejects with the error of the last try. */
@@ -193,27 +218,62 @@ async function untilOpen(at: Way, options: Options): Promise<NumberedSide> {
   throw new LabError("not-reached", `${at.name}: ${describeError(found)}`, { cause: found });
 }
 
-/** Connections that stay open through all steps. */
-class LongConnections implements Disposable {
-  readonly #all: { readonly way: Way; readonly side: NumberedSide }[] = [];
+/** Gives the routers of the Egress the command of a build, and waits until a new one is alone. */
+async function replaceRouter({ api, egress, upgrade }: UpgradeLab, build: BuildName, options: Options): Promise<void> {
+  const deadline = { ...options, deadlineMs: PODS_MS };
+  const [old] = await waitForRouters(api, egress, EGRESS, deadline);
+  const container = { name: "egress", command: [...upgrade.routers[build]], args: [...egress.router.args] };
+  const spec = { template: { spec: { containers: [container] } } };
+  await editEgress(api, egress, { name: EGRESS, spec }, options);
+  const [router] = await poll(() => waitForRouters(api, egress, EGRESS, deadline), {
+    until: ([one]) => one?.name !== old?.name,
+    everyMs: LOOK_MS,
+    deadlineMs: PODS_MS,
+    signal: options.signal,
+    clock: systemClock,
+  });
+  if (router?.name === old?.name)
+    throw new LabError("not-reached", `router ${old?.name} was not replaced in ${PODS_MS / 1000} s`);
+}
 
-  add(at: Way, side: NumberedSide): void {
-    this.#all.push({ way: at, side });
+/** Connections that stay open through all steps; those through routers until these are replaced. */
+class LongConnections implements Disposable {
+  #open: { readonly way: Way; readonly name: string; readonly side: NumberedSide }[] = [];
+  readonly #ended: LongConnection[] = [];
+
+  /** `version` is that of the routers at that time. */
+  add(at: Way, version: string, side: NumberedSide): void {
+    const name = at.hasRouter ? `${at.name}, router of ${version}` : at.name;
+    this.#open.push({ way: at, name, side });
+  }
+
+  /** Ends those through routers; a fault until now is one. */
+  endRouted(): void {
+    const routed = this.#open.filter(({ way: { hasRouter } }) => hasRouter);
+    this.#open = this.#open.filter((one) => !routed.includes(one));
+    for (const one of routed) {
+      this.#ended.push(reportOf(one));
+      one.side[Symbol.dispose]();
+    }
   }
 
   report(): readonly LongConnection[] {
-    return this.#all.map(({ way: { name }, side }) => ({
-      name,
-      sent: side.sent,
-      received: side.received,
-      longestGapMs: Number(side.longestGapMs.toFixed(1)),
-      fault: side.fault ?? null,
-    }));
+    return [...this.#open.map(reportOf), ...this.#ended];
   }
 
   [Symbol.dispose](): void {
-    for (const { side } of this.#all) side[Symbol.dispose]();
+    for (const { side } of this.#open) side[Symbol.dispose]();
   }
+}
+
+function reportOf({ name, side }: { readonly name: string; readonly side: NumberedSide }): LongConnection {
+  return {
+    name,
+    sent: side.sent,
+    received: side.received,
+    longestGapMs: Number(side.longestGapMs.toFixed(1)),
+    fault: side.fault ?? null,
+  };
 }
 
 /** Applies the API types of this build, as `kubectl apply -f deploy/crds` does. */

@@ -13,7 +13,7 @@ import {
 import { findObject, type KubeClient, resources, type Secret } from "#kube/client";
 import { coilCrds, coilResources } from "#kube/coil";
 import { nicCrds } from "#kube/nic";
-import { collect, listOptional, listPods, REQUEST_MS } from "../suite/index.ts";
+import { collect, listOptional, listPods, REQUEST_MS, requireServer } from "../suite/index.ts";
 import { WEBHOOK_NAMES } from "../webhooks/index.ts";
 
 /** A configuration of either kind, as far as it is read. */
@@ -33,7 +33,7 @@ export async function clusterChecks(
   api: KubeClient,
   { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal },
 ): Promise<readonly FaultCheck[]> {
-  await api.fetch("/version", { signal, timeoutMs: REQUEST_MS, maxBytes: 65_536 });
+  await requireServer(api, { signal });
   const at = { signal, timeoutMs: REQUEST_MS };
   const [instances, nodes, crds, webhooks, pools, blocks, requests, egresses, routers, leases] = await Promise.all([
     readFact(() => listPods(api, { signal })),

@@ -14,7 +14,16 @@ import {
 import { type KubeClient, type KubeObject, type ListOptions, type ResourceType, resources } from "#kube/client";
 import { coilResources } from "#kube/coil";
 import { nicResources } from "#kube/nic";
-import { askInstance, collect, listOptional, listPods, REQUEST_MS, suiteProcesses } from "../suite/index.ts";
+import {
+  askInstance,
+  collect,
+  count,
+  listOptional,
+  listPods,
+  REQUEST_MS,
+  requireServer,
+  suiteProcesses,
+} from "../suite/index.ts";
 
 /** The time in which all programs are asked, in milliseconds; those that are left then are not asked. */
 const ASKING_MS = 10_000;
@@ -40,7 +49,7 @@ export async function readSuite(
   { clock }: { readonly clock: Clock },
   { signal, namespace }: ReadOptions,
 ): Promise<SuiteFacts> {
-  await api.fetch("/version", { signal, timeoutMs: REQUEST_MS, maxBytes: 65_536 });
+  await requireServer(api, { signal });
   const all = <T extends KubeObject>(type: ResourceType<T>, options: ListOptions = {}): Promise<Objects<T>> =>
     listOptional(api, type, { ...options, signal });
   const [nodes, instances, pools, blocks, requests, egresses, routers, services, slices, claims, leases, events] =
@@ -52,8 +61,8 @@ export async function readSuite(
       all(coilResources.blockRequests),
       all(coilResources.egresses),
       all(resources.deployments, { labelSelector: "app.kubernetes.io/name=coil,app.kubernetes.io/component=egress" }),
-      readFact(() => count(api, resources.services, signal)),
-      readFact(() => count(api, resources.endpointSlices, signal)),
+      readFact(() => count(api, resources.services, { signal })),
+      readFact(() => count(api, resources.endpointSlices, { signal })),
       all(nicResources.nicClaims),
       all(resources.leases, { namespace: namespace ?? "kube-system" }),
       readEvents(api, signal),
@@ -81,17 +90,6 @@ export async function readSuite(
       events,
     },
   };
-}
-
-/** The number of objects of a kind, of which one is read. */
-async function count<T extends KubeObject>(
-  api: KubeClient,
-  type: ResourceType<T>,
-  signal: AbortSignal,
-): Promise<number> {
-  const options = { signal, limit: 1, metadataOnly: true, timeoutMs: REQUEST_MS };
-  const { items, remainingItemCount = 0 } = await api.list(type, options);
-  return items.length + remainingItemCount;
 }
 
 async function readEvents(api: KubeClient, signal: AbortSignal): Promise<SuiteFacts["events"]> {

@@ -131,11 +131,13 @@ export async function askInstance(
           if (status !== 200) throw new AnswerError("foreign-answer", `/metrics answers with the status ${status}`);
           return parseExposition(text, STATUS_METRICS);
         });
-  return { readiness: await readiness, samples: await samples };
+  // Together: when the signal aborts, both reject.
+  const [parts, found] = await Promise.all([readiness, samples]);
+  return { readiness: parts, samples: found };
 }
 
 function readinessOf({ status, text }: PlainAnswer) {
-  if ((status !== 200 && status !== 503) || !isOurReadiness(text))
+  if (![200, 500, 503].includes(status) || !isOurReadiness(text))
     throw new AnswerError(
       "foreign-answer",
       `/readyz answers with the status ${status}, and not as the suite's programs do`,

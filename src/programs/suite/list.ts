@@ -1,5 +1,5 @@
 import { readFact } from "#base/diagnosis";
-import { type Instance, instancesOf, type Objects, SUITE_PROGRAMS } from "#features/suite-report";
+import { type Instance, instancesOf, type Objects, POD_NAMES } from "#features/suite-report";
 import {
   isKubeError,
   type KubeClient,
@@ -13,7 +13,7 @@ import {
 export const REQUEST_MS = 10_000;
 
 /** The pods of the suite by the label of their manifests. */
-const SELECTOR = `app.kubernetes.io/name in (${["coil", "isthmus", ...Object.keys(SUITE_PROGRAMS)].join(",")})`;
+const SELECTOR = `app.kubernetes.io/name in (${POD_NAMES.join(",")})`;
 
 /** The programs of the suite in pods. Rejects with `KubeError`. */
 export function listPods(
@@ -50,4 +50,25 @@ export async function collect<T extends KubeObject, V>(
   for await (const page of api.listPages(type, { timeoutMs: REQUEST_MS, ...options }))
     for (const object of page.items) views.push(...viewOf(object));
   return views;
+}
+
+/** The time in which the API server must answer at all, in milliseconds. */
+const FIRST_MS = 5000;
+
+/** Rejects with `KubeError` if the API server does not answer within some seconds: then a report has nothing to tell. */
+export async function requireServer(api: KubeClient, { signal }: { readonly signal: AbortSignal }): Promise<void> {
+  await api.fetch("/version", { signal, timeoutMs: FIRST_MS, maxBytes: 65_536 });
+}
+
+/** The number of objects of a kind. Of most servers it reads one object, and the number of the others. Rejects with `KubeError`. */
+export async function count<T extends KubeObject>(
+  api: KubeClient,
+  type: ResourceType<T>,
+  { signal }: { readonly signal: AbortSignal },
+): Promise<number> {
+  const options = { signal, metadataOnly: true, timeoutMs: REQUEST_MS };
+  const { items, remainingItemCount, continueToken } = await api.list(type, { ...options, limit: 1 });
+  if (continueToken === undefined || remainingItemCount !== undefined) return items.length + (remainingItemCount ?? 0);
+  // A server may leave the number out.
+  return (await collect(api, type, options, () => [1])).length;
 }

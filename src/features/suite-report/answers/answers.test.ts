@@ -84,8 +84,15 @@ test("parseReadiness: reads the parts that base/health writes", () => {
     { name: "ipam", ok: true, text: "ok: 3 blocks" },
     { name: "socket", ok: false, text: "degraded: no API server" },
   ]);
-  assert.deepEqual(
-    [isOurReadiness(text), isOurReadiness("ok\n"), isOurReadiness("<html>ok</html>")],
-    [true, true, false],
-  );
+  for (const [body, isOurs] of [
+    [text, true],
+    ["ok\n", true],
+    ["ok", true],
+    ["[+]agents ok\nreadyz check passed\n", true],
+    ["[-]agents failed: no agents\n", true],
+    ["<html>ok</html>", false],
+    ["hello", false],
+    ["", false],
+  ] as const)
+    assert.equal(isOurReadiness(body), isOurs, body);
 });

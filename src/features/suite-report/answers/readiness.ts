@@ -26,7 +26,10 @@ export function parseReadiness(text: string): readonly ReadyPart[] {
   return parts;
 }
 
-/** True for a body that a health endpoint of a program of the suite gives: its last line is `ok` or `not ready`. Pure. */
+/**
+ * True for a body that the health endpoint of a program of the suite gives: its last line is `ok`, `not ready`, or of a part; of the tunnel's programs, which
+ * have Konnectivity's words, also `check passed`. Pure.
+ */
 export function isOurReadiness(text: string): boolean {
-  return /(^|\n)(ok|not ready)\n?$/.test(text);
+  return /(^|\n)(ok|not ready|(\S+ )?check passed|\[[+-]\]\S.*)\n?$/.test(text);
 }

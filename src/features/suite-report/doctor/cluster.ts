@@ -143,7 +143,7 @@ function webhookChecks({ webhooks, now }: ClusterFacts): readonly FaultCheck[] {
     if (one.endpoints.value === 0)
       return wrong(
         `Service ${one.service} has no ready endpoint`,
-        `kubectl get pods -n ${one.service.split("/")[0]} -l app.kubernetes.io/name=coil, and look at the controller's log`,
+        `kubectl describe service -n ${one.service.replace("/", " ")}, and look at the pods of its selector and their logs`,
       );
     if ("fault" in one.secret) return unknown(`the certificate cannot be read: ${one.secret.fault}`);
     const text = one.secret.value?.data?.["tls.crt"];
@@ -326,8 +326,16 @@ function rightChecks({ lackedRights }: ClusterFacts): readonly FaultCheck[] {
   });
 }
 
+/** The manifests with the rights of programs. */
+const MANIFESTS: Readonly<Record<string, string>> = {
+  "coil-egress-controller": "deploy/pods/egress.yaml",
+  "service-proxy": "deploy/service-proxy/rbac.yaml",
+  "nic-controller": "deploy/nics/rbac.yaml",
+  "nic-agent": "deploy/nics/agent.yaml",
+};
+
 function manifestOf(program: string | undefined): string {
-  return program === "coil-egress-controller" ? "deploy/pods/egress.yaml" : "deploy/pods/rbac.yaml";
+  return MANIFESTS[program ?? ""] ?? "deploy/pods/rbac.yaml";
 }
 
 /** The number of ready endpoints of slices. Pure. */

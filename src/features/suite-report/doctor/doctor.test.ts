@@ -38,7 +38,7 @@ const bad = (checks: readonly FaultCheck[]): readonly string[] =>
   checks.filter(({ state }) => state !== "ok").map(({ name, state, text }) => `${name} ${state}: ${text}`);
 
 test("judgeSuiteNode: a machine without the suite has no findings, whatever its settings are", () => {
-  assert.deepEqual(judgeSuiteNode(NOTHING), []);
+  assert.deepEqual(judgeSuiteNode({ ...NOTHING, conntrack: { count: 99, max: 100 } }), []);
 });
 
 test("judgeSuiteNode: without a configuration of the suite, pods get no network; coild behind another plugin needs no rule", () => {
@@ -99,6 +99,7 @@ test("judgeSuiteNode: rules before that of the pods are wrong only if they take 
       { ...rule, priority: 0, table: 255 },
       { ...rule, priority: 5, fwmark: 1 },
       { ...rule, priority: 6, action: "nop" },
+      { ...rule, priority: 7, table: 0 },
       own,
     ),
     [],
@@ -175,8 +176,9 @@ interface Rule {
 
 test("neededRights: the manifests of rights give every one of them", () => {
   const rules = new Map<string, readonly Rule[]>();
-  for (const file of ["rbac.yaml", "egress.yaml"])
-    for (const document of parseAllDocuments(readFileSync(join(root, "deploy/pods", file), "utf8"))) {
+  const files = ["pods/rbac.yaml", "pods/egress.yaml", "service-proxy/rbac.yaml", "nics/rbac.yaml", "nics/agent.yaml"];
+  for (const file of files)
+    for (const document of parseAllDocuments(readFileSync(join(root, "deploy", file), "utf8"))) {
       const { kind, metadata, rules: own } = document.toJS();
       if (kind === "ClusterRole" || kind === "Role") rules.set(metadata.name, own);
     }
@@ -184,10 +186,13 @@ test("neededRights: the manifests of rights give every one of them", () => {
     (rules.get(role) ?? []).some(
       (rule) => rule.apiGroups.includes(group) && rule.resources.includes(resource) && rule.verbs.includes(verb),
     );
+  const roles: Readonly<Record<string, string>> = { "service-proxy": "isthmus-service-proxy" };
+  const electionRole = (program: string): string =>
+    program === "nic-controller" ? "nic-controller-leader-election" : "coil-leader-election";
   for (const [program, rights] of Object.entries(NEEDED_RIGHTS))
     for (const right of rights)
       assert.ok(
-        gives(right.namespace === undefined ? program : "coil-leader-election", right),
+        gives(right.namespace === undefined ? (roles[program] ?? program) : electionRole(program), right),
         `${program}: ${JSON.stringify(right)}`,
       );
   assert.equal(neededRights({ program: "coild", flags: ["--enable-ipam=false"] }).length, 1);

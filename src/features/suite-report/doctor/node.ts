@@ -190,7 +190,8 @@ function takesAll({ from, to, iif, oif, fwmark, invert, action, table, suppressP
   const isAny = (range: Rule["from"]): boolean => range === undefined || range.prefixLength === 0;
   if (invert === true || iif !== undefined || oif !== undefined || fwmark !== undefined) return false;
   if (!isAny(from) || !isAny(to) || suppressPrefixLength !== undefined) return false;
-  return action === "lookup" ? table !== LOCAL_TABLE : action !== "nop" && action !== "goto";
+  // The rule of VRFs has no table of its own: packets of others pass it.
+  return action === "lookup" ? table !== LOCAL_TABLE && table !== 0 : action !== "nop" && action !== "goto";
 }
 
 function rivals(facts: NodeFacts): readonly FaultCheck[] {
@@ -203,8 +204,10 @@ function rivals(facts: NodeFacts): readonly FaultCheck[] {
   });
 }
 
-function conntrack({ conntrack: table }: NodeFacts): readonly FaultCheck[] {
-  if (table === undefined || table.max === 0) return [];
+function conntrack(facts: NodeFacts): readonly FaultCheck[] {
+  const { conntrack: table, processes } = facts;
+  const isUsed = processes.length > 0 || hasPodNetwork(facts);
+  if (table === undefined || table.max === 0 || !isUsed) return [];
   const { ok, wrong } = judged("conntrack", "table of connections");
   const text = `has ${table.count} of ${table.max} entries`;
   if (table.count < table.max * FULL) return [ok(text)];

@@ -10,6 +10,7 @@ export interface NeededRight {
 }
 
 const COIL = "coil.cybozu.com";
+const NICS = "isthmus.dev";
 const can = (group: string, resource: string, ...verbs: readonly string[]): readonly NeededRight[] =>
   verbs.map((verb) => ({ group, resource, verb }));
 const elect: readonly NeededRight[] = ["get", "create", "update"].map((verb) => ({
@@ -41,12 +42,30 @@ const blocks: readonly NeededRight[] = [
   ...can(COIL, "blockrequests", "list", "watch", "create", "delete"),
 ];
 
-/** The rights without which programs do not work, by program; deploy/pods has all rights (docs/reference). */
+/** The rights without which programs do not work, by program; the manifests in deploy have all rights (docs/reference). */
 export const NEEDED_RIGHTS: Readonly<Record<string, readonly NeededRight[]>> = {
   coild: [...can("", "pods", "get"), ...blocks],
   "coil-router": [...can("", "nodes", "list", "watch"), ...can(COIL, "addressblocks", "list", "watch")],
   "coil-ipam-controller": ipam,
   "coil-egress-controller": egress,
+  "service-proxy": [
+    ...can("", "services", "list", "watch"),
+    ...can("discovery.k8s.io", "endpointslices", "list", "watch"),
+    ...can("", "nodes", "list", "watch"),
+  ],
+  "nic-controller": [
+    ...can("", "pods", "list", "watch", "patch"),
+    ...can("", "pods/status", "patch"),
+    ...can(NICS, "nicclaims", "list", "watch", "create", "patch", "delete"),
+    ...can(NICS, "nicclaims/status", "patch"),
+    ...can(NICS, "nicpolicies", "list", "watch"),
+    ...elect,
+  ],
+  "nic-agent": [
+    ...can("", "pods", "get"),
+    ...can(NICS, "nicclaims", "list", "watch"),
+    ...can(NICS, "nicclaims/status", "patch"),
+  ],
 };
 
 /** The rights that a program needs with these flags. Pure. */

@@ -207,6 +207,8 @@ function poolRows(facts: SuiteFacts, instances: readonly Instance[]): SuiteStatu
 
 /** The number of blocks of a pool; `undefined` for a spec that an older schema allowed and that cannot be read. Pure. */
 export function maxBlocksOf(spec: Parameters<typeof parsePool>[0]): number | undefined {
+  // An older schema allowed a pool without subnets.
+  if (!Array.isArray(spec.subnets)) return undefined;
   try {
     return maxBlocks(parsePool(spec));
   } catch (error) {

@@ -1,10 +1,16 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { test } from "node:test";
+import { parseAllDocuments } from "yaml";
 import type { Pod } from "#kube/client";
+import { POD_NAMES } from "../programs.ts";
 import { type InstanceAnswer, instanceKey, instancesOf, type SuiteFacts, tagOf } from "./facts.ts";
-import { suiteStatus } from "./model.ts";
+import { maxBlocksOf, suiteStatus } from "./model.ts";
 import { suiteStatusText } from "./text.ts";
 
+const isFoundBy = (labels: Readonly<Record<string, string>>): boolean =>
+  POD_NAMES.includes(labels["app.kubernetes.io/name"] ?? "");
 const NOW = Date.parse("2026-11-25T00:00:00Z");
 const NONE: SuiteFacts = {
   server: "https://api:6443",
@@ -163,4 +169,65 @@ test("suiteStatus: the Lease of a part that was taken out is no fault; one witho
     ],
   };
   assert.equal(suiteStatus({ ...NONE, leases: held }).ready, false);
+});
+
+test("suiteStatus: links of the tunnel and uplinks, by the metrics of their programs", () => {
+  const process = (program: string, pid: number) => ({
+    ...{ program, flags: [], name: `process ${pid}`, pod: undefined, node: "", tag: undefined },
+    ...{ isReady: true, reason: "", restarts: 0, health: undefined, metrics: undefined },
+  });
+  const sample = (name: string, value: number, labels = {}) => ({ name, value, labels });
+  const konnectivity = (name: string, value: number) => sample(`konnectivity_network_proxy_${name}`, value);
+  const samples: Readonly<Record<string, InstanceAnswer["samples"]>> = {
+    "proxy-server": {
+      value: [konnectivity("server_ready_backend_connections", 5), konnectivity("server_established_connections", 12)],
+    },
+    "proxy-agent": {
+      value: [konnectivity("agent_open_server_connections", 1), konnectivity("agent_known_server_count", 2)],
+    },
+    "uplink-proxy": {
+      value: [0, 1].map((failed) => sample("uplink_proxy_uplink_failed", failed, { uplink: `wan${failed}` })),
+    },
+  };
+  const processes = Object.keys(samples).map(process);
+  const answers = new Map(processes.map((one) => [instanceKey(one), { samples: samples[one.program] }]));
+  const status = suiteStatus({ ...NONE, processes, answers });
+  assert.deepEqual(
+    status.tunnel.rows.map(({ program, text }) => `${program}: ${text}`),
+    ["proxy-server: 5 agents, 12 connections", "proxy-agent: 1 of 2 servers"],
+  );
+  assert.deepEqual(
+    status.uplinks.rows.map(({ uplink, works }) => [uplink, works]),
+    [
+      ["wan0", true],
+      ["wan1", false],
+    ],
+  );
+  assert.match(suiteStatusText(status), /^wan1 +failed +process 2$/m);
+});
+
+test("maxBlocksOf: a spec that cannot be read has no number, and ends no report", () => {
+  assert.equal(maxBlocksOf({ blockSizeBits: 4, subnets: [{ ipv4: "10.0.0.0/24" }] }), 16);
+  for (const spec of [{}, { subnets: null }, { blockSizeBits: 4, subnets: [{ ipv4: "10.0.0/24" }] }])
+    assert.equal(maxBlocksOf(spec as never), undefined, JSON.stringify(spec));
+});
+
+test("instancesOf: every workload of the manifests is known, with the ports of its probes, and has a label that pods are found by", () => {
+  const text = readFileSync(join(import.meta.dirname, "../../../../deploy/all.yaml"), "utf8");
+  const found = parseAllDocuments(text).flatMap((document) => {
+    const { kind, metadata, spec } = document.toJS();
+    if (kind !== "DaemonSet" && kind !== "Deployment") return [];
+    const { containers } = spec.template.spec;
+    const [instance, ...others] = instancesOf({ metadata: spec.template.metadata, spec: spec.template.spec } as never);
+    assert.deepEqual([others.length, containers.length], [0, 1], metadata.name);
+    const { path, port } = containers[0].readinessProbe.httpGet;
+    const ports: readonly { readonly name: string; readonly containerPort: number }[] = containers[0].ports ?? [];
+    const wanted = typeof port === "number" ? port : ports.find(({ name }) => name === port)?.containerPort;
+    if (path === "/readyz") assert.equal(instance?.health?.port, wanted, metadata.name);
+    assert.ok(isFoundBy(spec.template.metadata.labels), metadata.name);
+    return [instance?.program ?? ""];
+  });
+  assert.ok(found.length >= 8, found.join());
+  for (const program of ["coild", "coil-ipam-controller", "service-proxy", "nic-agent"])
+    assert.ok(found.includes(program), program);
 });

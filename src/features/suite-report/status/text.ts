@@ -16,7 +16,7 @@ export function suiteStatusText(status: SuiteStatus): string {
           ]),
     ],
     status.programs.length === 0
-      ? ["no program of the suite was found"]
+      ? ["no program of the suite was found: no pod runs one, and no process in this network namespace"]
       : table(
           ["PROGRAM", "VERSION", "READY", "NODES", "RESTARTS", "ANSWERED"],
           status.programs.map(({ program, version, ready, instances, nodes: on, restarts, asked }) => [
