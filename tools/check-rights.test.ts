@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { type Access, compareRights, type RightsObject } from "./check-rights.ts";
+import { type Access, compareRights, type RightsObject, staleReasons } from "./check-rights.ts";
 
 const ROLE: RightsObject = {
   kind: "ClusterRole",
@@ -52,4 +52,13 @@ test("compareRights: a binding whose subjects a controller adds is of the accoun
   const used = ALL.map((one) => ({ ...one, account: "tenant:coild" }));
   assert.deepEqual(compareRights(open, used), []);
   assert.equal(compareRights(open, []).length, 4);
+});
+
+test("compareRights: manifests without rights are a fault, and no success; reasons for rights that nothing gives are named", () => {
+  const nothing = ["no manifest gives a right to an account: there is nothing to compare"];
+  assert.deepEqual(compareRights(new Map(), ALL), nothing);
+  assert.deepEqual(compareRights(new Map([["rbac.yaml", [ROLE]]]), ALL), nothing);
+  assert.deepEqual(staleReasons(files, ["coild get pods", "coild get nodes"]), [
+    'KEPT has "coild get nodes", which no manifest gives',
+  ]);
 });

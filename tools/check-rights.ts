@@ -110,6 +110,8 @@ export function compareRights(
     used.set(name, rights);
   }
   const faults = new Set<string>();
+  if (Array.from(files.values()).every((objects) => rightsOf(objects).size === 0))
+    faults.add("no manifest gives a right to an account: there is nothing to compare");
   for (const [file, objects] of files) {
     for (const [account, rights] of rightsOf(objects)) {
       for (const right of rights)
@@ -138,10 +140,20 @@ export function rightsFaults(folder: string): string[] {
       parseAllDocuments(readFileSync(join(root, file), "utf8")).map((one) => one.toJS() as RightsObject),
     ]),
   );
-  return compareRights(
-    files,
-    lines.map((line) => JSON.parse(line) as Access),
+  const accesses = lines.map((line) => JSON.parse(line) as Access);
+  return [...compareRights(files, accesses), ...staleReasons(files, Object.keys(KEPT))];
+}
+
+/** Pure: the names of `kept`, as `coild get services`, that no manifest gives any more. */
+export function staleReasons(files: ReadonlyMap<string, readonly RightsObject[]>, kept: readonly string[]): string[] {
+  const given = new Set(
+    Array.from(files.values()).flatMap((objects) =>
+      Array.from(rightsOf(objects)).flatMap(([account, rights]) =>
+        Array.from(rights, (right) => `${account} ${right}`),
+      ),
+    ),
   );
+  return kept.filter((name) => !given.has(name)).map((name) => `KEPT has "${name}", which no manifest gives`);
 }
 
 if (import.meta.main) {

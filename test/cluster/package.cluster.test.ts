@@ -123,6 +123,8 @@ test("the package of npm: installs without a network, each program runs under th
   everyProgramRuns();
   for (const name of ["coil", "coil-standalone"])
     assert.ok(lstatSync(join(clean, "usr/local/lib/node_modules/isthmus/cni", name)).mode & 0o111, name);
+  const { length: crds } = readdirSync(join(root, "deploy/crds"));
+  assert.equal(readdirSync(join(clean, "usr/local/lib/node_modules/isthmus/deploy/chart/crds")).length, crds);
   npm("uninstall", "isthmus");
   for (const path of ["usr/local/lib/node_modules", "usr/local/lib", "usr/local/bin"]) rmdirSync(join(clean, path));
   if (!before.includes("usr/local")) rmdirSync(join(clean, "usr/local"));

@@ -47,11 +47,29 @@ set -e
 [ ! -d /run/systemd/system ] || systemctl daemon-reload
 `;
 
-/** Programs of root add compiled code, which dpkg does not know. */
-const CLEAN = `#!/bin/sh
+/**
+ * Pure: what dpkg runs before a removal. Units end and are not enabled any more: they would run files that are gone, and fail at the next boot. Programs of root
+ * add compiled code below `lib`, which dpkg does not know.
+ */
+export function beforeRemoval(lib: string, units: readonly string[]): string {
+  return `#!/bin/sh
 set -e
-[ "$1" != remove ] || rm -rf ${LIB}/.compile-cache
+if [ "$1" = remove ]; then
+  now=
+  [ ! -d /run/systemd/system ] || now=--now
+  # A machine without systemd has nothing to disable.
+  systemctl=$(command -v systemctl) || systemctl=
+  [ -z "$systemctl" ] || "$systemctl" disable $now ${units.join(" ")}
+  rm -rf ${lib}/.compile-cache
+fi
 `;
+}
+
+function unitNames(): readonly string[] {
+  return globSync(UNITS, { cwd: root })
+    .map((file) => basename(file).replace(/^(?!isthmus-)/, "isthmus-"))
+    .sort();
+}
 
 function stage(folder: string, work: string): void {
   const programs = join(folder, LIB);
@@ -104,7 +122,7 @@ function describe(folder: string, version: string): void {
   mkdirSync(debian);
   writeFileSync(join(debian, "control"), CONTROL(version, kib));
   writeFileSync(join(debian, "md5sums"), sums.join(""));
-  writeFileSync(join(debian, "prerm"), CLEAN, { mode: 0o755 });
+  writeFileSync(join(debian, "prerm"), beforeRemoval(LIB, unitNames()), { mode: 0o755 });
   for (const name of ["postinst", "postrm"]) writeFileSync(join(debian, name), RELOAD, { mode: 0o755 });
 }
 

@@ -68,7 +68,8 @@ function stage(folder: string, version: string): void {
   // Compiled code is of one path; programs of root fill the folder at their first start.
   for (const name of [...programs, ".compile-cache"]) rmSync(join(folder, name), { recursive: true, force: true });
   for (const name of ONE_FILE) rmSync(join(folder, "cni", name));
-  execFileSync("cp", ["--recursive", join(root, "deploy"), folder]);
+  // npm installs no links, such as that of the chart's CRDs.
+  execFileSync("cp", ["--recursive", "--dereference", join(root, "deploy"), folder]);
   for (const name of ["LICENSE", "README.md", "CHANGELOG.md"]) copyFileSync(join(root, name), join(folder, name));
   const modules = join(folder, "node_modules");
   copyNode(modules);

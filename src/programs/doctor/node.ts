@@ -16,6 +16,7 @@ import {
 } from "#features/suite-report";
 import { type NetStack, openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
+import type { Route } from "#kernel/route";
 import { openClient } from "../daemon/index.ts";
 import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
@@ -206,20 +207,32 @@ function linksOf(stack: NetStack, processes: readonly SuiteProcess[]): Pick<Node
   const links = new Map(stack.links.list().map((link) => [link.index, link]));
   const coild = processes.find(({ program }) => program === "coild");
   const podTable = Number(flagOf(coild?.flags ?? [], "pod-table-id") ?? POD_TABLE);
-  const of = (table: number, isWanted: (prefixLength: number) => boolean) => {
-    const routes = ([4, 6] as const).flatMap((family) => stack.routes.list({ family, table }));
-    const indexes = new Set(
-      routes.filter(({ dst }) => isWanted(dst.prefixLength)).map(({ linkIndex }) => linkIndex ?? 0),
-    );
+  const routesOf = (table: number) => ([4, 6] as const).map((family) => stack.routes.list({ family, table }));
+  const linksOfRoutes = (routes: readonly Route[]) => {
+    const indexes = new Set(routes.map(({ linkIndex }) => linkIndex ?? 0));
     return [...indexes].flatMap((index) => {
       const link = links.get(index);
       return link === undefined ? [] : [{ name: link.name, mtu: link.mtu }];
     });
   };
   return {
-    uplinks: of(MAIN_TABLE, (prefixLength) => prefixLength === 0),
-    podLinks: podTable === 0 ? [] : of(podTable, (prefixLength) => prefixLength > 0),
+    uplinks: linksOfRoutes(routesOf(MAIN_TABLE).flatMap(usedDefaults)),
+    podLinks:
+      podTable === 0
+        ? []
+        : linksOfRoutes(
+            routesOf(podTable)
+              .flat()
+              .filter(({ dst }) => dst.prefixLength > 0),
+          ),
   };
+}
+
+/** The default routes of one family with the lowest metric: others, such as those of further uplinks, are for when these are gone. Pure. */
+export function usedDefaults(routes: readonly Route[]): readonly Route[] {
+  const defaults = routes.filter(({ dst }) => dst.prefixLength === 0);
+  const lowest = Math.min(...defaults.map(({ metric = 0 }) => metric));
+  return defaults.filter(({ metric = 0 }) => metric === lowest);
 }
 
 function stateFolders(processes: readonly SuiteProcess[]): readonly string[] {

@@ -10,7 +10,7 @@ import {
 } from "#kube/coil";
 import type { CrdManifest, SchemaNode } from "#kube/crd";
 import type { Instance, Objects } from "../status/facts.ts";
-import { maxBlocksOf } from "../status/model.ts";
+import { isLeftOver, LEADERS, maxBlocksOf } from "../status/model.ts";
 import { parseCertificate, validityFault } from "./certificate.ts";
 import { type FaultCheck, judged } from "./faults.ts";
 import type { NeededRight } from "./rights.ts";
@@ -58,12 +58,6 @@ export interface ClusterFacts {
 const MAX_NAMES = 5;
 /** The time after which a request for a block should be answered, in milliseconds. */
 const LATE_MS = 30_000;
-/** Controllers by the Lease of their elections. */
-const LEADERS: Readonly<Record<string, readonly string[]>> = {
-  "coil-ipam-leader": ["coil-ipam-controller", "coil-controller"],
-  "coil-egress-leader": ["coil-egress-controller", "coil-controller"],
-  "nic-controller-leader": ["nic-controller"],
-};
 
 /** The addresses of a Node. Pure. */
 export function nodeAddresses({ metadata, status }: Node): NodeAddresses {
@@ -292,13 +286,15 @@ function egressChecks({ egresses, routers }: ClusterFacts): readonly FaultCheck[
   });
 }
 
-function leaderChecks({ leases, instances, now }: ClusterFacts): readonly FaultCheck[] {
+function leaderChecks({ leases, instances, now, pools, egresses }: ClusterFacts): readonly FaultCheck[] {
   if ("fault" in leases) return [judged("leader", "Leases").unknown(`cannot be read: ${leases.fault}`)];
   const running = new Set("value" in instances ? instances.value.map(({ program }) => program) : []);
+  const served = { "coil-ipam-leader": pools, "coil-egress-leader": egresses };
   return Object.entries(LEADERS).flatMap(([name, programs]): readonly FaultCheck[] => {
     const lease = leases.value.find(({ metadata }) => metadata.name === name);
     const program = programs.find((one) => running.has(one)) ?? programs[0] ?? "";
     if (lease === undefined && !running.has(program)) return [];
+    if (lease !== undefined && isLeftOver(lease, running, served)) return [];
     const { ok, wrong } = judged("leader", `Lease ${name}`);
     const remedy = `kubectl get pods -A -l app.kubernetes.io/component=${program}, and look at their logs`;
     const { holderIdentity: holder = "", renewTime, leaseDurationSeconds = 15 } = lease?.spec ?? {};

@@ -53,6 +53,23 @@ test("judgeSuiteNode: without a configuration of the suite, pods get no network;
   assert.deepEqual(bad(judgeSuiteNode(facts)), ["cni-order warning: cannot be read: the folder does not exist"]);
 });
 
+test("judgeSuiteNode: IPv6 forwarding that is off is wrong where coild sets it, and a warning where a cluster may have IPv4 alone", () => {
+  const of = (program: string, ...flags: readonly string[]) =>
+    bad(
+      judgeSuiteNode({
+        ...NOTHING,
+        cni: { value: [{ file: "a.conf", plugins: [{ type: "coil", socket: undefined }] }] },
+        rules: [{ family: 4, priority: 2000, table: 116, action: "lookup" }],
+        lacking: [],
+        processes: [{ program, flags }],
+        forwarding: { ipv4: true, ipv6: false },
+      }),
+    );
+  assert.deepEqual(of("coild"), ["forwarding wrong: is off: the node drops packets of pods"]);
+  for (const found of [of("coild", "--enable-ipam=false"), of("service-proxy")])
+    assert.match(found.join("\n"), /^forwarding warning: is off: .*right where no pod has it$/);
+});
+
 test("judgeSuiteNode: what the kernel lacks is named for programs that need it", () => {
   const flags = ["--tunnel-driver=fou"];
   const facts = {

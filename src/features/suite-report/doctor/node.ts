@@ -142,15 +142,20 @@ function sockets({ sockets: found, processes }: NodeFacts): readonly FaultCheck[
 function forwarding(facts: NodeFacts): readonly FaultCheck[] {
   if (!hasPodNetwork(facts) && runs(facts, "service-proxy") === undefined) return [];
   const { ipv4, ipv6 } = facts.forwarding;
+  // coild that gives addresses sets both. Elsewhere a cluster of IPv4 alone has no need of the other.
+  const coild = runs(facts, "coild");
+  const isSetHere = coild !== undefined && flagOf(coild.flags, "enable-ipam") !== "false";
   const families = [
     { key: "net.ipv4.ip_forward", isOn: ipv4 },
     ...(ipv6 === undefined ? [] : [{ key: "net.ipv6.conf.all.forwarding", isOn: ipv6 }]),
   ];
   return families.map(({ key, isOn }) => {
-    const { ok, wrong } = judged("forwarding", key);
-    return isOn
-      ? ok("is on")
-      : wrong("is off: the node drops packets of pods", `sysctl -w ${key}=1, and the same in /etc/sysctl.d`);
+    const { ok, warning, wrong } = judged("forwarding", key);
+    const remedy = `sysctl -w ${key}=1, and the same in /etc/sysctl.d`;
+    if (isOn) return ok("is on");
+    if (key.includes("ipv6") && ipv4 && !isSetHere)
+      return warning("is off: the node drops packets of pods with IPv6; right where no pod has it", remedy);
+    return wrong("is off: the node drops packets of pods", remedy);
   });
 }
 

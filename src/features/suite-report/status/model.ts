@@ -1,9 +1,9 @@
 import type { Fact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
-import type { Deployment } from "#kube/client";
+import type { Deployment, Lease } from "#kube/client";
 import { maxBlocks, POOL_LABEL, parsePool } from "#kube/coil";
 import { sumOf } from "../answers/exposition.ts";
-import { type Instance, type InstanceAnswer, instanceKey, type SuiteFacts } from "./facts.ts";
+import { type Instance, type InstanceAnswer, instanceKey, type Objects, type SuiteFacts } from "./facts.ts";
 
 /** The maximum number of rows of each list; further ones are counted. */
 export const MAX_ROWS = 20;
@@ -274,12 +274,36 @@ function nicsOf({ claims }: SuiteFacts): SuiteStatus["nics"] {
   return { claims: all.length, phases: Object.fromEntries([...phases].sort(([a], [b]) => compare(a, b))) };
 }
 
-/** The Leases of elections of the suite. */
-export const LEADER_LEASES: readonly string[] = ["coil-ipam-leader", "coil-egress-leader", "nic-controller-leader"];
+/** The controllers of the suite by the Lease of their elections. */
+export const LEADERS: Readonly<Record<string, readonly string[]>> = {
+  "coil-ipam-leader": ["coil-ipam-controller", "coil-controller"],
+  "coil-egress-leader": ["coil-egress-controller", "coil-controller"],
+  "nic-controller-leader": ["nic-controller"],
+};
 
-function leaderRows({ leases, now }: SuiteFacts): SuiteStatus["leaders"]["rows"] {
+/** The Leases of elections of the suite. */
+export const LEADER_LEASES: readonly string[] = Object.keys(LEADERS);
+
+/**
+ * Whether a Lease is what is left of a part that was taken out of the cluster: its holder gave it up, none of its controllers is there, and nothing that they
+ * serve. Pure.
+ */
+export function isLeftOver(
+  { metadata: { name }, spec }: Lease,
+  programs: ReadonlySet<string>,
+  served: Readonly<Record<string, Objects<unknown>>>,
+): boolean {
+  if ((spec?.holderIdentity ?? "") !== "" || LEADERS[name]?.some((program) => programs.has(program))) return false;
+  const objects = served[name];
+  return objects === undefined || ("value" in objects && (objects.value ?? []).length === 0);
+}
+
+function leaderRows(facts: SuiteFacts): SuiteStatus["leaders"]["rows"] {
+  const { leases, now, processes, pools, egresses, claims } = facts;
+  const programs = new Set([...(known(facts.instances) ?? []), ...processes].map(({ program }) => program));
+  const served = { "coil-ipam-leader": pools, "coil-egress-leader": egresses, "nic-controller-leader": claims };
   return (known(leases) ?? [])
-    .filter(({ metadata }) => LEADER_LEASES.includes(metadata.name))
+    .filter((lease) => LEADER_LEASES.includes(lease.metadata.name) && !isLeftOver(lease, programs, served))
     .map(({ metadata, spec }) => {
       const { holderIdentity: holder = "", renewTime, leaseDurationSeconds = 15 } = spec ?? {};
       const renewed = Date.parse(String(renewTime));

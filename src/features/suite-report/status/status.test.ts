@@ -154,6 +154,23 @@ test("suiteStatus: routers that are missing and stale leaders are not ready; an 
   assert.match(refused.notRead[0]?.why ?? "", /cannot get resource "pods\/proxy"/);
 });
 
+test("suiteStatus: the Lease of a part that was taken out is no fault; one without a leader is, where there is something to serve", () => {
+  const meta = { uid: "u", resourceVersion: "1", creationTimestamp: "", namespace: "kube-system" };
+  const spec = { holderIdentity: "", leaseDurationSeconds: 1, renewTime: new Date(NOW - 86_400_000).toISOString() };
+  const leases = { value: [{ metadata: { ...meta, name: "coil-egress-leader" }, spec }] };
+  const without = suiteStatus({ ...NONE, leases });
+  assert.deepEqual([without.ready, without.leaders.rows], [true, []]);
+  const nat = { metadata: { ...meta, name: "nat" }, spec: { destinations: ["0.0.0.0/0"], replicas: 0 } };
+  const used = suiteStatus({ ...NONE, leases, egresses: { value: [nat] } });
+  assert.deepEqual([used.ready, used.leaders.rows.map(({ isStale }) => isStale)], [false, [true]]);
+  const held = {
+    value: [
+      { ...leases.value[0], metadata: { ...meta, name: "coil-egress-leader" }, spec: { ...spec, holderIdentity: "a" } },
+    ],
+  };
+  assert.equal(suiteStatus({ ...NONE, leases: held }).ready, false);
+});
+
 test("suiteStatus: links of the tunnel and uplinks, by the metrics of their programs", () => {
   const process = (program: string, pid: number) => ({
     ...{ program, flags: [], name: `process ${pid}`, pod: undefined, node: "", tag: undefined },
