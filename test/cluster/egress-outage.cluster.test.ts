@@ -17,7 +17,7 @@ test("API server away: clients and routers go on, and what changed meanwhile is 
   // coild reaches the server by a gate too.
   const file = join(node.folder, "coild-kubeconfig");
   const gate = await bed.gateIn(node.netns, 6444);
-  writeFileSync(file, node.server.kubeconfig({ server: "http://127.0.0.1:6444", token: "coild" }));
+  writeFileSync(file, node.server.kubeconfig({ server: "https://127.0.0.1:6444", token: "coild" }));
   await node.killCoild();
   await node.startCoild(...bed.coildFlags);
   await bed.makeEgress([`${NEAR[4]}/32`]);
