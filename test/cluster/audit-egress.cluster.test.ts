@@ -271,7 +271,7 @@ test("audit: of a coild and a router that do not reach the API server it names t
   const gate = await bed.gateIn(node.netns, 6444);
   writeFileSync(
     join(node.folder, "coild-kubeconfig"),
-    node.server.kubeconfig({ server: "http://127.0.0.1:6444", token: "coild" }),
+    node.server.kubeconfig({ server: "https://127.0.0.1:6444", token: "coild" }),
   );
   await node.killCoild();
   await node.startCoild(...bed.coildFlags);
