@@ -45,10 +45,12 @@ export function cniFile(file: string, text: string | undefined): CniFile {
 /** The plugins of a list, a single configuration, or of a delegate in one. */
 function pluginsOf(value: unknown, depth: number): CniFile["plugins"] {
   if (typeof value !== "object" || value === null || depth > MAX_DEPTH) return [];
-  const { type, socket, plugins, delegate, ipam } = value as Readonly<Record<string, unknown>>;
+  const { type, socket, plugins, delegate, delegates, ipam } = value as Readonly<Record<string, unknown>>;
   const own =
     typeof type === "string" && type !== "" ? [{ type, socket: typeof socket === "string" ? socket : undefined }] : [];
-  const below = [...(Array.isArray(plugins) ? plugins : []), delegate, ipam];
+  // Multus has a list of delegates.
+  const lists = [plugins, delegates].flatMap((list: unknown) => (Array.isArray(list) ? list : []));
+  const below = [...lists, delegate, ipam];
   return [...own, ...below.flatMap((one) => pluginsOf(one, depth + 1))];
 }
 

@@ -62,6 +62,11 @@ test("cniFile: plugins of lists, single configurations and delegates, with their
       ["host-local", undefined],
     ],
   );
+  const multus = '{"name":"m","type":"multus","delegates":[{"plugins":[{"type":"coil"}]}]}';
+  assert.deepEqual(
+    cniFile("00-multus.conf", multus).plugins.map(({ type }) => type),
+    ["multus", "coil"],
+  );
   assert.equal(cniFile("10-a.conf", '{"type":"bridge"}').plugins[0]?.type, "bridge");
   assert.match(cniFile("10-a.conflist", "{").fault ?? "", /is not JSON/);
   assert.match(cniFile("10-a.conflist", '{"plugins":[]}').fault ?? "", /name is missing/);

@@ -53,6 +53,21 @@ test("judgeSuiteNode: without a configuration of the suite, pods get no network;
   assert.deepEqual(bad(judgeSuiteNode(facts)), ["cni-order warning: cannot be read: the folder does not exist"]);
 });
 
+test("judgeSuiteNode: another network that comes first is wrong; what Multus calls is not known", () => {
+  const first = (type: string) =>
+    judgeSuiteNode({
+      ...NOTHING,
+      forwarding: { ipv4: true, ipv6: undefined },
+      cni: {
+        value: [
+          { file: "00-a.conf", plugins: [{ type, socket: undefined }] },
+          { file: "10-coil.conflist", plugins: [{ type: "coil", socket: undefined }] },
+        ],
+      },
+    }).find(({ name }) => name === "cni-order")?.state;
+  assert.deepEqual(["bridge", "multus", "multus-shim", "coil"].map(first), ["wrong", "unknown", "unknown", "ok"]);
+});
+
 test("judgeSuiteNode: IPv6 forwarding that is off is wrong where coild sets it, and a warning where a cluster may have IPv4 alone", () => {
   const of = (program: string, ...flags: readonly string[]) =>
     bad(

@@ -53,6 +53,8 @@ export const DAEMONS: Readonly<Record<string, { readonly program: string; readon
   "vpc-alcor": { program: "nic-agent", socket: "/run/isthmus/vpc.sock" },
 };
 
+/** Plugins that call the network of others, which their configuration need not show. */
+const META_PLUGINS: ReadonlySet<string> = new Set(["multus", "multus-shim"]);
 /** The share of the table of connections from which it is told. */
 const FULL = 0.9;
 /** The share of space or files below which a folder is full. */
@@ -98,7 +100,7 @@ export function hasPodNetwork(facts: Pick<NodeFacts, "processes" | "cni">): bool
 
 function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
   if (!hasPodNetwork(facts)) return [];
-  const { ok, wrong, warning } = judged("cni-order", facts.cniDir);
+  const { ok, wrong, warning, unknown } = judged("cni-order", facts.cniDir);
   const install = "run coil-installer with CNI_NETCONF";
   if ("fault" in facts.cni) return [warning(`cannot be read: ${facts.cni.fault}`, install)];
   const [first] = facts.cni.value;
@@ -107,6 +109,8 @@ function cniOrder(facts: NodeFacts): readonly FaultCheck[] {
     return [wrong("no configuration names a plugin of the suite: pods get no network of it", install)];
   if (own.fault !== undefined) return [wrong(`${own.file} cannot be used: ${own.fault}`, install)];
   if (first === undefined || first === own) return [ok(`${own.file} is the first configuration`)];
+  if (first.plugins.some(({ type }) => META_PLUGINS.has(type)))
+    return [unknown(`${first.file} comes first and is of Multus, which calls what its clusterNetwork names`)];
   const other = `${facts.cniDir}/${first.file}`;
   const text = `${first.file} comes before ${own.file}, so the runtime uses it, and new pods get its network`;
   return [wrong(text, `mv ${other} ${other}.disabled`)];
