@@ -51,6 +51,7 @@ const facts: ClusterFacts = {
   addresses: [removal("pool")],
   types: [removal("type")],
   claims: [],
+  coils: [],
   foreign: [],
 };
 
@@ -89,4 +90,23 @@ test("planCluster: NICs of pods refuse it, because only nic-controller gives the
   assert.deepEqual(planCluster(facts, { keepPools: false }).refused, []);
   const [refused = ""] = planCluster({ ...facts, claims: ["web/a"] }, { keepPools: true }).refused;
   assert.match(refused, /1 NICs of VPCs \(web\/a\)/);
+});
+
+test("readCluster, planCluster: a cluster of Coil itself is refused, with the image that tells it; images of others are none of it", async () => {
+  const images: Readonly<Record<string, string>> = {
+    coild: "ghcr.io/cybozu-go/coil:2.15.0",
+    "coil-router": "registry.example/isthmus-coil:0.1.0",
+  };
+  const api = {
+    get: async (type: { readonly kind: string }, { name }: { readonly name: string }) => {
+      const image = images[name];
+      if (image === undefined || type.kind !== "DaemonSet") throw new KubeError("not-found", "404");
+      return { metadata: { name }, spec: { template: { spec: { containers: [{ name, image }] } } } };
+    },
+    listAll: async () => ({ items: [] }),
+  };
+  const found = await readCluster(api as unknown as KubeApi, { signal: new AbortController().signal });
+  const [refused = "", ...more] = planCluster(found, { keepPools: true }).refused;
+  assert.match(refused, /^Coil itself runs here: DaemonSet kube-system\/coild \(ghcr\.io\/cybozu-go\/coil:2\.15\.0\);/);
+  assert.deepEqual(more, []);
 });

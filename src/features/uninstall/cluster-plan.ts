@@ -52,6 +52,8 @@ export interface ClusterFacts {
   readonly types: readonly ClusterRemoval[];
   /** NICs of pods, as `namespace/name`. */
   readonly claims: readonly string[];
+  /** Workloads with the image of Coil itself, whose objects have the names of ours, as `DaemonSet kube-system/coild (ghcr.io/cybozu-go/coil:2.15.0)`. */
+  readonly coils: readonly string[];
   /** Objects that have a name of ours and not our label, as `DaemonSet kube-system/proxy-agent`. */
   readonly foreign: readonly string[];
 }
@@ -59,12 +61,14 @@ export interface ClusterFacts {
 /** Reads what a cluster has of the suite. Changes nothing. Rejects with `KubeError`. */
 export async function readCluster(api: KubeApi, options: AbortOptions): Promise<ClusterFacts> {
   const foreign: string[] = [];
+  const coils: string[] = [];
   const named = async (all: readonly InstalledObject[], why: string): Promise<readonly ClusterRemoval[]> => {
     const found: ClusterRemoval[] = [];
     for (const { type, namespace, name, isMarked } of all) {
       const ref = namespace === undefined ? { name } : { namespace, name };
       const object = await findObject(api, type, ref, options);
       if (object === undefined) continue;
+      coils.push(...imagesOfCoil(object).map((image) => `${textOf(type, ref)} (${image})`));
       if (isMarked && object.metadata.labels?.[PART_OF.label] !== PART_OF.value) foreign.push(textOf(type, ref));
       else found.push(removal(type, ref, why));
     }
@@ -82,8 +86,20 @@ export async function readCluster(api: KubeApi, options: AbortOptions): Promise<
     addresses: (await Promise.all(ADDRESSES.map(listed))).flat().map(afterPrograms),
     types: (await named(TYPES, "API type of this suite")).map(afterPrograms),
     claims: (await listIfServed(api, NIC_CLAIMS, options)).map(({ namespace, name }) => `${namespace}/${name}`),
+    coils,
     foreign,
   };
+}
+
+/** The images of Coil itself that a workload runs, by the last part of their names. */
+function imagesOfCoil(object: KubeObject): readonly string[] {
+  const { spec } = object as KubeObject & {
+    readonly spec?: {
+      readonly template?: { readonly spec?: { readonly containers?: readonly { readonly image?: string }[] } };
+    };
+  };
+  const images = (spec?.template?.spec?.containers ?? []).map(({ image = "" }) => image);
+  return images.filter((image) => /(^|\/)coil[:@]/.test(image));
 }
 
 /**
@@ -91,16 +107,22 @@ export async function readCluster(api: KubeApi, options: AbortOptions): Promise<
  * `keepPools` types and addresses stay for a later installation.
  */
 export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepPools: boolean }): ClusterPlan {
-  const { webhooks, egresses, workloads, rights, addresses, types, claims, foreign } = facts;
+  const { webhooks, egresses, workloads, rights, addresses, types, claims, coils, foreign } = facts;
   const last = [...addresses, ...types];
   return {
     removals: [...webhooks, ...egresses, ...workloads, ...rights, ...(keepPools ? [] : last)],
-    refused:
-      claims.length === 0
+    refused: [
+      ...(coils.length === 0
+        ? []
+        : [
+            `Coil itself runs here: ${coils.join(", ")}; its objects have the names of ours, and all of them would be removed`,
+          ]),
+      ...(claims.length === 0
         ? []
         : [
             `pods have ${claims.length} NICs of VPCs (${claims.slice(0, 3).join(", ")}): delete these pods while nic-controller runs, which gives their ports back`,
-          ],
+          ]),
+    ],
     kept: [
       ...foreign.map((text) => `${text}: it does not have the label ${PART_OF.label}=${PART_OF.value}`),
       ...(keepPools ? last.map(({ type, ref }) => `${type.kind} ${ref.name}: --keep-pools`) : []),

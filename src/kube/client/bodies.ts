@@ -52,7 +52,8 @@ export function deleteBody(options: Omit<DeleteOptions, keyof CallOptions>): str
 export function parseList<T extends KubeObject>(action: string, text: string, type: ResourceType<T>): ListPage<T> {
   const value = parseObject(action, text);
   const metadata = isRecord(value["metadata"]) ? value["metadata"] : {};
-  const { items } = value;
+  // A Go server writes an empty list of metadata alone as null.
+  const items = value["items"] === null ? [] : value["items"];
   const { resourceVersion, continue: token, remainingItemCount } = metadata;
   if (!Array.isArray(items) || typeof resourceVersion !== "string") {
     throw new KubeError("bad-response", `Cannot ${action}: the answer is not a list with items and a resourceVersion`);

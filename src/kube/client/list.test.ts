@@ -23,6 +23,14 @@ test("listAll: follows continue tokens and completes kind and apiVersion of the 
   assert.equal(server.seen[1]?.url.searchParams.get("continue"), "next");
 });
 
+test("listAll: an empty list whose items are null, as kube-apiserver writes one of metadata alone, is empty", async () => {
+  const none = { kind: "PartialObjectMetadataList", metadata: { resourceVersion: "7" }, items: null };
+  await using server = await ScriptedServer.start(json(none));
+  await using client = server.client();
+  const { items, resourceVersion } = await client.listAll(resources.nodes, { metadataOnly: true });
+  assert.deepEqual([items, resourceVersion], [[], "7"]);
+});
+
 test("listAll: a snapshot that expires midway is read again from the start", async () => {
   await using server = await ScriptedServer.start(
     page(["a"], "7", "t"),

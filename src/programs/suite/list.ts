@@ -20,7 +20,9 @@ export function listPods(
   api: KubeClient,
   { signal, namespace }: { readonly signal: AbortSignal; readonly namespace?: string | undefined },
 ): Promise<readonly Instance[]> {
-  return collect(api, resources.pods, { signal, namespace, labelSelector: SELECTOR }, instancesOf);
+  return collect(api, resources.pods, { signal, namespace, labelSelector: SELECTOR }, (pod) =>
+    instancesOf(pod, namespace),
+  );
 }
 
 /** Lists objects of a kind that the cluster may not have. */

@@ -83,12 +83,19 @@ export function nodeView({ metadata, status }: Node): NodeView {
   return { name: metadata.name, isReady, kubelet: status?.nodeInfo?.kubeletVersion ?? "" };
 }
 
-/** The programs of the suite in a Pod; empty for a Pod of something else, and for one that has ended. Pure. */
-export function instancesOf({ metadata, spec, status }: Pod): readonly Instance[] {
+/** The namespace of the suite's programs. Routers of Egresses alone are in others. */
+const SYSTEM = "kube-system";
+
+/**
+ * The programs of the suite in a Pod; empty for a Pod of something else, and for one that has ended. Outside of kube-system only routers count, unless
+ * `namespace` was asked for: whoever may make pods could give one the labels and the command of any program. Pure.
+ */
+export function instancesOf({ metadata, spec, status }: Pod, namespace = SYSTEM): readonly Instance[] {
   if (status?.phase === "Succeeded" || (status?.phase === "Failed" && spec?.restartPolicy === "Never")) return [];
   return (spec?.containers ?? []).flatMap(({ name, command = [], args = [], image = "" }): readonly Instance[] => {
     const own = suiteCommands([...command, ...args]);
-    const commands = own.length === 0 && command.length === 0 ? suiteCommands([name, ...args]) : own;
+    const all = own.length === 0 && command.length === 0 ? suiteCommands([name, ...args]) : own;
+    const commands = all.filter(({ program }) => program === "coil-egress" || metadata.namespace === namespace);
     const state = status?.containerStatuses?.find((one) => one.name === name);
     return commands.map((found) => ({
       ...found,

@@ -57,6 +57,15 @@ test("instancesOf: a pod of the suite by its commands, with its reason; others a
   assert.deepEqual(instancesOf({ ...ended, spec: { containers: [{ name: "web", image: "nginx" }] } }), []);
 });
 
+test("instancesOf: outside of kube-system only routers count, unless that namespace is asked for", () => {
+  const tenants = pod("fake", "n1");
+  const there = { ...tenants, metadata: { ...tenants.metadata, namespace: "tenant" } };
+  assert.deepEqual(instancesOf(there), []);
+  assert.equal(instancesOf(there, "tenant").length, 1);
+  const router = { ...there, spec: { containers: [{ name: "egress", command: ["coil-egress"] }] } };
+  assert.equal(instancesOf(router)[0]?.program, "coil-egress");
+});
+
 test("tagOf: the tag of an image, not the port of a registry", () => {
   for (const [image, tag] of [
     ["isthmus:0.1.0", "0.1.0"],
@@ -218,7 +227,8 @@ test("instancesOf: every workload of the manifests is known, with the ports of i
     const { kind, metadata, spec } = document.toJS();
     if (kind !== "DaemonSet" && kind !== "Deployment") return [];
     const { containers } = spec.template.spec;
-    const [instance, ...others] = instancesOf({ metadata: spec.template.metadata, spec: spec.template.spec } as never);
+    const own = { ...spec.template.metadata, namespace: metadata.namespace };
+    const [instance, ...others] = instancesOf({ metadata: own, spec: spec.template.spec } as never);
     assert.deepEqual([others.length, containers.length], [0, 1], metadata.name);
     const { path, port } = containers[0].readinessProbe.httpGet;
     const ports: readonly { readonly name: string; readonly containerPort: number }[] = containers[0].ports ?? [];

@@ -39,7 +39,8 @@ export async function sendList(
         kind: "PartialObjectMetadataList",
         apiVersion: `meta.k8s.io/${form.version}`,
         metadata: listMeta,
-        items,
+        // As kube-apiserver, whose list of no partial objects is Go's nil.
+        items: items.length === 0 ? null : items,
       });
     }
     case "object": {
