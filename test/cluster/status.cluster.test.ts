@@ -149,7 +149,10 @@ interface Status {
 }
 
 async function statusOf(token: string): Promise<{ readonly code: number | null; readonly status: Status }> {
-  const { code, stdout, stderr } = await isthmus(["status", `--kubeconfig=${kubeconfigOf(token)}`, "--json"]);
+  // Without the processes of this machine: other tests run programs in its network namespace.
+  const alone = ["unshare", "--pid", "--fork", "--mount-proc"];
+  const argv = [...alone, ISTHMUS, "status", `--kubeconfig=${kubeconfigOf(token)}`, "--json"];
+  const { code, stdout, stderr } = await start(argv).ended;
   assert.equal(stderr, "");
   return { code, status: JSON.parse(stdout) as Status };
 }
