@@ -115,7 +115,8 @@ function labRights(): string {
 import type { SeedObject } from "#lab/api-server";
 
 /** Accounts, roles and bindings of the programs that a lab runs, as the manifests have them. */
-export const LAB_RIGHTS: readonly SeedObject[] = ${JSON.stringify(own, undefined, 1)};
+export const LAB_RIGHTS: readonly SeedObject[] = [
+${own.map((one) => `  ${JSON.stringify(one)},\n`).join("")}];
 `;
 }
 

@@ -34,7 +34,7 @@ const flags = {
   json: switchFlag("json", false, "print one JSON object; with --watch one in each line"),
   namespace: optionalFlag(
     "namespace",
-    "the namespace of the programs and their Leases; default: programs of all, Leases of kube-system",
+    "the namespace of the programs and their Leases; default: kube-system, and routers of Egresses in all",
     "NAME",
   ),
   ...kubeFlags,

@@ -69,7 +69,7 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
     flags,
     notes: [
       "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs.",
-      "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/, then blocks, pools and the API types, once the pods of coild have ended, which would cut pods off otherwise. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs.",
+      "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/, then blocks, pools and the API types, once the pods of coild have ended, which would cut pods off otherwise. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs, and where Coil itself runs, whose objects have the same names.",
       "Objects of other owners stay. A run that was killed is finished by the next one. After the removals it looks again.",
       "Exit code: 0 when nothing is left, or with --dry-run when nothing refuses the removal; 1 otherwise.",
     ],

@@ -22,7 +22,7 @@ metadata: { name: web, namespace: refused }
 spec: { containers: [{ name: c, image: none }] }
 `;
 
-/** Sections that other tests follow, command by command, with names and addresses of their own beds; and those that are no commands. */
+/** Sections whose commands no test reads from the page, each with the test that runs the same programs; some would install on this machine. */
 const ELSEWHERE: Readonly<Record<string, string>> = {
   "debug-a-pod.md: What can this kernel do?": "test/cluster/doctor.cluster.test.ts",
   "doctor.md: (top)": "test/cluster/doctor.cluster.test.ts",
