@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { character } from "#test/characters";
 import { ChartError, parseTemplate, renderParts, type Value } from "./index.ts";
 import { RENDERED, RENDERED_WITH } from "./testing/rendered.ts";
 
@@ -71,7 +72,7 @@ test("templates: of any text only a ChartError escapes", () => {
     " ",
   );
   const text = fc.oneof(
-    fc.string({ unit: "binary" }),
+    fc.string({ unit: character }),
     fc.array(word, { maxLength: 40 }).map((words) => words.join(" ")),
     fc.array(word).map((words) => `{{ ${words.join(" ")} }}`),
   );

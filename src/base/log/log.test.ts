@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { character } from "#test/characters";
 import { createLogger, type LoggerOptions, nullLogger } from "./index.ts";
 
 function capture(options: Partial<LoggerOptions> = {}) {
@@ -26,10 +27,10 @@ test("createLogger: one JSON object a line with level, ts, logger and msg", () =
 test("createLogger: any event is one line of JSON", () => {
   fc.assert(
     fc.property(
-      fc.string({ unit: "binary" }),
+      fc.string({ unit: character }),
       fc.dictionary(
         fc.stringMatching(/^f[a-z]{0,8}$/),
-        fc.oneof(fc.string({ unit: "binary" }), fc.integer(), fc.boolean()),
+        fc.oneof(fc.string({ unit: character }), fc.integer(), fc.boolean()),
       ),
       (message, fields) => {
         const { lines, log } = capture();

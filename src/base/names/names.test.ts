@@ -6,6 +6,7 @@ import { type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
+import { character } from "#test/characters";
 import { type DnsAnswer, dnsServer, TYPE_A } from "#test/dns-server";
 import { NamesError, parseHosts, SystemNames } from "./index.ts";
 import { inOrder } from "./order.ts";
@@ -72,7 +73,7 @@ test("parseResolvConf, parseHosts: any text is read without an error (fuzz)", ()
     "9",
   );
   const text = fc.oneof(
-    fc.string({ unit: "binary" }),
+    fc.string({ unit: character }),
     fc.array(word).map((words) => words.join(" ")),
   );
   fc.assert(

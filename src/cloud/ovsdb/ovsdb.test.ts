@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import fc from "fast-check";
 import { FakeClock, systemClock } from "#base/clock";
+import { character } from "#test/characters";
 import { OvsdbConnection, resultsOf } from "./connection.ts";
 import { isOvsdbError, OpenVSwitch, OvsdbError } from "./index.ts";
 import { JsonStream, MAX_DEPTH } from "./json-stream.ts";
@@ -34,7 +35,7 @@ async function served(t: { after(work: () => void): void }, onConnection: (socke
 }
 
 test("JsonStream: objects are found wherever chunks end", () => {
-  const objects = fc.array(fc.dictionary(fc.string({ unit: "binary" }), fc.jsonValue({ maxDepth: 3 })), {
+  const objects = fc.array(fc.dictionary(fc.string({ unit: character }), fc.jsonValue({ maxDepth: 3 })), {
     maxLength: 5,
   });
   fc.assert(

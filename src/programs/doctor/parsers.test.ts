@@ -6,6 +6,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { Cidr } from "#base/ip";
 import type { Route } from "#kernel/route";
+import { character } from "#test/characters";
 import { inodesOf } from "../suite/listeners.ts";
 import { cniFile, executablesOf, readCniFiles } from "./cni.ts";
 import { isReadOnly } from "./mounts.ts";
@@ -77,7 +78,7 @@ test("cniFile, isReadOnly, inodesOf: no bytes make them throw", () => {
   const json = fc.json().map((text) => text.replaceAll('"a"', '"type"').replaceAll('"b"', '"plugins"'));
   fc.assert(
     fc.property(
-      fc.oneof(fc.string({ unit: "binary" }), json),
+      fc.oneof(fc.string({ unit: character }), json),
       fc.constantFrom("a.conf", "a.conflist"),
       (text, file) => {
         assert.equal(cniFile(file, text).file, file);

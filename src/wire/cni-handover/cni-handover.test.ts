@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { character } from "#test/characters";
 import {
   ANSWER,
   CALL,
@@ -31,9 +32,9 @@ function call(env: readonly string[], stdin: string): Buffer {
 }
 
 test("parseCall: environment, standard input and the socket's path arrive as they were sent", () => {
-  const entry = fc.tuple(fc.stringMatching(/^CNI_[A-Z]{0,8}$/), fc.string({ unit: "binary" }));
+  const entry = fc.tuple(fc.stringMatching(/^CNI_[A-Z]{0,8}$/), fc.string({ unit: character }));
   fc.assert(
-    fc.property(fc.uniqueArray(entry, { selector: ([name]) => name }), fc.string({ unit: "binary" }), (env, stdin) => {
+    fc.property(fc.uniqueArray(entry, { selector: ([name]) => name }), fc.string({ unit: character }), (env, stdin) => {
       const clean = env.map(([name, value]) => [name, value.replaceAll("\0", "").toWellFormed()] as const);
       const bytes = call(
         clean.map(([name, value]) => `${name}=${value}`),

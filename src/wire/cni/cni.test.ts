@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { character } from "#test/characters";
 import {
   CniError,
   cniErrorJson,
@@ -96,7 +97,7 @@ test("parseCniArgs: pairs, values with equal signs, unknown keys only with Ignor
 test("parseCniCall: any environment is a call or a CniError", () => {
   const env = fc.dictionary(
     fc.constantFrom(...Object.keys(ENV), "CNI_ARGS"),
-    fc.oneof(fc.string({ unit: "binary" }), fc.constantFrom("ADD", "DEL", "a=b;c=d")),
+    fc.oneof(fc.string({ unit: character }), fc.constantFrom("ADD", "DEL", "a=b;c=d")),
   );
   fc.assert(
     fc.property(env, (one) => onlyCniErrors(() => parseCniCall(one))),

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { character } from "#test/characters";
 import {
   CniRpcError,
   decodeAddResponse,
@@ -14,7 +15,7 @@ import {
   encodeGcArgs,
 } from "./index.ts";
 
-const text = fc.string({ unit: "binary" });
+const text = fc.string({ unit: character });
 const args = fc.record(
   {
     containerId: text,

@@ -5,6 +5,7 @@ import { type AddressInfo, connect } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { test } from "node:test";
 import fc from "fast-check";
+import { character } from "#test/characters";
 import { decodeHeaderBlock, encodeHeaderBlock, Http2Call, Http2Error, type Http2Response } from "./index.ts";
 
 const request = (body: Uint8Array) => ({ path: "/pkg.S/M", authority: "localhost", headers: { te: "trailers" }, body });
@@ -99,7 +100,7 @@ test("decodeHeaderBlock: bad padding, a cut string, a huge integer and an unknow
 });
 
 test("encodeHeaderBlock: round trips", () => {
-  const header = fc.tuple(fc.string({ minLength: 1 }), fc.string({ unit: "binary", maxLength: 400 }));
+  const header = fc.tuple(fc.string({ minLength: 1 }), fc.string({ unit: character, maxLength: 400 }));
   fc.assert(
     fc.property(fc.array(header), (list) => assert.deepEqual(decodeHeaderBlock(encodeHeaderBlock(list)), list)),
   );

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { Health, readiness } from "#base/health";
 import { createRegistry, Gauge } from "#base/metrics";
+import { character } from "#test/characters";
 import { parseExposition, sumOf } from "./exposition.ts";
 import { isOurReadiness, parseReadiness } from "./readiness.ts";
 
@@ -57,7 +58,7 @@ test("parseExposition, parseReadiness: no bytes make them throw, and their resul
   fc.assert(
     fc.property(
       fc.oneof(
-        fc.string({ unit: "binary" }),
+        fc.string({ unit: character }),
         fc.array(alphabet).map((parts) => parts.join("")),
       ),
       (text) => {

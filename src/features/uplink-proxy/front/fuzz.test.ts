@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { character } from "#test/characters";
 import { SelectError } from "../select/index.ts";
 import { AUTH, FrontBed, POD, TIMEOUT } from "../testing/front-bed.ts";
 import { TestClient } from "../testing/proxy-fixtures.ts";
@@ -34,9 +35,9 @@ test(
       .map(([method, target, version, fields]) => `${method} ${target} ${version}\r\n${fields}\r\n`);
     const input = fc.oneof(
       fc.array(head, { minLength: 1, maxLength: 3 }).map((heads) => heads.join("")),
-      fc.string({ unit: "binary", maxLength: 60 }),
+      fc.string({ unit: character, maxLength: 60 }),
       fc
-        .tuple(head, fc.nat(60), fc.string({ unit: "binary", maxLength: 3 }))
+        .tuple(head, fc.nat(60), fc.string({ unit: character, maxLength: 3 }))
         .map(([text, at, odd]) => text.slice(0, at) + odd + text.slice(at)),
     );
     await fc.assert(

@@ -7,6 +7,7 @@ import fc from "fast-check";
 import { FakeClock } from "#base/clock";
 import { createLogger, nullLogger } from "#base/log";
 import { createRegistry } from "#base/metrics";
+import { character } from "#test/characters";
 import type { AttemptFailure } from "../select/index.ts";
 import { hostListener, snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
 import {
@@ -344,7 +345,7 @@ test("LogLines: word for word, without control bytes, and not more than ten fail
 
 test("printable: whatever is logged stays one line that does nothing to a terminal (property)", () => {
   fc.assert(
-    fc.property(fc.string({ unit: "binary" }), (text) => {
+    fc.property(fc.string({ unit: character }), (text) => {
       assert.doesNotMatch(printable(text), /[\p{Cc}\u2028\u2029]/u);
       assert.equal(printable(text).length, text.length);
     }),

@@ -6,6 +6,7 @@ import type { Settings, Snapshot } from "#base/uplink-model";
 import { parseSettings } from "#features/uplink-config";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
+import { character } from "#test/characters";
 import { isUsableSource, makeSnapshot, parseResolverData, readKernel, type SnapshotInputs } from "./index.ts";
 
 const ip = IpAddress.parse;
@@ -208,7 +209,7 @@ test("parseResolverData: takes any text (fuzz)", () => {
     "a.b",
   );
   const textOf = fc.oneof(
-    fc.string({ unit: "binary" }),
+    fc.string({ unit: character }),
     fc.array(word).map((words) => words.join(" ")),
   );
   fc.assert(
