@@ -12,6 +12,7 @@ export { Deferred } from "./deferred.ts";
 export { Dirty } from "./dirty.ts";
 export { type AbortLikeOptions, type AbortSignalLike, LightAbortSignal } from "./light-abort-signal.ts";
 export { KeyedMutex, Semaphore } from "./mutex.ts";
+export { poll } from "./poll.ts";
 export { repeat } from "./repeat.ts";
 export { type RetryOptions, retry } from "./retry.ts";
 export { type AbortOptions, pause, sleep, withDeadline } from "./sleep.ts";

@@ -13,7 +13,7 @@ export interface TransportState {
 }
 
 /** A byte stream in two directions, which end separately. The stream starts paused. When both directions have ended, it closes. */
-export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off"> {
+export interface ByteStream extends Pick<StreamListeners, "setOwner" | "on" | "once" | "off"> {
   /** Returns false when the kernel did not accept all bytes: wait for `drain`. The caller may reuse the chunk after the call. */
   write(chunk: Uint8Array): boolean;
   /** Ends the sending direction: the peer gets FIN after all written bytes. */
@@ -27,7 +27,7 @@ export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off">
   reset(): void;
   /** Limits the size of later `data` events. TLS streams and Node.js's sockets ignore it. */
   limitReads(bytes: number): void;
-  /** Turns TCP keep-alive on; the first probe is sent after `idleMs` without traffic. */
+  /** Turns TCP keep-alive on; the first probe is sent after `idleMs` without traffic. Streams without TCP ignore it. */
   keepAlive(idleMs: number): void;
   /** The state of the TCP connection. The method is absent, or returns `undefined`, if the stream has no TCP connection or has lost it. */
   transport?(): TransportState | undefined;
@@ -45,9 +45,10 @@ export interface ByteStream extends Pick<StreamListeners, "on" | "once" | "off">
   readonly writableLength: number;
   /** True if the stream will emit `drain`. */
   readonly writableNeedDrain: boolean;
+  /** Empty if the peer has no address, as on UNIX sockets; its port is 0 then. */
   readonly remoteAddress: string;
   readonly remotePort: number;
-  /** Empty once the connection is closed. */
+  /** Empty once the connection is closed, and on UNIX sockets. */
   readonly localAddress: string;
   readonly localPort: number;
 }

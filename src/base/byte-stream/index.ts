@@ -9,5 +9,5 @@
  * ```
  */
 export type { ByteStream, TransportState } from "./byte-stream.ts";
-export { type ByteStreamEvents, StreamListeners } from "./listeners.ts";
+export { type ByteStreamEvents, StreamListeners, type StreamOwner } from "./listeners.ts";
 export { NodeStream } from "./node-stream.ts";

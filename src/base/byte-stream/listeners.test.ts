@@ -4,13 +4,15 @@ import { test } from "node:test";
 import fc from "fast-check";
 import { type ByteStreamEvents, StreamListeners } from "./index.ts";
 
-const NAMES = ["data", "end", "drain", "finish", "close"] as const;
+const NAMES = ["data", "end", "drain", "finish", "hangUp", "close"] as const;
 const CHUNK = new Uint8Array([1]);
 const LISTENERS = 3;
 /** Steps of one listener inside an event: changes of the listeners, and an end. */
 const INSIDE = 6;
 
 type Name = keyof ByteStreamEvents;
+
+type Own = (chunk?: Uint8Array) => void;
 
 interface Step {
   readonly act: "on" | "once" | "off" | "emit";
@@ -71,6 +73,24 @@ test("StreamListeners: which listener is called, and in which order, is as with 
     }),
     { numRuns: 500 },
   );
+});
+
+test("StreamListeners: the owner gets each event before the listeners, but none that began before it was the owner", () => {
+  const emitter = new Ours();
+  const calls: string[] = [];
+  const own = (name: Name) => (chunk?: Uint8Array) => {
+    calls.push(`owner ${name}`);
+    if (name === "data") assert.equal(chunk, CHUNK);
+  };
+  const [onData, onEnd, onDrain, onFinish, onHangUp, onClose] = NAMES.map(own) as [Own, Own, Own, Own, Own, Own];
+  emitter.once("data", () => {
+    calls.push("first");
+    emitter.setOwner({ onData, onEnd, onDrain, onFinish, onHangUp, onClose });
+  });
+  emitter.trigger("data");
+  for (const name of NAMES) emitter.on(name, () => calls.push(`listener ${name}`));
+  for (const name of NAMES) emitter.trigger(name);
+  assert.deepEqual(calls, ["first", ...NAMES.flatMap((name) => [`owner ${name}`, `listener ${name}`])]);
 });
 
 test("StreamListeners: an event without a listener is no fault, bytes are passed on unchanged, and an error of a listener is thrown", () => {

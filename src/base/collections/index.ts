@@ -1,5 +1,5 @@
 /**
- * Collections whose members are added and removed in thousands, such as connections.
+ * Collections whose members are added and removed in thousands, such as connections, and a queue of bytes.
  *
  * Owns: order and membership. Does not know: the members. Why not `Set` and `Map`: decision 0007.
  *
@@ -8,5 +8,6 @@
  * entry.remove();
  * ```
  */
+export { ByteQueue } from "./byte-queue.ts";
 export { DrainedMap } from "./drained-map.ts";
 export { type Entry, LinkedSet } from "./linked-set.ts";

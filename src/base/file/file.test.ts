@@ -132,3 +132,37 @@ test("replaceFile: the file that a killed writer with this process id left is no
   replaceFile(join(folder, "file"), "whole", { mode: 0o644 });
   assert.deepEqual(readdirSync(folder), ["file"]);
 });
+
+test("replaceFile: in a folder that was deleted and is still in use it fails at once, and does not try for ever", (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-file-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const program = `
+    const { rmdirSync } = require("node:fs");
+    process.chdir(${JSON.stringify(folder)});
+    rmdirSync(${JSON.stringify(folder)});
+    const options = { mode: 0o600, folderMode: 0o700 };
+    import(${JSON.stringify(join(import.meta.dirname, "index.ts"))}).then(({ replaceFile }) => {
+      try {
+        replaceFile("/proc/self/cwd/parts/file", "text", options);
+      } catch (error) {
+        console.log(error.code, error.message);
+      }
+    });`;
+  const said = execFileSync(process.execPath, ["-e", program], { encoding: "utf8", timeout: 20_000 });
+  assert.match(said, /^unwritable cannot write \/proc\/self\/cwd\/parts\/file: ENOENT/);
+});
+
+test("replaceFile: makes the folders that are absent with their mode; a file in the place of one is refused", (t) => {
+  const folder = folderOf(t);
+  replaceFile(join(folder, "a/b/file"), "text", { mode: 0o600, folderMode: 0o700 });
+  assert.equal(statSync(join(folder, "a/b")).mode & 0o777, 0o700);
+  replaceFile(join(folder, "a/b/file"), "again", { mode: 0o600, folderMode: 0o755 });
+  assert.deepEqual(
+    [readFileSync(join(folder, "a/b/file"), "utf8"), statSync(join(folder, "a/b")).mode & 0o777],
+    ["again", 0o700],
+  );
+  assert.throws(
+    () => replaceFile(join(folder, "a/b/file/c"), "text", { mode: 0o600, folderMode: 0o700 }),
+    (error) => error instanceof FileError && error.code === "unwritable",
+  );
+});

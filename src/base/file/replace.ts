@@ -4,7 +4,6 @@ import {
   copyFileSync,
   fchmodSync,
   fsyncSync,
-  mkdirSync,
   openSync,
   renameSync,
   rmSync,
@@ -12,6 +11,7 @@ import {
 } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { FileError } from "./errors.ts";
+import { makeFolder } from "./folder.ts";
 
 /** The new content: the text or bytes themselves, or the path of a file to copy. */
 export type FileContent = string | Uint8Array | { readonly copyOf: string };
@@ -33,7 +33,7 @@ export interface ReplaceFileOptions {
 export function replaceFile(path: string, content: FileContent, options: ReplaceFileOptions): void {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
-    if (options.folderMode !== undefined) mkdirSync(dirname(path), { recursive: true, mode: options.folderMode });
+    if (options.folderMode !== undefined) makeFolder(dirname(path), options.folderMode);
     // Process ids repeat in containers: a killed writer may have left this file.
     rmSync(temporary, { force: true });
     write(temporary, content, options);

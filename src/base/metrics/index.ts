@@ -2,7 +2,15 @@
  * Prometheus metrics in a registry of the program's own: nothing is registered globally, so two programs can live in
  * one process and tests start clean.
  */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from "prom-client";
+import {
+  AggregatorRegistry,
+  Counter,
+  collectDefaultMetrics,
+  Gauge,
+  Histogram,
+  type MetricObject,
+  Registry,
+} from "prom-client";
 import { VERSION } from "#base/version";
 import { loopDelayMetrics } from "./loop-delay.ts";
 
@@ -32,6 +40,7 @@ export function createRegistry(): Registry {
       help: "Always 1; the label has the version of the program.",
       labelNames: ["version"],
       registers: [ofProcess],
+      aggregator: "first",
     }).set({ version: VERSION }, 1);
   }
   const registry = new Registry();
@@ -40,4 +49,20 @@ export function createRegistry(): Registry {
     if (metric !== undefined) registry.registerMetric(metric);
   }
   return registry;
+}
+
+/** The values of a registry, for a process that adds them up. */
+export type MetricValues = readonly MetricObject[];
+
+/** The values of all metrics. */
+export function readMetrics(registry: Registry): Promise<MetricValues> {
+  return registry.getMetricsAsJSON();
+}
+
+/**
+ * Adds up the metrics of several processes; returns the Prometheus text format. The `aggregator` of a metric says what is done with its values;
+ * without one they are summed.
+ */
+export function sumMetrics(parts: readonly MetricValues[]): Promise<string> {
+  return AggregatorRegistry.aggregate(parts.map((part) => [...part])).metrics();
 }

@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { test } from "node:test";
 import { Registry } from "prom-client";
 import { FakeClock } from "#base/clock";
+import { readMetrics, sumMetrics } from "./index.ts";
 import { LoopDelay, loopDelayMetrics } from "./loop-delay.ts";
 
 test("LoopDelay: an idle minute has sixty samples, and a delay is kept until it is read", async () => {
@@ -33,6 +34,27 @@ test("loopDelayMetrics: the library's metrics are exported without its watch of 
   for (const part of ["min", "max", "mean", "stddev", "p50", "p90", "p99"]) {
     assert.match(text, new RegExp(`^nodejs_eventloop_lag_${part}_seconds [0-9.e-]+$`, "m"));
   }
+});
+
+test("loopDelayMetrics: of several processes the worst one is told, not the sum", async () => {
+  const parts = await Promise.all(
+    [100, 300].map(async (lateMs) => {
+      const clock = new FakeClock();
+      const late = {
+        now: () => clock.now(),
+        monotonic: () => clock.monotonic(),
+        after: (delayMs: number, callback: () => void) => clock.after(delayMs + lateMs, callback),
+      };
+      const registry = new Registry();
+      loopDelayMetrics(registry, new LoopDelay(late));
+      await clock.advance(1000 + lateMs);
+      return readMetrics(registry);
+    }),
+  );
+  const text = await sumMetrics(parts);
+  assert.match(text, /^nodejs_eventloop_lag_max_seconds 0\.3/m);
+  assert.match(text, /^nodejs_eventloop_lag_min_seconds 0\.(1|09)/m);
+  assert.match(text, /^nodejs_eventloop_lag_p99_seconds 0\.3/m);
 });
 
 test("createRegistry: a process that does nothing but have its metrics wakes up at most three times a second", () => {

@@ -70,6 +70,8 @@ export function loopDelayMetrics(registry: Registry, delay: LoopDelay = new Loop
     const name = `nodejs_eventloop_lag_${part}_seconds`;
     // The first metric that is read collects for all of them.
     const how = part === "min" ? { collect } : {};
-    gauges.set(part, new Gauge({ name, help, registers: [registry], ...how }));
+    // Of several processes: the worst one, as each has an event loop of its own.
+    const aggregator = part === "min" ? "min" : "max";
+    gauges.set(part, new Gauge({ name, help, registers: [registry], aggregator, ...how }));
   }
 }

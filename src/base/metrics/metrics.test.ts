@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Counter, createRegistry } from "./index.ts";
+import { Counter, createRegistry, Gauge, Histogram, readMetrics, sumMetrics } from "./index.ts";
 
 test("createRegistry: observers of the process are made once, however often a program in it starts anew", async () => {
   const [first, second] = [createRegistry(), createRegistry()];
@@ -19,4 +19,32 @@ test("createRegistry: metrics of a program are only in its own registry", () => 
   for (const registry of [first, second]) new Counter({ name: "a", help: "a", registers: [registry] });
   assert.notEqual(first.getSingleMetric("a"), second.getSingleMetric("a"));
   assert.equal(createRegistry().getSingleMetric("a"), undefined);
+});
+
+test("sumMetrics: counters and histograms are summed, gauges as they say; the version is there once", async () => {
+  const parts = await Promise.all(
+    [1, 2].map((times) => {
+      const registry = createRegistry();
+      const registers = [registry];
+      new Counter({ name: "calls_total", help: "Calls.", labelNames: ["code"], registers }).inc({ code: "ok" }, times);
+      new Gauge({ name: "open", help: "Open.", registers }).set(times);
+      new Gauge({ name: "agents", help: "Agents.", registers, aggregator: "max" }).set(times);
+      new Histogram({ name: "time_seconds", help: "Time.", buckets: [1, 5], registers }).observe(2 * times);
+      return readMetrics(registry);
+    }),
+  );
+  const text = await sumMetrics(JSON.parse(JSON.stringify(parts)));
+  for (const line of [
+    'calls_total{code="ok"} 3',
+    "open 3",
+    "agents 2",
+    'time_seconds_bucket{le="1"} 0',
+    'time_seconds_bucket{le="5"} 2',
+    "time_seconds_count 2",
+    "time_seconds_sum 6",
+  ]) {
+    assert.ok(text.split("\n").includes(line), `${line} is not in\n${text}`);
+  }
+  assert.match(text, /^isthmus_build_info\{version="[^"]+"\} 1$/m);
+  assert.equal(await sumMetrics([]), "\n");
 });

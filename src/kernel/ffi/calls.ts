@@ -7,6 +7,7 @@ const EAGAIN = 11;
 
 /** Open flags and other numbers of x86-64 and arm64 Linux (include/uapi). */
 export const C = {
+  AF_UNIX: 1,
   AF_INET: 2,
   AF_INET6: 10,
   AF_NETLINK: 16,

@@ -41,7 +41,8 @@ export {
 export { dropFromBoundingSet, effectiveCapabilities, setCapabilities } from "./capabilities.ts";
 export { type LoopWatch, watchReadable } from "./event-loop.ts";
 export { libnftables, type NftHandle } from "./nftables.ts";
-export { decodeSockaddr, type Endpoint, encodeSockaddr } from "./sockaddr.ts";
+export { killAtParentDeath } from "./parent-death.ts";
+export { decodeSockaddr, type Endpoint, encodeSockaddr, encodeUnixPath } from "./sockaddr.ts";
 export {
   acceptFrom,
   beginConnect,

@@ -39,3 +39,24 @@ export function decodeSockaddr(bytes: Uint8Array): Endpoint {
   }
   throw new KernelError("invalid", `Cannot read a socket address of ${bytes.length} bytes and family ${family}`);
 }
+
+/** The size of `sun_path` in struct sockaddr_un (include/uapi/linux/un.h). */
+const UNIX_PATH_BYTES = 108;
+
+/**
+ * `struct sockaddr_un` of the path of a UNIX socket. Throws {@link KernelError} `invalid` for an empty path, one of more than 107 bytes, or
+ * one with a NUL character: the kernel would cut it, or take it for a name without a file.
+ */
+export function encodeUnixPath(path: string): Uint8Array {
+  const text = Buffer.from(path);
+  if (text.length === 0 || text.length >= UNIX_PATH_BYTES || text.includes(0)) {
+    throw new KernelError(
+      "invalid",
+      `Cannot use ${JSON.stringify(path)} as the path of a UNIX socket: it has ${text.length} bytes; a path has 1 to ${UNIX_PATH_BYTES - 1}, none of them NUL`,
+    );
+  }
+  const bytes = Buffer.alloc(2 + text.length + 1);
+  bytes[0] = C.AF_UNIX;
+  bytes.set(text, 2);
+  return bytes;
+}

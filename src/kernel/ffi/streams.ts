@@ -5,8 +5,9 @@ import { lastErrno, libc, type NativeFunction } from "./library.ts";
 /** include/uapi/asm-generic/errno-base.h and errno.h. */
 const [EINTR, EISCONN, EALREADY, EINPROGRESS] = [4, 106, 114, 115];
 /**
- * ENOENT, ESRCH, ENOEXEC, ECHILD, EEXIST, ENOTDIR, ENOTTY: no call of a TCP socket fails with these. Then V8 has made other system calls
- * between the call and the reading of errno (garbage collection, loading code), and a repeated call returns the right errno.
+ * ENOENT, ESRCH, ENOEXEC, ECHILD, EEXIST, ENOTDIR, ENOTTY: no call of a connected socket, and no accept, fails with these. Then V8 has made other system calls
+ * between the call and the reading of errno (garbage collection, loading code), and a repeated call returns the right errno. connect(2) to the path of a
+ * UNIX socket can fail with ENOENT or ENOTDIR; its repeated calls return the same.
  */
 const FOREIGN: ReadonlySet<number> = new Set([2, 3, 8, 10, 17, 20, 25]);
 /** The maximum number of tries while errno is one of {@link FOREIGN}; then it counts as the call's errno. */
@@ -42,21 +43,28 @@ export function receiveBytes(fd: number, into: Uint8Array): number {
   }
 }
 
-/** send(2) to a stream, without SIGPIPE: how many bytes the kernel has taken, or a negated errno. */
-export function sendBytes(fd: number, data: Uint8Array): number {
+/**
+ * send(2) of the first `length` bytes to a stream, without SIGPIPE: how many bytes the kernel has taken, or a negated errno. The kernel
+ * copies the bytes before the call returns.
+ */
+export function sendBytes(fd: number, data: Uint8Array, length = data.length): number {
   for (let tries = 1; ; tries += 1) {
-    const result = outcome(libc().send(fd, data, data.length, C.MSG_DONTWAIT | C.MSG_NOSIGNAL));
+    const result = outcome(libc().send(fd, data, length, C.MSG_DONTWAIT | C.MSG_NOSIGNAL));
     if (!isMoot(result, tries)) return result;
   }
 }
 
 const addressLength = new Uint32Array(1);
 
-/** accept4(2), non-blocking and close-on-exec: the descriptor, or a negated errno. `address` takes the peer's sockaddr, 28 bytes. */
-export function acceptFrom(fd: number, address: Uint8Array): number {
+/**
+ * accept4(2), non-blocking and close-on-exec: the descriptor, or a negated errno. `address` takes the peer's sockaddr, 28 bytes; null for
+ * UNIX sockets, whose peers have none.
+ */
+export function acceptFrom(fd: number, address: Uint8Array | null): number {
+  const lengthOf = address === null ? null : addressLength;
   for (let tries = 1; ; tries += 1) {
-    addressLength[0] = address.length;
-    const result = raw(libc().accept4, fd, address, addressLength, C.SOCK_NONBLOCK | C.SOCK_CLOEXEC);
+    addressLength[0] = address?.length ?? 0;
+    const result = raw(libc().accept4, fd, address, lengthOf, C.SOCK_NONBLOCK | C.SOCK_CLOEXEC);
     if (!isMoot(result, tries)) return result;
   }
 }

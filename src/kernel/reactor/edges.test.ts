@@ -9,14 +9,17 @@ import { KernelError } from "#kernel/errors";
 import { beginConnect, C, close, encodeSockaddr, send, setsockopt } from "#kernel/ffi";
 import { listenTcp, localEndpoint, openTcp } from "#kernel/socket";
 import { closeReactor, connectTcp, TcpListener, TcpStream } from "./index.ts";
-import { ownPair, ticks } from "./testing/own-pair.ts";
+import type { StreamSocket } from "./stream-socket.ts";
+import { ownPair, PAIRS, ticks } from "./testing/own-pair.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 const LOOPBACK = IpAddress.parse("127.0.0.1");
 const MSG_OOB = 1;
 
-async function pair(t: TestContext): Promise<[TcpStream, TcpStream]> {
-  const made = await ownPair();
+const KINDS = ["TcpStream", "UnixStream"] as const;
+
+async function pair(t: TestContext, kind: keyof typeof PAIRS = "TcpStream"): Promise<[StreamSocket, StreamSocket]> {
+  const made = await PAIRS[kind]();
   t.after(() => {
     for (const stream of made) stream.destroy();
   });
@@ -33,71 +36,77 @@ async function carriesAgain(): Promise<void> {
   for (const stream of [next, other]) stream.destroy();
 }
 
-const emitted = (stream: TcpStream, event: "end" | "close" | "drain" | "finish"): Promise<void> =>
+const emitted = (stream: StreamSocket, event: "end" | "close" | "drain" | "finish"): Promise<void> =>
   new Promise((resolve) => stream.once(event, () => resolve()));
 
-test("TcpStream: the peer's end is emitted once, though `drain` comes after it", TIMEOUT, async (t) => {
-  const [ours, peer] = await pair(t);
-  setsockopt(ours.fd, C.SOL_SOCKET, C.SO_SNDBUF, 4608);
-  let ends = 0;
-  ours.on("end", () => {
-    ends += 1;
+for (const kind of KINDS) {
+  test(`${kind}: the peer's end is emitted once, though 'drain' comes after it`, TIMEOUT, async (t) => {
+    const [ours, peer] = await pair(t, kind);
+    setsockopt(ours.fd, C.SOL_SOCKET, C.SO_SNDBUF, 4608);
+    let ends = 0;
+    ours.on("end", () => {
+      ends += 1;
+    });
+    ours.resume();
+    const ended = emitted(ours, "end");
+    peer.end();
+    await ended;
+    let heard = 0;
+    peer.on("data", (chunk) => {
+      heard += chunk.length;
+    });
+    for (let round = 0; round < 4; round += 1) {
+      const drained = emitted(ours, "drain");
+      while (ours.write(Buffer.alloc(65_536)));
+      peer.resume();
+      await drained;
+    }
+    const closed = [emitted(ours, "close"), emitted(peer, "close")];
+    ours.end();
+    await Promise.all(closed);
+    assert.equal(ends, 1);
+    assert.ok(heard >= 4 * 65_536);
   });
-  ours.resume();
-  const ended = emitted(ours, "end");
-  peer.end();
-  await ended;
-  let heard = 0;
-  peer.on("data", (chunk) => {
-    heard += chunk.length;
+}
+
+for (const kind of KINDS) {
+  test(`${kind}: a listener that ends the stream at 'end' gets 'finish', then 'close'`, TIMEOUT, async (t) => {
+    const [ours, peer] = await pair(t, kind);
+    const events: string[] = [];
+    for (const event of ["end", "finish", "close"] as const) ours.on(event, () => events.push(event));
+    ours.once("end", () => ours.end());
+    ours.resume();
+    const closed = emitted(ours, "close");
+    peer.end();
+    await closed;
+    assert.deepEqual([events, ours.errored], [["end", "finish", "close"], undefined]);
   });
-  for (let round = 0; round < 4; round += 1) {
-    const drained = emitted(ours, "drain");
-    while (ours.write(Buffer.alloc(65_536)));
-    peer.resume();
-    await drained;
-  }
-  const closed = [emitted(ours, "close"), emitted(peer, "close")];
-  ours.end();
-  await Promise.all(closed);
-  assert.equal(ends, 1);
-  assert.ok(heard >= 4 * 65_536);
-});
+}
 
-test("TcpStream: a listener that ends the stream at `end` gets `finish`, then `close`", TIMEOUT, async (t) => {
-  const [ours, peer] = await pair(t);
-  const events: string[] = [];
-  for (const event of ["end", "finish", "close"] as const) ours.on(event, () => events.push(event));
-  ours.once("end", () => ours.end());
-  ours.resume();
-  const closed = emitted(ours, "close");
-  peer.end();
-  await closed;
-  assert.deepEqual([events, ours.errored], [["end", "finish", "close"], undefined]);
-});
-
-test("reactor: a stream's end is emitted before the reaction of its peer to it", TIMEOUT, async (t) => {
-  const [ours, peer] = await pair(t);
-  const [next, client] = await pair(t);
-  const events: string[] = [];
-  const heard = emitted(next, "end");
-  ours.on("close", () => events.push("close"));
-  next.on("data", () => events.push("data"));
-  next.resume();
-  await ticks(2);
-  // Timers run between two ticks: all of this is there when the next tick begins.
-  await new Promise<void>((resolve) =>
-    setTimeout(() => {
-      ours.destroy();
-      send(client.fd, Buffer.from("I saw you go"), { flags: 0 });
-      resolve();
-    }, 5),
-  );
-  client.end();
-  await heard;
-  assert.deepEqual(events, ["close", "data"]);
-  peer.destroy();
-});
+for (const kind of KINDS) {
+  test(`${kind}: a stream's end is emitted before the reaction of its peer to it`, TIMEOUT, async (t) => {
+    const [ours, peer] = await pair(t, kind);
+    const [next, client] = await pair(t, kind);
+    const events: string[] = [];
+    const heard = emitted(next, "end");
+    ours.on("close", () => events.push("close"));
+    next.on("data", () => events.push("data"));
+    next.resume();
+    await ticks(2);
+    // Timers run between two ticks: all of this is there when the next tick begins.
+    await new Promise<void>((resolve) =>
+      setTimeout(() => {
+        ours.destroy();
+        send(client.fd, Buffer.from("I saw you go"), { flags: 0 });
+        resolve();
+      }, 5),
+    );
+    client.end();
+    await heard;
+    assert.deepEqual(events, ["close", "data"]);
+    peer.destroy();
+  });
+}
 
 test("closeReactor: a listener that is called before the next poll may close it", TIMEOUT, async () => {
   const [ours, peer] = await ownPair();
@@ -129,22 +138,24 @@ test("TcpStream: bytes behind urgent data are read, though nothing more comes", 
   assert.equal(text, "beforebehind");
 });
 
-test(
-  "TcpStream: a peer that has ended and then resets is lost at once, though nothing is sent to it",
-  TIMEOUT,
-  async (t) => {
-    const [ours, peer] = await pair(t);
-    ours.resume();
-    const ended = emitted(ours, "end");
-    const closed = emitted(ours, "close");
-    peer.end();
-    await ended;
-    peer.reset();
-    await closed;
-    assert.ok(ours.errored instanceof KernelError);
-    assert.ok(["EPIPE", "ECONNRESET"].includes(ours.errored.errno ?? ""), ours.errored.errno);
-  },
-);
+for (const kind of KINDS) {
+  test(
+    `${kind}: a peer that has ended and then resets is lost at once, though nothing is sent to it`,
+    TIMEOUT,
+    async (t) => {
+      const [ours, peer] = await pair(t, kind);
+      ours.resume();
+      const ended = emitted(ours, "end");
+      const closed = emitted(ours, "close");
+      peer.end();
+      await ended;
+      peer.reset();
+      await closed;
+      assert.ok(ours.errored instanceof KernelError);
+      assert.ok(["EPIPE", "ECONNRESET"].includes(ours.errored.errno ?? ""), ours.errored.errno);
+    },
+  );
+}
 
 test(
   "closeReactor: streams emit `close`, dials fail, and later descriptors with their numbers are left alone",
@@ -184,22 +195,24 @@ test(
   },
 );
 
-test("TcpStream: a listener may close streams whose events are of the same tick", TIMEOUT, async (t) => {
-  const [ours, peer] = await pair(t);
-  const [third, fourth] = await pair(t);
-  ours.on("data", () => {
-    // Events of these are in the same tick.
-    third.destroy();
-    fourth.destroy();
-    ours.destroy();
+for (const kind of KINDS) {
+  test(`${kind}: a listener may close streams whose events are of the same tick`, TIMEOUT, async (t) => {
+    const [ours, peer] = await pair(t, kind);
+    const [third, fourth] = await pair(t, kind);
+    ours.on("data", () => {
+      // Events of these are in the same tick.
+      third.destroy();
+      fourth.destroy();
+      ours.destroy();
+    });
+    third.on("data", () => assert.fail("destroyed streams are silent"));
+    for (const stream of [ours, third]) stream.resume();
+    const closed = [emitted(ours, "close"), emitted(third, "close"), emitted(fourth, "close")];
+    peer.write(Buffer.from("x"));
+    fourth.write(Buffer.from("y"));
+    await Promise.all(closed);
   });
-  third.on("data", () => assert.fail("destroyed streams are silent"));
-  for (const stream of [ours, third]) stream.resume();
-  const closed = [emitted(ours, "close"), emitted(third, "close"), emitted(fourth, "close")];
-  peer.write(Buffer.from("x"));
-  fourth.write(Buffer.from("y"));
-  await Promise.all(closed);
-});
+}
 
 test("beginConnect: a second call returns the present state", TIMEOUT, async () => {
   const listening = listenTcp(LOOPBACK, 0);

@@ -1,5 +1,5 @@
 /**
- * TCP streams and listeners without Node.js's sockets, for programs that relay many connections: one epoll instance for each thread, which the
+ * Streams and listeners of TCP and UNIX sockets without Node.js's sockets, for programs that relay many connections: one epoll instance for each thread, which the
  * thread's event loop watches. A connection costs a third of the time of a Node socket, and no buffer while it is idle (decision 0006).
  *
  * Owns: descriptors, readiness, bytes that wait to be sent. Does not know: what the bytes mean.
@@ -7,6 +7,7 @@
  * ```ts
  * const listener = new TcpListener(listenTcp(address, port, { noDelay: true }), (client) => serve(client));
  * const upstream = await connectTcp({ address, port }, { source, signal });
+ * const local = UnixListener.listen(path, { umask: 0o007 }, { onClient: (fd) => serve(UnixStream.adopt(fd)), onFault, onError });
  * ```
  */
 
@@ -16,3 +17,5 @@ export { closeReactor } from "./reactor.ts";
 export { TcpListener } from "./tcp-listener.ts";
 export { TcpStream } from "./tcp-stream.ts";
 export { epollStreamsFault, type TcpStreams, type TcpStreamsKind, tcpStreams } from "./tcp-streams.ts";
+export { SharedUnixSocket, UnixListener, type UnixListenerEvents } from "./unix-listener.ts";
+export { connectUnix, UnixStream } from "./unix-stream.ts";

@@ -11,14 +11,19 @@ import { Worker } from "node:worker_threads";
 import { IpAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import { listenTcp, localEndpoint } from "#kernel/socket";
-import { connectTcp, TcpListener, TcpStream } from "./index.ts";
+import { connectTcp, connectUnix, TcpListener, TcpStream, UnixListener, UnixStream } from "./index.ts";
+import type { StreamSocket } from "./stream-socket.ts";
+import { freshPath } from "./testing/own-pair.ts";
 
 const TIMEOUT = { timeout: 20_000 };
 const LOOPBACK = { 4: IpAddress.parse("127.0.0.1"), 6: IpAddress.parse("::1") } as const;
 
 /** Our end and Node's end of one connection; ours was accepted or dialled. */
-async function pair(t: TestContext, how: "accepted" | "dialled"): Promise<{ ours: TcpStream; peer: Socket }> {
-  const made = how === "accepted" ? await accepted(t) : await dialled(t);
+async function pair<How extends keyof typeof MAKERS>(
+  t: TestContext,
+  how: How,
+): Promise<Awaited<ReturnType<(typeof MAKERS)[How]>>> {
+  const made = (await MAKERS[how](t)) as Awaited<ReturnType<(typeof MAKERS)[How]>>;
   t.after(() => {
     made.ours.destroy();
     made.peer.destroy();
@@ -52,8 +57,39 @@ async function dialled(t: TestContext): Promise<{ ours: TcpStream; peer: Socket 
   return { ours, peer };
 }
 
+async function acceptedOverUnix(t: TestContext): Promise<{ ours: UnixStream; peer: Socket }> {
+  const client = Promise.withResolvers<UnixStream>();
+  const events = {
+    onClient: (one: number) => client.resolve(UnixStream.adopt(one)),
+    onFault: client.reject,
+    onError: client.reject,
+  };
+  const listener = UnixListener.listen(freshPath(), { umask: 0o077 }, events);
+  t.after(() => listener.close());
+  const peer = connect({ path: listener.path, allowHalfOpen: true });
+  return { ours: await client.promise, peer };
+}
+
+async function dialledOverUnix(t: TestContext): Promise<{ ours: UnixStream; peer: Socket }> {
+  const path = freshPath();
+  const server = createServer({ allowHalfOpen: true }).listen(path);
+  t.after(() => server.close());
+  await once(server, "listening");
+  const connection = once(server, "connection");
+  const ours = connectUnix(path);
+  const [peer] = (await connection) as [Socket];
+  return { ours, peer };
+}
+
+const MAKERS = {
+  accepted,
+  dialled,
+  "accepted over UNIX": acceptedOverUnix,
+  "dialled over UNIX": dialledOverUnix,
+} as const;
+
 /** All that comes until the end. */
-function collect(stream: TcpStream): Promise<Buffer> {
+function collect(stream: StreamSocket): Promise<Buffer> {
   const chunks: Buffer[] = [];
   stream.on("data", (chunk) => chunks.push(Buffer.from(chunk)));
   stream.resume();
@@ -63,13 +99,13 @@ function collect(stream: TcpStream): Promise<Buffer> {
   });
 }
 
-function closed(stream: TcpStream): Promise<void> {
+function closed(stream: StreamSocket): Promise<void> {
   return new Promise((resolve) => (stream.closed ? resolve() : stream.once("close", resolve)));
 }
 
-for (const how of ["accepted", "dialled"] as const) {
+for (const how of ["accepted", "dialled", "accepted over UNIX", "dialled over UNIX"] as const) {
   test(
-    `TcpStream, ${how}: 16 MiB each way at once arrive whole, in order, and both ends close it`,
+    `a stream that was ${how}: 16 MiB each way at once arrive whole, in order, and both ends close it`,
     TIMEOUT,
     async (t) => {
       const { ours, peer } = await pair(t, how);
@@ -98,30 +134,32 @@ for (const how of ["accepted", "dialled"] as const) {
   );
 }
 
-test("TcpStream: paused it reads nothing, resumed all that came and the end", TIMEOUT, async (t) => {
-  const { ours, peer } = await pair(t, "accepted");
-  let text = "";
-  let hasEnded = false;
-  ours.on("data", (chunk) => {
-    text += Buffer.from(chunk).toString();
-    ours.pause();
+for (const how of ["accepted", "accepted over UNIX"] as const) {
+  test(`a stream that was ${how}: paused it reads nothing, resumed all that came and the end`, TIMEOUT, async (t) => {
+    const { ours, peer } = await pair(t, how);
+    let text = "";
+    let hasEnded = false;
+    ours.on("data", (chunk) => {
+      text += Buffer.from(chunk).toString();
+      ours.pause();
+    });
+    ours.once("end", () => {
+      hasEnded = true;
+    });
+    peer.write("one");
+    ours.resume();
+    while (text !== "one") await new Promise((resolve) => setImmediate(resolve));
+    peer.end("two");
+    await once(peer, "finish");
+    for (let tick = 0; tick < 20; tick += 1) await new Promise((resolve) => setImmediate(resolve));
+    assert.deepEqual([text, hasEnded], ["one", false]);
+    ours.resume();
+    while (text.length < 6) await new Promise((resolve) => setImmediate(resolve));
+    ours.resume();
+    while (!hasEnded) await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(ours.closed, false, "the way out is open still");
   });
-  ours.once("end", () => {
-    hasEnded = true;
-  });
-  peer.write("one");
-  ours.resume();
-  while (text !== "one") await new Promise((resolve) => setImmediate(resolve));
-  peer.end("two");
-  await once(peer, "finish");
-  for (let tick = 0; tick < 20; tick += 1) await new Promise((resolve) => setImmediate(resolve));
-  assert.deepEqual([text, hasEnded], ["one", false]);
-  ours.resume();
-  while (text.length < 6) await new Promise((resolve) => setImmediate(resolve));
-  ours.resume();
-  while (!hasEnded) await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(ours.closed, false, "the way out is open still");
-});
+}
 
 test(
   "TcpStream: half closed it still receives; the peer's reset is an error, emitted by `close`",
@@ -233,13 +271,18 @@ test(
   },
 );
 
-test(
-  "TcpListener: a client for whom there is no descriptor is refused at once; others are taken when there are some again",
-  TIMEOUT,
-  async () => {
-    // In a process of its own: its limit is reached by what it holds.
-    const script = new URL("./testing/short-of-descriptors.ts", import.meta.url);
-    const child = spawn("sh", ["-c", 'ulimit -n 64; exec "$0" "$1"', process.execPath, fileURLToPath(script)]);
-    assert.deepEqual(JSON.parse(await text(child.stdout)), { fault: "EMFILE", answered: 39 });
-  },
-);
+for (const [family, listener] of [
+  ["tcp", "TcpListener"],
+  ["unix", "UnixListener"],
+] as const) {
+  test(
+    `${listener}: a client for whom there is no descriptor is refused at once; others are taken when there are some again`,
+    TIMEOUT,
+    async () => {
+      // In a process of its own: its limit is reached by what it holds.
+      const script = fileURLToPath(new URL("./testing/short-of-descriptors.ts", import.meta.url));
+      const child = spawn("sh", ["-c", 'ulimit -n 64; exec "$0" "$1" "$2"', process.execPath, script, family]);
+      assert.deepEqual(JSON.parse(await text(child.stdout)), { fault: "EMFILE", answered: 39 });
+    },
+  );
+}

@@ -15,6 +15,8 @@ import {
 const MAX_EVENTS = 256;
 /** Polls of one tick. The second and third follow only new descriptors; another round of the event loop would cost ten times as much. */
 const MAX_POLLS = 3;
+/** The maximum of bytes that a stream joins for one send. */
+const JOIN_BYTES = 65_536;
 /** Largest read. A stream holds no more than one read of received bytes (docs/spec/uplink-proxy.md#7). */
 const READ_BYTES = 262_144;
 /**
@@ -51,6 +53,8 @@ export const STREAM_BITS = (EPOLL.in | EPOLL.priority | EPOLL.out | EPOLL.readHa
 export class Reactor {
   /** Receives every read of the thread; valid during one call only. */
   readonly #buffer = Buffer.allocUnsafeSlow(READ_BYTES);
+  /** Made by the first stream that joins chunks. */
+  #joined: Buffer | undefined;
   /** Cached views of the beginning of the shared buffer. */
   readonly #views: Buffer[] = [];
   readonly #epoll = epollCreate();
@@ -141,6 +145,12 @@ export class Reactor {
   emitLater(emitting: Emitting): void {
     this.#emitting.push(emitting);
     if (!this.#isInTick) this.#scheduleEmits();
+  }
+
+  /** Takes chunks that are sent together; valid during one call only. */
+  get joinBuffer(): Buffer {
+    this.#joined ??= Buffer.allocUnsafeSlow(JOIN_BYTES);
+    return this.#joined;
   }
 
   /**

@@ -11,7 +11,9 @@ import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { C, setsockopt } from "#kernel/ffi";
 import { listenTcp, localEndpoint } from "#kernel/socket";
-import { connectTcp, TcpListener, TcpStream } from "./index.ts";
+import { connectTcp, connectUnix, TcpListener, TcpStream, UnixListener, UnixStream } from "./index.ts";
+import { StreamSocket } from "./stream-socket.ts";
+import { freshPath } from "./testing/own-pair.ts";
 import { type Act, Witness } from "./testing/witness.ts";
 
 const LOOPBACK = IpAddress.parse("127.0.0.1");
@@ -28,17 +30,22 @@ const write = fc.record({
   kind: fc.constant("write" as const),
   bytes: fc.constantFrom(1, 2, 100, 4096, 65_536, 300_000),
 });
+const writeAll = fc.record({
+  kind: fc.constant("write-all" as const),
+  sizes: fc.array(fc.constantFrom(0, 1, 9, 100, 4096, 16_383, 16_384, 40_000), { minLength: 1, maxLength: 8 }),
+});
 const flow = fc.constantFrom<Act>({ kind: "pause" }, { kind: "resume" });
 const finish = fc.constant<Act>({ kind: "end" });
 const cut = fc.constantFrom<Act>({ kind: "destroy" }, { kind: "reset" });
 const anyAct = fc.oneof(
-  { weight: 8, arbitrary: write as fc.Arbitrary<Act> },
+  { weight: 6, arbitrary: write as fc.Arbitrary<Act> },
+  { weight: 3, arbitrary: writeAll as fc.Arbitrary<Act> },
   { weight: 8, arbitrary: flow },
   { weight: 2, arbitrary: finish },
   { weight: 1, arbitrary: cut },
 );
 const few = fc.array(anyAct, { maxLength: 3 });
-const inside = fc.record({ data: fc.array(anyAct, { maxLength: 8 }), end: few, drain: few, finish: few });
+const inside = fc.record({ data: fc.array(anyAct, { maxLength: 8 }), end: few, drain: few, finish: few, hangUp: few });
 const step = fc.record({ side: fc.constantFrom(0, 1), act: anyAct, ticks: fc.constantFrom(0, 0, 1, 3) });
 const scenario = fc.record({
   kind: fc.constantFrom<Kind>("ours-dialled", "ours-accepted", "node-dialled", "node-accepted"),
@@ -49,8 +56,13 @@ const scenario = fc.record({
 });
 type Scenario = typeof scenario extends fc.Arbitrary<infer Value> ? Value : never;
 
-/** Listeners of both makes, for all runs. */
-class Bench {
+/** Listeners of both makes over one kind of socket, for all runs. */
+interface Bench {
+  pair(how: Pick<Scenario, "kind" | "readBytes">): Promise<[StreamSocket, ByteStream]>;
+  close(): void;
+}
+
+class TcpBench implements Bench {
   readonly #waiting: ((fd: number, port: number) => void)[] = [];
   readonly #listener: TcpListener;
   readonly #port: number;
@@ -94,6 +106,46 @@ class Bench {
   }
 }
 
+class UnixBench implements Bench {
+  readonly #waiting: ((fd: number) => void)[] = [];
+  readonly #listener: UnixListener;
+  readonly #server: Server;
+
+  /** The server listens on a UNIX socket. */
+  constructor(server: Server) {
+    this.#listener = UnixListener.listen(
+      freshPath(),
+      { umask: 0o077 },
+      { onClient: (client) => this.#waiting.shift()?.(client), onFault: assert.fail, onError: assert.fail },
+    );
+    this.#server = server;
+  }
+
+  async pair({ kind, readBytes }: Pick<Scenario, "kind" | "readBytes">): Promise<[UnixStream, ByteStream]> {
+    const options = { readBytes };
+    if (kind === "node-accepted") {
+      const connection = once(this.#server, "connection");
+      const ours = connectUnix(this.#server.address() as string, options);
+      return [ours, new NodeStream(((await connection) as [Socket])[0])];
+    }
+    const accepted = new Promise<UnixStream>((resolve) =>
+      this.#waiting.push((fd) => resolve(UnixStream.adopt(fd, options))),
+    );
+    if (kind === "node-dialled") {
+      const socket = connect({ path: this.#listener.path, allowHalfOpen: true });
+      await once(socket, "connect");
+      return [await accepted, new NodeStream(socket)];
+    }
+    const dialled = connectUnix(this.#listener.path, options);
+    return kind === "ours-dialled" ? [dialled, await accepted] : [await accepted, dialled];
+  }
+
+  close(): void {
+    this.#listener.close();
+    this.#server.close();
+  }
+}
+
 const tick = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 async function ticksUntil(isTrue: () => boolean, what: () => string): Promise<void> {
@@ -109,7 +161,7 @@ async function run(bench: Bench, { insides, steps, smallBuffers, ...how }: Scena
   const streams = await bench.pair(how);
   if (smallBuffers)
     for (const stream of streams)
-      if (stream instanceof TcpStream) setsockopt(stream.fd, C.SOL_SOCKET, C.SO_SNDBUF, 4608);
+      if (stream instanceof StreamSocket) setsockopt(stream.fd, C.SOL_SOCKET, C.SO_SNDBUF, 4608);
   const ends = [new Witness(streams[0], [1, 2], insides[0]), new Witness(streams[1], [2, 1], insides[1])] as const;
   for (const { side, act, ticks } of steps) {
     ends[side === 0 ? 0 : 1].do(act);
@@ -136,26 +188,33 @@ async function run(bench: Bench, { insides, steps, smallBuffers, ...how }: Scena
     if (isOrderly) assert.deepEqual([end.heard, end.stream.errored], [other.said, undefined]);
     if (isOrderly) assert.deepEqual([...end.events].sort(), ["close", "end", "finish"]);
     assert.ok(end.heard <= other.said);
+    if (end.stream instanceof StreamSocket) {
+      assert.equal(end.stream.bytesRead, end.heard);
+      assert.ok(end.stream.bytesWritten >= other.heard && end.stream.bytesWritten <= end.said);
+    }
     assert.equal(end.events.at(-1), "close");
   }
   await tick();
   assert.equal(readdirSync("/proc/self/fd").length, descriptors, "a descriptor is left");
 }
 
-test(
-  "TcpStream: whatever both ends do, every byte arrives in order or the loss is reported, each event comes once, and nothing is left",
-  LONG,
-  async () => {
-    const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }).listen(0, "127.0.0.1");
-    await once(server, "listening");
-    const bench = new Bench(server);
-    try {
-      await fc.assert(
-        fc.asyncProperty(scenario, (one) => run(bench, one)),
-        { numRuns: 300 },
-      );
-    } finally {
-      bench.close();
-    }
-  },
-);
+async function check(server: Server, makeBench: (server: Server) => Bench): Promise<void> {
+  await once(server, "listening");
+  const bench = makeBench(server);
+  try {
+    await fc.assert(
+      fc.asyncProperty(scenario, (one) => run(bench, one)),
+      { numRuns: 300 },
+    );
+  } finally {
+    bench.close();
+  }
+}
+
+const CLAIM =
+  "whatever both ends do, every byte arrives in order or the loss is reported, each event comes once, and nothing is left";
+const makeServer = (): Server => createServer({ allowHalfOpen: true, pauseOnConnect: true });
+
+test(`TcpStream: ${CLAIM}`, LONG, () => check(makeServer().listen(0, "127.0.0.1"), (server) => new TcpBench(server)));
+
+test(`UnixStream: ${CLAIM}`, LONG, () => check(makeServer().listen(freshPath()), (server) => new UnixBench(server)));

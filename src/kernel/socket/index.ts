@@ -1,5 +1,6 @@
 /**
- * Makes sockets that Node.js cannot make: in another namespace, with a mark, bound to a link or a foreign address, or for pings.
+ * Makes sockets that Node.js cannot make: in another namespace, with a mark, bound to a link or a foreign address, for pings, or for the streams
+ * of kernel/reactor.
  *
  * Owns: the creation of sockets. Does not know: the protocols above them. Node.js adopts TCP and UDP descriptors.
  *
@@ -16,3 +17,4 @@ export { type IcmpSocket, openIcmpSocket, whenReadable } from "./icmp.ts";
 export { bindUdp, listenTcp, localEndpoint, openTcp, type SocketPlace } from "./inet.ts";
 export { sendQueueBytes } from "./send-queue.ts";
 export { decodeTcpInfo, tcpInfo, transportState } from "./tcp-info.ts";
+export { type ListenUnixOptions, listenUnix, openUnix } from "./unix.ts";

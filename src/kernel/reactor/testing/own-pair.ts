@@ -1,6 +1,10 @@
+import { randomUUID } from "node:crypto";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { IpAddress } from "#base/ip";
 import { listenTcp, localEndpoint } from "#kernel/socket";
-import { connectTcp, TcpListener, TcpStream } from "../index.ts";
+import { connectTcp, connectUnix, TcpListener, TcpStream, UnixListener, UnixStream } from "../index.ts";
+import type { StreamSocket } from "../stream-socket.ts";
 
 const LOOPBACK = IpAddress.parse("127.0.0.1");
 
@@ -19,6 +23,35 @@ export async function ownPair(): Promise<[TcpStream, TcpStream]> {
   listener.close();
   return [dialled, other];
 }
+
+/** A path that no socket has. A process's number is not enough: in namespaces of their own two test runs may have the same. */
+export function freshPath(): string {
+  return join(tmpdir(), `isthmus-reactor-${randomUUID()}.sock`);
+}
+
+/** As {@link ownPair}, over a UNIX socket. */
+export async function ownUnixPair(): Promise<[UnixStream, UnixStream]> {
+  const accepted = Promise.withResolvers<UnixStream>();
+  const listener = UnixListener.listen(
+    freshPath(),
+    { umask: 0o077 },
+    {
+      onClient: (client) => accepted.resolve(UnixStream.adopt(client)),
+      onFault: accepted.reject,
+      onError: accepted.reject,
+    },
+  );
+  const dialled = connectUnix(listener.path);
+  const other = await accepted.promise;
+  listener.close();
+  return [dialled, other];
+}
+
+/** Both ends of a connection, for tests that run over each kind of socket. */
+export const PAIRS: Readonly<Record<"TcpStream" | "UnixStream", () => Promise<[StreamSocket, StreamSocket]>>> = {
+  TcpStream: ownPair,
+  UnixStream: ownUnixPair,
+};
 
 /** Waits for this number of rounds of the event loop. */
 export async function ticks(count: number): Promise<void> {

@@ -1,30 +1,29 @@
-/** Forty clients of a process that holds files open until its listener reports a shortage of descriptors; prints the results. */
+/**
+ * Forty clients of a process that holds files open until its listener reports a shortage of descriptors; prints the results. The argument is
+ * `tcp`, or `unix` for clients of a UNIX socket.
+ */
 import { closeSync, openSync } from "node:fs";
 import { IpAddress } from "#base/ip";
-import { listenTcp, localEndpoint } from "#kernel/socket";
-import { connectTcp, TcpListener, TcpStream } from "../index.ts";
+import type { KernelError } from "#kernel/errors";
+import { type Endpoint, listenTcp, localEndpoint } from "#kernel/socket";
+import { connectTcp, connectUnix, TcpListener, TcpStream, UnixListener, UnixStream } from "../index.ts";
+import type { StreamSocket } from "../stream-socket.ts";
+import { freshPath } from "./own-pair.ts";
 
 const CLIENTS = 40;
-const address = IpAddress.parse("127.0.0.1");
-const fd = listenTcp(address, 0);
-const { port } = localEndpoint(fd);
 let fault: string | undefined;
 let answered = 0;
 const held: number[] = [];
-const listener = new TcpListener(fd, {
-  onClient: (client, remote) => {
-    const stream = TcpStream.adopt(client, remote);
-    stream.on("data", (chunk) => stream.end(Buffer.from(chunk)));
-    stream.resume();
-  },
-  onFault: ({ errno }) => {
+const faults = {
+  onFault: ({ errno }: KernelError) => {
     fault ??= errno;
     for (const one of held.splice(0)) closeSync(one);
   },
-  onError: (error) => {
+  onError: (error: KernelError) => {
     throw error;
   },
-});
+};
+const { listener, dial } = process.argv[2] === "unix" ? overUnix() : overTcp();
 // Descriptors that are opened lazily, at the first connection, are open after this.
 await connectOnce();
 for (let isFree = true; isFree; ) {
@@ -40,9 +39,36 @@ for (let at = 0; at < CLIENTS; at += 1) answered += await connectOnce();
 listener.close();
 process.stdout.write(JSON.stringify({ fault, answered }));
 
+function serve(stream: StreamSocket): void {
+  stream.on("data", (chunk) => stream.end(Buffer.from(chunk)));
+  stream.resume();
+}
+
+interface Place {
+  readonly listener: { close(): void };
+  dial(): StreamSocket | Promise<StreamSocket>;
+}
+
+function overTcp(): Place {
+  const address = IpAddress.parse("127.0.0.1");
+  const fd = listenTcp(address, 0);
+  const { port } = localEndpoint(fd);
+  const onClient = (client: number, remote: Endpoint): void => serve(TcpStream.adopt(client, remote));
+  return {
+    listener: new TcpListener(fd, { ...faults, onClient }),
+    dial: () => connectTcp({ address, port }),
+  };
+}
+
+function overUnix(): Place {
+  const onClient = (client: number): void => serve(UnixStream.adopt(client));
+  const made = UnixListener.listen(freshPath(), { umask: 0o077 }, { ...faults, onClient });
+  return { listener: made, dial: () => connectUnix(made.path) };
+}
+
 /** The number of bytes that came back before the end: one, or none if the client was refused. */
 async function connectOnce(): Promise<number> {
-  const stream = await connectTcp({ address, port });
+  const stream = await dial();
   let bytes = 0;
   const ended = new Promise<number>((resolve) => stream.on("close", () => resolve(bytes)));
   stream.on("data", ({ length }) => {

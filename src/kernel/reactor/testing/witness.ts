@@ -1,13 +1,16 @@
 import assert from "node:assert/strict";
 import type { ByteStream } from "#base/byte-stream";
+import { StreamSocket } from "../stream-socket.ts";
 
 /** The acts of a test on one end of a connection. */
 export type Act =
   | { readonly kind: "write"; readonly bytes: number }
+  /** One write of several chunks, on streams that have it. */
+  | { readonly kind: "write-all"; readonly sizes: readonly number[] }
   | { readonly kind: "end" | "pause" | "resume" | "destroy" | "reset" };
 
 /** For each event, the acts of its listener, in order: each event runs the next act. */
-export type Inside = { readonly [Event in "data" | "end" | "drain" | "finish"]: readonly Act[] };
+export type Inside = { readonly [Event in "data" | "end" | "drain" | "finish" | "hangUp"]: readonly Act[] };
 
 /** One end of a connection: records what it sent, checks each byte that it receives, and the order of events. */
 export class Witness {
@@ -34,9 +37,10 @@ export class Witness {
       end: [...inside.end],
       drain: [...inside.drain],
       finish: [...inside.finish],
+      hangUp: [...inside.hangUp],
     };
     stream.on("data", (chunk) => this.#received(chunk));
-    for (const event of ["end", "drain", "finish"] as const) stream.on(event, () => this.#onEvent(event));
+    for (const event of ["end", "drain", "finish", "hangUp"] as const) stream.on(event, () => this.#onEvent(event));
     stream.on("close", () => this.#onEvent("close"));
   }
 
@@ -52,7 +56,10 @@ export class Witness {
   do(act: Act): void {
     switch (act.kind) {
       case "write":
-        this.#write(act.bytes);
+        this.#write([act.bytes]);
+        return;
+      case "write-all":
+        this.#write(act.sizes);
         return;
       case "end":
         this.#hasEnded = true;
@@ -73,15 +80,23 @@ export class Witness {
     }
   }
 
-  #write(length: number): void {
+  #write(sizes: readonly number[]): void {
     if (this.isSilent || this.stream.destroyed) return;
+    const chunks = sizes.map((size) => this.#chunk(size));
+    const goes =
+      this.stream instanceof StreamSocket && chunks.length > 1
+        ? this.stream.writeAll(chunks)
+        : chunks.map((chunk) => this.stream.write(chunk)).at(-1);
+    // The test may use the chunks again.
+    for (const chunk of chunks) chunk.fill(0);
+    if (goes === false) this.#isDrainOwed = true;
+  }
+
+  #chunk(length: number): Buffer {
     const chunk = Buffer.alloc(length);
     for (let at = 0; at < length; at += 1) chunk[at] = byteAt(this.said + at, this.#salt);
     this.said += length;
-    const goes = this.stream.write(chunk);
-    // The test may use the chunk again.
-    chunk.fill(0);
-    if (!goes) this.#isDrainOwed = true;
+    return chunk;
   }
 
   #received(chunk: Uint8Array): void {
@@ -94,7 +109,7 @@ export class Witness {
     this.#next("data");
   }
 
-  #onEvent(event: "end" | "drain" | "finish" | "close"): void {
+  #onEvent(event: "end" | "drain" | "finish" | "hangUp" | "close"): void {
     assert.equal(this.isClosed, false, `${event} after close`);
     if (event === "drain") {
       assert.ok(this.#isDrainOwed, "a drain that nobody waits for");
@@ -103,6 +118,7 @@ export class Witness {
       assert.ok(!this.events.includes(event), `${event} twice`);
       this.events.push(event);
     }
+    if (event === "hangUp") assert.ok(!this.events.includes("end"), "a hang-up after the end");
     if (event === "end") assert.equal(this.stream.readableEnded, true);
     if (event === "finish") assert.equal(this.stream.writableFinished, true);
     if (event === "close") assert.ok(this.stream.closed && this.stream.destroyed);

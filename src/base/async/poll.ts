@@ -1,14 +1,5 @@
-/**
- * Polling until a condition holds, where there is no event to wait for: processes, sockets, the state of a cluster.
- *
- * Owns: {@link poll}. Does not know: the value that is read.
- *
- * ```ts
- * const left = await poll(() => processes(), { until: (all) => all.length === 0, everyMs: 20, deadlineMs: 5000, clock });
- * ```
- */
-import { type AbortOptions, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
+import { type AbortOptions, sleep } from "./sleep.ts";
 
 /** How to poll. */
 export interface PollOptions<T> extends AbortOptions {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
-import { poll } from "./index.ts";
+import { poll } from "./poll.ts";
 
 /** Reads 1, 2, 3 and so on, with the time. */
 function counter(clock: FakeClock) {

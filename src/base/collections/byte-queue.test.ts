@@ -3,12 +3,13 @@ import { test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import fc from "fast-check";
-import { ByteQueue } from "./byte-queue.ts";
+import { ByteQueue } from "./index.ts";
 
 test("ByteQueue: whatever is pushed and taken, the bytes come out in order and as views of what went in", () => {
   const step = fc.oneof(
     fc.record({ push: fc.uint8Array({ maxLength: 300 }) }),
     fc.record({ take: fc.double({ min: 0, max: 1, noNaN: true }) }),
+    fc.record({ next: fc.integer({ min: 1, max: 400 }) }),
   );
   fc.assert(
     fc.property(fc.array(step, { maxLength: 200 }), (steps) => {
@@ -20,6 +21,11 @@ test("ByteQueue: whatever is pushed and taken, the bytes come out in order and a
           buffers.add(one.push.buffer);
           pushed = Buffer.concat([pushed, one.push]);
           queue.push(one.push);
+        } else if ("next" in one) {
+          if (queue.length === 0) continue;
+          const part = queue.next(one.next);
+          assert.ok(part.length > 0 && part.length <= one.next && buffers.has(part.buffer));
+          taken = Buffer.concat([taken, part]);
         } else {
           const out: Uint8Array[] = [];
           queue.take(Math.floor(one.take * queue.length), out);
@@ -32,6 +38,7 @@ test("ByteQueue: whatever is pushed and taken, the bytes come out in order and a
     }),
   );
   assert.throws(() => new ByteQueue().take(1, []), /1 bytes of 1 are not in the queue/);
+  assert.throws(() => new ByteQueue().next(1), /1 bytes of 1 are not in the queue/);
 });
 
 test("ByteQueue: taken bytes are not held, even while others wait behind them", () => {
