@@ -3,13 +3,14 @@
  * `uplink-proxy`, and Debian's tinyproxy and squid, which follow the node's main routing table and its resolv.conf. No proxy logs each
  * tunnel, because tinyproxy would wait for the disk each time.
  */
+
 import { type ChildProcess, spawn } from "node:child_process";
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { connectInside, InsideError } from "#lab/inside";
-import { poll } from "#lab/poll";
 import type { Bed } from "../test/support/uplink-wan-bed.ts";
 
 /** A proxy that runs. */

@@ -17,7 +17,6 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { makeCertificates } from "#test/certificates";
 import { freePort } from "#test/ports";
-import { SessionSocket } from "../src/features/tunnel/link/session-socket.ts";
 import { TunnelClient } from "../src/features/tunnel/testing/client.ts";
 import { serveEndpoints } from "./tunnel.load.ts";
 
@@ -36,7 +35,7 @@ async function openGrpc(uds: string, port: number): Promise<Way> {
   const socket = connect(uds);
   await once(socket, "connect");
   // Konnectivity's server sends nothing before the first request.
-  const client = await TunnelClient.openBusy(new SessionSocket(socket));
+  const client = await TunnelClient.openBusy(socket);
   const dialled = await client.dial(`127.0.0.1:${port}`);
   if (dialled.kind !== "open") {
     client.destroy();
@@ -234,6 +233,37 @@ const FIGURES: readonly Figure[] = [
     },
   },
   {
+    name: "processor of server and agent for a dial with echo, 16 at once",
+    unit: "ms",
+    modes: BOTH,
+    measure: async (pair, { echo }) => {
+      const one = async (): Promise<void> => {
+        for (let at = 0; at < 50; at += 1) {
+          const way = await pair.open(echo);
+          way.write(Buffer.from("x"));
+          await way.received(1);
+          way.destroy();
+        }
+      };
+      const before = await processorMs(pair);
+      await Promise.all(Array.from({ length: 16 }, one));
+      return ((await processorMs(pair)) - before) / 800;
+    },
+  },
+  {
+    name: "processor of server and agent for a GiB to the client",
+    unit: "s",
+    modes: BOTH,
+    measure: async (pair, { source }, bytes) => {
+      const before = await processorMs(pair);
+      const way = await pair.open(source);
+      way.write(Buffer.from(String(bytes)));
+      await way.received(bytes);
+      way.destroy();
+      return ((await processorMs(pair)) - before) / 1000 / (bytes / 2 ** 30);
+    },
+  },
+  {
     name: "after the agent is killed and started, until an echo works",
     unit: "ms",
     modes: ["http-connect"],
@@ -270,6 +300,16 @@ const FIGURES: readonly Figure[] = [
 async function peakMiB(child: ChildProcess | undefined): Promise<number> {
   const status = await readFile(`/proc/${child?.pid}/status`, "utf8");
   return Number(/^VmHWM:\s+(\d+) kB/m.exec(status)?.[1]) / 1024;
+}
+
+/** Time that a pair's programs have had a processor, in milliseconds. */
+async function processorMs({ processes }: Pair): Promise<number> {
+  const stats = await Promise.all(processes.map(({ pid }) => readFile(`/proc/${pid}/stat`, "utf8")));
+  // proc(5): utime and stime, in ticks of 10 ms.
+  return stats.reduce((sum, stat) => {
+    const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+    return sum + 10 * (Number(fields[11]) + Number(fields[12]));
+  }, 0);
 }
 
 const median = (values: readonly number[]): number =>

@@ -1,6 +1,7 @@
 /**
  * The tunnel with CONNECT clients on a UNIX socket, TLS between server and agent, endpoints on loopback; beside plain TCP
- * through two splicing hops, and beside the same tunnel built on @grpc/grpc-js (with TLS, and its window raised to ours).
+ * through two splicing hops, beside the same tunnel built on @grpc/grpc-js (with TLS, and its window raised to ours), and beside Konnectivity's
+ * own programs if the folder of ISTHMUS_PEERS has proxy-server and proxy-agent.
  *
  *     node bench/tunnel.ts [--json] [--rounds N] [--mib N] [--ms N]
  *
@@ -8,6 +9,7 @@
  * are medians. CPU and memory are those of both hops.
  */
 import { type ChildProcess, fork, spawn } from "node:child_process";
+import { existsSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -17,9 +19,18 @@ import { freePort } from "#test/ports";
 import { dials, download, finish, type Handshake, latency, open, serveEndpoints, upload } from "./tunnel.load.ts";
 import { grpcAgent, grpcServer, type PeerOptions, plainAgent, plainServer } from "./tunnel.peers.ts";
 
-const SIDES = ["ours", "plain", "grpc"] as const;
-type Side = (typeof SIDES)[number];
-const PEER_NAMES = { plain: "plain TCP, two hops", grpc: "@grpc/grpc-js tunnel" } as const;
+const PEER_NAMES = {
+  plain: "plain TCP, two hops",
+  grpc: "@grpc/grpc-js tunnel",
+  go: "Konnectivity",
+} as const;
+type Peer = keyof typeof PEER_NAMES;
+type Side = "ours" | Peer;
+/** The folder of Konnectivity's programs. */
+const GO = process.env["ISTHMUS_PEERS"] ?? "";
+const HAS_GO = ["proxy-server", "proxy-agent"].every((name) => GO !== "" && existsSync(join(GO, name)));
+const PEERS: readonly Peer[] = HAS_GO ? ["plain", "grpc", "go"] : ["plain", "grpc"];
+const SIDES: readonly Side[] = ["ours", ...PEERS];
 
 const ROLES: Readonly<Record<string, (options: PeerOptions) => Promise<void>>> = {
   plainServer,
@@ -46,11 +57,13 @@ async function role<T>(name: string, options: object): Promise<{ readonly child:
   return { child, told };
 }
 
-async function ours(options: PeerOptions): Promise<Hops> {
+/** Our programs, or those of Konnectivity, which have the same flags. `command`: the words that start a program. */
+async function pair(command: (name: string) => readonly [string, ...string[]], options: PeerOptions): Promise<Hops> {
   const { uds, port, tls } = options;
-  const program = join(import.meta.dirname, "../dist/isthmus");
-  const start = (name: string, flags: readonly string[]): ChildProcess =>
-    spawn(program, [name, ...flags], { stdio: ["ignore", "ignore", "ignore"] });
+  const start = (name: string, flags: readonly string[]): ChildProcess => {
+    const [file, ...words] = command(name);
+    return spawn(file, [...words, ...flags], { stdio: ["ignore", "ignore", "ignore"] });
+  };
   const [serverHealth, agentHealth] = [await freePort(), await freePort()];
   const server = start("proxy-server", [
     "--mode=http-connect",
@@ -89,12 +102,13 @@ async function untilReady(port: number, child: ChildProcess): Promise<void> {
     if (ready) return;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
-  throw new Error("our proxy-server was not ready within 15 s");
+  throw new Error(`${child.spawnfile}: the server was not ready within 15 s`);
 }
 
 async function startSide(side: Side, folder: string, tls: PeerOptions["tls"]): Promise<Hops> {
   const options: PeerOptions = { uds: join(folder, `${side}.sock`), port: await freePort(), tls };
-  if (side === "ours") return ours(options);
+  if (side === "ours") return pair((name) => [join(import.meta.dirname, "../dist/isthmus"), name], options);
+  if (side === "go") return pair((name) => [join(GO, name)], options);
   const order = side === "plain" ? (["plainAgent", "plainServer"] as const) : (["grpcServer", "grpcAgent"] as const);
   const processes: ChildProcess[] = [];
   for (const name of order) processes.push((await role(name, options)).child);
@@ -152,10 +166,10 @@ function figures(bytes: number, ms: number): readonly Figure[] {
       measure: ({ uds, handshake }, { sink }) => upload(uds, sink, handshake, bytes),
     },
     {
-      name: "64 connections, to the client",
+      name: "32 connections, to the client",
       unit: "MiB/s",
       betterIs: higher,
-      measure: ({ uds, handshake }, { source }) => download(uds, source, handshake, 64, Math.floor(bytes / 32)),
+      measure: ({ uds, handshake }, { source }) => download(uds, source, handshake, 32, Math.floor(bytes / 16)),
     },
     {
       name: "CPU per GiB, 1 connection",
@@ -175,8 +189,8 @@ function figures(bytes: number, ms: number): readonly Figure[] {
     },
     { name: "64-byte echo p50", unit: "us", betterIs: lower, measure: quantile(0, "p50") },
     { name: "64-byte echo p99", unit: "us", betterIs: lower, measure: quantile(0, "p99") },
-    { name: "64-byte echo p50 beside 100 bulk flows", unit: "us", betterIs: lower, measure: quantile(100, "p50") },
-    { name: "64-byte echo p99 beside 100 bulk flows", unit: "us", betterIs: lower, measure: quantile(100, "p99") },
+    { name: "64-byte echo p50 beside 16 bulk flows", unit: "us", betterIs: lower, measure: quantile(16, "p50") },
+    { name: "64-byte echo p99 beside 16 bulk flows", unit: "us", betterIs: lower, measure: quantile(16, "p99") },
     { name: "RSS of both hops afterwards", unit: "MiB", betterIs: lower, measure: residentMiB },
   ];
 }
@@ -208,7 +222,7 @@ async function compare(values: {
     }
     const wanted = figures(values.bytes, values.ms).filter(({ name }) => name.includes(values.only));
     const samples = new Map(
-      wanted.map(({ name }) => [name, { ours: [], plain: [], grpc: [] } as Record<Side, number[]>]),
+      wanted.map(({ name }) => [name, { ours: [], plain: [], grpc: [], go: [] } as Record<Side, number[]>]),
     );
     for (let round = 0; round < values.rounds; round += 1) {
       for (const figure of wanted) {
@@ -231,7 +245,7 @@ function casesOf(
 ): object[] {
   if (samples === undefined) return [];
   const mine = median(samples.ours);
-  return (["plain", "grpc"] as const).map((side) => {
+  return PEERS.map((side) => {
     const theirs = median(samples[side]);
     return {
       case: name,

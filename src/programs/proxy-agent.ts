@@ -6,6 +6,7 @@ import { Health } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import { type Names, SystemNames } from "#base/names";
+import type { Worker } from "#base/workers";
 import {
   type AgentLeaseMetrics,
   type AgentMetrics,
@@ -22,7 +23,6 @@ import {
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
 import type { Capability } from "#wire/konnectivity";
-import { serveRoutes } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { adminRoutes } from "./proxy-agent/admin-routes.ts";
@@ -33,12 +33,14 @@ import { ineffectiveAgentFlags } from "./proxy-agent/ineffective-flags.ts";
 import { agentMetrics } from "./proxy-agent/metrics.ts";
 import {
   AGENT_UNREADY,
-  healthRoutes,
   klogLogger,
+  leadWorkers,
   logIneffectiveFlags,
   muxOptions,
+  ownWorker,
   partChecks,
   type ReadinessCheck,
+  serveEndpoints,
 } from "./tunnel/index.ts";
 
 type Values = FlagValues<AgentFlags>;
@@ -57,51 +59,93 @@ export const proxyAgent = defineProgram({
     "The first SIGTERM drains: servers send no new connections. A second SIGTERM ends the program. Certificates, CA and token are read for each connection.",
     "Konnectivity's metrics of Go's runtime (go_*) do not exist here; those of the process (process_*) and of Node (nodejs_*) do.",
   ],
-  run: async ({ values, signal, hurry }) => {
-    const config = agentConfig(values);
-    const log = klogLogger("proxy-agent", values);
+  run: ({ values, signal, hurry }) => {
+    const worker = ownWorker();
+    const config = agentConfig(values, worker);
+    const log = klogLogger(worker === undefined ? "proxy-agent" : `proxy-agent.${worker.index}`, values);
+    if (worker !== undefined) {
+      const both = { signal: AbortSignal.any([signal, worker.signal]), hurry: AbortSignal.any([hurry, worker.hurry]) };
+      return serve(values, config, { log, worker }, both);
+    }
     for (const warning of config.warnings) log.warn(warning);
     logIneffectiveFlags(log, ineffectiveAgentFlags(values));
-    const registry = createRegistry();
-    const health = new Health({ log });
-    const budget = new BufferBudget(values.maxBufferedBytes);
-    const { lease: leaseMetrics, observe, ...metrics } = agentMetrics(registry);
-    observe({ budget });
-    let group = new TaskGroup(signal);
-    const onBug = (error: unknown): void => group.fail(error);
-    await using api = await kubeClient(values, registry);
-    const leases = await leaseCounter(api, values, config, {
-      log,
-      health,
-      metrics: leaseMetrics,
-      onChange: () => servers.sync(),
-    });
-    const servers: ServerSet = serverSet(values, config, { log, metrics, budget, onBug, leases });
-    await using bound = await openBindInterface(values, config.reverse, { log, health });
-    await using reverse = await openReverse(values, config, servers, { log, metrics });
-    const own = readinessChecks(servers, reverse);
-    const checks = (): readonly ReadinessCheck[] => [...own, ...partChecks(health)];
-    await using _health = await serveRoutes(
-      { routes: healthRoutes(registry, checks, AGENT_UNREADY), log, onBug },
-      { address: config.health },
-    );
-    await using _admin = await serveRoutes(
-      { routes: adminRoutes(values.enableProfiling, config.health.port), log, onBug },
-      { address: config.admin },
-    );
-
-    group.spawn((aborted) => servers.run({ signal: aborted }));
-    if (leases !== undefined) group.spawn((aborted) => leases.run({ signal: aborted }));
-    if (bound !== undefined) group.spawn((aborted) => bound.watch({ signal: aborted }));
-    log.info("started", { agentID: config.agentID, servers: config.servers });
-    await group.wait();
-    group = new TaskGroup();
-    group.spawn(() => drainAgent(servers, { clock: systemClock, log }, { timeoutMs: values.drainTimeout, hurry }));
-    await group.wait();
-    await closeAgent(servers, { clock: systemClock });
-    return EXIT.ok;
+    return config.workers > 1
+      ? lead(values, config, log, { signal, hurry })
+      : serve(values, config, { log, worker }, { signal, hurry });
   },
 });
+
+interface Signals {
+  readonly signal: AbortSignal;
+  readonly hurry: AbortSignal;
+}
+
+/** Leads `--workers` processes, each of which is an agent of its own for servers. */
+async function lead(values: Values, config: AgentConfig, log: Logger, signals: Signals): Promise<number> {
+  const health = new Health({ log });
+  await using bound = await openBindInterface(values, config.reverse, { log, health });
+  if (config.reverse !== undefined) await ReverseListener.claim(config.reverse);
+  return await leadWorkers(
+    {
+      count: config.workers,
+      // Without a flag the id is random: all workers have the leader's.
+      env: { PROXY_AGENT_ID: config.agentID },
+      descriptors: [],
+      log,
+      endpoints: { ...endpoints(values, config, createRegistry(), log), checks: () => partChecks(health) },
+      tasks: bound === undefined ? [] : [(signal) => bound.watch({ signal })],
+      onEnding: () => undefined,
+    },
+    signals,
+  );
+}
+
+function endpoints(values: Values, { health, admin }: AgentConfig, registry: Registry, log: Logger) {
+  const routes = adminRoutes(values.enableProfiling, health.port);
+  return { registry, unready: AGENT_UNREADY, adminRoutes: () => routes, health, admin, log };
+}
+
+/** Serves servers until the signal aborts and connections have ended. The leader of a worker has the bind interface. */
+async function serve(
+  values: Values,
+  config: AgentConfig,
+  { log, worker }: { readonly log: Logger; readonly worker: Worker | undefined },
+  { signal, hurry }: Signals,
+): Promise<number> {
+  const registry = createRegistry();
+  const health = new Health({ log });
+  const budget = new BufferBudget(Math.floor(values.maxBufferedBytes / config.workers));
+  const { lease: leaseMetrics, observe, ...metrics } = agentMetrics(registry);
+  observe({ budget });
+  let group = new TaskGroup(signal);
+  const onBug = (error: unknown): void => group.fail(error);
+  await using api = await kubeClient(values, registry);
+  const leases = await leaseCounter(api, values, config, {
+    log,
+    health,
+    metrics: leaseMetrics,
+    onChange: () => servers.sync(),
+  });
+  const servers: ServerSet = serverSet(values, config, { log, metrics, budget, onBug, leases });
+  await using bound =
+    worker === undefined ? await openBindInterface(values, config.reverse, { log, health }) : undefined;
+  await using reverse = await openReverse(values, config, servers, { log, metrics });
+  const own = readinessChecks(servers, reverse);
+  const checks = (): readonly ReadinessCheck[] => [...own, ...partChecks(health)];
+  await using _endpoints = await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);
+
+  group.spawn((aborted) => servers.run({ signal: aborted }));
+  if (leases !== undefined) group.spawn((aborted) => leases.run({ signal: aborted }));
+  if (bound !== undefined) group.spawn((aborted) => bound.watch({ signal: aborted }));
+  worker?.started();
+  log.info("started", { agentID: config.agentID, servers: config.servers });
+  await group.wait();
+  group = new TaskGroup();
+  group.spawn(() => drainAgent(servers, { clock: systemClock, log }, { timeoutMs: values.drainTimeout, hurry }));
+  await group.wait();
+  await closeAgent(servers, { clock: systemClock });
+  return EXIT.ok;
+}
 
 function serverSet(
   values: Values,
@@ -217,14 +261,19 @@ async function leaseCounter(
 
 async function openReverse(
   values: Values,
-  { reverse }: AgentConfig,
+  { reverse, workers }: AgentConfig,
   servers: ServerSet,
   deps: { readonly log: Logger; readonly metrics: AgentMetrics },
 ): Promise<ReverseListener | undefined> {
   if (reverse === undefined) return undefined;
   const listener = await ReverseListener.open(
     { ...deps, clock: systemClock, links: () => servers.usable },
-    { ...reverse, allowedSources: values.allowedSource, halfCloseTimeoutMs: values.halfCloseTimeout },
+    {
+      ...reverse,
+      allowedSources: values.allowedSource,
+      halfCloseTimeoutMs: values.halfCloseTimeout,
+      isShared: workers > 1,
+    },
   );
   const { targets, bindAddresses } = reverse;
   deps.log.info("listening for connections to the control plane", {

@@ -6,12 +6,14 @@ import { Health } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import { SystemNames } from "#base/names";
+import type { Worker } from "#base/workers";
 import {
   drainServer,
   isOldTls,
   listenForAgents,
   listenForFrontends,
   loadKubernetes,
+  openShared,
   ProxyServer,
   parseTlsVersion,
   ReversePolicy,
@@ -21,22 +23,25 @@ import {
   type TokenReviewAuthenticator,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
-import { type HttpRoutes, metricsRoute, profilingRoutes, serveRoutes } from "./http-endpoints/index.ts";
+import { type HttpRoutes, profilingRoutes } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { type ServerConfig, serverConfig } from "./proxy-server/config.ts";
 import { type ServerFlags, serverFlags } from "./proxy-server/flags.ts";
+import { FrontendShare } from "./proxy-server/frontend-share.ts";
 import { ineffectiveServerFlags } from "./proxy-server/ineffective-flags.ts";
 import { serverMetrics } from "./proxy-server/metrics.ts";
 import { SighupHandler } from "./proxy-server/sighup-handler.ts";
 import {
-  healthRoutes,
   klogLogger,
+  leadWorkers,
   logIneffectiveFlags,
   muxOptions,
+  ownWorker,
   partChecks,
   type ReadinessCheck,
   SERVER_UNREADY,
+  serveEndpoints,
 } from "./tunnel/index.ts";
 
 type Values = FlagValues<ServerFlags>;
@@ -57,76 +62,135 @@ export const proxyServer = defineProgram({
     "At SIGHUP --allowed-destination-file is read again. Certificate files are read again when they change.",
     "Konnectivity's metrics of Go's runtime (go_*) do not exist here; those of the process (process_*) and of Node (nodejs_*) do.",
   ],
-  run: async ({ values, signal }) => {
+  run: async ({ values, signal, hurry }) => {
     // The handler is set before everything else, because SIGHUP without a handler ends the process.
     using sighup = new SighupHandler();
-    const config = serverConfig(values);
-    const log = klogLogger("proxy-server", values);
-    warn(values, config, log);
-    logIneffectiveFlags(log, ineffectiveServerFlags(values));
-    const registry = createRegistry();
-    const health = new Health({ log });
-    const { lease: leaseMetrics, observe, ...metrics } = serverMetrics(registry);
-    let group = new TaskGroup(signal);
-    const onBug = (error: unknown): void => group.fail(error);
-    await using api = await kubeClient(values, config, registry);
-    const reverse = reversePolicy(values, config, { log, metrics });
-    const tokens = await tokenReview(api, config);
-    const proxy = new ProxyServer(
-      {
-        clock: systemClock,
-        log,
-        metrics,
-        onBug,
-        reverse,
-        authenticator: tokens,
-      },
-      proxyOptions(values, config),
-    );
-    let stopping = false;
-    const whyNoAgents = (): string | undefined => {
-      if (stopping) return "shutting down";
-      return proxy.backends.isReady ? undefined : "no connection to any proxy agent";
-    };
-    const checks = (): readonly ReadinessCheck[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
-    const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion };
-    await using _health = await serveRoutes(
-      { routes: healthRoutes(registry, checks, SERVER_UNREADY), log, onBug },
-      { address: config.health },
-    );
-    await using _admin = await serveRoutes(
-      { routes: adminRoutes(registry, values.enableProfiling), log, onBug },
-      { address: config.admin },
-    );
-    await using agents = await listenForAgents({ proxy, log, clock: systemClock }, config.agent, tls);
-    observe({ backends: proxy.backends, budget: proxy.budget, agentBytes: () => agents.bytes });
-    await using frontends = await listenForFrontends({ proxy, log, clock: systemClock }, config.frontend, {
-      mode: values.mode,
-      ...tls,
-    });
-
-    group.spawn((aborted) => untilAborted(aborted));
-    const lease = await startLease(group, { api, config, log, health, metrics: leaseMetrics });
-    if (tokens !== undefined) {
-      const part = health.part("token-review");
-      group.spawn((aborted) => tokens.checkApi(part, { signal: aborted }));
+    const worker = ownWorker();
+    const config = serverConfig(values, worker);
+    const log = klogLogger(worker === undefined ? "proxy-server" : `proxy-server.${worker.index}`, values);
+    if (worker === undefined) {
+      warn(values, config, log);
+      logIneffectiveFlags(log, ineffectiveServerFlags(values));
+      if (config.workers > 1) return await lead(values, config, { log, sighup }, { signal, hurry });
     }
-    sighup.handle(() => reloadDestinations(values, reverse, log));
-    log.info("started", { serverID: config.serverID, mode: values.mode, strategies: config.strategies });
-    await group.wait();
-    stopping = true;
-    log.info("shutting down", { graceMs: values.gracefulShutdownTimeout });
-    // The Lease is removed first, because agents must no longer count this server.
-    await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
-    if (values.gracefulShutdownTimeout > 0) {
-      const parts = { proxy, reverse, log, clock: systemClock, listeners: [frontends, agents] };
-      group = new TaskGroup();
-      group.spawn(() => drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }));
-      await group.wait();
-    }
-    return EXIT.ok;
+    return await serve(
+      values,
+      config,
+      { log, sighup, worker },
+      worker === undefined ? signal : AbortSignal.any([signal, worker.signal]),
+    );
   },
 });
+
+/** Leads `--workers` processes, each of which is a server of its own for agents. */
+async function lead(
+  values: Values,
+  config: ServerConfig,
+  { log, sighup }: { readonly log: Logger; readonly sighup: SighupHandler },
+  signals: { readonly signal: AbortSignal; readonly hurry: AbortSignal },
+): Promise<number> {
+  const { frontend } = config;
+  if (frontend.kind === "shared-uds") throw new Error("a leader has no leader");
+  using shared = await openShared(frontend, config.agent);
+  const registry = createRegistry();
+  return await leadWorkers(
+    {
+      count: config.workers,
+      // Without a flag the id is random: all workers have the leader's.
+      env: { PROXY_SERVER_ID: config.serverID },
+      descriptors: shared.descriptors,
+      log,
+      endpoints: { ...endpoints(values, config, registry, log), checks: () => [] },
+      onEnding: () => shared[Symbol.dispose](),
+      onReload: (handler) => sighup.handle(handler),
+    },
+    signals,
+  );
+}
+
+function endpoints(values: Values, { health, admin }: ServerConfig, registry: Registry, log: Logger) {
+  const adminRoutes = (metrics: HttpRoutes[string]): HttpRoutes => ({
+    "/metrics": metrics,
+    ...(values.enableProfiling ? profilingRoutes() : {}),
+  });
+  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, log };
+}
+
+/** Serves agents and frontends until the signal aborts and connections have ended. */
+async function serve(
+  values: Values,
+  config: ServerConfig,
+  {
+    log,
+    sighup,
+    worker,
+  }: { readonly log: Logger; readonly sighup: SighupHandler; readonly worker: Worker | undefined },
+  signal: AbortSignal,
+): Promise<number> {
+  const registry = createRegistry();
+  const health = new Health({ log });
+  const { lease: leaseMetrics, observe, ...metrics } = serverMetrics(registry);
+  let group = new TaskGroup(signal);
+  const onBug = (error: unknown): void => group.fail(error);
+  await using api = await kubeClient(values, config, registry);
+  const reverse = reversePolicy(values, config, { log, metrics });
+  const tokens = await tokenReview(api, config);
+  let share: FrontendShare | undefined;
+  const proxy = new ProxyServer(
+    {
+      clock: systemClock,
+      log,
+      metrics,
+      onBug,
+      reverse,
+      authenticator: tokens,
+      onBackendsChange: () => share?.update(),
+    },
+    proxyOptions(values, config),
+  );
+  let stopping = false;
+  const whyNoAgents = (): string | undefined => {
+    if (stopping) return "shutting down";
+    return proxy.backends.isReady ? undefined : "no connection to any proxy agent";
+  };
+  const checks = (): readonly ReadinessCheck[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
+  const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion };
+  await using _endpoints = await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);
+  await using agents = await listenForAgents({ proxy, log, clock: systemClock, onBug }, config.agent, tls);
+  observe({ backends: proxy.backends, budget: proxy.budget, agentBytes: () => agents.bytes });
+  await using frontends = await listenForFrontends(
+    { proxy, log, clock: systemClock, onBug, onShortage: () => share?.noteShortage() },
+    config.frontend,
+    { mode: values.mode, ...tls },
+  );
+  if (worker !== undefined) {
+    share = new FrontendShare({ worker, backends: proxy.backends, frontends, clock: systemClock });
+  }
+
+  group.spawn((aborted) => untilAborted(aborted));
+  const lease = await startLease(group, { api, config, log, health, metrics: leaseMetrics });
+  if (tokens !== undefined) {
+    const part = health.part("token-review");
+    group.spawn((aborted) => tokens.checkApi(part, { signal: aborted }));
+  }
+  const reload = (): void => reloadDestinations(values, reverse, log);
+  if (worker === undefined) sighup.handle(reload);
+  else worker.onReload(reload);
+  worker?.started();
+  log.info("started", { serverID: config.serverID, mode: values.mode, strategies: config.strategies });
+  await group.wait();
+  stopping = true;
+  log.info("shutting down", { graceMs: values.gracefulShutdownTimeout });
+  // The Lease is removed first, because agents must no longer count this server.
+  await lease?.remove({ signal: AbortSignal.timeout(LEASE_REMOVAL_MS) });
+  if (values.gracefulShutdownTimeout > 0) {
+    const parts = { proxy, reverse, log, clock: systemClock, listeners: [frontends, agents] };
+    group = new TaskGroup();
+    group.spawn(() => drainServer(parts, { timeoutMs: values.gracefulShutdownTimeout }));
+    await group.wait();
+  }
+  return EXIT.ok;
+}
 
 function warn(values: Values, config: ServerConfig, log: Logger): void {
   if (values.warnOnChannelLimit) log.info("--warn-on-channel-limit is deprecated and has no effect");
@@ -142,11 +206,11 @@ function proxyOptions(values: Values, config: ServerConfig): ConstructorParamete
   const capabilities = ["half-close/1", "flow-control/1"] as const;
   return {
     serverID: config.serverID,
-    serverCount: () => values.serverCount,
+    serverCount: () => values.serverCount * config.workers,
     strategies: config.strategies,
     capabilities: new Set(config.destinations === undefined ? capabilities : [...capabilities, "reverse/1" as const]),
     mux: muxOptions(values),
-    maxBufferedBytes: values.maxBufferedBytes,
+    maxBufferedBytes: Math.floor(values.maxBufferedBytes / config.workers),
     maxMessageBytes: values.maxRecvMessageSize,
     backendDialTimeoutMs: values.backendDialTimeout,
     halfCloseTimeoutMs: values.halfCloseTimeout,
@@ -243,8 +307,4 @@ async function startLease(
   const collector = new LeaseCollector({ api, clock: systemClock, log, metrics }, options);
   group.spawn((signal) => collector.run({ signal }));
   return lease;
-}
-
-function adminRoutes(registry: Registry, profiling: boolean): HttpRoutes {
-  return { "/metrics": metricsRoute(registry), ...(profiling ? profilingRoutes() : {}) };
 }

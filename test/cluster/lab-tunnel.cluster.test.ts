@@ -1,5 +1,8 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, test } from "node:test";
 import { systemClock } from "#base/clock";
 import { KubeClient, loadKubeConfig } from "#kube/client";
@@ -12,20 +15,22 @@ import {
   tunnelWorks,
   verifyTunnel,
 } from "#lab/scenario";
+import { commandsOf, follow } from "#test/guide";
 import { isthmus, leftOf, processesOf, removeLab, stateOf } from "#test/lab";
 
 const LAB = "ct-tunnel";
 const NAME = `--name=${LAB}`;
-const SMALL = ["lab", "--tunnel", "--json", NAME, "--nodes=2", "--pods=4"];
+const SMALL = ["--json", NAME, "--nodes=2", "--pods=4"];
 const TIMEOUT = { timeout: 120_000 };
 /** From the end of a program of the tunnel until all is as before, in milliseconds. */
 const BACK_MS = 15_000;
 
 after(async () => removeLab(LAB));
 
+/** Runs the example of the page, small. */
 async function report(args: readonly string[]): Promise<LabReport> {
-  const { code, stdout, stderr } = await isthmus([...SMALL, ...args], { timeoutMs: 100_000 });
-  assert.equal(code, 0, `isthmus lab ended with ${code}: ${stderr}${stdout}`);
+  const [page = ""] = commandsOf("tunnel.md", "(top)");
+  const stdout = await follow([page], { words: { "--tunnel": ["--tunnel", ...SMALL, ...args].join(" ") } });
   return JSON.parse(stdout) as LabReport;
 }
 
@@ -103,18 +108,36 @@ async function untilBack(deadlineMs: number): Promise<{ readonly tunnel: TunnelR
   }
 }
 
-/** The output of `ip address` in each pod, by kubectl exec. */
-async function execInPods(kubeconfig: string) {
-  const kubectl = (...args: string[]): string =>
-    execFileSync("kubectl", [`--kubeconfig=${kubeconfig}`, ...args], { encoding: "utf8" });
-  const all = kubectl("get", "pods", "--all-namespaces", "--output=json");
-  const { items }: { items: { metadata: { name: string; namespace: string }; status: { podIP: string } }[] } =
-    JSON.parse(all);
-  return items.map(({ metadata: { name, namespace }, status }) => ({
-    pod: name,
-    address: status.podIP,
-    said: kubectl("exec", "--namespace", namespace, name, "--", "ip", "-o", "address", "show", "eth0"),
-  }));
+interface RunningPod {
+  readonly metadata: { readonly name: string; readonly namespace: string };
+  readonly status: { readonly podIP: string };
+}
+
+/** The page's commands for a node and for the control plane; how many pods the API server has reached by kubectl exec. */
+async function followChecks(folder: string): Promise<number> {
+  const paths = labPaths(LAB);
+  const { tunnel, nodes } = stateOf(LAB);
+  assert.ok(tunnel !== undefined);
+  const [onNode = "", onControlPlane = ""] = commandsOf("tunnel.md", "Does it work?");
+  const inside = (netns: string): readonly string[] => ["nsenter", `--net=/run/netns/${netns}`];
+  const connection = await loadKubeConfig({ path: paths.nodeKubeconfig, clock: systemClock });
+  const ca = join(folder, "ca.crt");
+  writeFileSync(ca, (await connection.credentials()).ca ?? "");
+  const { netns } = nodes[0] ?? assert.fail();
+  const node = await follow([onNode], { wrap: inside(netns), words: { "/etc/kubernetes/pki/ca.crt": ca } });
+  assert.match(node, /check passed[\s\S]*inet 10\.255\.255\.1\/32 scope host[\s\S]*"reason":"Unauthorized"/);
+  const [metrics = "", exec = ""] = onControlPlane.split("\n");
+  const counted = await follow([metrics], { wrap: inside(tunnel.netns) });
+  assert.match(counted, /^konnectivity_network_proxy_server_ready_backends\{proxy_strategy="default"\} 2$/m);
+  const { kubeconfig } = paths;
+  const all = await follow(["kubectl get pods --all-namespaces --output=json"], { kubeconfig });
+  const { items } = JSON.parse(all) as { readonly items: readonly RunningPod[] };
+  for (const { metadata, status } of items) {
+    const words = { NAMESPACE: metadata.namespace, POD: metadata.name, true: "ip -o address show eth0" };
+    const said = await follow([exec], { kubeconfig, words });
+    assert.ok(said.includes(` ${status.podIP}/`), `${metadata.name}: ${said}`);
+  }
+  return items.length;
 }
 
 function childOf(name: string): { readonly pid: number; readonly restarts: number } {
@@ -147,9 +170,9 @@ test(
       assert.equal(now.restarts, before.restarts + 1);
     }
     // kubectl exec: to the API server, which is behind the firewall, and from it through the tunnel to the node's kubelet.
-    const answers = await execInPods(paths.kubeconfig);
-    assert.equal(answers.length, 4);
-    for (const { pod, said, address } of answers) assert.ok(said.includes(` ${address}/`), `${pod}: ${said}`);
+    const folder = mkdtempSync(join(tmpdir(), "isthmus-lab-tunnel-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    assert.equal(await followChecks(folder), 4);
 
     const sockets = ["node1", "node2"].map((node) => `--socket=${paths.socketOf(node)}`);
     const audit = await isthmus(["audit", `--kubeconfig=${paths.kubeconfig}`, ...sockets]);

@@ -68,8 +68,12 @@ async function fate(node: string, host: string, port: number): Promise<string> {
 }
 
 async function connected(agent: ProxyProcess): Promise<void> {
-  const isReady = async (): Promise<boolean> => (await agent.health("/readyz")).startsWith("200 ");
-  await until("the agent is ready", isReady, { seen: agent.running.said });
+  let last = "";
+  const isReady = async (): Promise<boolean> => {
+    last = await agent.health("/readyz");
+    return last.startsWith("200 ");
+  };
+  await until("the agent is ready", isReady, { seen: () => `${last}\n${agent.running.said()}` });
 }
 
 test("proxy-agent: a node reaches the API server by the bind addresses, and nothing that is not allowed", async (t) => {
@@ -154,6 +158,42 @@ test("proxy-agent: a node reaches the API server by the bind addresses, and noth
   await connected(keeper);
   await keeper.stop();
   assert.notEqual(holder(), "");
+});
+
+test("--workers: a node reaches the API server through workers of both programs; the leader has the bind interface", async (t) => {
+  const { bed, master, node, ip, echo } = await twoSides(t);
+  await echo("127.0.0.1", 6443);
+  const allowed = bed.write("allowed", "localhost:9443\n");
+  const server = await bed.server(
+    ["--workers=2", "--agent-bind-address=192.0.2.1", GATE, `--allowed-destination-file=${allowed}`],
+    { netns: master },
+  );
+  const args = [
+    ...["--workers=2", `--proxy-server=192.0.2.1:${server.agentPort}`, "--tls-server-name=localhost", GATE],
+    ...[`--bind-address=${BIND}`, "--target=6443:localhost:6443"],
+  ];
+  const agent = await bed.agent([], args, { netns: node });
+  await connected(agent);
+  assert.equal(
+    await agent.health("/readyz?verbose"),
+    "200 [+]bind-interface ok\n[+]workers ok\n[+]ping ok\n[+]server-connected ok\n[+]reverse-listener ok\ncheck passed\n",
+  );
+  assert.equal(await fate(node, BIND, 6443), "ECONNRESET");
+  bed.write("allowed", "localhost:6443\n");
+  server.running.child.kill("SIGHUP");
+  await until("both workers have read the file", () => server.said("destinations reloaded").length === 2);
+  const sockets = await Promise.all(Array.from({ length: 16 }, () => connectInside(node, BIND, 6443)));
+  for (const socket of sockets) assert.equal(await roundTrip(socket, "hello"), "hello");
+  assert.equal(await agent.metric("agent_reverse_connections"), 16);
+  assert.equal(await server.metric("server_reverse_connections"), 16);
+  assert.equal(await server.metric('server_reverse_dials_total{result="ok"}'), 16);
+  for (const socket of sockets) socket.destroy();
+  const holder = (): string => ip("-n", node, "-o", "address", "show", "to", BIND);
+  assert.notEqual(holder(), "");
+  // Another agent must not join this one's port.
+  await assert.rejects(bed.agent([], args, { netns: node }), /cannot listen on 10\.255\.255\.1:6443: .*EADDRINUSE/);
+  assert.equal((await agent.stop()).code, 0);
+  assert.equal(holder(), "");
 });
 
 test("proxy-agent: without a server that serves this direction a node's client fails at once", async (t) => {

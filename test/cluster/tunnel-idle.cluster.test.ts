@@ -13,8 +13,8 @@ import { TunnelClient } from "../../src/features/tunnel/testing/client.ts";
 
 const FULL = process.env["ISTHMUS_SOAK"] === "full";
 const CONNECTIONS = FULL ? 10_000 : 1500;
-/** Memory bound of a program, in MiB: its base, and 64 KiB for each connection (docs/spec/tunnel.md#8.8). */
-const MAX_MIB = Math.min(800, 150 + (CONNECTIONS * 64) / 1024);
+/** Memory bound of a program, in MiB: 120, and 4 KiB for each connection (docs/spec/tunnel.md#8.8). */
+const MAX_MIB = 120 + (CONNECTIONS * 4) / 1024;
 const AT_ONCE = 64;
 
 const residentMiB = ({ running }: ProxyProcess): number =>

@@ -222,7 +222,7 @@ export async function fetchText(url: string): Promise<string> {
 async function fetchInside(netns: string, port: number, path: string): Promise<string> {
   const socket = await connectInside(netns, "127.0.0.1", port).catch((error: NodeJS.ErrnoException) => error.code);
   if (!(socket instanceof Socket)) return "-";
-  socket.end(`GET ${path} HTTP/1.0\r\nConnection: close\r\n\r\n`);
+  socket.write(`GET ${path} HTTP/1.0\r\nConnection: close\r\n\r\n`);
   const [head = "", ...body] = (await text(socket)).split("\r\n\r\n");
   return `${head.split(" ")[1]} ${body.join("\r\n\r\n")}`;
 }

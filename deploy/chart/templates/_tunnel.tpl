@@ -9,6 +9,15 @@ securityContext:
   seccompProfile:
     type: RuntimeDefault
 {{ include "isthmus.tunnelPlacement" (dict "root" . "end" .Values.tunnel.agent "workload" .Values.workloads.proxyAgent) }}
+{{- if ne .Values.tunnel.agent.kind "StaticPod" }}
+# Whatever the taints, but not on machines of the control plane: they have the API server themselves, on the agent's port.
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - { key: node-role.kubernetes.io/control-plane, operator: DoesNotExist }
+{{- end }}
 containers:
   - name: proxy-agent
     image: {{ include "isthmus.image" . }}

@@ -3,6 +3,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
+import { resetSocket } from "#base/socket-reset";
 import { Bed } from "./testing/bed.ts";
 
 const ESTABLISHED = "HTTP/1.1 200 Connection Established\r\n\r\n";
@@ -51,11 +52,29 @@ class Reader {
   }
 }
 
-async function open(bed: Bed, request: string | Buffer): Promise<{ socket: Socket; reader: Reader }> {
-  const socket = await bed.socket(bed.connectPort);
-  const reader = new Reader(socket);
-  socket.write(request);
-  return { socket, reader };
+type Open = (bed: Bed, request: string | Buffer) => Promise<{ socket: Socket; reader: Reader }>;
+
+/** Over TCP the server has sockets of Node, on a UNIX socket streams of kernel/reactor. */
+const CONNECTED: Readonly<Record<string, (bed: Bed) => Promise<Socket>>> = {
+  TCP: (bed) => bed.socket(bed.connectPort),
+  "a UNIX socket": async (bed) => {
+    const socket = connect({ path: await bed.connectPath(), allowHalfOpen: true });
+    await once(socket, "connect");
+    return socket;
+  },
+};
+
+/** A claim that holds over each transport. */
+function claim(text: string, run: (open: Open) => Promise<void>): void {
+  for (const [transport, connected] of Object.entries(CONNECTED)) {
+    test(`CONNECT: ${text}, over ${transport}`, () =>
+      run(async (bed, request) => {
+        const socket = await connected(bed);
+        const reader = new Reader(socket);
+        socket.write(request);
+        return { socket, reader };
+      }));
+  }
 }
 
 async function idle(bed: Bed): Promise<void> {
@@ -77,7 +96,7 @@ async function idle(bed: Bed): Promise<void> {
   assert.deepEqual(bed.bugs, []);
 }
 
-test("CONNECT: the answer comes first, also when the endpoint speaks first; pipelined bytes arrive in order", async () => {
+claim("the answer comes first, also when the endpoint speaks first; pipelined bytes arrive in order", async (open) => {
   await using bed = await Bed.open();
   await bed.agent();
   const got: Buffer[] = [];
@@ -93,6 +112,25 @@ test("CONNECT: the answer comes first, also when the endpoint speaks first; pipe
   await reader.until(({ ended }) => ended);
   assert.equal(reader.bytes.toString().slice(ESTABLISHED.length), "220 hello\r\nbye");
   assert.equal(Buffer.concat(got).toString(), "first second");
+  await idle(bed);
+});
+
+claim("bytes that follow a request stay as they came while the dial lasts and other clients send", async (open) => {
+  await using bed = await Bed.open();
+  const agent = await bed.rawAgent();
+  const got: Uint8Array[] = [];
+  agent.onBytes = (piece) => void got.push(Buffer.from(piece));
+  const dials = () => agent.packets.filter((packet) => packet.type === "DIAL_REQ");
+  const first = await open(bed, "CONNECT 192.0.2.1:1 HTTP/1.1\r\n\r\nbytes of the first client");
+  await agent.until(() => dials().length === 1);
+  const second = await open(bed, `CONNECT 192.0.2.2:2 HTTP/1.1\r\n\r\n${"another client ".repeat(20)}`);
+  await agent.until(() => dials().length === 2);
+  const [{ random = 0 } = {}] = dials();
+  agent.send({ type: "DIAL_RSP", error: "", connectID: 1, random });
+  await agent.until(() => agent.received >= 25);
+  assert.equal(Buffer.concat(got).toString(), "bytes of the first client");
+  for (const { socket } of [first, second]) socket.destroy();
+  agent.destroy();
   await idle(bed);
 });
 
@@ -123,24 +161,27 @@ test("CONNECT: over a UNIX socket the answer is read alone, however late, when t
 });
 
 for (const halfClose of [true, false]) {
-  test(`CONNECT: a client that ends its sending still gets the whole answer, ${halfClose ? "with half-close" : "with a peer without half-close"}`, async () => {
-    await using bed = await Bed.open(halfClose ? {} : { agentCapabilities: new Set() });
-    await bed.agent();
-    const answer = randomBytes(3_000_000);
-    const port = await bed.endpoint((socket) => {
-      socket.once("data", () => socket.end(answer));
-    });
-    const { socket, reader } = await open(bed, `CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
-    await reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length);
-    socket.end("request");
-    await reader.until(({ ended }) => ended);
-    const digest = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
-    assert.equal(digest(reader.bytes.subarray(ESTABLISHED.length)), digest(answer));
-    await idle(bed);
-  });
+  claim(
+    `a client that ends its sending still gets the whole answer, ${halfClose ? "with half-close" : "with a peer without half-close"}`,
+    async (open) => {
+      await using bed = await Bed.open(halfClose ? {} : { agentCapabilities: new Set() });
+      await bed.agent();
+      const answer = randomBytes(3_000_000);
+      const port = await bed.endpoint((socket) => {
+        socket.once("data", () => socket.end(answer));
+      });
+      const { socket, reader } = await open(bed, `CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\n`);
+      await reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length);
+      socket.end("request");
+      await reader.until(({ ended }) => ended);
+      const digest = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex");
+      assert.equal(digest(reader.bytes.subarray(ESTABLISHED.length)), digest(answer));
+      await idle(bed);
+    },
+  );
 }
 
-test("CONNECT: a client that writes 8 MiB and closes loses nothing", async () => {
+claim("a client that writes 8 MiB and closes loses nothing", async (open) => {
   await using bed = await Bed.open();
   await bed.agent();
   const sent = randomBytes(8 * 1024 * 1024);
@@ -172,7 +213,7 @@ const REFUSED: readonly { readonly request: string; readonly says: RegExp }[] = 
 ];
 
 for (const { request, says } of REFUSED) {
-  test(`CONNECT: ${request.split("\r\n", 1)} is refused with the right status`, async () => {
+  claim(`${request.split("\r\n", 1)} is refused with the right status`, async (open) => {
     await using bed = await Bed.open();
     await bed.agent();
     const { reader } = await open(bed, request);
@@ -183,7 +224,30 @@ for (const { request, says } of REFUSED) {
   });
 }
 
-test("CONNECT: without an agent 503, and one that vanishes while dialling 502", async () => {
+for (const early of ["", "CONNECT 127.0.0.1:1 HTTP/1.1\r\n"]) {
+  claim(`a client that ends its sending after ${early.length} bytes of its request is closed at once`, async (open) => {
+    await using bed = await Bed.open();
+    const { socket, reader } = await open(bed, early);
+    socket.end();
+    await reader.until(({ closed }) => closed);
+    assert.equal(reader.bytes.length, 0);
+    await idle(bed);
+  });
+}
+
+claim("a client that sends on after its request was refused reads the whole reply", async (open) => {
+  await using bed = await Bed.open();
+  await bed.agent();
+  const { socket, reader } = await open(bed, "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n");
+  // More than is held of a client before its connection is open.
+  socket.write(Buffer.alloc(1 << 20));
+  await reader.until(({ ended }) => ended);
+  assert.match(reader.bytes.toString(), /^HTTP\/1\.1 502 .*connection refused$/s);
+  socket.end();
+  await idle(bed);
+});
+
+claim("without an agent 503, and one that vanishes while dialling 502", async (open) => {
   await using bed = await Bed.open();
   const none = await open(bed, "CONNECT 127.0.0.1:1 HTTP/1.1\r\n\r\n");
   await none.reader.until(({ ended }) => ended);
@@ -195,7 +259,7 @@ test("CONNECT: without an agent 503, and one that vanishes while dialling 502", 
   assert.match(gone.reader.bytes.toString(), /^HTTP\/1\.1 50[23] /);
 });
 
-test("CONNECT: an endpoint that resets, and a client that resets, end the other side and leave nothing", async () => {
+claim("an endpoint that resets, and a client that resets, end the other side and leave nothing", async (open) => {
   await using bed = await Bed.open();
   await bed.agent();
   const sockets: Socket[] = [];
@@ -204,7 +268,8 @@ test("CONNECT: an endpoint that resets, and a client that resets, end the other 
     socket.on("data", () => socket.resetAndDestroy());
   });
   const one = await open(bed, `CONNECT 127.0.0.1:${port} HTTP/1.1\r\n\r\nreset me`);
-  await one.reader.until(({ closed }) => closed);
+  // A UNIX socket has no reset.
+  await one.reader.until(({ ended, closed }) => ended || closed);
   const quiet = await bed.endpoint((socket) => {
     sockets.push(socket);
     socket.resume();
@@ -212,12 +277,12 @@ test("CONNECT: an endpoint that resets, and a client that resets, end the other 
   });
   const two = await open(bed, `CONNECT 127.0.0.1:${quiet} HTTP/1.1\r\n\r\n`);
   await two.reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length);
-  two.socket.resetAndDestroy();
+  resetSocket(two.socket);
   await idle(bed);
   await two.reader.until(() => sockets.every((socket) => socket.destroyed));
 });
 
-test("CONNECT: the agent's end closes its clients and endpoints within a second", async () => {
+claim("the agent's end closes its clients and endpoints within a second", async (open) => {
   await using bed = await Bed.open();
   const agent = await bed.agent();
   const sockets: Socket[] = [];
@@ -229,7 +294,7 @@ test("CONNECT: the agent's end closes its clients and endpoints within a second"
   await reader.until(({ bytes }) => bytes.length >= ESTABLISHED.length);
   const before = performance.now();
   agent.mux.destroy({ code: 14, message: "the test ends it" });
-  await reader.until(({ closed }) => closed);
+  await reader.until(({ ended, closed }) => ended || closed);
   await idle(bed);
   assert.ok(performance.now() - before < 1000);
   assert.ok(sockets.every((socket) => socket.destroyed));

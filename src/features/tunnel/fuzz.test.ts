@@ -3,7 +3,6 @@
  * minute each.
  */
 import assert from "node:assert/strict";
-import { createServer, type ServerHttp2Session } from "node:http2";
 import { createServer as createTcpServer } from "node:net";
 import { test } from "node:test";
 import { systemClock } from "#base/clock";
@@ -11,10 +10,10 @@ import { nullLogger } from "#base/log";
 import { SystemNames } from "#base/names";
 import { frameControl, frameData, TUNNEL_METHODS, type TunnelId, tunnelId } from "#wire/konnectivity";
 import { AgentLink } from "./agent/agent-link.ts";
+import { DEFAULT_SETTINGS } from "./http2/windows.ts";
 import { serveStreams } from "./link/incoming.ts";
 import { openStream } from "./link/outgoing.ts";
 import { MAX_MESSAGE_BYTES, type PacketStream } from "./link/packet-stream.ts";
-import { SESSION_SETTINGS } from "./link/session.ts";
 import { BufferBudget } from "./mux/budget.ts";
 import { MUX_DEFAULTS } from "./mux/options.ts";
 import { Bed, Counts, listen } from "./testing/bed.ts";
@@ -161,11 +160,10 @@ test("fuzz: a server that sends anything does not bring an agent down, and its s
 }, async () => {
   await using bed = await Bed.open();
   const port = await bed.endpoint((socket) => socket.pipe(socket));
-  const server = createServer({ settings: SESSION_SETTINGS });
-  const sessions = new Set<ServerHttp2Session>();
-  server.on("session", (session) => sessions.add(session));
+  const server = bed.keep(createTcpServer({ noDelay: true }));
   const streams: { stream: PacketStream; isEnded: boolean }[] = [];
   serveStreams(server, {
+    settings: DEFAULT_SETTINGS,
     path: TUNNEL_METHODS.connect,
     maxMessageBytes: MAX_MESSAGE_BYTES,
     keepAliveMs: 0,
@@ -188,7 +186,7 @@ test("fuzz: a server that sends anything does not bring an agent down, and its s
     },
     clock: systemClock,
   });
-  const serverPort = await listen(bed.serve(createTcpServer({ noDelay: true }), server));
+  const serverPort = await listen(server);
   const counts = new Counts();
   const budget = new BufferBudget(512 * 1024 * 1024);
   const bugs: unknown[] = [];
@@ -237,6 +235,4 @@ test("fuzz: a server that sends anything does not bring an agent down, and its s
   }
   assert.deepEqual([counts.get("endpoints"), budget.used, bugs], [0, 0, []]);
   assert.ok(counts.get("dials") > 0, "no fuzzed dial has connected");
-  for (const session of sessions) session.destroy();
-  await new Promise((resolve) => server.close(resolve));
 });

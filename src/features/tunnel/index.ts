@@ -35,6 +35,7 @@ export { type AgentListen, type FrontendListen, listenForAgents, listenForFronte
 export type { DialFailureReason, ReverseDialResult, ServerMetrics } from "./server/metrics.ts";
 export { ProxyServer } from "./server/proxy-server.ts";
 export { ReversePolicy } from "./server/reverse-policy.ts";
+export { openShared } from "./server/shared-frontends.ts";
 export { parseStrategies, type Strategy } from "./server/strategies.ts";
 export { isOldTls, opensslCiphers, parseTlsVersion } from "./tls/cipher-suites.ts";
 

@@ -1,22 +1,20 @@
 /** Bytes on the tunnel's sockets: HTTP/2 frames that no library would send, against the listeners (docs/spec/tunnel.md#2, #15.B). */
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer } from "node:http2";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { Flag, FrameType, frame, grpcRequest, RawHttp2 } from "#test/raw-http2";
 import type { Header } from "#wire/http2";
 import { decodePacket, frameControl, frameData, type Packet, TUNNEL_METHODS } from "#wire/konnectivity";
-import { acceptPathAuthority } from "./link/authority-shim.ts";
-import { SESSION_SETTINGS } from "./link/session.ts";
+import { UnixTransport } from "./http2/unix-transport.ts";
+import { DEFAULT_SETTINGS } from "./http2/windows.ts";
 import { Bed } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
-import { FrameFlag, FrameType, frameBytes, grpcRequest, RawHttp2 } from "./testing/raw-http2.ts";
 
 const AGENT: readonly Header[] = [["agentid", "agent-1"]];
-const END = FrameFlag.endHeaders;
+const END = Flag.endHeaders;
 
 async function frontend(bed: Bed): Promise<RawHttp2> {
   return new RawHttp2(await bed.socket(bed.frontendPort));
@@ -195,14 +193,12 @@ for (const authority of [encodeURIComponent("/run/a b/frontend.sock"), "/run/fro
     await bed.agent();
     const port = await bed.endpoint((socket) => socket.pipe(socket));
     const folder = mkdtempSync(join(tmpdir(), "isthmus-wire-"));
-    const http2 = createServer({ settings: SESSION_SETTINGS });
-    bed.proxy.serveGrpcFrontends(http2);
-    const server = acceptPathAuthority(http2);
-    await once(server.listen(join(folder, "socket")), "listening");
+    await bed.listenOn(join(folder, "socket"), (stream) =>
+      bed.proxy.serveGrpcFrontend(new UnixTransport(stream), DEFAULT_SETTINGS),
+    );
     const socket = connect(join(folder, "socket"));
     t.after(() => {
       socket.destroy();
-      server.close();
       rmSync(folder, { recursive: true });
     });
     const peer = new RawHttp2(socket);
@@ -218,7 +214,7 @@ for (const authority of [encodeURIComponent("/run/a b/frontend.sock"), "/run/fro
       peer.ping();
       await peer.until("the PING is answered", () => peer.of(FrameType.ping).length === round);
     }
-    peer.data(1, frameControl({ type: "CLOSE_REQ", connectID: 1 }), FrameFlag.endStream);
+    peer.data(1, frameControl({ type: "CLOSE_REQ", connectID: 1 }), Flag.endStream);
     assert.equal(await peer.status(1), 0);
     await peer.until("CLOSE_RSP was here", () => packetsOf(peer, 1).at(-1)?.type === "CLOSE_RSP");
   });
@@ -255,7 +251,7 @@ test("wire: packets without payload, and empty messages, end neither the stream 
   for (const [at, hex] of hostile.entries()) {
     const stream = 2 * at + 1;
     peer.request(stream, grpcRequest(TUNNEL_METHODS.proxy));
-    peer.data(stream, Buffer.from(hex, "hex"), FrameFlag.endStream);
+    peer.data(stream, Buffer.from(hex, "hex"), Flag.endStream);
     const status = await peer.status(stream);
     assert.ok(status === 0 || status === 13, `${hex}: status ${status}`);
   }
@@ -263,7 +259,7 @@ test("wire: packets without payload, and empty messages, end neither the stream 
   for (const [at, hex] of hostile.entries()) {
     const stream = 2 * at + 1;
     agent.request(stream, grpcRequest(TUNNEL_METHODS.connect, [["agentid", `hostile-${at}`]]));
-    agent.data(stream, Buffer.from(hex, "hex"), FrameFlag.endStream);
+    agent.data(stream, Buffer.from(hex, "hex"), Flag.endStream);
     const status = await agent.status(stream);
     assert.ok(status === 0 || status === 13, `${hex}: status ${status}`);
   }
@@ -274,10 +270,10 @@ test("wire: a frontend that ends its side while it dials, or without a dial, get
   await using bed = await Bed.open();
   await bed.rawAgent();
   const peer = await frontend(bed);
-  peer.request(1, grpcRequest(TUNNEL_METHODS.proxy), END | FrameFlag.endStream);
+  peer.request(1, grpcRequest(TUNNEL_METHODS.proxy), END | Flag.endStream);
   assert.equal(await peer.status(1), 0);
   peer.request(3, grpcRequest(TUNNEL_METHODS.proxy));
-  peer.data(3, dialRequest(1, 6), FrameFlag.endStream);
+  peer.data(3, dialRequest(1, 6), Flag.endStream);
   assert.equal(await peer.status(3), 0);
 });
 
@@ -292,7 +288,7 @@ test("wire: a frontend that sends CLOSE_REQ and ends its stream at once costs it
   await dialled(peer, 1);
   peer.data(1, frameControl({ type: "CLOSE_REQ", connectID: 1 }));
   await agent.until(() => agent.packets.some(({ type }) => type === "CLOSE_REQ"));
-  peer.write(frameBytes(FrameType.rstStream, 0, 1, Buffer.from("00000008", "hex")));
+  peer.write(frame(FrameType.rstStream, 0, 1, Buffer.from("00000008", "hex")));
   // The answer to a second dial follows all packets of the first one.
   const next = await TunnelClient.open(await bed.socket(bed.frontendPort));
   const dial = next.dial("127.0.0.1:1", 8);

@@ -39,12 +39,24 @@ export interface TunnelProgram {
 /** Pure: the tunnel of a topology; `undefined` if the control plane is not separated from the nodes. */
 export function planTunnel(topology: Topology, paths: Pick<LabPaths, "dir">): LabTunnel | undefined {
   const { controlPlane } = topology;
-  if (controlPlane === undefined) return undefined;
+  return controlPlane === undefined ? undefined : tunnelAt(controlPlane, topology, paths);
+}
+
+/** Pure: a tunnel of a topology whose nodes reach the API server without it too; its server is where the controllers are. */
+export function planSpareTunnel(topology: Topology, paths: Pick<LabPaths, "dir">): LabTunnel {
+  return tunnelAt({ netns: topology.fabric, addresses: topology.gateways }, topology, paths);
+}
+
+function tunnelAt(
+  { netns, addresses }: { readonly netns: string; readonly addresses: readonly IpAddress[] },
+  { families }: Topology,
+  paths: Pick<LabPaths, "dir">,
+): LabTunnel {
   return {
-    netns: controlPlane.netns,
-    controlPlane: controlPlane.addresses.map(String),
+    netns,
+    controlPlane: addresses.map(String),
     apiServerPort: PORTS.apiServer,
-    bindAddresses: topology.families.map((family: IpFamily) => BIND_ADDRESSES[family].toString()),
+    bindAddresses: families.map((family: IpFamily) => BIND_ADDRESSES[family].toString()),
     frontend: join(paths.dir, "control-plane", "frontend.sock"),
     agentPort: PORTS.agents,
     serverHealthPort: PORTS.serverHealth,

@@ -4,7 +4,7 @@ import { Cidr, IpAddress } from "#base/ip";
 import { duplicateTargets, isPrivate, parseBindAddress, type Target } from "#features/tunnel";
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import { parseIdentifiers } from "#wire/konnectivity";
-import { CLUSTER_TO_MASTER, Faults, identity } from "../tunnel/index.ts";
+import { CLUSTER_TO_MASTER, checkIdentity, checkWorkers, Faults, identity, workerCount } from "../tunnel/index.ts";
 import { type AgentFlags, agentFlags } from "./flags.ts";
 
 type Values = FlagValues<AgentFlags>;
@@ -22,7 +22,10 @@ export interface ReverseConfig {
 
 /** The parts of `proxy-agent`'s command line that depend on several flags, checked. */
 export interface AgentConfig {
+  /** Each worker has an ID of its own. */
   readonly agentID: string;
+  /** The number of processes that share the work; 1: this one does it. */
+  readonly workers: number;
   readonly servers: readonly HostPort[];
   readonly health: ListenAddress;
   readonly admin: ListenAddress;
@@ -32,22 +35,24 @@ export interface AgentConfig {
   readonly warnings: readonly string[];
 }
 
-/** Checks the flags. Throws `ConfigError` with a sentence for each fault, which names its flag (docs/spec/tunnel.md#9.3, #14). */
-export function agentConfig(values: Values): AgentConfig {
+/**
+ * Checks the flags, for the program's one process, for a leader, or for a worker. Throws `ConfigError` with a sentence for each fault, which names
+ * its flag (docs/spec/tunnel.md#9.3, #14).
+ */
+export function agentConfig(values: Values, worker?: { readonly index: number; readonly count: number }): AgentConfig {
   const faults = new Faults();
   const warnings: string[] = [];
   checkFiles(values, faults);
   checkNumbers(values, faults);
-  const agentID = identity(values.agentId, "PROXY_AGENT_ID");
-  faults.check(
-    /^[\x21-\x7e]{1,256}$/.test(agentID),
-    "agent-id",
-    `"${agentID}" is not visible ASCII of at most 256 bytes`,
-  );
+  const workers = worker?.count ?? workerCount(values.workers);
+  checkWorkers(values, workers, faults);
+  const agentID = identity(values.agentId, "PROXY_AGENT_ID", worker);
+  checkIdentity(agentID, "agent-id", { workers, worker }, faults);
   checkIdentifiers(values.agentIdentifiers, faults);
   checkNames(values, faults);
   const config: AgentConfig = {
     agentID,
+    workers,
     servers: serversOf(values, faults),
     health: listenAddress(values.healthServerHost, values.healthServerPort),
     admin: listenAddress(values.adminBindAddress, values.adminServerPort),

@@ -2,7 +2,7 @@ import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, strin
 import { Cidr } from "#base/ip";
 import { parseForwardDestination, parseTarget } from "#features/tunnel";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
-import { commaListFlag, gatesFlag, klogFlags, muxFlags, TIMEOUT_BOUNDS } from "../tunnel/index.ts";
+import { commaListFlag, gatesFlag, klogFlags, muxFlags, TIMEOUT_BOUNDS, workersFlag } from "../tunnel/index.ts";
 
 const file = (name: string, help: string) => stringFlag(name, "", help, "FILE");
 const port = (name: string, initial: number, help: string) => integerFlag(name, initial, help, { min: 0, max: 65_535 });
@@ -139,6 +139,7 @@ const ownFlags = {
     "sources that may connect to the bind addresses; without the flag: all",
     "CIDR",
   ),
+  ...workersFlag,
   ...muxFlags,
 };
 

@@ -100,6 +100,26 @@ test("serverConfig: the id comes from the flag, the environment, or is random", 
   assert.equal(parse(...argv, "--server-id=by-flag").serverID, "by-flag");
 });
 
+test("serverConfig: workers have ids of their own, share the ports, and take the leader's socket", (t) => {
+  const right = [...uds(files(t)), "--server-id=a"];
+  const { values } = parseFlags(serverFlags, [...right, "--workers=3"]);
+  const leader = serverConfig(values);
+  assert.deepEqual([leader.serverID, leader.workers, leader.agent.isShared], ["a", 3, true]);
+  assert.equal(leader.frontend.kind, "uds");
+  const worker = serverConfig(values, { index: 2, count: 3, descriptor: (at) => 4 + at });
+  assert.deepEqual([worker.serverID, worker.workers, worker.agent.isShared], ["a-2", 3, true]);
+  assert.deepEqual(worker.frontend, { kind: "shared-uds", fd: 4 });
+  assert.deepEqual([parse(...right).workers, parse(...right).agent.isShared], [1, false]);
+  const long = [`--server-id=${"a".repeat(255)}`, "--workers=12"];
+  assert.match(faultsOf(() => parse(...right, ...long)).join(), /^--server-id: "a{255}-12" is not visible ASCII of/);
+  const { workers } = parse(...right, "--workers=0");
+  assert.ok(workers >= 1 && workers <= 8);
+  assert.deepEqual(
+    faultsOf(() => parse(...right, "--workers=2", "--enable-profiling")),
+    ["--enable-profiling: profiles one process: remove this flag, or set --workers=1"],
+  );
+});
+
 test("serverConfig: each fault names its flag", (t) => {
   const file = files(t);
   const right = uds(file);
@@ -127,7 +147,7 @@ test("serverConfig: each fault names its flag", (t) => {
     [["--proxy-strategies="], /^--proxy-strategies: "" is not a proxy strategy/],
     [["--lease-label=x"], /^--lease-label: "x" is not a label/],
     [["--enable-lease-controller", "--server-id=A_B"], /^--server-id: "A_B" cannot be part of the name of a Lease/],
-    [["--server-id=a b"], /^--server-id: "a b" is not visible ASCII$/],
+    [["--server-id=a b"], /^--server-id: "a b" is not visible ASCII of at most 256 bytes$/],
     [tokens, /^--cluster-ca-cert: cannot be combined with token authentication, unless --allow-token-and-mtls is set$/],
     [["--cluster-ca-cert="], /^--cluster-ca-cert: agents would not be authenticated/],
     [["--cluster-ca-cert=", ...tokens.slice(0, 2)], /^--authentication-audience: is needed for token authentication$/],

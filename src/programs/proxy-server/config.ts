@@ -1,5 +1,6 @@
 import type { FlagValues, ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
+import type { Worker } from "#base/workers";
 import {
   type AgentListen,
   type AllowedDestination,
@@ -12,7 +13,7 @@ import {
   readDestinations,
   type Strategy,
 } from "#features/tunnel";
-import { CLUSTER_TO_MASTER, Faults, identity } from "../tunnel/index.ts";
+import { CLUSTER_TO_MASTER, checkIdentity, checkWorkers, Faults, identity, workerCount } from "../tunnel/index.ts";
 import type { ServerFlags } from "./flags.ts";
 
 type Values = FlagValues<ServerFlags>;
@@ -31,7 +32,10 @@ export interface TokenRules {
 
 /** The parts of `proxy-server`'s command line that depend on several flags, checked. */
 export interface ServerConfig {
+  /** Each worker has an ID of its own. */
   readonly serverID: string;
+  /** The number of processes that share the work; 1: this one does it. */
+  readonly workers: number;
   readonly frontend: FrontendListen;
   readonly agent: AgentListen;
   readonly health: ListenAddress;
@@ -43,18 +47,26 @@ export interface ServerConfig {
   readonly destinations: readonly AllowedDestination[] | undefined;
 }
 
-/** Checks the flags. Throws `ConfigError` with a sentence for each fault, which names its flag (docs/spec/tunnel.md#14). */
-export function serverConfig(values: Values): ServerConfig {
+/**
+ * Checks the flags, for the program's one process, for a leader, or for a worker. Throws `ConfigError` with a sentence for each fault, which names
+ * its flag (docs/spec/tunnel.md#14).
+ */
+export function serverConfig(values: Values, worker?: Pick<Worker, "index" | "count" | "descriptor">): ServerConfig {
   const faults = new Faults();
   checkPorts(values, faults);
   checkFiles(values, faults);
   checkOthers(values, faults);
-  const serverID = identity(values.serverId, "PROXY_SERVER_ID");
-  faults.check(/^[\x21-\x7e]{1,256}$/.test(serverID), "server-id", `"${serverID}" is not visible ASCII`);
+  const workers = worker?.count ?? workerCount(values.workers);
+  const isShared = workers > 1;
+  const serverID = identity(values.serverId, "PROXY_SERVER_ID", worker);
+  checkWorkers(values, workers, faults);
+  const longestID = checkIdentity(serverID, "server-id", { workers, worker }, faults);
   const config: ServerConfig = {
     serverID,
-    frontend: frontendOf(values, faults),
+    workers,
+    frontend: frontendOf(values, faults, { worker, isShared }),
     agent: {
+      isShared,
       address: listenAddress(values.agentBindAddress, values.agentPort),
       tls: {
         cert: values.clusterCert,
@@ -66,7 +78,7 @@ export function serverConfig(values: Values): ServerConfig {
     admin: listenAddress(values.adminBindAddress, values.adminPort),
     strategies: faults.parsed("proxy-strategies", () => parseStrategies(values.proxyStrategies), []),
     tokens: tokensOf(values, faults),
-    lease: leaseOf(values, serverID, faults),
+    lease: leaseOf(values, longestID, faults),
     destinations: destinationsOf(values, faults),
   };
   faults.throwIfAny();
@@ -112,7 +124,11 @@ function checkOthers(values: Values, faults: Faults): void {
   faults.parsed("cipher-suites", () => opensslCiphers(values.cipherSuites), undefined);
 }
 
-function frontendOf(values: Values, faults: Faults): FrontendListen {
+function frontendOf(
+  values: Values,
+  faults: Faults,
+  { worker, isShared }: { readonly worker: Pick<Worker, "descriptor"> | undefined; readonly isShared: boolean },
+): FrontendListen {
   const { udsName, serverCert, serverKey, serverCaCert, serverPort } = values;
   if (udsName !== "") {
     const useless = [
@@ -129,6 +145,7 @@ function frontendOf(values: Values, faults: Faults): FrontendListen {
       "uds-name",
       `has ${bytes} bytes; a socket's path has at most ${MAX_UDS_BYTES}`,
     );
+    if (worker !== undefined) return { kind: "shared-uds", fd: worker.descriptor(0) };
     return { kind: "uds", path: udsName, deleteExisting: values.deleteExistingUdsFile };
   }
   faults.check(serverCaCert !== "", "server-ca-cert", "is required without --uds-name");
@@ -137,6 +154,7 @@ function frontendOf(values: Values, faults: Faults): FrontendListen {
     kind: "tcp",
     address: listenAddress(values.serverBindAddress, serverPort),
     tls: { cert: serverCert, key: serverKey, clientCa: serverCaCert },
+    isShared,
   };
 }
 

@@ -1,6 +1,14 @@
 import { choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { parseAllowedDestination } from "#features/tunnel";
-import { commaListFlag, decimalFlag, gatesFlag, klogFlags, muxFlags, TIMEOUT_BOUNDS } from "../tunnel/index.ts";
+import {
+  commaListFlag,
+  decimalFlag,
+  gatesFlag,
+  klogFlags,
+  muxFlags,
+  TIMEOUT_BOUNDS,
+  workersFlag,
+} from "../tunnel/index.ts";
 
 const file = (name: string, help: string) => stringFlag(name, "", help, "FILE");
 const port = (name: string, initial: number, help: string) => integerFlag(name, initial, help, { min: 0, max: 65_535 });
@@ -142,6 +150,7 @@ const ownFlags = {
     false,
     "require both a certificate and a token of agents; Konnectivity allows only one of the two",
   ),
+  ...workersFlag,
   ...muxFlags,
 };
 

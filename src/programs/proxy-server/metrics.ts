@@ -65,6 +65,8 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
         gauge.set({ proxy_strategy: strategy }, backends.count(strategy));
       }
     },
+    // Each agent has a link to each worker.
+    { aggregator: "max" },
   );
   make.observedGauge("ready_backend_connections", "Streams of agents. Deprecated: see ready_backends.", [], (gauge) =>
     gauge.set(sources?.backends.all.length ?? 0),

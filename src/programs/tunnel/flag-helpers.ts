@@ -32,9 +32,29 @@ export function decimalFlag(name: string, initial: number, help: string): Flag<n
   };
 }
 
-/** The value of `--server-id` or `--agent-id`: the flag, else the environment variable, else a random UUID. */
-export function identity(given: string, variable: string): string {
-  return given || process.env[variable] || crypto.randomUUID();
+/**
+ * The value of `--server-id` or `--agent-id`: the flag, else the environment variable, else a random UUID. Workers add their numbers, because to
+ * their peers each is a server or an agent of its own.
+ */
+export function identity(given: string, variable: string, worker?: { readonly index: number }): string {
+  const id = given || process.env[variable] || crypto.randomUUID();
+  return worker === undefined ? id : `${id}-${worker.index}`;
+}
+
+/** Checks the id of this process, or of a leader's worker with the longest number; returns it. */
+export function checkIdentity(
+  id: string,
+  flag: string,
+  { workers, worker }: { readonly workers: number; readonly worker: object | undefined },
+  faults: Faults,
+): string {
+  const longest = workers > 1 && worker === undefined ? `${id}-${workers}` : id;
+  faults.check(
+    /^[\x21-\x7e]{1,256}$/.test(longest),
+    flag,
+    `${JSON.stringify(longest)} is not visible ASCII of at most 256 bytes`,
+  );
+  return longest;
 }
 
 /** Collects the faults of a command line; each names its flag. */

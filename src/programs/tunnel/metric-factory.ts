@@ -20,10 +20,17 @@ export function metricFactory(registry: Registry, subsystem: "server" | "agent")
       return counter;
     },
     gauge: (name: string, help: string, labels: readonly string[] = []) => new Gauge(common(name, help, labels)),
-    /** A gauge whose values `read` sets at each scrape. */
-    observedGauge: (name: string, help: string, labels: readonly string[], read: (gauge: Gauge) => void) =>
+    /** A gauge whose values `read` sets at each scrape. Values of several workers are summed, or the greatest is taken. */
+    observedGauge: (
+      name: string,
+      help: string,
+      labels: readonly string[],
+      read: (gauge: Gauge) => void,
+      { aggregator = "sum" }: { readonly aggregator?: "sum" | "max" } = {},
+    ) =>
       new Gauge({
         ...common(name, help, labels),
+        aggregator,
         collect() {
           read(this);
         },
@@ -45,9 +52,12 @@ export function metricFactory(registry: Registry, subsystem: "server" | "agent")
 
 /** Declares `…_build_info`, whose value is always 1 and whose labels have the version. */
 export function buildInfo(registry: Registry, subsystem: "server" | "agent"): void {
-  const info = metricFactory(registry, subsystem).gauge("build_info", "Always 1; the labels describe the build.", [
-    "version",
-    "runtime",
-  ]);
-  info.set({ version: VERSION, runtime: `node ${process.versions.node}` }, 1);
+  const labels = { version: VERSION, runtime: `node ${process.versions.node}` };
+  metricFactory(registry, subsystem).observedGauge(
+    "build_info",
+    "Always 1; the labels describe the build.",
+    Object.keys(labels),
+    (gauge) => gauge.set(labels, 1),
+    { aggregator: "max" },
+  );
 }

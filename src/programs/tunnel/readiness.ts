@@ -1,6 +1,5 @@
 import type { Health } from "#base/health";
-import type { Registry } from "#base/metrics";
-import { type HttpRoutes, metricsRoute } from "../http-endpoints/index.ts";
+import type { HttpRoutes } from "../http-endpoints/index.ts";
 
 /** One check of readiness. */
 export interface ReadinessCheck {
@@ -20,22 +19,39 @@ export function partChecks(health: Health): readonly ReadinessCheck[] {
   }));
 }
 
-interface Result {
+/** The result of a check. */
+export interface CheckResult {
   readonly name: string;
-  readonly why: string | undefined;
+  /** The reason why it failed. */
+  readonly why?: string | undefined;
+}
+
+/** Makes all checks. */
+export function resultsOf(checks: readonly ReadinessCheck[]): readonly CheckResult[] {
+  return checks.map(({ name, fault }) => ({ name, why: fault() }));
+}
+
+/** The reply of `/readyz` while a check fails. */
+export interface Unready {
+  readonly status: number;
+  readonly body: (results: readonly CheckResult[]) => string;
+}
+
+/** What the routes of the health port report. */
+export interface HealthSource {
+  readonly results: () => readonly CheckResult[] | Promise<readonly CheckResult[]>;
+  /** The reason to start the program again. */
+  readonly fault: () => string | undefined | Promise<string | undefined>;
+  readonly metrics: HttpRoutes[string];
 }
 
 /**
  * `/healthz`, `/readyz`, `/ready` and `/metrics`, in Konnectivity's words (docs/spec/tunnel.md#13). `?verbose` lists every check.
  * Without `?verbose`, `unready` is the reply while a check fails.
  */
-export function healthRoutes(
-  registry: Registry,
-  checks: () => readonly ReadinessCheck[],
-  unready: { readonly status: number; readonly body: (results: readonly Result[]) => string },
-): HttpRoutes {
-  const readiness: HttpRoutes[string] = ({ query }) => {
-    const results = checks().map(({ name, fault }): Result => ({ name, why: fault() }));
+export function healthRoutes({ results: read, fault, metrics }: HealthSource, unready: Unready): HttpRoutes {
+  const readiness: HttpRoutes[string] = async ({ query }) => {
+    const results = await read();
     const isReady = results.every(({ why }) => why === undefined);
     if (query.has("verbose")) {
       return isReady
@@ -45,28 +61,31 @@ export function healthRoutes(
     return isReady ? { body: "ok" } : { status: unready.status, body: unready.body(results) };
   };
   return {
-    "/healthz": () => ({ body: "ok" }),
+    "/healthz": async () => {
+      const why = await fault();
+      return why === undefined ? { body: "ok" } : { status: 500, body: why };
+    },
     "/readyz": readiness,
     "/ready": readiness,
-    "/metrics": metricsRoute(registry),
+    "/metrics": metrics,
   };
 }
 
 /** Returns the text with a line for each check. */
-export function linesOf(results: readonly Result[]): string {
+export function linesOf(results: readonly CheckResult[]): string {
   return results
     .map(({ name, why }) => (why === undefined ? `[+]${name} ok\n` : `[-]${name} failed: ${why}\n`))
     .join("");
 }
 
 /** The agent's reply while it is not ready: a list of every check. */
-export const AGENT_UNREADY = { status: 503, body: linesOf } as const;
+export const AGENT_UNREADY: Unready = { status: 503, body: linesOf };
 
 /** The server's reply while it is not ready: the reasons. If agents are missing, the text is the same as Konnectivity's. */
-export const SERVER_UNREADY = {
+export const SERVER_UNREADY: Unready = {
   status: 500,
-  body: (results: readonly Result[]): string =>
+  body: (results) =>
     results
       .flatMap(({ name, why }) => (why === undefined ? [] : [name === "agents" ? why : `${name}: ${why}`]))
       .join("\n"),
-} as const;
+};

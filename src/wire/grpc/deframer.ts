@@ -14,8 +14,9 @@ const CRUMB_BYTES = 1024;
 export class GrpcDeframer {
   readonly #maxBytes: number;
   readonly #onMessage: (pieces: MessagePieces, length: number) => void;
-  readonly #prefix = new Uint8Array(5);
+  /** Bytes of the prefix that were read. */
   #prefixBytes = 0;
+  #isCompressed = false;
   #length = 0;
   #missing = 0;
   #pieces: Uint8Array[] = [];
@@ -48,11 +49,8 @@ export class GrpcDeframer {
     let at = 0;
     while (at < chunk.length || (this.#prefixBytes === 5 && this.#missing === 0)) {
       if (this.#prefixBytes < 5) {
-        const taken = Math.min(5 - this.#prefixBytes, chunk.length - at);
-        this.#prefix.set(chunk.subarray(at, at + taken), this.#prefixBytes);
-        this.#prefixBytes += taken;
-        at += taken;
-        if (this.#prefixBytes === 5) this.#begin();
+        this.#readPrefix(chunk[at] as number);
+        at += 1;
         continue;
       }
       if (this.#missing > 0) {
@@ -83,10 +81,19 @@ export class GrpcDeframer {
     this.#pieces = [whole];
   }
 
+  /** Reads a byte of the prefix: the flag, then the length. */
+  #readPrefix(byte: number): void {
+    if (this.#prefixBytes === 0) {
+      this.#isCompressed = byte !== 0;
+      this.#length = 0;
+    } else this.#length = this.#length * 256 + byte;
+    this.#prefixBytes += 1;
+    if (this.#prefixBytes === 5) this.#begin();
+  }
+
   #begin(): void {
-    const [flag = 0] = this.#prefix;
-    if (flag !== 0) throw new GrpcWireError("compressed", "a gRPC message is compressed, which was not negotiated");
-    this.#length = new DataView(this.#prefix.buffer).getUint32(1);
+    if (this.#isCompressed)
+      throw new GrpcWireError("compressed", "a gRPC message is compressed, which was not negotiated");
     if (this.#length > this.#maxBytes) {
       throw new GrpcWireError("too-large", `a gRPC message of ${this.#length} bytes exceeds ${this.#maxBytes}`);
     }

@@ -13,6 +13,7 @@ export class HpackDecoder {
   readonly #maxListBytes: number;
   /** Newest first. */
   readonly #entries: Header[] = [];
+  readonly #entryOf = (index: number): Header => this.#entry(index);
   #tableBytes = 0;
   #limit: number;
 
@@ -27,19 +28,24 @@ export class HpackDecoder {
     this.#maxListBytes = options.maxListBytes;
   }
 
-  /** Throws {@link Http2Error} `malformed` or `too-large`; the decoder must not be used then. */
+  /**
+   * Throws {@link Http2Error}. After `malformed` the decoder must not be used. After `too-large` it may be: the whole block was read, so the
+   * table is that of the peer, and only the headers were dropped.
+   */
   decode(block: Uint8Array): Header[] {
-    const reader = new BlockReader(block, (index) => this.#entry(index), latin1);
+    const reader = new BlockReader(block, this.#entryOf, latin1);
     const headers: Header[] = [];
     let bytes = 0;
+    let isFirst = true;
     while (!reader.done) {
-      const header = this.#next(reader, headers.length === 0);
+      const header = this.#next(reader, isFirst);
       if (header === undefined) continue;
+      isFirst = false;
       bytes += sizeOf(header);
-      if (bytes > this.#maxListBytes) {
-        throw new Http2Error("too-large", `the headers of a block have more than ${this.#maxListBytes} bytes`);
-      }
-      headers.push(header);
+      if (bytes <= this.#maxListBytes) headers.push(header);
+    }
+    if (bytes > this.#maxListBytes) {
+      throw new Http2Error("too-large", `the headers of a block have more than ${this.#maxListBytes} bytes`);
     }
     return headers;
   }
@@ -89,8 +95,14 @@ function sizeOf([name, value]: Header): number {
   return name.length + value.length + ENTRY_OVERHEAD;
 }
 
+/** Arguments of one call: far below the limit of the stack. */
+const MAX_CHARS = 2048;
+
 function latin1(bytes: Uint8Array): string {
+  if (bytes.length <= MAX_CHARS) return String.fromCharCode(...bytes);
   let text = "";
-  for (const byte of bytes) text += String.fromCharCode(byte);
+  for (let at = 0; at < bytes.length; at += MAX_CHARS) {
+    text += String.fromCharCode(...bytes.subarray(at, at + MAX_CHARS));
+  }
   return text;
 }

@@ -16,42 +16,93 @@ const LENGTHS: readonly number[] = [
   27, 27, 27, 26,
 ];
 
-/** Per code length: the first code, the symbols in order. */
+/** Codes of one length: the first, and their symbols in order. */
 interface Level {
   readonly first: number;
   readonly symbols: readonly number[];
 }
 
-let levels: readonly (Level | undefined)[] | undefined;
+/** Codes of at most this many bits are found by one look. All characters of usual headers have such codes. */
+const SHORT_BITS = 8;
+
+interface Tables {
+  /** By code length. */
+  readonly levels: readonly (Level | undefined)[];
+  /** By the next 8 bits: the length times 256, and the symbol; 0 if the code is longer. */
+  readonly short: Uint16Array;
+}
+
+let tables: Tables | undefined;
 
 /** Decodes an HPACK Huffman string. Throws {@link Http2Error} for an invalid code and for invalid padding. */
 export function decodeHuffman(bytes: Uint8Array): Uint8Array {
-  levels ??= buildLevels();
-  const out: number[] = [];
-  let code = 0;
-  let length = 0;
-  for (const byte of bytes) {
-    for (let bit = 7; bit >= 0; bit -= 1) {
-      code = code * 2 + ((byte >> bit) & 1);
-      length += 1;
-      const level = levels[length];
-      const symbol = level?.symbols[code - level.first];
-      if (level !== undefined && symbol !== undefined && code >= level.first) {
-        out.push(symbol);
-        code = 0;
-        length = 0;
-      } else if (length > 30) {
-        throw new Http2Error("malformed", "a header has an invalid Huffman code");
+  tables ??= buildTables();
+  const { short } = tables;
+  // No code is shorter than 5 bits.
+  const out = new Uint8Array(Math.floor((bytes.length * 8) / 5));
+  let end = 0;
+  /** The bits that were read and not used: `count` of them, at most 37, in the low bits. */
+  let bits = 0;
+  let count = 0;
+  for (let at = 0; at < bytes.length || count >= SHORT_BITS; ) {
+    if (count < SHORT_BITS) {
+      bits = ((bits << 8) | (bytes[at] as number)) & 0xffff;
+      count += 8;
+      at += 1;
+    }
+    const found = short[(bits >>> (count - SHORT_BITS)) & 0xff] as number;
+    if (found !== 0) {
+      out[end] = found & 0xff;
+      end += 1;
+      count -= found >>> 8;
+      continue;
+    }
+    // A code of more than 8 bits: bit by bit.
+    let code = (bits >>> (count - SHORT_BITS)) & 0xff;
+    let length = SHORT_BITS;
+    count -= SHORT_BITS;
+    for (let symbol: number | undefined; symbol === undefined; ) {
+      if (count === 0) {
+        const next = bytes[at];
+        // The rest is padding, which is shorter than a byte; or all of it is ones, which is no code.
+        if (next === undefined || length >= 30) throw invalid();
+        bits = next;
+        count = 8;
+        at += 1;
       }
+      count -= 1;
+      code = code * 2 + ((bits >>> count) & 1);
+      length += 1;
+      const level = tables.levels[length];
+      if (level !== undefined && code >= level.first) symbol = level.symbols[code - level.first];
+      if (symbol !== undefined) {
+        out[end] = symbol;
+        end += 1;
+      } else if (length >= 30) throw invalid();
     }
   }
-  // RFC 7541 section 5.2: padding is less than a byte, of ones.
-  if (length > 7 || code !== 2 ** length - 1) throw new Http2Error("malformed", "a header has invalid Huffman padding");
-  return Uint8Array.from(out);
+  // What is left is shorter than a byte: short codes, then padding of ones (RFC 7541 section 5.2).
+  while (count > 0) {
+    const left = bits & ((1 << count) - 1);
+    const found = short[((left << (SHORT_BITS - count)) | ((1 << (SHORT_BITS - count)) - 1)) & 0xff] as number;
+    const length = found >>> 8;
+    if (found === 0 || length > count) {
+      if (left !== (1 << count) - 1) throw invalid();
+      break;
+    }
+    out[end] = found & 0xff;
+    end += 1;
+    count -= length;
+  }
+  return out.subarray(0, end);
+}
+
+function invalid(): Http2Error {
+  return new Http2Error("malformed", "a header has an invalid Huffman code or padding");
 }
 
 /** One pass over the symbols: this code runs once at each start of the CNI executable, before it is compiled. */
-function buildLevels(): (Level | undefined)[] {
+function buildTables(): Tables {
   const symbols: number[][] = [];
   for (let symbol = 0; symbol < LENGTHS.length; symbol += 1) {
     const length = LENGTHS[symbol] ?? 0;
@@ -59,13 +110,19 @@ function buildLevels(): (Level | undefined)[] {
     if (level === undefined) symbols[length] = [symbol];
     else level.push(symbol);
   }
-  const table: (Level | undefined)[] = [];
+  const levels: (Level | undefined)[] = [];
+  const short = new Uint16Array(256);
   let code = 0;
   for (let length = 1; length <= 30; length += 1) {
     code *= 2;
     const own = symbols[length];
-    table[length] = own === undefined ? undefined : { first: code, symbols: own };
+    levels[length] = own === undefined ? undefined : { first: code, symbols: own };
+    if (length <= SHORT_BITS && own !== undefined) {
+      const width = 1 << (SHORT_BITS - length);
+      for (const [at, symbol] of own.entries())
+        short.fill(length * 256 + symbol, (code + at) * width, (code + at + 1) * width);
+    }
     code += own?.length ?? 0;
   }
-  return table;
+  return { levels, short };
 }

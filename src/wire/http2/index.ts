@@ -1,9 +1,16 @@
 /**
- * The part of an HTTP/2 client that one request over one connection needs: frames, flow control, header decompression.
- * It exists for the CNI executable, because a full client would double its start-up time. Pure: bytes in, bytes out.
- * Source: RFC 9113 (HTTP/2) and RFC 7541 (HPACK).
+ * HTTP/2 of our own (RFC 9113, RFC 7541): a connection of either role for what gRPC and CONNECT need, and a call for the CNI executable, which is
+ * the part of a client that one request over one connection needs, because a full client would double the start-up time. Pure: bytes in, bytes out.
+ *
+ * Owns: frames, flow control, header compression, the rules of messages, bounds of what a peer can cause. Does not know: sockets, timers, gRPC.
  *
  * ```ts
+ * const connection = new Http2Connection("client", { clock: systemClock }, events);
+ * const stream = connection.openStream(headers, false, streamEvents);
+ * stream.sendData([bytes], true);
+ * socket.on("data", (bytes) => connection.receive(bytes));
+ * for (const view of connection.takeOutput(262_144)) socket.write(view); // after events.onWantsWrite
+ *
  * const call = new Http2Call({ path: "/pkg.cnirpc.CNI/Add", authority: "localhost", headers: {}, body });
  * socket.write(call.start());
  * socket.on("data", (chunk) => socket.write(call.receive(chunk)));
@@ -11,6 +18,9 @@
  * ```
  */
 export { Http2Call, type Http2Response, MAX_RESPONSE_BYTES } from "./call.ts";
+export { Http2Connection } from "./connection/connection.ts";
+export { Http2Code } from "./connection/frames.ts";
+export type { Http2ConnectionFault, Http2Events, Http2Options } from "./connection/options.ts";
+export type { Http2Stream, Http2StreamEvents, Http2StreamFault } from "./connection/stream.ts";
 export { Http2Error } from "./errors.ts";
 export { decodeHeaderBlock, encodeHeaderBlock, type Header } from "./hpack.ts";
-export { HpackDecoder } from "./hpack-decoder.ts";

@@ -7,7 +7,7 @@ import { DialAcceptor } from "../dial/dial-acceptor.ts";
 import type { OpenedStream } from "../link/outgoing.ts";
 import type { StreamFault } from "../link/packet-stream.ts";
 import { type AddressFilter, DialError, dialTcp } from "../local/dial-tcp.ts";
-import { SocketSide } from "../local/socket-side.ts";
+import { StreamSide } from "../local/stream-side.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import { LinkMux } from "../mux/link-mux.ts";
 import type { MuxOptions } from "../mux/options.ts";
@@ -97,7 +97,7 @@ export class AgentLink {
               ...(options.allowed === undefined ? {} : { allowed: options.allowed }),
             });
             metrics.dialLatency((clock.monotonic() - started) / 1000);
-            return new SocketSide(socket);
+            return new StreamSide(socket);
           },
         };
       },

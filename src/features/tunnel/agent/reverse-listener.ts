@@ -1,4 +1,3 @@
-import { randomBytes } from "node:crypto";
 import { createServer, type Server, type Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
@@ -8,8 +7,8 @@ import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
 import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
-import { type TunnelId, tunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection } from "../dial/dialled-connection.ts";
+import { freshRandom } from "../dial/fresh-random.ts";
 import { SocketSide } from "../local/socket-side.ts";
 import type { AgentLink } from "./agent-link.ts";
 import type { AgentMetrics } from "./metrics.ts";
@@ -44,6 +43,8 @@ export interface ReverseListenerOptions {
   readonly allowedSources: readonly Cidr[];
   /** See `DialledConnectionOptions.halfCloseTimeoutMs`. */
   readonly halfCloseTimeoutMs: number;
+  /** Workers of one program listen on the addresses together (SO_REUSEPORT of socket(7)). */
+  readonly isShared?: boolean;
 }
 
 /** A local client whose connection is being dialled. */
@@ -83,6 +84,20 @@ export class ReverseListener implements AsyncDisposable {
     return listener;
   }
 
+  /** Checks that nobody listens on the addresses that workers will share. Rejects with {@link ReverseListenerError}. */
+  static async claim({
+    bindAddresses,
+    targets,
+  }: Pick<ReverseListenerOptions, "bindAddresses" | "targets">): Promise<void> {
+    for (const address of bindAddresses) {
+      for (const { localPort } of targets) {
+        const server = createServer();
+        await listenOn(server, { host: address.toString(), port: localPort });
+        await new Promise<void>((resolve) => server.close(() => resolve()));
+      }
+    }
+  }
+
   /** True if at least one connected server serves the reverse direction. */
   get hasServer(): boolean {
     return this.#deps.links().some(({ mux }) => mux.reverse);
@@ -92,17 +107,7 @@ export class ReverseListener implements AsyncDisposable {
     const server = createServer({ allowHalfOpen: true, pauseOnConnect: true, noDelay: true }, (socket) =>
       this.#accept(socket, target),
     );
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const onError = (error: Error): void => {
-      const where = formatHostPort({ host, port: target.localPort });
-      reject(
-        new ReverseListenerError("cannot-listen", `cannot listen on ${where}: ${error.message}`, { cause: error }),
-      );
-    };
-    server.once("error", onError);
-    server.listen({ host, port: target.localPort, backlog: BACKLOG }, resolve);
-    await promise;
-    server.off("error", onError);
+    await listenOn(server, { host, port: target.localPort, reusePort: this.#options.isShared === true });
     // If accepting fails, for example because of a full descriptor table, the client is refused and the listener continues.
     server.on("error", (error) => this.#warn(target, `cannot accept: ${error.message}`));
     this.#servers.push(server);
@@ -119,7 +124,7 @@ export class ReverseListener implements AsyncDisposable {
     }
     const client: Client = { socket, local: new SocketSide(socket), target, tried: new Set(), connection: undefined };
     // The client's bytes wait while the server is dialled. The end of its sending is handled when the connection is open.
-    client.local.watch({ onEof: () => undefined, onGone: () => client.connection?.localGone() });
+    client.local.watch({ onLocalEof: () => undefined, onLocalGone: () => client.connection?.onLocalGone() });
     this.#dial(client);
   }
 
@@ -210,7 +215,18 @@ export class ReverseListener implements AsyncDisposable {
   }
 }
 
-/** A random number of 63 bits, which is what Go's clients choose. */
-function freshRandom(): TunnelId {
-  return tunnelId(randomBytes(8).readBigUInt64BE() >> 1n);
+/** Rejects with {@link ReverseListenerError}. */
+async function listenOn(
+  server: Server,
+  place: { readonly host: string; readonly port: number; readonly reusePort?: boolean },
+): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const onError = (error: Error): void => {
+    const text = `cannot listen on ${formatHostPort(place)}: ${error.message}`;
+    reject(new ReverseListenerError("cannot-listen", text, { cause: error }));
+  };
+  server.once("error", onError);
+  server.listen({ ...place, backlog: BACKLOG }, resolve);
+  await promise;
+  server.off("error", onError);
 }

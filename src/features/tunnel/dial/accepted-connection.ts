@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { TunnelId } from "#wire/konnectivity";
-import type { LocalSide } from "../local/local-side.ts";
+import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
 import type { Channel, ChannelHandlers } from "../mux/channel.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { CLOSE_WAIT_MS } from "../mux/options.ts";
@@ -13,27 +13,30 @@ import {
 } from "./acceptor-table.ts";
 import { ProgressTimer } from "./progress-timer.ts";
 
+/** Connects to the endpoint of a dial. Rejects with an error that `failureText` translates. */
+export type ConnectEndpoint = (options: { readonly signal: AbortSignal }) => Promise<LocalSide>;
+
+/** What the connections of a link have in common. */
 export interface AcceptedConnectionOptions {
-  readonly random: TunnelId;
-  /** Connects to the endpoint. Rejects with an error that `failureText` translates. */
-  readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalSide>;
   readonly clock: Clock;
   /** At the end of the connection, the endpoint is dropped after this time without progress, in milliseconds. */
   readonly closeLingerMs: number;
-  /** The error text of DIAL_RSP for a rejection of `connect`; `undefined` for a bug, which is thrown. */
+  /** The error text of DIAL_RSP for a rejection of {@link ConnectEndpoint}; `undefined` if the rejection is a bug, which is thrown. */
   readonly failureText: (error: unknown) => string | undefined;
-  /** Called once, when the connection has ended completely. `opened`: the connection was open before. */
-  readonly onClosed: (opened: boolean) => void;
   readonly onOpened: () => void;
+  /** Called once for each connection that was open, when it has ended completely. */
+  readonly onClosed: () => void;
 }
 
 /** A connection that the peer dialled: executes {@link acceptorTable}. */
-export class AcceptedConnection implements ChannelHandlers {
+export class AcceptedConnection implements ChannelHandlers, LocalHandlers {
   readonly #mux: LinkMux;
+  readonly #random: TunnelId;
   readonly #options: AcceptedConnectionOptions;
   readonly #table: AcceptorTable;
   readonly #timer: ProgressTimer;
-  readonly #dialling = new AbortController();
+  /** Set while {@link run} connects. */
+  #abortDial: (() => void) | undefined;
   #state: AcceptorState = "dialing";
   #endpoint: LocalSide | undefined;
   #channel: Channel | undefined;
@@ -41,10 +44,10 @@ export class AcceptedConnection implements ChannelHandlers {
   #reading = true;
   #ended = false;
   #flushed = false;
-  #opened = false;
 
-  constructor(mux: LinkMux, options: AcceptedConnectionOptions) {
+  constructor(mux: LinkMux, random: TunnelId, options: AcceptedConnectionOptions) {
     this.#mux = mux;
+    this.#random = random;
     this.#options = options;
     this.#table = acceptorTable({ halfClose: mux.halfClose });
     this.#timer = new ProgressTimer(options.clock);
@@ -55,9 +58,13 @@ export class AcceptedConnection implements ChannelHandlers {
   }
 
   /** Connects to the endpoint. Resolves when the dial has succeeded or failed; rejects only for a bug. */
-  async run(): Promise<void> {
+  async run(connect: ConnectEndpoint): Promise<void> {
+    const dialling = new AbortController();
+    const { signal } = dialling;
+    this.#abortDial = () => dialling.abort();
     try {
-      const endpoint = await this.#options.connect({ signal: this.#dialling.signal });
+      const endpoint = await connect({ signal });
+      this.#abortDial = undefined;
       if (this.#state !== "dialing") {
         endpoint.destroy("reset");
         return;
@@ -65,7 +72,7 @@ export class AcceptedConnection implements ChannelHandlers {
       this.#endpoint = endpoint;
       this.#apply("connected");
     } catch (error) {
-      if (this.#dialling.signal.aborted) return;
+      if (signal.aborted) return;
       const text = this.#options.failureText(error);
       if (text === undefined) throw error;
       this.#error = text;
@@ -76,6 +83,22 @@ export class AcceptedConnection implements ChannelHandlers {
   /** To be called when the peer has cancelled the dial. */
   cancel(): void {
     this.#apply("cancelled");
+  }
+
+  onLocalData(pieces: readonly Uint8Array[]): void {
+    const channel = this.#channel;
+    if (channel === undefined || !this.#reading) return;
+    channel.send(pieces);
+    if (channel.mustPause()) this.#endpoint?.pause();
+  }
+
+  onLocalEof(): void {
+    this.#apply("eof");
+  }
+
+  onLocalGone(error: string | undefined): void {
+    this.#error = error ?? "the endpoint closed the connection";
+    this.#apply("gone");
   }
 
   onData(pieces: readonly Uint8Array[], length: number): void {
@@ -124,13 +147,14 @@ export class AcceptedConnection implements ChannelHandlers {
   /** The connection counts as open until its last packet is sent, or the peer has taken nothing for {@link CLOSE_WAIT_MS}. */
   #finish(): void {
     const channel = this.#channel;
-    if (channel === undefined || channel.isGone) {
-      this.#options.onClosed(this.#opened);
+    if (channel === undefined) return;
+    if (channel.isGone) {
+      this.#options.onClosed();
       return;
     }
     channel.whenGone = () => {
       this.#timer.stop();
-      this.#options.onClosed(this.#opened);
+      this.#options.onClosed();
     };
     const cut = (): void => channel.cut({ type: "CLOSE_RSP", error: this.#error, connectID: channel.id });
     this.#timer.start(CLOSE_WAIT_MS, () => channel.progress, cut);
@@ -144,17 +168,16 @@ export class AcceptedConnection implements ChannelHandlers {
   }
 
   #act(action: AcceptorAction): void {
-    const { random } = this.#options;
     const connectID = this.#channel?.id ?? 0;
     switch (action) {
       case "accept":
         this.#accept();
         break;
       case "refuse":
-        this.#mux.refuse(random, this.#error);
+        this.#mux.refuse(this.#random, this.#error);
         break;
       case "abort-dial":
-        this.#dialling.abort();
+        this.#abortDial?.();
         break;
       case "stop-reading":
         this.#reading = false;
@@ -182,32 +205,16 @@ export class AcceptedConnection implements ChannelHandlers {
   }
 
   #accept(): void {
-    const channel = this.#mux.accept(this.#options.random, this);
+    const channel = this.#mux.accept(this.#random, this);
     if (channel === undefined) {
       // The dial was refused because the link is full, or the link has ended.
       this.#endpoint?.destroy("reset");
       this.#state = "closed";
-      this.#options.onClosed(false);
       return;
     }
     this.#channel = channel;
-    this.#opened = true;
     this.#options.onOpened();
-    this.#endpoint?.start({
-      onData: (pieces) => this.#send(pieces),
-      onEof: () => this.#apply("eof"),
-      onGone: (error) => {
-        this.#error = error ?? "the endpoint closed the connection";
-        this.#apply("gone");
-      },
-    });
-  }
-
-  #send(pieces: readonly Uint8Array[]): void {
-    const channel = this.#channel;
-    if (channel === undefined || !this.#reading) return;
-    channel.send(pieces);
-    if (channel.mustPause()) this.#endpoint?.pause();
+    this.#endpoint?.start(this);
   }
 
   #endEndpoint(): void {

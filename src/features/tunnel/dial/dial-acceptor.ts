@@ -1,30 +1,21 @@
-import type { Clock } from "#base/clock";
 import { DrainedMap } from "#base/collections";
 import type { DialRequest, TunnelId } from "#wire/konnectivity";
-import type { LocalSide } from "../local/local-side.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
-import { AcceptedConnection } from "./accepted-connection.ts";
+import { AcceptedConnection, type AcceptedConnectionOptions, type ConnectEndpoint } from "./accepted-connection.ts";
 
 /** The decision about a dial of the peer. */
 export type DialDecision =
   | {
       readonly kind: "connect";
-      /** Connects to the endpoint. Rejects with an error that `failureText` translates. */
-      readonly connect: (options: { readonly signal: AbortSignal }) => Promise<LocalSide>;
+      readonly connect: ConnectEndpoint;
     }
   | { readonly kind: "refuse"; readonly error: string };
 
-export interface DialAcceptorOptions {
+export interface DialAcceptorOptions extends AcceptedConnectionOptions {
   /** Decides synchronously: no name is resolved before the dial is allowed. */
   readonly decide: (request: DialRequest) => DialDecision;
-  /** The error text of DIAL_RSP for a rejection of `connect`; `undefined` if the rejection is a bug. */
-  readonly failureText: (error: unknown) => string | undefined;
-  readonly clock: Clock;
-  readonly closeLingerMs: number;
   /** Maximum of dials without an outcome; further dials are refused. */
   readonly maxPendingDials: number;
-  readonly onOpened: () => void;
-  readonly onClosed: () => void;
   /** Receives an error for which `failureText` returned `undefined`. */
   readonly onBug: (error: unknown) => void;
 }
@@ -60,22 +51,11 @@ export class DialAcceptor {
       this.#mux.refuse(random, decision.error);
       return;
     }
-    const { clock, closeLingerMs, failureText, onOpened, onClosed, onBug } = this.#options;
-    const connection = new AcceptedConnection(this.#mux, {
-      random,
-      connect: decision.connect,
-      clock,
-      closeLingerMs,
-      failureText,
-      onOpened,
-      onClosed: (opened) => {
-        if (opened) onClosed();
-      },
-    });
+    const connection = new AcceptedConnection(this.#mux, random, this.#options);
     this.#dialling.set(random, connection);
     connection
-      .run()
-      .catch(onBug)
+      .run(decision.connect)
+      .catch(this.#options.onBug)
       .finally(() => {
         if (this.#dialling.get(random) === connection) this.#dialling.delete(random);
       });

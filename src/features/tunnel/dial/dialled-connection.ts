@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { TunnelId } from "#wire/konnectivity";
-import type { LocalSide } from "../local/local-side.ts";
+import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
 import type { Channel } from "../mux/channel.ts";
 import type { DialHandlers, PendingDial } from "../mux/link-handlers.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
@@ -50,15 +50,21 @@ export interface DialledConnectionOptions {
   readonly halfCloseTimeoutMs: number;
 }
 
+const LOST_WHILE_DIALING: DialFailure = { kind: "link-lost" };
+
 /** A connection that this side dialled: executes {@link diallerTable}. */
-export class DialledConnection implements DialHandlers {
-  readonly #options: DialledConnectionOptions;
+export class DialledConnection implements DialHandlers, LocalHandlers {
+  readonly #local: LocalSide;
+  readonly #observer: DialObserver;
+  readonly #clock: Clock;
+  readonly #halfCloseTimeoutMs: number;
   readonly #table: DiallerTable;
   readonly #timer: ProgressTimer;
   #state: DiallerState = "dialing";
+  /** Set until the dial is accepted. */
   #dial: PendingDial | undefined;
   #channel: Channel | undefined;
-  #failure: DialFailure = { kind: "link-lost" };
+  #failure = LOST_WHILE_DIALING;
   #endError: string | undefined;
   #ended = false;
   #flushed = false;
@@ -66,7 +72,10 @@ export class DialledConnection implements DialHandlers {
   #closeSent = false;
 
   private constructor(mux: LinkMux, options: DialledConnectionOptions) {
-    this.#options = options;
+    this.#local = options.local;
+    this.#observer = options.observer;
+    this.#clock = options.clock;
+    this.#halfCloseTimeoutMs = options.halfCloseTimeoutMs;
     this.#table = diallerTable({ linkHalfClose: mux.halfClose, localHalfClose: options.localHalfClose });
     this.#timer = new ProgressTimer(options.clock);
   }
@@ -101,28 +110,27 @@ export class DialledConnection implements DialHandlers {
     this.#apply("local-close");
   }
 
-  /** To be called when the local side has ended. */
-  localGone(): void {
+  onLocalGone(): void {
     this.#apply("local-gone");
   }
 
-  /** To be called when the local side has ended its sending. */
-  localEof(): void {
+  onLocalEof(): void {
     this.#apply("local-eof");
   }
 
-  /** Sends bytes of a local side that is not read through {@link LocalSide.start}. */
-  send(pieces: readonly Uint8Array[]): void {
+  /** Called too by the owner of a local side that is not read through {@link LocalSide.start}. */
+  onLocalData(pieces: readonly Uint8Array[]): void {
     const channel = this.#channel;
     if (channel === undefined || (this.#state !== "open" && this.#state !== "peer-done")) return;
     channel.send(pieces);
     if (!this.#paused && channel.mustPause()) {
       this.#paused = true;
-      this.#options.local.pause();
+      this.#local.pause();
     }
   }
 
   onAccepted(channel: Channel): void {
+    this.#dial = undefined;
     this.#channel = channel;
     this.#apply("accepted");
   }
@@ -139,7 +147,7 @@ export class DialledConnection implements DialHandlers {
 
   onData(pieces: readonly Uint8Array[], length: number): void {
     const channel = this.#channel;
-    this.#options.local.write(pieces, () => channel?.consumed(length));
+    this.#local.write(pieces, () => channel?.consumed(length));
   }
 
   onFin(): void {
@@ -159,7 +167,7 @@ export class DialledConnection implements DialHandlers {
   onWritable(): void {
     if (!this.#paused) return;
     this.#paused = false;
-    this.#options.local.resume();
+    this.#local.resume();
   }
 
   onSlowConsumer(): void {
@@ -180,14 +188,14 @@ export class DialledConnection implements DialHandlers {
     if (next !== before) this.#enter(next);
     for (const action of actions) this.#act(action);
     if (next === "finishing" && this.#flushed) this.#apply("flushed");
-    if (next === "closed") this.#options.observer.onClosed();
+    if (next === "closed") this.#observer.onClosed();
   }
 
   #enter(state: DiallerState): void {
-    const progress = (): number => (this.#channel?.progress ?? 0) + this.#options.local.bytesWritten;
-    const mayHaveLeft = state === "local-done" && !this.#options.local.detectsClose;
+    const progress = (): number => (this.#channel?.progress ?? 0) + this.#local.bytesWritten;
+    const mayHaveLeft = state === "local-done" && !this.#local.detectsClose;
     if (state === "local-done-quietly" || mayHaveLeft) {
-      this.#timer.start(this.#options.halfCloseTimeoutMs, progress, () => this.#apply("idle"));
+      this.#timer.start(this.#halfCloseTimeoutMs, progress, () => this.#apply("idle"));
     } else if (state === "waiting" || state === "finishing") {
       this.#timer.start(CLOSE_WAIT_MS, progress, () => this.#apply("stuck"));
     } else {
@@ -196,19 +204,15 @@ export class DialledConnection implements DialHandlers {
   }
 
   #act(action: DiallerAction): void {
-    const { local, observer } = this.#options;
+    const local = this.#local;
     const connectID = this.#channel?.id ?? 0;
     switch (action) {
       case "announce":
-        observer.onOpen(connectID);
-        local.start({
-          onData: (pieces) => this.send(pieces),
-          onEof: () => this.#apply("local-eof"),
-          onGone: () => this.#apply("local-gone"),
-        });
+        this.#observer.onOpen(connectID);
+        local.start(this);
         break;
       case "fail":
-        observer.onFailed(this.#failure);
+        this.#observer.onFailed(this.#failure);
         break;
       case "cancel-dial":
         this.#dial?.cancel();
@@ -238,7 +242,7 @@ export class DialledConnection implements DialHandlers {
   #endLocal(): void {
     if (this.#ended) return;
     this.#ended = true;
-    this.#options.local.finish(this.#endError, () => {
+    this.#local.finish(this.#endError, () => {
       this.#flushed = true;
       if (this.#state === "finishing") this.#apply("flushed");
     });
@@ -253,7 +257,7 @@ export class DialledConnection implements DialHandlers {
       channel.sendInsteadOfData({ type: "CLOSE_REQ", connectID: channel.id });
     }
     channel.discard();
-    this.#options.clock.after(CLOSE_WAIT_MS, () => channel.remove(), { unref: true });
+    this.#clock.after(CLOSE_WAIT_MS, () => channel.remove(), { unref: true });
   }
 
   /** Ends the connection; bytes of the local side are still delivered. The channel stays until the peer's answer. */

@@ -1,28 +1,19 @@
-import { constants, type Http2Server, type ServerHttp2Session, type ServerHttp2Stream } from "node:http2";
-import type { Socket } from "node:net";
-import { TLSSocket } from "node:tls";
+import type { Server } from "node:net";
 import type { Clock } from "#base/clock";
 import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
+import type { Header } from "#wire/http2";
+import { acceptSession, acceptSessions, type SessionHandler } from "../http2/open-session.ts";
+import { headerOf, type IncomingCall, type SessionSettings } from "../http2/session.ts";
+import type { Transport, TransportPeer } from "../http2/transport.ts";
 import type { BufferBudget } from "../mux/budget.ts";
-import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
-import { keepAlive, limitPings, widenWindow } from "./session.ts";
-import { sessionSocketOf } from "./session-socket.ts";
+import { CallPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
+import { keepAlive, limitPings } from "./session.ts";
 
 const CONTENT_TYPE = "application/grpc";
 
-/** The peer of a stream. */
-export interface StreamPeer {
-  /** `host:port` without brackets, or "unix". */
-  readonly address: string;
-  /** The server name (SNI) of its ClientHello. */
-  readonly serverName: string | undefined;
-  /** The common name of its client certificate, if one was verified. */
-  readonly commonName: string | undefined;
-}
-
 /** A call of the served method, to be accepted or rejected. */
 export interface IncomingStream {
-  readonly peer: StreamPeer;
+  readonly peer: TransportPeer;
   /** All values of a metadata key, lower-case. */
   metadata(key: string): readonly string[];
   /** Sends response headers at once; packets flow from now on. */
@@ -36,6 +27,7 @@ export interface IncomingStream {
 }
 
 export interface IncomingOptions {
+  readonly settings: SessionSettings;
   /** The path of the served method; calls of other paths get UNIMPLEMENTED. */
   readonly path: string;
   readonly onStream: (stream: IncomingStream) => void;
@@ -49,103 +41,69 @@ export interface IncomingOptions {
   readonly clock: Clock;
 }
 
-/** Serves one bidirectional gRPC method on an HTTP/2 server. Returns its open sessions. */
-export function serveStreams(
-  server: Http2Server,
-  options: IncomingOptions,
-): { readonly sessions: ReadonlySet<ServerHttp2Session> } {
-  const sessions = new Set<ServerHttp2Session>();
-  const { clock } = options;
-  server.on("session", (session: ServerHttp2Session) => {
-    sessions.add(session);
-    // Node.js's wrapper of the SessionSocket: it counts bytes of the session, without TLS.
-    const { socket: wrapped } = session as unknown as { readonly socket: Socket };
-    const bytesRead = (): number => (session.destroyed ? 0 : wrapped.bytesRead);
-    const bytesWritten = (): number => (session.destroyed ? 0 : wrapped.bytesWritten);
-    widenWindow(session);
-    const socket = sessionSocketOf(session);
-    if (socket === undefined) throw new Error("a session that does not run over a SessionSocket");
-    keepAlive(session, socket, { idleMs: options.keepAliveMs, clock });
-    limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock, bytesRead, bytesWritten });
-    session.once("close", () => sessions.delete(session));
-    // A peer that breaks the protocol or the connection loses the session. Its streams get their own events.
-    session.on("error", () => session.destroy());
-  });
-  server.on("stream", (stream: ServerHttp2Stream, headers, _flags, rawHeaders: readonly string[] = []) => {
-    // The close event follows, and ends the packet stream. An error without a listener would end the process.
-    stream.on("error", () => undefined);
-    const path = headers[constants.HTTP2_HEADER_PATH];
-    const type = String(headers[constants.HTTP2_HEADER_CONTENT_TYPE] ?? "");
-    if (headers[constants.HTTP2_HEADER_METHOD] !== "POST" || !type.startsWith(CONTENT_TYPE)) {
-      stream.respond({ ":status": 415 }, { endStream: true });
-    } else if (path !== options.path) {
-      reject(stream, { code: GrpcCode.unimplemented, message: `unknown method ${path}` });
-    } else {
-      options.onStream(incoming(stream, rawHeaders, options));
-    }
-  });
-  return { sessions };
+/** Serves one bidirectional gRPC method on the connections of a TCP, UNIX or TLS server. */
+export function serveStreams(server: Server, options: IncomingOptions): void {
+  acceptSessions(server, options.settings, handlerOf(options));
 }
 
-function incoming(stream: ServerHttp2Stream, rawHeaders: readonly string[], options: IncomingOptions): IncomingStream {
+/** The same on one connection. */
+export function serveStreamsOn(transport: Transport, options: IncomingOptions): void {
+  acceptSession(transport, options.settings, handlerOf(options));
+}
+
+function handlerOf(options: IncomingOptions): SessionHandler {
+  const { clock } = options;
+  return (session) => {
+    keepAlive(session, { idleMs: options.keepAliveMs, clock });
+    limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock });
+    return (call, headers) => serveCall(call, headers, options);
+  };
+}
+
+function serveCall(call: IncomingCall, headers: readonly Header[], options: IncomingOptions): void {
+  const path = headerOf(headers, ":path");
+  const type = headerOf(headers, "content-type") ?? "";
+  if (headerOf(headers, ":method") !== "POST" || !type.startsWith(CONTENT_TYPE)) {
+    call.respond([[":status", "415"]], { isEnd: true });
+  } else if (path !== options.path) {
+    reject(call, { code: GrpcCode.unimplemented, message: `unknown method ${path}` });
+  } else {
+    options.onStream(incoming(call, headers, options));
+  }
+}
+
+function incoming(call: IncomingCall, request: readonly Header[], options: IncomingOptions): IncomingStream {
   return {
-    peer: peerOf(stream),
-    metadata: (key) => rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === key),
+    peer: call.session.transport.peer(),
+    metadata: (key) => request.flatMap(([name, value]) => (name === key ? [value] : [])),
     get isGone() {
-      return stream.destroyed || stream.closed;
+      return call.isGone;
     },
-    whenGone: (callback) => void stream.once("close", callback),
-    reject: (fault) => reject(stream, fault),
+    whenGone: (callback) => call.whenGone(() => callback()),
+    reject: (fault) => reject(call, fault),
     accept(headers, handlers) {
-      let status: StreamFault = { code: GrpcCode.ok, message: "" };
-      if (!stream.destroyed) {
-        stream.respond({ ":status": 200, "content-type": CONTENT_TYPE, ...headers }, { waitForTrailers: true });
-        stream.once("wantTrailers", () => {
-          stream.sendTrailers(trailersOf(status));
-          // Do not wait for the end of the caller's side. Not in the same tick: the reset would overtake trailers that were not
-          // sent yet.
-          setImmediate(() => stream.close(constants.NGHTTP2_NO_ERROR));
-        });
-      }
-      return new DuplexPacketStream(stream, handlers, {
+      call.respond([...RESPONSE, ...Object.entries(headers)], { isEnd: false });
+      return new CallPacketStream(call, handlers, {
         maxMessageBytes: options.maxMessageBytes,
         lostCode: GrpcCode.cancelled,
         budget: options.budget,
-        backlog: sessionSocketOf(stream.session),
-        ending: {
-          end: (fault) => {
-            if (fault !== undefined) status = fault;
-            stream.end();
-          },
-          reset: () => stream.close(constants.NGHTTP2_CANCEL),
-        },
+        trailersOf,
       });
     },
   };
 }
 
-function reject(stream: ServerHttp2Stream, fault: StreamFault): void {
-  if (stream.destroyed || stream.closed) return;
-  stream.respond({ ":status": 200, "content-type": CONTENT_TYPE, ...trailersOf(fault) }, { endStream: true });
-  // Do not wait for the end of the caller's side.
-  stream.close(constants.NGHTTP2_NO_ERROR);
+const RESPONSE: readonly Header[] = [
+  [":status", "200"],
+  ["content-type", CONTENT_TYPE],
+];
+
+function reject(call: IncomingCall, fault: StreamFault): void {
+  call.respond([...RESPONSE, ...trailersOf(fault)], { isEnd: true });
 }
 
-function trailersOf({ code, message }: StreamFault): Record<string, string> {
-  const status = { "grpc-status": String(code) };
-  return message === "" ? status : { ...status, "grpc-message": encodeGrpcMessage(message) };
-}
-
-function peerOf(stream: ServerHttp2Stream): StreamPeer {
-  const transport = sessionSocketOf(stream.session)?.transport;
-  const socket = transport ?? (stream.session as unknown as { readonly socket?: Socket } | undefined)?.socket;
-  const tls = transport instanceof TLSSocket ? transport : undefined;
-  const address = socket?.remoteAddress === undefined ? "unix" : `${socket.remoteAddress}:${socket.remotePort}`;
-  const name: unknown = tls?.authorized === true ? tls.getPeerCertificate().subject?.CN : undefined;
-  const serverName = (tls as { readonly servername?: unknown } | undefined)?.servername;
-  return {
-    address,
-    serverName: typeof serverName === "string" ? serverName : undefined,
-    commonName: typeof name === "string" ? name : undefined,
-  };
+function trailersOf(fault: StreamFault | undefined): readonly Header[] {
+  const { code, message } = fault ?? { code: GrpcCode.ok, message: "" };
+  const status = ["grpc-status", String(code)] as const;
+  return message === "" ? [status] : [status, ["grpc-message", encodeGrpcMessage(message)]];
 }

@@ -1,23 +1,14 @@
-import {
-  type ClientHttp2Session,
-  type ClientHttp2Stream,
-  connect,
-  constants,
-  type IncomingHttpHeaders,
-} from "node:http2";
 import type { Socket } from "node:net";
 import { unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { decodeGrpcMessage, GrpcCode } from "#wire/grpc";
-import {
-  DuplexPacketStream,
-  MAX_MESSAGE_BYTES,
-  type PacketStream,
-  type PacketStreamHandlers,
-} from "./packet-stream.ts";
-import { keepAlive, SESSION_MEMORY_MIB, SESSION_SETTINGS, widenWindow } from "./session.ts";
-import { SessionSocket, sessionSocketOf } from "./session-socket.ts";
+import type { Header } from "#wire/http2";
+import { openSession } from "../http2/open-session.ts";
+import { type Call, type ClientSession, headerOf } from "../http2/session.ts";
+import { DEFAULT_SETTINGS } from "../http2/windows.ts";
+import { CallPacketStream, MAX_MESSAGE_BYTES, type PacketStream, type PacketStreamHandlers } from "./packet-stream.ts";
+import { keepAlive } from "./session.ts";
 
 export type LinkErrorCode = "unreachable" | "refused" | "timeout" | "protocol";
 
@@ -28,7 +19,8 @@ export class LinkError extends ExpectedError<LinkErrorCode> {
 
 /** A stream after its response headers. */
 export interface OpenedStream {
-  readonly headers: IncomingHttpHeaders;
+  /** Response headers; of a repeated header the first value. */
+  readonly headers: Readonly<Record<string, string>>;
   /** Starts the flow of packets. Called once. */
   start(handlers: PacketStreamHandlers): PacketStream;
   /** Calls `callback` once, when the server sends GOAWAY. The stream continues. */
@@ -58,32 +50,13 @@ export async function openStream(
   options: OutgoingOptions,
   abort: { readonly signal: AbortSignal },
 ): Promise<OpenedStream> {
-  const { socket } = options;
-  const transport = new SessionSocket(socket);
-  const session = connect(`http://${options.authority}`, {
-    createConnection: () => transport,
-    settings: SESSION_SETTINGS,
-    maxSessionMemory: SESSION_MEMORY_MIB,
-  });
-  // The stream reports the failure with its own event, so this listener does nothing. Without a listener, an error would end the process.
-  session.on("error", () => undefined);
+  const session = openSession(options.socket, DEFAULT_SETTINGS);
   const timeout = AbortSignal.timeout(Math.ceil(options.timeoutMs));
   const signal = AbortSignal.any([abort.signal, timeout]);
   try {
-    const stream = session.request(
-      {
-        ":method": "POST",
-        ":path": options.path,
-        "content-type": "application/grpc",
-        te: "trailers",
-        ...options.metadata,
-      },
-      { endStream: false },
-    );
-    const headers = await responseOf(stream, signal);
-    widenWindow(session);
-    keepAlive(session, transport, { idleMs: options.keepAliveMs, clock: options.clock });
-    return opened(session, stream, headers, options);
+    const { call, headers } = await unlessAborted(answered(session, options), { signal });
+    keepAlive(session, { idleMs: options.keepAliveMs, clock: options.clock });
+    return opened(session, call, headers, options);
   } catch (error) {
     session.destroy();
     abort.signal.throwIfAborted();
@@ -95,43 +68,60 @@ export async function openStream(
   }
 }
 
-function responseOf(stream: ClientHttp2Stream, signal: AbortSignal): Promise<IncomingHttpHeaders> {
-  const { promise, resolve, reject } = Promise.withResolvers<IncomingHttpHeaders>();
-  stream.on("error", reject);
-  stream.once("close", () => reject(new LinkError("unreachable", "the server closed the stream before it answered")));
-  stream.once("response", (headers) => {
-    const status = headers[":status"];
-    const grpc = headers["grpc-status"];
-    if (status !== 200) reject(new LinkError("protocol", `the server answered with HTTP status ${status}`));
-    else if (grpc !== undefined && grpc !== "0") {
-      const message = decodeGrpcMessage(String(headers["grpc-message"] ?? ""));
-      reject(new LinkError("refused", `the server refused (gRPC status ${grpc}): ${message}`));
-    } else resolve(headers);
+/** Calls the method. Resolves with the headers of an answer that accepts the call. */
+function answered(
+  session: ClientSession,
+  { path, authority, metadata }: OutgoingOptions,
+): Promise<{ readonly call: Call; readonly headers: readonly Header[] }> {
+  const { promise, resolve, reject } = Promise.withResolvers<{ call: Call; headers: readonly Header[] }>();
+  const request: readonly Header[] = [
+    [":method", "POST"],
+    [":scheme", "http"],
+    [":path", path],
+    [":authority", authority],
+    ["content-type", "application/grpc"],
+    ["te", "trailers"],
+    ...Object.entries(metadata),
+  ];
+  const call = session.request(request, (headers) => {
+    const refusal = refusalOf(headers);
+    if (refusal === undefined) resolve({ call, headers });
+    else reject(refusal);
   });
-  return unlessAborted(promise, { signal });
+  call.whenGone((end) => {
+    const lost = end.kind === "lost" && end.reason !== undefined;
+    const reason = lost ? `the HTTP/2 session ended: ${end.reason}` : "the server closed the stream before it answered";
+    reject(new LinkError("unreachable", reason));
+  });
+  return promise;
+}
+
+function refusalOf(headers: readonly Header[]): LinkError | undefined {
+  const status = headerOf(headers, ":status");
+  if (status !== "200") return new LinkError("protocol", `the server answered with HTTP status ${status}`);
+  const grpc = headerOf(headers, "grpc-status");
+  if (grpc === undefined || grpc === "0") return undefined;
+  const message = decodeGrpcMessage(headerOf(headers, "grpc-message") ?? "");
+  return new LinkError("refused", `the server refused (gRPC status ${grpc}): ${message}`);
 }
 
 function opened(
-  session: ClientHttp2Session,
-  stream: ClientHttp2Stream,
-  headers: IncomingHttpHeaders,
+  session: ClientSession,
+  call: Call,
+  headers: readonly Header[],
   options: OutgoingOptions,
 ): OpenedStream {
   return {
-    headers,
-    onLeaving: (callback) => session.once("goaway", callback),
+    headers: Object.fromEntries(headers.toReversed()),
+    onLeaving: (callback) => session.whenLeaving(callback),
     discard: () => {
-      stream.close(constants.NGHTTP2_CANCEL);
+      call.reset();
       session.destroy();
     },
     start(handlers) {
       let status: string | undefined;
-      stream.once("trailers", (trailers) => {
-        const code = String(trailers["grpc-status"] ?? "0");
-        if (code !== "0") status = `gRPC status ${code}: ${decodeGrpcMessage(String(trailers["grpc-message"] ?? ""))}`;
-      });
-      return new DuplexPacketStream(
-        stream,
+      return new CallPacketStream(
+        call,
         {
           ...handlers,
           onClosed: (fault) => {
@@ -143,10 +133,10 @@ function opened(
         },
         {
           maxMessageBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
-          backlog: sessionSocketOf(session),
-          ending: {
-            end: () => stream.end(),
-            reset: () => stream.close(constants.NGHTTP2_CANCEL),
+          onTrailers: (trailers) => {
+            const code = headerOf(trailers, "grpc-status") ?? "0";
+            const message = decodeGrpcMessage(headerOf(trailers, "grpc-message") ?? "");
+            if (code !== "0") status = `gRPC status ${code}: ${message}`;
           },
         },
       );

@@ -1,8 +1,8 @@
-import type { Duplex } from "node:stream";
 import { GrpcCode as Code, type GrpcCode, GrpcDeframer, GrpcWireError } from "#wire/grpc";
+import type { Header } from "#wire/http2";
 import { decodePacket, type Packet, TunnelWireError } from "#wire/konnectivity";
+import type { Call, CallEvents, StreamEnd } from "../http2/session.ts";
 import type { BufferBudget } from "../mux/budget.ts";
-import type { SendBacklog } from "./session-socket.ts";
 
 /**
  * The stream is writable while HTTP/2 holds fewer bytes than this. The limit is small, because the order of held bytes cannot be changed.
@@ -20,13 +20,13 @@ export interface StreamFault {
 
 export interface PacketStreamHandlers {
   /** Called for each packet in the order of the wire; never called after {@link onClosed}. */
-  readonly onPacket: (packet: Packet) => void;
+  onPacket(packet: Packet): void;
   /** The peer has ended its sending side; writing still works. */
-  readonly onEnd: () => void;
+  onEnd(): void;
   /** The stream is writable again. */
-  readonly onWritable: () => void;
+  onWritable(): void;
   /** Called once, at the end of the stream. `fault` is `undefined` if both sides ended the stream in order. */
-  readonly onClosed: (fault: StreamFault | undefined) => void;
+  onClosed(fault: StreamFault | undefined): void;
 }
 
 /** Packets over one gRPC stream. */
@@ -47,17 +47,14 @@ export interface PacketStream {
   destroy(fault: StreamFault): void;
 }
 
-/** The way this side ends the stream: a server writes trailers, a client ends or resets. */
-export interface StreamEnding {
-  readonly end: (fault: StreamFault | undefined) => void;
-  readonly reset: (fault: StreamFault) => void;
-}
-
-/** Packets over an HTTP/2 stream of `node:http2`, or any duplex that behaves like one. */
-export class DuplexPacketStream implements PacketStream {
-  readonly #duplex: Duplex;
+/** Packets over one stream of an HTTP/2 session. */
+export class CallPacketStream implements PacketStream, CallEvents {
+  readonly #call: Call;
   readonly #handlers: PacketStreamHandlers;
-  readonly #ending: StreamEnding;
+  readonly #lostCode: GrpcCode;
+  readonly #trailersOf: ((fault: StreamFault | undefined) => readonly Header[]) | undefined;
+  readonly #onTrailers: ((trailers: readonly Header[]) => void) | undefined;
+  readonly #deframer: GrpcDeframer;
   readonly #budget: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
   /** Bytes of an incomplete message that are counted in the budget. */
   #held = 0;
@@ -65,46 +62,35 @@ export class DuplexPacketStream implements PacketStream {
   #sent = 0;
   #full = false;
   #closed = false;
-  /** Bytes that wait on the connection, if it is a {@link SessionSocket}. */
-  readonly #backlog: SendBacklog | undefined;
 
   constructor(
-    duplex: Duplex,
+    call: Call,
     handlers: PacketStreamHandlers,
     options: {
       readonly maxMessageBytes?: number;
-      readonly ending: StreamEnding;
+      /** On a server: the trailers by which this side ends the stream. */
+      readonly trailersOf?: (fault: StreamFault | undefined) => readonly Header[];
+      /** On a client: receives the trailers of the server. */
+      readonly onTrailers?: (trailers: readonly Header[]) => void;
       /** The status of a lost connection. On a server, as in Go, the call is cancelled. Default: unavailable. */
       readonly lostCode?: GrpcCode;
       /** Counts the bytes of incomplete messages. Above the budget the stream ends. */
       readonly budget?: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
-      readonly backlog?: SendBacklog | undefined;
     },
   ) {
-    this.#duplex = duplex;
-    this.#backlog = options.backlog;
+    this.#call = call;
     this.#handlers = handlers;
-    this.#ending = options.ending;
+    this.#trailersOf = options.trailersOf;
+    this.#onTrailers = options.onTrailers;
+    this.#lostCode = options.lostCode ?? Code.unavailable;
     this.#budget = options.budget;
-    const deframer = new GrpcDeframer({
+    this.#deframer = new GrpcDeframer({
       maxBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
       onMessage: (pieces, length) => {
         if (!this.#closed) handlers.onPacket(decodePacket(pieces, length));
       },
     });
-    duplex.on("data", (chunk: Uint8Array) => this.#take(deframer, chunk));
-    const lostCode = options.lostCode ?? Code.unavailable;
-    const lost: StreamFault = { code: lostCode, message: "the connection was lost" };
-    duplex.once("end", () => {
-      if (this.#closed || isReset(duplex)) return;
-      if (isLost(duplex)) this.#close(lost);
-      else handlers.onEnd();
-    });
-    duplex.once("error", (error: Error) => this.#close({ code: lostCode, message: error.message }));
-    duplex.once("close", () => {
-      if (isReset(duplex)) this.#close({ code: Code.cancelled, message: "the peer reset the stream" });
-      else this.#close(isLost(duplex) ? lost : undefined);
-    });
+    call.start(this);
   }
 
   get isWritable(): boolean {
@@ -120,62 +106,65 @@ export class DuplexPacketStream implements PacketStream {
   }
 
   send(pieces: readonly Uint8Array[], bytes: number, onSent?: () => void): void {
-    const last = pieces.at(-1);
-    if (this.#closed || last === undefined || !this.#duplex.writable) return;
-    this.#queued += bytes;
-    if (this.#queued >= QUEUE_HIGH_BYTES) this.#full = true;
-    this.#duplex.cork();
-    for (let at = 0; at < pieces.length - 1; at += 1) this.#duplex.write(pieces[at]);
+    if (this.#closed) return;
     const taken = (): void => {
       this.#queued -= bytes;
       this.#sent += bytes;
       onSent?.();
       this.#checkWritable();
     };
-    this.#duplex.write(last, (error) => {
-      // The error event of the stream follows.
-      if (error !== null && error !== undefined) return;
-      if (this.#backlog === undefined) taken();
-      else this.#backlog.whenLow(taken);
-    });
-    this.#duplex.uncork();
+    if (!this.#call.send(pieces, bytes, taken)) return;
+    this.#queued += bytes;
+    if (this.#queued >= QUEUE_HIGH_BYTES) this.#full = true;
   }
 
   pause(): void {
-    this.#duplex.pause();
+    this.#call.pause();
   }
 
   resume(): void {
-    this.#duplex.resume();
+    this.#call.resume();
   }
 
   end(fault?: StreamFault): void {
-    if (!this.#closed) this.#ending.end(fault);
+    if (!this.#closed) this.#call.end(this.#trailersOf?.(fault));
   }
 
   destroy(fault: StreamFault): void {
     if (this.#closed) return;
-    this.#ending.reset(fault);
+    this.#call.reset();
     this.#close(fault);
+  }
+
+  onData(chunk: Uint8Array): void {
+    if (this.#closed) return;
+    try {
+      this.#deframer.push(chunk);
+      if (!this.#closed) this.#count(this.#deframer.heldBytes);
+    } catch (error) {
+      const fault = faultOf(error);
+      if (fault === undefined) throw error;
+      this.end(fault);
+      this.#close(fault);
+    }
+  }
+
+  onTrailers(trailers: readonly Header[]): void {
+    this.#onTrailers?.(trailers);
+  }
+
+  onEnd(): void {
+    if (!this.#closed) this.#handlers.onEnd();
+  }
+
+  onClosed(end: StreamEnd): void {
+    this.#close(this.#faultOf(end));
   }
 
   #checkWritable(): void {
     if (!this.#full || this.#queued > QUEUE_LOW_BYTES) return;
     this.#full = false;
     if (!this.#closed) this.#handlers.onWritable();
-  }
-
-  #take(deframer: GrpcDeframer, chunk: Uint8Array): void {
-    if (this.#closed) return;
-    try {
-      deframer.push(chunk);
-      if (!this.#closed) this.#count(deframer.heldBytes);
-    } catch (error) {
-      const fault = faultOf(error);
-      if (fault === undefined) throw error;
-      this.#ending.end(fault);
-      this.#close(fault);
-    }
   }
 
   #count(held: number): void {
@@ -186,6 +175,12 @@ export class DuplexPacketStream implements PacketStream {
     this.destroy({ code: Code.resourceExhausted, message: "the peer sent more bytes than may be buffered" });
   }
 
+  #faultOf(end: StreamEnd): StreamFault | undefined {
+    if (end.kind === "done") return undefined;
+    if (end.kind === "reset") return { code: Code.cancelled, message: "the peer reset the stream" };
+    return { code: this.#lostCode, message: end.reason ?? "the connection was lost" };
+  }
+
   #close(fault: StreamFault | undefined): void {
     if (this.#closed) return;
     this.#closed = true;
@@ -193,19 +188,6 @@ export class DuplexPacketStream implements PacketStream {
     this.#held = 0;
     this.#handlers.onClosed(fault);
   }
-}
-
-/** True if the stream was reset: Node.js ends its reading side as if the peer had ended it. */
-function isReset(duplex: Duplex): boolean {
-  return "rstCode" in duplex && typeof duplex.rstCode === "number" && duplex.rstCode !== 0;
-}
-
-/**
- * True if the connection was lost before this side ended the stream. In this case too, Node.js ends the reading side as if the peer had
- * ended it.
- */
-function isLost(duplex: Duplex): boolean {
-  return duplex.destroyed && !duplex.writableEnded;
 }
 
 /** The status for bytes that break the protocol; `undefined` for any other error, which is a bug. */

@@ -1,42 +1,35 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type Http2Server } from "node:http2";
-import { type AddressInfo, connect, createServer as createTcpServer, type Server, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { type TestContext, test } from "node:test";
 import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import { FakeClock } from "#base/clock";
 import { makeCertificates } from "#test/certificates";
-import { encodeHeaderBlock } from "#wire/http2";
+import { Flag, FrameType, frame, grpcRequest, headers, RawHttp2, settings } from "#test/raw-http2";
+import type { Header } from "#wire/http2";
 import { frameData, TUNNEL_METHODS } from "#wire/konnectivity";
-import { FrameFlag, FrameType, frameBytes, grpcRequest, RawHttp2 } from "../testing/raw-http2.ts";
-import { acceptPathAuthority } from "./authority-shim.ts";
+import { DEFAULT_SETTINGS } from "../http2/windows.ts";
 import { serveStreams } from "./incoming.ts";
 import { openStream } from "./outgoing.ts";
 import type { PacketStream, StreamFault } from "./packet-stream.ts";
-import { SESSION_SETTINGS } from "./session.ts";
-import { serveSessions } from "./session-socket.ts";
 
 const ENHANCE_YOUR_CALM = 11;
+/** A constant window: no PING measures the link. */
+const SETTINGS = { streamWindowBytes: DEFAULT_SETTINGS.streamWindowBytes };
 const MIN_PING_MS = 30_000;
-
-function plain(sessions: Http2Server): Server {
-  const listener = createTcpServer({ noDelay: true });
-  serveSessions(listener, sessions);
-  return listener;
-}
 
 /** A server that accepts every stream; its streams and how they ended. */
 async function serve(
   t: TestContext,
   clock: FakeClock,
-  server: Http2Server = createServer({ settings: SESSION_SETTINGS }),
-  listener: Server = plain(server),
+  listener: Server = createServer({ noDelay: true }),
 ): Promise<{ readonly port: number; readonly streams: PacketStream[]; readonly ended: (StreamFault | undefined)[] }> {
   const streams: PacketStream[] = [];
   const ended: (StreamFault | undefined)[] = [];
   const sockets = new Set<Socket>();
   listener.on("connection", (socket: Socket) => sockets.add(socket));
-  serveStreams(server, {
+  serveStreams(listener, {
+    settings: SETTINGS,
     path: TUNNEL_METHODS.connect,
     maxMessageBytes: 1024 * 1024,
     keepAliveMs: 60_000,
@@ -76,8 +69,8 @@ async function pings(peer: RawHttp2, count: number): Promise<void> {
 }
 
 function goAway(peer: RawHttp2): { readonly code: number; readonly text: string } | undefined {
-  const [frame] = peer.of(FrameType.goAway);
-  return frame && { code: frame.payload.readUInt32BE(4), text: frame.payload.toString("latin1", 8) };
+  const [last] = peer.of(FrameType.goAway);
+  return last && { code: last.payload.readUInt32BE(4), text: last.payload.toString("latin1", 8) };
 }
 
 test("limitPings: a peer that pings without data gets too_many_pings after two strikes", async (t) => {
@@ -91,10 +84,8 @@ test("limitPings: a peer that pings without data gets too_many_pings after two s
 
 test("limitPings: TLS, whose records are longer than a PING, hides none", async (t) => {
   const { ca, pairs } = makeCertificates("cluster", { server: ["localhost"] });
-  const sessions = createServer({ settings: SESSION_SETTINGS });
   const listener = createTlsServer({ ...pairs.server, ALPNProtocols: ["h2"] });
-  serveSessions(listener, sessions);
-  const { port } = await serve(t, new FakeClock(), sessions, listener);
+  const { port } = await serve(t, new FakeClock(), listener);
   const socket = connectTls({ port, host: "127.0.0.1", servername: "localhost", ca, ALPNProtocols: ["h2"] });
   t.after(() => socket.destroy());
   await once(socket, "secureConnect");
@@ -142,25 +133,6 @@ test("limitPings: a peer that measures the link while it receives is never punis
   }
   assert.equal(goAway(peer), undefined);
   assert.equal(peer.isClosed, false);
-});
-
-test("limitPings: the same holds for a client whose requests are rewritten", async (t) => {
-  const http2 = createServer({ settings: SESSION_SETTINGS });
-  const { port, streams } = await serve(t, new FakeClock(), http2, acceptPathAuthority(http2));
-  const peer = new RawHttp2(await dial(t, port));
-  peer.request(1, grpcRequest(TUNNEL_METHODS.connect, [], "/run/frontend.sock"));
-  await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
-  for (let round = 0; round < 10; round += 1) {
-    const data = Buffer.concat([frameData(1, 1), Buffer.from("x")]);
-    streams[0]?.send([data], data.length);
-    const before = peer.dataOf(1).length;
-    await peer.until("the data is here", () => peer.dataOf(1).length > before);
-    await pings(peer, 1);
-  }
-  assert.equal(goAway(peer), undefined);
-  await pings(peer, 8);
-  await peer.closed();
-  assert.equal(goAway(peer)?.code, ENHANCE_YOUR_CALM);
 });
 
 test("limitPings: PINGs are answered promptly while as much is sent as the peer takes", async (t) => {
@@ -219,17 +191,17 @@ test("keepAlive: a peer that answers stays, and gets the next PING", async (t) =
 
 test("keepAlive: a client drops a server that answers no PING", async (t) => {
   const clock = new FakeClock();
-  const response = encodeHeaderBlock([
+  const response: readonly Header[] = [
     [":status", "200"],
     ["content-type", "application/grpc"],
-  ]);
+  ];
   // A server that answers the call and then sends nothing more.
-  const server = createTcpServer((socket) => {
+  const server = createServer((socket) => {
     socket.on("error", () => socket.destroy());
     socket.once("data", () => {
-      socket.write(frameBytes(FrameType.settings, 0, 0));
-      socket.write(frameBytes(FrameType.settings, FrameFlag.ack, 0));
-      socket.write(frameBytes(FrameType.headers, FrameFlag.endHeaders, 1, response));
+      socket.write(settings());
+      socket.write(frame(FrameType.settings, Flag.ack, 0));
+      socket.write(headers(1, response));
       socket.resume();
     });
   });

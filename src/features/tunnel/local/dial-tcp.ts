@@ -1,8 +1,10 @@
-import { connect, isIP, type Socket } from "node:net";
+import { isIP } from "node:net";
 import { withDeadline } from "#base/async";
+import type { ByteStream } from "#base/byte-stream";
 import { describeError, ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import { type Names, NamesError } from "#base/names";
+import { epollStreamsFault, type TcpStreams, tcpStreams } from "#kernel/reactor";
 import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { goErrorText } from "./go-errors.ts";
@@ -11,6 +13,9 @@ import { goErrorText } from "./go-errors.ts";
 const ATTEMPT_DELAY_MS = 250;
 /** Maximum of addresses of a name that are tried. */
 const MAX_ADDRESSES = 16;
+
+/** Maximum of one read, in bytes: a source is read little further than its link takes. */
+const READ_BYTES = 128 * 1024;
 
 /** Whether an address may be connected to. */
 export type AddressFilter = (address: IpAddress, port: number) => boolean;
@@ -24,8 +29,8 @@ export class DialError extends ExpectedError<DialErrorCode> {
 
 /**
  * Connects to a host and port. Resolves a name and tries its addresses, IPv4 and IPv6 alternately, the next address in parallel with the
- * earlier ones if those take long, all within `timeoutMs`. Resolves with a paused socket that can be half-closed. Rejects with {@link
- * DialError}; an abort rejects with the signal's reason. no socket stays open.
+ * earlier ones if those take long, all within `timeoutMs`. Resolves with a paused stream. Rejects with {@link DialError}; an abort rejects
+ * with the signal's reason. No socket stays open.
  */
 export async function dialTcp(
   target: HostPort,
@@ -35,7 +40,7 @@ export async function dialTcp(
     readonly signal: AbortSignal;
     readonly allowed?: AddressFilter;
   },
-): Promise<Socket> {
+): Promise<ByteStream> {
   const { names, signal, timeoutMs, allowed } = options;
   let isLate = false;
   try {
@@ -80,53 +85,67 @@ function permitted(addresses: readonly string[], port: number, allowed: AddressF
   return left;
 }
 
-/** The first socket that connects; the others are destroyed. Rejects with the first failure once all have failed. */
-function race(addresses: readonly string[], port: number, signal: AbortSignal): Promise<Socket> {
-  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-  const sockets = new Set<Socket>();
+let streams: TcpStreams | undefined;
+
+/** The streams of the reactor, where the runtime has what they need. */
+function ownStreams(): TcpStreams {
+  streams ??= tcpStreams(epollStreamsFault() === undefined ? "epoll" : "node");
+  return streams;
+}
+
+async function connect(text: string, port: number, signal: AbortSignal): Promise<ByteStream> {
+  const address = IpAddress.tryParse(text);
+  if (address === undefined) throw new DialError("failed", "no such host");
+  return ownStreams().connect({ address, port }, { signal, losesWhilePaused: true, readBytes: READ_BYTES });
+}
+
+/** The first stream that connects; the others are abandoned. Rejects with the first failure once all have failed. */
+function race(addresses: readonly string[], port: number, signal: AbortSignal): Promise<ByteStream> {
+  const [only] = addresses;
+  if (only === undefined) throw new DialError("failed", "no such host");
+  return addresses.length === 1 ? connect(only, port, signal) : raceSeveral(addresses, port, signal);
+}
+
+async function raceSeveral(addresses: readonly string[], port: number, signal: AbortSignal): Promise<ByteStream> {
+  const losers = new AbortController();
+  const all = AbortSignal.any([signal, losers.signal]);
+  const { promise, resolve, reject } = Promise.withResolvers<ByteStream>();
   let timer: NodeJS.Timeout | undefined;
   let next = 0;
+  let pending = 0;
+  let hasWinner = false;
   let firstError: unknown;
-  const onAbort = (): void => fail(signal.reason);
-  const settle = (): void => {
-    clearTimeout(timer);
-    signal.removeEventListener("abort", onAbort);
-  };
-  const fail = (error: unknown): void => {
-    settle();
-    for (const socket of sockets) socket.destroy();
-    reject(error);
-  };
   const attempt = (): void => {
     clearTimeout(timer);
     const address = addresses[next];
     next += 1;
     if (address === undefined) {
-      if (sockets.size === 0) fail(firstError ?? new DialError("failed", "no such host"));
+      if (pending === 0) reject(firstError);
       return;
     }
-    const socket = connect({ host: address, port, allowHalfOpen: true });
-    sockets.add(socket);
-    const onError = (error: Error): void => {
-      firstError ??= error;
-      sockets.delete(socket);
-      attempt();
-    };
-    socket.once("error", onError);
-    socket.once("connect", () => {
-      socket.off("error", onError);
-      sockets.delete(socket);
-      settle();
-      for (const other of sockets) other.destroy();
-      socket.pause();
-      resolve(socket);
-    });
+    pending += 1;
+    connect(address, port, all).then(
+      (stream) => {
+        if (hasWinner) stream.destroy();
+        hasWinner = true;
+        resolve(stream);
+      },
+      (error: unknown) => {
+        firstError ??= error;
+        pending -= 1;
+        if (!all.aborted) attempt();
+        else if (pending === 0) reject(firstError);
+      },
+    );
     if (next < addresses.length) timer = setTimeout(attempt, ATTEMPT_DELAY_MS);
   };
-  signal.addEventListener("abort", onAbort, { once: true });
-  if (signal.aborted) onAbort();
-  else attempt();
-  return promise;
+  attempt();
+  try {
+    return await promise;
+  } finally {
+    clearTimeout(timer);
+    losers.abort();
+  }
 }
 
 function failureText(error: unknown): string {

@@ -1,3 +1,5 @@
+import { KernelError } from "#kernel/errors";
+
 /** Go's error texts, which Konnectivity's server and our server map to an HTTP status (docs/spec/tunnel.md#5.3, #6). */
 const TEXTS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
@@ -13,8 +15,9 @@ const TEXTS: Readonly<Record<string, string>> = {
   EPERM: "operation not permitted",
 };
 
-/** Go's text for a system error; `undefined` for anything else. */
+/** Go's text for a system error, of Node.js or of the kernel's calls; `undefined` for anything else. */
 export function goErrorText(error: unknown): string | undefined {
+  if (error instanceof KernelError) return error.errno === undefined ? undefined : TEXTS[error.errno];
   if (!(error instanceof Error) || !("code" in error)) return undefined;
   return TEXTS[String(error.code)];
 }

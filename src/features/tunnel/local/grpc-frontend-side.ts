@@ -5,38 +5,32 @@ import type { PacketStream } from "../link/packet-stream.ts";
 import { MAX_DATA_BYTES } from "../mux/options.ts";
 import type { LocalSide } from "./local-side.ts";
 
+/** What the owner of a {@link GrpcFrontendSide} is told, for metrics, and asked. */
+export interface GrpcFrontendObserver {
+  /** Bytes have left, `seconds` after they were written. */
+  onWritten(seconds: number): void;
+  /** A packet was sent. */
+  onSent(type: PacketTypeName): void;
+  /** The frontend is paused because the agent does not take its bytes, or is resumed. */
+  onPaused(isPaused: boolean): void;
+  /** The error text of CLOSE_RSP for the frontend. */
+  closeText(error: string): string;
+}
+
 /** The stream of a gRPC frontend as the local side of its connection. Its owner reads the packets of the frontend. */
 export class GrpcFrontendSide implements LocalSide {
   readonly #stream: PacketStream;
   readonly #clock: Clock;
-  readonly #onWrite: (seconds: number) => void;
-  /** Called when a packet was sent, for metrics. */
-  readonly #onPacket: (type: PacketTypeName) => void;
-  /** Called when the frontend is paused because the agent does not take its bytes, and when it is resumed. */
-  readonly #onPaused: (isPaused: boolean) => void;
-  /** The error text of CLOSE_RSP for the frontend. */
-  readonly #closeText: (error: string) => string;
+  readonly #observer: GrpcFrontendObserver;
   #connectID: TunnelId = 0;
   readonly detectsClose = true;
   #written = 0;
   #finished = false;
 
-  constructor(
-    stream: PacketStream,
-    options: {
-      readonly clock: Clock;
-      readonly onWrite: (seconds: number) => void;
-      readonly onPacket: (type: PacketTypeName) => void;
-      readonly onPaused: (isPaused: boolean) => void;
-      readonly closeText: (error: string) => string;
-    },
-  ) {
+  constructor(stream: PacketStream, observer: GrpcFrontendObserver, clock: Clock) {
     this.#stream = stream;
-    this.#clock = options.clock;
-    this.#onWrite = options.onWrite;
-    this.#onPacket = options.onPacket;
-    this.#onPaused = options.onPaused;
-    this.#closeText = options.closeText;
+    this.#observer = observer;
+    this.#clock = clock;
   }
 
   get bytesWritten(): number {
@@ -58,7 +52,7 @@ export class GrpcFrontendSide implements LocalSide {
     for (const packet of packetsOf(pieces)) {
       const header = frameData(this.#connectID, packet.length);
       out.push(header, ...packet.pieces);
-      this.#onPacket("DATA");
+      this.#observer.onSent("DATA");
       bytes += header.length + packet.length;
     }
     // A Go client reads an empty DATA as the end of the file.
@@ -66,26 +60,26 @@ export class GrpcFrontendSide implements LocalSide {
     const started = this.#clock.monotonic();
     this.#stream.send(out, bytes, () => {
       this.#written += bytes;
-      this.#onWrite((this.#clock.monotonic() - started) / 1000);
+      this.#observer.onWritten((this.#clock.monotonic() - started) / 1000);
       onWritten();
     });
   }
 
   finish(error: string | undefined, onFlushed: () => void): void {
     this.#finished = true;
-    const text = error === undefined ? "" : this.#closeText(error);
+    const text = error === undefined ? "" : this.#observer.closeText(error);
     const packet = frameControl({ type: "CLOSE_RSP", error: text, connectID: this.#connectID });
-    this.#onPacket("CLOSE_RSP");
+    this.#observer.onSent("CLOSE_RSP");
     this.#stream.send([packet], packet.length, onFlushed);
   }
 
   pause(): void {
-    this.#onPaused(true);
+    this.#observer.onPaused(true);
     this.#stream.pause();
   }
 
   resume(): void {
-    this.#onPaused(false);
+    this.#observer.onPaused(false);
     this.#stream.resume();
   }
 

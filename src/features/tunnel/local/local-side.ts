@@ -1,11 +1,14 @@
 /** The events of the local side of a connection. */
 export interface LocalHandlers {
-  onData(pieces: readonly Uint8Array[]): void;
+  onLocalData(pieces: readonly Uint8Array[]): void;
   /** The local side sends no more bytes; it can still receive. */
-  onEof(): void;
+  onLocalEof(): void;
   /** The local side has ended; `error` is the reason, if it failed. Called once, and not after {@link LocalSide.destroy}. */
-  onGone(error: string | undefined): void;
+  onLocalGone(error: string | undefined): void;
 }
+
+/** The events of a local side that is not read through {@link LocalSide.start} yet. */
+export type LocalWatcher = Pick<LocalHandlers, "onLocalEof" | "onLocalGone">;
 
 /** The local side of a connection: a TCP socket, or the stream of a gRPC frontend. */
 export interface LocalSide {
@@ -27,4 +30,15 @@ export interface LocalSide {
   readonly detectsClose: boolean;
   /** A number that grows while bytes leave. A timer compares two values to detect a local side that is stuck. */
   readonly bytesWritten: number;
+}
+
+/** A local side that is read before its connection is open, so that its close is detected. */
+export interface WatchedSide extends LocalSide {
+  /**
+   * Reads a bounded number of bytes until {@link LocalSide.start}, which passes them on. `early` are bytes that were read before; they come
+   * first. Called at most once.
+   */
+  watch(watcher: LocalWatcher, early: readonly Uint8Array[]): void;
+  /** Ends {@link watch} for good: there will be no connection. The bytes are dropped, and nobody reads further ones. */
+  unwatch(): void;
 }

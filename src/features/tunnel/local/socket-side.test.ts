@@ -19,7 +19,7 @@ test("SocketSide: a reset of a UNIX socket, which has no reset, closes it", asyn
   const client = connect(path);
   const [accepted] = (await once(server, "connection")) as [Socket];
   const end = new SocketSide(accepted);
-  end.watch({ onEof: () => undefined, onGone: () => undefined });
+  end.watch({ onLocalEof: () => undefined, onLocalGone: () => undefined });
   end.destroy("reset");
   client.resume();
   await once(client, "close");
@@ -37,7 +37,11 @@ for (const unread of [0, 1 << 20]) {
     t.after(() => socket.destroy());
     const gone = Promise.withResolvers<string | undefined>();
     const end = new SocketSide(socket);
-    end.start({ onData: () => end.pause(), onEof: () => gone.reject(new Error("no end")), onGone: gone.resolve });
+    end.start({
+      onLocalData: () => end.pause(),
+      onLocalEof: () => gone.reject(new Error("no end")),
+      onLocalGone: gone.resolve,
+    });
     end.pause();
     if (unread > 0) await new Promise((resolve) => peer.write(Buffer.alloc(unread), resolve));
     resetSocket(peer);
@@ -64,8 +68,49 @@ test("SocketSide: probing a paused socket sends nothing", async (t) => {
     return write(bytes);
   });
   const end = new SocketSide(socket);
-  end.start({ onData: () => undefined, onEof: () => undefined, onGone: () => probed.reject(new Error("it is gone")) });
+  end.start({
+    onLocalData: () => undefined,
+    onLocalEof: () => undefined,
+    onLocalGone: () => probed.reject(new Error("it is gone")),
+  });
   end.pause();
   await probed.promise;
   assert.deepEqual([peer.bytesRead, socket.destroyed], [0, false]);
+});
+
+test("SocketSide: a peer that sends byte for byte before the start is read to a bound, and all of it comes", async (t) => {
+  const accepted = Promise.withResolvers<Socket>();
+  const server = createServer({ allowHalfOpen: true }, accepted.resolve);
+  t.after(() => server.close());
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const { port } = server.address() as AddressInfo;
+  const peer = connect({ port, host: "127.0.0.1", noDelay: true });
+  const socket = await accepted.promise;
+  t.after(() => {
+    socket.destroy();
+    peer.destroy();
+  });
+  const side = new SocketSide(socket);
+  side.watch({ onLocalEof: () => undefined, onLocalGone: () => undefined });
+  const total = 2000;
+  // Each of them is a read.
+  for (let at = 0; at < total; at += 1) {
+    const before = socket.bytesRead;
+    peer.write(Buffer.of(at));
+    for (let turns = 0; turns < 20 && socket.bytesRead === before; turns += 1)
+      await new Promise((resolve) => setImmediate(resolve));
+  }
+  const calls: (readonly Uint8Array[])[] = [];
+  const all = Promise.withResolvers<void>();
+  side.start({
+    onLocalData: (pieces) => {
+      calls.push(pieces);
+      if (Buffer.concat(calls.flat()).length === total) all.resolve();
+    },
+    onLocalEof: () => undefined,
+    onLocalGone: () => all.reject(new Error("it is gone")),
+  });
+  await all.promise;
+  assert.ok((calls[0]?.length ?? 0) <= 1024, `${calls[0]?.length} pieces were held`);
+  assert.deepEqual(Buffer.concat(calls.flat()), Buffer.from(Array.from({ length: total }, (_, at) => at)));
 });

@@ -3,31 +3,33 @@ import { TLSSocket } from "node:tls";
 import { describeError } from "#base/errors";
 import { resetSocket } from "#base/socket-reset";
 import { goErrorText } from "./go-errors.ts";
-import type { LocalHandlers, LocalSide } from "./local-side.ts";
+import type { LocalHandlers, LocalWatcher, WatchedSide } from "./local-side.ts";
 
 /** Interval of TCP keepalive: Go's default, in milliseconds. */
-const TCP_KEEPALIVE_MS = 15_000;
+export const TCP_KEEPALIVE_MS = 15_000;
 /**
  * Closing a socket with unread bytes resets the connection, and the peer may lose the last bytes that were sent to it. Therefore a socket
  * whose writing has ended in order is read for this time, in milliseconds; the bytes are discarded.
  */
-const LINGER_MS = 500;
+export const LINGER_MS = 500;
 
 /** How often a socket that is paused, or that has ended its sending, is probed, in milliseconds. */
 const PROBE_MS = 1000;
 const NOTHING = new Uint8Array(0);
 
-/** Maximum of bytes that are read from a socket before {@link SocketSide.start}. */
-const HELD_BYTES = 64 * 1024;
+/** Maximum of bytes that are read before {@link SocketSide.start}. */
+export const HELD_BYTES = 64 * 1024;
+/** Maximum of reads before it: a short one takes some hundred bytes besides its own. */
+export const HELD_READS = 1024;
 
 /** A TCP (or UNIX) socket as the local side of a connection. The socket must have been made with `allowHalfOpen`. */
-export class SocketSide implements LocalSide {
+export class SocketSide implements WatchedSide {
   readonly #socket: Socket;
   /** The kernel distinguishes close from the end of sending only on UNIX sockets, which have no remote address. */
   readonly detectsClose: boolean;
-  #watcher: Pick<LocalHandlers, "onEof" | "onGone"> | undefined;
+  #watcher: LocalWatcher | undefined;
   #handlers: LocalHandlers | undefined;
-  /** Bytes read before {@link start}; at most {@link HELD_BYTES} and one read. */
+  /** Bytes read before {@link start}; at most {@link HELD_BYTES} and one read, and at most {@link HELD_READS} reads. */
   #held: Uint8Array[] = [];
   #heldBytes = 0;
   #ended = false;
@@ -54,7 +56,7 @@ export class SocketSide implements LocalSide {
    * Reads at most {@link HELD_BYTES} before {@link start}, so that a close of the peer is detected. `start` passes these bytes on. `early`
    * are bytes that were read from the socket before; they come first.
    */
-  watch(watcher: Pick<LocalHandlers, "onEof" | "onGone">, early: readonly Uint8Array[] = []): void {
+  watch(watcher: LocalWatcher, early: readonly Uint8Array[] = []): void {
     this.#watcher = watcher;
     this.#held.push(...early);
     this.#listen();
@@ -66,32 +68,40 @@ export class SocketSide implements LocalSide {
     this.#handlers = handlers;
     const held = this.#held;
     this.#held = [];
-    if (held.length > 0) handlers.onData(held);
-    if (this.#gone) handlers.onGone(this.#lostError);
-    else if (this.#ended) handlers.onEof();
+    if (held.length > 0) handlers.onLocalData(held);
+    if (this.#gone) handlers.onLocalGone(this.#lostError);
+    else if (this.#ended) handlers.onLocalEof();
     else if (!watched) this.#listen();
     else if (!this.#paused) this.#socket.resume();
   }
 
   #listen(): void {
-    this.#socket.on("data", (chunk: Uint8Array) => {
-      if (this.#handlers !== undefined) {
-        this.#handlers.onData([chunk]);
-        return;
-      }
-      this.#held.push(chunk);
-      this.#heldBytes += chunk.length;
-      if (this.#heldBytes > HELD_BYTES) this.#socket.pause();
-    });
+    this.#socket.on("data", this.#onData);
     this.#socket.once("end", () => {
       this.#ended = true;
       if (this.#gone) return;
-      (this.#handlers ?? this.#watcher)?.onEof();
+      (this.#handlers ?? this.#watcher)?.onLocalEof();
       this.#startProbing();
       this.#probeNow();
     });
     this.#socket.resume();
   }
+
+  unwatch(): void {
+    this.#watcher = undefined;
+    this.#held = [];
+    this.#socket.off("data", this.#onData);
+  }
+
+  readonly #onData = (chunk: Uint8Array): void => {
+    if (this.#handlers !== undefined) {
+      this.#handlers.onLocalData([chunk]);
+      return;
+    }
+    this.#held.push(chunk);
+    this.#heldBytes += chunk.length;
+    if (this.#heldBytes > HELD_BYTES || this.#held.length >= HELD_READS) this.#socket.pause();
+  };
 
   write(pieces: readonly Uint8Array[], onWritten: () => void): void {
     const last = pieces.at(-1);
@@ -162,6 +172,6 @@ export class SocketSide implements LocalSide {
     if (this.#gone) return;
     this.#gone = true;
     this.#lostError = error;
-    (this.#handlers ?? this.#watcher)?.onGone(error);
+    (this.#handlers ?? this.#watcher)?.onLocalGone(error);
   }
 }

@@ -1,7 +1,13 @@
+/** A reader that is paused because the process holds too many bytes. */
+export interface PausedReader {
+  /** The process holds fewer bytes than its limit. */
+  onBelowLimit(): void;
+}
+
 /** The bytes that all connections of this process may hold in queues (docs/spec/tunnel.md#8.8). */
 export class BufferBudget {
   readonly #maxBytes: number;
-  readonly #waiting = new Set<() => void>();
+  readonly #waiting = new Set<PausedReader>();
   #used = 0;
 
   /** `maxBytes`: above this limit new dials fail, and reading pauses until fewer bytes are held. */
@@ -27,16 +33,16 @@ export class BufferBudget {
     if (this.#waiting.size === 0 || this.isOver) return;
     const waiting = [...this.#waiting];
     this.#waiting.clear();
-    for (const resume of waiting) resume();
+    for (const reader of waiting) reader.onBelowLimit();
   }
 
-  /** Calls `resume` once, when the process holds no more than `maxBytes`. Each paused reader waits here once. */
-  whenBelowLimit(resume: () => void): void {
-    this.#waiting.add(resume);
+  /** Calls `onBelowLimit` once, when the process holds no more than `maxBytes`. Each paused reader waits here once. */
+  whenBelowLimit(reader: PausedReader): void {
+    this.#waiting.add(reader);
   }
 
   /** Removes a waiting reader. */
-  forget(resume: () => void): void {
-    this.#waiting.delete(resume);
+  forget(reader: PausedReader): void {
+    this.#waiting.delete(reader);
   }
 }

@@ -1,8 +1,10 @@
-import type { Entry } from "#base/collections";
+import { ByteQueue, type Entry } from "#base/collections";
 import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
-import type { BufferBudget } from "./budget.ts";
-import { ByteQueue } from "./byte-queue.ts";
+import type { BufferBudget, PausedReader } from "./budget.ts";
 import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
+
+/** The most that one byte of a waiting piece may hold of the read that the piece is a view of, in bytes. */
+const MAX_HELD_PER_BYTE = 8;
 
 /** The events of a channel, for its owner. */
 export interface ChannelHandlers {
@@ -43,7 +45,7 @@ export interface ChannelLink {
  * One connection on a link: the bytes to the peer and the packets that end them, the credit, and the number of the peer's bytes that were
  * not consumed. The state machines of `dial/` decide when the channel opens and ends.
  */
-export class Channel {
+export class Channel implements PausedReader {
   readonly id: TunnelId;
   /** Called once, when the channel was removed from its link. */
   whenGone: (() => void) | undefined;
@@ -51,9 +53,10 @@ export class Channel {
   queueEntry: Entry | undefined;
   readonly #link: ChannelLink;
   readonly #handlers: ChannelHandlers;
-  readonly #queue = new ByteQueue();
-  /** Packets to send after the last byte. */
-  readonly #trailing: ControlPacket[] = [];
+  /** Bytes that wait to be sent; absent if there are none. */
+  #queue: ByteQueue | undefined;
+  /** Packets to send after the last byte; absent if there are none. */
+  #trailing: ControlPacket[] | undefined;
   #credit = INITIAL_WINDOW_BYTES;
   #window = INITIAL_WINDOW_BYTES;
   /** Number of bytes that were received and not yet consumed. */
@@ -66,7 +69,6 @@ export class Channel {
   #wasFull = false;
   #endsWhenSent = false;
   #gone = false;
-  readonly #onBelowLimit = (): void => this.#checkWritable();
 
   constructor(id: TunnelId, link: ChannelLink, handlers: ChannelHandlers) {
     this.id = id;
@@ -85,7 +87,7 @@ export class Channel {
 
   /** Bytes that wait to be sent. */
   get queuedBytes(): number {
-    return this.#queue.length;
+    return this.#queue?.length ?? 0;
   }
 
   /** Bytes of the peer that this side has not consumed. */
@@ -96,27 +98,33 @@ export class Channel {
   /** True if the source must pause. `onWritable` is called when it may continue. */
   mustPause(): boolean {
     const over = this.#link.budget.isOver;
-    if (!over && this.#queue.length < this.#link.softLimitBytes) return false;
+    if (!over && this.queuedBytes < this.#link.softLimitBytes) return false;
     this.#wasFull = true;
-    if (over) this.#link.budget.whenBelowLimit(this.#onBelowLimit);
+    if (over) this.#link.budget.whenBelowLimit(this);
     return true;
+  }
+
+  onBelowLimit(): void {
+    this.#checkWritable();
   }
 
   /** True if bytes or packets wait, and credit allows sending them. */
   get isReady(): boolean {
-    if (this.#queue.length > 0) return !this.#link.flowControl || this.#credit > 0;
-    return this.#trailing.length > 0;
+    if (this.#queue !== undefined) return !this.#link.flowControl || this.#credit > 0;
+    return this.#trailing !== undefined;
   }
 
   /** True if nothing waits to be sent. */
   get isDrained(): boolean {
-    return this.#queue.length === 0 && this.#trailing.length === 0;
+    return this.#queue === undefined && this.#trailing === undefined;
   }
 
   /** Queues bytes without a copy: the caller must not change them. Ignored once the channel has ended. */
   send(pieces: readonly Uint8Array[]): void {
     if (this.#gone) return;
     for (const bytes of pieces) {
+      if (bytes.length === 0) continue;
+      this.#queue ??= new ByteQueue();
       this.#queue.push(bytes);
       this.#link.budget.add(bytes.length);
     }
@@ -126,6 +134,7 @@ export class Channel {
   /** Queues a packet behind the bytes that wait. */
   sendAfterData(packet: ControlPacket): void {
     if (this.#gone) return;
+    this.#trailing ??= [];
     this.#trailing.push(packet);
     if (this.isReady) this.#link.ready(this);
   }
@@ -178,7 +187,7 @@ export class Channel {
     this.#link.remove(this);
     this.#drop();
     this.#link.budget.remove(this.#held);
-    this.#link.budget.forget(this.#onBelowLimit);
+    this.#link.budget.forget(this);
     this.#held = 0;
     this.#gone = true;
     this.whenGone?.();
@@ -199,7 +208,7 @@ export class Channel {
       this.consumed(length);
       return true;
     }
-    this.#handlers.onData(pieces, length);
+    this.#handlers.onData(withoutLongReads(pieces), length);
     this.#link.held(this);
     return true;
   }
@@ -215,34 +224,37 @@ export class Channel {
    */
   take(quantum: number, out: Uint8Array[]): number {
     let bytes = 0;
-    while (bytes < quantum && this.#queue.length > 0) {
+    for (let queue = this.#queue; queue !== undefined && bytes < quantum; queue = this.#queue) {
       const allowed = this.#link.flowControl ? this.#credit : Number.POSITIVE_INFINITY;
-      const size = Math.min(MAX_DATA_BYTES, quantum - bytes, this.#queue.length, allowed);
+      const size = Math.min(MAX_DATA_BYTES, quantum - bytes, queue.length, allowed);
       if (size <= 0) break;
       const header = frameData(this.id, size);
       out.push(header);
       this.#link.sent("DATA");
-      this.#queue.take(size, out);
+      queue.take(size, out);
+      if (queue.length === 0) this.#queue = undefined;
       this.#progress += size;
       this.#link.budget.remove(size);
       this.#credit -= size;
       bytes += header.length + size;
     }
-    if (this.#queue.length === 0) {
-      for (const packet of this.#trailing.splice(0)) {
+    if (this.#queue === undefined) {
+      const trailing = this.#trailing ?? [];
+      this.#trailing = undefined;
+      for (const packet of trailing) {
         const framed = frameControl(packet);
         this.#link.sent(packet.type);
         out.push(framed);
         bytes += framed.length;
       }
     }
-    if (this.#endsWhenSent && this.#queue.length === 0) this.remove();
+    if (this.#endsWhenSent && this.#queue === undefined) this.remove();
     else this.#checkWritable();
     return bytes;
   }
 
   #checkWritable(): void {
-    if (!this.#wasFull || this.#gone || this.#queue.length * 2 > this.#link.softLimitBytes) return;
+    if (!this.#wasFull || this.#gone || this.queuedBytes * 2 > this.#link.softLimitBytes) return;
     if (this.mustPause()) return;
     this.#wasFull = false;
     this.#handlers.onWritable();
@@ -262,8 +274,21 @@ export class Channel {
   }
 
   #drop(): void {
-    this.#trailing.length = 0;
-    this.#link.budget.remove(this.#queue.length);
-    this.#queue.clear();
+    this.#trailing = undefined;
+    this.#link.budget.remove(this.queuedBytes);
+    this.#queue = undefined;
   }
+}
+
+/**
+ * The pieces, with copies of those that are a small part of a read. The reads of a link have bytes of many connections: the short packets of one whose
+ * reader stands still would hold the bytes of all others.
+ */
+function withoutLongReads(pieces: readonly Uint8Array[]): readonly Uint8Array[] {
+  if (!pieces.some(isSmallPart)) return pieces;
+  return pieces.map((piece) => (isSmallPart(piece) ? new Uint8Array(piece) : piece));
+}
+
+function isSmallPart(piece: Uint8Array): boolean {
+  return piece.length * MAX_HELD_PER_BYTE < piece.buffer.byteLength;
 }

@@ -72,10 +72,8 @@ export class Outbox {
       this.#pumping = false;
       this.pump();
     };
-    // On an idle link a packet is sent at once. On a busy link a packet waits until all readable sockets were read, so that their packets
-    // are sent together.
-    if (this.#stream().queuedBytes === 0) queueMicrotask(pump);
-    else setImmediate(pump);
+    // What all sockets that are readable now cause is sent together.
+    setImmediate(pump);
   }
 
   #sendBatch(): number {

@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+
+import type { LinkMux } from "../mux/link-mux.ts";
 import { Bed } from "../testing/bed.ts";
-import { type Backend, Backends } from "./backends.ts";
+import { Backend, Backends } from "./backends.ts";
 import { type Candidate, choose, type Strategy } from "./strategies.ts";
 
 const AGENTS = {
@@ -91,8 +93,7 @@ test("Backends: of several streams of an agent the oldest live one is used, and 
 });
 
 test("choose: the less loaded of two that are drawn, and none that drains while others do not", () => {
-  const identifiers = { ipv4: [], ipv6: [], host: [], cidr: [], defaultRoute: false };
-  const candidate = fc.record({ identifiers: fc.constant(identifiers), load: fc.nat(50), isDraining: fc.boolean() });
+  const candidate = fc.record({ load: fc.nat(50), isDraining: fc.boolean() });
   fc.assert(
     fc.property(
       fc.array(candidate, { maxLength: 8 }),
@@ -105,7 +106,7 @@ test("choose: the less loaded of two that are drawn, and none that drains while 
       },
     ),
   );
-  const [idle, busy] = [0, 9].map((load) => ({ identifiers, load, isDraining: false }));
+  const [idle, busy] = [0, 9].map((load) => ({ load, isDraining: false }));
   assert.ok(idle !== undefined && busy !== undefined);
   for (const order of [
     [0, 0.9],
@@ -116,5 +117,116 @@ test("choose: the less loaded of two that are drawn, and none that drains while 
       choose([idle, busy], () => draws.shift() ?? 0),
       idle,
     );
+  }
+});
+
+/** A stream of an agent; `reads` counts how often its load or state was looked at. */
+function fakeBackend(
+  agentID: string,
+  identifiers: Partial<Backend["identifiers"]>,
+  state: { isClosed: boolean; reads: number } = { isClosed: false, reads: 0 },
+): Backend {
+  const mux = {
+    get connections(): number {
+      state.reads += 1;
+      return 0;
+    },
+    pendingDials: 0,
+    get isClosed(): boolean {
+      state.reads += 1;
+      return state.isClosed;
+    },
+  };
+  const none = { ipv4: [], ipv6: [], host: [], cidr: [], defaultRoute: false };
+  return new Backend({ agentID, identifiers: { ...none, ...identifiers }, mux: mux as unknown as LinkMux });
+}
+
+/** The agents that a strategy allows, as docs/spec/tunnel.md#7.1 says it: by looking at all. */
+function allowed(streams: readonly Backend[], strategy: Strategy, host: string): Backend[] {
+  const ids = [...new Set(streams.map(({ agentID }) => agentID))];
+  const live = ids.flatMap((id) => {
+    const usable = streams.filter(({ agentID, mux }) => agentID === id && !mux.isClosed);
+    return usable.find(({ isDraining }) => !isDraining) ?? usable[0] ?? [];
+  });
+  if (strategy === "default") return live;
+  return live.filter(({ identifiers: { ipv4, host: names, defaultRoute } }) =>
+    strategy === "defaultRoute" ? defaultRoute : [...ipv4, ...names].includes(host),
+  );
+}
+
+test("Backends: whatever comes, drains, closes and goes, the choice is one of those that a look at all finds", () => {
+  const hosts = ["a", "b", "10.0.0.1"];
+  const kind = fc.constantFrom("add", "add", "add", "remove", "drain", "close", "pick", "pick", "pick");
+  const step = fc.record({ kind, id: fc.nat(4), at: fc.nat(50), host: fc.constantFrom(...hosts), flag: fc.boolean() });
+  const strategies = fc.uniqueArray(fc.constantFrom<Strategy>("default", "destHost", "defaultRoute"), { minLength: 1 });
+  fc.assert(
+    fc.property(
+      strategies,
+      fc.array(step, { maxLength: 60 }),
+      fc.integer({ min: 1, max: 1e6 }),
+      (order, steps, seed) => {
+        let state = seed;
+        const random = (): number => {
+          state = (state * 48_271) % 2_147_483_647;
+          return state / 2_147_483_647;
+        };
+        const backends = new Backends(order, { random });
+        const streams: Backend[] = [];
+        const states = new Map<Backend, { isClosed: boolean; reads: number }>();
+        for (const { kind: what, id, at, host, flag } of steps) {
+          const one = streams[at % Math.max(1, streams.length)];
+          if (what === "add") {
+            const open = { isClosed: false, reads: 0 };
+            const names = host === "10.0.0.1" ? { ipv4: [host] } : { host: [host] };
+            const backend = fakeBackend(`agent-${id}`, { ...(at % 3 === 0 ? {} : names), defaultRoute: flag }, open);
+            states.set(backend, open);
+            streams.push(backend);
+            backends.add(backend);
+          } else if (what === "pick") {
+            const except = flag && one !== undefined ? [one] : [];
+            const picked = backends.pick(`${host}:443`, except);
+            const sets = order.map((strategy) =>
+              allowed(streams, strategy, host).filter((each) => !except.includes(each)),
+            );
+            const expected = sets.find((set) => set.length > 0) ?? [];
+            assert.equal(picked === undefined, expected.length === 0);
+            if (picked !== undefined) assert.ok(expected.includes(picked));
+            if (picked?.isDraining === true) assert.ok(expected.every(({ isDraining }) => isDraining));
+          } else if (one !== undefined && what === "remove") {
+            streams.splice(streams.indexOf(one), 1);
+            backends.remove(one);
+          } else if (one !== undefined && what === "drain") {
+            one.isDraining = true;
+          } else if (one !== undefined) {
+            const open = states.get(one);
+            if (open !== undefined) open.isClosed = true;
+          }
+          for (const strategy of ["default", "defaultRoute"] as const) {
+            assert.equal(backends.count(strategy), allowed(streams, strategy, "").length);
+          }
+          const [first = "default"] = order;
+          assert.equal(backends.isReady, backends.count(first) > 0);
+        }
+        assert.deepEqual(new Set(backends.all), new Set(streams));
+        for (const stream of streams) backends.remove(stream);
+        assert.deepEqual([backends.all.length, backends.pick("a:1"), backends.count("destHost")], [0, undefined, 0]);
+      },
+    ),
+  );
+});
+
+test("Backends: a choice among 5,000 agents looks at a few of them, with each strategy", () => {
+  for (const strategy of ["default", "destHost", "defaultRoute"] as const) {
+    const state = { isClosed: false, reads: 0 };
+    const backends = new Backends([strategy]);
+    for (let at = 0; at < 5000; at += 1) {
+      const ipv4 = [`10.0.${at >> 8}.${at & 255}`];
+      backends.add(fakeBackend(`agent-${at}`, { ipv4, defaultRoute: true }, state));
+    }
+    state.reads = 0;
+    const picked = backends.pick("10.0.3.7:10250")?.agentID;
+    if (strategy === "destHost") assert.equal(picked, "agent-775");
+    else assert.match(picked ?? "none", /^agent-/);
+    assert.ok(state.reads < 20, `${strategy}: ${state.reads} looks`);
   }
 });

@@ -1,17 +1,21 @@
 import type { AgentIdentifiers } from "#wire/konnectivity";
 import type { LinkMux } from "../mux/link-mux.ts";
-import { type Candidate, candidates, canonicalHost, choose, destinationHost, type Strategy } from "./strategies.ts";
+import { DrawableSet } from "./drawable-set.ts";
+import { type Candidate, choose, destinationHost, hostsOf, type Strategy } from "./strategies.ts";
 
 /** One agent stream on the server. */
 export class Backend implements Candidate {
   readonly agentID: string;
   readonly identifiers: AgentIdentifiers;
+  /** The hosts that the identifiers name, in canonical form. */
+  readonly hosts: ReadonlySet<string>;
   readonly mux: LinkMux;
   isDraining = false;
 
   constructor(init: { readonly agentID: string; readonly identifiers: AgentIdentifiers; readonly mux: LinkMux }) {
     this.agentID = init.agentID;
     this.identifiers = init.identifiers;
+    this.hosts = hostsOf(init.identifiers);
     this.mux = init.mux;
   }
 
@@ -20,15 +24,56 @@ export class Backend implements Candidate {
   }
 }
 
-/** The connected agents. Each stream is a backend; if an agent has several streams, the oldest live one is used. */
+/** An agent with its streams, from the oldest on. */
+class Agent {
+  readonly streams = new Set<Backend>();
+
+  /** Its oldest stream that does not drain; if all drain, the oldest one; `undefined` if all are closed. */
+  get backend(): Backend | undefined {
+    let draining: Backend | undefined;
+    for (const stream of this.streams) {
+      if (stream.mux.isClosed) continue;
+      if (!stream.isDraining) return stream;
+      draining ??= stream;
+    }
+    return draining;
+  }
+}
+
+/**
+ * The connected agents. Each stream is a backend; if an agent has several streams, the oldest live one is used. A choice takes the same time for
+ * one agent and for thousands, unless most of them drain.
+ */
 export class Backends {
   readonly #strategies: readonly Strategy[];
   readonly #random: () => number;
-  readonly #streams = new Map<string, Set<Backend>>();
+  readonly #onChange: () => void;
+  readonly #agents = new Map<string, Agent>();
+  /** All agents, those of which a stream has the default route, and those of which a stream has a host, which only `destHost` needs. */
+  readonly #all = new DrawableSet<Agent>();
+  readonly #defaultRoutes = new DrawableSet<Agent>();
+  readonly #byHost = new Map<string, DrawableSet<Agent>>();
 
-  constructor(strategies: readonly Strategy[], options: { readonly random?: () => number } = {}) {
+  constructor(
+    strategies: readonly Strategy[],
+    options: {
+      readonly random?: () => number;
+      /** Called after each stream that comes or goes. */
+      readonly onChange?: (() => void) | undefined;
+    } = {},
+  ) {
     this.#strategies = strategies;
     this.#random = options.random ?? Math.random;
+    this.#onChange = options.onChange ?? (() => undefined);
+  }
+
+  get #usesHosts(): boolean {
+    return this.#strategies.includes("destHost");
+  }
+
+  /** True if no agent is connected. */
+  get isEmpty(): boolean {
+    return this.#agents.size === 0;
   }
 
   get strategies(): readonly Strategy[] {
@@ -36,55 +81,100 @@ export class Backends {
   }
 
   add(backend: Backend): void {
-    const streams = this.#streams.get(backend.agentID) ?? new Set();
-    streams.add(backend);
-    this.#streams.set(backend.agentID, streams);
+    const agent = this.#agents.get(backend.agentID) ?? new Agent();
+    this.#agents.set(backend.agentID, agent);
+    agent.streams.add(backend);
+    this.#all.add(agent);
+    if (backend.identifiers.defaultRoute) this.#defaultRoutes.add(agent);
+    for (const host of this.#usesHosts ? backend.hosts : []) {
+      const agents = this.#byHost.get(host) ?? new DrawableSet();
+      this.#byHost.set(host, agents);
+      agents.add(agent);
+    }
+    this.#onChange();
   }
 
   /** Removes this stream; other streams of the agent stay. */
   remove(backend: Backend): void {
-    const streams = this.#streams.get(backend.agentID);
-    streams?.delete(backend);
-    if (streams?.size === 0) this.#streams.delete(backend.agentID);
+    const agent = this.#agents.get(backend.agentID);
+    if (agent === undefined || !agent.streams.delete(backend)) return;
+    const rest = [...agent.streams];
+    if (!rest.some(({ identifiers }) => identifiers.defaultRoute)) this.#defaultRoutes.delete(agent);
+    for (const host of this.#usesHosts ? backend.hosts : []) {
+      if (rest.some(({ hosts }) => hosts.has(host))) continue;
+      const agents = this.#byHost.get(host);
+      agents?.delete(agent);
+      if (agents?.size === 0) this.#byHost.delete(host);
+    }
+    if (rest.length === 0) {
+      this.#agents.delete(backend.agentID);
+      this.#all.delete(agent);
+    }
+    this.#onChange();
   }
 
   /** All streams of all agents. */
   get all(): readonly Backend[] {
-    return [...this.#streams.values()].flatMap((streams) => [...streams]);
+    return [...this.#agents.values()].flatMap(({ streams }) => [...streams]);
   }
 
   /** The number of agents that a strategy can use. For `destHost`, as in Konnectivity, the number of hosts that the agents identify. */
   count(strategy: Strategy): number {
-    if (strategy === "destHost") {
-      const hosts = this.#live().flatMap(({ identifiers: { ipv4, ipv6, host } }) => [...ipv4, ...ipv6, ...host]);
-      return new Set(hosts.map(canonicalHost)).size;
-    }
-    return candidates(strategy, this.#live(), "").length;
+    const live = this.#live();
+    if (strategy === "destHost") return new Set(live.flatMap(({ hosts }) => [...hosts])).size;
+    return live.filter((backend) => suits(backend, strategy, "")).length;
   }
 
   /** True if the first strategy has an agent (docs/spec/tunnel.md#7.4). */
   get isReady(): boolean {
     const [first] = this.#strategies;
-    return first !== undefined && this.count(first) > 0;
+    for (const { backend } of this.#agents.values()) {
+      if (backend === undefined) continue;
+      if (first === "destHost" ? backend.hosts.size > 0 : first !== undefined && suits(backend, first, "")) return true;
+    }
+    return false;
   }
 
   /** Chooses a backend for a destination that is not in `except`; `undefined` if there is none. */
-  pick(address: string, except: ReadonlySet<Backend> = new Set()): Backend | undefined {
+  pick(address: string, except: readonly Backend[] = []): Backend | undefined {
     const host = destinationHost(address);
-    const live = this.#live().filter((backend) => !except.has(backend));
     for (const strategy of this.#strategies) {
-      const found = choose(candidates(strategy, live, host), this.#random);
+      const eligible = ({ backend }: Agent): Backend | undefined =>
+        backend !== undefined && suits(backend, strategy, host) && !except.includes(backend) ? backend : undefined;
+      const found = this.#draw(this.#candidates(strategy, host), eligible);
       if (found !== undefined) return found;
     }
     return undefined;
   }
 
-  /** For each agent its oldest stream that does not drain; if all its streams drain, the oldest one. */
-  #live(): Backend[] {
-    return [...this.#streams.values()].flatMap((streams) => {
-      const usable = [...streams].filter(({ mux }) => !mux.isClosed);
-      const chosen = usable.find(({ isDraining }) => !isDraining) ?? usable[0];
-      return chosen === undefined ? [] : [chosen];
-    });
+  #candidates(strategy: Strategy, host: string): DrawableSet<Agent> | undefined {
+    if (strategy === "destHost") return this.#byHost.get(host);
+    return strategy === "default" ? this.#all : this.#defaultRoutes;
   }
+
+  /** Draws two agents, or looks at all if chance gives none that may be used and does not drain. */
+  #draw(agents: DrawableSet<Agent> | undefined, eligible: (agent: Agent) => Backend | undefined): Backend | undefined {
+    if (agents === undefined) return undefined;
+    const fresh = (agent: Agent): Backend | undefined => {
+      const backend = eligible(agent);
+      return backend?.isDraining === true ? undefined : backend;
+    };
+    const drawn = [agents.draw(fresh, this.#random), agents.draw(fresh, this.#random)];
+    const [first, second] = drawn;
+    if (first !== undefined && second !== undefined) return second.load < first.load ? second : first;
+    return choose(
+      [...agents].flatMap((agent) => eligible(agent) ?? []),
+      this.#random,
+    );
+  }
+
+  #live(): Backend[] {
+    return [...this.#agents.values()].flatMap(({ backend }) => backend ?? []);
+  }
+}
+
+/** Whether a strategy allows an agent for a destination. */
+function suits({ identifiers, hosts }: Backend, strategy: Strategy, host: string): boolean {
+  if (strategy === "destHost") return hosts.has(host);
+  return strategy === "default" || identifiers.defaultRoute;
 }

@@ -1,9 +1,4 @@
-import { randomBytes } from "node:crypto";
-import type { Server, Socket } from "node:net";
-import { TLSSocket } from "node:tls";
-import type { Clock } from "#base/clock";
 import { assertNever } from "#base/errors";
-import { sendQueueBytes } from "#kernel/socket";
 import {
   CONNECTION_ESTABLISHED,
   ConnectReader,
@@ -13,117 +8,121 @@ import {
   type ReplyStatus,
   statusOfDialError,
 } from "#wire/http-connect";
-import { tunnelId } from "#wire/konnectivity";
+import { freshRandom } from "../dial/fresh-random.ts";
+import type { WatchedSide } from "../local/local-side.ts";
 import { ReplyGate } from "../local/reply-gate.ts";
-import { SocketSide } from "../local/socket-side.ts";
-import type { Forwarder, ForwardFailure } from "./forward.ts";
-import type { ServerMetrics } from "./metrics.ts";
+import type { ConnectClient } from "./connect-client.ts";
+import type { ForwardFailure, ForwardObserver, FrontendDeps } from "./forward.ts";
 
 /** How long a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
 const HEAD_TIMEOUT_MS = 60_000;
 
-export interface ConnectFrontendDeps {
-  readonly forwarder: Forwarder;
-  readonly metrics: ServerMetrics;
-  readonly clock: Clock;
+/** Serves HTTP CONNECT on one connection (docs/spec/tunnel.md#6). */
+export function serveConnectFrontend(client: ConnectClient, deps: FrontendDeps): void {
+  const { metrics } = deps;
+  metrics.httpConnections(1);
+  client.wire.once("close", () => metrics.httpConnections(-1));
+  new RequestPhase(client, deps).start();
 }
 
-/**
- * Serves HTTP CONNECT on a TCP, TLS or UNIX server made with `allowHalfOpen` (docs/spec/tunnel.md#6). `event` is `secureConnection`
- * for TLS.
- */
-export function serveConnectFrontends(
-  server: Server,
-  deps: ConnectFrontendDeps,
-  options: { readonly event?: "connection" | "secureConnection" } = {},
-): void {
-  server.on(options.event ?? "connection", (socket: Socket) => serveClient(socket, deps));
-}
+/** Reads the request of a client. Nothing refers to it when the request is there: a connection may be idle for days after that. */
+class RequestPhase {
+  readonly #client: ConnectClient;
+  readonly #deps: FrontendDeps;
+  readonly #reader = new ConnectReader();
+  readonly #timer: NodeJS.Timeout;
 
-function serveClient(socket: Socket, deps: ConnectFrontendDeps): void {
-  deps.metrics.httpConnections(1);
-  socket.once("close", () => deps.metrics.httpConnections(-1));
-  // The close event follows the error.
-  socket.on("error", () => undefined);
-  const timer = setTimeout(() => socket.destroy(), HEAD_TIMEOUT_MS);
-  timer.unref();
-  const reader = new ConnectReader();
-  const onData = (chunk: Uint8Array): void => {
-    const progress = reader.push(chunk);
+  constructor(client: ConnectClient, deps: FrontendDeps) {
+    this.#client = client;
+    this.#deps = deps;
+    this.#timer = setTimeout(() => client.wire.destroy(), HEAD_TIMEOUT_MS).unref();
+  }
+
+  start(): void {
+    const { wire } = this.#client;
+    wire.on("data", this.#onData);
+    wire.once("end", this.#onEnd);
+    wire.once("close", this.#stop);
+    wire.resume();
+  }
+
+  readonly #onData = (chunk: Uint8Array): void => {
+    const progress = this.#reader.push(chunk);
     if (progress.kind === "need-more") return;
-    stop();
-    if (progress.kind === "refused") refuse(socket, progress.status, progress.body);
-    else dial(socket, progress.target, progress.rest, deps);
+    this.#stop();
+    if (progress.kind === "refused") refuse(this.#client, progress.status, progress.body);
+    else dial(this.#client, progress.target, progress.rest, this.#deps);
   };
-  const onEnd = (): void => {
-    stop();
-    socket.destroy();
+
+  readonly #onEnd = (): void => {
+    this.#stop();
+    this.#client.wire.destroy();
   };
-  const stop = (): void => {
-    clearTimeout(timer);
-    socket.off("data", onData);
-    socket.off("side", onEnd);
-    socket.pause();
+
+  readonly #stop = (): void => {
+    const { wire } = this.#client;
+    clearTimeout(this.#timer);
+    wire.off("data", this.#onData);
+    wire.off("end", this.#onEnd);
+    wire.off("close", this.#stop);
+    wire.pause();
   };
-  socket.on("data", onData);
-  socket.once("side", onEnd);
-  socket.once("close", () => clearTimeout(timer));
 }
 
-function dial(socket: Socket, target: HostPort, rest: Uint8Array, { forwarder, clock }: ConnectFrontendDeps): void {
-  const side = new SocketSide(socket);
-  const local = new ReplyGate(side, clock);
+function dial(client: ConnectClient, target: HostPort, rest: Uint8Array, { forwarder, clock }: FrontendDeps): void {
+  const side = client.side();
+  const local = new ReplyGate(side, client, clock);
   const connection = forwarder.dial(
     {
       protocol: "tcp",
       address: formatHostPort(target),
-      random: tunnelId(randomBytes(8).readBigUInt64BE() >> 1n),
+      random: freshRandom(),
       local,
       localHalfClose: true,
     },
-    {
-      onOpen: () => {
-        socket.write(CONNECTION_ESTABLISHED, () => local.replied(() => hasReadAll(socket)));
-      },
-      onFailed: (failure) => {
-        const [status, body] = replyTo(failure);
-        refuse(socket, status, body);
-      },
-      onClosed: () => undefined,
-    },
+    new DialReply(client, side, local),
   );
   if (connection === undefined) return;
   // A client that closes, or ends its sending, before the tunnel is open cancels the dial.
-  side.watch(
-    { onEof: () => connection.localEof(), onGone: () => connection.localGone() },
-    rest.length > 0 ? [rest] : [],
-  );
+  // A copy: they are a view of a read, whose buffer belongs to all streams.
+  side.watch(connection, rest.length > 0 ? [Buffer.from(rest)] : []);
 }
 
-/**
- * Whether the client has read everything that was written. Always true over TLS: each write is a record, and a reader gets one record at a
- * time.
- */
-function hasReadAll(socket: Socket): boolean {
-  const fd = socket instanceof TLSSocket ? undefined : descriptorOf(socket);
-  return fd === undefined || sendQueueBytes(fd) === 0;
+/** Answers the client when its dial is open or has failed. */
+class DialReply implements ForwardObserver {
+  readonly #client: ConnectClient;
+  readonly #side: WatchedSide;
+  readonly #gate: ReplyGate;
+
+  constructor(client: ConnectClient, side: WatchedSide, gate: ReplyGate) {
+    this.#client = client;
+    this.#side = side;
+    this.#gate = gate;
+  }
+
+  onConnected(): void {
+    this.#client.reply(CONNECTION_ESTABLISHED, () => this.#gate.replied());
+  }
+
+  onDialFailed(failure: ForwardFailure): void {
+    this.#side.unwatch();
+    const [status, body] = replyTo(failure);
+    refuse(this.#client, status, body);
+  }
+
+  onDisconnected(): void {
+    // The connection closes the client.
+  }
 }
 
-/** The file descriptor of a socket; `undefined` once the socket is closed. */
-function descriptorOf(socket: Socket): number | undefined {
-  const { _handle: handle } = socket as unknown as { readonly _handle?: { readonly fd: number } | null };
-  return handle === null || handle === undefined || handle.fd < 0 ? undefined : handle.fd;
-}
-
-function refuse(socket: Socket, status: ReplyStatus, body: string): void {
-  socket.end(encodeReply(status, body));
+function refuse({ wire }: ConnectClient, status: ReplyStatus, body: string): void {
+  wire.end(encodeReply(status, body));
   // Discard the client's further bytes: closing with unread bytes would reset the connection and lose the reply.
-  socket.removeAllListeners("data");
-  socket.resume();
-  const timer = setTimeout(() => socket.destroy(), 1000);
+  wire.on("data", () => undefined);
+  wire.resume();
+  const timer = setTimeout(() => wire.destroy(), 1000);
   timer.unref();
-  socket.once("side", () => socket.destroySoon());
-  socket.once("close", () => clearTimeout(timer));
+  wire.once("close", () => clearTimeout(timer));
 }
 
 function replyTo(failure: ForwardFailure): readonly [ReplyStatus, string] {

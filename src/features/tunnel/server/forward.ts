@@ -2,7 +2,7 @@ import type { Clock } from "#base/clock";
 import { GrpcCode } from "#wire/grpc";
 import type { TunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection, type DialObserver } from "../dial/dialled-connection.ts";
-import type { LocalSide } from "../local/local-side.ts";
+import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
@@ -41,34 +41,37 @@ export interface ForwardOptions {
   readonly halfCloseTimeoutMs: number;
 }
 
+/** The events of a dial of a frontend, as those of {@link DialObserver}. */
 export interface ForwardObserver {
-  onOpen(connectID: TunnelId): void;
-  onFailed(failure: ForwardFailure): void;
-  onClosed(): void;
+  onConnected(connectID: TunnelId): void;
+  onDialFailed(failure: ForwardFailure): void;
+  /** Called once, also after a failed dial. */
+  onDisconnected(): void;
+}
+
+/** What a frontend needs. */
+export interface FrontendDeps {
+  readonly forwarder: Forwarder;
+  readonly metrics: ServerMetrics;
+  readonly clock: Clock;
 }
 
 /** The dial of a frontend and then its connection, as the frontend uses it. */
-export type ForwardedDial = Pick<DialledConnection, "close" | "localGone" | "localEof" | "send" | "state">;
+export type ForwardedDial = Pick<DialledConnection, "close" | keyof LocalHandlers>;
 
 /** Maximum of agents that a dial is sent to. The dial is sent to the next agent after the link of the one before was lost. */
 const MAX_ATTEMPTS = 3;
 
 /** Connects frontends with agents: chooses a backend, dials over it, counts the outcome (docs/spec/tunnel.md#5.1, #7). */
 export class Forwarder {
-  readonly #backends: Backends;
-  readonly #clock: Clock;
-  readonly #metrics: ServerMetrics;
-  readonly #options: ForwardOptions;
+  readonly #deps: DialAttemptsDeps;
   #accepting = true;
 
   constructor(
     deps: { readonly backends: Backends; readonly clock: Clock; readonly metrics: ServerMetrics },
     options: ForwardOptions,
   ) {
-    this.#backends = deps.backends;
-    this.#clock = deps.clock;
-    this.#metrics = deps.metrics;
-    this.#options = options;
+    this.#deps = { ...deps, options, isAccepting: () => this.#accepting };
   }
 
   /** From now on every dial fails with `no-agent`. */
@@ -78,16 +81,13 @@ export class Forwarder {
 
   /** Starts a dial. Returns `undefined` if the dial has failed; the observer was then notified. */
   dial(request: ForwardRequest, observer: ForwardObserver): ForwardedDial | undefined {
-    const refuse = (kind: "protocol" | "address"): undefined => {
-      observer.onFailed({ kind });
-      observer.onClosed();
-    };
-    if (request.protocol !== "tcp") return refuse("protocol");
-    if (request.address.length > MAX_ADDRESS_LENGTH) return refuse("address");
-    const attempts = new DialAttempts(request, observer, {
-      ...{ backends: this.#backends, clock: this.#clock, metrics: this.#metrics, options: this.#options },
-      isAccepting: () => this.#accepting,
-    });
+    const kind = request.protocol === "tcp" ? "address" : "protocol";
+    if (kind === "protocol" || request.address.length > MAX_ADDRESS_LENGTH) {
+      observer.onDialFailed({ kind });
+      observer.onDisconnected();
+      return undefined;
+    }
+    const attempts = new DialAttempts(request, observer, this.#deps);
     return attempts.start() ? attempts : undefined;
   }
 }
@@ -100,43 +100,49 @@ interface DialAttemptsDeps {
   readonly isAccepting: () => boolean;
 }
 
+/** What a dial needs until it is open, or has failed. */
+interface PendingDial {
+  readonly request: ForwardRequest;
+  readonly tried: Backend[];
+  /** What the last agent's stream had sent before the dial, in bytes. */
+  sentBefore: number;
+}
+
 /**
  * One dial of a frontend, over one agent after the other: a link that is lost before its answer has carried no byte of the connection, so
  * that the dial can be sent to another agent. Updates gauges and counters, however the connection ends.
  */
-class DialAttempts implements ForwardedDial {
-  readonly #request: ForwardRequest;
+class DialAttempts implements ForwardedDial, DialObserver {
   readonly #observer: ForwardObserver;
   readonly #deps: DialAttemptsDeps;
-  readonly #started: number;
-  readonly #tried = new Set<Backend>();
+  #pending: PendingDial | undefined;
+  /** `moved`: a link was lost, and the dial goes on over another one. */
+  #state: "dialing" | "moved" | "open" | "failed" = "dialing";
+  /** When the dial began, and once it is open, when it opened: `Clock.monotonic` milliseconds. */
+  #since: number;
   #current: DialledConnection | undefined;
 
   constructor(request: ForwardRequest, observer: ForwardObserver, deps: DialAttemptsDeps) {
-    this.#request = request;
+    this.#pending = { request, tried: [], sentBefore: 0 };
     this.#observer = observer;
     this.#deps = deps;
-    this.#started = deps.clock.monotonic();
-  }
-
-  get state(): DialledConnection["state"] {
-    return this.#current?.state ?? "closed";
+    this.#since = deps.clock.monotonic();
   }
 
   close(): void {
     this.#current?.close();
   }
 
-  localGone(): void {
-    this.#current?.localGone();
+  onLocalGone(): void {
+    this.#current?.onLocalGone();
   }
 
-  localEof(): void {
-    this.#current?.localEof();
+  onLocalEof(): void {
+    this.#current?.onLocalEof();
   }
 
-  send(pieces: readonly Uint8Array[]): void {
-    this.#current?.send(pieces);
+  onLocalData(pieces: readonly Uint8Array[]): void {
+    this.#current?.onLocalData(pieces);
   }
 
   /** Starts dialling. Returns false if the dial has failed; the observer was then notified. */
@@ -144,35 +150,81 @@ class DialAttempts implements ForwardedDial {
     const outcome = this.#next();
     if (outcome === "dialing") return true;
     if (outcome === "no-agent") this.#deps.metrics.dialFailed("no_agent");
-    this.#observer.onFailed({ kind: outcome });
-    this.#observer.onClosed();
+    this.#observer.onDialFailed({ kind: outcome });
+    this.#observer.onDisconnected();
     return false;
+  }
+
+  onOpen(connectID: TunnelId): void {
+    const { clock, metrics } = this.#deps;
+    const opened = clock.monotonic();
+    metrics.pendingDials(-1);
+    metrics.dialLatency((opened - this.#since) / 1000);
+    metrics.established(1);
+    this.#state = "open";
+    this.#since = opened;
+    this.#pending = undefined;
+    this.#observer.onConnected(connectID);
+  }
+
+  onFailed(failure: DialFailure): void {
+    const { metrics } = this.#deps;
+    metrics.pendingDials(-1);
+    if (failure.kind === "link-lost" && this.#next() === "dialing") {
+      this.#state = "moved";
+      return;
+    }
+    this.#state = "failed";
+    metrics.dialFailed(REASONS[failure.kind]);
+    if (failure.kind === "timeout") this.#retireIfStuck();
+    this.#observer.onDialFailed(failure);
+  }
+
+  onClosed(): void {
+    const { clock, metrics } = this.#deps;
+    if (this.#state === "moved") {
+      // The connection over the lost link has ended, and not the one that has replaced it.
+      this.#state = "dialing";
+      return;
+    }
+    if (this.#state === "open") {
+      metrics.established(-1);
+      metrics.connectionDuration((clock.monotonic() - this.#since) / 1000);
+    } else if (this.#state === "dialing") {
+      metrics.pendingDials(-1);
+      metrics.dialFailed("frontend_close");
+    }
+    this.#observer.onDisconnected();
   }
 
   /** Dials over one more agent. If that agent's stream has just ended but is still among the backends, the next agent is tried. */
   #next(): "dialing" | "no-agent" | "duplicate" | "limit" {
     const { backends, isAccepting } = this.#deps;
-    while (this.#tried.size < MAX_ATTEMPTS && isAccepting()) {
-      const backend = backends.pick(this.#request.address, this.#tried);
+    const pending = this.#pending;
+    while (pending !== undefined && pending.tried.length < MAX_ATTEMPTS && isAccepting()) {
+      const backend = backends.pick(pending.request.address, pending.tried);
       if (backend === undefined) break;
-      this.#tried.add(backend);
-      const outcome = this.#dialOver(backend);
+      pending.tried.push(backend);
+      pending.sentBefore = backend.mux.bytesSent;
+      const outcome = this.#dialOver(backend, pending.request);
       if (outcome !== "closed") return outcome;
     }
     return "no-agent";
   }
 
-  #dialOver(backend: Backend): "dialing" | "duplicate" | "limit" | "closed" {
-    const { protocol, address, random, local, localHalfClose } = this.#request;
+  #dialOver(
+    backend: Backend,
+    { protocol, address, random, local, localHalfClose }: ForwardRequest,
+  ): "dialing" | "duplicate" | "limit" | "closed" {
     const { clock, metrics, options } = this.#deps;
-    const leftMs = (options.backendDialTimeoutMs || DIAL_CEILING_MS) - (clock.monotonic() - this.#started);
+    const leftMs = (options.backendDialTimeoutMs || DIAL_CEILING_MS) - (clock.monotonic() - this.#since);
     const dial = DialledConnection.dial(
       backend.mux,
       { protocol, address, random },
       {
         local,
         localHalfClose,
-        observer: this.#counted(backend),
+        observer: this,
         clock,
         dialTimeoutMs: Math.max(1, leftMs),
         halfCloseTimeoutMs: options.halfCloseTimeoutMs,
@@ -184,55 +236,18 @@ class DialAttempts implements ForwardedDial {
     return "dialing";
   }
 
-  #counted(backend: Backend): DialObserver {
-    const { clock, metrics } = this.#deps;
-    const sentBefore = backend.mux.bytesSent;
-    let opened: number | undefined;
-    let outcome: "none" | "failed" | "moved" = "none";
-    const answered = (): void => metrics.pendingDials(-1);
-    return {
-      onOpen: (connectID) => {
-        answered();
-        opened = clock.monotonic();
-        metrics.dialLatency((opened - this.#started) / 1000);
-        metrics.established(1);
-        this.#observer.onOpen(connectID);
-      },
-      onFailed: (failure) => {
-        answered();
-        if (failure.kind === "link-lost" && this.#next() === "dialing") {
-          outcome = "moved";
-          return;
-        }
-        outcome = "failed";
-        metrics.dialFailed(REASONS[failure.kind]);
-        if (failure.kind === "timeout") retireIfStuck(backend, sentBefore);
-        this.#observer.onFailed(failure);
-      },
-      onClosed: () => {
-        if (outcome === "moved") return;
-        if (opened !== undefined) {
-          metrics.established(-1);
-          metrics.connectionDuration((clock.monotonic() - opened) / 1000);
-        } else if (outcome === "none") {
-          answered();
-          metrics.dialFailed("frontend_close");
-        }
-        this.#observer.onClosed();
-      },
-    };
+  /**
+   * Ends the last agent's stream if it has taken no byte since the dial was sent on it, though bytes wait. The agent connects again
+   * (docs/spec/tunnel.md#5.4).
+   */
+  #retireIfStuck(): void {
+    const backend = this.#pending?.tried.at(-1);
+    if (backend === undefined) return;
+    const { mux } = backend;
+    if (mux.isClosed || mux.queuedBytes === 0 || mux.bytesSent > (this.#pending?.sentBefore ?? 0)) return;
+    backend.isDraining = true;
+    mux.destroy({ code: GrpcCode.unavailable, message: "the agent accepts no packets" });
   }
-}
-
-/**
- * Ends a stream that has taken no byte since a dial was sent on it, though bytes wait. The agent connects again
- * (docs/spec/tunnel.md#5.4).
- */
-function retireIfStuck(backend: Backend, sentBefore: number): void {
-  const { mux } = backend;
-  if (mux.isClosed || mux.queuedBytes === 0 || mux.bytesSent > sentBefore) return;
-  backend.isDraining = true;
-  mux.destroy({ code: GrpcCode.unavailable, message: "the agent accepts no packets" });
 }
 
 const REASONS = {

@@ -1,20 +1,23 @@
-import type { Clock } from "#base/clock";
 import { assertNever } from "#base/errors";
 import { GrpcCode } from "#wire/grpc";
-import { type ControlPacket, type DialRequest, frameControl, type Packet, type TunnelId } from "#wire/konnectivity";
+import {
+  type ControlPacket,
+  type DialRequest,
+  frameControl,
+  type Packet,
+  type PacketTypeName,
+  type TunnelId,
+} from "#wire/konnectivity";
 import { LINK_LOST } from "../dial/dialled-connection.ts";
 import type { IncomingStream } from "../link/incoming.ts";
-import type { PacketStream, StreamFault } from "../link/packet-stream.ts";
-import { GrpcFrontendSide } from "../local/grpc-frontend-side.ts";
-import type { ForwardedDial, Forwarder, ForwardFailure } from "./forward.ts";
+import type { PacketStream, PacketStreamHandlers, StreamFault } from "../link/packet-stream.ts";
+import { type GrpcFrontendObserver, GrpcFrontendSide } from "../local/grpc-frontend-side.ts";
+import type { ForwardedDial, Forwarder, ForwardFailure, ForwardObserver, FrontendDeps } from "./forward.ts";
 import { FRONTEND_TABLE, type FrontendAction, type FrontendEvent, type FrontendState } from "./grpc-frontend-table.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
 /** Serves one stream of `ProxyService/Proxy`: the connection of one client (docs/spec/tunnel.md#5.1). */
-export function serveGrpcFrontend(
-  incoming: IncomingStream,
-  deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics; readonly clock: Clock },
-): void {
+export function serveGrpcFrontend(incoming: IncomingStream, deps: FrontendDeps): void {
   deps.metrics.grpcConnections("Proxy", 1);
   new GrpcFrontend(incoming, deps).opened();
 }
@@ -25,7 +28,7 @@ export function serveGrpcFrontend(
  */
 const MAX_QUEUED_ANSWERS_BYTES = 8 * 1024 * 1024;
 
-class GrpcFrontend {
+class GrpcFrontend implements PacketStreamHandlers, ForwardObserver, GrpcFrontendObserver {
   readonly #forwarder: Forwarder;
   readonly #metrics: ServerMetrics;
   readonly #stream: PacketStream;
@@ -37,34 +40,11 @@ class GrpcFrontend {
   #finishing = false;
   #isPaused = false;
 
-  constructor(
-    incoming: IncomingStream,
-    deps: { readonly forwarder: Forwarder; readonly metrics: ServerMetrics; readonly clock: Clock },
-  ) {
+  constructor(incoming: IncomingStream, deps: FrontendDeps) {
     this.#forwarder = deps.forwarder;
     this.#metrics = deps.metrics;
-    this.#stream = incoming.accept(
-      {},
-      {
-        onPacket: (packet) => this.#take(packet),
-        onEnd: () => this.#act(FRONTEND_TABLE[this.#state].END),
-        onWritable: () => undefined,
-        onClosed: (fault) => {
-          if (fault !== undefined) this.#lost(fault);
-          this.#paused(false);
-          this.#metrics.grpcConnections("Proxy", -1);
-          this.#act(FRONTEND_TABLE[this.#state].GONE);
-        },
-      },
-    );
-    this.#end = new GrpcFrontendSide(this.#stream, {
-      clock: deps.clock,
-      onWrite: (seconds) => this.#metrics.frontendWrite(seconds),
-      onPacket: (type) => this.#metrics.packet("to_client", type),
-      onPaused: (isPaused) => this.#paused(isPaused),
-      // The client gets the agent's error text. If the agent is lost, the client gets a close without an error (docs/spec/tunnel.md#5.1).
-      closeText: (error) => (error === LINK_LOST ? "" : error),
-    });
+    this.#stream = incoming.accept({}, this);
+    this.#end = new GrpcFrontendSide(this.#stream, this, deps.clock);
   }
 
   /** Starts reading; called once the object is complete. */
@@ -72,23 +52,51 @@ class GrpcFrontend {
     this.#stream.resume();
   }
 
-  #lost({ code }: StreamFault): void {
-    this.#metrics.streamError("from_client", code, "Unknown");
-    // Packets to the client are lost too; nearly all of them are DATA.
-    if (this.#stream.queuedBytes > 0) this.#metrics.streamError("to_client", code, "DATA");
+  onPacket(packet: Packet): void {
+    this.#metrics.packet("from_client", packet.type);
+    const event = eventOf(packet, this.#random, this.#connectID);
+    if (event !== undefined) this.#act(FRONTEND_TABLE[this.#state][event], packet);
+  }
+
+  onEnd(): void {
+    this.#act(FRONTEND_TABLE[this.#state].END);
+  }
+
+  onWritable(): void {
+    // The side of the frontend waits for its bytes to leave, not for this.
+  }
+
+  onClosed(fault: StreamFault | undefined): void {
+    if (fault !== undefined) this.#lost(fault);
+    this.onPaused(false);
+    this.#metrics.grpcConnections("Proxy", -1);
+    this.#act(FRONTEND_TABLE[this.#state].GONE);
+  }
+
+  onWritten(seconds: number): void {
+    this.#metrics.frontendWrite(seconds);
+  }
+
+  onSent(type: PacketTypeName): void {
+    this.#metrics.packet("to_client", type);
   }
 
   /** Updates the gauge of paused streams. */
-  #paused(isPaused: boolean): void {
+  onPaused(isPaused: boolean): void {
     if (isPaused === this.#isPaused) return;
     this.#isPaused = isPaused;
     this.#metrics.fullReceiveChannels("Proxy", isPaused ? 1 : -1);
   }
 
-  #take(packet: Packet): void {
-    this.#metrics.packet("from_client", packet.type);
-    const event = eventOf(packet, this.#random, this.#connectID);
-    if (event !== undefined) this.#act(FRONTEND_TABLE[this.#state][event], packet);
+  /** The client gets the agent's error text. If the agent is lost, the client gets a close without an error (docs/spec/tunnel.md#5.1). */
+  closeText(error: string): string {
+    return error === LINK_LOST ? "" : error;
+  }
+
+  #lost({ code }: StreamFault): void {
+    this.#metrics.streamError("from_client", code, "Unknown");
+    // Packets to the client are lost too; nearly all of them are DATA.
+    if (this.#stream.queuedBytes > 0) this.#metrics.streamError("to_client", code, "DATA");
   }
 
   #act(action: FrontendAction, packet?: Packet): void {
@@ -106,12 +114,12 @@ class GrpcFrontend {
         break;
       case "cancel":
         this.#state = "ended";
-        this.#connection?.localGone();
+        this.#connection?.onLocalGone();
         // The client has ended its sending instead of sending DIAL_CLS: end the stream too.
         if (packet === undefined) this.#stream.end();
         break;
       case "forward":
-        if (packet?.type === "DATA") this.#connection?.send(packet.pieces);
+        if (packet?.type === "DATA") this.#connection?.onLocalData(packet.pieces);
         break;
       case "close":
         this.#connection?.close();
@@ -133,7 +141,7 @@ class GrpcFrontend {
         else this.#stream.end();
         break;
       case "abandon":
-        this.#connection?.localGone();
+        this.#connection?.onLocalGone();
         this.#state = "ended";
         break;
       default:
@@ -146,23 +154,24 @@ class GrpcFrontend {
     this.#random = random;
     this.#connection = this.#forwarder.dial(
       { protocol, address, random, local: this.#end, localHalfClose: false },
-      {
-        onOpen: (connectID) => {
-          this.#state = "open";
-          this.#connectID = connectID;
-          this.#end.open(connectID);
-          this.#send({ type: "DIAL_RSP", error: "", connectID, random });
-        },
-        onFailed: (failure) => this.#failed(random, failure),
-        onClosed: () => {
-          this.#state = "ended";
-          if (this.#finishing) this.#stream.end();
-        },
-      },
+      this,
     );
   }
 
-  #failed(random: TunnelId, failure: ForwardFailure): void {
+  onConnected(connectID: TunnelId): void {
+    this.#state = "open";
+    this.#connectID = connectID;
+    this.#end.open(connectID);
+    this.#send({ type: "DIAL_RSP", error: "", connectID, random: this.#random ?? 0 });
+  }
+
+  onDisconnected(): void {
+    this.#state = "ended";
+    if (this.#finishing) this.#stream.end();
+  }
+
+  onDialFailed(failure: ForwardFailure): void {
+    const random = this.#random ?? 0;
     if (failure.kind === "aborted") this.#send({ type: "DIAL_CLS", random });
     else this.#send({ type: "DIAL_RSP", error: failureText(failure), connectID: 0, random });
     if (failure.kind === "no-agent") this.#stream.end();
@@ -173,7 +182,7 @@ class GrpcFrontend {
     const error = "mismatched connection IDs";
     for (const connectID of [this.#connectID ?? 0, other]) this.#send({ type: "CLOSE_RSP", error, connectID });
     this.#state = "ended";
-    this.#connection?.localGone();
+    this.#connection?.onLocalGone();
     this.#stream.end({ code: GrpcCode.ok, message: "" });
   }
 

@@ -1,5 +1,5 @@
 import { rmSync } from "node:fs";
-import type { Server as NetServer, Socket } from "node:net";
+import { createServer, type Server as NetServer, type Socket } from "node:net";
 import { LinkedSet } from "#base/collections";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
@@ -7,9 +7,9 @@ import type { Logger } from "#base/log";
 import { claimSocketPath, listenOnPath } from "#base/unix-socket";
 
 /** Backlog of the listening socket: there is one connection for each proxied connection of an API server. */
-const BACKLOG = 4096;
+export const BACKLOG = 4096;
 /** Umask of the socket's file: owner and group of the socket may connect (docs/spec/tunnel.md#6). */
-const UDS_UMASK = 0o007;
+export const UDS_UMASK = 0o007;
 
 export type ListenerErrorCode = "cannot-listen";
 
@@ -20,14 +20,30 @@ export class ListenerError extends ExpectedError<ListenerErrorCode> {
 
 /** The address to listen on. */
 export type ListenTarget =
-  | { readonly kind: "tcp"; readonly address: ListenAddress }
+  | {
+      readonly kind: "tcp";
+      readonly address: ListenAddress;
+      /** Workers of one program listen on the address together, and the kernel spreads the clients (SO_REUSEPORT of socket(7)). */
+      readonly isShared?: boolean;
+    }
   | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean };
 
+/** A listening socket and its accepted connections, which end with it. */
+export interface Listener extends AsyncDisposable {
+  /** Bytes of all connections since the start, counted as on the wire. */
+  readonly bytes: { readonly received: number; readonly sent: number };
+  /** Stops accepting connections; open ones continue. Idempotent. */
+  stopAccepting(): void;
+  /** Set by a worker: clients of a UNIX socket are left to other workers. Clients of a shared TCP address are not: the kernel has chosen a worker. */
+  isPaused: boolean;
+}
+
 /**
- * A TCP or TLS server and its accepted sockets, which end with it. It is not an HTTP/2 server: closing an HTTP/2 server would send GOAWAY
- * on every session, and a Go agent then drops all its connections.
+ * A TCP, TLS or UNIX server of Node. It is not an HTTP/2 server: closing an HTTP/2 server would send GOAWAY on every session, and a Go agent
+ * then drops all its connections.
  */
-export class Listener implements AsyncDisposable {
+export class SocketListener implements Listener {
+  isPaused = false;
   readonly #server: NetServer;
   readonly #sockets = new LinkedSet<Socket>();
   /** Bytes of sockets that are closed. */
@@ -48,15 +64,14 @@ export class Listener implements AsyncDisposable {
 
   /** Starts listening. Rejects with {@link ListenerError} or `SocketPathError`. */
   static async open(server: NetServer, place: ListenTarget, deps: { readonly log: Logger }): Promise<Listener> {
-    const listener = new Listener(server);
-    if (place.kind === "tcp") await listenOnAddress(server, place.address);
+    const listener = new SocketListener(server);
+    if (place.kind === "tcp") await listenOnAddress(server, place.address, { reusePort: place.isShared === true });
     else await listenOnSocket(server, place);
     // If accepting fails, for example because of a full descriptor table, the client is refused and the listener continues.
     server.on("error", (error) => deps.log.warn("cannot accept a connection", { reason: describeError(error) }));
     return listener;
   }
 
-  /** Bytes of all connections since the start, counted as on the wire. */
   get bytes(): { readonly received: number; readonly sent: number } {
     let [received, sent] = [this.#received, this.#sent];
     for (const socket of this.#sockets) {
@@ -66,7 +81,6 @@ export class Listener implements AsyncDisposable {
     return { received, sent };
   }
 
-  /** Stops accepting connections; open ones continue. Idempotent. */
   stopAccepting(): void {
     if (this.#server.listening) this.#server.close();
   }
@@ -84,14 +98,28 @@ export class Listener implements AsyncDisposable {
   }
 }
 
-async function listenOnAddress(server: NetServer, address: ListenAddress): Promise<void> {
+/**
+ * Checks that nobody listens on an address that workers will share: with SO_REUSEPORT they would join another program of the same user. Rejects
+ * with {@link ListenerError}.
+ */
+export async function claimAddress(address: ListenAddress): Promise<void> {
+  const server = createServer();
+  await listenOnAddress(server, address, { reusePort: false });
+  await new Promise<void>((resolve) => server.close(() => resolve()));
+}
+
+async function listenOnAddress(
+  server: NetServer,
+  address: ListenAddress,
+  options: { readonly reusePort: boolean },
+): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const onError = (error: Error): void => {
     const where = formatListenAddress(address);
     reject(new ListenerError("cannot-listen", `cannot listen on ${where}: ${error.message}`, { cause: error }));
   };
   server.once("error", onError);
-  server.listen({ ...address, backlog: BACKLOG }, resolve);
+  server.listen({ ...address, ...options, backlog: BACKLOG }, resolve);
   await promise;
   server.off("error", onError);
 }

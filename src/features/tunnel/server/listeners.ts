@@ -1,46 +1,40 @@
-import { createServer, type Http2Server } from "node:http2";
 import { createServer as createNetServer, type Server } from "node:net";
 import { createServer as createTlsServer, type Server as TlsServer } from "node:tls";
 import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { acceptPathAuthority } from "../link/authority-shim.ts";
-import { SESSION_MEMORY_MIB, SESSION_SETTINGS } from "../link/session.ts";
-import { serveSessions } from "../link/session-socket.ts";
+import { epollStreamsFault, type UnixStream } from "#kernel/reactor";
+import type { SessionSettings } from "../http2/session.ts";
+import { UnixTransport } from "../http2/unix-transport.ts";
+import { DEFAULT_SETTINGS } from "../http2/windows.ts";
 import { type ServerTls, serverTls } from "../tls/server-tls.ts";
 import type { TlsPaths } from "../tls/tls-files.ts";
-import { Listener } from "./listener.ts";
+import { UnixClient } from "./connect-client.ts";
+import { type Listener, SocketListener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
+import { UnixListener } from "./unix-listener.ts";
 
-const HTTP2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
 /**
- * Receive window of a frontend's stream. HTTP/2 holds this number of bytes for each stream that is not read. Frontends are near, so that a
- * small window is enough.
+ * A small window is enough for frontends, which are near. They reset a stream for each connection that they cancel, if their tunnel is
+ * reusable. With the default limit of resets, the session would end with all its connections.
  */
-const FRONTEND_WINDOW_BYTES = 256 * 1024;
-/**
- * A frontend with a reusable tunnel resets a stream for each connection that it cancels. Node.js's default limit, 33 a second, would end
- * the session with all its connections.
- */
-const FRONTEND_HTTP2 = {
-  ...HTTP2,
-  settings: { ...SESSION_SETTINGS, initialWindowSize: FRONTEND_WINDOW_BYTES },
-  streamResetBurst: 100_000,
-  streamResetRate: 10_000,
-};
+const FRONTEND_SETTINGS: SessionSettings = { streamWindowBytes: 256 * 1024, resetsPerSecond: 10_000 };
 /** Normally an agent has one stream, and for a short time two. */
-const AGENT_HTTP2 = { ...HTTP2, settings: { ...SESSION_SETTINGS, maxConcurrentStreams: 16 } };
+const AGENT_SETTINGS: SessionSettings = { ...DEFAULT_SETTINGS, maxConcurrentStreams: 16 };
 
-/** The listener for frontends: a UNIX socket, or TCP with mTLS. */
+/** The listener for frontends: a UNIX socket, one that the leader of this worker has opened, or TCP with mTLS. */
 export type FrontendListen =
   | { readonly kind: "uds"; readonly path: string; readonly deleteExisting: boolean }
-  | { readonly kind: "tcp"; readonly address: ListenAddress; readonly tls: TlsPaths };
+  | { readonly kind: "shared-uds"; readonly fd: number }
+  | ({ readonly kind: "tcp" } & AgentListen);
 
 /** The listener for agents. */
 export interface AgentListen {
   readonly address: ListenAddress;
   readonly tls: TlsPaths;
+  /** Workers of one program listen on the address together. */
+  readonly isShared?: boolean;
 }
 
 /** Settings of TLS for both listeners. */
@@ -55,20 +49,23 @@ export interface ListenersDeps {
   readonly proxy: ProxyServer;
   readonly log: Logger;
   readonly clock: Clock;
+  /** Receives unexpected errors; they should end the program. */
+  readonly onBug: (error: unknown) => void;
+  /** Called when a client of a UNIX socket cannot be accepted, before it is refused. */
+  readonly onShortage?: () => void;
 }
 
 /** Opens the port for agents. Rejects with `ListenerError`, `TlsFilesError`. */
 export async function listenForAgents(
   deps: ListenersDeps,
-  { address, tls: paths }: AgentListen,
+  { address, tls: paths, isShared = false }: AgentListen,
   options: ListenTlsOptions,
 ): Promise<Listener> {
   const tls = tlsOf("agents", paths, ["h2"], deps, options);
-  const sessions = createServer(AGENT_HTTP2);
-  deps.proxy.serveAgents(sessions);
-  const server = secureSessions(tls, sessions);
+  const server = createTlsServer({ ...tls.options, noDelay: true });
+  deps.proxy.serveAgents(server, AGENT_SETTINGS);
   guard(server, tls, "agents", deps.log);
-  return Listener.open(server, { kind: "tcp", address }, deps);
+  return SocketListener.open(server, { kind: "tcp", address, isShared }, deps);
 }
 
 /** Opens the socket or port for frontends. Rejects with `ListenerError`, `SocketPathError`, `TlsFilesError`. */
@@ -77,19 +74,31 @@ export async function listenForFrontends(
   frontend: FrontendListen,
   options: ListenTlsOptions & { readonly mode: "grpc" | "http-connect" },
 ): Promise<Listener> {
-  if (frontend.kind === "uds") return Listener.open(plainServer(deps, options.mode), frontend, deps);
+  if (frontend.kind === "shared-uds") return UnixListener.share(frontend.fd, streamHandler(deps, options.mode), deps);
+  if (frontend.kind === "uds") {
+    // Node's own sockets work on any runtime (decision 0006).
+    return epollStreamsFault() === undefined
+      ? UnixListener.open(frontend, streamHandler(deps, options.mode), deps)
+      : SocketListener.open(plainServer(deps, options.mode), frontend, deps);
+  }
   const isGrpc = options.mode === "grpc";
   const tls = tlsOf("frontends", frontend.tls, isGrpc ? ["h2"] : ["http/1.1"], deps, options);
   const server = isGrpc ? secureGrpc(deps, tls) : secureConnect(deps, tls);
   guard(server, tls, "frontends", deps.log);
-  return Listener.open(server, { kind: "tcp", address: frontend.address }, deps);
+  const { address, isShared = false } = frontend;
+  return SocketListener.open(server, { kind: "tcp", address, isShared }, deps);
+}
+
+function streamHandler({ proxy }: ListenersDeps, mode: "grpc" | "http-connect"): (stream: UnixStream) => void {
+  if (mode === "grpc") return (stream) => proxy.serveGrpcFrontend(new UnixTransport(stream), FRONTEND_SETTINGS);
+  return (stream) => proxy.serveConnectFrontend(new UnixClient(stream));
 }
 
 function plainServer({ proxy }: ListenersDeps, mode: "grpc" | "http-connect"): Server {
   if (mode === "grpc") {
-    const server = createServer(FRONTEND_HTTP2);
-    proxy.serveGrpcFrontends(server);
-    return acceptPathAuthority(server);
+    const server = createNetServer({ noDelay: true });
+    proxy.serveGrpcFrontends(server, FRONTEND_SETTINGS);
+    return server;
   }
   const server = createNetServer({ allowHalfOpen: true, noDelay: true });
   proxy.serveConnectFrontends(server, "plain");
@@ -97,14 +106,8 @@ function plainServer({ proxy }: ListenersDeps, mode: "grpc" | "http-connect"): S
 }
 
 function secureGrpc({ proxy }: ListenersDeps, tls: ServerTls): TlsServer {
-  const sessions = createServer(FRONTEND_HTTP2);
-  proxy.serveGrpcFrontends(sessions);
-  return secureSessions(tls, sessions);
-}
-
-function secureSessions(tls: ServerTls, sessions: Http2Server): TlsServer {
   const server = createTlsServer({ ...tls.options, noDelay: true });
-  serveSessions(server, sessions);
+  proxy.serveGrpcFrontends(server, FRONTEND_SETTINGS);
   return server;
 }
 

@@ -1,9 +1,10 @@
-import type { Http2Server } from "node:http2";
-import type { Server } from "node:net";
+import type { Server, Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { type Capability, TUNNEL_METHODS } from "#wire/konnectivity";
-import { serveStreams } from "../link/incoming.ts";
+import type { SessionSettings } from "../http2/session.ts";
+import type { Transport } from "../http2/transport.ts";
+import { type IncomingOptions, serveStreams, serveStreamsOn } from "../link/incoming.ts";
 import { MAX_MESSAGE_BYTES } from "../link/packet-stream.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
@@ -11,8 +12,9 @@ import { AgentAcceptLimiter } from "./agent-accept-limiter.ts";
 import type { AgentAuthenticator } from "./agent-auth.ts";
 import { type AgentStreamDeps, type AgentStreamOptions, serveAgentStream } from "./agent-stream.ts";
 import { Backends } from "./backends.ts";
-import { serveConnectFrontends } from "./connect-frontend.ts";
-import { Forwarder } from "./forward.ts";
+import { type ConnectClient, SocketClient } from "./connect-client.ts";
+import { serveConnectFrontend } from "./connect-frontend.ts";
+import { Forwarder, type FrontendDeps } from "./forward.ts";
 import { serveGrpcFrontend } from "./grpc-frontend.ts";
 import type { ServerMetrics } from "./metrics.ts";
 import { RateLimitedLog } from "./rate-limited-log.ts";
@@ -45,6 +47,8 @@ export interface ProxyServerDeps {
   readonly authenticator?: AgentAuthenticator | undefined;
   readonly reverse?: ReversePolicy | undefined;
   readonly clock: Clock;
+  /** Called after each stream of an agent that comes or goes. */
+  readonly onBackendsChange?: (() => void) | undefined;
   /** Receives unexpected errors; they should end the program. */
   readonly onBug: (error: unknown) => void;
 }
@@ -61,12 +65,14 @@ export class ProxyServer {
   readonly budget: BufferBudget;
   readonly #deps: AgentStreamDeps;
   readonly #agentOptions: AgentStreamOptions;
+  /** What every frontend needs. */
+  readonly #frontends: FrontendDeps;
   readonly #options: ProxyServerOptions;
 
   constructor(deps: ProxyServerDeps, options: ProxyServerOptions) {
     const { clock } = deps;
     this.#options = options;
-    this.backends = new Backends(options.strategies);
+    this.backends = new Backends(options.strategies, { onChange: deps.onBackendsChange });
     this.budget = new BufferBudget(options.maxBufferedBytes ?? 512 * 1024 * 1024);
     this.forwarder = new Forwarder(
       { backends: this.backends, clock, metrics: deps.metrics },
@@ -75,6 +81,7 @@ export class ProxyServer {
         halfCloseTimeoutMs: options.halfCloseTimeoutMs ?? 30_000,
       },
     );
+    this.#frontends = { forwarder: this.forwarder, metrics: deps.metrics, clock };
     this.#deps = {
       backends: this.backends,
       budget: this.budget,
@@ -99,9 +106,10 @@ export class ProxyServer {
     };
   }
 
-  /** Serves `AgentService` on an HTTP/2 server. */
-  serveAgents(server: Http2Server): void {
+  /** Serves `AgentService` on a TCP or TLS server. */
+  serveAgents(server: Server, settings: SessionSettings): void {
     serveStreams(server, {
+      settings,
       path: TUNNEL_METHODS.connect,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
       budget: this.budget,
@@ -114,27 +122,38 @@ export class ProxyServer {
     });
   }
 
-  /** Serves `ProxyService` on an HTTP/2 server. */
-  serveGrpcFrontends(server: Http2Server): void {
-    serveStreams(server, {
+  /** Serves `ProxyService` on a TCP, UNIX or TLS server. */
+  serveGrpcFrontends(server: Server, settings: SessionSettings): void {
+    serveStreams(server, this.#grpcFrontends(settings));
+  }
+
+  /** Serves `ProxyService` on one connection. */
+  serveGrpcFrontend(transport: Transport, settings: SessionSettings): void {
+    serveStreamsOn(transport, this.#grpcFrontends(settings));
+  }
+
+  #grpcFrontends(settings: SessionSettings): IncomingOptions {
+    return {
+      settings,
       path: TUNNEL_METHODS.proxy,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
       budget: this.budget,
       keepAliveMs: this.#options.frontendKeepAliveMs ?? 3_600_000,
       minPingIntervalMs: FRONTEND_MIN_PING_MS,
       clock: this.#deps.clock,
-      onStream: (stream) => {
-        serveGrpcFrontend(stream, { forwarder: this.forwarder, metrics: this.#deps.metrics, clock: this.#deps.clock });
-      },
-    });
+      onStream: (stream) => serveGrpcFrontend(stream, this.#frontends),
+    };
   }
 
   /** Serves HTTP CONNECT on a TCP or UNIX server, or a TLS one, made with `allowHalfOpen`. */
   serveConnectFrontends(server: Server, transport: "plain" | "tls"): void {
-    serveConnectFrontends(
-      server,
-      { forwarder: this.forwarder, metrics: this.#deps.metrics, clock: this.#deps.clock },
-      { event: transport === "tls" ? "secureConnection" : "connection" },
+    server.on(transport === "tls" ? "secureConnection" : "connection", (socket: Socket) =>
+      this.serveConnectFrontend(new SocketClient(socket)),
     );
+  }
+
+  /** Serves HTTP CONNECT on one connection. */
+  serveConnectFrontend(client: ConnectClient): void {
+    serveConnectFrontend(client, this.#frontends);
   }
 }

@@ -4,9 +4,9 @@ import type { Names } from "#base/names";
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import type { DialRequest } from "#wire/konnectivity";
 import type { DialDecision } from "../dial/dial-acceptor.ts";
-import type { StreamPeer } from "../link/incoming.ts";
+import type { TransportPeer } from "../http2/transport.ts";
 import { DialError, dialTcp } from "../local/dial-tcp.ts";
-import { SocketSide } from "../local/socket-side.ts";
+import { StreamSide } from "../local/stream-side.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { AgentLimiters, type AgentLimits } from "./agent-limiters.ts";
 import { type AllowedDestination, findDestination } from "./allowed-destination.ts";
@@ -67,7 +67,7 @@ export class ReversePolicy {
   }
 
   /** The policy as it applies to one agent stream. */
-  session(agent: { readonly agentID: string; readonly peer: StreamPeer }): ReverseSession {
+  session(agent: { readonly agentID: string; readonly peer: TransportPeer }): ReverseSession {
     const { metrics } = this.#deps;
     // The common name is preferred: an agent can change its id to get new limits, but not its certificate's name.
     const { commonName } = agent.peer;
@@ -98,7 +98,7 @@ export class ReversePolicy {
   }
 
   /** Dials the destination. Releases the reserved place when the dial fails or the socket closes. */
-  async #dial(destination: HostPort, release: () => void, signal: AbortSignal): Promise<SocketSide> {
+  async #dial(destination: HostPort, release: () => void, signal: AbortSignal): Promise<StreamSide> {
     try {
       const socket = await dialTcp(destination, {
         names: this.#deps.names,
@@ -108,7 +108,7 @@ export class ReversePolicy {
       socket.once("close", release);
       if (socket.closed) release();
       this.#deps.metrics.reverseDial("ok");
-      return new SocketSide(socket);
+      return new StreamSide(socket);
     } catch (error) {
       release();
       throw error;

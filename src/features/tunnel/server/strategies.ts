@@ -18,9 +18,8 @@ export function parseStrategies(text: string): readonly Strategy[] {
   return strategies;
 }
 
-/** The properties of an agent that a strategy uses. */
+/** The properties of an agent by which one of several is chosen. */
 export interface Candidate {
-  readonly identifiers: AgentIdentifiers;
   /** Number of established and pending connections. */
   readonly load: number;
   readonly isDraining: boolean;
@@ -37,19 +36,9 @@ export function destinationHost(address: string): string {
   return canonicalHost(parseHostPort(address)?.host ?? address);
 }
 
-/** The agents that a strategy allows for a destination. Pure. */
-export function candidates<C extends Candidate>(strategy: Strategy, agents: Iterable<C>, host: string): C[] {
-  const all = [...agents];
-  switch (strategy) {
-    case "default":
-      return all;
-    case "defaultRoute":
-      return all.filter(({ identifiers }) => identifiers.defaultRoute);
-    case "destHost":
-      return all.filter(({ identifiers: { ipv4, ipv6, host: names } }) =>
-        [...ipv4, ...ipv6, ...names].some((name) => canonicalHost(name) === host),
-      );
-  }
+/** The hosts that an agent's identifiers name, in canonical form. */
+export function hostsOf({ ipv4, ipv6, host }: AgentIdentifiers): ReadonlySet<string> {
+  return new Set([...ipv4, ...ipv6, ...host].map(canonicalHost));
 }
 
 /**

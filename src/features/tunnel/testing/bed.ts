@@ -1,24 +1,26 @@
 /** A server, agents and endpoints in one process over loopback, for the tests of the tunnel. */
 import { mkdtempSync, rmSync } from "node:fs";
-import { createServer as createHttp2Server, type Http2Server } from "node:http2";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type Names, SystemNames } from "#base/names";
+import type { UnixStream } from "#kernel/reactor";
 import { type Capability, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { AgentLink } from "../agent/agent-link.ts";
 import type { AgentMetrics } from "../agent/metrics.ts";
+import { DEFAULT_SETTINGS } from "../http2/windows.ts";
 import { openStream } from "../link/outgoing.ts";
-import { SESSION_MEMORY_MIB, SESSION_SETTINGS } from "../link/session.ts";
-import { serveSessions } from "../link/session-socket.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS, type MuxOptions } from "../mux/options.ts";
 import { parseAllowedDestination } from "../server/allowed-destination.ts";
+import { UnixClient } from "../server/connect-client.ts";
+import type { Listener } from "../server/listener.ts";
 import type { ServerMetrics } from "../server/metrics.ts";
 import { ProxyServer } from "../server/proxy-server.ts";
 import { ReversePolicy } from "../server/reverse-policy.ts";
+import { UnixListener } from "../server/unix-listener.ts";
 import { TunnelClient } from "./client.ts";
 
 /** Gauges, which must return to zero, and counters, by name. */
@@ -72,7 +74,7 @@ export class Counts {
 }
 
 /** Listens on a free port of loopback. */
-export async function listen(server: Server | Http2Server, path?: string): Promise<number> {
+export async function listen(server: Server, path?: string): Promise<number> {
   await new Promise<void>((resolve) => {
     if (path === undefined) server.listen(0, "127.0.0.1", resolve);
     else server.listen(path, resolve);
@@ -112,8 +114,9 @@ export class Bed implements AsyncDisposable {
   readonly bugs: unknown[] = [];
   readonly proxy: ProxyServer;
   readonly agents: AgentLink[] = [];
-  readonly #servers: (Server | Http2Server)[] = [];
+  readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
+  readonly #listeners: Listener[] = [];
   readonly #folders: string[] = [];
   readonly #names: Names;
   #options: BedOptions;
@@ -156,13 +159,12 @@ export class Bed implements AsyncDisposable {
 
   static async open(options: BedOptions = {}): Promise<Bed> {
     const bed = new Bed(options);
-    const http2 = { settings: SESSION_SETTINGS, maxSessionMemory: SESSION_MEMORY_MIB };
-    const agents = createHttp2Server(http2);
-    bed.proxy.serveAgents(agents);
-    bed.agentPort = await listen(bed.serve(createServer({ noDelay: true }), agents));
-    const frontends = createHttp2Server(http2);
-    bed.proxy.serveGrpcFrontends(frontends);
-    bed.frontendPort = await listen(bed.serve(createServer({ noDelay: true }), frontends));
+    const agents = bed.keep(createServer({ noDelay: true }));
+    bed.proxy.serveAgents(agents, DEFAULT_SETTINGS);
+    bed.agentPort = await listen(agents);
+    const frontends = bed.keep(createServer({ noDelay: true }));
+    bed.proxy.serveGrpcFrontends(frontends, DEFAULT_SETTINGS);
+    bed.frontendPort = await listen(frontends);
     const connects = createServer({ allowHalfOpen: true, noDelay: true });
     bed.proxy.serveConnectFrontends(connects, "plain");
     bed.connectPort = await listen(bed.keep(connects));
@@ -217,10 +219,19 @@ export class Bed implements AsyncDisposable {
   async connectPath(): Promise<string> {
     const folder = mkdtempSync(join(tmpdir(), "isthmus-bed-"));
     this.#folders.push(folder);
-    const server = this.keep(createServer({ allowHalfOpen: true, noDelay: true }));
-    this.proxy.serveConnectFrontends(server, "plain");
-    await listen(server, join(folder, "socket"));
+    await this.listenOn(join(folder, "socket"), (stream) => this.proxy.serveConnectFrontend(new UnixClient(stream)));
     return join(folder, "socket");
+  }
+
+  /** Listens on the path of a UNIX socket. */
+  async listenOn(path: string, onStream: (stream: UnixStream) => void): Promise<void> {
+    this.#listeners.push(
+      await UnixListener.open({ path, deleteExisting: false }, onStream, {
+        log: nullLogger,
+        clock: systemClock,
+        onBug: (error) => this.bugs.push(error),
+      }),
+    );
   }
 
   /** An agent whose packets the test writes itself. */
@@ -244,14 +255,8 @@ export class Bed implements AsyncDisposable {
     return socket;
   }
 
-  /** Serves sessions on a server of the test. */
-  serve<S extends Server>(server: S, sessions: Http2Server): S {
-    serveSessions(server, sessions);
-    return this.keep(server);
-  }
-
   /** Disposes the resource with the bed. */
-  keep<S extends Server | Http2Server>(server: S): S {
+  keep<S extends Server>(server: S): S {
     this.#servers.push(server);
     server.on("connection", (socket: Socket) => this.#sockets.add(socket));
     return server;
@@ -266,6 +271,7 @@ export class Bed implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const socket of this.#sockets) socket.destroy();
     await Promise.all(this.#servers.map((server) => new Promise((resolve) => server.close(resolve))));
+    await Promise.all(this.#listeners.map((listener) => listener[Symbol.asyncDispose]()));
     for (const folder of this.#folders) rmSync(folder, { recursive: true, force: true });
   }
 }

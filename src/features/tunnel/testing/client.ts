@@ -1,7 +1,4 @@
-import { once } from "node:events";
-import { connect } from "node:http2";
 import type { Socket } from "node:net";
-import type { Duplex } from "node:stream";
 import { systemClock } from "#base/clock";
 import {
   type ControlPacket,
@@ -12,8 +9,8 @@ import {
   type TunnelId,
 } from "#wire/konnectivity";
 import { openStream } from "../link/outgoing.ts";
-import { DuplexPacketStream, type PacketStream, type PacketStreamHandlers } from "../link/packet-stream.ts";
-import { SESSION_SETTINGS, widenWindow } from "../link/session.ts";
+import { CallPacketStream, type PacketStream, type PacketStreamHandlers } from "../link/packet-stream.ts";
+import { BusyCall } from "./busy-call.ts";
 
 /** The outcome of a dial. */
 export type Dialled =
@@ -49,7 +46,9 @@ export class TunnelClient {
     }: { readonly path?: string; readonly metadata?: Readonly<Record<string, string>> } = {},
   ): Promise<TunnelClient> {
     const stream = await openStream(
-      { socket, path, authority: "localhost", metadata, timeoutMs: 5000, keepAliveMs: 0, clock: systemClock },
+      {
+        ...{ socket, path, authority: "localhost", metadata, timeoutMs: 5000, keepAliveMs: 0, clock: systemClock },
+      },
       { signal: AbortSignal.timeout(5000) },
     );
     return new TunnelClient((client) => stream.start(client.#handlers()));
@@ -82,24 +81,10 @@ export class TunnelClient {
     for (const wake of this.#waiting) wake();
   }
 
-  /**
-   * A client on Node.js's own HTTP/2 that does not wait for the server's headers; over a plain socket it does not read while one of its writes waits
-   * for the kernel.
-   */
-  static async openBusy(socket: Duplex, metadata: Readonly<Record<string, string>> = {}): Promise<TunnelClient> {
-    const session = connect("http://localhost", { createConnection: () => socket, settings: SESSION_SETTINGS });
-    session.on("error", () => undefined);
-    await once(session, "connect");
-    widenWindow(session);
-    const head = {
-      ":method": "POST",
-      ":path": TUNNEL_METHODS.proxy,
-      "content-type": "application/grpc",
-      te: "trailers",
-    };
-    const stream = session.request({ ...head, ...metadata }, { endStream: false });
-    const ending = { end: () => void stream.end(), reset: () => session.destroy() };
-    return new TunnelClient((it) => new DuplexPacketStream(stream, it.#handlers(), { ending }));
+  /** A client that does not wait for the server's headers, nor reads while one of its writes waits for the kernel. */
+  static async openBusy(socket: Socket): Promise<TunnelClient> {
+    const call = await BusyCall.open(socket);
+    return new TunnelClient((client) => new CallPacketStream(call, client.#handlers(), {}));
   }
 
   /** Waits for a condition, which is checked after each packet. */

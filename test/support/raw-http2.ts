@@ -1,37 +1,19 @@
 import { once } from "node:events";
 import type { Socket } from "node:net";
-import { decodeHeaderBlock, encodeHeaderBlock, type Header } from "#wire/http2";
+import { Flag, FRAME_HEAD_BYTES, FrameType, Setting } from "../../src/wire/http2/connection/frames.ts";
+import {
+  firstFrame,
+  frame,
+  headers,
+  PREFACE_BYTES,
+  type RawFrame,
+  settings,
+  uint32,
+  windowUpdate,
+} from "../../src/wire/http2/connection/testing/frames.ts";
+import { decodeHeaderBlock, encodeHeaderBlock, type Header } from "../../src/wire/http2/index.ts";
 
-/** RFC 9113 section 6. */
-export const FrameType = {
-  data: 0,
-  headers: 1,
-  rstStream: 3,
-  settings: 4,
-  ping: 6,
-  goAway: 7,
-  windowUpdate: 8,
-  continuation: 9,
-} as const;
-export const FrameFlag = { endStream: 1, ack: 1, endHeaders: 4, padded: 8, priority: 32 } as const;
-export const PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
-
-export interface RawFrame {
-  readonly type: number;
-  readonly flags: number;
-  readonly stream: number;
-  readonly payload: Buffer;
-}
-
-/** A frame's bytes. */
-export function frameBytes(type: number, flags: number, stream: number, payload: Uint8Array = Buffer.alloc(0)): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head.writeUInt8(type, 3);
-  head.writeUInt8(flags, 4);
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
-}
+export { Flag, FrameType, frame, headers, PREFACE_BYTES, settings, uint32 };
 
 /** The headers of a gRPC request, pseudo headers first. */
 export function grpcRequest(path: string, more: readonly Header[] = [], authority = "localhost"): Header[] {
@@ -45,6 +27,9 @@ export function grpcRequest(path: string, more: readonly Header[] = [], authorit
     ...more,
   ];
 }
+
+/** Of streams and of the connection. */
+const WINDOW_BYTES = 16 * 1024 * 1024;
 
 /** A client that writes single HTTP/2 frames, which libraries do not allow. It acknowledges SETTINGS, and optionally PINGs. */
 export class RawHttp2 {
@@ -66,10 +51,8 @@ export class RawHttp2 {
       this.#onFrame();
     });
     socket.on("end", () => socket.end());
-    // HEADER_TABLE_SIZE 0, INITIAL_WINDOW_SIZE 16 MiB; the connection's window is 16 MiB too.
-    const settings = Buffer.from("000100000000000401000000", "hex");
-    socket.write(Buffer.concat([PREFACE, frameBytes(FrameType.settings, 0, 0, settings)]));
-    socket.write(frameBytes(FrameType.windowUpdate, 0, 0, Buffer.from("01000000", "hex")));
+    const own = settings([Setting.headerTableSize, 0], [Setting.initialWindowSize, WINDOW_BYTES]);
+    socket.write(Buffer.concat([PREFACE_BYTES, own, windowUpdate(0, WINDOW_BYTES)]));
   }
 
   write(bytes: Uint8Array): void {
@@ -77,21 +60,21 @@ export class RawHttp2 {
   }
 
   /** Opens a stream. */
-  request(stream: number, headers: readonly Header[], flags: number = FrameFlag.endHeaders): void {
-    this.write(frameBytes(FrameType.headers, flags, stream, encodeHeaderBlock(headers)));
+  request(stream: number, list: readonly Header[], flags: number = Flag.endHeaders): void {
+    this.write(frame(FrameType.headers, flags, stream, encodeHeaderBlock(list)));
   }
 
   data(stream: number, bytes: Uint8Array, flags = 0): void {
-    this.write(frameBytes(FrameType.data, flags, stream, bytes));
+    this.write(frame(FrameType.data, flags, stream, bytes));
   }
 
   ping(text = "12345678"): void {
-    this.write(frameBytes(FrameType.ping, 0, 0, Buffer.from(text)));
+    this.write(frame(FrameType.ping, 0, 0, Buffer.from(text)));
   }
 
   /** Frames of one type; of one stream, if given. */
   of(type: number, stream?: number): RawFrame[] {
-    return this.frames.filter((frame) => frame.type === type && (stream === undefined || frame.stream === stream));
+    return this.frames.filter((one) => one.type === type && (stream === undefined || one.stream === stream));
   }
 
   /** All headers and trailers of a stream in order. */
@@ -134,22 +117,12 @@ export class RawHttp2 {
 
   #take(chunk: Buffer): void {
     this.#pending = Buffer.concat([this.#pending, chunk]);
-    while (this.#pending.length >= 9) {
-      const end = 9 + this.#pending.readUIntBE(0, 3);
-      if (this.#pending.length < end) break;
-      const frame: RawFrame = {
-        type: this.#pending.readUInt8(3),
-        flags: this.#pending.readUInt8(4),
-        stream: this.#pending.readUInt32BE(5),
-        payload: this.#pending.subarray(9, end),
-      };
-      this.#pending = this.#pending.subarray(end);
-      this.frames.push(frame);
-      if ((frame.flags & FrameFlag.ack) !== 0) continue;
-      if (frame.type === FrameType.settings) this.write(frameBytes(FrameType.settings, FrameFlag.ack, 0));
-      if (frame.type === FrameType.ping && this.#pong) {
-        this.write(frameBytes(FrameType.ping, FrameFlag.ack, 0, frame.payload));
-      }
+    for (let one = firstFrame(this.#pending); one !== undefined; one = firstFrame(this.#pending)) {
+      this.#pending = this.#pending.subarray(FRAME_HEAD_BYTES + one.payload.length);
+      this.frames.push(one);
+      if ((one.flags & Flag.ack) !== 0) continue;
+      if (one.type === FrameType.settings) this.write(frame(FrameType.settings, Flag.ack, 0));
+      if (one.type === FrameType.ping && this.#pong) this.write(frame(FrameType.ping, Flag.ack, 0, one.payload));
     }
     this.#onFrame();
   }

@@ -1,0 +1,293 @@
+import type { Clock } from "#base/clock";
+import {
+  type Header,
+  Http2Code,
+  Http2Connection,
+  type Http2Events,
+  type Http2Stream,
+  type Http2StreamEvents,
+} from "#wire/http2";
+import type { Call, ClientSession, IncomingCall, SessionSettings } from "./session.ts";
+import { type CallOwner, StreamCall } from "./stream-call.ts";
+import type { Transport, TransportEvents } from "./transport.ts";
+import { WindowTuner } from "./window-tuner.ts";
+import { MAX_FRAME_BYTES, SESSION_WINDOW_BYTES } from "./windows.ts";
+
+/** About this number of bytes is handed to the socket at once. */
+const BATCH_BYTES = 256 * 1024;
+/** Batches under way. With one, nothing is encrypted while the kernel takes bytes. */
+const MAX_UNDER_WAY = 2;
+/** While more bytes besides data wait to be written, the peer is not read: it causes answers and does not read them. */
+const MAX_OWED_BYTES = 256 * 1024;
+/** PINGs of this side that wait for their answers. */
+const MAX_PINGS = 10;
+/** How long a peer may take to read the last bytes of a session that has failed, in milliseconds. */
+const LINGER_MS = 1000;
+/** Bytes that wait on a stream. The senders stop far below; only the end of a link queues more, at most what the process may buffer. */
+const MAX_QUEUED_BYTES = 1024 * 1024 * 1024;
+/** A burst of resets lasts this number of seconds. */
+const RESET_BURST_S = 10;
+/** A client that sends nothing for so long, in milliseconds, gets the server's settings: it may wait for them. */
+const GREETING_MS = 50;
+const PING = new Uint8Array(8);
+/** A PING that measures the round trip. */
+const MEASURE = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
+
+interface Batch {
+  /** The streams with bytes in the batch, and the number of each stream's bytes up to the batch's end. */
+  readonly calls: StreamCall[];
+  readonly marks: number[];
+}
+
+export interface ConnectionSessionOptions {
+  readonly settings: SessionSettings;
+  readonly clock: Clock;
+}
+
+/** A session: an `Http2Connection` on a transport. */
+export class ConnectionSession implements ClientSession, CallOwner, Http2Events, TransportEvents {
+  readonly transport: Transport;
+  readonly #connection: Http2Connection;
+  readonly #clock: Clock;
+  /** Absent if the window of streams is constant. */
+  readonly #tuner: WindowTuner | undefined;
+  #handle: ((call: IncomingCall, headers: readonly Header[]) => void) | undefined;
+  #batch: StreamCall[] = [];
+  #underWay = 0;
+  #isFlushDue = false;
+  /** True while a server has not written anything, and waits for its client. */
+  #isSilent = true;
+  #cancelGreeting: (() => void) | undefined;
+  #isReceiving = false;
+  #isHeld = false;
+  #isDestroyed = false;
+  #bytesRead = 0;
+  #bytesWritten = 0;
+  #pings = 0;
+  #onRead: (() => void) | undefined;
+  #onPing: (() => void) | undefined;
+  #onClosed: (() => void)[] = [];
+  #onLeaving: (() => void) | undefined;
+  #isPeerLeaving = false;
+  /** Why the peer ends the connection, if its GOAWAY tells an error. */
+  #farewell: string | undefined;
+
+  /** Takes over the transport. */
+  constructor(transport: Transport, role: "client" | "server", { settings, clock }: ConnectionSessionOptions) {
+    this.transport = transport;
+    this.#clock = clock;
+    const { streamWindowBytes: maxBytes, maxConcurrentStreams, resetsPerSecond } = settings;
+    const firstBytes = settings.firstWindowBytes ?? maxBytes;
+    this.#tuner = firstBytes < maxBytes ? new WindowTuner({ firstBytes, maxBytes }) : undefined;
+    this.#connection = new Http2Connection(
+      role,
+      {
+        clock,
+        streamWindowBytes: firstBytes,
+        connectionWindowBytes: SESSION_WINDOW_BYTES,
+        maxFrameBytes: MAX_FRAME_BYTES,
+        maxSentFrameBytes: MAX_FRAME_BYTES,
+        maxConcurrentStreams: maxConcurrentStreams ?? Number.MAX_SAFE_INTEGER,
+        maxQueuedBytes: MAX_QUEUED_BYTES,
+        ...(resetsPerSecond === undefined ? {} : { resetsPerSecond, resetBurst: RESET_BURST_S * resetsPerSecond }),
+      },
+      this,
+    );
+    transport.start(this);
+    // A client speaks first. What a server has to say goes with its answer to that: one write fewer for each connection.
+    if (role === "client") this.#isSilent = false;
+    else this.#cancelGreeting = clock.after(GREETING_MS, () => this.#greet(), { unref: true });
+    this.#flushLater();
+  }
+
+  get isDestroyed(): boolean {
+    return this.#isDestroyed;
+  }
+
+  get bytesRead(): number {
+    return this.#isDestroyed ? 0 : this.#bytesRead;
+  }
+
+  get bytesWritten(): number {
+    return this.#isDestroyed ? 0 : this.#bytesWritten;
+  }
+
+  /** Sets the handler of the peer's streams. */
+  serve(handle: (call: IncomingCall, headers: readonly Header[]) => void): void {
+    this.#handle = handle;
+  }
+
+  request(headers: readonly Header[], onResponse: (headers: readonly Header[]) => void): Call {
+    const call = new StreamCall(this, onResponse);
+    call.opened(this.#connection.openStream(headers, false, call));
+    return call;
+  }
+
+  whenRead(callback: () => void): void {
+    this.#onRead = callback;
+  }
+
+  whenPing(callback: () => void): void {
+    this.#onPing = callback;
+  }
+
+  whenClosed(callback: () => void): void {
+    this.#onClosed.push(callback);
+  }
+
+  whenLeaving(callback: () => void): void {
+    if (this.#isPeerLeaving) queueMicrotask(callback);
+    else this.#onLeaving = callback;
+  }
+
+  ping(): boolean {
+    if (this.#pings >= MAX_PINGS) return false;
+    this.#pings += 1;
+    this.#connection.ping(PING);
+    return true;
+  }
+
+  expel(text: string): void {
+    this.#connection.goAway(Http2Code.enhanceYourCalm, text);
+    queueMicrotask(() => this.#endSoftly());
+  }
+
+  destroy(): void {
+    if (this.#isDestroyed) return;
+    if (this.#isReceiving) {
+      queueMicrotask(() => this.destroy());
+      return;
+    }
+    // What the kernel takes at once is sent, such as the reset of a stream.
+    this.#flush();
+    this.#end("this side has closed the connection");
+    this.transport.destroy();
+  }
+
+  sending(call: StreamCall): void {
+    this.#batch.push(call);
+  }
+
+  onWantsWrite(): void {
+    this.#flushLater();
+  }
+
+  onRequest(stream: Http2Stream, headers: readonly Header[]): Http2StreamEvents {
+    const call = new StreamCall(this);
+    call.opened(stream);
+    this.#handle?.(call, headers);
+    return call;
+  }
+
+  onGoAway(code: number, text: string): void {
+    if (code !== Http2Code.noError) {
+      this.#farewell = `the peer has ended the connection with ${nameOf(code)}${text === "" ? "" : `: ${text}`}`;
+    }
+    if (this.#isPeerLeaving) return;
+    this.#isPeerLeaving = true;
+    this.#onLeaving?.();
+  }
+
+  onPing(): void {
+    this.#onPing?.();
+  }
+
+  onPong(opaque: Uint8Array): void {
+    if (opaque[0] !== MEASURE[0]) {
+      this.#pings = Math.max(0, this.#pings - 1);
+      return;
+    }
+    const window = this.#tuner?.answered(this.#bytesRead, this.#clock.monotonic());
+    if (window !== undefined) this.#connection.setStreamWindow(window);
+  }
+
+  onFailed(): void {
+    queueMicrotask(() => this.#endSoftly());
+  }
+
+  onData(chunk: Uint8Array): void {
+    this.#bytesRead += chunk.length;
+    this.#onRead?.();
+    if (this.#isSilent) this.#greet();
+    this.#isReceiving = true;
+    this.#connection.receive(chunk);
+    this.#isReceiving = false;
+    this.#measure();
+    if (this.#connection.owedBytes <= MAX_OWED_BYTES || this.#underWay === 0) return;
+    this.#isHeld = true;
+    this.transport.pause();
+  }
+
+  onLost(reason: string): void {
+    if (this.#isDestroyed) return;
+    this.#end(this.#farewell ?? reason);
+    this.transport.destroy();
+  }
+
+  #measure(): void {
+    if (this.#tuner?.isDue(this.#bytesRead) !== true) return;
+    this.#tuner.sent(this.#bytesRead, this.#clock.monotonic());
+    this.#connection.ping(MEASURE);
+  }
+
+  #greet(): void {
+    this.#isSilent = false;
+    this.#cancelGreeting?.();
+    this.#cancelGreeting = undefined;
+    this.#flushLater();
+  }
+
+  /** What a tick has caused is written together. */
+  #flushLater(): void {
+    if (this.#isSilent || this.#isFlushDue || this.#underWay >= MAX_UNDER_WAY) return;
+    this.#isFlushDue = true;
+    queueMicrotask(() => {
+      this.#isFlushDue = false;
+      this.#flush();
+    });
+  }
+
+  #flush(): void {
+    while (!this.#isDestroyed && this.#underWay < MAX_UNDER_WAY && this.#connection.hasOutput) {
+      this.#write(this.#connection.takeOutput(BATCH_BYTES));
+    }
+    if (!this.#isHeld || this.#connection.owedBytes > MAX_OWED_BYTES) return;
+    this.#isHeld = false;
+    this.transport.resume();
+  }
+
+  #write(views: readonly Uint8Array[]): void {
+    const batch: Batch = { calls: this.#batch, marks: this.#batch.map((call) => call.takenBytes) };
+    this.#batch = [];
+    this.#underWay += 1;
+    for (const { length } of views) this.#bytesWritten += length;
+    this.transport.write(views, () => this.#written(batch));
+  }
+
+  #written({ calls, marks }: Batch): void {
+    this.#underWay -= 1;
+    for (let at = 0; at < calls.length; at += 1) calls[at]?.written(marks[at] ?? 0);
+    this.#flush();
+  }
+
+  /** Ends the session after the bytes that wait; they tell the peer why. */
+  #endSoftly(): void {
+    if (this.#isDestroyed) return;
+    this.#flush();
+    this.#end("this side has closed the connection");
+    this.transport.closeSoon(LINGER_MS);
+  }
+
+  #end(reason: string): void {
+    this.#isDestroyed = true;
+    this.#cancelGreeting?.();
+    this.#connection.close(reason);
+    for (const callback of this.#onClosed.splice(0)) callback();
+  }
+}
+
+/** The name of an error code, as in RFC 9113 section 7. */
+function nameOf(code: number): string {
+  const key = Object.entries(Http2Code).find(([, known]) => known === code)?.[0];
+  return key?.replace(/[A-Z]/g, "_$&").toUpperCase() ?? `error code ${code}`;
+}

@@ -1,0 +1,107 @@
+import type { Socket } from "node:net";
+import { TLSSocket } from "node:tls";
+
+/** The peer of a connection. */
+export interface TransportPeer {
+  /** `host:port` without brackets, or "unix". */
+  readonly address: string;
+  /** The server name (SNI) of its ClientHello. */
+  readonly serverName: string | undefined;
+  /** The common name of its client certificate, if one was verified. */
+  readonly commonName: string | undefined;
+}
+
+export interface TransportEvents {
+  /** Received bytes. The callee may keep them. */
+  onData(chunk: Uint8Array): void;
+  /** The peer has ended the connection, or it was lost. May be called more than once. */
+  onLost(reason: string): void;
+}
+
+/** The connection under a session: TLS, TCP or a UNIX socket. */
+export interface Transport {
+  /** Starts reading. Called once. */
+  start(events: TransportEvents): void;
+  /**
+   * Writes views in their order. They must not change until `onWritten` is called, which is later and in order, when the connection has taken
+   * them. It is not called once the connection is lost.
+   */
+  write(views: readonly Uint8Array[], onWritten: () => void): void;
+  /** Stops and starts `onData`. */
+  pause(): void;
+  resume(): void;
+  /** Closes at once. Bytes that the connection has not handed to the kernel are lost. */
+  destroy(): void;
+  /** Closes after the bytes that were written, at the latest after `lingerMs` milliseconds. Received bytes are read and handed on. */
+  closeSoon(lingerMs: number): void;
+  peer(): TransportPeer;
+}
+
+/** A socket of Node, over TLS after its handshake. */
+export class SocketTransport implements Transport {
+  readonly #socket: Socket;
+
+  constructor(socket: Socket) {
+    this.#socket = socket;
+    if (socket instanceof TLSSocket) socket.disableRenegotiation();
+  }
+
+  start(events: TransportEvents): void {
+    const socket = this.#socket;
+    socket.on("data", (chunk) => events.onData(chunk));
+    socket.once("end", () => events.onLost(LOST));
+    socket.once("error", (error) => events.onLost(error.message));
+    socket.once("close", () => events.onLost(LOST));
+  }
+
+  write(views: readonly Uint8Array[], onWritten: () => void): void {
+    const socket = this.#socket;
+    socket.cork();
+    for (let at = 0; at < views.length; at += 1) {
+      const view = views[at] as Uint8Array;
+      if (at < views.length - 1) socket.write(view);
+      else
+        socket.write(view, (error) => {
+          // After a failed write the close event of the connection follows.
+          if (error === null || error === undefined) onWritten();
+        });
+    }
+    socket.uncork();
+  }
+
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+
+  closeSoon(lingerMs: number): void {
+    const socket = this.#socket;
+    const timer = setTimeout(() => socket.destroy(), lingerMs);
+    timer.unref();
+    socket.once("close", () => clearTimeout(timer));
+    socket.resume();
+    socket.destroySoon();
+  }
+
+  peer(): TransportPeer {
+    const socket = this.#socket;
+    const tls = socket instanceof TLSSocket ? socket : undefined;
+    const address = socket.remoteAddress === undefined ? "unix" : `${socket.remoteAddress}:${socket.remotePort}`;
+    const name: unknown = tls?.authorized === true ? tls.getPeerCertificate().subject?.CN : undefined;
+    const serverName = (tls as { readonly servername?: unknown } | undefined)?.servername;
+    return {
+      address,
+      serverName: typeof serverName === "string" ? serverName : undefined,
+      commonName: typeof name === "string" ? name : undefined,
+    };
+  }
+}
+
+const LOST = "the connection was lost";

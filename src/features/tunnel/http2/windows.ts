@@ -1,0 +1,16 @@
+import type { SessionSettings } from "./session.ts";
+
+/** Receive window of a session; a frontend's session has many streams. */
+export const SESSION_WINDOW_BYTES = 16 * 1024 * 1024;
+
+/** Several packets of 64 KiB with their heads. Frames slightly smaller than a packet reduce the throughput by a tenth. */
+export const MAX_FRAME_BYTES = 256 * 1024;
+
+/**
+ * A window that is enough for 40 MB/s over a round trip of 50 ms, since half of it may wait to be given back. Bytes under way cannot be
+ * overtaken, so a session whose window can grow begins with one that is enough for a near link.
+ */
+export const DEFAULT_SETTINGS: SessionSettings = {
+  streamWindowBytes: 4 * 1024 * 1024,
+  firstWindowBytes: 512 * 1024,
+};

@@ -1,0 +1,180 @@
+import type { ByteStream, StreamOwner } from "#base/byte-stream";
+import { describeError } from "#base/errors";
+import { goErrorText } from "./go-errors.ts";
+import type { LocalHandlers, LocalWatcher, WatchedSide } from "./local-side.ts";
+import { HELD_BYTES, HELD_READS, LINGER_MS, TCP_KEEPALIVE_MS } from "./socket-side.ts";
+
+/** How long the last bytes of a peer that has closed may wait unread because the tunnel takes none, in milliseconds. */
+const UNREAD_MS = 10_000;
+
+/** What is read before {@link StreamSide.start}. */
+interface Early {
+  readonly watcher: LocalWatcher;
+  /** At most {@link HELD_BYTES} and one read, and at most {@link HELD_READS} reads. */
+  readonly held: Uint8Array[];
+  heldBytes: number;
+}
+
+/** A stream of `kernel/reactor` as the local side of a connection. */
+export class StreamSide implements WatchedSide, StreamOwner {
+  readonly detectsClose: boolean;
+  readonly #stream: ByteStream;
+  #early: Early | undefined;
+  #handlers: LocalHandlers | undefined;
+  /** Called when the kernel has taken all bytes. */
+  #whenWritten: (() => void)[] | undefined;
+  #queuedBytes = 0;
+  #hasEnded = false;
+  #isGone = false;
+  #isPaused = false;
+  /** Runs once the peer is known to have closed while bytes are unread. */
+  #unread: NodeJS.Timeout | undefined;
+
+  /** The stream is paused and connected. `detectsClose`: it tells the close of the peer from the end of its sending, as UNIX streams do. */
+  constructor(stream: ByteStream, { detectsClose = false }: { readonly detectsClose?: boolean } = {}) {
+    this.#stream = stream;
+    this.detectsClose = detectsClose;
+    stream.keepAlive(TCP_KEEPALIVE_MS);
+    stream.setOwner(this);
+  }
+
+  get bytesWritten(): number {
+    return this.#queuedBytes - this.#stream.writableLength;
+  }
+
+  watch(watcher: LocalWatcher, early: readonly Uint8Array[]): void {
+    this.#early = { watcher, held: [...early], heldBytes: 0 };
+    this.#stream.resume();
+  }
+
+  unwatch(): void {
+    this.#early = undefined;
+  }
+
+  start(handlers: LocalHandlers): void {
+    const held = this.#early?.held ?? [];
+    this.#early = undefined;
+    this.#handlers = handlers;
+    if (held.length > 0) handlers.onLocalData(held);
+    if (this.#isGone) handlers.onLocalGone(this.#error);
+    else if (this.#hasEnded) handlers.onLocalEof();
+    if (!this.#isPaused) this.#stream.resume();
+  }
+
+  write(pieces: readonly Uint8Array[], onWritten: () => void): void {
+    if (this.#isGone) return;
+    let isTaken = true;
+    for (const piece of pieces) {
+      this.#queuedBytes += piece.length;
+      isTaken = this.#stream.write(piece);
+    }
+    if (isTaken) {
+      onWritten();
+      return;
+    }
+    this.#whenWritten ??= [];
+    this.#whenWritten.push(onWritten);
+  }
+
+  /** With an error the connection is reset if no bytes wait to be written: a reset would drop waiting bytes. */
+  finish(error: string | undefined, onFlushed: () => void): void {
+    if (error !== undefined && this.#stream.writableLength === 0) {
+      this.destroy("reset");
+      onFlushed();
+      return;
+    }
+    if (this.#stream.destroyed) {
+      onFlushed();
+      return;
+    }
+    this.#stream.once("finish", onFlushed);
+    this.#stream.end();
+  }
+
+  pause(): void {
+    this.#isPaused = true;
+    this.#stream.pause();
+  }
+
+  resume(): void {
+    this.#isPaused = false;
+    this.#stream.resume();
+  }
+
+  destroy(how: "close" | "reset"): void {
+    if (this.#isGone) return;
+    this.#isGone = true;
+    if (how === "reset") this.#stream.reset();
+    else if (this.#stream.writableFinished && !this.#stream.readableEnded) this.#lingerAndDestroy();
+    else this.#stream.destroy();
+  }
+
+  /** The bytes of a read are valid during the call only. */
+  onData(chunk: Uint8Array): void {
+    const early = this.#early;
+    // Nobody wants the bytes of a client whose dial has failed, and of a stream that lingers.
+    if (this.#isGone || (this.#handlers === undefined && early === undefined)) return;
+    const bytes = Buffer.from(chunk);
+    this.#unread?.refresh();
+    if (early === undefined) {
+      this.#handlers?.onLocalData([bytes]);
+      return;
+    }
+    early.held.push(bytes);
+    early.heldBytes += bytes.length;
+    if (early.heldBytes > HELD_BYTES || early.held.length >= HELD_READS) this.#stream.pause();
+  }
+
+  onEnd(): void {
+    this.#hasEnded = true;
+    if (!this.#isGone) this.#receiver?.onLocalEof();
+  }
+
+  onDrain(): void {
+    this.#written();
+  }
+
+  /** No drain comes before this. */
+  onFinish(): void {
+    this.#written();
+  }
+
+  /** The peer has closed and reads nothing any more. Its last bytes are read as long as the tunnel takes some. */
+  onHangUp(): void {
+    this.#unread = setTimeout(() => this.#stream.destroy(), UNREAD_MS).unref();
+  }
+
+  onClose(): void {
+    clearTimeout(this.#unread);
+    // The bytes are not held any more.
+    this.#written();
+    if (this.#isGone) return;
+    this.#isGone = true;
+    this.#receiver?.onLocalGone(this.#error);
+  }
+
+  get #receiver(): LocalWatcher | undefined {
+    return this.#handlers ?? this.#early?.watcher;
+  }
+
+  get #error(): string | undefined {
+    const { errored } = this.#stream;
+    return errored === undefined ? undefined : (goErrorText(errored) ?? describeError(errored));
+  }
+
+  /** Closing with unread bytes would reset the connection, and the peer may lose the last bytes that were sent to it. */
+  #lingerAndDestroy(): void {
+    const stream = this.#stream;
+    const timer = setTimeout(() => stream.destroy(), LINGER_MS);
+    timer.unref();
+    stream.once("end", () => stream.destroy());
+    stream.once("close", () => clearTimeout(timer));
+    stream.resume();
+  }
+
+  #written(): void {
+    const written = this.#whenWritten;
+    this.#whenWritten = undefined;
+    for (const callback of written ?? []) callback();
+  }
+}

@@ -1,0 +1,63 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { FakeClock } from "#base/clock";
+import { type Logger, nullLogger } from "#base/log";
+import { KernelError } from "#kernel/errors";
+import { UnixListener as KernelListener } from "#kernel/reactor";
+import { UnixListener } from "./unix-listener.ts";
+
+const unexpected = (): never => assert.fail("not expected");
+
+test("UnixListener: clients that cannot be accepted do not fill the log", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-listener-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "socket");
+  const lines: unknown[] = [];
+  const log: Logger = { ...nullLogger, warn: (message, fields) => lines.push([message, fields]) };
+  const clock = new FakeClock();
+  let clients = 0;
+  const refuse = (): never => {
+    clients += 1;
+    throw new KernelError("busy", "Cannot watch a descriptor");
+  };
+  await using _listener = await UnixListener.open({ path, deleteExisting: false }, refuse, {
+    log,
+    clock,
+    onBug: unexpected,
+  });
+  const come = async (total: number): Promise<void> => {
+    while (clients < total) {
+      const before = clients;
+      const client = connect(path).on("error", () => undefined);
+      while (clients === before) await new Promise((resolve) => setImmediate(resolve));
+      client.destroy();
+    }
+  };
+  await come(100);
+  const line = ["cannot accept a connection", { reason: "Cannot watch a descriptor" }];
+  assert.deepEqual(lines, new Array(5).fill(line));
+  await clock.advance(1000);
+  await come(101);
+  assert.deepEqual(lines[5], [line[0], { reason: "Cannot watch a descriptor", suppressed: 95 }]);
+});
+
+test("UnixListener: an error after which no client is accepted ends the program", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-listener-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "socket");
+  const listen = t.mock.method(KernelListener, "listen");
+  const bugs: unknown[] = [];
+  const deps = { log: nullLogger, clock: new FakeClock(), onBug: (error: unknown) => bugs.push(error) };
+  await using _listener = await UnixListener.open({ path, deleteExisting: false }, unexpected, deps);
+  // The kernel gives no such error on demand.
+  listen.mock.calls[0]?.arguments[2].onError(KernelError.fromErrno(22, "accept a client"));
+  assert.equal(bugs.length, 1);
+  assert.equal(
+    String(bugs[0]),
+    `ListenerError: ${path} accepts no connections any more: Cannot accept a client: Invalid argument (EINVAL)`,
+  );
+});

@@ -1,0 +1,109 @@
+import type { Clock } from "#base/clock";
+import { LinkedSet } from "#base/collections";
+import { describeError } from "#base/errors";
+import type { Logger } from "#base/log";
+import { claimSocketPath } from "#base/unix-socket";
+import { KernelError } from "#kernel/errors";
+import { UnixListener as KernelListener, type UnixListenerEvents, UnixStream } from "#kernel/reactor";
+import { BACKLOG, type Listener, ListenerError, UDS_UMASK } from "./listener.ts";
+import { RateLimitedLog } from "./rate-limited-log.ts";
+
+export interface UnixListenerDeps {
+  readonly log: Logger;
+  readonly clock: Clock;
+  /** Receives an error after which no client is accepted any more. It should end the program, which is of no use then. */
+  readonly onBug: (error: unknown) => void;
+  /** Called when a client cannot be accepted. If it pauses the listener, clients are left to other workers, and not refused. */
+  readonly onShortage?: () => void;
+}
+
+/** A UNIX socket on kernel/reactor: there is one connection for each proxied connection of an API server. */
+export class UnixListener implements Listener {
+  readonly #streams = new LinkedSet<UnixStream>();
+  readonly #listener: KernelListener;
+  /** Bytes of streams that are closed. */
+  #received = 0;
+  #sent = 0;
+
+  private constructor(
+    name: string,
+    open: (events: UnixListenerEvents) => KernelListener,
+    onStream: (stream: UnixStream) => void,
+    deps: UnixListenerDeps,
+  ) {
+    const faults = new RateLimitedLog(deps);
+    this.#listener = open({
+      onClient: (fd) => onStream(this.#adopt(fd)),
+      // Clients are refused or wait, and the listener continues.
+      onFault: (error) => {
+        faults.warn("cannot accept a connection", { reason: describeError(error) });
+        deps.onShortage?.();
+      },
+      onError: (error) => {
+        const text = `${name} accepts no connections any more: ${error.message}`;
+        deps.onBug(new ListenerError("cannot-listen", text, { cause: error }));
+      },
+    });
+  }
+
+  /** Starts listening. `onStream` gets each connection, paused. Rejects with {@link ListenerError} or `SocketPathError`. */
+  static async open(
+    { path, deleteExisting }: { readonly path: string; readonly deleteExisting: boolean },
+    onStream: (stream: UnixStream) => void,
+    deps: UnixListenerDeps,
+  ): Promise<Listener> {
+    await claimSocketPath(path, { deleteExisting });
+    try {
+      const options = { umask: UDS_UMASK, backlog: BACKLOG };
+      return new UnixListener(path, (events) => KernelListener.listen(path, options, events), onStream, deps);
+    } catch (error) {
+      if (!(error instanceof KernelError)) throw error;
+      throw new ListenerError("cannot-listen", `cannot listen on ${path}: ${error.message}`, { cause: error });
+    }
+  }
+
+  /** Accepts connections of a socket that the leader of this worker has opened. Throws {@link KernelError} if it cannot be watched. */
+  static share(fd: number, onStream: (stream: UnixStream) => void, deps: UnixListenerDeps): Listener {
+    return new UnixListener("the socket of frontends", (events) => KernelListener.adopt(fd, events), onStream, deps);
+  }
+
+  get bytes(): { readonly received: number; readonly sent: number } {
+    let [received, sent] = [this.#received, this.#sent];
+    for (const { bytesRead, bytesWritten } of this.#streams) {
+      received += bytesRead;
+      sent += bytesWritten;
+    }
+    return { received, sent };
+  }
+
+  set isPaused(isPaused: boolean) {
+    this.#listener.isPaused = isPaused;
+  }
+
+  stopAccepting(): void {
+    this.#listener.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.stopAccepting();
+    await Promise.all(
+      Array.from(this.#streams, (stream) => {
+        const { promise, resolve } = Promise.withResolvers<void>();
+        stream.once("close", () => resolve());
+        stream.destroy();
+        return promise;
+      }),
+    );
+  }
+
+  #adopt(fd: number): UnixStream {
+    const stream = UnixStream.adopt(fd);
+    const entry = this.#streams.add(stream);
+    stream.once("close", () => {
+      entry.remove();
+      this.#received += stream.bytesRead;
+      this.#sent += stream.bytesWritten;
+    });
+    return stream;
+  }
+}

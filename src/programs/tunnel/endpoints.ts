@@ -1,0 +1,94 @@
+import type { ListenAddress } from "#base/config";
+import type { Logger } from "#base/log";
+import { type MetricValues, type Registry, readMetrics, sumMetrics } from "#base/metrics";
+import type { Worker, WorkerGroup } from "#base/workers";
+import { type HttpRoutes, metricsRoute, serveRoutes } from "../http-endpoints/index.ts";
+import {
+  type CheckResult,
+  type HealthSource,
+  healthRoutes,
+  type ReadinessCheck,
+  resultsOf,
+  type Unready,
+} from "./readiness.ts";
+
+/** The time in which a worker must answer, in milliseconds. A prober that waits less takes the probe for failed by itself. */
+const ANSWER_MS = 5000;
+/** What a leader asks its workers. */
+const [CHECKS, METRICS] = ["checks", "metrics"];
+
+/** The ports for probes, scrapers and operators. */
+export interface EndpointParts {
+  readonly registry: Registry;
+  readonly checks: () => readonly ReadinessCheck[];
+  readonly unready: Unready;
+  readonly adminRoutes: (metrics: HttpRoutes[string]) => HttpRoutes;
+  readonly health: ListenAddress;
+  readonly admin: ListenAddress;
+  readonly log: Logger;
+  readonly onBug: (error: unknown) => void;
+}
+
+/** Serves both ports; a worker answers its leader instead, which has them. Rejects with `HealthServerError`. */
+export async function serveEndpoints(parts: EndpointParts, worker: Worker | undefined): Promise<AsyncDisposable> {
+  const { registry, checks } = parts;
+  if (worker === undefined) {
+    const results = (): readonly CheckResult[] => resultsOf(checks());
+    return serve(parts, { results, fault: () => undefined, metrics: metricsRoute(registry) });
+  }
+  worker.answer(CHECKS, () => resultsOf(checks()));
+  worker.answer(METRICS, () => readMetrics(registry));
+  return { [Symbol.asyncDispose]: () => Promise.resolve() };
+}
+
+/**
+ * Serves both ports for workers: a check fails if it fails in one of them, metrics are summed, and a worker that does not answer makes the
+ * program unhealthy. `workers` returns `undefined` while they start.
+ */
+export function serveEndpointsOf(
+  workers: () => WorkerGroup | undefined,
+  parts: EndpointParts,
+): Promise<AsyncDisposable> {
+  const { registry, checks } = parts;
+  const ask = async (question: string): Promise<readonly unknown[]> =>
+    (await workers()?.ask(question, { timeoutMs: ANSWER_MS })) ?? [];
+  return serve(parts, {
+    results: async () => {
+      if (workers() === undefined) return [...resultsOf(checks()), { name: "workers", why: "starting" }];
+      const answers = (await ask(CHECKS)) as readonly (readonly CheckResult[] | undefined)[];
+      return [...resultsOf(checks()), { name: "workers", why: silent(answers) }, ...merged(answers)];
+    },
+    fault: async () => silent(await ask(CHECKS)),
+    metrics: async () => {
+      const answers = (await ask(METRICS)) as readonly (MetricValues | undefined)[];
+      const all = [await readMetrics(registry), ...answers.filter((one) => one !== undefined)];
+      return { type: registry.contentType, body: await sumMetrics(all) };
+    },
+  });
+}
+
+async function serve(parts: EndpointParts, source: HealthSource): Promise<AsyncDisposable> {
+  const { log, onBug, unready, adminRoutes } = parts;
+  await using opened = new AsyncDisposableStack();
+  opened.use(await serveRoutes({ routes: healthRoutes(source, unready), log, onBug }, { address: parts.health }));
+  opened.use(await serveRoutes({ routes: adminRoutes(source.metrics), log, onBug }, { address: parts.admin }));
+  return opened.move();
+}
+
+/** The fault of workers that have not answered. */
+function silent(answers: readonly unknown[]): string | undefined {
+  const who = answers.flatMap((answer, at) => (answer === undefined ? [at + 1] : []));
+  return who.length === 0 ? undefined : `no answer within ${ANSWER_MS} ms from worker ${who.join(", ")}`;
+}
+
+/** One result for each check: that of the first worker in which it fails. */
+export function merged(answers: readonly (readonly CheckResult[] | undefined)[]): readonly CheckResult[] {
+  const results = new Map<string, CheckResult>();
+  for (const [at, answer] of answers.entries()) {
+    for (const { name, why } of answer ?? []) {
+      if (results.get(name)?.why !== undefined) continue;
+      results.set(name, why === undefined ? { name } : { name, why: `worker ${at + 1}: ${why}` });
+    }
+  }
+  return [...results.values()];
+}
