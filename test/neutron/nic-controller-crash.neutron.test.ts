@@ -1,9 +1,11 @@
 // The shipped controller of NICs is killed, loses its Lease or its answers, while it asks a real Neutron: no port too many, and none too few.
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { after, before, test } from "node:test";
 import { Deferred } from "#base/async";
 import type { ProxyVerdict, SeenRequest } from "#test/neutron-proxy";
-import { NicBed, nicOf } from "#test/nic-bed";
+import { NeutronServer } from "#test/neutron-server";
+import { NicBed } from "#test/nic-bed";
+import { nicOf } from "#test/nic-cluster";
 
 const isFull = process.env["ISTHMUS_SOAK"] === "full";
 const ROUNDS = isFull ? 20 : 3;
@@ -12,6 +14,12 @@ const LEASE_MS = 15_000;
 
 const makesPorts = ({ method, path }: SeenRequest): boolean => method === "POST" && path === "/v2.0/ports";
 const deletesPort = ({ method, path }: SeenRequest): boolean => method === "DELETE" && path.startsWith("/v2.0/ports/");
+
+let shared: NeutronServer;
+before(async () => {
+  shared = await NeutronServer.start();
+});
+after(() => shared?.[Symbol.asyncDispose]());
 
 /** The ports of pods, as many for each as there are. */
 async function portsByPod(bed: NicBed): Promise<Readonly<Record<string, number>>> {
@@ -25,7 +33,7 @@ async function portsByPod(bed: NicBed): Promise<Readonly<Record<string, number>>
 
 for (const point of ["before", "after"] as const) {
   test(`nic-controller: killed ${point} Neutron makes ports, again and again: each NIC has one port (T-21)`, async (t) => {
-    const bed = await NicBed.open(t);
+    const bed = await NicBed.open(t, { shared });
     const uids: string[] = [];
     for (let round = 0; round < ROUNDS; round += 1) {
       const one = bed.run();
@@ -46,7 +54,7 @@ for (const point of ["before", "after"] as const) {
   });
 
   test(`nic-controller: killed ${point} Neutron deletes a port, again and again: nothing is left (T-21)`, async (t) => {
-    const bed = await NicBed.open(t);
+    const bed = await NicBed.open(t, { shared });
     const uids: string[] = [];
     let one = bed.run();
     for (let round = 0; round < ROUNDS; round += 1)
@@ -65,7 +73,7 @@ for (const point of ["before", "after"] as const) {
 }
 
 test("nic-controller: a request or an answer that is lost makes no second port (T-22)", async (t) => {
-  const bed = await NicBed.open(t);
+  const bed = await NicBed.open(t, { shared });
   const fates = ["lose-answer", "lose-request", "lose-answer"] as const;
   let creates = 0;
   bed.proxy.rule = (request) => {
@@ -81,7 +89,7 @@ test("nic-controller: a request or an answer that is lost makes no second port (
 });
 
 test("nic-controller: a request that Neutron does only after the next one has made the port: the second port is found and deleted (T-22)", async (t) => {
-  const bed = await NicBed.open(t);
+  const bed = await NicBed.open(t, { shared });
   let creates = 0;
   bed.proxy.rule = (request) => {
     if (!makesPorts(request)) return "pass";
@@ -115,7 +123,7 @@ function holdFirstCreate(bed: NicBed): { readonly held: Promise<void>; readonly 
 }
 
 test("nic-controller: a leader that is stopped in a batch and loses its Lease asks nothing when it continues (T-23)", async (t) => {
-  const bed = await NicBed.open(t);
+  const bed = await NicBed.open(t, { shared });
   const { held, release } = holdFirstCreate(bed);
   const first = bed.run();
   const uids = await Promise.all(Array.from({ length: 10 }, (_, at) => bed.pod(`p${at}`)));

@@ -1,17 +1,25 @@
 // The shipped controller of NICs while a real Neutron is away or has no room: what is kept, what is told, and what happens afterwards.
 import assert from "node:assert/strict";
-import { test } from "node:test";
-import { NicBed, nicOf } from "#test/nic-bed";
+import { after, before, test } from "node:test";
+import { NeutronServer } from "#test/neutron-server";
+import { NicBed } from "#test/nic-bed";
+import { nicOf } from "#test/nic-cluster";
 
 const isFull = process.env["ISTHMUS_SOAK"] === "full";
 /** For how long Neutron is away, in milliseconds: longer than it takes the controller to pause between its tries. */
 const AWAY_MS = isFull ? 60_000 : 20_000;
-const PODS = isFull ? 100 : 40;
+const PODS = isFull ? 100 : 16;
 /** For the ports of all pods on a busy machine, in milliseconds. */
 const DEADLINE_MS = 150_000;
 
+let shared: NeutronServer;
+before(async () => {
+  shared = await NeutronServer.start();
+});
+after(() => shared?.[Symbol.asyncDispose]());
+
 test("nic-controller: Neutron is away while pods are made: those that run are left alone, then each has one port, and a new leader asks for no single one (T-27, T-28)", async (t) => {
-  const bed = await NicBed.open(t);
+  const bed = await NicBed.open(t, { shared });
   const first = bed.run();
   const early = await bed.pod("early", { node: "node-1" });
   const { portID = "" } = nicOf(await bed.untilClaim(early, ({ status }) => status?.phase === "Plumbable"));
@@ -65,7 +73,8 @@ test("nic-controller: Neutron is away while pods are made: those that run are le
 });
 
 test("nic-controller: above the project's quota pods wait, and have their ports when it is raised (T-18)", async (t) => {
-  const bed = await NicBed.open(t, { quota: 4 });
+  const bed = await NicBed.open(t, { shared });
+  await bed.neutron.request("PUT", "quotas/fake_project_id", { quota: { port: 4 } });
   bed.run();
   const uids = await Promise.all(Array.from({ length: 6 }, (_, at) => bed.pod(`p${at}`)));
   await bed.until("four have ports, and two are told why not", async () => {

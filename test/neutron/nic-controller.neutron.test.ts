@@ -3,7 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { resources } from "#kube/client";
 import { HttpProxy } from "#test/neutron-proxy";
-import { NAMESPACE, NicBed, nicOf, type RawPort } from "#test/nic-bed";
+import { NicBed } from "#test/nic-bed";
+import { NAMESPACE, nicOf, type RawPort } from "#test/nic-cluster";
 
 describe("nic-controller on a real Neutron", () => {
   let bed: NicBed;

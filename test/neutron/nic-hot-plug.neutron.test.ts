@@ -5,7 +5,8 @@ import { resources } from "#kube/client";
 import type { NicClaim } from "#kube/nic";
 import type { Running } from "#test/lab";
 import type { SeenRequest } from "#test/neutron-proxy";
-import { NAMESPACE, NicBed, nicOf, type RawPort } from "#test/nic-bed";
+import { NicBed } from "#test/nic-bed";
+import { NAMESPACE, nicOf, type RawPort } from "#test/nic-cluster";
 
 describe("hot-plug on a real Neutron", () => {
   let bed: NicBed;

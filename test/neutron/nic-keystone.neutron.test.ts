@@ -6,7 +6,8 @@ import { after, before, describe, test } from "node:test";
 import { resources } from "#kube/client";
 import { KEYSTONE_ADMIN, KeystoneServer } from "#test/keystone-server";
 import { until } from "#test/lab";
-import { NicBed, nicOf } from "#test/nic-bed";
+import { NicBed } from "#test/nic-bed";
+import { nicOf } from "#test/nic-cluster";
 
 const POLICY = readFileSync(join(import.meta.dirname, "../../deploy/nics/neutron-policy.yaml"), "utf8");
 /** The rules without those for VPCs of all projects. */

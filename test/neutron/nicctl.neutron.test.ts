@@ -6,7 +6,8 @@ import { after, before, describe, test } from "node:test";
 import { parse } from "yaml";
 import { resources } from "#kube/client";
 import { isthmus, type Outcome, type Running } from "#test/lab";
-import { NAMESPACE, NicBed, nicOf } from "#test/nic-bed";
+import { NicBed } from "#test/nic-bed";
+import { NAMESPACE, nicOf } from "#test/nic-cluster";
 
 const SECRET = "kept-from-everybody";
 /** The namespace of the controller, its Lease and its webhooks. */

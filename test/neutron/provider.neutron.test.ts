@@ -1,7 +1,6 @@
 // The provider of VPCs against a real Neutron without agents: every answer is the server's own.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { Semaphore } from "#base/async";
 import { systemClock } from "#base/clock";
 import { createLogger } from "#base/log";
 import { openSession, parseCredentials } from "#cloud/keystone";
@@ -50,6 +49,7 @@ describe("NeutronProvider on a real Neutron", () => {
     server = await NeutronServer.start({ quota: QUOTA });
     provider = openProvider(server.url);
     network = await server.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"]);
+    server.remember();
   });
   after(async () => {
     await provider[Symbol.asyncDispose]();
@@ -83,15 +83,6 @@ describe("NeutronProvider on a real Neutron", () => {
     assert.ok(result !== undefined && "error" in result, "a port was made");
     return result.error;
   }
-  /** As the controller does, four at a time: a server that is asked for more at once does not answer all of them in time. */
-  async function removeAll(): Promise<void> {
-    const atOnce = new Semaphore(4);
-    const deleting: Promise<void>[] = [];
-    for await (const { id } of provider.eachOwned(OWNER, { signal }))
-      deleting.push(atOnce.run(() => provider.deletePort(id, { signal })));
-    await Promise.all(deleting);
-  }
-
   test("a VPC is found by name and by id, with its subnets (T-11)", async () => {
     const byName = await provider.resolve({ vpc: "vpc-1", projectId: undefined }, { signal });
     assert.deepEqual([...byName.networks.keys()], [network.id]);
@@ -111,7 +102,7 @@ describe("NeutronProvider on a real Neutron", () => {
     assert.deepEqual(found, made);
     const [raw] = await server.list(`ports?id=${made.id}`);
     assert.deepEqual(raw?.["tags"], ["cluster-c1", "isthmus"]);
-    await removeAll();
+    server.restore();
   });
 
   test("wanted addresses and MACs; one that is taken names the fault (T-12, T-13)", async () => {
@@ -127,7 +118,7 @@ describe("NeutronProvider on a real Neutron", () => {
     assert.deepEqual([third.code, third.retry], ["MacInUse", "slow"]);
     await provider.deletePort(first.id, { signal });
     assert.equal(port((await make(wish))[0]).addresses[0]?.ip, "192.168.0.12");
-    await removeAll();
+    server.restore();
   });
 
   test("what the server refuses has its reason (T-14 to T-16)", async () => {
@@ -173,7 +164,7 @@ describe("NeutronProvider on a real Neutron", () => {
     for (const one of results.filter((result) => "error" in result)) assert.equal(error(one).code, "SubnetFull");
     await provider.deletePort(made[0]?.id ?? "", { signal });
     assert.ok("port" in ((await provider.createPorts([await requestOf({}, "small")], { signal }))[0] ?? {}));
-    await removeAll();
+    server.restore();
   });
 
   test("of ports with wanted addresses one that is taken costs the others nothing", async () => {
@@ -186,7 +177,7 @@ describe("NeutronProvider on a real Neutron", () => {
       ["192.168.0.66", "192.168.0.67", "192.168.0.68", "192.168.0.69", "IpInUse", "192.168.0.71"],
     );
     assert.equal(taken.addresses[0]?.ip, "192.168.0.70");
-    await removeAll();
+    server.restore();
   });
 
   test("of 50 ports in one request the bad one fails alone (T-19)", async () => {
@@ -233,7 +224,7 @@ describe("NeutronProvider on a real Neutron", () => {
     // 49 ports are there, so 11 fit.
     assert.equal(refused.length, 9, JSON.stringify(refused));
     for (const [, code] of refused) assert.equal(code, "ProviderQuota");
-    await removeAll();
+    server.restore();
   });
 
   test("a binding that fails is a result, and the message has what is known of the host's agents", async () => {
@@ -250,7 +241,7 @@ describe("NeutronProvider on a real Neutron", () => {
     );
     const [polled] = await provider.pollPorts([made.deviceId], { signal });
     assert.deepEqual([polled?.id, polled?.binding.vifType, polled?.mac], [made.id, "binding_failed", ""]);
-    await removeAll();
+    server.restore();
   });
 
   test("a user's port is taken at its revision, and given back as it was (T-25)", async () => {

@@ -9,31 +9,29 @@
  * await keystone.makeUser({ name: "nics", password: "secret", roles: [["member", project]] });
  * ```
  */
-import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { once } from "node:events";
-import {
-  cpSync,
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
-import { promisify } from "node:util";
-import { until } from "#test/lab";
 import { freePort } from "#test/ports";
+import { keptTemplate, OpenStackProcess, runPython } from "./openstack-process.ts";
 
-const PYTHON = "/usr/bin/python3";
 const SERVER = "/usr/bin/keystone-wsgi-public";
-const STATE = join(import.meta.dirname, "../../.state");
 /** The administrator of the bed. */
 export const KEYSTONE_ADMIN = { username: "admin", password: "secret-of-the-admin" } as const;
+
+/** Runs keystone-manage with each list of words. It is loaded once, and each command is a process that starts from there: a load takes two seconds of a processor. */
+const MANAGE = `
+import json, os, sys
+from keystone.cmd import manage
+for words in map(json.loads, sys.argv[1:]):
+    child = os.fork()
+    if child == 0:
+        sys.argv = ["keystone-manage", *words]
+        sys.exit(manage.main())
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit(f"keystone-manage {words} failed")
+`;
 
 export interface KeystoneOptions {
   /** How long a token lives, in seconds. Default 3600. */
@@ -46,8 +44,7 @@ type Json = Readonly<Record<string, unknown>>;
 export class KeystoneServer implements AsyncDisposable {
   /** The URL of the API, with its version. */
   readonly url: URL;
-  readonly #folder: string;
-  readonly #child: ChildProcess;
+  readonly #process: OpenStackProcess;
   readonly #tokenSeconds: number;
   #token = "";
   #renewAt = Number.NEGATIVE_INFINITY;
@@ -55,12 +52,12 @@ export class KeystoneServer implements AsyncDisposable {
   private constructor(url: URL, folder: string, tokenSeconds: number) {
     this.url = url;
     this.#tokenSeconds = tokenSeconds;
-    this.#folder = folder;
-    const log = openSync(join(folder, "log"), "a");
-    this.#child = spawn(PYTHON, [SERVER, "--host", "127.0.0.1", "--port", url.port], {
-      stdio: ["ignore", log, log],
-      detached: true,
-      env: { ...process.env, OS_KEYSTONE_CONFIG_FILES: join(folder, "keystone.conf") },
+    this.#process = new OpenStackProcess({
+      name: "Keystone",
+      folder,
+      argv: [SERVER, "--host", "127.0.0.1", "--port", url.port],
+      url,
+      env: { OS_KEYSTONE_CONFIG_FILES: join(folder, "keystone.conf") },
     });
   }
 
@@ -72,12 +69,7 @@ export class KeystoneServer implements AsyncDisposable {
     writeFileSync(join(folder, "keystone.conf"), config(folder, tokenSeconds));
     const server = new KeystoneServer(new URL(`http://127.0.0.1:${await freePort()}/v3`), folder, tokenSeconds);
     try {
-      const answers = async (): Promise<boolean> => (await fetch(server.url).catch(() => undefined))?.status === 200;
-      await until("Keystone answers", answers, {
-        deadlineMs: 90_000,
-        everyMs: 200,
-        seen: () => server.log().slice(-800),
-      });
+      await server.#process.start();
       // Who checks tokens looks here for Keystone itself.
       await server.addService("identity", server.url);
       return server;
@@ -87,16 +79,8 @@ export class KeystoneServer implements AsyncDisposable {
     }
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    if (this.#child.exitCode === null && this.#child.signalCode === null) {
-      process.kill(-(this.#child.pid ?? 0), "SIGKILL");
-      await once(this.#child, "exit");
-    }
-    rmSync(this.#folder, { recursive: true, force: true });
-  }
-
-  log(): string {
-    return readFileSync(join(this.#folder, "log"), "utf8");
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#process[Symbol.asyncDispose]();
   }
 
   /** A token of a user for a project. */
@@ -193,7 +177,7 @@ export class KeystoneServer implements AsyncDisposable {
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
     if (answer.status >= 400) {
-      const log = answer.status < 500 ? "" : this.log().slice(-1500);
+      const log = answer.status < 500 ? "" : this.#process.log().slice(-1500);
       throw new Error(`${method} ${path}: HTTP ${answer.status}: ${await answer.text()}${log}`);
     }
     return answer;
@@ -204,40 +188,32 @@ function idOf(answer: Json, kind: string): string {
   return String((answer[kind] as Json | undefined)?.["id"]);
 }
 
-/** Database and keys with the administrator; made once in a checkout, since it takes ten seconds. */
-async function template(): Promise<string> {
-  const folder = join(STATE, "keystone-template");
-  if (existsSync(folder)) return folder;
-  const work = `${folder}.${process.pid}`;
-  for (const name of ["keys", "credentials"]) mkdirSync(join(work, name), { recursive: true, mode: 0o700 });
-  const file = join(work, "keystone.conf");
-  writeFileSync(file, config(work, 3600));
-  const manage = (...argv: readonly string[]): Promise<unknown> =>
-    promisify(execFile)(PYTHON, ["/usr/bin/keystone-manage", "--config-file", file, ...argv]);
-  await manage("db_sync");
-  for (const command of ["fernet_setup", "credential_setup"]) {
-    await manage(command, "--keystone-user", "root", "--keystone-group", "root");
-  }
-  await manage("bootstrap", "--bootstrap-password", KEYSTONE_ADMIN.password, "--bootstrap-region-id", "RegionOne");
-  // With the other journal a read that is not at its end holds up every write, and Keystone answers 500.
-  const database = new DatabaseSync(join(work, "keystone.sqlite"));
-  database.exec("PRAGMA journal_mode = WAL");
-  database.close();
-  try {
-    renameSync(work, folder);
-  } catch (error) {
-    // Another process of the tests was earlier.
-    if (!existsSync(folder)) throw error;
-    rmSync(work, { recursive: true, force: true });
-  }
-  return folder;
+/** Database and keys with the administrator. */
+function template(): Promise<string> {
+  return keptTemplate("keystone-template", async (work) => {
+    for (const name of ["keys", "credentials"]) mkdirSync(join(work, name), { recursive: true, mode: 0o700 });
+    const file = join(work, "keystone.conf");
+    writeFileSync(file, config(work, 3600));
+    const owner = ["--keystone-user", "root", "--keystone-group", "root"];
+    const commands = [
+      ["db_sync"],
+      ["fernet_setup", ...owner],
+      ["credential_setup", ...owner],
+      ["bootstrap", "--bootstrap-password", KEYSTONE_ADMIN.password, "--bootstrap-region-id", "RegionOne"],
+    ];
+    await runPython("-c", MANAGE, ...commands.map((words) => JSON.stringify(["--config-file", file, ...words])));
+    // With the other journal a read that is not at its end holds up every write, and Keystone answers 500.
+    const database = new DatabaseSync(join(work, "keystone.sqlite"));
+    database.exec("PRAGMA journal_mode = WAL");
+    database.close();
+  });
 }
 
 function config(folder: string, tokenSeconds: number): string {
   return `[DEFAULT]
 use_stderr = true
 [database]
-connection = sqlite:///${folder}/keystone.sqlite
+connection = sqlite:///${folder}/keystone.sqlite?timeout=60
 [token]
 provider = fernet
 expiration = ${tokenSeconds}
@@ -248,7 +224,8 @@ key_repository = ${folder}/keys
 [credential]
 key_repository = ${folder}/credentials
 [cache]
-enabled = false
+enabled = true
+backend = dogpile.cache.memory
 [identity]
 password_hash_rounds = 4
 `;

@@ -1,49 +1,91 @@
 /**
- * The whole path of NICs on a live Neutron: two nodes with Open vSwitch and Neutron's own agents, the shipped `nic-controller`, a `nic-agent`
- * and CNI calls on each node, and the embedded API server. Node `node1` has the firewall of Open vSwitch, and plugs directly; `node2` that of
- * iptables, and plugs through a Linux bridge.
+ * The whole path of NICs on a live Neutron: `isthmus lab --vpc` and what it leaves, two nodes with Open vSwitch and Neutron's own agents,
+ * `nic-controller`, a `nic-agent` on each node. Node `node1` has the firewall of Open vSwitch, and plugs directly; `node2` that of iptables,
+ * and plugs through a Linux bridge. A test calls the CNI executable itself, because its pods have a RuntimeClass that no kubelet has.
  *
- * Owns: the nodes, sandboxes of pods, packets between them. Does not know: the tests.
+ * Owns: the lab, sandboxes of pods, packets between them. Does not know: the tests.
  *
  * ```ts
  * await using bed = await LiveBed.open("live");
  * const web = await bed.start("web", "node1");
- * assert.ok(await bed.reaches(web, "192.168.0.12"));
+ * await bed.untilReaches(web, await bed.start("other", "node2"));
  * ```
  */
 import assert from "node:assert/strict";
-import { execFile, execFileSync } from "node:child_process";
-import { writeFileSync } from "node:fs";
+import { execFile, execFileSync, spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { systemClock } from "#base/clock";
 import { openKernel } from "#kernel/net";
 import { createNetNs, deleteNetNs, openNetNs } from "#kernel/netns";
-import { listenTcp } from "#kernel/socket";
-import { resources } from "#kube/client";
+import { KubeClient, loadKubeConfig } from "#kube/client";
 import type { NicClaim } from "#kube/nic";
+import { labPaths } from "#lab/host";
 import { CniCallError, execCni } from "#lab/kubelet";
-import { missingPrograms, NeutronApi, NeutronBed } from "#lab/neutron";
-import { buildTopology, planTopology, removeTopology, type Topology } from "#lab/topology";
-import { ISTHMUS, type Running, start, until } from "#test/lab";
-import { NAMESPACE, NicBed, nicOf } from "#test/nic-bed";
+import { missingPrograms, type NeutronApi, RunningNeutron } from "#lab/neutron";
+import type { LabReport } from "#lab/scenario";
+import { ISTHMUS, isthmus, type Running, removeLab, start, stateOf, until } from "#test/lab";
+import { NAMESPACE, NicCluster, nicOf } from "#test/nic-cluster";
 
 /** The reason to skip a test of a live Neutron; `false` where all of it is installed. */
 export const skipWithoutNeutron: string | false =
   missingPrograms().length === 0 ? false : `package: ${missingPrograms().join(", ")} are not installed`;
 
-const API_PORT = 6443;
+/** Time until an echo must come back, in milliseconds: a neighbour drops a MAC address that is not answered any more after 53 s at most. */
+const REACH_MS = 60_000;
 
-/** A Neutron in namespaces, with its requests relayed to here. */
-export class LiveNeutron extends NeutronApi implements AsyncDisposable {
-  readonly bed: NeutronBed;
+/** The RuntimeClass of pods that a test starts. */
+export const RUNTIME_CLASS = "test";
 
-  constructor(bed: NeutronBed) {
-    super(bed.api.url);
-    this.bed = bed;
+/** The NICs of a lab. */
+export class LabNics extends NicCluster<NeutronApi> {
+  readonly cloud: RunningNeutron;
+  readonly #lab: string;
+
+  private constructor(lab: string, parts: { readonly api: KubeClient; readonly cloud: RunningNeutron }) {
+    super({ api: parts.api, neutron: parts.cloud.api });
+    this.cloud = parts.cloud;
+    this.#lab = lab;
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.bed[Symbol.asyncDispose]();
+  static async open(lab: string): Promise<LabNics> {
+    const { vpc } = stateOf(lab);
+    assert.ok(vpc !== undefined, `lab ${lab} has no VPC`);
+    const config = await loadKubeConfig({ path: labPaths(lab).kubeconfig, clock: systemClock });
+    const cloud = RunningNeutron.at({ kernel: openKernel() }, vpc.folder);
+    return new LabNics(lab, { api: new KubeClient(config, { clock: systemClock }), cloud });
+  }
+
+  override logs(): string {
+    const { children } = stateOf(this.#lab);
+    const ours = children
+      .filter(({ name }) => name.startsWith("nic-"))
+      .map(({ name }) => readFileSync(labPaths(this.#lab).logOf(name), "utf8").slice(-3000));
+    return [...ours, ...this.cloud.hosts.map((host) => this.hostLogs(host))].join("\n--\n");
+  }
+
+  /** What Neutron's agent of a host and its switch have logged at last, and whether they are connected. */
+  hostLogs(host: string): string {
+    const agent = this.cloud.log(`agent-${host}`).trimEnd().split("\n");
+    // Two lines of each second say that it goes round; the last one tells whether it still does.
+    const news = agent.filter((line) => !/rpc_loop - iteration:\d+ (started|completed.*'removed': 0}})/.test(line));
+    const ovs = this.cloud.ovs(host);
+    const columns = ["--columns=target,is_connected,status", "list", "Controller"];
+    return [
+      `${new Date().toISOString()}: Neutron's agent of ${host}`,
+      news.join("\n").slice(-4000),
+      `its last line: ${agent.at(-1)}`,
+      `ovs-vswitchd of ${host}`,
+      ovs.log().slice(-3000),
+      textOf("ovs-vsctl", [`--db=unix:${ovs.socketPath}`, "--timeout=5", ...columns]),
+    ].join("\n");
+  }
+
+  async close(): Promise<void> {
+    await this.api.close();
   }
 }
 
@@ -52,7 +94,6 @@ export interface LiveNode {
   readonly name: string;
   readonly netns: string;
   readonly socket: string;
-  agent: Running;
 }
 
 /** A pod with its sandbox. */
@@ -81,97 +122,84 @@ export interface LiveOptions {
   readonly config?: object;
 }
 
-/** Disposing ends and removes all of it. */
+/** Disposing removes the lab. */
 export class LiveBed implements AsyncDisposable {
-  readonly topology: Topology;
-  readonly nics: NicBed<LiveNeutron>;
+  readonly lab: string;
+  /** What `isthmus lab` has found, before it left the lab to the tests. */
+  readonly report: LabReport;
+  readonly nics: LabNics;
   readonly nodes: ReadonlyMap<string, LiveNode>;
-  readonly controller: Running;
-  readonly #cleanUps: readonly (() => unknown)[];
+  /** Kubeconfig of an administrator, and credentials for Neutron, on the machine. */
+  readonly kubeconfig: string;
+  readonly folder: string;
+  readonly clouds: string;
   #serial = 0;
+  /** Pods that were made and have not ended, by their namespaces. */
+  readonly #pods = new Map<string, LivePod>();
+  readonly #guests = new Set<Running>();
+  /** The namespaces of pods that outlive a test. */
+  #kept: ReadonlySet<string> = new Set();
 
-  private constructor(init: {
-    readonly topology: Topology;
-    readonly nics: NicBed<LiveNeutron>;
-    readonly nodes: ReadonlyMap<string, LiveNode>;
-    readonly controller: Running;
-    readonly cleanUps: readonly (() => unknown)[];
-  }) {
-    this.topology = init.topology;
+  private constructor(lab: string, init: { readonly report: LabReport; readonly nics: LabNics }) {
+    this.lab = lab;
+    this.report = init.report;
     this.nics = init.nics;
-    this.nodes = init.nodes;
-    this.controller = init.controller;
-    this.#cleanUps = init.cleanUps;
+    const { nodes, vpc } = stateOf(lab);
+    const paths = labPaths(lab);
+    this.kubeconfig = paths.kubeconfig;
+    this.folder = mkdtempSync(join(tmpdir(), "isthmus-live-"));
+    this.clouds = join(this.folder, "clouds.yaml");
+    const cloud = { auth_type: "none", auth: { endpoint: vpc?.neutron } };
+    writeFileSync(this.clouds, JSON.stringify({ clouds: { test: cloud } }));
+    this.nodes = new Map(
+      nodes.map(({ name, netns }) => [name, { name, netns, socket: join(paths.dir, name, "vpc.sock") }]),
+    );
   }
 
-  /** Resolves when controller and agents serve; the network `vpc-1` has 192.168.0.0/24, and gives addresses from .32 to .239. */
-  static async open(lab: string, controllerFlags: readonly string[] = []): Promise<LiveBed> {
-    const kernel = openKernel();
-    const topology = planTopology({ lab, nodes: 2, families: "ipv4", tunnel: false });
-    const cleanUps: (() => unknown)[] = [() => removeTopology(kernel, lab)];
+  /**
+   * Runs `isthmus lab --vpc`, which ends when its scenario is over and leaves two nodes. The network `vpc-1` of the tests has 192.168.0.0/24, and
+   * gives addresses from .32 to .239.
+   */
+  static async open(lab: string): Promise<LiveBed> {
+    const argv = ["lab", "--vpc", "--keep", "--json", `--name=${lab}`, "--nodes=2", "--pods=2"];
+    const { code, stdout, stderr } = await isthmus(argv, { timeoutMs: 270_000 });
     try {
-      buildTopology(kernel, topology);
-      const [address] = topology.gateways;
-      assert.ok(address !== undefined);
-      const hosts = topology.nodes.map(({ name, netns }, at) => ({
-        name,
-        netns,
-        firewall: at === 0 ? ("openvswitch" as const) : ("iptables_hybrid" as const),
-      }));
-      using fabric = openNetNs({ name: topology.fabric });
-      const fd = listenTcp(address, API_PORT, { netns: fabric });
-      const scope = { after: (cleanUp: () => unknown) => void cleanUps.push(cleanUp) };
-      const cloud = { netns: topology.fabric, address };
-      const starting = NeutronBed.open({ kernel }, { cloud, hosts }).then((bed) => new LiveNeutron(bed));
-      const nics = await NicBed.on(scope, starting, { sockets: [{ fd, host: address.toString() }] });
-      for (const { name } of topology.nodes) await nics.api.create(resources.nodes, { metadata: { name } });
+      assert.equal(code, 0, `isthmus lab ended with ${code}: ${stderr}${stdout}`);
+      const nics = await LabNics.open(lab);
+      const bed = new LiveBed(lab, { report: JSON.parse(stdout) as LabReport, nics });
       // Addresses that tests ask for are none that a port without a wish gets.
       const pool = { start: "192.168.0.32", end: "192.168.0.239" };
       await nics.neutron.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"], { allocation_pools: [pool] });
-      const controller = nics.run(...controllerFlags);
-      const nodes = new Map<string, LiveNode>();
-      const inNodes = join(nics.folder, "in-nodes");
-      writeFileSync(inNodes, nics.server.kubeconfig({ server: `http://${address}:${API_PORT}`, token: "agent" }));
-      for (const { name, netns } of topology.nodes) {
-        const socket = join(nics.folder, `${name}.sock`);
-        const agent = startAgent(nics, { name, netns, socket });
-        cleanUps.push(async () => {
-          nodes.get(name)?.agent.child.kill("SIGKILL");
-          await nodes.get(name)?.agent.ended;
-        });
-        nodes.set(name, { name, netns, socket, agent });
-      }
-      const bed = new LiveBed({ topology, nics, nodes, controller, cleanUps });
-      for (const { name } of topology.nodes) await bed.untilServes(name);
       return bed;
     } catch (error) {
-      for (const cleanUp of cleanUps.toReversed()) await cleanUp();
+      await removeLab(lab);
       throw error;
     }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    for (const cleanUp of this.#cleanUps.toReversed()) await cleanUp();
+    await this.nics.close();
+    await removeLab(this.lab);
+    rmSync(this.folder, { recursive: true, force: true });
   }
 
-  get neutron(): LiveNeutron {
+  get neutron(): NeutronApi {
     return this.nics.neutron;
   }
 
-  /** Kills the agent of a node and starts another one. */
-  async restartAgent(name: string): Promise<void> {
-    const node = this.node(name);
-    node.agent.child.kill("SIGKILL");
-    await node.agent.ended;
-    node.agent = startAgent(this.nics, node);
-    await this.untilServes(name);
+  /** Neutron's programs on the hosts. */
+  get cloud(): RunningNeutron {
+    return this.nics.cloud;
   }
 
-  async untilServes(name: string): Promise<void> {
-    const { agent } = this.node(name);
-    await until(`the agent of ${name} serves`, () => agent.said().includes('"serving"'), {
-      seen: agent.said,
-      deadlineMs: 60_000,
+  /** Kills the agent of a node; the lab starts another one. Resolves when that one serves. */
+  async killAgent(name: string): Promise<void> {
+    const { socket } = this.node(name);
+    const agent = (): number => stateOf(this.lab).children.find((one) => one.name === `nic-agent-${name}`)?.pid ?? 0;
+    const before = agent();
+    process.kill(before, "SIGKILL");
+    await until(`another agent of ${name} serves`, async () => agent() !== before && (await serves(socket)), {
+      seen: () => this.nics.logs(),
     });
   }
 
@@ -184,6 +212,7 @@ export class LiveBed implements AsyncDisposable {
     this.#serial += 1;
     const uid = await this.nics.pod(name, {
       node,
+      runtimeClass: RUNTIME_CLASS,
       ...(options.nics === undefined ? {} : { nics: options.nics }),
       ...(options.vpc === undefined ? {} : { vpc: options.vpc }),
       ...(options.vm === undefined ? {} : { vm: options.vm }),
@@ -194,10 +223,12 @@ export class LiveBed implements AsyncDisposable {
   /** Makes a sandbox for a pod. */
   sandbox(pod: Pick<LivePod, "name" | "uid" | "node">): LivePod {
     this.#serial += 1;
-    const netns = `isthmus-${this.topology.lab}-pod-${this.#serial}`;
+    const netns = `isthmus-${this.lab}-pod-${this.#serial}`;
     createNetNs(netns)[Symbol.dispose]();
     execFileSync("ip", ["-n", netns, "link", "set", "lo", "up"]);
-    return { ...pod, netns, containerId: `c${this.#serial}${pod.name}`.padEnd(64, "0") };
+    const made = { ...pod, netns, containerId: `c${this.#serial}${pod.name}`.padEnd(64, "0") };
+    this.#pods.set(netns, made);
+    return made;
   }
 
   /** Calls the executable as a runtime on the node of the pod does. Rejects with `CniCallError`. */
@@ -237,11 +268,16 @@ export class LiveBed implements AsyncDisposable {
     options: LiveOptions = {},
   ): Promise<LivePod & { readonly result: LiveResult }> {
     const pod = await this.make(name, node, options);
+    return { ...pod, result: await this.add(pod, options.config) };
+  }
+
+  /** ADD of a pod that gets its interfaces. Rejects with what all programs have logged. */
+  async add(pod: LivePod, config: object = {}): Promise<LiveResult> {
     try {
-      return { ...pod, result: await this.cni("ADD", pod, options.config) };
+      return await this.cni("ADD", pod, config);
     } catch (error) {
       if (!(error instanceof CniCallError)) throw error;
-      throw new Error(`${error.message}\n${this.#words(pod)}`, { cause: error });
+      throw new Error(`${error.message}\n${this.nics.logs()}`, { cause: error });
     }
   }
 
@@ -251,6 +287,27 @@ export class LiveBed implements AsyncDisposable {
     deleteNetNs(pod.netns);
     await this.nics.deletePod(pod.name);
     await this.nics.untilGone(pod.uid);
+    this.#pods.delete(pod.netns);
+  }
+
+  /** From now on {@link clean} leaves the pods alone that there are. */
+  keep(): void {
+    this.#kept = new Set(this.#pods.keys());
+  }
+
+  /** After a test: its guests and pods have ended, and the agents of Neutron run, so that a failure is the only one. With `all` kept pods end too. */
+  async clean({ all = false } = {}): Promise<void> {
+    for (const { child } of this.#guests) child.kill("SIGKILL");
+    this.#guests.clear();
+    for (const host of this.cloud.hosts) await this.cloud.ensureAgent(host);
+    if (all) this.#kept = new Set();
+    for (const pod of [...this.#pods.values()].filter(({ netns }) => !this.#kept.has(netns))) {
+      await this.cni("DEL", pod);
+      if (existsSync(`/run/netns/${pod.netns}`)) deleteNetNs(pod.netns);
+      if ((await this.nics.findPod(pod.name)) !== undefined) await this.nics.deletePod(pod.name);
+      await this.nics.untilGone(pod.uid);
+      this.#pods.delete(pod.netns);
+    }
   }
 
   async claim(pod: LivePod): Promise<NicClaim> {
@@ -274,6 +331,31 @@ export class LiveBed implements AsyncDisposable {
     );
   }
 
+  /**
+   * Waits until an echo comes back: on a busy machine a switch in user space needs more than a moment for a port's flows. Rejects with what
+   * the pod, the devices of the other node, and Neutron's agents and the switches of both know of it. `told` is added.
+   */
+  async untilReaches(
+    from: LivePod,
+    to: LivePod,
+    { nic = "eth0", told }: { readonly nic?: string; readonly told?: () => string } = {},
+  ): Promise<void> {
+    const address = await this.address(to, nic);
+    const { netns } = this.node(to.node);
+    const seen = (): string =>
+      [
+        textOf("ip", ["-n", from.netns, "neighbour"]),
+        textOf("ip", ["-n", netns, "-s", "link", "show"]),
+        textOf("ip", ["netns", "exec", from.netns, "ping", "-c", "2", "-w", "2", address]),
+        ...new Set([from.node, to.node].map((node) => this.nics.hostLogs(node))),
+        told?.() ?? "",
+      ].join("\n--\n");
+    await until(`${from.name} of ${from.node} reaches ${to.name} of ${to.node}`, () => this.reaches(from, address), {
+      deadlineMs: REACH_MS,
+      seen,
+    });
+  }
+
   /** Starts a guest on a TAP device of a pod's node, which answers echoes. */
   async guest(pod: LivePod): Promise<Running> {
     const nic = nicOf(await this.claim(pod));
@@ -281,6 +363,7 @@ export class LiveBed implements AsyncDisposable {
     const script = join(import.meta.dirname, "tap-guest.py");
     const argv = ["/usr/bin/python3", script, device, nic.mac ?? "", await this.address(pod)];
     const guest = start(["nsenter", `--net=/run/netns/${this.node(pod.node).netns}`, ...argv], { timeoutMs: 600_000 });
+    this.#guests.add(guest);
     await until("the guest reads", () => guest.printed().includes("ready"), { seen: guest.said });
     return guest;
   }
@@ -296,7 +379,7 @@ export class LiveBed implements AsyncDisposable {
 
   /** The integration bridge's ports of NICs on a node. */
   plugged(node: string): string[] {
-    return this.neutron.bed
+    return this.cloud
       .ovs(node)
       .devices()
       .filter((name) => /^(qvo|tap)/.test(name));
@@ -311,22 +394,19 @@ export class LiveBed implements AsyncDisposable {
   async untilStatus(id: string, status: string): Promise<void> {
     await this.nics.until(`the port is ${status}`, async () => (await this.port(id))?.["status"] === status);
   }
-
-  #words({ node }: LivePod): string {
-    const agent = this.neutron.bed.log(`agent-${node}`).slice(-1500);
-    return `${this.node(node).agent.said().slice(-1500)}\n--\n${this.controller.said().slice(-1500)}\n--\n${agent}`;
-  }
 }
 
-function startAgent(nics: NicBed<LiveNeutron>, at: Pick<LiveNode, "name" | "netns" | "socket">): Running {
-  const flags = [
-    `--kubeconfig=${join(nics.folder, "in-nodes")}`,
-    `--socket=${at.socket}`,
-    `--state-dir=${join(nics.folder, at.name)}`,
-    `--ovsdb=${nics.neutron.bed.ovs(at.name).socketPath}`,
-  ];
-  return start(["nsenter", `--net=/run/netns/${at.netns}`, ISTHMUS, "nic-agent", ...flags], {
-    env: { COIL_NODE_NAME: at.name },
-    timeoutMs: 900_000,
+/** The output of a command, also of one that fails. */
+function textOf(command: string, argv: readonly string[]): string {
+  const { stdout, stderr } = spawnSync(command, argv, { encoding: "utf8" });
+  return `${command} ${argv.join(" ")}\n${stdout}${stderr}`;
+}
+
+/** Whether somebody listens at a UNIX socket. */
+function serves(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = connect(path);
+    probe.once("connect", () => resolve(true)).once("error", () => resolve(false));
+    probe.once("connect", () => probe.destroy());
   });
 }

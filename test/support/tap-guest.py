@@ -1,4 +1,4 @@
-"""A guest on a TAP device: it answers ARP for its address, and ICMP echoes to it.
+"""A guest on a TAP device: it announces its address, answers ARP for it, and ICMP echoes to it.
 
     python3 tap-guest.py DEVICE MAC ADDRESS
 
@@ -6,13 +6,18 @@ It prints "ready" when it reads packets, and ends with its parent.
 """
 import fcntl
 import os
+import select
 import socket
 import struct
 import sys
+import time
 
 TUNSETIFF = 0x400454CA
 IFF_TAP = 0x0002
 IFF_NO_PI = 0x1000
+# RFC 5227 section 1.1: ANNOUNCE_NUM, and ANNOUNCE_INTERVAL in seconds.
+ANNOUNCEMENTS = 2
+ANNOUNCE_SECONDS = 2
 
 
 def checksum(data):
@@ -42,6 +47,12 @@ def answer(frame, mac, address):
     return None
 
 
+def announcement(mac, address):
+    """A gratuitous ARP request (RFC 5227 section 3): neighbours that know the address of a port before drop its MAC address."""
+    head = b"\xff" * 6 + mac + b"\x08\x06" + b"\0\1\x08\0\6\4\0\1"
+    return head + mac + address + b"\0" * 6 + address
+
+
 def main():
     device, mac_text, address_text = sys.argv[1:4]
     mac = bytes.fromhex(mac_text.replace(":", ""))
@@ -49,7 +60,14 @@ def main():
     tap = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(tap, TUNSETIFF, struct.pack("16sH22x", device.encode(), IFF_TAP | IFF_NO_PI))
     print("ready", flush=True)
+    announced, due = 0, time.monotonic()
     while True:
+        if announced < ANNOUNCEMENTS and time.monotonic() >= due:
+            os.write(tap, announcement(mac, address))
+            announced, due = announced + 1, time.monotonic() + ANNOUNCE_SECONDS
+        pause = max(0, due - time.monotonic()) if announced < ANNOUNCEMENTS else None
+        if not select.select([tap], [], [], pause)[0]:
+            continue
         reply = answer(os.read(tap, 65536), mac, address)
         if reply is not None:
             os.write(tap, reply)

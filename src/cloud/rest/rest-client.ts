@@ -1,8 +1,8 @@
-import { Agent, type Dispatcher, errors as undiciErrors } from "undici";
 import { type AbortOptions, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { Agent, type Dispatcher, errors as undiciErrors } from "#undici";
 import { readAnswer } from "./answer.ts";
 import { Circuit } from "./circuit.ts";
 import { CloudError, codeOfStatus, isCloudError } from "./errors.ts";

@@ -6,7 +6,7 @@ import { after, type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
-import { nullLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import type { NicClaim, NicStatus } from "#kube/nic";
 import {
   CNI_SERVICE,
@@ -57,6 +57,7 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
   const claims = new ClaimBook({ files, log: nullLogger, clock });
   const plans = new Map<string, Plan>();
   const log: string[] = [];
+  const lines: string[] = [];
   const live = new Map<string, NicClaim>();
   const pods = new Map<string, { uid: string; annotations: Record<string, string> }>();
   let failure: Error | undefined;
@@ -127,8 +128,10 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
     onStep: () => undefined,
     place: PLACE,
     clock,
-    log: nullLogger,
+    log: createLogger({ name: "nic-agent", write: (line) => void lines.push(line) }),
   });
+  const logged = (): readonly Record<string, unknown>[] =>
+    lines.map((line) => JSON.parse(line) as Record<string, unknown>);
   const fail = (error: Error | undefined): void => {
     failure = error;
   };
@@ -137,7 +140,7 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
     assert.ok(handler !== undefined);
     return handler(requestOf(init), { signal: init.signal ?? t.signal });
   };
-  return { clock, claims, service, log, live, pods, call, fail, plans };
+  return { clock, claims, service, log, logged, live, pods, call, fail, plans };
 }
 
 interface CallInit {
@@ -571,6 +574,31 @@ test("hot-plug: follow: NICs come and go with events; a failure is told once, ho
   assert.deepEqual(bed.log, ["unplug p1", "NicUnplugged eth1: port p1", "plugged true"]);
 });
 
+test("hot-plug: what the node has is not told while a NIC is half made, and is told again after a failure", async (t) => {
+  const bed = openBed(t);
+  const [eth0, eth1] = ["eth0", "eth1"].map((name, at) => nic({ name, portID: `p${at}`, state: "Ready" })) as [
+    NicStatus,
+    NicStatus,
+  ];
+  const claim = claimOf([eth0, eth1]);
+  bed.claims.set(claimOf([eth0]));
+  await bed.call("Add");
+  const plan = bed.plans.get("c1");
+  assert.ok(plan !== undefined);
+  bed.plans.set("c1", { ...plan, nics: [...plan.nics, { name: "eth1", index: 1, portId: "p1", pending: true }] });
+  assert.deepEqual([bed.service.stateOf(UID).isPlugged, bed.service.stateOf(UID).nics], [true, undefined]);
+  bed.plans.set("c1", plan);
+  bed.claims.set({ ...claim, spec: { ...claim.spec, nics: [{ name: "eth0" }, { name: "eth1" }] } });
+  bed.fail(new Broken("broken", "no switch"));
+  bed.log.length = 0;
+  await assert.rejects(bed.service.follow(t), /no switch/);
+  assert.deepEqual(bed.log, ["plug eth1", "plugged true", "NicFailed eth1: no switch"]);
+  assert.deepEqual(
+    bed.service.stateOf(UID).nics?.map(({ name }) => name),
+    ["eth0"],
+  );
+});
+
 test("hot-plug: a NIC that comes while an ADD waits for active ports does not hold it up, and is plugged after it", async (t) => {
   const bed = openBed(t);
   bed.claims.set(claimOf([nic()]));
@@ -624,4 +652,17 @@ test("a pod that names NICs and leaves the VPC to its namespace waits for its cl
   };
   assert.deepEqual([await add('[{"name":"eth0"}]'), await add("- subnet: a"), await add("?")], [11, 11, 11]);
   assert.deepEqual([await add(" [ ] "), await add(""), await add("null")], [104, 104, 104]);
+});
+
+test("a pod without a VPC, which the executable hands to another plugin, is no failure in the log; a failed call is one", async (t) => {
+  const bed = openBed(t);
+  assert.equal((await refusal(bed.call("Add")))[0], 104);
+  assert.equal((await refusal(bed.call("Add", { args: { NICs: "bad" } })))[0], 4);
+  assert.deepEqual(
+    bed.logged().map(({ level, msg, code }) => [level, msg, code]),
+    [
+      ["info", "call for a pod without a VPC", "no-vpc"],
+      ["warn", "failed call", "invalid-arguments"],
+    ],
+  );
 });

@@ -31,7 +31,7 @@ export interface SandboxPlanLike {
 /** The NICs of a pod that its node has. */
 export interface PluggedState<Nic extends PluggedNic> {
   readonly isPlugged: boolean;
-  /** `undefined` while an ADD of the pod is at work: nobody knows what it will have made. */
+  /** `undefined` while an ADD of the pod is at work, or one of its NICs is plugged: nobody knows what there will be. */
   readonly nics: readonly Nic[] | undefined;
 }
 
@@ -157,9 +157,10 @@ export class NicService<Plan extends SandboxPlanLike> {
   stateOf(podUid: string): PluggedState<Plan["nics"][number]> {
     const plans = this.#deps.network.plans().filter((plan) => plan.podUid === podUid);
     const isMaking = [...this.#making.values()].includes(podUid);
+    const nics = plans.flatMap((plan) => plan.nics);
     return {
       isPlugged: plans.some(({ containerId }) => !this.#making.has(containerId)),
-      nics: isMaking ? undefined : plans.flatMap(({ nics }) => nics),
+      nics: isMaking || nics.some(({ pending }) => pending === true) ? undefined : nics,
     };
   }
 
@@ -243,7 +244,14 @@ export class NicService<Plan extends SandboxPlanLike> {
         if (plan === undefined) return undefined;
         const wanted = this.#deps.planAdded(plan, claim, nic);
         if (typeof wanted === "string") throw new NicCallError("nic-failed", wanted);
-        const made = await network.plug(containerId, wanted, { signal });
+        let made: Plan["nics"][number] | undefined;
+        try {
+          made = await network.plug(containerId, wanted, { signal });
+        } catch (error) {
+          // What the node has was not known meanwhile.
+          onPlugged(claim.metadata.name, []);
+          throw error;
+        }
         if (made === undefined) return undefined;
         this.#announce({ ...plan, nics: [made] });
         onNews(claim, { type: "Normal", reason: "NicPlugged", note: `${nic.name}: port ${nic.portID}` });
@@ -271,7 +279,9 @@ export class NicService<Plan extends SandboxPlanLike> {
     } catch (error) {
       const failure = this.#failureOf(error, signal);
       const code = failure instanceof NicCallError ? failure.code : "bug";
-      log.warn("failed call", { ...fields, code, error: describeError(failure), seconds: seconds() });
+      // The executable asks first, and hands such a pod to the plugin of its configuration.
+      if (code === "no-vpc") log.info("call for a pod without a VPC", { ...fields, code, seconds: seconds() });
+      else log.warn("failed call", { ...fields, code, error: describeError(failure), seconds: seconds() });
       throw failure;
     }
   }

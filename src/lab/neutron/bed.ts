@@ -1,14 +1,10 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type AbortOptions, unlessAborted } from "#base/async";
-import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import type { Kernel } from "#kernel/net";
-import { openNetNs } from "#kernel/netns";
 import { OvsProcesses } from "#lab/ovs";
-import { poll } from "#lab/poll";
-import { NeutronApi } from "./api.ts";
 import {
   API_PORT,
   agentConfig,
@@ -23,14 +19,21 @@ import { NeutronBedError } from "./errors.ts";
 import { Processes, type ProgramSpec, type StartedProgram } from "./processes.ts";
 import { missingPrograms, NEUTRON_PACKAGES, PROGRAMS } from "./programs.ts";
 import { openRelay, type Relay } from "./relay.ts";
-import { joinHosts, TUNNEL_PREFIX_LENGTH, tunnelAddress, UNDERLAY_DEVICE } from "./underlay.ts";
+import {
+  type FoundProgram,
+  joinTunnels,
+  type NeutronHostState,
+  type NeutronState,
+  RunningNeutron,
+  type RunningNeutronDeps,
+  type StartedPrograms,
+  writeState,
+} from "./running.ts";
+import { joinHosts, tunnelAddress } from "./underlay.ts";
 
-/** Time until all agents are alive, in milliseconds. It is 15 s on an idle machine. */
-const START_MS = 180_000;
-const LOOK_MS = 100;
 const LOOPBACK = IpAddress.parse("127.0.0.1");
-/** The bridge of a host's address in tunnels; a switch in user space finds the way to other hosts only by a bridge of its own. */
-const TUNNELS = "br-phy";
+/** How often an agent that ends by itself is started, until it counts as ended. */
+const AGENT_STARTS = 10;
 
 /** A host of the bed: a network namespace that reaches the cloud's address. */
 export interface NeutronBedHost {
@@ -49,47 +52,21 @@ export interface NeutronBedOptions extends AbortOptions {
   readonly quota?: number;
 }
 
-/** A host with its switch and agent. */
-interface RunningHost {
-  readonly at: NeutronBedHost;
-  readonly ovs: OvsProcesses;
-  /** Its address in tunnels. */
-  readonly tunnel: IpAddress;
-  readonly agent: ProgramSpec;
-  process: StartedProgram;
-}
-
 /** Disposing ends all processes and removes the folder. The namespaces and links stay. */
-export class NeutronBed implements AsyncDisposable {
-  /** Requests of a cloud's user, from the namespace of this process. */
-  readonly api: NeutronApi;
-  readonly folder: string;
+export class NeutronBed extends RunningNeutron implements AsyncDisposable {
   /** The API inside the cloud's namespace. */
   readonly innerUrl: URL = new URL(`http://127.0.0.1:${API_PORT}`);
   readonly #processes: Processes;
   readonly #relay: Relay;
-  readonly #hosts = new Map<string, RunningHost>();
-  #server: StartedProgram;
-  readonly #serverProgram: ProgramSpec;
-  readonly #kernel: Kernel;
 
-  private constructor(init: {
-    readonly kernel: Kernel;
-    readonly folder: string;
-    readonly processes: Processes;
-    readonly relay: Relay;
-    readonly hosts: readonly RunningHost[];
-    readonly server: StartedProgram;
-    readonly serverProgram: ProgramSpec;
-  }) {
-    this.folder = init.folder;
-    this.#kernel = init.kernel;
-    this.#processes = init.processes;
-    this.#relay = init.relay;
-    this.#server = init.server;
-    this.#serverProgram = init.serverProgram;
-    for (const host of init.hosts) this.#hosts.set(host.at.name, host);
-    this.api = new NeutronApi(new URL(`http://127.0.0.1:${init.relay.port}`));
+  private constructor(
+    deps: RunningNeutronDeps,
+    state: NeutronState,
+    { programs, relay }: { readonly programs: StartedPrograms; readonly relay: Relay },
+  ) {
+    super(deps, state, programs);
+    this.#processes = deps.processes;
+    this.#relay = relay;
   }
 
   /**
@@ -108,120 +85,38 @@ export class NeutronBed implements AsyncDisposable {
     const { cloud, signal } = options;
     joinHosts(deps.kernel, cloud.netns, options.hosts);
     processes.start(brokerProgram(folder, cloud.netns));
-    const hosts: RunningHost[] = [];
+    const hosts: NeutronHostState[] = [];
+    const agents = new Map<string, StartedProgram>();
     for (const [at, host] of options.hosts.entries()) {
       const ovs = undo.use(await OvsProcesses.open({ netns: host.netns, env: processes.env }));
       const tunnel = tunnelAddress(at);
-      joinTunnels(deps.kernel, ovs, { netns: host.netns, address: tunnel });
+      const { name, netns } = host;
+      joinTunnels(deps.kernel, ovs, { netns, address: tunnel });
       const agent = agentProgram(folder, { host, ovs, broker: cloud.address, tunnel });
-      hosts.push({ at: host, ovs, tunnel, agent, process: processes.start(agent) });
+      hosts.push({ name, netns, ovs: ovs.folder, tunnel: tunnel.toString(), agent });
+      agents.set(name, processes.start(agent));
     }
     const data = join(folder, "mysql");
     await makeDatabase(data, { ...(signal === undefined ? {} : { signal }) });
     writeInit(data);
     processes.start(databaseProgram(data, cloud.netns));
-    const serverProgram = serverProgramOf(folder, cloud.netns, options.quota ?? 5000);
-    const server = processes.start(serverProgram);
+    const server = serverProgram(folder, cloud.netns, options.quota ?? 5000);
+    const programs = { server: processes.start(server), agents };
     const relay = undo.use(await openRelay(cloud.netns, { address: LOOPBACK, port: API_PORT }));
-    const bed = new NeutronBed({ ...deps, folder, processes, relay, hosts, server, serverProgram });
+    const state = { folder, url: `http://127.0.0.1:${relay.port}`, server, hosts };
+    writeState(state);
+    const bed = new NeutronBed({ ...deps, processes }, state, { programs, relay });
     const alive = options.hosts.map(({ name }) => bed.untilAlive(name, options));
     await unlessAborted(Promise.all(alive), { signal });
     undo.move();
     return bed;
   }
 
-  /** Open vSwitch of a host. */
-  ovs(host: string): OvsProcesses {
-    return this.#hostOf(host).ovs;
-  }
-
-  /** Ends a host's switch and starts it again. Its database goes on. */
-  async restartSwitch(host: string): Promise<void> {
-    const { at, ovs, tunnel } = this.#hostOf(host);
-    await ovs.stopSwitch();
-    ovs.startSwitch();
-    // Its devices in user space are new ones.
-    joinTunnels(this.#kernel, ovs, { netns: at.netns, address: tunnel });
-  }
-
-  /** Ends a host's Open vSwitch and starts it with an empty database, and then Neutron's agent, which makes its bridges only at its start. */
-  async loseSwitch(host: string): Promise<void> {
-    const { at, ovs, tunnel } = this.#hostOf(host);
-    await ovs.lose();
-    await ovs.start();
-    joinTunnels(this.#kernel, ovs, { netns: at.netns, address: tunnel });
-    await this.stopAgent(host);
-    this.startAgent(host);
-  }
-
-  /** Ends Neutron's agent of a host at once. */
-  async stopAgent(host: string): Promise<void> {
-    await this.#processes.stop(this.#hostOf(host).process);
-  }
-
-  /** Starts the agent of a host again after {@link stopAgent}. */
-  startAgent(host: string): void {
-    const running = this.#hostOf(host);
-    running.process = this.#processes.start(running.agent);
-  }
-
-  /** Ends Neutron's server and its workers at once. */
-  async stopServer(): Promise<void> {
-    await this.#processes.stop(this.#server);
-  }
-
-  /** Starts Neutron's server again after {@link stopServer}. */
-  startServer(): void {
-    this.#server = this.#processes.start(this.#serverProgram);
-  }
-
-  /** Waits until Neutron takes the agent of a host for alive, or with `false` for dead. Rejects with {@link NeutronBedError} `start-failed`. */
-  async untilAlive(host: string, { signal }: AbortOptions = {}, wanted = true): Promise<void> {
-    const { process } = this.#hostOf(host);
-    const look = async (): Promise<boolean> => {
-      const failed = [this.#server, ...(wanted ? [process] : [])].find((one) => one.isEnded());
-      if (failed !== undefined) throw new NeutronBedError("start-failed", `a program ended: ${failed.lastWords()}`);
-      try {
-        const [agent] = await this.api.list(`agents?host=${encodeURIComponent(host)}`);
-        return (agent?.["alive"] === true) === wanted;
-      } catch (error) {
-        // Its server does not listen yet, or is still starting.
-        if (error instanceof TypeError || error instanceof NeutronBedError) return false;
-        throw error;
-      }
-    };
-    const is = await poll(look, {
-      until: (so) => so,
-      everyMs: LOOK_MS,
-      deadlineMs: START_MS,
-      clock: systemClock,
-      ...(signal === undefined ? {} : { signal }),
-    });
-    if (!is) {
-      const words = `${process.lastWords().slice(-800)}\n${this.#server.lastWords().slice(-800)}`;
-      throw new NeutronBedError(
-        "start-failed",
-        `the agent of ${host} is not ${wanted ? "alive" : "dead"} after ${START_MS / 1000} s:\n${words}`,
-      );
-    }
-  }
-
-  /** What a program has written: `neutron-server`, `rabbitmq`, `mariadb`, or `agent-HOST`. */
-  log(program: string): string {
-    return readFileSync(join(this.folder, `${program}.log`), "utf8");
-  }
-
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#relay[Symbol.asyncDispose]();
     await this.#processes[Symbol.asyncDispose]();
-    for (const { ovs } of this.#hosts.values()) await ovs[Symbol.asyncDispose]();
+    for (const host of this.hosts) await this.ovs(host)[Symbol.asyncDispose]();
     rmSync(this.folder, { recursive: true, force: true });
-  }
-
-  #hostOf(name: string): RunningHost {
-    const host = this.#hosts.get(name);
-    if (host === undefined) throw new Error(`the bed has no host ${name}`);
-    return host;
   }
 }
 
@@ -242,11 +137,13 @@ function brokerProgram(folder: string, netns: string): ProgramSpec {
       RABBITMQ_LOG_BASE: data,
       RABBITMQ_CONFIG_FILE: config,
       RABBITMQ_ENABLED_PLUGINS_FILE: join(folder, "plugins"),
+      // One scheduler, which sleeps when it has nothing to do. By default each processor has one, and it waits busily.
+      RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none",
     },
   };
 }
 
-function serverProgramOf(folder: string, netns: string, quota: number): ProgramSpec {
+function serverProgram(folder: string, netns: string, quota: number): FoundProgram {
   const files = { "neutron.conf": serverConfig({ folder, quota }), "ml2.ini": ml2Config() };
   for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
   const config = Object.keys(files).flatMap((name) => ["--config-file", join(folder, name)]);
@@ -266,7 +163,7 @@ function agentProgram(
     readonly broker: IpAddress;
     readonly tunnel: IpAddress;
   },
-): ProgramSpec {
+): FoundProgram {
   const { name, netns, firewall } = place.host;
   const own = join(folder, `agent-${name}`);
   const file = `${own}.ini`;
@@ -285,7 +182,7 @@ function agentProgram(
   );
   return {
     name: `agent-${name}`,
-    argv: [PROGRAMS.python, PROGRAMS.agent, "--config-file", file],
+    argv: supervised([PROGRAMS.python, PROGRAMS.agent, "--config-file", file]),
     netns,
     config: file,
     // Commands of OpenFlow find the bridges by their sockets.
@@ -293,18 +190,8 @@ function agentProgram(
   };
 }
 
-/** Gives a host's switch its bridge of tunnels, whose device is there when `ovs-vsctl` returns. */
-function joinTunnels(
-  kernel: Kernel,
-  ovs: OvsProcesses,
-  { netns: name, address }: { readonly netns: string; readonly address: IpAddress },
-): void {
-  ovs.makeBridge(TUNNELS);
-  ovs.vsctl("--may-exist", "add-port", TUNNELS, UNDERLAY_DEVICE);
-  using netns = openNetNs({ name });
-  using stack = kernel.openStack(netns);
-  const link = stack.links.get({ name: TUNNELS });
-  if (link === undefined) throw new NeutronBedError("start-failed", `Open vSwitch made no device ${TUNNELS}`);
-  stack.links.set(link.index, { up: true });
-  stack.addresses.replace({ linkIndex: link.index, address, prefixLength: TUNNEL_PREFIX_LENGTH, noDad: false });
+/** Pure: what a host's service manager does with Neutron's agent, which ends when it cannot make its bridges after a restart of the switch. */
+function supervised(argv: readonly string[]): readonly string[] {
+  const script = `for try in $(seq ${AGENT_STARTS}); do "$@"; echo "the agent ended with $?"; sleep 1; done`;
+  return ["/bin/sh", "-c", script, "sh", ...argv];
 }

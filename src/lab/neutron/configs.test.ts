@@ -44,6 +44,7 @@ test("agentConfig: no helper is started by sudo, and the broker is at the cloud'
   assert.equal(found.get("ovs.ovsdb_connection"), "unix:/tmp/ovs/db.sock");
   assert.equal(found.get("securitygroup.firewall_driver"), "iptables_hybrid");
   assert.equal(found.get("agent.root_helper"), "");
+  assert.equal(found.get("ovs.of_request_timeout"), "10");
   const helpers = [...found].filter(([key]) => key.startsWith("privsep"));
   assert.equal(helpers.length, 6);
   for (const [, command] of helpers) assert.equal(command, "privsep-helper --config-file /tmp/bed/agent-node1.ini");

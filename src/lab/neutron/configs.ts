@@ -8,6 +8,11 @@ export const DATABASE = { name: "neutron", user: "neutron", password: "testing",
 export const API_PORT = 9696;
 /** The longest time without a report after which Neutron takes an agent for dead, in seconds. */
 export const AGENT_DOWN_SECONDS = 10;
+/**
+ * The time of one OpenFlow request of an agent, in seconds. A request during which the switch ends is sent again by Neutron's agent as the same
+ * message, which os-ken refuses without an answer (`assert self.xid is None`); the agent then stands still for this time. Its default is 300.
+ */
+const OPENFLOW_SECONDS = 10;
 /** Queues that agents send to. They are there before Neutron is, so that no message of an agent that starts first is lost. */
 const QUEUES = ["q-plugin", "q-reports-plugin", "q-server-resource-versions"] as const;
 /** Sections of oslo.privsep's helpers, each of which would be started by sudo otherwise. */
@@ -156,6 +161,7 @@ local_ip = ${tunnelAddress}
 datapath_type = netdev
 ovsdb_connection = unix:${ovsdb}
 of_listen_address = 127.0.0.1
+of_request_timeout = ${OPENFLOW_SECONDS}
 [securitygroup]
 enable_security_group = true
 firewall_driver = ${firewall}

@@ -7,8 +7,11 @@
  * ```ts
  * await using bed = await NeutronBed.open({ kernel }, { cloud: { netns: "cloud", address }, hosts });
  * const { id } = await bed.api.makeNetwork({ name: "vpc-1" }, ["192.168.0.0/24"]);
+ * // In another process:
+ * await RunningNeutron.at({ kernel }, folder).restartSwitch("node1");
  * ```
  */
 export { type MadeNetwork, NeutronApi, type NeutronObject } from "./api.ts";
 export { NeutronBed, type NeutronBedHost } from "./bed.ts";
 export { missingPrograms } from "./programs.ts";
+export { RunningNeutron } from "./running.ts";

@@ -2,9 +2,9 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { closeSync, openSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { inNetNs, openNetNs } from "#kernel/netns";
-import { poll } from "#lab/poll";
 import { NeutronBedError } from "./errors.ts";
 
 /**
@@ -80,6 +80,19 @@ export class Processes implements AsyncDisposable {
     }
   }
 
+  /** A program that another process has started in this folder, by its configuration; one that does not run has ended. */
+  find({ name, config }: Pick<ProgramSpec, "name"> & { readonly config: string }): StartedProgram {
+    const started = this.#all().filter((pid) => commandOf(pid).includes(config));
+    // The first is the program, and all others its helpers.
+    const pid = started.find((one) => !started.includes(parentOf(one))) ?? 0;
+    return {
+      pid,
+      config,
+      isEnded: () => pid === 0 || !isAlive(pid),
+      lastWords: () => readFileSync(join(this.#folder, `${name}.log`), "utf8").slice(-2000),
+    };
+  }
+
   /** Runs a program to its end. Rejects with {@link NeutronBedError} `start-failed` unless its exit code is 0, and with the signal's reason. */
   async run(spec: ProgramSpec, { signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<void> {
     const file = join(this.#folder, `${spec.name}.log`);
@@ -105,12 +118,22 @@ export class Processes implements AsyncDisposable {
 
   /** Ends one program and the helpers that it has started, at once. */
   async stop(program: StartedProgram): Promise<void> {
-    const family = this.#familyOf(program);
-    await poll(() => signalAll(family.filter(isAlive), "SIGKILL"), {
+    const family = new Set<number>();
+    const kill = (): number => {
+      // One that was started meanwhile, too.
+      for (const pid of this.#familyOf(program)) family.add(pid);
+      return signalAll([...family].filter(isAlive), "SIGKILL");
+    };
+    await poll(kill, {
       until: (left) => left === 0,
       everyMs: LOOK_MS,
       clock: systemClock,
     });
+  }
+
+  /** Has one program stand still, with the helpers that it has started, or go on. */
+  pause(program: StartedProgram, isPaused: boolean): void {
+    signalAll(this.#familyOf(program), isPaused ? "SIGSTOP" : "SIGCONT");
   }
 
   /** Asks one program to end in order, and waits until it has. Rejects with {@link NeutronBedError} `start-failed` after 30 s. */
@@ -158,7 +181,7 @@ export class Processes implements AsyncDisposable {
   }
 }
 
-function signalAll(pids: readonly number[], signal: "SIGTERM" | "SIGKILL"): number {
+function signalAll(pids: readonly number[], signal: "SIGTERM" | "SIGKILL" | "SIGSTOP" | "SIGCONT"): number {
   for (const pid of pids) {
     try {
       process.kill(pid, signal);

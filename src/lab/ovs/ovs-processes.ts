@@ -1,11 +1,10 @@
-import { type ChildProcess, execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { execFileSync, spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { inNetNs, openNetNs } from "#kernel/netns";
-import { poll } from "#lab/poll";
 import { OvsProcessesError } from "./errors.ts";
 
 const SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema";
@@ -19,6 +18,8 @@ export function isOvsInstalled(): boolean {
   return existsSync(SWITCH) && existsSync(SCHEMA);
 }
 
+type Program = "ovsdb-server" | "ovs-vswitchd";
+
 /** Where Open vSwitch runs. */
 export interface OvsPlace {
   /** Name of the network namespace. Default: that of this process. */
@@ -27,26 +28,29 @@ export interface OvsPlace {
   readonly env?: Readonly<Record<string, string>>;
 }
 
-/** Database and switch. Disposing ends both and removes their folder. */
+/** Database and switch, found by their files. Disposing ends both and removes their folder. */
 export class OvsProcesses implements AsyncDisposable {
   readonly folder: string;
   /** The socket of the database. */
   readonly socketPath: string;
   readonly #place: OvsPlace;
-  #database: ChildProcess | undefined;
-  #switch: ChildProcess | undefined;
 
-  private constructor(place: OvsPlace) {
-    this.folder = mkdtempSync(join(tmpdir(), "isthmus-ovs-"));
+  private constructor(folder: string, place: OvsPlace) {
+    this.folder = folder;
     this.socketPath = join(this.folder, "db.sock");
     this.#place = place;
+  }
+
+  /** Those of another process, which has started them at this place. */
+  static at(folder: string, place: OvsPlace = {}): OvsProcesses {
+    return new OvsProcesses(folder, place);
   }
 
   /** Starts both with a bridge `br-int`, which forwards as any switch does. Rejects with {@link OvsProcessesError}. */
   static async open(place: OvsPlace = {}): Promise<OvsProcesses> {
     if (!isOvsInstalled())
       throw new OvsProcessesError("not-installed", `no ${SWITCH}: install Debian's package openvswitch-switch`);
-    const ovs = new OvsProcesses(place);
+    const ovs = new OvsProcesses(mkdtempSync(join(tmpdir(), "isthmus-ovs-")), place);
     try {
       await ovs.start();
       ovs.makeBridge();
@@ -68,7 +72,7 @@ export class OvsProcesses implements AsyncDisposable {
   async startDatabase(): Promise<void> {
     const file = join(this.folder, "conf.db");
     if (!existsSync(file)) execFileSync("ovsdb-tool", ["create", file, SCHEMA]);
-    this.#database = this.#spawn("ovsdb-server", [file, `--remote=punix:${this.socketPath}`]);
+    this.#spawn("ovsdb-server", [file, `--remote=punix:${this.socketPath}`]);
     const listens = await poll(() => existsSync(this.socketPath), {
       until: (is) => is,
       everyMs: LOOK_MS,
@@ -81,7 +85,7 @@ export class OvsProcesses implements AsyncDisposable {
 
   /** Starts the switch; commands with {@link vsctl} wait for it. */
   startSwitch(): void {
-    this.#switch = this.#spawn("ovs-vswitchd", [`unix:${this.socketPath}`]);
+    this.#spawn("ovs-vswitchd", [`unix:${this.socketPath}`]);
   }
 
   /** Makes a bridge, without a controller, with its datapath in user space. */
@@ -108,14 +112,12 @@ export class OvsProcesses implements AsyncDisposable {
 
   /** Ends the switch. Its ports stay in the database. */
   async stopSwitch(): Promise<void> {
-    await end(this.#switch);
-    this.#switch = undefined;
+    await this.#end("ovs-vswitchd");
   }
 
   /** Ends the database. Its file stays. */
   async stopDatabase(): Promise<void> {
-    await end(this.#database);
-    this.#database = undefined;
+    await this.#end("ovsdb-server");
     rmSync(this.socketPath, { force: true });
   }
 
@@ -146,25 +148,48 @@ export class OvsProcesses implements AsyncDisposable {
     rmSync(this.folder, { recursive: true, force: true });
   }
 
-  #spawn(program: string, args: readonly string[]): ChildProcess {
+  #spawn(program: Program, args: readonly string[]): void {
     const own = [
       `--unixctl=${join(this.folder, `${program}.ctl`)}`,
       `--log-file=${join(this.folder, `${program}.log`)}`,
       "--verbose=console:off",
     ];
     const folders = { OVS_RUNDIR: this.folder, OVS_LOGDIR: this.folder, OVS_DBDIR: this.folder };
-    const run = (): ChildProcess =>
-      spawn(program, [...args, ...own], { stdio: "ignore", env: { ...process.env, ...this.#place.env, ...folders } });
-    if (this.#place.netns === undefined) return run();
-    using netns = openNetNs({ name: this.#place.netns });
-    // A child made while this thread is in the namespace stays in it.
-    return inNetNs(netns, run);
+    const run = (): number | undefined =>
+      spawn(program, [...args, ...own], { stdio: "ignore", env: { ...process.env, ...this.#place.env, ...folders } })
+        .pid;
+    let pid: number | undefined;
+    if (this.#place.netns === undefined) pid = run();
+    else {
+      using netns = openNetNs({ name: this.#place.netns });
+      // A child made while this thread is in the namespace stays in it.
+      pid = inNetNs(netns, run);
+    }
+    if (pid !== undefined) writeFileSync(this.#pidFile(program), String(pid));
   }
-}
 
-async function end(child: ChildProcess | undefined): Promise<void> {
-  if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-  const ended = once(child, "exit");
-  child.kill("SIGKILL");
-  await ended;
+  /** Ends a program, whichever process has started it, and waits until it is gone. */
+  async #end(program: Program): Promise<void> {
+    const file = this.#pidFile(program);
+    if (!existsSync(file)) return;
+    const pid = Number(readFileSync(file, "utf8"));
+    await poll(() => this.#kill(pid), { until: (isGone) => isGone, everyMs: LOOK_MS, clock: systemClock });
+    rmSync(file);
+  }
+
+  /** Kills the process if it is of this folder; whether it is gone. One that was not waited for is gone too. */
+  #kill(pid: number): boolean {
+    try {
+      if (!readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(`${this.folder}/`)) return true;
+      process.kill(pid, "SIGKILL");
+      return false;
+    } catch (error) {
+      if (["ENOENT", "ESRCH"].includes((error as NodeJS.ErrnoException).code ?? "")) return true;
+      throw error;
+    }
+  }
+
+  #pidFile(program: Program): string {
+    return join(this.folder, `${program}.pid`);
+  }
 }

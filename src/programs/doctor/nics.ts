@@ -1,8 +1,10 @@
 import { hostname } from "node:os";
+import { dirname, join } from "node:path";
 import { systemClock } from "#base/clock";
 import { type DoctorCheck, type Fact, readFact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
-import { OpenVSwitch } from "#cloud/ovsdb";
+import { countFlows } from "#cloud/openflow";
+import { OpenVSwitch, type OvsBridge } from "#cloud/ovsdb";
 import { inspectNicAgent } from "#features/cni";
 import { decodeNicNode, judgeNode, type NicNode } from "#features/nic-report";
 import { type KubeClient, resources } from "#kube/client";
@@ -37,6 +39,7 @@ export async function nicChecks(
     readFact(() => askAgent(nicSocket, at)),
     readFact(() => ovs.bridges(at)),
   ]);
+  const flows = "fault" in bridges ? new Map<string, Fact<number>>() : await readFlows(bridges.value, ovsdb, at);
   const node = "value" in agent ? agent.value.node : (process.env["COIL_NODE_NAME"] ?? hostname());
   const api = await readFact(() => openClient("doctor", values, { clock: systemClock }));
   const own = "fault" in api ? { host: api, claims: undefined } : await readNode(api.value, node, at);
@@ -45,11 +48,27 @@ export async function nicChecks(
     agent,
     ovsdb,
     bridges,
+    flows,
     integrationBridge,
     ...own,
     // By default the provider's agents of a machine have the name of its kernel.
     machine: [...new Set([name, name.split(".")[0] ?? name])],
   });
+}
+
+/** The flows of bridges with a controller that is connected. */
+async function readFlows(
+  bridges: readonly OvsBridge[],
+  ovsdb: string,
+  at: { readonly signal: AbortSignal },
+): Promise<ReadonlyMap<string, Fact<number>>> {
+  const served = bridges.filter(({ controllers }) => controllers.some(({ isConnected }) => isConnected));
+  const counts = served.map(async ({ name }) => {
+    const path = join(dirname(ovsdb), `${name}.mgmt`);
+    const count = await readFact(() => countFlows({ clock: systemClock }, path, { ...at, timeoutMs: SWITCH_MS }));
+    return [name, count] as const;
+  });
+  return new Map(await Promise.all(counts));
 }
 
 async function askAgent(socket: string, at: { readonly signal: AbortSignal }): Promise<NicNode> {

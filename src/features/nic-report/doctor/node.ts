@@ -9,6 +9,8 @@ export interface NodeReport {
   readonly agent: Fact<NicNode>;
   readonly ovsdb: string;
   readonly bridges: Fact<readonly OvsBridge[]>;
+  /** The number of flows of bridges by their names, of those that the provider's agent is connected to. */
+  readonly flows: ReadonlyMap<string, Fact<number>>;
   readonly integrationBridge: string;
   /** The Node's own name for providers, and where it comes from; `undefined`: the API server was not asked or the Node is not there. */
   readonly host: Fact<{ readonly node: string; readonly providerHost: string | undefined }> | undefined;
@@ -30,7 +32,7 @@ function judgeNicAgent({ agent }: NodeReport): DoctorCheck[] {
   return [ok(`answers as node ${node}, with ${claims.length} NicClaims and the NICs of ${sandboxes.length} sandboxes`)];
 }
 
-function judgeSwitch({ agent, bridges, integrationBridge, ovsdb }: NodeReport): DoctorCheck[] {
+function judgeSwitch({ agent, bridges, flows, integrationBridge, ovsdb }: NodeReport): DoctorCheck[] {
   const { ok, warning, wrong } = checksOf("Open vSwitch");
   if ("fault" in bridges)
     return [
@@ -70,9 +72,23 @@ function judgeSwitch({ agent, bridges, integrationBridge, ovsdb }: NodeReport): 
           "start neutron-openvswitch-agent, and look at its log",
         ),
       );
-    else found.push(ok(`bridge ${name} is connected to the provider's agent`));
+    else found.push(ok(`bridge ${name} is connected to the provider's agent`), ...judgeFlows(name, flows.get(name)));
   }
   return found;
+}
+
+/** A connection says little: an agent that stands still after a restart of the switch keeps it, while the bridge forwards nothing. */
+function judgeFlows(name: string, flows: Fact<number> | undefined): DoctorCheck[] {
+  const { wrong, unknown } = checksOf("Open vSwitch");
+  if (flows === undefined) return [];
+  if ("fault" in flows) return [unknown(`the flows of bridge ${name} cannot be counted: ${flows.fault}`)];
+  if (flows.value > 0) return [];
+  return [
+    wrong(
+      `bridge ${name} has no flows, so it forwards nothing: the provider's agent has made none since the switch started`,
+      "restart neutron-openvswitch-agent, and have the service manager do so whenever Open vSwitch starts again",
+    ),
+  ];
 }
 
 function judgeHostName({ host, machine, claims }: NodeReport): DoctorCheck[] {
