@@ -39,8 +39,8 @@ const stampFile = join(dist, ".stamp");
 const LINKS = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
 /** Programs that `isthmus node` runs in its process. */
 const PARTS_OF_NODE = Object.entries(PROGRAMS).flatMap(([name, { onNode }]) => (onNode === true ? [name] : []));
-/** Programs that have a file of the build for themselves. */
-const OWN_FILES = [...LINKS, "node"];
+/** Programs that have a file of the build for themselves: those that start often. */
+const OWN_FILES = [...LINKS, "node", "lab", "audit", "validate", "doctor"];
 
 function stamp(): string {
   const hash = createHash("sha256");
@@ -134,7 +134,6 @@ const COMMON: BuildOptions = {
   platform: "node",
   format: "esm",
   target: "node24",
-  alias: { undici: join(root, "tools/undici-core.cjs") },
   minify: false,
   legalComments: "none",
   // CommonJS dependencies inside the bundle call require().
@@ -172,12 +171,14 @@ async function buildBundle(version: string): Promise<void> {
     build({
       ...COMMON,
       entryPoints: { [ownFile(name)]: "src/programs/isthmus.ts" },
+      outExtension: { ".js": ".cjs" },
+      format: "cjs",
+      // One expression (`src/programs/load-compiled.ts`).
+      banner: { js: "(function (exports, require, module, isthmusUrl) { const isthmusRequire = require;" },
+      footer: { js: "})" },
       metafile: true,
-      sourcemap: "linked",
-      // The sources are in the map of the bundle of all programs.
-      sourcesContent: false,
       plugins: [withoutOthers(new Set(name === "node" ? [name, ...PARTS_OF_NODE] : [name])), ...PLUGINS],
-      define,
+      define: { ...define, "import.meta.url": "isthmusUrl" },
     }),
   );
   const results = await Promise.all([whole, ...own]);
@@ -185,9 +186,31 @@ async function buildBundle(version: string): Promise<void> {
   const built = new Set(
     results.flatMap(({ metafile }) => Object.keys(metafile?.outputs ?? {}).map((file) => basename(file))),
   );
-  for (const file of globSync("*.mjs{,.map}", { cwd: dist })) {
+  for (const file of built) {
+    if (!file.endsWith(".map")) makeAscii(join(dist, file));
+    if (file.endsWith(".cjs")) endWithHash(join(dist, file));
+  }
+  for (const file of globSync("*.{mjs,cjs}{,.map}", { cwd: dist })) {
     if (!built.has(file)) rmSync(join(dist, file), { force: true });
   }
+}
+
+/**
+ * Replaces characters beyond ASCII in comments. With one of them, V8 would keep the whole file with two bytes for each character: 2 MiB more
+ * in each process, and 10 ms of the processor at each start. Strings have none, because esbuild escapes them.
+ */
+function makeAscii(file: string): void {
+  const text = readFileSync(file, "utf8");
+  const ascii = text.replace(/^(?:\s*(?:\*|\/\/|\/\*)).*$/gm, (line) => line.replaceAll(/[^\0-\x7f]/gu, "?"));
+  const [beyond] = /^.*[^\0-\x7f].*$/m.exec(ascii) ?? [];
+  if (beyond !== undefined) throw new Error(`${file} has characters beyond ASCII in a line of code: ${beyond}`);
+  if (ascii !== text) writeFileSync(file, ascii);
+}
+
+/** Ends a program's file with a hash of its text, after which its compiled code is named. */
+function endWithHash(file: string): void {
+  const text = readFileSync(file, "utf8");
+  writeFileSync(file, `${text}// ${createHash("sha256").update(text).digest("hex").slice(0, 16)}\n`);
 }
 
 /** The launcher's text: each memory profile becomes the patterns of its programs, called by their names or as the first word. */

@@ -29,7 +29,8 @@ async function runListed(listed: ListedProgram, prefix: string, words: readonly 
   return runProgram(program, `${prefix}${program.name}`, words);
 }
 
-async function main(): Promise<number> {
+/** Runs the called program; resolves with its exit code. */
+export async function main(): Promise<number> {
   const calledAs = process.env["ISTHMUS_CALLED_AS"] ?? basename(process.argv[1] ?? "isthmus");
   const own = findProgram(calledAs);
   if (own !== undefined) return runListed(own, "", process.argv.slice(2));
@@ -47,5 +48,3 @@ async function main(): Promise<number> {
   process.stderr.write(`isthmus: there is no program "${word}"; isthmus --help lists them\n`);
   return EXIT.usage;
 }
-
-process.exitCode = await main();

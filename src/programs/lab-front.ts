@@ -2,10 +2,9 @@ import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { createInterface } from "node:readline";
-import { Deferred, unlessAborted } from "#base/async";
+import { Deferred, poll, unlessAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { type HostEvent, isRunning, LabError, type LabState, labPaths, type SwitchRequest } from "#lab/host";
-import { poll } from "#lab/poll";
 import { ownCommand } from "./program/index.ts";
 
 /** A process that keeps a lab up, started by {@link startHost}. */

@@ -15,5 +15,5 @@ export function ownFileOf(
 ): string | undefined {
   const names = (programs ?? "").split(" ");
   const name = [calledAs, word ?? ""].find((text) => text !== "" && names.includes(text));
-  return name === undefined ? undefined : `./${ownFile(name)}.mjs`;
+  return name === undefined ? undefined : `./${ownFile(name)}.cjs`;
 }

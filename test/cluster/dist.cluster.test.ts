@@ -52,7 +52,7 @@ test("dist: no program but the lab's loads code of the lab, such as its API serv
   const folder = dirname(ISTHMUS);
   const programs = globSync(join(folder, "*-????????.mjs")).filter((file) => !/\/(chunk-|lab-|host-)/.test(file));
   assert.ok(programs.length >= 10, programs.join(" "));
-  const own = globSync(join(folder, "program-*.mjs"));
+  const own = globSync(join(folder, "program-*.cjs")).filter((file) => !file.endsWith("/program-lab.cjs"));
   assert.ok(own.length >= 10, own.join(" "));
   for (const program of new Set([...programs, ...own])) {
     const ofLab = [...loadedBy(program).values()].join("").match(/^\/\/ src\/lab\/.*$/gm) ?? [];

@@ -1,9 +1,10 @@
 import type { Socket } from "node:net";
-import { buildConnector } from "undici";
 import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
+import { buildConnector } from "#undici";
 import { dial } from "./dial.ts";
 import { KubeError } from "./errors.ts";
+import { withParserBudget } from "./parser-budget.ts";
 
 /** `open`: the port accepted a connection at once. `returned`: the port was closed and accepts connections now. */
 export type PortState = "open" | "returned";
@@ -72,7 +73,8 @@ export class ServerPort {
   connector(tls: buildConnector.BuildOptions): buildConnector.connector {
     const keepAlive = { keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS };
     const overTls = buildConnector({ ...tls, ...keepAlive, timeout: CONNECT_MS });
-    return (options, callback) => {
+    return (options, connected) => {
+      const callback: buildConnector.Callback = (...outcome) => withParserBudget(() => connected(...outcome));
       this.#connect().then(
         (socket) => {
           if (options.protocol === "https:") {

@@ -1,10 +1,10 @@
 import { isIP } from "node:net";
 import { type ConnectionOptions, checkServerIdentity } from "node:tls";
-import { Agent, type Dispatcher, errors as undiciErrors } from "undici";
 import { type AbortOptions, sleep, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
+import { Agent, type Dispatcher, errors as undiciErrors } from "#undici";
 import type { RawAnswer } from "./api.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
 import { KubeError } from "./errors.ts";

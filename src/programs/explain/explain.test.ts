@@ -300,7 +300,7 @@ on its way, with the first endpoint drawn:
 
 /** The program from source; `code` is its exit code. */
 function run(...argv: string[]): Promise<{ readonly code: number; readonly stdout: string; readonly stderr: string }> {
-  const main = join(import.meta.dirname, "../isthmus.ts");
+  const main = join(import.meta.dirname, "../start.ts");
   return new Promise((resolve) => {
     execFile(process.execPath, [main, "explain", ...argv], { timeout: 30_000 }, (error, stdout, stderr) => {
       resolve({ code: typeof error?.code === "number" ? error.code : error === null ? 0 : -1, stdout, stderr });

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 
 function nicctl(args: readonly string[], input = "") {
-  const main = join(import.meta.dirname, "../isthmus.ts");
+  const main = join(import.meta.dirname, "../start.ts");
   const { status, stdout, stderr } = spawnSync(process.execPath, [main, "nicctl", ...args], {
     input,
     encoding: "utf8",

@@ -1,0 +1,1 @@
+export { Agent, buildConnector, Dispatcher, errors } from "undici";
