@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { blobPath, imageDocuments, type Layer } from "./image/oci.ts";
+import { blobPath, fullName, imageDocuments, type Layer } from "./image/oci.ts";
 import { type Part, spdxDocument } from "./image/sbom.ts";
 
 const hex = (digit: string): string => digit.repeat(64);
@@ -20,6 +20,11 @@ const ABOUT = {
   labels: { a: "b" },
 };
 
+test("fullName: a name without a registry is one of docker.io, as runtimes read it in a pod", () => {
+  const names = ["isthmus:1", "me/isthmus:1", "localhost/isthmus:1", "registry.example/isthmus:1", "host:5000/a/b:1"];
+  assert.deepEqual(names.map(fullName), ["docker.io/library/isthmus:1", "docker.io/me/isthmus:1", ...names.slice(2)]);
+});
+
 test("imageDocuments: index, manifest and configuration name each other by digest and size, and the layers in their order", () => {
   const documents = imageDocuments([layer("1"), layer("2")], ABOUT);
   const read = (path: string) => JSON.parse(documents.get(path) ?? assert.fail(path)) as Record<string, unknown>;
@@ -27,7 +32,7 @@ test("imageDocuments: index, manifest and configuration name each other by diges
   const [found] = read("index.json")["manifests"] as readonly [
     { readonly digest: string; readonly size: number; readonly annotations: Record<string, string> },
   ];
-  assert.equal(found.annotations["io.containerd.image.name"], "isthmus:1.2.3");
+  assert.equal(found.annotations["io.containerd.image.name"], "docker.io/library/isthmus:1.2.3");
   assert.equal(documents.get(blobPath(found.digest))?.length, found.size);
   const manifest = read(blobPath(found.digest));
   const { digest, size } = manifest["config"] as { readonly digest: string; readonly size: number };

@@ -2,7 +2,7 @@
  * Builds the image of the suite: an OCI archive, without a container daemon and without a registry. Its root file system is made of packages of
  * Debian, the pinned Node, and the build. The same packages and sources give the same bytes.
  *
- *     ./run image [--output FILE] [--name NAME:TAG] [--json]
+ *     ./run image [--output FILE] [--name NAME:TAG] [--level=0..9] [--json]
  *     ./run image --check FILE
  *
  * Beside FILE it writes FILE.spdx.json, the bill of materials, which is in the image too. The exit code is 1 if the image exceeds its limit.
@@ -47,10 +47,16 @@ const { values } = parseArgs({
   options: {
     output: { type: "string", default: `isthmus-${version}.oci.tar` },
     name: { type: "string", default: `isthmus:${version}` },
+    level: { type: "string", default: "6" },
     json: { type: "boolean", default: false },
     check: { type: "string" },
   },
 });
+const level = Number(values.level);
+if (!/^\d$/.test(values.level)) {
+  console.error(`--level: "${values.level}" is no level of gzip, from 0 to 9`);
+  process.exit(2);
+}
 const say = (text: string): void => void (values.json || process.stderr.write(`${text} …\n`));
 
 function partOf({ name, version: its, architecture, source, sha256 }: DebianPackage): Part {
@@ -97,7 +103,7 @@ async function build(folder: string, output: string): Promise<readonly Layer[]> 
   mkdirSync(join(layout, "blobs/sha256"), { recursive: true });
   say("compressing");
   const layers: Layer[] = [];
-  for (const { folder: from, made } of trees) layers.push(await packLayer(from, layout, { epoch, made }));
+  for (const { folder: from, made } of trees) layers.push(await packLayer(from, layout, { epoch, made, level }));
   const labels = {
     "org.opencontainers.image.title": "isthmus",
     "org.opencontainers.image.version": version,

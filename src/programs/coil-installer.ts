@@ -44,6 +44,11 @@ export const coilInstaller = defineProgram({
       return EXIT.ok;
     }
     log.info("installed", { ...changes });
+    if (changes.disabledOfSuite.length > 0)
+      log.error(
+        "put the network of another installation of this suite out of use: if its installer still runs on this node, each undoes what the other one installs; for pods and NICs of VPCs apply deploy/all.yaml, or one release of the chart with both",
+        { files: changes.disabledOfSuite },
+      );
     await sleep(values.rescanWait, { signal });
     return EXIT.ok;
   },

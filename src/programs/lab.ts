@@ -1,5 +1,6 @@
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
@@ -20,7 +21,6 @@ import {
   removeState,
 } from "#lab/host";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
-import { poll } from "#lab/poll";
 import {
   applyScenario,
   type ChainedNode,
@@ -121,7 +121,7 @@ export const lab = defineProgram({
   name: "lab",
   summary:
     "Builds a Kubernetes cluster on this machine with real kernel objects, and reports which pods and nodes reach each other.",
-  words: { usage: "[kubeconfig | exec POD -- COMMAND... | down]", max: Number.POSITIVE_INFINITY },
+  words: { usage: "[kubeconfig | exec POD -- COMMAND... | down | check]", max: Number.POSITIVE_INFINITY },
   flags,
   notes: [
     [
@@ -129,6 +129,7 @@ export const lab = defineProgram({
       "  kubeconfig            print the kubeconfig of a running lab",
       "  exec POD -- COMMAND   run a command in the network namespace of a pod ([NAMESPACE/]NAME) or a node",
       "  down                  remove a lab and all its objects",
+      "  check                 check the flags of a new lab, and start nothing",
     ].join("\n"),
     "The embedded API server is in memory and for labs only. Exit code: 0 when every check succeeded.",
     "On an existing API server (--kubeconfig) a lab creates only objects with its own names and labels. It refuses to start if it would have to change other objects. It removes its objects when it ends, after a failure too.",
@@ -153,6 +154,7 @@ export const lab = defineProgram({
     refuseWithVpc(values);
     refuseWithUpgrade(values);
     if (word === undefined) return runLab(values, signal);
+    if (word === "check" && rest.length === 0) return EXIT.ok;
     if (word === "kubeconfig" && rest.length === 0) return printKubeconfig(values.name);
     if (word === "down" && rest.length === 0) return down(values, signal);
     if (word === "exec" && rest.length >= 2) return exec(values.name, rest[0] ?? "", rest.slice(1), signal);
@@ -195,7 +197,7 @@ function refuseWithVpc(values: Values): void {
     ]);
 }
 
-/** The builds of an upgrade run the lab's own API server, Services and one Egress. */
+/** The builds of an upgrade run the lab's own API server, Services, one Egress, a tunnel beside the direct way, and the proxy of uplinks that stay whole. */
 function refuseWithUpgrade(values: Values): void {
   if (values.upgrade === undefined) return;
   const names = (["tunnel", "uplinks", "services", "egress", "chained", "image", "vpc", "kubeconfig"] as const).filter(
@@ -296,14 +298,16 @@ async function runScenario(
     { signal, pingDeadlineMs: 10_000, onProgress: () => undefined },
   );
   const tunnel = await checkTunnel(requireState(values.name), cluster, { say, signal });
-  if (state.uplinks !== undefined) say("downloading over the uplinks, and breaking the cheap uplink");
-  const uplinks = state.uplinks === undefined ? undefined : await verifyUplinks(state.uplinks, { signal });
+  // Those of an upgrade stay whole.
+  const breakable = state.upgrade === undefined ? state.uplinks : undefined;
+  if (breakable !== undefined) say("downloading over the uplinks, and breaking the cheap uplink");
+  const uplinks = breakable === undefined ? undefined : await verifyUplinks(breakable, { signal });
   const upgrade =
-    state.upgrade === undefined || state.egress === undefined
+    state.upgrade === undefined || state.egress === undefined || state.uplinks === undefined
       ? undefined
       : await verifyUpgrade(
           {
-            ...{ api, scenario, cluster, say, upgrade: state.upgrade, egress: state.egress },
+            ...{ api, scenario, cluster, say, upgrade: state.upgrade, egress: state.egress, uplinks: state.uplinks },
             state: () => requireState(values.name),
             switchTo: (request) => at.host.switchTo(request),
             audit: async () =>

@@ -9,7 +9,7 @@ import { kubeFlags, openClient } from "./daemon/index.ts";
 import { defineProgram, EXIT, type Program, requirePrivileges } from "./program/index.ts";
 import { applyCluster } from "./uninstall/apply-cluster.ts";
 import { applyNode } from "./uninstall/apply-node.ts";
-import { type NodeKernel, readNode } from "./uninstall/read-node.ts";
+import { type NodeKernel, readNode, runningPrograms } from "./uninstall/read-node.ts";
 
 const number = { min: 0, max: 0xffff_ffff };
 
@@ -95,7 +95,7 @@ function nodeWork(
 ): Work<NodeRemoval> {
   return {
     read: async () => planNode(readNode(kernel, values), values),
-    apply: (removals, onDone) => applyNode(kernel, removals, onDone),
+    apply: (removals, onDone) => applyNode({ kernel, running: () => runningPrograms(values) }, removals, onDone),
   };
 }
 

@@ -173,6 +173,18 @@ test("coil-installer: configurations of others are put aside, on request deleted
   ]);
 });
 
+test("coil-installer: a configuration of another installation of the suite is put aside with an error that says what to apply", async (t) => {
+  const { etc, install } = host(t);
+  mkdirSync(etc, { recursive: true });
+  const vpc = { cniVersion: "1.0.0", name: "vpc", plugins: [{ type: "vpc-neutron", delegate: { type: "ptp" } }] };
+  writeFileSync(join(etc, "05-vpc.conflist"), JSON.stringify(vpc));
+  writeFileSync(join(etc, "07-other.conflist"), '{"name":"other","plugins":[{"type":"bridge"}]}');
+  const { code, stderr } = await install();
+  assert.equal(code, 0, stderr);
+  assert.match(stderr, /"error".*\["05-vpc\.conflist"\].*another installation of this suite.*deploy\/all\.yaml/);
+  assert.doesNotMatch((await install()).stderr, /another installation/);
+});
+
 test("coil-installer: CNI_NETCONF goes before CNI_NETCONF_FILE, and CNI_CONF_NAME names the file", async (t) => {
   const { etc, dir, install } = host(t);
   const file = join(dir, "netconf");

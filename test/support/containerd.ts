@@ -128,6 +128,19 @@ export class Containerd implements AsyncDisposable {
     return readFileSync(join(this.#folder, "log"), "utf8").slice(-3000);
   }
 
+  /** A command that runs another one where `ctr` finds it, and what it runs with by default. */
+  wrap(): readonly string[] {
+    const at = `/proc/${this.#child.pid}/ns`;
+    const variables = [`CONTAINERD_ADDRESS=${this.#folder}/containerd.sock`, "CONTAINERD_SNAPSHOTTER=native"];
+    return ["nsenter", `--mount=${at}/mnt`, `--net=${at}/net`, "env", ...variables];
+  }
+
+  /** Whether the CRI has an image under the name that a pod gives. */
+  async hasImage(name: string): Promise<boolean> {
+    const request = new ProtoWriter().message(1, new ProtoWriter().string(1, name).finish());
+    return (await this.#call("ImageService/ImageStatus", request)).length > 0;
+  }
+
   /** Runs `ctr` beside it. plugins get `env` too. */
   ctr(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Outcome> {
     return this.startCtr(args, { env, timeoutMs: CALL_MS }).ended;
@@ -138,14 +151,7 @@ export class Containerd implements AsyncDisposable {
     args: readonly string[],
     { env = {}, timeoutMs }: { readonly env?: Readonly<Record<string, string>>; readonly timeoutMs: number },
   ): Running {
-    const at = `/proc/${this.#child.pid}/ns`;
-    const argv = [
-      "nsenter",
-      `--mount=${at}/mnt`,
-      `--net=${at}/net`,
-      "ctr",
-      `--address=${this.#folder}/containerd.sock`,
-    ];
+    const argv = [...this.wrap(), "ctr"];
     const path = `${PROGRAMS}:${process.env["PATH"]}`;
     return start([...argv, ...args], { env: { ...env, PATH: path }, timeoutMs });
   }
@@ -258,10 +264,7 @@ export class Containerd implements AsyncDisposable {
       const { code, stderr } = await this.ctr(args);
       if (code !== 0) throw new Error(`ctr images import ended with ${code}: ${stderr}`);
     }
-    const request = (): ProtoWriter => new ProtoWriter().message(1, new ProtoWriter().string(1, IMAGE).finish());
-    await until("the CRI has the image", async () => {
-      return (await this.#call("ImageService/ImageStatus", request())).length > 0;
-    });
+    await until("the CRI has the image", () => this.hasImage(IMAGE));
   }
 
   #call(method: string, request: ProtoWriter): Promise<Uint8Array> {

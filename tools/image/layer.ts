@@ -25,7 +25,7 @@ export async function diffIdOf(folder: string, epoch: number): Promise<string> {
 }
 
 /** Packs a tree of files, and stores the blob in the layout. */
-export async function packLayer(folder: string, layout: string, { epoch, made }: PackOptions): Promise<Layer> {
+export async function packLayer(folder: string, layout: string, { epoch, made, level }: PackOptions): Promise<Layer> {
   const plain = join(layout, "layer.tar");
   execFileSync("tar", ["--create", "--file", plain, ...tarArguments(folder, epoch), "."]);
   const packed = `${plain}.gz`;
@@ -38,7 +38,7 @@ export async function packLayer(folder: string, layout: string, { epoch, made }:
   await pipeline(
     createReadStream(plain),
     passing(tar),
-    createGzip({ level: 6 }),
+    createGzip({ level }),
     passing(gzip, count),
     createWriteStream(packed),
   );
@@ -52,6 +52,8 @@ export interface PackOptions {
   /** The time of all files, in seconds since 1970. */
   readonly epoch: number;
   readonly made: string;
+  /** Of gzip, from 0 to 9. */
+  readonly level: number;
 }
 
 function passing(hash: Hash, seen: (bytes: Buffer) => void = () => undefined): Transform {

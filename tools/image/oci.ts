@@ -66,7 +66,10 @@ export function imageDocuments(layers: readonly Layer[], about: ImageAbout): Doc
         size: manifestBlob.size,
         platform: { architecture: "amd64", os: "linux" },
         // containerd gives an imported image the first name, other tools the second.
-        annotations: { "io.containerd.image.name": about.name, "org.opencontainers.image.ref.name": about.version },
+        annotations: {
+          "io.containerd.image.name": fullName(about.name),
+          "org.opencontainers.image.ref.name": about.version,
+        },
       },
     ],
   });
@@ -76,6 +79,16 @@ export function imageDocuments(layers: readonly Layer[], about: ImageAbout): Doc
     [blobPath(configBlob.digest), config],
     [blobPath(manifestBlob.digest), manifest],
   ]);
+}
+
+/**
+ * Pure: the whole name of an image, as a kubelet's runtime looks for it: `isthmus:1` of a pod is `docker.io/library/isthmus:1`. containerd gives an
+ * imported image its name as it stands.
+ */
+export function fullName(name: string): string {
+  const [first = "", ...rest] = name.split("/");
+  if (rest.length === 0) return `docker.io/library/${name}`;
+  return first === "localhost" || /[.:]/.test(first) ? name : `docker.io/${name}`;
 }
 
 /** The path of a blob in the layout. */

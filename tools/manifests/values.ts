@@ -8,6 +8,7 @@ const word = v.pipe(
 );
 const words = v.array(word);
 const port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
+const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(86_400));
 const count = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(100));
 const texts = v.array(v.string());
 const quantities = v.record(v.string(), v.union([v.string(), v.number()]));
@@ -73,7 +74,7 @@ export const valuesSchema = v.strictObject({
       socketFolder: word,
     }),
   }),
-  uplinkProxy: v.strictObject({ enabled: v.boolean(), config: anyObject }),
+  uplinkProxy: v.strictObject({ enabled: v.boolean(), config: anyObject, terminationGracePeriodSeconds: seconds }),
   nics: v.strictObject({
     enabled: v.boolean(),
     provider: v.picklist(["neutron", "alcor"]),

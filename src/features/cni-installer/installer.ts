@@ -28,12 +28,17 @@ export interface CniInstallation {
   readonly removeOthers: boolean;
 }
 
+/** The plugins of the suite. */
+const TYPES: ReadonlySet<string> = new Set(["coil", "vpc-neutron", "vpc-alcor"]);
+
 /** The changes of an installation. */
 export interface CniInstallationChanges {
   readonly binaryChanged: boolean;
   readonly configChanged: boolean;
   /** File names of other configurations that are out of use now. */
   readonly disabled: readonly string[];
+  /** Those of them that have a plugin of this suite: another installation of the suite has written them, or an earlier one. */
+  readonly disabledOfSuite: readonly string[];
 }
 
 /** Puts the executable and the configuration in place, each file at once, and the others aside. Throws {@link InstallError}. */
@@ -48,7 +53,7 @@ export async function installCni(installation: CniInstallation, conflist: string
       if (await copyExecutable(plugin, join(binDir, basename(plugin)))) binaryChanged = true;
     }
     const configChanged = await installConfig(installation, conflist);
-    return { binaryChanged, configChanged, disabled: await disableOthers(installation) };
+    return { binaryChanged, configChanged, ...(await disableOthers(installation)) };
   } catch (error) {
     if (!(error instanceof FileError || (error instanceof Error && "syscall" in error))) throw error;
     throw new InstallError("cannot-install", `cannot install into ${etcDir} and ${binDir}: ${error.message}`, {
@@ -135,16 +140,37 @@ async function makeFolder(path: string): Promise<void> {
 }
 
 /** Puts the configurations of other networks aside, which the runtime could choose by their file names. Returns these names. */
-async function disableOthers(installation: CniInstallation): Promise<string[]> {
-  const others = (await readdir(installation.etcDir)).filter(
+async function disableOthers(
+  installation: CniInstallation,
+): Promise<Pick<CniInstallationChanges, "disabled" | "disabledOfSuite">> {
+  const disabled = (await readdir(installation.etcDir)).filter(
     (name) => name.includes("conflist") && name !== installation.confName && !name.endsWith(".coil-disabled"),
   );
-  for (const name of others) {
+  const disabledOfSuite: string[] = [];
+  for (const name of disabled) {
     const path = join(installation.etcDir, name);
+    if (isOfSuite(await readOptional(path))) disabledOfSuite.push(name);
     if (installation.removeOthers) await rm(path);
     else await rename(path, `${path}.coil-disabled`);
   }
-  return others;
+  return { disabled, disabledOfSuite };
+}
+
+/** The text of a file; empty for what cannot be read, such as a folder or a link to nothing, which can be put aside all the same. */
+async function readOptional(path: string): Promise<string> {
+  try {
+    return await readFile(path, "utf8");
+  } catch (error) {
+    if (error instanceof Error && "syscall" in error) return "";
+    throw error;
+  }
+}
+
+/** Whether a configuration list of anybody names a plugin of the suite. Pure. */
+export function isOfSuite(text: string): boolean {
+  if (conflistFault(text) !== undefined) return false;
+  const { plugins } = JSON.parse(text) as { readonly plugins: readonly { readonly type: string }[] };
+  return plugins.some(({ type }) => TYPES.has(type));
 }
 
 async function sameContent(a: string, b: string): Promise<boolean> {

@@ -1,10 +1,10 @@
 import { createServer, type Socket } from "node:net";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { resetSocket } from "#base/socket-reset";
 import type { KubeConnection } from "#kube/client";
 import { connectInside, InsideError, request } from "#lab/inside";
-import { poll } from "#lab/poll";
 import type { LabNode } from "#lab/topology";
 import type { LabTunnel } from "./tunnel.ts";
 

@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import {
   type CustomResourceDefinition,
@@ -23,7 +24,6 @@ import {
   nodeTaints,
   ownLabels,
 } from "#lab/ownership";
-import { poll } from "#lab/poll";
 import type { LabNode, Topology } from "#lab/topology";
 import { LabError } from "./errors.ts";
 

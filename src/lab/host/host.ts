@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from "node:fs";
 import { connect } from "node:net";
 import { dirname, join } from "node:path";
-import { Deferred, TaskGroup, untilAborted } from "#base/async";
+import { Deferred, poll, TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
@@ -20,7 +20,6 @@ import {
   type LabIdentity,
   newRun,
 } from "#lab/ownership";
-import { poll } from "#lab/poll";
 import {
   buildTopology,
   closeControlPlane,
@@ -159,7 +158,9 @@ async function runCluster(
   const { log, tell } = deps;
   const kernel = openKernel();
   const identity = identityOf(options);
-  const topology = planTopology({ ...options, nodePrefix: identity.prefix });
+  const hasUplinks = options.uplinks || builds !== undefined;
+  const topology = planTopology({ ...options, uplinks: hasUplinks, nodePrefix: identity.prefix });
+  const upgrade = builds === undefined ? undefined : planUpgrade(topology, builds, paths);
   const tunnel = planTunnel(topology, paths);
   const uplinks = planLabUplinks(topology, paths);
   const chained = options.chained ? planChained(topology) : undefined;
@@ -173,7 +174,7 @@ async function runCluster(
     services: planLabServices(topology, options),
     egress: planLabEgress(topology, { paths, isthmus: options.isthmus }),
     image,
-    upgrade: builds === undefined ? undefined : planUpgrade(topology, builds),
+    upgrade,
   });
   recorder.write();
   if (builds !== undefined) for (const node of topology.nodes) await installOn(node, builds.before, { paths, signal });
@@ -190,6 +191,7 @@ async function runCluster(
       closeControlPlane(topology.controlPlane, tunnel);
       writeTunnelFiles(tunnel, paths);
     }
+    if (upgrade !== undefined) writeTunnelFiles(upgrade.tunnel, paths);
     await using _internet = await openInternet(topology, paths);
     const { kubeconfig } = options;
     await using controlPlane = await openControlPlane({ log }, { topology, paths, kubeconfig, tunnel });
@@ -228,6 +230,7 @@ async function runCluster(
         chained,
         neutron,
         builds,
+        spareTunnel: upgrade?.tunnel,
         switches: deps.switches,
       };
       await hold(parts, options, topology, signal);
@@ -289,6 +292,8 @@ interface Parts {
   readonly neutron: NeutronBed | undefined;
   /** Both builds of a lab with `--upgrade`. */
   readonly builds: Readonly<Record<BuildName, LabBuild>> | undefined;
+  /** Present with both builds. Its programs are switched as all others. */
+  readonly spareTunnel: LabTunnel | undefined;
   readonly switches: AsyncIterable<SwitchRequest>;
 }
 
@@ -311,6 +316,9 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
       egress: options.egress,
     }),
     ...uplinkProgramsOf({ paths, isthmus, uplinks }),
+    ...(parts.spareTunnel === undefined
+      ? []
+      : tunnelProgramsOf({ topology, paths, isthmus, tunnel: parts.spareTunnel })),
     ...(options.services || options.egress ? serviceProgramsOf({ topology, paths, isthmus }) : []),
     ...(parts.neutron === undefined
       ? []

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { coilCrds } from "#kube/coil";
+import { planTopology } from "#lab/topology";
 import { labPaths } from "./lab-paths.ts";
 import { openBuildBefore, placeOf, planUpgrade } from "./upgrade.ts";
 
@@ -28,7 +29,11 @@ test("planUpgrade: the controllers are a place, and each node is one", () => {
     before: { version: "1", mark: "/a", isthmus: ["/a"] },
     after: { version: "2", mark: "/b", isthmus: ["node", "/b"] },
   };
-  assert.deepEqual(planUpgrade({ nodes }, builds), {
+  const topology = planTopology({ lab: "x", nodes: 1, families: "dual", tunnel: false });
+  const { tunnel, ...upgrade } = planUpgrade(topology, builds, { dir: "/run/x" });
+  assert.deepEqual([tunnel.netns, tunnel.frontend], [topology.fabric, "/run/x/control-plane/frontend.sock"]);
+  assert.deepEqual(tunnel.controlPlane, topology.gateways.map(String));
+  assert.deepEqual(upgrade, {
     versions: { before: "1", after: "2" },
     marks: { before: "/a", after: "/b" },
     routers: { before: ["/a", "coil-egress"], after: ["node", "/b", "coil-egress"] },

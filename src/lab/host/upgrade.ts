@@ -11,6 +11,7 @@ import { unpackImage } from "#lab/image";
 import type { LabNode, Topology } from "#lab/topology";
 import { LabError } from "./errors.ts";
 import type { LabPaths } from "./lab-paths.ts";
+import { type LabTunnel, planSpareTunnel } from "./tunnel.ts";
 
 /** The builds of a lab with `--upgrade`: the other one, with which it begins, and this one. */
 export type BuildName = "before" | "after";
@@ -43,8 +44,10 @@ export interface LabUpgrade {
   readonly marks: Readonly<Record<BuildName, string>>;
   /** The command of routers of each build; they are pods, so their Egress says it. */
   readonly routers: Readonly<Record<BuildName, readonly string[]>>;
-  /** What is switched as one: the controllers, then each node. */
+  /** What is switched as one: the controllers, with the tunnel's server, then each node. */
   readonly places: readonly string[];
+  /** A tunnel to the nodes, beside the direct way. */
+  readonly tunnel: LabTunnel;
 }
 
 /** A request to run the programs of a place from another build. */
@@ -111,15 +114,17 @@ export async function ownBuild(
 
 /** Pure: the upgrade of a lab. */
 export function planUpgrade(
-  { nodes }: Pick<Topology, "nodes">,
+  topology: Topology,
   builds: Readonly<Record<BuildName, Pick<LabBuild, "version" | "mark" | "isthmus">>>,
+  paths: Pick<LabPaths, "dir">,
 ): LabUpgrade {
   const { before, after } = builds;
   return {
     versions: { before: before.version, after: after.version },
     marks: { before: before.mark, after: after.mark },
     routers: { before: [...before.isthmus, ROUTER], after: [...after.isthmus, ROUTER] },
-    places: [CONTROLLERS, ...nodes.map(({ name }) => name)],
+    places: [CONTROLLERS, ...topology.nodes.map(({ name }) => name)],
+    tunnel: planSpareTunnel(topology, paths),
   };
 }
 

@@ -15,6 +15,8 @@ const DNS_PORT = 53;
 const HTTP_PORT = 80;
 /** CIDRs of the scenario's pods: packets from uplinks' addresses to them stay in the cluster. */
 const POD_CIDRS = ["10.100.0.0/15", "fd10:100::/112", "fd10:101::/112"];
+/** How long the proxy waits for its tunnels when it ends, in milliseconds. */
+const DRAIN_MS = 1000;
 /** Penalties are short and probes frequent, so that the lab soon notices that an uplink works again. */
 const PENALTIES = { penaltyMs: 1000, penaltyMaxMs: 2000 } as const;
 const PROBE = { intervalMs: 1000, timeoutMs: 500, failAfter: 3, recoverAfter: 2, maxCost: 0 } as const;
@@ -35,6 +37,8 @@ export interface LabUplinks {
   }[];
   /** The HTTPS server of the internet, which each provider's DNS server knows by name. */
   readonly server: { readonly name: string; readonly addresses: readonly string[]; readonly port: number };
+  /** The namespace of that server. */
+  readonly internet: string;
   /** PEM file of the authority that signed the server's certificate. */
   readonly ca: string;
   readonly settings: string;
@@ -56,6 +60,7 @@ export function planLabUplinks({ uplinks }: Topology, paths: Dir): LabUplinks | 
       addresses: addresses.map(({ address }) => address.toString()),
     })),
     server: { ...SERVER, addresses: uplinks.internet.addresses.map(String) },
+    internet: uplinks.internet.netns,
     ca: fileOf(paths, "ca.crt"),
     settings: fileOf(paths, "settings.json"),
   };
@@ -94,6 +99,8 @@ export function uplinkSettings({ links, internet }: Uplinks) {
     // The probe is an HTTP request, because a TCP handshake would not show that data is answered again.
     probe: { ...PROBE, targets: internet.addresses.slice(0, 1).map((host) => ({ type: "http", url: probeUrl(host) })) },
     selection: PENALTIES,
+    // Clients of a lab end with it, or before the proxy is replaced, so there is little to wait for.
+    limits: { drainMs: DRAIN_MS },
     metrics: true,
   };
 }

@@ -17,6 +17,8 @@ const FLAVOR = { name: "m1.large", maxNics: 2 } as const;
 export interface LabVpc {
   /** Neutron's API, on the loopback address of the host process. */
   readonly neutron: string;
+  /** The folder of Neutron's programs, by which `RunningNeutron` finds them. */
+  readonly folder: string;
   /** Nodes whose pods can have NICs. */
   readonly hosts: readonly { readonly node: string; readonly firewall: NeutronBedHost["firewall"] }[];
   /** The Kubernetes namespace of the pods. */
@@ -51,6 +53,7 @@ export async function openVpc(
   writeFileSync(credentialsFile(paths), credentials, { mode: 0o600 });
   const vpc = {
     neutron: bed.api.url.href,
+    folder: bed.folder,
     hosts: hosts.map(({ name: node, firewall }) => ({ node, firewall })),
     namespace: NAMESPACE,
     flavor: FLAVOR,

@@ -19,7 +19,7 @@ const PROGRAM = `
   require("node:http").createServer((q, r) => r.writeHead(q.url === "/readyz" ? status : 404).end()).listen(8081);
   process.on("SIGTERM", () => { status = 503; setTimeout(() => process.exit(0), 2000); });`;
 
-test("Kubelet: a pod has its addresses in its environment, and its probes count while it ends: not ready, then gone", async (t) => {
+test("Kubelet: a pod has its addresses in its environment, and its probes count while it ends; one with a RuntimeClass waits", async (t) => {
   const kernel = openKernel();
   const folder = mkdtempSync(join(tmpdir(), "isthmus-kubelet-"));
   const server = await startApiServer({ listen: { host: "127.0.0.1", port: 0 }, log: nullLogger, clock: systemClock });
@@ -68,11 +68,19 @@ test("Kubelet: a pod has its addresses in its environment, and its probes count 
       if (seen.at(-1) !== state) seen.push(state);
     }
   };
+  const foreign = { name: "foreign", namespace: "default" };
+  await api.create(resources.pods, {
+    metadata: foreign,
+    spec: { nodeName: NODE, runtimeClassName: "kata", containers: [{ name: "main", image: "none" }] },
+  } as Draft<Pod>);
   await api.create(resources.pods, {
     metadata: REF,
     spec: { nodeName: NODE, terminationGracePeriodSeconds: 20, containers: [container] },
   } as Draft<Pod>);
   await until("ready");
+  const { status } = await api.get(resources.pods, foreign);
+  assert.deepEqual([status?.phase, status?.reason], ["Pending", "FailedCreatePodSandBox"]);
+  assert.match(status?.message ?? "", /has no runtime of the pod's runtimeClassName/);
   await api.delete(resources.pods, REF);
   await until("gone");
   assert.deepEqual(seen.slice(-2), ["not ready, ends", "gone"], seen.join("; "));

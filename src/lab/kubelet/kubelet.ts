@@ -21,6 +21,12 @@ const NOT_FOR_LABS = {
   message: "this Node belongs to an Isthmus lab, which runs only pods that tolerate this taint by its key",
 } as const;
 
+/** The status of a pod whose RuntimeClass the kubelet does not have; it has none. */
+const NO_RUNTIME = {
+  reason: "FailedCreatePodSandBox",
+  message: "a lab's kubelet has no runtime of the pod's runtimeClassName: it does not start the pod",
+} as const;
+
 export interface KubeletDeps {
   readonly api: KubeApi;
   readonly kernel: Kernel;
@@ -132,6 +138,10 @@ export class Kubelet {
     }
     if (this.#options.accepts?.(pod) === false) {
       await this.#writeStatus(pod, waitingStatus(pod, NOT_FOR_LABS, this.#clock.now()));
+      return;
+    }
+    if (pod.spec?.runtimeClassName !== undefined) {
+      await this.#writeStatus(pod, waitingStatus(pod, NO_RUNTIME, this.#clock.now()));
       return;
     }
     // A sandbox whose attachment failed, and whose removal failed too, is removed first.

@@ -1,10 +1,9 @@
-import { type AbortOptions, pause } from "#base/async";
+import { type AbortOptions, pause, poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { IpAddress } from "#base/ip";
 import { openKernel } from "#kernel/net";
 import { findObject, type KubeApi, resources } from "#kube/client";
 import { type LabEgress, LabError } from "#lab/host";
-import { poll } from "#lab/poll";
 import { processesIn } from "#lab/topology";
 import { type ClientPod, editEgress, type RouterPod, waitForRouters } from "./egress-objects.ts";
 import type { DrainedReport, KillReport, RouterLoss } from "./egress-report.ts";

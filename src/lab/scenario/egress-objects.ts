@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { type Draft, type KubeApi, type Pod, resources } from "#kube/client";
@@ -6,7 +7,6 @@ import { COIL_FINALIZER, coilResources, EGRESS_ANNOTATION_PREFIX, type Egress, e
 import { type LabEgress, LabError } from "#lab/host";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
 import { createOwn, type LabIdentity } from "#lab/ownership";
-import { poll } from "#lab/poll";
 import { makeNamespace } from "./apply.ts";
 
 /** The pool of the routers: each block is one address, so that the outside sees the same few ones, whatever the node. */

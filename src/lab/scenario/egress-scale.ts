@@ -1,10 +1,9 @@
-import { type AbortOptions, pause } from "#base/async";
+import { type AbortOptions, pause, poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { openConntrack } from "#kernel/conntrack";
 import { openKernel } from "#kernel/net";
 import { coilResources } from "#kube/coil";
 import type { LabState } from "#lab/host";
-import { poll } from "#lab/poll";
 import { failuresOf, isAtEnd, isFailed, isOf, loadOf, openStreams, type Pair, seconds } from "./egress-losses.ts";
 import { editEgress, type RouterPod, waitForRouters } from "./egress-objects.ts";
 import type { ScaleReport } from "./egress-report.ts";

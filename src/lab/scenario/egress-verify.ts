@@ -1,10 +1,10 @@
 import type { AbortOptions } from "#base/async";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { openKernel } from "#kernel/net";
 import type { KubeApi } from "#kube/client";
 import { type LabEgress, LabError, type LabState } from "#lab/host";
-import { poll } from "#lab/poll";
 import { WhoServers } from "./egress-hosts.ts";
 import { drainRouter, killRouter, type Pair } from "./egress-losses.ts";
 import {

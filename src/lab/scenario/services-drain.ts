@@ -1,8 +1,8 @@
 import type { AbortOptions } from "#base/async";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { isKubeError, type KubeApi, type Node, resources } from "#kube/client";
 import { isForLab, type LabIdentity } from "#lab/ownership";
-import { poll } from "#lab/poll";
 import type { Balancer } from "./services-balancer.ts";
 import type { Load } from "./services-load.ts";
 import type { DrainReport, LoadResult } from "./services-report.ts";

@@ -1,11 +1,11 @@
 import type { AbortOptions } from "#base/async";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import { type KubeApi, type Pod, resources } from "#kube/client";
 import { LabError } from "#lab/host";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
 import type { LabIdentity } from "#lab/ownership";
-import { poll } from "#lab/poll";
 import { type BackendName, replicasOf, servicesNamespace } from "./services-objects.ts";
 
 /** Interval of polls of the cluster while waiting, in milliseconds. */

@@ -1,10 +1,10 @@
 import type { AbortOptions } from "#base/async";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { IpAddress as Ip } from "#base/ip";
 import type { KubeApi } from "#kube/client";
 import { LabError, type LabServices, type LabState } from "#lab/host";
-import { poll } from "#lab/poll";
 import { Balancer, type Member } from "./services-balancer.ts";
 import { type Balancers, drainNode } from "./services-drain.ts";
 import { Load, type LoadTarget } from "./services-load.ts";

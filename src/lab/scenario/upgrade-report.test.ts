@@ -15,6 +15,7 @@ const step: UpgradeStep = {
   lostBy: [],
   made: ["dual/on-node1"],
   opened: 1,
+  outages: [{ way: "through the tunnel", ms: 812 }],
   faults: [],
   findings: [],
   seconds: 2,
@@ -34,6 +35,7 @@ const linesOf = (one: UpgradeReport): string[] =>
 test("upgradeWorks: an upgrade under which every ping was answered and every connection lived is well", () => {
   assert.ok(upgradeWorks(report));
   assert.ok(linesOf(report).every((line) => !line.startsWith("FAIL")));
+  assert.ok(linesOf(report).includes("       through the tunnel: no new connection for 812 ms"));
 });
 
 test("upgradeWorks: a lost ping, a fault, a finding, a step without pings and a connection that ended are failures, and have a line", () => {

@@ -12,6 +12,8 @@ export interface UpgradeStep {
   readonly made: readonly string[];
   /** New connections that were opened after the step, and reached their server. */
   readonly opened: number;
+  /** Ways through programs that the step replaces: the longest time in which no new connection succeeded, in milliseconds. */
+  readonly outages: readonly { readonly way: string; readonly ms: number }[];
   /** What did not work: pods, new connections, addresses. */
   readonly faults: readonly string[];
   /** Findings of the audit. */
@@ -19,7 +21,7 @@ export interface UpgradeStep {
   readonly seconds: number;
 }
 
-/** A connection that is open from before the first step to after the last one; through a router, until that is replaced. */
+/** A connection that is open from before the first step to after the last one; through a router or a proxy, until that is replaced. */
 export interface LongConnection {
   readonly name: string;
   /** Numbered messages of the client, and those of the server that arrived. Each side checks that none is missing. */
@@ -60,6 +62,7 @@ export function upgradeLines(
     `     from ${from} to ${to} and back in ${seconds.toFixed(1)} s; ${pods} pods with their addresses compared after each step`,
     ...steps.flatMap((step) => [
       `${mark(stepWorks(step))} ${step.name}: ${step.pings.lost} of ${step.pings.sent} pings between pods lost; ${step.made.length} pods made and deleted, ${step.opened} new connections; audit: ${step.findings.length} findings; ${step.programs.before} programs of ${from}, ${step.programs.after} of ${to}; ${step.seconds.toFixed(1)} s`,
+      ...step.outages.map(({ way, ms }) => `       ${way}: no new connection for ${ms} ms`),
       ...cut([...step.lostBy, ...step.faults, ...step.findings].map((text) => `       ${text}`)),
     ]),
     ...connections.map(

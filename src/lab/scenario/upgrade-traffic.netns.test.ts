@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { type TestContext, test } from "node:test";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { createNetNs, deleteNetNs } from "#kernel/netns";
-import { poll } from "#lab/poll";
 import { NUMBERED_PORT, NumberedServers, openNumbered, PingFlows, type PingingPod } from "./upgrade-traffic.ts";
 
 /** Two pods of two nodes, on one link. */

@@ -1,15 +1,15 @@
 import { once } from "node:events";
 import { createServer, type Server, type Socket } from "node:net";
-import { type AbortOptions, Deferred, unlessAborted } from "#base/async";
+import { type AbortOptions, Deferred, poll, unlessAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import { type NetNsRef, openNetNs } from "#kernel/netns";
 import { type IcmpSocket, listenTcp, openIcmpSocket } from "#kernel/socket";
-import { connectInside, type Destination, InsideError } from "#lab/inside";
+import { connectInside, type Destination, InsideError, requestConnect } from "#lab/inside";
 import type { PingSource } from "#lab/ping";
-import { poll } from "#lab/poll";
+import { formatHostPort } from "#wire/http-connect";
 
 /** The port of numbered connections. */
 export const NUMBERED_PORT = 7000;
@@ -240,7 +240,20 @@ export class NumberedSide implements Disposable {
 
 /** A connection with numbered messages both ways. Rejects with `InsideError`, also where no server answers, and with the signal's reason. */
 export async function openNumbered(from: NetNsRef, to: Destination, options: AbortOptions): Promise<NumberedSide> {
-  const socket = await connectInside(from, to, { ...options, timeoutMs: CONNECT_MS });
+  return numberedOver(await connectInside(from, to, { ...options, timeoutMs: CONNECT_MS }), options);
+}
+
+/** The same through a proxy at the other end of a connection, by CONNECT. */
+export async function openNumberedThrough(
+  proxy: Socket,
+  { address, port }: Destination,
+  options: AbortOptions,
+): Promise<NumberedSide> {
+  const target = formatHostPort({ host: address.toString(), port });
+  return numberedOver(await requestConnect(proxy, target, { ...options, timeoutMs: CONNECT_MS }), options);
+}
+
+async function numberedOver(socket: Socket, options: AbortOptions): Promise<NumberedSide> {
   const side = new NumberedSide(socket);
   try {
     await unlessAborted(side.first, options);

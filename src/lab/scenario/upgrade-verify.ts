@@ -1,5 +1,6 @@
 import { readFileSync } from "node:fs";
-import type { AbortOptions } from "#base/async";
+import { connect } from "node:net";
+import { type AbortOptions, poll, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
@@ -11,13 +12,13 @@ import {
   LabError,
   type LabState,
   type LabUpgrade,
+  type LabUplinks,
   type SwitchRequest,
 } from "#lab/host";
-import type { Destination } from "#lab/inside";
+import { connectInside, type Destination } from "#lab/inside";
 import { NETNS_ANNOTATION } from "#lab/kubelet";
 import { createOwn, type LabIdentity } from "#lab/ownership";
 import { pingMesh } from "#lab/ping";
-import { poll } from "#lab/poll";
 import type { Scenario } from "./default.ts";
 import {
   applyClients,
@@ -34,6 +35,7 @@ import {
   NumberedServers,
   type NumberedSide,
   openNumbered,
+  openNumberedThrough,
   PingFlows,
   type PingingPod,
 } from "./upgrade-traffic.ts";
@@ -50,6 +52,9 @@ const PING_MS = 5000;
 const LOOK_MS = 50;
 /** How long a new connection may need until Services and tunnels are as wanted, in milliseconds. */
 const SETTLE_MS = 20_000;
+/** The pause between two new connections while programs are replaced, in milliseconds. */
+const DIAL_MS = 50;
+const PROXY_MS = 5000;
 /** The least length of a step, in milliseconds, so that each has pings. */
 const STEP_MS = 500;
 
@@ -59,9 +64,10 @@ export interface UpgradeLab {
   readonly scenario: Scenario;
   readonly cluster: ObservedCluster;
   readonly egress: LabEgress;
+  readonly uplinks: LabUplinks;
   readonly upgrade: LabUpgrade;
   /** The present state, whose children are the programs that run. */
-  readonly state: () => Pick<LabState, "children">;
+  readonly state: () => Pick<LabState, "children" | "nodes">;
   readonly switchTo: (request: SwitchRequest) => Promise<void>;
   /** The findings of an audit of the settled cluster. */
   readonly audit: () => Promise<readonly string[]>;
@@ -73,11 +79,14 @@ type Options = AbortOptions & { readonly signal: AbortSignal };
 /** A way to a server, which connections go from the begin to the end, and new ones after each step. */
 interface Way {
   readonly name: string;
-  readonly from: string;
-  readonly to: Destination;
-  /** It goes through a router, with which a connection ends. */
-  readonly hasRouter: boolean;
+  /** Rejects with `InsideError` and the signal's reason. */
+  readonly open: (options: AbortOptions) => Promise<NumberedSide>;
+  /** The places with a program that it goes through, and with which a connection ends. */
+  readonly endsWith: readonly string[];
 }
+
+/** The place of the routers, which are replaced by themselves. */
+const ROUTERS = "routers";
 
 /** Traffic that goes on through all steps. */
 interface Traffic {
@@ -89,7 +98,8 @@ interface Traffic {
 /**
  * Upgrades a lab that runs another build to this one, place after place, and back, under pings and connections. New API types come first. After
  * each step pods are made and deleted on the node and on another one, new connections are opened, addresses are compared, and the audit looks.
- * Routers are replaced last in each direction; connections through them end then, and others follow.
+ * Routers are replaced last in each direction. Connections through a router, the tunnel or the uplink proxy end when a program on their way is replaced,
+ * and others follow; meanwhile new ones are tried all the time.
  * Failures are in the report. Rejects with {@link LabError} if the lab cannot be prepared or ends, with `KubeError`, `KernelError`, `InsideError`
  * and the signal's reason.
  */
@@ -105,31 +115,41 @@ export async function verifyUpgrade(lab: UpgradeLab, options: Options): Promise<
   using flows = new PingFlows(pods);
   const traffic: Traffic = { flows, ways, pods };
   const steps: UpgradeStep[] = [];
-  const step = async (name: string, at: readonly string[], work: () => Promise<void>): Promise<void> => {
+  /** Replaces programs in a step; connections through them end before it, and others follow. */
+  const step = async (
+    name: string,
+    at: {
+      readonly nodes: readonly string[];
+      readonly place?: string;
+      readonly build?: BuildName;
+      readonly isLast?: boolean;
+    },
+    work: () => Promise<void>,
+  ): Promise<void> => {
     say(name);
-    steps.push(await takeStep(lab, { traffic, name, nodes: at, work }, options));
+    const { nodes: on, place = "", build = "before", isLast = false } = at;
+    const ending = ways.filter(({ endsWith }) => endsWith.includes(place));
+    long.end(place);
+    steps.push(await takeStep(lab, { traffic, name, nodes: on, ending, work }, options));
+    if (!isLast) for (const one of ending) long.add(one, upgrade.versions[build], await untilOpen(one, options));
   };
   const [controllers = "", ...nodes] = upgrade.places;
   /** The node that is switched, and the one that is switched last. */
   const mixed = (node: string): readonly string[] => [...new Set([node, nodes.at(-1) ?? node])];
   const switchAll = async (places: readonly string[], build: BuildName): Promise<void> => {
     for (const place of places) {
-      const isNode = place !== controllers;
-      const name = `${place} to ${upgrade.versions[build]}`;
-      await step(name, isNode ? mixed(place) : nodes.slice(0, 1), () => lab.switchTo({ place, build }));
+      const at = { nodes: place === controllers ? nodes.slice(0, 1) : mixed(place), place, build };
+      await step(`${place} to ${upgrade.versions[build]}`, at, () => lab.switchTo({ place, build }));
     }
   };
-  await step(`all on ${upgrade.versions.before}`, nodes.slice(0, 1), async () => undefined);
-  await step(`API types of ${upgrade.versions.after}`, [], () => applyTypes(lab.api, options));
-  const throughRouters = ways.filter(({ hasRouter }) => hasRouter);
+  await step(`all on ${upgrade.versions.before}`, { nodes: nodes.slice(0, 1) }, async () => undefined);
+  await step(`API types of ${upgrade.versions.after}`, { nodes: [] }, () => applyTypes(lab.api, options));
   const switchRouters = async (build: BuildName): Promise<void> => {
-    const version = upgrade.versions[build];
-    long.endRouted();
-    await step(`routers to ${version}`, [], () => replaceRouter(lab, build, options));
+    const at = { nodes: [], place: ROUTERS, build, isLast: build === "before" };
+    await step(`routers to ${upgrade.versions[build]}`, at, () => replaceRouter(lab, build, options));
   };
   await switchAll([controllers, ...nodes], "after");
   await switchRouters("after");
-  for (const one of throughRouters) long.add(one, upgrade.versions.after, await untilOpen(one, options));
   await switchAll([...nodes, controllers], "before");
   await switchRouters("before");
   return {
@@ -181,19 +201,64 @@ async function openWays(
   const last = others.at(-1) ?? first;
   if (first === undefined || last === undefined || client === undefined)
     throw new Error("a lab has nodes and a client");
+  const { tunnel, places } = lab.upgrade;
+  const [controllers = ""] = places;
   return [
     ...last.addresses.map((address) => way("pod to pod", first, address, NUMBERED_PORT)),
     ...(spec?.clusterIPs ?? []).map((text) => way("pod to Service", first, IpAddress.parse(text), SERVICE_PORT)),
-    ...outside.map((address) => ({ ...way("pod through Egress", client, address, NUMBERED_PORT), hasRouter: true })),
+    ...outside.map((address) => way("pod through Egress", client, address, NUMBERED_PORT, [ROUTERS])),
+    ...(await serveNode(lab, last.node, servers)).map((to) => ({
+      name: `control plane through the tunnel (to ${last.node}, ${to.address})`,
+      open: (at: AbortOptions) => openNumberedThrough(connect({ path: tunnel.frontend }), to, at),
+      endsWith: [controllers, last.node],
+    })),
+    ...(await serveUplinks(lab.uplinks, servers)).map((to) => ({
+      name: `${lab.uplinks.node} through the uplink proxy (to ${to.address})`,
+      open: async (at: AbortOptions) => {
+        const { address, port } = lab.uplinks.proxy;
+        const proxy = { address: IpAddress.parse(address), port };
+        const socket = await connectInside({ name: lab.uplinks.netns }, proxy, { ...at, timeoutMs: PROXY_MS });
+        return openNumberedThrough(socket, to, at);
+      },
+      endsWith: [lab.uplinks.node],
+    })),
   ];
 }
 
-function way(name: string, from: PingingPod | ClientPod, address: IpAddress, port: number): Way {
+/** Serves on a node's own addresses, which the tunnel reaches by the agent of that node. */
+async function serveNode(
+  { state }: UpgradeLab,
+  name: string,
+  servers: NumberedServers,
+): Promise<readonly Destination[]> {
+  const node = state().nodes.find((one) => one.name === name);
+  if (node === undefined) throw new Error(`the lab has no node ${name}`);
+  const addresses = node.addresses.map((text) => IpAddress.parse(text));
+  for (const address of addresses) await servers.serve({ name: node.netns }, address);
+  return addresses.map((address) => ({ address, port: NUMBERED_PORT }));
+}
+
+/** Serves on the internet's addresses behind the uplinks. */
+async function serveUplinks(
+  { server, internet }: LabUplinks,
+  servers: NumberedServers,
+): Promise<readonly Destination[]> {
+  const addresses = server.addresses.map((text) => IpAddress.parse(text));
+  for (const address of addresses) await servers.serve({ name: internet }, address);
+  return addresses.map((address) => ({ address, port: NUMBERED_PORT }));
+}
+
+function way(
+  name: string,
+  from: PingingPod | ClientPod,
+  address: IpAddress,
+  port: number,
+  endsWith: readonly string[] = [],
+): Way {
   return {
     name: `${name} (${from.name} on ${from.node} to ${address})`,
-    from: from.netns,
-    to: { address, port },
-    hasRouter: false,
+    open: (options) => openNumbered({ path: from.netns }, { address, port }, options),
+    endsWith,
   };
 }
 
@@ -201,7 +266,7 @@ function way(name: string, from: PingingPod | ClientPod, address: IpAddress, por
 async function untilOpen(at: Way, options: Options): Promise<NumberedSide> {
   const attempt = async (): Promise<NumberedSide | ExpectedError> => {
     try {
-      return await openNumbered({ path: at.from }, at.to, options);
+      return await at.open(options);
     } catch (error) {
       if (!(error instanceof ExpectedError)) throw error;
       return error;
@@ -236,22 +301,22 @@ async function replaceRouter({ api, egress, upgrade }: UpgradeLab, build: BuildN
     throw new LabError("not-reached", `router ${old?.name} was not replaced in ${PODS_MS / 1000} s`);
 }
 
-/** Connections that stay open through all steps; those through routers until these are replaced. */
+/** Connections that stay open through all steps; those through routers and proxies until these are replaced. */
 class LongConnections implements Disposable {
   #open: { readonly way: Way; readonly name: string; readonly side: NumberedSide }[] = [];
   readonly #ended: LongConnection[] = [];
 
-  /** `version` is that of the routers at that time. */
+  /** `version` is that of the programs that were replaced last on the way. */
   add(at: Way, version: string, side: NumberedSide): void {
-    const name = at.hasRouter ? `${at.name}, router of ${version}` : at.name;
+    const name = at.endsWith.length > 0 ? `${at.name}, opened under ${version}` : at.name;
     this.#open.push({ way: at, name, side });
   }
 
-  /** Ends those through routers; a fault until now is one. */
-  endRouted(): void {
-    const routed = this.#open.filter(({ way: { hasRouter } }) => hasRouter);
-    this.#open = this.#open.filter((one) => !routed.includes(one));
-    for (const one of routed) {
+  /** Ends those through programs of a place; a fault until now is one. */
+  end(place: string): void {
+    const ending = this.#open.filter(({ way: { endsWith } }) => endsWith.includes(place));
+    this.#open = this.#open.filter((one) => !ending.includes(one));
+    for (const one of ending) {
       this.#ended.push(reportOf(one));
       one.side[Symbol.dispose]();
     }
@@ -290,13 +355,15 @@ async function takeStep(
     readonly traffic: Traffic;
     readonly name: string;
     readonly nodes: readonly string[];
+    /** The ways through programs that are replaced. */
+    readonly ending: readonly Way[];
     readonly work: () => Promise<void>;
   },
   options: Options,
 ): Promise<UpgradeStep> {
   const startedMs = performance.now();
   const { flows, ways, pods } = at.traffic;
-  await at.work();
+  const outages = await dialDuring(at.work, at.ending, options);
   const tried = await Promise.all(at.nodes.map((node) => makeAndDelete(lab, { node, pods }, options)));
   const opened = await Promise.all(ways.map((one) => openAgain(one, options)));
   const moved = await changedAddresses(lab, options);
@@ -317,10 +384,40 @@ async function takeStep(
     lostBy,
     made: tried.flatMap(({ name, fault }) => (fault === undefined ? [name] : [])),
     opened: opened.filter(({ fault }) => fault === undefined).length,
+    outages,
     faults: [...faults, ...moved],
     findings,
     seconds: Number(((performance.now() - startedMs) / 1000).toFixed(2)),
   };
+}
+
+/**
+ * Opens new connections on ways, one after the other on each, until the work is done and one has succeeded after it. Returns the longest time without
+ * a success of each. Rejects as the work does, and with {@link LabError} `not-reached`.
+ */
+async function dialDuring(
+  work: () => Promise<void>,
+  ways: readonly Way[],
+  options: Options,
+): Promise<UpgradeStep["outages"]> {
+  let isDone = false;
+  const done = work().finally(() => {
+    isDone = true;
+  });
+  const dial = async (at: Way): Promise<UpgradeStep["outages"][number]> => {
+    let [lastMs, longestMs] = [performance.now(), 0];
+    for (;;) {
+      const isLast = isDone;
+      using _side = await untilOpen(at, options);
+      const now = performance.now();
+      longestMs = Math.max(longestMs, now - lastMs);
+      lastMs = now;
+      if (isLast) return { way: at.name, ms: Math.round(longestMs) };
+      await sleep(DIAL_MS, { signal: options.signal, clock: systemClock });
+    }
+  };
+  const [outages] = await Promise.all([Promise.all(ways.map(dial)), done]);
+  return outages;
 }
 
 /** The running programs of each build, by their command lines. */
@@ -342,7 +439,7 @@ function commandLine(pid: number): string {
 /** Opens a new connection on a way, and closes it. */
 async function openAgain(at: Way, options: Options): Promise<{ readonly fault?: string }> {
   try {
-    using _side = await openNumbered({ path: at.from }, at.to, options);
+    using _side = await at.open(options);
     return {};
   } catch (error) {
     if (!(error instanceof ExpectedError)) throw error;

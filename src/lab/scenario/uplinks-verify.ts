@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import type { AbortOptions } from "#base/async";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { type Kernel, openKernel } from "#kernel/net";
 import { LabError, type LabUplinks } from "#lab/host";
 import { InsideError } from "#lab/inside";
-import { poll } from "#lab/poll";
 import { breakUplink, healUplink, UPLINK_FAULTS, type UplinkFault } from "#lab/topology";
 import { type DownloadRequest, type DownloadSource, download, proxyPage } from "./uplinks-download.ts";
 import type { UplinkDownload, UplinkRecovery, UplinksReport } from "./uplinks-report.ts";

@@ -1,4 +1,5 @@
 import type { AbortOptions } from "#base/async";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { parseYamlStream, YamlError } from "#base/yaml";
@@ -10,7 +11,6 @@ import { NETNS_ANNOTATION } from "#lab/kubelet";
 import { NeutronApi, type NeutronObject } from "#lab/neutron";
 import { createOwn, type LabIdentity } from "#lab/ownership";
 import { type PingSource, pingMesh } from "#lab/ping";
-import { poll } from "#lab/poll";
 import { makeNamespace } from "./apply.ts";
 import { ARKTOS_PODS, arktosPods } from "./vpc-manifests.ts";
 import { type VpcPodReport, type VpcReport, WAITING_REASONS } from "./vpc-report.ts";

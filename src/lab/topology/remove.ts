@@ -1,9 +1,9 @@
 import { readdirSync, readlinkSync } from "node:fs";
+import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { isKernelError } from "#kernel/errors";
 import type { Kernel } from "#kernel/net";
 import { NETNS_DIR } from "#kernel/netns";
-import { poll } from "#lab/poll";
 
 /** The number of removed things. */
 export interface Removed {

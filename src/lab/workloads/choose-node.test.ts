@@ -42,3 +42,22 @@ test("chooseNode: a taint excludes pods without a toleration of its key and valu
   const soft = [node("soft", { taints: [{ key: "lab", effect: "PreferNoSchedule" }] })];
   assert.equal(chooseNode(pod(), soft, []), "soft");
 });
+
+test("chooseNode: a required node affinity needs one of its terms, of which all expressions hold", () => {
+  const control = { metadata: { name: "control", labels: { control: "", disk: "ssd" } } } as never;
+  const nodes = [node("plain"), control];
+  const chosen = (...terms: object[]) => {
+    const affinity = { nodeAffinity: { requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: terms } } };
+    return chooseNode(pod(undefined, { affinity }), nodes, []);
+  };
+  const term = (...matchExpressions: object[]) => ({ matchExpressions });
+  assert.equal(chosen(term({ key: "control", operator: "DoesNotExist" })), "plain");
+  assert.equal(chosen(term({ key: "control", operator: "Exists" })), "control");
+  assert.equal(chosen(term({ key: "disk", operator: "In", values: ["hdd", "ssd"] })), "control");
+  assert.equal(chosen(term({ key: "disk", operator: "NotIn", values: ["ssd"] })), "plain");
+  const never = { key: "disk", operator: "In", values: ["hdd"] };
+  assert.equal(chosen(term({ key: "control", operator: "Exists" }, never)), undefined);
+  assert.equal(chosen(term(never), term({ key: "control", operator: "Exists" })), "control");
+  assert.equal(chosen(term({ key: "disk", operator: "Gt", values: ["1"] })), undefined);
+  assert.equal(chosen({}), undefined);
+});

@@ -10,7 +10,7 @@ export interface PlacedPod {
 }
 
 /**
- * Pure: of the ready nodes that the pod's nodeSelector and tolerations allow, the one with the fewest pods of the same owner, then with the
+ * Pure: of the ready nodes that the pod's nodeSelector, required node affinity and tolerations allow, the one with the fewest pods of the same owner, then with the
  * fewest pods; ties by name in natural order. `undefined` if no node is allowed.
  */
 export function chooseNode(
@@ -46,7 +46,39 @@ export function isEligible(pod: Pick<Pod, "spec">, node: Schedulable): boolean {
   const keepsOff = (taint: Taint): boolean => taint.effect !== "PreferNoSchedule" && !isTolerated(pod, taint);
   if (node.spec?.taints?.some(keepsOff) === true) return false;
   const labels = node.metadata.labels ?? {};
-  return Object.entries(pod.spec?.nodeSelector ?? {}).every(([key, value]) => labels[key] === value);
+  if (!Object.entries(pod.spec?.nodeSelector ?? {}).every(([key, value]) => labels[key] === value)) return false;
+  const terms = pod.spec?.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution?.nodeSelectorTerms;
+  // One term is enough; one without expressions matches no node.
+  return (
+    terms?.some(
+      ({ matchExpressions = [] }) => matchExpressions.length > 0 && matchExpressions.every((one) => holds(one, labels)),
+    ) ?? true
+  );
+}
+
+type Expression = NonNullable<
+  NonNullable<
+    NonNullable<
+      NonNullable<NonNullable<Pod["spec"]>["affinity"]>["nodeAffinity"]
+    >["requiredDuringSchedulingIgnoredDuringExecution"]
+  >["nodeSelectorTerms"][number]["matchExpressions"]
+>[number];
+
+/** Whether the labels of a node fulfil an expression of a required node affinity. The operators for numbers hold for no node of a lab. */
+function holds({ key, operator, values = [] }: Expression, labels: Readonly<Record<string, string>>): boolean {
+  const value = labels[key];
+  switch (operator) {
+    case "Exists":
+      return value !== undefined;
+    case "DoesNotExist":
+      return value === undefined;
+    case "In":
+      return value !== undefined && values.includes(value);
+    case "NotIn":
+      return value === undefined || !values.includes(value);
+    default:
+      return false;
+  }
 }
 
 type Taint = NonNullable<NonNullable<Node["spec"]>["taints"]>[number];

@@ -3,7 +3,7 @@
  * Services.
  *
  * Owns: bindings, the pods of Deployments and DaemonSets and their status, EndpointSlices. Does not know: nodes, resources,
- * affinity. A real control plane has controllers of its own.
+ * affinity between pods. A real control plane has controllers of its own.
  */
 
 import { TaskGroup } from "#base/async";

@@ -1,4 +1,4 @@
-import { type AbortOptions, sleep } from "#base/async";
+import { type AbortOptions, poll } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { removeObject } from "#features/migrator";
@@ -53,13 +53,13 @@ async function waitForCoild(
   { api, clock }: { readonly api: KubeApi; readonly clock: Clock },
   { signal }: AbortOptions,
 ): Promise<string | undefined> {
-  const startedAt = clock.monotonic();
-  for (;;) {
-    const { items } = await api.list(resources.pods, { ...COILD, signal, limit: 1 });
-    const [pod] = items;
-    if (pod === undefined) return undefined;
-    if (clock.monotonic() - startedAt >= LIMIT_MS)
-      return `Pod ${COILD.namespace}/${pod.metadata.name} of coild has not ended after ${LIMIT_MS / 1000} s, and would cut pods off whose blocks are gone: look at its node, or delete the Node if the machine is off`;
-    await sleep(LOOK_MS, { signal, clock });
-  }
+  const [pod] = await poll(async () => (await api.list(resources.pods, { ...COILD, signal, limit: 1 })).items, {
+    until: (pods) => pods.length === 0,
+    everyMs: LOOK_MS,
+    deadlineMs: LIMIT_MS,
+    clock,
+    signal,
+  });
+  if (pod === undefined) return undefined;
+  return `Pod ${COILD.namespace}/${pod.metadata.name} of coild has not ended after ${LIMIT_MS / 1000} s, and would cut pods off whose blocks are gone: look at its node, or delete the Node if the machine is off`;
 }

@@ -11,15 +11,19 @@ import type { NodeKernel } from "./read-node.ts";
 
 /**
  * Makes the removals in their order; one that fails does not keep the others from being made. What is gone by now is no failure. `onDone` is
- * called after each. Returns the failures, one line each.
+ * called after each. `running` names programs of the suite that run, and is asked before each removal: one that has started since the plan would make
+ * again what is removed, and lose what it has made, so nothing more is removed. Returns the failures, one line each.
  */
 export async function applyNode(
-  kernel: NodeKernel,
+  { kernel, running }: { readonly kernel: NodeKernel; readonly running: () => readonly string[] },
   removals: readonly NodeRemoval[],
   onDone: (removal: NodeRemoval) => void,
 ): Promise<readonly string[]> {
   const failures: string[] = [];
   for (const removal of removals) {
+    const started = running();
+    if (started.length > 0)
+      return [...failures, `${started.join(", ")} has started meanwhile: end it; nothing more was removed`];
     try {
       await apply(kernel, removal);
       onDone(removal);

@@ -256,7 +256,7 @@ function lockHolders(at: NodePlaces): readonly string[] {
 }
 
 /** Programs of the suite for nodes that run in this network namespace, as `coild (process 12)`. */
-function runningPrograms({ nodePrograms }: NodePlaces): readonly string[] {
+export function runningPrograms({ nodePrograms }: Pick<NodePlaces, "nodePrograms">): readonly string[] {
   const own = readlinkSync("/proc/self/ns/net");
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid)

@@ -150,11 +150,11 @@ const UNITS: Readonly<Record<string, bigint>> = {
 
 /** Parses a duration like Go's time.ParseDuration: `1h30m`, `-1.5s`. Throws CelError `evaluation`. */
 export function parseSpan(text: string): Span {
-  const match = /^([-+]?)((?:\d+(?:\.\d{1,9})?(?:ns|us|µs|ms|s|m|h))+|0)$/.exec(text);
+  const match = /^([-+]?)((?:\d+(?:\.\d{1,9})?(?:ns|us|\u00b5s|ms|s|m|h))+|0)$/.exec(text);
   if (match === null) throw noValue(`invalid duration ${JSON.stringify(text)}`);
   let ns = 0n;
   for (const [, whole = "", part = "", unit = ""] of (match[2] ?? "").matchAll(
-    /(\d+)(?:\.(\d+))?(ns|us|µs|ms|s|m|h)/g,
+    /(\d+)(?:\.(\d+))?(ns|us|\u00b5s|ms|s|m|h)/g,
   )) {
     const size = UNITS[unit] ?? 0n;
     ns += BigInt(whole) * size + (BigInt(part.padEnd(9, "0")) * size) / 1_000_000_000n;

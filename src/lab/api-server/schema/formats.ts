@@ -75,7 +75,8 @@ function isDateTime(value: string): boolean {
 const UNITS = "ns|nanos?|us|µs|micros?|ms|millis?|s|secs?|m|mins?|h|hrs?|hours?|d|days?|w|wks?|weeks?";
 
 function isDuration(value: string): boolean {
-  const isGo = /^[-+]?(0|(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))((\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))*$/.test(value);
+  const isGo =
+    /^[-+]?(0|(\d+(\.\d*)?|\.\d+)(ns|us|\u00b5s|ms|s|m|h))((\d+(\.\d*)?|\.\d+)(ns|us|\u00b5s|ms|s|m|h))*$/.test(value);
   return isGo || new RegExp(`\\d+\\s*(${UNITS})(?![A-Za-zµ])`).test(value);
 }
 

@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import type { NodeRemoval } from "#features/uninstall";
+import { applyNode } from "./apply-node.ts";
+import type { NodeKernel } from "./read-node.ts";
+
+/** Removals of files need no kernel. */
+const kernel = {} as NodeKernel;
+
+function files(t: TestContext, ...names: readonly string[]): readonly (NodeRemoval & { readonly path: string })[] {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-uninstall-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  return names.map((name) => {
+    const path = join(folder, name);
+    writeFileSync(path, "");
+    return { op: "remove-file", path, what: `delete ${name}`, why: "" } as const;
+  });
+}
+
+test("applyNode: makes the removals in their order", async (t) => {
+  const removals = files(t, "a", "b");
+  const done: string[] = [];
+  const failures = await applyNode({ kernel, running: () => [] }, removals, ({ what }) => void done.push(what));
+  assert.deepEqual([failures, done], [[], ["delete a", "delete b"]]);
+  assert.deepEqual(
+    removals.map(({ path }) => existsSync(path)),
+    [false, false],
+  );
+});
+
+test("applyNode: a program that starts between two removals ends the work, and is named", async (t) => {
+  const removals = files(t, "a", "b", "c");
+  const done: string[] = [];
+  const running = (): readonly string[] => (done.length < 1 ? [] : ["coild (process 12)"]);
+  const failures = await applyNode({ kernel, running }, removals, ({ what }) => void done.push(what));
+  assert.deepEqual(failures, ["coild (process 12) has started meanwhile: end it; nothing more was removed"]);
+  assert.deepEqual(
+    removals.map(({ path }) => existsSync(path)),
+    [false, true, true],
+  );
+});
