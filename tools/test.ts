@@ -1,5 +1,5 @@
 /**
- * Runs the tests, tier by tier, and prints the slowest files and `N passed, N failed, N skipped` last.
+ * Runs the tests, tier by tier, and prints the files that took the most time and processor, and `N passed, N failed, N skipped` last.
  *
  *     node tools/test.ts [TIER...] [--only=PART[,PART]] [--changed]
  *
@@ -10,7 +10,7 @@
  * (`kernel: ...`, `package: ...`).
  */
 import { execFileSync, spawn } from "node:child_process";
-import { globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { globSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus } from "node:os";
 import { join, relative } from "node:path";
 import { run } from "node:test";
@@ -116,7 +116,7 @@ function reasonOf(error: Error): string {
 
 async function runFiles(files: readonly string[], concurrency: number, counts: Counts): Promise<void> {
   if (files.length === 0) return;
-  const execArgv = [`--import=${join(root, "tools/compile-cache.ts")}`];
+  const execArgv = ["compile-cache.mjs", "processor-log.ts"].map((name) => `--import=${join(root, "tools", name)}`);
   const stream = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS, execArgv });
   const time = (event: {
     readonly nesting: number;
@@ -213,6 +213,23 @@ const accessLog = join(root, ".state/access-log");
 rmSync(accessLog, { recursive: true, force: true });
 process.env["ISTHMUS_ACCESS_LOG"] = accessLog;
 
+/** Where test processes write how long they had a processor. */
+const processorLog = join(root, ".state/processor-log");
+rmSync(processorLog, { recursive: true, force: true });
+mkdirSync(processorLog, { recursive: true });
+process.env["ISTHMUS_PROCESSOR_LOG"] = processorLog;
+
+/** Seconds of a processor by file; the files of the unit tier that share processes are counted together. */
+function processorSeconds(): ReadonlyMap<string, number> {
+  const seconds = new Map<string, number>();
+  for (const name of readdirSync(processorLog)) {
+    const [, used = "0", path = ""] = /^(\S+) (.*)\n/.exec(readFileSync(join(processorLog, name), "utf8")) ?? [];
+    const file = path.includes("/.state/") ? "files of the unit tier that share processes" : relative(root, path);
+    seconds.set(file, (seconds.get(file) ?? 0) + Number(used));
+  }
+  return seconds;
+}
+
 function chosen(name: keyof typeof TIERS): readonly string[] {
   if (asked.length > 0 && !asked.includes(name)) return [];
   return filesOf(TIERS[name], name).filter((file) => changed?.has(moduleOf(relative(root, file))) !== false);
@@ -265,6 +282,14 @@ if (counts.passed + counts.failed === 0 && changed === undefined) {
 console.log("the slowest files:");
 for (const [file, ms] of [...counts.files].sort(([, one], [, other]) => other - one).slice(0, SLOWEST))
   console.log(`  ${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
+const used = processorSeconds();
+console.log(
+  `the files that used the most of ${Array.from(used.values())
+    .reduce((sum, one) => sum + one, 0)
+    .toFixed(0)} s of processor:`,
+);
+for (const [file, seconds] of [...used].sort(([, one], [, other]) => other - one).slice(0, SLOWEST))
+  console.log(`  ${seconds.toFixed(1).padStart(6)} s  ${file}`);
 for (const failure of counts.failures) console.log(`failed: ${failure}`);
 console.log(`all tiers: ${((performance.now() - start) / 1000).toFixed(1)} s`);
 console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);

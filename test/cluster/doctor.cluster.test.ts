@@ -13,6 +13,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,6 +24,7 @@ import { createAuthority, issueCertificate, issueServerCertificate } from "#base
 import { KubeClient, loadKubeConfig, resources } from "#kube/client";
 import { coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
 import { labPaths } from "#lab/host";
+import { commandsOf, follow, withFolders } from "#test/guide";
 import { ISTHMUS, isthmus, type Outcome, processesOf, type Running, removeLab, start, stateOf, until } from "#test/lab";
 
 const LAB = "ct-doctor";
@@ -320,12 +322,26 @@ test(
   },
 );
 
-test("status on a node: the programs that run as processes there are asked directly", TIMEOUT, async () => {
-  const { code, stdout } = await start(onNode(ISTHMUS, "status", `--kubeconfig=${paths.nodeKubeconfig}`)).ended;
-  assert.equal(code, 0, stdout);
-  assert.match(stdout, /^coild +\d+\.\d+\.\d+\S* +1\/1 +0 +0 +1\/1$/m);
-  assert.match(stdout, /^default +\d+ of \d+ +\d+ +\d+$/m, "coild tells the use of its addresses");
-});
+test(
+  "doctor.md, debug-a-pod.md: the commands of the pages find nothing wrong on a node and its cluster; status asks the programs that run as processes on the node directly",
+  TIMEOUT,
+  async () => {
+    const [etc, opt] = [join(folder, "etc"), join(folder, "opt")];
+    cpSync("/etc", etc, { recursive: true, verbatimSymlinks: true });
+    cpSync(confDir, join(etc, "cni/net.d"), { recursive: true });
+    mkdirSync(join(opt, "cni"), { recursive: true });
+    symlinkSync(binDir, join(opt, "cni/bin"));
+    const onThisNode = { kubeconfig: paths.nodeKubeconfig, wrap: onNode(...withFolders({ "/etc": etc, "/opt": opt })) };
+    const shown = await follow(
+      [...commandsOf("doctor.md", "(top)"), ...commandsOf("debug-a-pod.md", "What can this kernel do?")],
+      onThisNode,
+    );
+    assert.match(shown, /^ok +cni-order: \/etc\/cni\/net\.d /m);
+    assert.match(shown, /^ok +leader: Lease coil-ipam-leader /m, "of the cluster");
+    assert.match(shown, /^coild +\d+\.\d+\.\d+\S* +1\/1 +0 +0 +1\/1$/m);
+    assert.match(shown, /^default +\d+ of \d+ +\d+ +\d+$/m, "coild tells the use of its addresses");
+  },
+);
 
 /** Runs the doctor of the cluster. A node without coild keeps its blocks. */
 async function ofCluster(): Promise<{ readonly code: number | null; readonly lines: readonly string[] }> {

@@ -1,4 +1,4 @@
-// quiet: it measures how soon changes are in force, and mostly waits.
+// alone: it measures how soon changes are in force, which other work on the machine delays.
 /** Clients and routers of an Egress as shipped, while the API server cannot be reached. */
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";

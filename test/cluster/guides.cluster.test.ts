@@ -10,7 +10,7 @@ import { resources } from "#kube/client";
 import { blockRequestResult, coilCrds, coilResources } from "#kube/coil";
 import { CniNode, NODE } from "#test/cni-node";
 import { EtcdServer } from "#test/etcd-server";
-import { commandsOf } from "#test/guide";
+import { commandsOf, withFolders } from "#test/guide";
 import { ISTHMUS, start, until } from "#test/lab";
 import { MigratorBed, V1_DATA } from "#test/migrator-bed";
 import { unruled } from "#test/unruled";
@@ -52,12 +52,6 @@ function folderOf(t: TestContext): string {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-guide-"));
   t.after(() => rmSync(folder, { recursive: true }));
   return folder;
-}
-
-/** A command that runs another one with these folders in place of those of the machine. */
-function withFolders(places: Readonly<Record<string, string>>): readonly string[] {
-  const mounts = Object.entries(places).map(([place, folder]) => `mount --bind ${folder} ${place}`);
-  return ["unshare", "--mount", "--propagation=private", "sh", "-ec", `${mounts.join("; ")}; exec "$@"`, "sh"];
 }
 
 /** A workload of an installation; its containers have the image `old:1`. */

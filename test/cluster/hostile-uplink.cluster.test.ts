@@ -135,7 +135,7 @@ test("uplink-proxy: a part that fails ends the program with code 1 and its reaso
   // Without the file of its further threads.
   const dist = join(uplinks.dir, "dist");
   mkdirSync(dist);
-  const isThere = (name: string): boolean => name.endsWith(".mjs") && name !== "uplink-worker.mjs";
+  const isThere = (name: string): boolean => /\.[cm]js$/.test(name) && name !== "uplink-worker.mjs";
   for (const name of readdirSync(DIST).filter(isThere)) cpSync(join(DIST, name), join(dist, name));
   symlinkSync(join(DIST, "../node_modules"), join(uplinks.dir, "node_modules"));
   const { code, stderr } = await launch(t, uplinks, [process.execPath, join(dist, "isthmus.mjs"), "uplink-proxy"])

@@ -6,7 +6,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { embeddedCluster, grantRights, realCluster, snapshotOf } from "#test/foreign-cluster";
-import { argsOf, assertAsItWas, assertWorks, openGuestBed, prefixOf } from "#test/guest-bed";
+import {
+  argsOf,
+  assertAsItWas,
+  assertReport,
+  followPage,
+  openGuestBed,
+  PAGE_COMMANDS,
+  prefixOf,
+} from "#test/guest-bed";
 import { isthmus } from "#test/lab";
 import { peersMissing } from "#test/real-api-server";
 
@@ -36,8 +44,9 @@ for (const { on, openCluster, skip } of [
     await assertAsItWas(bed);
     await grantRights(cluster);
     bed.asItWas = await snapshotOf(cluster, prefixOf(lab));
-    const outcome = await isthmus(argsOf(bed, asGuest, "--services", "--tunnel"), { timeoutMs: 240_000 });
-    const { services, tunnel } = assertWorks(outcome);
+    const [, withServices] = PAGE_COMMANDS;
+    const stdout = await followPage(bed, withServices, { more: ["--tunnel"], kubeconfig: cluster.guestKubeconfig });
+    const { services, tunnel } = assertReport(stdout);
     assert.ok(services !== undefined && services.tries.length > 0);
     assert.deepEqual(services.drain.failed, []);
     assert.ok(tunnel !== undefined);

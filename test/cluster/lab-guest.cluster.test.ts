@@ -21,7 +21,16 @@ import {
   realCluster,
   snapshotOf,
 } from "#test/foreign-cluster";
-import { argsOf, assertAsItWas, assertWorks, type GuestBed, openGuestBed, prefixOf } from "#test/guest-bed";
+import {
+  argsOf,
+  assertAsItWas,
+  assertReport,
+  followPage,
+  type GuestBed,
+  openGuestBed,
+  PAGE_COMMANDS,
+  prefixOf,
+} from "#test/guest-bed";
 import { ISTHMUS, isthmus, leftOf, processesOf, type Running, start, stateOf, until } from "#test/lab";
 import { peersMissing } from "#test/real-api-server";
 
@@ -54,7 +63,8 @@ const CLAIMS: Claims = {
   "one that is kept has its own names and labels alone, the owner's pods are not scheduled there, down removes it":
     async (bed) => {
       const { cluster, lab } = bed;
-      assertWorks(await isthmus(argsOf(bed, "--keep"), { timeoutMs: RUN_MS }));
+      const [, , keep, exec, remove] = PAGE_COMMANDS;
+      assertReport(await followPage(bed, keep));
       const { run, prefix } = stateOf(lab).identity;
       const { client } = cluster;
       const nodes = (await client.listAll(resources.nodes)).items.filter(
@@ -97,10 +107,8 @@ const CLAIMS: Claims = {
         });
       };
       await scale(7);
-      const inside = await isthmus(["lab", "exec", `--name=${lab}`, "node2", "--", "ip", "route"]);
-      assert.equal(inside.code, 0, inside.stderr);
-      const down = await isthmus(["lab", "down", `--name=${lab}`], { timeoutMs: RUN_MS });
-      assert.equal(down.code, 0, down.stderr);
+      assert.match(await followPage(bed, exec), /^10\.100\.\S+ via \S+ dev eth0 proto 31 /m);
+      await followPage(bed, remove);
       // Changes of the owner meanwhile stay.
       const { spec } = await client.get(resources.deployments, shop);
       assert.equal(spec?.replicas, 7);
@@ -141,9 +149,10 @@ const CLAIMS: Claims = {
       const { lab } = bed;
       await killAll(bed, await started(bed, /^starting 6 pods/m, ONE_NODE));
       const { run } = stateOf(lab).identity;
-      const again = await isthmus(argsOf(bed), { timeoutMs: RUN_MS });
-      assertWorks(again);
-      assert.ok(!again.stdout.includes(run), "another run has other names");
+      const [again] = PAGE_COMMANDS;
+      const report = await followPage(bed, again);
+      assertReport(report);
+      assert.ok(!report.includes(run), "another run has other names");
       await assertAsItWas(bed);
     },
   "when its files are lost too, another lab is refused, and down --kubeconfig leaves the cluster as it was": async (
@@ -185,7 +194,8 @@ suite("labs on Kubernetes", { concurrency: 1 }, () => {
   });
   for (const [claim, run] of Object.entries(CLAIMS)) {
     test(`lab on Kubernetes: ${claim}`, { skip, timeout: 300_000 }, async () => {
-      opening ??= openGuestBed(realCluster, "ct-guest-ku");
+      // A name for each process: the test of the guides runs this file too.
+      opening ??= openGuestBed(realCluster, `ct-ku-${process.pid.toString(36)}`);
       await run(await opening);
     });
   }

@@ -2,11 +2,12 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { after, test } from "node:test";
 import type { LabReport, UplinksReport } from "#lab/scenario";
+import { commandsOf, follow } from "#test/guide";
 import { isthmus, leftOf, processesOf, removeLab, stateOf } from "#test/lab";
 
 const LAB = "ct-uplinks";
 const NAME = `--name=${LAB}`;
-const SMALL = ["lab", "--uplinks", "--json", NAME, "--nodes=2", "--pods=4"];
+const SMALL = ["--json", NAME, "--nodes=2", "--pods=4"];
 const TIMEOUT = { timeout: 120_000 };
 const FILE_BYTES = 4 * 2 ** 20;
 /** The delay before the next tier (2 s), the time to a first byte (5 s), and what a busy machine adds, in seconds. */
@@ -16,9 +17,10 @@ after(async () => removeLab(LAB));
 
 type Found = LabReport & { readonly uplinks: UplinksReport };
 
+/** Runs the demonstration of the page, small. */
 async function report(args: readonly string[]): Promise<Found> {
-  const { code, stdout, stderr } = await isthmus([...SMALL, ...args], { timeoutMs: 100_000 });
-  assert.equal(code, 0, `isthmus lab ended with ${code}: ${stderr}${stdout}`);
+  const [page = ""] = commandsOf("uplink-proxy.md", "(top)");
+  const stdout = await follow([page], { words: { "--uplinks": ["--uplinks", ...SMALL, ...args].join(" ") } });
   const { uplinks, ...rest } = JSON.parse(stdout) as LabReport;
   assert.ok(uplinks !== undefined, "a report with --uplinks tells of them");
   return { ...rest, uplinks };

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import {
   copyFileSync,
+  existsSync,
   lstatSync,
   mkdirSync,
   mkdtempSync,
@@ -15,14 +16,25 @@ import {
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { after, test } from "node:test";
+import { commandsOf, follow } from "#test/guide";
 import { PROGRAMS } from "../../src/programs/programs.ts";
 import { fetchPackages } from "../../tools/image/debian.ts";
 import { makeBase } from "../../tools/image/root.ts";
 
 const root = join(import.meta.dirname, "../..");
 const LINKED = Object.entries(PROGRAMS).flatMap(([name, { linked }]) => (linked === true ? [name] : []));
-/** What dpkg needs, and what the package depends on. */
-const CLEAN = ["base-files", "busybox-static", "dpkg", "libc-bin", "libc6", "libgcc-s1", "libnftables1", "libstdc++6"];
+/** What apt and dpkg need, and what the package depends on. */
+const CLEAN = [
+  "apt",
+  "base-files",
+  "busybox-static",
+  "dpkg",
+  "libc-bin",
+  "libc6",
+  "libgcc-s1",
+  "libnftables1",
+  "libstdc++6",
+];
 const folder = mkdtempSync(join(tmpdir(), "isthmus-package-test-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -48,14 +60,17 @@ function cleanRoot(): string {
   }
   const status = packages.map(({ control }) => control.replace("\n", "\nStatus: install ok installed\n"));
   writeFileSync(join(dpkg, "status"), `${status.join("\n")}\n`);
+  // A user answers yes.
+  writeFileSync(join(clean, "etc/apt/apt.conf.d/90yes"), 'APT::Get::Assume-Yes "true";\n');
+  for (const one of ["dev", "proc", "tmp"]) mkdirSync(join(clean, one), { recursive: true });
   return clean;
 }
 
-/** All files but dpkg's own records. */
+/** All files but the records of dpkg and apt. */
 function filesOf(folder: string): string[] {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .map((entry) => relative(folder, join(entry.parentPath, entry.name)))
-    .filter((path) => !/^var\/(lib\/dpkg|log)\//.test(path))
+    .filter((path) => !/^var\/(lib\/dpkg|lib\/apt|cache\/apt|log)(\/|$)/.test(path))
     .sort();
 }
 
@@ -64,12 +79,25 @@ const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"))
 const clean = cleanRoot();
 const before = filesOf(clean);
 
-function pack(format: string, file: string): string {
-  const output = join(folder, file);
-  const argv = [join(root, "tools/package.ts"), `--format=${format}`, "--level=1", `--output=${output}`];
-  execFileSync("node", argv, { stdio: ["ignore", "ignore", "inherit"] });
-  return output;
-}
+/** What the page's commands write into the checkout. */
+const [deb, tgz] = [`isthmus_${version}_amd64.deb`, `isthmus-${version}.tgz`];
+const written = [deb, tgz].map((name) => join(root, name)).filter((file) => !existsSync(file));
+after(() => {
+  for (const file of written) rmSync(file, { force: true });
+});
+/** Compressing well takes time. */
+const FAST = { "./run package": "./run package --level=1" };
+/** In the clean root, with the devices and processes of this machine. */
+const IN_CLEAN = {
+  root: clean,
+  folder: "/tmp",
+  env: { PATH: "/usr/sbin:/usr/bin:/sbin:/bin" },
+  wrap: [
+    ...["unshare", "--mount", "--propagation=private", "sh", "-ec"],
+    `mount --rbind /dev ${clean}/dev; mount --rbind /proc ${clean}/proc; exec "$@"`,
+    "sh",
+  ],
+};
 
 function inside(...command: readonly string[]): string {
   return execFileSync("chroot", [clean, ...command], {
@@ -91,9 +119,12 @@ function nothingIsLeft(): void {
   );
 }
 
-test("the Debian package: installs in a clean Debian, each program runs, every file is as it was built, and removal leaves nothing", () => {
-  copyFileSync(pack("deb", "isthmus.deb"), join(clean, "tmp/isthmus.deb"));
-  inside("dpkg", "--install", "/tmp/isthmus.deb");
+test("package.md, the Debian package: installs in a clean Debian, each program runs, every file is as it was built, and removal leaves nothing", async () => {
+  const [build = "", use = ""] = commandsOf("package.md", "For Debian");
+  await follow([build], { words: FAST });
+  copyFileSync(join(root, deb), join(clean, "tmp", deb));
+  const [install = "", purge = ""] = use.split("\n");
+  await follow([install], IN_CLEAN);
   assert.equal(inside("dpkg", "--verify", "isthmus"), "");
   // Programs of root add to the compiled code, which a removal takes along.
   everyProgramRuns();
@@ -104,28 +135,28 @@ test("the Debian package: installs in a clean Debian, each program runs, every f
     const [, command = ""] = /^ExecStart=(\S+)/m.exec(text) ?? [];
     assert.ok(lstatSync(join(clean, command)).isSymbolicLink(), `${unit}: ${command}`);
   }
-  inside("dpkg", "--purge", "isthmus");
-  rmSync(join(clean, "tmp/isthmus.deb"));
+  await follow([purge], IN_CLEAN);
+  rmSync(join(clean, "tmp", deb));
   nothingIsLeft();
 });
 
-test("the package of npm: installs without a network, each program runs under the Node that it brings, and removal leaves nothing", () => {
-  const file = pack("npm", "isthmus.tgz");
-  const npm = (...args: readonly string[]): string => {
-    const argv = [join(root, "tools/runtime/node_modules/npm/bin/npm-cli.js"), ...args, "--global"];
-    const own = [`--prefix=${join(clean, "usr/local")}`, `--cache=${join(folder, "cache")}`, "--offline"];
-    return execFileSync("node", [...argv, ...own], {
-      encoding: "utf8",
-      env: { PATH: process.env["PATH"], HOME: folder },
-    });
-  };
-  npm("install", file);
+test("package.md, the package of npm: installs without a network, each program runs under the Node that it brings, and removal leaves nothing", async () => {
+  const [build = "", use = ""] = commandsOf("package.md", "For npm");
+  await follow([build], { words: FAST });
+  const [install = "", uninstall = ""] = use.split("\n");
+  const bin = join(folder, "bin");
+  mkdirSync(bin);
+  const npm = join(root, "tools/runtime/node_modules/npm/bin/npm-cli.js");
+  writeFileSync(join(bin, "npm"), `#!/bin/sh\nexec node ${npm} "$@"\n`, { mode: 0o755 });
+  const own = { npm_config_prefix: join(clean, "usr/local"), npm_config_cache: join(folder, "cache") };
+  const env = { ...own, npm_config_offline: "true" };
+  await follow([install], { bin, env });
   everyProgramRuns();
   for (const name of ["coil", "coil-standalone"])
     assert.ok(lstatSync(join(clean, "usr/local/lib/node_modules/isthmus/cni", name)).mode & 0o111, name);
   const { length: crds } = readdirSync(join(root, "deploy/crds"));
   assert.equal(readdirSync(join(clean, "usr/local/lib/node_modules/isthmus/deploy/chart/crds")).length, crds);
-  npm("uninstall", "isthmus");
+  await follow([uninstall], { bin, env });
   for (const path of ["usr/local/lib/node_modules", "usr/local/lib", "usr/local/bin"]) rmdirSync(join(clean, path));
   if (!before.includes("usr/local")) rmdirSync(join(clean, "usr/local"));
   nothingIsLeft();

@@ -1,10 +1,26 @@
 /** The tutorial and the page about pods, followed as they stand on the lab that they begin with; and which test follows each page. */
 import assert from "node:assert/strict";
-import { existsSync, globSync, readFileSync, rmSync } from "node:fs";
+import {
+  cpSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { commandsOf, follow, pagesOfOperators, sectionsOf } from "#test/guide";
+import { systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
+import { startApiServer } from "#lab/api-server";
+import { makeCertificates } from "#test/certificates";
+import { commandsOf, type FollowOptions, follow, pagesOfOperators, sectionsOf, unitOf, withFolders } from "#test/guide";
 import { isthmus, leftOf, removeLab } from "#test/lab";
+import { peersMissing } from "#test/real-api-server";
 
 const root = join(import.meta.dirname, "../..");
 /** The name of a lab that has none, as in the pages. */
@@ -21,30 +37,6 @@ kind: Pod
 metadata: { name: web, namespace: refused }
 spec: { containers: [{ name: c, image: none }] }
 `;
-
-/** Sections whose commands no test reads from the page, each with the test that runs the same programs; some would install on this machine. */
-const ELSEWHERE: Readonly<Record<string, string>> = {
-  "debug-a-pod.md: What can this kernel do?": "test/cluster/doctor.cluster.test.ts",
-  "doctor.md: (top)": "test/cluster/doctor.cluster.test.ts",
-  "debug-nics.md: What is wrong with the cloud, or a node?": "test/neutron/live.neutron.test.ts",
-  "debug-nics.md: Does everything agree?": "test/neutron/live.neutron.test.ts",
-  "image.md: (top)": "test/cluster/image.cluster.test.ts",
-  "image.md: Two builds are equal": "test/cluster/image.cluster.test.ts",
-  "image.md: Try it before it is on a cluster": "test/cluster/image.cluster.test.ts",
-  "lab-on-a-cluster.md: (top)": "test/cluster/lab-guest.cluster.test.ts",
-  "lab-on-a-cluster.md: Rights": "test/cluster/lab-guest.cluster.test.ts",
-  "package.md: For Debian": "test/cluster/package.cluster.test.ts",
-  "package.md: For npm": "test/cluster/package.cluster.test.ts",
-  "real-peers.md: (top)": "test/cluster/real-outage.cluster.test.ts",
-  "real-peers.md: The conformance claims on a cluster of yours": "test/cluster/real-outage.cluster.test.ts",
-  "tunnel-interop.md: (top)": "test/cluster/tunnel-interop.cluster.test.ts",
-  "tunnel.md: (top)": "test/cluster/lab-tunnel.cluster.test.ts",
-  "tunnel.md: Nodes": "test/cluster/manifests.cluster.test.ts",
-  "tunnel.md: Does it work?": "test/cluster/lab-tunnel.cluster.test.ts",
-  "uplink-proxy.md: (top)": "test/cluster/lab-uplinks.cluster.test.ts",
-  "uplink-proxy.md: Install on plain Linux": "test/cluster/uplink-choice.cluster.test.ts",
-  "uplink-proxy.md: Settings": "test/cluster/uplink-choice.cluster.test.ts",
-};
 
 describe("a lab that is kept", () => {
   /** On the machine, or on a node of the lab. */
@@ -126,9 +118,160 @@ test("tunnel.md, load-balancer-health-checks.md: commands for the machine's own 
   assert.match(rules, /tcp dport \{ 10256, 30000-32767 \} accept/);
 });
 
-test("pages: each section with commands is followed by a test that reads it, or has a test of its own", () => {
+test("tunnel.md: the commands for a node's unit of systemd enable and start the agent, which has its address and waits for a server", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-pages-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const { ca, pairs } = makeCertificates("tunnel", { agent: ["node"] });
+  for (const [name, text] of [
+    ["servers-ca.crt", ca],
+    ["agent.crt", pairs.agent.cert],
+    ["agent.key", pairs.agent.key],
+  ] as const)
+    writeFileSync(join(folder, name), text);
+  using unit = unitOf(folder, "tunnel/isthmus-proxy-agent.service", (text) =>
+    text.replaceAll("/etc/isthmus/tunnel", folder).replace("control-plane.example", "192.0.2.1"),
+  );
+  const shown = await follow(
+    [
+      "ip link set lo up; ip link add eth0 type veth",
+      ...commandsOf("tunnel.md", "Nodes"),
+      "until curl -s 'http://127.0.0.1:8093/readyz?verbose' | grep bind-interface; do sleep 0.1; done",
+      "ip address show to 10.255.255.1",
+    ],
+    { bin: unit.bin, wrap: ["unshare", "--net", ...withFolders(unit.places)] },
+  );
+  assert.match(shown, /arp_ignore = 3/);
+  assert.match(shown, /\[\+\]bind-interface ok/, unit.log());
+  assert.match(shown, /inet 10\.255\.255\.1\/32 scope host/);
+});
+
+/** A command that runs another one with a folder of its own, in `folder`, for the state of tests. */
+function withOwnState(folder: string): readonly string[] {
+  const state = join(root, ".state");
+  const [own, outer] = [mkdtempSync(join(folder, "state-")), mkdtempSync(join(folder, "outer-"))];
+  for (const name of readdirSync(state).filter((one) => one.endsWith(".stamp")))
+    cpSync(join(state, name), join(own, name));
+  for (const name of ["debian", "debian-sid"]) symlinkSync(join(outer, name), join(own, name));
+  const mounts = `mount --bind ${state} ${outer}; mount --bind ${own} ${state}; exec "$@"`;
+  return ["unshare", "--mount", "--propagation=private", "sh", "-ec", mounts, "sh"];
+}
+
+/**
+ * Runs a page's commands for tests, of which only claims that match run: `./run test` inside of this test. It has a folder of its own for its state, since it
+ * removes what the one around it has written there.
+ */
+async function followTests(
+  commands: readonly string[],
+  folder: string,
+  { claims, ...options }: FollowOptions & { readonly claims: string },
+): Promise<string> {
+  return follow(commands, {
+    wrap: withOwnState(folder),
+    ...options,
+    env: {
+      NODE_TEST_CONTEXT: undefined,
+      // A file is a test too, by its path.
+      NODE_OPTIONS: `--test-name-pattern=[.]test[.]ts$|${claims.replaceAll(" ", ".")}`,
+      ...options.env,
+    },
+  });
+}
+
+/** The folder of ISTHMUS_PEERS. Without it our own programs stand in for Konnectivity's; those of Kubernetes are not there, so their tests are skipped. */
+function peersIn(folder: string): string {
+  const { ISTHMUS_PEERS: given } = process.env;
+  if (given !== undefined) return given;
+  for (const [name, command] of [
+    ["proxy-server", join(root, "dist/proxy-server")],
+    ["proxy-agent", join(root, "dist/proxy-agent")],
+    ["proxy-test-client", `node ${join(root, "test/support/tunnel-page-client.ts")}`],
+  ] as const)
+    writeFileSync(join(folder, name), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+  return folder;
+}
+
+test("tunnel-interop.md, real-peers.md: the commands of the pages run the tests that they name, with the programs that they name", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-pages-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const peers = peersIn(folder);
+  const words = { "/opt/konnectivity": peers, "/opt/peers": peers };
+  const [matrix = "", examples = ""] = commandsOf("tunnel-interop.md", "(top)");
+  // All of the matrix would be what tunnel-interop itself runs.
+  const claims = "client ours: bytes come back";
+  const env = { ISTHMUS_PEERS: undefined };
+  const small = await followTests([matrix], folder, { claims: `server ours, agent ours ${claims}`, words, env });
+  assert.match(small, /^1 passed, 0 failed, 0 skipped$/m);
+  const named = await followTests([examples], folder, {
+    claims: `server external, agent ours ${claims}|server ours, agent external client external`,
+    words,
+    env,
+  });
+  assert.match(named, /server external, agent ours[\s\S]*server ours, agent external/);
+  assert.match(named, /client external: fetches a page/);
+  assert.doesNotMatch(named, /[1-9]\d* failed/);
+  const [tests = "", bench = ""] = (commandsOf("real-peers.md", "(top)")[0] ?? "").split("\n");
+  const ofPeers = "seen within 1.5 s|lab on Kubernetes: Ctrl-C";
+  const found = await followTests([tests], folder, { claims: ofPeers, words });
+  if (process.env["ISTHMUS_PEERS"] === undefined) {
+    assert.match(found, /has no etcd, kube-apiserver[\s\S]* 0 failed, 2 skipped$/m);
+    return;
+  }
+  assert.match(found, / 0 failed, 0 skipped$/m);
+  // It compares for half a minute, and our own programs have nothing to tell beside ours.
+  const figures = await follow([bench], { words: { ...words, "tunnel-go.ts": "tunnel-go.ts --rounds=1 --mib=1" } });
+  assert.match(figures, /^ratio [\d.]+ /m);
+});
+
+test("real-peers.md: the claims of conformance hold on the cluster that a kubeconfig names", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-pages-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  await using server = await startApiServer({
+    listen: { host: "127.0.0.1", port: 0 },
+    log: nullLogger,
+    clock: systemClock,
+  });
+  mkdirSync(join(folder, ".kube"));
+  writeFileSync(join(folder, ".kube/config"), server.kubeconfig());
+  const [command = ""] = commandsOf("real-peers.md", "The conformance claims on a cluster of yours");
+  const said = await followTests([command], folder, {
+    claims: "get sorts by a field",
+    env: { HOME: folder },
+    words: { "test conformance": "test conformance --only=reading" },
+  });
+  assert.match(said, /get sorts by a field[\s\S]*0 failed/);
+});
+
+test("real-peers.md: a cluster of etcd and Kubernetes' own programs is started by the commands of the page, and the claims hold there", {
+  skip: peersMissing("etcd", "kube-apiserver", "kube-controller-manager"),
+}, async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-pages-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const [, commands = ""] = commandsOf("real-peers.md", "The conformance claims on a cluster of yours");
+  // In namespaces of its own: its ports are fixed, and what runs in the background ends with it.
+  const alone = [
+    "unshare",
+    "--net",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+    "sh",
+    "-ec",
+    'ip link set lo up; exec "$@"',
+    "sh",
+  ];
+  const said = await follow([commands], {
+    wrap: [...alone, ...withOwnState(folder)],
+    bin: process.env["ISTHMUS_PEERS"] ?? "",
+    words: { "/path/to/isthmus": root, "test conformance": "test conformance --only=reading" },
+    env: { NODE_TEST_CONTEXT: undefined, NODE_OPTIONS: "--test-name-pattern=[.]test[.]ts$|get.sorts.by.a.field" },
+  });
+  assert.match(said, /get sorts by a field[\s\S]*0 failed/);
+});
+
+test("pages: each section with commands is followed by a test that reads it", () => {
   const followed = new Set(
-    globSync("test/{cluster,neutron}/*.test.ts", { cwd: root }).flatMap((file) =>
+    globSync("test/{cluster,neutron,support}/*.ts", { cwd: root }).flatMap((file) =>
       followedIn(readFileSync(join(root, file), "utf8")),
     ),
   );
@@ -137,16 +280,9 @@ test("pages: each section with commands is followed by a test that reads it, or 
   );
   assert.ok(all.length > 40, `only ${all.length} sections have commands`);
   assert.deepEqual(
-    all.filter((one) => !followed.has(one) && ELSEWHERE[one] === undefined),
+    all.filter((one) => !followed.has(one)),
     [],
     "nobody follows these",
-  );
-  assert.deepEqual(
-    Object.entries(ELSEWHERE).filter(
-      ([one, file]) => !all.includes(one) || followed.has(one) || !existsSync(join(root, file)),
-    ),
-    [],
-    "these are followed, or are not there",
   );
 });
 

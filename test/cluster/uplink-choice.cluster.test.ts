@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { request } from "node:http";
+import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { commandsOf, follow, unitOf, withFolders } from "#test/guide";
 import { until } from "#test/lab";
-import { openUplinkBed, WEB, WEB4, WEB6 } from "#test/uplink-bed";
+import { type Health, openUplinkBed, WEB, WEB4, WEB6 } from "#test/uplink-bed";
 
 const TIMEOUT = { timeout: 60_000 };
 /** What a busy machine adds to a delay, in milliseconds. */
@@ -27,6 +28,26 @@ test(
       connects[0] ?? "",
       /mgmtproxy: CONNECT 203\.0\.113\.80:443 from 127\.0\.0\.1:\d+ via eth0 src 192\.0\.2\.10 cost 0 \(dial \d+ms, 0 fallback\(s\)\)/,
     );
+  },
+);
+
+test(
+  "uplink-proxy.md: the commands for a unit of systemd enable and start it, and it is ready with both uplinks",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, {}, { start: false });
+    const [run, lib] = [join(one.dir, "run"), join(one.dir, "lib")];
+    for (const path of [run, lib]) mkdirSync(path);
+    using unit = unitOf(one.dir, "uplink/uplink-proxy.service", (text) =>
+      text.replace("/etc/isthmus/uplinks.json", one.settings),
+    );
+    const [program = "", ...args] = withFolders({ ...unit.places, "/run": run, "/var/lib": lib });
+    const [node, inNode] = one.bed.inside(program, ...args);
+    const commands = commandsOf("uplink-proxy.md", "Install on plain Linux");
+    const shown = await follow(commands, { bin: unit.bin, wrap: [node, ...inNode] });
+    const { ready, configError, ports } = JSON.parse(shown.slice(shown.indexOf("{"))) as Health;
+    assert.deepEqual([ready, configError, ports.length], [true, undefined, 2]);
+    assert.ok(ports.every(({ usableAddr, hasError }) => usableAddr !== undefined && hasError !== true));
   },
 );
 
@@ -78,22 +99,8 @@ test(
   TIMEOUT,
   async (t) => {
     const one = await openUplinkBed(t, { maxCost: 0 });
-    const status = { lastFailed: "2026-01-01T00:00:00Z", lastSucceeded: null, lastError: "an agent's test failed" };
-    const answered = await new Promise<number>((resolve, reject) => {
-      const sent = request({
-        socketPath: join(one.dir, "control.sock"),
-        method: "PUT",
-        path: "/v1/uplinks/eth0/status",
-        headers: { "content-type": "application/json" },
-      });
-      sent.once("response", (response) => {
-        response.resume();
-        resolve(response.statusCode ?? 0);
-      });
-      sent.once("error", reject);
-      sent.end(JSON.stringify(status));
-    });
-    assert.ok(answered >= 200 && answered < 300, `${answered}`);
+    const [tell = ""] = commandsOf("uplink-proxy.md", "Settings");
+    await follow([tell], { words: { "/run/uplink-proxy/control.sock": join(one.dir, "control.sock"), lte: "eth0" } });
     await until("the flag is shown", async () => (await one.health()).ports[0]?.hasError === true);
     assert.equal((await one.fetch(WEB4))[0], "wan0 192.0.2.10");
     assert.deepEqual((await one.health()).successByPort, { eth0: 1 });

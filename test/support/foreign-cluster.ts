@@ -10,24 +10,16 @@
  * const before = await snapshotOf(cluster, "isthmus-mine-");
  * ```
  */
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parse } from "yaml";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
-import {
-  type ClusterRole,
-  type DaemonSet,
-  type Draft,
-  KubeClient,
-  KubeError,
-  loadKubeConfig,
-  resources,
-} from "#kube/client";
+import { type DaemonSet, type Draft, KubeClient, KubeError, loadKubeConfig, resources } from "#kube/client";
 import { type ApiServerOptions, type SeedObject, startApiServer } from "#lab/api-server";
 import { Heartbeat, machineCapacity, nodeDraft, nodeStatus } from "#lab/kubelet";
 import { runWorkloads } from "#lab/workloads";
+import { commandsOf, follow } from "#test/guide";
 import { until } from "#test/lab";
 import { RealApiServer } from "#test/real-api-server";
 
@@ -101,18 +93,9 @@ export async function realCluster(): Promise<ForeignCluster> {
   };
 }
 
-/** Binds the guest to the ClusterRole that the project has for labs. */
-export async function grantRights({ client }: ForeignCluster): Promise<void> {
-  const role = parse(
-    readFileSync(join(import.meta.dirname, "../../deploy/lab/rbac.yaml"), "utf8"),
-  ) as Draft<ClusterRole>;
-  await client.create(resources.clusterRoles, role);
-  const apiGroup = "rbac.authorization.k8s.io";
-  await client.create(resources.clusterRoleBindings, {
-    metadata: { name: GUEST },
-    roleRef: { apiGroup, kind: "ClusterRole", name: role.metadata.name ?? "" },
-    subjects: [{ apiGroup, kind: "User", name: GUEST }],
-  });
+/** Gives the guest the rights that the project has for labs, by the commands of the page. */
+export async function grantRights({ kubeconfig }: ForeignCluster): Promise<void> {
+  await follow(commandsOf("lab-on-a-cluster.md", "Rights"), { kubeconfig, words: { NAME: GUEST } });
 }
 
 /** The name of the owner's Node: one that a lab would like to have. */

@@ -5,14 +5,15 @@
  *
  * ```ts
  * await using bed = await openGuestBed(embeddedCluster, "mine");
- * assertWorks(await isthmus(argsOf(bed)));
+ * assertReport(await followPage(bed, PAGE_COMMANDS[0]));
  * await assertAsItWas(bed);
  * ```
  */
 import assert from "node:assert/strict";
 import type { LabReport } from "#lab/scenario";
 import { differences, type ForeignCluster, populate, snapshotOf } from "#test/foreign-cluster";
-import { leftOf, type Outcome, removeLab, until } from "#test/lab";
+import { commandsOf, follow } from "#test/guide";
+import { leftOf, removeLab, until } from "#test/lab";
 
 /** The cluster's own controllers need time to clean up after the lab's objects, in milliseconds. */
 const SETTLE_MS = 60_000;
@@ -46,6 +47,26 @@ export function argsOf({ cluster, lab }: GuestBed, ...more: readonly string[]): 
   return ["lab", "--json", `--name=${lab}`, `--kubeconfig=${cluster.kubeconfig}`, "--nodes=2", "--pods=6", ...more];
 }
 
+/** The commands of the page: start; with Services; kept; a command in a node; remove. */
+export const PAGE_COMMANDS = commandsOf("lab-on-a-cluster.md", "(top)").flatMap((block) => block.split("\n"));
+
+/** Runs one of {@link PAGE_COMMANDS} for the guest, a start with more flags; what it has printed. */
+export function followPage(
+  bed: GuestBed,
+  command: string | undefined,
+  { more = [], kubeconfig = bed.cluster.kubeconfig }: { more?: readonly string[]; kubeconfig?: string } = {},
+): Promise<string> {
+  const [lab = "", ...flags] = argsOf(bed, ...more).filter((flag) => !flag.startsWith("--kubeconfig="));
+  const name = `--name=${bed.lab}`;
+  const words = {
+    "./run lab": ["./run", lab, ...flags].join(" "),
+    "lab exec": `lab exec ${name}`,
+    "lab down": `lab down ${name}`,
+    FILE: kubeconfig,
+  };
+  return follow([command ?? ""], { words });
+}
+
 /** The cluster has the objects that it had before the lab, and the machine has nothing of the lab. */
 export async function assertAsItWas({ cluster, lab, asItWas }: GuestBed): Promise<void> {
   let left: readonly string[] = [];
@@ -61,9 +82,8 @@ export async function assertAsItWas({ cluster, lab, asItWas }: GuestBed): Promis
   assert.deepEqual(leftOf(lab), []);
 }
 
-/** The lab ended with 0; its report, in which all is well. */
-export function assertWorks({ code, stdout, stderr }: Outcome): LabReport {
-  assert.equal(code, 0, stderr + stdout);
+/** A report of the guest, in which all is well. */
+export function assertReport(stdout: string): LabReport {
   const report = JSON.parse(stdout) as LabReport;
   assert.deepEqual([report.ok, report.nodes, report.pods, report.audit.findings], [true, 2, 6, []]);
   assert.ok(report.pings.sent > 0 && report.pings.answered === report.pings.sent);

@@ -3,13 +3,15 @@
  * empty line.
  */
 import assert from "node:assert/strict";
-import { existsSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { basename, delimiter, dirname, join } from "node:path";
+import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { hostname, tmpdir } from "node:os";
+import { basename, delimiter, dirname, join, relative } from "node:path";
 import { ISTHMUS, start } from "#test/lab";
 
 const ROOT = join(import.meta.dirname, "../..");
 const DOCS = join(ROOT, "docs");
+/** Programs that `./run test` has unpacked. kubectl of sid first: it speaks WebSockets, as `kubectl exec` to a lab needs. */
+const UNPACKED = ["debian-sid/usr/bin", "debian/usr/bin"].map((folder) => join(ROOT, ".state", folder));
 const PAGES = "{guides,tutorial}/*.md";
 
 /** The part of a page before its first heading of the second level. */
@@ -52,27 +54,89 @@ export interface FollowOptions {
   readonly wrap?: readonly string[];
   /** The folder in which they run. Default: the checkout. */
   readonly folder?: string;
+  /** A root file system in which they run, by chroot; `folder` is a path in it. */
+  readonly root?: string;
+  /** Variables of the shell; `undefined` removes one. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  /** A folder of programs that come before those of the machine. */
+  readonly bin?: string;
 }
 
 /** Runs commands of a page as one shell that ends at the first failure, with our programs and kubectl at hand; what they have printed. */
 export async function follow(scripts: readonly string[], options: FollowOptions = {}): Promise<string> {
-  const { words = {}, kubeconfig = "", wrap = [], folder = ROOT } = options;
+  const { words = {}, kubeconfig = "", wrap = [], folder = ROOT, root = "/", env = {}, bin } = options;
   assert.ok(scripts.length > 0 && scripts.every((one) => one !== ""), "the page has these commands");
   let script = scripts.join("\n");
   for (const [word, value] of Object.entries(words)) script = script.replaceAll(word, value);
-  const own = mkdtempSync(join(tmpdir(), "isthmus-page-"));
+  const own = mkdtempSync(join(root, tmpdir(), "isthmus-page-"));
   try {
     // A file: a command of a page looks for processes by words that the page itself has.
     const file = join(own, "script");
     writeFileSync(file, `cd ${folder}\n${existsSync(kubeconfig) ? `export KUBECONFIG=${kubeconfig}\n` : ""}${script}`);
-    const path = [dirname(ISTHMUS), join(ROOT, ".state/debian/usr/bin"), process.env["PATH"]].join(delimiter);
-    const argv = [...wrap, "sh", "-e", file];
-    const { code, stdout, stderr } = await start(argv, { env: { PATH: path, HOME: own }, timeoutMs: 200_000 }).ended;
+    const path = [...(bin === undefined ? [] : [bin]), dirname(ISTHMUS), ...UNPACKED, process.env["PATH"]].join(
+      delimiter,
+    );
+    const argv = [...wrap, ...(root === "/" ? [] : ["chroot", root]), "sh", "-e", join("/", relative(root, file))];
+    const { code, stdout, stderr } = await start(argv, {
+      env: { PATH: path, HOME: join("/", relative(root, own)), ...env },
+      timeoutMs: 200_000,
+    }).ended;
     assert.equal(code, 0, `${script}\n${stdout}${stderr}`);
     return stdout;
   } finally {
     rmSync(own, { recursive: true });
   }
+}
+
+/** A command that runs another one with these folders in place of those of the machine. */
+export function withFolders(places: Readonly<Record<string, string>>): readonly string[] {
+  const mounts = Object.entries(places).map(([place, folder]) => `mount --bind ${folder} ${place}`);
+  return ["unshare", "--mount", "--propagation=private", "sh", "-ec", `${mounts.join("; ")}; exec "$@"`, "sh"];
+}
+
+/** A service of systemd on a machine on which systemd does not run. Disposing ends it, which must be before its folder is removed. */
+export interface Unit extends Disposable {
+  /** The folder that has `systemctl`. */
+  readonly bin: string;
+  /** In place of folders of the machine: that of units. */
+  readonly places: Readonly<Record<string, string>>;
+  /** What the service has logged. */
+  readonly log: () => string;
+}
+
+/**
+ * A unit of `deploy`, with an operator's changes to its text. `systemctl enable --now` enables it by Debian's own systemctl, which checks and links it,
+ * and starts its ExecStart.
+ */
+export function unitOf(folder: string, file: string, change: (text: string) => string): Unit {
+  const [units, bin, log, pid] = ["units", "bin", "log", "pid"].map((name) => join(folder, name)) as [
+    string,
+    string,
+    string,
+    string,
+  ];
+  for (const one of [units, bin]) mkdirSync(one);
+  const text = change(readFileSync(join(ROOT, "deploy", file), "utf8"));
+  const name = basename(file, ".service");
+  writeFileSync(join(units, basename(file)), text);
+  const [, command] = /^ExecStart=\/usr\/local\/bin\/(isthmus .*)$/m.exec(text.replaceAll(/\s*\\\n\s*/g, " ")) ?? [];
+  assert.ok(command !== undefined, `${file} starts isthmus`);
+  const script = `#!/bin/sh -e
+[ "$*" = "enable --now ${name}" ]
+SYSTEMD_OFFLINE=1 /bin/systemctl enable ${name}
+setsid ${command.replaceAll("%H", hostname())} >${log} 2>&1 </dev/null &
+echo $! >${pid}
+`;
+  writeFileSync(join(bin, "systemctl"), script, { mode: 0o755 });
+  return {
+    bin,
+    places: { "/etc/systemd/system": units },
+    log: () => (existsSync(log) ? readFileSync(log, "utf8") : ""),
+    [Symbol.dispose]: () => {
+      // At once: its folders go with the test. Without the file the page's commands have failed before they started it.
+      if (existsSync(pid)) process.kill(Number(readFileSync(pid, "utf8")), "SIGKILL");
+    },
+  };
 }
 
 /** The names of all pages. */

@@ -26,13 +26,21 @@ export class ModelController {
   #isAway = false;
   /** The pool was changed, and the controller has not looked at it. */
   #isPoolChanged = true;
-  /** Blocks by UID, as the leader's watch last saw them. */
-  #blocks: ReadonlyMap<string, AddressBlock> = new Map();
+  /** Blocks by UID, as the leader's watch last reported them. Only controllers make blocks. */
+  readonly #blocks = new Map<string, AddressBlock>();
 
   constructor(place: ModelPlace, init: ControllerInit) {
     this.#place = place;
-    this.#init = init;
-    this.#leader = openLeader(place, this.#path, init);
+    const onWritten: OnWritten = async (method, args, answer) => {
+      // A watch reports each block, also one that is deleted before the next look.
+      if (method === "create" && args[0] === coilResources.addressBlocks) {
+        const block = answer as AddressBlock;
+        this.#blocks.set(block.metadata.uid, block);
+      }
+      await init.onWritten(method, args, answer);
+    };
+    this.#init = { ...init, onWritten };
+    this.#leader = openLeader(place, this.#path, this.#init);
   }
 
   /** It answers no request. */
@@ -87,8 +95,11 @@ export class ModelController {
   async goOn({ isPoolDeleted }: { readonly isPoolDeleted: boolean }): Promise<void> {
     const { options, scene } = this.#place;
     const blocks = new Map((await scene.blocks()).map((block) => [block.metadata.uid, block]));
-    for (const [uid, block] of this.#blocks) if (!blocks.has(uid)) this.#leader.pools.noteBlockGone(block);
-    this.#blocks = blocks;
+    for (const [uid, block] of this.#blocks) {
+      if (blocks.has(uid)) continue;
+      this.#blocks.delete(uid);
+      this.#leader.pools.noteBlockGone(block);
+    }
     if (!this.#isPoolChanged && !isPoolDeleted) return;
     this.#isPoolChanged = false;
     const { api, pools } = this.#leader;

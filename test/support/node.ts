@@ -12,5 +12,5 @@ import { join } from "node:path";
 /** Node with the cache of compiled modules that test files have too; without it a start removes types and compiles anew. */
 export const SOURCE_NODE = [
   process.execPath,
-  `--import=${join(import.meta.dirname, "../../tools/compile-cache.ts")}`,
+  `--import=${join(import.meta.dirname, "../../tools/compile-cache.mjs")}`,
 ] as const;

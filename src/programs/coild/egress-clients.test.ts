@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
+import { poll } from "#base/async";
 import { FakeClock, systemClock } from "#base/clock";
 import { Health } from "#base/health";
 import { Cidr, IpAddress } from "#base/ip";
@@ -29,7 +30,6 @@ import { type Draft, KubeClient, loadKubeConfig, type Pod, resources, type Servi
 import { coilCrds, coilResources, egressLabels } from "#kube/coil";
 import type { EventInput } from "#kube/events";
 import { type SeedObject, startApiServer } from "#lab/api-server";
-import { poll } from "#lab/poll";
 import { ClientPlaces } from "./egress/client-places.ts";
 import type { ClientPod } from "./egress/client-pods.ts";
 import { EgressClients } from "./egress-clients.ts";
