@@ -20,6 +20,8 @@ const NODES = ["node1", "node2", "node3"];
 /** Duration of the faults, in milliseconds; longer if pods start slowly, until enough of them ran at once. ISTHMUS_SOAK=full: a minute. */
 const STORM_MS = process.env["ISTHMUS_SOAK"] === "full" ? 60_000 : 20_000;
 const LONGEST_STORM_MS = 150_000;
+/** After STORM_MS the faults and the changes come slower and slower: half as often after this time, a third after twice. */
+const SLOW_DOWN_MS = 15_000;
 /** Pods that must run at once at some moment of the storm. */
 const ENOUGH_PODS = 8;
 /** How long the cluster may take to come to rest, in milliseconds. */
@@ -86,12 +88,12 @@ async function breakWatches(signal: AbortSignal): Promise<number> {
  * Kills the coild of one node after the other: in one round at whatever it does, its start included, in the next when it has served for
  * a while. So pods can start on a machine on which a coild takes longer to start than a round. Returns how often each was hit.
  */
-async function killDaemons(signal: AbortSignal): Promise<ReadonlyMap<string, number>> {
+async function killDaemons({ signal, pace }: Storm): Promise<ReadonlyMap<string, number>> {
   const kills = new Map<string, number>();
   for (let turn = 0; !signal.aborted; turn += 1) {
     const node = NODES[turn % NODES.length] ?? "";
     if (Math.floor(turn / NODES.length) % 2 === 1) await untilServing(node, signal);
-    await pause(900, signal);
+    await pause(900 * pace(), signal);
     const child = stateOf(LAB).children.find(({ name }) => name === `coild-${node}`);
     if (child !== undefined && kill(child.pid)) kills.set(node, (kills.get(node) ?? 0) + 1);
   }
@@ -149,7 +151,7 @@ async function deleteBare(turn: number): Promise<void> {
 }
 
 /** Pods come and go. Returns the number of the last bare pod. */
-async function churn(signal: AbortSignal): Promise<number> {
+async function churn({ signal, pace }: Storm): Promise<number> {
   let turn = 0;
   for (; !signal.aborted; turn += 1) {
     await api.create(resources.pods, barePod(turn));
@@ -157,7 +159,7 @@ async function churn(signal: AbortSignal): Promise<number> {
     if (turn % 3 === 0) {
       for (const one of DEPLOYMENTS) await scale(one, one.replicas[(turn / 3) % one.replicas.length] ?? 0);
     }
-    await pause(400, signal);
+    await pause(400 * pace(), signal);
   }
   return turn - 1;
 }
@@ -210,6 +212,8 @@ interface Storm {
   readonly signal: AbortSignal;
   /** It may end when its time is over. */
   readonly enough: () => void;
+  /** Pauses are this many times as long; 1 until STORM_MS. A machine that starts no pod between two kills at first does so in the end. */
+  readonly pace: () => number;
 }
 
 function startStorm(): Storm {
@@ -217,21 +221,23 @@ function startStorm(): Storm {
   const { promise: seenEnough, resolve } = Promise.withResolvers<void>();
   const longest = AbortSignal.timeout(LONGEST_STORM_MS);
   void Promise.all([sleep(STORM_MS), seenEnough]).then(() => over.abort());
-  return { signal: AbortSignal.any([over.signal, longest]), enough: resolve };
+  const start = performance.now();
+  const pace = (): number => 1 + Math.max(0, performance.now() - start - STORM_MS) / SLOW_DOWN_MS;
+  return { signal: AbortSignal.any([over.signal, longest]), enough: resolve, pace };
 }
 
 /** Looks for addresses on two pods all the while. */
-async function watchAddresses(
-  signal: AbortSignal,
-  storm: Storm,
-): Promise<{ readonly samples: number; readonly most: number; readonly shared: ReadonlySet<string> }> {
+async function watchAddresses({
+  signal,
+  enough,
+}: Storm): Promise<{ readonly samples: number; readonly most: number; readonly shared: ReadonlySet<string> }> {
   const shared = new Set<string>();
   let samples = 0;
   let most = 0;
   for (; !signal.aborted; samples += 1) {
     const now = await sharedInApi();
     most = Math.max(most, now.running);
-    if (most >= ENOUGH_PODS) storm.enough();
+    if (most >= ENOUGH_PODS) enough();
     for (const one of [...now.shared, ...sharedInKernel()]) shared.add(one);
     await pause(150, signal);
   }
@@ -302,12 +308,11 @@ test("pod network: kills, failing writes and lost watches put no address on two 
   const restartsBefore = new Map(stateOf(LAB).children.map(({ name, restarts }) => [name, restarts]));
   await makeApiFail();
   const storm = startStorm();
-  const { signal } = storm;
   const [last, kills, watches, seen] = await Promise.all([
-    churn(signal),
-    killDaemons(signal),
-    breakWatches(signal),
-    watchAddresses(signal, storm),
+    churn(storm),
+    killDaemons(storm),
+    breakWatches(storm.signal),
+    watchAddresses(storm),
   ]);
   const { rules } = (await api.request({ method: "GET", path: "/lab/faults" })) as {
     rules: { rule: object; hits: number }[];
