@@ -225,8 +225,10 @@ test(
   "doctor on a node: a coild that cannot start, since its port is taken, and what it would have mended",
   TIMEOUT,
   async () => {
-    const script = `const s = require("node:http").createServer((_q, r) => r.end("hello")); const go = () => s.listen(9385); s.on("error", () => setTimeout(go, 2)); s.on("listening", () => console.log("up")); go();`;
+    const script = `const s = require("node:http").createServer((_q, r) => r.end("hello")); const go = () => s.listen(9385); s.on("error", () => setTimeout(go, 2)).once("error", () => console.log("tries")); s.on("listening", () => console.log("up")); go();`;
     const thief = start(onNode(process.execPath, "-e", script), { timeoutMs: 100_000 });
+    // Before that the next coild could be first.
+    await until("the port is tried for", () => thief.printed().includes("tries"));
     process.kill(coildOf("node1"), "SIGKILL");
     await until("the port is taken", () => thief.printed().includes("up"));
     await until(
