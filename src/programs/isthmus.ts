@@ -1,6 +1,7 @@
 import "./early.ts";
 import { basename } from "node:path";
 import { VERSION } from "#base/version";
+import { keepHeapRoom } from "./heap-room.ts";
 import { EXIT, runProgram } from "./program/index.ts";
 import { findProgram, type ListedProgram, publicPrograms } from "./programs.ts";
 import { ownMemory, releaseMemoryAtRest } from "./release-memory.ts";
@@ -26,6 +27,7 @@ async function usage(): Promise<string> {
 async function runListed(listed: ListedProgram, prefix: string, words: readonly string[]): Promise<number> {
   const program = await listed.load();
   if (listed.memory !== undefined) releaseMemoryAtRest(ownMemory(listed.memory === "small"));
+  if (listed.memory === "stream") keepHeapRoom();
   return runProgram(program, `${prefix}${program.name}`, words);
 }
 

@@ -1,9 +1,9 @@
 import type { Program } from "./program/index.ts";
 
 /**
- * In all profiles V8's young generation keeps its first size (see `early.ts`). `stream` adds nothing, for programs that relay bytes. `tables`
- * and `small` add a limit of one malloc arena, which the launcher sets; `small` adds a small old generation, once the program is at rest
- * (`release-memory.ts`).
+ * In all profiles V8's young generation keeps its first size (see `early.ts`). `stream`, for programs that relay bytes, adds room for their
+ * buffers (`heap-room.ts`). `tables` and `small` add a limit of one malloc arena, which the launcher sets; `small` adds a small old
+ * generation, once the program is at rest (`release-memory.ts`).
  */
 export type MemoryProfile = "stream" | "tables" | "small";
 

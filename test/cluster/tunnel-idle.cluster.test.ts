@@ -117,6 +117,48 @@ test(`tunnel: ${BUSY} gRPC frontends that send and receive as fast as they can h
   for (const peak of peaks) assert.ok(peak <= MAX_PEAK_MIB, `${peaks.map(Math.round).join(" and ")} MiB`);
 });
 
+const RELAYED_BYTES = 512 * 1024 * 1024;
+/** Collections of the old generation while they are relayed; with V8's own rule, up to 50 for each program. */
+const MAX_COLLECTIONS = 12;
+
+test(`tunnel: bytes that are relayed are no reason to collect the heap of either hop more than ${MAX_COLLECTIONS} times`, {
+  timeout: 100_000,
+}, async (t) => {
+  const bed = await ProxyBed.open();
+  t.after(() => bed[Symbol.asyncDispose]());
+  const server = await bed.server(["--mode=http-connect"]);
+  const agent = await bed.agent([server]);
+  await until("the agent is ready", async () => (await agent.health("/readyz")).startsWith("200 "));
+  const source = start([
+    process.execPath,
+    "-e",
+    `const block = Buffer.alloc(65536);
+    const server = require("node:net").createServer((socket) => {
+      let left = ${RELAYED_BYTES};
+      const more = () => { while (left > 0) { left -= block.length; if (!socket.write(block)) return; } socket.end(); };
+      socket.on("error", () => socket.destroy()).on("drain", more);
+      more();
+    }).listen(0, "127.0.0.1", () => console.error("port " + server.address().port));`,
+  ]);
+  t.after(async () => {
+    source.child.kill("SIGKILL");
+    await source.ended;
+  });
+  const port = (): string | undefined => /^port (\d+)$/m.exec(source.said())?.[1];
+  await until("the endpoint listens", () => port() !== undefined, { seen: source.said });
+  const collections = async ({ health }: ProxyProcess): Promise<number> =>
+    Number(/^nodejs_gc_duration_seconds_count\{kind="major"\} (\d+)$/m.exec(await health("/metrics"))?.[1] ?? 0);
+  const before = await Promise.all([server, agent].map(collections));
+  const socket = await bed.dial(server.udsPath);
+  assert.match(await connectThrough(socket, `127.0.0.1:${port()}`), /^HTTP\/1\.1 200 /);
+  let received = 0;
+  for await (const chunk of socket) received += (chunk as Buffer).length;
+  assert.equal(received, RELAYED_BYTES);
+  const made = (await Promise.all([server, agent].map(collections))).map((now, at) => now - (before[at] ?? 0));
+  t.diagnostic(`${made.join(" and ")} collections`);
+  for (const count of made) assert.ok(count <= MAX_COLLECTIONS, `${made.join(" and ")} collections`);
+});
+
 const STALLED = 100;
 /** Memory bound of a hop, in MiB: its base, and 4 MiB for each reader (docs/spec/tunnel.md#8.8). */
 const MAX_STALLED_MIB = 150 + 4 * STALLED;
