@@ -3,6 +3,7 @@
 import { readFileSync } from "node:fs";
 import { connect as connectTcp, createServer, type Socket } from "node:net";
 import { join } from "node:path";
+import { connect as connectTls, createServer as createTlsServer } from "node:tls";
 import {
   type ClientDuplexStream,
   credentials,
@@ -40,33 +41,50 @@ function splice(one: Socket, other: Socket): void {
 
 /** The first hop of plain TCP: clients connect to a UNIX socket. The target's port comes in the first line. */
 export function plainServer({ uds, port }: PeerOptions): Promise<void> {
-  const server = createServer({ allowHalfOpen: true }, (client) => {
-    const next = connectTcp({ port, host: "127.0.0.1", allowHalfOpen: true, noDelay: true });
-    splice(client, next);
-  });
-  return new Promise((resolve) => server.listen(uds, resolve));
+  return firstHop(uds, () => connectTcp({ ...LOOPBACK, port }));
+}
+
+/** The same with TLS between the hops, a session for each connection: what Node's sockets and TLS cost without any tunnel. */
+export function tlsServer({ uds, port, tls }: PeerOptions): Promise<void> {
+  const identity = identityOf(tls);
+  return firstHop(uds, () => connectTls({ ...LOOPBACK, port, servername: "localhost", ...identity }));
 }
 
 /** The second hop: reads `PORT\n`, connects, answers `\n`. */
 export function plainAgent({ port }: PeerOptions): Promise<void> {
-  const server = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
-    client.once("data", (head: Buffer) => {
-      client.pause();
-      const end = connectTcp({
-        port: Number.parseInt(head.toString(), 10),
-        host: "127.0.0.1",
-        allowHalfOpen: true,
-        noDelay: true,
-      });
-      end.once("connect", () => {
-        client.write("\n");
-        splice(client, end);
-      });
-      end.once("error", () => client.destroy());
+  const server = createServer({ allowHalfOpen: true, noDelay: true }, secondHop);
+  return new Promise((resolve) => server.listen(port, LOOPBACK.host, resolve));
+}
+
+/** The same, for {@link tlsServer}. */
+export function tlsAgent({ port, tls }: PeerOptions): Promise<void> {
+  const options = { allowHalfOpen: true, noDelay: true, requestCert: true, ...identityOf(tls) };
+  const server = createTlsServer(options, secondHop);
+  return new Promise((resolve) => server.listen(port, LOOPBACK.host, resolve));
+}
+
+const LOOPBACK = { host: "127.0.0.1", allowHalfOpen: true, noDelay: true } as const;
+
+function identityOf({ ca, cert, key }: Tls): Readonly<Record<"ca" | "cert" | "key", Buffer>> {
+  return { ca: readFileSync(ca), cert: readFileSync(cert), key: readFileSync(key) };
+}
+
+function firstHop(uds: string, next: () => Socket): Promise<void> {
+  const server = createServer({ allowHalfOpen: true }, (client) => splice(client, next()));
+  return new Promise((resolve) => server.listen(uds, resolve));
+}
+
+function secondHop(client: Socket): void {
+  client.once("data", (head: Buffer) => {
+    client.pause();
+    const end = connectTcp({ ...LOOPBACK, port: Number.parseInt(head.toString(), 10) });
+    end.once("connect", () => {
+      client.write("\n");
+      splice(client, end);
     });
-    client.on("error", () => client.destroy());
+    end.once("error", () => client.destroy());
   });
-  return new Promise((resolve) => server.listen(port, "127.0.0.1", resolve));
+  client.on("error", () => client.destroy());
 }
 
 interface Packet {
@@ -163,12 +181,8 @@ export function grpcServer({ uds, port, tls }: PeerOptions): Promise<void> {
       agent?.write({ type: "DIAL_REQ", dialRequest: { protocol: "tcp", address, random: which } });
     });
   });
-  const file = (path: string): Buffer => readFileSync(path);
-  const creds = ServerCredentials.createSsl(
-    file(tls.ca),
-    [{ cert_chain: file(tls.cert), private_key: file(tls.key) }],
-    true,
-  );
+  const { ca, cert, key } = identityOf(tls);
+  const creds = ServerCredentials.createSsl(ca, [{ cert_chain: cert, private_key: key }], true);
   return new Promise((resolve, reject) => {
     server.bindAsync(`127.0.0.1:${port}`, creds, (error) => {
       if (error !== null) reject(error);
@@ -179,8 +193,8 @@ export function grpcServer({ uds, port, tls }: PeerOptions): Promise<void> {
 
 /** An agent on grpc-js. */
 export function grpcAgent({ port, tls }: PeerOptions): Promise<void> {
-  const file = (path: string): Buffer => readFileSync(path);
-  const creds = credentials.createSsl(file(tls.ca), file(tls.key), file(tls.cert));
+  const { ca, cert, key } = identityOf(tls);
+  const creds = credentials.createSsl(ca, key, cert);
   const client = new services.AgentService(`127.0.0.1:${port}`, creds, OPTIONS);
   const metadata = new Metadata();
   metadata.set("agentid", "grpc-js");

@@ -1,26 +1,36 @@
 /**
  * The tunnel with CONNECT clients on a UNIX socket, TLS between server and agent, endpoints on loopback; beside plain TCP
- * through two splicing hops, beside the same tunnel built on @grpc/grpc-js (with TLS, and its window raised to ours), and beside Konnectivity's
- * own programs if the folder of ISTHMUS_PEERS has proxy-server and proxy-agent.
+ * through two splicing hops, without and with TLS between them (what Node's sockets and TLS cost without any tunnel), beside the same tunnel
+ * built on @grpc/grpc-js (with TLS, and its window raised to ours), and beside Konnectivity's own programs if the folder of ISTHMUS_PEERS has
+ * proxy-server and proxy-agent.
  *
  *     node bench/tunnel.ts [--json] [--rounds N] [--mib N] [--ms N]
  *
  * Each hop is a separate process, endpoints another, clients this one. Rounds go through the sides in turns; the figures
  * are medians. CPU and memory are those of both hops.
  */
-import { type ChildProcess, fork, spawn } from "node:child_process";
+import { type ChildProcess, fork } from "node:child_process";
 import { existsSync } from "node:fs";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { makeCertificates } from "#test/certificates";
 import { freePort } from "#test/ports";
-import { dials, download, finish, type Handshake, latency, open, serveEndpoints, upload } from "./tunnel.load.ts";
-import { grpcAgent, grpcServer, type PeerOptions, plainAgent, plainServer } from "./tunnel.peers.ts";
+import { dials, download, finish, latency, open, serveEndpoints, upload } from "./tunnel.load.ts";
+import { cpuSeconds, type Hops, startPair, writeIdentity } from "./tunnel.pair.ts";
+import {
+  grpcAgent,
+  grpcServer,
+  type PeerOptions,
+  plainAgent,
+  plainServer,
+  tlsAgent,
+  tlsServer,
+} from "./tunnel.peers.ts";
 
 const PEER_NAMES = {
   plain: "plain TCP, two hops",
+  tls: "Node's TLS and sockets, two hops",
   grpc: "@grpc/grpc-js tunnel",
   go: "Konnectivity",
 } as const;
@@ -29,21 +39,23 @@ type Side = "ours" | Peer;
 /** The folder of Konnectivity's programs. */
 const GO = process.env["ISTHMUS_PEERS"] ?? "";
 const HAS_GO = ["proxy-server", "proxy-agent"].every((name) => GO !== "" && existsSync(join(GO, name)));
-const PEERS: readonly Peer[] = HAS_GO ? ["plain", "grpc", "go"] : ["plain", "grpc"];
+const PEERS: readonly Peer[] = HAS_GO ? ["plain", "tls", "grpc", "go"] : ["plain", "tls", "grpc"];
 const SIDES: readonly Side[] = ["ours", ...PEERS];
 
 const ROLES: Readonly<Record<string, (options: PeerOptions) => Promise<void>>> = {
   plainServer,
   plainAgent,
+  tlsServer,
+  tlsAgent,
   grpcServer,
   grpcAgent,
 };
-
-interface Hops {
-  readonly uds: string;
-  readonly handshake: Handshake;
-  readonly processes: readonly ChildProcess[];
-}
+/** The programs of the peers that are here, in the order of their start. */
+const ORDER = {
+  plain: ["plainAgent", "plainServer"],
+  tls: ["tlsAgent", "tlsServer"],
+  grpc: ["grpcServer", "grpcAgent"],
+} as const;
 
 /** Starts this file in another role; resolves with its message once it is ready. */
 async function role<T>(name: string, options: object): Promise<{ readonly child: ChildProcess; readonly told: T }> {
@@ -57,74 +69,13 @@ async function role<T>(name: string, options: object): Promise<{ readonly child:
   return { child, told };
 }
 
-/** Our programs, or those of Konnectivity, which have the same flags. `command`: the words that start a program. */
-async function pair(command: (name: string) => readonly [string, ...string[]], options: PeerOptions): Promise<Hops> {
-  const { uds, port, tls } = options;
-  const start = (name: string, flags: readonly string[]): ChildProcess => {
-    const [file, ...words] = command(name);
-    return spawn(file, [...words, ...flags], { stdio: ["ignore", "ignore", "ignore"] });
-  };
-  const [serverHealth, agentHealth] = [await freePort(), await freePort()];
-  const server = start("proxy-server", [
-    "--mode=http-connect",
-    `--uds-name=${uds}`,
-    "--server-port=0",
-    "--agent-bind-address=127.0.0.1",
-    `--agent-port=${port}`,
-    `--cluster-cert=${tls.cert}`,
-    `--cluster-key=${tls.key}`,
-    `--cluster-ca-cert=${tls.ca}`,
-    "--health-bind-address=127.0.0.1",
-    `--health-port=${serverHealth}`,
-    `--admin-port=${await freePort()}`,
-  ]);
-  const agent = start("proxy-agent", [
-    "--proxy-server-host=127.0.0.1",
-    `--proxy-server-port=${port}`,
-    `--ca-cert=${tls.ca}`,
-    `--agent-cert=${tls.cert}`,
-    `--agent-key=${tls.key}`,
-    "--health-server-host=127.0.0.1",
-    `--health-server-port=${agentHealth}`,
-    `--admin-server-port=${await freePort()}`,
-  ]);
-  await untilReady(serverHealth, server);
-  return { uds, handshake: "connect", processes: [server, agent] };
-}
-
-async function untilReady(port: number, child: ChildProcess): Promise<void> {
-  for (const deadline = performance.now() + 15_000; performance.now() < deadline; ) {
-    if (child.exitCode !== null) break;
-    const ready = await fetch(`http://127.0.0.1:${port}/readyz`).then(
-      (answer) => answer.ok,
-      () => false,
-    );
-    if (ready) return;
-    await new Promise((resolve) => setTimeout(resolve, 50));
-  }
-  throw new Error(`${child.spawnfile}: the server was not ready within 15 s`);
-}
-
 async function startSide(side: Side, folder: string, tls: PeerOptions["tls"]): Promise<Hops> {
   const options: PeerOptions = { uds: join(folder, `${side}.sock`), port: await freePort(), tls };
-  if (side === "ours") return pair((name) => [join(import.meta.dirname, "../dist/isthmus"), name], options);
-  if (side === "go") return pair((name) => [join(GO, name)], options);
-  const order = side === "plain" ? (["plainAgent", "plainServer"] as const) : (["grpcServer", "grpcAgent"] as const);
+  if (side === "ours") return startPair((name) => [join(import.meta.dirname, "../dist/isthmus"), name], options);
+  if (side === "go") return startPair((name) => [join(GO, name)], options);
   const processes: ChildProcess[] = [];
-  for (const name of order) processes.push((await role(name, options)).child);
-  return { uds: options.uds, handshake: side === "plain" ? "plain" : "connect", processes };
-}
-
-/** CPU time of the hops so far, seconds (fields 14 and 15 of /proc/PID/stat, in ticks of 10 ms). */
-async function cpuSeconds({ processes }: Hops): Promise<number> {
-  const times = await Promise.all(
-    processes.map(async ({ pid }) => {
-      const stat = await readFile(`/proc/${pid}/stat`, "utf8");
-      const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
-      return (Number(fields[11]) + Number(fields[12])) / 100;
-    }),
-  );
-  return times.reduce((sum, seconds) => sum + seconds, 0);
+  for (const name of ORDER[side]) processes.push((await role(name, options)).child);
+  return { uds: options.uds, handshake: side === "grpc" ? "connect" : "plain", processes };
 }
 
 async function residentMiB({ processes }: Hops): Promise<number> {
@@ -141,6 +92,8 @@ interface Figure {
   readonly name: string;
   readonly unit: string;
   readonly betterIs: "lower" | "higher";
+  /** Sides that are not comparable. */
+  readonly without?: readonly Side[];
   readonly measure: (hops: Hops, ports: Ports) => Promise<number>;
 }
 type Ports = Awaited<ReturnType<typeof serveEndpoints>>;
@@ -185,6 +138,8 @@ function figures(bytes: number, ms: number): readonly Figure[] {
       name: "dial, echo, close",
       unit: "1/s",
       betterIs: higher,
+      // It makes a TLS session for each dial.
+      without: ["tls"],
       measure: ({ uds, handshake }, { echo }) => dials(uds, echo, handshake, 16, ms),
     },
     { name: "64-byte echo p50", unit: "us", betterIs: lower, measure: quantile(0, "p50") },
@@ -204,13 +159,7 @@ async function compare(values: {
   const folder = await mkdtemp(join(tmpdir(), "isthmus-bench-tunnel-"));
   const children: ChildProcess[] = [];
   try {
-    const { ca, pairs } = makeCertificates("bench", { both: ["localhost", "127.0.0.1"] });
-    const tls = { ca: join(folder, "ca.crt"), cert: join(folder, "tls.crt"), key: join(folder, "tls.key") };
-    await Promise.all([
-      writeFile(tls.ca, ca),
-      writeFile(tls.cert, pairs.both.cert),
-      writeFile(tls.key, pairs.both.key, { mode: 0o600 }),
-    ]);
+    const tls = await writeIdentity(folder);
     const endpoints = await role<Ports>("endpoints", {});
     children.push(endpoints.child);
     const hops = {} as Record<Side, Hops>;
@@ -222,12 +171,13 @@ async function compare(values: {
     }
     const wanted = figures(values.bytes, values.ms).filter(({ name }) => name.includes(values.only));
     const samples = new Map(
-      wanted.map(({ name }) => [name, { ours: [], plain: [], grpc: [], go: [] } as Record<Side, number[]>]),
+      wanted.map(({ name }) => [name, { ours: [], plain: [], tls: [], grpc: [], go: [] } as Record<Side, number[]>]),
     );
     for (let round = 0; round < values.rounds; round += 1) {
       for (const figure of wanted) {
         for (let at = 0; at < SIDES.length; at += 1) {
           const side = SIDES[(at + round) % SIDES.length] ?? "ours";
+          if (figure.without?.includes(side) === true) continue;
           samples.get(figure.name)?.[side].push(await figure.measure(hops[side], endpoints.told));
         }
       }
@@ -240,12 +190,12 @@ async function compare(values: {
 }
 
 function casesOf(
-  { name, unit, betterIs }: Figure,
+  { name, unit, betterIs, without = [] }: Figure,
   samples: Readonly<Record<Side, readonly number[]>> | undefined,
 ): object[] {
   if (samples === undefined) return [];
   const mine = median(samples.ours);
-  return PEERS.map((side) => {
+  return PEERS.filter((side) => !without.includes(side)).map((side) => {
     const theirs = median(samples[side]);
     return {
       case: name,
