@@ -117,6 +117,8 @@ export class ServiceTable {
     try {
       const observed = this.#observed ?? (await this.#adopt(writer));
       this.#observed = observed;
+      // Later in the sync, rules are written for new shapes too.
+      const isRenewed = writer.hasWrittenRules;
       await removeUnowned(observed, writer);
       const ids = isFull ? new Set([...observed.frontEnds.keys(), ...idsOf(services)]) : requested.frontEnds;
       const batches = { add: writer.batch(), remove: writer.batch() };
@@ -139,7 +141,7 @@ export class ServiceTable {
         nodePortIPs: desired.nodePortIPs,
       };
       if (writer.hasWrittenRules) await this.#seal(observed, writer);
-      return writer.report(isFull ? "full" : "partial");
+      return writer.report(isFull ? "full" : "partial", { isRenewed });
     } catch (error) {
       this.distrust();
       throw error;

@@ -11,7 +11,7 @@ import { NODE, ruleOptions } from "../testing/fixture.ts";
 import { Tracker } from "../track/index.ts";
 import { FamilyProxy } from "./index.ts";
 
-const REPORT: SyncReport = { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
+const REPORT: SyncReport = { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 };
 
 /** A plane whose first syncs the kernel refuses. */
 class RefusingPlane extends DataPlane {
