@@ -167,7 +167,7 @@ export class ServiceTable {
       this.#refusals = 0;
       return observed;
     } catch (error) {
-      if (error instanceof NftError || isKernelError(error)) this.#refusals += 1;
+      if (isRefusal(error)) this.#refusals += 1;
       throw this.#explained(error);
     }
   }
@@ -202,6 +202,13 @@ export class ServiceTable {
     await writer.run(hookTable(this.table, this.#options));
     observed.chains = new Set(this.#deps.elements.names(this.table)?.chains);
   }
+}
+
+/** Whether the kernel refuses what we write. False where it did not answer, or a list changed while it was read: a later try succeeds. */
+function isRefusal(error: unknown): boolean {
+  if (error instanceof NftError) return true;
+  if (!isKernelError(error) || error.errno === "ENOBUFS") return false;
+  return error.code !== "interrupted" && error.code !== "timeout";
 }
 
 /** The new requests together with those of a sync that failed. */
