@@ -2,7 +2,7 @@ import { sleep, TimeSlice } from "#base/async";
 import type { ElementBatch } from "#kernel/nft-elements";
 import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan/index.ts";
 import { affinityChain, type RuleOptions } from "../rules/index.ts";
-import { type AffinityLoss, affinityLoss, deleteAffinity } from "./affinity.ts";
+import { type AffinityLoss, affinityLoss, deleteAffinity, staleEntries } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
 import { addChains, affinitySets, emptyChains, shapesOf, writeCompiled } from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
@@ -21,6 +21,13 @@ export interface FrontEndWork {
   readonly options: RuleOptions;
   /** Front ends whose plans changed. A difference in any other front end counts as drift. */
   readonly requested: ReadonlySet<string>;
+  /**
+   * Endpoints whose affinity entries have to be deleted, by front end. They are kept here until that is done: once the kernel has the new
+   * endpoints, nothing else shows which were lost.
+   */
+  readonly losses: Map<string, AffinityLoss>;
+  /** All front ends are synced. Then all affinity entries are compared with them. */
+  readonly isFull: boolean;
 }
 
 /**
@@ -28,11 +35,10 @@ export interface FrontEndWork {
  * entries of lost endpoints, and {@link SETTLE_MS} later removes the old elements of all groups.
  */
 export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
-  const { deps, writer, observed } = work;
-  const { clock, elements, generations } = deps;
+  const { deps, writer, observed, losses } = work;
+  const { clock } = deps;
   const { signal } = writer.options;
   const removals: ElementBatch[] = [];
-  const losses: AffinityLoss[] = [];
   let group = new Group(writer);
   const slice = new TimeSlice({ clock, lengthMs: SLICE_MS });
   for (const id of ids) {
@@ -41,8 +47,9 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     const after = changeFrontEnd(before, services.frontEnd(id), group.phases);
     if (!work.requested.has(id)) writer.drifted(group.count - count);
     group.updates.push([id, after]);
-    const loss = affinityLoss(before, after);
-    if (loss !== undefined) losses.push(loss);
+    const loss = affinityLoss(before, after, losses.get(id));
+    if (loss === undefined) losses.delete(id);
+    else losses.set(id, loss);
     if (group.byteLength > BATCH_BYTES) {
       removals.push(await finish(work, group));
       group = new Group(writer);
@@ -51,10 +58,19 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     signal?.throwIfAborted();
   }
   removals.push(await finish(work, group));
-  await deleteAffinity({ elements, generations }, writer.table, losses, writer.options);
+  await deleteLost(work);
   if (removals.every(({ isEmpty }) => isEmpty)) return;
   await sleep(SETTLE_MS, { clock, signal });
   for (const batch of removals) await writer.commit(batch);
+}
+
+/** Deletes the affinity entries of lost endpoints. */
+async function deleteLost({ deps, writer, observed, losses, isFull }: FrontEndWork): Promise<void> {
+  if (losses.size === 0 && !isFull) return;
+  const { table, options } = writer;
+  const isStale = staleEntries(table.family, { losses, known: isFull ? observed.frontEnds : undefined });
+  await deleteAffinity(deps, table, isStale, options);
+  losses.clear();
 }
 
 /** Front ends whose changes are committed together. */

@@ -5,6 +5,7 @@ import { NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
 import { type ChangedKeys, type ObservedFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
 import { type RuleOptions, setSpecs } from "../rules/index.ts";
+import type { AffinityLoss } from "./affinity.ts";
 import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
 import { adopt, type ObservedTable, rulesOf, stateOf, type TableState } from "./observed-table.ts";
@@ -33,6 +34,8 @@ export class ServiceTable {
     hairpinEndpoints: new Set(),
     nodePortIPs: new Set(),
   };
+  /** See `FrontEndWork`. */
+  readonly #losses = new Map<string, AffinityLoss>();
   /** Number of consecutive attempts to adopt the table that the kernel refused. */
   #refusals = 0;
 
@@ -126,8 +129,9 @@ export class ServiceTable {
       writer.drifted(sets.drift);
       await syncServiceCidrs(observed, desired.serviceCIDRs, writer);
       await writer.commit(sets.add);
+      const [deps, options, losses] = [this.#deps, this.#options, this.#losses];
       await syncFrontEnds(
-        { deps: this.#deps, writer, observed, options: this.#options, requested: requested.frontEnds },
+        { deps, writer, observed, options, requested: requested.frontEnds, losses, isFull },
         services,
         ids,
       );
@@ -157,6 +161,7 @@ export class ServiceTable {
       throw this.#explained(cause);
     }
     this.distrust();
+    this.#losses.clear();
     this.#refusals = 0;
     return true;
   }
