@@ -1,10 +1,18 @@
 import { sleep, TimeSlice } from "#base/async";
 import type { ElementBatch } from "#kernel/nft-elements";
 import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan/index.ts";
-import { affinityChain, type RuleOptions } from "../rules/index.ts";
+import type { RuleOptions } from "../rules/index.ts";
 import { type AffinityLoss, affinityLoss, deleteAffinity, staleEntries } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
-import { addChains, affinitySets, emptyChains, shapesOf, writeCompiled } from "./table-rules.ts";
+import {
+  addChains,
+  affinitySets,
+  deleteAffinitySets,
+  emptyChains,
+  shapesOf,
+  writeAffinityChain,
+  writeCompiled,
+} from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
@@ -40,6 +48,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   const { signal } = writer.options;
   const removals: ElementBatch[] = [];
   let group = new Group(writer);
+  let isTimeoutLeft = work.isFull;
   const slice = new TimeSlice({ clock, lengthMs: SLICE_MS });
   for (const id of ids) {
     const before = observed.frontEnds.get(id);
@@ -47,6 +56,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     const after = changeFrontEnd(before, services.frontEnd(id), group.phases);
     if (!work.requested.has(id)) writer.drifted(group.count - count);
     group.updates.push([id, after]);
+    if (before !== undefined && before.affinitySeconds !== after?.affinitySeconds) isTimeoutLeft = true;
     const loss = affinityLoss(before, after, losses.get(id));
     if (loss === undefined) losses.delete(id);
     else losses.set(id, loss);
@@ -59,9 +69,25 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   }
   removals.push(await finish(work, group));
   await deleteLost(work);
-  if (removals.every(({ isEmpty }) => isEmpty)) return;
-  await sleep(SETTLE_MS, { clock, signal });
-  for (const batch of removals) await writer.commit(batch);
+  if (removals.some(({ isEmpty }) => !isEmpty)) {
+    await sleep(SETTLE_MS, { clock, signal });
+    for (const batch of removals) await writer.commit(batch);
+  }
+  if (isTimeoutLeft) await deleteTimeouts(work);
+}
+
+/**
+ * Deletes the affinity timeouts that no front end has: their rules, which each new connection passes, then their sets. Entries of clients stay.
+ */
+async function deleteTimeouts({ writer, observed, options }: FrontEndWork): Promise<void> {
+  const used = new Set<number>();
+  for (const { affinitySeconds } of observed.frontEnds.values()) used.add(affinitySeconds);
+  const kept = observed.affinityTimeouts.filter((seconds) => used.has(seconds));
+  const unused = observed.affinityTimeouts.filter((seconds) => !used.has(seconds));
+  if (unused.length === 0) return;
+  await writer.commitRules((batch) => writeAffinityChain(batch, kept, options));
+  observed.affinityTimeouts = kept;
+  await writer.run(deleteAffinitySets(writer.table, unused, options));
 }
 
 /** Deletes the affinity entries of lost endpoints. */
@@ -120,7 +146,7 @@ async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<v
   if (timeouts.size === observed.affinityTimeouts.length) return;
   const sorted = [...timeouts].sort((a, b) => a - b);
   await writer.run(affinitySets(writer.table, sorted, options));
-  await writer.commitRules((batch) => writeCompiled(batch, [affinityChain(sorted)], options));
+  await writer.commitRules((batch) => writeAffinityChain(batch, sorted, options));
   observed.affinityTimeouts = sorted;
 }
 

@@ -7,7 +7,7 @@ import { BoundedRunner } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import { deleteStaleFlows, type IsHolder } from "../conntrack/index.ts";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
-import { addressBytes, frontEndId, WantedTable } from "../plan/index.ts";
+import { addressBytes, frontEndId, MAX_TIMEOUTS, WantedTable } from "../plan/index.ts";
 import type { TrackedPort, Tracker } from "../track/index.ts";
 import { type LostClaim, LostClaims } from "./lost-claims.ts";
 
@@ -76,6 +76,7 @@ export class FamilyProxy {
   #isOpen = false;
   #isBusy = false;
   #isFullDue = true;
+  #roundsTimeouts = false;
   #onRepaired: ((changes: number) => void) | undefined;
   #lastFullAt = 0;
   /**
@@ -158,6 +159,7 @@ export class FamilyProxy {
       await this.#plan(services, signal);
       for (const claim of this.#lostClaims.take(this.wanted)) observer?.claimLost?.(this.family, claim);
       observer?.lostClaims?.(this.family, this.#lostClaims.count);
+      this.#reportRounding();
       const full = this.#isFullDue || startedAt - this.#lastFullAt >= (this.#options.fullSyncMs ?? HOUR_MS);
       const desired = {
         services: this.wanted,
@@ -204,6 +206,20 @@ export class FamilyProxy {
       if (slice.isOver) await slice.yield();
       signal.throwIfAborted();
     }
+  }
+
+  /** Logs the begin and the end of rounding of affinity timeouts, once each. */
+  #reportRounding(): void {
+    const { roundsTimeouts } = this.wanted;
+    if (roundsTimeouts === this.#roundsTimeouts) return;
+    this.#roundsTimeouts = roundsTimeouts;
+    const about = { family: this.family, max: MAX_TIMEOUTS };
+    if (roundsTimeouts)
+      this.#log.warn("Services have too many different timeouts of session affinity; some are rounded up", {
+        ...about,
+        fix: "find the Services whose sessionAffinityConfig.clientIP.timeoutSeconds differ without need",
+      });
+    else this.#log.info("timeouts of session affinity are exact again", about);
   }
 
   /** Deletes stale UDP flows of these Services; `undefined`: of all. */
