@@ -23,6 +23,6 @@ export class EncodingPlane extends DataPlane {
       this.services.add(frontEnd.service);
     }
     this.cidrs = desired.serviceCIDRs.join(" ");
-    return { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
+    return { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 };
   }
 }

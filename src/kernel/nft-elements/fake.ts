@@ -47,8 +47,12 @@ export class FakeNftElements implements NftElements {
     return Array.from(this.#set(table, set), ([key, stored]) => rawElement(key, stored));
   }
 
-  async listInSlices(table: ElementTable, set: string): Promise<RawElement[]> {
-    return this.list(table, set);
+  async listInSlices(
+    table: ElementTable,
+    set: string,
+    { keep = () => true }: Parameters<NftElements["listInSlices"]>[2] = {},
+  ): Promise<RawElement[]> {
+    return this.list(table, set).filter(keep);
   }
 
   /** Names of the sets: the fake has no chains. */

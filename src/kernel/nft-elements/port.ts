@@ -116,8 +116,13 @@ class RealNftElements implements NftElements {
     return this.#connection.dump(listRequest(table, set), elementsOf).flat();
   }
 
-  async listInSlices(table: ElementTable, set: string, options: AbortOptions = {}): Promise<RawElement[]> {
-    return (await this.#connection.dumpInSlices(listRequest(table, set), elementsOf, options)).flat();
+  async listInSlices(
+    table: ElementTable,
+    set: string,
+    { keep = () => true, ...options }: Parameters<NftElements["listInSlices"]>[2] = {},
+  ): Promise<RawElement[]> {
+    const decode = (message: NetlinkMessage): RawElement[] | undefined => elementsOf(message)?.filter(keep);
+    return (await this.#connection.dumpInSlices(listRequest(table, set), decode, options)).flat();
   }
 
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined {

@@ -19,9 +19,14 @@ export interface NftElements extends Disposable {
   list(table: ElementTable, set: string): RawElement[];
   /**
    * As {@link NftElements.list}, in slices, with the event loop between them. Elements that change meanwhile may be missing: to detect
-   * that, compare {@link NftElements.generation} before and after. The signal has an effect between slices.
+   * that, compare {@link NftElements.generation} before and after. The signal has an effect between slices. With `keep`, only the elements
+   * for which it is true; the others take no memory.
    */
-  listInSlices(table: ElementTable, set: string, options?: AbortOptions): Promise<RawElement[]>;
+  listInSlices(
+    table: ElementTable,
+    set: string,
+    options?: AbortOptions & { readonly keep?: (element: RawElement) => boolean },
+  ): Promise<RawElement[]>;
   /** Names of a table's chains and sets; reads no content. `undefined` if there is no such table. */
   names(table: ElementTable): { readonly chains: readonly string[]; readonly sets: readonly string[] } | undefined;
   /**

@@ -1,4 +1,4 @@
-import { TaskGroup } from "#base/async";
+import { Dirty, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
@@ -40,8 +40,10 @@ import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { profilingRoutes } from "../http-endpoints/index.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
+import { areAdopted } from "./adopted.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
+import { followAddresses } from "./host-addresses.ts";
 import { Readiness } from "./readiness.ts";
 import { SmallHeap } from "./small-heap.ts";
 import { syncObserver } from "./sync-observer.ts";
@@ -166,20 +168,21 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock }),
   );
   const proxies = families.map(({ proxy }) => proxy);
-  const setAddresses = (): void => {
-    for (const family of families) {
-      family.setHostAddresses(node);
-      ports.setAddresses(family.family, family.healthAddresses);
-    }
+  const setHealthAddresses = (): void => {
+    for (const { family, healthAddresses } of families) ports.setAddresses(family, healthAddresses);
   };
-  setAddresses();
+  setHealthAddresses();
+  const readAddresses = (): void => {
+    for (const family of families) family.readHostAddresses(node);
+    setHealthAddresses();
+  };
   const onNode = (object: Node | undefined): boolean => {
     // A deleted Node keeps its last state: the machine still serves.
     if (object === undefined) return node.addresses.length > 0;
     health.node(nodeView(object));
     node = keepKnown(nodeNetwork(object, config.bindAddress), node);
     for (const family of families) family.setNode(node);
-    setAddresses();
+    setHealthAddresses();
     return node.addresses.length > 0;
   };
   const onWatch = (resource: string, state: InformerHealth): void => {
@@ -192,13 +195,15 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     if (state.failures === 1)
       log.warn("watching the API server failed; trying again", { resource, error: state.error.message });
     // The tables of an earlier run are complete, so load balancers may send connections to this node.
-    if (isAway(state.error) && proxies.every(({ plane }) => plane.hasCompleteTable())) health.adopted();
+    const planes = proxies.map(({ plane }) => plane);
+    if (isAway(state.error) && areAdopted(planes, log)) health.adopted();
   };
   const onKnown = (): void => {
     for (const proxy of proxies) proxy.open();
   };
   const onChange = (kind: "service" | "endpoint", family: IpFamily): void => syncs.changed(kind, family);
-  await using _addresses = monitors.watch(netns, { addresses: true }, setAddresses);
+  const changed = new Dirty(systemClock);
+  await using _addresses = monitors.watch(netns, { addresses: true }, () => changed.mark());
   const drift = new DriftWatch({
     generations: kernel.generations,
     families: proxies,
@@ -211,6 +216,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const group = new TaskGroup(signal);
   for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
   group.spawn((at) => drift.run({ signal: at }));
+  group.spawn((at) => followAddresses(readAddresses, { changed, signal: at, log }));
   const { allowServiceExternalIPs: allowExternalIPs } = config.gates;
   const targets = {
     families: proxies,

@@ -8,16 +8,17 @@ import {
   type NftElements,
   type RawElement,
 } from "#kernel/nft-elements";
-import type { ObservedFrontEnd } from "../plan/index.ts";
+import { frontEndId, type ObservedFrontEnd } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
 import type { GenerationTracker } from "./generation-tracker.ts";
 
 /** Endpoints that a front end with affinity has lost. Affinity entries that name them have to be deleted. */
 export interface AffinityLoss {
-  readonly key: ByteString;
-  readonly isNodePort: boolean;
   readonly endpoints: ReadonlySet<ByteString>;
 }
+
+/** Endpoints that clients outside the cluster may use, and those that pods and this node may use. */
+type Eligible = Readonly<Record<"outside" | "inside", ReadonlySet<ByteString>>>;
 
 /** Maximum of listings of the affinity map. The map is listed again until a listing shows no entry of a lost endpoint. */
 const MAX_PASSES = 4;
@@ -27,32 +28,72 @@ const DELETED_AT_ONCE = 500;
 /** Length of protocol and port at the end of a key, in bytes. */
 const PORT_BYTES = 8;
 
-/** The endpoints that a front end loses by a change. `undefined`: no affinity entry has to be deleted. Pure. */
+const NONE: Eligible = { outside: new Set(), inside: new Set() };
+
+/**
+ * The endpoints that a front end loses by a change, and those of `pending`, an earlier loss whose entries are not deleted yet, that it has not
+ * got back. `undefined`: no affinity entry has to be deleted. Pure.
+ */
 export function affinityLoss(
   before: ObservedFrontEnd | undefined,
   after: ObservedFrontEnd | undefined,
+  pending?: AffinityLoss,
 ): AffinityLoss | undefined {
-  if (before === undefined || before.affinitySeconds === 0) return undefined;
-  const none = { outside: new Set<ByteString>(), inside: new Set<ByteString>() };
-  const kept = after === undefined || after.affinitySeconds === 0 ? none : eligible(after);
-  const had = eligible(before);
+  const [had, has] = [affinityOf(before), affinityOf(after)];
   const lost = [
-    ...[...had.outside].filter((one) => !kept.outside.has(one)),
-    ...[...had.inside].filter((one) => !kept.inside.has(one)),
+    ...[...had.outside].filter((one) => !has.outside.has(one)),
+    ...[...had.inside].filter((one) => !has.inside.has(one)),
+    ...[...(pending?.endpoints ?? [])].filter((one) => !has.outside.has(one) || !has.inside.has(one)),
   ];
-  if (lost.length === 0) return undefined;
-  return { key: before.key, isNodePort: before.isNodePort, endpoints: new Set(lost) };
+  return lost.length === 0 ? undefined : { endpoints: new Set(lost) };
+}
+
+/** The endpoints that affinity entries of this front end may name. */
+function affinityOf(frontEnd: ObservedFrontEnd | undefined): Eligible {
+  return frontEnd === undefined || frontEnd.affinitySeconds === 0 ? NONE : eligible(frontEnd);
+}
+
+/**
+ * Which affinity entries are stale, by their front end: those that name an endpoint that was lost, and with `known`, all front ends of the
+ * table, those that name no endpoint of their front end. The latter finds what an earlier process has not deleted, but not an endpoint that
+ * only pods, or only clients outside, may still use. Pure.
+ */
+export function staleEntries(
+  family: ElementTable["family"],
+  {
+    losses,
+    known,
+  }: {
+    readonly losses: ReadonlyMap<string, AffinityLoss>;
+    readonly known: ReadonlyMap<string, ObservedFrontEnd> | undefined;
+  },
+): (entry: RawElement) => boolean {
+  const addressBytes = family === "ip" ? 4 : 16;
+  // A front end may have an entry for each of many clients.
+  const found = new Map<string, Eligible>();
+  const has = (ids: readonly string[], endpoint: ByteString): boolean => {
+    const id = ids.find((one) => known?.has(one) === true);
+    if (id === undefined) return false;
+    const { outside, inside } = found.get(id) ?? affinityOf(known?.get(id));
+    found.set(id, { outside, inside });
+    return outside.has(endpoint) || inside.has(endpoint);
+  };
+  return ({ key, value }) => {
+    if (typeof value !== "string") return false;
+    const ids = [
+      frontEndId({ key: key.slice(addressBytes), isNodePort: false }),
+      frontEndId({ key: key.slice(-PORT_BYTES), isNodePort: true }),
+    ];
+    const isLost = ids.some((id) => losses.get(id)?.endpoints.has(value) === true);
+    return isLost || (known !== undefined && !has(ids, value));
+  };
 }
 
 /**
  * Endpoints that may get new connections: `outside` for clients outside the cluster, `inside` for pods and this node. The two sets can
  * differ only with externalTrafficPolicy Local.
  */
-function eligible({
-  localVerdict,
-  slots,
-  localSlots,
-}: ObservedFrontEnd): Record<"outside" | "inside", ReadonlySet<ByteString>> {
+function eligible({ localVerdict, slots, localSlots }: ObservedFrontEnd): Eligible {
   const known = (all: readonly (ByteString | undefined)[]): ByteString[] => all.filter((one) => one !== undefined);
   if (localVerdict !== undefined) return { outside: new Set(known(localSlots)), inside: new Set(known(slots)) };
   const all = new Set([...known(slots), ...known(localSlots)]);
@@ -60,27 +101,20 @@ function eligible({
 }
 
 /**
- * Deletes the affinity entries of lost endpoints and returns their number. Lists the map, in slices, only if there is a loss. An entry may
- * expire during the call. Rejects with `KernelError`.
+ * Deletes stale affinity entries and returns their number. Lists the map in slices. An entry may expire during the call. Rejects with
+ * `KernelError`.
  */
 export async function deleteAffinity(
   { elements, generations }: { readonly elements: NftElements; readonly generations: GenerationTracker },
   table: ElementTable,
-  losses: readonly AffinityLoss[],
+  isStale: (entry: RawElement) => boolean,
   options: AbortOptions,
 ): Promise<number> {
-  if (losses.length === 0) return 0;
-  const byFrontEnd = new Map(losses.map((loss) => [loss.key, loss]));
-  const addressBytes = table.family === "ip" ? 4 : 16;
-  const isStale = ({ key, value }: RawElement): boolean => {
-    const loss = byFrontEnd.get(key.slice(addressBytes)) ?? byFrontEnd.get(key.slice(-PORT_BYTES));
-    return typeof value === "string" && loss?.endpoints.has(value) === true;
-  };
   let deleted = 0;
   // A listing may lack entries while packets add entries to the map, and a packet that is being processed may add an entry after the
   // listing.
   for (let pass = 0; pass < MAX_PASSES; pass += 1) {
-    const stale = (await elements.listInSlices(table, SETS.affinity, options)).filter(isStale);
+    const stale = await elements.listInSlices(table, SETS.affinity, { ...options, keep: isStale });
     if (stale.length === 0) break;
     for (let at = 0; at < stale.length; at += DELETED_AT_ONCE) {
       await deleteClients({ elements, generations }, table, stale.slice(at, at + DELETED_AT_ONCE), options);

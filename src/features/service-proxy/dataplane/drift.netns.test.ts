@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
+import { KernelError } from "#kernel/errors";
 import type { Nft } from "#kernel/nft";
 import { NftError } from "#kernel/nft";
 import { overridden } from "#test/overridden";
@@ -151,4 +152,26 @@ test("DataPlane: rules that another program removes at any moment of a sync are 
     left = Number.POSITIVE_INFINITY;
   }
   assert.ok(moments.full > 0 && moments.partial > 2, JSON.stringify(moments));
+});
+
+test("DataPlane: a table that cannot be listed for a while is adopted afterwards, and not replaced", async () => {
+  choose(3);
+  await open().sync(desired());
+  let isBusy = true;
+  const { elements } = bed;
+  const listInSlices = (...args: Parameters<typeof elements.listInSlices>): ReturnType<typeof elements.listInSlices> =>
+    isBusy
+      ? Promise.reject(new KernelError("interrupted", "cannot list: the list changed while it was read, 6 times"))
+      : elements.listInSlices(...args);
+  const busy = overridden(elements, { listInSlices });
+  const plane = new DataPlane(
+    { nft: bed.nft, elements: busy, generations: new GenerationTracker(busy), clock: systemClock, log: nullLogger },
+    { ...ruleOptions(4), tableName: NAME },
+  );
+  const structure = elements.structure(plane.table);
+  for (let tries = 0; tries < 4; tries += 1) await assert.rejects(() => plane.sync(desired()), KernelError);
+  isBusy = false;
+  const { changes, transactions } = await plane.sync(desired());
+  assert.deepEqual({ changes, transactions }, { changes: 0, transactions: 0 });
+  assert.deepEqual(elements.structure(plane.table), structure);
 });

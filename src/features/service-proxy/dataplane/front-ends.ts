@@ -1,10 +1,18 @@
 import { sleep, TimeSlice } from "#base/async";
 import type { ElementBatch } from "#kernel/nft-elements";
 import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan/index.ts";
-import { affinityChain, type RuleOptions } from "../rules/index.ts";
-import { type AffinityLoss, affinityLoss, deleteAffinity } from "./affinity.ts";
+import type { RuleOptions } from "../rules/index.ts";
+import { type AffinityLoss, affinityLoss, deleteAffinity, staleEntries } from "./affinity.ts";
 import type { ObservedTable } from "./observed-table.ts";
-import { addChains, affinitySets, emptyChains, shapesOf, writeCompiled } from "./table-rules.ts";
+import {
+  addChains,
+  affinitySets,
+  deleteAffinitySets,
+  emptyChains,
+  shapesOf,
+  writeAffinityChain,
+  writeCompiled,
+} from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
 import type { TableWriter } from "./writer.ts";
 
@@ -21,6 +29,13 @@ export interface FrontEndWork {
   readonly options: RuleOptions;
   /** Front ends whose plans changed. A difference in any other front end counts as drift. */
   readonly requested: ReadonlySet<string>;
+  /**
+   * Endpoints whose affinity entries have to be deleted, by front end. They are kept here until that is done: once the kernel has the new
+   * endpoints, nothing else shows which were lost.
+   */
+  readonly losses: Map<string, AffinityLoss>;
+  /** All front ends are synced. Then all affinity entries are compared with them. */
+  readonly isFull: boolean;
 }
 
 /**
@@ -28,12 +43,12 @@ export interface FrontEndWork {
  * entries of lost endpoints, and {@link SETTLE_MS} later removes the old elements of all groups.
  */
 export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, ids: Iterable<string>): Promise<void> {
-  const { deps, writer, observed } = work;
-  const { clock, elements, generations } = deps;
+  const { deps, writer, observed, losses } = work;
+  const { clock } = deps;
   const { signal } = writer.options;
   const removals: ElementBatch[] = [];
-  const losses: AffinityLoss[] = [];
   let group = new Group(writer);
+  let isTimeoutLeft = work.isFull;
   const slice = new TimeSlice({ clock, lengthMs: SLICE_MS });
   for (const id of ids) {
     const before = observed.frontEnds.get(id);
@@ -41,8 +56,10 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     const after = changeFrontEnd(before, services.frontEnd(id), group.phases);
     if (!work.requested.has(id)) writer.drifted(group.count - count);
     group.updates.push([id, after]);
-    const loss = affinityLoss(before, after);
-    if (loss !== undefined) losses.push(loss);
+    if (before !== undefined && before.affinitySeconds !== after?.affinitySeconds) isTimeoutLeft = true;
+    const loss = affinityLoss(before, after, losses.get(id));
+    if (loss === undefined) losses.delete(id);
+    else losses.set(id, loss);
     if (group.byteLength > BATCH_BYTES) {
       removals.push(await finish(work, group));
       group = new Group(writer);
@@ -51,10 +68,35 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     signal?.throwIfAborted();
   }
   removals.push(await finish(work, group));
-  await deleteAffinity({ elements, generations }, writer.table, losses, writer.options);
-  if (removals.every(({ isEmpty }) => isEmpty)) return;
-  await sleep(SETTLE_MS, { clock, signal });
-  for (const batch of removals) await writer.commit(batch);
+  await deleteLost(work);
+  if (removals.some(({ isEmpty }) => !isEmpty)) {
+    await sleep(SETTLE_MS, { clock, signal });
+    for (const batch of removals) await writer.commit(batch);
+  }
+  if (isTimeoutLeft) await deleteTimeouts(work);
+}
+
+/**
+ * Deletes the affinity timeouts that no front end has: their rules, which each new connection passes, then their sets. Entries of clients stay.
+ */
+async function deleteTimeouts({ writer, observed, options }: FrontEndWork): Promise<void> {
+  const used = new Set<number>();
+  for (const { affinitySeconds } of observed.frontEnds.values()) used.add(affinitySeconds);
+  const kept = observed.affinityTimeouts.filter((seconds) => used.has(seconds));
+  const unused = observed.affinityTimeouts.filter((seconds) => !used.has(seconds));
+  if (unused.length === 0) return;
+  await writer.commitRules((batch) => writeAffinityChain(batch, kept, options));
+  observed.affinityTimeouts = kept;
+  await writer.run(deleteAffinitySets(writer.table, unused, options));
+}
+
+/** Deletes the affinity entries of lost endpoints. */
+async function deleteLost({ deps, writer, observed, losses, isFull }: FrontEndWork): Promise<void> {
+  if (losses.size === 0 && !isFull) return;
+  const { table, options } = writer;
+  const isStale = staleEntries(table.family, { losses, known: isFull ? observed.frontEnds : undefined });
+  await deleteAffinity(deps, table, isStale, options);
+  losses.clear();
 }
 
 /** Front ends whose changes are committed together. */
@@ -104,7 +146,7 @@ async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<v
   if (timeouts.size === observed.affinityTimeouts.length) return;
   const sorted = [...timeouts].sort((a, b) => a - b);
   await writer.run(affinitySets(writer.table, sorted, options));
-  await writer.commitRules((batch) => writeCompiled(batch, [affinityChain(sorted)], options));
+  await writer.commitRules((batch) => writeAffinityChain(batch, sorted, options));
   observed.affinityTimeouts = sorted;
 }
 

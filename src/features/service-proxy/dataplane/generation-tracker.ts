@@ -20,7 +20,10 @@ export class GenerationTracker {
     this.#expected = elements.generation();
   }
 
-  /** Runs one of our transactions. Rejects with the error of `run`; a failed transaction has changed nothing. */
+  /**
+   * Runs one of our transactions. Rejects with the error of `run`; a failed transaction has changed nothing. Rejects with `KernelError` too if
+   * the kernel does not tell its generation after `run`: our transactions until then are counted with the next one.
+   */
   async transact(run: () => void | Promise<void>): Promise<void> {
     if (this.#underWay === 0) this.#idle = new Deferred();
     this.#underWay += 1;
@@ -30,8 +33,11 @@ export class GenerationTracker {
     } finally {
       this.#underWay -= 1;
       if (this.#underWay === 0) {
-        this.#count();
-        this.#idle.resolve();
+        try {
+          this.#count();
+        } finally {
+          this.#idle.resolve();
+        }
       }
     }
   }
@@ -41,13 +47,13 @@ export class GenerationTracker {
     while (this.#underWay > 0) await this.#idle.promise;
   }
 
-  /** Acknowledges the changes of other programs until now. */
+  /** Acknowledges the changes of other programs until now. Throws `KernelError`; the changes are then not acknowledged. */
   settle(): void {
-    this.#hasForeignChanges = false;
     this.#expected = this.#elements.generation();
+    this.#hasForeignChanges = false;
   }
 
-  /** True if another program has changed any nftables table since the last {@link GenerationTracker.settle}. */
+  /** True if another program has changed any nftables table since the last {@link GenerationTracker.settle}. Throws `KernelError`. */
   get hasForeignChanges(): boolean {
     return this.#hasForeignChanges || this.#elements.generation() !== this.#expected;
   }

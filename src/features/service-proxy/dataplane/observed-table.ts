@@ -145,6 +145,6 @@ function emptyTable(chains: Set<string>): ObservedTable {
 }
 
 function timeoutsOf(sets: readonly string[]): number[] {
-  const found = sets.flatMap((name) => /^affinity-(\d{1,5})$/.exec(name)?.[1] ?? []);
-  return found.map(Number).sort((a, b) => a - b);
+  const found = sets.flatMap((name) => /^(?:np-)?affinity-(\d{1,5})$/.exec(name)?.[1] ?? []);
+  return [...new Set(found.map(Number))].sort((a, b) => a - b);
 }

@@ -5,6 +5,7 @@ import { NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
 import { type ChangedKeys, type ObservedFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
 import { type RuleOptions, setSpecs } from "../rules/index.ts";
+import type { AffinityLoss } from "./affinity.ts";
 import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
 import { adopt, type ObservedTable, rulesOf, stateOf, type TableState } from "./observed-table.ts";
@@ -33,6 +34,8 @@ export class ServiceTable {
     hairpinEndpoints: new Set(),
     nodePortIPs: new Set(),
   };
+  /** See `FrontEndWork`. */
+  readonly #losses = new Map<string, AffinityLoss>();
   /** Number of consecutive attempts to adopt the table that the kernel refused. */
   #refusals = 0;
 
@@ -117,6 +120,8 @@ export class ServiceTable {
     try {
       const observed = this.#observed ?? (await this.#adopt(writer));
       this.#observed = observed;
+      // Later in the sync, rules are written for new shapes too.
+      const isRenewed = writer.hasWrittenRules;
       await removeUnowned(observed, writer);
       const ids = isFull ? new Set([...observed.frontEnds.keys(), ...idsOf(services)]) : requested.frontEnds;
       const batches = { add: writer.batch(), remove: writer.batch() };
@@ -124,8 +129,9 @@ export class ServiceTable {
       writer.drifted(sets.drift);
       await syncServiceCidrs(observed, desired.serviceCIDRs, writer);
       await writer.commit(sets.add);
+      const [deps, options, losses] = [this.#deps, this.#options, this.#losses];
       await syncFrontEnds(
-        { deps: this.#deps, writer, observed, options: this.#options, requested: requested.frontEnds },
+        { deps, writer, observed, options, requested: requested.frontEnds, losses, isFull },
         services,
         ids,
       );
@@ -139,7 +145,7 @@ export class ServiceTable {
         nodePortIPs: desired.nodePortIPs,
       };
       if (writer.hasWrittenRules) await this.#seal(observed, writer);
-      return writer.report(isFull ? "full" : "partial");
+      return writer.report(isFull ? "full" : "partial", { isRenewed });
     } catch (error) {
       this.distrust();
       throw error;
@@ -155,6 +161,7 @@ export class ServiceTable {
       throw this.#explained(cause);
     }
     this.distrust();
+    this.#losses.clear();
     this.#refusals = 0;
     return true;
   }
@@ -165,7 +172,7 @@ export class ServiceTable {
       this.#refusals = 0;
       return observed;
     } catch (error) {
-      if (error instanceof NftError || isKernelError(error)) this.#refusals += 1;
+      if (isRefusal(error)) this.#refusals += 1;
       throw this.#explained(error);
     }
   }
@@ -200,6 +207,13 @@ export class ServiceTable {
     await writer.run(hookTable(this.table, this.#options));
     observed.chains = new Set(this.#deps.elements.names(this.table)?.chains);
   }
+}
+
+/** Whether the kernel refuses what we write. False where it did not answer, or a list changed while it was read: a later try succeeds. */
+function isRefusal(error: unknown): boolean {
+  if (error instanceof NftError) return true;
+  if (!isKernelError(error) || error.errno === "ENOBUFS") return false;
+  return error.code !== "interrupted" && error.code !== "timeout";
 }
 
 /** The new requests together with those of a sync that failed. */

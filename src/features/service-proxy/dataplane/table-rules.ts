@@ -3,6 +3,7 @@ import { type NftTable, NftTransaction } from "#kernel/nft";
 import type { ElementBatch } from "#kernel/nft-elements";
 import {
   AFFINITY_CHAIN,
+  affinityChain,
   affinitySetSpecs,
   baseChains,
   type Chain,
@@ -206,6 +207,21 @@ export function writeCompiled(batch: ElementBatch, chains: readonly Chain[], { f
     batch.emptyChain(chain.name);
     for (const rule of chain.rules) batch.rule(chain.name, compileRule(rule, family));
   }
+}
+
+/** Replaces the rules that record affinity. Without a timeout there are none. Pure but for the batch. */
+export function writeAffinityChain(batch: ElementBatch, timeouts: readonly number[], { family }: RuleOptions): void {
+  const { name, rules } = affinityChain(timeouts);
+  batch.emptyChain(name);
+  for (const rule of rules) batch.rule(name, compileRule(rule, family));
+}
+
+/** Deletes the sets of these affinity timeouts, which no rule may use any more. Pure. */
+export function deleteAffinitySets(table: NftTable, timeouts: readonly number[], options: RuleOptions): NftTransaction {
+  const tx = new NftTransaction(table);
+  for (const seconds of timeouts)
+    for (const name of affinitySetSpecs(options.family, seconds).keys()) tx.deleteSet(name);
+  return tx;
 }
 
 /** Makes the sets of these affinity timeouts. Pure. */

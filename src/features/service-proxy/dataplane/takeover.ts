@@ -35,6 +35,7 @@ export async function takeOver(
     kind: "full",
     changes,
     drift: changes,
+    isRepair: true,
     transactions: first.transactions + second.transactions,
     bytes: first.bytes + second.bytes,
   };

@@ -37,6 +37,11 @@ export interface SyncReport {
   readonly changes: number;
   /** Number of these changes that no plan requested: the kernel's content was not what the last successful sync left. */
   readonly drift: number;
+  /**
+   * The table was not in force as the last successful sync left it, or as an earlier run did: elements had drifted, or rules were written
+   * again.
+   */
+  readonly isRepair: boolean;
   readonly transactions: number;
   readonly bytes: number;
 }

@@ -66,9 +66,16 @@ export class TableWriter {
     this.#count(0, 0);
   }
 
-  /** Report of everything that was written. */
-  report(kind: SyncReport["kind"]): SyncReport {
-    return { kind, changes: this.#changes, drift: this.#drift, transactions: this.#transactions, bytes: this.#bytes };
+  /** Report of everything that was written. `isRenewed`: the rules were written again when the table was adopted. */
+  report(kind: SyncReport["kind"], { isRenewed }: { readonly isRenewed: boolean }): SyncReport {
+    return {
+      kind,
+      changes: this.#changes,
+      drift: this.#drift,
+      isRepair: isRenewed || this.#drift > 0,
+      transactions: this.#transactions,
+      bytes: this.#bytes,
+    };
   }
 
   #count(changes: number, bytes: number): void {

@@ -1,4 +1,5 @@
 import type { ByteString } from "#kernel/nft-elements";
+import { AffinityTimeouts, roundedTimeout } from "./affinity-timeouts.ts";
 import { CompactMultimap } from "./compact-multimap.ts";
 import { type FrontEnd, frontEndId } from "./front-end.ts";
 
@@ -67,6 +68,8 @@ export class WantedTable {
   /** Services that request addresses which no Service can have. */
   readonly #refused = new Set<string>();
   readonly #hairpinEndpoints = new ReferenceCounts();
+  readonly #timeouts = new AffinityTimeouts();
+  #roundsTimeouts = false;
   #changedFrontEnds = new Set<string>();
 
   /** Replaces the plan of a Service; `undefined`: it was deleted. */
@@ -75,11 +78,18 @@ export class WantedTable {
     if (before !== undefined) this.#release(service, before);
     if (plan === undefined) this.#services.delete(service);
     else this.#claim(service, plan);
+    if (this.#timeouts.isCrowded !== this.#roundsTimeouts) this.#roundTimeouts(this.#timeouts.isCrowded);
+  }
+
+  /** Affinity timeouts are rounded up, because Services request more than `MAX_TIMEOUTS` different ones. */
+  get roundsTimeouts(): boolean {
+    return this.#roundsTimeouts;
   }
 
   /** The desired front end; `undefined`: none. */
   frontEnd(id: string): FrontEnd | undefined {
-    return this.#holder(id)?.frontEnd;
+    const holder = this.#holder(id);
+    return holder === undefined ? undefined : this.#planned(holder);
   }
 
   /** Claims that are lost, for `explain` and the log. */
@@ -119,7 +129,7 @@ export class WantedTable {
   *frontEnds(): Generator<readonly [id: string, frontEnd: FrontEnd]> {
     for (const id of this.#claims.keys()) {
       const holder = this.#holder(id);
-      if (holder !== undefined) yield [id, holder.frontEnd];
+      if (holder !== undefined) yield [id, this.#planned(holder)];
     }
   }
 
@@ -142,6 +152,21 @@ export class WantedTable {
     };
   }
 
+  #planned({ frontEnd }: Claim): FrontEnd {
+    const { affinitySeconds } = frontEnd;
+    if (!this.#roundsTimeouts || affinitySeconds === roundedTimeout(affinitySeconds)) return frontEnd;
+    return { ...frontEnd, affinitySeconds: roundedTimeout(affinitySeconds) };
+  }
+
+  /** Begins or ends rounding: the front ends whose timeouts are no steps change. */
+  #roundTimeouts(rounds: boolean): void {
+    this.#roundsTimeouts = rounds;
+    for (const [id, claims] of this.#claims) {
+      const isChanged = claims.some(({ frontEnd: { affinitySeconds: exact } }) => exact !== roundedTimeout(exact));
+      if (isChanged) this.#changedFrontEnds.add(id);
+    }
+  }
+
   #holder(id: string): Claim | undefined {
     const claims = this.#claims.get(id);
     const [first] = claims ?? [];
@@ -160,6 +185,7 @@ export class WantedTable {
   #release(service: string, plan: ServicePlan): void {
     for (const frontEnd of plan.frontEnds) {
       const id = frontEndId(frontEnd);
+      this.#timeouts.remove(frontEnd.affinitySeconds);
       const left = (this.#claims.get(id) ?? []).filter((claim) => claim.service !== service);
       if (left.length === 0) this.#claims.delete(id);
       else this.#claims.set(id, left);
@@ -183,6 +209,7 @@ export class WantedTable {
     this.#services.set(service, plan);
     for (const frontEnd of plan.frontEnds) {
       const id = frontEndId(frontEnd);
+      this.#timeouts.add(frontEnd.affinitySeconds);
       const external = plan.external.has(id) ? addressOf(frontEnd) : undefined;
       const claim = { service, createdAt: plan.createdAt, frontEnd, external };
       const others = this.#claims.get(id);

@@ -39,21 +39,31 @@ export function baseChains(options: RuleOptions, affinityTimeouts: readonly numb
 }
 
 /**
- * The chain that records which endpoint a client got, when a connection's first packet leaves. It has one rule for each timeout, kind of
- * front end and protocol. Later packets must not count: they would bring back the entry that an endpoint has lost, and keep it.
+ * The chain that records which endpoint a client got, when a connection's first packet leaves. Later packets must not count: they would bring
+ * back the entry that an endpoint has lost, and keep it. They leave the chain by its first rule, and connections that are not translated by
+ * its second, so that their cost does not depend on the number of timeouts. For the others it has one rule for each timeout, kind of
+ * front end and protocol.
  */
 export function affinityChain(timeouts: readonly number[]): Chain {
+  const leave: Rule[] = (["first", "dnat"] as const).map((kind) => ({
+    matches: [{ kind, not: true }],
+    actions: [{ kind: "accept" }],
+  }));
   const rules = timeouts.flatMap((seconds) =>
     [false, true].flatMap((isNodePort) =>
       (["TCP", "UDP", "SCTP"] as const).map(
         (protocol): Rule => ({
-          matches: [{ kind: "first" }, { kind: "dnat" }, { kind: "protocol", protocols: [protocol] }],
+          matches: [{ kind: "protocol", protocols: [protocol] }],
           actions: [{ kind: "remember", seconds, isNodePort }],
         }),
       ),
     ),
   );
-  return { name: AFFINITY_CHAIN, base: base("filter", "postrouting", 90), rules };
+  return {
+    name: AFFINITY_CHAIN,
+    base: base("filter", "postrouting", 90),
+    rules: rules.length === 0 ? [] : [...leave, ...rules],
+  };
 }
 
 /** The chain of {@link affinityChain}. */

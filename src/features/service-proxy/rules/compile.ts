@@ -1,8 +1,8 @@
 import type { IpFamily } from "#base/ip";
-import type { Expression } from "#kernel/nft-elements";
+import type { Expression, Verdict } from "#kernel/nft-elements";
 import { PROTOCOL_NUMBERS, type Protocol } from "../model/index.ts";
 import { affinityNodePortSet, affinitySet, SETS } from "./sets.ts";
-import type { Action, Chain, KeyPart, Rule } from "./types.ts";
+import type { Action, Chain, KeyPart, Match, Rule } from "./types.ts";
 
 /** `ct status confirmed`, which is every packet of a connection but the first, and `dnat` (include/uapi/linux/netfilter/nf_conntrack_common.h). */
 const STATUS_CONFIRMED = 8;
@@ -28,10 +28,23 @@ export function compileRule(rule: Rule, family: IpFamily): Expression[] {
   const protocol = rule.matches.flatMap((match) => (match.kind === "protocol" ? match.protocols : []))[0];
   if (action?.kind === "dnat") return translate(action, family);
   if (action?.kind === "remember" && protocol !== undefined) return remember(action, protocol, family);
+  if (action?.kind === "accept") return [...rule.matches.flatMap(status), verdict({ kind: "accept" })];
   const isPlain = rule.matches.length === 0 && rule.actions.length === 1;
-  if (isPlain && action?.kind === "drop") return [{ kind: "verdict", verdict: { kind: "drop" } }];
-  if (isPlain && action?.kind === "goto") return [{ kind: "verdict", verdict: action }];
+  if (isPlain && action?.kind === "drop") return [verdict({ kind: "drop" })];
+  if (isPlain && action?.kind === "goto") return [verdict(action)];
   throw new Error("this rule is written as text");
+}
+
+const verdict = (of: Verdict): Expression => ({ kind: "verdict", verdict: of });
+
+/** Expressions that match the connection's status. Throws an `Error` for a match that an affinity chain cannot have: a bug. */
+function status(match: Match): Expression[] {
+  if (match.kind !== "first" && match.kind !== "dnat") throw new Error("this rule is written as text");
+  const isNot = match.not === true;
+  const load: Expression = { kind: "ct", key: "status", register: 0 };
+  if (match.kind === "first")
+    return [load, { kind: isNot ? "any-bit" : "no-bit", register: 0, mask: STATUS_CONFIRMED }];
+  return [load, { kind: isNot ? "no-bit" : "any-bit", register: 0, mask: STATUS_DNAT }];
 }
 
 /**
@@ -69,10 +82,6 @@ function remember(
   const [client, address, proto, port, endpoint] = [0, words, 2 * words, 2 * words + 1, 2 * words + 2];
   const ip = family === 4 ? "ip" : "ip6";
   return [
-    { kind: "ct", key: "status", register: 0 },
-    { kind: "no-bit", register: 0, mask: STATUS_CONFIRMED },
-    { kind: "ct", key: "status", register: 0 },
-    { kind: "any-bit", register: 0, mask: STATUS_DNAT },
     { kind: "meta", key: "l4proto", register: proto },
     { kind: "equal", register: proto, value: String.fromCharCode(PROTOCOL_NUMBERS[protocol]) },
     { kind: "ct", key: `src-${ip}`, original: true, register: client },

@@ -25,9 +25,9 @@ function printMatch(match: Match, context: Context): string {
     case "new":
       return "ct state new";
     case "first":
-      return "ct status & confirmed == 0";
+      return `ct status & confirmed ${match.not === true ? "!=" : "=="} 0`;
     case "dnat":
-      return "ct status dnat";
+      return match.not === true ? "ct status & dnat == 0" : "ct status dnat";
     case "marked":
       return `meta mark & ${hex(mark)} == ${hex(mark)}`;
     case "protocol": {
@@ -78,7 +78,8 @@ function printAction(action: Action, context: Context): string {
     case "masquerade":
       return "masquerade fully-random";
     case "drop":
-      return "drop";
+    case "accept":
+      return action.kind;
     case "reject":
       return action.with === "tcp-reset" ? "reject with tcp reset" : "reject";
     case "remember": {

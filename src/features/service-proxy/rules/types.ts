@@ -9,10 +9,10 @@ export type KeyPart = "saddr" | "daddr" | "protocol" | "dport" | { readonly slot
 export type Match =
   /** A packet of a connection that has no answer yet. Of UDP that nobody answers, as of a tunnel, each packet is. */
   | { readonly kind: "new" }
-  /** The first packet of a connection. */
-  | { readonly kind: "first" }
-  /** The packet's destination was translated. */
-  | { readonly kind: "dnat" }
+  /** The first packet of a connection; with `not`, every later one. */
+  | { readonly kind: "first"; readonly not?: boolean }
+  /** The packet's destination was translated; with `not`, it was not. */
+  | { readonly kind: "dnat"; readonly not?: boolean }
   /** The packet's mark has our bit. */
   | { readonly kind: "marked" }
   | { readonly kind: "protocol"; readonly protocols: readonly Protocol[] }
@@ -35,6 +35,8 @@ export type Action =
   | { readonly kind: "goto" | "jump"; readonly chain: string }
   | { readonly kind: "map"; readonly map: string; readonly key: readonly KeyPart[] }
   | { readonly kind: "dnat"; readonly map: string; readonly key: readonly KeyPart[] }
+  /** Ends the walk through a base chain; the packet goes on to those of other priorities. */
+  | { readonly kind: "accept" }
   | { readonly kind: "mark" | "unmark" | "masquerade" | "drop" }
   /** TCP gets a reset, which IPv6 clients too notice at once (docs/spec/service-proxy.md#K6a); other protocols get port unreachable. */
   | { readonly kind: "reject"; readonly with: "tcp-reset" | "port-unreachable" }

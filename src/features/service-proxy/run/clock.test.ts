@@ -25,7 +25,7 @@ async function advance(clock: FakeClock, ms: number): Promise<void> {
 /** A data plane that compares everything and finds no difference. */
 class IdlePlane extends DataPlane {
   override async sync(): Promise<SyncReport> {
-    return { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
+    return { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 };
   }
 }
 

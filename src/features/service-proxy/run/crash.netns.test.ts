@@ -3,14 +3,15 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import fc from "fast-check";
 import { systemClock } from "#base/clock";
-import type { IpFamily } from "#base/ip";
+import type { IpAddress, IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import type { Nft } from "#kernel/nft";
-import type { NftElements } from "#kernel/nft-elements";
+import { ElementBatch, type NftElements } from "#kernel/nft-elements";
 import { DataPlane, type Desired, GenerationTracker } from "../dataplane/index.ts";
+import { addressBytes, addressKey, endpointValue } from "../plan/index.ts";
 import { Bed } from "../testing/bed.ts";
-import { addressesOf, ruleOptions, SERVICE_PORT } from "../testing/fixture.ts";
+import { addressesOf, ruleOptions, SERVICE_PORT, TARGET_PORT } from "../testing/fixture.ts";
 import { endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
 import { randomService, randomSlice } from "../testing/random-objects.ts";
 import { TrackedObjects } from "../testing/tracked-objects.ts";
@@ -27,27 +28,32 @@ after(() => bed[Symbol.asyncDispose]());
 /** The process ends here. */
 class Killed extends Error {}
 
-/** The kernel, until a transaction that does not happen. */
+/** The kernel, until a transaction that does not happen, or a listing of elements that fails. */
 class FailingKernel {
   readonly #error: () => Error;
   #left: number;
   hasFailed = false;
+  readonly nft: Nft = this.#over(bed.nft, ["run"]);
+  readonly elements: NftElements;
 
-  constructor(transactions: number, error: () => Error) {
+  constructor(transactions: number, error: () => Error, { countsListings = false } = {}) {
     this.#left = transactions;
     this.#error = error;
+    this.elements = this.#over(bed.elements, countsListings ? ["commit", "listInSlices"] : ["commit"]);
   }
 
-  readonly nft: Nft = this.#over(bed.nft, "run");
-  readonly elements: NftElements = this.#over(bed.elements, "commit");
+  /** Fails after so many more transactions. */
+  failAfter(transactions: number): void {
+    this.#left = transactions;
+  }
 
-  #over<T extends object>(real: T, method: keyof T): T {
+  #over<T extends object>(real: T, methods: readonly (keyof T | string | symbol)[]): T {
     return new Proxy(real, {
       get: (target, key) => {
         const value: unknown = Reflect.get(target, key, target);
         if (typeof value !== "function") return value;
         return (...args: readonly unknown[]): unknown => {
-          if (key === method) this.#count();
+          if (methods.includes(key)) this.#count();
           return Reflect.apply(value, target, args);
         };
       },
@@ -81,6 +87,24 @@ async function holds(plane: DataPlane, family: IpFamily, objects: TrackedObjects
   assert.deepEqual(new Set(other.frontEnds.keys()), new Set(Array.from(objects.wanted.frontEnds(), ([id]) => id)));
 }
 
+/** Affinity entries of clients of the Service's cluster IP, one for each of these endpoints. */
+async function remember(family: IpFamily, endpoints: readonly IpAddress[]): Promise<void> {
+  const batch = new ElementBatch(tableOf(family));
+  const frontEnd = addressKey(addressesOf(family).clusterIP, "TCP", SERVICE_PORT);
+  for (const [at, address] of endpoints.entries()) {
+    const client = addressBytes(addressesOf(family).external.plus(BigInt(at)));
+    batch.add("affinity", client + frontEnd, endpointValue(address, TARGET_PORT));
+  }
+  await bed.elements.commit(batch);
+}
+
+/** The endpoints that affinity entries name. */
+function remembered(family: IpFamily): Set<unknown> {
+  return new Set(bed.elements.list(tableOf(family), "affinity").map(({ value }) => value));
+}
+
+const tableOf = (family: IpFamily) => ({ family: family === 4 ? "ip" : "ip6", name: "kube-proxy" }) as const;
+
 /** Which transaction fails: most often one of the first, as most updates have few. */
 const failingAt = fc.oneof({ weight: 3, arbitrary: fc.nat({ max: 4 }) }, { weight: 1, arbitrary: fc.nat({ max: 12 }) });
 
@@ -111,6 +135,44 @@ for (const family of [4, 6] as const) {
       { numRuns: RUNS },
     );
     assert.ok(failures > RUNS / 4, `only ${failures} syncs failed`);
+  });
+
+  test(`DataPlane: killed or refused at any transaction or listing, no client is sent to an endpoint that is gone by its affinity, IPv${family}`, async () => {
+    const gone = addressesOf(family).remoteEndpoint;
+    const [stays, comes] = [gone.plus(1n), gone.plus(2n)];
+    const service = serviceObject(family, { sessionAffinity: "ClientIP" });
+    const sliceOf = (...addresses: readonly IpAddress[]) =>
+      sliceObject(
+        family,
+        addresses.map((address) => endpointObject(address, "elsewhere")),
+      );
+    const refused = (): Error => new KernelError("busy", "cannot write elements: the table is busy");
+    for (const isKilled of [true, false]) {
+      let hasFailed = true;
+      let points = 0;
+      for (; hasFailed; points += 1) {
+        await open(family).remove();
+        const error = isKilled ? () => new Killed("killed") : refused;
+        const kernel = new FailingKernel(Number.POSITIVE_INFINITY, error, { countsListings: true });
+        const plane = open(family, kernel);
+        const objects = new TrackedObjects(family).objects([service], [sliceOf(gone, stays)]);
+        await plane.sync(objects.desired);
+        await remember(family, [gone, stays]);
+        objects.objects([], [sliceOf(stays, comes)]);
+        kernel.failAfter(points);
+        await plane.sync(objects.desired).catch((failure: unknown) => {
+          if (!kernel.hasFailed) throw failure;
+        });
+        hasFailed = kernel.hasFailed;
+        kernel.failAfter(Number.POSITIVE_INFINITY);
+        const next = isKilled ? open(family) : plane;
+        if (hasFailed) await next.sync(objects.desired, { full: true });
+        const what = `${isKilled ? "killed" : "refused"} after ${points}`;
+        assert.deepEqual(remembered(family), new Set([endpointValue(stays, TARGET_PORT)]), what);
+        await holds(next, family, objects);
+      }
+      assert.ok(points > 4, `only ${points} moments`);
+    }
   });
 
   test(`DataPlane: killed between any two transactions of an update, no Service that stays fails a connection, IPv${family}`, async () => {

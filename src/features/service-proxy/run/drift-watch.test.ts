@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import type { IpFamily } from "#base/ip";
 import { createLogger } from "#base/log";
+import { KernelError } from "#kernel/errors";
 import type { NftWriters } from "#kernel/nft-elements";
 import {
   CALM_MS,
@@ -121,6 +122,42 @@ test("DriftWatch: a change to one family alone is repaired at the next poll", as
     await clock.advance(POLL_MS);
     assert.equal(state.repairs, 2, `after a change of family ${disturbed}`);
   }
+});
+
+test("DriftWatch: polls that the kernel does not answer are logged once and made again, and the repair follows", async (t) => {
+  const { clock, state, lines } = setUp(t, () => 1);
+  for (const field of ["hasForeignChanges", "isBroken"] as const) {
+    const { repairs } = state;
+    const told = lines("cannot look for changes");
+    Object.assign(state, { hasForeignChanges: true, isBroken: true });
+    Object.defineProperty(state, field, {
+      configurable: true,
+      get: () => {
+        throw new KernelError("interrupted", "cannot list: the list changed while it was read, 6 times");
+      },
+    });
+    await clock.advance(10 * POLL_MS);
+    assert.equal(lines("cannot look for changes"), told + 1, field);
+    assert.equal(state.repairs, repairs, field);
+    Object.defineProperty(state, field, { configurable: true, writable: true, value: true });
+    await clock.advance(POLL_MS);
+    assert.equal(state.repairs, repairs + 1, field);
+  }
+});
+
+test("DriftWatch: a bug in a poll ends it", async () => {
+  const clock = new FakeClock();
+  const generations = {
+    get hasForeignChanges(): boolean {
+      throw new TypeError("a bug");
+    },
+    settle: () => undefined,
+  };
+  const log = createLogger({ name: "t", write: () => undefined });
+  const watch = new DriftWatch({ generations, families: [], log, clock });
+  const running = assert.rejects(() => watch.run({ signal: new AbortController().signal }), TypeError);
+  await clock.advance(POLL_MS);
+  await running;
 });
 
 test("ConflictBackoff: the same number of disturbances over a longer time is no conflict", async () => {

@@ -58,6 +58,8 @@ export class DriftWatch {
   readonly #log: Logger;
   readonly #conflict: ConflictBackoff;
   #isReported = false;
+  /** The last poll failed. */
+  #isFailing = false;
   #pauseMs = 0;
   #nextAt = 0;
   #writers: NftWriters | undefined;
@@ -77,15 +79,31 @@ export class DriftWatch {
     this.#report();
   }
 
-  /** Runs until the signal aborts. */
+  /** Runs until the signal aborts. A poll that the kernel does not answer is made again. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     try {
       while (!signal.aborted) {
         await pause(POLL_MS, { signal, clock: this.#clock });
-        if (!signal.aborted) this.#poll();
+        if (!signal.aborted) this.#tryPoll();
       }
     } finally {
       this.#writers?.[Symbol.dispose]();
+    }
+  }
+
+  /**
+   * Polls. A listing fails if the kernel's objects change during each of its tries, as other programs' bursts of transactions do, or for
+   * want of memory. Changes are then still not settled, so that the next poll finds them.
+   */
+  #tryPoll(): void {
+    try {
+      this.#poll();
+      this.#isFailing = false;
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      if (!this.#isFailing)
+        this.#log.warn("cannot look for changes by other programs; trying again", { error: error.message });
+      this.#isFailing = true;
     }
   }
 

@@ -1,17 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";
-import { nullLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { until } from "#test/lab";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
-import { NODE, ruleOptions } from "../testing/fixture.ts";
+import { MAX_TIMEOUTS } from "../plan/index.ts";
+import { NODE, ruleOptions, servicePort } from "../testing/fixture.ts";
 import { Tracker } from "../track/index.ts";
 import { FamilyProxy } from "./index.ts";
 
-const REPORT: SyncReport = { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
+const REPORT: SyncReport = { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 };
 
 /** A plane whose first syncs the kernel refuses. */
 class RefusingPlane extends DataPlane {
@@ -70,4 +71,45 @@ test("FamilyProxy: a change that waits through failed syncs is measured once, fr
   assert.deepEqual([failures, measured.slice(0, 2)], [2, [[1234], []]]);
   stop.abort();
   await running;
+});
+
+/** Holds whatever is planned. */
+class IdlePlane extends DataPlane {
+  override async sync(): Promise<SyncReport> {
+    return REPORT;
+  }
+}
+
+test("FamilyProxy: rounding of affinity timeouts is logged when it begins and when it ends", async (t) => {
+  const clock = new FakeClock();
+  const elements = new FakeNftElements();
+  const plane = new IdlePlane(
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements), clock, log: nullLogger },
+    { ...ruleOptions(4), tableName: "kube-proxy" },
+  );
+  const said: Record<string, unknown>[] = [];
+  const log = createLogger({ name: "t", write: (line) => void said.push(JSON.parse(line)) });
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+  const proxy = new FamilyProxy({ tracker, plane, clock, log }, { minSyncMs: 0, syncMs: 1000 });
+  const stop = new AbortController();
+  const running = proxy.run({ signal: stop.signal });
+  t.after(async () => {
+    stop.abort();
+    await running;
+  });
+  const set = async (seconds: number, name = `ns/s${seconds}`): Promise<void> => {
+    tracker.setService(name, seconds === 0 ? [] : [servicePort(4, { name, port: seconds, affinitySeconds: seconds })]);
+    proxy.request();
+    await clock.advance(100);
+  };
+  proxy.open();
+  for (let seconds = 1; seconds <= MAX_TIMEOUTS; seconds += 1) await set(seconds);
+  assert.equal(said.length, 0);
+  for (const seconds of [MAX_TIMEOUTS + 1, MAX_TIMEOUTS + 2]) await set(seconds);
+  assert.deepEqual(
+    said.map(({ msg }) => msg),
+    ["Services have too many different timeouts of session affinity; some are rounded up"],
+  );
+  for (const seconds of [MAX_TIMEOUTS + 1, MAX_TIMEOUTS + 2]) await set(0, `ns/s${seconds}`);
+  assert.equal(said.at(-1)?.["msg"], "timeouts of session affinity are exact again");
 });

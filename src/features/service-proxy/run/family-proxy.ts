@@ -7,7 +7,7 @@ import { BoundedRunner } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
 import { deleteStaleFlows, type IsHolder } from "../conntrack/index.ts";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
-import { addressBytes, frontEndId, WantedTable } from "../plan/index.ts";
+import { addressBytes, frontEndId, MAX_TIMEOUTS, WantedTable } from "../plan/index.ts";
 import type { TrackedPort, Tracker } from "../track/index.ts";
 import { type LostClaim, LostClaims } from "./lost-claims.ts";
 
@@ -76,9 +76,13 @@ export class FamilyProxy {
   #isOpen = false;
   #isBusy = false;
   #isFullDue = true;
+  #roundsTimeouts = false;
   #onRepaired: ((changes: number) => void) | undefined;
   #lastFullAt = 0;
-  /** Services whose UDP flows are checked after the next successful sync; `undefined`: all. */
+  /**
+   * Services whose UDP flows the next successful sync checks; `undefined`: all. That is so while packets may have passed untranslated whatever
+   * their Service: before the first sync, after a failed one, and until an address takes NodePorts.
+   */
   #flowsPending: Set<string> | undefined;
 
   constructor(deps: FamilyProxyDeps, options: FamilyProxyOptions) {
@@ -129,6 +133,7 @@ export class FamilyProxy {
   setNodePortAddresses(addresses: readonly IpAddress[], isNodePortAddress: (address: IpAddress) => boolean): void {
     this.#nodePortAddresses = addresses;
     this.#isNodePortAddress = isNodePortAddress;
+    this.#flowsPending = undefined;
     this.#isFullDue = true;
     this.request();
   }
@@ -154,12 +159,16 @@ export class FamilyProxy {
       await this.#plan(services, signal);
       for (const claim of this.#lostClaims.take(this.wanted)) observer?.claimLost?.(this.family, claim);
       observer?.lostClaims?.(this.family, this.#lostClaims.count);
+      this.#reportRounding();
       const full = this.#isFullDue || startedAt - this.#lastFullAt >= (this.#options.fullSyncMs ?? HOUR_MS);
       const desired = {
         services: this.wanted,
         nodePortIPs: new Set(this.#nodePortAddresses.map(addressBytes)),
         serviceCIDRs: this.#serviceCIDRs,
       };
+      // Taken together with the addresses: those that come during this sync need a check after the next one.
+      const flows = this.#flowsPending;
+      this.#flowsPending = new Set();
       const report = await this.plane.sync(desired, { signal, full });
       if (full) {
         this.#isFullDue = false;
@@ -167,10 +176,12 @@ export class FamilyProxy {
         this.#onRepaired?.(report.drift);
         this.#onRepaired = undefined;
       }
-      await this.#deleteStaleFlows(signal);
+      // Until the repair, packets of any Service may have passed untranslated, and a flow keeps what its first packet got.
+      await this.#deleteStaleFlows(report.isRepair ? undefined : flows, signal);
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
       this.#isFullDue = true;
+      this.#flowsPending = undefined;
       this.tracker.giveBack(triggeredAt);
       if (!signal.aborted && error instanceof ExpectedError) {
         this.#log.error("sync failed; the next sync compares everything", {
@@ -197,17 +208,28 @@ export class FamilyProxy {
     }
   }
 
-  /** Deletes stale UDP flows: of all Services after the first sync, later of the Services that changed. */
-  async #deleteStaleFlows(signal: AbortSignal): Promise<void> {
+  /** Logs the begin and the end of rounding of affinity timeouts, once each. */
+  #reportRounding(): void {
+    const { roundsTimeouts } = this.wanted;
+    if (roundsTimeouts === this.#roundsTimeouts) return;
+    this.#roundsTimeouts = roundsTimeouts;
+    const about = { family: this.family, max: MAX_TIMEOUTS };
+    if (roundsTimeouts)
+      this.#log.warn("Services have too many different timeouts of session affinity; some are rounded up", {
+        ...about,
+        fix: "find the Services whose sessionAffinityConfig.clientIP.timeoutSeconds differ without need",
+      });
+    else this.#log.info("timeouts of session affinity are exact again", about);
+  }
+
+  /** Deletes stale UDP flows of these Services; `undefined`: of all. */
+  async #deleteStaleFlows(changed: ReadonlySet<string> | undefined, signal: AbortSignal): Promise<void> {
     const { conntrack, observer } = this.#deps;
-    const services = this.#flowsPending ?? this.tracker.services.keys();
+    if (conntrack === undefined) return;
+    const services = changed ?? this.tracker.services.keys();
     const startedAt = this.#clock.monotonic();
     const how = { isNodePortAddress: this.#isNodePortAddress, holds: this.#holds, signal };
-    const flows =
-      conntrack === undefined ? 0 : await deleteStaleFlows(conntrack, this.family, this.#portsOf(services), how);
-    // The set is cleared only after success: if the kernel refuses, the next sync checks the same Services again.
-    this.#flowsPending = new Set();
-    if (conntrack === undefined) return;
+    const flows = await deleteStaleFlows(conntrack, this.family, this.#portsOf(services), how);
     observer?.flowsDeleted?.(this.family, flows, this.#clock.monotonic() - startedAt);
   }
 

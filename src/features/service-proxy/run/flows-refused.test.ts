@@ -14,7 +14,7 @@ import { FamilyProxy } from "./index.ts";
 
 class IdlePlane extends DataPlane {
   override async sync(): Promise<SyncReport> {
-    return { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
+    return { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 };
   }
 }
 

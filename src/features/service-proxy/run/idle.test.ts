@@ -11,7 +11,7 @@ import { Tracker } from "../track/index.ts";
 import { POLL_MS } from "./drift-watch.ts";
 import { DriftWatch, FamilyProxy } from "./index.ts";
 
-const REPORT: SyncReport = { kind: "full", changes: 0, drift: 0, transactions: 0, bytes: 0 };
+const REPORT: SyncReport = { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 };
 const MINUTE_MS = 60_000;
 
 /** Counts calls by their names. */

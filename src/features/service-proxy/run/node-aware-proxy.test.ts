@@ -3,9 +3,11 @@ import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
+import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
+import { overridden } from "#test/overridden";
 import { GenerationTracker } from "../dataplane/index.ts";
 import type { NodeConfig } from "../node/index.ts";
 import { nodeConfig } from "../testing/node-config.ts";
@@ -75,4 +77,39 @@ test("NodeAwareProxy: a loopback range is logged once, however often addresses c
   });
   for (let round = 0; round < 100; round += 1) family.setNode({ ...node, zone: `${round}` });
   assert.equal(lines.length, 1, lines.join(""));
+});
+
+test("NodeAwareProxy: a Node is applied with the addresses that were read last, also while the kernel does not list them", () => {
+  const kernel = new FakeKernel();
+  using netns = kernel.openNetNs("own");
+  using stack = kernel.openStack(netns);
+  const link = stack.links.create({ kind: "dummy", name: "eth0" });
+  const add = (text: string): void => stack.addresses.add({ linkIndex: link.index, address: IpAddress.parse(text) });
+  add("198.51.100.1");
+  let isBusy = false;
+  const list = (): ReturnType<typeof stack.addresses.list> => {
+    if (isBusy)
+      throw new KernelError("interrupted", "cannot list addresses: the list changed while it was read, 6 times");
+    return stack.addresses.list();
+  };
+  const elements = new FakeNftElements();
+  const parts = {
+    stack: overridden(stack, { addresses: overridden(stack.addresses, { list }) }),
+    nft: new FakeNft(),
+    elements,
+    conntrack: undefined,
+    generations: new GenerationTracker(elements),
+  };
+  const node = { addresses: [], zone: undefined, podCIDRs: [] };
+  const deps = { node, observer: {}, log: nullLogger, clock: systemClock };
+  const family = new NodeAwareProxy(4, proxyConfig([Cidr.parse("198.51.100.0/24")]), parts, deps);
+  const addresses = (): string => family.healthAddresses.join(" ");
+  add("198.51.100.2");
+  isBusy = true;
+  family.setNode({ ...node, zone: "a" });
+  assert.throws(() => family.readHostAddresses(node), KernelError);
+  assert.equal(addresses(), "198.51.100.1");
+  isBusy = false;
+  family.readHostAddresses(node);
+  assert.equal(addresses(), "198.51.100.1 198.51.100.2");
 });

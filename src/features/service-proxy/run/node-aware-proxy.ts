@@ -43,12 +43,15 @@ export class NodeAwareProxy {
   readonly #config: NodeAwareProxyConfig;
   readonly #stack: NetStack;
   readonly #log: Logger;
+  /** The host's addresses as they were read last. */
+  #hostAddresses: readonly IpAddress[];
   #nodePortAddresses: readonly IpAddress[] | undefined;
   #healthAddresses: readonly IpAddress[] = [];
   #detector = "";
   #isLoopbackReported = false;
   #isNodeKnown = false;
 
+  /** Throws `KernelError` if the host's addresses cannot be read. */
   constructor(
     family: IpFamily,
     config: NodeAwareProxyConfig,
@@ -60,7 +63,8 @@ export class NodeAwareProxy {
     this.#stack = kernel.stack;
     const { log, clock } = deps;
     this.#log = log;
-    const rules = ruleOptionsOf(config, deps.node, family, this.#localAddresses());
+    this.#hostAddresses = this.#listAddresses();
+    const rules = ruleOptionsOf(config, deps.node, family, this.#hostAddresses);
     this.#detector = JSON.stringify(rules.detector ?? null);
     const plane = new DataPlane(
       { nft: kernel.nft, elements: kernel.elements, generations: kernel.generations, log, clock },
@@ -71,13 +75,13 @@ export class NodeAwareProxy {
       { tracker, plane, conntrack: kernel.conntrack, observer: deps.observer, log, clock },
       { minSyncMs: config.minSyncMs, syncMs: config.syncMs },
     );
-    this.setHostAddresses(deps.node);
+    this.#applyAddresses(deps.node);
   }
 
-  /** Applies a changed Node: zone, addresses, podCIDRs. */
+  /** Applies a changed Node: zone, addresses, podCIDRs. Reads nothing from the kernel. */
   setNode(node: NodeNetwork): void {
     if (this.proxy.tracker.setContext(contextOf(this.#config, node, this.family))) this.proxy.request();
-    const rules = ruleOptionsOf(this.#config, node, this.family, this.#localAddresses());
+    const rules = ruleOptionsOf(this.#config, node, this.family, this.#hostAddresses);
     const detector = JSON.stringify(rules.detector ?? null);
     if (detector !== this.#detector) {
       this.#detector = detector;
@@ -87,7 +91,7 @@ export class NodeAwareProxy {
       this.proxy.repair();
     }
     this.#isNodeKnown = true;
-    this.setHostAddresses(node);
+    this.#applyAddresses(node);
   }
 
   /** Addresses that serve the health checks of Services: those that take NodePorts, or the wildcard address if all addresses take them. */
@@ -95,12 +99,17 @@ export class NodeAwareProxy {
     return this.#healthAddresses;
   }
 
-  /** Applies the host's addresses as they are now: they may take NodePorts. */
-  setHostAddresses(node: NodeNetwork): void {
+  /** Reads the host's addresses and applies them: they may take NodePorts. Throws `KernelError`; those that were read last stay in force. */
+  readHostAddresses(node: NodeNetwork): void {
+    this.#hostAddresses = this.#listAddresses();
+    this.#applyAddresses(node);
+  }
+
+  #applyAddresses(node: NodeNetwork): void {
     const { mode, addresses, loopback } = nodePortAddressesOf(
       this.#config,
       this.family,
-      this.#localAddresses(),
+      this.#hostAddresses,
       addressOf(node, this.family),
     );
     // The ranges come from the configuration: one warning is enough, however often addresses change.
@@ -115,7 +124,7 @@ export class NodeAwareProxy {
     this.proxy.setNodePortAddresses(addresses, (address) => addresses.some((own) => own.equals(address)));
   }
 
-  #localAddresses(): readonly IpAddress[] {
+  #listAddresses(): readonly IpAddress[] {
     return this.#stack.addresses.list().map(({ address }) => address);
   }
 }

@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { IpAddress } from "#base/ip";
+import { NftTransaction } from "#kernel/nft";
+import { ElementBatch } from "#kernel/nft-elements";
 import { Bed } from "../testing/bed.ts";
 import type { UdpFlow } from "../testing/clients.ts";
 import { addressesOf, NODE_PORT, SERVICE_PORT, TARGET_PORT } from "../testing/fixture.ts";
@@ -129,6 +131,38 @@ for (const family of FAMILIES) {
       await answers(flows),
       flows.map(() => at(remoteEndpoint)),
     );
+  });
+
+  test(`UDP flows: a flow that began while the tables were flushed, or before its address took NodePorts, reaches the Service, IPv${family}`, async (t) => {
+    await proxy.setBoth(service, slice(remoteEndpoint));
+    const [, gateway] = bed.nodeAddresses(family);
+    assert.ok(gateway !== undefined);
+    using late = await bed.udpFlow("pod", gateway, NODE_PORT);
+    assert.notEqual(await answer(late), at(remoteEndpoint));
+    t.after(() => proxy.setNodePortAddresses(FAMILIES.map((one) => addressesOf(one).node)));
+    await proxy.setNodePortAddresses([node, gateway]);
+    assert.equal(await answer(late), at(remoteEndpoint), "by the address that takes NodePorts now");
+
+    const table = { family: family === 4 ? "ip" : "ip6", name: "kube-proxy" } as const;
+    for (const [what, damage] of [
+      ["the table", () => bed.nft.run(new NftTransaction(table).removeTable())],
+      ["a chain", () => bed.nft.run(new NftTransaction(table).flushChain("services"))],
+      ["elements", () => bed.elements.commit(new ElementBatch(table).flush("service-nodeports").flush("service-ips"))],
+    ] as const) {
+      const flows = await openFlows();
+      try {
+        await damage();
+        for (const flow of flows) assert.notEqual((await flow.ask("?", { droppedMs: 20 })).kind, "delivered", what);
+        await proxy.repair();
+        assert.deepEqual(
+          await answers(flows),
+          flows.map(() => at(remoteEndpoint)),
+          what,
+        );
+      } finally {
+        closeAll(flows);
+      }
+    }
   });
 
   test(`UDP flows: of two Services that claim one address the holder keeps its flows, and the other one gets them when it goes, IPv${family}`, async () => {

@@ -1,6 +1,6 @@
 /** A node's proxy without watches: tests set the API's objects, for both families at once. */
 import { systemClock } from "#base/clock";
-import type { Cidr, IpFamily } from "#base/ip";
+import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { EndpointSlice, Service } from "#kube/client";
@@ -95,6 +95,21 @@ export class NodeProxy implements AsyncDisposable {
 
   async setServiceCIDRs(cidrs: readonly Cidr[]): Promise<void> {
     for (const { proxy } of this.#families) proxy.setServiceCIDRs(cidrs);
+    await this.settled();
+  }
+
+  /** The addresses of the node that take NodePorts, of either family. */
+  async setNodePortAddresses(addresses: readonly IpAddress[]): Promise<void> {
+    for (const { proxy, family } of this.#families) {
+      const own = addresses.filter((address) => address.family === family);
+      proxy.setNodePortAddresses(own, (address) => own.some((one) => one.equals(address)));
+    }
+    await this.settled();
+  }
+
+  /** Repairs the tables, as after changes by other programs. */
+  async repair(): Promise<void> {
+    for (const { proxy } of this.#families) proxy.repair();
     await this.settled();
   }
 

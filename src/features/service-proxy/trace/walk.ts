@@ -159,6 +159,7 @@ class Walk {
         applied();
         this.#isMasqueraded = true;
         return "accept";
+      case "accept":
       case "drop":
       case "reject":
         applied();
@@ -206,10 +207,11 @@ class Walk {
   #matches(match: Match): boolean {
     switch (match.kind) {
       case "new":
-      case "first":
         return true;
+      case "first":
+        return match.not !== true;
       case "dnat":
-        return this.#isTranslated;
+        return this.#isTranslated !== (match.not ?? false);
       case "marked":
         return this.#isMarked;
       case "protocol":
