@@ -8,5 +8,6 @@
  * ```
  */
 export { decodeRule } from "./codec.ts";
+export { familiesOf } from "./families.ts";
 export { checkRule, describeRule, openRulePort } from "./port.ts";
 export type { Rule, RulePort, RuleSpec } from "./types.ts";

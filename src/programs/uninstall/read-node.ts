@@ -6,11 +6,11 @@ import { isOwnTable, REPLACEMENT_SUFFIX } from "#features/service-proxy";
 import { BIND_ALIAS } from "#features/tunnel";
 import type { FileRole, LinkRole, NodeFacts, OwnFile } from "#features/uninstall";
 import { describeFlush } from "#features/uplink-routing";
-import { isKernelError } from "#kernel/errors";
 import { tryFileLock } from "#kernel/lock";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import type { NftElements } from "#kernel/nft-elements";
+import { familiesOf } from "#kernel/rule";
 import { handoverPath, isLauncher, STANDALONE_SUFFIX } from "#wire/cni-handover";
 import { formerSettingsPath, readFormerSettings } from "../former-settings/index.ts";
 import { optional } from "../suite/index.ts";
@@ -125,7 +125,7 @@ function roleOf(alias: string): LinkRole | undefined {
 }
 
 function routing(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "rules" | "routes"> {
-  const families = ([4, 6] as const).filter((family) => hasFamily(stack, family));
+  const families = familiesOf(stack.rules);
   const rules = families.flatMap((family) =>
     stack.rules
       .list(family)
@@ -143,17 +143,6 @@ function routing(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "rules" | "ro
       ...routesOf(TABLE_MAIN, at.routerProtocolId, "coil-router"),
     ],
   };
-}
-
-/** A kernel without IPv6 has nothing of that family. */
-function hasFamily(stack: NetStack, family: 4 | 6): boolean {
-  try {
-    stack.rules.list(family);
-    return true;
-  } catch (error) {
-    if (!isKernelError(error, "unsupported")) throw error;
-    return false;
-  }
 }
 
 function services(elements: NftElements, { tableName }: NodePlaces): NodeFacts["services"] {

@@ -57,13 +57,13 @@ export const uplinkFlags = {
   ),
   clusterSecretFile: optionalFlag(
     "cluster-secret-file",
-    "a secret that all nodes share: token and certificate are derived from it",
+    "a secret that all nodes share, 32 random bytes or more: token and certificate are derived from it",
     "FILE",
   ),
   clusterSecret: parsedFlag(
     "cluster-secret",
     parseSecretName,
-    "the shared secret is the key `secret` of this Secret of the API server",
+    "the shared secret, 32 random bytes or more, is the key `secret` of this Secret of the API server",
     "NAMESPACE/NAME",
   ),
   cdi: switchFlag(

@@ -4,6 +4,7 @@ import type { Settings } from "#base/uplink-model";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
 import { type Nft, NftError, NftTransaction } from "#kernel/nft";
+import { familiesOf } from "#kernel/rule";
 import {
   cgroupMatch,
   planTransparent,
@@ -30,7 +31,7 @@ export function installTransparent(
 ): void {
   const cgroups = usableCgroups(nft, settings.transparent.skipCgroups, options.log);
   const { ownUid, leaseSeconds } = options;
-  const families = familiesOf(stack);
+  const families = familiesInUse(stack);
   const plan = planTransparent(settings, {
     cgroups,
     families,
@@ -52,7 +53,7 @@ export function removeTransparent(stack: Pick<Stack, "routes" | "rules">, nft: N
     nft.run(new NftTransaction(TRANSPARENT_TABLE).removeTable());
     changes += 1;
   }
-  const { routes, rules } = transparentRouting(marks);
+  const { routes, rules } = transparentRouting(marks, familiesOf(stack.rules));
   for (const rule of rules) changes += ifThere(() => stack.rules.delete(rule));
   for (const route of routes) changes += ifThere(() => stack.routes.delete(route));
   return changes;
@@ -75,7 +76,7 @@ export function hasTransparent(stack: Stack, nft: Nft, settings: Settings): bool
   const { mark, table, routeProtocol } = marks;
   return (
     nft.listTables(TRANSPARENT_TABLE.family).some(({ name }) => name === TRANSPARENT_TABLE.name) &&
-    familiesOf(stack).every(
+    familiesInUse(stack).every(
       (family) =>
         stack.routes
           .list({ family, table })
@@ -90,7 +91,7 @@ export function hasTransparentRouting(
   stack: Stack,
   { mark, table, routeProtocol }: Pick<TransparentMarks, "mark" | "table" | "routeProtocol">,
 ): boolean {
-  return familiesOf(stack).some(
+  return familiesInUse(stack).some(
     (family) =>
       stack.routes.list({ family, table }).some(({ protocol }) => protocol === routeProtocol) ||
       stack.rules.list(family).some((rule) => rule.fwmark === mark && rule.table === table),
@@ -98,7 +99,7 @@ export function hasTransparentRouting(
 }
 
 /** The families in use. IPv6 is off if it has no loopback address: the kernel then accepts no IPv6 route over `lo`, and no bind. */
-function familiesOf({ addresses }: Pick<Stack, "addresses">): readonly IpFamily[] {
+function familiesInUse({ addresses }: Pick<Stack, "addresses">): readonly IpFamily[] {
   return addresses.list({ family: 6 }).some(({ address }) => address.equals(LOOPBACK6)) ? [4, 6] : [4];
 }
 

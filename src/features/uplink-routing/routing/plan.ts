@@ -20,7 +20,9 @@ export interface WantedRouting {
 /** The wanted state without routing: all our rules and tables are removed. */
 export const NO_ROUTING: WantedRouting = { tables: new Map(), routes: [], rules: [] };
 
-/** Pure: the tables and rules for these settings on this host; none if another program manages routing. */
+/**
+ * Pure: the tables and rules for these settings on this host, of the families that its kernel has; none if another program manages routing.
+ */
 export function wantRouting(settings: Settings, listing: KernelListing): WantedRouting {
   const { routing, uplinks } = settings;
   if (!routing.manage) return NO_ROUTING;
@@ -34,10 +36,12 @@ export function wantRouting(settings: Settings, listing: KernelListing): WantedR
   const services = serviceRoutes(settings, listing);
   const viaServices = services.map(({ dst }) => dst);
   const bySource = sourceRules(settings, listing, tables);
+  const orphans = orphanMarkers(bySource, tables, routing.routeProtocol);
+  const rules = [...localRules(settings), ...clusterRules(settings, viaServices), ...bySource];
   return {
     tables,
-    routes: [...routes, ...orphanMarkers(bySource, tables, routing.routeProtocol), ...services],
-    rules: [...localRules(settings), ...clusterRules(settings, viaServices), ...bySource],
+    routes: [...routes, ...orphans, ...services].filter(({ dst }) => listing.families.includes(dst.family)),
+    rules: rules.filter(({ family }) => listing.families.includes(family)),
   };
 }
 

@@ -1,11 +1,14 @@
+import type { IpFamily } from "#base/ip";
 import type { Address } from "#kernel/address";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
-import type { Rule } from "#kernel/rule";
+import { familiesOf, type Rule } from "#kernel/rule";
 
-/** Links, addresses, routes and rules of one namespace, both families, listed at one time. Plans and snapshots are computed from it. */
+/** Links, addresses, routes and rules of one namespace, all families, listed at one time. Plans and snapshots are computed from it. */
 export interface KernelListing {
+  /** The families that the kernel has: it refuses routes and rules of another. */
+  readonly families: readonly IpFamily[];
   readonly links: readonly Link[];
   readonly addresses: readonly Address[];
   /** Routes of all tables except the local table. */
@@ -19,13 +22,13 @@ export const TABLE_LOCAL = 255;
 
 /** Lists the kernel's state. Throws {@link KernelError}. Takes about 100 µs, and 1 µs for each route. */
 export function readKernel(stack: Pick<NetStack, "links" | "addresses" | "routes" | "rules">): KernelListing {
+  const families = familiesOf(stack.rules);
   return {
+    families,
     links: stack.links.list(),
     addresses: stack.addresses.list(),
-    routes: ([4, 6] as const).flatMap((family) =>
-      stack.routes.list({ family }).filter(({ table }) => table !== TABLE_LOCAL),
-    ),
-    rules: ([4, 6] as const).flatMap((family) => stack.rules.list(family)),
+    routes: families.flatMap((family) => stack.routes.list({ family }).filter(({ table }) => table !== TABLE_LOCAL)),
+    rules: families.flatMap((family) => stack.rules.list(family)),
   };
 }
 

@@ -17,6 +17,8 @@ export interface ProbeResult {
   readonly target: ProbeTarget;
   readonly outcome: Exclude<ProbeOutcome, { kind: "skipped" }>;
   readonly tookMs: number;
+  /** The longest time until the uplink is probed again, in milliseconds. */
+  readonly nextInMs: number;
 }
 
 /** The uplinks with their status, and the settings in force. */
@@ -111,8 +113,7 @@ export class Probes {
 
   #dueAt({ startedAt, jitter }: ProbeSchedule, mode: ProbeMode, probe: ProbeSettings): number {
     if (startedAt === undefined) return Number.NEGATIVE_INFINITY;
-    const gapMs = probe.intervalMs * (1 + JITTER * jitter);
-    return startedAt + (mode === "metered" ? Math.max(METERED_INTERVAL_MS, gapMs) : gapMs);
+    return startedAt + gapMs(mode, probe, jitter);
   }
 
   #start(uplink: Uplink, mode: ProbeMode, probe: ProbeSettings, signal: AbortSignal): void {
@@ -137,13 +138,20 @@ export class Probes {
       const outcome = await prober.probe(uplink, target, { timeoutMs: probe.timeoutMs, signal: both });
       if (both.aborted) break;
       if (outcome.kind === "skipped") continue;
-      last = { uplink: uplink.name, target, outcome, tookMs: clock.monotonic() - startedAt };
+      const tookMs = clock.monotonic() - startedAt;
+      last = { uplink: uplink.name, target, outcome, tookMs, nextInMs: gapMs(mode, probe, 1) };
       if (outcome.kind === "ok") break;
     }
     delete schedule.inFlight;
     if (last !== undefined && !inFlight.signal.aborted && !signal.aborted) report(last);
     this.#dirty.mark();
   }
+}
+
+/** The time between the starts of two probes. `jitter`: -1 to 1. */
+function gapMs(mode: ProbeMode, { intervalMs }: ProbeSettings, jitter: number): number {
+  const gap = intervalMs * (1 + JITTER * jitter);
+  return mode === "metered" ? Math.max(METERED_INTERVAL_MS, gap) : gap;
 }
 
 function oneOf(targets: readonly ProbeTarget[], round: number): readonly ProbeTarget[] {

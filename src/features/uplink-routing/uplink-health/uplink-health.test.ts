@@ -79,14 +79,17 @@ function setUp(wishes: Readonly<Record<string, Wish>>, rest: Readonly<Record<str
     },
   });
   const faults = new Map<string, string>();
-  const observe = (): void =>
+  /** `changed`: keys of a new settings file that differ from the first one. */
+  const observe = (changed: Readonly<Record<string, unknown>> = {}): void => {
+    const now = parseSettings(JSON.stringify({ ...source, ...changed }), "test").settings;
     health.observe(
-      settings,
-      settings.uplinks.map((one) => ({
+      now,
+      now.uplinks.map((one) => ({
         uplink: uplinkOf(one.name, one.cost, one.management),
         fault: faults.get(one.name),
       })),
     );
+  };
   observe();
   const controller = new AbortController();
   const running = health.run({ signal: controller.signal });
@@ -474,5 +477,154 @@ test("UplinkHealth: while bytes come in over an uplink, the silence of some dest
   await clock.advance(6000);
   for (const destination of ["a", "b", "c"]) health.blackholed("lan", destination, waited);
   assert.ok(isFailed("lan"));
+  await stop();
+});
+
+const SKIPPED: ProbeOutcome = { kind: "skipped", reason: "the uplink has no DNS server" };
+
+test("UplinkHealth: a failure by probes ends a minute after the last of them, if none comes any more", async () => {
+  const probesEnd = {
+    "the settings have no targets any more": ({ observe }) => observe({ probe: { targets: [] } }),
+    "all are skipped": ({ prober }) => void prober.outcomes.set("lan", SKIPPED),
+    "the link is down": ({ faults, observe }) => {
+      faults.set("lan", "link down");
+      observe();
+    },
+  } satisfies Record<string, (bed: ReturnType<typeof setUp>) => void>;
+  for (const [why, end] of Object.entries(probesEnd)) {
+    const bed = setUp({ lan: {} });
+    const { clock, prober, health, faults, observe, isFailed, stop } = bed;
+    prober.outcomes.set("lan", FAILED);
+    await clock.advance(120_000);
+    assert.ok(isFailed("lan"));
+    end(bed);
+    await clock.advance(59_000);
+    assert.ok(isFailed("lan"), why);
+    await clock.advance(2000);
+    faults.clear();
+    prober.outcomes.set("lan", SKIPPED);
+    observe({ probe: { targets: [] } });
+    assert.ok(!isFailed("lan"), why);
+    assert.equal(health.stateOf("lan")?.status.lastWarning, "on trial after probe: tcp 203.0.113.80:443: timeout");
+    prober.outcomes.set("lan", FAILED);
+    observe();
+    await clock.advance(16_000);
+    assert.ok(!isFailed("lan"), "those of before are not in a row with new ones");
+    await clock.advance(30_000);
+    assert.ok(isFailed("lan"));
+    await stop();
+    assert.equal(clock.pending, 0);
+  }
+});
+
+test("UplinkHealth: a failure by probes lasts from each to the next, however rare they are", async () => {
+  for (const [rare, intervalMs, cost] of [
+    ["metered", 15_000, 10],
+    ["a long interval", 600_000, 0],
+  ] as const) {
+    const targets = [TCP, HTTP];
+    const { clock, prober, health, faults, observe, lines, isFailed, stop } = setUp(
+      { far: { cost: 1 }, lan: { cost } },
+      { maxCost: 10, probe: { targets, intervalMs, maxCost: cost === 0 ? 0 : 1 } },
+    );
+    faults.set("far", "link down");
+    observe();
+    prober.outcomes.set("lan", FAILED);
+    prober.takesMs = 3000;
+    await clock.advance(4 * Math.max(60_000, intervalMs));
+    assert.ok(isFailed("lan"), rare);
+    await clock.advance(3_600_000);
+    assert.deepEqual(
+      lines.filter(({ uplink }) => uplink === "lan").map(({ to }) => to),
+      ["failed"],
+      rare,
+    );
+    assert.equal(health.stateOf("lan")?.status.lastWarning, "");
+    await stop();
+  }
+});
+
+test("UplinkHealth: what traffic and probes have found together lasts until both are over", async () => {
+  const { clock, prober, health, observe, isFailed, stop } = setUp({ lan: {} });
+  prober.outcomes.set("lan", FAILED);
+  await clock.advance(100);
+  for (const destination of ["a", "b", "c"]) health.blackholed("lan", destination, HOW);
+  await clock.advance(300_000);
+  assert.ok(isFailed("lan"), "probes still fail");
+  observe({ probe: { targets: [] } });
+  await clock.advance(61_000);
+  assert.ok(!isFailed("lan"));
+  for (const destination of ["a", "b", "c"]) health.blackholed("lan", destination, HOW);
+  observe();
+  await clock.advance(45_000);
+  observe({ probe: { targets: [] } });
+  await clock.advance(74_000);
+  assert.ok(isFailed("lan"), "the second time traffic counts for two minutes");
+  await clock.advance(2000);
+  assert.ok(!isFailed("lan"));
+  health.firstByte("lan", "a");
+  observe();
+  await clock.advance(61_000);
+  observe({ probe: { targets: [] } });
+  assert.ok(isFailed("lan"));
+  await clock.advance(40_000);
+  for (const destination of ["a", "b", "c"]) health.blackholed("lan", destination, HOW);
+  await clock.advance(59_000);
+  assert.ok(isFailed("lan"), "traffic has found it 20 s before the probes' time was up");
+  await clock.advance(2000);
+  assert.ok(!isFailed("lan"));
+  await stop();
+});
+
+test("UplinkHealth: an agent's report lasts a minute unless it is repeated; on an external uplink until the next report", async () => {
+  const status = { lastFailed: "2026-01-01T00:00:00Z", lastError: "down" };
+  const uplinks = [
+    { name: "lan", interface: "lan" },
+    { name: "set", interface: "set", status },
+    { name: "ext", interface: "ext", mode: "external" },
+  ];
+  const { clock, health, observe, isFailed, stop } = setUp({}, { uplinks, probe: { targets: [] } });
+  const failure = { lastFailed: 5, lastError: "the agent says so", lastWarning: "" };
+  assert.ok(isFailed("set"));
+  for (let time = 0; time < 5; time += 1) {
+    for (const name of ["lan", "ext"]) health.reportStatus(name, failure);
+    await clock.advance(50_000);
+    assert.ok(isFailed("lan") && isFailed("ext"));
+  }
+  assert.ok(!isFailed("set"), "the status that the settings begin with");
+  await clock.advance(11_000);
+  assert.ok(!isFailed("lan"));
+  assert.equal(health.stateOf("lan")?.status.lastWarning, "on trial after the agent says so");
+  await clock.advance(3_600_000);
+  assert.ok(isFailed("ext"));
+  observe({ uplinks: uplinks.map((one) => ({ ...one, mode: "observe" })) });
+  await clock.advance(59_000);
+  assert.ok(isFailed("ext"));
+  await clock.advance(2000);
+  assert.ok(!isFailed("ext"), "it is not external any more");
+  await stop();
+});
+
+test("UplinkHealth: what the process that probes reports lasts until it is withdrawn", async () => {
+  const { clock, health, isFailed, stop } = setUp({ lan: {}, ext: { mode: "external" } }, { probe: { targets: [] } });
+  const failure = { lastFailed: 5, lastError: "probe: a: timeout", lastWarning: "" };
+  for (const name of ["lan", "ext"]) assert.ok(health.followStatus(name, failure));
+  assert.ok(!health.followStatus("none", failure));
+  await clock.advance(3_600_000);
+  assert.ok(isFailed("lan") && isFailed("ext"));
+  for (const destination of ["a", "b", "c"]) health.dialFailed("lan", destination, "timeout", "", HOW);
+  await clock.advance(61_000);
+  assert.ok(isFailed("lan"), "the other process still says so");
+  assert.deepEqual(
+    ["lan", "ext", "none"].map((name) => health.withdrawStatus(name)),
+    [true, false, true],
+  );
+  assert.ok(!isFailed("lan") && isFailed("ext"), "the agent of an external uplink decides");
+  health.followStatus("lan", failure);
+  health.firstByte("lan", "a");
+  assert.ok(!isFailed("lan"));
+  await clock.advance(3000);
+  for (const destination of ["a", "b", "c"]) health.dialFailed("lan", destination, "timeout", "", HOW);
+  assert.ok(health.withdrawStatus("lan") && isFailed("lan"), "that is what this process has found itself");
   await stop();
 });

@@ -11,7 +11,7 @@ import {
 } from "#base/uplink-model";
 import { describeTarget, openProber, type Prober, provesPayload } from "./prober.ts";
 import { type ProbeResult, Probes, type ProbeView } from "./probes.ts";
-import { type Timestamps, UplinkRecord } from "./uplink-record.ts";
+import { type ReportKind, type Timestamps, UplinkRecord } from "./uplink-record.ts";
 
 /** Reachability of an uplink, for a snapshot. */
 export interface UplinkHealthState {
@@ -40,6 +40,8 @@ interface Entry {
   readonly record: UplinkRecord;
   /** The last status of the settings; a change is reported to the record. */
   reported: string;
+  /** The mode of the settings is `external`. */
+  isExternal: boolean;
   uplink: Uplink;
   fault: { readonly text: string; readonly since: number } | undefined;
   lastProbe?: string;
@@ -101,7 +103,25 @@ export class UplinkHealth implements Evidence {
 
   /** An agent reports the status of an uplink (docs/spec/uplink-proxy.md#2.2). False if there is no such uplink. */
   reportStatus(uplink: string, status: UplinkStatus): boolean {
-    return this.#update(uplink, "reported by an agent", (record) => record.report(status, this.#binding(uplink)));
+    const kind = this.#kindOf(uplink, "once");
+    return this.#update(uplink, "reported by an agent", (record, at) => record.report(at, status, kind));
+  }
+
+  /** The process that sends the probes reports the status: a failure lasts until {@link withdrawStatus}. False if there is no such uplink. */
+  followStatus(uplink: string, status: UplinkStatus): boolean {
+    const kind = this.#kindOf(uplink, "followed");
+    const evidence = "reported by the process that sends the probes";
+    return this.#update(uplink, evidence, (record, at) => record.report(at, status, kind));
+  }
+
+  /**
+   * The process that sends the probes is gone: what it reported of an uplink no longer counts. False if it still does, because only the
+   * agent of an `external` uplink ends its failure.
+   */
+  withdrawStatus(uplink: string): boolean {
+    if (this.#entries.get(uplink)?.isExternal === true) return false;
+    this.#update(uplink, "the process that sends the probes has ended: on trial", (record) => record.withdraw());
+    return true;
   }
 
   dialSucceeded(uplink: string, destination: string): void {
@@ -138,9 +158,12 @@ export class UplinkHealth implements Evidence {
   #take(uplink: Uplink, fault: string | undefined, settings: Settings): void {
     const said = settings.uplinks.find(({ name }) => name === uplink.name)?.status ?? uplink.status;
     const reported = JSON.stringify(said);
+    const kind = this.#kindOf(uplink.name, "once");
+    const isExternal = kind === "binding";
     const entry = this.#entries.get(uplink.name) ?? {
-      record: new UplinkRecord(said, this.#binding(uplink.name)),
+      record: new UplinkRecord(this.#now(), said, kind),
       reported,
+      isExternal,
       uplink,
       fault: undefined,
       shown: flagOf(said),
@@ -148,15 +171,19 @@ export class UplinkHealth implements Evidence {
     };
     this.#entries.set(uplink.name, entry);
     entry.uplink = uplink;
-    if (entry.reported !== reported) entry.record.report(said, this.#binding(uplink.name));
+    if (entry.reported !== reported) entry.record.report(this.#now(), said, kind);
+    // A report that was binding is one source among several from now on.
+    else if (entry.isExternal && !isExternal) entry.record.report(this.#now(), entry.record.status, kind);
     entry.reported = reported;
+    entry.isExternal = isExternal;
     if (entry.fault === undefined && fault !== undefined) entry.record.forgetFailures();
     if (fault === undefined) entry.fault = undefined;
     else if (entry.fault?.text !== fault) entry.fault = { text: fault, since: this.#clock.now() };
+    this.#schedule(entry);
     this.#show(entry, fault ?? (said.lastError === "" ? "local conditions" : said.lastError));
   }
 
-  #probed({ uplink, target, outcome, tookMs }: ProbeResult): void {
+  #probed({ uplink, target, outcome, tookMs, nextInMs }: ProbeResult): void {
     const probe = this.#settings?.probe;
     const entry = this.#entries.get(uplink);
     if (probe === undefined || entry === undefined) return;
@@ -164,7 +191,8 @@ export class UplinkHealth implements Evidence {
     const text = outcome.kind === "ok" ? `ok ${Math.round(tookMs)} ms` : `failed: ${outcome.reason}`;
     entry.lastProbe = `${name} ${text}`;
     this.#update(uplink, `probe: ${name} ${text}`, (record, at) => {
-      if (outcome.kind === "failed") record.probeFailed(at, `probe: ${name}: ${outcome.reason}`, probe);
+      if (outcome.kind === "failed")
+        record.probeFailed(at, `probe: ${name}: ${outcome.reason}`, { ...probe, nextInMs });
       else record.probeSucceeded(at, { recoverAfter: probe.recoverAfter, provesPayload: provesPayload(target) });
     });
     this.#changed();
@@ -188,7 +216,7 @@ export class UplinkHealth implements Evidence {
     return { wall: this.#clock.now(), monotonic: this.#clock.monotonic() };
   }
 
-  /** Schedules the end of a failure that was concluded from traffic. */
+  /** Schedules the end of a failure without new evidence. */
   #schedule(entry: Entry): void {
     entry.cancelRelease?.();
     entry.cancelRelease = undefined;
@@ -225,9 +253,9 @@ export class UplinkHealth implements Evidence {
   }
 
   /** For uplinks of mode `external` the agent's report is binding; for others the report is one source among several. */
-  #binding(uplink: string): { readonly binding: boolean } {
+  #kindOf(uplink: string, otherwise: ReportKind): ReportKind {
     const mode = this.#settings?.uplinks.find(({ name }) => name === uplink)?.mode;
-    return { binding: mode === "external" };
+    return mode === "external" ? "binding" : otherwise;
   }
 }
 

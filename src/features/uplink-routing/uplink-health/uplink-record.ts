@@ -10,12 +10,18 @@ export const FAILURE_WINDOW_MS = 60_000;
 const MAX_DESTINATIONS = 16;
 /** Received bytes count as recent for this time, in milliseconds. They are reported once a second. */
 const BYTES_FRESH_MS = 2000;
-/** How long a failure by traffic lasts without other evidence, in milliseconds; doubles up to the maximum. */
+/** How long a failure lasts without new evidence, in milliseconds; doubles up to the maximum for failures by traffic. */
 const HOLD_MS = 60_000;
 const HOLD_MAX_MS = 600_000;
 
 /** The source of a failure, which decides what ends it. */
 export type FailureSource = "reported" | "probe" | "dial" | "blackhole";
+
+/**
+ * How long a reported failure lasts without other evidence. `binding`: until the next report, whatever traffic shows. `followed`: until
+ * {@link UplinkRecord.withdraw}, because its reporter still says so. `once`: as long as other failures, unless it is reported again.
+ */
+export type ReportKind = "binding" | "followed" | "once";
 
 /** One moment on two clocks: the wall clock for the flags, and the monotonic clock for durations. */
 export interface Timestamps {
@@ -37,36 +43,50 @@ export interface FailedDestination extends FailureContext {
  */
 export class UplinkRecord {
   #status: UplinkStatus;
-  #source: FailureSource;
+  #source: FailureSource = "probe";
   #inRow = { failures: 0, successes: 0 };
   readonly #blackholes = new FailedDestinations();
   readonly #failedDials = new FailedDestinations();
   #holdMs = HOLD_MS;
   #holdUntil: number | undefined;
+  /** Until then failures by traffic do not lengthen the hold, by the monotonic clock. */
+  #trafficCountsUntil = Number.NEGATIVE_INFINITY;
+  /** Until then the last failed probe counts, by the monotonic clock. */
+  #probeCountsUntil = Number.NEGATIVE_INFINITY;
+  /** Another process still reports the failure. */
+  #isFollowed = false;
   #bytesAt = Number.NEGATIVE_INFINITY;
 
-  /** `binding`: a reported status holds until the next report. */
-  constructor(status: UplinkStatus, options: { readonly binding: boolean }) {
+  constructor(at: Timestamps, status: UplinkStatus, kind: ReportKind) {
     this.#status = status;
-    this.#source = options.binding ? "reported" : "probe";
+    this.report(at, status, kind);
   }
 
   get status(): UplinkStatus {
     return this.#status;
   }
 
-  /** The time at which a failure that was concluded only from traffic ends, by the monotonic clock. */
+  /** The time at which the failure ends without new evidence, by the monotonic clock. `undefined`: there is none, or its reporter ends it. */
   get holdUntil(): number | undefined {
     return this.#holdUntil;
   }
 
-  /** The configuration or an agent reports the status. */
-  report(status: UplinkStatus, options: { readonly binding: boolean }): void {
+  /** The configuration, an agent or another process reports the status. */
+  report(at: Timestamps, status: UplinkStatus, kind: ReportKind): void {
     this.#status = status;
-    this.#source = options.binding ? "reported" : "probe";
-    this.#holdUntil = undefined;
+    this.#source = kind === "binding" ? "reported" : "probe";
+    this.#isFollowed = kind === "followed" && hasError(status);
+    this.#holdUntil = kind === "once" && hasError(status) ? at.monotonic + HOLD_MS : undefined;
+    this.#trafficCountsUntil = Number.NEGATIVE_INFINITY;
     this.forgetFailures();
     this.#inRow = { failures: 0, successes: 0 };
+  }
+
+  /** The reporter of a `followed` failure is gone: the failure ends, unless this process has found one too. */
+  withdraw(): void {
+    if (!this.#isFollowed) return;
+    this.#isFollowed = false;
+    if (this.#holdUntil === undefined) this.#tryAgain();
   }
 
   probeSucceeded(at: Timestamps, options: { readonly recoverAfter: number; readonly provesPayload: boolean }): void {
@@ -77,15 +97,21 @@ export class UplinkRecord {
     if (!hasError(this.#status) || isOver) this.#succeed(at);
   }
 
-  /** `intervalMs`: if bytes came within this time, the failed probe is ignored. */
+  /**
+   * `intervalMs`: if bytes came within this time, the failed probe is ignored. `nextInMs`: the longest time until the next probe; a failure
+   * lasts for two such times at least, so that it does not end between rare probes.
+   */
   probeFailed(
     at: Timestamps,
     text: string,
-    options: { readonly failAfter: number; readonly intervalMs: number },
+    options: { readonly failAfter: number; readonly intervalMs: number; readonly nextInMs: number },
   ): void {
     if (at.monotonic - this.#bytesAt <= options.intervalMs) return;
     this.#inRow = { failures: this.#inRow.failures + 1, successes: 0 };
+    this.#probeCountsUntil = at.monotonic + Math.max(HOLD_MS, 2 * options.nextInMs);
     if (this.#inRow.failures >= options.failAfter) this.#fail(at, "probe", text);
+    if (hasError(this.#status) && this.#source === "probe" && !this.#isFollowed)
+      this.#holdUntil = Math.max(this.#holdUntil ?? 0, this.#probeCountsUntil);
   }
 
   /** A handshake with a destination, or a refusal: packets pass in both directions. */
@@ -119,15 +145,19 @@ export class UplinkRecord {
     this.#noteFailure(at, this.#blackholes, "blackhole", failure);
   }
 
-  /** Call this when the hold of a failure is over: real requests may try the uplink again, unless probes still fail. */
+  /** Call this when the hold of a failure is over: real requests may try the uplink again, unless probes or another process still say no. */
   release(at: Timestamps): void {
     if (this.#holdUntil === undefined || at.monotonic < this.#holdUntil) return;
-    this.#holdUntil = undefined;
     this.forgetFailures();
-    if (this.#inRow.failures > 0) {
-      this.#source = "probe";
-      return;
-    }
+    const isProbed = this.#inRow.failures > 0 && at.monotonic < this.#probeCountsUntil;
+    this.#holdUntil = isProbed ? this.#probeCountsUntil : undefined;
+    if (isProbed || this.#isFollowed) this.#source = "probe";
+    else this.#tryAgain();
+  }
+
+  /** Without evidence: the next real request decides. Probes of before are not in a row with those to come. */
+  #tryAgain(): void {
+    this.#inRow = { failures: 0, successes: 0 };
     const { lastSucceeded, lastError } = this.#status;
     this.#status = {
       ...(lastSucceeded === undefined ? {} : { lastSucceeded }),
@@ -148,8 +178,9 @@ export class UplinkRecord {
   }
 
   #failByTraffic(at: Timestamps, source: FailureSource, text: string): void {
-    if (!hasError(this.#status) || this.#holdUntil === undefined) {
-      this.#holdUntil = at.monotonic + this.#holdMs;
+    if (at.monotonic >= this.#trafficCountsUntil) {
+      this.#trafficCountsUntil = at.monotonic + this.#holdMs;
+      this.#holdUntil = Math.max(this.#holdUntil ?? 0, this.#trafficCountsUntil);
       this.#holdMs = Math.min(HOLD_MAX_MS, this.#holdMs * 2);
     }
     this.#fail(at, source, text);
@@ -169,6 +200,8 @@ export class UplinkRecord {
   #succeed(at: Timestamps): void {
     const { lastFailed, lastSucceeded, lastError, lastWarning } = this.#status;
     this.#holdUntil = undefined;
+    this.#trafficCountsUntil = Number.NEGATIVE_INFINITY;
+    this.#isFollowed = false;
     if (this.#inRow.failures > 0) this.#inRow = { ...this.#inRow, failures: 0 };
     // With many connections a second, most reports change no field.
     if (lastSucceeded === at.wall && lastError === "" && lastWarning === "" && at.wall >= (lastFailed ?? 0)) return;

@@ -26,7 +26,10 @@ test("status report: what one process learns of uplinks the other is reported, e
   const deps = { clock, log: nullLogger };
   const running = [
     publishStatus({ ...deps, changed, report: () => report }, { path, signal }),
-    followStatus({ ...deps, reportStatus: (name, { lastError }) => tell(`${name} ${lastError}`) }, { path, signal }),
+    followStatus(
+      { ...deps, reportStatus: (name, { lastError }) => tell(`${name} ${lastError}`), withdrawStatus: () => true },
+      { path, signal },
+    ),
   ];
   const set = async (next: StatusReport): Promise<void> => {
     report = next;
@@ -46,7 +49,7 @@ test("status report: what one process learns of uplinks the other is reported, e
   writeFileSync(path, JSON.stringify({ lan: failed("long ago") }));
   utimesSync(path, 1000, 1000);
   const late = new AbortController();
-  const following = followStatus({ ...deps, reportStatus: tell }, { path, signal: late.signal });
+  const following = followStatus({ ...deps, reportStatus: tell, withdrawStatus: tell }, { path, signal: late.signal });
   for (const text of ["", "{", '{"lan":7}']) {
     await clock.advance(1000);
     writeFileSync(path, text);
@@ -54,5 +57,71 @@ test("status report: what one process learns of uplinks the other is reported, e
   await clock.advance(1000);
   assert.equal(reported.length, 3);
   late.abort();
+  await Promise.allSettled([following]);
+});
+
+test("status report: a failure is withdrawn when its process has written nothing for 20 s, whatever the wall clock does, and told again by the next", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-status-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "reach.json");
+  const clock = new FakeClock(Date.now());
+  const controller = new AbortController();
+  const { signal } = controller;
+  const seen: string[] = [];
+  const following = followStatus(
+    {
+      clock,
+      log: nullLogger,
+      reportStatus: (name, { lastError }) => seen.push(`${name} ${lastError}`) > 0,
+      // Of an external uplink the report stays.
+      withdrawStatus: (name) => seen.push(`${name} withdrawn`) > 0 && name !== "ext",
+    },
+    { path, signal },
+  );
+  const write = (report: StatusReport): void => {
+    writeFileSync(path, JSON.stringify(report));
+    utimesSync(path, clock.now() / 1000, clock.now() / 1000);
+  };
+  const told = (): string[] => seen.splice(0);
+  const failing = { lan: failed("probe: a"), ext: failed("agent"), lte: OK };
+  for (let beat = 0; beat < 12; beat += 1) {
+    if (beat === 6) clock.jumpWall(3_600_000);
+    write(failing);
+    await clock.advance(5000);
+  }
+  assert.deepEqual(told(), ["lan probe: a", "ext agent"]);
+  await clock.advance(14_000);
+  clock.jumpWall(-3_600_000);
+  assert.deepEqual(told(), []);
+  await clock.advance(2000);
+  assert.deepEqual(told(), ["lan withdrawn", "ext withdrawn"]);
+  await clock.advance(60_000);
+  assert.deepEqual(told(), [], "once");
+  write(failing);
+  await clock.advance(1000);
+  assert.deepEqual(told(), ["lan probe: a"]);
+  write({ lan: OK, ext: OK, lte: OK });
+  await clock.advance(1000);
+  assert.deepEqual(told(), ["lan ", "ext "]);
+  write(failing);
+  await clock.advance(1000);
+  // A process that has just been started again knows no uplink yet.
+  write({});
+  await clock.advance(1000);
+  write({ lan: OK, ext: OK });
+  await clock.advance(1000);
+  assert.deepEqual(told(), ["lan probe: a", "ext agent", "ext withdrawn", "lan withdrawn", "ext "]);
+  write(failing);
+  await clock.advance(1000);
+  rmSync(path);
+  await clock.advance(18_000);
+  assert.deepEqual(told(), ["lan probe: a", "ext agent"]);
+  await clock.advance(2000);
+  assert.deepEqual(
+    told(),
+    ["ext withdrawn", "lan withdrawn"],
+    "a file that is gone is as old as when it was seen last",
+  );
+  controller.abort();
   await Promise.allSettled([following]);
 });

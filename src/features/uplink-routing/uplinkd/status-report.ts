@@ -55,29 +55,41 @@ export async function publishStatus(
   await repeat(write, { signal, dirty: changed, everyMs: HEARTBEAT_MS, onFailure });
 }
 
+/** The reader's side of the report. */
+export interface StatusFollower {
+  /** False for an unknown uplink; its status is then passed again later. */
+  readonly reportStatus: (uplink: string, status: UplinkStatus) => boolean;
+  /** The failure that was reported of this uplink no longer counts. False if it still does; the next process's success is then passed. */
+  readonly withdrawStatus: (uplink: string) => boolean;
+}
+
 /**
- * Passes each change of the report to `reportStatus` until the signal aborts. An absent or old report is ignored. `reportStatus` returns
- * false for an unknown uplink; its status is then passed again later.
+ * Passes each change of the report to `reportStatus` until the signal aborts. An absent or old report is ignored. Failures are withdrawn once
+ * the last report is 20 s old, because its process has ended, and those of uplinks that a report no longer has.
  */
 export async function followStatus(
-  {
-    clock,
-    log,
-    reportStatus,
-  }: StatusReportDeps & { readonly reportStatus: (uplink: string, status: UplinkStatus) => boolean },
+  { clock, log, reportStatus, withdrawStatus }: StatusReportDeps & StatusFollower,
   { path, signal }: { readonly path: string; readonly signal: AbortSignal },
 ): Promise<void> {
   let seen = "";
   let trouble = "";
+  /** By the monotonic clock: the age of a report must not jump with the wall clock. */
+  let writtenAt: number | undefined;
   const reported = new Map<string, string>();
+  const withdraw = (isGone: (uplink: string) => boolean): void => {
+    for (const [uplink, error] of reported)
+      if (isGone(uplink) && (error === "" || withdrawStatus(uplink))) reported.delete(uplink);
+  };
   while (!signal.aborted) {
     try {
       const now = fingerprint(path);
-      if (now !== seen && now !== "absent" && clock.now() - statSync(path).mtimeMs < STALE_MS) {
+      const ageMs = now === seen || now === "absent" ? STALE_MS : clock.now() - statSync(path).mtimeMs;
+      if (ageMs < STALE_MS) {
         const statuses = parseReport(readBounded(path));
+        writtenAt = clock.monotonic() - Math.max(0, ageMs);
         for (const [uplink, status] of statuses)
           if (isNews(reported, uplink, status) && !reportStatus(uplink, status)) reported.delete(uplink);
-        for (const uplink of reported.keys()) if (!statuses.has(uplink)) reported.delete(uplink);
+        withdraw((uplink) => !statuses.has(uplink));
       }
       seen = now;
       trouble = "";
@@ -85,6 +97,10 @@ export async function followStatus(
       if (!(error instanceof FileError || error instanceof SyntaxError || isSystemError(error))) throw error;
       if (trouble === "") log.warn("cannot read the status of the uplinks", { path, error: describeError(error) });
       trouble = describeError(error);
+    }
+    if (writtenAt !== undefined && clock.monotonic() - writtenAt >= STALE_MS) {
+      withdraw(() => true);
+      writtenAt = undefined;
     }
     await sleep(LOOK_MS, { signal, clock });
   }

@@ -199,7 +199,11 @@ export class Uplinkd {
     const health = this.#uplinkHealth;
     if (readOnly === true)
       await followStatus(
-        { ...deps, reportStatus: (name, status) => health.reportStatus(name, status) },
+        {
+          ...deps,
+          reportStatus: (name, status) => health.followStatus(name, status),
+          withdrawStatus: (name) => health.withdrawStatus(name),
+        },
         { path, signal },
       );
     else
