@@ -101,6 +101,32 @@ for (const driver of [fouDriver, vxlanDriver]) {
   });
 }
 
+for (const driver of [fouDriver, vxlanDriver]) {
+  test(`syncClient, ${driver.name}: on a kernel that was started with ipv6.disable=1, pods of IPv4 are clients, and no clients any more`, async () => {
+    const kernel = new FakeKernel();
+    const ns = kernel.createNetNs("pod");
+    using stack = kernel.openStack(ns);
+    using host = kernel.openStack(kernel.openNetNs("own"));
+    host.links.create({ kind: "veth", name: "veth0", up: true, peer: { name: "eth0", netns: ns, up: true } });
+    const { index } = stack.links.get({ name: "eth0" }) ?? assert.fail("no eth0");
+    stack.addresses.add({ linkIndex: index, address: POD.addresses[4], noDad: true });
+    stack.routes.add({ dst: Cidr.parse("0.0.0.0/0"), linkIndex: index, scope: "link" });
+    for (const operation of ["rules.list", "rules.add", "rules.delete"])
+      kernel.fail(operation, "unsupported", { times: Number.POSITIVE_INFINITY, about: "IPv6" });
+    const openFilter = () => assert.fail("the packet filter is not opened");
+    const openConntrack = () => assert.fail("connection tracking is not opened");
+    const sync = async (gateways: readonly Gateway[]): Promise<number> => {
+      const pod = { ...POD, addresses: { 4: POD.addresses[4] } };
+      return (await syncClient(stack, pod, gateways, { ...options(driver), openFilter, openConntrack })).changes;
+    };
+    assert.equal(await sync([]), 0);
+    assert.ok((await sync([NAT4])) > 10);
+    assert.equal(await sync([NAT4]), 0);
+    assert.ok((await sync([])) > 0);
+    assert.equal(await sync([]), 0);
+  });
+}
+
 const CLIENT_STATE: Readonly<Record<TunnelDriver["name"], readonly RegExp[]>> = {
   fou: [
     /^link fou4_0a4472d9 ipip mtu 1472 up$/m,

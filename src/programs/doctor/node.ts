@@ -17,6 +17,7 @@ import {
 import { type NetStack, openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
 import type { Route } from "#kernel/route";
+import { familiesOf } from "#kernel/rule";
 import { openClient } from "../daemon/index.ts";
 import { askHere, listenerOf, optional, type SuiteProcess, suiteProcesses, within } from "../suite/index.ts";
 import { executablesOf, readCniFiles } from "./cni.ts";
@@ -83,7 +84,7 @@ export async function readNode(
     executables: executablesOf(files, places.cniBinDir),
     sockets,
     forwarding: forwardingOf(stack),
-    rules: ([4, 6] as const).flatMap((family) => stack.rules.list(family)),
+    rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
     rivals: rivalsOf(processes, stack, netns),
     conntrack: conntrackOf(),
     ...linksOf(stack, processes),

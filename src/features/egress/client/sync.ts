@@ -2,7 +2,7 @@ import { ExpectedError } from "#base/errors";
 import type { ConntrackPort } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
-import type { RuleSpec } from "#kernel/rule";
+import { familiesOf, type RuleSpec } from "#kernel/rule";
 import { type FilterBackend, IptablesError } from "../filter/index.ts";
 import { addRule, firstStep, hasTraces, observeNet, syncNet } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
@@ -48,7 +48,9 @@ export async function syncClient(
   if (gateways.length === 0 && !wasClient(net, options.port))
     return { changes: 0, hasTunnel: false, skipped: [], isOtherClean: true, faults: [] };
   const { scope, uplinks, plan, skipped } = planOf(net, pod, gateways, options);
-  const before = ([4, 6] as const).flatMap((family) => net.rules.list(family)).filter(isOriginRule);
+  const before = familiesOf(net.rules)
+    .flatMap((family) => net.rules.list(family))
+    .filter(isOriginRule);
   const marks = planMarks(plan.rules, uplinks);
   let changes = 0;
   // Without a rule of an earlier process there are no marks of it.

@@ -2,6 +2,7 @@ import { TimeSlice } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import { isKernelError, KernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
+import { familiesOf } from "#kernel/rule";
 import { diffNet, type NetChange, type ObservedLink, type ObservedNet, type ObservedRoute } from "./diff.ts";
 import { EGRESS_PROTOCOL, type NetPlan, type NetScope, type PlannedRule, routeSpec } from "./types.ts";
 
@@ -25,18 +26,20 @@ export function observeNet(
   plan: { readonly settings: ReadonlyMap<string, unknown>; readonly routes: readonly { readonly table: number }[] },
 ): ObservedNet {
   const links = net.links.list();
-  const rules = scope.families.flatMap((family) => net.rules.list(family)).filter((rule) => scope.isOurRule(rule));
+  const present = familiesOf(net.rules);
+  const families = scope.families.filter((family) => present.includes(family));
+  const rules = families.flatMap((family) => net.rules.list(family)).filter((rule) => scope.isOurRule(rule));
   // Of a table outside the scope only our own routes count: those of the plan, and those to which a rule of ours still leads.
   const shared = new Set([...plan.routes, ...rules].flatMap(({ table }) => (table === undefined ? [] : [table])));
   const ours = new Set(links.filter(({ name }) => scope.isOurLink(name)).map(({ index }) => index));
   return {
     settings: new Map([...plan.settings.keys()].map((key) => [key, settingOf(net, key)])),
     // A kernel without FoU has no ports, and is not asked: a namespace that was never told of FoU would load its module.
-    fouPorts: scope.families.flatMap((family) => fouPortsOf(net, family).filter(({ port }) => port === scope.port)),
+    fouPorts: families.flatMap((family) => fouPortsOf(net, family).filter(({ port }) => port === scope.port)),
     links,
     neighbours: ours.size === 0 ? [] : net.neighbours.list().filter(({ linkIndex }) => ours.has(linkIndex)),
     rules,
-    routes: scope.families.flatMap((family) => [
+    routes: families.flatMap((family) => [
       ...[...scope.tables].flatMap((table) => net.routes.list({ family, table })),
       ...[...shared]
         .filter((table) => !scope.tables.has(table) && table !== MAIN_TABLE)

@@ -1,5 +1,6 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { NetStack } from "#kernel/net";
+import { familiesOf } from "#kernel/rule";
 import { EGRESS_PROTOCOL, type NetPlan, type NetScope, type PlannedLink } from "../net-plan/index.ts";
 import type { GatewayPeer, TunnelDriver } from "../tunnel/index.ts";
 
@@ -39,7 +40,7 @@ export function routerScope(port: number): NetScope {
  * Whether a namespace is a router's: it has the rule that no client has. What else a router has could be a client's by its marks. Throws `KernelError`.
  */
 export function isRouter(net: { readonly rules: Pick<NetStack["rules"], "list"> }): boolean {
-  return ([4, 6] as const).some((family) =>
+  return familiesOf(net.rules).some((family) =>
     net.rules
       .list(family)
       .some(
