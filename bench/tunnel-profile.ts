@@ -5,8 +5,9 @@
  *
  *     node bench/tunnel-profile.ts [--json] [--mib N] [--ms N] [--folder FOLDER]
  *
- * The programs run from their source, so each function belongs to a module. A sample of a system call counts for the module that made it;
- * the kernel's part of all is told beside it. `--folder` keeps the profiles, which the developer tools of browsers open.
+ * The programs run from their source, so each function belongs to a module. A system call counts for the module that made it. V8 takes no
+ * samples of what Node does between its calls of JavaScript, and of other threads: that is the time that a process had a processor (proc(5)),
+ * less the samples. `--folder` keeps the profiles, which the developer tools of browsers open.
  */
 import { type ChildProcess, fork } from "node:child_process";
 import { once } from "node:events";
@@ -41,7 +42,10 @@ interface Call {
 interface Profile {
   readonly nodes: readonly Call[];
   readonly samples: readonly number[];
+  /** Microseconds since the sample before, the first since `startTime`. */
   readonly timeDeltas: readonly number[];
+  /** Microseconds of the monotonic clock. */
+  readonly startTime: number;
 }
 
 /** Modules by the beginning of their path from the root, the first that fits. */
@@ -51,21 +55,25 @@ const PARTS: readonly (readonly [string, string])[] = [
   ["src/features/tunnel/", "the tunnel (features/tunnel)"],
   ["src/kernel/", "own sockets: system calls and reactor (kernel)"],
   ["src/", "other modules of ours"],
-  ["node:", "Node's TLS and sockets, and other modules of Node"],
-  ["node_modules/", "libraries"],
+  ["node:", "modules of Node: writes to TLS, streams, timers"],
+  ["node_modules/", "libraries: metrics"],
 ];
+const BETWEEN = "Node between its calls: receiving and decrypting TLS, other threads";
 
-/** The part that a function belongs to; native code belongs to its caller's. `undefined`: nothing ran. */
+/** The part that a function belongs to; native code belongs to its caller's. `undefined`: no JavaScript ran. */
 function partOf({ callFrame: { functionName, url } }: Call, caller: string | undefined): string | undefined {
-  if (functionName === "(idle)") return undefined;
+  if (functionName === "(idle)" || functionName === "(program)") return undefined;
   if (functionName === "(garbage collector)") return "the collector of V8";
-  if (url === "") return caller ?? "Node's event loop: polls, TLS records before they reach a module";
+  if (url === "") return caller;
   const path = url.startsWith("file:") ? relative(ROOT, fileURLToPath(url)) : url;
   return PARTS.find(([start]) => path.startsWith(start))?.[1] ?? "other";
 }
 
-/** Microseconds of each part. */
-function timesOf({ nodes, samples, timeDeltas }: Profile): ReadonlyMap<string, number> {
+/** Microseconds of each part between two times of the monotonic clock, which are microseconds. */
+function timesOf(
+  { nodes, samples, timeDeltas, startTime }: Profile,
+  [begin, end]: readonly [number, number],
+): Map<string, number> {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const parts = new Map<number, string | undefined>();
   const visit = (node: Call, caller: string | undefined): void => {
@@ -79,9 +87,12 @@ function timesOf({ nodes, samples, timeDeltas }: Profile): ReadonlyMap<string, n
   const [root] = nodes;
   if (root !== undefined) visit(root, undefined);
   const times = new Map<string, number>();
+  let now = startTime;
   for (const [at, id] of samples.entries()) {
+    const delta = timeDeltas[at] ?? 0;
+    now += delta;
     const part = parts.get(id);
-    if (part !== undefined) times.set(part, (times.get(part) ?? 0) + (timeDeltas[at] ?? 0));
+    if (part !== undefined && now >= begin && now <= end) times.set(part, (times.get(part) ?? 0) + delta);
   }
   return times;
 }
@@ -105,8 +116,8 @@ interface Row {
   readonly seconds: number;
   readonly kernel: number;
   readonly unit: string;
-  /** Shares of the samples in which the program ran, the largest first. */
-  readonly parts: readonly { readonly part: string; readonly share: number }[];
+  /** Seconds of each part for a unit of work, the longest first. */
+  readonly parts: readonly { readonly part: string; readonly seconds: number }[];
 }
 
 async function profileOf(load: Load, folder: string, ports: Ports): Promise<readonly Row[]> {
@@ -127,20 +138,23 @@ async function profileOf(load: Load, folder: string, ports: Ports): Promise<read
   try {
     await finish(await open(uds, ports.echo, hops.handshake));
     const before = await Promise.all(hops.processes.map(processorOf));
+    const begin = monotonicUs();
     const done = await load.run(hops, ports);
+    const end = monotonicUs();
     const after = await Promise.all(hops.processes.map(processorOf));
     const ended = hops.processes.map((child) => once(child, "exit"));
     for (const child of hops.processes) child.kill("SIGTERM");
     await Promise.all(ended);
     return await Promise.all(
       names.map(async (program, at) => {
-        const times = timesOf(await readProfile(join(folder, program)));
-        const sum = [...times.values()].reduce((all, one) => all + one, 0);
+        const times = timesOf(await readProfile(join(folder, program)), [begin, end]);
+        const sampled = [...times.values()].reduce((all, one) => all + one, 0);
         const kernel = (after[at]?.kernel ?? 0) - (before[at]?.kernel ?? 0);
         const user = (after[at]?.user ?? 0) - (before[at]?.user ?? 0);
+        times.set(BETWEEN, 1e6 * (user + kernel) - sampled);
         const parts = [...times]
-          .map(([part, us]) => ({ part, share: us / sum }))
-          .sort((one, other) => other.share - one.share);
+          .map(([part, us]) => ({ part, seconds: us / 1e6 / done }))
+          .sort((one, other) => other.seconds - one.seconds);
         return {
           load: load.name,
           program,
@@ -156,11 +170,18 @@ async function profileOf(load: Load, folder: string, ports: Ports): Promise<read
   }
 }
 
+function monotonicUs(): number {
+  return Number(process.hrtime.bigint() / 1000n);
+}
+
 function print(rows: readonly Row[]): void {
   for (const { load, program, seconds, kernel, unit, parts } of rows) {
     const [all, of] = [seconds, kernel].map((value) => value.toPrecision(3));
     console.log(`${load}, ${program}: ${all} s of the processor for ${unit}, ${of} of them in the kernel`);
-    for (const { part, share } of parts) console.log(`  ${(100 * share).toFixed(1).padStart(5)} %  ${part}`);
+    for (const one of parts) {
+      const share = `${((100 * one.seconds) / seconds).toFixed(0)} %`;
+      console.log(`  ${one.seconds.toFixed(3)} s ${share.padStart(5)}  ${one.part}`);
+    }
   }
 }
 
