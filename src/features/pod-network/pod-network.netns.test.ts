@@ -355,6 +355,41 @@ test("PodNetwork: Calico's names are used on request, and an older link of the p
   assert.equal(listed[0]?.containerId, "bbbb");
 });
 
+for (const compatCalico of [false, true]) {
+  test(`PodNetwork: a second interface leaves the pod's first one, also when it fails; a new sandbox has both (compatCalico: ${compatCalico})`, async () => {
+    using at = machine({ compatCalico }, 3);
+    const [a, b, c = ""] = at.podNames;
+    const pod = { namespace: "ns", name: "aaaa" };
+    const first = (netns: string, containerId: string, last: number) => request(netns, containerId, last, "v4");
+    const second = (netns: string, containerId: string, last: number, family: "v4" | "v6" = "v6") => ({
+      ...request(netns, containerId, last, family),
+      attachment: { containerId, ifname: "net1" },
+      pod,
+    });
+    const shown = () => at.network.list().map((one) => `${one.containerId} ${one.ifname} ${one.addresses.join()}`);
+    await at.network.setUp(first(a, "aaaa", 1));
+    await at.network.setUp(first(c, "other", 3));
+    // The pod has a way to its gateway already.
+    await assert.rejects(at.network.setUp(second(a, "aaaa", 2, "v4")), { code: "already-exists" });
+    assert.deepEqual(shown(), ["aaaa eth0 10.1.0.1", "other eth0 10.1.0.3"]);
+    for (let times = 0; times < 2; times += 1) await at.network.setUp(second(a, "aaaa", 2));
+    await at.network.setUp(first(a, "aaaa", 1));
+    assert.deepEqual(shown().sort(), ["aaaa eth0 10.1.0.1", "aaaa net1 fd01::2", "other eth0 10.1.0.3"]);
+    assert.ok(at.ping(c, "10.1.0.1"), "the first interface answers");
+    assert.ok(at.ping(at.nodeName, "fd01::2"), "and the second");
+    await at.network.setUp({ ...first(b, "bbbb", 4), pod });
+    await at.network.setUp(second(b, "bbbb", 5));
+    const { hostName } = at.network.list().find(({ containerId }) => containerId === "bbbb") ?? assert.fail();
+    assert.match(hostName, compatCalico ? /^veth[0-9a-f]{11}$/ : /^veth[0-9a-f]{8}$/);
+    const left = [...(compatCalico ? [] : ["aaaa eth0 10.1.0.1"]), "aaaa net1 fd01::2"];
+    assert.deepEqual(shown().sort(), [...left, "bbbb eth0 10.1.0.4", "bbbb net1 fd01::5", "other eth0 10.1.0.3"]);
+    for (const containerId of ["aaaa", "bbbb", "other"])
+      for (const ifname of ["net1", "eth0"]) await at.network.tearDown({ containerId, ifname });
+    assert.deepEqual(at.network.list(), []);
+    assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /veth/);
+  });
+}
+
 test("PodNetwork: a namespace that is not there is an error that names it, and nothing is left", async () => {
   using at = machine();
   await assert.rejects(at.network.setUp(request("no-such-netns", "aaaa", 1)), /no-such-netns/);
