@@ -6,6 +6,7 @@ import { IpAddress, MacAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
+import { advertiseRouter } from "#test/router-advertisement";
 import { hostNameOf, PodNetwork, type PodNetworkOptions, type PodRequest, probePodSetUp } from "./index.ts";
 
 const OPTIONS: PodNetworkOptions = {
@@ -343,6 +344,53 @@ test("PodNetwork: initHost is repeatable and adds one rule a family", () => {
   assert.equal(at.ip(at.nodeName, "rule", "show").match(/^2000:.*lookup 116/gm)?.length, 1);
   assert.equal(at.ip(at.nodeName, "-6", "rule", "show").match(/^2000:.*lookup 116/gm)?.length, 1);
 });
+
+for (const acceptRa of ["1", "2"]) {
+  test(`PodNetwork: a node with accept_ra=${acceptRa} has the advertised default route before and after it forwards, and takes later ones`, async () => {
+    const kernel = openKernel();
+    const names = ["host", "router"].map((name) => `isthmus-t${process.pid}-ra-${name}`) as [string, string];
+    using host = kernel.createNetNs(names[0]);
+    using router = kernel.createNetNs(names[1]);
+    try {
+      const ip = (name: string, ...args: string[]) => execFileSync("ip", ["-n", name, ...args], { encoding: "utf8" });
+      ip(names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "r0", "netns", names[1]);
+      using hostStack = kernel.openStack(host);
+      hostStack.sysctl.set("net/ipv6/conf/all/forwarding", "0");
+      hostStack.sysctl.set("net/ipv6/conf/eth0/accept_ra", acceptRa);
+      ip(names[0], "link", "set", "eth0", "up");
+      ip(names[1], "link", "set", "r0", "up");
+      using stack = kernel.openStack(router);
+      const { index, mac } = stack.links.get({ name: "r0" }) ?? assert.fail();
+      assert.ok(mac !== undefined);
+      const ways = (): string => ip(names[0], "-6", "route", "show", "default");
+      const advertise = async (): Promise<void> => {
+        for (let tries = 0; tries < 20 && !ways().includes("proto ra"); tries += 1) {
+          advertiseRouter(router, { index, mac }, IpAddress.parse("fe80::77"));
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+      };
+      const isThere = (): void => assert.match(ways(), /^default via fe80::77 dev eth0 proto ra /);
+      await advertise();
+      isThere();
+      const changed: string[] = [];
+      const beforeSettings = (keys: readonly string[]): void => {
+        for (const key of keys) changed.push(`${key} ${hostStack.sysctl.get(key)}`);
+      };
+      using network = inNetNs(host, () => new PodNetwork({ kernel, log: nullLogger, beforeSettings }, OPTIONS));
+      network.initHost();
+      assert.equal(hostStack.sysctl.get("net/ipv6/conf/all/forwarding"), "1");
+      isThere();
+      const isTold = changed.includes("net/ipv6/conf/eth0/accept_ra 1");
+      assert.equal(isTold, acceptRa === "1", changed.join());
+      assert.equal(network.initHost(), 0);
+      ip(names[0], "-6", "route", "del", "default");
+      await advertise();
+      isThere();
+    } finally {
+      for (const name of names) kernel.deleteNetNs(name);
+    }
+  });
+}
 
 test("PodNetwork: Calico's names are used on request, and an older link of the pod goes", async () => {
   using at = machine({ compatCalico: true });
