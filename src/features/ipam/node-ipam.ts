@@ -314,13 +314,15 @@ export class NodeIpam {
     }
   }
 
-  /** Compares with the API server, unless the last comparison is more recent than {@link FRESH_MS}. */
+  /** Compares with the API server, unless the last comparison is more recent than {@link FRESH_MS}, suspended time included. */
   async #compareIfOld(options: AbortOptions): Promise<void> {
-    if (this.#clock.monotonic() - this.#supply.comparedMs < FRESH_MS) return;
-    this.#comparing ??= this.#supply.compare({}).finally(() => {
-      this.#comparing = undefined;
-    });
-    await unlessAborted(this.#comparing, options);
+    // A comparison that began before the machine was suspended is old when it ends.
+    while (this.#supply.isOlderThan(FRESH_MS)) {
+      this.#comparing ??= this.#supply.compare({}).finally(() => {
+        this.#comparing = undefined;
+      });
+      await unlessAborted(this.#comparing, options);
+    }
   }
 
   /** Requests a block; if the pool has no free block, waits briefly for an address that a running DEL frees. */
