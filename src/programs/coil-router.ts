@@ -109,12 +109,13 @@ export const coilRouter = defineProgram({
       { ...place, wholeEveryMs: Math.min(WHOLE_MS, values.updateInterval) },
     );
     const get = (name: string): RouterNode | undefined => {
-      const node = name === nodeName ? undefined : nodes.store.get(name);
-      if (node === undefined) return undefined;
+      if (name === nodeName || name === "") return undefined;
       const prefixes = blocks.store.byIndex("node", name).flatMap((block) => block.prefixes);
-      return { name, ipv4: node.ipv4, ipv6: node.ipv6, prefixes };
+      // A block counts as long as it is there, also without its Node: the machine of a Node that was deleted may run, and its pods too.
+      const node = nodes.store.get(name);
+      return prefixes.length === 0 ? undefined : { name, ipv4: node?.ipv4, ipv6: node?.ipv6, prefixes };
     };
-    const all = (): RouterNode[] => nodes.store.list().flatMap(({ metadata }) => get(metadata.name) ?? []);
+    const all = (): RouterNode[] => blocks.store.indexValues("node").flatMap((name) => get(name) ?? []);
     const reportSkips = skipReporter(log);
 
     const group = new TaskGroup(signal);
@@ -176,9 +177,12 @@ function skipReporter(log: Logger): (skipped: readonly RouterSkip[]) => void {
     const texts = skipped.map(({ node, prefix }) => `${prefix} of node ${node}`).sort();
     if (!repeats.isNew("skipped", texts.join(", "))) return;
     if (texts.length === 0) return;
-    log.warn("blocks are not routed: their nodes have no address of the family", {
-      count: texts.length,
-      blocks: texts.slice(0, MAX_NAMED),
-    });
+    log.warn(
+      "blocks are not routed: their nodes are not in the cluster or have no address of the family, and no way to them is known",
+      {
+        count: texts.length,
+        blocks: texts.slice(0, MAX_NAMED),
+      },
+    );
   };
 }

@@ -40,7 +40,7 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
-import { formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
+import { FORWARDING_KEYS, formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
@@ -167,8 +167,15 @@ export const coild = defineProgram({
     const socketPart = health.part("socket");
     const ipamPart = health.part("ipam");
     const routesPart = health.part("routes", { needed: "always" });
+    using own = kernel.openNetNs("own");
+    using stack = kernel.openStack(own);
+    const formerSettings = formerSettingsPath(values.socket);
     using network = new PodNetwork(
-      { kernel, log: log.child("pod-network") },
+      {
+        kernel,
+        log: log.child("pod-network"),
+        beforeSettings: (keys) => recordFormerSettings(formerSettings, stack.sysctl, keys),
+      },
       {
         tableId: values.podTableId,
         rulePriority: values.podRulePrio,
@@ -178,9 +185,7 @@ export const coild = defineProgram({
         mtuBytes: values.mtu === 0 ? undefined : values.mtu,
       },
     );
-    using own = kernel.openNetNs("own");
-    using stack = kernel.openStack(own);
-    recordFormerSettings(formerSettingsPath(values.socket), stack.sysctl);
+    recordFormerSettings(formerSettings, stack.sysctl, FORWARDING_KEYS);
     network.initHost();
     const halfMade = network.removeHalfMade();
     const routesDirty = new Dirty();

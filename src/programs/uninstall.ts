@@ -26,7 +26,7 @@ const flags = {
   restoreSettings: switchFlag(
     "restore-settings",
     false,
-    "set forwarding back to what it was before coild; other programs of the node may need it",
+    "set forwarding and accept_ra back to what they were before coild; other programs of the node may need them",
   ),
   root: stringFlag("root", "", "the folder that has the node's files, such as /host in a container", "FOLDER"),
   cniEtcDir: stringFlag("cni-etc-dir", "/etc/cni/net.d", "folder of the CNI configurations", "FOLDER"),

@@ -153,13 +153,15 @@ async function httpOnceUp(node: string, port: number, path: string): Promise<str
   return (await start(argv).ended).stdout;
 }
 
-/** Kills a node's coild and waits until another one was started. */
-async function killCoild(node: string): Promise<void> {
-  const find = () => stateOf(LAB).children.find(({ name }) => name === `coild-${node}`) ?? assert.fail(node);
+/** Kills a program of a node and waits until another one was started. */
+async function kill(program: string, node: string): Promise<void> {
+  const find = () => stateOf(LAB).children.find(({ name }) => name === `${program}-${node}`) ?? assert.fail(node);
   const { pid, restarts } = find();
   process.kill(pid, "SIGKILL");
-  await until(`coild of ${node} was started again`, () => find().restarts > restarts && find().pid !== pid);
+  await until(`${program} of ${node} was started again`, () => find().restarts > restarts && find().pid !== pid);
 }
+
+const killCoild = (node: string): Promise<void> => kill("coild", node);
 
 function logOf(child: string): string {
   return readFileSync(labPaths(LAB).logOf(child), "utf8");
@@ -238,7 +240,15 @@ test("a Node that is deleted and registers again: no other node gets its blocks 
   });
   assert.deepEqual(sharedInKernel(), []);
   assert.deepEqual(await blocksOf("node1"), blocks);
-  for (const ip of [...before.values()].flat()) await inNode("node1", "ping", "-c1", "-W5", "-q", ip);
+  const reach = async (node: string): Promise<void> => {
+    for (const ip of [...before.values()].flat()) await inNode(node, "ping", "-c1", "-W5", "-q", ip);
+  };
+  for (const node of NODES) await reach(node);
+  await kill("coil-router", "node2");
+  await until("the new router has compared all routes", async () =>
+    (await httpOnceUp("node2", 9389, "/readyz")).includes(" 200 "),
+  );
+  await reach("node2");
   await makeAgain();
   await create(pod("a3", "node1"), pod("d2", "node1", "dual"));
   const now = await addresses();

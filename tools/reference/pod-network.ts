@@ -34,10 +34,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
     ),
     section("Answers to STATUS", "code", "when")(
       ["0", "ADD can be served"],
-      [
-        "50",
-        "coild does not run, or does not know its blocks yet; it lacks the privileges to make links; an ADD in the last 30 s found the pool `default` full, and no address has become free since",
-      ],
+      ["50", "coild does not run, or does not know its blocks yet; it lacks the privileges to make links"],
       ["51", "this Node was deleted, or attachments are cut off"],
     ),
     section("Parts of `/readyz?verbose`", "part", "degraded when")(

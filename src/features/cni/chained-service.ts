@@ -20,6 +20,8 @@ export interface ChainedAttachment {
 export interface ChainedDeps {
   /** Marks the interface as the pod's. Idempotent; changes nothing else of the node. */
   readonly adopt: (attachment: ChainedAttachment, options: AbortOptions) => Promise<void>;
+  /** The UID of the pod that the interface is marked for; `undefined` if it has no mark. */
+  readonly ownerOf: (at: Pick<ChainedAttachment, "netns" | "ifname">) => Promise<string | undefined>;
   /** Checks the mark of the interface. Rejects with an error that names the first missing part. */
   readonly check: (attachment: ChainedAttachment, expected: CniResult) => Promise<void>;
 }
@@ -38,14 +40,33 @@ export async function addChained(
   return encodeAddResponse(new TextEncoder().encode(JSON.stringify(convertResult(prevResult, HIGHEST_VERSION))));
 }
 
-/** CHECK behind another plugin. */
+/** CHECK behind another plugin. `named` is the pod as the runtime names it, if it tells a UID. */
 export async function checkChained(
   deps: ChainedDeps,
-  at: { readonly args: CniArgs; readonly config: NetworkConfig; readonly findPod: () => Promise<PodIdentity> },
+  at: {
+    readonly args: CniArgs;
+    readonly config: NetworkConfig;
+    readonly named: PodIdentity | undefined;
+    readonly findPod: () => Promise<PodIdentity>;
+  },
 ): Promise<void> {
   const prevResult = requirePrevResult(at.config);
   const link = linkOf(at.args, prevResult);
-  await deps.check({ ...link, pod: await at.findPod() }, prevResult);
+  await deps.check({ ...link, pod: await checkedPod(deps, { ...at, link }) }, prevResult);
+}
+
+/** The pod whose mark is looked for. The Pod is read where the mark has another UID than the runtime tells, as of a static pod. */
+async function checkedPod(
+  deps: Pick<ChainedDeps, "ownerOf">,
+  at: {
+    readonly link: Pick<ChainedAttachment, "netns" | "ifname">;
+    readonly named: PodIdentity | undefined;
+    readonly findPod: () => Promise<PodIdentity>;
+  },
+): Promise<PodIdentity> {
+  if (at.named === undefined) return at.findPod();
+  const owner = await deps.ownerOf(at.link);
+  return owner === undefined || owner === at.named.uid ? at.named : at.findPod();
 }
 
 function requirePrevResult({ prevResult }: NetworkConfig): CniResult {

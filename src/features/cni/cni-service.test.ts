@@ -6,7 +6,7 @@ import { ExpectedError } from "#base/errors";
 import { IpAddress } from "#base/ip";
 import { createLogger } from "#base/log";
 import { type CniArgs, decodeAddResponse, EMPTY_CNI_ARGS, encodeCniArgs, encodeGcArgs } from "#wire/cnirpc";
-import { type CniDeps, CniFailure, CniService } from "./index.ts";
+import { type CniDeps, CniFailure, CniService, type FoundPod } from "./index.ts";
 
 class NetworkError extends ExpectedError<"failed"> {
   override readonly name = "NetworkError";
@@ -69,21 +69,25 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
 }
 
 /** A service of a coild without address management. */
-function openChained({ clients }: Pick<CniDeps, "clients"> = {}) {
+function openChained({ clients, pod = POD }: Pick<CniDeps, "clients"> & { readonly pod?: FoundPod } = {}) {
   const seen: string[] = [];
+  let owner: string | undefined;
   const service = new CniService({
     clients,
     findPod: async () => {
       seen.push("findPod");
-      return POD;
+      return pod;
     },
     status: () => undefined,
     oneSandboxPerPod: false,
     log: createLogger({ name: "cni", write: () => undefined }),
     clock: systemClock,
     chained: {
-      adopt: async ({ pod, netns, ifname, ipv4, ipv6 }) =>
-        void seen.push(`adopt ${pod.uid} ${netns} ${ifname} ${ipv4} ${ipv6}`),
+      adopt: async ({ pod, netns, ifname, ipv4, ipv6 }) => {
+        seen.push(`adopt ${pod.uid} ${netns} ${ifname} ${ipv4} ${ipv6}`);
+        owner = pod.uid;
+      },
+      ownerOf: async () => owner,
       check: async ({ pod }, expected) => void seen.push(`check ${pod.uid} ${expected.ips.length}`),
     },
   });
@@ -149,6 +153,16 @@ test("CniService: behind another plugin DEL, GC and STATUS need nothing, and CHE
   assert.deepEqual(seen, ["check uid-9 3", "findPod", "check uid-1 3"]);
 });
 
+test("CniService: behind another plugin a static pod, which the runtime names by its hash, is marked as its mirror, and CHECK looks for that mark", async () => {
+  const annotations = { "kubernetes.io/config.hash": "hash", "kubernetes.io/config.mirror": "hash" };
+  const { seen, call, request } = openChained({ pod: { ...POD, annotations } });
+  const args = { ...K8S, K8S_POD_UID: "hash" };
+  await call("Add", request(PREV_RESULT, args));
+  await call("Check", request(PREV_RESULT, args));
+  assert.deepEqual(seen, ["findPod", "adopt uid-1 /run/netns/x eth0 10.7.0.2 fd07::2", "findPod", "check uid-1 3"]);
+  await assert.rejects(call("Check", request(PREV_RESULT, { ...K8S, K8S_POD_UID: "old" })), failure(5, 3, "UID old"));
+});
+
 /** What a runtime is told: gRPC code, CNI code, and a text in the message. */
 function failure(grpc: number, cni: number, text: string | RegExp) {
   return (error: unknown): boolean => {
@@ -203,6 +217,21 @@ test("CniService: ADD for a pod that is absent or another one is NotFound/3", as
   );
   assert.deepEqual(seen, []);
   await call("Add", { args: { ...K8S, K8S_POD_UID: "uid-1" } });
+});
+
+test("CniService: ADD for a static pod, which the runtime names by its hash, is for its mirror", async () => {
+  const annotations = { "kubernetes.io/config.hash": "old", "kubernetes.io/config.mirror": "old" };
+  const clients: string[] = [];
+  const { call, seen } = open({
+    findPod: async () => ({ ...POD, annotations }),
+    clients: {
+      setUp: async ({ pod }) => void clients.push(`add ${pod.uid}`),
+      check: async ({ uid }) => void clients.push(`check ${uid}`),
+    },
+  });
+  await call("Add", { args: { ...K8S, K8S_POD_UID: "old" } });
+  assert.deepEqual([seen, clients], [["allocate default c1", "setUp c1 10.0.0.1"], ["add uid-1"]]);
+  await assert.rejects(call("Add", { args: { ...K8S, K8S_POD_UID: "older" } }), failure(5, 3, "with UID older"));
 });
 
 test("CniService: a chained ADD is refused with 7", async () => {

@@ -9,7 +9,7 @@ import { addChained, type ChainedDeps, checkChained } from "./chained-service.ts
 import type { ClientDeps } from "./client-deps.ts";
 import { CniFailure } from "./failure.ts";
 import type { GrpcHandler } from "./grpc-server.ts";
-import type { FoundPod, PodIdentity } from "./pod-identity.ts";
+import { type FoundPod, type PodIdentity, staticUid } from "./pod-identity.ts";
 import { linkSettings, requestedMac } from "./settings.ts";
 
 /** One interface of one container. */
@@ -240,8 +240,8 @@ export class CniService {
     const config = configOf(args);
     const attachment = attachmentOf(args);
     if ("chained" in deps) {
-      const findPod = async (): Promise<PodIdentity> => podOf(args) ?? this.#findPod(args, signal);
-      await checkChained(deps.chained, { args, config, findPod });
+      const findPod = (): Promise<FoundPod> => this.#findPod(args, signal);
+      await checkChained(deps.chained, { args, config, named: podOf(args), findPod });
     } else {
       const mac = requestedMac(args.stdinData);
       await deps.network.check({ attachment, netns: args.netns, expected: config.prevResult, mac });
@@ -253,6 +253,7 @@ export class CniService {
     return new Uint8Array(0);
   }
 
+  /** The Pod that a call is for. The runtime may name another UID, so only the result's UID is that of the Pod. */
   async #findPod(args: CniArgs, signal: AbortSignal): Promise<FoundPod> {
     const namespace = args.args["K8S_POD_NAMESPACE"] ?? "";
     const name = args.args["K8S_POD_NAME"] ?? "";
@@ -261,7 +262,7 @@ export class CniService {
     const pod = await this.#deps.findPod(namespace, name, { signal });
     if (pod === undefined) throw new CniFailure("unknown-pod", `pod ${namespace}/${name} does not exist`);
     const uid = args.args["K8S_POD_UID"] ?? "";
-    if (uid !== "" && uid !== pod.uid) {
+    if (uid !== "" && uid !== pod.uid && uid !== staticUid(pod.annotations)) {
       throw new CniFailure(
         "unknown-pod",
         `pod ${namespace}/${name} has UID ${pod.uid}; the call is for an earlier pod of that name, with UID ${uid}`,

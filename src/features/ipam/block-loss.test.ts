@@ -435,3 +435,62 @@ test("NodeIpam: a repeated ADD of an attachment that is lost gets no address, an
   await ipam.collect({});
   assert.equal(String((await ipam.allocate("default", pod(1), {})).ipv4), "10.0.0.0");
 });
+
+for (const { what, pass } of [
+  { what: "30 s without a comparison", pass: (clock: FakeClock) => clock.advance(30_000) },
+  { what: "ten minutes in which the machine was suspended", pass: async (clock: FakeClock) => clock.jumpWall(600_000) },
+]) {
+  test(`NodeIpam: after ${what} an ADD gets no address before the blocks were compared`, async () => {
+    const { ipam, source, clock } = open(2);
+    const first = await ipam.allocate("default", pod(1), {});
+    const [block] = source.owned.values();
+    assert.ok(block !== undefined);
+    // It went to another node, and no watch has told it yet.
+    source.owned.delete(block.uid);
+    const early = await ipam.allocate("default", pod(2), {});
+    assert.ok(block.ipv4?.contains(early.ipv4 ?? assert.fail()), "nothing shows it yet");
+    ipam.free(pod(2));
+    await pass(clock);
+    source.failing = "list";
+    await assert.rejects(ipam.allocate("default", pod(3), {}), { code: "api-unavailable" });
+    source.failing = undefined;
+    const late = await ipam.allocate("default", pod(3), {});
+    assert.ok(!block.ipv4?.contains(late.ipv4 ?? assert.fail()), String(late.ipv4));
+    assert.ok(block.ipv4?.contains(first.ipv4 ?? assert.fail()));
+    // Once it is known nothing is compared again.
+    source.failing = "list";
+    await ipam.allocate("default", pod(4), {});
+  });
+}
+
+test("NodeIpam: the wall clock may be set back, or by a few seconds, and costs no comparison", async () => {
+  const { ipam, source, clock } = open(2);
+  await ipam.allocate("default", pod(1), {});
+  source.failing = "list";
+  clock.jumpWall(4000);
+  await ipam.allocate("default", pod(2), {});
+  ipam.free(pod(2));
+  clock.jumpWall(-600_000);
+  await ipam.allocate("default", pod(3), {});
+});
+
+test("NodeIpam: a comparison that began before the machine was suspended does not count after it", async () => {
+  const { ipam, source, clock } = open(2);
+  await ipam.allocate("default", pod(1), {});
+  const [block] = source.owned.values();
+  await clock.advance(30_000);
+  const before = await source.list({});
+  const answer = Promise.withResolvers<void>();
+  const list = source.list.bind(source);
+  source.list = async () => {
+    source.list = list;
+    await answer.promise;
+    return before;
+  };
+  const waiting = ipam.allocate("default", pod(2), {});
+  source.owned.clear();
+  clock.jumpWall(600_000);
+  answer.resolve();
+  const { ipv4 } = await waiting;
+  assert.ok(!block?.ipv4?.contains(ipv4 ?? assert.fail()), String(ipv4));
+});

@@ -8,6 +8,9 @@ import { IpamError, type IpamErrorCode } from "./errors.ts";
 /** Failures with which a controller answers a request. */
 const ANSWERS: ReadonlySet<IpamErrorCode> = new Set(["exhausted", "pool-not-found", "invalid-pool"]);
 
+/** If the wall clock advanced more than the monotonic one by more than this, in milliseconds, the machine was suspended, or its time was set. */
+const SUSPENDED_MS = 5000;
+
 /** Collaborators of a {@link BlockSupply}. */
 export interface BlockSupplyDeps {
   readonly source: BlockSource;
@@ -24,25 +27,32 @@ export interface BlockSupplyDeps {
  */
 export class BlockSupply {
   readonly #deps: BlockSupplyDeps;
-  #comparedMs = Number.NEGATIVE_INFINITY;
+  /** The start of the last successful comparison: all earlier changes are known. */
+  #compared = { monotonicMs: Number.NEGATIVE_INFINITY, wallMs: Number.NEGATIVE_INFINITY };
 
   constructor(deps: BlockSupplyDeps) {
     this.#deps = deps;
   }
 
-  /** The start of the last successful comparison, monotonic milliseconds: all earlier changes are known. */
-  get comparedMs(): number {
-    return this.#comparedMs;
+  /**
+   * True if changes that are older than this may be unknown, in milliseconds, or if there was no comparison yet. The monotonic clock stands
+   * still while the machine is suspended, so the wall clock shows that; a jump of the wall clock costs one comparison.
+   */
+  isOlderThan(ms: number): boolean {
+    const { clock } = this.#deps;
+    const { monotonicMs, wallMs } = this.#compared;
+    const passedMs = clock.monotonic() - monotonicMs;
+    return passedMs >= ms || clock.now() - wallMs - passedMs > SUSPENDED_MS;
   }
 
   /** Updates this node's blocks by a live list. */
   async compare(options: AbortOptions): Promise<void> {
     const { source, table, clock, onBlocksChanged } = this.#deps;
-    const startedMs = clock.monotonic();
+    const started = { monotonicMs: clock.monotonic(), wallMs: clock.now() };
     const listing = table.blocks.beginListing();
     try {
       const found = await source.list(options);
-      this.#comparedMs = Math.max(this.#comparedMs, startedMs);
+      if (started.monotonicMs >= this.#compared.monotonicMs) this.#compared = started;
       if (table.endListing(listing, found)) onBlocksChanged();
     } finally {
       table.blocks.abandonListing(listing);

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { unlessAborted } from "#base/async";
 import { nullLogger } from "#base/log";
 import { type KubeApi, KubeError, type KubeObject, type ResourceType } from "#kube/client";
-import { type AddressBlock, COIL_FINALIZER, NODE_LABEL } from "#kube/coil";
+import { type AddressBlock, type BlockRequest, COIL_FINALIZER, NODE_LABEL } from "#kube/coil";
 import { KubeBlockSource } from "./kube-block-source.ts";
 
 /** A source that is told of these blocks. */
@@ -134,4 +135,138 @@ test("KubeBlockSource: answered requests are looked for in what the API server h
   const source = new KubeBlockSource({ api, log: nullLogger }, { nodeName: "n" });
   assert.equal(await source.removeAnswered(new Set<string>(), {}), 1);
   assert.deepEqual([options, deleted], [["0"], [{ uid: "old" }]]);
+});
+
+interface WatchOptions {
+  readonly fieldSelector?: string;
+  readonly signal?: AbortSignal;
+}
+
+/** Waits for a state that needs no time, only other work of this process. */
+async function until(isTrue: () => boolean): Promise<void> {
+  for (let tries = 0; !isTrue(); tries += 1) {
+    assert.ok(tries < 10_000, "it does not come");
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+/** An API server with nodes and requests alone. A request is answered when the test says so; until then its watch waits. */
+function pausedApi(...nodes: string[]) {
+  const stored = new Map<string, BlockRequest>();
+  const deleted: string[] = [];
+  const waiting: (() => void)[] = [];
+  let made = 0;
+  const absent = (name: string): KubeError => new KubeError("not-found", `${name} is not there`);
+  const api = {
+    get: async (type: ResourceType<KubeObject>, { name }: { readonly name: string }) => {
+      if (type.plural === "nodes" && nodes.includes(name))
+        return { metadata: { name, uid: `uid-of-${name}`, resourceVersion: "1" } };
+      const found = type.plural === "blockrequests" ? stored.get(name) : undefined;
+      if (found === undefined) throw absent(name);
+      return found;
+    },
+    create: async (_type: unknown, draft: BlockRequest) => {
+      const { name } = draft.metadata;
+      if (stored.has(name)) throw new KubeError("already-exists", `${name} exists`);
+      made += 1;
+      const request = { ...draft, metadata: { ...draft.metadata, uid: `request-${made}`, resourceVersion: "1" } };
+      stored.set(name, request);
+      return request;
+    },
+    delete: async (
+      _type: unknown,
+      { name }: { readonly name: string },
+      { preconditions }: { readonly preconditions?: { readonly uid?: string } },
+    ) => {
+      const found = stored.get(name);
+      if (found === undefined) throw absent(name);
+      if (preconditions?.uid !== undefined && preconditions.uid !== found.metadata.uid)
+        throw new KubeError("conflict", "another UID");
+      deleted.push(`${name} ${found.metadata.uid}`);
+      stored.delete(name);
+    },
+    async *watch(_type: unknown, { fieldSelector = "", signal }: WatchOptions) {
+      const name = fieldSelector.replace("metadata.name=", "");
+      const before = stored.get(name);
+      await unlessAborted(new Promise<void>((resolve) => waiting.push(resolve)), { signal });
+      const now = stored.get(name);
+      if (now?.metadata.uid !== before?.metadata.uid) yield { type: "DELETED", object: before };
+      else yield { type: "MODIFIED", object: { ...now, status: COMPLETE } };
+    },
+  } as unknown as KubeApi;
+  const source = (nodeName: string): KubeBlockSource => new KubeBlockSource({ api, log: nullLogger }, { nodeName });
+  /** Waits until so many requests wait for an answer, and answers them. */
+  const answer = async (count: number): Promise<void> => {
+    await until(() => waiting.length >= count);
+    for (const resolve of waiting.splice(0)) resolve();
+  };
+  return { stored, deleted, source, answer };
+}
+
+for (const order of [
+  [
+    ["default-gpu", "n1"],
+    ["default", "gpu-n1"],
+  ],
+  [
+    ["default", "gpu-n1"],
+    ["default-gpu", "n1"],
+  ],
+] as const) {
+  test(`KubeBlockSource: two nodes whose requests would have one name get a block each, and remove their own request alone (${order[0].join(" on ")} first)`, async () => {
+    const { stored, deleted, source, answer } = pausedApi("n1", "gpu-n1");
+    const sources = order.map(([pool, node]) => ({ pool, node, source: source(node) }));
+    const requests: Promise<void>[] = [];
+    for (const one of sources) {
+      requests.push(one.source.request(one.pool, new Set(), {}));
+      await until(() => stored.size === requests.length);
+    }
+    const wanted = [...stored.values()].map(({ spec }) => `${spec?.poolName} on ${spec?.nodeName}`);
+    assert.deepEqual(
+      wanted,
+      order.map((one) => one.join(" on ")),
+    );
+    assert.equal([...stored.keys()][0], "req-default-gpu-n1");
+    assert.match([...stored.keys()][1] ?? "", /^req-default-gpu-n1-[0-9a-f]{8}$/);
+    await answer(2);
+    await Promise.all(requests);
+    assert.deepEqual(deleted, []);
+    const [first, second] = sources;
+    await second?.source.settle(second.pool, {});
+    assert.deepEqual([...stored.keys()], ["req-default-gpu-n1"]);
+    await second?.source.settle(second.pool, {});
+    assert.equal(stored.size, 1, "what is settled is settled");
+    await first?.source.settle(first.pool, {});
+    assert.equal(stored.size, 0);
+  });
+}
+
+test("KubeBlockSource: settle removes the request that was awaited, not a later one of that name", async () => {
+  const { stored, deleted, source, answer } = pausedApi("n");
+  const one = source("n");
+  const request = one.request("default", new Set(), {});
+  await answer(1);
+  await request;
+  const [[name, made] = assert.fail()] = [...stored];
+  stored.set(name, { ...made, metadata: { ...made.metadata, uid: "later" } });
+  await one.settle("default", {});
+  assert.deepEqual([deleted, stored.size], [[], 1]);
+});
+
+test("KubeBlockSource: a request that waits under its second name is used again, whoever has the first name by now", async () => {
+  const { stored, source, answer } = pausedApi("n1", "gpu-n1");
+  const other = source("n1").request("default-gpu", new Set(), {});
+  await until(() => stored.size === 1);
+  const one = source("gpu-n1");
+  const gone = new AbortController();
+  const given = one.request("default", new Set(), { signal: gone.signal });
+  await until(() => stored.size === 2);
+  gone.abort(new Error("the caller went away"));
+  await assert.rejects(given);
+  stored.delete("req-default-gpu-n1");
+  const again = one.request("default", new Set(), {});
+  await answer(3);
+  await again;
+  await assert.rejects(other, { code: "api-unavailable" });
+  assert.equal(stored.size, 1);
 });

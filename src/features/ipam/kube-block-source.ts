@@ -10,6 +10,7 @@ import {
   COIL_FINALIZER,
   coilResources,
   NODE_LABEL,
+  otherBlockRequestName,
   POOL_LABEL,
   RESERVED_LABEL,
 } from "#kube/coil";
@@ -36,6 +37,8 @@ export class KubeBlockSource implements BlockSource {
   readonly #requestTimeoutMs: number;
   /** Names of this node's blocks that cannot be read, and why. */
   readonly #invalid = new Map<string, string>();
+  /** Pool → its request that was awaited last and is not settled. Bounded by the existing pools. */
+  readonly #awaited = new Map<string, { readonly name: string; readonly uid: string }>();
 
   constructor(deps: { readonly api: KubeApi; readonly log: Logger }, options: KubeBlockSourceOptions) {
     this.#api = deps.api;
@@ -75,13 +78,14 @@ export class KubeBlockSource implements BlockSource {
   }
 
   async settle(pool: string, options: AbortOptions): Promise<void> {
-    await this.#deleteRequest(blockRequestName(pool, this.#nodeName), undefined, options.signal).catch(
-      (error: unknown) => {
-        if (!(error instanceof KubeError)) throw error;
-        // The answered request stays; the next request finds that its block is known, and replaces it.
-        this.#log.warn("an answered block request could not be removed", { pool, error: error.message });
-      },
-    );
+    const request = this.#awaited.get(pool);
+    if (request === undefined) return;
+    this.#awaited.delete(pool);
+    await this.#deleteRequest(request, options.signal).catch((error: unknown) => {
+      if (!(error instanceof KubeError)) throw error;
+      // The answered request stays; the next request finds that its block is known, and replaces it.
+      this.#log.warn("an answered block request could not be removed", { pool, error: error.message });
+    });
   }
 
   async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<number> {
@@ -94,7 +98,7 @@ export class KubeBlockSource implements BlockSource {
         const answered = blockRequestResult(request).state !== "in-progress";
         return nodeName === this.#nodeName && answered && !wantedPools.has(poolName ?? "");
       });
-      for (const { metadata } of left) await this.#deleteRequest(metadata.name, metadata.uid, options.signal);
+      for (const { metadata } of left) await this.#deleteRequest(metadata, options.signal);
       return left.length;
     });
   }
@@ -108,13 +112,18 @@ export class KubeBlockSource implements BlockSource {
     await deleteBlock(this.#api, block, isOurs, { signal });
   }
 
-  /** The only request of this pool and node that waits for an answer: an earlier request that is still valid, or a new request. */
+  /**
+   * The only request of this pool and node that waits for an answer: an earlier request that is still valid, or a new request. One of another
+   * pool or node, which has the name by chance, is left alone.
+   */
   async #ensureRequest(
     pool: string,
     known: ReadonlySet<string>,
     signal: AbortSignal,
   ): Promise<{ readonly request: BlockRequest; readonly nodeUid: string }> {
-    const name = blockRequestName(pool, this.#nodeName);
+    const otherName = otherBlockRequestName(pool, this.#nodeName);
+    // A request that waits under that name is used again, whoever has the first name by now.
+    let name = this.#awaited.get(pool)?.name === otherName ? otherName : blockRequestName(pool, this.#nodeName);
     for (let tries = 0; ; tries += 1) {
       const node = await findObject(this.#api, resources.nodes, { name: this.#nodeName }, { signal });
       if (node === undefined)
@@ -127,6 +136,7 @@ export class KubeBlockSource implements BlockSource {
           { metadata: { name, ownerReferences: [owner] }, spec: { nodeName: this.#nodeName, poolName: pool } },
           { signal },
         );
+        this.#awaited.set(pool, request.metadata);
         return { request, nodeUid };
       } catch (error) {
         // The name exists because of an earlier request, an earlier create whose answer was lost, or a Node that was created again
@@ -134,10 +144,20 @@ export class KubeBlockSource implements BlockSource {
         if (!isKubeError(error, "already-exists", "conflict", "invalid") || tries >= MAX_CONFLICTS) throw error;
       }
       const existing = await findObject(this.#api, blockRequests, { name }, { signal });
-      if (existing !== undefined && (await this.#counts(existing, nodeUid, known, signal))) {
+      if (existing === undefined) continue;
+      const { nodeName, poolName } = existing.spec ?? {};
+      if (nodeName !== this.#nodeName || poolName !== pool) {
+        if (name === otherName) {
+          const message = `pool ${pool}: BlockRequest ${name} is of pool ${poolName} and node ${nodeName}; delete it`;
+          throw new IpamError("api-unavailable", message);
+        }
+        name = otherName;
+      } else if (await this.#counts(existing, nodeUid, known, signal)) {
+        this.#awaited.set(pool, existing.metadata);
         return { request: existing, nodeUid };
+      } else {
+        await this.#deleteRequest(existing.metadata, signal);
       }
-      if (existing !== undefined) await this.#deleteRequest(name, existing.metadata.uid, signal);
     }
   }
 
@@ -157,13 +177,12 @@ export class KubeBlockSource implements BlockSource {
     return block?.metadata.labels?.[NODE_LABEL] === this.#nodeName && !isBeingDeleted(block.metadata);
   }
 
-  async #deleteRequest(name: string, uid: string | undefined, signal: AbortSignal | undefined): Promise<void> {
+  async #deleteRequest(
+    { name, uid }: { readonly name: string; readonly uid: string },
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
     try {
-      await this.#api.delete(
-        blockRequests,
-        { name },
-        { ...(uid === undefined ? {} : { preconditions: { uid } }), signal },
-      );
+      await this.#api.delete(blockRequests, { name }, { preconditions: { uid }, signal });
     } catch (error) {
       if (!isKubeError(error, "not-found", "conflict")) throw error;
     }

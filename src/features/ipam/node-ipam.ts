@@ -13,12 +13,6 @@ import { IpamError } from "./errors.ts";
 const NODE_GONE =
   "this Node is not in the cluster (any more): coild allocates nothing, because other nodes will get its blocks";
 /**
- * When an ADD finds no free address in its pool, the pool counts as full for this time, in milliseconds. During this time STATUS can report
- * the node as not available, and then the node gets no more ADDs. With a longer time the node would get no pods although its pool has free
- * addresses again.
- */
-const EXHAUSTED_MS = 30_000;
-/**
  * No address is allocated if the last comparison is older than this, in milliseconds. A node whose network is broken loses its blocks;
  * after the repair an ADD may come before the watch's event. The value is less than the controller's grace for nodes that are away.
  */
@@ -66,11 +60,6 @@ export class NodeIpam {
   /** The number of ADDs that wait for an address, by pool; empty blocks of the pool are kept for these ADDs. */
   readonly #waiting = new Map<string, number>();
   readonly #dirty: Dirty;
-  /**
-   * Pool → monotonic milliseconds at which the pool was found full. Bounded by the existing pools: for other pools the search fails
-   * earlier.
-   */
-  readonly #exhaustedAtMs = new Map<string, number>();
   /** Settles when the next address is freed. */
   #freed = new Deferred();
   #lastCollectMs = Number.NEGATIVE_INFINITY;
@@ -147,15 +136,6 @@ export class NodeIpam {
   /** True for an attachment of {@link NodeIpam.lost}; `undefined` while that is not known, as before all blocks were listed. */
   isLost(attachment: Attachment): boolean | undefined {
     return this.#table.isLost(attachment);
-  }
-
-  /** True when an ADD in this pool was refused recently because no address was left, and none has become free since. */
-  isExhausted(pool: string): boolean {
-    const atMs = this.#exhaustedAtMs.get(pool);
-    if (atMs === undefined) return false;
-    if (this.#clock.monotonic() - atMs < EXHAUSTED_MS && !this.#table.hasFreeAddress(pool)) return true;
-    this.#exhaustedAtMs.delete(pool);
-    return false;
   }
 
   /** True if this Node was deleted and has not been created again. */
@@ -334,13 +314,15 @@ export class NodeIpam {
     }
   }
 
-  /** Compares with the API server, unless the last comparison is more recent than {@link FRESH_MS}. */
+  /** Compares with the API server, unless the last comparison is more recent than {@link FRESH_MS}, suspended time included. */
   async #compareIfOld(options: AbortOptions): Promise<void> {
-    if (this.#clock.monotonic() - this.#supply.comparedMs < FRESH_MS) return;
-    this.#comparing ??= this.#supply.compare({}).finally(() => {
-      this.#comparing = undefined;
-    });
-    await unlessAborted(this.#comparing, options);
+    // A comparison that began before the machine was suspended is old when it ends.
+    while (this.#supply.isOlderThan(FRESH_MS)) {
+      this.#comparing ??= this.#supply.compare({}).finally(() => {
+        this.#comparing = undefined;
+      });
+      await unlessAborted(this.#comparing, options);
+    }
   }
 
   /** Requests a block; if the pool has no free block, waits briefly for an address that a running DEL frees. */
@@ -350,7 +332,6 @@ export class NodeIpam {
       await unlessAborted(this.#moreBlocks(pool), options);
     } catch (error) {
       if (!(error instanceof IpamError) || error.code !== "exhausted") throw error;
-      this.#exhaustedAtMs.set(pool, this.#clock.monotonic());
       const waitMs = this.#options.freedSoonMs ?? FREED_SOON_MS;
       if (waitMs === 0) throw error;
       // A rolling update of a full pool deletes one pod and adds the next at the same time.

@@ -37,20 +37,23 @@ export class AttachmentLinks {
     return named.length > 0 && !this.#oddlyNamed.has(keyOf(attachment)) ? named : this.#search(attachment);
   }
 
-  /** The links that a set-up replaces: those of the attachment, and the link that has the pod's name. */
+  /** The links that a set-up replaces: those of the attachment, and the link that has the pod's name, unless it is of another of its interfaces. */
   earlierOf({ attachment, pod }: PodRequest): Link[] {
     if (!this.#compatCalico) {
       return this.#oddlyNamed.has(keyOf(attachment)) ? this.#search(attachment) : this.#named(attachment);
     }
     const calico = this.#links.get({ name: calicoName(pod) });
     const others = this.#search(attachment).filter((link) => link.index !== calico?.index);
-    return calico === undefined ? others : [calico, ...others];
+    return calico === undefined || isOfOtherInterface(calico, attachment) ? others : [calico, ...others];
   }
 
-  /** Chooses the name of a new link. Throws {@link PodNetworkError} when all possible names are taken. */
+  /**
+   * Chooses the name of a new link; a pod's further interface does not get Calico's name, which the first has. Throws {@link PodNetworkError} when all possible
+   * names are taken.
+   */
   freeName({ attachment, pod }: PodRequest): string {
-    if (this.#compatCalico) return calicoName(pod);
-    const free = namesOf(attachment).find((name) => this.#links.get({ name }) === undefined);
+    const names = [...(this.#compatCalico ? [calicoName(pod)] : []), ...namesOf(attachment)];
+    const free = names.find((name) => this.#links.get({ name }) === undefined);
     if (free !== undefined) return free;
     const message = `no host link name is free for container ${attachment.containerId}`;
     throw new PodNetworkError("interface-exists", message);
@@ -89,6 +92,12 @@ function keyOf({ containerId, ifname }: Attachment): string {
 /** The names that a host link of an attachment can have. */
 function namesOf(attachment: Attachment): string[] {
   return Array.from({ length: MAX_NAME_ATTEMPTS }, (_, attempt) => hostNameOf(attachment, attempt));
+}
+
+/** Whether a link bears the alias of another interface of its pod, in whichever sandbox. */
+function isOfOtherInterface(link: Link, { ifname }: Attachment): boolean {
+  const alias = parseAlias(link.alias ?? "");
+  return alias !== undefined && alias.ifname !== ifname;
 }
 
 function isMarked(link: Link, { containerId, ifname }: Attachment): boolean {

@@ -67,9 +67,11 @@ for (const { type, settings } of [
     const before = pods.map((pod) => ip(pod, "-4", "-o", "address") + ip(pod, "route"));
     for (const [at, pod] of pods.entries()) {
       const request = { netns: `/run/netns/${pod}`, ifname: "eth0", podUid: `${UID}${at}` };
+      assert.equal(network.ownerOf(request), undefined);
       network.adopt(request);
       network.adopt(request);
       network.check(request, expected[at]);
+      assert.equal(network.ownerOf(request), request.podUid);
       assert.throws(() => network.check({ ...request, podUid: "other" }, undefined), /alias of pod UID other/);
     }
     assert.equal(network.list().length, 2);

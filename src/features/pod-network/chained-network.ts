@@ -44,6 +44,14 @@ export class ChainedNetwork implements Disposable {
     markAdopted(this.#host, link, { uid, ifname });
   }
 
+  /** The UID of the pod that the interface is marked for; `undefined` if it has no mark. Throws {@link PodNetworkError} and `KernelError`. */
+  ownerOf({ netns: path, ifname }: Omit<ChainedRequest, "podUid">): string | undefined {
+    using netns = openPodNetNs(this.#kernel, path, this.#own);
+    using pod = this.#kernel.openStack(netns);
+    const { link } = findPluginLink({ host: this.#host, pod, netns }, ifname);
+    return adoptedLinks([link]).find((one) => one.ifname === ifname)?.podUid;
+  }
+
   /** Throws {@link PodNetworkError}, `check-failed` if a part of our set-up or of `expected` is missing. */
   check({ netns: path, ifname, podUid: uid }: ChainedRequest, expected: CniResult | undefined): void {
     using netns = openPodNetNs(this.#kernel, path, this.#own);

@@ -6,6 +6,7 @@ import { IpAddress, MacAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
+import { advertiseRouter } from "#test/router-advertisement";
 import { hostNameOf, PodNetwork, type PodNetworkOptions, type PodRequest, probePodSetUp } from "./index.ts";
 
 const OPTIONS: PodNetworkOptions = {
@@ -344,6 +345,53 @@ test("PodNetwork: initHost is repeatable and adds one rule a family", () => {
   assert.equal(at.ip(at.nodeName, "-6", "rule", "show").match(/^2000:.*lookup 116/gm)?.length, 1);
 });
 
+for (const acceptRa of ["1", "2"]) {
+  test(`PodNetwork: a node with accept_ra=${acceptRa} has the advertised default route before and after it forwards, and takes later ones`, async () => {
+    const kernel = openKernel();
+    const names = ["host", "router"].map((name) => `isthmus-t${process.pid}-ra-${name}`) as [string, string];
+    using host = kernel.createNetNs(names[0]);
+    using router = kernel.createNetNs(names[1]);
+    try {
+      const ip = (name: string, ...args: string[]) => execFileSync("ip", ["-n", name, ...args], { encoding: "utf8" });
+      ip(names[0], "link", "add", "eth0", "type", "veth", "peer", "name", "r0", "netns", names[1]);
+      using hostStack = kernel.openStack(host);
+      hostStack.sysctl.set("net/ipv6/conf/all/forwarding", "0");
+      hostStack.sysctl.set("net/ipv6/conf/eth0/accept_ra", acceptRa);
+      ip(names[0], "link", "set", "eth0", "up");
+      ip(names[1], "link", "set", "r0", "up");
+      using stack = kernel.openStack(router);
+      const { index, mac } = stack.links.get({ name: "r0" }) ?? assert.fail();
+      assert.ok(mac !== undefined);
+      const ways = (): string => ip(names[0], "-6", "route", "show", "default");
+      const advertise = async (): Promise<void> => {
+        for (let tries = 0; tries < 20 && !ways().includes("proto ra"); tries += 1) {
+          advertiseRouter(router, { index, mac }, IpAddress.parse("fe80::77"));
+          await new Promise((resolve) => setTimeout(resolve, 50));
+        }
+      };
+      const isThere = (): void => assert.match(ways(), /^default via fe80::77 dev eth0 proto ra /);
+      await advertise();
+      isThere();
+      const changed: string[] = [];
+      const beforeSettings = (keys: readonly string[]): void => {
+        for (const key of keys) changed.push(`${key} ${hostStack.sysctl.get(key)}`);
+      };
+      using network = inNetNs(host, () => new PodNetwork({ kernel, log: nullLogger, beforeSettings }, OPTIONS));
+      network.initHost();
+      assert.equal(hostStack.sysctl.get("net/ipv6/conf/all/forwarding"), "1");
+      isThere();
+      const isTold = changed.includes("net/ipv6/conf/eth0/accept_ra 1");
+      assert.equal(isTold, acceptRa === "1", changed.join());
+      assert.equal(network.initHost(), 0);
+      ip(names[0], "-6", "route", "del", "default");
+      await advertise();
+      isThere();
+    } finally {
+      for (const name of names) kernel.deleteNetNs(name);
+    }
+  });
+}
+
 test("PodNetwork: Calico's names are used on request, and an older link of the pod goes", async () => {
   using at = machine({ compatCalico: true });
   const [a, b] = at.podNames;
@@ -354,6 +402,41 @@ test("PodNetwork: Calico's names are used on request, and an older link of the p
   assert.match(listed[0]?.hostName ?? "", /^veth[0-9a-f]{11}$/);
   assert.equal(listed[0]?.containerId, "bbbb");
 });
+
+for (const compatCalico of [false, true]) {
+  test(`PodNetwork: a second interface leaves the pod's first one, also when it fails; a new sandbox has both (compatCalico: ${compatCalico})`, async () => {
+    using at = machine({ compatCalico }, 3);
+    const [a, b, c = ""] = at.podNames;
+    const pod = { namespace: "ns", name: "aaaa" };
+    const first = (netns: string, containerId: string, last: number) => request(netns, containerId, last, "v4");
+    const second = (netns: string, containerId: string, last: number, family: "v4" | "v6" = "v6") => ({
+      ...request(netns, containerId, last, family),
+      attachment: { containerId, ifname: "net1" },
+      pod,
+    });
+    const shown = () => at.network.list().map((one) => `${one.containerId} ${one.ifname} ${one.addresses.join()}`);
+    await at.network.setUp(first(a, "aaaa", 1));
+    await at.network.setUp(first(c, "other", 3));
+    // The pod has a way to its gateway already.
+    await assert.rejects(at.network.setUp(second(a, "aaaa", 2, "v4")), { code: "already-exists" });
+    assert.deepEqual(shown(), ["aaaa eth0 10.1.0.1", "other eth0 10.1.0.3"]);
+    for (let times = 0; times < 2; times += 1) await at.network.setUp(second(a, "aaaa", 2));
+    await at.network.setUp(first(a, "aaaa", 1));
+    assert.deepEqual(shown().sort(), ["aaaa eth0 10.1.0.1", "aaaa net1 fd01::2", "other eth0 10.1.0.3"]);
+    assert.ok(at.ping(c, "10.1.0.1"), "the first interface answers");
+    assert.ok(at.ping(at.nodeName, "fd01::2"), "and the second");
+    await at.network.setUp({ ...first(b, "bbbb", 4), pod });
+    await at.network.setUp(second(b, "bbbb", 5));
+    const { hostName } = at.network.list().find(({ containerId }) => containerId === "bbbb") ?? assert.fail();
+    assert.match(hostName, compatCalico ? /^veth[0-9a-f]{11}$/ : /^veth[0-9a-f]{8}$/);
+    const left = [...(compatCalico ? [] : ["aaaa eth0 10.1.0.1"]), "aaaa net1 fd01::2"];
+    assert.deepEqual(shown().sort(), [...left, "bbbb eth0 10.1.0.4", "bbbb net1 fd01::5", "other eth0 10.1.0.3"]);
+    for (const containerId of ["aaaa", "bbbb", "other"])
+      for (const ifname of ["net1", "eth0"]) await at.network.tearDown({ containerId, ifname });
+    assert.deepEqual(at.network.list(), []);
+    assert.doesNotMatch(at.ip(at.nodeName, "link", "show"), /veth/);
+  });
+}
 
 test("PodNetwork: a namespace that is not there is an error that names it, and nothing is left", async () => {
   using at = machine();

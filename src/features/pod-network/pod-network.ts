@@ -55,6 +55,7 @@ export class PodNetwork implements Disposable {
   readonly #deletions: LinkDeletions;
   readonly #log: Logger;
   readonly #options: PodNetworkOptions;
+  readonly #beforeSettings: ((keys: readonly string[]) => void) | undefined;
   readonly #links: AttachmentLinks;
   readonly #known: KnownLinks;
   readonly #uplinks: Uplinks;
@@ -65,9 +66,18 @@ export class PodNetwork implements Disposable {
   #node: NodeAddresses | undefined;
 
   /** Opens the namespace that this process runs in. Throws `KernelError`. */
-  constructor(deps: { readonly kernel: Kernel; readonly log: Logger }, options: PodNetworkOptions) {
+  constructor(
+    deps: {
+      readonly kernel: Kernel;
+      readonly log: Logger;
+      /** Called with the keys of the host's settings that are about to be changed. */
+      readonly beforeSettings?: (keys: readonly string[]) => void;
+    },
+    options: PodNetworkOptions,
+  ) {
     this.#kernel = deps.kernel;
     this.#log = deps.log;
+    this.#beforeSettings = deps.beforeSettings;
     this.#options = options;
     this.#own = deps.kernel.openNetNs("own");
     this.#host = deps.kernel.openStack(this.#own);
@@ -83,11 +93,13 @@ export class PodNetwork implements Disposable {
   }
 
   /**
-   * Sets forwarding and the rule of the pods' table. If this kernel refuses a step, that is logged once. Idempotent. Returns their number
-   * settings it changed.
+   * Sets forwarding and the rule of the pods' table. If this kernel refuses a step, that is logged once. Idempotent. Returns the number of
+   * steps that were needed.
    */
   initHost(): number {
     const plan = planHost(this.#host, this.#options);
+    const settings = plan.flatMap((step) => (step.kind === "sysctl" ? step.key : []));
+    if (settings.length > 0) this.#beforeSettings?.(settings);
     const failures = applyHost(this.#host, plan);
     for (const failure of failures) {
       const complaint = `${failure.step} ${failure.error}`;

@@ -26,10 +26,25 @@ export interface RouterNode {
   readonly prefixes: readonly Cidr[];
 }
 
-/** A prefix that cannot be routed, because its node has no address of the family. */
+/** A prefix that cannot be routed, because its node has no address of the family and no route led to it before. */
 export interface RouterSkip {
   readonly node: string;
   readonly prefix: Cidr;
+}
+
+/**
+ * The node, with the gateway of the routes that lead to its prefixes where it has no address of the family: a Node that was deleted, or has
+ * lost its addresses, says nothing about its machine. Pure.
+ */
+export function withKnownWays(node: RouterNode, wayTo: (prefix: Cidr) => IpAddress | undefined): RouterNode {
+  const known = (family: 4 | 6): IpAddress | undefined => {
+    for (const prefix of node.prefixes) {
+      const gateway = prefix.family === family ? wayTo(prefix) : undefined;
+      if (gateway !== undefined) return gateway;
+    }
+    return undefined;
+  };
+  return { ...node, ipv4: node.ipv4 ?? known(4), ipv6: node.ipv6 ?? known(6) };
 }
 
 /** For each prefix of the other nodes, a route through the prefix's node (docs/spec/pod-network.md#6). Pure. */

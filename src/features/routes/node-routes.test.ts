@@ -124,6 +124,53 @@ test("NodeRoutes: prefixes without a gateway of their family are named, until th
   assert.deepEqual([routes.skipped, routes.size], [[], 2]);
 });
 
+test("NodeRoutes: a node that has no address any more keeps its routes as long as its blocks, also over a restart", async () => {
+  const known = node("a", "192.0.2.1", "10.0.0.0/24", "10.0.1.0/24");
+  const gone = (...prefixes: string[]): RouterNode => ({ ...node("a", "192.0.2.1", ...prefixes), ipv4: undefined });
+  const { clock, table, nodes, routes, sync } = scene(known, node("b", "192.0.2.2", "10.1.0.0/24"));
+  sync();
+  const ways = table.ways;
+  nodes.set("a", gone("10.0.0.0/24", "10.0.1.0/24"));
+  assert.deepEqual(sync("a"), { changes: 0, whole: false });
+  await clock.advance(WHOLE_MS);
+  assert.deepEqual(sync("a"), { changes: 0, whole: true });
+  assert.deepEqual([table.ways, routes.skipped], [ways, []]);
+  // A restart knows the kernel's routes alone.
+  const again = scene(...nodes.values());
+  for (const [dst, route] of table.routes) again.table.routes.set(dst, route);
+  assert.deepEqual(again.sync(), { changes: 0, whole: true });
+  // A block that is given to the node meanwhile has the way of its others.
+  again.nodes.set("a", gone("10.0.0.0/24", "10.0.2.0/24"));
+  assert.deepEqual(again.sync("a"), { changes: 2, whole: false });
+  assert.deepEqual(again.table.ways, [
+    "10.0.0.0/24 via 192.0.2.1",
+    "10.0.2.0/24 via 192.0.2.1",
+    "10.1.0.0/24 via 192.0.2.2",
+  ]);
+  again.nodes.set("a", node("a", "192.0.2.3", "10.0.0.0/24"));
+  assert.deepEqual(again.sync("a"), { changes: 2, whole: false });
+  assert.deepEqual(again.table.ways, ["10.0.0.0/24 via 192.0.2.3", "10.1.0.0/24 via 192.0.2.2"]);
+  nodes.delete("a");
+  assert.deepEqual(sync("a"), { changes: 2, whole: false });
+  assert.deepEqual(table.ways, ["10.1.0.0/24 via 192.0.2.2"]);
+  // Nothing is left to be known of it.
+  nodes.set("a", gone("10.0.0.0/24"));
+  assert.deepEqual(sync("a"), { changes: 0, whole: false });
+  assert.deepEqual(
+    routes.skipped.map(({ prefix }) => String(prefix)),
+    ["10.0.0.0/24"],
+  );
+});
+
+test("NodeRoutes: a block that moved to a node without an address has not the way of the node that it was taken from", () => {
+  const { table, nodes, sync } = scene(node("a", "192.0.2.1", "10.0.0.0/24"));
+  sync();
+  nodes.delete("a");
+  nodes.set("b", { ...node("b", "192.0.2.2", "10.0.0.0/24"), ipv4: undefined });
+  sync("a", "b");
+  assert.deepEqual(table.ways, []);
+});
+
 test("NodeRoutes: whatever changes in whatever order, the table is as if all were compared each time", () => {
   const step = fc.record({
     name: fc.constantFrom("a", "b", "c"),

@@ -1,8 +1,8 @@
 import type { Clock } from "#base/clock";
-import type { Cidr } from "#base/ip";
+import type { Cidr, IpAddress } from "#base/ip";
 import type { NetStack } from "#kernel/net";
-import type { RouteSpec } from "#kernel/route";
-import { type RouterNode, type RouterSkip, routesToNodes } from "./desired.ts";
+import type { Route, RouteSpec } from "#kernel/route";
+import { type RouterNode, type RouterSkip, routesToNodes, withKnownWays } from "./desired.ts";
 import { applyRoutes, planRoutes, type RouteChange } from "./plan.ts";
 import { RouteSync } from "./route-sync.ts";
 
@@ -22,9 +22,9 @@ export interface NodeRoutesOptions {
 
 /** The nodes and their routes, as a sync reads them. */
 export interface NodesView {
-  /** All nodes that have routes. */
+  /** All nodes that have prefixes, also those without a Node object. */
   readonly all: () => Iterable<RouterNode>;
-  /** One node; `undefined` if it has no routes, or none any more. */
+  /** One node; `undefined` if it has no prefixes, or none any more. */
   readonly get: (name: string) => RouterNode | undefined;
   /** The names of the nodes that have changed since the last sync. */
   readonly changed: Iterable<string>;
@@ -42,6 +42,9 @@ interface Owned {
  * The routes to the other nodes' blocks, kept up to date. A whole sync lists the kernel's routes and repairs them; it takes some 0.2 s for
  * 40,000 routes. So if only a few nodes have changed, only their routes are set and unset, from memory of the last sync. The first sync is
  * a whole sync; so is a sync after a failure, and a sync that comes `wholeEveryMs` after the last whole sync.
+ *
+ * A node without an address of a family keeps the gateway that routes to its prefixes had, until it has one again or has no prefix; the first
+ * sync takes these from the kernel.
  *
  * Memory: the wanted routes, bounded by the blocks of the cluster.
  */
@@ -131,11 +134,13 @@ export class NodeRoutes {
     this.#lost.clear();
     const actual = this.#sync.list();
     this.#links = new Set(actual.flatMap(({ linkIndex }) => linkIndex ?? []));
+    const gateways = gatewaysOf(actual);
+    const wanted = Array.from(nodes.all(), (node) => this.#withKnownWays(node, gateways));
     this.#isContested = false;
     this.#routes.clear();
     this.#prefixes.clear();
     this.#skipped.clear();
-    for (const node of nodes.all()) this.#want(node);
+    for (const node of wanted) this.#want(node);
     return planRoutes(
       actual,
       Array.from(this.#routes.values(), ({ route }) => route),
@@ -147,13 +152,16 @@ export class NodeRoutes {
     const plan: RouteChange[] = [];
     const lost = [...this.#lost];
     this.#lost.clear();
-    const before = Array.from(changed, (node) => ({ node, prefixes: this.#prefixes.get(node) ?? [] }));
+    const before = Array.from(changed, (node) => {
+      const found = get(node);
+      const wanted = found === undefined ? undefined : this.#withKnownWays(found);
+      return { node, wanted, prefixes: this.#prefixes.get(node) ?? [] };
+    });
     for (const { node } of before) {
       this.#prefixes.delete(node);
       this.#skipped.delete(node);
     }
-    for (const { node } of before) {
-      const wanted = get(node);
+    for (const { wanted } of before) {
       if (wanted === undefined) continue;
       for (const route of this.#want(wanted)) plan.push({ op: "set", route });
     }
@@ -174,6 +182,15 @@ export class NodeRoutes {
     return plan;
   }
 
+  /** `others`: the gateways of prefixes of which no sync has known a route. */
+  #withKnownWays(node: RouterNode, others?: ReadonlyMap<string, IpAddress>): RouterNode {
+    return withKnownWays(node, (prefix) => {
+      const owned = this.#routes.get(prefix.toString());
+      if (owned === undefined) return others?.get(prefix.toString());
+      return owned.node === node.name ? owned.route.gateway : undefined;
+    });
+  }
+
   /** Stores the routes of a node; returns those that are new or changed. */
   #want(node: RouterNode): RouteSpec[] {
     const { routes, skipped } = routesToNodes([node], this.#options);
@@ -192,6 +209,12 @@ export class NodeRoutes {
     if (skipped.length > 0) this.#skipped.set(node.name, skipped);
     return differing;
   }
+}
+
+function gatewaysOf(routes: readonly Route[]): ReadonlyMap<string, IpAddress> {
+  return new Map(
+    routes.flatMap(({ dst, gateway }) => (gateway === undefined ? [] : [[dst.toString(), gateway] as const])),
+  );
 }
 
 function sameGateway(a: RouteSpec, b: RouteSpec): boolean {

@@ -23,6 +23,7 @@ import {
   egressSelector,
   MAX_BLOCK_INDEX,
   maxBlocks,
+  otherBlockRequestName,
   parsePool,
   poolDefaults,
   poolFamilies,
@@ -349,6 +350,8 @@ test("keys: egress annotations are trimmed, without empty and repeated names, an
     "app.kubernetes.io/component=egress,app.kubernetes.io/instance=nat,app.kubernetes.io/name=coil",
   );
   assert.equal(blockRequestName("default", "node1"), "req-default-node1");
+  assert.equal(blockRequestName("default", "gpu-n1"), blockRequestName("default-gpu", "n1"));
+  assert.notEqual(otherBlockRequestName("default", "gpu-n1"), otherBlockRequestName("default-gpu", "n1"));
 });
 
 test("crds: names, scopes, subresources and columns are those of Coil", () => {

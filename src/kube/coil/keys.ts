@@ -59,9 +59,18 @@ export function routerEgress(labels: Readonly<Record<string, string>> | undefine
   return Object.entries(egressLabels(name)).every(([key, value]) => labels[key] === value) ? name : undefined;
 }
 
-/** The name of the only outstanding request of a node for blocks of a pool. */
+/** The name of the only outstanding request of a node for blocks of a pool, as Coil has it. */
 export function blockRequestName(pool: string, node: string): string {
   return `req-${pool}-${node}`;
+}
+
+/**
+ * The name of the request where {@link blockRequestName} is that of another pool and node: `default-gpu` and `n1` have the same one as
+ * `default` and `gpu-n1`.
+ */
+export function otherBlockRequestName(pool: string, node: string): string {
+  const hash = createHash("sha256").update(`${pool}/${node}`).digest("hex").slice(0, 8);
+  return `${blockRequestName(pool, node)}-${hash}`;
 }
 
 /**

@@ -8,7 +8,7 @@ export function coilRouterMetrics(registry: Registry) {
     routes: new Gauge({ name: "coil_router_routes_synced", help: "Routes that the last sync wanted.", ...labels }),
     skipped: new Gauge({
       name: "coil_router_blocks_skipped",
-      help: "Prefixes of blocks that cannot be routed, because their nodes have no address of the family.",
+      help: "Prefixes of blocks that cannot be routed, because their nodes have no address of the family and had none.",
       ...labels,
     }),
   };

@@ -43,6 +43,7 @@ export async function runChained(
     clock: systemClock,
     chained: {
       adopt: ({ pod, netns, ifname }) => asFailure(async () => network.adopt({ netns, ifname, podUid: pod.uid })),
+      ownerOf: (at) => asFailure(async () => network.ownerOf(at)),
       check: ({ pod, netns, ifname }, expected) =>
         asFailure(async () => network.check({ netns, ifname, podUid: pod.uid }, expected)),
     },

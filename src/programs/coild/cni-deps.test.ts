@@ -1,11 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
+import { IpamError, NodeIpam } from "#features/ipam";
 import { type KubeApi, KubeError } from "#kube/client";
 import { egressLabels, egressPoolName } from "#kube/coil";
 import { egressPoolOf, statusOf } from "./cni-deps.ts";
 
-const WELL = { lost: [], nodeGone: false, isExhausted: () => false };
+const WELL = { lost: [], nodeGone: false };
 const LOST = [{ containerId: "c", ifname: "eth0", block: "default-0", addresses: [] }];
 const READY = { isReady: true, setUpFault: undefined };
 
@@ -15,14 +18,6 @@ for (const { name, ipam, parts, code, text } of [
   { name: "this Node was deleted", ipam: { nodeGone: true }, parts: {}, code: 51, text: /Node was deleted/ },
   { name: "blocks are not known yet", ipam: {}, parts: { isReady: false }, code: 50, text: /has just started/ },
   { name: "links cannot be made", ipam: {}, parts: { setUpFault: "no sysctl" }, code: 50, text: /^no sysctl$/ },
-  { name: "another pool is full", ipam: { isExhausted: (pool: string) => pool === "x" }, parts: {}, code: undefined },
-  {
-    name: "the default pool is full",
-    ipam: { isExhausted: (pool: string) => pool === "default" },
-    parts: {},
-    code: 50,
-    text: /pool default has no free block/,
-  },
   {
     name: "attachments are cut off while coild starts",
     ipam: { lost: LOST },
@@ -37,6 +32,24 @@ for (const { name, ipam, parts, code, text } of [
     if (text !== undefined) assert.match(failure?.message ?? "", text);
   });
 }
+
+test("STATUS: a full pool, of which the ADD and the pod's event tell, is none of its failures", async () => {
+  const full = new IpamError("exhausted", "pool default does not have free blocks");
+  const source: ConstructorParameters<typeof NodeIpam>[0]["source"] = {
+    list: async () => ({ blocks: [], unreadable: new Set() }),
+    request: () => Promise.reject(full),
+    settle: async () => undefined,
+    removeAnswered: async () => 0,
+    release: async () => undefined,
+  };
+  const ipam = new NodeIpam(
+    { source, log: nullLogger, clock: systemClock, onBlocksChanged: () => undefined },
+    { collectIntervalMs: 60_000, releaseDelayMs: 0, freedSoonMs: 0 },
+  );
+  const attachment = { containerId: "c", ifname: "eth0" };
+  await assert.rejects(ipam.allocate("default", attachment, {}), { code: "exhausted" });
+  assert.equal(statusOf(ipam, READY), undefined);
+});
 
 test("egressPoolOf: a router of an Egress with addresses has its pool; other pods cost no request", async () => {
   const asked: string[] = [];

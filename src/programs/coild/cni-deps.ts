@@ -121,9 +121,12 @@ export async function egressPoolOf(
   return (egress?.spec?.addresses ?? []).length === 0 ? undefined : egressPoolName({ namespace, name });
 }
 
-/** Pure: the answer to STATUS (docs/spec/pod-network.md#12). */
+/**
+ * Pure: the answer to STATUS (docs/spec/pod-network.md#12). A runtime takes the node out of service after a failure, with all pods that run
+ * there. So a full pool is none, which keeps out new pods alone, and which whoever may make pods can bring about.
+ */
 export function statusOf(
-  ipam: Pick<NodeIpam, "lost" | "nodeGone" | "isExhausted">,
+  ipam: Pick<NodeIpam, "lost" | "nodeGone">,
   { isReady, setUpFault }: { readonly isReady: boolean; readonly setUpFault: string | undefined },
 ): CniFailure | undefined {
   const lost = ipam.lost.length;
@@ -136,10 +139,6 @@ export function statusOf(
   if (setUpFault !== undefined) return new CniFailure("not-available", setUpFault);
   if (!isReady)
     return new CniFailure("not-available", "coild has just started and does not know this node's blocks yet");
-  if (ipam.isExhausted(DEFAULT_POOL)) {
-    const message = `pool ${DEFAULT_POOL} has no free block, and this node's blocks of it are full`;
-    return new CniFailure("not-available", message);
-  }
   return undefined;
 }
 

@@ -492,6 +492,8 @@ test("CHECK: it names what a pod lacks of its client, waits for an edit under wa
     clients.check({ namespace: "default", name: "a", uid }, { signal: new AbortController().signal });
   await check();
   await bed.add(clients, pod, "a");
+  const metadata = { annotations: { "kubernetes.io/config.hash": "hash" } };
+  await bed.api.patch(resources.pods, { namespace: "default", name: "a" }, { type: "merge", body: { metadata } });
   // A name that no Egress can have does not keep others from their updates.
   await bed.annotate("a", "nat,../x");
   const body = { spec: { destinations: ["198.51.100.0/24"] } };
@@ -503,6 +505,7 @@ test("CHECK: it names what a pod lacks of its client, waits for an edit under wa
   const link = stack.links.list().find(({ name }) => name.startsWith("nat_")) ?? assert.fail();
   stack.links.delete(link.index);
   await assert.rejects(check(), failure(999, /^the pod's way to its Egress lacks: make link nat_/));
+  await assert.rejects(check("hash"), failure(999, /^the pod's way to its Egress lacks: make link nat_/));
   await check("another");
 });
 

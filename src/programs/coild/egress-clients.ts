@@ -236,7 +236,7 @@ export class EgressClients implements ClientDeps {
       const pod = this.#pods.store.getByKey(`${namespace}/${name}`);
       const driver = this.#driver.current;
       if (pod === undefined || !isClient(pod) || driver === undefined) return undefined;
-      if (uid !== "" && pod.metadata.uid !== uid) return undefined;
+      if (uid !== "" && pod.metadata.uid !== uid && pod.staticUid !== uid) return undefined;
       if (!this.#isSynced) return undefined;
       return this.#lackOf(pod, driver);
     };

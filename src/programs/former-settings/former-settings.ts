@@ -3,8 +3,21 @@ import { dirname, join } from "node:path";
 import { replaceFile } from "#base/file";
 import { isKernelError, type SysctlPort } from "#kernel/net";
 
-/** The settings of the host that `coild` changes. */
-const KEYS = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] as const;
+/** The settings that every `coild` with address management needs. */
+export const FORWARDING_KEYS = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] as const;
+
+/** A setting of the host that `coild` changes. */
+interface Setting {
+  readonly key: RegExp;
+  /** The values that it can have. */
+  readonly values: RegExp;
+}
+
+const SETTINGS: readonly Setting[] = [
+  { key: /^net\/ipv4\/ip_forward$/, values: /^[01]$/ },
+  { key: /^net\/ipv6\/conf\/all\/forwarding$/, values: /^[01]$/ },
+  { key: /^net\/ipv6\/conf\/(?!\.{1,2}\/)[^/\s]{1,15}\/accept_ra$/, values: /^[012]$/ },
+];
 
 /** Pure: the file beside the socket with the values that the host had before the first `coild` since its boot. */
 export function formerSettingsPath(socket: string): string {
@@ -12,28 +25,32 @@ export function formerSettingsPath(socket: string): string {
 }
 
 /**
- * Records the values of the settings that `coild` is about to change, unless an earlier start did. /run is empty after a boot, as the
- * settings are what they were. Throws `FileError`.
+ * Records the values of settings that `coild` is about to change; values that an earlier change recorded stay. /run is empty after a boot, as
+ * the settings are what they were. Throws `FileError`.
  */
-export function recordFormerSettings(path: string, sysctl: Pick<SysctlPort, "get">): void {
-  if (Object.keys(readFormerSettings(path)).length > 0) return;
-  const values = KEYS.flatMap((key) => {
-    const value = readSetting(sysctl, key);
+export function recordFormerSettings(path: string, sysctl: Pick<SysctlPort, "get">, keys: readonly string[]): void {
+  const known = readFormerSettings(path);
+  const values = keys.flatMap((key) => {
+    const value = key in known ? undefined : readSetting(sysctl, key);
     return value === undefined ? [] : [[key, value] as const];
   });
-  replaceFile(path, `${JSON.stringify(Object.fromEntries(values))}\n`, { mode: 0o600 });
+  if (values.length === 0) return;
+  replaceFile(path, `${JSON.stringify({ ...known, ...Object.fromEntries(values) })}\n`, { mode: 0o600 });
 }
 
-/** The recorded values by their keys; none without a record, or with one that is none. Only keys that `coild` changes count. */
+/**
+ * The recorded values by their keys, in the order in which they were recorded; none without a record, or with one that is none. Only keys
+ * that `coild` changes count.
+ */
 export function readFormerSettings(path: string): Readonly<Record<string, string>> {
   try {
-    const found = JSON.parse(readFileSync(path, "utf8")) as Readonly<Record<string, unknown>> | null;
-    return Object.fromEntries(
-      KEYS.flatMap((key) => {
-        const value = found?.[key];
-        return typeof value === "string" && /^[01]$/.test(value) ? [[key, value] as const] : [];
-      }),
+    const found: unknown = JSON.parse(readFileSync(path, "utf8"));
+    if (typeof found !== "object" || found === null) return {};
+    const recorded = Object.entries(found).filter(
+      ([key, value]) =>
+        typeof value === "string" && SETTINGS.some((setting) => setting.key.test(key) && setting.values.test(value)),
     );
+    return Object.fromEntries(recorded);
   } catch (error) {
     if (error instanceof SyntaxError || (error as NodeJS.ErrnoException).code === "ENOENT") return {};
     throw error;

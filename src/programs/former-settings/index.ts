@@ -7,4 +7,4 @@
  * recordFormerSettings(formerSettingsPath("/run/coild.sock"), stack.sysctl);
  * ```
  */
-export { formerSettingsPath, readFormerSettings, recordFormerSettings } from "./former-settings.ts";
+export { FORWARDING_KEYS, formerSettingsPath, readFormerSettings, recordFormerSettings } from "./former-settings.ts";

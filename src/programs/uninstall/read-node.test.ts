@@ -3,7 +3,8 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { files, inRoot, programOf } from "./read-node.ts";
+import { FakeKernel } from "#kernel/fake";
+import { changedSettings, files, inRoot, programOf } from "./read-node.ts";
 
 const NODE = new Set(["coild", "service-proxy", "nic-agent", "node"]);
 const line = (...words: string[]): string => words.join("\0");
@@ -25,6 +26,16 @@ test("programOf: programs of an administrator, labs and other processes are none
     ["node", "/a/notisthmus.mjs", "coild"],
   ])
     assert.equal(programOf(line(...words), "ISTHMUS_CALLED_AS=isthmus", NODE), undefined, words.join(" "));
+});
+
+test("changedSettings: a setting whose link is gone is none", () => {
+  const kernel = new FakeKernel();
+  using own = kernel.openNetNs("own");
+  using stack = kernel.openStack(own);
+  stack.links.create({ kind: "bridge", name: "eth0" });
+  const [there, gone] = ["net/ipv6/conf/eth0/accept_ra", "net/ipv6/conf/eth1/accept_ra"] as const;
+  stack.sysctl.set(there, 2);
+  assert.deepEqual(changedSettings(stack, { [there]: "1", [gone]: "1" }), [{ key: there, former: "1", now: "2" }]);
 });
 
 test("inRoot: paths are in the folder of the node's files", () => {

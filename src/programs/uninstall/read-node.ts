@@ -72,10 +72,23 @@ export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
     services: services(kernel.elements, places),
     uplinks: describeFlush(kernel, DEFAULT_SETTINGS),
     files: files(places),
-    settings: Object.entries(readFormerSettings(inRoot(places, formerSettingsPath(places.socket)))).map(
-      ([key, former]) => ({ key, former, now: stack.sysctl.get(key) }),
-    ),
+    settings: changedSettings(stack, readFormerSettings(inRoot(places, formerSettingsPath(places.socket)))),
   };
+}
+
+/** The settings that were recorded and are there; the link of a setting may be gone. */
+export function changedSettings(
+  { sysctl }: Pick<NetStack, "sysctl">,
+  former: Readonly<Record<string, string>>,
+): NodeFacts["settings"] {
+  return Object.entries(former).flatMap(([key, value]) => {
+    try {
+      return [{ key, former: value, now: sysctl.get(key) }];
+    } catch (error) {
+      if (!isKernelError(error, "not-found")) throw error;
+      return [];
+    }
+  });
 }
 
 /**

@@ -1,4 +1,5 @@
 import { IpAddress } from "#base/ip";
+import { staticUid } from "#features/cni";
 import { namedEgresses } from "#features/egress";
 import type { Pod, StoredMeta } from "#kube/client";
 import { EGRESS_ANNOTATION_PREFIX, routerEgress } from "#kube/coil";
@@ -6,6 +7,8 @@ import { EGRESS_ANNOTATION_PREFIX, routerEgress } from "#kube/coil";
 /** A Pod of this node as its NAT client needs it. */
 export interface ClientPod {
   readonly metadata: Pick<StoredMeta, "name" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp">;
+  /** The UID that the runtime tells of a static pod; this Pod is its mirror. */
+  readonly staticUid?: string;
   /** Those that name Egresses; none of a router. */
   readonly annotations: Readonly<Record<string, string>>;
   /** Whether it is a router and names Egresses all the same. */
@@ -23,6 +26,7 @@ export function clientPod({ metadata, spec, status }: Pod): ClientPod {
   const { phase, podIPs = [] } = status ?? {};
   const naming = Object.entries(annotations).filter(([key]) => key.startsWith(EGRESS_ANNOTATION_PREFIX));
   const isRouter = routerEgress(labels) !== undefined;
+  const runtimeUid = staticUid(annotations);
   return {
     metadata: {
       name,
@@ -31,6 +35,7 @@ export function clientPod({ metadata, spec, status }: Pod): ClientPod {
       ...(namespace === undefined ? {} : { namespace }),
       ...(creationTimestamp === undefined ? {} : { creationTimestamp }),
     },
+    ...(runtimeUid === undefined ? {} : { staticUid: runtimeUid }),
     annotations: isRouter ? {} : Object.fromEntries(naming),
     isRefused: isRouter && naming.length > 0,
     hasNetwork: spec?.hostNetwork !== true && phase !== "Succeeded" && phase !== "Failed",
