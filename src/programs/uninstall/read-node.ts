@@ -6,6 +6,7 @@ import { isOwnTable, REPLACEMENT_SUFFIX } from "#features/service-proxy";
 import { BIND_ALIAS } from "#features/tunnel";
 import type { FileRole, LinkRole, NodeFacts, OwnFile } from "#features/uninstall";
 import { describeFlush } from "#features/uplink-routing";
+import { isKernelError } from "#kernel/errors";
 import { tryFileLock } from "#kernel/lock";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
