@@ -155,7 +155,11 @@ function forwarding(facts: NodeFacts): readonly FaultCheck[] {
   ];
   return families.map(({ key, isOn }) => {
     const { ok, warning, wrong } = judged("forwarding", key);
-    const remedy = `sysctl -w ${key}=1, and the same in /etc/sysctl.d`;
+    const set = `sysctl -w ${key}=1, and the same in /etc/sysctl.d`;
+    // Without that the kernel removes such a route at this moment.
+    const remedy = key.includes("ipv6")
+      ? `${set}; before, where the default route comes from router advertisements: sysctl -w net.ipv6.conf.LINK.accept_ra=2`
+      : set;
     if (isOn) return ok("is on");
     if (key.includes("ipv6") && ipv4 && !isSetHere)
       return warning("is off: the node drops packets of pods with IPv6; right where no pod has it", remedy);
