@@ -19,6 +19,7 @@ const later = (ms: number, nic: NicStatus = NEW): NicStatus => ({
 });
 const WAIT: ClaimStep = { do: "wait", untilMs: undefined };
 const ON_NODE = { pod: { isOver: false, nodeName: "node-1" }, host: "node-1" };
+const GONE = { pod: undefined, podIsGone: true };
 const OVER = { pod: { isOver: true, nodeName: "node-1" }, host: "node-1" };
 
 const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step: ClaimStep])[] = [
@@ -105,7 +106,7 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
   ],
   [
     "with the pod all is released together",
-    { pod: undefined, leaving: [{ nic: READY, isUnplugged: false }] },
+    { ...GONE, leaving: [{ nic: READY, isUnplugged: false }] },
     { do: "release" },
   ],
   [
@@ -134,9 +135,20 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
     { quota: "too many", nics: [later(10_000)] },
     { do: "wait", untilMs: NOW + 10_000 },
   ],
-  ["a pod that is gone has its ports released", { pod: undefined, nics: [READY] }, { do: "release" }],
-  ["also before anything was made", { pod: undefined }, { do: "release" }],
-  ["also above a quota", { pod: undefined, quota: "too many" }, { do: "release" }],
+  ["a pod that is gone has its ports released", { ...GONE, nics: [READY] }, { do: "release" }],
+  ["also before anything was made", GONE, { do: "release" }],
+  ["also above a quota", { ...GONE, quota: "too many" }, { do: "release" }],
+  ["a pod that only the cache lacks is looked for", { pod: undefined, nics: [READY] }, { do: "look-for-pod" }],
+  [
+    "also if its claim is deleted, or its node has unplugged it",
+    { pod: undefined, nics: [READY], isDeleted: true, isUnplugged: true },
+    { do: "look-for-pod" },
+  ],
+  [
+    "a pod that the cache has is there, whatever the API server has told",
+    { ...ON_NODE, podIsGone: true, nics: [READY] },
+    WAIT,
+  ],
   [
     "a claim that is deleted under a running pod keeps its ports",
     { isDeleted: true, ...ON_NODE, nics: [READY] },
@@ -167,6 +179,7 @@ function view(change: Partial<ClaimView>): ClaimView {
     phase: "Pending",
     isDeleted: false,
     pod: { isOver: false, nodeName: undefined },
+    podIsGone: false,
     host: undefined,
     isUnplugged: false,
     nodeIsLost: false,

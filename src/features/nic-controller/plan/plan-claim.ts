@@ -15,6 +15,7 @@ export interface LeavingNic {
 export interface PodFacts {
   /** Its phase is Succeeded or Failed. */
   readonly isOver: boolean;
+  /** As the pod says, or the claim, which may know it earlier. */
   readonly nodeName: string | undefined;
 }
 
@@ -30,8 +31,10 @@ export interface ClaimView {
   readonly phase: NicClaimPhase | undefined;
   /** Whether the claim is being deleted. */
   readonly isDeleted: boolean;
-  /** The pod with the claim's uid; `undefined` if it is gone. */
+  /** The pod with the claim's uid; `undefined`: the cache does not have it. */
   readonly pod: PodFacts | undefined;
+  /** The API server was asked for the pod, and does not have it: the cache alone may be behind that of claims. */
+  readonly podIsGone: boolean;
   /** The name of the pod's node at the provider. */
   readonly host: string | undefined;
   /** The node has told that the pod's interfaces are gone. */
@@ -49,6 +52,8 @@ export interface ClaimView {
 /** What is done next for a claim. */
 export type ClaimStep =
   | { readonly do: "release" }
+  /** The API server is asked whether the pod is gone. */
+  | { readonly do: "look-for-pod" }
   | { readonly do: "refuse"; readonly why: string }
   | { readonly do: "look-up" }
   /** The ports of these NICs, which the pod does not want any more, are released. */
@@ -71,6 +76,10 @@ export const CLAIM_ROWS: readonly Row[] = [
   {
     name: "nobody uses the ports any more, so they are released",
     step: (view) => (mustRelease(view) ? { do: "release" } : undefined),
+  },
+  {
+    name: "the cache does not have the pod, so the API server is asked before anything is released",
+    step: ({ pod }) => (pod === undefined ? { do: "look-for-pod" } : undefined),
   },
   {
     name: "the claim or the pod is at its end and the node has not unplugged yet, so nothing is changed",
@@ -153,8 +162,8 @@ export function phaseOf(
 }
 
 /** Nothing uses the ports: the pod is gone, or ended and unplugged, or was never plugged, or is on a node that is lost. */
-function mustRelease({ isDeleted, pod, isUnplugged, nodeIsLost }: ClaimView): boolean {
-  if (pod === undefined) return true;
+function mustRelease({ isDeleted, pod, podIsGone, isUnplugged, nodeIsLost }: ClaimView): boolean {
+  if (pod === undefined) return podIsGone;
   if (!isDeleted && !pod.isOver) return false;
   return isUnplugged || pod.nodeName === undefined || nodeIsLost;
 }

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Dirty } from "#base/async";
 import { ProviderError, type VpcProvider } from "#cloud/vpc";
-import { isKubeError, parseObjectKey, resources } from "#kube/client";
+import { findObject, isKubeError, parseObjectKey, resources } from "#kube/client";
 import {
   CLAIM_NODE_LABEL,
   NICS_GATE,
@@ -53,6 +53,8 @@ const POLL_SETTLED_MS = 60_000;
 const POLL_DOWN_MS = 31_000;
 /** A release that is not at its end is looked at again after this time at most, in milliseconds. */
 const RELEASE_CHECK_MS = 10_000;
+/** How often the API server is asked for a pod that the cache does not have, in milliseconds; the cache tells when it has it. */
+const POD_CHECK_MS = 10_000;
 /** Pods without a claim whose last event is remembered, so that it is written once. */
 const MAX_REFUSED = 10_000;
 
@@ -174,6 +176,11 @@ export class ClaimReconciler {
       const view = this.#view(record, pod);
       const step = planClaim(view);
       if (step.do === "release") return this.#release(record, provider, options);
+      if (step.do === "look-for-pod") {
+        record.podIsGone = await this.#isPodGone(record, options);
+        if (record.podIsGone) continue;
+        return { requeueAfterMs: POD_CHECK_MS };
+      }
       const before = nicsOf(record);
       const asksForPorts = step.do === "look-up" || step.do === "make";
       const mayHavePorts = isAllowed(record) || (view.quota === undefined && asksForPorts);
@@ -197,6 +204,20 @@ export class ClaimReconciler {
     }
     log.warn("a claim has not come to rest", { claim: record.uid, phase: record.status.phase });
     return { requeueAfterMs: 1000 };
+  }
+
+  /** Asks the API server, since the watch of pods may be behind that of claims. */
+  async #isPodGone({ claim, uid, namespace }: ClaimRecord, options: Options): Promise<boolean> {
+    const { api, log } = this.#deps;
+    const { podName: name } = claim.spec;
+    const pod = await findObject(api, resources.pods, { name, namespace }, options);
+    if (pod?.metadata.uid !== uid) return true;
+    log.warn("the cache does not have a pod that is there, so its ports are kept", {
+      claim: uid,
+      pod: name,
+      namespace,
+    });
+    return false;
   }
 
   #setStatus(
@@ -394,8 +415,10 @@ export class ClaimReconciler {
     const { clock } = this.#deps;
     const now = clock.now();
     const { claim } = record;
-    const nodeIsLost = this.#isLost(pod?.spec.nodeName, now);
-    const isFree = pod?.spec.nodeName === undefined || nodeIsLost;
+    // The cache of pods may be behind that of claims.
+    const nodeName = pod?.spec.nodeName ?? record.status.nodeName;
+    const nodeIsLost = this.#isLost(nodeName, now);
+    const isFree = nodeName === undefined || nodeIsLost;
     return {
       wishes: claim.spec.nics,
       nics: wished(claim.spec.nics, nicsOf(record)),
@@ -406,7 +429,8 @@ export class ClaimReconciler {
       isOriginal: (claim.metadata.generation ?? 1) === 1,
       phase: record.status.phase,
       isDeleted: claim.metadata.deletionTimestamp !== undefined,
-      pod: pod === undefined ? undefined : { isOver: isOver(pod), nodeName: pod.spec.nodeName },
+      pod: pod === undefined ? undefined : { isOver: isOver(pod), nodeName },
+      podIsGone: record.podIsGone,
       host: this.#hostOf(pod),
       isUnplugged: hasCondition(claim, "Unplugged"),
       nodeIsLost,

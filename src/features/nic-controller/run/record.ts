@@ -23,6 +23,8 @@ export interface ClaimRecord {
   claim: NicClaim;
   /** Whether the cache has had the claim: then its absence means that it is gone. */
   isCached: boolean;
+  /** Whether the API server was asked for the claim's pod and did not have it: a uid does not come back. */
+  podIsGone: boolean;
   /** The fields of the status that are ours, as they should be stored. */
   status: NicClaimStatus;
   /** What is stored of them. */
@@ -80,6 +82,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     namespace,
     claim,
     isCached,
+    podIsGone: false,
     status,
     stored: status,
     isLookedUp: false,

@@ -289,6 +289,67 @@ test("T-8: a request that takes a user's port and is done late is undone, also i
   assert.equal(cluster.claims.size, 0);
 });
 
+test("a leader whose cache has no pods yet, but their claims, releases no port of a pod that is there", async () => {
+  const { clock, vpc, cluster } = open();
+  const uid = uidOf(1);
+  {
+    using _ = cluster.start();
+    cluster.addPod(uid, WISH, "node-1");
+    await clock.advance(500);
+    cluster.follow(uid);
+    await clock.advance(500);
+  }
+  const [claim, ports] = [cluster.claims.get(uid), new Map(vpc.ports)];
+  assert.equal(ports.size, 2);
+  cluster.unseen.add(uid);
+  using _ = cluster.start();
+  await clock.advance(120_000);
+  assert.deepEqual([vpc.calls["delete"], cluster.claims.get(uid)?.metadata], [undefined, claim?.metadata]);
+  assert.deepEqual(vpc.ports, ports);
+  // A failure of the API server is no answer.
+  cluster.podFailure = new KubeError("unreachable", "no answer");
+  cluster.deletePod(uid);
+  await clock.advance(60_000);
+  assert.equal(vpc.ports.size, 2);
+  cluster.podFailure = undefined;
+  await clock.advance(60_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
+});
+
+test("a pod of the claim's name with another uid is not the claim's", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  cluster.addPod(uidOf(1), ONE, "node-1");
+  await clock.advance(500);
+  const { metadata } = cluster.pods.get(uidOf(1)) ?? assert.fail();
+  cluster.deletePod(uidOf(1));
+  cluster.addPod(uidOf(2), ONE, "node-1");
+  const other = cluster.pods.get(uidOf(2)) ?? assert.fail();
+  cluster.pods.set(uidOf(2), { ...other, metadata: { ...other.metadata, name: metadata.name } });
+  await clock.advance(2000);
+  assert.deepEqual([[...cluster.claims.keys()], vpc.ports.size], [[uidOf(2)], 1]);
+});
+
+test("a claim that is deleted keeps its ports while the cache does not know yet that its pod has a node", async () => {
+  const { clock, vpc, cluster } = open();
+  const uid = uidOf(1);
+  {
+    using _ = cluster.start();
+    cluster.addPod(uid, ONE, "node-1");
+    await clock.advance(500);
+    cluster.follow(uid);
+    await clock.advance(500);
+  }
+  const before = new Map(vpc.ports);
+  cluster.changePod(uid, { spec: {} });
+  const claim = cluster.claims.get(uid) ?? assert.fail();
+  const deletionTimestamp = new Date(clock.now()).toISOString();
+  cluster.claims.set(uid, { ...claim, metadata: { ...claim.metadata, deletionTimestamp } });
+  using _ = cluster.start();
+  await clock.advance(120_000);
+  assert.deepEqual(vpc.ports, before);
+});
+
 /** A pod that runs with NICs, and what its user wants by now. */
 async function running({ cluster, clock }: ReturnType<typeof open>, uid: string, wish: PodWish): Promise<void> {
   cluster.addPod(uid, wish, "node-1");
