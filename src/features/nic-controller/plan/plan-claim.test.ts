@@ -18,9 +18,10 @@ const later = (ms: number, nic: NicStatus = NEW): NicStatus => ({
   nextRetryAt: new Date(NOW + ms).toISOString(),
 });
 const WAIT: ClaimStep = { do: "wait", untilMs: undefined };
-const ON_NODE = { pod: { isOver: false, nodeName: "node-1" }, host: "node-1" };
+const ON_NODE = { pod: { isOver: false, overForMs: 0, nodeName: "node-1" }, host: "node-1" };
 const GONE = { pod: undefined, podIsGone: true };
-const OVER = { pod: { isOver: true, nodeName: "node-1" }, host: "node-1" };
+const over = (overForMs: number) => ({ pod: { isOver: true, overForMs, nodeName: "node-1" }, host: "node-1" });
+const OVER = { ...over(0), isPlugged: true };
 
 const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step: ClaimStep])[] = [
   ["a new claim looks for ports of an earlier process", {}, { do: "look-up" }],
@@ -160,7 +161,24 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
     { ...OVER, nics: [READY] },
     { do: "wait", untilMs: NOW + 60_000 },
   ],
-  ["unplugged it loses them", { ...OVER, isUnplugged: true, nics: [READY] }, { do: "release" }],
+  ["unplugged it loses them", { ...over(0), isUnplugged: true, nics: [READY] }, { do: "release" }],
+  [
+    "a pod that has ended and was never plugged keeps its ports as long as an ADD may be at work",
+    { ...over(30_000), nics: [BOUND] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
+  ["it is looked at again right after that", { ...over(80_000), nics: [BOUND] }, { do: "wait", untilMs: NOW + 10_000 }],
+  ["then nobody would tell of it, and it loses them", { ...over(90_000), nics: [BOUND] }, { do: "release" }],
+  [
+    "one that is plugged keeps them until its node has unplugged it, however long that takes",
+    { ...over(9_000_000), isPlugged: true, nics: [READY] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
+  [
+    "a claim that is deleted under a pod that has not ended waits for the node, however long that takes",
+    { ...ON_NODE, isDeleted: true, nics: [BOUND] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
   ["on a node that is lost as well", { ...OVER, nodeIsLost: true, nics: [READY] }, { do: "release" }],
   ["a running pod on a lost node keeps them", { ...ON_NODE, nodeIsLost: true, nics: [READY] }, WAIT],
   [
@@ -178,9 +196,10 @@ function view(change: Partial<ClaimView>): ClaimView {
     isOriginal: true,
     phase: "Pending",
     isDeleted: false,
-    pod: { isOver: false, nodeName: undefined },
+    pod: { isOver: false, overForMs: 0, nodeName: undefined },
     podIsGone: false,
     host: undefined,
+    isPlugged: false,
     isUnplugged: false,
     nodeIsLost: false,
     quota: undefined,

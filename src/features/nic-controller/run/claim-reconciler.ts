@@ -26,6 +26,7 @@ import { ClaimLedger, withoutPause } from "./ledger.ts";
 import { DOUBT_MS, PortActions } from "./port-actions.ts";
 import {
   type ClaimRecord,
+  deleteClaim,
   finishClaim,
   hasCondition,
   isLetGo,
@@ -373,6 +374,7 @@ export class ClaimReconciler {
     // A failure before the pod had a node may be none on the node.
     const isFirstHost = host !== undefined && record.host === undefined && record.status.nodeName === undefined;
     record.host = host;
+    if (pod !== undefined && isOver(pod)) record.overSince ??= clock.monotonic();
     const when = { now: clock.now(), random: random() };
     const wishes = new Set(record.claim.spec.nics.map(({ name }) => name));
     const nics = before
@@ -414,7 +416,8 @@ export class ClaimReconciler {
   #view(record: ClaimRecord, pod: PodView | undefined): ClaimView {
     const { clock } = this.#deps;
     const now = clock.now();
-    const { claim } = record;
+    const { claim, overSince } = record;
+    const overForMs = overSince === undefined ? 0 : clock.monotonic() - overSince;
     // The cache of pods may be behind that of claims.
     const nodeName = pod?.spec.nodeName ?? record.status.nodeName;
     const nodeIsLost = this.#isLost(nodeName, now);
@@ -429,9 +432,10 @@ export class ClaimReconciler {
       isOriginal: (claim.metadata.generation ?? 1) === 1,
       phase: record.status.phase,
       isDeleted: claim.metadata.deletionTimestamp !== undefined,
-      pod: pod === undefined ? undefined : { isOver: isOver(pod), nodeName },
+      pod: pod === undefined ? undefined : { isOver: isOver(pod), overForMs, nodeName },
       podIsGone: record.podIsGone,
       host: this.#hostOf(pod),
+      isPlugged: hasCondition(claim, "Plugged"),
       isUnplugged: hasCondition(claim, "Unplugged"),
       nodeIsLost,
       quota: this.#quotaFault(record),
@@ -474,6 +478,7 @@ export class ClaimReconciler {
     const { api, clock, log } = this.#deps;
     record.status = { ...record.status, phase: "Releasing" };
     record.pollAt = undefined;
+    await deleteClaim(api, record, options);
     if (await this.#actions.release({ record, provider }, options)) {
       await finishClaim(api, record, options);
       this.ledger.forget(record);

@@ -31,6 +31,8 @@ export interface ClaimRecord {
   stored: NicClaimStatus;
   /** Whether ports with the claim's identity are known; not before a look-up, and not after a request whose end is unknown. */
   isLookedUp: boolean;
+  /** Since when its pod is known to be over, on the monotonic clock. */
+  overSince: number | undefined;
   /** The value of the claim's label of its node. */
   labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
@@ -83,6 +85,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     claim,
     isCached,
     podIsGone: false,
+    overSince: undefined,
     status,
     stored: status,
     isLookedUp: false,
@@ -157,7 +160,22 @@ export async function storeStatus(
   record.stored = status;
 }
 
-/** Deletes a claim and takes the finalizer off it; one that is gone is no error. */
+/** Deletes a claim, which its finalizer keeps: from now on no ADD plugs its ports. One that is gone is no error. */
+export async function deleteClaim(
+  api: ClaimApi,
+  { uid, namespace, claim }: ClaimRecord,
+  options: { readonly signal: AbortSignal },
+): Promise<void> {
+  if (claim.metadata.deletionTimestamp !== undefined) return;
+  try {
+    const ref = { name: uid, namespace };
+    await api.delete(nicResources.nicClaims, ref, { ...options, preconditions: { uid: claim.metadata.uid } });
+  } catch (error) {
+    if (!isGone(error)) throw error;
+  }
+}
+
+/** Takes the finalizer off a claim that was deleted; one that is gone is no error. */
 export async function finishClaim(
   api: ClaimApi,
   { uid, namespace, claim }: ClaimRecord,
@@ -166,9 +184,6 @@ export async function finishClaim(
   const ref = { name: uid, namespace };
   const type = nicResources.nicClaims;
   try {
-    if (claim.metadata.deletionTimestamp === undefined) {
-      await api.delete(type, ref, { ...options, preconditions: { uid: claim.metadata.uid } });
-    }
     // Not by the cached version: the node may have written meanwhile.
     const current = await api.get(type, ref, options);
     if (current.metadata.uid !== claim.metadata.uid) return;

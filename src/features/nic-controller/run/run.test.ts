@@ -350,6 +350,53 @@ test("a claim that is deleted keeps its ports while the cache does not know yet 
   assert.deepEqual(vpc.ports, before);
 });
 
+test("a pod that its node has refused, so that nothing was ever plugged, loses its ports when no ADD can be at work any more", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, WISH, "node-1");
+  await clock.advance(1000);
+  cluster.changePod(uid, { spec: { nodeName: "node-1" }, status: { phase: "Failed" } });
+  await clock.advance(80_000);
+  assert.equal(vpc.ports.size, 2, "an ADD may still be at work");
+  await clock.advance(12_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size, cluster.pods.size], [0, 0, 1]);
+});
+
+test("before ports are released, their claim is being deleted, so that no ADD plugs them any more", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(1000);
+  const [port = ""] = [...vpc.ports.keys()];
+  vpc.held.add(port);
+  cluster.changePod(uid, { spec: { nodeName: "node-1" }, status: { phase: "Failed" } });
+  await clock.advance(95_000);
+  const { metadata, status } = cluster.claims.get(uid) ?? assert.fail();
+  assert.deepEqual([vpc.ports.size, status?.phase], [1, "Releasing"]);
+  assert.notEqual(metadata.deletionTimestamp, undefined);
+});
+
+test("a claim that somebody deletes before its pod is plugged is made anew once its node tells that it has nothing", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(1000);
+  const claim = cluster.claims.get(uid) ?? assert.fail();
+  const [before = ""] = [...vpc.ports.keys()];
+  const deletionTimestamp = new Date(clock.now()).toISOString();
+  cluster.claims.set(uid, { ...claim, metadata: { ...claim.metadata, deletionTimestamp } });
+  cluster.touch(uid);
+  await clock.advance(200_000);
+  assert.ok(vpc.ports.has(before));
+  cluster.tell(uid, "Unplugged");
+  await clock.advance(1000);
+  assert.deepEqual([vpc.ports.size, vpc.ports.has(before)], [1, false]);
+  assert.deepEqual(cluster.claims.get(uid)?.status?.phase, "Plumbable");
+});
+
 /** A pod that runs with NICs, and what its user wants by now. */
 async function running({ cluster, clock }: ReturnType<typeof open>, uid: string, wish: PodWish): Promise<void> {
   cluster.addPod(uid, wish, "node-1");
@@ -568,6 +615,10 @@ test("T-28: a new leader takes over 1,000 claims by lists of fifty, and asks for
   assert.equal(cluster.statusWrites, 0);
 });
 
+function isOver(pod: { readonly status: { readonly phase?: string | undefined } } | undefined): boolean {
+  return pod?.status.phase === "Succeeded" || pod?.status.phase === "Failed";
+}
+
 /** What happens to the cluster and to the cloud. */
 type Op =
   | {
@@ -577,7 +628,7 @@ type Op =
       readonly nics: 1 | 2;
       readonly scheduled: boolean;
     }
-  | { readonly do: "schedule" | "delete" | "end" | "unplug" | "plug"; readonly pod: number }
+  | { readonly do: "schedule" | "delete" | "end" | "fail" | "unplug" | "plug"; readonly pod: number }
   | {
       readonly do: "want";
       readonly pod: number;
@@ -599,7 +650,7 @@ const add = fc.record({
   scheduled: fc.boolean(),
 });
 const change = fc.record({
-  do: fc.constantFrom("schedule" as const, "end" as const, "unplug" as const, "plug" as const),
+  do: fc.constantFrom("schedule" as const, "end" as const, "fail" as const, "unplug" as const, "plug" as const),
   pod,
 });
 /** The second NIC of a pod. */
@@ -674,6 +725,10 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
           case "end":
             cluster.changePod(uids.get(one.pod) ?? "", { status: { phase: "Succeeded" } });
             break;
+          case "fail":
+            // Its node has refused it: it is on a node, and nothing was plugged.
+            cluster.changePod(uids.get(one.pod) ?? "", { spec: { nodeName: "node-1" }, status: { phase: "Failed" } });
+            break;
           case "plug":
           case "unplug":
             cluster.tell(uids.get(one.pod) ?? "", one.do === "plug" ? "Plugged" : "Unplugged");
@@ -713,10 +768,10 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
       // Agents of nodes come to rest too: they tell of each claim whose NICs have changed.
       for (let round = 0; round < 2; round += 1) {
         for (const uid of uids.values()) {
-          const isOver = cluster.pods.get(uid)?.status.phase === "Succeeded";
+          const hasEnded = isOver(cluster.pods.get(uid));
           const { metadata, status } = cluster.claims.get(uid) ?? {};
           const isTold = status?.plugged !== undefined || (metadata?.generation ?? 1) > 1;
-          if (!isOver && isTold) cluster.follow(uid);
+          if (!hasEnded && isTold) cluster.follow(uid);
         }
         await clock.advance(400_000);
       }
@@ -742,13 +797,16 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
       let isLent = false;
       for (const { metadata, status, wish } of cluster.pods.values()) {
         const claim = cluster.claims.get(metadata.uid);
-        const isOver = status.phase === "Succeeded";
+
+        const hasEnded = isOver({ status });
         if (claim === undefined) {
-          assert.ok(isOver, "a pod that runs has its claim");
+          assert.ok(hasEnded, "a pod that runs has its claim");
           continue;
         }
+        const isPlugged = claim.status?.conditions?.some(({ type }) => type === "Plugged") === true;
+        assert.ok(!hasEnded || isPlugged, "only what is plugged outlives its pod's end");
         const nics = claim.status?.nics ?? [];
-        if (!isOver) {
+        if (!hasEnded) {
           for (const nic of nics) {
             const isTaken = nic.reason === "PortInUse" || nic.reason === "PortLost";
             assert.ok(isTaken || (nic.portID !== undefined && vpc.ports.has(nic.portID)), `${nic.name} ${nic.reason}`);
@@ -767,7 +825,7 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
         isLent ||= vpc.ports.get(lent)?.deviceId === metadata.uid;
         const counts = portCounts(vpc);
         // A pod that has ended keeps what it has until it is unplugged, known or not.
-        const has = isOver
+        const has = hasEnded
           ? Math.min(nics.length, counts[metadata.uid] ?? 0)
           : nics.filter(({ portID }) => portID !== undefined && vpc.ports.get(portID)?.deviceId === metadata.uid)
               .length;
