@@ -476,6 +476,9 @@ export class ClaimReconciler {
     options: Options,
   ): Promise<{ readonly requeueAfterMs: number } | undefined> {
     const { api, clock, log } = this.#deps;
+    // The write of a failure wakes the claim.
+    const leftMs = record.releaseAt - clock.monotonic();
+    if (leftMs > 0) return { requeueAfterMs: leftMs };
     record.status = { ...record.status, phase: "Releasing" };
     record.pollAt = undefined;
     await deleteClaim(api, record, options);
@@ -492,7 +495,9 @@ export class ClaimReconciler {
     const next = nicsOf(record)
       .map(({ nextRetryAt }) => Date.parse(nextRetryAt ?? "") - now)
       .filter((ms) => ms > 0);
-    return { requeueAfterMs: Math.min(...next, RELEASE_CHECK_MS) };
+    const requeueAfterMs = Math.min(...next, RELEASE_CHECK_MS);
+    record.releaseAt = clock.monotonic() + requeueAfterMs;
+    return { requeueAfterMs };
   }
 
   /** Events for what has become of NICs. */

@@ -33,6 +33,8 @@ export interface ClaimRecord {
   isLookedUp: boolean;
   /** Since when its pod is known to be over, on the monotonic clock. */
   overSince: number | undefined;
+  /** When a release that has failed is tried again, on the monotonic clock. */
+  releaseAt: number;
   /** The value of the claim's label of its node. */
   labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
@@ -86,6 +88,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     isCached,
     podIsGone: false,
     overSince: undefined,
+    releaseAt: Number.NEGATIVE_INFINITY,
     status,
     stored: status,
     isLookedUp: false,

@@ -378,6 +378,23 @@ test("before ports are released, their claim is being deleted, so that no ADD pl
   assert.notEqual(metadata.deletionTimestamp, undefined);
 });
 
+test("a release that fails is tried again at its time, and not at each write of its own failure", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(1000);
+  vpc.held.add([...vpc.ports.keys()][0] ?? "");
+  cluster.deletePod(uid);
+  await clock.advance(100_000);
+  const tries = vpc.calls["delete"] ?? 0;
+  assert.ok(tries >= 10 && tries <= 11, `${tries} tries`);
+  assert.ok(cluster.statusWrites <= 20, `${cluster.statusWrites} writes`);
+  vpc.held.clear();
+  await clock.advance(10_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
+});
+
 test("a claim that somebody deletes before its pod is plugged is made anew once its node tells that it has nothing", async () => {
   const { clock, vpc, cluster } = open();
   using _ = cluster.start();
