@@ -395,6 +395,87 @@ test("a release that fails is tried again at its time, and not at each write of 
   assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
 });
 
+test("a port in a subnet that is younger than what is known of the VPC has that subnet's prefix, gateway and routes; a user's port too", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  cluster.addPod(uidOf(1), ONE);
+  await clock.advance(5000);
+  const [first] = vpc.subnets;
+  const routes = [{ dst: "192.0.2.0/24", via: "10.1.0.2" }];
+  const young = { ...(first ?? assert.fail()), id: "33333333-3333-4333-8333-333333333333", name: "subnet-2" };
+  vpc.subnets.push({ ...young, cidr: "10.0.0.0/16", gateway: "10.0.0.9", routes });
+  const lent = vpc.addUserPort();
+  cluster.addPod(uidOf(2), ONE);
+  cluster.addPod(uidOf(3), { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0", portID: lent }] });
+  await clock.advance(1000);
+  const shown = (at: number) => {
+    const { ips, routes: has } = cluster.claims.get(uidOf(at))?.status?.nics?.[0] ?? {};
+    return { subnet: ips?.[0]?.subnetID, prefix: ips?.[0]?.prefixLength, gateway: ips?.[0]?.gateway, routes: has };
+  };
+  const wanted = { subnet: young.id, prefix: 16, gateway: "10.0.0.9", routes };
+  assert.deepEqual([shown(2), shown(3)], [wanted, wanted]);
+});
+
+test("a port whose subnet nobody knows is no NIC before that is known, and no second port is made", async () => {
+  const { clock, vpc, cluster } = open();
+  const restart = (): Disposable => cluster.start();
+  const hidden = "44444444-4444-4444-8444-444444444444";
+  vpc.addressesIn = hidden;
+  const uid = uidOf(1);
+  const nic = () => cluster.claims.get(uid)?.status?.nics?.[0];
+  {
+    using _ = restart();
+    cluster.addPod(uid, WISH, "node-1");
+    await clock.advance(30_000);
+    assert.deepEqual([vpc.ports.size, nic()?.portID, nic()?.reason], [2, undefined, "SubnetNotFound"]);
+    assert.equal(nic()?.state, "InProgress");
+  }
+  // The next leader finds the ports, and knows as little.
+  using _ = restart();
+  await clock.advance(30_000);
+  assert.deepEqual([vpc.ports.size, nic()?.portID, nic()?.reason], [2, undefined, "SubnetNotFound"]);
+  const [first] = vpc.subnets;
+  vpc.subnets.push({ ...(first ?? assert.fail()), id: hidden, name: "late", cidr: "10.0.0.0/20" });
+  await clock.advance(130_000);
+  assert.deepEqual([vpc.ports.size, nic()?.ips?.[0]?.prefixLength], [2, 20]);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Plumbable");
+});
+
+test("a subnet that is made just now is found by its name, and asserted of a user's port", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  cluster.addPod(uidOf(1), ONE);
+  await clock.advance(5000);
+  vpc.subnets.push({
+    ...(vpc.subnets[0] ?? assert.fail()),
+    id: "33333333-3333-4333-8333-333333333333",
+    name: "subnet-2",
+  });
+  vpc.onCreate = (requests) => {
+    for (const { wish, vpc: known } of requests)
+      assert.ok(wish.subnet === undefined || known.subnets.some(({ name }) => name === wish.subnet));
+  };
+  const lent = vpc.addUserPort();
+  cluster.addPod(uidOf(2), { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0", subnet: "subnet-2" }] });
+  cluster.addPod(uidOf(3), {
+    kind: "wanted",
+    vpc: "vpc-1",
+    nics: [{ name: "eth0", portID: lent, subnet: "subnet-2" }],
+  });
+  await clock.advance(1000);
+  assert.deepEqual(
+    [2, 3].map((at) => cluster.claims.get(uidOf(at))?.status?.nics?.[0]?.reason),
+    [undefined, undefined],
+  );
+  // One that is not there costs a look each second at most.
+  const before = vpc.calls["resolve"] ?? 0;
+  for (let at = 10; at < 60; at += 1)
+    cluster.addPod(uidOf(at), { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0", subnet: "none" }] });
+  vpc.onCreate = () => undefined;
+  await clock.advance(1000);
+  assert.ok((vpc.calls["resolve"] ?? 0) - before <= 100, `${vpc.calls["resolve"]} calls`);
+});
+
 test("a claim that somebody deletes before its pod is plugged is made anew once its node tells that it has nothing", async () => {
   const { clock, vpc, cluster } = open();
   using _ = cluster.start();
