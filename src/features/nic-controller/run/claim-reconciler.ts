@@ -221,6 +221,15 @@ export class ClaimReconciler {
     return false;
   }
 
+  /** Whether the cache has a pod as the API server has it. */
+  async #isCurrent(
+    { metadata: { name, namespace = "", uid, resourceVersion } }: PodView,
+    options: Options,
+  ): Promise<boolean> {
+    const live = await findObject(this.#deps.api, resources.pods, { name, namespace }, options);
+    return live?.metadata.uid === uid && live.metadata.resourceVersion === resourceVersion;
+  }
+
   #setStatus(
     record: ClaimRecord,
     { nics, phase, nodeName }: { nics: readonly NicStatus[]; phase: NicClaimPhase; nodeName: string | undefined },
@@ -297,9 +306,12 @@ export class ClaimReconciler {
     }
     if (next === undefined) return;
     const news = added(before, next);
+    const gone = added(next, before);
     // Before anything is awaited, so that no other claim of the tenant is judged without these.
     if (news.length > 0) record.growsTo = portsOf({ nics: next, shown });
     try {
+      // A cache that is behind has a wish of before; it wakes the claim when it has the last one.
+      if (!(await this.#isCurrent(pod, options))) return;
       const body = { metadata: { uid: claim.metadata.uid }, spec: { nics: next } };
       const ref = { name: record.uid, namespace };
       record.claim = await api.patch(nicResources.nicClaims, ref, { type: "merge", body }, options);
@@ -309,7 +321,6 @@ export class ClaimReconciler {
     } finally {
       record.growsTo = 0;
     }
-    const gone = added(next, before);
     log.info("claim follows its pod", {
       claim: record.uid,
       pod: pod.metadata.name,

@@ -316,6 +316,31 @@ test("a leader whose cache has no pods yet, but their claims, releases no port o
   assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
 });
 
+test("hot-plug: a leader whose cache has a pod as it was before neither takes NICs away that were added since, nor gives them other groups", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  const uid = uidOf(1);
+  {
+    using _ = cluster.start();
+    await running(bed, uid, ONE);
+    const former = cluster.pods.get(uid) ?? assert.fail();
+    cluster.changeWish(uid, { ...ONE, nics: [{ name: "eth0", securityGroups: ["web"] }, { name: "eth1" }] });
+    await clock.advance(500);
+    cluster.follow(uid);
+    await clock.advance(500);
+    cluster.former.set(uid, former);
+  }
+  const [{ spec }, ports] = [cluster.claims.get(uid) ?? assert.fail(), new Map(vpc.ports)];
+  assert.equal(spec.nics.length, 2);
+  using _ = cluster.start();
+  await clock.advance(120_000);
+  assert.deepEqual([cluster.claims.get(uid)?.spec, vpc.ports], [spec, ports]);
+  cluster.former.clear();
+  cluster.changeWish(uid, ONE);
+  await clock.advance(500);
+  assert.equal(cluster.claims.get(uid)?.spec.nics.length, 1, "what the pod gives up now is given up");
+});
+
 test("a pod of the claim's name with another uid is not the claim's", async () => {
   const { clock, vpc, cluster } = open();
   using _ = cluster.start();

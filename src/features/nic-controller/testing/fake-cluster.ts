@@ -18,13 +18,15 @@ interface FakePod extends PodView {
   readonly wish: PodWish;
 }
 
-/** Pods, claims and the controllers that work on them, on a clock that the test moves. Caches are right, but for {@link FakeCluster.unseen}. */
+/** Pods, claims and the controllers that work on them, on a clock that the test moves. Caches are right, but for {@link FakeCluster.unseen} and {@link FakeCluster.former}. */
 export class FakeCluster {
   readonly claims = new Map<string, NicClaim>();
   readonly pods = new Map<string, FakePod>();
   readonly events: (PodEvent & { readonly pod: string })[] = [];
   /** Pods that the API server has, and the controllers' caches have not yet. */
   readonly unseen = new Set<string>();
+  /** Pods as the controllers' caches still have them, by uid. */
+  readonly former = new Map<string, FakePod>();
   /** Why the API server tells of no pod. */
   podFailure: KubeError | undefined;
   policy: NicPolicySpec = {};
@@ -59,7 +61,7 @@ export class FakeCluster {
       cluster: {
         claim: (_namespace, uid) => this.claims.get(uid),
         claims: () => this.claims.values(),
-        pod: (uid) => (this.unseen.has(uid) ? undefined : this.pods.get(uid)),
+        pod: (uid) => (this.unseen.has(uid) ? undefined : (this.former.get(uid) ?? this.pods.get(uid))),
         namespace: () => undefined,
         node: () => ({ notReadySince: this.lostNodes ? 0 : undefined }),
         policy: () => this.policy,
@@ -131,7 +133,8 @@ export class FakeCluster {
   changeWish(uid: string, wish: PodWish): void {
     const pod = this.pods.get(uid);
     if (pod === undefined) return;
-    this.pods.set(uid, { ...pod, wish });
+    this.#version += 1;
+    this.pods.set(uid, { ...pod, metadata: { ...pod.metadata, resourceVersion: `w${this.#version}` }, wish });
     this.touch(uid);
   }
 
