@@ -21,10 +21,12 @@ export {
   type PortResult,
   type PortWish,
   type ProviderAgent,
+  type ResolveOptions,
   type SavedDevice,
   type SecurityGroupsChange,
   type Vpc,
   type VpcPort,
   type VpcProvider,
   type VpcRef,
+  type VpcSubnet,
 } from "./provider.ts";

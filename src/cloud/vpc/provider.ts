@@ -138,14 +138,20 @@ export interface VpcRef {
   readonly projectId: string | undefined;
 }
 
+/** How old the answer may be. */
+export interface ResolveOptions extends AbortOptions {
+  /** In milliseconds, at most a minute, which is the default. */
+  readonly maxAgeMs?: number | undefined;
+}
+
 /**
  * The cloud that has the VPCs. Every method rejects with {@link ProviderError}, and with the signal's reason. None makes a request twice; what
  * an ambiguous failure has done is looked up by the caller.
  */
 export interface VpcProvider extends AsyncDisposable {
   readonly name: string;
-  /** The VPC with its networks and subnets, at most a minute old. */
-  resolve(ref: VpcRef, options: AbortOptions): Promise<Vpc>;
+  /** The VPC with its networks and subnets, as they were at most a minute ago, or `maxAgeMs`. */
+  resolve(ref: VpcRef, options: ResolveOptions): Promise<Vpc>;
   /** Makes ports. There is one result for each request, in their order; a bad request does not fail the others. */
   createPorts(requests: readonly PortRequest[], options: AbortOptions): Promise<readonly PortResult[]>;
   /** The ports of these devices. */

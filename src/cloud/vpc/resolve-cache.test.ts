@@ -29,8 +29,32 @@ test("ResolveCache: an answer is kept for 60 s, a failure for 5 s, and one look-
   await assert.rejects(get(), /no such VPC/);
   await clock.advance(1);
   assert.equal(await get(), 3);
-  cache.forget("a");
-  assert.equal(await get(), 4);
+});
+
+test("ResolveCache: an answer that is asked to be younger is looked up again, and the new one serves all others", async () => {
+  const clock = new FakeClock();
+  const cache = new ResolveCache<number>({ clock });
+  let looks = 0;
+  const look = async (): Promise<number> => {
+    await new Promise<void>((resolve) => void clock.after(10, resolve));
+    looks += 1;
+    return looks;
+  };
+  const get = (maxAgeMs?: number): Promise<number> => cache.get("a", look, { maxAgeMs });
+  const ask = async (...ages: readonly (number | undefined)[]): Promise<readonly number[]> => {
+    const asked = Promise.all(ages.map(get));
+    await clock.advance(10);
+    return await asked;
+  };
+  assert.deepEqual(await ask(undefined, 0, 1000), [1, 1, 1]);
+  await clock.advance(900);
+  assert.deepEqual(await ask(undefined, 1000), [1, 1]);
+  // Its age is that of the look's beginning.
+  await clock.advance(81);
+  assert.deepEqual(await ask(1000), [2]);
+  assert.deepEqual(await ask(1000, undefined), [2, 2]);
+  await clock.advance(1000);
+  assert.deepEqual(await ask(undefined, 1000, 1000), [2, 3, 3]);
 });
 
 test("ResolveCache: a caller that gives up does not end the look-up of others; the number of answers is bounded", async () => {

@@ -10,6 +10,8 @@ const MAX_ANSWERS = 2000;
 
 interface Kept<Value> {
   readonly value: Promise<Value>;
+  /** When its look-up began, on the monotonic clock. */
+  readonly sinceMs: number;
   untilMs: number;
 }
 
@@ -23,17 +25,23 @@ export class ResolveCache<Value> {
   }
 
   /**
-   * The answer for a key, by `look` if none is kept. A look-up has other waiters, so it ends by itself, not by this caller's signal; it
+   * The answer for a key, by `look` if none is kept that was looked up within the last `maxAgeMs` milliseconds; by default each that is kept will do. A look-up has other waiters, so it ends by itself, not by this caller's signal; it
    * rejects with the look-up's error, and with the signal's reason.
    */
-  async get(key: string, look: () => Promise<Value>, { signal }: AbortOptions): Promise<Value> {
+  async get(
+    key: string,
+    look: () => Promise<Value>,
+    { signal, maxAgeMs = Number.POSITIVE_INFINITY }: AbortOptions & { readonly maxAgeMs?: number | undefined },
+  ): Promise<Value> {
     const found = this.#kept.get(key);
-    if (found !== undefined && this.#clock.monotonic() < found.untilMs) return unlessAborted(found.value, { signal });
+    const now = this.#clock.monotonic();
+    if (found !== undefined && (isPending(found) || (now < found.untilMs && now - found.sinceMs <= maxAgeMs)))
+      return unlessAborted(found.value, { signal });
     this.#kept.delete(key);
     const [oldest] = this.#kept.keys();
     if (oldest !== undefined && this.#kept.size >= MAX_ANSWERS) this.#kept.delete(oldest);
     // Until it ends, it is kept however long it takes.
-    const kept: Kept<Value> = { value: look(), untilMs: Number.POSITIVE_INFINITY };
+    const kept: Kept<Value> = { value: look(), sinceMs: now, untilMs: Number.POSITIVE_INFINITY };
     const keep = (ms: number): void => {
       kept.untilMs = this.#clock.monotonic() + ms;
     };
@@ -44,9 +52,8 @@ export class ResolveCache<Value> {
     this.#kept.set(key, kept);
     return unlessAborted(kept.value, { signal });
   }
+}
 
-  /** Forgets a key: its answer was found to be wrong. */
-  forget(key: string): void {
-    this.#kept.delete(key);
-  }
+function isPending({ untilMs }: Kept<unknown>): boolean {
+  return untilMs === Number.POSITIVE_INFINITY;
 }

@@ -466,6 +466,52 @@ test("reports: Plugged and Unplugged are written together, once, and their times
   assert.equal(plannedReport(after, { isPlugged: false, lost: [], nics: [] }, at), undefined);
 });
 
+test("reports: of a claim that is being deleted it is told that nothing is plugged, unless an ADD is at work", () => {
+  const at = { nodeName: "node1", now: Date.parse("2026-01-02T03:04:05Z") };
+  const ending = (status: Partial<NicClaim["status"]> = {}): NicClaim => {
+    const claim = claimOf([nic()], status);
+    return { ...claim, metadata: { ...claim.metadata, deletionTimestamp: "2026-01-02T03:04:00Z" } };
+  };
+  const nothing = { isPlugged: false, lost: [], nics: [] };
+  const told = plannedReport(ending(), nothing, at) ?? assert.fail();
+  assert.deepEqual(
+    told.conditions.map(({ type, status }) => [type, status]),
+    [
+      ["Plugged", "False"],
+      ["Unplugged", "True"],
+    ],
+  );
+  assert.equal(plannedReport(ending(statusOf(told)), nothing, at), undefined, "once");
+  assert.equal(plannedReport(ending(), { ...nothing, nics: undefined }, at), undefined);
+});
+
+test("ADD: what is told to be unplugged of a claim that is deleted is not plugged afterwards, at whatever moment that is", async (t) => {
+  const claim = claimOf([nic({ state: "Ready" })]);
+  const ending = { ...claim, metadata: { ...claim.metadata, deletionTimestamp: "2026-01-02T03:04:00Z" } };
+  const ends = new Set<string>();
+  for (let turns = 0; turns < 40; turns += 1) {
+    const { claims, call, log, service, clock } = openBed(t);
+    claims.set(claim);
+    const done = call("Add").then(
+      () => "plugged",
+      (error: unknown) => (error instanceof NicCallError ? "refused" : String(error)),
+    );
+    for (let turn = 0; turn < turns; turn += 1) await Promise.resolve();
+    versions += 1;
+    claims.set({ ...ending, metadata: { ...ending.metadata, resourceVersion: String(versions) } });
+    const { isPlugged, nics } = service.stateOf(UID);
+    const shown = nics?.map(({ name }) => ({ name }));
+    const told = plannedReport(ending, { isPlugged, lost: [], nics: shown }, { nodeName: "node1", now: 0 });
+    const isUnplugged = told?.conditions.some(({ type, status }) => type === "Unplugged" && status === "True") === true;
+    await soon();
+    await clock.advance(30_000);
+    const end = await done;
+    ends.add(end);
+    assert.equal(isUnplugged, end === "refused", `after ${turns} turns: ${log.join(", ")}`);
+  }
+  assert.deepEqual(ends, new Set(["refused", "plugged"]));
+});
+
 function statusOf({ conditions, plugged }: NonNullable<ReturnType<typeof plannedReport>>): Partial<NicClaim["status"]> {
   return { conditions: [...conditions], ...(plugged === undefined ? {} : { plugged }) };
 }

@@ -17,14 +17,15 @@ export interface PlugState {
 
 /** The agent's part of a claim's status. */
 export interface NicReport {
-  /** `Plugged` and `Unplugged`; none if nothing was ever plugged. */
+  /** `Plugged` and `Unplugged`; none if nothing was ever plugged, and the claim is not being deleted. */
   readonly conditions: readonly NicCondition[];
   readonly plugged?: NicClaimStatus["plugged"];
 }
 
 /**
- * The agent's part of a claim's status; `undefined` if it is right already, or nothing was ever plugged and nobody waits for a report. Of the conditions
- * `Plugged` and `Unplugged` exactly one is true. A time of transition moves only with the status. Pure.
+ * The agent's part of a claim's status; `undefined` if it is right already, or nothing was ever plugged and nobody waits for a report: of a claim that is
+ * being deleted the controller does, and no ADD plugs it any more. Of the conditions `Plugged` and `Unplugged` exactly one is true. A time of
+ * transition moves only with the status. Pure.
  */
 export function plannedReport(
   claim: NicClaim,
@@ -51,14 +52,15 @@ function plannedPlugged({ spec, status = {}, metadata }: NicClaim, { nics }: Plu
   return { generation, nics: [...nics] };
 }
 
-/** The conditions; `undefined` if they are right already, or nothing was ever plugged. */
+/** The conditions; `undefined` if they are right already, or nothing was ever plugged and nobody waits for them. */
 function plannedConditions(
   { status, metadata }: NicClaim,
-  { isPlugged, lost }: PlugState,
+  { isPlugged, lost, nics }: PlugState,
   { nodeName, now }: { readonly nodeName: string; readonly now: number },
 ): readonly NicCondition[] | undefined {
   const before = (type: string): NicCondition | undefined => status?.conditions?.find((one) => one.type === type);
-  if (!isPlugged && before("Plugged") === undefined) return undefined;
+  const isAwaited = metadata.deletionTimestamp !== undefined && nics !== undefined;
+  if (!isPlugged && before("Plugged") === undefined && !isAwaited) return undefined;
   const time = new Date(now).toISOString().replace(/\.\d+Z$/, "Z");
   const reason = isPlugged ? "Plugged" : lost.length > 0 ? "DeviceLost" : "Unplugged";
   const message =
@@ -83,16 +85,16 @@ function plannedConditions(
   return isRight ? undefined : wanted;
 }
 
-/** Applies the agent's part of a claim's status. A claim that is gone needs none. Rejects with `KubeError`. */
+/** Applies the agent's part of a claim's status. A claim that is gone needs none, nor does one that was made again. Rejects with `KubeError`. */
 export async function applyReport(
   api: Pick<KubeApi, "patch">,
   { metadata }: NicClaim,
   status: NicReport,
   options: AbortOptions,
 ): Promise<void> {
-  const { name, namespace } = metadata;
+  const { name, namespace, uid } = metadata;
   const type = nicResources.nicClaims;
-  const body = { apiVersion: "isthmus.dev/v1alpha1", kind: type.kind, metadata: { name }, status };
+  const body = { apiVersion: "isthmus.dev/v1alpha1", kind: type.kind, metadata: { name, uid }, status };
   try {
     await api.patch(
       type,
@@ -101,6 +103,6 @@ export async function applyReport(
       { ...options, subresource: "status" },
     );
   } catch (error) {
-    if (!isKubeError(error, "not-found")) throw error;
+    if (!isKubeError(error, "not-found", "conflict")) throw error;
   }
 }

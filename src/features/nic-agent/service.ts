@@ -305,6 +305,8 @@ export class NicService<Plan extends SandboxPlanLike> {
     if (open.state !== "open") throw this.#waiting(open.nics);
     const claim = claims.get(uid);
     if (claim === undefined || !isOf(call, claim)) throw this.#waiting([]);
+    // It may have changed since the gate opened, and the report may say already that nothing of it is plugged.
+    if (claim.metadata.deletionTimestamp !== undefined) throw this.#waiting(open.nics);
     requireHanded(handed, open.nics);
     const wanted = this.#deps.plan({ claim, nics: open.nics, call, primaryName: primaryName(call, handed, claim) });
     this.#making.set(call.containerId, uid);

@@ -7,7 +7,7 @@ import type { Rule } from "#kernel/rule";
 import { type AlcorNic, alcorDifferences, alcorSide, openIfThere } from "./alcor-device.ts";
 import { ownerOf } from "./names.ts";
 import { type NeutronNic, neutronSteps, switchDevice } from "./neutron-devices.ts";
-import { isOurRule, type SandboxSide, sandboxDifferences } from "./sandbox.ts";
+import { isOurRule, rulesOf, type SandboxSide, sandboxDifferences } from "./sandbox.ts";
 import type { NicPlan, SandboxPlan } from "./types.ts";
 
 /** The plan of one NIC, and what its network namespace has. */
@@ -203,8 +203,7 @@ function linkOf(stack: NetStack, side: SandboxSide): InspectedNic["link"] {
       .filter(({ table, type }) => tables.has(table) && type === "unicast")
       .map((route) => routeText(route, side.name)),
     rules: ([4, 6] as const).flatMap((family) =>
-      stack.rules
-        .list(family)
+      rulesOf(stack, family)
         .filter((rule) => isOurRule(rule) && own.has(String(rule.from)))
         .map(ruleText),
     ),
@@ -243,8 +242,7 @@ function surplusRules(stack: NetStack, nics: readonly NicPlan[]): string[] {
     sides.flatMap(({ rules }) => rules.map(({ from, table, priority }) => `${priority} ${from} ${table}`)),
   );
   return ([4, 6] as const).flatMap((family) =>
-    stack.rules
-      .list(family)
+    rulesOf(stack, family)
       .filter((rule) => isOurRule(rule) && !planned.has(`${rule.priority} ${rule.from} ${rule.table}`))
       .map((rule) => `the sandbox has the rule ${ruleText(rule)} that no NIC needs`),
   );

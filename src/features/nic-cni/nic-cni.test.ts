@@ -383,6 +383,37 @@ test("T-35: DEL twice, without sandbox, without devices, and without anything kn
   assertEmpty(bed);
 });
 
+test("a kernel without IPv6 has no rules of it: NICs are made, inspected, unplugged and removed there", async (t) => {
+  const bed = openBed(t);
+  bed.kernel.fail("rules.list", "unsupported", { about: "IPv6", times: Infinity });
+  const ipv4 = (at: 0 | 1): NeutronNic => {
+    const { addresses, rules, routes, ...nic } = nicOf(at);
+    const isIpv4 = (text: string): boolean => !text.includes(":");
+    return {
+      ...nic,
+      addresses: addresses.filter(isIpv4),
+      rules: rules.filter(({ from }) => isIpv4(from)),
+      routes: routes.filter(({ dst }) => isIpv4(dst)),
+    };
+  };
+  await bed.network.setUp(planOf([ipv4(0)]), bed);
+  await bed.network.plug("c1", ipv4(1), bed);
+  assert.deepEqual(await bed.network.check("c1", SANDBOX, bed), []);
+  const { sandboxes } = await inspectNics({ kernel: bed.kernel, switchOf: () => bed.ovs }, bed.network.plans(), {
+    ovsdb: OVSDB,
+    signal: t.signal,
+  });
+  assert.deepEqual(
+    sandboxes.flatMap(({ nics }) => nics.flatMap(({ differences }) => differences)),
+    [],
+  );
+  assert.deepEqual(sandboxes[0]?.nics[1]?.link?.rules, ["20001: from 10.1.0.5/32 lookup 101"]);
+  await bed.network.unplug("c1", PORTS[1], bed);
+  assert.equal((await bed.network.tearDown("c1", bed)).found, true);
+  bed.kernel.heal();
+  assertEmpty(bed);
+});
+
 test("DEL without a journal finds the ports of the container at the switch, with their devices", async (t) => {
   const bed = openBed(t);
   await bed.network.setUp(planOf([nicOf(0), nicOf(1, { hybrid: false })]), bed);

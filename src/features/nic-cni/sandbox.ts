@@ -1,8 +1,8 @@
-import { Cidr, IpAddress, MacAddress } from "#base/ip";
+import { Cidr, IpAddress, type IpFamily, MacAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
 import type { RouteSpec } from "#kernel/route";
-import type { RuleSpec } from "#kernel/rule";
+import type { Rule, RuleSpec } from "#kernel/rule";
 import { MAX_NICS } from "#kube/nic";
 import { FIRST_PRIORITY, FIRST_TABLE } from "./routing.ts";
 import type { NicPlan, PlannedRoute, PlannedRule } from "./types.ts";
@@ -58,6 +58,16 @@ function setIpv6(stack: NetStack, { name, addresses, acceptRa }: SandboxSide): v
   }
 }
 
+/** The rules of a family; none on a kernel that does not have the family, as with `ipv6.disable=1`. Throws `KernelError`. */
+export function rulesOf(stack: NetStack, family: IpFamily): readonly Rule[] {
+  try {
+    return stack.rules.list(family);
+  } catch (error) {
+    if (!isKernelError(error, "unsupported")) throw error;
+    return [];
+  }
+}
+
 /** Whether a rule has the priority and the table of a NIC, or of the NIC at this index. Pure. */
 export function isOurRule(
   { priority, table }: { readonly priority: number; readonly table: number },
@@ -74,7 +84,7 @@ export function isOurRule(
  */
 export function removeRules(stack: NetStack, only?: number): void {
   for (const family of [4, 6] as const)
-    for (const rule of stack.rules.list(family).filter((one) => isOurRule(one, only))) stack.rules.delete(rule);
+    for (const rule of rulesOf(stack, family).filter((one) => isOurRule(one, only))) stack.rules.delete(rule);
 }
 
 /** The differences between a sandbox and a NIC, in words; empty without one. Throws `KernelError`. */
@@ -101,7 +111,7 @@ export function sandboxDifferences(stack: NetStack, nic: SandboxSide): string[] 
       );
   }
   for (const { from, table, priority } of nic.rules) {
-    const rules = stack.rules.list(from.includes(":") ? 6 : 4);
+    const rules = rulesOf(stack, from.includes(":") ? 6 : 4);
     if (!rules.some((rule) => rule.priority === priority && rule.table === table && String(rule.from) === from))
       found.push(`the sandbox lacks the rule from ${from} lookup ${table}`);
   }

@@ -6,6 +6,8 @@ import { type NodeFacts, planNode } from "./node-plan.ts";
 const NONE: NodeFacts = {
   running: [],
   links: [],
+  sandboxes: [],
+  journalFaults: [],
   rules: [],
   routes: [],
   services: [],
@@ -28,6 +30,8 @@ const ALL: NodeFacts = {
     { index: 8, name: "knode0", alias: "ISTHMUS:bind", role: "bind" },
     { index: 9, name: "cali1", alias: "COIL::uid:eth0", role: "chained" },
   ],
+  sandboxes: [],
+  journalFaults: [],
   rules: [{ family: 4, priority: 2000, table: 116, action: "lookup" }],
   routes: [{ route, program: "coild" }],
   services: [{ family: 6, table: "kube-proxy" }],

@@ -44,6 +44,10 @@ export interface NodeFacts {
     readonly alias: string;
     readonly role: LinkRole;
   }[];
+  /** Containers with NICs of VPCs by `nic-agent`'s journal; a device that Alcor's agent has made is in the sandbox alone. */
+  readonly sandboxes: readonly { readonly containerId: string; readonly nics: readonly string[] }[];
+  /** Why files of the journal cannot be read, one line each. */
+  readonly journalFaults: readonly string[];
   /** Rules and routes of `coild` and `coil-router`, by their marks. */
   readonly rules: readonly Rule[];
   readonly routes: readonly { readonly route: Route; readonly program: "coild" | "coil-router" }[];
@@ -159,6 +163,7 @@ export function planNode(
   ];
   const pods = linksOf("pod", "half-made");
   const nics = linksOf("nic");
+  const sandboxes = facts.sandboxes.filter((one) => one.nics.length > 0);
   return {
     removals,
     refused: [
@@ -173,6 +178,15 @@ export function planNode(
             `pods have ${nics.length} devices of NICs (${cut(nics.map(({ name }) => name))}): delete these pods while nic-agent runs, which unplugs their ports`,
           ]
         : []),
+      ...(sandboxes.length > 0
+        ? [
+            `containers have NICs of VPCs (${cut(
+              sandboxes.map((one) => `${one.containerId}: ${one.nics.join(", ")}`),
+              "; ",
+            )}): delete their pods while nic-agent runs, which unplugs their ports`,
+          ]
+        : []),
+      ...facts.journalFaults.map((fault) => `a container may have NICs of VPCs: ${fault}`),
     ],
     kept: [
       ...filesOf("foreign-executable").map(({ path }) => `${path}: it is not the launcher of this suite`),
@@ -211,6 +225,6 @@ function dotted(key: string): string {
   return key.replaceAll("/", ".");
 }
 
-function cut(names: readonly string[]): string {
-  return names.length <= 3 ? names.join(", ") : `${names.slice(0, 3).join(", ")}, ...`;
+function cut(names: readonly string[], separator = ", "): string {
+  return names.length <= 3 ? names.join(separator) : `${names.slice(0, 3).join(separator)}${separator}...`;
 }

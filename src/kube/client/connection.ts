@@ -22,7 +22,7 @@ export interface KubeConnection {
   readonly insecureSkipTlsVerify: boolean;
   /** The current credentials; files are read again and plugins run again as they expire. Rejects with `KubeConfigError`. */
   credentials(options?: AbortOptions): Promise<KubeCredentials>;
-  /** Call this when the server refused the credentials (401): the next call of `credentials` does not use a cache. */
+  /** Call this when the server refused the credentials (401), or they cannot be used: the next call of `credentials` does not use a cache. */
   expire(): void;
 }
 

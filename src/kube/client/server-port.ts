@@ -1,9 +1,10 @@
 import type { Socket } from "node:net";
 import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
+import { describeError } from "#base/errors";
 import { buildConnector } from "#undici";
 import { dial } from "./dial.ts";
-import { KubeError } from "./errors.ts";
+import { KubeConfigError, KubeError } from "./errors.ts";
 import { withParserBudget } from "./parser-budget.ts";
 
 /** `open`: the port accepted a connection at once. `returned`: the port was closed and accepts connections now. */
@@ -69,8 +70,11 @@ export class ServerPort {
     }
   }
 
-  /** Makes the connector of a pool of connections with these TLS options. */
-  connector(tls: buildConnector.BuildOptions): buildConnector.connector {
+  /**
+   * Makes the connector of a pool of connections with these TLS options, which are of `source`. A certificate or key that OpenSSL refuses fails each
+   * connection with `KubeConfigError` `invalid`.
+   */
+  connector(tls: buildConnector.BuildOptions, source: string): buildConnector.connector {
     const keepAlive = { keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MS };
     const overTls = buildConnector({ ...tls, ...keepAlive, timeout: CONNECT_MS });
     return (options, connected) => {
@@ -78,7 +82,14 @@ export class ServerPort {
       this.#connect().then(
         (socket) => {
           if (options.protocol === "https:") {
-            overTls({ ...options, httpSocket: socket }, callback);
+            try {
+              overTls({ ...options, httpSocket: socket }, callback);
+            } catch (cause) {
+              // The options are read at once, before the handshake: nobody holds the promise of this handler.
+              socket.destroy();
+              const text = `The client certificate and key of ${source} cannot be used: ${describeError(cause)}`;
+              callback(new KubeConfigError("invalid", text, { cause }), null);
+            }
             return;
           }
           socket.setKeepAlive(true, KEEP_ALIVE_MS).setNoDelay(true);

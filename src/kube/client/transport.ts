@@ -7,7 +7,7 @@ import { TokenBucket } from "#base/rate-limit";
 import { Agent, type Dispatcher, errors as undiciErrors } from "#undici";
 import type { RawAnswer } from "./api.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
-import { KubeError } from "./errors.ts";
+import { KubeConfigError, KubeError } from "./errors.ts";
 import { errorFromAnswer, readText } from "./response.ts";
 import { type PortState, ServerPort } from "./server-port.ts";
 
@@ -262,6 +262,8 @@ export class Transport {
       });
     } catch (error) {
       sample("<error>");
+      // The files may have been read while they were replaced, one of them before and one after.
+      if (error instanceof KubeConfigError) this.#connection.expire();
       throw signal.aborted ? signal.reason : this.#unreachable(request, error);
     }
     sample(String(answer.statusCode));
@@ -313,20 +315,23 @@ export class Transport {
   }
 
   #agent(credentials: KubeCredentials, connections: number | null): Agent {
-    const { tlsServerName, insecureSkipTlsVerify } = this.#connection;
+    const { tlsServerName, insecureSkipTlsVerify, source } = this.#connection;
     return new Agent({
       connections,
       pipelining: 1,
       // These timeouts are off: the call's own deadline and the watch's idle limit apply instead.
       headersTimeout: 0,
       bodyTimeout: 0,
-      connect: this.#port.connector({
-        rejectUnauthorized: !insecureSkipTlsVerify,
-        ...(tlsServerName === undefined ? {} : serverIdentity(tlsServerName)),
-        ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
-        ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
-        ...(credentials.key === undefined ? {} : { key: credentials.key }),
-      }),
+      connect: this.#port.connector(
+        {
+          rejectUnauthorized: !insecureSkipTlsVerify,
+          ...(tlsServerName === undefined ? {} : serverIdentity(tlsServerName)),
+          ...(credentials.ca === undefined ? {} : { ca: credentials.ca }),
+          ...(credentials.cert === undefined ? {} : { cert: credentials.cert }),
+          ...(credentials.key === undefined ? {} : { key: credentials.key }),
+        },
+        source,
+      ),
     });
   }
 

@@ -3,8 +3,16 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+<<<<<<< HEAD
 import { FakeKernel } from "#kernel/fake";
 import { changedSettings, files, inRoot, programOf } from "./read-node.ts";
+=======
+import { planNode } from "#features/uninstall";
+import { FakeKernel } from "#kernel/fake";
+import { FakeNft } from "#kernel/nft";
+import { FakeNftElements } from "#kernel/nft-elements";
+import { files, inRoot, programOf, readNode } from "./read-node.ts";
+>>>>>>> w-nic
 
 const NODE = new Set(["coild", "service-proxy", "nic-agent", "node"]);
 const line = (...words: string[]): string => words.join("\0");
@@ -84,4 +92,49 @@ test("files: own configurations that were put aside are removed, those of others
       ["/opt/cni/bin/vpc-alcor", "executable"],
     ],
   );
+});
+
+/** A plan of `nic-agent` with one NIC of Alcor, whose device is in the sandbox. */
+const alcorPlan = (containerId: string, names: readonly string[]): string =>
+  JSON.stringify({
+    ...{ containerId, podUid: "uid-1", network: "vpc", netns: "/run/netns/s", dns: {} },
+    nics: names.map((name, index) => ({
+      ...{ name, portId: "30b6911d-1111-4111-8111-000000000001", index, metric: 100, acceptRa: false },
+      ...{ addresses: ["10.0.0.5/24"], routes: [], rules: [] },
+      place: { kind: "alcor", netns: "/run/netns/vpc-ns1", device: "veth30b6911d-11", waitMs: 1, mizarTuning: true },
+    })),
+  });
+
+test("readNode: NICs that are in sandboxes alone are known by nic-agent's journal, and refuse the removal by container", (t) => {
+  const root = mkdtempSync(join(tmpdir(), "root-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  const journal = join(root, "var/lib/isthmus/cni");
+  const write = (name: string, text: string): void => writeFileSync(join(journal, name), text);
+  mkdirSync(journal, { recursive: true });
+  mkdirSync(join(root, "run"));
+  const kernel = new FakeKernel();
+  using own = kernel.openNetNs("own");
+  using stack = kernel.openStack(own);
+  const read = () =>
+    planNode(
+      readNode(
+        { stack, nft: new FakeNft(), elements: new FakeNftElements() },
+        {
+          ...{ root, cniEtcDir: "/etc/cni/net.d", cniBinDir: "/opt/cni/bin", socket: "/run/coild.sock" },
+          ...{ podTableId: 116, podRulePrio: 2000, exportTableId: 119, protocolId: 30, routerProtocolId: 31 },
+          ...{ tableName: "kube-proxy", nodePrograms: new Set<string>() },
+        },
+      ),
+      { pods: true, restoreSettings: false },
+    ).refused;
+  write("c0.json", alcorPlan("c0", []));
+  assert.deepEqual(read(), [], "a plan without a NIC is no reason");
+  write("c1.json", alcorPlan("c1", ["eth0", "eth1"]));
+  assert.deepEqual(read(), [
+    "containers have NICs of VPCs (c1: eth0, eth1): delete their pods while nic-agent runs, which unplugs their ports",
+  ]);
+  write("c2.json", "{");
+  const [, fault = ""] = read();
+  assert.match(fault, /c2\.json is not JSON: remove it if its container is gone/);
+  assert.ok(fault.includes(root), fault);
 });

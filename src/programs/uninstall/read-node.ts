@@ -1,6 +1,7 @@
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DEFAULT_SETTINGS } from "#base/uplink-model";
+import { Journal } from "#features/nic-cni";
 import { parseAlias } from "#features/pod-network";
 import { isOwnTable, REPLACEMENT_SUFFIX } from "#features/service-proxy";
 import { BIND_ALIAS } from "#features/tunnel";
@@ -50,6 +51,8 @@ const VPC_EXECUTABLES = ["vpc-neutron", "vpc-alcor"];
 const MAX_LAUNCHER_BYTES = 65_536;
 /** As many links in a path as the kernel follows. */
 const MAX_LINKS = 40;
+/** The folder of `nic-agent`'s journal. */
+const NIC_JOURNAL = "/var/lib/isthmus/cni";
 /** The folder of sockets. */
 const RUN = "/run/isthmus";
 /** Files and folders at fixed places. */
@@ -60,7 +63,7 @@ const FIXED: readonly (readonly [path: string, role: FileRole])[] = [
   ["/var/lib/uplink-proxy", "state"],
 ];
 
-/** Reads what a node has of the suite. Changes nothing. Throws `KernelError`, `NftError`, and errors of the file system. */
+/** Reads what a node has of the suite. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
 export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
   const { stack } = kernel;
   return {
@@ -69,6 +72,7 @@ export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
       const role = roleOf(alias);
       return role === undefined ? [] : [{ index, name, alias, role }];
     }),
+    ...journal(places),
     ...routing(stack, places),
     services: services(kernel.elements, places),
     uplinks: describeFlush(kernel, DEFAULT_SETTINGS),
@@ -136,6 +140,15 @@ function roleOf(alias: string): LinkRole | undefined {
     case undefined:
       return undefined;
   }
+}
+
+/** What `nic-agent` has noted of NICs in sandboxes. Throws `NicCniError`. */
+function journal(at: NodePlaces): Pick<NodeFacts, "sandboxes" | "journalFaults"> {
+  const { plans, faults } = new Journal(folderInRoot(at, NIC_JOURNAL)).list();
+  return {
+    sandboxes: plans.map(({ containerId, nics }) => ({ containerId, nics: nics.map(({ name }) => name) })),
+    journalFaults: faults.map(({ message }) => message),
+  };
 }
 
 function routing(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "rules" | "routes"> {

@@ -5,7 +5,16 @@ import { type CloudError, isCloudError } from "#cloud/rest";
 import { ProviderError, type ProviderReason, type Retry } from "../errors.ts";
 import { planPort } from "../neutron/plan-port.ts";
 import { portOf, subnetOf } from "../port-of.ts";
-import type { PortRequest, PortResult, SavedDevice, Vpc, VpcPort, VpcProvider, VpcRef } from "../provider.ts";
+import type {
+  PortRequest,
+  PortResult,
+  ResolveOptions,
+  SavedDevice,
+  Vpc,
+  VpcPort,
+  VpcProvider,
+  VpcRef,
+} from "../provider.ts";
 import { ResolveCache } from "../resolve-cache.ts";
 import { uuidV5 } from "../uuid.ts";
 
@@ -53,8 +62,8 @@ export class AlcorProvider implements VpcProvider {
     for (const resource of this.#options.resources ?? []) await resource[Symbol.asyncDispose]();
   }
 
-  async resolve(ref: VpcRef, { signal }: AbortOptions): Promise<Vpc> {
-    return this.#vpcs.get(ref.vpc, () => this.#resolve(ref), { signal });
+  async resolve(ref: VpcRef, options: ResolveOptions): Promise<Vpc> {
+    return this.#vpcs.get(ref.vpc, () => this.#resolve(ref), options);
   }
 
   async createPorts(requests: readonly PortRequest[], { signal }: AbortOptions): Promise<readonly PortResult[]> {

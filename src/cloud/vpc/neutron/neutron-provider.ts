@@ -18,6 +18,7 @@ import type {
   PortRequest,
   PortResult,
   ProviderAgent,
+  ResolveOptions,
   SavedDevice,
   SecurityGroupsChange,
   Vpc,
@@ -91,10 +92,8 @@ export class NeutronProvider implements VpcProvider {
     for (const resource of this.#options.resources ?? []) await resource[Symbol.asyncDispose]();
   }
 
-  async resolve(ref: VpcRef, { signal }: AbortOptions): Promise<Vpc> {
-    return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#looked(() => this.#resolve(ref)), {
-      signal,
-    });
+  async resolve(ref: VpcRef, options: ResolveOptions): Promise<Vpc> {
+    return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#looked(() => this.#resolve(ref)), options);
   }
 
   async createPorts(requests: readonly PortRequest[], { signal }: AbortOptions): Promise<readonly PortResult[]> {

@@ -105,18 +105,27 @@ export function failed(nic: NicStatus, fault: NicFault, { now, random }: { now: 
   };
 }
 
-/** A NIC with a port of which all is known. `created`: whether the controller has made it. Pure. */
+/** An address of a port whose subnet a VPC does not have, as when the subnet is younger than what is known of the VPC. Pure. */
+export function addressOfUnknownSubnet({ addresses }: VpcPort, vpc: Vpc): VpcPort["addresses"][number] | undefined {
+  return addresses.find(({ subnetId }) => !vpc.subnets.some(({ id }) => id === subnetId));
+}
+
+/**
+ * A NIC with a port of which all is known: its VPC has the subnets of all its addresses. `created`: whether the controller has made it. Pure.
+ */
 export function withPort(
   nic: NicStatus,
   { port, vpc, created, now }: { port: VpcPort; vpc: Vpc; created: boolean; now: number },
 ): NicStatus {
   const ips = port.addresses.map(({ ip, subnetId }) => {
     const subnet = vpc.subnets.find(({ id }) => id === subnetId);
+    // A guess would cut the pod off from its network for good.
+    if (subnet === undefined) throw new Error(`subnet ${subnetId} of port ${port.id} is not known`);
     return {
       ip,
-      prefixLength: subnet === undefined ? (ip.includes(":") ? 128 : 32) : Cidr.parse(subnet.cidr).prefixLength,
+      prefixLength: Cidr.parse(subnet.cidr).prefixLength,
       subnetID: subnetId,
-      ...(subnet?.gateway === undefined ? {} : { gateway: subnet.gateway }),
+      ...(subnet.gateway === undefined ? {} : { gateway: subnet.gateway }),
     };
   });
   const subnets = vpc.subnets.filter(({ id }) => ips.some(({ subnetID }) => subnetID === id));
@@ -238,8 +247,17 @@ export function portFault(
   return undefined;
 }
 
+/** Whether a VPC has a subnet of a name or id. Pure. */
+export function hasSubnet(vpc: Vpc, ref: string | undefined): boolean {
+  return ref === undefined || subnetIds(vpc, ref).length > 0;
+}
+
+function subnetIds(vpc: Vpc, ref: string): readonly string[] {
+  return vpc.subnets.filter(({ id, name }) => id === ref.toLowerCase() || name === ref).map(({ id }) => id);
+}
+
 function isOfSubnet(port: VpcPort, vpc: Vpc, ref: string): boolean {
-  const ids = vpc.subnets.filter(({ id, name }) => id === ref.toLowerCase() || name === ref).map(({ id }) => id);
+  const ids = subnetIds(vpc, ref);
   return port.addresses.some(({ subnetId }) => ids.includes(subnetId));
 }
 

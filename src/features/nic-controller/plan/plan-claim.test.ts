@@ -18,8 +18,10 @@ const later = (ms: number, nic: NicStatus = NEW): NicStatus => ({
   nextRetryAt: new Date(NOW + ms).toISOString(),
 });
 const WAIT: ClaimStep = { do: "wait", untilMs: undefined };
-const ON_NODE = { pod: { isOver: false, nodeName: "node-1" }, host: "node-1" };
-const OVER = { pod: { isOver: true, nodeName: "node-1" }, host: "node-1" };
+const ON_NODE = { pod: { isOver: false, overForMs: 0, nodeName: "node-1" }, host: "node-1" };
+const GONE = { pod: undefined, podIsGone: true };
+const over = (overForMs: number) => ({ pod: { isOver: true, overForMs, nodeName: "node-1" }, host: "node-1" });
+const OVER = { ...over(0), isPlugged: true };
 
 const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step: ClaimStep])[] = [
   ["a new claim looks for ports of an earlier process", {}, { do: "look-up" }],
@@ -105,7 +107,7 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
   ],
   [
     "with the pod all is released together",
-    { pod: undefined, leaving: [{ nic: READY, isUnplugged: false }] },
+    { ...GONE, leaving: [{ nic: READY, isUnplugged: false }] },
     { do: "release" },
   ],
   [
@@ -134,9 +136,20 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
     { quota: "too many", nics: [later(10_000)] },
     { do: "wait", untilMs: NOW + 10_000 },
   ],
-  ["a pod that is gone has its ports released", { pod: undefined, nics: [READY] }, { do: "release" }],
-  ["also before anything was made", { pod: undefined }, { do: "release" }],
-  ["also above a quota", { pod: undefined, quota: "too many" }, { do: "release" }],
+  ["a pod that is gone has its ports released", { ...GONE, nics: [READY] }, { do: "release" }],
+  ["also before anything was made", GONE, { do: "release" }],
+  ["also above a quota", { ...GONE, quota: "too many" }, { do: "release" }],
+  ["a pod that only the cache lacks is looked for", { pod: undefined, nics: [READY] }, { do: "look-for-pod" }],
+  [
+    "also if its claim is deleted, or its node has unplugged it",
+    { pod: undefined, nics: [READY], isDeleted: true, isUnplugged: true },
+    { do: "look-for-pod" },
+  ],
+  [
+    "a pod that the cache has is there, whatever the API server has told",
+    { ...ON_NODE, podIsGone: true, nics: [READY] },
+    WAIT,
+  ],
   [
     "a claim that is deleted under a running pod keeps its ports",
     { isDeleted: true, ...ON_NODE, nics: [READY] },
@@ -148,7 +161,24 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
     { ...OVER, nics: [READY] },
     { do: "wait", untilMs: NOW + 60_000 },
   ],
-  ["unplugged it loses them", { ...OVER, isUnplugged: true, nics: [READY] }, { do: "release" }],
+  ["unplugged it loses them", { ...over(0), isUnplugged: true, nics: [READY] }, { do: "release" }],
+  [
+    "a pod that has ended and was never plugged keeps its ports as long as an ADD may be at work",
+    { ...over(30_000), nics: [BOUND] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
+  ["it is looked at again right after that", { ...over(80_000), nics: [BOUND] }, { do: "wait", untilMs: NOW + 10_000 }],
+  ["then nobody would tell of it, and it loses them", { ...over(90_000), nics: [BOUND] }, { do: "release" }],
+  [
+    "one that is plugged keeps them until its node has unplugged it, however long that takes",
+    { ...over(9_000_000), isPlugged: true, nics: [READY] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
+  [
+    "a claim that is deleted under a pod that has not ended waits for the node, however long that takes",
+    { ...ON_NODE, isDeleted: true, nics: [BOUND] },
+    { do: "wait", untilMs: NOW + 60_000 },
+  ],
   ["on a node that is lost as well", { ...OVER, nodeIsLost: true, nics: [READY] }, { do: "release" }],
   ["a running pod on a lost node keeps them", { ...ON_NODE, nodeIsLost: true, nics: [READY] }, WAIT],
   [
@@ -166,8 +196,10 @@ function view(change: Partial<ClaimView>): ClaimView {
     isOriginal: true,
     phase: "Pending",
     isDeleted: false,
-    pod: { isOver: false, nodeName: undefined },
+    pod: { isOver: false, overForMs: 0, nodeName: undefined },
+    podIsGone: false,
     host: undefined,
+    isPlugged: false,
     isUnplugged: false,
     nodeIsLost: false,
     quota: undefined,

@@ -3,6 +3,11 @@ import { hasPort, isDue, isPlumbed, needsGroups } from "./nic.ts";
 
 /** How often it is looked whether a node is lost that has to unplug something, in milliseconds. */
 const END_CHECK_MS = 60_000;
+/**
+ * After this time, in milliseconds, nothing can be plugged any more for a pod that has ended: it gets no further ADD, and one that is at work is given up
+ * by its executable after 60 s.
+ */
+const LAST_ADD_MS = 90_000;
 
 /** A NIC that the pod does not want any more, and whose port is not released yet. */
 export interface LeavingNic {
@@ -15,6 +20,9 @@ export interface LeavingNic {
 export interface PodFacts {
   /** Its phase is Succeeded or Failed. */
   readonly isOver: boolean;
+  /** For how long this process has known that it is over, in milliseconds; 0 if it is not. */
+  readonly overForMs: number;
+  /** As the pod says, or the claim, which may know it earlier. */
   readonly nodeName: string | undefined;
 }
 
@@ -30,10 +38,14 @@ export interface ClaimView {
   readonly phase: NicClaimPhase | undefined;
   /** Whether the claim is being deleted. */
   readonly isDeleted: boolean;
-  /** The pod with the claim's uid; `undefined` if it is gone. */
+  /** The pod with the claim's uid; `undefined`: the cache does not have it. */
   readonly pod: PodFacts | undefined;
+  /** The API server was asked for the pod, and does not have it: the cache alone may be behind that of claims. */
+  readonly podIsGone: boolean;
   /** The name of the pod's node at the provider. */
   readonly host: string | undefined;
+  /** The node has told that the pod's interfaces are there. */
+  readonly isPlugged: boolean;
   /** The node has told that the pod's interfaces are gone. */
   readonly isUnplugged: boolean;
   /** The node is gone, or has not been ready for five minutes. */
@@ -49,6 +61,8 @@ export interface ClaimView {
 /** What is done next for a claim. */
 export type ClaimStep =
   | { readonly do: "release" }
+  /** The API server is asked whether the pod is gone. */
+  | { readonly do: "look-for-pod" }
   | { readonly do: "refuse"; readonly why: string }
   | { readonly do: "look-up" }
   /** The ports of these NICs, which the pod does not want any more, are released. */
@@ -73,9 +87,16 @@ export const CLAIM_ROWS: readonly Row[] = [
     step: (view) => (mustRelease(view) ? { do: "release" } : undefined),
   },
   {
+    name: "the cache does not have the pod, so the API server is asked before anything is released",
+    step: ({ pod }) => (pod === undefined ? { do: "look-for-pod" } : undefined),
+  },
+  {
     name: "the claim or the pod is at its end and the node has not unplugged yet, so nothing is changed",
-    step: ({ isDeleted, pod, now }) =>
-      isDeleted || pod?.isOver === true ? { do: "wait", untilMs: now + END_CHECK_MS } : undefined,
+    step: ({ isDeleted, pod, isPlugged, now }) => {
+      if (!isDeleted && pod?.isOver !== true) return undefined;
+      const lastAddMs = pod?.isOver === true && !isPlugged ? LAST_ADD_MS - pod.overForMs : END_CHECK_MS;
+      return { do: "wait", untilMs: now + Math.min(lastAddMs, END_CHECK_MS) };
+    },
   },
   {
     name: "NICs that the pod does not want any more, and that the node has unplugged, lose their ports",
@@ -152,11 +173,15 @@ export function phaseOf(
   return nics.every(({ state }) => state === "Ready") ? "Active" : "Plumbable";
 }
 
-/** Nothing uses the ports: the pod is gone, or ended and unplugged, or was never plugged, or is on a node that is lost. */
-function mustRelease({ isDeleted, pod, isUnplugged, nodeIsLost }: ClaimView): boolean {
-  if (pod === undefined) return true;
+/**
+ * Nothing uses the ports: the pod is gone, or ended and unplugged, or was never plugged, or is on a node that is lost. Of a pod that kubelet has refused
+ * the node tells nothing: its end and the time of an ADD say that it is not plugged.
+ */
+function mustRelease({ isDeleted, pod, podIsGone, isPlugged, isUnplugged, nodeIsLost }: ClaimView): boolean {
+  if (pod === undefined) return podIsGone;
   if (!isDeleted && !pod.isOver) return false;
-  return isUnplugged || pod.nodeName === undefined || nodeIsLost;
+  if (isUnplugged || pod.nodeName === undefined || nodeIsLost) return true;
+  return pod.isOver && !isPlugged && pod.overForMs >= LAST_ADD_MS;
 }
 
 /** Wishes whose NICs have no port and may be tried now. */

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import type { Dirty } from "#base/async";
 import { ProviderError, type VpcProvider } from "#cloud/vpc";
-import { isKubeError, parseObjectKey, resources } from "#kube/client";
+import { findObject, isKubeError, parseObjectKey, resources } from "#kube/client";
 import {
   CLAIM_NODE_LABEL,
   NICS_GATE,
@@ -26,6 +26,7 @@ import { ClaimLedger, withoutPause } from "./ledger.ts";
 import { DOUBT_MS, PortActions } from "./port-actions.ts";
 import {
   type ClaimRecord,
+  deleteClaim,
   finishClaim,
   hasCondition,
   isLetGo,
@@ -53,6 +54,8 @@ const POLL_SETTLED_MS = 60_000;
 const POLL_DOWN_MS = 31_000;
 /** A release that is not at its end is looked at again after this time at most, in milliseconds. */
 const RELEASE_CHECK_MS = 10_000;
+/** How often the API server is asked for a pod that the cache does not have, in milliseconds; the cache tells when it has it. */
+const POD_CHECK_MS = 10_000;
 /** Pods without a claim whose last event is remembered, so that it is written once. */
 const MAX_REFUSED = 10_000;
 
@@ -174,6 +177,11 @@ export class ClaimReconciler {
       const view = this.#view(record, pod);
       const step = planClaim(view);
       if (step.do === "release") return this.#release(record, provider, options);
+      if (step.do === "look-for-pod") {
+        record.podIsGone = await this.#isPodGone(record, options);
+        if (record.podIsGone) continue;
+        return { requeueAfterMs: POD_CHECK_MS };
+      }
       const before = nicsOf(record);
       const asksForPorts = step.do === "look-up" || step.do === "make";
       const mayHavePorts = isAllowed(record) || (view.quota === undefined && asksForPorts);
@@ -197,6 +205,29 @@ export class ClaimReconciler {
     }
     log.warn("a claim has not come to rest", { claim: record.uid, phase: record.status.phase });
     return { requeueAfterMs: 1000 };
+  }
+
+  /** Asks the API server, since the watch of pods may be behind that of claims. */
+  async #isPodGone({ claim, uid, namespace }: ClaimRecord, options: Options): Promise<boolean> {
+    const { api, log } = this.#deps;
+    const { podName: name } = claim.spec;
+    const pod = await findObject(api, resources.pods, { name, namespace }, options);
+    if (pod?.metadata.uid !== uid) return true;
+    log.warn("the cache does not have a pod that is there, so its ports are kept", {
+      claim: uid,
+      pod: name,
+      namespace,
+    });
+    return false;
+  }
+
+  /** Whether the cache has a pod as the API server has it. */
+  async #isCurrent(
+    { metadata: { name, namespace = "", uid, resourceVersion } }: PodView,
+    options: Options,
+  ): Promise<boolean> {
+    const live = await findObject(this.#deps.api, resources.pods, { name, namespace }, options);
+    return live?.metadata.uid === uid && live.metadata.resourceVersion === resourceVersion;
   }
 
   #setStatus(
@@ -275,9 +306,12 @@ export class ClaimReconciler {
     }
     if (next === undefined) return;
     const news = added(before, next);
+    const gone = added(next, before);
     // Before anything is awaited, so that no other claim of the tenant is judged without these.
     if (news.length > 0) record.growsTo = portsOf({ nics: next, shown });
     try {
+      // A cache that is behind has a wish of before; it wakes the claim when it has the last one.
+      if (!(await this.#isCurrent(pod, options))) return;
       const body = { metadata: { uid: claim.metadata.uid }, spec: { nics: next } };
       const ref = { name: record.uid, namespace };
       record.claim = await api.patch(nicResources.nicClaims, ref, { type: "merge", body }, options);
@@ -287,7 +321,6 @@ export class ClaimReconciler {
     } finally {
       record.growsTo = 0;
     }
-    const gone = added(next, before);
     log.info("claim follows its pod", {
       claim: record.uid,
       pod: pod.metadata.name,
@@ -352,6 +385,7 @@ export class ClaimReconciler {
     // A failure before the pod had a node may be none on the node.
     const isFirstHost = host !== undefined && record.host === undefined && record.status.nodeName === undefined;
     record.host = host;
+    if (pod !== undefined && isOver(pod)) record.overSince ??= clock.monotonic();
     const when = { now: clock.now(), random: random() };
     const wishes = new Set(record.claim.spec.nics.map(({ name }) => name));
     const nics = before
@@ -393,9 +427,12 @@ export class ClaimReconciler {
   #view(record: ClaimRecord, pod: PodView | undefined): ClaimView {
     const { clock } = this.#deps;
     const now = clock.now();
-    const { claim } = record;
-    const nodeIsLost = this.#isLost(pod?.spec.nodeName, now);
-    const isFree = pod?.spec.nodeName === undefined || nodeIsLost;
+    const { claim, overSince } = record;
+    const overForMs = overSince === undefined ? 0 : clock.monotonic() - overSince;
+    // The cache of pods may be behind that of claims.
+    const nodeName = pod?.spec.nodeName ?? record.status.nodeName;
+    const nodeIsLost = this.#isLost(nodeName, now);
+    const isFree = nodeName === undefined || nodeIsLost;
     return {
       wishes: claim.spec.nics,
       nics: wished(claim.spec.nics, nicsOf(record)),
@@ -406,8 +443,10 @@ export class ClaimReconciler {
       isOriginal: (claim.metadata.generation ?? 1) === 1,
       phase: record.status.phase,
       isDeleted: claim.metadata.deletionTimestamp !== undefined,
-      pod: pod === undefined ? undefined : { isOver: isOver(pod), nodeName: pod.spec.nodeName },
+      pod: pod === undefined ? undefined : { isOver: isOver(pod), overForMs, nodeName },
+      podIsGone: record.podIsGone,
       host: this.#hostOf(pod),
+      isPlugged: hasCondition(claim, "Plugged"),
       isUnplugged: hasCondition(claim, "Unplugged"),
       nodeIsLost,
       quota: this.#quotaFault(record),
@@ -448,8 +487,12 @@ export class ClaimReconciler {
     options: Options,
   ): Promise<{ readonly requeueAfterMs: number } | undefined> {
     const { api, clock, log } = this.#deps;
+    // The write of a failure wakes the claim.
+    const leftMs = record.releaseAt - clock.monotonic();
+    if (leftMs > 0) return { requeueAfterMs: leftMs };
     record.status = { ...record.status, phase: "Releasing" };
     record.pollAt = undefined;
+    await deleteClaim(api, record, options);
     if (await this.#actions.release({ record, provider }, options)) {
       await finishClaim(api, record, options);
       this.ledger.forget(record);
@@ -463,7 +506,9 @@ export class ClaimReconciler {
     const next = nicsOf(record)
       .map(({ nextRetryAt }) => Date.parse(nextRetryAt ?? "") - now)
       .filter((ms) => ms > 0);
-    return { requeueAfterMs: Math.min(...next, RELEASE_CHECK_MS) };
+    const requeueAfterMs = Math.min(...next, RELEASE_CHECK_MS);
+    record.releaseAt = clock.monotonic() + requeueAfterMs;
+    return { requeueAfterMs };
   }
 
   /** Events for what has become of NICs. */

@@ -4,6 +4,7 @@ import { TokenBucket } from "#base/rate-limit";
 import type {
   PortRequest,
   PortResult,
+  ResolveOptions,
   SavedDevice,
   SecurityGroupsChange,
   Vpc,
@@ -47,7 +48,7 @@ export class GuardedProvider implements VpcProvider {
     await this.#deps.provider[Symbol.asyncDispose]();
   }
 
-  async resolve(ref: VpcRef, options: AbortOptions): Promise<Vpc> {
+  async resolve(ref: VpcRef, options: ResolveOptions): Promise<Vpc> {
     // Its answers are kept, so it is not paced.
     this.#check();
     return this.#deps.provider.resolve(ref, options);

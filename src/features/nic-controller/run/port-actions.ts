@@ -2,11 +2,13 @@ import { type PortRequest, ProviderError, type Vpc, type VpcPort, type VpcProvid
 import type { NamedNic, NicStatus } from "#kube/nic";
 import { DEVICE_OWNER, isOfOther, ownPorts, portIdentity } from "../plan/identity.ts";
 import {
+  addressOfUnknownSubnet,
   BINDING_TRIES,
   bound,
   failed,
   groupsOf,
   hasPort,
+  hasSubnet,
   instant,
   portFault,
   restored,
@@ -24,6 +26,8 @@ import type { PortRequests } from "./requests.ts";
 type Options = { readonly signal: AbortSignal };
 /** For how long a request that has no answer may still make a port, in milliseconds: the limit of a bulk, and some more. */
 export const DOUBT_MS = 70_000;
+/** The age of what is known of a VPC, in milliseconds, above which it is looked at again when it lacks something: that may be new. */
+const MAY_LACK_MS = 1000;
 
 /** A step that asks the provider. */
 export type PortStep = Extract<ClaimStep, { do: "look-up" | "give-up" | "make" | "bind" | "regroup" | "refuse" }>;
@@ -242,12 +246,16 @@ export class PortActions {
         // Whoever may make ports can give them any name, device and owner; one elsewhere is not this pod's.
         const there = ports.filter(({ networkId }) => networkId === "" || vpc.networks.has(networkId));
         const own = ownPorts(there, record.uid, recorded, record.namespace);
+        const adopted = nicsOf(record).flatMap(({ name, portID }) =>
+          portID === undefined ? (own.get(name)?.port ?? []) : [],
+        );
+        const whole = await this.#vpcOf(adopted, vpc, work, options);
         record.surplus = [...own.values()].flatMap(({ surplus }) => surplus.map(({ id }) => id));
         this.#change(record, (nic) => {
           const found = own.get(nic.name);
           if (nic.portID !== undefined || found === undefined) return nic;
           this.#deps.log.info("port adopted", { claim: record.uid, nic: nic.name, port: found.port.id });
-          return withPort(nic, { port: found.port, vpc, created: true, now: this.#deps.clock.now() });
+          return withPort(nic, { port: found.port, vpc: whole, created: true, now: this.#deps.clock.now() });
         });
       }
       record.isLookedUp = true;
@@ -260,7 +268,8 @@ export class PortActions {
     const { record } = work;
     let vpc: Vpc;
     try {
-      vpc = await this.#vpc(work, options);
+      const isWhole = (one: Vpc): boolean => [...create, ...take].every(({ subnet }) => hasSubnet(one, subnet));
+      vpc = await this.#vpc(work, options, isWhole);
     } catch (error) {
       const names = new Set([...create, ...take].map(({ name }) => name));
       const fault = this.#faultOf(error);
@@ -273,7 +282,8 @@ export class PortActions {
     for (const end of ends) if (end.status === "rejected") throw end.reason;
   }
 
-  async #create(wish: NamedNic, vpc: Vpc, { record, provider, host }: Work, options: Options): Promise<void> {
+  async #create(wish: NamedNic, vpc: Vpc, work: Work, options: Options): Promise<void> {
+    const { record, provider, host } = work;
     const { observer, clock, requests, log } = this.#deps;
     const request: PortRequest = {
       identity: portIdentity(record.uid, {
@@ -315,9 +325,19 @@ export class PortActions {
     if (pod !== undefined) {
       observer.event(pod, { type: "Normal", reason: "PortCreated", note: `${wish.name}: port ${port.id}, ${address}` });
     }
+    let whole: Vpc;
+    try {
+      whole = await this.#vpcOf([port], vpc, work, options);
+    } catch (error) {
+      // It is found again by its identity.
+      record.isLookedUp = false;
+      const fault = this.#faultOf(error);
+      this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
+      return;
+    }
     this.#changeOne(record, wish.name, (nic) => {
       const made = {
-        ...withPort(nic, { port, vpc, created: true, now: clock.now() }),
+        ...withPort(nic, { port, vpc: whole, created: true, now: clock.now() }),
         securityGroups: [...groupsOf(wish)],
       };
       return host === undefined ? made : bound(made, { port, host, agents: undefined }, this.#when());
@@ -325,11 +345,16 @@ export class PortActions {
   }
 
   /** Takes a port of the user (docs/spec/vpc-nics.md#6.5). What it had is stored before it is changed. */
-  async #take(wish: NamedNic, vpc: Vpc, { record, provider, host }: Work, options: Options): Promise<void> {
+  async #take(wish: NamedNic, known: Vpc, work: Work, options: Options): Promise<void> {
+    const { record, provider, host } = work;
     const { api, ledger, clock } = this.#deps;
     const id = wish.portID ?? "";
     try {
       const port = (await provider.getPorts([id], options)).get(id);
+      const vpc =
+        port === undefined || isOfVpc(port, known)
+          ? known
+          : await this.#vpc(work, options, (one) => isOfVpc(port, one));
       const holder = ledger.holderOf(id, record);
       const other = nicsOf(record).find(({ name, portID }) => name !== wish.name && portID === id)?.name;
       const fault = portFault(port, {
@@ -345,6 +370,7 @@ export class PortActions {
         if (fault !== undefined) this.#changeOne(record, wish.name, (nic) => this.#failed(nic, fault));
         return;
       }
+      await this.#vpcOf([port], vpc, work, options);
       ledger.hold(id, record);
       this.#changeOne(record, wish.name, (nic) => ({
         ...nic,
@@ -355,8 +381,9 @@ export class PortActions {
       await storeStatus(api, record, options);
       const device = { host: host ?? port.binding.host, deviceId: record.uid, deviceOwner: DEVICE_OWNER };
       const taken = await provider.bindPort(id, device, { ...options, ifRevision: port.revision });
+      const whole = await this.#vpcOf([taken], vpc, work, options);
       this.#changeOne(record, wish.name, (nic) => {
-        const made = withPort(nic, { port: taken, vpc, created: false, now: clock.now() });
+        const made = withPort(nic, { port: taken, vpc: whole, created: false, now: clock.now() });
         return host === undefined ? made : bound(made, { port: taken, host, agents: undefined }, this.#when());
       });
     } catch (error) {
@@ -398,9 +425,38 @@ export class PortActions {
     }
   }
 
-  async #vpc({ record, provider }: Work, options: Options): Promise<Vpc> {
+  /** The VPC of a claim. If what is known of it is not whole, it is looked at again: what it lacks may be new. */
+  async #vpc(
+    { record, provider }: Pick<Work, "record" | "provider">,
+    options: Options,
+    isWhole: (vpc: Vpc) => boolean = () => true,
+  ): Promise<Vpc> {
     const { vpc, projectID } = record.claim.spec;
-    return provider.resolve({ vpc, projectId: projectID }, options);
+    const ref = { vpc, projectId: projectID };
+    const known = await provider.resolve(ref, options);
+    return isWhole(known) ? known : await provider.resolve(ref, { ...options, maxAgeMs: MAY_LACK_MS });
+  }
+
+  /**
+   * The VPC with the subnets of all addresses of some ports; `known` is what is known of it. Rejects with `ProviderError`, also if it does not have one of them:
+   * without its subnet an address has neither prefix nor gateway.
+   */
+  async #vpcOf(
+    ports: readonly VpcPort[],
+    known: Vpc,
+    work: Pick<Work, "record" | "provider">,
+    options: Options,
+  ): Promise<Vpc> {
+    const isWhole = (vpc: Vpc): boolean => ports.every((port) => addressOfUnknownSubnet(port, vpc) === undefined);
+    if (isWhole(known)) return known;
+    const vpc = await this.#vpc(work, options, isWhole);
+    for (const port of ports) {
+      const lacks = addressOfUnknownSubnet(port, vpc);
+      if (lacks === undefined) continue;
+      const text = `port ${port.id} has the address ${lacks.ip} of subnet ${lacks.subnetId}, which VPC ${vpc.ref} does not show yet`;
+      throw new ProviderError("SubnetNotFound", text, { retry: "fast" });
+    }
+    return vpc;
   }
 
   /** The groups of a port: those of its NIC, else those of the policy, whose author may name any. */
@@ -449,4 +505,9 @@ export class PortActions {
     record.touchedAt = this.#deps.clock.monotonic();
     record.observation = { ...NOTHING, missing: record.observation.missing };
   }
+}
+
+/** Whether a VPC has the network of a port, and the subnets of its addresses. */
+function isOfVpc(port: VpcPort, vpc: Vpc): boolean {
+  return vpc.networks.has(port.networkId) && addressOfUnknownSubnet(port, vpc) === undefined;
 }

@@ -23,12 +23,18 @@ export interface ClaimRecord {
   claim: NicClaim;
   /** Whether the cache has had the claim: then its absence means that it is gone. */
   isCached: boolean;
+  /** Whether the API server was asked for the claim's pod and did not have it: a uid does not come back. */
+  podIsGone: boolean;
   /** The fields of the status that are ours, as they should be stored. */
   status: NicClaimStatus;
   /** What is stored of them. */
   stored: NicClaimStatus;
   /** Whether ports with the claim's identity are known; not before a look-up, and not after a request whose end is unknown. */
   isLookedUp: boolean;
+  /** Since when its pod is known to be over, on the monotonic clock. */
+  overSince: number | undefined;
+  /** When a release that has failed is tried again, on the monotonic clock. */
+  releaseAt: number;
   /** The value of the claim's label of its node. */
   labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
@@ -80,6 +86,9 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     namespace,
     claim,
     isCached,
+    podIsGone: false,
+    overSince: undefined,
+    releaseAt: Number.NEGATIVE_INFINITY,
     status,
     stored: status,
     isLookedUp: false,
@@ -154,7 +163,22 @@ export async function storeStatus(
   record.stored = status;
 }
 
-/** Deletes a claim and takes the finalizer off it; one that is gone is no error. */
+/** Deletes a claim, which its finalizer keeps: from now on no ADD plugs its ports. One that is gone is no error. */
+export async function deleteClaim(
+  api: ClaimApi,
+  { uid, namespace, claim }: ClaimRecord,
+  options: { readonly signal: AbortSignal },
+): Promise<void> {
+  if (claim.metadata.deletionTimestamp !== undefined) return;
+  try {
+    const ref = { name: uid, namespace };
+    await api.delete(nicResources.nicClaims, ref, { ...options, preconditions: { uid: claim.metadata.uid } });
+  } catch (error) {
+    if (!isGone(error)) throw error;
+  }
+}
+
+/** Takes the finalizer off a claim that was deleted; one that is gone is no error. */
 export async function finishClaim(
   api: ClaimApi,
   { uid, namespace, claim }: ClaimRecord,
@@ -163,9 +187,6 @@ export async function finishClaim(
   const ref = { name: uid, namespace };
   const type = nicResources.nicClaims;
   try {
-    if (claim.metadata.deletionTimestamp === undefined) {
-      await api.delete(type, ref, { ...options, preconditions: { uid: claim.metadata.uid } });
-    }
     // Not by the cached version: the node may have written meanwhile.
     const current = await api.get(type, ref, options);
     if (current.metadata.uid !== claim.metadata.uid) return;

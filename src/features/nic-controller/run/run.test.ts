@@ -289,6 +289,237 @@ test("T-8: a request that takes a user's port and is done late is undone, also i
   assert.equal(cluster.claims.size, 0);
 });
 
+test("a leader whose cache has no pods yet, but their claims, releases no port of a pod that is there", async () => {
+  const { clock, vpc, cluster } = open();
+  const uid = uidOf(1);
+  {
+    using _ = cluster.start();
+    cluster.addPod(uid, WISH, "node-1");
+    await clock.advance(500);
+    cluster.follow(uid);
+    await clock.advance(500);
+  }
+  const [claim, ports] = [cluster.claims.get(uid), new Map(vpc.ports)];
+  assert.equal(ports.size, 2);
+  cluster.unseen.add(uid);
+  using _ = cluster.start();
+  await clock.advance(120_000);
+  assert.deepEqual([vpc.calls["delete"], cluster.claims.get(uid)?.metadata], [undefined, claim?.metadata]);
+  assert.deepEqual(vpc.ports, ports);
+  // A failure of the API server is no answer.
+  cluster.podFailure = new KubeError("unreachable", "no answer");
+  cluster.deletePod(uid);
+  await clock.advance(60_000);
+  assert.equal(vpc.ports.size, 2);
+  cluster.podFailure = undefined;
+  await clock.advance(60_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
+});
+
+test("hot-plug: a leader whose cache has a pod as it was before neither takes NICs away that were added since, nor gives them other groups", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  const uid = uidOf(1);
+  {
+    using _ = cluster.start();
+    await running(bed, uid, ONE);
+    const former = cluster.pods.get(uid) ?? assert.fail();
+    cluster.changeWish(uid, { ...ONE, nics: [{ name: "eth0", securityGroups: ["web"] }, { name: "eth1" }] });
+    await clock.advance(500);
+    cluster.follow(uid);
+    await clock.advance(500);
+    cluster.former.set(uid, former);
+  }
+  const [{ spec }, ports] = [cluster.claims.get(uid) ?? assert.fail(), new Map(vpc.ports)];
+  assert.equal(spec.nics.length, 2);
+  using _ = cluster.start();
+  await clock.advance(120_000);
+  assert.deepEqual([cluster.claims.get(uid)?.spec, vpc.ports], [spec, ports]);
+  cluster.former.clear();
+  cluster.changeWish(uid, ONE);
+  await clock.advance(500);
+  assert.equal(cluster.claims.get(uid)?.spec.nics.length, 1, "what the pod gives up now is given up");
+});
+
+test("a pod of the claim's name with another uid is not the claim's", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  cluster.addPod(uidOf(1), ONE, "node-1");
+  await clock.advance(500);
+  const { metadata } = cluster.pods.get(uidOf(1)) ?? assert.fail();
+  cluster.deletePod(uidOf(1));
+  cluster.addPod(uidOf(2), ONE, "node-1");
+  const other = cluster.pods.get(uidOf(2)) ?? assert.fail();
+  cluster.pods.set(uidOf(2), { ...other, metadata: { ...other.metadata, name: metadata.name } });
+  await clock.advance(2000);
+  assert.deepEqual([[...cluster.claims.keys()], vpc.ports.size], [[uidOf(2)], 1]);
+});
+
+test("a claim that is deleted keeps its ports while the cache does not know yet that its pod has a node", async () => {
+  const { clock, vpc, cluster } = open();
+  const uid = uidOf(1);
+  {
+    using _ = cluster.start();
+    cluster.addPod(uid, ONE, "node-1");
+    await clock.advance(500);
+    cluster.follow(uid);
+    await clock.advance(500);
+  }
+  const before = new Map(vpc.ports);
+  cluster.changePod(uid, { spec: {} });
+  const claim = cluster.claims.get(uid) ?? assert.fail();
+  const deletionTimestamp = new Date(clock.now()).toISOString();
+  cluster.claims.set(uid, { ...claim, metadata: { ...claim.metadata, deletionTimestamp } });
+  using _ = cluster.start();
+  await clock.advance(120_000);
+  assert.deepEqual(vpc.ports, before);
+});
+
+test("a pod that its node has refused, so that nothing was ever plugged, loses its ports when no ADD can be at work any more", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, WISH, "node-1");
+  await clock.advance(1000);
+  cluster.changePod(uid, { spec: { nodeName: "node-1" }, status: { phase: "Failed" } });
+  await clock.advance(80_000);
+  assert.equal(vpc.ports.size, 2, "an ADD may still be at work");
+  await clock.advance(12_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size, cluster.pods.size], [0, 0, 1]);
+});
+
+test("before ports are released, their claim is being deleted, so that no ADD plugs them any more", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(1000);
+  const [port = ""] = [...vpc.ports.keys()];
+  vpc.held.add(port);
+  cluster.changePod(uid, { spec: { nodeName: "node-1" }, status: { phase: "Failed" } });
+  await clock.advance(95_000);
+  const { metadata, status } = cluster.claims.get(uid) ?? assert.fail();
+  assert.deepEqual([vpc.ports.size, status?.phase], [1, "Releasing"]);
+  assert.notEqual(metadata.deletionTimestamp, undefined);
+});
+
+test("a release that fails is tried again at its time, and not at each write of its own failure", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(1000);
+  vpc.held.add([...vpc.ports.keys()][0] ?? "");
+  cluster.deletePod(uid);
+  await clock.advance(100_000);
+  const tries = vpc.calls["delete"] ?? 0;
+  assert.ok(tries >= 10 && tries <= 11, `${tries} tries`);
+  assert.ok(cluster.statusWrites <= 20, `${cluster.statusWrites} writes`);
+  vpc.held.clear();
+  await clock.advance(10_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
+});
+
+test("a port in a subnet that is younger than what is known of the VPC has that subnet's prefix, gateway and routes; a user's port too", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  cluster.addPod(uidOf(1), ONE);
+  await clock.advance(5000);
+  const [first] = vpc.subnets;
+  const routes = [{ dst: "192.0.2.0/24", via: "10.1.0.2" }];
+  const young = { ...(first ?? assert.fail()), id: "33333333-3333-4333-8333-333333333333", name: "subnet-2" };
+  vpc.subnets.push({ ...young, cidr: "10.0.0.0/16", gateway: "10.0.0.9", routes });
+  const lent = vpc.addUserPort();
+  cluster.addPod(uidOf(2), ONE);
+  cluster.addPod(uidOf(3), { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0", portID: lent }] });
+  await clock.advance(1000);
+  const shown = (at: number) => {
+    const { ips, routes: has } = cluster.claims.get(uidOf(at))?.status?.nics?.[0] ?? {};
+    return { subnet: ips?.[0]?.subnetID, prefix: ips?.[0]?.prefixLength, gateway: ips?.[0]?.gateway, routes: has };
+  };
+  const wanted = { subnet: young.id, prefix: 16, gateway: "10.0.0.9", routes };
+  assert.deepEqual([shown(2), shown(3)], [wanted, wanted]);
+});
+
+test("a port whose subnet nobody knows is no NIC before that is known, and no second port is made", async () => {
+  const { clock, vpc, cluster } = open();
+  const restart = (): Disposable => cluster.start();
+  const hidden = "44444444-4444-4444-8444-444444444444";
+  vpc.addressesIn = hidden;
+  const uid = uidOf(1);
+  const nic = () => cluster.claims.get(uid)?.status?.nics?.[0];
+  {
+    using _ = restart();
+    cluster.addPod(uid, WISH, "node-1");
+    await clock.advance(30_000);
+    assert.deepEqual([vpc.ports.size, nic()?.portID, nic()?.reason], [2, undefined, "SubnetNotFound"]);
+    assert.equal(nic()?.state, "InProgress");
+  }
+  // The next leader finds the ports, and knows as little.
+  using _ = restart();
+  await clock.advance(30_000);
+  assert.deepEqual([vpc.ports.size, nic()?.portID, nic()?.reason], [2, undefined, "SubnetNotFound"]);
+  const [first] = vpc.subnets;
+  vpc.subnets.push({ ...(first ?? assert.fail()), id: hidden, name: "late", cidr: "10.0.0.0/20" });
+  await clock.advance(130_000);
+  assert.deepEqual([vpc.ports.size, nic()?.ips?.[0]?.prefixLength], [2, 20]);
+  assert.equal(cluster.claims.get(uid)?.status?.phase, "Plumbable");
+});
+
+test("a subnet that is made just now is found by its name, and asserted of a user's port", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  cluster.addPod(uidOf(1), ONE);
+  await clock.advance(5000);
+  vpc.subnets.push({
+    ...(vpc.subnets[0] ?? assert.fail()),
+    id: "33333333-3333-4333-8333-333333333333",
+    name: "subnet-2",
+  });
+  vpc.onCreate = (requests) => {
+    for (const { wish, vpc: known } of requests)
+      assert.ok(wish.subnet === undefined || known.subnets.some(({ name }) => name === wish.subnet));
+  };
+  const lent = vpc.addUserPort();
+  cluster.addPod(uidOf(2), { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0", subnet: "subnet-2" }] });
+  cluster.addPod(uidOf(3), {
+    kind: "wanted",
+    vpc: "vpc-1",
+    nics: [{ name: "eth0", portID: lent, subnet: "subnet-2" }],
+  });
+  await clock.advance(1000);
+  assert.deepEqual(
+    [2, 3].map((at) => cluster.claims.get(uidOf(at))?.status?.nics?.[0]?.reason),
+    [undefined, undefined],
+  );
+  // One that is not there costs a look each second at most.
+  const before = vpc.calls["resolve"] ?? 0;
+  for (let at = 10; at < 60; at += 1)
+    cluster.addPod(uidOf(at), { kind: "wanted", vpc: "vpc-1", nics: [{ name: "eth0", subnet: "none" }] });
+  vpc.onCreate = () => undefined;
+  await clock.advance(1000);
+  assert.ok((vpc.calls["resolve"] ?? 0) - before <= 100, `${vpc.calls["resolve"]} calls`);
+});
+
+test("a claim that somebody deletes before its pod is plugged is made anew once its node tells that it has nothing", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(1000);
+  const claim = cluster.claims.get(uid) ?? assert.fail();
+  const [before = ""] = [...vpc.ports.keys()];
+  const deletionTimestamp = new Date(clock.now()).toISOString();
+  cluster.claims.set(uid, { ...claim, metadata: { ...claim.metadata, deletionTimestamp } });
+  cluster.touch(uid);
+  await clock.advance(200_000);
+  assert.ok(vpc.ports.has(before));
+  cluster.tell(uid, "Unplugged");
+  await clock.advance(1000);
+  assert.deepEqual([vpc.ports.size, vpc.ports.has(before)], [1, false]);
+  assert.deepEqual(cluster.claims.get(uid)?.status?.phase, "Plumbable");
+});
+
 /** A pod that runs with NICs, and what its user wants by now. */
 async function running({ cluster, clock }: ReturnType<typeof open>, uid: string, wish: PodWish): Promise<void> {
   cluster.addPod(uid, wish, "node-1");
@@ -507,6 +738,10 @@ test("T-28: a new leader takes over 1,000 claims by lists of fifty, and asks for
   assert.equal(cluster.statusWrites, 0);
 });
 
+function isOver(pod: { readonly status: { readonly phase?: string | undefined } } | undefined): boolean {
+  return pod?.status.phase === "Succeeded" || pod?.status.phase === "Failed";
+}
+
 /** What happens to the cluster and to the cloud. */
 type Op =
   | {
@@ -516,7 +751,7 @@ type Op =
       readonly nics: 1 | 2;
       readonly scheduled: boolean;
     }
-  | { readonly do: "schedule" | "delete" | "end" | "unplug" | "plug"; readonly pod: number }
+  | { readonly do: "schedule" | "delete" | "end" | "fail" | "unplug" | "plug"; readonly pod: number }
   | {
       readonly do: "want";
       readonly pod: number;
@@ -538,7 +773,7 @@ const add = fc.record({
   scheduled: fc.boolean(),
 });
 const change = fc.record({
-  do: fc.constantFrom("schedule" as const, "end" as const, "unplug" as const, "plug" as const),
+  do: fc.constantFrom("schedule" as const, "end" as const, "fail" as const, "unplug" as const, "plug" as const),
   pod,
 });
 /** The second NIC of a pod. */
@@ -613,6 +848,10 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
           case "end":
             cluster.changePod(uids.get(one.pod) ?? "", { status: { phase: "Succeeded" } });
             break;
+          case "fail":
+            // Its node has refused it: it is on a node, and nothing was plugged.
+            cluster.changePod(uids.get(one.pod) ?? "", { spec: { nodeName: "node-1" }, status: { phase: "Failed" } });
+            break;
           case "plug":
           case "unplug":
             cluster.tell(uids.get(one.pod) ?? "", one.do === "plug" ? "Plugged" : "Unplugged");
@@ -652,10 +891,10 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
       // Agents of nodes come to rest too: they tell of each claim whose NICs have changed.
       for (let round = 0; round < 2; round += 1) {
         for (const uid of uids.values()) {
-          const isOver = cluster.pods.get(uid)?.status.phase === "Succeeded";
+          const hasEnded = isOver(cluster.pods.get(uid));
           const { metadata, status } = cluster.claims.get(uid) ?? {};
           const isTold = status?.plugged !== undefined || (metadata?.generation ?? 1) > 1;
-          if (!isOver && isTold) cluster.follow(uid);
+          if (!hasEnded && isTold) cluster.follow(uid);
         }
         await clock.advance(400_000);
       }
@@ -681,13 +920,16 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
       let isLent = false;
       for (const { metadata, status, wish } of cluster.pods.values()) {
         const claim = cluster.claims.get(metadata.uid);
-        const isOver = status.phase === "Succeeded";
+
+        const hasEnded = isOver({ status });
         if (claim === undefined) {
-          assert.ok(isOver, "a pod that runs has its claim");
+          assert.ok(hasEnded, "a pod that runs has its claim");
           continue;
         }
+        const isPlugged = claim.status?.conditions?.some(({ type }) => type === "Plugged") === true;
+        assert.ok(!hasEnded || isPlugged, "only what is plugged outlives its pod's end");
         const nics = claim.status?.nics ?? [];
-        if (!isOver) {
+        if (!hasEnded) {
           for (const nic of nics) {
             const isTaken = nic.reason === "PortInUse" || nic.reason === "PortLost";
             assert.ok(isTaken || (nic.portID !== undefined && vpc.ports.has(nic.portID)), `${nic.name} ${nic.reason}`);
@@ -706,7 +948,7 @@ test("T-8: whatever happens to pods, requests and controllers, in the end each N
         isLent ||= vpc.ports.get(lent)?.deviceId === metadata.uid;
         const counts = portCounts(vpc);
         // A pod that has ended keeps what it has until it is unplugged, known or not.
-        const has = isOver
+        const has = hasEnded
           ? Math.min(nics.length, counts[metadata.uid] ?? 0)
           : nics.filter(({ portID }) => portID !== undefined && vpc.ports.get(portID)?.deviceId === metadata.uid)
               .length;

@@ -18,11 +18,17 @@ interface FakePod extends PodView {
   readonly wish: PodWish;
 }
 
-/** Pods, claims and the controllers that work on them, on a clock that the test moves. Caches are always right. */
+/** Pods, claims and the controllers that work on them, on a clock that the test moves. Caches are right, but for {@link FakeCluster.unseen} and {@link FakeCluster.former}. */
 export class FakeCluster {
   readonly claims = new Map<string, NicClaim>();
   readonly pods = new Map<string, FakePod>();
   readonly events: (PodEvent & { readonly pod: string })[] = [];
+  /** Pods that the API server has, and the controllers' caches have not yet. */
+  readonly unseen = new Set<string>();
+  /** Pods as the controllers' caches still have them, by uid. */
+  readonly former = new Map<string, FakePod>();
+  /** Why the API server tells of no pod. */
+  podFailure: KubeError | undefined;
   policy: NicPolicySpec = {};
   /** Ports of claims that were deleted as second ones. */
   duplicates = 0;
@@ -55,7 +61,7 @@ export class FakeCluster {
       cluster: {
         claim: (_namespace, uid) => this.claims.get(uid),
         claims: () => this.claims.values(),
-        pod: (uid) => this.pods.get(uid),
+        pod: (uid) => (this.unseen.has(uid) ? undefined : (this.former.get(uid) ?? this.pods.get(uid))),
         namespace: () => undefined,
         node: () => ({ notReadySince: this.lostNodes ? 0 : undefined }),
         policy: () => this.policy,
@@ -127,7 +133,8 @@ export class FakeCluster {
   changeWish(uid: string, wish: PodWish): void {
     const pod = this.pods.get(uid);
     if (pod === undefined) return;
-    this.pods.set(uid, { ...pod, wish });
+    this.#version += 1;
+    this.pods.set(uid, { ...pod, metadata: { ...pod.metadata, resourceVersion: `w${this.#version}` }, wish });
     this.touch(uid);
   }
 
@@ -175,15 +182,22 @@ export class FakeCluster {
     return claim;
   }
 
+  #findPod(name: string): FakePod {
+    if (this.podFailure !== undefined) throw this.podFailure;
+    const pod = [...this.pods.values()].find(({ metadata }) => metadata.name === name);
+    if (pod === undefined) throw new KubeError("not-found", `there is no pod ${name}`);
+    return pod;
+  }
+
   /** The API server for claims; pods take every patch. A controller that was killed writes no more. */
   #api(isAlive: () => boolean): ClaimApi {
-    const call = async <T>(work: () => NicClaim): Promise<T> => {
+    const call = async <T>(work: () => NicClaim | FakePod): Promise<T> => {
       await new Promise<void>((resolve) => void this.clock.after(3, resolve));
       if (!isAlive()) throw new KubeError("unreachable", "this controller was killed");
       return work() as unknown as T;
     };
     return {
-      get: (_type, { name }) => call(() => this.#find(name)),
+      get: (type, { name }) => call(() => (type.kind === "Pod" ? this.#findPod(name) : this.#find(name))),
       create: (_type, draft) =>
         call(() => {
           const claim = draft as unknown as NicClaim;

@@ -4,11 +4,13 @@ import {
   type PortRequest,
   type PortResult,
   ProviderError,
+  type ResolveOptions,
   type SavedDevice,
   type Vpc,
   type VpcPort,
   type VpcProvider,
   type VpcRef,
+  type VpcSubnet,
 } from "#cloud/vpc";
 
 /** What becomes of the next write: its request or its answer is lost, or it is done only later than its client has given up. */
@@ -19,7 +21,10 @@ const LATE_MS = 5000;
 const NETWORK = "11111111-1111-4111-8111-111111111111";
 const SUBNET = "22222222-2222-4222-8222-222222222222";
 
-/** A cloud in memory, with one network whose addresses never end. Every call takes a moment of the clock. */
+/** For how long the VPC is used as it was seen, in milliseconds. */
+const KEPT_MS = 60_000;
+
+/** A cloud in memory, with one network whose addresses never end. Every call takes a moment of the clock. The VPC is kept as providers keep it. */
 export class FakeVpc implements VpcProvider {
   readonly name = "neutron";
   readonly ports = new Map<string, VpcPort>();
@@ -34,8 +39,18 @@ export class FakeVpc implements VpcProvider {
   fate: () => Fate = () => "done";
   /** Called when ports are asked for. */
   onCreate: (requests: readonly PortRequest[]) => void = () => undefined;
+  /** The id of the subnet of new ports' addresses, if it is not the last of {@link subnets}. */
+  addressesIn: string | undefined;
+  /** The subnets of the network; new ports have an address of the last one. */
+  readonly subnets: VpcSubnet[] = [
+    {
+      ...{ id: SUBNET, name: "subnet-1", networkId: NETWORK, cidr: "10.0.0.0/8", ipVersion: 4 },
+      ...{ gateway: "10.0.0.1", nameservers: [], routes: [] },
+    },
+  ];
   readonly #clock: Clock;
   #count = 0;
+  #seen: { readonly atMs: number; readonly subnets: readonly VpcSubnet[] } | undefined;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -45,16 +60,14 @@ export class FakeVpc implements VpcProvider {
     this.ports.clear();
   }
 
-  async resolve({ vpc }: VpcRef): Promise<Vpc> {
+  async resolve({ vpc }: VpcRef, { maxAgeMs = KEPT_MS }: ResolveOptions): Promise<Vpc> {
     await this.#read("resolve");
     if (vpc !== "vpc-1") throw new ProviderError("VpcNotFound", `there is no network ${vpc}`, { retry: "slow" });
-    const subnet = { id: SUBNET, name: "subnet-1", networkId: NETWORK, cidr: "10.0.0.0/8", ipVersion: 4 } as const;
-    return {
-      ref: vpc,
-      projectId: "p",
-      networks: new Map([[NETWORK, { mtu: 1450 }]]),
-      subnets: [{ ...subnet, gateway: "10.0.0.1", nameservers: [], routes: [] }],
-    };
+    const now = this.#clock.monotonic();
+    if (this.#seen === undefined || now - this.#seen.atMs >= Math.min(maxAgeMs, KEPT_MS))
+      this.#seen = { atMs: now, subnets: [...this.subnets] };
+    const { subnets } = this.#seen;
+    return { ref: vpc, projectId: "p", networks: new Map([[NETWORK, { mtu: 1450 }]]), subnets };
   }
 
   async createPorts(requests: readonly PortRequest[]): Promise<readonly PortResult[]> {
@@ -162,7 +175,12 @@ export class FakeVpc implements VpcProvider {
       projectId: "p",
       status: "DOWN",
       mac: `fa:16:3e:${hex.slice(6, 8)}:${hex.slice(8, 10)}:${hex.slice(10)}`,
-      addresses: [{ subnetId: SUBNET, ip: `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}` }],
+      addresses: [
+        {
+          subnetId: this.addressesIn ?? this.subnets.at(-1)?.id ?? "",
+          ip: `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}`,
+        },
+      ],
       createdAt: new Date(this.#clock.now()).toISOString(),
       revision: 1,
       securityGroups,
