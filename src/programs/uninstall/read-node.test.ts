@@ -3,16 +3,11 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-<<<<<<< HEAD
-import { FakeKernel } from "#kernel/fake";
-import { changedSettings, files, inRoot, programOf } from "./read-node.ts";
-=======
 import { planNode } from "#features/uninstall";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
-import { files, inRoot, programOf, readNode } from "./read-node.ts";
->>>>>>> w-nic
+import { changedSettings, files, inRoot, programOf, readNode } from "./read-node.ts";
 
 const NODE = new Set(["coild", "service-proxy", "nic-agent", "node"]);
 const line = (...words: string[]): string => words.join("\0");
