@@ -16,14 +16,13 @@ unset NODE_EXTRA_CA_CERTS
 # The young generation keeps its first size (see early.ts). This option of Node leaves V8's flags as they are, on which the compiled code of
 # Node's own modules depends. The build puts the programs of each memory profile (src/programs/programs.ts) in place of its name.
 case "${0##*/} ${1-}" in
-  @stream@) v8=--max-semi-space-size=1 ;;
+  @stream@ | @tables@)
+    v8=--max-semi-space-size=1
+    # One arena of malloc for all threads: those of V8 and libuv have little to keep, and would keep 6 MiB more.
+    export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" ;;
   @small@)
     # The first collection of the old generation comes at 40 MiB: no start without work reaches that, and one with thousands of clients stays small.
     v8='--max-semi-space-size=1 --initial-old-space-size=40'
-    export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" ;;
-  @tables@)
-    v8=--max-semi-space-size=1
-    # One arena of malloc for all threads: those of V8 and libuv have little to keep, and would keep 6 MiB more.
     export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" ;;
   *) v8= ;;
 esac

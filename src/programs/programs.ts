@@ -1,9 +1,9 @@
 import type { Program } from "./program/index.ts";
 
 /**
- * In all profiles V8's young generation keeps its first size (see `early.ts`). `stream`, for programs that relay bytes, adds room for their
- * buffers (`heap-room.ts`). `tables` and `small` add a limit of one malloc arena, which the launcher sets; `small` adds a small old
- * generation, once the program is at rest (`release-memory.ts`).
+ * In all profiles V8's young generation keeps its first size (see `early.ts`), and malloc has one arena, which the launcher sets. `tables` adds
+ * nothing; `stream`, for programs that relay bytes, adds room for their buffers (`heap-room.ts`), and `small` a small old generation, once the
+ * program is at rest (`release-memory.ts`).
  */
 export type MemoryProfile = "stream" | "tables" | "small";
 
