@@ -147,6 +147,27 @@ test("childrenOf: the template's containers, volumes, variables and mounts stay 
   assert.deepEqual(container.resources, { limits: { cpu: "1" }, requests: { cpu: "100m", memory: "200Mi" } });
 });
 
+test("childrenOf: of variables with one name the last is kept in each container, since no list with two of a key can be applied", () => {
+  const env = [
+    { name: "A", value: "1" },
+    { name: "B", value: "2" },
+    { name: "A", value: "3" },
+  ];
+  const { pod, container } = children(
+    withPod({
+      containers: [
+        { name: "egress", env },
+        { name: "sidecar", env },
+      ],
+      initContainers: [{ name: "first", env }],
+    }),
+  );
+  const kept = env.slice(1);
+  assert.deepEqual(container.env?.slice(0, 2), kept);
+  assert.deepEqual(pod.containers[1]?.env, kept);
+  assert.deepEqual(pod.initContainers?.[0]?.env, kept);
+});
+
 test("childrenOf: a request is not put above its limit, and one that is given stands", () => {
   const resources = (given: object) =>
     children(withPod({ containers: [{ name: "egress", resources: given }] })).container.resources;

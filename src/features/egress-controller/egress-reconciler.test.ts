@@ -5,6 +5,7 @@ import { Cidr } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { type KubeApi, KubeError } from "#kube/client";
 import { type AddressPool, type Egress, egressLabels, egressPoolName } from "#kube/coil";
+import { removePools } from "./address-pool.ts";
 import { EgressReconciler } from "./egress-reconciler.ts";
 
 const EGRESS = {
@@ -77,12 +78,19 @@ test("EgressReconciler: an Egress of a namespace that has one already takes two 
 });
 
 /** A reconciler of one Egress, whose writes are noted, and the pool that is stored. */
-function withPool(spec: object, pool: object | undefined, ranges: readonly string[] = ["203.0.113.0/24"]) {
+function withPool(
+  spec: object,
+  pool: object | undefined,
+  ranges: readonly string[] = ["203.0.113.0/24"],
+  deploymentRefusal?: string,
+) {
   const writes: string[] = [];
   const egress = { ...EGRESS, spec: { ...EGRESS.spec, ...spec } } as Egress;
   const note =
     (verb: string) => async (type: { readonly kind: string }, ref: { readonly name: string }, patch?: object) => {
       writes.push(`${verb} ${type.kind} ${ref.name}`);
+      if (type.kind === "Deployment" && deploymentRefusal !== undefined)
+        throw new KubeError("server", deploymentRefusal, { httpStatus: 500 });
       return { metadata: {}, ...(patch as { readonly body?: object } | undefined)?.body };
     };
   const get = async (type: { readonly kind: string }) => {
@@ -134,6 +142,56 @@ test("EgressReconciler: addresses become a pool, once; without them, or without 
   const leaving = withPool({}, { ...OWN, metadata: { ...OWN.metadata, deletionTimestamp: "2026-01-01T00:00:00Z" } });
   await leaving.run();
   assert.deepEqual(leaving.pools(), []);
+});
+
+for (const [what, ranges] of [
+  ["another range", ["198.51.100.0/24"]],
+  ["no range any more", []],
+] as const) {
+  test(`EgressReconciler: with ${what} the pool of an Egress's addresses is deleted`, async () => {
+    const { run, pools, writes } = withPool(ADDRESSES, OWN, ranges);
+    await assert.rejects(run(), { code: "invalid" });
+    assert.deepEqual(pools(), [`delete AddressPool ${NAME}`]);
+    assert.ok(writes.includes("patch Deployment nat"), writes.join());
+  });
+}
+
+test("removePools: deletes the pools of Egresses and no others; without the right to list them it does nothing", async () => {
+  const deleted: string[] = [];
+  const others = [
+    { metadata: { name: "default", labels: {} } },
+    { metadata: { ...OWN.metadata, name: "of-an-egress-by-labels-alone" } },
+    { ...OWN, metadata: { ...OWN.metadata, deletionTimestamp: "2026-01-01T00:00:00Z" } },
+  ];
+  const api = (items: readonly object[] | KubeError) =>
+    ({
+      listAll: async () => {
+        if (items instanceof KubeError) throw items;
+        return { items };
+      },
+      delete: async (_type: unknown, { name }: { name: string }) => void deleted.push(name),
+    }) as unknown as KubeApi;
+  const options = { signal: new AbortController().signal };
+  await removePools(api(others), nullLogger, options);
+  await removePools(api(new KubeError("forbidden", "no")), nullLogger, options);
+  assert.deepEqual(deleted, []);
+  await removePools(api([...others, OWN]), nullLogger, options);
+  assert.deepEqual(deleted, [NAME]);
+  await assert.rejects(() => removePools(api(new KubeError("timeout", "no answer")), nullLogger, options), {
+    code: "timeout",
+  });
+});
+
+test("EgressReconciler: a template that the API server cannot apply is told as such, and costs the Egress nothing else", async () => {
+  const refusal =
+    'failed to create typed patch object (internet/nat; apps/v1, Kind=Deployment): .spec.template.spec.containers[name="s"].ports: duplicate entries for key [containerPort=80,protocol="TCP"]';
+  const { run, writes } = withPool({}, undefined, [], refusal);
+  await assert.rejects(run(), {
+    code: "invalid",
+    message:
+      /^Egress internet\/nat cannot have its Deployment: .*ports: duplicate entries .*; take out repeated entries/,
+  });
+  assert.ok(writes.includes("patch Service nat"), writes.join());
 });
 
 for (const [what, spec, pool, ranges, code, message] of [

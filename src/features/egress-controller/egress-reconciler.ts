@@ -17,7 +17,7 @@ import {
   type ServiceAccount,
 } from "#kube/client";
 import { type AddressPool, coilResources, type Egress, egressLabels, egressSelector, podSpecFaults } from "#kube/coil";
-import { addressPoolOf, egressOfPool, notAllowed } from "./address-pool.ts";
+import { addressPoolOf, egressOfPool, notAllowed, removePool } from "./address-pool.ts";
 import { AppliedStates, wishOf } from "./applied.ts";
 import { accountOf, childrenOf } from "./children.ts";
 import { inheritFields } from "./inherit.ts";
@@ -26,6 +26,12 @@ import type { RouterSettings } from "./router-pod.ts";
 
 /** The manager of the fields that this controller applies. */
 const MANAGER = "coil-egress-controller";
+
+/**
+ * How kube-apiserver refuses to apply a list with two items of one key, such as two ports of one number, and unknown fields: with status 500.
+ * It stores both when it is asked to create or replace, as Coil does.
+ */
+const REPEATED = "failed to create typed patch object";
 
 /** `invalid`: stored without a webhook, which would have refused it. `taken`: an object of the Egress's name belongs to something else. `incomplete`: several objects could not be written. `leaving`: the pool of its former addresses is not gone yet. */
 export type EgressErrorCode = "invalid" | "taken" | "incomplete" | "leaving";
@@ -119,8 +125,11 @@ export class EgressReconciler {
     if (wanted === undefined) return this.#removePool(cached, options);
     const { namespace = "", name } = egress.metadata;
     const refused = notAllowed(egress, addressRanges);
-    if (refused !== undefined)
+    if (refused !== undefined) {
+      // It was allowed once: other flags of this controller.
+      await this.#removePool(cached, options);
       throw new EgressError("invalid", `Egress ${namespace}/${name} cannot have its addresses: ${refused}`);
+    }
     if (cached?.metadata.deletionTimestamp !== undefined)
       throw new EgressError(
         "leaving",
@@ -146,16 +155,9 @@ export class EgressReconciler {
     });
   }
 
-  /** The pool's finalizer holds it until the last router has ended. */
   async #removePool(cached: AddressPool | undefined, options: AbortOptions): Promise<void> {
     if (cached === undefined || cached.metadata.deletionTimestamp !== undefined) return;
-    const { name, uid } = cached.metadata;
-    try {
-      await this.#deps.api.delete(coilResources.addressPools, { name }, { ...options, preconditions: { uid } });
-      this.#deps.log.info("pool of an Egress's addresses deleted", { pool: name });
-    } catch (error) {
-      if (!isKubeError(error, "not-found")) throw error;
-    }
+    await removePool(this.#deps.api, this.#deps.log, cached, options);
   }
 
   async #ensureAccount(namespace: string, options: AbortOptions): Promise<void> {
@@ -200,6 +202,12 @@ export class EgressReconciler {
     try {
       return await this.#apply(type, wanted, options);
     } catch (error) {
+      if (isKubeError(error) && error.message.includes(REPEATED))
+        throw new EgressError(
+          "invalid",
+          `Egress ${wanted.metadata.namespace}/${wanted.metadata.name} cannot have its ${type.kind}: the API server cannot apply its template: ${error.message}; take out repeated entries and unknown fields`,
+          { cause: error },
+        );
       if (before === undefined || !isKubeError(error, "invalid") || error.httpStatus !== 422) throw error;
       const { name, namespace } = wanted.metadata;
       // Fails as well, with the same words, if it is the Egress that is not valid.

@@ -34,14 +34,29 @@ export function routerPodOf(egress: Egress, router: RouterSettings): PodSpec {
   const volumes = given.volumes ?? [];
   return {
     ...given,
+    ...(Array.isArray(given.initContainers) ? { initContainers: given.initContainers.map(applicable) } : {}),
     serviceAccountName: ROUTER_ACCOUNT,
     volumes: [
       ...volumes.filter(({ name }) => name !== MODULES.name),
       ...(volumes.some(({ name }) => name === RUN.name) ? [] : [{ name: RUN.name, emptyDir: {} }]),
       { name: MODULES.name, hostPath: { path: MODULES.mountPath } },
     ],
-    containers: own === undefined ? [routed, ...containers] : containers.map((one) => (one === own ? routed : one)),
+    containers: (own === undefined
+      ? [routed, ...containers]
+      : containers.map((one) => (one === own ? routed : one))
+    ).map(applicable),
   };
+}
+
+/**
+ * A container with the last of its variables of each name, which is the one that counts. Kubernetes stores the others too, but refuses to apply
+ * a list with two items of one key. Parts that are no containers or variables are left to the API server.
+ */
+function applicable(container: Container): Container {
+  const env: unknown = (container as Container | null)?.env;
+  if (!Array.isArray(env)) return container;
+  const names = env.map((one: { readonly name?: unknown } | null) => one?.name);
+  return { ...container, env: env.filter((_, at) => names[at] === undefined || names.lastIndexOf(names[at]) === at) };
 }
 
 /** The template's container, with what a router needs. */

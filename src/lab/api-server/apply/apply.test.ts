@@ -244,3 +244,15 @@ test("managed fields: nothing but ApiError escapes the decoder", () => {
     }),
   );
 });
+
+test("applyConfiguration: two items of one key are refused as kube-apiserver refuses them; an update with them is not", () => {
+  const twice = { list: [{ name: "a", v: 1 }, { name: "b" }, { name: "a", v: 2 }] };
+  const isRefusal = (error: unknown): boolean =>
+    error instanceof ApiError &&
+    error.httpStatus === 500 &&
+    error.message === "failed to create typed patch object: .spec.list: duplicate entries for key";
+  assert.throws(() => apply(EMPTY, "one", twice), isRefusal);
+  assert.throws(() => apply(EMPTY, "one", { set: ["x", "x"] }), /\.spec\.set: duplicate/);
+  const stored = update(EMPTY, "one", { metadata: { name: "x" }, spec: twice });
+  assert.deepEqual(apply(stored, "two", { a: 1 }).object["spec"], { ...twice, a: 1 });
+});

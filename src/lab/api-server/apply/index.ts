@@ -5,7 +5,7 @@ import type { ManagedFieldsEntry } from "../object/meta.ts";
 import { type Definitions, resolve, type Schema } from "../schema/index.ts";
 import { describePath, FieldSet } from "./field-set.ts";
 import { decodeManaged, encodeManaged, type Managed, type Manager, sameManager } from "./managed-fields.ts";
-import { compare, mergeTyped, removeFields, toFieldSet } from "./typed.ts";
+import { compare, mergeTyped, removeFields, repeatedIn, toFieldSet } from "./typed.ts";
 
 /** Fields that the server owns: never in a manager's set (apimachinery managedfields stripMeta). */
 const SERVER_FIELDS = decodeFixed({
@@ -93,7 +93,8 @@ export interface Applied {
 
 /**
  * Applies a configuration: merges it into `live`, removes fields that this manager applied before and that no manager owns now.
- * Throws ApiError `Conflict` with a cause for each field that another manager owns with another value, unless `force`.
+ * Throws ApiError `Conflict` with a cause for each field that another manager owns with another value, unless `force`, and `InternalError`
+ * for a configuration with two items of one key.
  */
 export function applyConfiguration(
   type: TypeInfo,
@@ -104,6 +105,10 @@ export function applyConfiguration(
 ): Applied {
   const schema = resolve(type.schema, type.definitions);
   const wanted = withoutReset(config, type.reset);
+  const repeated = repeatedIn(wanted, schema, type.definitions);
+  // As kube-apiserver, which knows no better reason for it. Its message names the key too.
+  if (repeated !== undefined)
+    throw new ApiError("InternalError", `failed to create typed patch object: ${repeated}: duplicate entries for key`);
   const managed = adopt(decodeManaged(entries), live, schema, type);
   const mine = managed.find((item) => sameManager(item, options.manager));
   const others = managed.filter((item) => item !== mine);

@@ -32,6 +32,27 @@ export function elementsOf(
   return items;
 }
 
+/** The path of the first list in which two items have the same key; undefined if there is none. */
+export function repeatedIn(value: Json, schema: Schema, definitions: Definitions, path = ""): string | undefined {
+  const shape = shapeOf(value, schema);
+  if (shape === "struct" && isObject(value)) {
+    for (const [key, member] of Object.entries(value)) {
+      const inner = memberSchema(schema, key, definitions) ?? ANYTHING;
+      const found = member === undefined ? undefined : repeatedIn(member, inner, definitions, `${path}.${key}`);
+      if (found !== undefined) return found;
+    }
+  } else if ((shape === "keyed-list" || shape === "set") && Array.isArray(value)) {
+    const items = elementsOf(value, shape, schema, definitions);
+    if (items === undefined) return path;
+    const inner = itemSchema(schema, definitions);
+    for (const [index, item] of value.entries()) {
+      const found = repeatedIn(item, inner, definitions, `${path}[${index}]`);
+      if (found !== undefined) return found;
+    }
+  }
+  return undefined;
+}
+
 function keyElement(item: Json, keys: readonly string[], schema: Schema, definitions: Definitions): string {
   const id: JsonObject = {};
   if (!isObject(item)) return `v:${JSON.stringify(item)}`;
