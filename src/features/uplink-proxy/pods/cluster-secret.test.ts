@@ -32,8 +32,8 @@ function setUp(t: TestContext) {
       writeFileSync(path, content);
       return secretFromFile(path, deps);
     },
-    fromApi: (secret: string): Promise<ClusterSecret> => {
-      stored.data = { secret };
+    fromApi: (secret: string | undefined): Promise<ClusterSecret> => {
+      stored.data = secret === undefined ? {} : { secret };
       return secretFromApi(api, ["kube-system", "shared"], deps, new AbortController().signal);
     },
   };
@@ -72,6 +72,8 @@ test("cluster secret: one that is empty, cut off or no base64 is unknown, and th
   assert.deepEqual(told(), [ofSecret("it has 0 bytes"), ofSecret("it has 31 bytes")]);
   for (const text of [`${GOOD}${GOOD}!`, `${GOOD}${GOOD}0`]) await isUnknown(fromApi(text));
   assert.deepEqual(told(), [ofSecret("it is no base64")]);
+  await isUnknown(fromApi(undefined));
+  assert.deepEqual(told(), [ofSecret('it has no key "secret"')]);
   assert.equal((await fromFile(GOOD)).kind, "shared");
   await isUnknown(fromFile(""));
   assert.deepEqual(told(), [ofFile("it has 0 bytes")], "told again after it was right");

@@ -31,7 +31,7 @@ export async function secretFromFile(path: string, deps: SecretDeps): Promise<Cl
 
 /**
  * A Secret `NAMESPACE/NAME` of the API server, under key `secret`; without this Secret the node does not share a secret. `unknown` with a
- * line in the log: the API server does not answer with it, or the value is no base64 of 32 bytes or more.
+ * line in the log: the API server does not answer with it, it has no such key, or the value is no base64 of 32 bytes or more.
  */
 export async function secretFromApi(
   api: Pick<KubeApi, "get">,
@@ -42,8 +42,11 @@ export async function secretFromApi(
   const source: Source = { key: `${namespace}/${name}`, fields: { namespace, name, key: SECRET_KEY } };
   try {
     const found = await findObject(api, resources.secrets, { namespace, name }, { signal });
-    const text = found?.data?.[SECRET_KEY];
-    return text === undefined ? { kind: "standalone" } : judge(decode(text), source, deps);
+    if (found === undefined) return { kind: "standalone" };
+    const text = found.data?.[SECRET_KEY];
+    return text === undefined
+      ? refuse(`it has no key "${SECRET_KEY}"`, source, deps)
+      : judge(decode(text), source, deps);
   } catch (error) {
     signal.throwIfAborted();
     if (!isKubeError(error)) throw error;
@@ -64,12 +67,14 @@ function decode(base64: string): Buffer | undefined {
 }
 
 /** What is derived from no bytes, or from a few, anyone can compute: such a secret is not shared with anyone. */
-function judge(secret: Buffer | undefined, source: Source, { log, repeats }: SecretDeps): ClusterSecret {
-  if (secret !== undefined && secret.length >= MIN_SECRET_BYTES) {
-    repeats.forget(source.key);
-    return { kind: "shared", secret };
-  }
-  const found = secret === undefined ? "it is no base64" : `it has ${secret.length} bytes`;
+function judge(secret: Buffer | undefined, source: Source, deps: SecretDeps): ClusterSecret {
+  if (secret === undefined) return refuse("it is no base64", source, deps);
+  if (secret.length < MIN_SECRET_BYTES) return refuse(`it has ${secret.length} bytes`, source, deps);
+  deps.repeats.forget(source.key);
+  return { kind: "shared", secret };
+}
+
+function refuse(found: string, source: Source, { log, repeats }: SecretDeps): ClusterSecret {
   const error = `${found}: give it at least ${MIN_SECRET_BYTES} random bytes, the same on all nodes, as from "openssl rand -hex 32"`;
   if (repeats.isNew(source.key, error)) {
     log.error("cannot use the cluster's secret; existing secrets stay", { ...source.fields, error });
