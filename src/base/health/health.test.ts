@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
@@ -84,6 +85,30 @@ test("serveHealth: invalid targets get an answer and do no harm", async () => {
   }
   assert.equal((await fetch(`http://127.0.0.1:${server.port}/healthz`)).status, 200);
 });
+
+for (const [what, sent] of [
+  ["silent", ""],
+  ["slow", "GET /healthz HTTP/1.1\r\nHost: x\r\n"],
+] as const) {
+  test(`serveHealth, serveMetrics: ${what} clients, as many as there can be and more, keep out no probe`, async (t) => {
+    await using health = await serveHealth({ health: new Health() }, { address: LOOPBACK });
+    await using metrics = await serveMetrics({ registry: createRegistry() }, { address: LOOPBACK });
+    for (const [{ port }, path] of [
+      [health, "healthz"],
+      [metrics, "metrics"],
+    ] as const) {
+      const sockets = Array.from({ length: 200 }, () => connect(port, "127.0.0.1").on("error", () => undefined));
+      t.after(() => sockets.forEach((socket) => void socket.destroy()));
+      await Promise.all(sockets.map((socket) => once(socket, "connect")));
+      for (const socket of sockets) socket.write(sent);
+      for (let probe = 0; probe < 5; probe += 1) {
+        const answer = await fetch(`http://127.0.0.1:${port}/${path}`, { signal: AbortSignal.timeout(1000) });
+        assert.equal(answer.status, 200);
+        await answer.text();
+      }
+    }
+  });
+}
 
 test("serveMetrics: the registry in text format; the error for a taken port has its address", async () => {
   await using server = await serveMetrics({ registry: createRegistry() }, { address: LOOPBACK });

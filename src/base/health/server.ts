@@ -2,8 +2,14 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import type { Registry } from "prom-client";
 import { formatListenAddress, type ListenAddress } from "#base/config";
+import { ConnectionLimit } from "#base/connection-limit";
 import { ExpectedError } from "#base/errors";
 import type { Health } from "./health.ts";
+
+/** Connections at once. Whoever reaches the node may open some, so those without a request give way to those with one. */
+const MAX_CLIENTS = 64;
+/** Time limits for the head of a request and for all of it, in milliseconds, and how often they are checked. */
+const TIMES = { headersTimeout: 5000, requestTimeout: 10_000, connectionsCheckingInterval: 1000 } as const;
 
 export type HealthServerErrorCode = "cannot-listen";
 
@@ -60,14 +66,17 @@ export function serveMetrics(
 }
 
 async function listen(address: ListenAddress, handler: Handler): Promise<Endpoint> {
-  const server = createServer((request, response) => {
+  // An answer takes milliseconds, so the oldest client can only be one that does not read it.
+  const connections = new ConnectionLimit(MAX_CLIENTS, { whenAllBusy: "end-oldest" });
+  const server = createServer(TIMES, (request, response) => {
+    connections.busy(request, response);
     const handled = (async (): Promise<void> => handler(request, response))();
     handled.catch((error: unknown) => {
       if (response.headersSent) response.destroy(error instanceof Error ? error : undefined);
       else reply(response, 500, "internal error\n");
     });
   });
-  server.maxConnections = 64;
+  server.on("connection", (socket) => connections.admit(socket));
   await new Promise<void>((resolve, reject) => {
     const onError = (error: Error): void => {
       const text = formatListenAddress(address);
@@ -79,6 +88,8 @@ async function listen(address: ListenAddress, handler: Handler): Promise<Endpoin
       resolve();
     });
   });
+  // A connection could not be accepted, such as for want of descriptors: its client sees that, and the program goes on.
+  server.on("error", () => undefined);
   return {
     port: (server.address() as AddressInfo).port,
     async [Symbol.asyncDispose]() {

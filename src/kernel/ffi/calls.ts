@@ -1,4 +1,5 @@
 import { KernelError } from "#kernel/errors";
+import { isMoot } from "./errno.ts";
 import { lastErrno, libc, type NativeFunction } from "./library.ts";
 
 const EINTR = 4;
@@ -131,12 +132,12 @@ export function sendAsync(fd: number, data: Uint8Array, what: string): Promise<v
  * (non-blocking, or the receive time-out passed).
  */
 export function recv(fd: number, into: Uint8Array, flags = 0, what = "receive"): number | undefined {
-  for (;;) {
+  for (let tries = 1; ; tries += 1) {
     const length = Number(libc().recvfrom(fd, into, into.length, flags | C.MSG_TRUNC, null, null));
     if (length >= 0) return length;
     const errno = lastErrno();
     if (errno === EAGAIN) return undefined;
-    if (errno !== EINTR) throw KernelError.fromErrno(errno, what);
+    if (!isMoot(errno, tries)) throw KernelError.fromErrno(errno, what);
   }
 }
 
@@ -144,12 +145,12 @@ export function recv(fd: number, into: Uint8Array, flags = 0, what = "receive"):
 export function recvFrom(fd: number, into: Uint8Array, flags = 0): { length: number; from: Uint8Array } | undefined {
   const address = new Uint8Array(128);
   const addressLength = new Uint32Array([address.length]);
-  for (;;) {
+  for (let tries = 1; ; tries += 1) {
     const length = Number(libc().recvfrom(fd, into, into.length, flags | C.MSG_TRUNC, address, addressLength));
     if (length >= 0) return { length, from: address.subarray(0, addressLength[0]) };
     const errno = lastErrno();
     if (errno === EAGAIN) return undefined;
-    if (errno !== EINTR) throw KernelError.fromErrno(errno, "receive");
+    if (!isMoot(errno, tries)) throw KernelError.fromErrno(errno, "receive");
   }
 }
 

@@ -1,17 +1,10 @@
 import { KernelError } from "#kernel/errors";
 import { C } from "./calls.ts";
+import { isMoot } from "./errno.ts";
 import { lastErrno, libc, type NativeFunction } from "./library.ts";
 
 /** include/uapi/asm-generic/errno-base.h and errno.h. */
-const [EINTR, EISCONN, EALREADY, EINPROGRESS] = [4, 106, 114, 115];
-/**
- * ENOENT, ESRCH, ENOEXEC, ECHILD, EEXIST, ENOTDIR, ENOTTY: no call of a connected socket, and no accept, fails with these. Then V8 has made other system calls
- * between the call and the reading of errno (garbage collection, loading code), and a repeated call returns the right errno. connect(2) to the path of a
- * UNIX socket can fail with ENOENT or ENOTDIR; its repeated calls return the same.
- */
-const FOREIGN: ReadonlySet<number> = new Set([2, 3, 8, 10, 17, 20, 25]);
-/** The maximum number of tries while errno is one of {@link FOREIGN}; then it counts as the call's errno. */
-const MAX_TRIES = 3;
+const [EINTR, ECONNRESET, EISCONN, EALREADY, EINPROGRESS] = [4, 104, 106, 114, 115];
 /** include/linux/socket.h. */
 const SHUT_WR = 1;
 
@@ -30,16 +23,21 @@ function raw(native: NativeFunction, ...args: readonly unknown[]): number {
   }
 }
 
-/** Whether the call must be repeated: it was interrupted, or its errno is of another call. */
-function isMoot(result: number, tries: number): boolean {
-  return result < 0 && (result === -EINTR || (tries < MAX_TRIES && FOREIGN.has(-result)));
+function isRepeated(result: number, tries: number): boolean {
+  return result < 0 && isMoot(-result, tries);
 }
 
-/** recv(2) of a stream: the number of bytes, 0 at the end of the stream, or a negated errno. */
+/**
+ * recv(2) of a stream: the number of bytes, 0 at the end of the stream, or a negated errno. The call that reports a loss takes the socket's error
+ * away: where its errno was another call's, the next one would tell an end. A loss is told then, since an end may not be taken for complete.
+ */
 export function receiveBytes(fd: number, into: Uint8Array): number {
+  let hasFailed = false;
   for (let tries = 1; ; tries += 1) {
     const result = outcome(libc().recv(fd, into, into.length, C.MSG_DONTWAIT));
-    if (!isMoot(result, tries)) return result;
+    if (result === 0 && hasFailed) return -ECONNRESET;
+    if (!isRepeated(result, tries)) return result;
+    hasFailed ||= result !== -EINTR;
   }
 }
 
@@ -50,7 +48,7 @@ export function receiveBytes(fd: number, into: Uint8Array): number {
 export function sendBytes(fd: number, data: Uint8Array, length = data.length): number {
   for (let tries = 1; ; tries += 1) {
     const result = outcome(libc().send(fd, data, length, C.MSG_DONTWAIT | C.MSG_NOSIGNAL));
-    if (!isMoot(result, tries)) return result;
+    if (!isRepeated(result, tries)) return result;
   }
 }
 
@@ -65,7 +63,7 @@ export function acceptFrom(fd: number, address: Uint8Array | null): number {
   for (let tries = 1; ; tries += 1) {
     addressLength[0] = address?.length ?? 0;
     const result = raw(libc().accept4, fd, address, lengthOf, C.SOCK_NONBLOCK | C.SOCK_CLOEXEC);
-    if (!isMoot(result, tries)) return result;
+    if (!isRepeated(result, tries)) return result;
   }
 }
 
@@ -75,7 +73,7 @@ export function beginConnect(fd: number, address: Uint8Array): number {
     const result = raw(libc().connect, fd, address, address.length);
     if (result === -EALREADY) return -EINPROGRESS;
     if (result === -EISCONN) return 0;
-    if (!isMoot(result, tries)) return result;
+    if (!isRepeated(result, tries)) return result;
   }
 }
 
