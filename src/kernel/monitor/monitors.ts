@@ -22,6 +22,10 @@ const BUFFER_BYTES = 64 << 10;
 /** The maximum number of datagrams of a watch in one round of the event loop; further ones wait for the next round. */
 const MAX_DATAGRAMS = 64;
 
+const RESYNC: readonly MonitorEvent[] = [{ kind: "resync" }];
+/** Errors after which events are missing and the next ones come: the kernel dropped some since its reader was slow, or had no memory for one. */
+const LOSSES: ReadonlySet<string> = new Set(["ENOBUFS", "ENOMEM"]);
+
 /**
  * Watches the links, addresses, routes and rules of any number of namespaces from the event loop. While the thread is busy, the kernel
  * queues events, and reports if it had to drop some. The caller disposes this object. It does not keep the process alive.
@@ -74,17 +78,25 @@ export class Monitors implements AsyncDisposable {
     try {
       const length = recv(watch.fd, this.#buffer, C.MSG_DONTWAIT, "receive kernel events");
       if (length === undefined) return undefined;
-      if (length > this.#buffer.length) return [{ kind: "resync" }];
       // Listeners may keep the events.
-      return [...decodeEvents(Buffer.from(this.#buffer.subarray(0, length)))];
+      return length > this.#buffer.length ? RESYNC : eventsOf(Buffer.from(this.#buffer.subarray(0, length)));
     } catch (error) {
       if (!isKernelError(error)) throw error;
-      // ENOBUFS: the kernel dropped events because we were too slow.
-      if (error.errno === "ENOBUFS") return [{ kind: "resync" }];
+      if (LOSSES.has(error.errno ?? "")) return RESYNC;
       this.#end(watch);
       this.#onFailure(new KernelError("failed", `Cannot watch: ${error.message}`, { cause: error }));
       return undefined;
     }
+  }
+}
+
+/** The events of a datagram; a request for a listing if it is not understood, as one of a later kernel may be. */
+export function eventsOf(datagram: Buffer): readonly MonitorEvent[] {
+  try {
+    return [...decodeEvents(datagram)];
+  } catch (error) {
+    if (!isKernelError(error, "invalid")) throw error;
+    return RESYNC;
   }
 }
 
