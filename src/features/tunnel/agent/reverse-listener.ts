@@ -9,6 +9,7 @@ import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
 import { type DialFailure, DialledConnection } from "../dial/dialled-connection.ts";
 import { freshRandom } from "../dial/fresh-random.ts";
+import { DialWait } from "../link/session.ts";
 import { SocketSide } from "../local/socket-side.ts";
 import type { AgentLink } from "./agent-link.ts";
 import type { AgentMetrics } from "./metrics.ts";
@@ -137,7 +138,8 @@ export class ReverseListener implements AsyncDisposable {
     }
     tried.add(link);
     const { metrics, clock } = this.#deps;
-    let opened = false;
+    const wait = new DialWait(link.pulse, clock);
+    let state: "dialing" | "open" | "failed" = "dialing";
     const connection = DialledConnection.dial(
       link.mux,
       { protocol: "tcp", address: target.address, random: freshRandom() },
@@ -149,12 +151,17 @@ export class ReverseListener implements AsyncDisposable {
         halfCloseTimeoutMs: this.#options.halfCloseTimeoutMs,
         observer: {
           onOpen: () => {
-            opened = true;
+            state = "open";
             metrics.reverseConnections(1);
           },
-          onFailed: (failure) => this.#failed(client, failure),
+          onFailed: (failure) => {
+            state = "failed";
+            if (failure.kind === "timeout") wait.timedOut();
+            this.#failed(client, failure);
+          },
           onClosed: () => {
-            if (opened) metrics.reverseConnections(-1);
+            if (state === "open") metrics.reverseConnections(-1);
+            if (state === "dialing") wait.givenUp();
           },
         },
       },

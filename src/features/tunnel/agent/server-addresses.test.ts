@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 import type { PacketStreamHandlers } from "../link/packet-stream.ts";
+import { FakePulse } from "../testing/fake-pulse.ts";
 import { type ServerAddress, ServerAddresses } from "./server-addresses.ts";
 
 const options = { signal: new AbortController().signal };
@@ -16,6 +17,7 @@ function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
     if (down.has(host)) throw new LinkError("unreachable", `${host} is down`);
     return {
       headers: {},
+      pulse: new FakePulse(),
       onLeaving: () => undefined,
       discard: () => undefined,
       start: (handlers) => {

@@ -92,6 +92,7 @@ export class ServerAddresses {
   #tracked(address: string, stream: OpenedStream): OpenedStream {
     return {
       headers: stream.headers,
+      pulse: stream.pulse,
       onLeaving: (callback) => stream.onLeaving(callback),
       discard: () => stream.discard(),
       start: (handlers) => {

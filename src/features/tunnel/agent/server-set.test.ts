@@ -10,6 +10,7 @@ import type { PacketStreamHandlers } from "../link/packet-stream.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS } from "../mux/options.ts";
 import { Counts } from "../testing/bed.ts";
+import { FakePulse } from "../testing/fake-pulse.ts";
 import { ServerSet } from "./server-set.ts";
 
 const SERVERS = 3;
@@ -65,6 +66,7 @@ class Cluster implements AsyncDisposable {
     this.#open.set(server, streams);
     return {
       headers: { [MetadataKey.serverID]: server, [MetadataKey.serverCount]: String(SERVERS) },
+      pulse: new FakePulse(),
       onLeaving: () => undefined,
       discard: () => undefined,
       start: (handlers) => {

@@ -4,6 +4,7 @@ import fc from "fast-check";
 
 import type { LinkMux } from "../mux/link-mux.ts";
 import { Bed } from "../testing/bed.ts";
+import { FakePulse } from "../testing/fake-pulse.ts";
 import { Backend, Backends } from "./backends.ts";
 import { type Candidate, choose, type Strategy } from "./strategies.ts";
 
@@ -138,7 +139,8 @@ function fakeBackend(
     },
   };
   const none = { ipv4: [], ipv6: [], host: [], cidr: [], defaultRoute: false };
-  return new Backend({ agentID, identifiers: { ...none, ...identifiers }, mux: mux as unknown as LinkMux });
+  const pulse = new FakePulse();
+  return new Backend({ agentID, identifiers: { ...none, ...identifiers }, mux: mux as unknown as LinkMux, pulse });
 }
 
 /** The agents that a strategy allows, as docs/spec/tunnel.md#7.1 says it: by looking at all. */

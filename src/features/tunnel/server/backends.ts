@@ -1,4 +1,5 @@
 import type { AgentIdentifiers } from "#wire/konnectivity";
+import type { Pulse } from "../link/session.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { DrawableSet } from "./drawable-set.ts";
 import { type Candidate, choose, destinationHost, hostsOf, type Strategy } from "./strategies.ts";
@@ -10,13 +11,20 @@ export class Backend implements Candidate {
   /** The hosts that the identifiers name, in canonical form. */
   readonly hosts: ReadonlySet<string>;
   readonly mux: LinkMux;
+  readonly pulse: Pulse;
   isDraining = false;
 
-  constructor(init: { readonly agentID: string; readonly identifiers: AgentIdentifiers; readonly mux: LinkMux }) {
+  constructor(init: {
+    readonly agentID: string;
+    readonly identifiers: AgentIdentifiers;
+    readonly mux: LinkMux;
+    readonly pulse: Pulse;
+  }) {
     this.agentID = init.agentID;
     this.identifiers = init.identifiers;
     this.hosts = hostsOf(init.identifiers);
     this.mux = init.mux;
+    this.pulse = init.pulse;
   }
 
   get load(): number {
