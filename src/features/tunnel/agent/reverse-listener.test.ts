@@ -87,3 +87,24 @@ test("ReverseListener: a server is probed too when the client has left after 5 s
   await until("the dial is given up", () => one.dials.length === 0);
   assert.equal(one.pulse.probes, 1);
 });
+
+test("ReverseListener: a time-out is tried at another server, and the silent one is chosen no more until it says something", async (t) => {
+  const [busy, silent] = [silentLink(10), silentLink()];
+  const { clock, counts, dial } = await listen(t, [busy, silent]);
+  await dial();
+  await until("the least loaded one is dialled", () => silent.dials.length === 1);
+  await clock.advance(DIAL_MS);
+  assert.deepEqual([silent.pulse.probes, busy.dials.length, counts.get("reverseFailed dial")], [1, 1, 0]);
+  for (let at = 2; at <= 6; at += 1) {
+    await dial();
+    await until(`client ${at} is dialled for`, () => busy.dials.length === at);
+  }
+  assert.equal(silent.mux.taken, 1);
+  silent.pulse.beat();
+  await dial();
+  await until("it is dialled again", () => silent.dials.length === 1);
+  busy.pulse.beat();
+  await clock.advance(DIAL_MS);
+  // Clients are refused after two servers.
+  assert.equal(counts.get("reverseFailed dial"), 1);
+});

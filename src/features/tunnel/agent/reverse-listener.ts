@@ -175,7 +175,7 @@ export class ReverseListener implements AsyncDisposable {
   #failed(client: Client, failure: DialFailure): void {
     const { socket, target, tried } = client;
     const couldNotConnect = failure.kind === "refused" && failure.error.startsWith("dial ");
-    const again = couldNotConnect || failure.kind === "link-lost";
+    const again = couldNotConnect || failure.kind === "link-lost" || failure.kind === "timeout";
     if (again && tried.size < MAX_SERVERS && !socket.destroyed && this.#choose(tried) !== undefined) {
       this.#dial(client);
       return;
@@ -190,12 +190,17 @@ export class ReverseListener implements AsyncDisposable {
     resetSocket(socket);
   }
 
-  /** The link with the fewest connections and pending dials; links with equal numbers take turns. */
+  /**
+   * The link with the fewest connections and pending dials; links with equal numbers take turns. One that answers nothing has few
+   * connections: a link in doubt is used only if all are.
+   */
   #choose(tried: ReadonlySet<AgentLink>): AgentLink | undefined {
     const load = ({ mux }: AgentLink): number => mux.connections + mux.pendingDials;
     const usable = this.#deps.links().filter((link) => link.mux.reverse && !tried.has(link));
-    const least = Math.min(...usable.map(load));
-    const equal = usable.filter((link) => load(link) === least);
+    const sound = usable.filter(({ pulse }) => !pulse.isInDoubt);
+    const from = sound.length > 0 ? sound : usable;
+    const least = Math.min(...from.map(load));
+    const equal = from.filter((link) => load(link) === least);
     this.#nextEqual += 1;
     return equal[this.#nextEqual % Math.max(1, equal.length)];
   }

@@ -88,3 +88,33 @@ test("Forwarder: an agent is probed too when its frontend has given a dial up af
   late?.close();
   assert.equal(agent.pulse.probes, 1);
 });
+
+test("Forwarder: an agent that answers nothing gets no dial after its first time-out, until a byte of it comes", async () => {
+  const [busy, silent] = [silentAgent("busy", 10), silentAgent("silent")];
+  const { clock, backends, dial } = forwarderTo([busy, silent]);
+  while (silent.dials.length === 0) dial();
+  // The busy one answers.
+  await clock.advance(DIAL_MS / 2);
+  busy.pulse.beat();
+  await clock.advance(DIAL_MS / 2);
+  assert.deepEqual([busy.pulse.probes, silent.pulse.probes], [0, 1]);
+  const picks = (): Set<string | undefined> =>
+    new Set(Array.from({ length: 100 }, () => backends.pick("10.0.0.1:80")?.agentID));
+  assert.deepEqual(picks(), new Set(["busy"]));
+  busy.backend.isDraining = true;
+  assert.deepEqual(picks(), new Set(["busy"]), "one that drains answers");
+  busy.backend.isDraining = false;
+  silent.pulse.beat();
+  assert.ok(picks().has("silent"));
+});
+
+test("Forwarder: the next stream of an agent is used while its oldest one answers nothing", async () => {
+  const [old, next] = [silentAgent("a"), silentAgent("a")];
+  const { clock, backends, dial } = forwarderTo([old, next]);
+  dial();
+  assert.deepEqual([old.dials.length, next.dials.length], [1, 0]);
+  await clock.advance(DIAL_MS);
+  assert.equal(backends.pick("10.0.0.1:80"), next.backend);
+  old.pulse.beat();
+  assert.equal(backends.pick("10.0.0.1:80"), old.backend);
+});
