@@ -171,3 +171,26 @@ test(
     }
   },
 );
+
+test("links: packets that are dropped without a word are detected by the kernel of both ends within a minute", {
+  timeout: 180_000,
+}, async (t) => {
+  const sides = await openSides(t);
+  const server = await sides.server(...ALLOWED, "--mode=http-connect");
+  const agent = await sides.agent("node1", server, ...REVERSE);
+  const outward = await forward(sides, server);
+  sides.cut();
+  // The server's kernel has bytes that nobody acknowledges, so it does not probe; the agent's has none.
+  outward.write("lost");
+  const startedMs = performance.now();
+  await Promise.all([
+    until("the server has given the agent up", async () => (await streamsOf(server)) === 0, { deadlineMs: 60_000 }),
+    until("the agent has given the server up", async () => (await serversOf(agent)) === 0, { deadlineMs: 60_000 }),
+    over(outward),
+  ]);
+  t.diagnostic(`noticed by both after ${Math.round(performance.now() - startedMs)} ms`);
+  assert.match(await agent.health("/readyz"), /^503 /);
+  sides.mend();
+  await until("the agent is back", async () => (await agent.health("/readyz")).startsWith("200 "), NOTICED);
+  (await forward(sides, server)).destroy();
+});

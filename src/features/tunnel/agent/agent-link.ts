@@ -6,6 +6,7 @@ import type { Capability } from "#wire/konnectivity";
 import { DialAcceptor } from "../dial/dial-acceptor.ts";
 import type { OpenedStream } from "../link/outgoing.ts";
 import type { StreamFault } from "../link/packet-stream.ts";
+import type { Pulse } from "../link/session.ts";
 import { type AddressFilter, DialError, dialTcp } from "../local/dial-tcp.ts";
 import { StreamSide } from "../local/stream-side.ts";
 import type { BufferBudget } from "../mux/budget.ts";
@@ -39,10 +40,12 @@ export interface AgentLinkDeps {
 export class AgentLink {
   readonly serverID: string;
   readonly mux: LinkMux;
+  readonly pulse: Pulse;
   readonly #acceptors: DialAcceptor;
 
   constructor(serverID: string, stream: OpenedStream, deps: AgentLinkDeps, options: AgentLinkOptions) {
     this.serverID = serverID;
+    this.pulse = stream.pulse;
     const { metrics, clock } = deps;
     let blocked = 0;
     this.mux = new LinkMux(

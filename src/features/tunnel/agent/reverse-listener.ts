@@ -9,6 +9,7 @@ import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
 import { type DialFailure, DialledConnection } from "../dial/dialled-connection.ts";
 import { freshRandom } from "../dial/fresh-random.ts";
+import { DialWait } from "../link/session.ts";
 import { SocketSide } from "../local/socket-side.ts";
 import type { AgentLink } from "./agent-link.ts";
 import type { AgentMetrics } from "./metrics.ts";
@@ -137,7 +138,8 @@ export class ReverseListener implements AsyncDisposable {
     }
     tried.add(link);
     const { metrics, clock } = this.#deps;
-    let opened = false;
+    const wait = new DialWait(link.pulse, clock);
+    let state: "dialing" | "open" | "failed" = "dialing";
     const connection = DialledConnection.dial(
       link.mux,
       { protocol: "tcp", address: target.address, random: freshRandom() },
@@ -149,12 +151,17 @@ export class ReverseListener implements AsyncDisposable {
         halfCloseTimeoutMs: this.#options.halfCloseTimeoutMs,
         observer: {
           onOpen: () => {
-            opened = true;
+            state = "open";
             metrics.reverseConnections(1);
           },
-          onFailed: (failure) => this.#failed(client, failure),
+          onFailed: (failure) => {
+            state = "failed";
+            if (failure.kind === "timeout") wait.timedOut();
+            this.#failed(client, failure);
+          },
           onClosed: () => {
-            if (opened) metrics.reverseConnections(-1);
+            if (state === "open") metrics.reverseConnections(-1);
+            if (state === "dialing") wait.givenUp();
           },
         },
       },
@@ -168,7 +175,7 @@ export class ReverseListener implements AsyncDisposable {
   #failed(client: Client, failure: DialFailure): void {
     const { socket, target, tried } = client;
     const couldNotConnect = failure.kind === "refused" && failure.error.startsWith("dial ");
-    const again = couldNotConnect || failure.kind === "link-lost";
+    const again = couldNotConnect || failure.kind === "link-lost" || failure.kind === "timeout";
     if (again && tried.size < MAX_SERVERS && !socket.destroyed && this.#choose(tried) !== undefined) {
       this.#dial(client);
       return;
@@ -183,12 +190,17 @@ export class ReverseListener implements AsyncDisposable {
     resetSocket(socket);
   }
 
-  /** The link with the fewest connections and pending dials; links with equal numbers take turns. */
+  /**
+   * The link with the fewest connections and pending dials; links with equal numbers take turns. One that answers nothing has few
+   * connections: a link in doubt is used only if all are.
+   */
   #choose(tried: ReadonlySet<AgentLink>): AgentLink | undefined {
     const load = ({ mux }: AgentLink): number => mux.connections + mux.pendingDials;
     const usable = this.#deps.links().filter((link) => link.mux.reverse && !tried.has(link));
-    const least = Math.min(...usable.map(load));
-    const equal = usable.filter((link) => load(link) === least);
+    const sound = usable.filter(({ pulse }) => !pulse.isInDoubt);
+    const from = sound.length > 0 ? sound : usable;
+    const least = Math.min(...from.map(load));
+    const equal = from.filter((link) => load(link) === least);
     this.#nextEqual += 1;
     return equal[this.#nextEqual % Math.max(1, equal.length)];
   }

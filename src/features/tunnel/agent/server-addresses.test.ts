@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 import type { PacketStreamHandlers } from "../link/packet-stream.ts";
+import { FakePulse } from "../testing/fake-pulse.ts";
 import { type ServerAddress, ServerAddresses } from "./server-addresses.ts";
 
 const options = { signal: new AbortController().signal };
@@ -16,6 +17,7 @@ function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
     if (down.has(host)) throw new LinkError("unreachable", `${host} is down`);
     return {
       headers: {},
+      pulse: new FakePulse(),
       onLeaving: () => undefined,
       discard: () => undefined,
       start: (handlers) => {
@@ -68,8 +70,30 @@ test("ServerAddresses: an address that does not answer does not delay the others
   down.add("192.0.2.1");
   (await addresses.connect(options)).start(handlers);
   assert.equal(asked.length, 2);
-  await assert.rejects(addresses.connect(options), /192\.0\.2\.1 is down/);
-  assert.equal(asked.length, 3, "the live one is not asked while another is missing");
+});
+
+test("ServerAddresses: an address with a stream is tried only when no other answers, the one tried longest ago, and that is told", async () => {
+  const { deps, asked, down } = network({ proxy: ["192.0.2.1", "192.0.2.2", "2001:db8::3"] });
+  const addresses = new ServerAddresses(deps, [{ host: "proxy", port: 1 }]);
+  const untold = { ...options, onUnanswered: assert.fail };
+  for (let at = 0; at < 2; at += 1) (await addresses.connect(untold)).start(handlers);
+  down.add("2001:db8::3");
+  const told: string[] = [];
+  const round = { ...options, onUnanswered: (error: LinkError) => told.push(error.message) };
+  for (let at = 0; at < 3; at += 1) (await addresses.connect(round)).discard();
+  const without = "proxy=2001:db8::3:1";
+  assert.deepEqual(asked.slice(2), [
+    ...[without, "proxy=192.0.2.1:1"],
+    ...[without, "proxy=192.0.2.2:1"],
+    ...[without, "proxy=192.0.2.1:1"],
+  ]);
+  assert.deepEqual(told, Array(3).fill("2001:db8::3 is down"));
+  for (const address of ["192.0.2.1", "192.0.2.2"]) down.add(address);
+  await assert.rejects(addresses.connect(round), /192\.0\.2\.2 is down/);
+  assert.equal(asked.length, 10, "one of them");
+  down.clear();
+  (await addresses.connect(untold)).start(handlers);
+  assert.equal(asked.at(-1), without);
 });
 
 test("ServerAddresses: the only address, that of a balancer, is tried every time", async () => {

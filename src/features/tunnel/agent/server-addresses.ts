@@ -19,6 +19,12 @@ export interface ServerAddressesDeps {
   readonly resolve: (host: string, options: { readonly signal: AbortSignal }) => Promise<readonly string[]>;
 }
 
+export interface ConnectRound {
+  readonly signal: AbortSignal;
+  /** Called if no address without a stream answers, with the last error, before one that has a stream is tried. */
+  readonly onUnanswered?: (error: LinkError) => void;
+}
+
 /**
  * The addresses of servers (docs/spec/tunnel.md#11): several configured addresses, all addresses that a name resolves to, or the address of
  * a balancer. Addresses without a live stream are tried first; of these, the address that was tried longest ago is first.
@@ -38,26 +44,45 @@ export class ServerAddresses {
   }
 
   /**
-   * Opens a stream to the first address that answers, in the order of {@link ServerAddresses}. An address that has a stream is tried only
-   * if all addresses have a stream: a balancer may lead to another server. Rejects with the last {@link LinkError}.
+   * Opens a stream to the first address that answers, in the order of {@link ServerAddresses}. If none does that has no stream, the one
+   * with a stream that was tried longest ago is tried: a balancer may lead to another server. Rejects with the last {@link LinkError}.
    */
-  async connect(options: { readonly signal: AbortSignal }): Promise<OpenedStream> {
-    const addresses = await this.#addresses(options.signal);
-    const free = addresses.filter((address) => !this.#live.has(formatHostPort(address)));
-    const candidates = this.#inOrder(free.length > 0 ? free : addresses).slice(0, free.length > 0 ? undefined : 1);
+  async connect(round: ConnectRound): Promise<OpenedStream> {
+    const addresses = this.#inOrder(await this.#addresses(round.signal));
+    const isLive = (address: ServerAddress): boolean => this.#live.has(formatHostPort(address));
+    const [live] = addresses.filter(isLive);
+    const answer = await this.#firstOf(
+      addresses.filter((address) => !isLive(address)),
+      round,
+    );
+    if (!(answer instanceof LinkError) && answer !== undefined) return answer;
+    if (live === undefined) throw answer ?? new LinkError("unreachable", "DNS has no address of a proxy server");
+    if (answer !== undefined) round.onUnanswered?.(answer);
+    return await this.#try(live, round);
+  }
+
+  /** A stream to the first of the addresses that answers; the last error if none does; `undefined` if there is none. */
+  async #firstOf(
+    addresses: readonly ServerAddress[],
+    round: ConnectRound,
+  ): Promise<OpenedStream | LinkError | undefined> {
     let last: LinkError | undefined;
-    for (const address of candidates) {
-      options.signal.throwIfAborted();
-      this.#tries += 1;
-      this.#triedAt.set(formatHostPort(address), this.#tries);
+    for (const address of addresses) {
       try {
-        return this.#tracked(formatHostPort(address), await this.#deps.connect(address, options));
+        return await this.#try(address, round);
       } catch (error) {
         if (!(error instanceof LinkError)) throw error;
         last = error;
       }
     }
-    throw last ?? new LinkError("unreachable", "DNS has no address of a proxy server");
+    return last;
+  }
+
+  async #try(address: ServerAddress, { signal }: ConnectRound): Promise<OpenedStream> {
+    signal.throwIfAborted();
+    this.#tries += 1;
+    this.#triedAt.set(formatHostPort(address), this.#tries);
+    return this.#tracked(formatHostPort(address), await this.#deps.connect(address, { signal }));
   }
 
   async #addresses(signal: AbortSignal): Promise<ServerAddress[]> {
@@ -92,6 +117,7 @@ export class ServerAddresses {
   #tracked(address: string, stream: OpenedStream): OpenedStream {
     return {
       headers: stream.headers,
+      pulse: stream.pulse,
       onLeaving: (callback) => stream.onLeaving(callback),
       discard: () => stream.discard(),
       start: (handlers) => {

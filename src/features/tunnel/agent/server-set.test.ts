@@ -10,10 +10,13 @@ import type { PacketStreamHandlers } from "../link/packet-stream.ts";
 import { BufferBudget } from "../mux/budget.ts";
 import { MUX_DEFAULTS } from "../mux/options.ts";
 import { Counts } from "../testing/bed.ts";
+import { FakePulse } from "../testing/fake-pulse.ts";
+import { ServerAddresses } from "./server-addresses.ts";
 import { ServerSet } from "./server-set.ts";
 
 const SERVERS = 3;
 const AGENTS = 100;
+const BALANCER = "192.0.2.1";
 
 /** Servers behind a balancer that chooses at random. `undefined`: one that refuses. */
 class Cluster implements AsyncDisposable {
@@ -27,12 +30,23 @@ class Cluster implements AsyncDisposable {
   readonly #running: Promise<void>[] = [];
   #seed = 12345;
 
-  constructor(agents: number) {
+  /** `name`: all agents have this name of servers, which resolves to the balancer's address and these, which do not answer. */
+  constructor(agents: number, name: { readonly unreachable: readonly string[] } = { unreachable: [] }) {
     const names = new SystemNames({ clock: this.clock });
     for (let at = 0; at < agents; at += 1) {
+      const addresses = new ServerAddresses(
+        {
+          connect: async ({ host }) => {
+            if (name.unreachable.includes(host)) throw new LinkError("unreachable", `${host}: no route to host`);
+            return this.#connect();
+          },
+          resolve: async () => [BALANCER, ...name.unreachable],
+        },
+        [{ host: "proxy", port: 8091 }],
+      );
       const set = new ServerSet(
         {
-          connect: async () => this.#connect(),
+          connect: (options) => addresses.connect(options),
           metrics: new Counts().agent(),
           clock: this.clock,
           log: nullLogger,
@@ -65,6 +79,7 @@ class Cluster implements AsyncDisposable {
     this.#open.set(server, streams);
     return {
       headers: { [MetadataKey.serverID]: server, [MetadataKey.serverCount]: String(SERVERS) },
+      pulse: new FakePulse(),
       onLeaving: () => undefined,
       discard: () => undefined,
       start: (handlers) => {
@@ -110,6 +125,13 @@ test("ServerSet: a server that is replaced among three has all agents within 10 
   await cluster.settled();
   cluster.backends[1] = "d";
   cluster.kill("b");
+  const took = await cluster.settled();
+  t.diagnostic(`${took} ms`);
+  assert.ok(took <= 10_000, `${took} ms`);
+});
+
+test("ServerSet: an address of a balancer's name that does not answer keeps no agent from any server", async (t) => {
+  await using cluster = new Cluster(AGENTS, { unreachable: ["2001:db8::1"] });
   const took = await cluster.settled();
   t.diagnostic(`${took} ms`);
   assert.ok(took <= 10_000, `${took} ms`);

@@ -35,8 +35,14 @@ export interface ServerSetOptions {
 }
 
 export interface ServerSetDeps {
-  /** Opens a stream to the first server that answers. Rejects with {@link LinkError}. */
-  readonly connect: (options: { readonly signal: AbortSignal }) => Promise<OpenedStream>;
+  /**
+   * Opens a stream to the first server that answers. Rejects with {@link LinkError}. `onUnanswered`: addresses of servers that may be
+   * missing did not answer, and one that may lead to any server is tried.
+   */
+  readonly connect: (round: {
+    readonly signal: AbortSignal;
+    readonly onUnanswered: (error: LinkError) => void;
+  }) => Promise<OpenedStream>;
   readonly metrics: AgentMetrics;
   readonly clock: Clock;
   readonly log: Logger;
@@ -151,21 +157,25 @@ export class ServerSet {
   }
 
   async #connectOnce(signal: AbortSignal): Promise<Outcome> {
-    const { metrics, log } = this.#deps;
     const known = this.#count.value;
-    metrics.knownServers(known);
+    this.#deps.metrics.knownServers(known);
     if (this.#draining) return "enough";
     if (!this.#options.syncForever && this.usable.length >= known) return "enough";
     try {
-      const stream = await this.#deps.connect({ signal });
+      const onUnanswered = (error: LinkError): void => this.#unanswered(error);
+      const stream = await this.#deps.connect({ signal, onUnanswered });
       return this.#join(stream);
     } catch (error) {
       if (signal.aborted) return "failed";
       if (!(error instanceof LinkError)) throw error;
-      metrics.serverFailure("to_server");
-      log.warn("cannot connect to a proxy server", { reason: describeError(error) });
+      this.#unanswered(error);
       return "failed";
     }
+  }
+
+  #unanswered(error: LinkError): void {
+    this.#deps.metrics.serverFailure("to_server");
+    this.#deps.log.warn("cannot connect to a proxy server", { reason: describeError(error) });
   }
 
   #join(stream: OpenedStream): Outcome {

@@ -10,11 +10,19 @@ const REFUSED_MS = 10_000;
 /** Maximum of tokens in the cache, which needs a limit because peers can send any number of tokens. */
 const MAX_TOKENS = 10_000;
 
+interface Entry {
+  readonly verdict: TokenVerdict;
+  /** `Clock.monotonic` milliseconds: a step of the wall clock changes no time of caching. */
+  readonly until: number;
+  /** The token's own expiry, milliseconds since the epoch. */
+  readonly expiry: number;
+}
+
 /** A cache of verdicts. It keeps HMACs of tokens with a key of this process, not the tokens. */
 export class TokenCache {
   readonly #clock: Clock;
   readonly #key = randomBytes(32);
-  readonly #verdicts = new Map<string, { readonly verdict: TokenVerdict; readonly until: number }>();
+  readonly #verdicts = new Map<string, Entry>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -25,18 +33,19 @@ export class TokenCache {
     const id = this.#id(token);
     const entry = this.#verdicts.get(id);
     if (entry === undefined) return undefined;
-    if (entry.until > this.#clock.now()) return entry.verdict;
+    if (entry.until > this.#clock.monotonic() && entry.expiry > this.#clock.now()) return entry.verdict;
     this.#verdicts.delete(id);
     return undefined;
   }
 
   /** Caches a verdict. An accepted verdict is never cached beyond the token's own expiry. */
   set(token: string, verdict: TokenVerdict): void {
-    const now = this.#clock.now();
-    const until = verdict.kind === "accepted" ? Math.min(now + ACCEPTED_MS, expiryOf(token)) : now + REFUSED_MS;
+    const isAccepted = verdict.kind === "accepted";
+    const until = this.#clock.monotonic() + (isAccepted ? ACCEPTED_MS : REFUSED_MS);
+    const expiry = isAccepted ? expiryOf(token) : Number.POSITIVE_INFINITY;
     const id = this.#id(token);
     this.#verdicts.delete(id);
-    this.#verdicts.set(id, { verdict, until });
+    this.#verdicts.set(id, { verdict, until, expiry });
     // The oldest verdict is removed first: a map keeps the order of insertion.
     for (const oldest of this.#verdicts.keys()) {
       if (this.#verdicts.size <= MAX_TOKENS) break;

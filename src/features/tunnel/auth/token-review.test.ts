@@ -164,6 +164,36 @@ test("TokenReviewAuthenticator: an accepted token is not reviewed again for 60 s
   await ask(bad);
 });
 
+test("TokenReviewAuthenticator: a step of the wall clock keeps no verdict longer and drops none", async () => {
+  for (const step of [-3_600_000, 3_600_000]) {
+    const bad = authenticator({ error: "no" }, GOOD);
+    const ask = (): Promise<void> => bad.auth.authenticate(["Bearer t"], options);
+    await assert.rejects(ask(), { code: "unauthenticated" });
+    bad.clock.jumpWall(step);
+    await bad.clock.advance(9_999);
+    await assert.rejects(ask(), { code: "unauthenticated" });
+    assert.equal(bad.requests.length, 1);
+    await bad.clock.advance(1);
+    await ask();
+    bad.clock.jumpWall(step);
+    await bad.clock.advance(59_999);
+    await ask();
+    assert.equal(bad.requests.length, 2);
+    await bad.clock.advance(1);
+    await ask();
+    assert.equal(bad.requests.length, 3);
+  }
+});
+
+test("TokenReviewAuthenticator: the wall clock decides whether a token has expired", async () => {
+  const { auth, clock, requests } = authenticator(GOOD, { error: "token has expired" });
+  const token = `Bearer ${jwt({ exp: clock.now() / 1000 + 3600 })}`;
+  await auth.authenticate([token], options);
+  clock.jumpWall(3_600_000);
+  await assert.rejects(auth.authenticate([token], options), { code: "unauthenticated" });
+  assert.equal(requests.length, 2);
+});
+
 test("TokenReviewAuthenticator: a token is never accepted beyond its own expiry", async () => {
   const { auth, clock, requests } = authenticator(GOOD, { error: "token has expired" });
   const token = `Bearer ${jwt({ exp: clock.now() / 1000 + 5 })}`;

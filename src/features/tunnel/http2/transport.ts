@@ -1,5 +1,13 @@
 import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
+import { keepTcpAlive } from "#kernel/socket";
+import { descriptorOf } from "./descriptor.ts";
+
+/**
+ * How soon a dead peer is noticed by the kernel (docs/spec/tunnel.md#11), in milliseconds. The PINGs of `--keepalive-time` are rare, since a
+ * server of Konnectivity ends sessions with many. Go has the same interval, and gRPC in Go 20 s without an acknowledgement.
+ */
+const TCP_ALIVE = { probeMs: 15_000, timeoutMs: 30_000 };
 
 /** The peer of a connection. */
 export interface TransportPeer {
@@ -44,6 +52,9 @@ export class SocketTransport implements Transport {
   constructor(socket: Socket) {
     this.#socket = socket;
     if (socket instanceof TLSSocket) socket.disableRenegotiation();
+    const fd = descriptorOf(socket);
+    // A UNIX socket has no remote address, and its peer is on this machine.
+    if (fd !== undefined && socket.remoteAddress !== undefined) keepTcpAlive(fd, TCP_ALIVE);
   }
 
   start(events: TransportEvents): void {

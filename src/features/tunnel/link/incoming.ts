@@ -7,13 +7,14 @@ import { headerOf, type IncomingCall, type SessionSettings } from "../http2/sess
 import type { Transport, TransportPeer } from "../http2/transport.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import { CallPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
-import { keepAlive, limitPings } from "./session.ts";
+import { keepAlive, limitPings, type Pulse } from "./session.ts";
 
 const CONTENT_TYPE = "application/grpc";
 
 /** A call of the served method, to be accepted or rejected. */
 export interface IncomingStream {
   readonly peer: TransportPeer;
+  readonly pulse: Pulse;
   /** All values of a metadata key, lower-case. */
   metadata(key: string): readonly string[];
   /** Sends response headers at once; packets flow from now on. */
@@ -54,13 +55,13 @@ export function serveStreamsOn(transport: Transport, options: IncomingOptions): 
 function handlerOf(options: IncomingOptions): SessionHandler {
   const { clock } = options;
   return (session) => {
-    keepAlive(session, { idleMs: options.keepAliveMs, clock });
+    const pulse = keepAlive(session, { idleMs: options.keepAliveMs, clock });
     limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock });
-    return (call, headers) => serveCall(call, headers, options);
+    return (call, headers) => serveCall(call, headers, pulse, options);
   };
 }
 
-function serveCall(call: IncomingCall, headers: readonly Header[], options: IncomingOptions): void {
+function serveCall(call: IncomingCall, headers: readonly Header[], pulse: Pulse, options: IncomingOptions): void {
   const path = headerOf(headers, ":path");
   const type = headerOf(headers, "content-type") ?? "";
   if (headerOf(headers, ":method") !== "POST" || !type.startsWith(CONTENT_TYPE)) {
@@ -68,13 +69,19 @@ function serveCall(call: IncomingCall, headers: readonly Header[], options: Inco
   } else if (path !== options.path) {
     reject(call, { code: GrpcCode.unimplemented, message: `unknown method ${path}` });
   } else {
-    options.onStream(incoming(call, headers, options));
+    options.onStream(incoming(call, headers, pulse, options));
   }
 }
 
-function incoming(call: IncomingCall, request: readonly Header[], options: IncomingOptions): IncomingStream {
+function incoming(
+  call: IncomingCall,
+  request: readonly Header[],
+  pulse: Pulse,
+  options: IncomingOptions,
+): IncomingStream {
   return {
     peer: call.session.transport.peer(),
+    pulse,
     metadata: (key) => request.flatMap(([name, value]) => (name === key ? [value] : [])),
     get isGone() {
       return call.isGone;

@@ -8,7 +8,7 @@ import { openSession } from "../http2/open-session.ts";
 import { type Call, type ClientSession, headerOf } from "../http2/session.ts";
 import { DEFAULT_SETTINGS } from "../http2/windows.ts";
 import { CallPacketStream, MAX_MESSAGE_BYTES, type PacketStream, type PacketStreamHandlers } from "./packet-stream.ts";
-import { keepAlive } from "./session.ts";
+import { keepAlive, type Pulse } from "./session.ts";
 
 export type LinkErrorCode = "unreachable" | "refused" | "timeout" | "protocol";
 
@@ -21,6 +21,7 @@ export class LinkError extends ExpectedError<LinkErrorCode> {
 export interface OpenedStream {
   /** Response headers; of a repeated header the first value. */
   readonly headers: Readonly<Record<string, string>>;
+  readonly pulse: Pulse;
   /** Starts the flow of packets. Called once. */
   start(handlers: PacketStreamHandlers): PacketStream;
   /** Calls `callback` once, when the server sends GOAWAY. The stream continues. */
@@ -55,8 +56,8 @@ export async function openStream(
   const signal = AbortSignal.any([abort.signal, timeout]);
   try {
     const { call, headers } = await unlessAborted(answered(session, options), { signal });
-    keepAlive(session, { idleMs: options.keepAliveMs, clock: options.clock });
-    return opened(session, call, headers, options);
+    const pulse = keepAlive(session, { idleMs: options.keepAliveMs, clock: options.clock });
+    return opened(session, { call, headers, pulse }, options);
   } catch (error) {
     session.destroy();
     abort.signal.throwIfAborted();
@@ -107,11 +108,11 @@ function refusalOf(headers: readonly Header[]): LinkError | undefined {
 
 function opened(
   session: ClientSession,
-  call: Call,
-  headers: readonly Header[],
+  { call, headers, pulse }: { readonly call: Call; readonly headers: readonly Header[]; readonly pulse: Pulse },
   options: OutgoingOptions,
 ): OpenedStream {
   return {
+    pulse,
     headers: Object.fromEntries(headers.toReversed()),
     onLeaving: (callback) => session.whenLeaving(callback),
     discard: () => {

@@ -12,6 +12,7 @@ import { DEFAULT_SETTINGS } from "../http2/windows.ts";
 import { serveStreams } from "./incoming.ts";
 import { openStream } from "./outgoing.ts";
 import type { PacketStream, StreamFault } from "./packet-stream.ts";
+import type { Pulse } from "./session.ts";
 
 const ENHANCE_YOUR_CALM = 11;
 /** A constant window: no PING measures the link. */
@@ -23,8 +24,14 @@ async function serve(
   t: TestContext,
   clock: FakeClock,
   listener: Server = createServer({ noDelay: true }),
-): Promise<{ readonly port: number; readonly streams: PacketStream[]; readonly ended: (StreamFault | undefined)[] }> {
+): Promise<{
+  readonly port: number;
+  readonly streams: PacketStream[];
+  readonly pulses: Pulse[];
+  readonly ended: (StreamFault | undefined)[];
+}> {
   const streams: PacketStream[] = [];
+  const pulses: Pulse[] = [];
   const ended: (StreamFault | undefined)[] = [];
   const sockets = new Set<Socket>();
   listener.on("connection", (socket: Socket) => sockets.add(socket));
@@ -42,6 +49,7 @@ async function serve(
         onWritable: () => undefined,
         onClosed: (fault: StreamFault | undefined) => void ended.push(fault),
       };
+      pulses.push(stream.pulse);
       streams.push(stream.accept({}, handlers));
     },
   });
@@ -50,7 +58,7 @@ async function serve(
     for (const socket of sockets) socket.destroy();
     listener.close();
   });
-  return { port: (listener.address() as AddressInfo).port, streams, ended };
+  return { port: (listener.address() as AddressInfo).port, streams, pulses, ended };
 }
 
 async function dial(t: TestContext, port: number): Promise<Socket> {
@@ -188,6 +196,43 @@ test("keepAlive: a peer that answers stays, and gets the next PING", async (t) =
   }
   assert.equal(peer.isClosed, false);
 });
+
+for (const pong of [true, false]) {
+  const fate = pong
+    ? "stays if it answers, and the next PING comes in its time"
+    : "is dropped after 20 s without a byte";
+  test(`keepAlive: a peer in doubt is sent one PING at once, and ${fate}`, async (t) => {
+    const clock = new FakeClock();
+    const { port, pulses, ended } = await serve(t, clock);
+    const peer = new RawHttp2(await dial(t, port), { pong });
+    peer.request(1, grpcRequest(TUNNEL_METHODS.connect));
+    await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
+    await clock.advance(50_000);
+    const [pulse] = pulses;
+    assert.ok(pulse !== undefined);
+    assert.equal(pulse.isInDoubt, false);
+    const before = pulse.bytesRead;
+    for (let at = 0; at < 3; at += 1) pulse.probe();
+    await peer.until("a PING is here", () => peer.of(FrameType.ping).length > 0);
+    if (!pong) {
+      await clock.advance(19_999);
+      assert.deepEqual([pulse.isInDoubt, pulse.bytesRead, peer.isClosed], [true, before, false]);
+      await clock.advance(1);
+      await peer.closed();
+      assert.equal(ended.length, 1);
+      assert.equal(peer.of(FrameType.ping).length, 1);
+      return;
+    }
+    // The answer of this side follows the peer's, so that was handled.
+    await pings(peer, 1);
+    assert.equal(pulse.isInDoubt, false);
+    assert.ok(pulse.bytesRead > before);
+    await clock.advance(59_999);
+    assert.equal(peer.of(FrameType.ping).length, 2);
+    await clock.advance(1);
+    await peer.until("the next PING is here", () => peer.of(FrameType.ping).length === 3);
+  });
+}
 
 test("keepAlive: a client drops a server that answers no PING", async (t) => {
   const clock = new FakeClock();

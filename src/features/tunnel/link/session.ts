@@ -4,42 +4,108 @@ import type { Session } from "../http2/session.ts";
 /** How long to wait for the answer to a PING, as in Go, in milliseconds. */
 const PING_TIMEOUT_MS = 20_000;
 
+/** How long a dial that is given up must have waited before its silence means anything, in milliseconds: as long as an agent dials. */
+const SILENCE_MS = 5000;
+
+/** Signs of life of the peer of a session. */
+export interface Pulse {
+  /** Bytes that the peer has sent. If two values are equal, it was silent in between. */
+  readonly bytesRead: number;
+  /** True while a PING waits for an answer: no byte has come since. */
+  readonly isInDoubt: boolean;
+  /** Sends a PING at once, unless one waits. If no byte comes within 20 s of it, the session ends. */
+  probe(): void;
+}
+
 /**
- * Sends a PING to a peer that was silent for `idleMs`, measured from its last byte. If no byte comes within 20 s of the PING, destroys the
- * session. Stops when the session ends.
+ * Sends a PING to a peer that was silent for `idleMs`, measured from its last byte; 0: only by {@link Pulse.probe}. If no byte comes within
+ * 20 s of the PING, destroys the session. Stops when the session ends.
  */
-export function keepAlive(session: Session, options: { readonly idleMs: number; readonly clock: Clock }): void {
-  const { idleMs, clock } = options;
-  if (idleMs <= 0) return;
-  let lastReadAt = clock.monotonic();
-  let isPingSent = false;
-  let cancel = (): void => undefined;
-  session.whenRead(() => {
-    lastReadAt = clock.monotonic();
-    if (!isPingSent) return;
-    isPingSent = false;
-    cancel();
-    cancel = clock.after(idleMs, check, { unref: true });
-  });
-  const check = (): void => {
-    if (session.isDestroyed) return;
-    const leftMs = lastReadAt + idleMs + (isPingSent ? PING_TIMEOUT_MS : 0) - clock.monotonic();
-    if (leftMs <= 0 && isPingSent) {
-      session.destroy();
-      return;
-    }
-    if (leftMs <= 0) {
-      isPingSent = true;
-      // The answer is read from the socket, which counts as a byte of the peer.
-      if (!session.ping()) {
-        session.destroy();
-        return;
-      }
-    }
-    cancel = clock.after(leftMs <= 0 ? PING_TIMEOUT_MS : leftMs, check, { unref: true });
-  };
-  check();
-  session.whenClosed(() => cancel());
+export function keepAlive(session: Session, options: { readonly idleMs: number; readonly clock: Clock }): Pulse {
+  return new KeepAlive(session, options);
+}
+
+class KeepAlive implements Pulse {
+  readonly #session: Session;
+  readonly #idleMs: number;
+  readonly #clock: Clock;
+  #lastReadAt: number;
+  #isPingSent = false;
+  #cancel: (() => void) | undefined;
+
+  constructor(session: Session, { idleMs, clock }: { readonly idleMs: number; readonly clock: Clock }) {
+    this.#session = session;
+    this.#idleMs = idleMs;
+    this.#clock = clock;
+    this.#lastReadAt = clock.monotonic();
+    session.whenRead(() => this.#heard());
+    session.whenClosed(() => this.#cancel?.());
+    this.#watch(idleMs);
+  }
+
+  get bytesRead(): number {
+    return this.#session.bytesRead;
+  }
+
+  get isInDoubt(): boolean {
+    return this.#isPingSent;
+  }
+
+  probe(): void {
+    if (this.#isPingSent || this.#session.isDestroyed) return;
+    this.#cancel?.();
+    this.#isPingSent = true;
+    // The answer is read from the socket, which counts as a byte of the peer.
+    if (this.#session.ping()) this.#after(PING_TIMEOUT_MS, () => this.#session.destroy());
+    else this.#session.destroy();
+  }
+
+  #heard(): void {
+    this.#lastReadAt = this.#clock.monotonic();
+    if (!this.#isPingSent) return;
+    this.#isPingSent = false;
+    this.#cancel?.();
+    this.#watch(this.#idleMs);
+  }
+
+  #watch(leftMs: number): void {
+    if (this.#idleMs > 0) this.#after(leftMs, () => this.#check());
+  }
+
+  #check(): void {
+    const leftMs = this.#lastReadAt + this.#idleMs - this.#clock.monotonic();
+    if (leftMs > 0) this.#watch(leftMs);
+    else this.probe();
+  }
+
+  #after(delayMs: number, callback: () => void): void {
+    this.#cancel = this.#clock.after(delayMs, callback, { unref: true });
+  }
+}
+
+/** The wait for the answer to one dial over a link, from DIAL_REQ on. */
+export class DialWait {
+  readonly #pulse: Pulse;
+  readonly #clock: Clock;
+  readonly #readBefore: number;
+  readonly #startedAt: number;
+
+  constructor(pulse: Pulse, clock: Clock) {
+    this.#pulse = pulse;
+    this.#clock = clock;
+    this.#readBefore = pulse.bytesRead;
+    this.#startedAt = clock.monotonic();
+  }
+
+  /** The dial has timed out. If the peer has sent no byte since it, it is probed. */
+  timedOut(): void {
+    if (this.#pulse.bytesRead === this.#readBefore) this.#pulse.probe();
+  }
+
+  /** The dial was given up before its time-out. The peer is probed if it has sent no byte since, for 5 s at least. */
+  givenUp(): void {
+    if (this.#clock.monotonic() - this.#startedAt >= SILENCE_MS) this.timedOut();
+  }
 }
 
 /** Strikes of a peer that pings too often, as in Go's enforcement policy; one more ends its session. */

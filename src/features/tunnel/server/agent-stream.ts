@@ -179,7 +179,7 @@ function registerAgent(
     },
     options.mux,
   );
-  const backend = new Backend({ agentID, identifiers, mux });
+  const backend = new Backend({ agentID, identifiers, mux, pulse: incoming.pulse });
   const session = deps.reverse?.session({ agentID, peer });
   const acceptors = reverseAcceptors(mux, session, deps, options);
   metrics.grpcConnections("Connect", 1);

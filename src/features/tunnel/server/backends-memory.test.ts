@@ -5,6 +5,7 @@ import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { parseIdentifiers } from "#wire/konnectivity";
 import type { LinkMux } from "../mux/link-mux.ts";
+import { FakePulse } from "../testing/fake-pulse.ts";
 import { Backend, Backends } from "./backends.ts";
 import type { Strategy } from "./strategies.ts";
 
@@ -21,7 +22,12 @@ function heapBytes(): number {
 const all = Array.from({ length: AGENTS }, (_, agent) => {
   const text = Array.from({ length: HOSTS }, (_, host) => `host=${agent}-${host}`).join("&");
   const identifiers = parseIdentifiers(text, { unknownKeys: "ignore" });
-  return new Backend({ agentID: `agent-${agent}`, identifiers, mux: { isClosed: false } as LinkMux });
+  return new Backend({
+    agentID: `agent-${agent}`,
+    identifiers,
+    mux: { isClosed: false } as LinkMux,
+    pulse: new FakePulse(),
+  });
 });
 
 for (const [strategy, most] of [

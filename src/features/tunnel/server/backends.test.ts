@@ -4,8 +4,9 @@ import fc from "fast-check";
 
 import type { LinkMux } from "../mux/link-mux.ts";
 import { Bed } from "../testing/bed.ts";
+import { FakePulse } from "../testing/fake-pulse.ts";
 import { Backend, Backends } from "./backends.ts";
-import { type Candidate, choose, type Strategy } from "./strategies.ts";
+import { type Candidate, choose, rankOf, type Strategy } from "./strategies.ts";
 
 const AGENTS = {
   four: "ipv4=10.0.0.1&host=Node1.example.",
@@ -92,8 +93,8 @@ test("Backends: of several streams of an agent the oldest live one is used, and 
   assert.equal(links.length, 2);
 });
 
-test("choose: the less loaded of two that are drawn, and none that drains while others do not", () => {
-  const candidate = fc.record({ load: fc.nat(50), isDraining: fc.boolean() });
+test("choose: the less loaded of two that are drawn, and none that drains or is in doubt while others are not", () => {
+  const candidate = fc.record({ load: fc.nat(50), isDraining: fc.boolean(), isInDoubt: fc.boolean() });
   fc.assert(
     fc.property(
       fc.array(candidate, { maxLength: 8 }),
@@ -102,11 +103,11 @@ test("choose: the less loaded of two that are drawn, and none that drains while 
         const draws = [at, (at * 7919) % 1];
         const chosen: Candidate | undefined = choose(all, () => draws.shift() ?? 0);
         assert.equal(chosen === undefined, all.length === 0);
-        if (chosen?.isDraining === true) assert.ok(all.every(({ isDraining }) => isDraining));
+        if (chosen !== undefined) assert.ok(all.every((each) => rankOf(each) >= rankOf(chosen)));
       },
     ),
   );
-  const [idle, busy] = [0, 9].map((load) => ({ load, isDraining: false }));
+  const [idle, busy] = [0, 9].map((load) => ({ load, isDraining: false, isInDoubt: false }));
   assert.ok(idle !== undefined && busy !== undefined);
   for (const order of [
     [0, 0.9],
@@ -138,7 +139,8 @@ function fakeBackend(
     },
   };
   const none = { ipv4: [], ipv6: [], host: [], cidr: [], defaultRoute: false };
-  return new Backend({ agentID, identifiers: { ...none, ...identifiers }, mux: mux as unknown as LinkMux });
+  const pulse = new FakePulse();
+  return new Backend({ agentID, identifiers: { ...none, ...identifiers }, mux: mux as unknown as LinkMux, pulse });
 }
 
 /** The agents that a strategy allows, as docs/spec/tunnel.md#7.1 says it: by looking at all. */
@@ -146,7 +148,8 @@ function allowed(streams: readonly Backend[], strategy: Strategy, host: string):
   const ids = [...new Set(streams.map(({ agentID }) => agentID))];
   const live = ids.flatMap((id) => {
     const usable = streams.filter(({ agentID, mux }) => agentID === id && !mux.isClosed);
-    return usable.find(({ isDraining }) => !isDraining) ?? usable[0] ?? [];
+    const ranked = [0, 1, 2].map((rank) => usable.find((stream) => rankOf(stream) === rank));
+    return ranked.find((stream) => stream !== undefined) ?? [];
   });
   if (strategy === "default") return live;
   return live.filter(({ identifiers: { ipv4, host: names, defaultRoute } }) =>
@@ -154,9 +157,9 @@ function allowed(streams: readonly Backend[], strategy: Strategy, host: string):
   );
 }
 
-test("Backends: whatever comes, drains, closes and goes, the choice is one of those that a look at all finds", () => {
+test("Backends: whatever comes, drains, is in doubt, closes and goes, the choice is one of those that a look at all finds", () => {
   const hosts = ["a", "b", "10.0.0.1"];
-  const kind = fc.constantFrom("add", "add", "add", "remove", "drain", "close", "pick", "pick", "pick");
+  const kind = fc.constantFrom("add", "add", "add", "remove", "drain", "doubt", "close", "pick", "pick", "pick");
   const step = fc.record({ kind, id: fc.nat(4), at: fc.nat(50), host: fc.constantFrom(...hosts), flag: fc.boolean() });
   const strategies = fc.uniqueArray(fc.constantFrom<Strategy>("default", "destHost", "defaultRoute"), { minLength: 1 });
   fc.assert(
@@ -191,12 +194,15 @@ test("Backends: whatever comes, drains, closes and goes, the choice is one of th
             const expected = sets.find((set) => set.length > 0) ?? [];
             assert.equal(picked === undefined, expected.length === 0);
             if (picked !== undefined) assert.ok(expected.includes(picked));
-            if (picked?.isDraining === true) assert.ok(expected.every(({ isDraining }) => isDraining));
+            if (picked !== undefined) assert.ok(expected.every((each) => rankOf(each) >= rankOf(picked)));
           } else if (one !== undefined && what === "remove") {
             streams.splice(streams.indexOf(one), 1);
             backends.remove(one);
           } else if (one !== undefined && what === "drain") {
             one.isDraining = true;
+          } else if (one !== undefined && what === "doubt") {
+            if (flag) one.pulse.probe();
+            else (one.pulse as FakePulse).beat();
           } else if (one !== undefined) {
             const open = states.get(one);
             if (open !== undefined) open.isClosed = true;

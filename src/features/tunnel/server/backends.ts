@@ -1,7 +1,8 @@
 import type { AgentIdentifiers } from "#wire/konnectivity";
+import type { Pulse } from "../link/session.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { DrawableSet } from "./drawable-set.ts";
-import { type Candidate, choose, destinationHost, hostsOf, type Strategy } from "./strategies.ts";
+import { type Candidate, choose, destinationHost, hostsOf, rankOf, type Strategy } from "./strategies.ts";
 
 /** One agent stream on the server. */
 export class Backend implements Candidate {
@@ -10,17 +11,28 @@ export class Backend implements Candidate {
   /** The hosts that the identifiers name, in canonical form. */
   readonly hosts: ReadonlySet<string>;
   readonly mux: LinkMux;
+  readonly pulse: Pulse;
   isDraining = false;
 
-  constructor(init: { readonly agentID: string; readonly identifiers: AgentIdentifiers; readonly mux: LinkMux }) {
+  constructor(init: {
+    readonly agentID: string;
+    readonly identifiers: AgentIdentifiers;
+    readonly mux: LinkMux;
+    readonly pulse: Pulse;
+  }) {
     this.agentID = init.agentID;
     this.identifiers = init.identifiers;
     this.hosts = hostsOf(init.identifiers);
     this.mux = init.mux;
+    this.pulse = init.pulse;
   }
 
   get load(): number {
     return this.mux.connections + this.mux.pendingDials;
+  }
+
+  get isInDoubt(): boolean {
+    return this.pulse.isInDoubt;
   }
 }
 
@@ -28,21 +40,21 @@ export class Backend implements Candidate {
 class Agent {
   readonly streams = new Set<Backend>();
 
-  /** Its oldest stream that does not drain; if all drain, the oldest one; `undefined` if all are closed. */
+  /** The oldest of its streams with the lowest rank; `undefined` if all are closed. */
   get backend(): Backend | undefined {
-    let draining: Backend | undefined;
+    let best: Backend | undefined;
     for (const stream of this.streams) {
       if (stream.mux.isClosed) continue;
-      if (!stream.isDraining) return stream;
-      draining ??= stream;
+      if (rankOf(stream) === 0) return stream;
+      if (best === undefined || rankOf(stream) < rankOf(best)) best = stream;
     }
-    return draining;
+    return best;
   }
 }
 
 /**
  * The connected agents. Each stream is a backend; if an agent has several streams, the oldest live one is used. A choice takes the same time for
- * one agent and for thousands, unless most of them drain.
+ * one agent and for thousands, unless most of them drain or are in doubt.
  */
 export class Backends {
   readonly #strategies: readonly Strategy[];
@@ -152,12 +164,12 @@ export class Backends {
     return strategy === "default" ? this.#all : this.#defaultRoutes;
   }
 
-  /** Draws two agents, or looks at all if chance gives none that may be used and does not drain. */
+  /** Draws two agents, or looks at all if chance gives none that may be used and has the lowest rank. */
   #draw(agents: DrawableSet<Agent> | undefined, eligible: (agent: Agent) => Backend | undefined): Backend | undefined {
     if (agents === undefined) return undefined;
     const fresh = (agent: Agent): Backend | undefined => {
       const backend = eligible(agent);
-      return backend?.isDraining === true ? undefined : backend;
+      return backend !== undefined && rankOf(backend) === 0 ? backend : undefined;
     };
     const drawn = [agents.draw(fresh, this.#random), agents.draw(fresh, this.#random)];
     const [first, second] = drawn;

@@ -2,6 +2,7 @@ import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import type { UnixStream } from "#kernel/reactor";
 import { sendQueueBytes } from "#kernel/socket";
+import { descriptorOf } from "../http2/descriptor.ts";
 import type { WatchedSide } from "../local/local-side.ts";
 import type { ReplyReader } from "../local/reply-gate.ts";
 import { SocketSide } from "../local/socket-side.ts";
@@ -74,10 +75,4 @@ export class UnixClient implements ConnectClient {
   hasReadAll(): boolean {
     return this.wire.writableLength === 0 && (this.wire.sendQueueBytes() ?? 0) === 0;
   }
-}
-
-/** The file descriptor of a socket; `undefined` once the socket is closed. */
-function descriptorOf(socket: Socket): number | undefined {
-  const { _handle: handle } = socket as unknown as { readonly _handle?: { readonly fd: number } | null };
-  return handle === null || handle === undefined || handle.fd < 0 ? undefined : handle.fd;
 }

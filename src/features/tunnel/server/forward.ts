@@ -2,6 +2,7 @@ import type { Clock } from "#base/clock";
 import { GrpcCode } from "#wire/grpc";
 import type { TunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection, type DialObserver } from "../dial/dialled-connection.ts";
+import { DialWait } from "../link/session.ts";
 import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
@@ -106,6 +107,8 @@ interface PendingDial {
   readonly tried: Backend[];
   /** What the last agent's stream had sent before the dial, in bytes. */
   sentBefore: number;
+  /** The wait for the last agent's answer. */
+  wait: DialWait | undefined;
 }
 
 /**
@@ -123,7 +126,7 @@ class DialAttempts implements ForwardedDial, DialObserver {
   #current: DialledConnection | undefined;
 
   constructor(request: ForwardRequest, observer: ForwardObserver, deps: DialAttemptsDeps) {
-    this.#pending = { request, tried: [], sentBefore: 0 };
+    this.#pending = { request, tried: [], sentBefore: 0, wait: undefined };
     this.#observer = observer;
     this.#deps = deps;
     this.#since = deps.clock.monotonic();
@@ -176,7 +179,10 @@ class DialAttempts implements ForwardedDial, DialObserver {
     }
     this.#state = "failed";
     metrics.dialFailed(REASONS[failure.kind]);
-    if (failure.kind === "timeout") this.#retireIfStuck();
+    if (failure.kind === "timeout") {
+      this.#retireIfStuck();
+      this.#pending?.wait?.timedOut();
+    }
     this.#observer.onDialFailed(failure);
   }
 
@@ -193,6 +199,8 @@ class DialAttempts implements ForwardedDial, DialObserver {
     } else if (this.#state === "dialing") {
       metrics.pendingDials(-1);
       metrics.dialFailed("frontend_close");
+      // KAS gives up before the time-out of this side.
+      this.#pending?.wait?.givenUp();
     }
     this.#observer.onDisconnected();
   }
@@ -206,6 +214,7 @@ class DialAttempts implements ForwardedDial, DialObserver {
       if (backend === undefined) break;
       pending.tried.push(backend);
       pending.sentBefore = backend.mux.bytesSent;
+      pending.wait = new DialWait(backend.pulse, this.#deps.clock);
       const outcome = this.#dialOver(backend, pending.request);
       if (outcome !== "closed") return outcome;
     }

@@ -23,6 +23,14 @@ export interface Candidate {
   /** Number of established and pending connections. */
   readonly load: number;
   readonly isDraining: boolean;
+  /** A PING waits for an answer: the agent may be gone. */
+  readonly isInDoubt: boolean;
+}
+
+/** The order of candidates: one of a higher rank is used only if there is none of a lower one. 0: no reason against it. */
+export function rankOf({ isDraining, isInDoubt }: Pick<Candidate, "isDraining" | "isInDoubt">): 0 | 1 | 2 {
+  if (isInDoubt) return 2;
+  return isDraining ? 1 : 0;
 }
 
 /** The form in which hosts are compared: canonical addresses, names in lower case without a trailing dot. */
@@ -42,12 +50,11 @@ export function hostsOf({ ipv4, ipv6, host }: AgentIdentifiers): ReadonlySet<str
 }
 
 /**
- * Draws two candidates at random and returns the less loaded one, so that bursts are spread. Draining candidates are used only if
- * there are no others. `random` returns [0, 1).
+ * Draws two candidates of the lowest rank at random and returns the less loaded one, so that bursts are spread. `random` returns [0, 1).
  */
 export function choose<C extends Candidate>(from: readonly C[], random: () => number): C | undefined {
-  const fresh = from.filter((candidate) => !candidate.isDraining);
-  const pool = fresh.length > 0 ? fresh : from;
+  const lowest = from.reduce((rank, candidate) => Math.min(rank, rankOf(candidate)), Number.POSITIVE_INFINITY);
+  const pool = from.filter((candidate) => rankOf(candidate) === lowest);
   const draw = (): C | undefined => pool[Math.floor(random() * pool.length)];
   const [first, second] = [draw(), draw()];
   if (first === undefined || second === undefined) return first ?? second;
