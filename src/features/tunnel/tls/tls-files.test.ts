@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync, unlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdtempSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -20,7 +20,7 @@ function folder(t: TestContext) {
     cert: write("tls.crt", cert),
     key: write("tls.key", key),
   });
-  return { write, use, paths: { ...use(pairs.one), clientCa: write("ca.crt", ca) } };
+  return { path, write, use, paths: { ...use(pairs.one), clientCa: write("ca.crt", ca) } };
 }
 
 test("TlsFiles: new files are read within a second, and only then reported as changed", async (t) => {
@@ -64,6 +64,72 @@ test("TlsFiles: files that are invalid, incomplete or gone are reported once, an
   await clock.advance(1000);
   assert.equal(files.refresh(), true);
 });
+
+test("TlsFiles: a key that could not be read once is used as soon as it can be, also if the file is the same", async (t) => {
+  const { path, paths, use } = folder(t);
+  chmodSync(path, 0o755);
+  const clock = new FakeClock();
+  const told: string[] = [];
+  const files = new TlsFiles(paths, { clock, onBroken: (why) => told.push(why) });
+  use(pairs.two);
+  chmodSync(paths.key, 0);
+  for (let check = 0; check < 3; check += 1) {
+    await clock.advance(1000);
+    assert.equal(
+      withoutPrivilege(() => files.refresh()),
+      false,
+    );
+  }
+  assert.equal(told.length, 1);
+  assert.match(told[0] ?? "", /^cannot read .*tls\.key: .*EACCES/);
+  // Root may read it as it is.
+  if (process.geteuid?.() !== 0) chmodSync(paths.key, 0o600);
+  await clock.advance(1000);
+  assert.equal(files.refresh(), true);
+  assert.deepEqual(files.material, { ...pairs.two, ca });
+});
+
+test("TlsFiles: a new mode or owner of a file is a change", async (t) => {
+  const { paths } = folder(t);
+  const clock = new FakeClock();
+  const files = new TlsFiles(paths, { clock });
+  await clock.advance(1000);
+  assert.equal(files.refresh(), false);
+  chmodSync(paths.key, 0o640);
+  await clock.advance(1000);
+  assert.equal(files.refresh(), true);
+});
+
+test("TlsFiles: files of which the kernel tells nothing are reported, and never thrown", async (t) => {
+  const { paths, use } = folder(t);
+  const clock = new FakeClock();
+  const told: string[] = [];
+  const files = new TlsFiles(paths, { clock, onBroken: (why) => told.push(why) });
+  renameSync(paths.cert, `${paths.cert}.old`);
+  symlinkSync(paths.cert, paths.cert);
+  for (let check = 0; check < 2; check += 1) {
+    await clock.advance(1000);
+    assert.equal(files.refresh(), false);
+  }
+  assert.equal(told.length, 1);
+  assert.match(told[0] ?? "", /^cannot read .*tls\.crt: .*ELOOP/);
+  assert.throws(() => new TlsFiles(paths, { clock }), { name: "TlsFilesError", code: "unreadable" });
+  unlinkSync(paths.cert);
+  use(pairs.two);
+  await clock.advance(1000);
+  assert.equal(files.refresh(), true);
+});
+
+/** Runs the function as a user that is not root. */
+function withoutPrivilege<T>(run: () => T): T {
+  if (process.geteuid?.() !== 0) return run();
+  process.seteuid?.(65_534);
+  try {
+    return run();
+  } finally {
+    process.seteuid?.(0);
+  }
+}
 
 test("TlsFiles: a server does not start with unusable files", (t) => {
   const { paths, write } = folder(t);
