@@ -5,9 +5,11 @@ import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";
 import { makeCertificates } from "#test/certificates";
+import { trustedForClients } from "./authorities.ts";
 import { TlsFiles } from "./tls-files.ts";
 
-const { ca, pairs } = makeCertificates("authority", { one: [], two: [] });
+const { ca: authority, pairs } = makeCertificates("authority", { one: [], two: [] });
+const ca = trustedForClients(authority);
 
 function folder(t: TestContext) {
   const path = mkdtempSync(join(tmpdir(), "isthmus-tls-files-"));
@@ -20,7 +22,7 @@ function folder(t: TestContext) {
     cert: write("tls.crt", cert),
     key: write("tls.key", key),
   });
-  return { path, write, use, paths: { ...use(pairs.one), clientCa: write("ca.crt", ca) } };
+  return { path, write, use, paths: { ...use(pairs.one), clientCa: write("ca.crt", authority) } };
 }
 
 test("TlsFiles: new files are read within a second, and only then reported as changed", async (t) => {
@@ -46,6 +48,7 @@ test("TlsFiles: files that are invalid, incomplete or gone are reported once, an
     () => write("tls.key", pairs.two.key),
     () => write("tls.key", "-----BEGIN PRIVATE KEY-----\n"),
     () => write("ca.crt", ""),
+    () => write("ca.crt", `${authority}-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n${authority}`),
     () => unlinkSync(paths.cert),
   ];
   for (const change of states) {
@@ -56,10 +59,10 @@ test("TlsFiles: files that are invalid, incomplete or gone are reported once, an
     assert.equal(files.refresh(), false);
     assert.deepEqual(files.material, { ...pairs.one, ca });
   }
-  assert.equal(told.length, 4);
+  assert.equal(told.length, 5);
   assert.match(told[0] ?? "", /^cannot use .*tls\.crt, .*tls\.key, .*ca\.crt: /);
-  assert.match(told[3] ?? "", /^cannot read .*tls\.crt: .*ENOENT/);
-  write("ca.crt", ca);
+  assert.match(told[4] ?? "", /^cannot read .*tls\.crt: .*ENOENT/);
+  write("ca.crt", authority);
   use(pairs.two);
   await clock.advance(1000);
   assert.equal(files.refresh(), true);

@@ -2,6 +2,7 @@ import { readFileSync, statSync } from "node:fs";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
+import { trustedForClients } from "./authorities.ts";
 
 /** The files are checked at most this often, in milliseconds: there may be thousands of handshakes a second. */
 const CHECK_INTERVAL_MS = 1000;
@@ -17,7 +18,7 @@ export class TlsFilesError extends ExpectedError<TlsFilesErrorCode> {
 export interface TlsPaths {
   readonly cert: string;
   readonly key: string;
-  /** The authorities that sign clients. Absent: clients need no certificate. */
+  /** The authorities that sign clients, roots or not. Absent: clients need no certificate. */
   readonly clientCa: string | undefined;
 }
 
@@ -79,19 +80,17 @@ export class TlsFiles {
 
   #read(): TlsMaterial {
     const { cert, key, clientCa } = this.#paths;
-    const material = {
-      cert: readPem(cert),
-      key: readPem(key),
-      ...(clientCa === undefined ? {} : { ca: readPem(clientCa) }),
-    };
+    const pair = { cert: readPem(cert), key: readPem(key) };
+    const authorities = clientCa === undefined ? undefined : readPem(clientCa);
     try {
+      const material = authorities === undefined ? pair : { ...pair, ca: trustedForClients(authorities) };
       // OpenSSL refuses an invalid certificate, and a key of another certificate.
       createSecureContext(material);
+      return material;
     } catch (error) {
       const files = [cert, key, ...(clientCa === undefined ? [] : [clientCa])].join(", ");
       throw new TlsFilesError("invalid", `cannot use ${files}: ${describeError(error)}`, { cause: error });
     }
-    return material;
   }
 
   /** A text that changes when a file was replaced or rewritten, or has another mode or owner. Throws {@link TlsFilesError}. */
