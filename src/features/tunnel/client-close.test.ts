@@ -4,6 +4,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
+import { FakeClock } from "#base/clock";
 import { Bed, type BedOptions } from "./testing/bed.ts";
 
 /** Polls a condition; resolves with how long it took, in milliseconds. */
@@ -120,4 +121,34 @@ test("CONNECT: a client on a UNIX socket that has ended its sending is served fo
   const [answer] = (await once(client, "data")) as [Buffer];
   assert.equal(answer.toString(), "late");
   await until("nothing is left", () => isIdle(bed));
+});
+
+test("CONNECT: a client on a UNIX socket that half-closes and pauses before it reads gets all bytes and then the end", async () => {
+  const clock = new FakeClock();
+  await using bed = await Bed.open({ clock });
+  await bed.agent();
+  // More than the client's socket and the window take, and so little that the agent reads all of it.
+  const total = 560 * 1024;
+  let isClosed = false;
+  const port = await bed.endpoint((socket) => {
+    socket.resume();
+    socket.once("end", () => socket.end(Buffer.alloc(total, 7)));
+    socket.once("close", () => {
+      isClosed = true;
+    });
+  });
+  const client = await tunnel({ path: await bed.connectPath() }, port);
+  client.pause();
+  client.end();
+  await until("the endpoint is done", () => isClosed);
+  assert.equal(bed.agents[0]?.mux.connections, 1, "bytes wait at the agent");
+  await clock.advance(25_000);
+  let received = 0;
+  client.on("data", (chunk: Buffer) => {
+    received += chunk.length;
+  });
+  await Promise.all([client.resume(), once(client, "end")]);
+  assert.equal(received, total);
+  await until("nothing is left", () => isIdle(bed));
+  assert.deepEqual(bed.bugs, []);
 });

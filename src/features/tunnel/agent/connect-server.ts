@@ -13,7 +13,7 @@ import { LinkError, type OpenedStream, openStream } from "../link/outgoing.ts";
  * The agent's certificate and the authorities that it trusts. Files are read for each connection, so that changed files need no restart.
  */
 export interface AgentTls {
-  /** File of the authorities that sign servers. Absent: the system's authorities. */
+  /** File of the authorities that sign servers, roots or not. Absent: the system's authorities. */
   readonly caFile: string | undefined;
   readonly certFile: string | undefined;
   readonly keyFile: string | undefined;
@@ -113,7 +113,8 @@ function tlsOptions({ host }: HostPort, tls: AgentTls): ConnectionOptions {
   return {
     minVersion: "TLSv1.2",
     ALPNProtocols: [...tls.alpn, "h2"],
-    ...(tls.caFile === undefined ? {} : { ca: readText(tls.caFile, "the CA") }),
+    // As in Go, a listed authority is trusted, also if it is not a root.
+    ...(tls.caFile === undefined ? {} : { ca: readText(tls.caFile, "the CA"), allowPartialTrustChain: true }),
     ...(tls.certFile === undefined ? {} : { cert: readText(tls.certFile, "the certificate") }),
     ...(tls.keyFile === undefined ? {} : { key: readText(tls.keyFile, "the key") }),
     ...(serverName === undefined ? {} : { servername: serverName }),

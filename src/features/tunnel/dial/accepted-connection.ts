@@ -3,7 +3,7 @@ import type { TunnelId } from "#wire/konnectivity";
 import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
 import type { Channel, ChannelHandlers } from "../mux/channel.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
-import { CLOSE_WAIT_MS } from "../mux/options.ts";
+import { CLOSE_WAIT_MS, UNREAD_MS } from "../mux/options.ts";
 import {
   type AcceptorAction,
   type AcceptorEvent,
@@ -44,6 +44,7 @@ export class AcceptedConnection implements ChannelHandlers, LocalHandlers {
   #reading = true;
   #ended = false;
   #flushed = false;
+  #peerClosed = false;
 
   constructor(mux: LinkMux, random: TunnelId, options: AcceptedConnectionOptions) {
     this.#mux = mux;
@@ -111,6 +112,7 @@ export class AcceptedConnection implements ChannelHandlers, LocalHandlers {
   }
 
   onCloseRequest(): void {
+    this.#peerClosed = true;
     this.#apply("peer-close");
   }
 
@@ -144,10 +146,14 @@ export class AcceptedConnection implements ChannelHandlers, LocalHandlers {
     if (next === "closed") this.#finish();
   }
 
-  /** The connection counts as open until its last packet is sent, or the peer has taken nothing for {@link CLOSE_WAIT_MS}. */
+  /**
+   * The connection counts as open until its last packet is sent, or the peer has taken nothing for {@link UNREAD_MS}. One that has sent
+   * CLOSE_REQ waits for {@link CLOSE_WAIT_MS} itself.
+   */
   #finish(): void {
     const channel = this.#channel;
     if (channel === undefined) return;
+    channel.discard();
     if (channel.isGone) {
       this.#options.onClosed();
       return;
@@ -156,15 +162,21 @@ export class AcceptedConnection implements ChannelHandlers, LocalHandlers {
       this.#timer.stop();
       this.#options.onClosed();
     };
-    const cut = (): void => channel.cut({ type: "CLOSE_RSP", error: this.#error, connectID: channel.id });
-    this.#timer.start(CLOSE_WAIT_MS, () => channel.progress, cut);
+    // Bytes are dropped, so this is no end in order, whatever the endpoint's was.
+    const error = this.#error === "" ? "the last bytes were not read in time" : this.#error;
+    const cut = (): void => channel.cut({ type: "CLOSE_RSP", error, connectID: channel.id });
+    this.#timer.start(CLOSE_WAIT_MS, () => channel.progress, cut, { ms: UNREAD_MS, applies: () => !this.#peerClosed });
   }
 
   #enter(state: AcceptorState): void {
     this.#timer.stop();
     if (state !== "closing" && state !== "lingering") return;
     const progress = (): number => (this.#endpoint?.bytesWritten ?? 0) + (this.#channel?.progress ?? 0);
-    this.#timer.start(this.#options.closeLingerMs, progress, () => this.#apply("stuck"));
+    const onStuck = (): void => {
+      this.#error = "the endpoint did not take the last bytes in time";
+      this.#apply("stuck");
+    };
+    this.#timer.start(this.#options.closeLingerMs, progress, onStuck);
   }
 
   #act(action: AcceptorAction): void {

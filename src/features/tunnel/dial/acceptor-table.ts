@@ -103,7 +103,7 @@ function makeTable({ halfClose }: { readonly halfClose: boolean }): AcceptorTabl
       ...stay("closing"),
       "peer-close": ["closing"],
       flushed: ["closed", "send-close", "drop-endpoint"],
-      stuck: slow,
+      stuck: failed,
     },
     lingering: {
       ...stay("lingering"),
@@ -111,7 +111,7 @@ function makeTable({ halfClose }: { readonly halfClose: boolean }): AcceptorTabl
       gone: ["closed", "drop-endpoint"],
       slow,
       flushed: ["closed", "drop-endpoint"],
-      stuck: slow,
+      stuck: ["closed", "drop-endpoint"],
     },
   };
 }

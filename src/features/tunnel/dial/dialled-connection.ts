@@ -4,7 +4,7 @@ import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
 import type { Channel } from "../mux/channel.ts";
 import type { DialHandlers, PendingDial } from "../mux/link-handlers.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
-import { CLOSE_WAIT_MS } from "../mux/options.ts";
+import { CLOSE_WAIT_MS, UNREAD_MS } from "../mux/options.ts";
 import {
   type DiallerAction,
   type DiallerEvent,
@@ -12,7 +12,7 @@ import {
   type DiallerTable,
   diallerTable,
 } from "./dialler-table.ts";
-import { ProgressTimer } from "./progress-timer.ts";
+import { type Patience, ProgressTimer } from "./progress-timer.ts";
 
 /** The error for the local side when the link of an open connection is lost. */
 export const LINK_LOST = "the link of the tunnel was lost";
@@ -70,6 +70,8 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
   #flushed = false;
   #paused = false;
   #closeSent = false;
+  /** The local side has closed, and gives up by itself what does not come soon. */
+  #localClosed = false;
 
   private constructor(mux: LinkMux, options: DialledConnectionOptions) {
     this.#local = options.local;
@@ -182,25 +184,37 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
   #apply(event: DiallerEvent): void {
     if (this.#state === "closed") return;
     if (event === "dial-timeout") this.#failure = { kind: "timeout" };
+    if (event === "local-close") this.#localClosed = true;
     const before = this.#state;
     const [next, ...actions] = this.#table[before][event];
     this.#state = next;
     if (next !== before) this.#enter(next);
     for (const action of actions) this.#act(action);
     if (next === "finishing" && this.#flushed) this.#apply("flushed");
-    if (next === "closed") this.#observer.onClosed();
+    if (next !== "closed") return;
+    this.#channel?.discard();
+    this.#observer.onClosed();
   }
 
   #enter(state: DiallerState): void {
     const progress = (): number => (this.#channel?.progress ?? 0) + this.#local.bytesWritten;
     const mayHaveLeft = state === "local-done" && !this.#local.detectsClose;
     if (state === "local-done-quietly" || mayHaveLeft) {
-      this.#timer.start(this.#halfCloseTimeoutMs, progress, () => this.#apply("idle"));
+      this.#timer.start(this.#halfCloseTimeoutMs, progress, () => this.#apply("idle"), this.#patience());
     } else if (state === "waiting" || state === "finishing") {
-      this.#timer.start(CLOSE_WAIT_MS, progress, () => this.#apply("stuck"));
+      this.#timer.start(CLOSE_WAIT_MS, progress, () => this.#apply("stuck"), this.#patience());
     } else {
       this.#timer.stop();
     }
+  }
+
+  /** Bytes that wait only for their reader, on this side or on the peer's, are not dropped as soon as he pauses. */
+  #patience(): Patience {
+    const applies = (): boolean => {
+      const { queuedBytes = 0, heldBytes = 0 } = this.#channel ?? {};
+      return queuedBytes > 0 || (heldBytes > 0 && !this.#localClosed);
+    };
+    return { ms: UNREAD_MS, applies };
   }
 
   #act(action: DiallerAction): void {
@@ -272,6 +286,7 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
       CLOSE_WAIT_MS,
       () => channel.progress,
       () => this.#cut(channel),
+      this.#patience(),
     );
   }
 

@@ -83,7 +83,14 @@ const ACCEPTOR: readonly {
     halfClose: true,
     events: ["connected", "peer-close", "stuck"],
     states: ["open", "closing", "closed"],
-    actions: ["accept", "stop-reading", "end-endpoint", "cut", "drop-endpoint"],
+    actions: ["accept", "stop-reading", "end-endpoint", "send-failure", "drop-endpoint"],
+  },
+  {
+    why: "an endpoint that has ended and takes nothing is dropped, and its own last bytes go on",
+    halfClose: true,
+    events: ["connected", "peer-fin", "eof", "stuck"],
+    states: ["open", "peer-done", "lingering", "closed"],
+    actions: ["accept", "end-endpoint", "send-close", "drop-endpoint"],
   },
 ];
 

@@ -18,7 +18,7 @@ export interface LocalSide {
   write(pieces: readonly Uint8Array[], onWritten: () => void): void;
   /**
    * Ends writing after the bytes that were written; `error` is given if the other side failed. `onFlushed` is called once all bytes have
-   * left.
+   * left. With an error the owner then calls {@link destroy}, so that the end does not look like one in order.
    */
   finish(error: string | undefined, onFlushed: () => void): void;
   /** Stops or continues reading. */

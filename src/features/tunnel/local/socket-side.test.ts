@@ -114,3 +114,26 @@ test("SocketSide: a peer that sends byte for byte before the start is read to a 
   assert.ok((calls[0]?.length ?? 0) <= 1024, `${calls[0]?.length} pieces were held`);
   assert.deepEqual(Buffer.concat(calls.flat()), Buffer.from(Array.from({ length: total }, (_, at) => at)));
 });
+
+test("SocketSide: an end after an error of the other side is no end in order for a peer that has bytes to read", async (t) => {
+  const server = createServer({ allowHalfOpen: true });
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  const client = connect({ port: (server.address() as AddressInfo).port, host: "127.0.0.1", allowHalfOpen: true });
+  client.on("error", () => undefined);
+  t.after(() => {
+    client.destroy();
+    server.close();
+  });
+  const [accepted] = (await once(server, "connection")) as [Socket];
+  const side = new SocketSide(accepted);
+  side.start({ onLocalData: () => undefined, onLocalEof: () => undefined, onLocalGone: () => undefined });
+  let isWritten = false;
+  side.write([Buffer.alloc(64 << 20)], () => {
+    isWritten = true;
+  });
+  side.finish("the link was lost", () => side.destroy("reset"));
+  client.once("end", () => assert.fail("an end in order"));
+  await new Promise((resolve) => client.resume().once("close", resolve));
+  assert.equal(isWritten, true);
+  assert.equal((client.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
+});

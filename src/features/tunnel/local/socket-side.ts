@@ -113,7 +113,7 @@ export class SocketSide implements WatchedSide {
     this.#socket.uncork();
   }
 
-  /** With an error the socket is reset if no bytes wait to be written: a reset would drop waiting bytes. */
+  /** With an error the socket is reset if no bytes wait to be written, as a reset would drop them; else the owner does it once they have left. */
   finish(error: string | undefined, onFlushed: () => void): void {
     if (error !== undefined && this.#socket.writableLength === 0) {
       this.destroy("reset");
@@ -121,7 +121,12 @@ export class SocketSide implements WatchedSide {
       return;
     }
     if (this.#socket.writableFinished || this.#socket.destroyed) onFlushed();
-    else this.#socket.end(onFlushed);
+    else if (error !== undefined) {
+      // The end of the stream would tell the reader that nothing is missing. After a failed write the close event follows.
+      this.#socket.write(NOTHING, (failure) => {
+        if (failure === null || failure === undefined) onFlushed();
+      });
+    } else this.#socket.end(onFlushed);
   }
 
   pause(): void {

@@ -8,6 +8,7 @@ import { type TestContext, test } from "node:test";
 import { IpAddress } from "#base/ip";
 import { resetSocket } from "#base/socket-reset";
 import { connectTcp, UnixListener, UnixStream } from "#kernel/reactor";
+import { UNREAD_MS } from "../mux/options.ts";
 import type { LocalHandlers } from "./local-side.ts";
 import { StreamSide } from "./stream-side.ts";
 
@@ -230,7 +231,7 @@ test("StreamSide: the bytes of a peer that has closed are read however slowly th
   assert.equal(received, 100_000);
 });
 
-test("StreamSide: a peer that has closed is given up when the tunnel takes nothing of it for 10 s", async (t) => {
+test("StreamSide: a peer that has closed is given up when the tunnel takes nothing of it for 10 minutes", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { side, peer } = await unixPair(t);
   const gone = Promise.withResolvers<string | undefined>();
@@ -240,7 +241,7 @@ test("StreamSide: a peer that has closed is given up when the tunnel takes nothi
   peer.destroy();
   await once(peer, "close");
   for (let at = 0; at < 20; at += 1) await new Promise((resolve) => setImmediate(resolve));
-  t.mock.timers.tick(9999);
+  t.mock.timers.tick(UNREAD_MS - 1);
   let isGone = false;
   void gone.promise.then(() => {
     isGone = true;
@@ -249,4 +250,19 @@ test("StreamSide: a peer that has closed is given up when the tunnel takes nothi
   assert.equal(isGone, false);
   t.mock.timers.tick(1);
   await gone.promise;
+});
+
+test("StreamSide: an end after an error of the other side is no end in order for a peer that has bytes to read", async (t) => {
+  const { side, peer } = await pair(t);
+  side.start(IDLE);
+  let isWritten = false;
+  side.write([Buffer.alloc(64 << 20)], () => {
+    isWritten = true;
+  });
+  assert.equal(isWritten, false);
+  side.finish("the link was lost", () => side.destroy("reset"));
+  peer.once("end", () => assert.fail("an end in order"));
+  await new Promise((resolve) => peer.resume().once("close", resolve));
+  assert.equal(isWritten, true);
+  assert.equal((peer.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
 });

@@ -1,11 +1,9 @@
 import type { ByteStream, StreamOwner } from "#base/byte-stream";
 import { describeError } from "#base/errors";
+import { UNREAD_MS } from "../mux/options.ts";
 import { goErrorText } from "./go-errors.ts";
 import type { LocalHandlers, LocalWatcher, WatchedSide } from "./local-side.ts";
 import { HELD_BYTES, HELD_READS, LINGER_MS, TCP_KEEPALIVE_MS } from "./socket-side.ts";
-
-/** How long the last bytes of a peer that has closed may wait unread because the tunnel takes none, in milliseconds. */
-const UNREAD_MS = 10_000;
 
 /** What is read before {@link StreamSide.start}. */
 interface Early {
@@ -76,7 +74,7 @@ export class StreamSide implements WatchedSide, StreamOwner {
     this.#whenWritten.push(onWritten);
   }
 
-  /** With an error the connection is reset if no bytes wait to be written: a reset would drop waiting bytes. */
+  /** With an error the connection is reset if no bytes wait to be written, as a reset would drop them; else the owner does it once they have left. */
   finish(error: string | undefined, onFlushed: () => void): void {
     if (error !== undefined && this.#stream.writableLength === 0) {
       this.destroy("reset");
@@ -85,6 +83,14 @@ export class StreamSide implements WatchedSide, StreamOwner {
     }
     if (this.#stream.destroyed) {
       onFlushed();
+      return;
+    }
+    if (error !== undefined) {
+      // The end of the stream would tell the reader that nothing is missing.
+      this.#whenWritten ??= [];
+      this.#whenWritten.push(() => {
+        if (!this.#stream.destroyed) onFlushed();
+      });
       return;
     }
     this.#stream.once("finish", onFlushed);
@@ -139,7 +145,7 @@ export class StreamSide implements WatchedSide, StreamOwner {
     this.#written();
   }
 
-  /** The peer has closed and reads nothing any more. Its last bytes are read as long as the tunnel takes some. */
+  /** The peer has closed and reads nothing any more. Its last bytes are read unless the tunnel takes none of them for {@link UNREAD_MS}. */
   onHangUp(): void {
     this.#unread = setTimeout(() => this.#stream.destroy(), UNREAD_MS).unref();
   }

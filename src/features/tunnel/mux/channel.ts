@@ -90,7 +90,7 @@ export class Channel implements PausedReader {
     return this.#queue?.length ?? 0;
   }
 
-  /** Bytes of the peer that this side has not consumed. */
+  /** Bytes of the peer that this side has not consumed. They count in the budget until then, also once the channel is removed. */
   get heldBytes(): number {
     return this.#held;
   }
@@ -162,7 +162,7 @@ export class Channel implements PausedReader {
     this.remove();
   }
 
-  /** From now on, bytes of the peer are consumed and discarded. */
+  /** From now on, bytes of the peer are consumed and discarded. The owner has to call this at its end, also once the channel is removed. */
   discard(): void {
     this.#discarding = true;
     if (this.#held > 0) this.consumed(this.#held);
@@ -170,10 +170,10 @@ export class Channel implements PausedReader {
 
   /** To be called when this side has passed on `bytes` bytes of the peer. */
   consumed(bytes: number): void {
-    if (this.#gone) return;
     const counted = Math.min(bytes, this.#held);
     this.#held -= counted;
     this.#link.budget.remove(counted);
+    if (this.#gone) return;
     this.#link.held(this);
     if (!this.#link.flowControl) return;
     this.#owed += counted;
@@ -186,9 +186,7 @@ export class Channel implements PausedReader {
     if (this.#gone) return;
     this.#link.remove(this);
     this.#drop();
-    this.#link.budget.remove(this.#held);
     this.#link.budget.forget(this);
-    this.#held = 0;
     this.#gone = true;
     this.whenGone?.();
   }

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { systemClock } from "#base/clock";
+import { type Clock, systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { type Names, SystemNames } from "#base/names";
 import type { UnixStream } from "#kernel/reactor";
@@ -103,6 +103,8 @@ export interface BedOptions {
   readonly allowedDestinations?: readonly string[];
   readonly reverseMaxConnections?: number;
   readonly agentAcceptRate?: number;
+  /** The clock of the server's and the agents' connections. */
+  readonly clock?: Clock;
 }
 
 const ALL: ReadonlySet<Capability> = new Set(["reverse/1", "half-close/1", "flow-control/1"]);
@@ -142,7 +144,7 @@ export class Bed implements AsyncDisposable {
                   limits: { maxConnections: options.reverseMaxConnections ?? 100, dialRate: 1000, dialTimeoutMs: 5000 },
                 },
               ),
-        clock: systemClock,
+        clock: options.clock ?? systemClock,
       },
       {
         serverID: "server-1",
@@ -201,7 +203,7 @@ export class Bed implements AsyncDisposable {
       stream,
       {
         log: nullLogger,
-        clock: systemClock,
+        clock: this.#options.clock ?? systemClock,
         budget: new BufferBudget(512 * 1024 * 1024),
         metrics: this.agentCounts.agent(),
         names: this.#names,

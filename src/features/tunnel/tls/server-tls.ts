@@ -36,8 +36,6 @@ export function serverTls(
     // Versions before 1.2 sign with SHA-1, which OpenSSL allows at its lowest level only.
     ciphers: isOldTls(minVersion) ? `${ciphers}:@SECLEVEL=0` : ciphers,
     honorCipherOrder: true,
-    // As in Go, a listed certificate is trusted, also if it is not a root.
-    allowPartialTrustChain: true,
   };
   const asksClients = options.paths.clientCa !== undefined;
   return {

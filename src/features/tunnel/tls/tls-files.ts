@@ -2,6 +2,7 @@ import { readFileSync, statSync } from "node:fs";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
+import { trustedForClients } from "./authorities.ts";
 
 /** The files are checked at most this often, in milliseconds: there may be thousands of handshakes a second. */
 const CHECK_INTERVAL_MS = 1000;
@@ -17,7 +18,7 @@ export class TlsFilesError extends ExpectedError<TlsFilesErrorCode> {
 export interface TlsPaths {
   readonly cert: string;
   readonly key: string;
-  /** The authorities that sign clients. Absent: clients need no certificate. */
+  /** The authorities that sign clients, roots or not. Absent: clients need no certificate. */
   readonly clientCa: string | undefined;
 }
 
@@ -26,13 +27,17 @@ export type TlsMaterial = Pick<SecureContextOptions, "cert" | "key" | "ca">;
 
 /**
  * Certificate files that other programs replace at run time: for secret volumes links are swapped, cert-manager renames files. The next
- * handshake uses the new files. If files are invalid or half written, this is reported once, and the old files stay in use.
+ * handshake uses the new files. If files are invalid, half written or unreadable, this is reported once, the old files stay in use, and the
+ * new ones are read again until they can be used.
  */
 export class TlsFiles {
   readonly #paths: TlsPaths;
   readonly #clock: Clock;
   readonly #onBroken: (why: string) => void;
-  #stamp: string;
+  /** Of the files that are in use; absent if newer ones could not be used. */
+  #stamp: string | undefined;
+  /** The last reported text; absent since files could be used. */
+  #broken: string | undefined;
   #checkedAt: number;
   #material: TlsMaterial;
 
@@ -56,43 +61,51 @@ export class TlsFiles {
     const now = this.#clock.monotonic();
     if (now - this.#checkedAt < CHECK_INTERVAL_MS) return false;
     this.#checkedAt = now;
-    const stamp = this.#readStamp();
-    if (stamp === this.#stamp) return false;
-    this.#stamp = stamp;
     try {
+      const stamp = this.#readStamp();
+      if (stamp === this.#stamp) return false;
       this.#material = this.#read();
+      this.#stamp = stamp;
+      this.#broken = undefined;
       return true;
     } catch (error) {
       if (!(error instanceof TlsFilesError)) throw error;
-      this.#onBroken(error.message);
+      // Not all that makes files usable changes their stamp: a free descriptor does not.
+      this.#stamp = undefined;
+      if (error.message !== this.#broken) this.#onBroken(error.message);
+      this.#broken = error.message;
       return false;
     }
   }
 
   #read(): TlsMaterial {
     const { cert, key, clientCa } = this.#paths;
-    const material = {
-      cert: readPem(cert),
-      key: readPem(key),
-      ...(clientCa === undefined ? {} : { ca: readPem(clientCa) }),
-    };
+    const pair = { cert: readPem(cert), key: readPem(key) };
+    const authorities = clientCa === undefined ? undefined : readPem(clientCa);
     try {
+      const material = authorities === undefined ? pair : { ...pair, ca: trustedForClients(authorities) };
       // OpenSSL refuses an invalid certificate, and a key of another certificate.
       createSecureContext(material);
+      return material;
     } catch (error) {
       const files = [cert, key, ...(clientCa === undefined ? [] : [clientCa])].join(", ");
       throw new TlsFilesError("invalid", `cannot use ${files}: ${describeError(error)}`, { cause: error });
     }
-    return material;
   }
 
-  /** A text that changes when a file was replaced or rewritten. */
+  /** A text that changes when a file was replaced or rewritten, or has another mode or owner. Throws {@link TlsFilesError}. */
   #readStamp(): string {
     const { cert, key, clientCa } = this.#paths;
-    return [cert, key, clientCa]
-      .flatMap((path) => (path === undefined ? [] : [statSync(path, { throwIfNoEntry: false })]))
-      .map((stat) => (stat === undefined ? "absent" : `${stat.ino}:${stat.mtimeMs}:${stat.size}`))
-      .join(" ");
+    return [cert, key, clientCa].flatMap((path) => (path === undefined ? [] : [stampOf(path)])).join(" ");
+  }
+}
+
+function stampOf(path: string): string {
+  try {
+    const { ino, mtimeMs, ctimeMs, size } = statSync(path);
+    return `${ino}:${mtimeMs}:${ctimeMs}:${size}`;
+  } catch (error) {
+    throw new TlsFilesError("unreadable", `cannot read ${path}: ${describeError(error)}`, { cause: error });
   }
 }
 

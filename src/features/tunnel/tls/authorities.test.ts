@@ -1,0 +1,98 @@
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { FakeClock, systemClock } from "#base/clock";
+import { nullLogger } from "#base/log";
+import { makeCertificates, makeIntermediate } from "#test/certificates";
+import { freePort } from "#test/ports";
+import type { Capability } from "#wire/konnectivity";
+import { type AgentTls, connectServer } from "../agent/connect-server.ts";
+import { listenForAgents } from "../server/listeners.ts";
+import { Bed } from "../testing/bed.ts";
+
+const hosts = { server: ["127.0.0.1", "server.example"], agent: [] };
+const one = makeIntermediate("a", hosts);
+const two = makeIntermediate("b", hosts);
+const stranger = makeCertificates("another-ca", hosts);
+
+const OPTIONS = {
+  agentID: "agent-1",
+  identifiers: "",
+  tokenFile: undefined,
+  capabilities: new Set<Capability>(),
+  timeoutMs: 10_000,
+  keepAliveMs: 0,
+  clock: systemClock,
+};
+
+/** A server with the certificate and the authority of `one`, and agents. */
+async function open(t: TestContext, bed: Bed) {
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-authorities-"));
+  t.after(() => rmSync(folder, { recursive: true }));
+  const write = (name: string, content: string): string => {
+    writeFileSync(join(folder, name), content);
+    return join(folder, name);
+  };
+  const paths = {
+    cert: write("server.crt", one.pairs.server.cert),
+    key: write("server.key", one.pairs.server.key),
+    clientCa: write("clients.crt", one.ca),
+  };
+  const clock = new FakeClock();
+  const port = await freePort();
+  const listener = await listenForAgents(
+    { proxy: bed.proxy, log: nullLogger, clock, onBug: (error) => bed.bugs.push(error) },
+    { address: { host: "127.0.0.1", port }, tls: paths },
+    { cipherSuites: [], tlsMinVersion: "" },
+  );
+  t.after(() => listener[Symbol.asyncDispose]());
+
+  /** Connects an agent that trusts `ca`; true if both sides accept the other. */
+  const connects = async (
+    { cert, key }: { readonly cert: string; readonly key: string },
+    ca: string,
+    serverName: string | undefined,
+  ): Promise<boolean> => {
+    const tls: AgentTls = {
+      caFile: write("servers.crt", ca),
+      certFile: write("agent.crt", cert),
+      keyFile: write("agent.key", key),
+      serverName,
+      alpn: [],
+    };
+    try {
+      const stream = await connectServer({ host: "127.0.0.1", port }, { ...OPTIONS, tls }, t);
+      stream.discard();
+      return true;
+    } catch (error) {
+      assert.ok(error instanceof Error && error.name === "LinkError", String(error));
+      return false;
+    }
+  };
+  return { write, clock, connects };
+}
+
+for (const serverName of [undefined, "server.example"]) {
+  test(`TLS: an authority that is no root is trusted by agent and server, ${serverName ?? "without SNI"}`, async (t) => {
+    await using bed = await Bed.open();
+    const { write, clock, connects } = await open(t, bed);
+    const outcomes = async (): Promise<boolean[]> => {
+      const agents = [one.pairs.agent, two.pairs.agent, one.ofRoot, stranger.pairs.agent];
+      const found: boolean[] = [];
+      for (const agent of agents) found.push(await connects(agent, one.ca, serverName));
+      return found;
+    };
+    assert.deepEqual(await outcomes(), [true, false, false, false]);
+    assert.equal(await connects(one.pairs.agent, two.ca, serverName), false, "the server's chain leads elsewhere");
+    assert.equal(await connects(one.pairs.agent, stranger.ca, serverName), false);
+    write("clients.crt", two.ca);
+    await clock.advance(1000);
+    assert.deepEqual(await outcomes(), [false, true, false, false], "after a reload");
+    write("clients.crt", `${stranger.ca}\nand\n${one.ca}`);
+    await clock.advance(1000);
+    assert.deepEqual(await outcomes(), [true, false, false, true], "a root and one that is none");
+    assert.deepEqual(bed.bugs, []);
+  });
+}
