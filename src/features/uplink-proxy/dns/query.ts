@@ -73,7 +73,8 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
       end(() => {
         const { records } = answers;
         if (records.length > 0) resolve(records.slice(0, MAX_RECORDS));
-        else reject(failureOf(answers.isDenied ? answers.denials : failures, timeoutMs));
+        else if (answers.isDenied) reject(new DnsError("not-found", "no such host"));
+        else reject(failureOf([...failures, ...answers.denials], timeoutMs));
       });
     const onAbort = (): void => end(() => reject(signal.reason));
     const cancelDeadline = clock.after(timeoutMs, finish);
@@ -120,6 +121,7 @@ class Answers {
   readonly #families: readonly IpFamily[];
   readonly #answered = new Set<IpFamily>();
   readonly records: DnsRecord[] = [];
+  /** The families for which the name was denied, as errors. */
   readonly denials: Error[] = [];
 
   constructor(families: readonly IpFamily[]) {
@@ -134,9 +136,9 @@ class Answers {
     return this.missing.length === 0;
   }
 
-  /** True if all families were answered, and no answer had an address. */
+  /** True if all families were answered, at least one, and no answer had an address. */
   get isDenied(): boolean {
-    return this.areComplete && this.records.length === 0;
+    return this.areComplete && this.records.length === 0 && this.denials.length > 0;
   }
 
   /** `denial`: the name does not exist, or has no address of the family. */
@@ -191,13 +193,23 @@ function codeOf(error: Error): string {
   return (error as NodeJS.ErrnoException).code ?? "";
 }
 
-/** An answer that the name does not exist or has no address; all other errors count as no answer. */
+/** An answer that the name does not exist or has no address. */
 function isDenial(error: Error): boolean {
   return codeOf(error) === "ENOTFOUND" || codeOf(error) === "ENODATA";
 }
 
+/** c-ares' codes of answers that have neither records nor a denial: FORMERR, SERVFAIL, NOTIMP, REFUSED, and what it cannot read. */
+const SERVER_ERRORS: ReadonlySet<string> = new Set(["EFORMERR", "ESERVFAIL", "ENOTIMP", "EREFUSED", "EBADRESP"]);
+
+/** The failure of a name that was not denied for all families. It is `server-error` if any server sent an answer. */
 function failureOf(failures: readonly Error[], timeoutMs: number): DnsError {
-  if (failures.length > 0 && failures.every(isDenial)) return new DnsError("not-found", "no such host");
+  const fault = failures.find((error) => SERVER_ERRORS.has(codeOf(error)));
+  if (fault !== undefined) {
+    return new DnsError("server-error", `DNS answered with an error: ${codeOf(fault)}`, { cause: fault });
+  }
+  if (failures.some(isDenial)) {
+    return new DnsError("server-error", `DNS did not answer for all address families within ${timeoutMs} ms`);
+  }
   const [first] = failures;
   const code = first === undefined ? "" : codeOf(first);
   if (code === "" || code === "ETIMEOUT" || code === "ECANCELLED") {
