@@ -41,7 +41,13 @@ class Bed {
       if (typeof answer === "string") throw new DnsError(answer, answer);
       return answer instanceof Deferred ? await answer.promise : answer;
     };
-    this.dns = new UplinkDns({ clock: this.clock, settings: () => DEFAULT_SETTINGS.dns, query, hostsPath });
+    this.dns = new UplinkDns({
+      clock: this.clock,
+      settings: () => DEFAULT_SETTINGS.dns,
+      query,
+      hostsPath,
+      systemServers: () => ["10.0.0.53"],
+    });
   }
 
   async resolve(name: string, uplink: DnsUplink, others: readonly DnsUplink[] = []): Promise<string> {
@@ -123,6 +129,74 @@ test("UplinkDns: the system's servers too are asked from the uplink's address, n
   });
   await assert.rejects(dns.resolve("x.example", way("a"), { others: [], signal: NEVER }), { code: "failed" });
   assert.deepEqual(sources, ["server-of-a 192.0.2.10 undefined", "system 192.0.2.10 undefined"]);
+});
+
+/** A resolver whose system servers are asked by `answer`; `sources` has the source of each query. */
+function systemBed(systemServers: readonly string[], answer: (source: string) => Promise<readonly DnsRecord[]>) {
+  const clock = new FakeClock();
+  const sources: string[] = [];
+  const dns = new UplinkDns({
+    clock,
+    settings: () => DEFAULT_SETTINGS.dns,
+    hostsPath: "/nonexistent/hosts",
+    systemServers: () => systemServers,
+    query: async (_name, _families, { source4 }) => {
+      sources.push(String(source4));
+      return await answer(String(source4));
+    },
+  });
+  const a = way("a", { servers: [], sources: [address("192.0.2.10")] });
+  const b = way("b", { servers: [], sources: [address("198.51.100.10")] });
+  return { clock, sources, dns, a, b, options: { others: [], signal: NEVER } };
+}
+
+test(
+  "UplinkDns: the system's servers are asked for each uplink by its own way: one whose way is dead leaves the other its answer",
+  TIMEOUT,
+  async () => {
+    const dead = new Deferred<readonly DnsRecord[]>();
+    const { sources, dns, a, b, options } = systemBed(["10.0.0.53"], (source) =>
+      source === "192.0.2.10" ? dead.promise : Promise.resolve(records(60, "203.0.113.2")),
+    );
+    const overA = dns.resolve("x.example", a, options);
+    assert.deepEqual(await dns.resolve("x.example", b, options), {
+      addresses: [address("203.0.113.2")],
+      via: "system",
+      isStale: false,
+    });
+    assert.deepEqual(sources, ["192.0.2.10", "198.51.100.10"]);
+    dead.reject(new DnsError("failed", "no answer"));
+    await assert.rejects(overA, { code: "failed" });
+    await dns.resolve("y.example", b, options);
+    assert.deepEqual(sources.slice(2), ["198.51.100.10"]);
+  },
+);
+
+test("UplinkDns: what the system's servers answer by one uplink's way is not used for another, fresh or expired", async () => {
+  const { clock, sources, dns, a, b, options } = systemBed(["10.0.0.53"], async (source) => {
+    if (source !== "192.0.2.10") throw new DnsError("failed", "no answer");
+    return records(60, "203.0.113.1");
+  });
+  assert.equal((await dns.resolve("x.example", a, options)).via, "system");
+  await assert.rejects(dns.resolve("x.example", b, options), { code: "failed" });
+  await clock.advance(60_000);
+  await assert.rejects(dns.resolve("x.example", b, options), { code: "failed" });
+  assert.deepEqual(sources, ["192.0.2.10", "198.51.100.10", "198.51.100.10"]);
+});
+
+test("UplinkDns: the system's servers on loopback, which are asked unbound, answer for all uplinks at once", async () => {
+  const { sources, dns, a, b, options } = systemBed(["127.0.0.53"], async () => records(60, "203.0.113.1"));
+  const both = [a, b].map((uplink) => dns.resolve("x.example", uplink, options));
+  for (const { via } of await Promise.all(both)) assert.equal(via, "system");
+  assert.equal((await dns.resolve("x.example", b, options)).via, "system");
+  assert.equal(sources.length, 1);
+});
+
+test("UplinkDns: an uplink that is named system has a cache of its own", async () => {
+  const bed = new Bed();
+  bed.answers = { system: records(60, "203.0.113.9"), "server-of-system": records(60, "203.0.113.1") };
+  assert.equal(await bed.resolve("x.example", way("a", { servers: [] })), "203.0.113.9 via system");
+  assert.equal(await bed.resolve("x.example", way("system")), "203.0.113.1 via system");
 });
 
 test("serversToAsk: no server is queried without a source of its family; servers on loopback are queried unbound", () => {

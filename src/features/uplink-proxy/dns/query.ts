@@ -46,7 +46,7 @@ const MAX_RECORDS = 32;
 export const queryServers: Query = (name, families, path, { timeoutMs, signal, clock }) =>
   new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason);
-    const { servers, isBound } = serversToAsk(path, new Resolver().getServers());
+    const { servers, isBound } = serversToAsk(path, systemServers());
     if (servers.length === 0)
       return reject(new DnsError("failed", "the uplink has no DNS server of its address family"));
     const questions = Array.from({ length: Math.min(MAX_QUESTIONS, servers.length * TRIES) }, (_, at) => {
@@ -172,11 +172,21 @@ export function serversToAsk(
   system: readonly string[],
 ): { readonly servers: readonly string[]; readonly isBound: boolean } {
   const isBound = source4 !== undefined || source6 !== undefined;
-  const own = servers.length > 0 ? [] : system.filter(isLoopback);
+  const own = servers.length > 0 ? [] : onLoopback(system);
   if (own.length > 0) return { servers: own, isBound: false };
   const all = servers.length > 0 ? servers : system;
   const canAsk = (server: string): boolean => (isIPv6Server(server) ? source6 : source4) !== undefined;
   return { servers: isBound ? all.filter(canAsk) : all, isBound };
+}
+
+/** The servers of `/etc/resolv.conf`, as it is now. */
+export function systemServers(): readonly string[] {
+  return new Resolver().getServers();
+}
+
+/** Those of the system's servers that are on loopback; if there are any, only they are asked, unbound. */
+export function onLoopback(system: readonly string[]): readonly string[] {
+  return system.filter(isLoopback);
 }
 
 /** `2001:db8::1` or `[2001:db8::1]:53`. */

@@ -5,9 +5,9 @@ import { HostsFile } from "#base/names";
 import type { DnsSettings } from "#base/uplink-model";
 import { DnsCache } from "./cache.ts";
 import { DnsError } from "./errors.ts";
-import { type DnsRecord, type Query, queryServers } from "./query.ts";
+import { type DnsRecord, onLoopback, type Query, queryServers, systemServers } from "./query.ts";
 
-/** Groups of servers that are remembered; the oldest is dropped first. */
+/** Groups of servers that are remembered: two for each uplink, at most 64 uplinks of settings and some that are gone. The oldest is dropped first. */
 const MAX_GROUPS = 256;
 
 /** Servers that did not answer are passed over for this time, milliseconds, so that a dead resolver delays only one request. */
@@ -40,6 +40,8 @@ export interface UplinkDnsDeps {
   readonly query?: Query;
   /** Default: `/etc/hosts`. */
   readonly hostsPath?: string;
+  /** The servers that `query` asks if it is given none. Default: those of `/etc/resolv.conf`. */
+  readonly systemServers?: () => readonly string[];
 }
 
 /** Whether policy allows all addresses of an answer. */
@@ -65,7 +67,8 @@ export class UplinkDns {
   readonly #settings: () => DnsSettings;
   readonly #query: Query;
   readonly #hosts: HostsFile;
-  /** By the name of the group. */
+  readonly #systemServers: () => readonly string[];
+  /** By the key of the group. */
   readonly #known = new Map<string, KnownServers>();
   readonly #running = new Map<string, Promise<readonly IpAddress[]>>();
   /** Expired answers that were served. */
@@ -76,6 +79,7 @@ export class UplinkDns {
     this.#settings = deps.settings;
     this.#query = deps.query ?? queryServers;
     this.#hosts = new HostsFile(deps.hostsPath ?? "/etc/hosts", deps.clock);
+    this.#systemServers = deps.systemServers ?? systemServers;
   }
 
   /** The addresses of a name in `/etc/hosts`; empty if the file does not have the name. */
@@ -85,10 +89,14 @@ export class UplinkDns {
 
   /** A cached answer, without a query or a round of the event loop. */
   cached(name: string, uplink: DnsUplink): DnsAnswer | undefined {
-    for (const each of namesToTry(name, uplink)) {
-      const found = this.#known.get(uplink.name)?.cache.fresh(each);
+    return this.#cached(name, ownServers(uplink));
+  }
+
+  #cached(name: string, group: ServerGroup): DnsAnswer | undefined {
+    for (const each of namesToTry(name, group)) {
+      const found = this.#known.get(group.key)?.cache.fresh(each);
       if (found === undefined) return undefined;
-      if (found.addresses.length > 0) return { addresses: found.addresses, via: uplink.name, isStale: false };
+      if (found.addresses.length > 0) return { addresses: found.addresses, via: group.name, isStale: false };
     }
     return undefined;
   }
@@ -102,16 +110,8 @@ export class UplinkDns {
   async resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
     const failures: DnsError[] = [];
     let passedOver: ServerGroup | undefined;
-    // Queries to the system's servers are bound to this uplink too, and use no other uplink.
-    const system: ServerGroup = { ...SYSTEM, sources: uplink.sources };
-    const groups: readonly ServerGroup[] = [
-      uplink,
-      ...options.others.filter((other) => other.name !== uplink.name),
-      system,
-    ];
-    for (const group of groups) {
-      if (group.servers.length === 0 && group.isSystem !== true) continue;
-      const isPassedOver = this.#isSilent(group) && this.cached(name, group) === undefined;
+    for (const group of this.#groupsFor(uplink, options.others)) {
+      const isPassedOver = this.#isSilent(group) && this.#cached(name, group) === undefined;
       if (isPassedOver) passedOver ??= group;
       const found = isPassedOver
         ? this.#stale(name, group, options.accepts)
@@ -149,8 +149,16 @@ export class UplinkDns {
     }
   }
 
-  #isSilent({ name }: DnsUplink): boolean {
-    return (this.#known.get(name)?.silentUntil ?? 0) > this.#clock.monotonic();
+  /** In the order of use; groups without servers are left out. */
+  *#groupsFor(uplink: DnsUplink, others: readonly DnsUplink[]): Iterable<ServerGroup> {
+    for (const each of [uplink, ...others.filter((other) => other.name !== uplink.name)]) {
+      if (each.servers.length > 0) yield ownServers(each);
+    }
+    yield systemGroup(uplink, this.#systemServers());
+  }
+
+  #isSilent({ key }: ServerGroup): boolean {
+    return (this.#known.get(key)?.silentUntil ?? 0) > this.#clock.monotonic();
   }
 
   async #ask(name: string, group: ServerGroup, signal: AbortSignalLike): Promise<readonly IpAddress[]> {
@@ -174,12 +182,12 @@ export class UplinkDns {
     time: QueryTime,
     signal: AbortSignalLike,
   ): Promise<readonly IpAddress[]> {
-    const cached = this.#knownOf(group.name).cache.fresh(name);
+    const cached = this.#knownOf(group.key).cache.fresh(name);
     if (cached !== undefined) {
       if (cached.addresses.length === 0) throw new DnsError("not-found", "no such host");
       return cached.addresses;
     }
-    const id = `${group.name}\0${name}`;
+    const id = `${group.key}\0${name}`;
     // Many tunnels to one registry may begin at once; they share one query. If one caller aborts, the query continues for the others.
     const running = this.#running.get(id) ?? this.#start(id, name, group, time);
     return await unlessAborted(running, { signal });
@@ -206,16 +214,16 @@ export class UplinkDns {
       if (!(error instanceof DnsError)) throw error;
       if (error.code === "failed") this.#noteSilence(group, began);
       else this.#noteAnswer(group);
-      if (error.code === "not-found") this.#knownOf(group.name).cache.store(name, []);
+      if (error.code === "not-found") this.#knownOf(group.key).cache.store(name, []);
       throw error;
     }
     this.#noteAnswer(group);
-    this.#knownOf(group.name).cache.store(name, records);
+    this.#knownOf(group.key).cache.store(name, records);
     return records.map(({ address }) => address);
   }
 
-  #noteAnswer({ name }: DnsUplink): void {
-    const known = this.#knownOf(name);
+  #noteAnswer({ key }: ServerGroup): void {
+    const known = this.#knownOf(key);
     known.answeredAt = this.#clock.monotonic();
     known.silentUntil = 0;
   }
@@ -224,14 +232,14 @@ export class UplinkDns {
    * A query that began at `began` got no answer. The servers are silent only if they answered no other name since: a recursor is slow for a
    * name whose own servers are dead. A silence that has begun is not prolonged, so that such a name cannot keep the servers silent.
    */
-  #noteSilence(group: DnsUplink, began: number): void {
-    const known = this.#knownOf(group.name);
+  #noteSilence(group: ServerGroup, began: number): void {
+    const known = this.#knownOf(group.key);
     if (known.answeredAt < began && !this.#isSilent(group)) known.silentUntil = this.#clock.monotonic() + SILENT_MS;
   }
 
-  #stale(name: string, group: DnsUplink, accepts: Accepts = () => true): DnsAnswer | undefined {
+  #stale(name: string, group: ServerGroup, accepts: Accepts = () => true): DnsAnswer | undefined {
     for (const each of namesToTry(name, group)) {
-      const found = this.#knownOf(group.name).cache.stale(each);
+      const found = this.#knownOf(group.key).cache.stale(each);
       if (found === undefined || !accepts(found.addresses)) continue;
       this.staleAnswers += 1;
       return { addresses: found.addresses, via: group.name, isStale: true };
@@ -239,15 +247,15 @@ export class UplinkDns {
     return undefined;
   }
 
-  #knownOf(group: string): KnownServers {
-    const known = this.#known.get(group);
+  #knownOf(key: string): KnownServers {
+    const known = this.#known.get(key);
     if (known !== undefined) return known;
     const made: KnownServers = {
       cache: new DnsCache(this.#clock, this.#settings),
       silentUntil: 0,
       answeredAt: Number.NEGATIVE_INFINITY,
     };
-    this.#known.set(group, made);
+    this.#known.set(key, made);
     for (const oldest of this.#known.keys()) {
       if (this.#known.size <= MAX_GROUPS) break;
       this.#known.delete(oldest);
@@ -260,8 +268,10 @@ function isDenied({ code }: DnsError): boolean {
   return code === "denied";
 }
 
-/** The servers of an uplink, or those of the system. */
+/** The servers of an uplink, or those of the system. `name` is what is told of them. */
 interface ServerGroup extends DnsUplink {
+  /** The key of the cache, the silence and the running queries. */
+  readonly key: string;
   readonly isSystem?: boolean;
 }
 
@@ -280,8 +290,19 @@ interface QueryTime {
   readonly until: number;
 }
 
-/** The servers of /etc/resolv.conf. */
-const SYSTEM: ServerGroup = { name: "system", servers: [], searchDomains: [], sources: [], isSystem: true };
+function ownServers(uplink: DnsUplink): ServerGroup {
+  return { ...uplink, key: uplink.name };
+}
+
+/**
+ * The servers of /etc/resolv.conf, as an uplink asks them. Queries are bound to the uplink, and use no other uplink: its way may be dead, or
+ * have answers of its own, so the group is the uplink's. Servers on loopback are asked unbound and answer the same for all uplinks.
+ */
+function systemGroup({ name, sources }: DnsUplink, servers: readonly string[]): ServerGroup {
+  // No name of an uplink has a NUL.
+  const key = onLoopback(servers).length > 0 ? "system\0" : `system\0${name}`;
+  return { key, name: "system", servers: [], searchDomains: [], sources, isSystem: true };
+}
 
 /** A name without a dot is tried in the search domains first. */
 function namesToTry(name: string, { searchDomains }: DnsUplink): string[] {
