@@ -13,6 +13,8 @@ import { type PortState, ServerPort } from "./server-port.ts";
 
 /** The maximum number of concurrent requests, watches not counted; further requests are queued. */
 export const MAX_CONCURRENT_REQUESTS = 32;
+/** `null`: one for each watch that needs it. */
+const MAX_CONNECTIONS = { requests: MAX_CONCURRENT_REQUESTS, watches: null } as const;
 const DEFAULT_TIMEOUT_MS = 30_000;
 /** The maximum number of tries of one call, the first included. */
 const MAX_ATTEMPTS = 5;
@@ -70,7 +72,7 @@ export class Transport {
   readonly #port: ServerPort;
   readonly #random: () => number;
   #pools: Pools | undefined;
-  /** Pools whose credentials were replaced. Each closes when its last request ends. */
+  /** Agents whose credentials were replaced, and those with a request that timed out. Each closes when its last request ends. */
   readonly #retiring = new Set<Agent>();
 
   constructor(connection: KubeConnection, options: TransportOptions) {
@@ -242,6 +244,10 @@ export class Transport {
   ): Promise<Dispatcher.ResponseData> {
     const pools = await this.#connect(signal);
     const { server } = this.#connection;
+    const redial = (): void => {
+      if (isTimeout(signal.reason)) this.#abandon(pool, pools[pool]);
+    };
+    signal.addEventListener("abort", redial, { once: true });
     const startedAt = this.#clock.monotonic();
     const sample = (code: string): void =>
       this.#options.onRequest?.({
@@ -308,8 +314,8 @@ export class Transport {
     if (old !== undefined) for (const agent of [old.requests, old.watches]) this.#retire(agent);
     this.#pools = {
       credentials,
-      requests: this.#agent(credentials, MAX_CONCURRENT_REQUESTS),
-      watches: this.#agent(credentials, null),
+      requests: this.#agent(credentials, MAX_CONNECTIONS.requests),
+      watches: this.#agent(credentials, MAX_CONNECTIONS.watches),
     };
     return this.#pools;
   }
@@ -335,6 +341,17 @@ export class Transport {
     });
   }
 
+  /**
+   * The next requests have new connections: those of this agent may lead to a server that is gone without a reset, and an aborted request of
+   * HTTP/2, which API servers choose, does not end its connection.
+   */
+  #abandon(pool: "requests" | "watches", agent: Agent): void {
+    const current = this.#pools;
+    if (current?.[pool] !== agent) return;
+    this.#pools = { ...current, [pool]: this.#agent(current.credentials, MAX_CONNECTIONS[pool]) };
+    this.#retire(agent);
+  }
+
   #retire(agent: Agent): void {
     this.#retiring.add(agent);
     const forget = (): boolean => this.#retiring.delete(agent);
@@ -349,6 +366,11 @@ function serverIdentity(
 ): Pick<ConnectionOptions, "checkServerIdentity"> & { readonly servername?: string } {
   if (isIP(name) === 0) return { servername: name };
   return { checkServerIdentity: (_host, certificate) => checkServerIdentity(name, certificate) };
+}
+
+/** Whether a deadline aborted, of the call or of its caller; not a caller that left. */
+function isTimeout(reason: unknown): boolean {
+  return reason instanceof DOMException && reason.name === "TimeoutError";
 }
 
 function sameTls(a: KubeCredentials, b: KubeCredentials): boolean {

@@ -20,7 +20,10 @@ export interface LeaderElectionOptions {
   readonly identity: string;
   /** Another candidate may take over a lease that was not renewed for this time, in milliseconds. Default 15,000. */
   readonly leaseDurationMs?: number;
-  /** A leader that cannot renew for this time stops, in milliseconds. Must be less than the lease duration. Default 10,000. */
+  /**
+   * A leader that cannot renew for this time stops, in milliseconds. Must be less than the lease duration. Each request may take half of it.
+   * Default 10,000.
+   */
   readonly renewDeadlineMs?: number;
   /** The pause between tries, in milliseconds; candidates add up to 1.2 times as much at random. Default 2,000. */
   readonly retryPeriodMs?: number;
@@ -48,6 +51,11 @@ interface Observed {
 
 /** The number of times that a lease is read again after its release was refused because it had changed. */
 const MAX_RELEASE_CONFLICTS = 3;
+/**
+ * The timeout of a request is the renew deadline divided by this (controller-runtime's number). After a request without an answer, over a
+ * connection whose server is gone, there is time for another one over a new connection.
+ */
+const REQUESTS_IN_DEADLINE = 2;
 /** Added to the retry period, as a share of it, so that candidates do not try at the same time (client-go's JitterFactor). */
 const JITTER_FACTOR = 1.2;
 
@@ -60,6 +68,7 @@ export class LeaderElector {
   readonly leaseDurationMs: number;
   readonly renewDeadlineMs: number;
   readonly retryPeriodMs: number;
+  readonly #requestTimeoutMs: number;
   #observed: Observed | undefined;
   /** When the last request that made or kept us the leader was sent: others count from a later time. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
@@ -74,6 +83,7 @@ export class LeaderElector {
     this.leaseDurationMs = options.leaseDurationMs ?? 15_000;
     this.renewDeadlineMs = options.renewDeadlineMs ?? 10_000;
     this.retryPeriodMs = options.retryPeriodMs ?? 2_000;
+    this.#requestTimeoutMs = this.renewDeadlineMs / REQUESTS_IN_DEADLINE;
     const { leaseDurationMs, renewDeadlineMs, retryPeriodMs } = this;
     if (!(leaseDurationMs > renewDeadlineMs && renewDeadlineMs > retryPeriodMs * JITTER_FACTOR && retryPeriodMs > 0)) {
       throw new RangeError(
@@ -130,7 +140,7 @@ export class LeaderElector {
         if (!isKubeError(error, "conflict") || conflicts >= MAX_RELEASE_CONFLICTS) throw error;
       }
       const { namespace, name } = this.#options;
-      const options = { signal, timeoutMs: this.renewDeadlineMs };
+      const options = { signal, timeoutMs: this.#requestTimeoutMs };
       const current = await findObject(this.#api, resources.leases, { namespace, name }, options);
       if (current === undefined) return;
       this.#observe(current);
@@ -146,7 +156,7 @@ export class LeaderElector {
       renewTime: now,
       leaseTransitions: lease.spec?.leaseTransitions ?? 0,
     };
-    const options = { signal, timeoutMs: this.renewDeadlineMs };
+    const options = { signal, timeoutMs: this.#requestTimeoutMs };
     this.#observe(await this.#api.replace(resources.leases, withSpec(lease, spec), options));
   }
 
@@ -183,7 +193,7 @@ export class LeaderElector {
 
   async #getOrUpdate(signal: AbortSignal): Promise<boolean> {
     const { namespace, name, identity } = this.#options;
-    const options = { signal, timeoutMs: this.renewDeadlineMs };
+    const options = { signal, timeoutMs: this.#requestTimeoutMs };
     const current = await findObject(this.#api, resources.leases, { namespace, name }, options);
     const sentAtMs = this.#clock.monotonic();
     const now = microTime(this.#clock.now());

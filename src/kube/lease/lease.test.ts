@@ -1,24 +1,40 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { FakeClock, systemClock } from "#base/clock";
-import { type KubeApi, KubeError, type Lease } from "#kube/client";
+import { sleep } from "#base/async";
+import { type Clock, FakeClock, systemClock } from "#base/clock";
+import { type CallOptions, type KubeApi, KubeError, type Lease } from "#kube/client";
 import { type LeaderElectionOptions, LeaderElector, type LeadershipEnd, runAsLeader } from "./index.ts";
 
-type Fault = "none" | "down" | "lost-response" | "conflict";
+type Fault = "none" | "down" | "lost-response" | "conflict" | "hang-get" | "hang-write";
 
-/** One Lease with optimistic concurrency, and faults for one candidate. */
+/**
+ * One Lease with optimistic concurrency, and faults for one candidate. A fault `hang-…` is for one request, which gets no answer and ends with
+ * its own time limit or its signal, as a request over a connection whose server is gone.
+ */
 class FakeLeases {
   lease: Lease | undefined;
   writes = 0;
   readonly faults = new Map<string, Fault>();
+  readonly #clock: Clock;
+
+  constructor(clock: Clock = systemClock) {
+    this.#clock = clock;
+  }
 
   api(who: string): Pick<KubeApi, "get" | "create" | "replace"> {
     const fault = (): Fault => this.faults.get(who) ?? "none";
     const down = (): void => {
       if (fault() === "down") throw new KubeError("unreachable", "down");
     };
-    const write = async (draft: unknown): Promise<Lease> => {
+    const hang = async (kind: Fault, { signal, timeoutMs = 30_000 }: CallOptions = {}): Promise<void> => {
+      if (fault() !== kind) return;
+      this.faults.set(who, "none");
+      await sleep(timeoutMs, { signal, clock: this.#clock });
+      throw new KubeError("timeout", "no answer");
+    };
+    const write = async (draft: unknown, options?: CallOptions): Promise<Lease> => {
       down();
+      await hang("hang-write", options);
       if (fault() === "conflict") throw new KubeError("conflict", "conflict");
       const next = structuredClone(draft) as Lease;
       const version = next.metadata.resourceVersion;
@@ -30,15 +46,16 @@ class FakeLeases {
       if (fault() === "lost-response") throw new KubeError("unreachable", "the answer was lost");
       return structuredClone(this.lease);
     };
-    const get = async (): Promise<Lease> => {
+    const get = async (_type: unknown, _key: unknown, options?: CallOptions): Promise<Lease> => {
       down();
+      await hang("hang-get", options);
       if (this.lease === undefined) throw new KubeError("not-found", "none");
       return structuredClone(this.lease);
     };
     return {
       get,
-      create: (_type: unknown, draft: unknown) => write(draft),
-      replace: (_type: unknown, draft: unknown) => write(draft),
+      create: (_type: unknown, draft: unknown, options?: CallOptions) => write(draft, options),
+      replace: (_type: unknown, draft: unknown, options?: CallOptions) => write(draft, options),
     } as unknown as Pick<KubeApi, "get" | "create" | "replace">;
   }
 
@@ -166,6 +183,25 @@ test("election: a leader that cannot reach the API stops before another can lead
   assert.ok(takenAt <= 19_000, `taken after ${takenAt} ms`);
   assert.ok(a.errors.includes("unreachable"));
   await end(b);
+});
+
+test("election: one request without an answer does not cost the lease", async () => {
+  for (const fault of ["hang-get", "hang-write"] as const) {
+    const clock = new FakeClock();
+    const leases = new FakeLeases(clock);
+    const a = new Candidate(leases, "a", clock);
+    await clock.advance(0);
+    const b = new Candidate(leases, "b", clock);
+    await clock.advance(5000);
+    leases.faults.set("a", fault);
+    for (let second = 0; second < 40; second += 1) {
+      await clock.advance(1000);
+      assert.deepEqual([a.leading, b.leading], [true, false], `${fault}, ${second} s`);
+    }
+    assert.deepEqual(a.errors, ["timeout"]);
+    assert.equal(leases.lease?.spec?.leaseTransitions, 0);
+    await end(a, b);
+  }
 });
 
 test("election: wall clocks that differ by hours do not matter", async () => {

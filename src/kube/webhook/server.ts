@@ -36,6 +36,11 @@ const HANDLER_TIMEOUT_MS = 30_000;
 const HANDSHAKE_TIMEOUT_MS = 10_000;
 /** The longest time that the head of a request may take, in milliseconds. */
 const HEAD_TIMEOUT_MS = 10_000;
+/**
+ * The time for which an idle connection is kept, in milliseconds. API servers keep theirs for 90 s, and do not repeat a review whose bytes were sent
+ * when the server closes the connection: the object would be refused.
+ */
+const IDLE_TIMEOUT_MS = 120_000;
 /** The interval of checks for requests that take too long, in milliseconds. */
 const SLOW_CHECK_MS = 2_000;
 
@@ -87,6 +92,7 @@ export class WebhookServer implements AsyncDisposable {
     this.#server.headersTimeout = HEAD_TIMEOUT_MS;
     this.#server.maxConnections = MAX_WEBHOOK_CONNECTIONS;
     this.#server.requestTimeout = HANDLER_TIMEOUT_MS;
+    this.#server.keepAliveTimeout = IDLE_TIMEOUT_MS;
     // This listener runs before the TLS server's own one, which uses the certificate that is set when a connection arrives.
     this.#server.prependListener("connection", (socket: Socket) => this.#refreshCertificate(socket));
     this.#server.on("tlsClientError", (error) =>

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
-import { request } from "node:https";
+import { Agent, request } from "node:https";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -21,6 +21,9 @@ import {
   WebhookServer,
 } from "./index.ts";
 import { MAX_REVIEW_BYTES, MAX_REVIEWS } from "./server.ts";
+
+/** The idle time of a kept connection: with `ISTHMUS_SOAK=full` longer than the server's limits for heads and whole requests. */
+const IDLE_MS = process.env["ISTHMUS_SOAK"] === "full" ? 35_000 : 0;
 
 /** A certificate with the given common name, which is its own authority for clients. */
 function selfSigned(
@@ -135,6 +138,30 @@ test("webhook: mutations are answered as base64 JSON patches in the requested ve
       [answer.response.uid, answer.response.patchType, answer.response.warnings],
       ["u1", "JSONPatch", ["mind"]],
     );
+  }
+});
+
+test("webhook: a kept connection stays open for longer than API servers keep it, and serves another review", async () => {
+  await using rig = await Rig.start({ "/validate": () => ({ allowed: true }) }, selfSigned("one"));
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const sockets = new Set<unknown>();
+  const post = (): Promise<string> =>
+    new Promise((resolve, reject) => {
+      const at = { host: "127.0.0.1", port: rig.server.port, path: "/validate", method: "POST" };
+      const call = request({ ...at, rejectUnauthorized: false, agent }, (response) => {
+        const { "keep-alive": kept } = response.headers;
+        response.resume().on("end", () => resolve(`${response.statusCode} ${kept}`));
+      });
+      call.on("socket", (socket) => sockets.add(socket)).on("error", reject);
+      call.end(review("v1"));
+    });
+  try {
+    assert.equal(await post(), "200 timeout=120");
+    await sleep(IDLE_MS);
+    assert.equal(await post(), "200 timeout=120");
+    assert.equal(sockets.size, 1);
+  } finally {
+    agent.destroy();
   }
 });
 

@@ -11,6 +11,7 @@ import { FakeClock, systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { DEFAULT_SETTINGS } from "#base/uplink-model";
 import { character } from "#test/characters";
+import type { DnsErrorCode } from "./errors.ts";
 import { DnsError, type DnsRecord, type DnsUplink, parseHosts, type Query, queryServers, UplinkDns } from "./index.ts";
 import { serversToAsk } from "./query.ts";
 
@@ -29,7 +30,7 @@ function way(name: string, fields: Partial<DnsUplink> = {}): DnsUplink {
 class Bed {
   readonly clock = new FakeClock();
   readonly asked: string[] = [];
-  answers: Record<string, readonly DnsRecord[] | "not-found" | "failed" | Deferred<readonly DnsRecord[]>> = {};
+  answers: Record<string, readonly DnsRecord[] | DnsErrorCode | Deferred<readonly DnsRecord[]>> = {};
   readonly dns: UplinkDns;
 
   constructor(hostsPath = "/nonexistent/hosts") {
@@ -37,10 +38,16 @@ class Bed {
       const [server = "system"] = servers;
       this.asked.push(`${server} ${name}`);
       const answer = this.answers[`${server} ${name}`] ?? this.answers[server] ?? "not-found";
-      if (answer === "not-found" || answer === "failed") throw new DnsError(answer, answer);
+      if (typeof answer === "string") throw new DnsError(answer, answer);
       return answer instanceof Deferred ? await answer.promise : answer;
     };
-    this.dns = new UplinkDns({ clock: this.clock, settings: () => DEFAULT_SETTINGS.dns, query, hostsPath });
+    this.dns = new UplinkDns({
+      clock: this.clock,
+      settings: () => DEFAULT_SETTINGS.dns,
+      query,
+      hostsPath,
+      systemServers: () => ["10.0.0.53"],
+    });
   }
 
   async resolve(name: string, uplink: DnsUplink, others: readonly DnsUplink[] = []): Promise<string> {
@@ -124,6 +131,74 @@ test("UplinkDns: the system's servers too are asked from the uplink's address, n
   assert.deepEqual(sources, ["server-of-a 192.0.2.10 undefined", "system 192.0.2.10 undefined"]);
 });
 
+/** A resolver whose system servers are asked by `answer`; `sources` has the source of each query. */
+function systemBed(systemServers: readonly string[], answer: (source: string) => Promise<readonly DnsRecord[]>) {
+  const clock = new FakeClock();
+  const sources: string[] = [];
+  const dns = new UplinkDns({
+    clock,
+    settings: () => DEFAULT_SETTINGS.dns,
+    hostsPath: "/nonexistent/hosts",
+    systemServers: () => systemServers,
+    query: async (_name, _families, { source4 }) => {
+      sources.push(String(source4));
+      return await answer(String(source4));
+    },
+  });
+  const a = way("a", { servers: [], sources: [address("192.0.2.10")] });
+  const b = way("b", { servers: [], sources: [address("198.51.100.10")] });
+  return { clock, sources, dns, a, b, options: { others: [], signal: NEVER } };
+}
+
+test(
+  "UplinkDns: the system's servers are asked for each uplink by its own way: one whose way is dead leaves the other its answer",
+  TIMEOUT,
+  async () => {
+    const dead = new Deferred<readonly DnsRecord[]>();
+    const { sources, dns, a, b, options } = systemBed(["10.0.0.53"], (source) =>
+      source === "192.0.2.10" ? dead.promise : Promise.resolve(records(60, "203.0.113.2")),
+    );
+    const overA = dns.resolve("x.example", a, options);
+    assert.deepEqual(await dns.resolve("x.example", b, options), {
+      addresses: [address("203.0.113.2")],
+      via: "system",
+      isStale: false,
+    });
+    assert.deepEqual(sources, ["192.0.2.10", "198.51.100.10"]);
+    dead.reject(new DnsError("failed", "no answer"));
+    await assert.rejects(overA, { code: "failed" });
+    await dns.resolve("y.example", b, options);
+    assert.deepEqual(sources.slice(2), ["198.51.100.10"]);
+  },
+);
+
+test("UplinkDns: what the system's servers answer by one uplink's way is not used for another, fresh or expired", async () => {
+  const { clock, sources, dns, a, b, options } = systemBed(["10.0.0.53"], async (source) => {
+    if (source !== "192.0.2.10") throw new DnsError("failed", "no answer");
+    return records(60, "203.0.113.1");
+  });
+  assert.equal((await dns.resolve("x.example", a, options)).via, "system");
+  await assert.rejects(dns.resolve("x.example", b, options), { code: "failed" });
+  await clock.advance(60_000);
+  await assert.rejects(dns.resolve("x.example", b, options), { code: "failed" });
+  assert.deepEqual(sources, ["192.0.2.10", "198.51.100.10", "198.51.100.10"]);
+});
+
+test("UplinkDns: the system's servers on loopback, which are asked unbound, answer for all uplinks at once", async () => {
+  const { sources, dns, a, b, options } = systemBed(["127.0.0.53"], async () => records(60, "203.0.113.1"));
+  const both = [a, b].map((uplink) => dns.resolve("x.example", uplink, options));
+  for (const { via } of await Promise.all(both)) assert.equal(via, "system");
+  assert.equal((await dns.resolve("x.example", b, options)).via, "system");
+  assert.equal(sources.length, 1);
+});
+
+test("UplinkDns: an uplink that is named system has a cache of its own", async () => {
+  const bed = new Bed();
+  bed.answers = { system: records(60, "203.0.113.9"), "server-of-system": records(60, "203.0.113.1") };
+  assert.equal(await bed.resolve("x.example", way("a", { servers: [] })), "203.0.113.9 via system");
+  assert.equal(await bed.resolve("x.example", way("system")), "203.0.113.1 via system");
+});
+
 test("serversToAsk: no server is queried without a source of its family; servers on loopback are queried unbound", () => {
   const source4 = address("192.0.2.10");
   const source6 = address("2001:db8::10");
@@ -150,6 +225,70 @@ test("UplinkDns: silent servers are passed over for 5 s, so that one request wai
   await bed.clock.advance(5000);
   bed.answers = { "server-of-a": records(60, "203.0.113.1") };
   assert.equal(await bed.resolve("y.example", way("a"), [way("b")]), "203.0.113.1 via a");
+});
+
+test("UplinkDns: after an error of the servers the next ones are asked, and an answer that has expired is used", async () => {
+  const bed = new Bed();
+  bed.answers = { "server-of-a": "server-error", "server-of-b": records(60, "203.0.113.2") };
+  assert.equal(await bed.resolve("x.example", way("a"), [way("b")]), "203.0.113.2 via b");
+  bed.answers = { "server-of-a": records(60, "203.0.113.1") };
+  assert.equal(await bed.resolve("x.example", way("a")), "203.0.113.1 via a");
+  await bed.clock.advance(60_000);
+  bed.answers = { "server-of-a": "server-error", "server-of-b": records(60, "203.0.113.2") };
+  assert.equal(await bed.resolve("x.example", way("a"), [way("b")]), "203.0.113.1 via a stale");
+});
+
+test("UplinkDns: servers that answered another name meanwhile are not silent, whatever they answered", async () => {
+  for (const meanwhile of [records(60, "203.0.113.1"), "not-found", "server-error"] as const) {
+    const bed = new Bed();
+    const silence = new Deferred<readonly DnsRecord[]>();
+    bed.answers = {
+      "server-of-a bad.example": silence,
+      "server-of-a other.example": meanwhile,
+      "server-of-a": records(60, "203.0.113.9"),
+      "server-of-b": records(60, "203.0.113.2"),
+    };
+    const bad = bed.resolve("bad.example", way("a"));
+    await bed.clock.advance(1000);
+    await bed.resolve("other.example", way("a"));
+    await bed.clock.advance(1000);
+    silence.reject(new DnsError("failed", "no answer"));
+    assert.equal(await bad, "not-found");
+    assert.equal(await bed.resolve("good.example", way("a"), [way("b")]), "203.0.113.9 via a");
+  }
+});
+
+test("UplinkDns: servers that are silent are asked again when nobody else answers, and what they answer ends their silence", async () => {
+  const bed = new Bed();
+  bed.answers = {
+    "server-of-a": records(60, "203.0.113.1"),
+    "server-of-a bad.example": "failed",
+    "server-of-b": "server-error",
+    system: "failed",
+  };
+  assert.equal(await bed.resolve("bad.example", way("a"), [way("b")]), "failed");
+  bed.asked.length = 0;
+  assert.equal(await bed.resolve("good.example", way("a"), [way("b")]), "203.0.113.1 via a");
+  assert.deepEqual(bed.asked, ["server-of-b good.example", "server-of-a good.example"]);
+  bed.asked.length = 0;
+  assert.equal(await bed.resolve("better.example", way("a"), [way("b")]), "203.0.113.1 via a");
+  assert.deepEqual(bed.asked, ["server-of-a better.example"]);
+});
+
+test("UplinkDns: a broken name that is asked again and again does not prolong the silence", async () => {
+  const bed = new Bed();
+  bed.answers = {
+    "server-of-a": records(60, "203.0.113.1"),
+    "server-of-a bad.example": "failed",
+    "server-of-b": records(60, "203.0.113.2"),
+    "server-of-b bad.example": "failed",
+    system: "failed",
+  };
+  for (let second = 0; second < 5; second += 1) {
+    assert.equal(await bed.resolve("bad.example", way("a"), [way("b")]), "failed");
+    await bed.clock.advance(1000);
+  }
+  assert.equal(await bed.resolve("good.example", way("a"), [way("b")]), "203.0.113.1 via a");
 });
 
 test("UplinkDns: when no server answers, an answer up to an hour old is served, and counted", async () => {
@@ -230,12 +369,13 @@ test("hosts: any text is read without an error (fuzz)", () => {
   );
 });
 
+/** The response codes of answers without records. */
+const RCODES = { formerr: 1, servfail: 2, nxdomain: 3, notimp: 4, refused: 5 } as const;
+
+type GivenAnswer = readonly string[] | keyof typeof RCODES | "silent";
+
 /** A DNS server of loopback: answers A and AAAA from a function, or nothing; `sources` has who asked. */
-async function dnsServer(
-  t: TestContext,
-  answer: (name: string, type: number) => readonly string[] | "silent" | "nxdomain",
-  delayMs = 0,
-) {
+async function dnsServer(t: TestContext, answer: (name: string, type: number) => GivenAnswer, delayMs = 0) {
   const sources: string[] = [];
   const delayed = new Set<NodeJS.Timeout>();
   const socket = createSocket("udp4");
@@ -250,9 +390,9 @@ async function dnsServer(
     const type = question.readUInt16BE(at + 1);
     const given = answer(labels.join("."), type);
     if (given === "silent") return;
-    const body = given === "nxdomain" ? [] : given.map((text) => rdata(type, text));
+    const body = typeof given === "string" ? [] : given.map((text) => rdata(type, text));
     const header = Buffer.from(question.subarray(0, 12));
-    header.writeUInt16BE(given === "nxdomain" ? 0x8183 : 0x8180, 2);
+    header.writeUInt16BE(0x8180 + (typeof given === "string" ? RCODES[given] : 0), 2);
     header.writeUInt16BE(body.length, 6);
     header.fill(0, 8);
     const reply = Buffer.concat([header, question.subarray(12, at + 5), ...body]);
@@ -310,6 +450,41 @@ test(
     assert.equal((await ask([dead.server, alive.server], 2000)).length, 1);
   },
 );
+
+test("queryServers: an answer with an error is no silence, also beside a server that is silent", TIMEOUT, async (t) => {
+  const dead = await dnsServer(t, () => "silent");
+  const ask = (servers: readonly string[], families: readonly (4 | 6)[] = [4]) => {
+    const options = { timeoutMs: 1000, signal: NEVER, clock: systemClock };
+    return queryServers("x.example", families, { servers }, options);
+  };
+  for (const rcode of ["formerr", "servfail", "notimp", "refused"] as const) {
+    const { server } = await dnsServer(t, () => rcode);
+    await assert.rejects(ask([server]), { name: "DnsError", code: "server-error" }, rcode);
+    await assert.rejects(ask([dead.server, server]), { name: "DnsError", code: "server-error" }, rcode);
+  }
+  const half = await dnsServer(t, (_name, type) => (type === 1 ? "silent" : []));
+  await assert.rejects(ask([half.server], [4, 6]), { name: "DnsError", code: "server-error" });
+});
+
+test("UplinkDns: a name that the servers answer with an error stops no other name", TIMEOUT, async (t) => {
+  const { server } = await dnsServer(t, (name) => (name === "bad.example" ? "servfail" : ["203.0.113.1"]));
+  const asked: string[] = [];
+  const dns = new UplinkDns({
+    clock: systemClock,
+    settings: () => DEFAULT_SETTINGS.dns,
+    hostsPath: "/nonexistent/hosts",
+    query: async (name, families, path, options) => {
+      if (path.servers.length === 0) throw new DnsError("failed", "the system has no servers here");
+      asked.push(name);
+      return await queryServers(name, families, path, options);
+    },
+  });
+  const uplink = way("a", { servers: [server], sources: [address("127.0.0.9")] });
+  const options = { others: [], signal: NEVER };
+  await assert.rejects(dns.resolve("bad.example", uplink, options), { code: "server-error" });
+  assert.equal((await dns.resolve("good.example", uplink, options)).via, "a");
+  assert.deepEqual(asked, ["bad.example", "good.example"]);
+});
 
 test("queryServers: one family that does not answer costs 250 ms, not the deadline", TIMEOUT, async (t) => {
   const { server } = await dnsServer(t, (_name, type) => (type === 1 ? ["203.0.113.1"] : "silent"));

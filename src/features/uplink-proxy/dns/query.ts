@@ -46,7 +46,7 @@ const MAX_RECORDS = 32;
 export const queryServers: Query = (name, families, path, { timeoutMs, signal, clock }) =>
   new Promise((resolve, reject) => {
     if (signal.aborted) return reject(signal.reason);
-    const { servers, isBound } = serversToAsk(path, new Resolver().getServers());
+    const { servers, isBound } = serversToAsk(path, systemServers());
     if (servers.length === 0)
       return reject(new DnsError("failed", "the uplink has no DNS server of its address family"));
     const questions = Array.from({ length: Math.min(MAX_QUESTIONS, servers.length * TRIES) }, (_, at) => {
@@ -73,7 +73,8 @@ export const queryServers: Query = (name, families, path, { timeoutMs, signal, c
       end(() => {
         const { records } = answers;
         if (records.length > 0) resolve(records.slice(0, MAX_RECORDS));
-        else reject(failureOf(answers.isDenied ? answers.denials : failures, timeoutMs));
+        else if (answers.isDenied) reject(new DnsError("not-found", "no such host"));
+        else reject(failureOf([...failures, ...answers.denials], timeoutMs));
       });
     const onAbort = (): void => end(() => reject(signal.reason));
     const cancelDeadline = clock.after(timeoutMs, finish);
@@ -120,6 +121,7 @@ class Answers {
   readonly #families: readonly IpFamily[];
   readonly #answered = new Set<IpFamily>();
   readonly records: DnsRecord[] = [];
+  /** The families for which the name was denied, as errors. */
   readonly denials: Error[] = [];
 
   constructor(families: readonly IpFamily[]) {
@@ -134,9 +136,9 @@ class Answers {
     return this.missing.length === 0;
   }
 
-  /** True if all families were answered, and no answer had an address. */
+  /** True if all families were answered, at least one, and no answer had an address. */
   get isDenied(): boolean {
-    return this.areComplete && this.records.length === 0;
+    return this.areComplete && this.records.length === 0 && this.denials.length > 0;
   }
 
   /** `denial`: the name does not exist, or has no address of the family. */
@@ -170,11 +172,21 @@ export function serversToAsk(
   system: readonly string[],
 ): { readonly servers: readonly string[]; readonly isBound: boolean } {
   const isBound = source4 !== undefined || source6 !== undefined;
-  const own = servers.length > 0 ? [] : system.filter(isLoopback);
+  const own = servers.length > 0 ? [] : onLoopback(system);
   if (own.length > 0) return { servers: own, isBound: false };
   const all = servers.length > 0 ? servers : system;
   const canAsk = (server: string): boolean => (isIPv6Server(server) ? source6 : source4) !== undefined;
   return { servers: isBound ? all.filter(canAsk) : all, isBound };
+}
+
+/** The servers of `/etc/resolv.conf`, as it is now. */
+export function systemServers(): readonly string[] {
+  return new Resolver().getServers();
+}
+
+/** Those of the system's servers that are on loopback; if there are any, only they are asked, unbound. */
+export function onLoopback(system: readonly string[]): readonly string[] {
+  return system.filter(isLoopback);
 }
 
 /** `2001:db8::1` or `[2001:db8::1]:53`. */
@@ -191,13 +203,23 @@ function codeOf(error: Error): string {
   return (error as NodeJS.ErrnoException).code ?? "";
 }
 
-/** An answer that the name does not exist or has no address; all other errors count as no answer. */
+/** An answer that the name does not exist or has no address. */
 function isDenial(error: Error): boolean {
   return codeOf(error) === "ENOTFOUND" || codeOf(error) === "ENODATA";
 }
 
+/** c-ares' codes of answers that have neither records nor a denial: FORMERR, SERVFAIL, NOTIMP, REFUSED, and what it cannot read. */
+const SERVER_ERRORS: ReadonlySet<string> = new Set(["EFORMERR", "ESERVFAIL", "ENOTIMP", "EREFUSED", "EBADRESP"]);
+
+/** The failure of a name that was not denied for all families. It is `server-error` if any server sent an answer. */
 function failureOf(failures: readonly Error[], timeoutMs: number): DnsError {
-  if (failures.length > 0 && failures.every(isDenial)) return new DnsError("not-found", "no such host");
+  const fault = failures.find((error) => SERVER_ERRORS.has(codeOf(error)));
+  if (fault !== undefined) {
+    return new DnsError("server-error", `DNS answered with an error: ${codeOf(fault)}`, { cause: fault });
+  }
+  if (failures.some(isDenial)) {
+    return new DnsError("server-error", `DNS did not answer for all address families within ${timeoutMs} ms`);
+  }
   const [first] = failures;
   const code = first === undefined ? "" : codeOf(first);
   if (code === "" || code === "ETIMEOUT" || code === "ECANCELLED") {

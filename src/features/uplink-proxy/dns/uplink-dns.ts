@@ -5,12 +5,12 @@ import { HostsFile } from "#base/names";
 import type { DnsSettings } from "#base/uplink-model";
 import { DnsCache } from "./cache.ts";
 import { DnsError } from "./errors.ts";
-import { type DnsRecord, type Query, queryServers } from "./query.ts";
+import { type DnsRecord, onLoopback, type Query, queryServers, systemServers } from "./query.ts";
 
-/** Uplinks with a cache; the oldest uplink is dropped first. */
-const MAX_CACHES = 256;
+/** Groups of servers that are remembered: two for each uplink, at most 64 uplinks of settings and some that are gone. The oldest is dropped first. */
+const MAX_GROUPS = 256;
 
-/** Servers that did not answer are skipped for this time, milliseconds, so that a dead resolver delays only one request. */
+/** Servers that did not answer are passed over for this time, milliseconds, so that a dead resolver delays only one request. */
 const SILENT_MS = 5000;
 
 /** The fields of an uplink that resolving needs. */
@@ -28,7 +28,7 @@ export interface DnsAnswer {
   readonly addresses: readonly IpAddress[];
   /** The servers that answered: an uplink's name, `hosts`, or `system`. */
   readonly via: string;
-  /** True if the answer has expired; it is used because no server answered. */
+  /** True if the answer has expired; it is used because the servers do not answer, or answer with an error. */
   readonly isStale: boolean;
 }
 
@@ -40,6 +40,8 @@ export interface UplinkDnsDeps {
   readonly query?: Query;
   /** Default: `/etc/hosts`. */
   readonly hostsPath?: string;
+  /** The servers that `query` asks if it is given none. Default: those of `/etc/resolv.conf`. */
+  readonly systemServers?: () => readonly string[];
 }
 
 /** Whether policy allows all addresses of an answer. */
@@ -47,7 +49,7 @@ export type Accepts = (addresses: readonly IpAddress[]) => boolean;
 
 /** Options for resolving a name. */
 export interface ResolveOptions {
-  /** Uplinks whose servers are queried when the uplink's own do not answer, cheapest first. */
+  /** Uplinks whose servers are queried when the uplink's own do not answer, or answer with an error, cheapest first. */
   readonly others: readonly DnsUplink[];
   /** If it rejects an answer, the answer is not used, and the next servers are queried. Default: accepts all answers. */
   readonly accepts?: Accepts;
@@ -58,16 +60,16 @@ const BOTH: readonly IpFamily[] = [4, 6];
 
 /**
  * Resolves names to addresses, for each uplink with its own servers and from its own addresses (docs/spec/uplink-proxy.md#6.3). An answer
- * of one uplink's servers is used for another uplink only if the other uplink's servers do not answer at all.
+ * of one uplink's servers is used for another uplink only if the other uplink's servers have none, not even a denial.
  */
 export class UplinkDns {
   readonly #clock: Clock;
   readonly #settings: () => DnsSettings;
   readonly #query: Query;
   readonly #hosts: HostsFile;
-  readonly #caches = new Map<string, DnsCache>();
-  /** Uplink → monotonic milliseconds until which its servers are not waited for; bounded like the caches. */
-  readonly #silentUntil = new Map<string, number>();
+  readonly #systemServers: () => readonly string[];
+  /** By the key of the group. */
+  readonly #known = new Map<string, KnownServers>();
   readonly #running = new Map<string, Promise<readonly IpAddress[]>>();
   /** Expired answers that were served. */
   staleAnswers = 0;
@@ -77,6 +79,7 @@ export class UplinkDns {
     this.#settings = deps.settings;
     this.#query = deps.query ?? queryServers;
     this.#hosts = new HostsFile(deps.hostsPath ?? "/etc/hosts", deps.clock);
+    this.#systemServers = deps.systemServers ?? systemServers;
   }
 
   /** The addresses of a name in `/etc/hosts`; empty if the file does not have the name. */
@@ -86,10 +89,14 @@ export class UplinkDns {
 
   /** A cached answer, without a query or a round of the event loop. */
   cached(name: string, uplink: DnsUplink): DnsAnswer | undefined {
-    for (const each of namesToTry(name, uplink)) {
-      const found = this.#caches.get(uplink.name)?.fresh(each);
+    return this.#cached(name, ownServers(uplink));
+  }
+
+  #cached(name: string, group: ServerGroup): DnsAnswer | undefined {
+    for (const each of namesToTry(name, group)) {
+      const found = this.#known.get(group.key)?.cache.fresh(each);
       if (found === undefined) return undefined;
-      if (found.addresses.length > 0) return { addresses: found.addresses, via: uplink.name, isStale: false };
+      if (found.addresses.length > 0) return { addresses: found.addresses, via: group.name, isStale: false };
     }
     return undefined;
   }
@@ -97,56 +104,70 @@ export class UplinkDns {
   /**
    * Resolves a name for an uplink: by its own servers, then from their expired answer, then by the servers of the `others` (cheapest
    * first), then by the system's servers. An answer that `accepts` rejects is not used. A name that the uplink's own servers deny is not
-   * queried elsewhere. Rejects with {@link DnsError}, or with the signal's reason.
+   * queried elsewhere. Servers that were silent a moment ago are passed over; if nobody else has a usable answer, the first of them are
+   * asked after all. Rejects with {@link DnsError}, or with the signal's reason.
    */
   async resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
-    const { accepts = () => true } = options;
     const failures: DnsError[] = [];
-    // Queries to the system's servers are bound to this uplink too, and use no other uplink.
-    const system: ServerGroup = { ...SYSTEM, sources: uplink.sources };
-    const groups: readonly ServerGroup[] = [
-      uplink,
-      ...options.others.filter((other) => other.name !== uplink.name),
-      system,
-    ];
-    for (const group of groups) {
-      if (group.servers.length === 0 && group.isSystem !== true) continue;
-      const stale = (): DnsAnswer | undefined => this.#stale(name, group, accepts);
-      if (this.#isSilent(group) && this.cached(name, group) === undefined) {
-        const expired = stale();
-        if (expired !== undefined) return expired;
-        failures.push(new DnsError("failed", "DNS did not answer a moment ago"));
-        continue;
-      }
-      try {
-        const addresses = await this.#ask(name, group, options.signal);
-        if (accepts(addresses)) return { addresses, via: group.name, isStale: false };
-        failures.push(new DnsError("denied", "the DNS answer has an address that is not allowed"));
-        continue;
-      } catch (error) {
-        options.signal.throwIfAborted();
-        if (!(error instanceof DnsError)) throw error;
-        if (error.code === "not-found" && !failures.some(isDenied)) throw error;
-        failures.push(error);
-        if (error.code === "not-found") continue;
-        this.#silentUntil.set(group.name, this.#clock.monotonic() + SILENT_MS);
-      }
-      const expired = stale();
-      if (expired !== undefined) return expired;
+    let passedOver: ServerGroup | undefined;
+    for (const group of this.#groupsFor(uplink, options.others)) {
+      const isPassedOver = this.#isSilent(group) && this.#cached(name, group) === undefined;
+      if (isPassedOver) passedOver ??= group;
+      const found = isPassedOver
+        ? this.#stale(name, group, options.accepts)
+        : await this.#answerOf(name, group, { ...options, failures });
+      if (found !== undefined) return found;
+    }
+    // One name that nobody can resolve makes its servers look silent. Other names must not fail for it.
+    if (passedOver !== undefined) {
+      const found = await this.#answerOf(name, passedOver, { ...options, failures });
+      if (found !== undefined) return found;
     }
     throw failures.find(isDenied) ?? failures[0] ?? new DnsError("failed", "the uplink has no DNS servers");
   }
 
-  #isSilent({ name }: DnsUplink): boolean {
-    return (this.#silentUntil.get(name) ?? 0) > this.#clock.monotonic();
+  /**
+   * A usable answer of these servers, else their expired one. `undefined`: there is none, and the reason was added to `failures`. Rejects
+   * with {@link DnsError} `not-found` if the servers deny the name and no earlier answer was forbidden, or with the signal's reason.
+   */
+  async #answerOf(
+    name: string,
+    group: ServerGroup,
+    { accepts = () => true, signal, failures }: ResolveOptions & { readonly failures: DnsError[] },
+  ): Promise<DnsAnswer | undefined> {
+    try {
+      const addresses = await this.#ask(name, group, signal);
+      if (accepts(addresses)) return { addresses, via: group.name, isStale: false };
+      failures.push(new DnsError("denied", "the DNS answer has an address that is not allowed"));
+      return undefined;
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!(error instanceof DnsError)) throw error;
+      if (error.code === "not-found" && !failures.some(isDenied)) throw error;
+      failures.push(error);
+      return error.code === "not-found" ? undefined : this.#stale(name, group, accepts);
+    }
+  }
+
+  /** In the order of use; groups without servers are left out. */
+  *#groupsFor(uplink: DnsUplink, others: readonly DnsUplink[]): Iterable<ServerGroup> {
+    for (const each of [uplink, ...others.filter((other) => other.name !== uplink.name)]) {
+      if (each.servers.length > 0) yield ownServers(each);
+    }
+    yield systemGroup(uplink, this.#systemServers());
+  }
+
+  #isSilent({ key }: ServerGroup): boolean {
+    return (this.#known.get(key)?.silentUntil ?? 0) > this.#clock.monotonic();
   }
 
   async #ask(name: string, group: ServerGroup, signal: AbortSignalLike): Promise<readonly IpAddress[]> {
     let last: DnsError | undefined;
-    const until = this.#clock.monotonic() + this.#settings().timeoutMs;
+    const began = this.#clock.monotonic();
+    const time: QueryTime = { began, until: began + this.#settings().timeoutMs };
     for (const each of namesToTry(name, group)) {
       try {
-        return await this.#askExact(each, group, { signal, until });
+        return await this.#askExact(each, group, time, signal);
       } catch (error) {
         if (!(error instanceof DnsError) || error.code !== "not-found") throw error;
         last = error;
@@ -158,28 +179,29 @@ export class UplinkDns {
   async #askExact(
     name: string,
     group: ServerGroup,
-    { signal, until }: { readonly signal: AbortSignalLike; readonly until: number },
+    time: QueryTime,
+    signal: AbortSignalLike,
   ): Promise<readonly IpAddress[]> {
-    const cached = this.#cacheOf(group.name).fresh(name);
+    const cached = this.#knownOf(group.key).cache.fresh(name);
     if (cached !== undefined) {
       if (cached.addresses.length === 0) throw new DnsError("not-found", "no such host");
       return cached.addresses;
     }
-    const id = `${group.name}\0${name}`;
+    const id = `${group.key}\0${name}`;
     // Many tunnels to one registry may begin at once; they share one query. If one caller aborts, the query continues for the others.
-    const running = this.#running.get(id) ?? this.#start(id, name, group, until);
+    const running = this.#running.get(id) ?? this.#start(id, name, group, time);
     return await unlessAborted(running, { signal });
   }
 
-  #start(id: string, name: string, group: ServerGroup, until: number): Promise<readonly IpAddress[]> {
-    const started = this.#fetch(name, group, until).finally(() => this.#running.delete(id));
+  #start(id: string, name: string, group: ServerGroup, time: QueryTime): Promise<readonly IpAddress[]> {
+    const started = this.#fetch(name, group, time).finally(() => this.#running.delete(id));
     // When the query fails, all callers may have aborted, and the rejection would be unhandled.
     started.catch(() => undefined);
     this.#running.set(id, started);
     return started;
   }
 
-  async #fetch(name: string, group: ServerGroup, until: number): Promise<readonly IpAddress[]> {
+  async #fetch(name: string, group: ServerGroup, { began, until }: QueryTime): Promise<readonly IpAddress[]> {
     const timeoutMs = Math.max(1, until - this.#clock.monotonic());
     const sourceOf = (family: IpFamily): IpAddress | undefined => group.sources.find((each) => each.family === family);
     const path = { servers: group.servers, source4: sourceOf(4), source6: sourceOf(6) };
@@ -189,17 +211,35 @@ export class UplinkDns {
       const options = { timeoutMs, signal: new AbortController().signal, clock: this.#clock };
       records = await this.#query(name, families, path, options);
     } catch (error) {
-      if (error instanceof DnsError && error.code === "not-found") this.#cacheOf(group.name).store(name, []);
+      if (!(error instanceof DnsError)) throw error;
+      if (error.code === "failed") this.#noteSilence(group, began);
+      else this.#noteAnswer(group);
+      if (error.code === "not-found") this.#knownOf(group.key).cache.store(name, []);
       throw error;
     }
-    this.#silentUntil.delete(group.name);
-    this.#cacheOf(group.name).store(name, records);
+    this.#noteAnswer(group);
+    this.#knownOf(group.key).cache.store(name, records);
     return records.map(({ address }) => address);
   }
 
-  #stale(name: string, group: DnsUplink, accepts: Accepts): DnsAnswer | undefined {
+  #noteAnswer({ key }: ServerGroup): void {
+    const known = this.#knownOf(key);
+    known.answeredAt = this.#clock.monotonic();
+    known.silentUntil = 0;
+  }
+
+  /**
+   * A query that began at `began` got no answer. The servers are silent only if they answered no other name since: a recursor is slow for a
+   * name whose own servers are dead. A silence that has begun is not prolonged, so that such a name cannot keep the servers silent.
+   */
+  #noteSilence(group: ServerGroup, began: number): void {
+    const known = this.#knownOf(group.key);
+    if (known.answeredAt < began && !this.#isSilent(group)) known.silentUntil = this.#clock.monotonic() + SILENT_MS;
+  }
+
+  #stale(name: string, group: ServerGroup, accepts: Accepts = () => true): DnsAnswer | undefined {
     for (const each of namesToTry(name, group)) {
-      const found = this.#cacheOf(group.name).stale(each);
+      const found = this.#knownOf(group.key).cache.stale(each);
       if (found === undefined || !accepts(found.addresses)) continue;
       this.staleAnswers += 1;
       return { addresses: found.addresses, via: group.name, isStale: true };
@@ -207,15 +247,18 @@ export class UplinkDns {
     return undefined;
   }
 
-  #cacheOf(uplink: string): DnsCache {
-    const known = this.#caches.get(uplink);
+  #knownOf(key: string): KnownServers {
+    const known = this.#known.get(key);
     if (known !== undefined) return known;
-    const made = new DnsCache(this.#clock, this.#settings);
-    this.#caches.set(uplink, made);
-    for (const oldest of this.#caches.keys()) {
-      if (this.#caches.size <= MAX_CACHES) break;
-      this.#caches.delete(oldest);
-      this.#silentUntil.delete(oldest);
+    const made: KnownServers = {
+      cache: new DnsCache(this.#clock, this.#settings),
+      silentUntil: 0,
+      answeredAt: Number.NEGATIVE_INFINITY,
+    };
+    this.#known.set(key, made);
+    for (const oldest of this.#known.keys()) {
+      if (this.#known.size <= MAX_GROUPS) break;
+      this.#known.delete(oldest);
     }
     return made;
   }
@@ -225,13 +268,41 @@ function isDenied({ code }: DnsError): boolean {
   return code === "denied";
 }
 
-/** The servers of an uplink, or those of the system. */
+/** The servers of an uplink, or those of the system. `name` is what is told of them. */
 interface ServerGroup extends DnsUplink {
+  /** The key of the cache, the silence and the running queries. */
+  readonly key: string;
   readonly isSystem?: boolean;
 }
 
-/** The servers of /etc/resolv.conf. */
-const SYSTEM: ServerGroup = { name: "system", servers: [], searchDomains: [], sources: [], isSystem: true };
+/** The state of a group of servers. Times are monotonic milliseconds. */
+interface KnownServers {
+  readonly cache: DnsCache;
+  /** The servers are passed over until this time. */
+  silentUntil: number;
+  /** When they last answered, with addresses, a denial or an error. */
+  answeredAt: number;
+}
+
+/** The time of the queries for one name, monotonic milliseconds. */
+interface QueryTime {
+  readonly began: number;
+  readonly until: number;
+}
+
+function ownServers(uplink: DnsUplink): ServerGroup {
+  return { ...uplink, key: uplink.name };
+}
+
+/**
+ * The servers of /etc/resolv.conf, as an uplink asks them. Queries are bound to the uplink, and use no other uplink: its way may be dead, or
+ * have answers of its own, so the group is the uplink's. Servers on loopback are asked unbound and answer the same for all uplinks.
+ */
+function systemGroup({ name, sources }: DnsUplink, servers: readonly string[]): ServerGroup {
+  // No name of an uplink has a NUL.
+  const key = onLoopback(servers).length > 0 ? "system\0" : `system\0${name}`;
+  return { key, name: "system", servers: [], searchDomains: [], sources, isSystem: true };
+}
 
 /** A name without a dot is tried in the search domains first. */
 function namesToTry(name: string, { searchDomains }: DnsUplink): string[] {

@@ -39,7 +39,8 @@ export function dispatch(head: RequestHead, input: DispatchInput): Action {
     return reply(errorReply(404, "not-found", "not found", { close }));
   }
   if (input.listener.role !== "pod") {
-    if (head.method === "GET" && input.metrics && path === "/metrics") return { kind: "metrics", close };
+    if (head.method === "GET" && input.metrics && /^\/metrics(\?|$)/.test(head.target))
+      return { kind: "metrics", close };
     if (head.method === "GET" && /^\/readyz(\?|$)/.test(head.target)) {
       return { kind: "readyz", close, isVerbose: /[?&]verbose\b/.test(head.target) };
     }
