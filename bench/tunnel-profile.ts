@@ -1,7 +1,7 @@
 /**
  * Where the processor's time of the tunnel goes: our two programs under Node's profiler, CONNECT clients on a UNIX socket, TLS between
- * server and agent. Two loads, one after the other, each with programs of its own: bytes of one connection to the client, and dials with an
- * echo, 16 at once.
+ * server and agent. Three loads, one after the other, each with programs of its own: bytes of one connection to the client, dials with an
+ * echo, 16 at once, and echoes of 64 bytes over one connection.
  *
  *     node bench/tunnel-profile.ts [--json] [--mib N] [--ms N] [--folder FOLDER]
  *
@@ -17,7 +17,7 @@ import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { freePort } from "#test/ports";
-import { dials, download, finish, open, serveEndpoints } from "./tunnel.load.ts";
+import { dials, download, echoes, finish, open, serveEndpoints } from "./tunnel.load.ts";
 import { type Hops, processorOf, startPair, writeIdentity } from "./tunnel.pair.ts";
 
 type Ports = Awaited<ReturnType<typeof serveEndpoints>>;
@@ -217,6 +217,11 @@ if (values.role === "endpoints") {
       name: "dial, echo and close, 16 at once",
       unit: "1,000 of them",
       run: async ({ uds, handshake }, { echo }) => ((await dials(uds, echo, handshake, 16, ms)) * ms) / 1e6,
+    },
+    {
+      name: "echoes of 64 bytes, one at a time",
+      unit: "1,000 of them",
+      run: async ({ uds, handshake }, { echo }) => (await echoes(uds, echo, handshake, ms)) / 1000,
     },
   ];
   const folder = values.folder === "" ? await mkdtemp(join(tmpdir(), "isthmus-tunnel-profile-")) : values.folder;

@@ -189,6 +189,15 @@ export async function latency(
   return { p50: at(0.5), p99: at(0.99) };
 }
 
+/** Round trips of 64 bytes over one connection for `ms`, one at a time; returns their number. */
+export async function echoes(uds: string, echo: number, handshake: Handshake, ms: number): Promise<number> {
+  const socket = await open(uds, echo, handshake);
+  let done = 0;
+  for (const started = performance.now(); performance.now() - started < ms; done += 1) await echoOnce(socket);
+  await finish(socket);
+  return done;
+}
+
 const SMALL = Buffer.alloc(64, 1);
 
 function echoOnce(socket: Socket): Promise<void> {

@@ -168,6 +168,23 @@ test("childrenOf: of variables with one name the last is kept in each container,
   assert.deepEqual(pod.initContainers?.[0]?.env, kept);
 });
 
+for (const env of [
+  [
+    { name: "PATH", value: "/usr/bin" },
+    { name: "PATH", value: "/opt/bin:$(PATH)" },
+  ],
+  [
+    { name: "A", value: "1" },
+    { name: "B", value: "$(A)" },
+    { name: "A", value: "2" },
+  ],
+]) {
+  test(`childrenOf: a variable to which a later one refers before the next of its name stays: ${env.map(({ name }) => name).join()}`, () => {
+    const { pod } = children(withPod({ containers: [{ name: "egress" }, { name: "sidecar", env }] }));
+    assert.deepEqual(pod.containers[1]?.env, env);
+  });
+}
+
 test("childrenOf: a request is not put above its limit, and one that is given stands", () => {
   const resources = (given: object) =>
     children(withPod({ containers: [{ name: "egress", resources: given }] })).container.resources;

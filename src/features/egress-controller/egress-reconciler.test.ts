@@ -5,7 +5,6 @@ import { Cidr } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { type KubeApi, KubeError } from "#kube/client";
 import { type AddressPool, type Egress, egressLabels, egressPoolName } from "#kube/coil";
-import { removePools } from "./address-pool.ts";
 import { EgressReconciler } from "./egress-reconciler.ts";
 
 const EGRESS = {
@@ -148,39 +147,13 @@ for (const [what, ranges] of [
   ["another range", ["198.51.100.0/24"]],
   ["no range any more", []],
 ] as const) {
-  test(`EgressReconciler: with ${what} the pool of an Egress's addresses is deleted`, async () => {
+  test(`EgressReconciler: with ${what} the pool that routers have addresses of stays as it is, and the Egress is told`, async () => {
     const { run, pools, writes } = withPool(ADDRESSES, OWN, ranges);
     await assert.rejects(run(), { code: "invalid" });
-    assert.deepEqual(pools(), [`delete AddressPool ${NAME}`]);
+    assert.deepEqual(pools(), []);
     assert.ok(writes.includes("patch Deployment nat"), writes.join());
   });
 }
-
-test("removePools: deletes the pools of Egresses and no others; without the right to list them it does nothing", async () => {
-  const deleted: string[] = [];
-  const others = [
-    { metadata: { name: "default", labels: {} } },
-    { metadata: { ...OWN.metadata, name: "of-an-egress-by-labels-alone" } },
-    { ...OWN, metadata: { ...OWN.metadata, deletionTimestamp: "2026-01-01T00:00:00Z" } },
-  ];
-  const api = (items: readonly object[] | KubeError) =>
-    ({
-      listAll: async () => {
-        if (items instanceof KubeError) throw items;
-        return { items };
-      },
-      delete: async (_type: unknown, { name }: { name: string }) => void deleted.push(name),
-    }) as unknown as KubeApi;
-  const options = { signal: new AbortController().signal };
-  await removePools(api(others), nullLogger, options);
-  await removePools(api(new KubeError("forbidden", "no")), nullLogger, options);
-  assert.deepEqual(deleted, []);
-  await removePools(api([...others, OWN]), nullLogger, options);
-  assert.deepEqual(deleted, [NAME]);
-  await assert.rejects(() => removePools(api(new KubeError("timeout", "no answer")), nullLogger, options), {
-    code: "timeout",
-  });
-});
 
 test("EgressReconciler: a template that the API server cannot apply is told as such, and costs the Egress nothing else", async () => {
   const refusal =

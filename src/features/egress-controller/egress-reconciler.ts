@@ -17,7 +17,7 @@ import {
   type ServiceAccount,
 } from "#kube/client";
 import { type AddressPool, coilResources, type Egress, egressLabels, egressSelector, podSpecFaults } from "#kube/coil";
-import { addressPoolOf, egressOfPool, notAllowed, removePool } from "./address-pool.ts";
+import { addressPoolOf, egressOfPool, notAllowed } from "./address-pool.ts";
 import { AppliedStates, wishOf } from "./applied.ts";
 import { accountOf, childrenOf } from "./children.ts";
 import { inheritFields } from "./inherit.ts";
@@ -125,11 +125,8 @@ export class EgressReconciler {
     if (wanted === undefined) return this.#removePool(cached, options);
     const { namespace = "", name } = egress.metadata;
     const refused = notAllowed(egress, addressRanges);
-    if (refused !== undefined) {
-      // It was allowed once: other flags of this controller.
-      await this.#removePool(cached, options);
+    if (refused !== undefined)
       throw new EgressError("invalid", `Egress ${namespace}/${name} cannot have its addresses: ${refused}`);
-    }
     if (cached?.metadata.deletionTimestamp !== undefined)
       throw new EgressError(
         "leaving",
@@ -155,9 +152,16 @@ export class EgressReconciler {
     });
   }
 
+  /** The pool's finalizer holds it until the last router has ended. */
   async #removePool(cached: AddressPool | undefined, options: AbortOptions): Promise<void> {
     if (cached === undefined || cached.metadata.deletionTimestamp !== undefined) return;
-    await removePool(this.#deps.api, this.#deps.log, cached, options);
+    const { name, uid } = cached.metadata;
+    try {
+      await this.#deps.api.delete(coilResources.addressPools, { name }, { ...options, preconditions: { uid } });
+      this.#deps.log.info("pool of an Egress's addresses deleted", { pool: name });
+    } catch (error) {
+      if (!isKubeError(error, "not-found")) throw error;
+    }
   }
 
   async #ensureAccount(namespace: string, options: AbortOptions): Promise<void> {

@@ -9,7 +9,7 @@
  * await reconciler.reconcile("internet/nat", { signal });
  * ```
  */
-export { EGRESS_POOLS, egressOfPool, removePools } from "./address-pool.ts";
+export { egressOfPool } from "./address-pool.ts";
 export { reconcileBinding } from "./binding.ts";
 export { EgressReconciler } from "./egress-reconciler.ts";
 export type { RouterSettings } from "./router-pod.ts";

@@ -50,13 +50,21 @@ export function routerPodOf(egress: Egress, router: RouterSettings): PodSpec {
 
 /**
  * A container with the last of its variables of each name, which is the one that counts. Kubernetes stores the others too, but refuses to apply
- * a list with two items of one key. Parts that are no containers or variables are left to the API server.
+ * a list with two items of one key. An earlier one to which another refers, as `$(NAME)`, counts too: then all stay, and the API server refuses
+ * them. Parts that are no containers or variables are left to the API server.
  */
 function applicable(container: Container): Container {
   const env: unknown = (container as Container | null)?.env;
   if (!Array.isArray(env)) return container;
-  const names = env.map((one: { readonly name?: unknown } | null) => one?.name);
-  return { ...container, env: env.filter((_, at) => names[at] === undefined || names.lastIndexOf(names[at]) === at) };
+  const variables: readonly ({ readonly name?: unknown; readonly value?: unknown } | null)[] = env;
+  const lastOf = (at: number): number => variables.findLastIndex((one) => one?.name === variables[at]?.name);
+  const isNeeded = (at: number): boolean => {
+    const reference = `$(${String(variables[at]?.name)})`;
+    return variables.slice(at + 1, lastOf(at) + 1).some((one) => String(one?.value ?? "").includes(reference));
+  };
+  const isKept = (at: number): boolean => variables[at]?.name === undefined || lastOf(at) === at;
+  if (variables.some((_, at) => !isKept(at) && isNeeded(at))) return container;
+  return { ...container, env: env.filter((_, at) => isKept(at)) };
 }
 
 /** The template's container, with what a router needs. */

@@ -5,6 +5,7 @@ import { lastErrno, libc, type NativeFunction } from "./library.ts";
 const EINTR = 4;
 const EWOULDBLOCK = 11;
 const EAGAIN = 11;
+const ENOBUFS = 105;
 
 /** Open flags and other numbers of x86-64 and arm64 Linux (include/uapi). */
 export const C = {
@@ -129,14 +130,23 @@ export function sendAsync(fd: number, data: Uint8Array, what: string): Promise<v
 
 /**
  * recv(2) with the true length of a datagram (MSG_TRUNC): more than the buffer means that it was cut. `undefined` if no datagram is queued
- * (non-blocking, or the receive time-out passed).
+ * (non-blocking, or the receive time-out passed). A call whose errno was another call's is repeated. It may have told that events were dropped:
+ * with `isLossReported` it counts as ENOBUFS.
  */
-export function recv(fd: number, into: Uint8Array, flags = 0, what = "receive"): number | undefined {
+export function recv(
+  fd: number,
+  into: Uint8Array,
+  flags = 0,
+  what = "receive",
+  options: { readonly isLossReported?: boolean } = {},
+): number | undefined {
   for (let tries = 1; ; tries += 1) {
     const length = Number(libc().recvfrom(fd, into, into.length, flags | C.MSG_TRUNC, null, null));
     if (length >= 0) return length;
     const errno = lastErrno();
     if (errno === EAGAIN) return undefined;
+    if (options.isLossReported === true && errno !== EINTR && isMoot(errno, tries))
+      throw KernelError.fromErrno(ENOBUFS, what);
     if (!isMoot(errno, tries)) throw KernelError.fromErrno(errno, what);
   }
 }

@@ -76,7 +76,7 @@ export class Monitors implements AsyncDisposable {
   /** The events of one datagram; `undefined` if none is queued. */
   #next(watch: DescriptorWatch): readonly MonitorEvent[] | undefined {
     try {
-      const length = recv(watch.fd, this.#buffer, C.MSG_DONTWAIT, "receive kernel events");
+      const length = recv(watch.fd, this.#buffer, C.MSG_DONTWAIT, "receive kernel events", { isLossReported: true });
       if (length === undefined) return undefined;
       // Listeners may keep the events.
       return length > this.#buffer.length ? RESYNC : eventsOf(Buffer.from(this.#buffer.subarray(0, length)));

@@ -248,6 +248,7 @@ export class Transport {
       if (isTimeout(signal.reason)) this.#abandon(pool, pools[pool]);
     };
     signal.addEventListener("abort", redial, { once: true });
+    const settled = (): void => signal.removeEventListener("abort", redial);
     const startedAt = this.#clock.monotonic();
     const sample = (code: string): void =>
       this.#options.onRequest?.({
@@ -268,6 +269,7 @@ export class Transport {
       });
     } catch (error) {
       sample("<error>");
+      settled();
       // The files may have been read while they were replaced, one of them before and one after.
       if (error instanceof KubeConfigError) this.#connection.expire();
       throw signal.aborted ? signal.reason : this.#unreachable(request, error);
@@ -275,6 +277,7 @@ export class Transport {
     sample(String(answer.statusCode));
     if (wanted === "any") return answer;
     if (answer.statusCode < 200 || answer.statusCode > 299) {
+      settled();
       throw await errorFromAnswer(request.action, this.#where, answer, this.#clock.now());
     }
     return answer;

@@ -2,14 +2,7 @@ import { type AbortOptions, Backoff, retry, withDeadline } from "#base/async";
 import { systemClock } from "#base/clock";
 import { choiceFlag, type FlagValues, integerFlag, optionalFlag, repeatedFlag } from "#base/config";
 import { Cidr } from "#base/ip";
-import {
-  EGRESS_POOLS,
-  EgressReconciler,
-  egressOfPool,
-  type RouterSettings,
-  reconcileBinding,
-  removePools,
-} from "#features/egress-controller";
+import { EgressReconciler, egressOfPool, type RouterSettings, reconcileBinding } from "#features/egress-controller";
 import { KubeError, resources } from "#kube/client";
 import {
   type AddressPool,
@@ -95,23 +88,18 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
   };
 }
 
-/** Repeats a task until the API server has not refused it, later and later. */
-function untilDone(task: (options: AbortOptions) => Promise<void>, signal: AbortSignal): Promise<void> {
-  const backoff = new Backoff({ initialMs: 1000, maxMs: 60_000 });
-  const isPassing = (error: unknown): boolean => error instanceof KubeError;
-  return retry(() => task({ signal }), { backoff, isPassing, signal, clock: systemClock });
-}
-
 /** Reads the own pod, whose addresses tell whether the cluster has both families. Without them reviews only lack a warning. */
 async function readAddresses(own: OwnPod, api: LeadingController["api"], signal: AbortSignal): Promise<void> {
-  await untilDone(async (options) => void (await own.readAddresses(api, options)), signal);
+  const backoff = new Backoff({ initialMs: 1000, maxMs: 60_000 });
+  const isPassing = (error: unknown): boolean => error instanceof KubeError;
+  await retry(() => own.readAddresses(api, { signal }), { backoff, isPassing, signal, clock: systemClock });
 }
 
 type Egresses = Informer<Egress, Egress>;
 
 /** The objects of each Egress. */
 function controlEgresses(
-  { api, log, watch, control, run }: LeadingController,
+  { api, log, watch, control }: LeadingController,
   egresses: Egresses,
   { router, addressRanges }: Pick<ConstructorParameters<typeof EgressReconciler>[0], "router" | "addressRanges">,
 ): void {
@@ -120,9 +108,8 @@ function controlEgresses(
   const services = watch(resources.services, component);
   const budgets = watch(resources.podDisruptionBudgets, component);
   const accounts = watch(resources.serviceAccounts, { fieldSelector: `metadata.name=${ROUTER_ACCOUNT}` });
-  // Only with ranges: else no Egress has a pool, and no right is needed. Those of an earlier start with ranges go.
-  const pools = addressRanges.length === 0 ? undefined : watch(coilResources.addressPools, EGRESS_POOLS);
-  if (pools === undefined) run((signal) => untilDone((options) => removePools(api, log, options), signal));
+  // Only with ranges: else no Egress has a pool, and no right is needed.
+  const pools = addressRanges.length === 0 ? undefined : watch(coilResources.addressPools, component);
   const caches = {
     pool: (key: string) => {
       const [namespace = "", name = ""] = key.split("/");

@@ -8,6 +8,7 @@ import type { HostPort } from "#wire/http-connect";
 import { formatHostPort } from "#wire/http-connect";
 import { type Capability, formatCapabilities, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { LinkError, type OpenedStream, openStream } from "../link/outgoing.ts";
+import { requireParsable } from "../tls/authorities.ts";
 
 /**
  * The agent's certificate and the authorities that it trusts. Files are read for each connection, so that changed files need no restart.
@@ -114,11 +115,25 @@ function tlsOptions({ host }: HostPort, tls: AgentTls): ConnectionOptions {
     minVersion: "TLSv1.2",
     ALPNProtocols: [...tls.alpn, "h2"],
     // As in Go, a listed authority is trusted, also if it is not a root.
-    ...(tls.caFile === undefined ? {} : { ca: readText(tls.caFile, "the CA"), allowPartialTrustChain: true }),
+    ...(tls.caFile === undefined ? {} : { ca: readAuthorities(tls.caFile), allowPartialTrustChain: true }),
     ...(tls.certFile === undefined ? {} : { cert: readText(tls.certFile, "the certificate") }),
     ...(tls.keyFile === undefined ? {} : { key: readText(tls.keyFile, "the key") }),
     ...(serverName === undefined ? {} : { servername: serverName }),
   };
+}
+
+/** OpenSSL would ignore a certificate that it cannot parse, and all that follow. */
+function readAuthorities(file: string): string {
+  const text = readText(file, "the CA");
+  try {
+    requireParsable(text);
+    return text;
+  } catch (error) {
+    const reason = describeError(error);
+    throw new LinkError("protocol", `cannot use the CA: ${file} has a certificate that cannot be parsed: ${reason}`, {
+      cause: error,
+    });
+  }
 }
 
 function readText(file: string, what: string): string {

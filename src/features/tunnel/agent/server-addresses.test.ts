@@ -5,7 +5,8 @@ import type { PacketStreamHandlers } from "../link/packet-stream.ts";
 import { FakePulse } from "../testing/fake-pulse.ts";
 import { type ServerAddress, ServerAddresses } from "./server-addresses.ts";
 
-const options = { signal: new AbortController().signal };
+/** More servers than addresses: an address may be a balancer's. */
+const options = { signal: new AbortController().signal, servers: 4 };
 
 /** Streams that the test ends. Addresses in `down` refuse. */
 function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
@@ -122,5 +123,35 @@ test("ServerAddresses: an abort ends the round", async () => {
     throw new LinkError("unreachable", "down");
   };
   const servers = ["192.0.2.1", "192.0.2.2"].map((host) => ({ host, port: 1 }));
-  await assert.rejects(new ServerAddresses({ ...deps, connect }, servers).connect(controller), /enough/);
+  await assert.rejects(
+    new ServerAddresses({ ...deps, connect }, servers).connect({ ...options, signal: controller.signal }),
+    /enough/,
+  );
 });
+
+for (const [servers, quick] of [
+  [3, 0],
+  [4, 20],
+] as const) {
+  test(`ServerAddresses: of ${servers} servers at three addresses, one of them down, the others are tried again in ${quick} rounds and then in every tenth`, async () => {
+    const { deps, asked, down, open } = network({ proxy: ["192.0.2.1", "192.0.2.2", "192.0.2.3"] });
+    const addresses = new ServerAddresses(deps, [{ host: "proxy", port: 1 }]);
+    const round = { ...options, servers };
+    for (let at = 0; at < 3; at += 1) (await addresses.connect(round)).start(handlers);
+    down.add("192.0.2.3");
+    open[2]?.handlers.onClosed(undefined);
+    const tried = async (rounds: number): Promise<number> => {
+      const before = asked.length;
+      for (let at = 0; at < rounds; at += 1) {
+        const stream = await addresses.connect(round).catch((error: unknown) => assert.ok(error instanceof LinkError));
+        stream?.discard();
+      }
+      return asked.length - before - rounds;
+    };
+    assert.equal(await tried(2 * quick), 2 * quick, "both live addresses are balancers'");
+    assert.ok((await tried(100)) <= 20);
+    open[1]?.handlers.onClosed(undefined);
+    (await addresses.connect(round)).start(handlers);
+    assert.equal(await tried(quick), quick, "a stream has changed");
+  });
+}

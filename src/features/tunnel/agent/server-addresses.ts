@@ -6,6 +6,11 @@ import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 /** The maximum number of addresses that are used of one name. */
 const MAX_ADDRESSES = 64;
 
+/** Streams in a row that an address with a stream may give to no avail, where it must be a balancer's. */
+const QUICK_TRIES = 20;
+/** After these, and where each server may have an address of its own, such an address is tried in one of so many rounds. */
+const RARELY = 10;
+
 /** One address of a configured server or balancer. */
 export interface ServerAddress extends HostPort {
   /** The configured name: TLS sends it as SNI and verifies it, unless overridden. */
@@ -21,6 +26,8 @@ export interface ServerAddressesDeps {
 
 export interface ConnectRound {
   readonly signal: AbortSignal;
+  /** The number of servers that there are. With as many addresses, or more, each server may have one of its own. */
+  readonly servers: number;
   /** Called if no address without a stream answers, with the last error, before one that has a stream is tried. */
   readonly onUnanswered?: (error: LinkError) => void;
 }
@@ -37,6 +44,8 @@ export class ServerAddresses {
   /** The number of the last attempt of each address; see {@link #tries}. */
   #triedAt = new Map<string, number>();
   #tries = 0;
+  /** By address with a stream: rounds in which it gave no further server, or was passed over, since the last change of a stream. */
+  readonly #fruitless = new Map<string, number>();
 
   constructor(deps: ServerAddressesDeps, servers: readonly HostPort[]) {
     this.#deps = deps;
@@ -44,21 +53,34 @@ export class ServerAddresses {
   }
 
   /**
-   * Opens a stream to the first address that answers, in the order of {@link ServerAddresses}. If none does that has no stream, the one
-   * with a stream that was tried longest ago is tried: a balancer may lead to another server. Rejects with the last {@link LinkError}.
+   * Opens a stream to the first address that answers, in the order of {@link ServerAddresses}. If none does that has no stream, one with a
+   * stream may be tried, the one tried longest ago: a balancer may lead to another server. That is so in few rounds where each server may have an
+   * address of its own: else all agents would load the others for as long as one server is down. Rejects with the last {@link LinkError}.
    */
   async connect(round: ConnectRound): Promise<OpenedStream> {
     const addresses = this.#inOrder(await this.#addresses(round.signal));
     const isLive = (address: ServerAddress): boolean => this.#live.has(formatHostPort(address));
-    const [live] = addresses.filter(isLive);
+    const isQuick = addresses.length < round.servers;
     const answer = await this.#firstOf(
       addresses.filter((address) => !isLive(address)),
       round,
     );
     if (!(answer instanceof LinkError) && answer !== undefined) return answer;
+    const lives = addresses.filter(isLive);
+    // Where all have one, each round is for a balancer.
+    const [live] =
+      answer === undefined ? lives : lives.filter((address) => this.#isDue(formatHostPort(address), isQuick));
     if (live === undefined) throw answer ?? new LinkError("unreachable", "DNS has no address of a proxy server");
     if (answer !== undefined) round.onUnanswered?.(answer);
     return await this.#try(live, round);
+  }
+
+  #isDue(address: string, isQuick: boolean): boolean {
+    const past = this.#fruitless.get(address) ?? 0;
+    const quick = isQuick ? QUICK_TRIES : 0;
+    if (past < quick || (past - quick) % RARELY === RARELY - 1) return true;
+    this.#fruitless.set(address, past + 1);
+    return false;
   }
 
   /** A stream to the first of the addresses that answers; the last error if none does; `undefined` if there is none. */
@@ -105,6 +127,7 @@ export class ServerAddresses {
     }
     const current = new Set(found.map(formatHostPort));
     this.#triedAt = new Map([...this.#triedAt].filter(([address]) => current.has(address)));
+    for (const address of this.#fruitless.keys()) if (!current.has(address)) this.#fruitless.delete(address);
     return [...new Map(found.map((address) => [formatHostPort(address), address])).values()];
   }
 
@@ -119,12 +142,17 @@ export class ServerAddresses {
       headers: stream.headers,
       pulse: stream.pulse,
       onLeaving: (callback) => stream.onLeaving(callback),
-      discard: () => stream.discard(),
+      discard: () => {
+        this.#fruitless.set(address, (this.#fruitless.get(address) ?? 0) + 1);
+        stream.discard();
+      },
       start: (handlers) => {
+        this.#fruitless.clear();
         this.#live.set(address, (this.#live.get(address) ?? 0) + 1);
         return stream.start({
           ...handlers,
           onClosed: (fault) => {
+            this.#fruitless.clear();
             const left = (this.#live.get(address) ?? 1) - 1;
             if (left > 0) this.#live.set(address, left);
             else this.#live.delete(address);

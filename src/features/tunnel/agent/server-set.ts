@@ -41,6 +41,8 @@ export interface ServerSetDeps {
    */
   readonly connect: (round: {
     readonly signal: AbortSignal;
+    /** The number of servers that are known. */
+    readonly servers: number;
     readonly onUnanswered: (error: LinkError) => void;
   }) => Promise<OpenedStream>;
   readonly metrics: AgentMetrics;
@@ -163,7 +165,7 @@ export class ServerSet {
     if (!this.#options.syncForever && this.usable.length >= known) return "enough";
     try {
       const onUnanswered = (error: LinkError): void => this.#unanswered(error);
-      const stream = await this.#deps.connect({ signal, onUnanswered });
+      const stream = await this.#deps.connect({ signal, servers: known, onUnanswered });
       return this.#join(stream);
     } catch (error) {
       if (signal.aborted) return "failed";

@@ -11,6 +11,7 @@ import type { Capability } from "#wire/konnectivity";
 import { type AgentTls, connectServer } from "../agent/connect-server.ts";
 import { listenForAgents } from "../server/listeners.ts";
 import { Bed } from "../testing/bed.ts";
+import { requireParsable } from "./authorities.ts";
 
 const hosts = { server: ["127.0.0.1", "server.example"], agent: [] };
 const one = makeIntermediate("a", hosts);
@@ -96,3 +97,10 @@ for (const serverName of [undefined, "server.example"]) {
     assert.deepEqual(bed.bugs, []);
   });
 }
+
+test("requireParsable: a damaged certificate between others is an error; other text is none", () => {
+  const damaged = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+  requireParsable(`${one.ca}\nand\n${two.ca}`);
+  requireParsable("");
+  assert.throws(() => requireParsable(`${one.ca}${damaged}${two.ca}`));
+});

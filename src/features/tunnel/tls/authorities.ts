@@ -21,3 +21,8 @@ export function trustedForClients(pem: string): string {
     return `-----BEGIN TRUSTED CERTIFICATE-----\n${lines.join("\n")}\n-----END TRUSTED CERTIFICATE-----`;
   });
 }
+
+/** Throws for the first certificate of a PEM text that cannot be parsed. */
+export function requireParsable(pem: string): void {
+  for (const [block] of pem.matchAll(CERTIFICATE)) new X509Certificate(block);
+}

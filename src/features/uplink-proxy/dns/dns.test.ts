@@ -258,22 +258,26 @@ test("UplinkDns: servers that answered another name meanwhile are not silent, wh
   }
 });
 
-test("UplinkDns: servers that are silent are asked again when nobody else answers, and what they answer ends their silence", async () => {
-  const bed = new Bed();
-  bed.answers = {
-    "server-of-a": records(60, "203.0.113.1"),
-    "server-of-a bad.example": "failed",
-    "server-of-b": "server-error",
-    system: "failed",
-  };
-  assert.equal(await bed.resolve("bad.example", way("a"), [way("b")]), "failed");
-  bed.asked.length = 0;
-  assert.equal(await bed.resolve("good.example", way("a"), [way("b")]), "203.0.113.1 via a");
-  assert.deepEqual(bed.asked, ["server-of-b good.example", "server-of-a good.example"]);
-  bed.asked.length = 0;
-  assert.equal(await bed.resolve("better.example", way("a"), [way("b")]), "203.0.113.1 via a");
-  assert.deepEqual(bed.asked, ["server-of-a better.example"]);
-});
+for (const others of ["server-error", "not-found"] as const) {
+  test(`UplinkDns: servers that are silent are asked again when others answer with ${others}, and what they answer ends their silence`, async () => {
+    const bed = new Bed();
+    bed.answers = {
+      "server-of-a": records(60, "203.0.113.1"),
+      "server-of-a bad.example": "failed",
+      "server-of-b": others,
+      system: others === "not-found" ? "not-found" : "failed",
+    };
+    assert.equal(
+      await bed.resolve("bad.example", way("a"), [way("b")]),
+      others === "not-found" ? "not-found" : "failed",
+    );
+    assert.equal(await bed.resolve("good.example", way("a"), [way("b")]), "203.0.113.1 via a");
+    assert.equal(bed.asked.at(-1), "server-of-a good.example");
+    bed.asked.length = 0;
+    assert.equal(await bed.resolve("better.example", way("a"), [way("b")]), "203.0.113.1 via a");
+    assert.deepEqual(bed.asked, ["server-of-a better.example"]);
+  });
+}
 
 test("UplinkDns: a broken name that is asked again and again does not prolong the silence", async () => {
   const bed = new Bed();

@@ -115,25 +115,32 @@ export class UplinkDns {
       if (isPassedOver) passedOver ??= group;
       const found = isPassedOver
         ? this.#stale(name, group, options.accepts)
-        : await this.#answerOf(name, group, { ...options, failures });
+        : await this.#answerOf(name, group, { ...options, failures, isLast: passedOver === undefined });
       if (found !== undefined) return found;
     }
     // One name that nobody can resolve makes its servers look silent. Other names must not fail for it.
     if (passedOver !== undefined) {
-      const found = await this.#answerOf(name, passedOver, { ...options, failures });
+      const found = await this.#answerOf(name, passedOver, { ...options, failures, isLast: true });
       if (found !== undefined) return found;
     }
-    throw failures.find(isDenied) ?? failures[0] ?? new DnsError("failed", "the uplink has no DNS servers");
+    const denial = failures.find(isDenied) ?? failures.find(({ code }) => code === "not-found");
+    throw denial ?? failures[0] ?? new DnsError("failed", "the uplink has no DNS servers");
   }
 
   /**
    * A usable answer of these servers, else their expired one. `undefined`: there is none, and the reason was added to `failures`. Rejects
-   * with {@link DnsError} `not-found` if the servers deny the name and no earlier answer was forbidden, or with the signal's reason.
+   * with {@link DnsError} `not-found` if the servers deny the name, no earlier answer was forbidden, and no servers that come first were passed
+   * over (`isLast`), or with the signal's reason.
    */
   async #answerOf(
     name: string,
     group: ServerGroup,
-    { accepts = () => true, signal, failures }: ResolveOptions & { readonly failures: DnsError[] },
+    {
+      accepts = () => true,
+      signal,
+      failures,
+      isLast,
+    }: ResolveOptions & { readonly failures: DnsError[]; readonly isLast: boolean },
   ): Promise<DnsAnswer | undefined> {
     try {
       const addresses = await this.#ask(name, group, signal);
@@ -143,7 +150,7 @@ export class UplinkDns {
     } catch (error) {
       signal.throwIfAborted();
       if (!(error instanceof DnsError)) throw error;
-      if (error.code === "not-found" && !failures.some(isDenied)) throw error;
+      if (error.code === "not-found" && isLast && !failures.some(isDenied)) throw error;
       failures.push(error);
       return error.code === "not-found" ? undefined : this.#stale(name, group, accepts);
     }
