@@ -1,6 +1,6 @@
 /** `dist` copied to a node: it is complete, and names missing parts. */
 import assert from "node:assert/strict";
-import { cpSync, globSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -27,6 +27,19 @@ test("dist: a copy of it works without the checkout", async (t) => {
   assert.deepEqual([code, stderr], [0, ""]);
   assert.match(stdout, /^has +veth/m);
   assert.match((await run(join(folder, "coild"), "--version")).stdout, /^coild \d/);
+});
+
+test("dist: each program starts with the compiled code of the build, and writes none of its own", async () => {
+  const folder = dirname(ISTHMUS);
+  const kept = (): Record<string, number> =>
+    Object.fromEntries(
+      globSync(join(folder, ".compile-cache/program-*")).map((file) => [basename(file), statSync(file).mtimeMs]),
+    );
+  const before = kept();
+  const names = Object.keys(before).map((file) => /^program-(.+)\.cjs-/.exec(file)?.[1] ?? file);
+  assert.ok(names.length >= 20, names.join(" "));
+  for (const name of names) assert.equal((await run(ISTHMUS, name, "--version")).code, 0, name);
+  assert.deepEqual(kept(), before);
 });
 
 test("dist: a part that was not copied is named, with the fix", async (t) => {

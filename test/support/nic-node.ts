@@ -154,7 +154,12 @@ export class NicNode implements AsyncDisposable {
     }
     await server.settled();
     const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
-    const ovs = await OvsBed.open({ netns });
+    const ovs = await OvsBed.open({ netns }).catch(async (error: unknown) => {
+      // A server that is left would keep the process of the tests alive.
+      await api.close();
+      await server[Symbol.asyncDispose]();
+      throw error;
+    });
     const node = new NicNode({ netns, folder, server, api, ovs });
     try {
       await node.startAgent();

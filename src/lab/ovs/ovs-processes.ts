@@ -64,7 +64,8 @@ export class OvsProcesses implements AsyncDisposable {
   /** Starts with an empty database, or with the one that {@link stopDatabase} has left. */
   async start(): Promise<void> {
     await this.startDatabase();
-    this.vsctl("--no-wait", "init");
+    // The socket is there a moment before it takes connections.
+    this.vsctl("--retry", "--no-wait", "init");
     this.startSwitch();
   }
 
