@@ -116,7 +116,9 @@ function reasonOf(error: Error): string {
 
 async function runFiles(files: readonly string[], concurrency: number, counts: Counts): Promise<void> {
   if (files.length === 0) return;
-  const execArgv = ["compile-cache.mjs", "processor-log.ts"].map((name) => `--import=${join(root, "tools", name)}`);
+  const execArgv = ["compile-cache.mjs", "processor-log.ts", "test-end.ts"].map(
+    (name) => `--import=${join(root, "tools", name)}`,
+  );
   const stream = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS, execArgv });
   const time = (event: {
     readonly nesting: number;
