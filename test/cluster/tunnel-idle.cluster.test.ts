@@ -7,6 +7,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import type { Socket } from "node:net";
 import { type TestContext, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { start, until } from "#test/lab";
 import { connectThrough, ProxyBed, type ProxyProcess, roundTrip } from "#test/proxies";
 import { TunnelClient } from "../../src/features/tunnel/testing/client.ts";
@@ -16,21 +17,40 @@ const CONNECTIONS = FULL ? 10_000 : 1500;
 /** Memory bound of a program, in MiB: 120, and 4 KiB for each connection (docs/spec/tunnel.md#8.8). */
 const MAX_MIB = 120 + (CONNECTIONS * 4) / 1024;
 const AT_ONCE = 64;
+/** Resident memory of an idle connection in either program at rest, at most, in KiB; only of ten thousand is it more than the noise. */
+const MAX_KIB = 4;
+/** After this a program is at rest: it has returned free memory after its start, and after work that made it grow (`release-memory.ts`). */
+const AT_REST_MS = 75_000;
+/** How long the processor's time is counted, and how much of it idle connections may take. */
+const COUNTED_MS = 20_000;
+const MAX_PROCESSOR_PART = 0.01;
 
 const residentMiB = ({ running }: ProxyProcess): number =>
   Number(/^VmRSS:\s+(\d+) kB/m.exec(readFileSync(`/proc/${running.child.pid}/status`, "utf8"))?.[1]) / 1024;
 const peakMiB = ({ running }: ProxyProcess): number =>
   Number(/^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${running.child.pid}/status`, "utf8"))?.[1]) / 1024;
+/** Seconds of a processor that a program has used: utime and stime of proc(5), in ticks of 10 ms. */
+const processorSeconds = ({ running }: ProxyProcess): number => {
+  const stat = readFileSync(`/proc/${running.child.pid}/stat`, "utf8");
+  const [user, system] = stat
+    .slice(stat.lastIndexOf(")") + 2)
+    .split(" ")
+    .slice(11, 13);
+  return (Number(user) + Number(system)) / 100;
+};
 const descriptorsOf = ({ running }: ProxyProcess): number => readdirSync(`/proc/${running.child.pid}/fd`).length;
 
 /** An echo endpoint in a process of its own: its descriptors would be too many for this process. */
 async function echoElsewhere(t: TestContext): Promise<number> {
-  const running = start([
-    process.execPath,
-    "-e",
-    `require("node:net").createServer((socket) => socket.on("error", () => socket.destroy()).pipe(socket))
+  const running = start(
+    [
+      process.execPath,
+      "-e",
+      `require("node:net").createServer((socket) => socket.on("error", () => socket.destroy()).pipe(socket))
       .listen({ port: 0, host: "127.0.0.1", backlog: 1024 }, function () { console.error("port " + this.address().port); });`,
-  ]);
+    ],
+    { timeoutMs: 400_000 },
+  );
   t.after(async () => {
     running.child.kill("SIGKILL");
     await running.ended;
@@ -40,8 +60,27 @@ async function echoElsewhere(t: TestContext): Promise<number> {
   return Number(port());
 }
 
+/** Idle connections take {@link MAX_KIB} each over the memory of before, and no time of the processor, once the programs are at rest. */
+async function costNothingAtRest(
+  t: TestContext,
+  programs: readonly ProxyProcess[],
+  before: readonly number[],
+): Promise<void> {
+  await sleep(AT_REST_MS);
+  const kib = programs.map((one, at) => ((residentMiB(one) - (before[at] ?? 0)) * 1024) / CONNECTIONS);
+  const used = programs.map(processorSeconds);
+  await sleep(COUNTED_MS);
+  const parts = programs.map((one, at) => (processorSeconds(one) - (used[at] ?? 0)) / (COUNTED_MS / 1000));
+  const words =
+    `at rest a connection has ${kib.map((one) => one.toFixed(2)).join(" and ")} KiB in server and agent, ` +
+    `and all together ${parts.map((one) => (one * 100).toFixed(2)).join(" and ")} % of a processor`;
+  t.diagnostic(words);
+  for (const one of kib) assert.ok(one <= MAX_KIB, words);
+  for (const one of parts) assert.ok(one <= MAX_PROCESSOR_PART, words);
+}
+
 test(`tunnel: ${CONNECTIONS} idle connections hold ${Math.round(MAX_MIB)} MiB at most on either hop, all work, and leave nothing`, {
-  timeout: 200_000,
+  timeout: 400_000,
 }, async (t) => {
   const bed = await ProxyBed.open();
   t.after(() => bed[Symbol.asyncDispose]());
@@ -55,6 +94,7 @@ test(`tunnel: ${CONNECTIONS} idle connections hold ${Math.round(MAX_MIB)} MiB at
     assert.match(await connectThrough(socket, `127.0.0.1:${port}`), /^HTTP\/1\.1 200 /);
     sockets.push(socket);
   };
+  if (FULL) await sleep(AT_REST_MS);
   const [before, descriptors] = [[server, agent].map(residentMiB), [server, agent].map(descriptorsOf)];
   const startedMs = performance.now();
   let left = CONNECTIONS;
@@ -75,6 +115,8 @@ test(`tunnel: ${CONNECTIONS} idle connections hold ${Math.round(MAX_MIB)} MiB at
     `${CONNECTIONS} in ${seconds.toFixed(1)} s; RSS of server and agent ${text(before)} MiB, then ${text(held)}`,
   );
   for (const mib of held) assert.ok(mib <= MAX_MIB, `${text(held)} MiB for ${CONNECTIONS} connections`);
+
+  if (FULL) await costNothingAtRest(t, [server, agent], before);
 
   for (const [at, socket] of sockets.entries()) assert.equal(await roundTrip(socket, `still ${at}`), `still ${at}`);
   assert.equal(await server.metric("server_buffered_bytes"), 0);
