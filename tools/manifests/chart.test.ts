@@ -13,11 +13,15 @@ interface Rendered {
   readonly kind: string;
   readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
   readonly spec?: {
-    readonly template?: { readonly spec: PodSpec };
+    readonly template?: Template;
     readonly updateStrategy?: object;
     readonly strategy?: object;
   } & PodSpec;
   readonly data?: Readonly<Record<string, string>>;
+}
+interface Template {
+  readonly metadata: { readonly annotations?: Readonly<Record<string, string>> };
+  readonly spec: PodSpec;
 }
 interface PodSpec {
   readonly priorityClassName?: string;
@@ -27,6 +31,7 @@ interface PodSpec {
   readonly tolerations?: readonly object[];
   readonly containers: readonly Container[];
   readonly initContainers?: readonly Container[];
+  readonly volumes?: readonly { readonly name: string; readonly hostPath?: object }[];
 }
 interface Container {
   readonly name: string;
@@ -37,7 +42,8 @@ interface Container {
   readonly resources?: { readonly requests?: object };
   readonly livenessProbe?: object;
   readonly readinessProbe?: object;
-  readonly securityContext?: object;
+  readonly securityContext?: { readonly privileged?: boolean; readonly seLinuxOptions?: { readonly type?: string } };
+  readonly volumeMounts?: readonly { readonly name: string; readonly readOnly?: boolean }[];
 }
 
 function objectsOf(values: Values): Rendered[] {
@@ -194,6 +200,30 @@ test("chart: with NICs beside the pod network both installers have one network c
     objectsOf(all).filter(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === "coil-config"),
     [],
   );
+});
+
+test("chart: a container that writes a folder of the host is privileged, or has the type of SELinux that may", () => {
+  let checked = 0;
+  const statics: Values = {
+    tunnel: {
+      agent: { enabled: true, kind: "StaticPod", serverHost: "a" },
+      server: { enabled: true, kind: "StaticPod" },
+    },
+  };
+  for (const { metadata, spec } of [...objectsOf(all), ...objectsOf(statics)]) {
+    const pod = spec?.template?.spec ?? (spec?.containers === undefined ? undefined : spec);
+    const ofHost = new Set(pod?.volumes?.flatMap(({ name, hostPath }) => (hostPath === undefined ? [] : [name])));
+    for (const { name, securityContext, volumeMounts } of [
+      ...(pod?.containers ?? []),
+      ...(pod?.initContainers ?? []),
+    ]) {
+      if (!volumeMounts?.some((mount) => ofHost.has(mount.name) && mount.readOnly !== true)) continue;
+      checked += 1;
+      const { privileged, seLinuxOptions } = securityContext ?? {};
+      assert.ok(privileged === true || seLinuxOptions?.type === "spc_t", `${metadata.name}: ${name}`);
+    }
+  }
+  assert.equal(checked, 7);
 });
 
 test("chart: a controller with ports of its node is replaced where it is, since a further pod may find no node", () => {
