@@ -202,6 +202,27 @@ test("chart: with NICs beside the pod network both installers have one network c
   );
 });
 
+test("chart: another network configuration replaces the pods that install it, and nothing else does", () => {
+  const digests = (values: Values): Readonly<Record<string, string | undefined>> =>
+    Object.fromEntries(
+      objectsOf(values).flatMap(({ metadata, spec }) =>
+        spec?.template?.spec.initContainers === undefined
+          ? []
+          : [[metadata.name, spec.template.metadata.annotations?.["checksum/cni-netconf"]] as const],
+      ),
+    );
+  const pods = (netconf: string): Values => ({ pods: { enabled: true, netconf } });
+  const [one, other] = [digests(pods("{}")), digests(pods('{"a":1}'))];
+  assert.match(one["coild"] ?? "", /^[0-9a-f]{64}$/);
+  assert.notEqual(one["coild"], other["coild"]);
+  assert.deepEqual(digests({ ...pods("{}"), logLevel: "debug" }), one);
+  const nics = (netconf: string): Values => ({ ...all, nics: { ...(all["nics"] as Values), netconf } });
+  const [before, after] = [digests(nics("{}")), digests(nics('{"a":1}'))];
+  assert.deepEqual(Object.keys(before).sort(), ["coild", "nic-agent"]);
+  assert.equal(before["coild"], before["nic-agent"]);
+  for (const name of ["coild", "nic-agent"]) assert.notEqual(before[name], after[name]);
+});
+
 test("chart: a container that writes a folder of the host is privileged, or has the type of SELinux that may", () => {
   let checked = 0;
   const statics: Values = {

@@ -109,6 +109,15 @@ tolerations:
 {{- end }}
 {{- end }}
 
+{{- /* The digest of what an installer puts in place, as an annotation of its pods: an init container has a changed configuration only when its pod starts. */ -}}
+{{- define "isthmus.netconfDigest" -}}
+{{- if .Values.nics.enabled -}}
+checksum/cni-netconf: {{ include "isthmus.nicsNetconf" . | sha256sum }}
+{{- else -}}
+checksum/cni-netconf: {{ include "isthmus.podsNetconf" . | sha256sum }}
+{{- end }}
+{{- end }}
+
 {{- /* What an installer puts in place for VPC NICs. With the pod network in the same release both installers have it: each puts other configurations aside. */ -}}
 {{- define "isthmus.nicsInstall" -}}
 - { name: CNI_PLUGINS, value: "/usr/local/coil/vpc-neutron,/usr/local/coil/vpc-alcor" }
