@@ -202,6 +202,39 @@ test("chart: with NICs beside the pod network both installers have one network c
   );
 });
 
+/** The network configuration of a ConfigMap. */
+function netconfOf(values: Values, name: string): { readonly plugins: readonly Readonly<Record<string, unknown>>[] } {
+  const map = objectsOf(values).find(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === name);
+  return JSON.parse(map?.data?.["cni_netconf"] ?? "");
+}
+
+test("chart: with NICs pods without a VPC have the whole network of pods, by default and as pods.netconf gives it", () => {
+  const pods = netconfOf({ pods: { enabled: true } }, "coil-config");
+  assert.deepEqual(
+    pods.plugins.map(({ type }) => type),
+    ["coil", "portmap"],
+  );
+  const [vpc, ...behind] = netconfOf(all, "nic-agent-network").plugins;
+  // Ports of the node must not lead to addresses of VPCs.
+  assert.deepEqual([vpc?.["type"], vpc?.["delegate"], behind], ["vpc-neutron", pods, []]);
+  assert.deepEqual(vpc?.["capabilities"], {
+    "io.kubernetes.cri.pod-annotations": true,
+    portMappings: true,
+    bandwidth: true,
+  });
+  const own = { cniVersion: "1.0.0", name: "mine", plugins: [{ type: "coil", mtu: 1400 }, { type: "tuning" }] };
+  const text = JSON.stringify(own, undefined, 2);
+  const given = { ...all, pods: { enabled: true, netconf: text } };
+  assert.deepEqual(netconfOf(given, "nic-agent-network").plugins[0]?.["delegate"], own);
+  const withPtp = { ...all, pods: { enabled: true, addresses: false } };
+  assert.match(JSON.stringify(netconfOf(withPtp, "nic-agent-network")), /"delegate":.*"ptp".*"portmap".*"coil"/);
+  const both = { ...given, nics: { ...(all["nics"] as Values), netconf: text } };
+  assert.throws(
+    () => renderChart(chart, both),
+    /nics\.netconf is the whole network .*pods\.netconf would have no effect/,
+  );
+});
+
 test("chart: another network configuration replaces the pods that install it, and nothing else does", () => {
   const digests = (values: Values): Readonly<Record<string, string | undefined>> =>
     Object.fromEntries(

@@ -89,8 +89,11 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{- /* The network configuration of nodes with VPC NICs. Pods without a VPC go to the plugin under `delegate`. */ -}}
+{{- /* The network configuration of nodes with VPC NICs. Pods without a VPC go to the plugins under `delegate`, which get what the runtime gives the first one. */ -}}
 {{- define "isthmus.nicsNetconf" -}}
+{{- if and .Values.nics.netconf .Values.pods.netconf }}
+{{- fail "nics.netconf is the whole network of these nodes, and pods.netconf would have no effect: put it under delegate in nics.netconf, or leave nics.netconf empty" }}
+{{- end }}
 {{- if .Values.nics.netconf -}}
 {{ .Values.nics.netconf | trim }}
 {{- else -}}
@@ -101,8 +104,8 @@ tolerations:
     {
       "type": "vpc-{{ .Values.nics.provider }}",
       "socket": "/run/isthmus/vpc.sock",
-      "capabilities": { "io.kubernetes.cri.pod-annotations": true },
-      "delegate": { "type": "coil", "socket": "/run/coild.sock" }
+      "capabilities": { "io.kubernetes.cri.pod-annotations": true, "portMappings": true, "bandwidth": true },
+      "delegate": {{ include "isthmus.podsNetconf" . | nindent 6 | trim }}
     }
   ]
 }
