@@ -11,7 +11,7 @@ const flags = {
   rescanWait: durationFlag(
     "rescan-wait",
     "6s",
-    "how long to wait after a change; a runtime reads its network configurations every 5 s",
+    "how long to wait after a change of configurations; a runtime reads them every 5 s",
   ),
   ...logFlags,
 };
@@ -49,7 +49,8 @@ export const coilInstaller = defineProgram({
         "put the network of another installation of this suite out of use: if its installer still runs on this node, each undoes what the other one installs; for pods and NICs of VPCs apply deploy/all.yaml, or one release of the chart with both",
         { files: changes.disabledOfSuite },
       );
-    await sleep(values.rescanWait, { signal });
+    // A runtime runs whatever executable is there.
+    if (changes.configChanged || changes.disabled.length > 0) await sleep(values.rescanWait, { signal });
     return EXIT.ok;
   },
 });

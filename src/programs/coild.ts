@@ -18,8 +18,9 @@ import { openKernel } from "#kernel/net";
 import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
+import { servedLately } from "./cni-plugin/index.ts";
 import { runChained } from "./coild/chained.ts";
-import { cniDeps } from "./coild/cni-deps.ts";
+import { cniDeps, statusOf } from "./coild/cni-deps.ts";
 import { FILTER_BACKENDS, filterOpeners } from "./coild/egress/open-filter.ts";
 import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
@@ -43,6 +44,7 @@ import {
 import { FORWARDING_KEYS, formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
+import { keepServedMark } from "./served-mark/index.ts";
 
 const id = { min: 1, max: 4_294_967_295 };
 /** Behind another plugin Coil's manifests set the table to 0 or 255 and the protocol to 2, because that plugin makes the routes. */
@@ -235,7 +237,7 @@ export const coild = defineProgram({
         namespaces: namespaces.store,
         clients,
         ready: ready.promise,
-        isReady: () => isReady,
+        isReady: () => isReady || servedLately(values.socket, systemClock.now()),
         setUpFault: () => setUp.fault,
         oneSandboxPerPod: values.compatCalico,
         log: log.child("cni"),
@@ -267,6 +269,15 @@ export const coild = defineProgram({
     socketPart.ok(values.socket);
     log.info("serving", { socket: values.socket, node: nodeName });
 
+    const served = new Dirty();
+    const canServe = (): boolean => statusOf(ipam, { isReady, setUpFault: setUp.fault }) === undefined;
+    const servedPart = health.part("served-mark");
+    group.spawn((at) =>
+      keepServedMark(
+        { socket: values.socket, canServe, dirty: served, health: servedPart, clock: systemClock },
+        { signal: at },
+      ),
+    );
     group.spawn((at) => namespaces.run({ signal: at }));
     if (clients !== undefined) group.spawn((at) => clients.run({ signal: at }));
     const { registerFromMain } = values;
@@ -296,6 +307,7 @@ export const coild = defineProgram({
       await learnBlocks({ api, ipam, network, nodeName, log, health: ipamPart }, at);
       ready.resolve();
       isReady = true;
+      served.mark();
       kernelDirty.mark();
       await Promise.all([
         ipam.run({ signal: at, health: ipamPart }),

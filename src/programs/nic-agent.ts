@@ -37,6 +37,7 @@ import { nicAgentMetrics } from "./nic-agent/metrics.ts";
 import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
+import { keepServedMark } from "./served-mark/index.ts";
 
 /** How often reports and ports are compared with what is there, milliseconds. */
 const RESYNC_MS = 60_000;
@@ -200,6 +201,9 @@ export const nicAgent = defineProgram({
     socketPart.ok(values.socket);
     log.info("serving", { socket: values.socket, node: nodeName, claims: claims.list().length });
 
+    const served = { socket: values.socket, canServe: () => true, dirty: new Dirty(), clock: systemClock };
+    const servedPart = health.part("served-mark");
+    group.spawn((at) => keepServedMark({ ...served, health: servedPart }, { signal: at }));
     const reportsPart = health.part("reports");
     group.spawn((at) => informer.run({ signal: at }));
     group.spawn((at) => events.run({ signal: at }));

@@ -58,7 +58,10 @@ interface Work<T extends Item> {
     readonly kept: readonly string[];
   }>;
   /** Returns failures, one line each. */
-  readonly apply: (removals: readonly T[], onDone: (removal: T) => void) => Promise<readonly string[]>;
+  readonly apply: (
+    removals: readonly T[],
+    on: { readonly done: (removal: T) => void; readonly wait: (text: string) => void },
+  ) => Promise<readonly string[]>;
 }
 
 /** `isthmus uninstall`: removes what the suite left on a node, or in a cluster. `nodePrograms` are the names of the programs that run on nodes. */
@@ -69,7 +72,7 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
     flags,
     notes: [
       "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs.",
-      "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/, then blocks, pools and the API types, once the pods of coild have ended, which would cut pods off otherwise. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs, and where Coil itself runs, whose objects have the same names.",
+      "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/ and of the routers of Egresses, then blocks, pools and the API types. coild goes once the routers of Egresses have ended, whose interfaces it removes; blocks and later ones once its pods have ended, which would cut pods off otherwise. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs, and where Coil itself runs, whose objects have the same names.",
       "Objects of other owners stay. A run that was killed is finished by the next one. After the removals it looks again.",
       "Exit code: 0 when nothing is left, or with --dry-run when nothing refuses the removal; 1 otherwise.",
     ],
@@ -95,7 +98,7 @@ function nodeWork(
 ): Work<NodeRemoval> {
   return {
     read: async () => planNode(readNode(kernel, values), values),
-    apply: (removals, onDone) => applyNode({ kernel, running: () => runningPrograms(values) }, removals, onDone),
+    apply: (removals, { done }) => applyNode({ kernel, running: () => runningPrograms(values) }, removals, done),
   };
 }
 
@@ -106,7 +109,8 @@ function clusterWork(
 ): Work<ClusterRemoval> {
   return {
     read: async () => planCluster(await readCluster(api, { signal }), values),
-    apply: (removals, onDone) => applyCluster({ api, clock: systemClock }, removals, onDone, { signal }),
+    apply: (removals, { done, wait }) =>
+      applyCluster({ api, clock: systemClock, onWait: wait }, removals, done, { signal }),
   };
 }
 
@@ -135,7 +139,10 @@ async function carryOut<T extends Item>(
     tell({ ok: false, dryRun });
     return EXIT.failed;
   }
-  const failures = await work.apply(removals, (removal) => say(`done: ${textOf(removal)}`));
+  const failures = await work.apply(removals, {
+    done: (removal) => say(`done: ${textOf(removal)}`),
+    wait: say,
+  });
   const left = (await work.read()).removals.map(({ what }) => what);
   for (const line of failures) say(`failed: ${line}`);
   for (const what of left) say(`still to do: ${what}`);

@@ -126,6 +126,8 @@ const coildPid = (): number => stateOf(LAB).children.find(({ name }) => name ===
 async function coildAgain(pid: number): Promise<void> {
   await until("another coild serves", async () => {
     if (coildPid() === pid) return false;
+    // With the mark of the one before STATUS would not ask for another.
+    rmSync(`${SOCKET}.served`, { force: true });
     return (await call({ command: "STATUS" })).code === 0;
   });
 }

@@ -616,7 +616,7 @@ test("coil-egress-controller: an Egress that is deleted and made anew at once ha
   }
 });
 
-test("coil-egress-controller: routers have the image of the controller's own pod, read when the API server answers; without its name the start is refused", async (t) => {
+test("coil-egress-controller: routers have the image of the controller's own pod and pull it as that, read when the API server answers; without its name the start is refused", async (t) => {
   const world = await open(t);
   const { server, api, make, runIn } = world;
   await make();
@@ -627,9 +627,10 @@ test("coil-egress-controller: routers have the image of the controller's own pod
     metadata: { namespace: "kube-system", name: "own" },
     spec: {
       containers: [
-        { name: "controller", image: "registry.example/own:2" },
+        { name: "controller", image: "registry.example/own:2", imagePullPolicy: "Always" },
         { name: "other", image: "x" },
       ],
+      imagePullSecrets: [{ name: "registry" }],
     },
   });
   const fault = server.faults.add({ match: { verb: "get", resource: "pods" }, action: { status: 500 } });
@@ -639,4 +640,17 @@ test("coil-egress-controller: routers have the image of the controller's own pod
   });
   server.faults.remove(fault);
   await eventually("the router has the image", async () => (await routerOf(world))?.image === "registry.example/own:2");
+  const pulled = async (): Promise<string> => {
+    const deployment = await world.find(resources.deployments);
+    const { imagePullSecrets = [], containers = [] } = deployment?.spec?.template.spec ?? {};
+    return [containers[0]?.imagePullPolicy, ...imagePullSecrets.map(({ name }) => name)].join();
+  };
+  assert.equal(await pulled(), "Always,registry");
+  const account = { name: "coil-egress", namespace: "internet" };
+  const secretsOf = (...names: readonly string[]) =>
+    ({ type: "merge", body: { imagePullSecrets: names.map((name) => ({ name })) } }) as const;
+  await api.patch(resources.serviceAccounts, account, secretsOf("mine"));
+  await eventually("the account's Secrets go before", async () => (await pulled()) === "Always");
+  await api.patch(resources.serviceAccounts, account, secretsOf());
+  await eventually("and ours are there again", async () => (await pulled()) === "Always,registry");
 });

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { CniNode, NODE_IPV4, NODE_IPV6 } from "#test/cni-node";
 import { CGROUP_PARENT, Containerd, IMAGE, PAGE, PORT } from "#test/containerd";
+import { commandsOf, fenceOf } from "#test/guide";
 import { start, until } from "#test/lab";
 
 const PLUGINS = "/usr/lib/cni";
@@ -21,21 +22,21 @@ before(async () => {
     `#!/bin/sh\n[ -z "$POD" ] || export CNI_ARGS="IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=$POD"\nexec ${node.plugin}\n`,
   );
   chmodSync(wrapper, 0o755);
+  // The configuration of the page for an installation by hand, with one more plugin in the chain.
+  const page = JSON.parse(fenceOf("guides/pods.md", "json")) as { readonly plugins: readonly object[] };
+  const [coil, portmap] = page.plugins;
+  assert.deepEqual(
+    [page.plugins.length, portmap],
+    [2, { type: "portmap", capabilities: { portMappings: true }, snat: true }],
+  );
+  const bandwidth = { type: "bandwidth", capabilities: { bandwidth: true } };
   containerd = await Containerd.start({
     netns: node.netns,
     plugins: {
       coil: wrapper,
       ...Object.fromEntries(["portmap", "bandwidth", "loopback"].map((type) => [type, join(PLUGINS, type)])),
     },
-    config: {
-      cniVersion: "1.0.0",
-      name: "k8s-pod-network",
-      plugins: [
-        { type: "coil", socket: node.socket },
-        { type: "bandwidth", capabilities: { bandwidth: true } },
-        { type: "portmap", capabilities: { portMappings: true } },
-      ],
-    },
+    config: { ...page, plugins: [{ ...coil, socket: node.socket }, bandwidth, portmap] },
   });
 });
 
@@ -78,6 +79,12 @@ test("containerd: RunPodSandbox has coil give a pod both addresses, a port of th
       assert.equal(await get(from, `http://${host}:${HOST_PORT}/`), PAGE, `${host} from ${from}`);
     }
   }
+  // What the page says how to find where a change of the configuration has lost portmap's DEL.
+  const [find = ""] = commandsOf("pods.md", "Another network configuration");
+  const rules = async (): Promise<string> => (await start(node.inside("sh", "-c", find)).ended).stdout;
+  const ofPod = new RegExp(`-A CNI-HOSTPORT-DNAT .*id: \\\\"${id}\\\\".* -j (CNI-DN-\\w+)`);
+  const [, chain = ""] = ofPod.exec(await rules()) ?? assert.fail(await rules());
+  assert.match(await rules(), new RegExp(`-A ${chain} .*--dport ${HOST_PORT} .*-j DNAT`));
   assert.equal(node.attachments().length, 1);
   // The bandwidth plugin shapes at the host's end, and the other direction at an ifb device of its own.
   assert.match(await tc("show"), /tbf .*rate 10Mbit/);
@@ -85,6 +92,7 @@ test("containerd: RunPodSandbox has coil give a pod both addresses, a port of th
   await containerd.stopPodSandbox(id);
   assert.deepEqual([node.attachments(), node.ip("-o", "link", "show", "type", "ifb")], [[], ""]);
   assert.equal(await get(node.netns, `http://${NODE_IPV4}:${HOST_PORT}/`), "");
+  assert.doesNotMatch(await rules(), /CNI-DN-/);
   await containerd.stopPodSandbox(id);
   await containerd.removePodSandbox(id);
   await until("the block goes back", async () => (await node.blocks()).length === 0);

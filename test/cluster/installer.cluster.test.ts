@@ -173,6 +173,51 @@ test("coil-installer: configurations of others are put aside, on request deleted
   ]);
 });
 
+test("coil-installer: every configuration that a runtime would read first is put aside; a file of Multus and half-written ones of others stay", async (t) => {
+  const { etc, install } = host(t);
+  mkdirSync(etc, { recursive: true });
+  mkdirSync(join(etc, "00-folder.conf"));
+  for (const name of ["05-other.conf", "10-a.json", ".05-vpc.conflist.123.tmp", "10-d.json"])
+    writeFileSync(join(etc, name), "{}");
+  writeFileSync(join(etc, "00-multus.conf"), '{"name":"m","type":"multus"}');
+  const first = await install();
+  assert.equal(first.code, 0, first.stderr);
+  const after = [
+    ".05-vpc.conflist.123.tmp",
+    "00-folder.conf",
+    "00-multus.conf",
+    "05-other.conf.coil-disabled",
+    "10-a.json.coil-disabled",
+    "10-coil.conflist",
+    "10-d.json",
+  ];
+  assert.deepEqual(readdirSync(etc).sort(), after);
+  assert.match((await install()).stderr, /nothing to do/);
+  for (const name of ["05-other.conf", "10-a.json"]) writeFileSync(join(etc, name), "again");
+  assert.equal((await install({ CNI_REMOVE_OTHERS: "true" })).code, 0);
+  assert.deepEqual(readdirSync(etc).sort(), after);
+});
+
+test("coil-installer: a change of the executable alone is no reason to wait, one of the configurations is", async (t) => {
+  const { dir, etc, source, install, launch } = host(t);
+  const run = (env: Readonly<Record<string, string>> = {}): Running => launch(env, ["--rescan-wait=1h"]);
+  const waits = async (env?: Readonly<Record<string, string>>): Promise<void> => {
+    const { child, ended, said } = run(env);
+    await until("it says that it has installed", () => said().includes('"installed"'));
+    child.kill("SIGTERM");
+    assert.equal((await ended).code, 1, "the wait was not over");
+  };
+  await install();
+  writeFileSync(source, "#!/bin/sh\necho two\n");
+  assert.equal((await run().ended).code, 0);
+  const plugin = join(dir, "vpc-neutron");
+  writeFileSync(plugin, "#!/bin/sh\n");
+  assert.equal((await run({ CNI_PLUGINS: plugin }).ended).code, 0);
+  writeFileSync(join(etc, "05-other.conf"), "{}");
+  await waits();
+  await waits({ CNI_NETCONF: `${CONFLIST} ` });
+});
+
 test("coil-installer: a configuration of another installation of the suite is put aside with an error that says what to apply", async (t) => {
   const { etc, install } = host(t);
   mkdirSync(etc, { recursive: true });
@@ -301,7 +346,9 @@ test("coil-installer: a launcher gets the socket of the configuration, and the s
   ] as const) {
     const plugins = [
       { type: "ptp", socket: "/run/not-ours.sock" },
-      { type: "coil", socket },
+      socket === "/var/run/coil/n1.sock"
+        ? { type: "vpc-neutron", socket: "/run/vpc.sock", delegate: { plugins: [{ type: "coil", socket }] } }
+        : { type: "coil", socket },
     ];
     const conflist = JSON.stringify({ cniVersion: "1.0.0", name: "net", plugins });
     const env = { COIL_PATH: source, CNI_NETCONF: conflist };

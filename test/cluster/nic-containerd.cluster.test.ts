@@ -2,8 +2,8 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { Containerd } from "#test/containerd";
-import { ISTHMUS } from "#test/lab";
+import { Containerd, PAGE } from "#test/containerd";
+import { ISTHMUS, start, until } from "#test/lab";
 import { NicNode, nicState } from "#test/nic-node";
 import { skipWithoutOvs } from "#test/ovs-bed";
 
@@ -19,7 +19,9 @@ before(async () => {
     netns: bed.netns,
     plugins: {
       "vpc-neutron": join(ISTHMUS, "../cni/vpc-neutron"),
-      ...Object.fromEntries(["ptp", "host-local", "loopback"].map((type) => [type, join("/usr/lib/cni", type)])),
+      ...Object.fromEntries(
+        ["ptp", "host-local", "portmap", "loopback"].map((type) => [type, join("/usr/lib/cni", type)]),
+      ),
     },
     config: {
       cniVersion: "1.0.0",
@@ -28,10 +30,20 @@ before(async () => {
         {
           type: "vpc-neutron",
           socket: bed.socket,
-          capabilities: { "io.kubernetes.cri.pod-annotations": true },
+          capabilities: { "io.kubernetes.cri.pod-annotations": true, portMappings: true },
           delegate: {
-            type: "ptp",
-            ipam: { type: "host-local", ranges: [[{ subnet: "10.78.0.0/24" }]], dataDir: join(bed.folder, "ipam") },
+            plugins: [
+              {
+                type: "ptp",
+                ipam: {
+                  type: "host-local",
+                  ranges: [[{ subnet: "10.78.0.0/24" }]],
+                  routes: [{ dst: "0.0.0.0/0" }],
+                  dataDir: join(bed.folder, "ipam"),
+                },
+              },
+              { type: "portmap", capabilities: { portMappings: true } },
+            ],
           },
         },
       ],
@@ -98,5 +110,34 @@ test(
     await containerd.stopPodSandbox(id);
     await containerd.removePodSandbox(id);
     assert.doesNotMatch(node.ip(["-o", "link", "show"]), /veth/);
+  },
+);
+
+test(
+  "containerd: a port of the host leads to a pod without a VPC, and to none of a VPC, whose address others may have",
+  options,
+  async () => {
+    const { node, containerd } = theBed();
+    const [address, port, other] = ["198.51.100.9", 18_080, 18_081];
+    node.ip(["address", "add", `${address}/32`, "dev", "lo"]);
+    const get = async (): Promise<string> => {
+      const command = ["curl", "-sS", "--max-time", "5", `http://${address}:${port}/`];
+      return (await start(node.inside(...command)).ended).stdout;
+    };
+    const rules = async (): Promise<string> => (await start(node.inside("iptables", "-t", "nat", "-S")).ended).stdout;
+    const uid = "0a64ecb8-0000-4d0f-9e42-000000000002";
+    const id = await containerd.runPodSandbox({ namespace: "default", name: "web", uid, hostPorts: [port] });
+    await until("the port serves", async () => (await get()) === PAGE);
+    const pod = await node.createClaim("vpc-port", [nicState(0x54, { net: 54 })]);
+    const annotations = { "isthmus.dev/vpc": "vpc-1" };
+    const inVpc = await containerd.runPodSandbox({ namespace: "default", ...pod, annotations, hostPorts: [other] });
+    assert.equal((await containerd.addressesOf(inVpc))[0], "10.54.0.84");
+    assert.match(await rules(), /--dport 18080 /);
+    assert.doesNotMatch(await rules(), /18081|10\.54\./);
+    for (const one of [id, inVpc]) {
+      await containerd.stopPodSandbox(one);
+      await containerd.removePodSandbox(one);
+    }
+    assert.doesNotMatch(await rules(), /18080/);
   },
 );

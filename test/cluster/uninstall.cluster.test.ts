@@ -5,10 +5,10 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { openKernel } from "#kernel/net";
-import { resources } from "#kube/client";
+import { type Draft, type Pod, resources } from "#kube/client";
 import { coilCrds, coilResources } from "#kube/coil";
 import { CniNode, OUTSIDE_IPV4 } from "#test/cni-node";
-import { ISTHMUS, type Outcome, start, until } from "#test/lab";
+import { ISTHMUS, type Outcome, type Running, start, until } from "#test/lab";
 import { MigratorBed } from "#test/migrator-bed";
 
 const CONFLIST = JSON.stringify({ cniVersion: "1.0.0", name: "k8s-pod-network", plugins: [{ type: "coil" }] });
@@ -198,9 +198,9 @@ test("uninstall --cluster: objects and types are removed in order, with finalize
   const bed = await MigratorBed.open();
   t.after(() => bed[Symbol.asyncDispose]());
   const { client } = bed;
-  const run = (...flags: readonly string[]): Promise<Outcome> =>
-    start([ISTHMUS, "uninstall", "--cluster", `--kubeconfig=${bed.kubeconfig}`, ...flags], { timeoutMs: 120_000 })
-      .ended;
+  const begin = (...flags: readonly string[]): Running =>
+    start([ISTHMUS, "uninstall", "--cluster", `--kubeconfig=${bed.kubeconfig}`, ...flags], { timeoutMs: 120_000 });
+  const run = (...flags: readonly string[]): Promise<Outcome> => begin(...flags).ended;
   await bed.installCrds();
   const finalizers = ["coil.cybozu.com"];
   const spec = { blockSizeBits: 1, subnets: [{ ipv4: "10.100.0.0/30" }] };
@@ -213,6 +213,17 @@ test("uninstall --cluster: objects and types are removed in order, with finalize
   await client.create(resources.daemonSets, { metadata, spec: workload });
   await client.create(resources.daemonSets, { metadata: { ...metadata, name: "theirs" }, spec: workload });
   await client.create(resources.serviceAccounts, { metadata });
+  // The routers of an Egress, one of a namespace that has none any more, and one that is ending.
+  for (const namespace of ["internet", "former"]) {
+    await client.create(resources.namespaces, { metadata: { name: namespace } });
+    await client.create(resources.serviceAccounts, { metadata: { namespace, name: "coil-egress" } });
+  }
+  const router = { namespace: "internet", name: "nat-0" };
+  const routerLabels = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": "egress" };
+  await client.create(resources.pods, {
+    metadata: { ...router, labels: routerLabels },
+    spec: { containers: [{ name: "egress", image: "isthmus:1" }] },
+  } as unknown as Draft<Pod>);
   await client.create(resources.clusterRoles, { metadata: { name: "coild" }, rules: [] });
   await client.create(resources.clusterRoles, { metadata: { name: "theirs" }, rules: [] });
   const names = async (): Promise<readonly string[]> => {
@@ -230,13 +241,23 @@ test("uninstall --cluster: objects and types are removed in order, with finalize
     /would delete DaemonSet kube-system\/coild .*\n(.*\n)*.*ClusterRole coild .*\n(.*\n)*.*AddressBlock default-0 .*\n.*AddressPool default .*\n.*CustomResourceDefinition/,
   );
   assert.deepEqual(await names(), all);
-  const kept = await run("--keep-pools");
+  const running = begin("--keep-pools");
+  await until("it waits for the router", () => running.printed().includes("waiting for the end of 1 pods of routers"), {
+    seen: running.printed,
+  });
+  assert.deepEqual(await names(), all, "coild serves the router's DEL");
+  await client.delete(resources.pods, router);
+  const kept = await running.ended;
   assert.equal(kept.code, 0, kept.stdout);
+  assert.match(
+    kept.stdout,
+    /pods of routers of Egresses \(internet\/nat-0\)\n(.*\n)*done: delete DaemonSet kube-system\/coild /,
+  );
   assert.match(kept.stdout, /kept: AddressPool default: --keep-pools/);
   assert.deepEqual(await bed.blocks(), ["default-0"]);
   assert.deepEqual(
     // The account of deploy/pods/egress-one-controller.yaml has a name that v1 of Coil used too.
-    all.filter((name) => name !== "coild" && name !== "coil-controller"),
+    all.filter((name) => !["coild", "coil-controller", "coil-egress"].includes(name)),
     await names(),
   );
   const whole = await run();

@@ -44,6 +44,17 @@ export function commandsOf(page: string, section: string): readonly string[] {
   return sectionsOf(page).get(section) ?? [];
 }
 
+/** The first fenced block of a language on a page, without its indentation. */
+export function fenceOf(page: string, language: string): string {
+  const text = readFileSync(join(DOCS, page), "utf8");
+  const [, indent = "", block] = new RegExp(`^( *)\`\`\`${language}\\n([^]*?)^ *\`\`\`$`, "m").exec(text) ?? [];
+  if (block === undefined) throw new Error(`${page} has no block of ${language}`);
+  return block
+    .split("\n")
+    .map((line) => line.slice(indent.length))
+    .join("\n");
+}
+
 /** How commands of a page are run. */
 export interface FollowOptions {
   /** Words in place of those of the page: names and addresses of a bed. */

@@ -13,11 +13,15 @@ interface Rendered {
   readonly kind: string;
   readonly metadata: { readonly name: string; readonly labels?: Readonly<Record<string, string>> };
   readonly spec?: {
-    readonly template?: { readonly spec: PodSpec };
+    readonly template?: Template;
     readonly updateStrategy?: object;
     readonly strategy?: object;
   } & PodSpec;
   readonly data?: Readonly<Record<string, string>>;
+}
+interface Template {
+  readonly metadata: { readonly annotations?: Readonly<Record<string, string>> };
+  readonly spec: PodSpec;
 }
 interface PodSpec {
   readonly priorityClassName?: string;
@@ -27,6 +31,7 @@ interface PodSpec {
   readonly tolerations?: readonly object[];
   readonly containers: readonly Container[];
   readonly initContainers?: readonly Container[];
+  readonly volumes?: readonly { readonly name: string; readonly hostPath?: object }[];
 }
 interface Container {
   readonly name: string;
@@ -37,7 +42,8 @@ interface Container {
   readonly resources?: { readonly requests?: object };
   readonly livenessProbe?: object;
   readonly readinessProbe?: object;
-  readonly securityContext?: object;
+  readonly securityContext?: { readonly privileged?: boolean; readonly seLinuxOptions?: { readonly type?: string } };
+  readonly volumeMounts?: readonly { readonly name: string; readonly readOnly?: boolean }[];
 }
 
 function objectsOf(values: Values): Rendered[] {
@@ -194,6 +200,84 @@ test("chart: with NICs beside the pod network both installers have one network c
     objectsOf(all).filter(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === "coil-config"),
     [],
   );
+});
+
+/** The network configuration of a ConfigMap. */
+function netconfOf(values: Values, name: string): { readonly plugins: readonly Readonly<Record<string, unknown>>[] } {
+  const map = objectsOf(values).find(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === name);
+  return JSON.parse(map?.data?.["cni_netconf"] ?? "");
+}
+
+test("chart: with NICs pods without a VPC have the whole network of pods, by default and as pods.netconf gives it", () => {
+  const pods = netconfOf({ pods: { enabled: true } }, "coil-config");
+  assert.deepEqual(
+    pods.plugins.map(({ type }) => type),
+    ["coil", "portmap"],
+  );
+  const [vpc, ...behind] = netconfOf(all, "nic-agent-network").plugins;
+  // Ports of the node must not lead to addresses of VPCs.
+  assert.deepEqual([vpc?.["type"], vpc?.["delegate"], behind], ["vpc-neutron", pods, []]);
+  assert.deepEqual(vpc?.["capabilities"], {
+    "io.kubernetes.cri.pod-annotations": true,
+    portMappings: true,
+    bandwidth: true,
+  });
+  const own = { cniVersion: "1.0.0", name: "mine", plugins: [{ type: "coil", mtu: 1400 }, { type: "tuning" }] };
+  const text = JSON.stringify(own, undefined, 2);
+  const given = { ...all, pods: { enabled: true, netconf: text } };
+  assert.deepEqual(netconfOf(given, "nic-agent-network").plugins[0]?.["delegate"], own);
+  const withPtp = { ...all, pods: { enabled: true, addresses: false } };
+  assert.match(JSON.stringify(netconfOf(withPtp, "nic-agent-network")), /"delegate":.*"ptp".*"portmap".*"coil"/);
+  const both = { ...given, nics: { ...(all["nics"] as Values), netconf: text } };
+  assert.throws(
+    () => renderChart(chart, both),
+    /nics\.netconf is the whole network .*pods\.netconf would have no effect/,
+  );
+});
+
+test("chart: another network configuration replaces the pods that install it, and nothing else does", () => {
+  const digests = (values: Values): Readonly<Record<string, string | undefined>> =>
+    Object.fromEntries(
+      objectsOf(values).flatMap(({ metadata, spec }) =>
+        spec?.template?.spec.initContainers === undefined
+          ? []
+          : [[metadata.name, spec.template.metadata.annotations?.["checksum/cni-netconf"]] as const],
+      ),
+    );
+  const pods = (netconf: string): Values => ({ pods: { enabled: true, netconf } });
+  const [one, other] = [digests(pods("{}")), digests(pods('{"a":1}'))];
+  assert.match(one["coild"] ?? "", /^[0-9a-f]{64}$/);
+  assert.notEqual(one["coild"], other["coild"]);
+  assert.deepEqual(digests({ ...pods("{}"), logLevel: "debug" }), one);
+  const nics = (netconf: string): Values => ({ ...all, nics: { ...(all["nics"] as Values), netconf } });
+  const [before, after] = [digests(nics("{}")), digests(nics('{"a":1}'))];
+  assert.deepEqual(Object.keys(before).sort(), ["coild", "nic-agent"]);
+  assert.equal(before["coild"], before["nic-agent"]);
+  for (const name of ["coild", "nic-agent"]) assert.notEqual(before[name], after[name]);
+});
+
+test("chart: a container that writes a folder of the host is privileged, or has the type of SELinux that may", () => {
+  let checked = 0;
+  const statics: Values = {
+    tunnel: {
+      agent: { enabled: true, kind: "StaticPod", serverHost: "a" },
+      server: { enabled: true, kind: "StaticPod" },
+    },
+  };
+  for (const { metadata, spec } of [...objectsOf(all), ...objectsOf(statics)]) {
+    const pod = spec?.template?.spec ?? (spec?.containers === undefined ? undefined : spec);
+    const ofHost = new Set(pod?.volumes?.flatMap(({ name, hostPath }) => (hostPath === undefined ? [] : [name])));
+    for (const { name, securityContext, volumeMounts } of [
+      ...(pod?.containers ?? []),
+      ...(pod?.initContainers ?? []),
+    ]) {
+      if (!volumeMounts?.some((mount) => ofHost.has(mount.name) && mount.readOnly !== true)) continue;
+      checked += 1;
+      const { privileged, seLinuxOptions } = securityContext ?? {};
+      assert.ok(privileged === true || seLinuxOptions?.type === "spc_t", `${metadata.name}: ${name}`);
+    }
+  }
+  assert.equal(checked, 7);
 });
 
 test("chart: a controller with ports of its node is replaced where it is, since a further pod may find no node", () => {

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { stringify } from "yaml";
 import { ChartError } from "./error.ts";
 import type { Expression, Part, Place } from "./parse.ts";
@@ -142,6 +143,7 @@ const FUNCTIONS: Readonly<Record<string, TemplateFunction>> = {
   ),
   quote: one((value, place) => JSON.stringify(printed(value, place))),
   trim: one((value, place) => textOf(value, place).trim()),
+  sha256sum: one((value, place) => createHash("sha256").update(textOf(value, place)).digest("hex")),
   not: one((value) => !isTrue(value)),
   fail: one((value, place) => fault(place, textOf(value, place))),
   eq: two((left, right, place) => isEqual(left, right, place)),

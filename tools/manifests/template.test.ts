@@ -29,7 +29,7 @@ const REFUSED: readonly (readonly [string, RegExp])[] = [
   ["\n\n{{ .Values.nmae }}", /^t:3: there is no \.nmae/],
   ["{{ .constructor }}", /^t:1: there is no \.constructor/],
   ["{{ $nobody }}", /^t:1: there is no variable \$nobody/],
-  ["{{ sha256sum .Values.name }}", /^t:1: the function sha256sum is not known here/],
+  ["{{ sha1sum .Values.name }}", /^t:1: the function sha1sum is not known here/],
   ["{{ hasOwnProperty 1 }}", /^t:1: the function hasOwnProperty is not known here/],
   ["{{ .Values.list }}", /^t:1: a list, a map or nothing is printed/],
   ["{{ 1000000 }}", /^t:1: 1000000 is printed otherwise by Helm/],

@@ -7,7 +7,7 @@ runs it if no process serves that socket, or if the configuration names another 
 
 ## Commands
 
-\`ADD\`, \`DEL\`, \`CHECK\` (from \`cniVersion\` 0.4.0) and \`VERSION\`, in \`CNI_COMMAND\`, with \`CNI_CONTAINERID\`, \`CNI_NETNS\`, \`CNI_IFNAME\`,
+\`ADD\`, \`DEL\`, \`CHECK\` (from \`cniVersion\` 0.4.0), \`STATUS\` and \`GC\` (from 1.1.0) and \`VERSION\`, in \`CNI_COMMAND\`, with \`CNI_CONTAINERID\`, \`CNI_NETNS\`, \`CNI_IFNAME\`,
 \`CNI_ARGS\` and \`CNI_PATH\` as the CNI specification has them. Versions: 0.3.1, 0.4.0, 1.0.0, 1.1.0. \`CNI_ARGS\` must hold
 \`K8S_POD_NAMESPACE\` and \`K8S_POD_NAME\` for ADD; with \`K8S_POD_UID\` a call for a pod's predecessor is refused.
 
@@ -36,6 +36,8 @@ One JSON object on standard output, exit code 1. Where standard output is closed
 | 7 | a field of the network configuration is wrong, \`runtimeConfig.ips\` has addresses, environment and configuration are larger than 4 MiB, or coil is chained after another plugin |
 | 8 | \`CNI_NETNS\` is the plugin's own network namespace, and \`CNI_NETNS_OVERRIDE\` is not 1 or true; DEL still removes the attachment |
 | 11 | try again: coild or the API server cannot be reached, or the pool has no addresses or does not exist |
+| 50 | STATUS: ADD cannot be served, and could not a minute ago either |
+| 51 | STATUS: pods are cut off |
 | 999 | anything else |
 
 A call is cancelled after 60 s. A DEL while coild cannot be reached succeeds only if the namespace is deleted and the attachment has no link any more.

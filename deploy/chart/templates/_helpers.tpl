@@ -89,8 +89,11 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{- /* The network configuration of nodes with VPC NICs. Pods without a VPC go to the plugin under `delegate`. */ -}}
+{{- /* The network configuration of nodes with VPC NICs. Pods without a VPC go to the plugins under `delegate`, which get what the runtime gives the first one. */ -}}
 {{- define "isthmus.nicsNetconf" -}}
+{{- if and .Values.nics.netconf .Values.pods.netconf }}
+{{- fail "nics.netconf is the whole network of these nodes, and pods.netconf would have no effect: put it under delegate in nics.netconf, or leave nics.netconf empty" }}
+{{- end }}
 {{- if .Values.nics.netconf -}}
 {{ .Values.nics.netconf | trim }}
 {{- else -}}
@@ -101,11 +104,20 @@ tolerations:
     {
       "type": "vpc-{{ .Values.nics.provider }}",
       "socket": "/run/isthmus/vpc.sock",
-      "capabilities": { "io.kubernetes.cri.pod-annotations": true },
-      "delegate": { "type": "coil", "socket": "/run/coild.sock" }
+      "capabilities": { "io.kubernetes.cri.pod-annotations": true, "portMappings": true, "bandwidth": true },
+      "delegate": {{ include "isthmus.podsNetconf" . | nindent 6 | trim }}
     }
   ]
 }
+{{- end }}
+{{- end }}
+
+{{- /* The digest of what an installer puts in place, as an annotation of its pods: an init container has a changed configuration only when its pod starts. */ -}}
+{{- define "isthmus.netconfDigest" -}}
+{{- if .Values.nics.enabled -}}
+checksum/cni-netconf: {{ include "isthmus.nicsNetconf" . | sha256sum }}
+{{- else -}}
+checksum/cni-netconf: {{ include "isthmus.podsNetconf" . | sha256sum }}
 {{- end }}
 {{- end }}
 

@@ -141,6 +141,9 @@ containers:
       readOnlyRootFilesystem: true
       capabilities:
         drop: [ALL]
+      # SELinux lets no other unprivileged container write folders of the host.
+      seLinuxOptions:
+        type: spc_t
     volumeMounts:
       - name: certificates
         mountPath: {{ .Values.tunnel.server.certificates }}

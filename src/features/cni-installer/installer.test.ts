@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { isOfSuite } from "./installer.ts";
+import { isOfMultus, isOfSuite, isRival } from "./installer.ts";
 
 test("isOfSuite: a list that names one of the suite's plugins, at any place; nothing else", () => {
   const list = (...types: readonly string[]): string =>
@@ -25,4 +25,38 @@ test("isOfSuite: answers for any file of others", () => {
       assert.equal(typeof isOfSuite(JSON.stringify(list)), "boolean");
     }),
   );
+});
+
+test("isRival: what a runtime reads before our configuration, and every list; not ours, others' half-written files, folders", () => {
+  const rivals = (names: string, isFolder = false): string =>
+    names
+      .split(" ")
+      .filter((name) => isRival(name, "10-coil.conflist", isFolder))
+      .join(" ");
+  assert.equal(
+    rivals("05-other.conf 05-a.json 10-a.json 05-x.conflist 20-x.conflist .05-x.conf .x.conflist"),
+    "05-other.conf 05-a.json 10-a.json 05-x.conflist 20-x.conflist .05-x.conf .x.conflist",
+  );
+  assert.equal(rivals("20-old.conflist.bak"), "20-old.conflist.bak", "as Coil does");
+  for (const name of [
+    "10-coil.conflist",
+    "05-x.conf.coil-disabled",
+    "05-x.conflist.coil-disabled",
+    ".05-vpc.conflist.123.tmp",
+    ".05-vpc.conflist.swp",
+    "99-loopback.conf",
+    "10-d.json",
+    "05-other.conf.bak",
+    "calico-kubeconfig",
+  ])
+    assert.equal(rivals(name), "", name);
+  assert.equal(rivals("00-whereabouts.conf", true), "");
+});
+
+test("isOfMultus: by the type alone, of any text", () => {
+  assert.deepEqual(
+    ['{"type":"multus"}', '{"type":"multus-shim"}', '{"type":"bridge"}', "null", "{", ""].map(isOfMultus),
+    [true, true, false, false, false, false],
+  );
+  fc.assert(fc.property(fc.oneof(fc.string(), fc.json()), (text) => typeof isOfMultus(text) === "boolean"));
 });

@@ -28,6 +28,10 @@ export interface CniInstallation {
   readonly removeOthers: boolean;
 }
 
+/** The part of a file's name by which Coil's installer knows a list. */
+const LIST = "conflist";
+/** The plugins that call other networks. */
+const META_PLUGINS: ReadonlySet<unknown> = new Set(["multus", "multus-shim"]);
 /** The plugins of the suite. */
 const TYPES: ReadonlySet<string> = new Set(["coil", "vpc-neutron", "vpc-alcor"]);
 
@@ -104,11 +108,24 @@ async function readLauncher(path: string): Promise<Uint8Array | undefined> {
   return isLauncher(content) ? content : undefined;
 }
 
-/** The socket that the first `coil` of a configuration list names. */
+/** The socket that the first `coil` of a configuration list names, also as a delegate. */
 function socketOf(conflist: string): string {
-  const { plugins } = JSON.parse(conflist) as { readonly plugins: readonly { type: unknown; socket?: unknown }[] };
-  const socket = plugins.find(({ type }) => type === "coil")?.socket;
+  const socket = pluginsOf(JSON.parse(conflist) as Plugin).find(({ type }) => type === "coil")?.socket;
   return typeof socket === "string" && socket.startsWith("/") ? socket : DEFAULT_SOCKET;
+}
+
+/** A plugin, or a list of plugins. */
+interface Plugin {
+  readonly type?: unknown;
+  readonly socket?: unknown;
+  readonly plugins?: unknown;
+  readonly delegate?: unknown;
+}
+
+function pluginsOf(one: Plugin): readonly Plugin[] {
+  const below = [...(Array.isArray(one.plugins) ? (one.plugins as readonly unknown[]) : []), one.delegate];
+  const isPlugin = (value: unknown): value is Plugin => typeof value === "object" && value !== null;
+  return [one, ...below.filter(isPlugin).flatMap(pluginsOf)];
 }
 
 async function copyExecutable(source: string, target: string): Promise<boolean> {
@@ -140,20 +157,42 @@ async function makeFolder(path: string): Promise<void> {
 }
 
 /** Puts the configurations of other networks aside, which the runtime could choose by their file names. Returns these names. */
-async function disableOthers(
-  installation: CniInstallation,
-): Promise<Pick<CniInstallationChanges, "disabled" | "disabledOfSuite">> {
-  const disabled = (await readdir(installation.etcDir)).filter(
-    (name) => name.includes("conflist") && name !== installation.confName && !name.endsWith(".coil-disabled"),
-  );
+async function disableOthers({
+  etcDir,
+  confName,
+  removeOthers,
+}: CniInstallation): Promise<Pick<CniInstallationChanges, "disabled" | "disabledOfSuite">> {
+  const entries = await readdir(etcDir, { withFileTypes: true });
+  const disabled: string[] = [];
   const disabledOfSuite: string[] = [];
-  for (const name of disabled) {
-    const path = join(installation.etcDir, name);
-    if (isOfSuite(await readOptional(path))) disabledOfSuite.push(name);
-    if (installation.removeOthers) await rm(path);
-    else await rename(path, `${path}.coil-disabled`);
+  for (const { name } of entries.filter((one) => isRival(one.name, confName, one.isDirectory()))) {
+    const path = join(etcDir, name);
+    const text = await readOptional(path);
+    // Multus calls the network that it is set up for, which may be this one, and writes its file again.
+    if (!name.includes(LIST) && isOfMultus(text)) continue;
+    disabled.push(name);
+    if (isOfSuite(text)) disabledOfSuite.push(name);
+    try {
+      if (removeOthers) await rm(path);
+      else await rename(path, `${path}.coil-disabled`);
+    } catch (error) {
+      // Another installer was faster.
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    }
   }
   return { disabled, disabledOfSuite };
+}
+
+/**
+ * Whether a name is that of a configuration beside our own that must not be in force: a list, as Coil has it, or a single configuration that a runtime reads
+ * before ours. Runtimes read files by the end of their names, in the order of the names. Pure.
+ */
+export function isRival(name: string, confName: string, isFolder: boolean): boolean {
+  if (name === confName || name.endsWith(".coil-disabled")) return false;
+  const isRead = /\.(conf|conflist|json)$/.test(name);
+  // Another installer's half-written file becomes a configuration by its name.
+  if (name.startsWith(".") && !isRead) return false;
+  return name.includes(LIST) || (isRead && !isFolder && name < confName);
 }
 
 /** The text of a file; empty for what cannot be read, such as a folder or a link to nothing, which can be put aside all the same. */
@@ -171,6 +210,16 @@ export function isOfSuite(text: string): boolean {
   if (conflistFault(text) !== undefined) return false;
   const { plugins } = JSON.parse(text) as { readonly plugins: readonly { readonly type: string }[] };
   return plugins.some(({ type }) => TYPES.has(type));
+}
+
+/** Whether a single configuration of anybody is of Multus. Pure. */
+export function isOfMultus(text: string): boolean {
+  try {
+    return META_PLUGINS.has((JSON.parse(text) as { readonly type?: unknown } | null)?.type);
+  } catch (error) {
+    if (error instanceof SyntaxError) return false;
+    throw error;
+  }
 }
 
 async function sameContent(a: string, b: string): Promise<boolean> {

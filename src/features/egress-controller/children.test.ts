@@ -100,6 +100,22 @@ test("childrenOf: arguments follow the Egress and the controller's flags; those 
   assert.deepEqual([image, command, args], ["mine:2", ["/bin/mine"], ["-x"]]);
 });
 
+test("childrenOf: how the controller's image is pulled is taken over where the template has no image, and no word on it", () => {
+  const pulled = { pullPolicy: "Always", pullSecrets: ["registry", "mirror"] } as const;
+  const seen = (spec: Partial<EgressSpec>, router: Partial<RouterSettings> = pulled) => {
+    const { pod, container } = children(spec, router);
+    return [container.imagePullPolicy, pod.imagePullSecrets?.map(({ name }) => name)];
+  };
+  assert.deepEqual(seen({}), ["Always", ["registry", "mirror"]]);
+  assert.deepEqual(seen({}, {}), [undefined, undefined]);
+  assert.deepEqual(seen({}, { pullSecrets: [] }), [undefined, undefined]);
+  assert.equal("imagePullSecrets" in children({}, { pullSecrets: [] }).pod, false);
+  const own = { imagePullSecrets: [{ name: "own" }], containers: [{ name: "egress", imagePullPolicy: "Never" }] };
+  assert.deepEqual(seen(withPod(own)), ["Never", ["own"]]);
+  assert.deepEqual(seen(withPod({ imagePullSecrets: [], containers: [] })), ["Always", []]);
+  assert.deepEqual(seen(withPod({ containers: [{ name: "egress", image: "mine:2" }] })), [undefined, undefined]);
+});
+
 test("childrenOf: the template's containers, volumes, variables and mounts stay beside ours, which win; their order stays", () => {
   const sidecar = { name: "sidecar", image: "example/sidecar" };
   const egress = {

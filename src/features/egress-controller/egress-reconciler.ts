@@ -86,7 +86,8 @@ export class EgressReconciler {
     }
     if (egress.metadata.deletionTimestamp !== undefined) return;
     refuseFaulty(egress);
-    const { deployment, service, budget } = childrenOf(egress, await router(options));
+    const settings = pulledBy(caches.account(egress.metadata.namespace ?? ""), await router(options));
+    const { deployment, service, budget } = childrenOf(egress, settings);
     // Pods are refused without their account, and tried again later and later.
     const account = await settle(() => this.#ensureAccount(egress.metadata.namespace ?? "", options));
     const pool = await settle(() => this.#ensurePool(egress, caches.pool(key), options));
@@ -312,4 +313,9 @@ function refuseForeign<T extends KubeObject>(type: ResourceType<T>, egress: Egre
     "taken",
     `Egress ${namespace}/${name} cannot have its ${type.kind}: one of that name exists and ${whose}; delete it, or choose another name`,
   );
+}
+
+/** Kubernetes gives a pod the Secrets of its account only if the pod has none: those of an account, which somebody has put there for the routers, go before ours. Pure. */
+function pulledBy(account: ServiceAccount | undefined, router: RouterSettings): RouterSettings {
+  return (account?.imagePullSecrets ?? []).length === 0 ? router : { ...router, pullSecrets: [] };
 }

@@ -8,6 +8,10 @@ type Container = NonNullable<PodSpec["containers"]>[number];
 export interface RouterSettings {
   /** The image of routers whose Egress names none. */
   readonly image: string;
+  /** How that image is pulled. Absent: as the API server decides by its tag. */
+  readonly pullPolicy?: Container["imagePullPolicy"];
+  /** Names of Secrets with which that image is pulled, in the namespace of the Egress. */
+  readonly pullSecrets?: readonly string[];
   /** The flag `--backend` of routers. */
   readonly backend: "iptables" | "nftables";
   /** The flag `--tunnel-driver` of routers. */
@@ -35,6 +39,7 @@ export function routerPodOf(egress: Egress, router: RouterSettings): PodSpec {
   return {
     ...given,
     ...(Array.isArray(given.initContainers) ? { initContainers: given.initContainers.map(applicable) } : {}),
+    ...pullSecretsOf(given, own, router),
     serviceAccountName: ROUTER_ACCOUNT,
     volumes: [
       ...volumes.filter(({ name }) => name !== MODULES.name),
@@ -46,6 +51,16 @@ export function routerPodOf(egress: Egress, router: RouterSettings): PodSpec {
       : containers.map((one) => (one === own ? routed : one))
     ).map(applicable),
   };
+}
+
+/** The Secrets of our image, unless the template has some or an image of its own. */
+function pullSecretsOf(
+  given: PodSpec,
+  own: Container | undefined,
+  { pullSecrets = [] }: RouterSettings,
+): Pick<PodSpec, "imagePullSecrets"> {
+  if (given.imagePullSecrets !== undefined || own?.image !== undefined || pullSecrets.length === 0) return {};
+  return { imagePullSecrets: pullSecrets.map((name) => ({ name })) };
 }
 
 /**
@@ -75,6 +90,8 @@ function containerOf(given: Container, egress: Egress, router: RouterSettings): 
   const own = environmentOf(egress);
   const env = (given.env ?? []).filter(({ name }) => !own.some((one) => one.name === name));
   return {
+    // How an image of the template is pulled is the template's.
+    ...(given.image !== undefined || router.pullPolicy === undefined ? {} : { imagePullPolicy: router.pullPolicy }),
     ...given,
     image: given.image ?? router.image,
     command: given.command ?? ["coil-egress"],

@@ -42,6 +42,7 @@ const removal = (what: string): ClusterRemoval => ({
   why: "",
   finalizer: undefined,
   isAfterPrograms: false,
+  isAfterRouters: false,
 });
 const facts: ClusterFacts = {
   webhooks: [removal("webhook")],

@@ -58,13 +58,16 @@ export const WEBHOOKS: readonly InstalledObject[] = [
   ),
 ];
 
+/** The name of the DaemonSet that removes the interfaces of pods. */
+export const COILD = "coild";
+
 /** The workloads of `deploy/`. Those of the tunnel come last: it may be the way by which the API server reaches nodes. */
 export const WORKLOADS: readonly InstalledObject[] = [
   ...objects(
     resources.deployments as AnyType,
     "coil-ipam-controller coil-egress-controller coil-controller nic-controller",
   ),
-  ...objects(resources.daemonSets as AnyType, "coild coil-router nic-agent"),
+  ...objects(resources.daemonSets as AnyType, `${COILD} coil-router nic-agent`),
   ...marked(resources.daemonSets as AnyType, "service-proxy uplink-proxy proxy-agent proxy-server"),
 ];
 

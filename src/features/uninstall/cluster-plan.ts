@@ -6,9 +6,12 @@ import {
   type KubeObject,
   type ObjectRef,
   type ResourceType,
+  resources,
 } from "#kube/client";
+import { ROUTER_ACCOUNT } from "#kube/coil";
 import {
   ADDRESSES,
+  COILD,
   EGRESSES,
   type InstalledObject,
   NIC_CLAIMS,
@@ -33,6 +36,8 @@ export interface ClusterRemoval {
   readonly finalizer: string | undefined;
   /** It is removed when the programs of nodes have ended: they act on its absence. */
   readonly isAfterPrograms: boolean;
+  /** It is removed when no router of an Egress is left: their interfaces are removed by it. */
+  readonly isAfterRouters: boolean;
 }
 
 /** What is removed from a cluster, in this order. */
@@ -81,8 +86,13 @@ export async function readCluster(api: KubeApi, options: AbortOptions): Promise<
   return {
     webhooks: await named(WEBHOOKS, "its server ends"),
     egresses: await listed(EGRESSES),
-    workloads: await named(WORKLOADS, "workload of deploy/"),
-    rights: await named(RIGHTS, "account, right or setting of deploy/"),
+    workloads: (await named(WORKLOADS, "workload of deploy/")).map((one) =>
+      one.ref.name === COILD ? { ...one, isAfterRouters: true } : one,
+    ),
+    rights: [
+      ...(await named(RIGHTS, "account, right or setting of deploy/")),
+      ...(await accountsOfRouters(api, options)),
+    ],
     addresses: (await Promise.all(ADDRESSES.map(listed))).flat().map(afterPrograms),
     types: (await named(TYPES, "API type of this suite")).map(afterPrograms),
     claims: (await listIfServed(api, NIC_CLAIMS, options)).map(({ namespace, name }) => `${namespace}/${name}`),
@@ -131,7 +141,17 @@ export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepP
 }
 
 function removal(type: AnyType, ref: ObjectRef, why: string, finalizer?: string): ClusterRemoval {
-  return { type, ref, what: `delete ${textOf(type, ref)}`, why, finalizer, isAfterPrograms: false };
+  const what = `delete ${textOf(type, ref)}`;
+  return { type, ref, what, why, finalizer, isAfterPrograms: false, isAfterRouters: false };
+}
+
+/** The accounts that `coil-egress-controller` makes, one in each namespace that has or had an Egress; nobody else removes them. */
+async function accountsOfRouters(api: KubeApi, { signal }: AbortOptions): Promise<readonly ClusterRemoval[]> {
+  const type = resources.serviceAccounts as AnyType;
+  const { items } = await api.listAll(type, { signal, fieldSelector: `metadata.name=${ROUTER_ACCOUNT}` });
+  return items.map(({ metadata: { namespace = "", name } }) =>
+    removal(type, { namespace, name }, "account of the routers of Egresses"),
+  );
 }
 
 function afterPrograms(one: ClusterRemoval): ClusterRemoval {

@@ -24,6 +24,7 @@ import {
 import type { CallCoild } from "./call-coild.ts";
 import { hasAttachment } from "./leftover.ts";
 import { isOwnNetns, ownNetnsError } from "./own-netns.ts";
+import { servedLately } from "./served.ts";
 
 const path = (method: string): string => `/${CNI_SERVICE}/${method}`;
 /** The methods of the daemon by command. */
@@ -102,8 +103,9 @@ export async function runForNetwork(
   try {
     await callCoild(config.socket, METHOD.STATUS, encodeCniArgs(args));
   } catch (error) {
-    // Without coild no ADD can be served.
     if (!(error instanceof CniError) || error.cniCode !== CniCode.tryAgainLater) throw error;
+    // Without coild no ADD can be served. One that is replaced is back in a moment, and the node keeps its pods in their Services meanwhile.
+    if (servedLately(config.socket, Date.now())) return "";
     throw new CniError(CniCode.notAvailable, error.message, { details: error.details, cause: error });
   }
   return "";

@@ -86,12 +86,68 @@ test("vpc-neutron: a pod without a VPC goes to the delegate, with name, version 
   });
 });
 
+test("vpc-neutron: delegates of a list are run as a runtime runs them, each with its part of the runtime's data", async () => {
+  const given: (readonly [string, Readonly<Record<string, unknown>>])[] = [];
+  const runDelegate: RunDelegate = async ({ type, config }) => {
+    given.push([type, JSON.parse(config)]);
+    return `{"cniVersion":"0.4.0","by":"${type}"}`;
+  };
+  const [one, other] = [
+    { type: "coil", socket: "/run/coild.sock" },
+    { type: "portmap", capabilities: { portMappings: true, bandwidth: false } },
+  ];
+  const runtimeConfig = { portMappings: [{ hostPort: 80 }], bandwidth: {}, "io.kubernetes.cri.pod-annotations": {} };
+  const config = { delegate: { cniVersion: "1.0.0", name: "other", plugins: [one, other] }, runtimeConfig };
+  const ways = { agent: refuses(CniCode.noVpc), runDelegate };
+  const network = { name: "vpc", cniVersion: "0.4.0" };
+  const portmap = { ...other, ...network, runtimeConfig: { portMappings: [{ hostPort: 80 }] } };
+  const added = await run({ config, ...ways });
+  assert.deepEqual(added, { exitCode: 0, json: { cniVersion: "0.4.0", by: "portmap" } });
+  const result = { cniVersion: "0.4.0", by: "coil" };
+  assert.deepEqual(given.splice(0), [
+    ["coil", { ...one, ...network }],
+    ["portmap", { ...portmap, prevResult: result }],
+  ]);
+  const prevResult = { cniVersion: "0.4.0", ips: [] };
+  const calls = { CHECK: ["coil", "portmap"], DEL: ["portmap", "coil"] };
+  for (const [CNI_COMMAND, order] of Object.entries(calls)) {
+    assert.equal((await run({ env: { CNI_COMMAND }, config: { ...config, prevResult }, ...ways })).exitCode, 0);
+    const byType = { coil: { ...one, ...network, prevResult }, portmap: { ...portmap, prevResult } };
+    assert.deepEqual(
+      given.splice(0),
+      order.map((type) => [type, byType[type as keyof typeof byType]]),
+    );
+  }
+});
+
+test("vpc-neutron: the first delegate that fails ends the call with its error; a result that is not JSON is 999", async () => {
+  const ran: string[] = [];
+  const config = { delegate: { plugins: [{ type: "a" }, { type: "b" }] } };
+  const agent = refuses(CniCode.noVpc);
+  for (const [CNI_COMMAND, only] of [
+    ["ADD", "a"],
+    ["DEL", "b"],
+  ] as const) {
+    const failing: RunDelegate = async ({ type }) => {
+      ran.push(type);
+      throw new CniError(11, "later");
+    };
+    const { exitCode, json } = await run({ env: { CNI_COMMAND }, config, agent, runDelegate: failing });
+    assert.deepEqual([exitCode, json["code"], ran.splice(0)], [1, 11, [only]]);
+  }
+  const { json } = await run({ config, agent, runDelegate: async () => "no JSON" });
+  assert.equal(json["code"], 999);
+});
+
 test("vpc-neutron: without a delegate such a pod is 104, its DEL succeeds; a delegate that is no plugin is 7", async () => {
   const agent = refuses(CniCode.noVpc);
   const failed = await run({ agent });
   assert.deepEqual([failed.exitCode, failed.json["code"]], [1, 104]);
   assert.deepEqual(await run({ agent, env: { CNI_COMMAND: "DEL" } }), { exitCode: 0, json: {} });
-  for (const delegate of [1, "bridge", {}, { type: "../bridge" }, { type: 5 }]) {
+  for (const delegate of [
+    ...[1, "bridge", {}, { type: "../bridge" }, { type: 5 }, { plugins: [] }, { plugins: 5 }],
+    ...[{ plugins: [{ type: "bridge" }, {}] }, { plugins: [{ type: "a/b" }] }, { plugins: [null] }],
+  ]) {
     const { json } = await run({ agent, config: { delegate } });
     assert.equal(json["code"], 7, JSON.stringify(delegate));
   }

@@ -1,4 +1,5 @@
 import {
+  type CniCall,
   CniCode,
   CniError,
   convertResult,
@@ -32,8 +33,8 @@ const DEFAULT_VPC_SOCKET = "/run/isthmus/vpc.sock";
 const HAND_OVER = ["Tenant", "VPC", "NICs"];
 
 /**
- * The plugins `vpc-neutron` and `vpc-alcor`: the node's agent decides and works. A pod without a VPC is left to the plugin that the configuration
- * names as `delegate`: it runs here, because here are the paths and the environment of the runtime. Throws {@link CniError}.
+ * The plugins `vpc-neutron` and `vpc-alcor`: the node's agent decides and works. A pod without a VPC is left to the plugin, or the list of plugins, that the configuration
+ * names as `delegate`: they run here, because here are the paths and the environment of the runtime. Throws {@link CniError}.
  */
 export async function runVpc(
   env: Readonly<Record<string, string | undefined>>,
@@ -59,12 +60,13 @@ export async function runVpc(
     reply = await callAgent(config.socket, METHOD[call.command], encodeCniArgs(requestOf(call, config, stdin)));
   } catch (error) {
     if (!(error instanceof CniError) || error.cniCode !== CniCode.noVpc) throw error;
-    const delegate = delegateOf(config, stdin);
-    if (delegate !== undefined)
-      return await runDelegate({
-        ...delegate,
-        folders: call.path.split(":").filter((folder) => folder.startsWith("/")),
-      });
+    const delegates = delegatesOf(config, stdin);
+    if (delegates !== undefined) {
+      const folders = call.path.split(":").filter((folder) => folder.startsWith("/"));
+      return await runDelegates(call.command, delegates, ({ type, config: given }) =>
+        runDelegate({ type, config: JSON.stringify(given), folders }),
+      );
+    }
     // Nothing is there, so nothing is left to remove.
     if (call.command === "DEL") return "";
     throw error;
@@ -73,23 +75,81 @@ export async function runVpc(
   return JSON.stringify(convertResult(parseReply(reply), config.cniVersion));
 }
 
-/** The configuration of the plugin for pods without a VPC, with what every plugin of a network gets. Throws {@link CniError} 7. */
-function delegateOf(
-  { name, cniVersion }: NetworkConfig,
-  stdin: string,
-): { readonly type: string; readonly config: string } | undefined {
+/** A plugin for pods without a VPC, and its configuration with what a runtime puts into it. */
+interface Delegate {
+  readonly type: string;
+  readonly config: Readonly<Record<string, unknown>>;
+}
+
+/**
+ * The plugins for pods without a VPC, in their order: one, or those of a list. Each gets the network's name and version and what every plugin of a network gets; one of a
+ * list that part of the runtime's data that it declares as its capabilities, as runtimes have it. `undefined`: there is no delegate. Throws {@link CniError} 7.
+ */
+function delegatesOf({ name, cniVersion }: NetworkConfig, stdin: string): readonly Delegate[] | undefined {
   const { delegate, prevResult, runtimeConfig } = JSON.parse(stdin) as Readonly<Record<string, unknown>>;
   if (delegate === undefined || delegate === null) return undefined;
-  const type = typeof delegate === "object" ? (delegate as Readonly<Record<string, unknown>>)["type"] : undefined;
-  // A name with a slash would leave the folders of plugins.
-  if (typeof type !== "string" || !/^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/.test(type))
-    throw new CniError(
-      CniCode.invalidConfig,
-      "network configuration: delegate must be the configuration of a plugin, with its type",
+  const { plugins, type } = recordOf(delegate);
+  const given = prevResult === undefined ? {} : { prevResult };
+  const isList = type === undefined && plugins !== undefined;
+  const listed: readonly unknown[] = isList ? (Array.isArray(plugins) ? plugins : []) : [delegate];
+  if (listed.length === 0) throw wrongDelegate();
+  return listed.map((one): Delegate => {
+    const plugin = recordOf(one);
+    // A name with a slash would leave the folders of plugins.
+    if (typeof plugin["type"] !== "string" || !/^[a-zA-Z0-9][a-zA-Z0-9_.-]*$/.test(plugin["type"]))
+      throw wrongDelegate();
+    const data = isList ? declared(plugin, runtimeConfig) : runtimeConfig;
+    const config = { ...given, ...(data === undefined ? {} : { runtimeConfig: data }), ...plugin, name, cniVersion };
+    return { type: plugin["type"], config };
+  });
+}
+
+function wrongDelegate(): CniError {
+  return new CniError(
+    CniCode.invalidConfig,
+    "network configuration: delegate must be the configuration of a plugin, with its type, or of a list of them, with plugins",
+  );
+}
+
+/** The runtime's data for the capabilities that a plugin declares. */
+function declared({ capabilities }: Readonly<Record<string, unknown>>, runtimeConfig: unknown): object | undefined {
+  const wanted = recordOf(capabilities);
+  const parts = Object.entries(recordOf(runtimeConfig)).filter(
+    ([key]) => Object.hasOwn(wanted, key) && wanted[key] === true,
+  );
+  return parts.length === 0 ? undefined : Object.fromEntries(parts);
+}
+
+/** Runs plugins as a runtime runs those of a network: for ADD each has the result of the one before, for DEL the last one comes first. Returns the last output. */
+async function runDelegates(
+  command: CniCall["command"],
+  delegates: readonly Delegate[],
+  run: (delegate: Delegate) => Promise<string>,
+): Promise<string> {
+  let output = "";
+  for (const [at, delegate] of (command === "DEL" ? delegates.toReversed() : delegates).entries()) {
+    const isBehind = command === "ADD" && at > 0;
+    output = await run(
+      isBehind ? { ...delegate, config: { ...delegate.config, prevResult: resultOf(output) } } : delegate,
     );
-  const given = {
-    ...(prevResult === undefined ? {} : { prevResult }),
-    ...(runtimeConfig === undefined ? {} : { runtimeConfig }),
-  };
-  return { type, config: JSON.stringify({ ...given, ...(delegate as object), name, cniVersion }) };
+  }
+  return output;
+}
+
+/** The output of an ADD as the next plugin gets it. Throws {@link CniError} 999. */
+function resultOf(output: string): unknown {
+  try {
+    return JSON.parse(output);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+    throw new CniError(CniCode.internal, "the result of a delegate cannot be decoded: it is not JSON", {
+      cause: error,
+    });
+  }
+}
+
+function recordOf(value: unknown): Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value)
+    ? (value as Readonly<Record<string, unknown>>)
+    : {};
 }

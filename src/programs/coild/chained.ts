@@ -1,4 +1,4 @@
-import { TaskGroup, untilAborted } from "#base/async";
+import { Dirty, TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
@@ -7,6 +7,7 @@ import { ChainedNetwork } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
 import type { KubeApi } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
+import { keepServedMark } from "../served-mark/index.ts";
 import { asFailure, findPod } from "./cni-deps.ts";
 import { inspectClients } from "./inspect.ts";
 import type { coildMetrics } from "./metrics.ts";
@@ -72,6 +73,13 @@ export async function runChained(
     socket: socketPath,
     node: nodeName,
   });
+  const mark = {
+    socket: socketPath,
+    canServe: () => true,
+    dirty: new Dirty(),
+    health: parts.health.part("served-mark"),
+  };
+  group.spawn((signal) => keepServedMark({ ...mark, clock: systemClock }, { signal }));
   // Without clients there is no other work: the server only answers calls.
   group.spawn((signal) => untilAborted(signal));
   if (clients !== undefined) {

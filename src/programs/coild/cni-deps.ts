@@ -28,7 +28,7 @@ export function cniDeps(parts: {
   readonly namespaces: StoreReader<Pick<Namespace, "metadata">>;
   readonly clients: ClientDeps | undefined;
   readonly ready: Promise<void>;
-  /** True once `ready` has resolved. */
+  /** For STATUS: true once `ready` has resolved, and for a coild that replaces another one for as long as the executable tolerates its absence. */
   readonly isReady: () => boolean;
   /** The reason why this process cannot make links; `undefined` if it can. */
   readonly setUpFault: () => string | undefined;

@@ -3,7 +3,7 @@ import { systemClock } from "#base/clock";
 import { choiceFlag, type FlagValues, integerFlag, optionalFlag, repeatedFlag } from "#base/config";
 import { Cidr } from "#base/ip";
 import { EgressReconciler, egressOfPool, type RouterSettings, reconcileBinding } from "#features/egress-controller";
-import { KubeError, resources } from "#kube/client";
+import { KubeError, resources, type ServiceAccount } from "#kube/client";
 import {
   type AddressPool,
   coilResources,
@@ -61,7 +61,7 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
       setUp: (leading) => {
         const egresses = leading.watch(coilResources.egresses);
         const router = async (options: AbortOptions): Promise<RouterSettings> => ({
-          image: image ?? (await own.image(leading.api, options)),
+          ...(image === undefined ? await own.image(leading.api, options) : { image }),
           backend,
           tunnelDriver,
           port,
@@ -135,12 +135,17 @@ function controlEgresses(
     if (key !== undefined) controller.enqueue(key);
   };
   pools?.addHandler({ onAdd: enqueueOf, onUpdate: (_before, after) => enqueueOf(after), onDelete: enqueueOf });
+  const enqueueAllOf = ({ metadata: { namespace } }: ServiceAccount): void => {
+    for (const { metadata } of egresses.store.values()) {
+      if (metadata.namespace === namespace) controller.enqueue(`${namespace}/${metadata.name}`);
+    }
+  };
+  const secretsOf = ({ imagePullSecrets = [] }: ServiceAccount): string => JSON.stringify(imagePullSecrets);
   accounts.addHandler({
-    onDelete: ({ metadata: { namespace } }) => {
-      for (const { metadata } of egresses.store.values()) {
-        if (metadata.namespace === namespace) controller.enqueue(`${namespace}/${metadata.name}`);
-      }
+    onUpdate: (before, after) => {
+      if (secretsOf(before) !== secretsOf(after)) enqueueAllOf(after);
     },
+    onDelete: enqueueAllOf,
   });
 }
 

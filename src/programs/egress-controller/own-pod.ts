@@ -1,6 +1,10 @@
 import type { AbortOptions } from "#base/async";
 import { ConfigError } from "#base/config";
+import type { RouterSettings } from "#features/egress-controller";
 import { type KubeApi, KubeError, type ObjectRef, type Pod, resources } from "#kube/client";
+
+/** The image of a pod's first container, and how it is pulled. */
+type OwnImage = Pick<RouterSettings, "image" | "pullPolicy" | "pullSecrets">;
 
 /** The pod that a controller runs in, by its environment: `COIL_POD_NAMESPACE` and `COIL_POD_NAME`. */
 export class OwnPod {
@@ -45,12 +49,20 @@ export class OwnPod {
     throw new KubeError("not-found", `Pod ${metadata.namespace}/${metadata.name} has no addresses yet`);
   }
 
-  /** The image of the first container, which does not change. Rejects with `KubeError` and `ConfigError`. */
-  async image(api: KubeApi, options: AbortOptions): Promise<string> {
+  /** The image of the first container, and how it is pulled, which do not change. Rejects with `KubeError` and `ConfigError`. */
+  async image(api: KubeApi, options: AbortOptions): Promise<OwnImage> {
     const { metadata, spec } = this.#pod ?? (await this.#read(api, options));
-    const image = spec?.containers[0]?.image ?? "";
-    if (image !== "") return image;
-    throw new ConfigError("invalid-flags", [`Pod ${metadata.namespace}/${metadata.name} names no image; give --image`]);
+    const { image = "", imagePullPolicy: pullPolicy } = spec?.containers[0] ?? {};
+    if (image === "")
+      throw new ConfigError("invalid-flags", [
+        `Pod ${metadata.namespace}/${metadata.name} names no image; give --image`,
+      ]);
+    const names = (spec?.imagePullSecrets ?? []).flatMap(({ name = "" }) => (name === "" ? [] : [name]));
+    return {
+      image,
+      ...(pullPolicy === undefined || pullPolicy === defaultPullPolicy(image) ? {} : { pullPolicy }),
+      pullSecrets: [...new Set(names)],
+    };
   }
 
   /** Whether the pod has addresses of both families. False until {@link readAddresses} has succeeded. */
@@ -58,4 +70,11 @@ export class OwnPod {
     const families = (this.#pod?.status?.podIPs ?? []).map(({ ip = "" }) => ip.includes(":"));
     return new Set(families).size === 2;
   }
+}
+
+/** The policy that an API server gives a container without one. Pure. */
+export function defaultPullPolicy(image: string): "Always" | "IfNotPresent" {
+  const [name = "", digest] = image.split("@");
+  const tag = /:([^/]*)$/.exec(name)?.[1] ?? (digest === undefined ? "latest" : "");
+  return tag === "latest" ? "Always" : "IfNotPresent";
 }

@@ -5,36 +5,53 @@ import { removeObject } from "#features/migrator";
 import type { ClusterRemoval } from "#features/uninstall";
 import { type KubeApi, resources } from "#kube/client";
 
-/** The time that the removal of one object may take, and the end of all pods of `coild`, in milliseconds. */
+/** The time that the removal of one object may take, and the end of all routers of Egresses or of all pods of `coild`, in milliseconds. */
 const LIMIT_MS = 100_000;
-/** The pause between two looks at the pods of `coild`, in milliseconds. */
+/** The pause between two looks at pods, in milliseconds. */
 const LOOK_MS = 1000;
+/** How many pods are named at most by one look. */
+const MAX_PODS = 500;
 /** The pods of `coild`, also of Coil's manifests. */
-const COILD = {
+const COILD: ListOptions = {
   namespace: "kube-system",
   labelSelector: "app.kubernetes.io/name=coil,app.kubernetes.io/component=coild",
 };
+/** Routers of Egresses, in every namespace. */
+const ROUTERS: ListOptions = { labelSelector: "app.kubernetes.io/name=coil,app.kubernetes.io/component=egress" };
+
+/** What a wait for pods asks for. */
+type ListOptions = Pick<NonNullable<Parameters<KubeApi["list"]>[1]>, "namespace" | "labelSelector">;
+
+/** The cluster, and the callbacks of a removal. */
+interface ClusterDeps {
+  readonly api: KubeApi;
+  readonly clock: Clock;
+  /** Called with what is waited for: at once, and whenever that changes. */
+  readonly onWait: (text: string) => void;
+}
 
 /**
- * Makes the removals in their order; one that fails does not keep the others from being made. Addresses wait until no pod of `coild` is left, because it
- * cuts pods off whose blocks are gone; if one is left, addresses and API types stay. `onDone` is called after each. Returns the failures, one line each.
- * Rejects with the signal's reason.
+ * Makes the removals in their order; one that fails does not keep the others from being made. `coild` waits until no router of an Egress is left, because
+ * without it their interfaces cannot be removed. Addresses wait until no pod of `coild` is left, because it cuts pods off whose blocks are gone. If one is
+ * left, that removal and all later ones are not made. `onDone` is called after each. Returns the failures, one line each. Rejects with the signal's reason.
  */
 export async function applyCluster(
-  { api, clock }: { readonly api: KubeApi; readonly clock: Clock },
+  deps: ClusterDeps,
   removals: readonly ClusterRemoval[],
   onDone: (removal: ClusterRemoval) => void,
   { signal }: AbortOptions,
 ): Promise<readonly string[]> {
+  const { api, clock } = deps;
   const failures: string[] = [];
-  let isEnded = false;
+  const ended = new Set<ListOptions>();
   for (const removal of removals) {
-    const { type, ref, finalizer, what, isAfterPrograms } = removal;
+    const { type, ref, finalizer, what, isAfterPrograms, isAfterRouters } = removal;
     try {
-      if (isAfterPrograms && !isEnded) {
-        const left = await waitForCoild({ api, clock }, { signal });
-        if (left !== undefined) return [...failures, left];
-        isEnded = true;
+      for (const pods of [...(isAfterRouters ? [ROUTERS] : []), ...(isAfterPrograms ? [COILD] : [])]) {
+        if (ended.has(pods)) continue;
+        const left = await waitForPods(deps, pods, { signal });
+        if (left.length > 0) return [...failures, leftText(pods, left)];
+        ended.add(pods);
       }
       await removeObject({ api, clock }, type, ref, {
         ...{ signal, finalizer, limitMs: LIMIT_MS, propagationPolicy: "Background" },
@@ -48,18 +65,38 @@ export async function applyCluster(
   return failures;
 }
 
-/** Waits until no pod of `coild` is left. Returns what is left at the end. Rejects with `KubeError` and the signal's reason. */
-async function waitForCoild(
-  { api, clock }: { readonly api: KubeApi; readonly clock: Clock },
+/** Waits until none of these pods is left. Returns those that are left at the end, as `namespace/name`. Rejects with `KubeError` and the signal's reason. */
+async function waitForPods(
+  { api, clock, onWait }: ClusterDeps,
+  pods: ListOptions,
   { signal }: AbortOptions,
-): Promise<string | undefined> {
-  const [pod] = await poll(async () => (await api.list(resources.pods, { ...COILD, signal, limit: 1 })).items, {
-    until: (pods) => pods.length === 0,
+): Promise<readonly string[]> {
+  let told = "";
+  const look = async (): Promise<readonly string[]> => {
+    const { items } = await api.list(resources.pods, { ...pods, signal, limit: MAX_PODS });
+    const left = items.map(({ metadata: { namespace, name } }) => `${namespace}/${name}`);
+    const text = waitText(pods, left);
+    if (left.length > 0 && text !== told) onWait(text);
+    told = text;
+    return left;
+  };
+  return poll(look, {
+    until: (left) => left.length === 0,
     everyMs: LOOK_MS,
     deadlineMs: LIMIT_MS,
     clock,
     signal,
   });
-  if (pod === undefined) return undefined;
-  return `Pod ${COILD.namespace}/${pod.metadata.name} of coild has not ended after ${LIMIT_MS / 1000} s, and would cut pods off whose blocks are gone: look at its node, or delete the Node if the machine is off`;
+}
+
+function waitText(pods: ListOptions, left: readonly string[]): string {
+  const names = `${left.slice(0, 3).join(", ")}${left.length > 3 ? ", ..." : ""}`;
+  return `waiting for the end of ${left.length} pods of ${pods === ROUTERS ? "routers of Egresses" : "coild"} (${names})`;
+}
+
+function leftText(pods: ListOptions, [pod = ""]: readonly string[]): string {
+  const after = `has not ended after ${LIMIT_MS / 1000} s`;
+  return pods === ROUTERS
+    ? `Pod ${pod}, a router of an Egress, ${after}, and its interface cannot be removed without coild: look at its node, or delete the Node if the machine is off`
+    : `Pod ${pod} of coild ${after}, and would cut pods off whose blocks are gone: look at its node, or delete the Node if the machine is off`;
 }

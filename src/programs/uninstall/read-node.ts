@@ -14,6 +14,7 @@ import type { Nft } from "#kernel/nft";
 import type { NftElements } from "#kernel/nft-elements";
 import { familiesOf } from "#kernel/rule";
 import { handoverPath, isLauncher, STANDALONE_SUFFIX } from "#wire/cni-handover";
+import { servedPath } from "../cni-plugin/index.ts";
 import { formerSettingsPath, readFormerSettings } from "../former-settings/index.ts";
 import { optional } from "../suite/index.ts";
 
@@ -53,6 +54,7 @@ const MAX_LAUNCHER_BYTES = 65_536;
 const MAX_LINKS = 40;
 /** The folder of `nic-agent`'s journal. */
 const NIC_JOURNAL = "/var/lib/isthmus/cni";
+const VPC_SOCKET = "/run/isthmus/vpc.sock";
 /** The folder of sockets. */
 const RUN = "/run/isthmus";
 /** Files and folders at fixed places. */
@@ -202,8 +204,10 @@ export function files(at: Pick<NodePlaces, "root" | "cniEtcDir" | "cniBinDir" | 
     ),
     [socket, "socket"],
     ...(handover === undefined ? [] : [[handover, "socket"] as const]),
+    [servedPath(socket), "record"],
     [lockPath(socket), "lock"],
-    ["/run/isthmus/vpc.sock", "socket"],
+    [VPC_SOCKET, "socket"],
+    [servedPath(VPC_SOCKET), "record"],
     ...(isOnlyOfNics(folderInRoot(at, RUN)) ? [[RUN, "state"] as const] : []),
     ...FIXED,
     // The record of former settings is the last one: a run that is killed before still has it.

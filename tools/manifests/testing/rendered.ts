@@ -40,5 +40,6 @@ export const RENDERED: readonly (readonly [string, string])[] = [
   ["x:{{ toYaml .Values.map | nindent 2 }}", "x:\n  a: 1\n  b: 2"],
   ["{{ toYaml .Values.list }}|{{ nindent 1 .Values.text }}", '- x\n- "y"|\n 1\n 2'],
   ['{{ default "d" .Values.none }}{{ default "d" .Values.name }}{{ trim " x " }}', "dax"],
+  ["{{ sha256sum .Values.name }}", "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb"],
   ['{{ join "," .Values.list }}{{ contains ":" "a:b" }}', "x,ytrue"],
 ];

@@ -1,0 +1,60 @@
+import { closeSync, futimesSync, openSync } from "node:fs";
+import { Backoff, type Dirty, repeat } from "#base/async";
+import type { Clock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
+import type { HealthPart } from "#base/health";
+import { servedPath } from "../cni-plugin/index.ts";
+
+/** How often the mark is set, in milliseconds; a daemon that is killed loses this much of the tolerance. */
+const EVERY_MS = 10_000;
+
+/** The mark cannot be set; STATUS then tolerates no replacement of the daemon. */
+class ServedMarkError extends ExpectedError<"unwritable"> {
+  override readonly name = "ServedMarkError";
+}
+
+/**
+ * Sets the mark of a socket's daemon as long as it can serve an ADD, until the signal aborts, and once more then. `dirty` is marked when it becomes able to.
+ */
+export async function keepServedMark(
+  deps: {
+    readonly socket: string;
+    readonly canServe: () => boolean;
+    readonly dirty: Dirty;
+    readonly health: Pick<HealthPart, "ok" | "degraded">;
+    readonly clock: Clock;
+  },
+  { signal }: { readonly signal: AbortSignal },
+): Promise<void> {
+  const { socket, canServe, dirty, health, clock } = deps;
+  const path = servedPath(socket);
+  const set = async (): Promise<void> => {
+    if (canServe()) setMark(path, clock.now());
+    health.ok();
+  };
+  const onFailure = (error: unknown): void => health.degraded(error);
+  // It keeps no program from being ready.
+  health.ok();
+  const backoff = new Backoff({ initialMs: EVERY_MS, maxMs: EVERY_MS });
+  await repeat(set, { signal, dirty, everyMs: EVERY_MS, backoff, onFailure, clock });
+  try {
+    await set();
+  } catch (error) {
+    if (!(error instanceof ServedMarkError)) throw error;
+    onFailure(error);
+  }
+}
+
+function setMark(path: string, nowMs: number): void {
+  try {
+    const file = openSync(path, "a", 0o600);
+    try {
+      futimesSync(file, nowMs / 1000, nowMs / 1000);
+    } finally {
+      closeSync(file);
+    }
+  } catch (error) {
+    if (!(error instanceof Error && "syscall" in error)) throw error;
+    throw new ServedMarkError("unwritable", `cannot set the mark ${path}: ${error.message}`, { cause: error });
+  }
+}
