@@ -151,7 +151,8 @@ test("the image: coild of it gives a pod its link, with a read-only root; a cont
   const netns = `isthmus-image-${process.pid}-pod`;
   execFileSync("ip", ["netns", "add", netns]);
   after(() => void execFileSync("ip", ["netns", "delete", netns]));
-  const addresses = await node.call("Add", { containerId: "c1", netns, pod: "web" });
+  // As containerd and CRI-O name it. In the container, /run is the host's and /var/run is not.
+  const addresses = await node.call("Add", { containerId: "c1", netns, folder: "/var/run/netns", pod: "web" });
   assert.equal(addresses.length, 2);
   assert.equal(node.attachments().length, 1);
   await node.call("Del", { containerId: "c1", netns, pod: "web" });

@@ -42,6 +42,8 @@ const POOL: AddressPoolSpec = { blockSizeBits: 2, subnets: [{ ipv4: "10.210.0.0/
 export interface CniCall {
   readonly containerId: string;
   readonly netns: string;
+  /** The folder of the namespace as the runtime names it; /run/netns unless given. */
+  readonly folder?: string;
   readonly pod: string;
   readonly namespace?: string;
 }
@@ -227,13 +229,13 @@ export class CniNode implements AsyncDisposable {
   /** Calls `coild` as the CNI executable does, for an interface `eth0`. Returns the addresses of an ADD. */
   async call(
     method: "Add" | "Del" | "Check",
-    { containerId, netns, pod, namespace = "default" }: CniCall,
+    { containerId, netns, folder = "/run/netns", pod, namespace = "default" }: CniCall,
   ): Promise<string[]> {
     const args = { K8S_POD_NAMESPACE: namespace, K8S_POD_NAME: pod };
     const stdinData = new TextEncoder().encode(
       JSON.stringify({ cniVersion: "1.0.0", name: "k8s-pod-network", type: "coil" }),
     );
-    const message = { ...EMPTY_CNI_ARGS, containerId, netns: `/run/netns/${netns}`, ifname: "eth0", args, stdinData };
+    const message = { ...EMPTY_CNI_ARGS, containerId, netns: `${folder}/${netns}`, ifname: "eth0", args, stdinData };
     const answer = await callGrpc(this.socket, `/${CNI_SERVICE}/${method}`, encodeCniArgs(message), {
       timeoutMs: 30_000,
     });

@@ -7,7 +7,6 @@ import { execFileSync } from "node:child_process";
 import {
   chmodSync,
   copyFileSync,
-  existsSync,
   lstatSync,
   mkdirSync,
   readdirSync,
@@ -102,7 +101,8 @@ export function makeBase(folder: string, packages: readonly DebianPackage[], nod
   writeFileSync(join(folder, "etc/nsswitch.conf"), "hosts: files dns\n");
   for (const path of ["dev", "proc", "sys", "run", "tmp", "root", "var/lib/isthmus"])
     mkdirSync(join(folder, path), { recursive: true });
-  if (!existsSync(join(folder, "var/run"))) symlinkSync("../run", join(folder, "var/run"));
+  // Not a link to /run, which is the host's in pods of nodes: the kubelet mounts tokens below /var/run, and would make their folders on the host.
+  mkdirSync(join(folder, "var/run"), { recursive: true });
   setModes(folder);
   chmodSync(join(folder, "tmp"), 0o1777);
 }

@@ -1,6 +1,7 @@
 import { dirname } from "node:path";
 import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
+import { runPath } from "#base/file";
 import { type IpAddress, MacAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import { RX_CHECKSUMS, SEGMENTATION, TX_CHECKSUMS } from "#kernel/ethtool";
@@ -43,7 +44,7 @@ export async function awaitDevice(
   const { kernel, watch, clock } = deps;
   const dirty = new Dirty(clock);
   const endMs = clock.monotonic() + place.waitMs;
-  using _folder = watch.folder(dirname(place.netns), () => dirty.mark());
+  using _folder = watch.folder(dirname(runPath(place.netns)), () => dirty.mark());
   const nextLook = async (missing: string): Promise<void> => {
     const leftMs = endMs - clock.monotonic();
     if (leftMs <= 0)

@@ -144,6 +144,9 @@ export function netnsContract(target: ContractTarget): void {
       using byPath = kernel.openNetNs({ path: `/run/netns/${name}` });
       assert.equal(again.inode, made.inode);
       assert.equal(byPath.inode, made.inode);
+      // As container runtimes spell it; where /var/run is no link, too.
+      using byOldPath = kernel.openNetNs({ path: `/var/run/netns/${name}` });
+      assert.deepEqual([byOldPath.inode, byOldPath.path], [made.inode, byPath.path]);
       assert.ok(kernel.listNetNs().includes(name));
       refused(() => kernel.createNetNs(name), "already-exists");
     } finally {

@@ -1,3 +1,4 @@
+import { runPath } from "#base/file";
 import { MacAddress } from "#base/ip";
 import { KernelError } from "#kernel/errors";
 import type { LinkKind } from "#kernel/link";
@@ -133,7 +134,7 @@ export class FakeKernel implements Kernel {
 
   #find(ref: NetNsRef): FakeNamespace {
     if (ref === "own") return this.#own;
-    const path = "name" in ref ? `${NETNS_DIR}/${ref.name}` : "path" in ref ? ref.path : `/proc/${ref.pid}/ns/net`;
+    const path = pathOf(ref);
     const name = path.startsWith(`${NETNS_DIR}/`) ? path.slice(NETNS_DIR.length + 1) : undefined;
     const found = this.#paths.get(path) ?? (name === undefined ? undefined : this.#names.get(name));
     if (found === undefined) throw refuse("ENOENT", `open ${path}`);
@@ -141,14 +142,7 @@ export class FakeKernel implements Kernel {
   }
 
   #handle(ns: FakeNamespace, ref: NetNsRef): NetNs {
-    const path =
-      ref === "own"
-        ? undefined
-        : "name" in ref
-          ? `${NETNS_DIR}/${ref.name}`
-          : "path" in ref
-            ? ref.path
-            : `/proc/${ref.pid}/ns/net`;
+    const path = ref === "own" ? undefined : pathOf(ref);
     return { fd: -1, ...(path === undefined ? {} : { path }), inode: ns.inode, [Symbol.dispose]: this.#hold(ns) };
   }
 
@@ -192,4 +186,9 @@ export class FakeKernel implements Kernel {
       Uint8Array.of(2, 0, 0, (this.#macs >> 16) & 255, (this.#macs >> 8) & 255, this.#macs & 255),
     );
   }
+}
+
+function pathOf(ref: Exclude<NetNsRef, "own">): string {
+  if ("name" in ref) return `${NETNS_DIR}/${ref.name}`;
+  return "path" in ref ? runPath(ref.path) : `/proc/${ref.pid}/ns/net`;
 }

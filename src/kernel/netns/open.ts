@@ -1,4 +1,5 @@
 import { fstatSync, statfsSync } from "node:fs";
+import { runPath } from "#base/file";
 import { KernelError } from "#kernel/errors";
 import { C, close, open } from "#kernel/ffi";
 import { NETNS_DIR, type NetNs, type NetNsRef } from "./netns.ts";
@@ -46,7 +47,7 @@ export function namedPath(name: string): string {
 function pathOf(ref: NetNsRef): string {
   if (ref === "own") return "/proc/thread-self/ns/net";
   if ("name" in ref) return namedPath(ref.name);
-  if ("path" in ref) return ref.path;
+  if ("path" in ref) return runPath(ref.path);
   if (!Number.isInteger(ref.pid) || ref.pid <= 0) {
     throw new KernelError("invalid", `${ref.pid} cannot be a process id: use a positive integer`);
   }

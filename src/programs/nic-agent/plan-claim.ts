@@ -1,3 +1,4 @@
+import { runPath } from "#base/file";
 import { Cidr, IpAddress, MacAddress } from "#base/ip";
 import { defaultNic, gatewaysOf, isDefaultRoute, routeMetric } from "#features/nic";
 import type { PlanRequest } from "#features/nic-agent";
@@ -123,7 +124,7 @@ function neutronPlace(
   const { plugMode, vmMode, vmOwnerUid, vmMultiQueue, ovsdb, integrationBridge } = settings;
   return {
     kind: "neutron",
-    ovsdb: ovsdb?.replace(/^unix:/, "") ?? defaults.ovsdb,
+    ovsdb: runPath(ovsdb?.replace(/^unix:/, "") ?? defaults.ovsdb),
     bridge: integrationBridge ?? vifDetails.bridgeName ?? defaults.bridge,
     // A port that does not say it may be of an agent that needs the bridge.
     hybrid: plugMode === "auto" ? vifDetails.ovsHybridPlug !== false : plugMode === "hybrid",
