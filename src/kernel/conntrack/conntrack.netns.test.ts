@@ -24,6 +24,17 @@ async function checkDeletion(port: ConntrackPort): Promise<void> {
     assert.equal(String(marked?.original.dst), String(LOOPBACK[family]));
     assert.equal(await port.delete({ family, protocol: 6 }), 0);
     assert.equal(await port.delete({ family, original: { dst: LOOPBACK[family], dstPort: 1001, srcPort: 1 } }), 0);
+    let asked = 0;
+    const isFirstTime = (): boolean => {
+      asked += 1;
+      return asked <= 2;
+    };
+    assert.equal(
+      await port.delete({ family, protocol: UDP }, isFirstTime),
+      0,
+      "no longer when it comes to the deletion",
+    );
+    assert.equal(asked, 4);
     assert.equal(await port.delete({ family, protocol: UDP, original: { dst: LOOPBACK[family], dstPort: 1001 } }), 1);
     assert.deepEqual(
       port.list({ family }).map(({ original }) => original.dstPort),

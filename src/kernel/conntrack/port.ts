@@ -19,7 +19,7 @@ export function openConntrack(ns: { readonly fd: number }): ConntrackPort {
   };
 }
 
-/** Changes each connection that matches. Resolves to the number of those that had not ended meanwhile. */
+/** Changes each connection that matches, and still does after the listing. Resolves to the number of those that had not ended meanwhile. */
 async function changeAll(
   connection: NetlinkConnection,
   filter: ConntrackFilter,
@@ -38,7 +38,7 @@ async function changeAll(
   for (const one of found) {
     if (slice.isOver) await slice.yield();
     signal?.throwIfAborted();
-    if (change(connection, one)) count += 1;
+    if (when(one.entry) && change(connection, one)) count += 1;
   }
   return count;
 }
