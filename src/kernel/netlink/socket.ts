@@ -2,6 +2,7 @@ import { isKernelError, KernelError } from "#kernel/errors";
 import { bind, C, close, recv, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
 import { decodeMessages, encodeMessage, type NetlinkMessage } from "./message.ts";
+import { enlargeQueue } from "./queue.ts";
 
 const SOL_NETLINK = 270;
 const NETLINK_CAP_ACK = 10;
@@ -102,12 +103,7 @@ function configure(fd: number): boolean {
   bind(fd, nobody, "bind a netlink socket");
   setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
   setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
-  try {
-    setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUFFORCE, RECEIVE_QUEUE_BYTES);
-  } catch (error) {
-    if (!isKernelError(error, "not-permitted")) throw error;
-    setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUF, RECEIVE_QUEUE_BYTES); // capped by net.core.rmem_max
-  }
+  enlargeQueue(fd, "receive", RECEIVE_QUEUE_BYTES);
   const timeout = new BigInt64Array([BigInt(RECEIVE_TIMEOUT_MS / 1000), 0n]); // struct timeval
   setsockopt(fd, C.SOL_SOCKET, C.SO_RCVTIMEO, new Uint8Array(timeout.buffer));
   try {

@@ -187,6 +187,21 @@ async function outcome(
   }
 }
 
+test("commit: more refusals than the socket can queue give the first one's error, and the next batch its own result", async () => {
+  using elements = open();
+  // The second number is above what the enlarged queue takes.
+  for (const count of [1000, 50_000]) {
+    const missing = new ElementBatch({ family: "ip", name: "missing" });
+    for (let at = 0; at < count; at += 1) {
+      if (at % 2 === 0) missing.delete("ips", IP);
+      else missing.add("ips", IP);
+    }
+    await assert.rejects(elements.commit(missing), { name: "KernelError", code: "not-found", errno: "ENOENT" });
+    await elements.commit(new ElementBatch(table).flush("ips").add("ips", IP));
+    assert.equal(listed("ips"), "10.43.0.1");
+  }
+});
+
 test("openNftWriters: names who changes nftables in the namespace, ourselves not", () => {
   using ns = openNetNs({ name: NAME });
   using nft = openNft(ns);
