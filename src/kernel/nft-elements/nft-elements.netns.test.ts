@@ -215,3 +215,28 @@ test("openNftWriters: names who changes nftables in the namespace, ourselves not
   );
   assert.deepEqual(writers.take(), []);
 });
+
+test("openNftWriters: threads of this process are not named in a PID namespace of their own either", () => {
+  const face = (module: string): string => JSON.stringify(`${import.meta.dirname}/../${module}/index.ts`);
+  const script = `
+    const { openNftElements, openNftWriters, ElementBatch } = await import(${face("nft-elements")});
+    const { NftTransaction, openNft } = await import(${face("nft")});
+    const { openNetNs } = await import(${face("netns")});
+    const { execFileSync } = await import("node:child_process");
+    using ns = openNetNs({ path: "/run/netns/${NAME}" });
+    using nft = openNft(ns);
+    using elements = openNftElements(ns);
+    using writers = openNftWriters(ns);
+    const table = { family: "ip", name: "isk" };
+    nft.run(new NftTransaction({ family: "ip", name: "inner" }).addTable());
+    await elements.commit(new ElementBatch(table).add("ips", "\\x0a\\x01\\x00\\x00"));
+    const large = new ElementBatch(table);
+    for (let at = 0; at < 10_000; at += 1) large.add("ips", String.fromCharCode(10, 2, at >> 8, at & 255));
+    await elements.commit(large);
+    const ours = writers.take();
+    execFileSync("nsenter", ["--net=/run/netns/${NAME}", "nft", "add", "table", "ip", "foreign"]);
+    console.log(JSON.stringify([ours, writers.take().map(({ name }) => name)]));
+  `;
+  const words = ["--pid", "--fork", "--mount-proc", process.execPath, "--input-type=module", "--eval", script];
+  assert.deepEqual(JSON.parse(execFileSync("unshare", words, { encoding: "utf8" })), [[], ["nft"]]);
+});

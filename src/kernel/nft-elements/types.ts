@@ -60,6 +60,9 @@ export interface NftWriter {
  * Follows which threads change nftables in a namespace. The kernel reports transactions only while this is open. The opener disposes it.
  */
 export interface NftWriters extends Disposable {
-  /** Other processes' threads since the last call; of very many transactions some may be missing. Throws `KernelError`. */
+  /**
+   * Other processes' threads since the last call; of very many transactions some may be missing. A transaction of this process counts as another's if
+   * its socket is closed by now. Throws `KernelError`.
+   */
   take(): NftWriter[];
 }
