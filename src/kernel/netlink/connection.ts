@@ -46,8 +46,13 @@ export class NetlinkConnection implements Disposable {
 
   /** Opens a connection inside `ns`, which need not outlive the call. Throws {@link KernelError}. */
   static open(ns: { readonly fd: number }, protocol: number): NetlinkConnection {
-    const socket = NetlinkSocket.open(ns, protocol);
-    return new NetlinkConnection(socket, duplicate(ns.fd), protocol);
+    const namespace = duplicate(ns.fd);
+    try {
+      return new NetlinkConnection(NetlinkSocket.open({ fd: namespace }, protocol), namespace, protocol);
+    } catch (error) {
+      close(namespace);
+      throw error;
+    }
   }
 
   /** A descriptor of the namespace, owned by this connection. */
