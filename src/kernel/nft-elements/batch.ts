@@ -160,7 +160,7 @@ export class ElementBatch {
     return this.#count === 0;
   }
 
-  /** Length so far. A batch longer than {@link MAX_BATCH_BYTES} cannot be committed. */
+  /** Length so far. A batch longer than `NftElements.maxBatchBytes` cannot be committed. */
   get byteLength(): number {
     return this.#at;
   }

@@ -72,6 +72,7 @@ export function openNftElements(ns: { readonly fd: number }): NftElements {
 
 class RealNftElements implements NftElements {
   readonly wantsRecords = false;
+  readonly maxBatchBytes: number;
   readonly #connection: NetlinkConnection;
   readonly #batches: number;
   readonly #buffer = Buffer.allocUnsafeSlow(RECEIVE_BUFFER_BYTES);
@@ -81,9 +82,10 @@ class RealNftElements implements NftElements {
   readonly #oneBatch = new Semaphore(1);
   #isOpen = true;
 
-  constructor(connection: NetlinkConnection, batches: number) {
+  constructor(connection: NetlinkConnection, batches: BatchSocket) {
     this.#connection = connection;
-    this.#batches = batches;
+    this.#batches = batches.fd;
+    this.maxBatchBytes = batches.maxBytes;
   }
 
   commit(batch: ElementBatch, options: AbortOptions = {}): Promise<void> {
@@ -96,6 +98,11 @@ class RealNftElements implements NftElements {
         this.#sequence = nextAfter(this.#sequence);
         return this.#sequence;
       });
+      if (datagram.length > this.maxBatchBytes)
+        throw new KernelError(
+          "invalid",
+          `Cannot ${what}: one datagram of ${datagram.length} bytes is needed, the maximum is ${this.maxBatchBytes}; split the batch, or raise net.core.wmem_max on the host`,
+        );
       if (datagram.length > SYNC_BYTES) await sendAsync(this.#batches, datagram, what);
       else if (!send(this.#batches, datagram, { what }))
         throw new KernelError("timeout", `Cannot ${what}: the socket's buffer is full`);
@@ -254,7 +261,13 @@ class RealNftElements implements NftElements {
   }
 }
 
-function openBatchSocket(ns: { readonly fd: number }): number {
+/** A socket for batches, and the largest datagram that it takes, in bytes. */
+interface BatchSocket {
+  readonly fd: number;
+  readonly maxBytes: number;
+}
+
+function openBatchSocket(ns: { readonly fd: number }): BatchSocket {
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW, NETLINK.NETFILTER));
   try {
     const address = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel chooses it
@@ -263,9 +276,9 @@ function openBatchSocket(ns: { readonly fd: number }): number {
     setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
     setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
     enlargeQueue(fd, "receive", RECEIVE_QUEUE_BYTES);
-    // The send buffer must hold the whole datagram. The kernel doubles the given size.
-    setsockopt(fd, C.SOL_SOCKET, C.SO_SNDBUFFORCE, MAX_BATCH_BYTES, "enlarge the send buffer of a netlink socket");
-    return fd;
+    // The send queue must hold the whole datagram and 32 bytes (netlink_sendmsg). In a user namespace wmem_max limits it.
+    const queue = enlargeQueue(fd, "send", MAX_BATCH_BYTES);
+    return { fd, maxBytes: Math.min(MAX_BATCH_BYTES, queue - 32) };
   } catch (error) {
     close(fd);
     throw error;
