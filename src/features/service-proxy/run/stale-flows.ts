@@ -95,17 +95,14 @@ export class StaleFlows {
     this.#isRunning = true;
     this.#current = this.#waiting;
     this.#waiting = new Set();
-    this.#frontEnds = undefined;
     const startedAt = clock.monotonic();
     try {
-      const flows = await this.#check(signal);
+      const flows = await this.#check(signal).finally(() => this.#ended());
       this.#backoff.reset();
       if (this.#isReadable === false) log.info("connection tracking can be read again", { family });
       this.#isReadable = true;
-      this.#isRunning = false;
       observer?.flowsDeleted?.(family, flows, clock.monotonic() - startedAt);
     } catch (error) {
-      this.#isRunning = false;
       if (signal.aborted) return;
       if (!(error instanceof ExpectedError)) throw error;
       this.request(this.#current);
@@ -118,6 +115,11 @@ export class StaleFlows {
       observer?.flowsFailed?.(family, error);
       await pause(this.#backoff.next(), { signal, clock });
     }
+  }
+
+  #ended(): void {
+    this.#isRunning = false;
+    this.#frontEnds = undefined;
   }
 
   async #check(signal: AbortSignal): Promise<number> {
