@@ -140,3 +140,20 @@ test("openConntrack: the kernel sends the flows of the wanted protocol alone, of
     assert.equal(port.list({ family }).length, 2000);
   }
 });
+
+test("openConntrack: the event loop turns while the kernel looks through a table of which it sends nothing", async () => {
+  using ns = createAnonymousNetNs();
+  using connection = NetlinkConnection.open(ns, NETLINK.NETFILTER);
+  using port = openConntrack(ns);
+  for (let from = 1; from <= 20_000; from += 1) track(connection, 4, TCP, from);
+  let isDone = false;
+  let turns = 0;
+  const turning = (async () => {
+    for (; !isDone; turns += 1) await new Promise((resolve) => setImmediate(resolve));
+  })();
+  assert.equal(await port.delete({ family: 4, protocol: UDP }), 0);
+  isDone = true;
+  await turning;
+  // In one piece it is two or three.
+  assert.ok(turns > 10, `${turns} turns`);
+});

@@ -17,7 +17,8 @@ export function openConntrack(ns: { readonly fd: number }): ConntrackPort {
   const connection = NetlinkConnection.open(ns, NETLINK.NETFILTER);
   return {
     list: (filter) => connection.dump(listing(filter), matching(filter)),
-    listInSlices: (filter, options = {}) => connection.dumpInSlices(listing(filter), matching(filter), options),
+    listInSlices: (filter, options = {}) =>
+      connection.dumpInSlices(listing(filter), matching(filter), { ...options, isSparse: isFiltered(filter) }),
     delete: (filter, when = () => true, options = {}) => changeAll(connection, filter, when, forget, options),
     clearMarks: (filter, options = {}) => changeAll(connection, filter, ({ mark }) => mark !== 0, unmark, options),
     [Symbol.dispose]: () => connection[Symbol.dispose](),
@@ -38,7 +39,7 @@ async function changeAll(
     const entry = match(message);
     return entry !== undefined && when(entry) ? { entry, identity: identityOf(message.payload) } : undefined;
   };
-  const found = await connection.dumpInSlices(listing(filter), decode, { signal });
+  const found = await connection.dumpInSlices(listing(filter), decode, { signal, isSparse: isFiltered(filter) });
   let count = 0;
   const slice = new TimeSlice();
   for (const one of found) {
@@ -52,6 +53,9 @@ async function changeAll(
 function listing(filter: ConntrackFilter): NetlinkRequest {
   return { type: CT.GET, body: encodeListing(filter), what: () => `list IPv${filter.family} connections` };
 }
+
+/** Whether the kernel leaves out what the filter excludes. Then it may look through the whole table for one answer. */
+const isFiltered = ({ protocol }: ConntrackFilter): boolean => protocol !== undefined;
 
 function matching(filter: ConntrackFilter): (message: NetlinkMessage) => ConntrackEntry | undefined {
   return ({ type, payload }) => {

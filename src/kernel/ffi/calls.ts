@@ -152,6 +152,22 @@ export function recv(
   }
 }
 
+/**
+ * Like {@link recv} without flags, on a thread of the pool, for an answer on which the kernel works long. Rejects with {@link KernelError} `failed`, also
+ * if nothing came within the receive time-out: the errno of the pool's thread cannot be read. `into` is in use until then.
+ */
+export function recvAsync(fd: number, into: Uint8Array, what: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const done = (error: unknown, length: number | bigint): void => {
+      if (error !== null && error !== undefined) reject(error);
+      else if (Number(length) < 0)
+        reject(new KernelError("failed", `Cannot ${what}: the answer could not be received`));
+      else resolve(Number(length));
+    };
+    libc().recvfrom.async(fd, into, into.length, C.MSG_TRUNC, null, null, done);
+  });
+}
+
 /** Like {@link recv}, with the sender as an encoded sockaddr. */
 export function recvFrom(fd: number, into: Uint8Array, flags = 0): { length: number; from: Uint8Array } | undefined {
   const address = new Uint8Array(128);

@@ -1,5 +1,5 @@
 import { isKernelError, KernelError } from "#kernel/errors";
-import { bind, C, close, recv, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
+import { bind, C, close, recv, recvAsync, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
 import { decodeMessages, encodeMessage, type NetlinkMessage } from "./message.ts";
 import { enlargeQueue } from "./queue.ts";
@@ -58,6 +58,13 @@ export class NetlinkSocket implements Disposable {
     return sequence;
   }
 
+  /** As {@link NetlinkSocket.send}, on a thread of the pool. */
+  async sendAsync({ type, flags, body }: RawRequest, what: string): Promise<number> {
+    const { sequence, bytes } = this.#encode(type, flags, body);
+    await sendAsync(this.fd, bytes, what);
+    return sequence;
+  }
+
   /** Sends requests as one datagram, on a thread of the pool; returns the sequence number of each. */
   async sendAllAsync(requests: readonly RawRequest[], what: string): Promise<number[]> {
     const encoded = requests.map(({ type, flags, body }) => this.#encode(type, flags, body));
@@ -73,6 +80,15 @@ export class NetlinkSocket implements Disposable {
     if (length === undefined) {
       throw new KernelError("timeout", `Cannot ${what()}: no answer from the kernel within ${RECEIVE_TIMEOUT_MS} ms`);
     }
+    yield* this.#messages(length, sequence, what);
+  }
+
+  /** As {@link NetlinkSocket.receive}, on a thread of the pool. Only one call may wait at a time. */
+  async receiveAsync(sequence: number, what: () => string): Promise<Iterable<NetlinkMessage>> {
+    return this.#messages(await recvAsync(this.fd, this.#buffer, what()), sequence, what);
+  }
+
+  *#messages(length: number, sequence: number, what: () => string): Generator<NetlinkMessage> {
     if (length > this.#buffer.length) {
       throw new KernelError(
         "failed",
