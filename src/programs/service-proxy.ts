@@ -17,9 +17,8 @@ import {
   tryConstructs,
 } from "#features/service-proxy";
 import { openConntrack } from "#kernel/conntrack";
-import { isKernelError } from "#kernel/errors";
 import { Monitors } from "#kernel/monitor";
-import { type NetNs, openKernel } from "#kernel/net";
+import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { openClient } from "./daemon/index.ts";
@@ -73,7 +72,7 @@ export const serviceProxy = defineProgram({
     checkKernelVersion(kernelRelease(), { env: process.env, log });
     await tryConstructs(supportedFamilies(stack), log);
     setOomScore(config.oomScoreAdj, log);
-    using conntrack = openFlows(netns, log);
+    using conntrack = openConntrack(netns);
     const proxyKernel: ProxyKernel = { stack, nft, elements, conntrack, generations };
     await using monitors = new Monitors({
       onFailure: (error) =>
@@ -115,15 +114,4 @@ async function cleanUp(
     }
   }
   return code;
-}
-
-/** Opens connection tracking; `undefined` if it cannot be read in this kernel. Stale UDP flows then stay. */
-function openFlows(netns: NetNs, log: Logger): ReturnType<typeof openConntrack> | undefined {
-  try {
-    return openConntrack(netns);
-  } catch (error) {
-    if (!isKernelError(error)) throw error;
-    log.warn("connection tracking cannot be read: stale UDP flows are not deleted", { error: describeError(error) });
-    return undefined;
-  }
 }

@@ -16,7 +16,7 @@ export const services: Readonly<Record<string, readonly Section[]>> = {
         "it was not read yet, or cannot be read now. ServiceCIDRs that the API server does not serve count as read",
       ],
       ["`nftables IPv4`, `nftables IPv6`", "there was no sync yet, or the last one failed"],
-      ["`conntrack`", "connection tracking cannot be read at the start: stale UDP flows stay"],
+      ["`conntrack`", "connection tracking could not be read or changed at the last try: stale UDP flows stay"],
     ),
     rights(
       ["services, endpointslices, servicecidrs", "list, watch"],

@@ -349,6 +349,28 @@ const clientWith = (
     syncClient(stack, POD, gateways, { ...options(driver), openFilter, openConntrack });
 };
 
+for (const [what, code, isOtherClean] of [
+  ["is not installed", "unsupported", true],
+  ["cannot be opened now", "failed", false],
+] as const) {
+  test(`syncClient: a packet filter out of use that ${what} ${isOtherClean ? "has nothing of ours, and is no fault" : "is a fault, and looked at again"}`, async () => {
+    const kernel = new FakeKernel();
+    using stack = await podOf(kernel);
+    const nft = new FakeNft();
+    const only = { ...NAT4, originatingOnly: true };
+    await clientWith({ stack, nft }, fouDriver)([only]);
+    const ports = {
+      openFilter: () => ({ ...nftFilter(nft), [Symbol.dispose]: () => undefined }),
+      openOther: () => {
+        throw new KernelError(code, "Cannot load libnftables.so.1: install its package");
+      },
+      openConntrack: () => new FakeConntrack(),
+    };
+    const done = await syncClient(stack, POD, [only], { ...options(fouDriver), ...ports });
+    assert.deepEqual([done.isOtherClean, done.faults.length], [isOtherClean, isOtherClean ? 0 : 1]);
+  });
+}
+
 const ANY_GATEWAYS = fc
   .uniqueArray(
     fc.record({

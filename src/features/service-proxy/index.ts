@@ -11,7 +11,6 @@
  * ```
  */
 
-export { probeConntrack } from "./conntrack/index.ts";
 export {
   DataPlane,
   type Desired,

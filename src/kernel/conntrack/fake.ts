@@ -14,7 +14,8 @@ export class FakeConntrack implements ConntrackPort {
   }
 
   async delete(filter: ConntrackFilter, when: (entry: ConntrackEntry) => boolean = () => true): Promise<number> {
-    const found = new Set(this.list(filter).filter(when));
+    // As the real one, it asks again before the deletions.
+    const found = new Set(this.list(filter).filter(when).filter(when));
     const left = this.entries.filter((entry) => !found.has(entry));
     this.entries.splice(0, this.entries.length, ...left);
     return found.size;

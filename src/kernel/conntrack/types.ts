@@ -50,7 +50,8 @@ export interface ConntrackPort extends Disposable {
   listInSlices(filter: ConntrackFilter, options?: AbortOptions): Promise<ConntrackEntry[]>;
   /**
    * Deletes every connection that matches the filter and `when`; the next packet of its flow makes a new one. Reads the table once. Yields
-   * to the event loop every few milliseconds. Resolves to the number of deleted connections.
+   * to the event loop every few milliseconds; `when` is asked again before each deletion, since its answer may have changed meanwhile. Resolves
+   * to the number of deleted connections.
    */
   delete(filter: ConntrackFilter, when?: (entry: ConntrackEntry) => boolean, options?: AbortOptions): Promise<number>;
   /**

@@ -25,6 +25,7 @@ export const C = {
   SO_RCVBUF: 8,
   SO_RCVTIMEO: 20,
   SO_BINDTODEVICE: 25,
+  SO_SNDBUFFORCE: 32,
   SO_RCVBUFFORCE: 33,
   SO_MARK: 36,
   MSG_PEEK: 2,
@@ -149,6 +150,22 @@ export function recv(
       throw KernelError.fromErrno(ENOBUFS, what);
     if (!isMoot(errno, tries)) throw KernelError.fromErrno(errno, what);
   }
+}
+
+/**
+ * Like {@link recv} without flags, on a thread of the pool, for an answer on which the kernel works long. Rejects with {@link KernelError} `failed`, also
+ * if nothing came within the receive time-out: the errno of the pool's thread cannot be read. `into` is in use until then.
+ */
+export function recvAsync(fd: number, into: Uint8Array, what: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const done = (error: unknown, length: number | bigint): void => {
+      if (error !== null && error !== undefined) reject(error);
+      else if (Number(length) < 0)
+        reject(new KernelError("failed", `Cannot ${what}: the answer could not be received`));
+      else resolve(Number(length));
+    };
+    libc().recvfrom.async(fd, into, into.length, C.MSG_TRUNC, null, null, done);
+  });
 }
 
 /** Like {@link recv}, with the sender as an encoded sockaddr. */

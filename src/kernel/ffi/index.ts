@@ -27,6 +27,7 @@ export {
   open,
   pollReadable,
   recv,
+  recvAsync,
   recvFrom,
   releaseFreeMemory,
   send,

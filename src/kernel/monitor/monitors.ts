@@ -1,8 +1,8 @@
 import { decodeAddress } from "#kernel/address";
 import { isKernelError, KernelError } from "#kernel/errors";
-import { bind, C, close, recv, setsockopt, socket } from "#kernel/ffi";
+import { bind, C, close, recv, socket } from "#kernel/ffi";
 import { decodeLink } from "#kernel/link";
-import { decodeMessages, NETLINK, RTM } from "#kernel/netlink";
+import { decodeMessages, enlargeQueue, NETLINK, RTM } from "#kernel/netlink";
 import { inNetNs, type NetNs } from "#kernel/netns";
 import { DescriptorWatch } from "#kernel/reactor";
 import { decodeRoute } from "#kernel/route";
@@ -125,12 +125,7 @@ function openMulticast(ns: Pick<NetNs, "fd">, topics: MonitorTopics): number {
   for (const topic of TOPICS) if (topics[topic] === true) groups |= GROUPS[topic];
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW | C.SOCK_NONBLOCK, NETLINK.ROUTE));
   try {
-    try {
-      setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUFFORCE, RECEIVE_QUEUE_BYTES);
-    } catch (error) {
-      if (!isKernelError(error, "not-permitted")) throw error;
-      setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUF, RECEIVE_QUEUE_BYTES); // capped by net.core.rmem_max
-    }
+    enlargeQueue(fd, "receive", RECEIVE_QUEUE_BYTES);
     const address = new DataView(new ArrayBuffer(12)); // struct sockaddr_nl
     address.setUint16(0, C.AF_NETLINK, true);
     address.setUint32(8, groups, true);

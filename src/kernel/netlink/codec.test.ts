@@ -27,8 +27,8 @@ const READERS: readonly ((bytes: Buffer) => unknown)[] = [
   (bytes) => [...decodeEvents(bytes)],
   (bytes) => [...decodeMessages(bytes)],
   (bytes) => [...eachAttribute(bytes)],
-  (payload) => decodeAck({ type: NLMSG.ERROR, flags: NLM_F.ACK_TLVS, sequence: 1, payload }),
-  (payload) => decodeDone({ type: NLMSG.DONE, flags: NLM_F.ACK_TLVS, sequence: 1, payload }),
+  (payload) => decodeAck({ type: NLMSG.ERROR, flags: NLM_F.ACK_TLVS, sequence: 1, port: 0, payload }),
+  (payload) => decodeDone({ type: NLMSG.DONE, flags: NLM_F.ACK_TLVS, sequence: 1, port: 0, payload }),
 ];
 
 function onlyKernelErrors(bytes: Buffer): void {
@@ -143,7 +143,7 @@ test("decodeAck: gives errno and the kernel's text, with the request echoed or c
     const head = Buffer.alloc(4 + echoed);
     head.writeInt32LE(-101, 0);
     head.writeUInt32LE(28, 4);
-    const ack = decodeAck({ type: NLMSG.ERROR, flags, sequence: 1, payload: Buffer.concat([head, text]) });
+    const ack = decodeAck({ type: NLMSG.ERROR, flags, sequence: 1, port: 0, payload: Buffer.concat([head, text]) });
     assert.deepEqual(ack, { errno: 101, text: "Nexthop has invalid gateway" });
   }
 });

@@ -46,8 +46,13 @@ export class NetlinkConnection implements Disposable {
 
   /** Opens a connection inside `ns`, which need not outlive the call. Throws {@link KernelError}. */
   static open(ns: { readonly fd: number }, protocol: number): NetlinkConnection {
-    const socket = NetlinkSocket.open(ns, protocol);
-    return new NetlinkConnection(socket, duplicate(ns.fd), protocol);
+    const namespace = duplicate(ns.fd);
+    try {
+      return new NetlinkConnection(NetlinkSocket.open({ fd: namespace }, protocol), namespace, protocol);
+    } catch (error) {
+      close(namespace);
+      throw error;
+    }
   }
 
   /** A descriptor of the namespace, owned by this connection. */
@@ -95,19 +100,35 @@ export class NetlinkConnection implements Disposable {
 
   /**
    * As {@link NetlinkConnection.dump}, once, on a socket of its own, for lists that take long: the event loop runs every few milliseconds.
-   * An object that changes meanwhile may be in the result or not. The signal has an effect between slices.
+   * An object that changes meanwhile may be in the result or not. The signal has an effect between slices. With `isSparse` the kernel works on threads of
+   * the pool: it may look through many objects for each one that it sends.
    */
   async dumpInSlices<T>(
     request: NetlinkRequest,
     decode: (message: NetlinkMessage) => T | undefined,
-    { signal }: AbortOptions = {},
+    { signal, isSparse = false }: AbortOptions & { readonly isSparse?: boolean } = {},
+  ): Promise<T[]> {
+    if (!isSparse) return await this.#dumpSlices(request, decode, { signal, isSparse });
+    return await this.#asyncSlots.run(() => this.#dumpSlices(request, decode, { signal, isSparse }), { signal });
+  }
+
+  async #dumpSlices<T>(
+    request: NetlinkRequest,
+    decode: (message: NetlinkMessage) => T | undefined,
+    { signal, isSparse }: AbortOptions & { readonly isSparse: boolean },
   ): Promise<T[]> {
     // On an error or an abort, this closes the socket with the rest of the dump unread.
     using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
-    const sequence = socket.send(request.type, flagsOf(request) | NLM_F.DUMP, request.body);
+    const raw = { ...request, flags: flagsOf(request) | NLM_F.DUMP };
+    const sequence = isSparse
+      ? await socket.sendAsync(raw, request.what())
+      : socket.send(raw.type, raw.flags, raw.body);
     const found: T[] = [];
     for (const slice = new TimeSlice({ lengthMs: SLICE_MS }); ; ) {
-      for (const message of socket.receive(sequence, request.what)) {
+      const messages = isSparse
+        ? await socket.receiveAsync(sequence, request.what)
+        : socket.receive(sequence, request.what);
+      for (const message of messages) {
         if (message.type === NLMSG.DONE || message.type === NLMSG.ERROR) {
           check(message.type === NLMSG.DONE ? decodeDone(message) : decodeAck(message), request.what);
           return found;

@@ -15,3 +15,4 @@ export { NetlinkConnection, type NetlinkRequest } from "./connection.ts";
 export { AF, familyNumber, NETLINK, NLM_F, NLMSG, RTM } from "./constants.ts";
 export { GenericFamily } from "./generic.ts";
 export { decodeAck, decodeMessages, type NetlinkMessage } from "./message.ts";
+export { enlargeQueue } from "./queue.ts";

@@ -9,6 +9,8 @@ export interface NetlinkMessage {
   readonly type: number;
   readonly flags: number;
   readonly sequence: number;
+  /** Port id of the socket that made the request; of notifications too. */
+  readonly port: number;
   readonly payload: Buffer;
 }
 
@@ -35,6 +37,7 @@ export function* decodeMessages(datagram: Buffer): Generator<NetlinkMessage> {
       type: datagram.readUInt16LE(at + 4),
       flags: datagram.readUInt16LE(at + 6),
       sequence: datagram.readUInt32LE(at + 8),
+      port: datagram.readUInt32LE(at + 12),
       payload: datagram.subarray(at + HEADER_LENGTH, at + length),
     };
     at += (length + 3) & ~3;

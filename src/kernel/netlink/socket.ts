@@ -1,7 +1,8 @@
 import { isKernelError, KernelError } from "#kernel/errors";
-import { bind, C, close, recv, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
+import { bind, C, close, recv, recvAsync, send, sendAsync, setsockopt, socket } from "#kernel/ffi";
 import { inNetNs } from "#kernel/netns";
 import { decodeMessages, encodeMessage, type NetlinkMessage } from "./message.ts";
+import { enlargeQueue } from "./queue.ts";
 
 const SOL_NETLINK = 270;
 const NETLINK_CAP_ACK = 10;
@@ -57,6 +58,13 @@ export class NetlinkSocket implements Disposable {
     return sequence;
   }
 
+  /** As {@link NetlinkSocket.send}, on a thread of the pool. */
+  async sendAsync({ type, flags, body }: RawRequest, what: string): Promise<number> {
+    const { sequence, bytes } = this.#encode(type, flags, body);
+    await sendAsync(this.fd, bytes, what);
+    return sequence;
+  }
+
   /** Sends requests as one datagram, on a thread of the pool; returns the sequence number of each. */
   async sendAllAsync(requests: readonly RawRequest[], what: string): Promise<number[]> {
     const encoded = requests.map(({ type, flags, body }) => this.#encode(type, flags, body));
@@ -72,6 +80,15 @@ export class NetlinkSocket implements Disposable {
     if (length === undefined) {
       throw new KernelError("timeout", `Cannot ${what()}: no answer from the kernel within ${RECEIVE_TIMEOUT_MS} ms`);
     }
+    yield* this.#messages(length, sequence, what);
+  }
+
+  /** As {@link NetlinkSocket.receive}, on a thread of the pool. Only one call may wait at a time. */
+  async receiveAsync(sequence: number, what: () => string): Promise<Iterable<NetlinkMessage>> {
+    return this.#messages(await recvAsync(this.fd, this.#buffer, what()), sequence, what);
+  }
+
+  *#messages(length: number, sequence: number, what: () => string): Generator<NetlinkMessage> {
     if (length > this.#buffer.length) {
       throw new KernelError(
         "failed",
@@ -102,12 +119,7 @@ function configure(fd: number): boolean {
   bind(fd, nobody, "bind a netlink socket");
   setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
   setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
-  try {
-    setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUFFORCE, RECEIVE_QUEUE_BYTES);
-  } catch (error) {
-    if (!isKernelError(error, "not-permitted")) throw error;
-    setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUF, RECEIVE_QUEUE_BYTES); // capped by net.core.rmem_max
-  }
+  enlargeQueue(fd, "receive", RECEIVE_QUEUE_BYTES);
   const timeout = new BigInt64Array([BigInt(RECEIVE_TIMEOUT_MS / 1000), 0n]); // struct timeval
   setsockopt(fd, C.SOL_SOCKET, C.SO_RCVTIMEO, new Uint8Array(timeout.buffer));
   try {

@@ -13,7 +13,14 @@ export type SyncResult<T> = T extends PromiseLike<unknown> ? never : T;
  */
 export function inNetNs<T>(ns: { readonly fd: number }, fn: () => SyncResult<T>): T {
   const home = currentNetNsFd();
-  if (isSame(ns.fd, home)) {
+  let isHome: boolean;
+  try {
+    isHome = isSame(ns.fd, home);
+  } catch (error) {
+    close(home);
+    throw error;
+  }
+  if (isHome) {
     // Even entering its own namespace needs CAP_SYS_ADMIN; a program that stays in its namespace should not need it.
     close(home);
     return fn() as T;

@@ -15,14 +15,17 @@ export function openNetNs(ref: NetNsRef): NetNs {
   const path = pathOf(ref);
   // Not blocking: a FIFO at the path of a namespace would block this process until it has a writer.
   const fd = open(path, C.O_RDONLY | C.O_NONBLOCK);
-  const netns = handle(fd, path);
-  if (statfsSync(`/proc/self/fd/${fd}`).type === NSFS_MAGIC) return netns;
-  netns[Symbol.dispose]();
-  throw new KernelError("invalid", `${path} is not a network namespace`);
+  try {
+    if (statfsSync(`/proc/self/fd/${fd}`).type === NSFS_MAGIC) return handle(fd, path);
+    throw new KernelError("invalid", `${path} is not a network namespace`);
+  } catch (error) {
+    close(fd);
+    throw error;
+  }
 }
 
 /** Makes a handle of an open descriptor, which it then owns. */
-export function handle(fd: number, path: string): NetNs {
+function handle(fd: number, path: string): NetNs {
   const stat = fstatSync(fd, { bigint: true });
   let open = true;
   return {

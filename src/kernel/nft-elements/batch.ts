@@ -41,7 +41,6 @@ export class ElementBatch {
   #bytes = Buffer.allocUnsafe(FIRST_BYTES);
   #at = 0;
   #count = 0;
-  #sequence = 1;
   /** The current message: its start, the start of its list, its operation and set. */
   #open: { readonly start: number; readonly list: number; readonly kind: string } | undefined;
   #lastMessage = 0;
@@ -161,7 +160,7 @@ export class ElementBatch {
     return this.#count === 0;
   }
 
-  /** Length so far. A batch longer than {@link MAX_BATCH_BYTES} cannot be committed. */
+  /** Length so far. A batch longer than `NftElements.maxBatchBytes` cannot be committed. */
   get byteLength(): number {
     return this.#at;
   }
@@ -171,8 +170,11 @@ export class ElementBatch {
     return this.#changes ?? [];
   }
 
-  /** The whole datagram; only its last message requests an ack. Throws {@link KernelError} `invalid` when it is too large. */
-  finish(): Buffer {
+  /**
+   * The whole datagram; only its last message requests an ack. `number` gives the sequence number of each message. Throws {@link KernelError} `invalid`
+   * when it is too large.
+   */
+  finish(number: () => number = () => 0): Buffer {
     this.#finishMessage();
     if (this.#at > MAX_BATCH_BYTES) {
       throw new KernelError(
@@ -184,6 +186,8 @@ export class ElementBatch {
     this.#bytes.writeUInt16LE(flags | NLM_F.ACK, this.#lastMessage + 6);
     this.#message(NFNL_BATCH.END, 0, NFNL_BATCH.SUBSYSTEM);
     this.#endMessage();
+    for (let at = 0; at < this.#at; at += (this.#bytes.readUInt32LE(at) + 3) & ~3)
+      this.#bytes.writeUInt32LE(number(), at + 8);
     return this.#bytes.subarray(0, this.#at);
   }
 
@@ -214,12 +218,11 @@ export class ElementBatch {
     this.#lastMessage = at;
     this.#bytes.writeUInt16LE(type, at + 4);
     this.#bytes.writeUInt16LE(NLM_F.REQUEST | flags, at + 6);
-    this.#bytes.writeUInt32LE(this.#sequence, at + 8);
+    this.#bytes.writeUInt32LE(0, at + 8); // `finish` numbers the messages
     this.#bytes.writeUInt32LE(0, at + 12);
     this.#bytes.writeUInt8(FAMILIES[this.table.family], at + 16);
     this.#bytes.writeUInt8(0, at + 17);
     this.#bytes.writeUInt16BE(resource, at + 18);
-    this.#sequence += 1;
     this.#at = at + HEADER_BYTES + GENMSG_BYTES;
   }
 

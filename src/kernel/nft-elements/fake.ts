@@ -1,5 +1,5 @@
 import { KernelError } from "#kernel/errors";
-import type { ElementBatch } from "./batch.ts";
+import { type ElementBatch, MAX_BATCH_BYTES } from "./batch.ts";
 import type { ElementChange } from "./changes.ts";
 import type { NftElements } from "./types.ts";
 import { type ByteString, type ElementTable, type ElementValue, type RawElement, verdictText } from "./values.ts";
@@ -15,6 +15,8 @@ type Sets = Map<string, Map<ByteString, Stored>>;
 /** Elements in memory, for sets that are added first. Refuses a whole batch where the kernel does. Batches must record. */
 export class FakeNftElements implements NftElements {
   readonly wantsRecords = true;
+  /** A test may make it smaller. */
+  maxBatchBytes = MAX_BATCH_BYTES;
   #sets: Sets = new Map();
   #generation = 1;
   readonly #failures: KernelError[] = [];
@@ -34,6 +36,8 @@ export class FakeNftElements implements NftElements {
   async commit(batch: ElementBatch): Promise<void> {
     if (batch.isEmpty) return;
     if (batch.changes.length !== batch.count) throw new Error("FakeNftElements: the batch does not record its changes");
+    if (batch.byteLength > this.maxBatchBytes)
+      throw new KernelError("invalid", `Cannot commit ${batch.byteLength} bytes: the maximum is ${this.maxBatchBytes}`);
     const failure = this.#failures.shift();
     if (failure !== undefined) throw failure;
     const next: Sets = new Map(Array.from(this.#sets, ([name, elements]) => [name, new Map(elements)]));

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { after, before, beforeEach, test } from "node:test";
 import fc from "fast-check";
 import { createNetNs, deleteNetNs, openNetNs } from "#kernel/netns";
@@ -187,6 +188,21 @@ async function outcome(
   }
 }
 
+test("commit: more refusals than the socket can queue give the first one's error, and the next batch its own result", async () => {
+  using elements = open();
+  // The second number is above what the enlarged queue takes.
+  for (const count of [1000, 50_000]) {
+    const missing = new ElementBatch({ family: "ip", name: "missing" });
+    for (let at = 0; at < count; at += 1) {
+      if (at % 2 === 0) missing.delete("ips", IP);
+      else missing.add("ips", IP);
+    }
+    await assert.rejects(elements.commit(missing), { name: "KernelError", code: "not-found", errno: "ENOENT" });
+    await elements.commit(new ElementBatch(table).flush("ips").add("ips", IP));
+    assert.equal(listed("ips"), "10.43.0.1");
+  }
+});
+
 test("openNftWriters: names who changes nftables in the namespace, ourselves not", () => {
   using ns = openNetNs({ name: NAME });
   using nft = openNft(ns);
@@ -199,4 +215,62 @@ test("openNftWriters: names who changes nftables in the namespace, ourselves not
     ["nft"],
   );
   assert.deepEqual(writers.take(), []);
+});
+
+test("openNftWriters: threads of this process are not named in a PID namespace of their own either", () => {
+  const face = (module: string): string => JSON.stringify(`${import.meta.dirname}/../${module}/index.ts`);
+  const script = `
+    const { openNftElements, openNftWriters, ElementBatch } = await import(${face("nft-elements")});
+    const { NftTransaction, openNft } = await import(${face("nft")});
+    const { openNetNs } = await import(${face("netns")});
+    const { execFileSync } = await import("node:child_process");
+    using ns = openNetNs({ path: "/run/netns/${NAME}" });
+    using nft = openNft(ns);
+    using elements = openNftElements(ns);
+    using writers = openNftWriters(ns);
+    const table = { family: "ip", name: "isk" };
+    nft.run(new NftTransaction({ family: "ip", name: "inner" }).addTable());
+    await elements.commit(new ElementBatch(table).add("ips", "\\x0a\\x01\\x00\\x00"));
+    const large = new ElementBatch(table);
+    for (let at = 0; at < 10_000; at += 1) large.add("ips", String.fromCharCode(10, 2, at >> 8, at & 255));
+    await elements.commit(large);
+    const ours = writers.take();
+    execFileSync("nsenter", ["--net=/run/netns/${NAME}", "nft", "add", "table", "ip", "foreign"]);
+    console.log(JSON.stringify([ours, writers.take().map(({ name }) => name)]));
+  `;
+  const words = ["--pid", "--fork", "--mount-proc", process.execPath, "--input-type=module", "--eval", script];
+  assert.deepEqual(JSON.parse(execFileSync("unshare", words, { encoding: "utf8" })), [[], ["nft"]]);
+});
+
+test("openNftElements: in a user namespace of its own it takes batches as large as net.core.wmem_max allows, and refuses larger ones by name", () => {
+  const face = (module: string): string => JSON.stringify(`${import.meta.dirname}/../${module}/index.ts`);
+  const script = `
+    const { openNftElements, ElementBatch } = await import(${face("nft-elements")});
+    const { NftTransaction, openNft } = await import(${face("nft")});
+    const { openNetNs } = await import(${face("netns")});
+    using ns = openNetNs("own");
+    using nft = openNft(ns);
+    using elements = openNftElements(ns);
+    const table = { family: "ip", name: "isk" };
+    nft.run(new NftTransaction(table).addTable().set("ips", { key: "ipv4_addr" }));
+    let at = 0;
+    const filled = (bytes) => {
+      const batch = new ElementBatch(table);
+      for (; batch.byteLength < bytes; at += 1)
+        batch.add("ips", String.fromCharCode(at >> 24, (at >> 16) & 255, (at >> 8) & 255, at & 255));
+      return batch;
+    };
+    const { maxBatchBytes } = elements;
+    await elements.commit(filled(maxBatchBytes - 4096));
+    const error = await elements.commit(filled(maxBatchBytes + 1)).catch((one) => one);
+    await elements.commit(new ElementBatch(table).flush("ips").add("ips", "\\x0a\\x00\\x00\\x01"));
+    console.log(JSON.stringify({ maxBatchBytes, left: elements.list(table, "ips").length, error: [error.name, error.code, error.message] }));
+  `;
+  const words = ["--user", "--map-root-user", "--net", process.execPath, "--input-type=module", "--eval", script];
+  const { maxBatchBytes, left, error } = JSON.parse(execFileSync("unshare", words, { encoding: "utf8" }));
+  assert.equal(left, 1);
+  const allowed = 2 * Number(readFileSync("/proc/sys/net/core/wmem_max", "utf8"));
+  assert.ok(maxBatchBytes > 0 && maxBatchBytes <= allowed, `${maxBatchBytes} of ${allowed}`);
+  assert.deepEqual(error.slice(0, 2), ["KernelError", "invalid"]);
+  assert.match(error[2], new RegExp(`the maximum is ${maxBatchBytes}.*net\\.core\\.wmem_max`));
 });

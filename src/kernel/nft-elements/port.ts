@@ -5,6 +5,7 @@ import {
   Attributes,
   decodeAck,
   decodeMessages,
+  enlargeQueue,
   MessageWriter,
   malformed,
   NETLINK,
@@ -37,12 +38,15 @@ import type { ByteString, ElementTable, RawElement } from "./values.ts";
 const SOL_NETLINK = 270;
 const NETLINK_CAP_ACK = 10;
 const NETLINK_EXT_ACK = 11;
-const SO_SNDBUFFORCE = 32;
 const EBUSY = 16;
 const EEXIST = 17;
 /** Smaller batches are sent from the calling thread: the kernel takes well under a millisecond for them. */
 const SYNC_BYTES = 32 << 10;
 const RECEIVE_BUFFER_BYTES = 64 << 10;
+/** Room for the answers to one batch: some 10,000. */
+const RECEIVE_QUEUE_BYTES = 8 << 20;
+/** The largest sequence number; 0 is that of notifications. */
+const MAX_SEQUENCE = 0xffff_ffff;
 
 /** A kind of objects in a table, and the request that lists them. */
 interface PartKind {
@@ -68,16 +72,20 @@ export function openNftElements(ns: { readonly fd: number }): NftElements {
 
 class RealNftElements implements NftElements {
   readonly wantsRecords = false;
+  readonly maxBatchBytes: number;
   readonly #connection: NetlinkConnection;
   readonly #batches: number;
   readonly #buffer = Buffer.allocUnsafeSlow(RECEIVE_BUFFER_BYTES);
+  /** Number of the last message that was sent. */
+  #sequence = 0;
   /** Batches of one socket run one after the other: their acks must not mix. */
   readonly #oneBatch = new Semaphore(1);
   #isOpen = true;
 
-  constructor(connection: NetlinkConnection, batches: number) {
+  constructor(connection: NetlinkConnection, batches: BatchSocket) {
     this.#connection = connection;
-    this.#batches = batches;
+    this.#batches = batches.fd;
+    this.maxBatchBytes = batches.maxBytes;
   }
 
   commit(batch: ElementBatch, options: AbortOptions = {}): Promise<void> {
@@ -85,23 +93,36 @@ class RealNftElements implements NftElements {
       if (batch.isEmpty) return;
       const what = `change ${batch.count} elements of table ${batch.table.family} ${batch.table.name}`;
       if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: the connection was disposed`);
-      const datagram = batch.finish();
+      const first = nextAfter(this.#sequence);
+      const datagram = batch.finish(() => {
+        this.#sequence = nextAfter(this.#sequence);
+        return this.#sequence;
+      });
+      if (datagram.length > this.maxBatchBytes)
+        throw new KernelError(
+          "invalid",
+          `Cannot ${what}: one datagram of ${datagram.length} bytes is needed, the maximum is ${this.maxBatchBytes}; split the batch, or raise net.core.wmem_max on the host`,
+        );
       if (datagram.length > SYNC_BYTES) await sendAsync(this.#batches, datagram, what);
       else if (!send(this.#batches, datagram, { what }))
         throw new KernelError("timeout", `Cannot ${what}: the socket's buffer is full`);
-      this.#readAcks(what);
+      this.#readAcks(what, first);
     }, options);
   }
 
-  /** Reads the answers, which are there when the send returns: for every failed message, and for the last one in any case. */
-  #readAcks(what: string): void {
+  /**
+   * Reads the answers, which are there when the send returns: for every failed message, and for the last one in any case. If they are more than the
+   * queue takes, the first ones are in it.
+   */
+  #readAcks(what: string, first: number): void {
     let failure: KernelError | undefined;
     let answers = 0;
     for (;;) {
-      const length = recv(this.#batches, this.#buffer, C.MSG_DONTWAIT, "receive from netlink");
+      const length = this.#receive();
+      if (length === "lost") continue;
       if (length === undefined) break;
       for (const message of decodeMessages(this.#buffer.subarray(0, Math.min(length, this.#buffer.length)))) {
-        if (message.type !== NLMSG.ERROR) continue;
+        if (message.type !== NLMSG.ERROR || !isBetween(first, message.sequence, this.#sequence)) continue;
         answers += 1;
         const { errno, text } = decodeAck(message);
         // An existing element with another value: EBUSY until Linux 6.x, EEXIST since.
@@ -110,6 +131,16 @@ class RealNftElements implements NftElements {
     }
     if (failure !== undefined) throw failure;
     if (answers === 0) throw new KernelError("failed", `Cannot ${what}: the kernel did not answer`);
+  }
+
+  /** Length of the next datagram; `undefined` if there is none; `lost` if the queue was full. What it holds can be read all the same. */
+  #receive(): number | "lost" | undefined {
+    try {
+      return recv(this.#batches, this.#buffer, C.MSG_DONTWAIT, "receive from netlink");
+    } catch (error) {
+      if (isKernelError(error) && error.errno === "ENOBUFS") return "lost";
+      throw error;
+    }
   }
 
   list(table: ElementTable, set: string): RawElement[] {
@@ -230,7 +261,13 @@ class RealNftElements implements NftElements {
   }
 }
 
-function openBatchSocket(ns: { readonly fd: number }): number {
+/** A socket for batches, and the largest datagram that it takes, in bytes. */
+interface BatchSocket {
+  readonly fd: number;
+  readonly maxBytes: number;
+}
+
+function openBatchSocket(ns: { readonly fd: number }): BatchSocket {
   const fd = inNetNs(ns, () => socket(C.AF_NETLINK, C.SOCK_RAW, NETLINK.NETFILTER));
   try {
     const address = new Uint8Array(12); // struct sockaddr_nl with port id 0: the kernel chooses it
@@ -238,13 +275,23 @@ function openBatchSocket(ns: { readonly fd: number }): number {
     bind(fd, address, "bind a netlink socket");
     setsockopt(fd, SOL_NETLINK, NETLINK_EXT_ACK, 1);
     setsockopt(fd, SOL_NETLINK, NETLINK_CAP_ACK, 1);
-    // The send buffer must hold the whole datagram. The kernel doubles the given size.
-    setsockopt(fd, C.SOL_SOCKET, SO_SNDBUFFORCE, MAX_BATCH_BYTES, "enlarge the send buffer of a netlink socket");
-    return fd;
+    enlargeQueue(fd, "receive", RECEIVE_QUEUE_BYTES);
+    // The send queue must hold the whole datagram and 32 bytes (netlink_sendmsg). In a user namespace wmem_max limits it.
+    const queue = enlargeQueue(fd, "send", MAX_BATCH_BYTES);
+    return { fd, maxBytes: Math.min(MAX_BATCH_BYTES, queue - 32) };
   } catch (error) {
     close(fd);
     throw error;
   }
+}
+
+function nextAfter(sequence: number): number {
+  return sequence === MAX_SEQUENCE ? 1 : sequence + 1;
+}
+
+/** Whether a number is from `first` to `last`, which may have begun again at 1. */
+function isBetween(first: number, number: number, last: number): boolean {
+  return first <= last ? first <= number && number <= last : number >= first || (number > 0 && number <= last);
 }
 
 function listRequest(table: ElementTable, set: string): NetlinkRequest {

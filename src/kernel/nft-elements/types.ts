@@ -6,9 +6,11 @@ import type { ByteString, ElementTable, RawElement } from "./values.ts";
 export interface NftElements extends Disposable {
   /** Batches must record their changes: a fake reads these, not the bytes. */
   readonly wantsRecords: boolean;
+  /** The largest batch that can be committed, in bytes: 32 MiB, or less without CAP_NET_ADMIN in the initial user namespace. */
+  readonly maxBatchBytes: number;
   /**
    * Applies a batch whole or not at all, in the order of its changes. Rejects with `already-exists` if an element exists with another
-   * value; `not-found`: a deleted element, or a set or chain, does not exist. A large batch is sent from a thread of the pool. The signal
+   * value; `not-found`: a deleted element, or a set or chain, does not exist; `invalid`: it is larger than `maxBatchBytes`. A large batch is sent from a thread of the pool. The signal
    * has an effect until the batch is sent.
    */
   commit(batch: ElementBatch, options?: AbortOptions): Promise<void>;
@@ -60,6 +62,9 @@ export interface NftWriter {
  * Follows which threads change nftables in a namespace. The kernel reports transactions only while this is open. The opener disposes it.
  */
 export interface NftWriters extends Disposable {
-  /** Other processes' threads since the last call; of very many transactions some may be missing. Throws `KernelError`. */
+  /**
+   * Other processes' threads since the last call; of very many transactions some may be missing. A transaction of this process counts as another's if
+   * its socket is closed by now. Throws `KernelError`.
+   */
   take(): NftWriter[];
 }

@@ -1,5 +1,6 @@
 import { setImmediate } from "node:timers/promises";
-import { close, duplicate, libnftables, type NftHandle } from "#kernel/ffi";
+import { C, close, duplicate, libnftables, type NftHandle, socket } from "#kernel/ffi";
+import { NETLINK } from "#kernel/netlink";
 import { inNetNs } from "#kernel/netns";
 import { loadInChunks } from "./chunks.ts";
 import { fromNftText, NftError } from "./errors.ts";
@@ -30,7 +31,25 @@ const OUTPUT = {
 
 /** Opens the nftables of a namespace, whose handle may be closed afterwards. Needs CAP_NET_ADMIN there. */
 export function openNft(ns: { readonly fd: number }): Nft {
-  return new LibnftablesNft(duplicate(ns.fd));
+  const own = duplicate(ns.fd);
+  try {
+    return new LibnftablesNft(own, inNetNs({ fd: own }, openContext));
+  } catch (error) {
+    close(own);
+    throw error;
+  }
+}
+
+/** Makes a context in the thread's namespace. Throws `KernelError` and {@link NftError}. */
+function openContext(): NftHandle {
+  // libnftables ends the process if it cannot make its socket, so this is tried first.
+  close(socket(C.AF_NETLINK, C.SOCK_RAW, NETLINK.NETFILTER));
+  const context = libnftables().contextNew();
+  if (context === undefined)
+    throw new NftError("failed", "Cannot make an nftables context: check that this kernel has nf_tables", {
+      script: "",
+    });
+  return context;
 }
 
 class LibnftablesNft implements Nft {
@@ -38,15 +57,9 @@ class LibnftablesNft implements Nft {
   readonly #context: NftHandle;
   #open = true;
 
-  constructor(ns: number) {
+  /** Owns both. */
+  constructor(ns: number, context: NftHandle) {
     this.#ns = ns;
-    const context = inNetNs({ fd: ns }, () => libnftables().contextNew());
-    if (context === undefined) {
-      close(ns);
-      throw new NftError("failed", "Cannot make an nftables context: check that this kernel has nf_tables", {
-        script: "",
-      });
-    }
     this.#context = context;
   }
 

@@ -123,8 +123,13 @@ export class Reactor {
     const { fd } = watched;
     if (this.#watched[fd] !== watched) return;
     this.#watched[fd] = undefined;
-    close(fd);
     this.#count(watched, -1);
+    try {
+      // A close alone leaves the file watched as long as another process has it: each event would still wake the loop, those of a listener for ever.
+      epollControl(this.#epoll, EPOLL_CTL.remove, fd, 0, [0, 0]);
+    } finally {
+      close(fd);
+    }
   }
 
   /** Adjusts the counts by one. */

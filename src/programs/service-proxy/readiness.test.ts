@@ -9,8 +9,10 @@ const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"];
 function ready(): Readiness {
   const readiness = new Readiness({ resources: RESOURCES, families: [4, 6] });
   for (const resource of RESOURCES) readiness.read(resource);
-  for (const family of [4, 6] as const) readiness.synced(family);
-  readiness.flows();
+  for (const family of [4, 6] as const) {
+    readiness.synced(family);
+    readiness.flows(family);
+  }
   return readiness;
 }
 
@@ -41,8 +43,11 @@ test("Readiness: any degraded part makes it not ready, until the part has recove
     ],
     [
       "conntrack: not permitted",
-      (readiness) => readiness.flows(new KernelError("not-permitted", "not permitted")),
-      (readiness) => readiness.flows(),
+      (readiness) => {
+        readiness.flows(6, new KernelError("not-permitted", "not permitted"));
+        readiness.flows(4);
+      },
+      (readiness) => readiness.flows(6),
     ],
   ];
   for (const [line, break_, mend] of rows) {

@@ -14,6 +14,9 @@ export class Readiness {
   readonly #watches = new Map<string, HealthPart>();
   readonly #tables = new Map<IpFamily, HealthPart>();
   readonly #flows: HealthPart;
+  /** Why each family's flows cannot be checked; `undefined`: they can be. Families without a report are absent. */
+  readonly #flowFaults = new Map<IpFamily, unknown>();
+  readonly #families: readonly IpFamily[];
 
   constructor(of: { readonly resources: readonly string[]; readonly families: readonly IpFamily[] }) {
     for (const resource of of.resources) {
@@ -21,6 +24,7 @@ export class Readiness {
       part.degraded(new Error(NOT_YET));
       this.#watches.set(resource, part);
     }
+    this.#families = of.families;
     for (const family of of.families) {
       const part = this.health.part(`nftables IPv${family}`, { needed: "always" });
       part.degraded(new Error("not synced yet"));
@@ -53,9 +57,11 @@ export class Readiness {
     this.#tables.get(family)?.degraded(error);
   }
 
-  /** Reports that connection tracking was read; with `error`, the reason why it could not be read. */
-  flows(error?: unknown): void {
-    if (error === undefined) this.#flows.ok();
-    else this.#flows.degraded(error);
+  /** Reports that a family's flows were checked; with `error`, the reason why connection tracking could not be read or changed. */
+  flows(family: IpFamily, error?: unknown): void {
+    this.#flowFaults.set(family, error);
+    const fault = [...this.#flowFaults.values()].find((one) => one !== undefined);
+    if (fault !== undefined) this.#flows.degraded(fault);
+    else if (this.#families.every((one) => this.#flowFaults.has(one))) this.#flows.ok();
   }
 }

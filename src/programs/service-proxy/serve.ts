@@ -25,13 +25,11 @@ import {
   NodeAwareProxy,
   nodeNetwork,
   type ProxyKernel,
-  probeConntrack,
   serviceWarnings,
   supportedFamilies,
   unknownNode,
   watchInputs,
 } from "#features/service-proxy";
-import { isKernelError } from "#kernel/errors";
 import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
 import { openNftWriters } from "#kernel/nft-elements";
@@ -93,7 +91,6 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   });
   const onAnswer = healthMetrics(metrics, health);
   const readiness = new Readiness({ resources: RESOURCES, families });
-  group.spawn((at) => tryFlows(kernel.conntrack, readiness, at));
   const { bindAddressHardFail: hardFail } = config;
   if (config.healthz !== undefined) {
     const server = new HealthServer(
@@ -119,21 +116,6 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   const { source } = config;
   if (source !== undefined) group.spawn((at) => watchConfig(source, { signal: at, log, clock: systemClock }));
   await group.wait();
-}
-
-/** Reads connection tracking once, to find out whether that is possible. */
-async function tryFlows(conntrack: ProxyKernel["conntrack"], readiness: Readiness, signal: AbortSignal): Promise<void> {
-  if (conntrack === undefined) {
-    readiness.flows(new Error("connection tracking cannot be read: stale UDP flows are not deleted"));
-    return;
-  }
-  try {
-    await probeConntrack(conntrack, { signal });
-    readiness.flows();
-  } catch (error) {
-    if (!isKernelError(error)) throw error;
-    readiness.flows(error);
-  }
 }
 
 interface ProxyParts extends ServeParts {

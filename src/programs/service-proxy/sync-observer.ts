@@ -20,7 +20,7 @@ const COUNT_MS = 5000;
 export interface SyncListeners {
   readonly syncs: SyncMetrics;
   readonly health: NodeHealth;
-  readonly readiness: Pick<Readiness, "synced" | "failed">;
+  readonly readiness: Pick<Readiness, "synced" | "failed" | "flows">;
   readonly heap: Pick<SmallHeap, "synced">;
   readonly ports: ServicePorts;
   readonly onEvent: EventSink;
@@ -71,7 +71,11 @@ export function syncObserver(at: SyncListeners): SyncObserver {
       syncs.failed(family);
       if (isKernelError(error, "already-exists", "not-found")) at.onDisagreement();
     },
-    flowsDeleted: (family, flows, durationMs) => syncs.flowsDeleted(family, flows, durationMs),
+    flowsDeleted: (family, flows, durationMs) => {
+      at.readiness.flows(family);
+      syncs.flowsDeleted(family, flows, durationMs);
+    },
+    flowsFailed: (family, error) => at.readiness.flows(family, error),
     claimLost: (_family, claim) => reportLost(claim, at),
     lostClaims: (family, claims) => syncs.lostClaims(family, claims),
   };

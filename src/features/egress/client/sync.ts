@@ -103,8 +103,8 @@ interface OtherDone {
 }
 
 /**
- * Removes our marks from the packet filter that is not in use. A system without it, or whose kernel refuses it, may never have used it: that is
- * no fault of the client.
+ * Removes our marks from the packet filter that is not in use. A system without it, without its library or its part of the kernel, has none of them. One
+ * whose kernel refuses it may never have used it: that is no fault of the client.
  */
 async function clearOther(open: () => FilterBackend & Disposable): Promise<OtherDone> {
   try {
@@ -112,7 +112,9 @@ async function clearOther(open: () => FilterBackend & Disposable): Promise<Other
     return { changes: await syncMarks(filter, []), isClean: true };
   } catch (error) {
     if (!(error instanceof ExpectedError)) throw error;
-    if (error instanceof IptablesError && error.code === "missing") return { changes: 0, isClean: true };
+    const isMissing =
+      isKernelError(error, "unsupported") || (error instanceof IptablesError && error.code === "missing");
+    if (isMissing) return { changes: 0, isClean: true };
     return { changes: 0, isClean: false, fault: error };
   }
 }

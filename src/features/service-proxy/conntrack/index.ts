@@ -4,4 +4,4 @@
  * Owns: which flows are stale. Does not know: when to delete them.
  */
 export { probeConntrack } from "./probe.ts";
-export { deleteStaleFlows, type IsHolder } from "./stale.ts";
+export { deleteStaleFlows, type IsHolder, type UdpFrontEnds, udpFrontEnds } from "./stale.ts";

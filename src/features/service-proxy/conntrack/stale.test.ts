@@ -5,7 +5,7 @@ import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
 import { addressKey } from "../plan/index.ts";
 import { addressesOf, endpoint, NODE_PORT, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
 import type { TrackedPort } from "../track/index.ts";
-import { deleteStaleFlows } from "./index.ts";
+import { deleteStaleFlows, udpFrontEnds } from "./index.ts";
 
 const { clusterIP, loadBalancerIP, externalIP, node, external, localEndpoint, remoteEndpoint } = addressesOf(4);
 const outside = IpAddress.parse("192.0.2.200");
@@ -27,7 +27,8 @@ const holds = (): boolean => true;
 function deleted(port: TrackedPort, ...flows: readonly ConntrackEntry[]): Promise<number> {
   const conntrack = new FakeConntrack();
   conntrack.entries.push(...flows);
-  return deleteStaleFlows(conntrack, 4, [port], { isNodePortAddress: (address) => address.equals(node), holds });
+  const frontEnds = udpFrontEnds([port], holds);
+  return deleteStaleFlows(conntrack, 4, () => frontEnds, { isNodePortAddress: (address) => address.equals(node) });
 }
 
 const udp = (...endpoints: TrackedPort["endpoints"]): TrackedPort => ({
@@ -93,11 +94,8 @@ test("deleteStaleFlows: flows to a front end that another Service holds are comp
   const conntrack = new FakeConntrack();
   conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...there), flow(externalIP, SERVICE_PORT, ...there));
   const key = addressKey(externalIP, "UDP", SERVICE_PORT);
-  const isOwn = {
-    isNodePortAddress: () => false,
-    holds: (_: unknown, one: { readonly key: string }) => one.key !== key,
-  };
-  assert.equal(await deleteStaleFlows(conntrack, 4, [udp(local)], isOwn), 1);
+  const frontEnds = udpFrontEnds([udp(local)], (_, one) => one.key !== key);
+  assert.equal(await deleteStaleFlows(conntrack, 4, () => frontEnds, { isNodePortAddress: () => false }), 1);
   assert.deepEqual(
     conntrack.entries.map(({ original }) => original.dst),
     [externalIP],
@@ -108,6 +106,7 @@ test("deleteStaleFlows: tens of thousands of flows are read once", async () => {
   const conntrack = new FakeConntrack();
   for (let at = 0; at < 20_000; at += 1)
     conntrack.entries.push(flow(clusterIP, SERVICE_PORT, ...(at % 2 === 0 ? here : there)));
-  assert.equal(await deleteStaleFlows(conntrack, 4, [udp(local)], { isNodePortAddress: () => false, holds }), 10_000);
+  const frontEnds = udpFrontEnds([udp(local)], holds);
+  assert.equal(await deleteStaleFlows(conntrack, 4, () => frontEnds, { isNodePortAddress: () => false }), 10_000);
   assert.equal(conntrack.entries.length, 10_000);
 });

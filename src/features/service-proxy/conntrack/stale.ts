@@ -56,20 +56,17 @@ export function isStale(
   return serving !== undefined && !serving.has(place(reply.src, reply.srcPort));
 }
 
-/** Deletes stale flows and returns their number. Reads the table once, in slices. Rejects with `KernelError`. */
+/**
+ * Deletes stale flows and returns their number. Reads the table once, in slices. `frontEnds` is called for every flow, and again before its
+ * deletion: endpoints may come meanwhile. Rejects with `KernelError`.
+ */
 export async function deleteStaleFlows(
   conntrack: ConntrackPort,
   family: IpFamily,
-  ports: Iterable<TrackedPort>,
-  {
-    isNodePortAddress,
-    holds,
-    signal,
-  }: AbortOptions & { readonly isNodePortAddress: (address: IpAddress) => boolean; readonly holds: IsHolder },
+  frontEnds: () => UdpFrontEnds,
+  { isNodePortAddress, signal }: AbortOptions & { readonly isNodePortAddress: (address: IpAddress) => boolean },
 ): Promise<number> {
-  const frontEnds = udpFrontEnds(ports, holds);
-  if (frontEnds.byAddress.size + frontEnds.byNodePort.size === 0) return 0;
-  const isOurs = (entry: ConntrackEntry): boolean => isStale(entry, frontEnds, isNodePortAddress);
+  const isOurs = (entry: ConntrackEntry): boolean => isStale(entry, frontEnds(), isNodePortAddress);
   return conntrack.delete({ family, protocol: PROTOCOL_NUMBERS.UDP }, isOurs, { signal });
 }
 

@@ -1,5 +1,4 @@
 import { sleep, TimeSlice } from "#base/async";
-import type { ElementBatch } from "#kernel/nft-elements";
 import { changeFrontEnd, type ObservedFrontEnd, type WantedTable } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
 import { type AffinityLoss, affinityLoss, deleteAffinity, staleEntries } from "./affinity.ts";
@@ -14,10 +13,12 @@ import {
   writeCompiled,
 } from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
-import type { TableWriter } from "./writer.ts";
+import type { BatchList, TableWriter } from "./writer.ts";
 
-/** A batch is committed at this size, in bytes: the size is far below netlink's limit, and takes a few milliseconds to encode. */
+/** A batch is committed at this size, in bytes: it takes a few milliseconds to encode. */
 const BATCH_BYTES = 2 << 20;
+/** A batch is committed at this share of what the kernel takes at a time: the next front end may have thousands of endpoints. */
+const BATCH_SHARE = 1 / 4;
 /** Work yields to the event loop after this time, milliseconds (docs/spec/service-proxy.md#1.1). */
 const SLICE_MS = 8;
 
@@ -46,7 +47,8 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   const { deps, writer, observed, losses } = work;
   const { clock } = deps;
   const { signal } = writer.options;
-  const removals: ElementBatch[] = [];
+  const removals: BatchList[] = [];
+  const maxBytes = Math.min(BATCH_BYTES, deps.elements.maxBatchBytes * BATCH_SHARE);
   let group = new Group(writer);
   let isTimeoutLeft = work.isFull;
   const slice = new TimeSlice({ clock, lengthMs: SLICE_MS });
@@ -60,7 +62,7 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
     const loss = affinityLoss(before, after, losses.get(id));
     if (loss === undefined) losses.delete(id);
     else losses.set(id, loss);
-    if (group.byteLength > BATCH_BYTES) {
+    if (group.byteLength > maxBytes) {
       removals.push(await finish(work, group));
       group = new Group(writer);
     }
@@ -69,9 +71,9 @@ export async function syncFrontEnds(work: FrontEndWork, services: WantedTable, i
   }
   removals.push(await finish(work, group));
   await deleteLost(work);
-  if (removals.some(({ isEmpty }) => !isEmpty)) {
+  if (removals.some(({ count }) => count > 0)) {
     await sleep(SETTLE_MS, { clock, signal });
-    for (const batch of removals) await writer.commit(batch);
+    for (const list of removals) await writer.commitAll(list);
   }
   if (isTimeoutLeft) await deleteTimeouts(work);
 }
@@ -118,8 +120,8 @@ class Group {
   }
 }
 
-/** Commits a group. Returns the batch of removals, for later. */
-async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<ElementBatch> {
+/** Commits a group. Returns the removals, for later. */
+async function finish(work: FrontEndWork, { phases, updates }: Group): Promise<BatchList> {
   const { writer, observed } = work;
   await prepare(work, updates);
   await writer.commit(phases.add);

@@ -1,13 +1,13 @@
-import type { ByteString, ElementBatch } from "#kernel/nft-elements";
-import type { ChangedKeys } from "../plan/index.ts";
+import type { ByteString } from "#kernel/nft-elements";
+import type { ChangedKeys, ElementChanges } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
 import { type ObservedTable, PLAIN_SETS } from "./observed-table.ts";
 import type { Desired } from "./types.ts";
 
 /** Keys that are added to sets without values before the front ends change, and keys that are removed after the front ends have changed. */
-export interface SetChanges {
-  readonly add: ElementBatch;
-  readonly remove: ElementBatch;
+export interface SetChanges<C extends ElementChanges> {
+  readonly add: C;
+  readonly remove: C;
   /** The sets after both changes. */
   readonly next: ReadonlyMap<string, Set<ByteString>>;
   /** Number of changes that no plan requested. */
@@ -21,12 +21,12 @@ export interface Requested extends ChangedKeys {
 }
 
 /** Compares the requested keys with the kernel's; with `full`, compares all keys. Pure but for the batches, which have to be new. */
-export function changeSets(
+export function changeSets<C extends ElementChanges>(
   observed: Pick<ObservedTable, "sets">,
   desired: Desired,
   requested: Requested,
-  { full, add, remove }: { readonly full: boolean; readonly add: ElementBatch; readonly remove: ElementBatch },
-): SetChanges {
+  { full, add, remove }: { readonly full: boolean; readonly add: C; readonly remove: C },
+): SetChanges<C> {
   const wanted = {
     [SETS.clusterIps]: [desired.services.clusterIPs, requested.clusterIPs],
     [SETS.hairpin]: [desired.services.hairpinEndpoints, requested.hairpinEndpoints],

@@ -124,18 +124,18 @@ export class ServiceTable {
       const isRenewed = writer.hasWrittenRules;
       await removeUnowned(observed, writer);
       const ids = isFull ? new Set([...observed.frontEnds.keys(), ...idsOf(services)]) : requested.frontEnds;
-      const batches = { add: writer.batch(), remove: writer.batch() };
+      const batches = { add: writer.batches(), remove: writer.batches() };
       const sets = changeSets(observed, desired, requested, { ...batches, full: isFull });
       writer.drifted(sets.drift);
       await syncServiceCidrs(observed, desired.serviceCIDRs, writer);
-      await writer.commit(sets.add);
+      await writer.commitAll(sets.add);
       const [deps, options, losses] = [this.#deps, this.#options, this.#losses];
       await syncFrontEnds(
         { deps, writer, observed, options, requested: requested.frontEnds, losses, isFull },
         services,
         ids,
       );
-      await writer.commit(sets.remove);
+      await writer.commitAll(sets.remove);
       for (const [name, keys] of sets.next) observed.sets.set(name, keys);
       if (!observed.chains.has(COMPLETE_CHAIN)) await this.#complete(observed, writer);
       this.#requested = {
@@ -231,10 +231,10 @@ function merged(before: Requested, { frontEnds, clusterIPs, hairpinEndpoints }: 
 
 async function removeUnowned(observed: ObservedTable, writer: TableWriter): Promise<void> {
   if (observed.unowned.length === 0) return;
-  const batch = writer.batch();
-  for (const { set, element } of observed.unowned) batch.delete(set, element.key, element.keyEnd);
-  await writer.commit(batch);
-  writer.drifted(batch.count);
+  const list = writer.batches();
+  for (const { set, element } of observed.unowned) list.delete(set, element.key, element.keyEnd);
+  await writer.commitAll(list);
+  writer.drifted(list.count);
   observed.unowned = [];
 }
 

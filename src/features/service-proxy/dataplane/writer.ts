@@ -1,8 +1,46 @@
 import type { AbortOptions } from "#base/async";
 import type { NftTransaction } from "#kernel/nft";
 import { ElementBatch, type ElementTable } from "#kernel/nft-elements";
-import type { Phases } from "../plan/index.ts";
 import type { DataPlaneDeps, SyncReport } from "./types.ts";
+
+/** Room for what a batch gets after its length was asked: one element, headers and the end. */
+const SPARE_BYTES = 4096;
+
+/** Changes that need not be made at once: as many batches as the kernel takes at a time, in order. */
+export class BatchList {
+  readonly batches: ElementBatch[] = [];
+  readonly #make: () => ElementBatch;
+  readonly #maxBytes: number;
+
+  /** `maxBytes`: the length of the largest batch that can be committed. */
+  constructor(make: () => ElementBatch, maxBytes: number) {
+    this.#make = make;
+    this.#maxBytes = maxBytes - SPARE_BYTES;
+  }
+
+  add(...change: Parameters<ElementBatch["add"]>): this {
+    this.#last().add(...change);
+    return this;
+  }
+
+  delete(...change: Parameters<ElementBatch["delete"]>): this {
+    this.#last().delete(...change);
+    return this;
+  }
+
+  /** Number of changes. */
+  get count(): number {
+    return this.batches.reduce((sum, { count }) => sum + count, 0);
+  }
+
+  #last(): ElementBatch {
+    const last = this.batches.at(-1);
+    if (last !== undefined && last.byteLength < this.#maxBytes) return last;
+    const made = this.#make();
+    this.batches.push(made);
+    return made;
+  }
+}
 
 /** Commits and counts the transactions of one sync of one table. Rejects with `NftError` or `KernelError`; a refused transaction changes nothing. */
 export class TableWriter {
@@ -29,8 +67,14 @@ export class TableWriter {
     return new ElementBatch(this.table, { record: this.#deps.elements.wantsRecords });
   }
 
-  phases(): Phases {
-    return { add: this.batch(), switch: this.batch(), remove: this.batch() };
+  /** A list for changes that may take several transactions. */
+  batches(): BatchList {
+    return new BatchList(() => this.batch(), this.#deps.elements.maxBatchBytes);
+  }
+
+  /** The phases of an update (`Phases`). What no verdict leads to may be removed bit by bit. */
+  phases(): { readonly add: ElementBatch; readonly switch: ElementBatch; readonly remove: BatchList } {
+    return { add: this.batch(), switch: this.batch(), remove: this.batches() };
   }
 
   /** Commits elements; does nothing for an empty batch. */
@@ -38,6 +82,11 @@ export class TableWriter {
     if (batch.isEmpty) return;
     await this.#deps.generations.transact(() => this.#deps.elements.commit(batch, this.options));
     this.#count(changes, batch.byteLength);
+  }
+
+  /** Commits each batch by itself. */
+  async commitAll(list: BatchList): Promise<void> {
+    for (const batch of list.batches) await this.commit(batch);
   }
 
   /** Counts elements that differ though no plan requested a change. */

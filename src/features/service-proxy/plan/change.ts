@@ -12,11 +12,17 @@ import { assignSlots } from "./slots.ts";
  */
 export interface Phases {
   /** Adds endpoints, or replaces them in their slots. */
-  readonly add: ElementBatch;
+  readonly add: ElementChanges;
   /** Changes verdicts. */
-  readonly switch: ElementBatch;
+  readonly switch: ElementChanges;
   /** Removes elements that no verdict leads to; committed when no packet that saw the old verdicts is being processed any more. */
-  readonly remove: ElementBatch;
+  readonly remove: ElementChanges;
+}
+
+/** Takes changes of elements: a batch, or several. */
+export interface ElementChanges {
+  add(...change: Parameters<ElementBatch["add"]>): unknown;
+  delete(...change: Parameters<ElementBatch["delete"]>): unknown;
 }
 
 /** Names of the sets that hold a front end. */
@@ -105,7 +111,7 @@ function changeVerdict(
   key: ByteString,
   observed: Verdict | undefined,
   wanted: Verdict | undefined,
-  how: { readonly comment: string | undefined; readonly add: ElementBatch; readonly remove: ElementBatch },
+  how: { readonly comment: string | undefined; readonly add: ElementChanges; readonly remove: ElementChanges },
 ): void {
   if (observed !== undefined && wanted !== undefined && verdictText(observed) === verdictText(wanted)) return;
   if (observed !== undefined) (wanted === undefined ? how.remove : how.add).delete(set, key);

@@ -5,7 +5,7 @@
  * Owns: front ends, slots, claims, the three phases of an update. Does not know: sockets, the API, when an update happens.
  */
 export { MAX_TIMEOUTS } from "./affinity-timeouts.ts";
-export { changeFrontEnd, type Phases } from "./change.ts";
+export { changeFrontEnd, type ElementChanges } from "./change.ts";
 export { frontEndId, NO_ENDPOINTS, type ObservedFrontEnd } from "./front-end.ts";
 export { addressBytes, addressKey, endpointValue, frontEndText, portBytes, slotBytes } from "./keys.ts";
 export { cidrsIn, type ListedTable, readListing } from "./listing.ts";

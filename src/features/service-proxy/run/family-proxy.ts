@@ -1,21 +1,21 @@
-import { TimeSlice } from "#base/async";
+import { TaskGroup, TimeSlice } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import { BoundedRunner } from "#base/reconcile";
 import type { ConntrackPort } from "#kernel/conntrack";
-import { deleteStaleFlows, type IsHolder } from "../conntrack/index.ts";
 import type { DataPlane, SyncReport } from "../dataplane/index.ts";
 import { addressBytes, frontEndId, MAX_TIMEOUTS, WantedTable } from "../plan/index.ts";
 import type { TrackedPort, Tracker } from "../track/index.ts";
 import { type LostClaim, LostClaims } from "./lost-claims.ts";
+import { type FlowsObserver, StaleFlows } from "./stale-flows.ts";
 
 /** Planning yields to the event loop after this time, milliseconds (docs/spec/service-proxy.md#1.1). */
 const SLICE_MS = 8;
 
-/** Observes syncs; methods must not throw. */
-export interface SyncObserver {
+/** Observes syncs and the checks of flows that follow them; methods must not throw. */
+export interface SyncObserver extends FlowsObserver {
   /** A change waits to be synced. */
   queued?(family: IpFamily): void;
   started?(family: IpFamily): void;
@@ -24,7 +24,6 @@ export interface SyncObserver {
     report: SyncReport & { readonly durationMs: number; readonly triggeredAt: readonly number[] },
   ): void;
   failed?(family: IpFamily, error: ExpectedError): void;
-  flowsDeleted?(family: IpFamily, flows: number, durationMs: number): void;
   /** Called when a claim is lost, once until the claim is won again. */
   claimLost?(family: IpFamily, claim: LostClaim): void;
   /** Number of claims that are lost now. */
@@ -70,6 +69,7 @@ export class FamilyProxy {
   readonly #options: FamilyProxyOptions;
   readonly #runner: BoundedRunner;
   readonly #lostClaims = new LostClaims();
+  readonly #flows: StaleFlows | undefined;
   #nodePortAddresses: readonly IpAddress[] = [];
   #isNodePortAddress: (address: IpAddress) => boolean = () => false;
   #serviceCIDRs: readonly Cidr[] = [];
@@ -80,7 +80,7 @@ export class FamilyProxy {
   #onRepaired: ((changes: number) => void) | undefined;
   #lastFullAt = 0;
   /**
-   * Services whose UDP flows the next successful sync checks; `undefined`: all. That is so while packets may have passed untranslated whatever
+   * Services whose UDP flows are checked after the next successful sync; `undefined`: all. That is so while packets may have passed untranslated whatever
    * their Service: before the first sync, after a failed one, and until an address takes NodePorts.
    */
   #flowsPending: Set<string> | undefined;
@@ -101,6 +101,12 @@ export class FamilyProxy {
       retryMs: options.syncMs,
       clock: this.#clock,
     });
+    this.#flows = deps.conntrack === undefined ? undefined : this.#staleFlows(deps.conntrack);
+  }
+
+  /** True while UDP flows wait for a check, or are being checked. Syncs do not wait for that. */
+  get isCheckingFlows(): boolean {
+    return this.#flows?.isPending === true;
   }
 
   /** True while a sync is running. */
@@ -143,9 +149,13 @@ export class FamilyProxy {
     this.request();
   }
 
-  /** Syncs until the signal aborts. Rejects only because of a bug. */
+  /** Syncs, and checks flows, until the signal aborts. Rejects only because of a bug. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    await this.#runner.run(() => this.#sync(signal), { signal });
+    const group = new TaskGroup(signal);
+    group.spawn((at) => this.#runner.run(() => this.#sync(at), { signal: at }));
+    const flows = this.#flows;
+    if (flows !== undefined) group.spawn((at) => flows.run({ signal: at }));
+    await group.wait();
   }
 
   async #sync(signal: AbortSignal): Promise<void> {
@@ -157,6 +167,7 @@ export class FamilyProxy {
     const { services, triggeredAt } = this.tracker.take();
     try {
       await this.#plan(services, signal);
+      this.#flows?.endpointsChanged();
       for (const claim of this.#lostClaims.take(this.wanted)) observer?.claimLost?.(this.family, claim);
       observer?.lostClaims?.(this.family, this.#lostClaims.count);
       this.#reportRounding();
@@ -177,7 +188,7 @@ export class FamilyProxy {
         this.#onRepaired = undefined;
       }
       // Until the repair, packets of any Service may have passed untranslated, and a flow keeps what its first packet got.
-      await this.#deleteStaleFlows(report.isRepair ? undefined : flows, signal);
+      this.#flows?.request(report.isRepair ? undefined : flows);
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
       this.#isFullDue = true;
@@ -222,19 +233,18 @@ export class FamilyProxy {
     else this.#log.info("timeouts of session affinity are exact again", about);
   }
 
-  /** Deletes stale UDP flows of these Services; `undefined`: of all. */
-  async #deleteStaleFlows(changed: ReadonlySet<string> | undefined, signal: AbortSignal): Promise<void> {
-    const { conntrack, observer } = this.#deps;
-    if (conntrack === undefined) return;
-    const services = changed ?? this.tracker.services.keys();
-    const startedAt = this.#clock.monotonic();
-    const how = { isNodePortAddress: this.#isNodePortAddress, holds: this.#holds, signal };
-    const flows = await deleteStaleFlows(conntrack, this.family, this.#portsOf(services), how);
-    observer?.flowsDeleted?.(this.family, flows, this.#clock.monotonic() - startedAt);
+  #staleFlows(conntrack: ConntrackPort): StaleFlows {
+    return new StaleFlows({
+      family: this.family,
+      conntrack,
+      portsOf: (services) => this.#portsOf(services ?? this.tracker.services.keys()),
+      holds: ({ namespace, name }, frontEnd) => this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd)),
+      isNodePortAddress: (address) => this.#isNodePortAddress(address),
+      observer: this.#deps.observer,
+      log: this.#log,
+      clock: this.#clock,
+    });
   }
-
-  readonly #holds: IsHolder = ({ namespace, name }, frontEnd) =>
-    this.wanted.holds(`${namespace}/${name}`, frontEndId(frontEnd));
 
   *#portsOf(services: Iterable<string>): Generator<TrackedPort> {
     // Most Services have no UDP port, and their endpoints need not be merged.

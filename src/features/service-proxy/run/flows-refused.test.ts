@@ -1,13 +1,13 @@
 import assert from "node:assert/strict";
-import { test } from "node:test";
+import { type TestContext, test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";
-import { nullLogger } from "#base/log";
-import { FakeConntrack } from "#kernel/conntrack";
+import { createLogger } from "#base/log";
+import { type ConntrackEntry, FakeConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
-import { until } from "#test/lab";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
+import type { ServicePort } from "../model/index.ts";
 import { addressesOf, NODE, ruleOptions, SERVICE_PORT, servicePort, TARGET_PORT } from "../testing/fixture.ts";
 import { Tracker } from "../track/index.ts";
 import { FamilyProxy } from "./index.ts";
@@ -18,54 +18,157 @@ class IdlePlane extends DataPlane {
   }
 }
 
-/** Refuses once, when it is set to. */
-class RefusingConntrack extends FakeConntrack {
-  refusals = 0;
+/** Refuses while it is set to, as a kernel without the subsystem does, and stops where it is told to. */
+class OtherConntrack extends FakeConntrack {
+  isMissing = false;
+  tries = 0;
+  /** Each pass waits for it between its listing and its deletions. */
+  gate: Promise<void> | undefined;
 
-  override async delete(...args: Parameters<FakeConntrack["delete"]>): Promise<number> {
-    this.refusals -= 1;
-    if (this.refusals === 0) throw new KernelError("busy", "cannot delete flows: the table is busy");
-    return super.delete(...args);
+  override async delete(...[filter, when = () => true]: Parameters<FakeConntrack["delete"]>): Promise<number> {
+    this.tries += 1;
+    if (this.isMissing) throw new KernelError("invalid", "Cannot list IPv4 connections: Invalid argument (EINVAL)");
+    const listed = new Set(this.list(filter).filter(when));
+    await this.gate;
+    return super.delete(filter, (entry) => listed.has(entry) && when(entry));
   }
 }
 
-test("FamilyProxy: flows that could not be deleted after one sync are deleted after the next", async (t) => {
+const { clusterIP, external, localEndpoint } = addressesOf(4);
+
+/** A flow to the Service. */
+const FLOW: ConntrackEntry = {
+  family: 4,
+  protocol: 17,
+  original: { src: external, dst: clusterIP, srcPort: 40_000, dstPort: SERVICE_PORT },
+  reply: { src: localEndpoint, dst: external, srcPort: TARGET_PORT, dstPort: 40_000 },
+  mark: 0,
+};
+
+const OTHER = { name: "other", port: SERVICE_PORT + 1 };
+
+function setUp(t: TestContext) {
   const clock = new FakeClock();
   const elements = new FakeNftElements();
+  const said: Record<string, unknown>[] = [];
+  const log = createLogger({ name: "t", write: (line) => void said.push(JSON.parse(line)) });
   const plane = new IdlePlane(
-    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements), clock: systemClock, log: nullLogger },
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements), clock: systemClock, log },
     { ...ruleOptions(4), tableName: "kube-proxy" },
   );
-  const { clusterIP, external, localEndpoint } = addressesOf(4);
-  const conntrack = new RefusingConntrack();
+  const conntrack = new OtherConntrack();
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
-  const proxy = new FamilyProxy({ tracker, plane, conntrack, clock, log: nullLogger }, { minSyncMs: 0, syncMs: 1000 });
+  const count = { synced: 0, failed: 0, flowsFailed: 0, flowsChecked: 0, deleted: 0 };
+  const observer = {
+    synced: () => {
+      count.synced += 1;
+    },
+    failed: () => {
+      count.failed += 1;
+    },
+    flowsFailed: () => {
+      count.flowsFailed += 1;
+    },
+    flowsDeleted: (_: number, flows: number) => {
+      count.flowsChecked += 1;
+      count.deleted += flows;
+    },
+  };
+  const proxy = new FamilyProxy({ tracker, plane, conntrack, observer, clock, log }, { minSyncMs: 0, syncMs: 1000 });
   const stop = new AbortController();
   const running = proxy.run({ signal: stop.signal });
   t.after(async () => {
     stop.abort();
     await running;
   });
+  /** Syncs a Service whose endpoints are none, so that all its flows are stale. */
+  const change = async (of: Partial<ServicePort> = {}): Promise<void> => {
+    const port = servicePort(4, { protocol: "UDP", nodePort: 0, ...of });
+    tracker.setService(`${port.namespace}/${port.name}`, [port]);
+    proxy.request();
+    await clock.advance(200);
+  };
+  return { clock, conntrack, tracker, proxy, count, change, messages: () => said.map(({ msg }) => msg) };
+}
+
+test("FamilyProxy: without connection tracking in the kernel syncs succeed all the same, and flows are checked again, less and less often", async (t) => {
+  const { clock, conntrack, proxy, count, change, messages } = setUp(t);
+  conntrack.isMissing = true;
   proxy.open();
-  await clock.advance(100);
-  conntrack.entries.push({
+  await clock.advance(200);
+  for (let at = 0; at < 20; at += 1) await change();
+  assert.deepEqual([count.failed, count.synced], [0, 21]);
+  assert.ok(count.flowsFailed > 1 && count.flowsFailed < 8, `${count.flowsFailed} tries`);
+  const { tries } = conntrack;
+  await clock.advance(600_000);
+  assert.ok(conntrack.tries - tries >= 9 && conntrack.tries - tries <= 40, `${conntrack.tries - tries} tries`);
+  assert.deepEqual(messages(), ["connection tracking cannot be read: stale UDP flows are not deleted; trying again"]);
+});
+
+test("FamilyProxy: flows that could not be deleted are deleted when they can be, without another sync", async (t) => {
+  const { clock, conntrack, proxy, count, change, messages } = setUp(t);
+  proxy.open();
+  await clock.advance(200);
+  assert.equal(count.flowsChecked, 1, "connection tracking was tried, though no Service has UDP");
+  conntrack.isMissing = true;
+  conntrack.entries.push(FLOW);
+  await change();
+  await change(OTHER);
+  assert.equal(conntrack.entries.length, 1);
+  conntrack.isMissing = false;
+  const { synced } = count;
+  await clock.advance(2000);
+  assert.deepEqual([conntrack.entries, count.synced, count.failed], [[], synced, 0]);
+  assert.equal(count.deleted, 1);
+  assert.equal(messages().at(-1), "connection tracking can be read again");
+});
+
+test("FamilyProxy: no sync and no look for drift waits for a check of flows", async (t) => {
+  const { clock, conntrack, proxy, count, change } = setUp(t);
+  proxy.open();
+  await clock.advance(200);
+  const gate = Promise.withResolvers<void>();
+  conntrack.gate = gate.promise;
+  conntrack.entries.push(FLOW);
+  await change();
+  assert.deepEqual([proxy.isCheckingFlows, proxy.isBusy, count.synced], [true, false, 2]);
+  await change(OTHER);
+  assert.deepEqual([proxy.isCheckingFlows, proxy.isBusy, count.synced], [true, false, 3]);
+  gate.resolve();
+  await clock.advance(200);
+  assert.deepEqual([proxy.isCheckingFlows, count.deleted], [false, 1]);
+});
+
+test("FamilyProxy: an endpoint that comes back while flows are checked keeps its flows", async (t) => {
+  const { clock, conntrack, tracker, proxy, count, change } = setUp(t);
+  proxy.open();
+  await clock.advance(200);
+  const gate = Promise.withResolvers<void>();
+  conntrack.gate = gate.promise;
+  conntrack.entries.push(FLOW);
+  await change();
+  assert.equal(proxy.isCheckingFlows, true);
+  tracker.setSlice("ns/s", {
+    metadata: { name: "s", namespace: "ns", uid: "1", resourceVersion: "1" },
+    service: "ns/svc",
     family: 4,
-    protocol: 17,
-    original: { src: external, dst: clusterIP, srcPort: 40_000, dstPort: SERVICE_PORT },
-    reply: { src: localEndpoint, dst: external, srcPort: TARGET_PORT, dstPort: 40_000 },
-    mark: 0,
+    ports: [{ name: servicePort(4).portName, protocol: "UDP", port: TARGET_PORT }],
+    endpoints: [
+      {
+        address: String(localEndpoint),
+        nodeName: NODE.name,
+        ready: true,
+        serving: true,
+        terminating: false,
+        zoneHints: [],
+        nodeHints: [],
+      },
+    ],
+    triggeredAt: 0,
   });
-  conntrack.refusals = 1;
-  // A Service without endpoints: the answering address is no endpoint.
-  tracker.setService("ns/svc", [servicePort(4, { protocol: "UDP" })]);
   proxy.request();
-  await until(
-    "the flow is deleted",
-    async () => {
-      await clock.advance(100);
-      return conntrack.entries.length === 0;
-    },
-    { deadlineMs: 3000 },
-  );
-  assert.ok(conntrack.refusals < 0, "it was refused first");
+  await clock.advance(200);
+  gate.resolve();
+  await clock.advance(200);
+  assert.deepEqual([conntrack.entries.length, count.deleted, proxy.isCheckingFlows], [1, 0, false]);
 });

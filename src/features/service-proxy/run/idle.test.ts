@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type Clock, FakeClock } from "#base/clock";
 import { nullLogger } from "#base/log";
+import { FakeConntrack } from "#kernel/conntrack";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { until } from "#test/lab";
@@ -53,7 +54,8 @@ test("idle: in a minute without a change one number is read from the kernel twic
     );
     planes.push(plane);
     const tracker = new Tracker(family, { node: NODE, nodeIPs: [] });
-    return new FamilyProxy({ tracker, plane, clock, log: nullLogger }, { minSyncMs: 1000, syncMs: 30_000 });
+    const conntrack = counted(new FakeConntrack(), asked);
+    return new FamilyProxy({ tracker, plane, conntrack, clock, log: nullLogger }, { minSyncMs: 1000, syncMs: 30_000 });
   });
   const stop = new AbortController();
   const drift = new DriftWatch({ generations, families, clock, log: nullLogger });

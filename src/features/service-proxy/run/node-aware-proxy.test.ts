@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
+import { FakeConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
@@ -34,7 +35,7 @@ function healthAddresses(
     stack,
     nft: new FakeNft(),
     elements,
-    conntrack: undefined,
+    conntrack: new FakeConntrack(),
     generations: new GenerationTracker(elements),
   };
   const node = { addresses: [IpAddress.parse("192.0.2.1")], zone: undefined, podCIDRs: [] };
@@ -63,7 +64,7 @@ test("NodeAwareProxy: a loopback range is logged once, however often addresses c
     stack,
     nft: new FakeNft(),
     elements,
-    conntrack: undefined,
+    conntrack: new FakeConntrack(),
     generations: new GenerationTracker(elements),
   };
   const node = { addresses: [], zone: undefined, podCIDRs: [] };
@@ -97,7 +98,7 @@ test("NodeAwareProxy: a Node is applied with the addresses that were read last, 
     stack: overridden(stack, { addresses: overridden(stack.addresses, { list }) }),
     nft: new FakeNft(),
     elements,
-    conntrack: undefined,
+    conntrack: new FakeConntrack(),
     generations: new GenerationTracker(elements),
   };
   const node = { addresses: [], zone: undefined, podCIDRs: [] };

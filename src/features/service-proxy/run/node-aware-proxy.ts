@@ -24,7 +24,7 @@ export interface ProxyKernel {
   readonly stack: NetStack;
   readonly nft: Nft;
   readonly elements: NftElements;
-  readonly conntrack: ConntrackPort | undefined;
+  readonly conntrack: ConntrackPort;
   readonly generations: GenerationTracker;
 }
 

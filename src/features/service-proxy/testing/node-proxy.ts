@@ -113,7 +113,7 @@ export class NodeProxy implements AsyncDisposable {
     await this.settled();
   }
 
-  /** Resolves when the kernel has all changes. Rejects if a sync failed. */
+  /** Resolves when the kernel has all changes, and stale flows are deleted. Rejects if a sync or a check of flows failed. */
   async settled(): Promise<void> {
     await Promise.all(this.#families.map((family) => family.settled()));
   }
@@ -150,7 +150,9 @@ class OneFamily {
   readonly plane: DataPlane;
   readonly proxy: FamilyProxy;
   readonly #waiting: { readonly sync: number; readonly done: PromiseWithResolvers<void> }[] = [];
+  /** Syncs that have begun, and the last one that has succeeded. */
   #started = 0;
+  #synced = 0;
   changes = 0;
 
   constructor(family: IpFamily, bed: Bed, conntrack: ConntrackPort, generations: GenerationTracker) {
@@ -168,9 +170,13 @@ class OneFamily {
       },
       synced: (_family: IpFamily, report: SyncReport) => {
         this.changes += report.changes;
-        this.#ended((done) => done.resolve());
+        this.#synced = this.#started;
       },
-      failed: (_family: IpFamily, error: Error) => this.#ended((done) => done.reject(error)),
+      failed: (_family: IpFamily, error: Error) => this.#ended(this.#started, (done) => done.reject(error)),
+      flowsDeleted: () => {
+        if (!this.proxy.isCheckingFlows) this.#ended(this.#synced, (done) => done.resolve());
+      },
+      flowsFailed: (_family: IpFamily, error: Error) => this.#ended(this.#synced, (done) => done.reject(error)),
     };
     const deps = { tracker: this.tracker, plane: this.plane, conntrack, observer, clock: systemClock, log: nullLogger };
     this.proxy = new FamilyProxy(deps, { minSyncMs: 0, syncMs: 1000 });
@@ -178,7 +184,7 @@ class OneFamily {
     this.proxy.setNodePortAddresses([node], (address) => address.equals(node));
   }
 
-  /** A sync that begins from now on has succeeded. */
+  /** A sync that begins from now on has succeeded, and the flows have been checked after it. */
   async settled(): Promise<void> {
     const done = Promise.withResolvers<void>();
     this.#waiting.push({ sync: this.#started + 1, done });
@@ -187,8 +193,8 @@ class OneFamily {
     await done.promise.finally(() => clearTimeout(late));
   }
 
-  #ended(settle: (done: PromiseWithResolvers<void>) => void): void {
-    while ((this.#waiting[0]?.sync ?? Number.POSITIVE_INFINITY) <= this.#started) {
+  #ended(sync: number, settle: (done: PromiseWithResolvers<void>) => void): void {
+    while ((this.#waiting[0]?.sync ?? Number.POSITIVE_INFINITY) <= sync) {
       const waiting = this.#waiting.shift();
       if (waiting !== undefined) settle(waiting.done);
     }

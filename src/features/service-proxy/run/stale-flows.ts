@@ -1,0 +1,140 @@
+import { Backoff, Dirty, pause } from "#base/async";
+import type { Clock } from "#base/clock";
+import { describeError, ExpectedError } from "#base/errors";
+import type { IpAddress, IpFamily } from "#base/ip";
+import type { Logger } from "#base/log";
+import type { ConntrackPort } from "#kernel/conntrack";
+import {
+  deleteStaleFlows,
+  type IsHolder,
+  probeConntrack,
+  type UdpFrontEnds,
+  udpFrontEnds,
+} from "../conntrack/index.ts";
+import type { TrackedPort } from "../track/index.ts";
+
+/** Pause after the first failure in a row, in milliseconds; it doubles up to {@link MAX_RETRY_MS}. */
+const FIRST_RETRY_MS = 1000;
+const MAX_RETRY_MS = 60_000;
+/** Without a request nothing is done; the wait only needs some limit, in milliseconds. */
+const WAIT_MS = 3_600_000;
+
+/** Observes checks of flows; methods must not throw. */
+export interface FlowsObserver {
+  /** A check has succeeded. `durationMs` is its time. */
+  flowsDeleted?(family: IpFamily, flows: number, durationMs: number): void;
+  /** A check has failed. It is made again. */
+  flowsFailed?(family: IpFamily, error: ExpectedError): void;
+}
+
+export interface StaleFlowsDeps {
+  readonly family: IpFamily;
+  readonly conntrack: ConntrackPort;
+  /** Service ports as they are wanted now, with their endpoints; `undefined`: of all Services. */
+  readonly portsOf: (services: ReadonlySet<string> | undefined) => Iterable<TrackedPort>;
+  readonly holds: IsHolder;
+  readonly isNodePortAddress: (address: IpAddress) => boolean;
+  readonly observer: FlowsObserver | undefined;
+  readonly log: Logger;
+  readonly clock: Clock;
+}
+
+/**
+ * Deletes stale UDP flows of one family (docs/spec/service-proxy.md#2.11), beside the syncs: no change and no repair waits for it, and the table is
+ * as it should be also where the kernel has no connection tracking. A check that fails is made again after a pause, which grows.
+ */
+export class StaleFlows {
+  readonly #deps: StaleFlowsDeps;
+  readonly #dirty: Dirty;
+  readonly #backoff = new Backoff({ initialMs: FIRST_RETRY_MS, maxMs: MAX_RETRY_MS });
+  /** Services that wait for a check; `undefined`: all. */
+  #waiting: ReadonlySet<string> | undefined = new Set();
+  /** Services of the check that is running. */
+  #current: ReadonlySet<string> | undefined;
+  #isDue = false;
+  #isRunning = false;
+  /** The front ends of {@link #current}; `undefined`: to be computed. */
+  #frontEnds: UdpFrontEnds | undefined;
+  /** The last check, or try, has read connection tracking. `undefined`: there was none. */
+  #isReadable: boolean | undefined;
+
+  constructor(deps: StaleFlowsDeps) {
+    this.#deps = deps;
+    this.#dirty = new Dirty(deps.clock);
+  }
+
+  /** True while flows wait for a check, and while one is running. */
+  get isPending(): boolean {
+    return this.#isDue || this.#isRunning;
+  }
+
+  /** Requests a check of the flows of these Services; `undefined`: of all. To be called when the kernel has their endpoints. */
+  request(services: ReadonlySet<string> | undefined): void {
+    this.#waiting =
+      services === undefined || this.#waiting === undefined ? undefined : new Set([...this.#waiting, ...services]);
+    this.#isDue = true;
+    this.#dirty.mark();
+  }
+
+  /** To be called before the kernel gets other endpoints: flows to them are not stale, also for a check that is running. */
+  endpointsChanged(): void {
+    this.#frontEnds = undefined;
+  }
+
+  /** Checks on request until the signal aborts. Rejects only because of a bug. */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    while (!signal.aborted) {
+      await this.#dirty.wait({ atMostMs: WAIT_MS, signal });
+      while (this.#isDue && !signal.aborted) await this.#tryCheck(signal);
+    }
+  }
+
+  async #tryCheck(signal: AbortSignal): Promise<void> {
+    const { family, observer, log, clock } = this.#deps;
+    this.#isDue = false;
+    this.#isRunning = true;
+    this.#current = this.#waiting;
+    this.#waiting = new Set();
+    const startedAt = clock.monotonic();
+    try {
+      const flows = await this.#check(signal).finally(() => this.#ended());
+      this.#backoff.reset();
+      if (this.#isReadable === false) log.info("connection tracking can be read again", { family });
+      this.#isReadable = true;
+      observer?.flowsDeleted?.(family, flows, clock.monotonic() - startedAt);
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!(error instanceof ExpectedError)) throw error;
+      this.request(this.#current);
+      if (this.#isReadable !== false)
+        log.warn("connection tracking cannot be read: stale UDP flows are not deleted; trying again", {
+          family,
+          error: describeError(error),
+        });
+      this.#isReadable = false;
+      observer?.flowsFailed?.(family, error);
+      await pause(this.#backoff.next(), { signal, clock });
+    }
+  }
+
+  #ended(): void {
+    this.#isRunning = false;
+    this.#frontEnds = undefined;
+  }
+
+  async #check(signal: AbortSignal): Promise<number> {
+    const { conntrack, family, isNodePortAddress } = this.#deps;
+    const { byAddress, byNodePort } = this.#view();
+    if (byAddress.size + byNodePort.size > 0)
+      return await deleteStaleFlows(conntrack, family, () => this.#view(), { isNodePortAddress, signal });
+    // Nothing is to be read. Whether it could be is told all the same, before a Service with UDP needs it.
+    if (this.#isReadable !== true) await probeConntrack(conntrack, family, { signal });
+    return 0;
+  }
+
+  #view(): UdpFrontEnds {
+    const { portsOf, holds } = this.#deps;
+    this.#frontEnds ??= udpFrontEnds(portsOf(this.#current), holds);
+    return this.#frontEnds;
+  }
+}
