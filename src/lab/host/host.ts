@@ -26,6 +26,7 @@ import {
   type LabNode,
   type NodeFamilies,
   planTopology,
+  podNetnsPrefix,
   removeTopology,
   type Topology,
 } from "#lab/topology";
@@ -465,7 +466,7 @@ async function runNode(
     {
       nodeName: node.name,
       nodeAddresses: node.addresses.map(String),
-      netnsPrefix: `isthmus-${options.lab}-pod-`,
+      netnsPrefix: podNetnsPrefix(options.lab),
       accepts: (pod) => isForLab(identity, pod),
     },
   );
