@@ -22,7 +22,10 @@ export async function* watchEvents<T>(
   const stop = new AbortController();
   const onAbort = (): void => stop.abort(signal?.reason);
   signal?.addEventListener("abort", onAbort, { once: true });
-  const idle = new IdleTimer(options.clock, idleTimeoutMs, () => stop.abort());
+  // As for the deadline of a call: the connection may lead to a server that is gone, so the next watch dials anew.
+  const idle = new IdleTimer(options.clock, idleTimeoutMs, () =>
+    stop.abort(new DOMException(`the server sent nothing for ${idleTimeoutMs} ms`, "TimeoutError")),
+  );
   try {
     const body = await transport.stream(request, { signal: stop.signal, timeoutMs: options.timeoutMs });
     const decoder = new WatchDecoder<T>(request.action);
