@@ -16,6 +16,8 @@ export interface LabPaths {
   readonly logs: string;
   /** The root file system of `--image`; not below /run, which is memory. */
   readonly image: string;
+  /** The log of the program that kept the lab from starting. It outlives the lab, until the next start or `lab down`. */
+  readonly failedLog: string;
   socketOf(node: string): string;
   logOf(child: string): string;
 }
@@ -32,6 +34,7 @@ export function labPaths(lab: string): LabPaths {
     kubeconfigOf: (program) => join(dir, `kubeconfig-${program}`),
     logs: join(dir, "logs"),
     image: join("/var/tmp/isthmus", `lab-${lab}`),
+    failedLog: join("/var/tmp/isthmus", `lab-${lab}.failed.log`),
     socketOf: (node) => join(dir, node, "coild.sock"),
     logOf: (child) => join(dir, "logs", `${child}.log`),
   };
