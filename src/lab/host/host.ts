@@ -141,7 +141,7 @@ export async function runHost(
     await runCluster(deps, { ...options, ...programs }, { paths, image: digest }, signal);
   } finally {
     // With a state its owner removes the folder, after the programs.
-    if (readState(options.lab) === undefined) rmSync(paths.image, { recursive: true, force: true });
+    if (readState(options.lab) === undefined) rmSync(paths.disk, { recursive: true, force: true });
   }
 }
 
