@@ -26,6 +26,9 @@ export interface LabHost {
 const STOP_MS = 30_000;
 const LEAVE_MS = 180_000;
 
+/** The shortest time for nodes to become ready, in milliseconds. */
+const MIN_START_MS = 60_000;
+
 /**
  * Starts the process that keeps the lab up. That process removes the lab and ends when its standard input closes, so nothing of the lab
  * remains after a front end was killed.
@@ -44,6 +47,8 @@ export async function startHost(
     readonly image: string | undefined;
     readonly vpc: boolean;
     readonly upgrade: string | undefined;
+    /** The time for pods to start, in milliseconds. Nodes have as much, and a minute at least. */
+    readonly timeout: number;
   },
   { say, signal }: { readonly say: (text: string) => void; readonly signal: AbortSignal },
 ): Promise<LabHost> {
@@ -68,6 +73,7 @@ export async function startHost(
       `--chained=${values.chained}`,
       ...(values.image === undefined ? [] : [`--image=${resolve(values.image)}`]),
       `--vpc=${values.vpc}`,
+      `--start-timeout=${Math.max(values.timeout, MIN_START_MS)}ms`,
       ...(values.upgrade === undefined ? [] : [`--upgrade=${resolve(values.upgrade)}`]),
       ...(values.kubeconfig === undefined ? [] : [`--lab-kubeconfig=${values.kubeconfig}`]),
     ],

@@ -1,6 +1,6 @@
 import { createInterface } from "node:readline";
 import { PassThrough } from "node:stream";
-import { choiceFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
+import { choiceFlag, durationFlag, integerFlag, optionalFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
 import { type HostEvent, runHost, type SwitchRequest } from "#lab/host";
@@ -22,6 +22,7 @@ const flags = {
   chained: switchFlag("chained", false, "Debian's ptp makes the pods' interfaces, with coil chained behind it"),
   image: optionalFlag("image", "run the programs of this image instead of the build's", "FILE"),
   upgrade: optionalFlag("upgrade", "begin with the programs of this build of another release", "PATH"),
+  startTimeout: durationFlag("start-timeout", "2m", "how long the nodes may take until they are ready"),
   vpc: switchFlag("vpc", false, "run Neutron, nic-controller, and nic-agent on the first two nodes"),
   labKubeconfig: optionalFlag(
     "lab-kubeconfig",
@@ -76,6 +77,7 @@ export const labHost = defineProgram({
           isthmus: launcherCommand(),
           cniExecutable: cniExecutable(),
           coildFlags: [],
+          startMs: values.startTimeout,
         },
         { signal: controller.signal },
       );

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { poll } from "#base/async";
 import { systemClock } from "#base/clock";
@@ -61,7 +61,11 @@ const flags = {
   families: choiceFlag("families", ["dual", "ipv4", "ipv6"], "dual", "address families of nodes and pods"),
   keep: switchFlag("keep", false, "keep the lab running; `isthmus lab down` removes it"),
   json: switchFlag("json", false, "print the report as one JSON object"),
-  timeout: durationFlag("timeout", "2m", "how long pods may take to start"),
+  timeout: durationFlag(
+    "timeout",
+    "2m",
+    "how long pods may take to start, and before them nodes, which have a minute at least",
+  ),
   tunnel: switchFlag(
     "tunnel",
     false,
@@ -252,6 +256,7 @@ async function startAlone(
     );
   }
   await removeLeftovers(values.name, { say, signal });
+  rmSync(labPaths(values.name).failedLog, { force: true });
   const host = await startHost(values, { say, signal });
   try {
     await host.ready;
@@ -417,6 +422,7 @@ async function down({ name, kubeconfig }: Pick<Values, "name" | "kubeconfig">, s
   const wasUp = state !== undefined && isRunning(state);
   if (wasUp) await stopHost(state);
   const removed = await removeLeftovers(name, { say: () => undefined, signal });
+  rmSync(labPaths(name).failedLog, { force: true });
   const runs = kubeconfig === undefined ? 0 : await removeFrom(kubeconfig, name, { say, signal });
   const nothing = !wasUp && removed === 0 && runs === 0;
   process.stderr.write(nothing ? `there is no lab ${name}\n` : `lab ${name} removed\n`);

@@ -4,6 +4,7 @@ import { execFileSync } from "node:child_process";
 import { chmodSync, existsSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { labPaths } from "#lab/host";
 import { CniNode, NODE } from "#test/cni-node";
 import { CGROUP_PARENT, Containerd } from "#test/containerd";
 import { commandsOf, follow } from "#test/guide";
@@ -181,8 +182,9 @@ test("lab --image: the default scenario with every program from the image's file
   const report = JSON.parse(stdout) as { readonly ok: boolean; readonly image: string; readonly pods: number };
   assert.deepEqual([report.ok, report.pods], [true, 4]);
   assert.equal(report.image, digest);
-  assert.deepEqual([...roots], [`/var/tmp/isthmus/lab-${lab}/root`]);
-  assert.ok(!existsSync(`/var/tmp/isthmus/lab-${lab}`));
+  const { image, disk } = labPaths(lab);
+  assert.deepEqual([...roots], [join(image, "root")]);
+  assert.ok(!existsSync(disk));
 });
 
 /** Processes of coild and the like that know the lab's folder. */

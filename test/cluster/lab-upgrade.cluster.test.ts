@@ -120,7 +120,7 @@ suite("lab --upgrade", { timeout: 280_000 }, () => {
 
   test("lab --upgrade: nothing of the lab is left, and the executables of its nodes neither", () => {
     assert.deepEqual(leftOf(LAB, processesOf(LAB)), []);
-    assert.ok(!existsSync(labPaths(LAB).image));
+    assert.ok(!existsSync(labPaths(LAB).disk));
   });
 });
 

@@ -2,7 +2,7 @@
 // nicctl say of it: two hosts with Open vSwitch, one with each firewall driver.
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, test } from "node:test";
 import { parseAllDocuments } from "yaml";
@@ -12,7 +12,7 @@ import { labPaths } from "#lab/host";
 import { CniCallError } from "#lab/kubelet";
 import { ARKTOS_PODS, arktosPods, type LabReport } from "#lab/scenario";
 import { commandsOf, follow } from "#test/guide";
-import { ISTHMUS, isthmus, leftOf, processesOf, start } from "#test/lab";
+import { ISTHMUS, isthmus, leftOf, processesOf, removeLab, start, stateOf, until } from "#test/lab";
 import { LiveBed, type LivePod, RUNTIME_CLASS, skipWithoutNeutron } from "#test/live-neutron";
 import { NAMESPACE, nicOf } from "#test/nic-cluster";
 
@@ -24,6 +24,35 @@ test("lab --vpc: other flags that need the same nodes are refused together", asy
   assert.match(stderr, /--vpc: this flag cannot be combined with --uplinks, --services/);
   const one = await isthmus(["lab", "--vpc", "--nodes=1", "--name=ct-vpc"]);
   assert.match(one.stderr, /--vpc: the lab needs two nodes or more, with IPv4/);
+});
+
+test("lab --vpc: one whose processes are killed while it starts Neutron is removed by its name alone", {
+  skip: skipWithoutNeutron,
+}, async (t) => {
+  const name = "ct-vpc-killed";
+  t.after(() => removeLab(name));
+  const paths = labPaths(name);
+  const lab = start([ISTHMUS, "lab", "--vpc", "--nodes=2", `--name=${name}`]);
+  const places = [
+    join(paths.neutron, "mysql"),
+    join(paths.neutron, "rabbitmq.log"),
+    join(paths.ovsOf("node2"), "db.sock"),
+  ];
+  await until("database, broker and switches have begun", () => places.every((path) => existsSync(path)), {
+    seen: lab.said,
+  });
+  const known = processesOf(name);
+  for (const program of ["beam.smp", "ovs-vswitchd", "neutron-openvswitch-agent"])
+    assert.ok(
+      known.some(({ command }) => command.includes(program)),
+      program,
+    );
+  process.kill(stateOf(name).pid, "SIGKILL");
+  lab.child.kill("SIGKILL");
+  await lab.ended;
+  const { code, stderr } = await isthmus(["lab", "down", `--name=${name}`]);
+  assert.deepEqual([code, stderr], [0, `lab ${name} removed\n`]);
+  assert.deepEqual(leftOf(name, known), []);
 });
 
 describe("NICs on a live Neutron", { skip: skipWithoutNeutron }, () => {

@@ -121,7 +121,7 @@ export function leftOf(lab: string, known: readonly KnownProcess[] = []): string
   const processes = new Map([...processesOf(lab), ...survivors].map((one) => [one.pid, one] as const));
   return [
     ...namespacesOf(lab).map((name) => `namespace ${name}`),
-    ...(existsSync(labPaths(lab).dir) ? [`folder ${labPaths(lab).dir}`] : []),
+    ...[labPaths(lab).dir, labPaths(lab).disk].filter((path) => existsSync(path)).map((path) => `folder ${path}`),
     ...Array.from(processes.values(), ({ pid, command }) => `process ${pid} ${command.replaceAll("\0", " ")}`),
   ];
 }

@@ -184,6 +184,6 @@ export interface VpcProvider extends AsyncDisposable {
 }
 
 /** True for a port that can be plugged on its host. */
-export function isPlumbable({ binding }: VpcPort): boolean {
+export function isPlumbable({ binding }: Pick<VpcPort, "binding">): boolean {
   return binding.host !== "" && !["", "unbound", "binding_failed"].includes(binding.vifType);
 }

@@ -21,7 +21,7 @@ async function listen(t: TestContext, server: Server): Promise<number> {
 
 /**
  * An API server behind an address whose connections can lose their way, without a reset: what is sent over them goes nowhere. Go's server
- * chooses HTTP/2, as here. It answers for the node `n` at once, for `later` after 500 ms, and for others never.
+ * chooses HTTP/2, as here. It answers for the node `n` at once, for `later` after 500 ms, and for others never. A watch is accepted, and silent.
  */
 async function serverBehindAddress(t: TestContext, version: "1.1" | "2.0") {
   const names = { organization: "test", notBefore: Date.now() - 3_600_000, notAfter: Date.now() + 3_600_000 };
@@ -32,6 +32,11 @@ async function serverBehindAddress(t: TestContext, version: "1.1" | "2.0") {
     response: ServerResponse | Http2ServerResponse,
   ): void => {
     assert.equal(request.httpVersion, version);
+    if (request.url?.includes("watch=true")) {
+      const stream = response as ServerResponse;
+      stream.write("\n");
+      return;
+    }
     const name = request.url?.split("/").at(-1);
     if (name !== "n" && name !== "later") return;
     response.setHeader("content-type", "application/json");
@@ -65,6 +70,9 @@ async function serverBehindAddress(t: TestContext, version: "1.1" | "2.0") {
       for (const socket of dials) lost.add(socket);
     },
     get: (name: string, timeoutMs: number) => client.get(resources.nodes, { name }, { timeoutMs }),
+    watch: async (idleTimeoutMs: number, onOpen: () => void): Promise<void> => {
+      for await (const _event of client.watch(resources.nodes, { idleTimeoutMs, timeoutMs: 5000, onOpen }));
+    },
   };
 }
 
@@ -92,3 +100,21 @@ test("timeout: other requests of the connection go on, over HTTP/2.0", TIMEOUT, 
   await get("n", 5000);
   assert.equal(dials.length, before + 1);
 });
+
+test(
+  "watch: after silence for the idle time the next watch has a new connection, over HTTP/2.0",
+  TIMEOUT,
+  async (t) => {
+    const { dials, lose, watch } = await serverBehindAddress(t, "2.0");
+    let opened = 0;
+    const onOpen = (): void => {
+      opened += 1;
+      if (opened === 1) lose();
+    };
+    await rejectsWith(watch(300, onOpen), "unreachable", /sent nothing for 300 ms/);
+    const before = dials.length;
+    await rejectsWith(watch(300, onOpen), "unreachable", /sent nothing for 300 ms/);
+    assert.equal(opened, 2);
+    assert.equal(dials.length, before + 1);
+  },
+);

@@ -14,7 +14,7 @@
  */
 export type * from "./api.ts";
 export { findObject, KubeClient, type KubeClientOptions } from "./client.ts";
-export { type KubeConnection, staticConnection } from "./connection.ts";
+export { type KubeConnection, type KubeCredentials, staticConnection } from "./connection.ts";
 export {
   isAway,
   isKubeError,

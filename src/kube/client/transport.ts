@@ -135,7 +135,7 @@ export class Transport {
         signal.addEventListener("abort", abort, { once: true });
         try {
           const answer = await this.#exchange(request, "watches", lifetime.signal);
-          options.signal.addEventListener("abort", () => answer.body.destroy(), { once: true });
+          options.signal.addEventListener("abort", () => lifetime.abort(options.signal.reason), { once: true });
           return answer.body;
         } finally {
           signal.removeEventListener("abort", abort);

@@ -22,13 +22,16 @@ export async function* watchEvents<T>(
   const stop = new AbortController();
   const onAbort = (): void => stop.abort(signal?.reason);
   signal?.addEventListener("abort", onAbort, { once: true });
-  const idle = new IdleTimer(options.clock, idleTimeoutMs, () => stop.abort());
+  // As for the deadline of a call: the connection may lead to a server that is gone, so the next watch dials anew.
+  const idle = new IdleTimer(options.clock, idleTimeoutMs, () =>
+    stop.abort(new DOMException(`the server sent nothing for ${idleTimeoutMs} ms`, "TimeoutError")),
+  );
   try {
     const body = await transport.stream(request, { signal: stop.signal, timeoutMs: options.timeoutMs });
     const decoder = new WatchDecoder<T>(request.action);
     options.onOpen?.();
     idle.restart();
-    for await (const chunk of body as AsyncIterable<Uint8Array>) {
+    for await (const chunk of chunksOf(body, request.action)) {
       idle.restart();
       yield* decoder.push(chunk);
     }
@@ -41,15 +44,6 @@ export async function* watchEvents<T>(
         cause: error,
       });
     }
-    if (isStreamFailure(error)) {
-      throw new KubeError(
-        "unreachable",
-        `Cannot ${request.action}: the connection of the watch failed: ${describeError(error)}`,
-        {
-          cause: error,
-        },
-      );
-    }
     throw error;
   } finally {
     idle.cancel();
@@ -58,15 +52,20 @@ export async function* watchEvents<T>(
   }
 }
 
-/** True for the error of a broken connection: it has a code of the system or of undici. */
-function isStreamFailure(error: unknown): boolean {
-  return (
-    error instanceof Error &&
-    !(error instanceof KubeError) &&
-    "code" in error &&
-    typeof error.code === "string" &&
-    /^(E[A-Z]+|UND_ERR_.*|ERR_STREAM_.*|HPE_.*)$/.test(error.code)
-  );
+/**
+ * The chunks of a body. Throws `unreachable` for every failure to read: sockets, TLS, HTTP/1.1 and HTTP/2 have codes of their own, and all mean a broken
+ * connection. Errors of the consumer do not pass through here.
+ */
+async function* chunksOf(body: AsyncIterable<Uint8Array>, action: string): AsyncGenerator<Uint8Array, void, void> {
+  try {
+    yield* body;
+  } catch (cause) {
+    throw new KubeError(
+      "unreachable",
+      `Cannot ${action}: the connection of the watch failed: ${describeError(cause)}`,
+      { cause },
+    );
+  }
 }
 
 class IdleTimer {

@@ -336,6 +336,69 @@ test("informer: Retry-After is obeyed, and clients with the same pause come back
   }
 });
 
+/** A watch of an informer with the version 9 that is silent for the idle time, on a server whose state has this version now. */
+async function silence(rig: Rig, version: string, ...after: Pod[]): Promise<void> {
+  rig.fake.lists = [[page("9", pod("a", "1"))], [page(version)], [page(version, ...after)]];
+  rig.start();
+  await rig.fake.play(0, "open");
+  await rig.informer.synced;
+  await rig.clock.advance(180_000);
+  await rig.fake.play(0, new KubeError("unreachable", "the server sent nothing for 180000 ms"));
+  await taken(rig, () => rig.fake.watches.length === 2, 1000);
+}
+
+test("informer: after a silent watch of a server that was restored to an older state it lists again", async () => {
+  await using rig = new Rig();
+  await silence(rig, "5", pod("b", "4"));
+  assert.deepEqual(
+    rig.fake.listOptions.map(({ limit }) => limit),
+    [undefined, 1, undefined],
+  );
+  assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "5");
+  assert.deepEqual(rig.log, ["add a@1 initial", "delete a@1 unseen", "add b@4"]);
+});
+
+test("informer: after a silent watch of a server with our version, a later one, or one that is no number, the watch goes on", async () => {
+  for (const version of ["9", "10", "0x1", "", "v1"]) {
+    await using rig = new Rig();
+    await silence(rig, version);
+    assert.equal(rig.fake.listOptions.length, 2);
+    assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "9");
+    assert.equal(rig.informer.store.size, 1);
+  }
+});
+
+test("informer: a look and a list that fail after a silent watch are repeated", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("9", pod("a", "1"))], [down], [page("5")], [down], [page("5")], [page("5")]];
+  rig.start();
+  await rig.informer.synced;
+  await rig.fake.watchAt(0);
+  await rig.clock.advance(180_000);
+  await rig.fake.play(0, "end");
+  await taken(rig, () => rig.fake.watches.length === 2, 1000);
+  assert.deepEqual(
+    rig.fake.listOptions.map(({ limit }) => limit),
+    [undefined, 1, 1, undefined, 1, undefined],
+  );
+  assert.equal(rig.informer.store.size, 0);
+});
+
+test("informer: a watch that had an event within the idle time is followed by the next one without a list", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("9", pod("a", "1"))]];
+  rig.start();
+  await rig.fake.watchAt(0);
+  for (let minute = 0; minute < 5; minute += 1) {
+    await rig.clock.advance(60_000);
+    await rig.fake.play(0, { type: "BOOKMARK", resourceVersion: String(10 + minute) });
+    await rig.until(() => rig.informer.resourceVersion === String(10 + minute));
+  }
+  await rig.fake.play(0, "end");
+  assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "14");
+  assert.equal(rig.fake.listOptions.length, 1);
+});
+
 test("informer: one malformed event of a watch costs a quarter of a second, whatever came before", async () => {
   await using rig = new Rig({ backoff: LONG });
   const rubbish = new KubeError("bad-response", "an event is not JSON");

@@ -59,7 +59,10 @@ export interface InformerOptions<U extends Cached> extends Selection, ReadForm {
   readonly pageSize?: number;
   /** `consistent` (default): the most recent state. `any`: the state in the server's cache, which takes less work and may be old. */
   readonly firstList?: "consistent" | "any";
-  /** A watch that gets no byte for this time is replaced, in milliseconds. Servers send a bookmark a minute. Default 180,000. */
+  /**
+   * A watch that gets no byte for this time is replaced, in milliseconds, after a look whether the server's state was restored to an older one.
+   * Servers send a bookmark a minute. Default 180,000.
+   */
   readonly idleTimeoutMs?: number;
   /**
    * The back-off after error answers of the server. Default: 250 ms, doubled after each error up to 30 s; half of each pause is random.
@@ -103,6 +106,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
   /** The number of consecutive error answers of the server. */
   #refusals = 0;
   #returnedAt = Number.NEGATIVE_INFINITY;
+  /** True if the last watch ended after it had been silent for the idle time, and no list came after it. */
+  #isSilent = false;
   #resourceVersion: string | undefined;
 
   constructor(api: InformerApi, type: ResourceType<T>, transform: (object: T) => U, options: InformerOptions<U>) {
@@ -152,7 +157,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
   async #follow(signal: AbortSignal): Promise<void> {
     let listed = false;
     while (!signal.aborted) {
-      const failure = listed ? await this.#watch(signal) : await this.#list(signal);
+      const failure = listed ? await this.#goOn(signal) : await this.#list(signal);
       if (signal.aborted) return;
       if (failure === undefined) {
         listed = true;
@@ -202,10 +207,37 @@ export class Informer<T extends KubeObject, U extends Cached> {
     if (signal.aborted) return undefined;
     this.#resourceVersion = version;
     this.#hasSynced = true;
+    this.#isSilent = false;
     this.#refusals = 0;
     this.#synced.resolve();
     this.#ready();
     return undefined;
+  }
+
+  /** Follows the next watch. After a silent one it lists first if the server's state is older than ours. Resolves as the watch or the list does. */
+  async #goOn(signal: AbortSignal): Promise<ApiFailure | undefined> {
+    if (this.#isSilent) {
+      this.#opened = false;
+      const look = await attempt(() => this.#isBehind(signal));
+      if (look.failure !== undefined) return look.failure;
+      if (look.value) return this.#list(signal);
+      this.#isSilent = false;
+    }
+    return this.#watch(signal);
+  }
+
+  /**
+   * Whether the server's version is older than ours: its database was restored. It accepts a watch from a version that it has not reached, and sends
+   * nothing (kubernetes/kubernetes#107457). Versions that are no decimal numbers cannot be compared. Rejects like a list.
+   */
+  async #isBehind(signal: AbortSignal): Promise<boolean> {
+    const { namespace, labelSelector, fieldSelector, metadataOnly } = this.#options;
+    const selection = { namespace, labelSelector, fieldSelector, metadataOnly };
+    for await (const { resourceVersion } of this.#api.listPages(this.type, { ...selection, limit: 1, signal })) {
+      this.#ready();
+      return isOlder(resourceVersion, this.#resourceVersion ?? "");
+    }
+    return false;
   }
 
   /** Unchanged objects of the store are kept, so that a relist does not double the memory. */
@@ -254,9 +286,13 @@ export class Informer<T extends KubeObject, U extends Cached> {
       })
       [Symbol.asyncIterator]();
     const slice = new TimeSlice({ clock: this.#clock });
+    let heardAt = startedAt;
     for (let any = false; ; any = true) {
       const next = await attempt(() => events.next());
-      const useful = any || this.#clock.monotonic() - startedAt >= SHORT_WATCH_MS;
+      const now = this.#clock.monotonic();
+      this.#isSilent = now - heardAt >= idleTimeoutMs;
+      heardAt = now;
+      const useful = any || now - startedAt >= SHORT_WATCH_MS;
       // A list does not reset it: watches that fail after each successful list must still back off.
       if (useful) {
         this.#refused.reset();
@@ -350,6 +386,11 @@ export function createInformer<T extends KubeObject, U extends Cached = T>(
   // Without a transform, TypeScript infers U from its default, T.
   const transform = options.transform ?? (dropManagedFields as (object: T) => T & U);
   return new Informer(api, type, transform, options);
+}
+
+/** Whether version `a` is before `b`; false unless both are decimal numbers. */
+function isOlder(a: string, b: string): boolean {
+  return [a, b].every((version) => /^[0-9]+$/.test(version)) && BigInt(a) < BigInt(b);
 }
 
 /** The default transform removes managedFields, which are often half of an object and which no controller reads. */

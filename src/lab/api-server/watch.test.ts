@@ -49,9 +49,28 @@ test("watch: a version whose history is removed is answered with 410", async () 
   assert.deepEqual([gone.status, gone.body["reason"]], [410, "Expired"]);
 });
 
-test("watch: a version of the future is refused with a time to come again", async () => {
+test("watch: from a version of the future it is silent until that version is reached", async () => {
+  const clock = new FakeClock();
+  await using api = await TestServer.start({ clock });
+  const future = Number(await revisionOf(api)) + 2;
+  await using watch = await api.watch(`${MAPS}?resourceVersion=${future}&allowWatchBookmarks=true`);
+  await api.ask("POST", MAPS, configMap("a"));
+  await clock.advance(61_000);
+  await api.ask("POST", MAPS, configMap("b"));
+  await api.ask("POST", MAPS, configMap("c"));
+  assert.deepEqual(await watch.take(1), ["ADDED c"]);
+  await clock.advance(60_000);
+  const bookmark = await watch.next();
+  assert.deepEqual(
+    [bookmark?.type, at(bookmark?.object, "metadata", "resourceVersion")],
+    ["BOOKMARK", String(future + 1)],
+  );
+});
+
+test("watch: a streaming list of a version of the future is refused with a time to come again", async () => {
   await using api = await TestServer.start();
-  const answer = await api.ask("GET", `${MAPS}?watch=1&resourceVersion=999999`);
+  const query = "watch=1&resourceVersion=999999&sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+  const answer = await api.ask("GET", `${MAPS}?${query}`);
   assert.equal(answer.status, 504);
   assert.equal(at(answer.body, "details", "retryAfterSeconds"), 1);
   assert.match(String(answer.body["message"]), /Too large resource version/);

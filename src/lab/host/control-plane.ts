@@ -40,7 +40,7 @@ interface Options {
  */
 export async function openControlPlane(deps: { readonly log: Logger }, options: Options): Promise<ControlPlane> {
   const { kubeconfig } = options;
-  return kubeconfig === undefined ? openEmbedded(deps, options) : openExternal({ ...options, kubeconfig });
+  return kubeconfig === undefined ? openEmbedded(deps, options) : openExternal(deps, { ...options, kubeconfig });
 }
 
 async function openEmbedded(
@@ -86,16 +86,15 @@ async function openEmbedded(
   };
 }
 
-async function openExternal({
-  topology,
-  paths,
-  kubeconfig,
-  tunnel,
-}: Options & { readonly kubeconfig: string }): Promise<ControlPlane> {
+async function openExternal(
+  deps: { readonly log: Logger },
+  { topology, paths, kubeconfig, tunnel }: Options & { readonly kubeconfig: string },
+): Promise<ControlPlane> {
   const access = planApiAccess(topology, tunnel);
   const [listen = access.address] = access.listen;
-  const relay = await openExternalApiRelay({
+  const relay = await openExternalApiRelay(deps, {
     kubeconfig,
+    folder: paths.dir,
     fd: listenerIn(access, listen),
     host: access.address,
     port: access.port,

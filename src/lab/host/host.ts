@@ -26,6 +26,7 @@ import {
   type LabNode,
   type NodeFamilies,
   planTopology,
+  podNetnsPrefix,
   removeTopology,
   type Topology,
 } from "#lab/topology";
@@ -49,6 +50,7 @@ import {
 } from "./programs.ts";
 import { keepRouterRoutes } from "./router-routes.ts";
 import { planLabServices } from "./services.ts";
+import { type NotReady, Starting } from "./starting.ts";
 import { type LabState, readState, removeState, startTimeOf, writeState } from "./state.ts";
 import { Supervisor } from "./supervisor.ts";
 import { type LabTunnel, planTunnel, writeTunnelFiles } from "./tunnel.ts";
@@ -96,6 +98,8 @@ export interface HostOptions {
   readonly cniExecutable: string;
   /** Further flags for `coild`. */
   readonly coildFlags: readonly string[];
+  /** How long the programs of a new lab may take until all nodes are ready, in milliseconds. */
+  readonly startMs: number;
 }
 
 /** Events that the host process reports to its front end, one line each. */
@@ -137,7 +141,7 @@ export async function runHost(
     await runCluster(deps, { ...options, ...programs }, { paths, image: digest }, signal);
   } finally {
     // With a state its owner removes the folder, after the programs.
-    if (readState(options.lab) === undefined) rmSync(paths.image, { recursive: true, force: true });
+    if (readState(options.lab) === undefined) rmSync(paths.disk, { recursive: true, force: true });
   }
 }
 
@@ -299,9 +303,11 @@ interface Parts {
 
 async function hold(parts: Parts, options: HostOptions, topology: Topology, signal: AbortSignal): Promise<void> {
   const { log, tell, api, recorder, paths, tunnel, uplinks } = parts;
+  const starting = new Starting(paths);
   const supervisor: Supervisor = new Supervisor({
     log: log.child("programs"),
     onChange: () => recorder.children(supervisor.children),
+    onEnd: (end) => starting.ended(end),
   });
   const group = new TaskGroup(signal);
   const running = new RunningPrograms(supervisor, group);
@@ -358,15 +364,33 @@ async function hold(parts: Parts, options: HostOptions, topology: Topology, sign
       keepRouterRoutes({ api, kernel: parts.kernel, log, clock: systemClock }, topology, { signal: at }),
     );
   // If pods were scheduled before all nodes are ready, all pods would be on the first node.
-  const nodesReady = topology.nodes.map((node) => ({ node, ready: new Deferred() }));
-  for (const { node, ready } of nodesReady) {
-    group.spawn((at) => runNode(parts, { options, topology }, node, { signal: at, onReady: () => ready.resolve() }));
+  const unready = new Set(topology.nodes.map(({ name }) => name));
+  const allReady = new Deferred();
+  for (const node of topology.nodes) {
+    const onReady = (): void => {
+      unready.delete(node.name);
+      if (unready.size === 0) allReady.resolve();
+    };
+    group.spawn((at) => runNode(parts, { options, topology }, node, { signal: at, onReady }));
   }
-  void Promise.all(nodesReady.map(({ ready }) => ready.promise)).then(() => {
+  group.spawn(async (at) => {
+    await starting.untilReady(allReady.promise, () => lateNodes([...unready], supervisor.children), {
+      signal: at,
+      deadlineMs: options.startMs,
+      clock: systemClock,
+    });
     recorder.ready();
     tell({ event: "ready" });
   });
   await group.wait();
+}
+
+/** Nodes that are late, and the program of the first one that the others wait for. */
+function lateNodes(nodes: readonly string[], children: LabState["children"]): NotReady {
+  const started = new Set(children.map(({ name }) => name));
+  const program = [`coild-${nodes[0]}`, `proxy-agent-${nodes[0]}`].find((name) => started.has(name));
+  const shown = nodes.length > 3 ? [...nodes.slice(0, 3), `${nodes.length - 3} more`] : nodes;
+  return { text: `${shown.join(", ")} ${nodes.length === 1 ? "is" : "are"} not ready`, program };
 }
 
 /** The programs that a supervisor keeps running, each until it is replaced. */
@@ -465,7 +489,7 @@ async function runNode(
     {
       nodeName: node.name,
       nodeAddresses: node.addresses.map(String),
-      netnsPrefix: `isthmus-${options.lab}-pod-`,
+      netnsPrefix: podNetnsPrefix(options.lab),
       accepts: (pod) => isForLab(identity, pod),
     },
   );

@@ -14,8 +14,16 @@ export interface LabPaths {
   /** The kubeconfig of a program, with the rights of its account. It names the API server's address for nodes. */
   kubeconfigOf(program: AccountProgram): string;
   readonly logs: string;
-  /** The root file system of `--image`; not below /run, which is memory. */
+  /** What is large; not below /run, which is memory. */
+  readonly disk: string;
+  /** The root file system of `--image`, and the folders of nodes with `--upgrade`. */
   readonly image: string;
+  /** The files of `--vpc`: database, broker, agents and their logs. */
+  readonly neutron: string;
+  /** The folder of a node's Open vSwitch. */
+  ovsOf(node: string): string;
+  /** The log of the program that kept the lab from starting. It outlives the lab, until the next start or `lab down`. */
+  readonly failedLog: string;
   socketOf(node: string): string;
   logOf(child: string): string;
 }
@@ -23,6 +31,7 @@ export interface LabPaths {
 /** Pure: the paths of a lab's files. Creates nothing. */
 export function labPaths(lab: string): LabPaths {
   const dir = join("/run/isthmus", `lab-${lab}`);
+  const disk = join("/var/tmp/isthmus", `lab-${lab}`);
   return {
     dir,
     state: join(dir, "state.json"),
@@ -31,7 +40,12 @@ export function labPaths(lab: string): LabPaths {
     routerKubeconfig: join(dir, "kubeconfig-routers"),
     kubeconfigOf: (program) => join(dir, `kubeconfig-${program}`),
     logs: join(dir, "logs"),
-    image: join("/var/tmp/isthmus", `lab-${lab}`),
+    disk,
+    image: join(disk, "image"),
+    neutron: join(disk, "neutron"),
+    // Programs of an image have the machine's /run, and no other folder of it.
+    ovsOf: (node) => join(dir, node, "ovs"),
+    failedLog: `${disk}.failed.log`,
     socketOf: (node) => join(dir, node, "coild.sock"),
     logOf: (child) => join(dir, "logs", `${child}.log`),
   };

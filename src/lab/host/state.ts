@@ -95,8 +95,8 @@ export function writeState(state: LabState): void {
 
 /** Removes the lab's files. No effect if there are none. */
 export function removeState(lab: string): void {
-  const { dir, image } = labPaths(lab);
-  for (const path of [image, dir]) rmSync(path, { recursive: true, force: true });
+  const { dir, disk } = labPaths(lab);
+  for (const path of [disk, dir]) rmSync(path, { recursive: true, force: true });
 }
 
 /** The start time of a process in clock ticks since boot; `undefined` if there is no such process. */

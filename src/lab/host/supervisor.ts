@@ -22,6 +22,17 @@ export interface ChildState {
   readonly restarts: number;
 }
 
+/** A child has ended by itself, and is started again. */
+export interface ChildEnd {
+  readonly name: string;
+  /** How often it has ended. */
+  readonly times: number;
+  /** Its exit code; `null`: a signal has ended it. */
+  readonly code: number | null;
+  /** The signal. */
+  readonly by: string | null;
+}
+
 /** How long a child has to end after SIGTERM, in milliseconds. */
 const GRACE_MS = 5000;
 
@@ -30,10 +41,16 @@ export class Supervisor {
   readonly #log: Logger;
   readonly #children = new Map<string, { process: ChildProcess; restarts: number }>();
   readonly #onChange: () => void;
+  readonly #onEnd: (end: ChildEnd) => void;
 
-  constructor(deps: { readonly log: Logger; readonly onChange: () => void }) {
+  constructor(deps: {
+    readonly log: Logger;
+    readonly onChange: () => void;
+    readonly onEnd: (end: ChildEnd) => void;
+  }) {
     this.#log = deps.log;
     this.#onChange = deps.onChange;
+    this.#onEnd = deps.onEnd;
   }
 
   get children(): readonly ChildState[] {
@@ -55,6 +72,7 @@ export class Supervisor {
       signal.removeEventListener("abort", stop);
       if (signal.aborted) break;
       this.#log.info("a program of the lab has ended and is started again", { program: spec.name, code, by });
+      this.#onEnd({ name: spec.name, times: restarts + 1, code, by });
       try {
         await sleep(backoff.next(), { signal });
       } catch (error) {

@@ -46,8 +46,10 @@ export async function openVpc(
   const startedMs = performance.now();
   const address = topology.gateways.find(({ family }) => family === 4);
   if (address === undefined) throw new LabError("start-failed", "--vpc: Neutron's broker needs nodes with IPv4");
-  const hosts = vpcHosts(topology);
-  const bed = await NeutronBed.open({ kernel }, { cloud: { netns: topology.fabric, address }, hosts, signal });
+  const hosts = vpcHosts(topology).map((host) => ({ ...host, ovs: paths.ovsOf(host.name) }));
+  const cloud = { netns: topology.fabric, address };
+  // The lab's name tells the folders, so its removal finds them after a kill, too.
+  const bed = await NeutronBed.open({ kernel }, { cloud, hosts, folder: paths.neutron, signal });
   const endpoint = bed.innerUrl.href;
   const credentials = `clouds: {lab: {auth_type: none, auth: {endpoint: '${endpoint}'}}}\n`;
   writeFileSync(credentialsFile(paths), credentials, { mode: 0o600 });

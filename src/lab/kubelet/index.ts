@@ -2,7 +2,7 @@
  * A small kubelet for labs: pods of one node become network namespaces with a real process, attached by the real CNI
  * executable. It has no containers, images and volumes.
  *
- * Owns: its Node and its Lease, the namespaces `isthmus-<lab>-<node>-<id>` and the processes in them, the status of its node's pods,
+ * Owns: its Node and its Lease, the namespaces `isthmus-<lab>-pod-<node>-<id>` and the processes in them, the status of its node's pods,
  * commands that are run in them for `kubectl exec`.
  * Does not know: how networks are made.
  */

@@ -41,6 +41,8 @@ export interface NeutronBedHost {
   readonly name: string;
   readonly netns: string;
   readonly firewall: FirewallDriver;
+  /** The folder for its Open vSwitch, which is made. Default: a new one in the folder for temporary files. */
+  readonly ovs?: string;
 }
 
 /** How a bed is made. */
@@ -48,6 +50,8 @@ export interface NeutronBedOptions extends AbortOptions {
   /** The namespace of server, database and broker, and its address for hosts. Loopback is up there. */
   readonly cloud: { readonly netns: string; readonly address: IpAddress };
   readonly hosts: readonly NeutronBedHost[];
+  /** The folder of everything else, which is made. Default: a new one in the folder for temporary files. */
+  readonly folder?: string;
   /** Ports that a project can have. Default 5000. */
   readonly quota?: number;
 }
@@ -77,7 +81,8 @@ export class NeutronBed extends RunningNeutron implements AsyncDisposable {
     const missing = missingPrograms();
     if (missing.length > 0)
       throw new NeutronBedError("not-installed", `missing ${missing.join(", ")}: install ${NEUTRON_PACKAGES}`);
-    const folder = mkdtempSync(join(tmpdir(), "isthmus-neutron-"));
+    const folder = options.folder ?? mkdtempSync(join(tmpdir(), "isthmus-neutron-"));
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
     await using undo = new AsyncDisposableStack();
     undo.defer(() => rmSync(folder, { recursive: true, force: true }));
     const processes = undo.use(new Processes(folder));
@@ -88,7 +93,13 @@ export class NeutronBed extends RunningNeutron implements AsyncDisposable {
     const hosts: NeutronHostState[] = [];
     const agents = new Map<string, StartedProgram>();
     for (const [at, host] of options.hosts.entries()) {
-      const ovs = undo.use(await OvsProcesses.open({ netns: host.netns, env: processes.env }));
+      const ovs = undo.use(
+        await OvsProcesses.open({
+          netns: host.netns,
+          env: processes.env,
+          ...(host.ovs === undefined ? {} : { folder: host.ovs }),
+        }),
+      );
       const tunnel = tunnelAddress(at);
       const { name, netns } = host;
       joinTunnels(deps.kernel, ovs, { netns, address: tunnel });
@@ -97,7 +108,7 @@ export class NeutronBed extends RunningNeutron implements AsyncDisposable {
       agents.set(name, processes.start(agent));
     }
     const data = join(folder, "mysql");
-    await makeDatabase(data, { ...(signal === undefined ? {} : { signal }) });
+    await makeDatabase(data, { processes, netns: cloud.netns, folder: join(folder, "new") }, { signal });
     writeInit(data);
     processes.start(databaseProgram(data, cloud.netns));
     const server = serverProgram(folder, cloud.netns, options.quota ?? 5000);

@@ -1,12 +1,11 @@
 import { execFileSync } from "node:child_process";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type AbortOptions, poll } from "#base/async";
 import { systemClock } from "#base/clock";
 import { DATABASE, databaseUrl } from "./configs.ts";
 import { NeutronBedError } from "./errors.ts";
-import { Processes, type ProgramSpec } from "./processes.ts";
+import type { Processes, ProgramSpec } from "./processes.ts";
 import { PROGRAMS } from "./programs.ts";
 
 /** Where the database with Neutron's tables is kept for later beds. */
@@ -25,10 +24,18 @@ const FAST = [
 const MAKE_TABLES =
   "import sqlalchemy as sa,sys; from neutron.db.migration.models import head; head.get_metadata().create_all(sa.create_engine(sys.argv[1]))";
 
+/** Where a new database is made: among the processes and files of a bed, with which it ends. */
+interface Workshop {
+  readonly processes: Processes;
+  readonly netns: string;
+  /** A folder that is made, and removed. */
+  readonly folder: string;
+}
+
 /** Makes a data folder with Neutron's empty tables. The first time on a machine this takes ten seconds, later a copy. */
-export async function makeDatabase(folder: string, options: AbortOptions): Promise<void> {
+export async function makeDatabase(folder: string, at: Workshop, options: AbortOptions): Promise<void> {
   const kept = join(CACHE, `neutron-db-${versions()}`);
-  if (!existsSync(kept)) await keepNew(kept, options);
+  if (!existsSync(kept)) await keepNew(kept, at, options);
   cpSync(kept, folder, { recursive: true });
 }
 
@@ -67,30 +74,34 @@ GRANT ALL ON ${name}.* TO ${account};
   );
 }
 
-async function keepNew(kept: string, { signal }: AbortOptions): Promise<void> {
-  const work = mkdtempSync(join(tmpdir(), "isthmus-neutron-db-"));
+async function keepNew(
+  kept: string,
+  { processes, netns, folder: work }: Workshop,
+  { signal }: AbortOptions,
+): Promise<void> {
+  mkdirSync(work);
   try {
-    await using processes = new Processes(work);
     const folder = join(work, "mysql");
     const install = [PROGRAMS.makeDatabase, "--no-defaults", "--user=root", `--datadir=${folder}`, ...FAST];
     await processes.run(
       {
         name: "install",
+        netns,
         argv: [...install, "--auth-root-authentication-method=normal", "--skip-test-db"],
       },
       { signal },
     );
     writeInit(folder);
-    const server = processes.start(databaseProgram(folder));
+    const server = processes.start({ ...databaseProgram(folder), name: "new-database", netns });
     const isUp = (): boolean => server.isEnded() || existsSync(`${folder}.sock`);
     await poll(isUp, { until: (is) => is, everyMs: 20, deadlineMs: STEP_MS, clock: systemClock, ...only(signal) });
     if (server.isEnded()) throw new NeutronBedError("start-failed", `MariaDB ended: ${server.lastWords()}`);
     const url = databaseUrl("localhost", `?unix_socket=${folder}.sock`);
-    await processes.run({ name: "tables", argv: [PROGRAMS.python, "-c", MAKE_TABLES, url] }, { signal });
+    await processes.run({ name: "tables", netns, argv: [PROGRAMS.python, "-c", MAKE_TABLES, url] }, { signal });
     const config = join(work, "stamp.conf");
     writeFileSync(config, `[DEFAULT]\ncore_plugin = ml2\n[database]\nconnection = ${url}\n`);
     const stamp = [PROGRAMS.python, PROGRAMS.dbManage, "--config-file", config, "stamp", "heads"];
-    await processes.run({ name: "stamp", argv: stamp }, { signal });
+    await processes.run({ name: "stamp", netns, argv: stamp }, { signal });
     // The files are whole only after an orderly end.
     await processes.end(server);
     mkdirSync(CACHE, { recursive: true });

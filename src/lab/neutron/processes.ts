@@ -50,34 +50,20 @@ export class Processes implements AsyncDisposable {
   }
 
   /** Starts a program. Its output goes to `NAME.log` in the bed's folder. */
-  start({ name, argv, netns: netnsName, env = {}, config }: ProgramSpec): StartedProgram {
-    const file = join(this.#folder, `${name}.log`);
-    const log = openSync(file, "a", 0o600);
-    try {
-      const [program = "", ...args] = argv;
-      const run = (): ChildProcess =>
-        spawn(program, args, { cwd: "/", stdio: ["ignore", log, log], env: { ...this.env, ...env } });
-      let child: ChildProcess;
-      if (netnsName === undefined) child = run();
-      else {
-        using netns = openNetNs({ name: netnsName });
-        // A child made while this thread is in the namespace stays in it.
-        child = inNetNs(netns, run);
-      }
-      // A program that cannot be run is one that has ended.
-      let isFailed = false;
-      child.once("error", () => {
-        isFailed = true;
-      });
-      return {
-        pid: child.pid ?? 0,
-        config,
-        isEnded: () => isFailed || child.exitCode !== null || child.signalCode !== null,
-        lastWords: () => readFileSync(file, "utf8").slice(-2000),
-      };
-    } finally {
-      closeSync(log);
-    }
+  start(spec: ProgramSpec): StartedProgram {
+    const { file, child } = this.#spawn(spec);
+    const { config } = spec;
+    // A program that cannot be run is one that has ended.
+    let isFailed = false;
+    child.once("error", () => {
+      isFailed = true;
+    });
+    return {
+      pid: child.pid ?? 0,
+      config,
+      isEnded: () => isFailed || child.exitCode !== null || child.signalCode !== null,
+      lastWords: () => readFileSync(file, "utf8").slice(-2000),
+    };
   }
 
   /** A program that another process has started in this folder, by its configuration; one that does not run has ended. */
@@ -95,25 +81,13 @@ export class Processes implements AsyncDisposable {
 
   /** Runs a program to its end. Rejects with {@link NeutronBedError} `start-failed` unless its exit code is 0, and with the signal's reason. */
   async run(spec: ProgramSpec, { signal }: { readonly signal?: AbortSignal | undefined } = {}): Promise<void> {
-    const file = join(this.#folder, `${spec.name}.log`);
-    const log = openSync(file, "a", 0o600);
-    try {
-      const [program = "", ...args] = spec.argv;
-      const child = spawn(program, args, {
-        cwd: "/",
-        stdio: ["ignore", log, log],
-        env: { ...this.env, ...spec.env },
-        ...(signal === undefined ? {} : { signal }),
-      });
-      const [code] = (await once(child, "exit")) as [number | null];
-      if (code !== 0)
-        throw new NeutronBedError(
-          "start-failed",
-          `${program} ended with ${code}: ${readFileSync(file, "utf8").slice(-500)}`,
-        );
-    } finally {
-      closeSync(log);
-    }
+    const { file, child } = this.#spawn(spec, signal);
+    const [code] = (await once(child, "exit")) as [number | null];
+    if (code !== 0)
+      throw new NeutronBedError(
+        "start-failed",
+        `${spec.argv[0]} ended with ${code}: ${readFileSync(file, "utf8").slice(-500)}`,
+      );
   }
 
   /** Ends one program and the helpers that it has started, at once. */
@@ -157,6 +131,31 @@ export class Processes implements AsyncDisposable {
     });
   }
 
+  /** The child, and the file of its output. */
+  #spawn(
+    { name, argv, netns: netnsName, env = {} }: ProgramSpec,
+    signal?: AbortSignal,
+  ): { readonly file: string; readonly child: ChildProcess } {
+    const file = join(this.#folder, `${name}.log`);
+    const log = openSync(file, "a", 0o600);
+    try {
+      const [program = "", ...args] = argv;
+      const run = (): ChildProcess =>
+        spawn(program, args, {
+          cwd: "/",
+          stdio: ["ignore", log, log],
+          env: { ...this.env, ...env },
+          ...(signal === undefined ? {} : { signal }),
+        });
+      if (netnsName === undefined) return { file, child: run() };
+      using netns = openNetNs({ name: netnsName });
+      // A child made while this thread is in the namespace stays in it.
+      return { file, child: inNetNs(netns, run) };
+    } finally {
+      closeSync(log);
+    }
+  }
+
   /** All processes with the bed's mark, or its folder on their command lines. */
   #all(): number[] {
     const mark = `${MARK}=${this.#folder}`;
@@ -164,7 +163,9 @@ export class Processes implements AsyncDisposable {
       .filter((name) => /^\d+$/.test(name))
       .map(Number)
       .filter((pid) => pid !== process.pid && isAlive(pid))
-      .filter((pid) => read(`/proc/${pid}/environ`).includes(mark) || commandOf(pid).includes(`${this.#folder}/`));
+      .filter(
+        (pid) => read(`/proc/${pid}/environ`).split("\0").includes(mark) || commandOf(pid).includes(`${this.#folder}/`),
+      );
   }
 
   /** A process, those with its configuration, and the descendants of all of them. */

@@ -1,5 +1,5 @@
 import { execFileSync, spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { poll } from "#base/async";
@@ -24,6 +24,8 @@ type Program = "ovsdb-server" | "ovs-vswitchd";
 export interface OvsPlace {
   /** Name of the network namespace. Default: that of this process. */
   readonly netns?: string;
+  /** The folder for both, which is made. Default: a new one in the folder for temporary files. */
+  readonly folder?: string;
   /** The environment of both processes, added to this process's own. */
   readonly env?: Readonly<Record<string, string>>;
 }
@@ -50,7 +52,9 @@ export class OvsProcesses implements AsyncDisposable {
   static async open(place: OvsPlace = {}): Promise<OvsProcesses> {
     if (!isOvsInstalled())
       throw new OvsProcessesError("not-installed", `no ${SWITCH}: install Debian's package openvswitch-switch`);
-    const ovs = new OvsProcesses(mkdtempSync(join(tmpdir(), "isthmus-ovs-")), place);
+    const folder = place.folder ?? mkdtempSync(join(tmpdir(), "isthmus-ovs-"));
+    mkdirSync(folder, { recursive: true, mode: 0o700 });
+    const ovs = new OvsProcesses(folder, place);
     try {
       await ovs.start();
       ovs.makeBridge();

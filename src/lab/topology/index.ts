@@ -2,11 +2,12 @@
  * The machines of a lab: each node a network namespace, joined by a bridge in a namespace of its own. They do
  * not change the machine's own network.
  *
- * Owns: namespaces whose names begin with `isthmus-<lab>-`, and the processes in them. Does not know: Kubernetes.
+ * Owns: the namespaces `isthmus-<lab>-<machine>` and those of the lab's pods, and the processes in them. Does not know: Kubernetes.
  */
 export { buildTopology } from "./build.ts";
 export { siteAddress } from "./build-outside.ts";
 export type { LabNode } from "./lab-node.ts";
+export { podNetnsPrefix } from "./names.ts";
 export {
   LAB_NAME_PATTERN,
   type NodeFamilies,

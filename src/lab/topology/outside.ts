@@ -1,4 +1,5 @@
 import { Cidr, type IpFamily } from "#base/ip";
+import { netnsOf } from "./names.ts";
 import type { OnLink } from "./uplinks.ts";
 
 /** A prefix outside the cluster, with one host that has an address of it. */
@@ -33,7 +34,7 @@ export function planOutside(lab: string, families: readonly IpFamily[]): Outside
   const onLinks = (offset: number): readonly OnLink[] =>
     families.map((family) => ({ address: TRANSIT[family].at(offset), prefixLength: TRANSIT[family].prefixLength }));
   return {
-    netns: `isthmus-${lab}-outside`,
+    netns: netnsOf(lab, "outside"),
     port: "outside",
     transit: { fabric: onLinks(FABRIC_OFFSET), outside: onLinks(OUTSIDE_OFFSET) },
     sites: SITES.map((site) => ({ name: site.name, networks: families.map((family) => site[family]) })),

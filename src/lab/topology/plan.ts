@@ -1,5 +1,6 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { LabNode } from "./lab-node.ts";
+import { netnsOf } from "./names.ts";
 import { type Outside, planOutside } from "./outside.ts";
 import { planUplinks, type Uplinks } from "./uplinks.ts";
 
@@ -49,10 +50,9 @@ export function planTopology(options: {
   readonly nodePrefix?: string;
 }): Topology {
   const families: readonly IpFamily[] = options.families === "dual" ? [4, 6] : options.families === "ipv4" ? [4] : [6];
-  const prefix = `isthmus-${options.lab}-`;
   const nodes = Array.from({ length: options.nodes }, (_, at) => ({
     name: `${options.nodePrefix ?? ""}node${at + 1}`,
-    netns: `${prefix}node${at + 1}`,
+    netns: netnsOf(options.lab, `node${at + 1}`),
     addresses: families.map((family) => NETWORKS[family].at(FIRST_NODE_OFFSET + at)),
     port: `node${at + 1}`,
   }));
@@ -60,7 +60,7 @@ export function planTopology(options: {
   return {
     lab: options.lab,
     families,
-    fabric: `${prefix}fabric`,
+    fabric: netnsOf(options.lab, "fabric"),
     bridge: "fabric",
     gateways: families.map((family) => NETWORKS[family].at(1)),
     networks: families.map((family) => NETWORKS[family]),
@@ -68,7 +68,7 @@ export function planTopology(options: {
     controlPlane: options.tunnel
       ? {
           name: "control-plane",
-          netns: `${prefix}cp`,
+          netns: netnsOf(options.lab, "cp"),
           addresses: families.map((family) => NETWORKS[family].at(CONTROL_PLANE_OFFSET)),
           port: "cp",
         }

@@ -4,6 +4,7 @@ import { systemClock } from "#base/clock";
 import { isKernelError } from "#kernel/errors";
 import type { Kernel } from "#kernel/net";
 import { NETNS_DIR } from "#kernel/netns";
+import { isNetnsOf } from "./names.ts";
 
 /** The number of removed things. */
 export interface Removed {
@@ -15,13 +16,12 @@ export interface Removed {
 const GRACE_MS = 2000;
 
 /**
- * Ends every process in the lab's namespaces and deletes the namespaces. Only names that begin with `isthmus-<lab>-`
- * count, so it works after any crash and never changes other objects. No effect if nothing exists.
+ * Ends every process in the lab's namespaces and deletes the namespaces. The names alone tell which these are ({@link isNetnsOf}), so it works after
+ * any crash and never changes other objects. No effect if nothing exists.
  */
 export async function removeTopology(kernel: Kernel, lab: string): Promise<Removed> {
-  const prefix = `isthmus-${lab}-`;
   // Also names without a mounted namespace: a process that was killed while it made a namespace leaves such a name.
-  const names = namesOf(prefix);
+  const names = namesOf(lab);
   const inodes = new Set<string>();
   for (const name of names) {
     try {
@@ -36,9 +36,9 @@ export async function removeTopology(kernel: Kernel, lab: string): Promise<Remov
   return { processes, namespaces: names.length };
 }
 
-function namesOf(prefix: string): string[] {
+function namesOf(lab: string): string[] {
   try {
-    return readdirSync(NETNS_DIR).filter((name) => name.startsWith(prefix));
+    return readdirSync(NETNS_DIR).filter((name) => isNetnsOf(lab, name));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;

@@ -1,5 +1,6 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { LabNode } from "./lab-node.ts";
+import { netnsOf } from "./names.ts";
 
 /** An address on a link, with the length of its network's prefix. */
 export interface OnLink {
@@ -51,7 +52,6 @@ const NODE_OFFSET = 10;
 
 /** Pure: a cheap and an expensive uplink of a node. */
 export function planUplinks(lab: string, families: readonly IpFamily[], node: LabNode): Uplinks {
-  const prefix = `isthmus-${lab}-`;
   const onLinks = (networks: Readonly<Record<IpFamily, Cidr>>, offset: number): readonly OnLink[] =>
     families.map((family) => ({
       address: networks[family].at(offset),
@@ -62,11 +62,11 @@ export function planUplinks(lab: string, families: readonly IpFamily[], node: La
     links: PLACES.map(({ name, cost, access, transit }) => ({
       name,
       cost,
-      netns: `${prefix}${name}`,
+      netns: netnsOf(lab, name),
       addresses: onLinks(access, NODE_OFFSET),
       gateways: onLinks(access, GATEWAY_OFFSET),
       transit: { provider: onLinks(transit, GATEWAY_OFFSET), internet: onLinks(transit, FAR_OFFSET) },
     })),
-    internet: { netns: `${prefix}internet`, addresses: families.map((family) => SERVER[family]) },
+    internet: { netns: netnsOf(lab, "internet"), addresses: families.map((family) => SERVER[family]) },
   };
 }

@@ -150,7 +150,7 @@ export function withPort(
 }
 
 /** What a NIC's status tells of a binding. Pure. */
-export function bindingOf({ binding }: VpcPort): Partial<NicStatus> {
+export function bindingOf({ binding }: Pick<VpcPort, "binding">): Partial<NicStatus> {
   const { host, vifType, ovsHybridPlug, bridgeName, datapathType, portFilter, vethName, netns } = binding;
   const details = { ovsHybridPlug, bridgeName, datapathType, portFilter };
   const known = Object.entries(details).filter(([, value]) => value !== undefined);

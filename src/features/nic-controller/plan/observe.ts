@@ -1,6 +1,6 @@
-import type { VpcPort } from "#cloud/vpc";
+import { isPlumbable, type VpcPort } from "#cloud/vpc";
 import type { NicStatus } from "#kube/nic";
-import { failed, hasPort, instant, isPlumbed, settled, withoutPort } from "./nic.ts";
+import { bindingOf, failed, hasPort, instant, isPlumbed, settled, withoutPort } from "./nic.ts";
 
 /** For how long a port may be down before its NIC is not ready any more, in milliseconds (docs/spec/vpc-nics.md#5.2). */
 export const DOWN_MS = 30_000;
@@ -36,11 +36,7 @@ export function observeNic(
   const port = ports.get(nic.portID);
   if (port === undefined) return nic;
   const { binding, status } = port;
-  // What was learnt of another host would mislead the node.
-  const seen: NicStatus =
-    binding.host === nic.host && binding.vifType === nic.vifType
-      ? nic
-      : { ...nic, host: binding.host, vifType: binding.vifType };
+  const seen = bindingSeen(nic, port);
   if (status === "ERROR") {
     if (seen.reason === "PortError") return seen;
     const message = `the provider says that port ${port.id} is in error`;
@@ -58,6 +54,17 @@ export function observeNic(
     return { ...seen, state: "InProgress", reason: "PortDown", message };
   }
   return seen;
+}
+
+/** A NIC with the binding of its port, if that is another one. */
+function bindingSeen(nic: NicStatus, port: Pick<VpcPort, "binding">): NicStatus {
+  // The provider has bound it after all, as when the host's agent is back. No further attempt follows, so this ends the failure.
+  if (nic.reason === "BindingFailed" && isPlumbable(port))
+    return { ...settled(nic), ...bindingOf(port), state: "InProgress" };
+  const { host, vifType } = port.binding;
+  if (host === nic.host && vifType === nic.vifType) return nic;
+  // What was learnt of another host would mislead the node.
+  return { ...nic, host, vifType };
 }
 
 /** A port that somebody has deleted: made again for a pod that has not started, since nothing has its address yet. */

@@ -274,6 +274,39 @@ test("observe: what a look finds, and what it means for the NIC", () => {
   );
 });
 
+test("observe: a binding that the provider has made good by itself ends the failure, with all that the node needs", () => {
+  const nic: NicStatus = {
+    name: "eth0",
+    state: "Failed",
+    portID: "p1",
+    mac: "m",
+    createdByController: true,
+    host: "node-2",
+    vifType: "binding_failed",
+    reason: "BindingFailed",
+    message: "port p1 cannot be bound",
+    attempts: 6,
+    nextRetryAt: new Date(NOW + 30_000).toISOString(),
+  };
+  const look = (status: VpcPort["status"], vifType: string, one = nic): NicStatus =>
+    observeNic(
+      one,
+      {
+        ports: new Map([["p1", port({ status, binding: { host: "node-2", vifType, ovsHybridPlug: true } })]]),
+        missing: new Set(),
+        downSince: new Map(),
+      },
+      { pod: { isPlugged: false, isStarted: false, isEnding: false }, now: NOW, random: 0.5 },
+    );
+  const { reason: _reason, message: _message, attempts: _attempts, nextRetryAt: _next, ...rest } = nic;
+  const good = { ...rest, state: "InProgress", vifType: "ovs", vifDetails: { ovsHybridPlug: true } };
+  assert.deepEqual(look("DOWN", "ovs"), good);
+  assert.deepEqual(look("ACTIVE", "ovs"), { ...good, state: "Ready", activeAt: new Date(NOW).toISOString() });
+  assert.equal(look("DOWN", "binding_failed"), nic);
+  // As a controller of before has left it.
+  assert.deepEqual(look("DOWN", "ovs", { ...nic, vifType: "ovs" }), good);
+});
+
 test("portFault: in a shared network a user's port of another project than the policy's is not taken", () => {
   const vpc = { ref: "shared", projectId: "p", networks: new Map([["n", { mtu: 1450 }]]), subnets: [] };
   const port = {

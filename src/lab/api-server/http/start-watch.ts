@@ -23,7 +23,11 @@ export const MAX_WATCHES = 10_000;
 /** Without `timeoutSeconds` a watch ends after 30 to 60 minutes, so that clients do not all connect again at the same time. */
 const MIN_TIMEOUT_MS = 30 * 60 * 1000;
 
-/** Starts a watch; the response stays open. Throws ApiError: `Expired` (410), `Timeout` (a revision of the future), `BadRequest`. */
+/**
+ * Starts a watch; the response stays open. One from a revision of the future is accepted, and silent until that revision is reached, as Kubernetes
+ * has it (kubernetes/kubernetes#107457). Throws ApiError: `Expired` (410), `Timeout` (a streaming list of
+ * such a revision), `BadRequest`.
+ */
 export function startWatch(state: ServerState, parsed: ResourceRequest, call: Call): void {
   const { resource, namespace, name } = parsed;
   const { searchParams } = call.url;
@@ -38,7 +42,8 @@ export function startWatch(state: ServerState, parsed: ResourceRequest, call: Ca
       details: { retryAfterSeconds: 1 },
     });
   }
-  if (revision > state.store.revision) throw tooLarge(revision, state.store.revision);
+  // A streaming list waits for the state of its revision.
+  if (streaming === true && revision > state.store.revision) throw tooLarge(revision, state.store.revision);
   const sendsState = streaming ?? revision === 0;
   if (!sendsState && revision !== 0 && revision < collection.floor) throw expired(revision, collection.floor);
   const timeout = numberOf(searchParams, "timeoutSeconds") * 1000;
@@ -52,6 +57,7 @@ export function startWatch(state: ServerState, parsed: ResourceRequest, call: Ca
     bookmarks,
     initial: sendsState ? initialState(collection, resource, selection) : [],
     markInitialEnd: streaming === true && bookmarks,
+    after: revision,
     missed: sendsState || revision === 0 ? [] : collection.since(revision),
     timeoutMs: timeout > 0 ? timeout : MIN_TIMEOUT_MS * (1 + state.random()),
     revision: () => state.store.revision,

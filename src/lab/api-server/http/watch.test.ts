@@ -25,6 +25,7 @@ test("watch: a client that does not read is dropped when too many events wait fo
     bookmarks: false,
     initial: [],
     markInitialEnd: false,
+    after: 0,
     missed: [],
     timeoutMs: 1000,
     revision: () => store.revision,

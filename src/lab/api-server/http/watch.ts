@@ -84,7 +84,9 @@ export interface WatchInit {
   readonly initial: readonly Entry[];
   /** A bookmark marks the end of the initial state (streaming lists). */
   readonly markInitialEnd: boolean;
-  /** Changes since the revision that the client requested. */
+  /** The revision that the client requested; 0: any. Nothing of it and of earlier ones is sent. */
+  readonly after: number;
+  /** Changes since that revision. */
   readonly missed: readonly StoreEvent[];
   readonly timeoutMs: number;
   /** The store's revision, for bookmarks. */
@@ -129,7 +131,7 @@ export class Watcher {
 
   /** A change was committed. */
   readonly deliver = (event: StoreEvent): void => {
-    if (this.#ended) return;
+    if (this.#ended || event.revision <= this.#init.after) return;
     if (!this.#pumping && this.#init.response.writableLength < SOCKET_BYTES) {
       this.#write(event);
       this.#sent = event.revision;
@@ -221,7 +223,8 @@ export class Watcher {
   }
 
   #bookmark(initialEnd: boolean): void {
-    const { resource, response, form, revision } = this.#init;
+    const { resource, response, form, revision, after } = this.#init;
+    if (revision() < after) return;
     // Each commit is delivered to all watchers in the tick of the commit, so an idle watcher has all events up to the store's revision.
     const resourceVersion = String(initialEnd ? this.#sent : revision());
     const metadata: JsonObject = {
