@@ -1,5 +1,7 @@
-import { spawn } from "node:child_process";
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import type { Readable } from "node:stream";
 import { ExpectedError } from "#base/errors";
+import { inNetNs } from "#kernel/netns";
 import { cellsOf, diffComments, type FilterBackend, type FilterKinds } from "./types.ts";
 
 /** `missing`: there is no iptables. `refused`: it ended with an error, which the message has. */
@@ -82,37 +84,33 @@ export function parseCounters(listing: string, isOurs: IsOurs): { readonly packe
 
 /** A {@link RunCommand} in this process's network namespace, or in the one of an open file, which must stay open as long. */
 export function commandRunner(netns?: { readonly fd: number }): RunCommand {
-  if (netns === undefined) return (command, args) => output(command, [command, ...args], []);
-  // By the open file: a path may lead to another namespace by then.
-  return (command, args) => output(command, ["nsenter", "--net=/proc/self/fd/3", "--", command, ...args], [netns.fd]);
+  return (command, args) => output(command, args, netns);
 }
 
-/** The status of `nsenter` when there is no such command. */
-const NOT_FOUND_STATUS = 127;
 /** Bytes of output that are kept: a listing of a chain of a thousand rules. */
 const MAX_OUTPUT = 1 << 20;
 
-function output(command: string, [file = "", ...args]: readonly string[], files: readonly number[]): Promise<string> {
+function output(command: string, args: readonly string[], netns?: { readonly fd: number }): Promise<string> {
   return new Promise((resolve, reject) => {
-    const child = spawn(file, args, { stdio: ["ignore", "pipe", "pipe", ...files], timeout: COMMAND_MS });
+    const begin = (): ChildProcessByStdio<null, Readable, Readable> =>
+      spawn(command, args, { stdio: ["ignore", "pipe", "pipe"], timeout: COMMAND_MS });
+    // A child starts in the namespace of the thread that makes it. Images of containers need no nsenter for that.
+    const child = netns === undefined ? begin() : inNetNs(netns, begin);
     const texts = { stdout: "", stderr: "" };
     for (const name of ["stdout", "stderr"] as const)
-      child[name]?.setEncoding("utf8").on("data", (text: string) => {
+      child[name].setEncoding("utf8").on("data", (text: string) => {
         if (texts[name].length < MAX_OUTPUT) texts[name] += text;
       });
-    const fail = (isMissing: boolean, why: string, cause?: Error): void => {
-      const text = isMissing
-        ? `there is no ${command}: install iptables, or choose --backend=nftables`
-        : `${[command, ...args.slice(args.indexOf(command) + 1)].join(" ")}: ${why}`;
-      reject(new IptablesError(isMissing ? "missing" : "refused", text, { cause }));
-    };
+    const refuse = (why: string, cause?: Error): void =>
+      reject(new IptablesError("refused", `${[command, ...args].join(" ")}: ${why}`, { cause }));
     child.on("error", (error: NodeJS.ErrnoException) => {
-      if (error.code === "ENOENT" && file !== command) fail(false, `there is no ${file}: install util-linux`, error);
-      else fail(error.code === "ENOENT", error.message, error);
+      if (error.code !== "ENOENT") return refuse(error.message, error);
+      const text = `there is no ${command}: install iptables, or choose --backend=nftables`;
+      reject(new IptablesError("missing", text, { cause: error }));
     });
     child.on("close", (status, signal) => {
       if (status === 0) resolve(texts.stdout);
-      else fail(status === NOT_FOUND_STATUS, texts.stderr.trim() || `it ended with ${status ?? signal}`);
+      else refuse(texts.stderr.trim() || `it ended with ${status ?? signal}`);
     });
   });
 }
