@@ -99,7 +99,10 @@ export interface WatchOptions extends CallOptions, Selection, ReadForm {
   readonly bookmarks?: boolean | undefined;
   /** The server ends the watch after this many seconds. */
   readonly timeoutSeconds?: number | undefined;
-  /** A watch that gets no byte for this time ends with `unreachable`, in milliseconds. Default: no limit. */
+  /**
+   * A watch that gets no byte for this time ends with `unreachable`, in milliseconds; its connection is kept, since servers may have nothing to say.
+   * Default: no limit.
+   */
   readonly idleTimeoutMs?: number | undefined;
   /** Called when the server has accepted the watch. */
   readonly onOpen?: (() => void) | undefined;

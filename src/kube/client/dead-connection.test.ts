@@ -70,8 +70,8 @@ async function serverBehindAddress(t: TestContext, version: "1.1" | "2.0") {
       for (const socket of dials) lost.add(socket);
     },
     get: (name: string, timeoutMs: number) => client.get(resources.nodes, { name }, { timeoutMs }),
-    watch: async (idleTimeoutMs: number, onOpen: () => void): Promise<void> => {
-      for await (const _event of client.watch(resources.nodes, { idleTimeoutMs, timeoutMs: 5000, onOpen }));
+    watch: async (idleTimeoutMs: number): Promise<void> => {
+      for await (const _event of client.watch(resources.nodes, { idleTimeoutMs, timeoutMs: 1000 }));
     },
   };
 }
@@ -102,19 +102,22 @@ test("timeout: other requests of the connection go on, over HTTP/2.0", TIMEOUT, 
 });
 
 test(
-  "watch: after silence for the idle time the next watch has a new connection, over HTTP/2.0",
+  "watch: silence for the idle time keeps a good connection; the next watch gives a dead one up, over HTTP/2.0",
   TIMEOUT,
   async (t) => {
-    const { dials, lose, watch } = await serverBehindAddress(t, "2.0");
-    let opened = 0;
-    const onOpen = (): void => {
-      opened += 1;
-      if (opened === 1) lose();
-    };
-    await rejectsWith(watch(300, onOpen), "unreachable", /sent nothing for 300 ms/);
+    const { dials, lose, get, watch } = await serverBehindAddress(t, "2.0");
+    const silence = (): Promise<void> => rejectsWith(watch(300), "unreachable", /sent nothing for 300 ms/);
+    await silence();
+    await silence();
+    assert.equal(dials.length, 1);
+    const silent = silence();
+    // The watch is accepted by the time that this is answered.
+    await get("n", 5000);
+    lose();
+    await silent;
     const before = dials.length;
-    await rejectsWith(watch(300, onOpen), "unreachable", /sent nothing for 300 ms/);
-    assert.equal(opened, 2);
+    await rejectsWith(watch(300), "timeout", /in 1000 ms/);
+    await silence();
     assert.equal(dials.length, before + 1);
   },
 );

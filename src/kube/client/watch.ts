@@ -22,9 +22,9 @@ export async function* watchEvents<T>(
   const stop = new AbortController();
   const onAbort = (): void => stop.abort(signal?.reason);
   signal?.addEventListener("abort", onAbort, { once: true });
-  // As for the deadline of a call: the connection may lead to a server that is gone, so the next watch dials anew.
+  // Not as for the deadline of a call, which gives the connection up: a watch of what does not change is silent over a good one.
   const idle = new IdleTimer(options.clock, idleTimeoutMs, () =>
-    stop.abort(new DOMException(`the server sent nothing for ${idleTimeoutMs} ms`, "TimeoutError")),
+    stop.abort(new Error(`the server sent nothing for ${idleTimeoutMs} ms`)),
   );
   try {
     const body = await transport.stream(request, { signal: stop.signal, timeoutMs: options.timeoutMs });

@@ -343,7 +343,7 @@ async function silence(rig: Rig, version: string, ...after: Pod[]): Promise<void
   await rig.fake.play(0, "open");
   await rig.informer.synced;
   await rig.clock.advance(180_000);
-  await rig.fake.play(0, new KubeError("unreachable", "the server sent nothing for 180000 ms"));
+  await rig.fake.play(0, new KubeError("unreachable", "the server sent nothing for 150000 ms"));
   await taken(rig, () => rig.fake.watches.length === 2, 1000);
 }
 
@@ -365,6 +365,8 @@ test("informer: after a silent watch of a server with our version, a later one, 
     assert.equal(rig.fake.listOptions.length, 2);
     assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "9");
     assert.equal(rig.informer.store.size, 1);
+    // A server that has nothing to say is well.
+    assert.deepEqual(rig.health, [{ state: "ready" }]);
   }
 });
 

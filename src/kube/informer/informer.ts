@@ -22,6 +22,8 @@ import { type Cached, type IndexFunction, Store, type StoreReader } from "./stor
 
 /** Each watch requests its end after this time multiplied by a random number in [1, 2), so that watches are spread over the servers. */
 const WATCH_SECONDS = 300;
+/** See {@link InformerOptions.idleTimeoutMs}. */
+const IDLE_MS = 150_000;
 /** A watch that ends within this time without an event counts as a failure; a longer watch resets the back-off, in milliseconds. */
 const SHORT_WATCH_MS = 1_000;
 
@@ -60,8 +62,9 @@ export interface InformerOptions<U extends Cached> extends Selection, ReadForm {
   /** `consistent` (default): the most recent state. `any`: the state in the server's cache, which takes less work and may be old. */
   readonly firstList?: "consistent" | "any";
   /**
-   * A watch that gets no byte for this time is replaced, in milliseconds, after a look whether the server's state was restored to an older one.
-   * Servers send a bookmark a minute. Default 180,000.
+   * A watch that gets no byte for this time is followed by a look whether the server answers and its state was not restored to an older one, and then
+   * by the next watch, in milliseconds. Silence is no failure: kube-apiserver sends no bookmarks of a resource that has not changed since its start.
+   * Default 150,000: with the time that the look may take, a dead connection is noticed within three minutes.
    */
   readonly idleTimeoutMs?: number;
   /**
@@ -214,7 +217,10 @@ export class Informer<T extends KubeObject, U extends Cached> {
     return undefined;
   }
 
-  /** Follows the next watch. After a silent one it lists first if the server's state is older than ours. Resolves as the watch or the list does. */
+  /**
+   * Follows the next watch. After a silent one it looks whether the server answers, and lists first if the server's state is older than ours. A look or a
+   * watch over a dead connection runs into its deadline, which gives the connection up. Resolves as the look, the watch or the list does.
+   */
   async #goOn(signal: AbortSignal): Promise<ApiFailure | undefined> {
     if (this.#isSilent) {
       this.#opened = false;
@@ -264,7 +270,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
 
   /** Follows one watch to its end. Resolves to `undefined` if another watch should follow, else to the failure. */
   async #watch(signal: AbortSignal): Promise<ApiFailure | undefined> {
-    const { namespace, labelSelector, fieldSelector, metadataOnly, idleTimeoutMs = 180_000 } = this.#options;
+    const { namespace, labelSelector, fieldSelector, metadataOnly, idleTimeoutMs = IDLE_MS } = this.#options;
     const startedAt = this.#clock.monotonic();
     this.#opened = false;
     const events = this.#api
@@ -299,7 +305,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
         this.#cut.reset();
         this.#refusals = 0;
       }
-      if (next.failure !== undefined) return next.failure;
+      // Whether the connection of a silent watch is dead is found by the look that follows.
+      if (next.failure !== undefined) return this.#isSilent ? undefined : next.failure;
       if (next.value.done === true) {
         if (useful) return undefined;
         return new KubeError("server", `the watch of ${resourceName(this.type)} ended immediately, without an event`);
