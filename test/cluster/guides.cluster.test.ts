@@ -1,11 +1,21 @@
 /** The operator's pages: their commands run as they stand, with Debian's kubectl, against an API server and our controller. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { parse, stringify } from "yaml";
+import { parse, parseAllDocuments, stringify } from "yaml";
 import { isKubeError, resources } from "#kube/client";
 import { blockRequestResult, coilCrds, coilResources } from "#kube/coil";
 import { EtcdServer } from "#test/etcd-server";
@@ -183,8 +193,16 @@ test("upgrade-from-coil, v2: the commands of the page run as they stand, and poo
   const spec = { blockSizeBits: 1, subnets: [{ ipv4: "10.100.0.0/30" }] };
   await bed.client.create(coilResources.addressPools, { metadata: { name: "default" }, spec });
   await bed.block("default-0", "10.100.0.0/31", "node1", 0);
-  await follow(shellOf(t, bed), "upgrade-from-coil.md", "From v2", 3);
+  await bed.client.create(resources.deployments, workloadOf("coil-ipam-controller"));
+  const IMAGE = "registry.example/isthmus:1";
+  const scripts = commandsOf("upgrade-from-coil.md", "From v2");
+  assert.equal(scripts.length, 4);
+  // No node runs pods here.
+  for (const script of scripts) await shellOf(t, bed, { IMAGE })(script.replace(/^kubectl .* rollout status .*$/m, ""));
   assert.deepEqual(await bed.blocks(), ["default-0"]);
+  const metadata = { namespace: "kube-system", name: "coil-ipam-controller" };
+  const { spec: after } = await bed.client.get(resources.deployments, metadata);
+  assert.equal(after?.template.spec?.containers?.[0]?.image, IMAGE, "the controller, which has Coil's name, goes on");
 });
 
 test("upgrade-from-coil, Egresses: the commands of the page run as they stand on Coil's objects, routers keep their rights, and deploy/pods-egress.yaml can be applied over Coil's", async (t) => {
@@ -218,26 +236,61 @@ test("upgrade-from-coil, Egresses: the commands of the page run as they stand on
   assert.match(await images("deployment", "coil-egress-controller"), /^isthmus:/);
 });
 
+/** Applied by those who want it (docs/security.md). */
+const ON_DEMAND = ["isthmus-egress-templates"];
+
 test("upgrade, Upgrade and Back: the commands of the page run as they stand, every workload gets the other image, and pools and blocks stay", async (t) => {
   const bed = await bedOf(t);
   await bed.installCrds();
   const spec = { blockSizeBits: 1, subnets: [{ ipv4: "10.100.0.0/30" }] };
   await bed.client.create(coilResources.addressPools, { metadata: { name: "default" }, spec });
   await bed.block("default-0", "10.100.0.0/31", "node1", 0);
-  await bed.client.create(resources.daemonSets, workloadOf("coild", ["coil-installer"]));
-  await bed.client.create(resources.daemonSets, workloadOf("coil-router"));
-  for (const part of ["ipam", "egress"])
-    await bed.client.create(resources.deployments, workloadOf(`coil-${part}-controller`));
-  const shell = shellOf(t, bed, { IMAGE: "isthmus:2", BEFORE: "old:1" });
+  const inits: Readonly<Record<string, readonly string[]>> = {
+    coild: ["coil-installer"],
+    "nic-agent": ["install-vpc-plugins"],
+  };
+  const workloads = parseAllDocuments(
+    ["all", "tunnel"].map((name) => readFileSync(join(root, `deploy/${name}.yaml`), "utf8")).join("---\n"),
+  );
+  const names = (kind: string): readonly string[] =>
+    workloads.flatMap((one) => (one.toJS()?.kind === kind ? [one.toJS().metadata.name as string] : []));
+  for (const name of new Set(names("DaemonSet")))
+    await bed.client.create(resources.daemonSets, workloadOf(name, inits[name]));
+  for (const name of new Set([...names("Deployment"), "coil-egress-controller"]))
+    await bed.client.create(resources.deployments, workloadOf(name));
+  const run = shellOf(t, bed, { IMAGE: "isthmus:2", BEFORE: "old:1" });
+  // No node runs pods here.
+  const shell = (script: string): Promise<string> => run(script.replaceAll(/^kubectl .* rollout status .*$/gm, ""));
   const images = async (): Promise<readonly string[]> => {
     const all = await shell("kubectl -n kube-system get daemonsets,deployments -o jsonpath='{..image}'");
     return [...new Set(all.split(" "))].filter((image) => image !== "none");
   };
   assert.deepEqual(await images(), ["old:1"]);
-  await follow(shell, "upgrade.md", "Upgrade", 6);
+  await follow(shell, "upgrade.md", "Upgrade", 9);
   assert.deepEqual(await images(), ["isthmus:2"]);
+  // Each right and each rule of admission is that of the new release.
+  for (const file of globSync("deploy/{pods,nics,service-proxy}/*.yaml", {
+    cwd: root,
+    exclude: ["**/rbac-chained.yaml"],
+  }))
+    for (const document of parseAllDocuments(readFileSync(join(root, file), "utf8"))) {
+      const { kind, metadata, rules, spec } = (document.toJS() ?? {}) as {
+        kind?: string;
+        metadata?: { name: string };
+        rules?: object;
+        spec?: { validations?: object };
+      };
+      if (!/^(Cluster)?Role$|^ValidatingAdmissionPolicy$/.test(kind ?? "") || ON_DEMAND.includes(metadata?.name ?? ""))
+        continue;
+      const stored = JSON.parse(await run(`kubectl -n kube-system get ${kind} ${metadata?.name} -o json`));
+      assert.deepEqual(
+        stored.rules ?? stored.spec.validations,
+        rules ?? spec?.validations,
+        `${file}: ${metadata?.name}`,
+      );
+    }
   assert.deepEqual(await bed.blocks(), ["default-0"]);
-  await follow(shell, "upgrade.md", "Back", 1);
+  await follow(shell, "upgrade.md", "Back", 2);
   assert.deepEqual(await images(), ["old:1"]);
   assert.deepEqual(await bed.blocks(), ["default-0"]);
 });
