@@ -625,6 +625,37 @@ test("pods.md: types, rights and a pool are applied as the page says, and the fi
   assert.equal(image, "registry.example/isthmus:0.2.0");
 });
 
+test("pods.md, What a cluster has besides: the commands of the page look at routes, translate pods' addresses, and find kube-proxy's range and the account's rights", async (t) => {
+  const bed = await ManifestBed.open(t, "guide-pods");
+  const netns = bed.netns("node");
+  const folder = folderOf(t);
+  const kubeconfig = join(folder, "kubeconfig");
+  const text = readFileSync(join(bed.folder, "kubeconfig"), "utf8");
+  writeFileSync(kubeconfig, text.replace(/https:\/\/127\.0\.0\.1:\d+/, `https://${API}:${API_PORT}`));
+  writeFileSync(join(folder, "coild.kubeconfig"), bed.kubeconfigOf("system:serviceaccount:kube-system:coild"));
+  await bed.applyCrds();
+  await bed.applyText("rbac.yaml", readFileSync(join(root, "deploy/pods/rbac.yaml"), "utf8"));
+  const data = { "config.conf": "kind: KubeProxyConfiguration\nclusterCIDR: 10.100.0.0/16\n" };
+  await bed.api.create(resources.configMaps, { metadata: { namespace: "kube-system", name: "kube-proxy" }, data });
+  const run = shellOf(t, { kubeconfig }, {}, { wrap: ["ip", "netns", "exec", netns] });
+  const shell = (script: string): Promise<string> => run(script.replaceAll("/etc/isthmus", folder));
+  const answers = await follow(shell, "pods.md", "What a cluster has besides", 4);
+  assert.doesNotMatch(answers[0] ?? "", / via /);
+  assert.match(answers[2] ?? "", /clusterCIDR: 10\.100\.0\.0\/16/);
+  assert.match(answers[3] ?? "", /node\/node/);
+  // A pod's packet to the world leaves with the node's address, one to the inside as it is.
+  bed.ip("node", "address", "add", "10.100.0.7/32", "dev", "lo");
+  bed.ip("outside", "address", "add", "203.0.113.77/32", "dev", "lo");
+  bed.ip("outside", "address", "add", "192.168.7.7/32", "dev", "lo");
+  bed.ip("outside", "route", "add", "10.100.0.7/32", "via", AT.node[4]);
+  for (const address of ["203.0.113.77", "192.168.7.7"]) {
+    await bed.serve(bed.netns("outside"), address, 8000);
+    const seen = await run(`curl -s --http0.9 --interface 10.100.0.7 http://${address}:8000/`);
+    assert.equal(seen, address === "203.0.113.77" ? AT.node[4] : "10.100.0.7");
+  }
+  assert.match(await run("nft list chain ip pods-to-world post"), /counter packets 1 /);
+});
+
 test("egress.md: the controller's rights are applied, and an Egress is scaled and rolled out by the commands of the page", async (t) => {
   const bed = await bedOf(t);
   const shell = shellOf(t, bed);
