@@ -31,11 +31,13 @@ const PARTS: Readonly<Record<string, readonly [Values, ...string[]]>> = {
   "pods/webhooks.yaml": [PODS, "pods-webhooks"],
   "pods/egress.yaml": [EGRESS, "egress-rbac"],
   "pods/egress-webhooks.yaml": [EGRESS, "egress-webhooks"],
+  "pods/egress-policy.yaml": [{ ...PODS, egress: { enabled: true, restrictTemplates: true } }, "egress-policy"],
   "service-proxy/rbac.yaml": [
     { apiServer: { host: "control-plane.example" }, serviceProxy: { enabled: true } },
     "service-proxy-rbac",
   ],
   "nics/rbac.yaml": [NICS, "nics-rbac"],
+  "nics/policy.yaml": [NICS, "nics-policy"],
   "nics/agent.yaml": [NICS, "nics-agent-rbac"],
   "nics/agent-policy.yaml": [NICS, "nics-agent-policy"],
   "nics/webhooks.yaml": [NICS, "nics-webhooks"],

@@ -316,7 +316,7 @@ test(
     assert.match(text, /^certificate: \S+agent\.crt of proxy-agent expired at .* \| renew \S+agent\.crt/m);
     assert.match(
       text,
-      /^rival-proxy: Services table ip nat has 2 chains of kube-proxy's iptables mode \| remove the DaemonSet kube-proxy from the node, then: kube-proxy --cleanup/m,
+      /^rival-proxy: Services table ip nat has 2 chains of kube-proxy's iptables mode \| remove the DaemonSet kube-proxy from the node, then: the iptables commands of docs\/guides\/service-proxy\.md/m,
     );
     assert.equal(lines.length, 2, text);
     for (const one of programs) one.child.kill("SIGKILL");

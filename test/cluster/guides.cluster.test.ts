@@ -1,17 +1,27 @@
 /** The operator's pages: their commands run as they stand, with Debian's kubectl, against an API server and our controller. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
-import { parse, stringify } from "yaml";
-import { resources } from "#kube/client";
+import { parse, parseAllDocuments, stringify } from "yaml";
+import { isKubeError, resources } from "#kube/client";
 import { blockRequestResult, coilCrds, coilResources } from "#kube/coil";
-import { CniNode, NODE } from "#test/cni-node";
 import { EtcdServer } from "#test/etcd-server";
 import { commandsOf, withFolders } from "#test/guide";
 import { ISTHMUS, start, until } from "#test/lab";
+import { API, API_PORT, AT, ManifestBed, NODE_PROXIER } from "#test/manifest-bed";
 import { MigratorBed, V1_DATA } from "#test/migrator-bed";
 import { unruled } from "#test/unruled";
 import { claimsOf } from "#test/what-shows-it";
@@ -183,8 +193,16 @@ test("upgrade-from-coil, v2: the commands of the page run as they stand, and poo
   const spec = { blockSizeBits: 1, subnets: [{ ipv4: "10.100.0.0/30" }] };
   await bed.client.create(coilResources.addressPools, { metadata: { name: "default" }, spec });
   await bed.block("default-0", "10.100.0.0/31", "node1", 0);
-  await follow(shellOf(t, bed), "upgrade-from-coil.md", "From v2", 3);
+  await bed.client.create(resources.deployments, workloadOf("coil-ipam-controller"));
+  const IMAGE = "registry.example/isthmus:1";
+  const scripts = commandsOf("upgrade-from-coil.md", "From v2");
+  assert.equal(scripts.length, 4);
+  // No node runs pods here.
+  for (const script of scripts) await shellOf(t, bed, { IMAGE })(script.replace(/^kubectl .* rollout status .*$/m, ""));
   assert.deepEqual(await bed.blocks(), ["default-0"]);
+  const metadata = { namespace: "kube-system", name: "coil-ipam-controller" };
+  const { spec: after } = await bed.client.get(resources.deployments, metadata);
+  assert.equal(after?.template.spec?.containers?.[0]?.image, IMAGE, "the controller, which has Coil's name, goes on");
 });
 
 test("upgrade-from-coil, Egresses: the commands of the page run as they stand on Coil's objects, routers keep their rights, and deploy/pods-egress.yaml can be applied over Coil's", async (t) => {
@@ -218,26 +236,61 @@ test("upgrade-from-coil, Egresses: the commands of the page run as they stand on
   assert.match(await images("deployment", "coil-egress-controller"), /^isthmus:/);
 });
 
+/** Applied by those who want it (docs/security.md). */
+const ON_DEMAND = ["isthmus-egress-templates"];
+
 test("upgrade, Upgrade and Back: the commands of the page run as they stand, every workload gets the other image, and pools and blocks stay", async (t) => {
   const bed = await bedOf(t);
   await bed.installCrds();
   const spec = { blockSizeBits: 1, subnets: [{ ipv4: "10.100.0.0/30" }] };
   await bed.client.create(coilResources.addressPools, { metadata: { name: "default" }, spec });
   await bed.block("default-0", "10.100.0.0/31", "node1", 0);
-  await bed.client.create(resources.daemonSets, workloadOf("coild", ["coil-installer"]));
-  await bed.client.create(resources.daemonSets, workloadOf("coil-router"));
-  for (const part of ["ipam", "egress"])
-    await bed.client.create(resources.deployments, workloadOf(`coil-${part}-controller`));
-  const shell = shellOf(t, bed, { IMAGE: "isthmus:2", BEFORE: "old:1" });
+  const inits: Readonly<Record<string, readonly string[]>> = {
+    coild: ["coil-installer"],
+    "nic-agent": ["install-vpc-plugins"],
+  };
+  const workloads = parseAllDocuments(
+    ["all", "tunnel"].map((name) => readFileSync(join(root, `deploy/${name}.yaml`), "utf8")).join("---\n"),
+  );
+  const names = (kind: string): readonly string[] =>
+    workloads.flatMap((one) => (one.toJS()?.kind === kind ? [one.toJS().metadata.name as string] : []));
+  for (const name of new Set(names("DaemonSet")))
+    await bed.client.create(resources.daemonSets, workloadOf(name, inits[name]));
+  for (const name of new Set([...names("Deployment"), "coil-egress-controller"]))
+    await bed.client.create(resources.deployments, workloadOf(name));
+  const run = shellOf(t, bed, { IMAGE: "isthmus:2", BEFORE: "old:1" });
+  // No node runs pods here.
+  const shell = (script: string): Promise<string> => run(script.replaceAll(/^kubectl .* rollout status .*$/gm, ""));
   const images = async (): Promise<readonly string[]> => {
     const all = await shell("kubectl -n kube-system get daemonsets,deployments -o jsonpath='{..image}'");
     return [...new Set(all.split(" "))].filter((image) => image !== "none");
   };
   assert.deepEqual(await images(), ["old:1"]);
-  await follow(shell, "upgrade.md", "Upgrade", 6);
+  await follow(shell, "upgrade.md", "Upgrade", 9);
   assert.deepEqual(await images(), ["isthmus:2"]);
+  // Each right and each rule of admission is that of the new release.
+  for (const file of globSync("deploy/{pods,nics,service-proxy}/*.yaml", {
+    cwd: root,
+    exclude: ["**/rbac-chained.yaml"],
+  }))
+    for (const document of parseAllDocuments(readFileSync(join(root, file), "utf8"))) {
+      const { kind, metadata, rules, spec } = (document.toJS() ?? {}) as {
+        kind?: string;
+        metadata?: { name: string };
+        rules?: object;
+        spec?: { validations?: object };
+      };
+      if (!/^(Cluster)?Role$|^ValidatingAdmissionPolicy$/.test(kind ?? "") || ON_DEMAND.includes(metadata?.name ?? ""))
+        continue;
+      const stored = JSON.parse(await run(`kubectl -n kube-system get ${kind} ${metadata?.name} -o json`));
+      assert.deepEqual(
+        stored.rules ?? stored.spec.validations,
+        rules ?? spec?.validations,
+        `${file}: ${metadata?.name}`,
+      );
+    }
   assert.deepEqual(await bed.blocks(), ["default-0"]);
-  await follow(shell, "upgrade.md", "Back", 1);
+  await follow(shell, "upgrade.md", "Back", 2);
   assert.deepEqual(await images(), ["old:1"]);
   assert.deepEqual(await bed.blocks(), ["default-0"]);
 });
@@ -368,93 +421,188 @@ test("tunnel, From Konnectivity: the commands of the page run as they stand, bot
   assert.equal(readFileSync(manifest, "utf8"), before);
 });
 
-test("service-proxy, One node and Back: the commands of the page run as they stand, a table of kube-proxy is replaced, and the proxy answers", async (t) => {
-  const node = await CniNode.open("guide-sp");
-  t.after(() => node[Symbol.asyncDispose]());
-  const { api } = node;
-  const folder = folderOf(t);
+/** Rules as kube-proxy's iptables mode has them, of another program, and of kubelet. */
+const IPTABLES = `*filter
+:KUBE-FORWARD - [0:0]
+:KUBE-FIREWALL - [0:0]
+:KUBE-KUBELET-CANARY - [0:0]
+-A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A OUTPUT -j KUBE-FIREWALL
+-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
+COMMIT
+*nat
+:DOCKER - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-ABCDEFGHIJKLMNOP - [0:0]
+:KUBE-SEP-ABCDEFGHIJKLMNOP - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A POSTROUTING -m comment --comment "kubernetes postrouting rules" -j KUBE-POSTROUTING
+-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+-A KUBE-SERVICES -d 10.96.10.11/32 -p tcp -m comment --comment "default/old cluster IP" -m tcp --dport 80 -j KUBE-SVC-ABCDEFGHIJKLMNOP
+-A KUBE-SVC-ABCDEFGHIJKLMNOP -j KUBE-SEP-ABCDEFGHIJKLMNOP
+-A KUBE-SEP-ABCDEFGHIJKLMNOP -p tcp -m tcp -j DNAT --to-destination 10.210.0.9:8080
+COMMIT
+`;
+/** What of them stays. */
+const OF_OTHERS =
+  /^:(DOCKER|KUBE-FIREWALL|KUBE-KUBELET-CANARY|KUBE-MARK-MASQ|KUBE-POSTROUTING) |^-A \S+ .*-j (DOCKER|KUBE-FIREWALL|KUBE-POSTROUTING)$|^-A KUBE-MARK-MASQ /;
+
+test("service-proxy: on a node of kubeadm, whose kube-proxy has a kubeconfig for pods alone, the commands of the page run as they stand, as a DaemonSet, as a unit, and back", async (t) => {
+  const bed = await ManifestBed.open(t, "guide-sp");
+  const { api } = bed;
+  const SERVICE = "10.96.10.10";
+  const [folder, netns] = [folderOf(t), bed.netns("node")];
   const [lib, bin] = [join(folder, "lib"), join(folder, "bin")];
   for (const path of [join(lib, "kube-proxy"), bin]) mkdirSync(path, { recursive: true });
-  const config = {
-    apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
-    kind: "KubeProxyConfiguration",
-    mode: "nftables",
-    clusterCIDR: "10.210.0.0/26",
-    clientConnection: { kubeconfig: "/var/lib/kube-proxy/kubeconfig.conf" },
-    conntrack: { maxPerCore: 0, min: 0 },
-    oomScoreAdj: 0,
-  };
-  writeFileSync(join(lib, "kube-proxy/config.conf"), stringify(config));
-  cpSync(join(node.folder, "kubeconfig"), join(lib, "kube-proxy/kubeconfig.conf"));
   // systemd does not run here: its commands start and end what the unit says.
   const unit = readFileSync(join(root, "deploy/service-proxy/service-proxy.service"), "utf8");
   const [, command = ""] = /^ExecStart=\/usr\/local\/bin\/(isthmus .*)$/m.exec(unit) ?? [];
-  const started = command.replace("%H", NODE);
   const [pid, log] = [join(folder, "pid"), join(folder, "log")];
   const stub = (name: string, body: string): void =>
     writeFileSync(join(bin, name), `#!/bin/sh\n${body}\n`, { mode: 0o755 });
   stub(
     "systemctl",
-    `case "$*" in
-"enable --now service-proxy") setsid ${started} >${log} 2>&1 </dev/null & echo $! >${pid} ;;
-"disable --now service-proxy") kill "$(cat ${pid})"; while curl -s http://127.0.0.1:10256/healthz >/dev/null; do sleep 0.05; done; rm ${pid} ;;
-*) exit 1 ;; esac`,
+    `[ "$*" = "enable --now service-proxy" ]; setsid ${command.replace("%H", "node")} >${log} 2>&1 </dev/null & echo $! >${pid}`,
   );
   stub("journalctl", `until curl -sf http://127.0.0.1:10256/healthz >/dev/null; do sleep 0.05; done; cat ${log}`);
-  // The release that ran here is not at hand: that it is called is what is seen.
-  stub("kube-proxy", 'echo "kube-proxy $*"');
-  t.after(() => {
-    if (existsSync(pid)) process.kill(Number(readFileSync(pid, "utf8")));
-  });
-  await api.create(resources.nodes, { metadata: { name: "node-a" } });
-  const labels = { app: "kube-proxy" };
-  const template = { metadata: { labels }, spec: { containers: [{ name: "kube-proxy", image: "kube-proxy:1" }] } };
-  const metadata = { namespace: "kube-system", name: "kube-proxy" };
-  await api.create(resources.daemonSets, { metadata, spec: { selector: { matchLabels: labels }, template } });
-  await api.create(resources.configMaps, { metadata, data: { "config.conf": stringify(config) } });
-  await node.createPod("web-a");
-  const status = { phase: "Running", podIPs: [{ ip: "10.210.0.9" }], podIP: "10.210.0.9" };
-  await api.patch(
-    resources.pods,
-    { namespace: "default", name: "web-a" },
-    { type: "merge", body: { status } },
-    { subresource: "status" },
-  );
-  const ports = [{ name: "http", port: 80, targetPort: 8080 }];
-  await api.create(resources.services, { metadata: { namespace: "default", name: "web" }, spec: { ports } } as never);
-  await api.create(resources.endpointSlices, {
-    metadata: { namespace: "default", name: "web-1", labels: { "kubernetes.io/service-name": "web" } },
-    addressType: "IPv4",
-    ports: [{ name: "http", port: 8080, protocol: "TCP" }],
-    endpoints: [
-      {
-        addresses: ["10.210.0.9"],
-        conditions: { ready: true },
-        nodeName: NODE,
-        targetRef: { kind: "Pod", namespace: "default", name: "web-a" },
-      },
-    ],
-  } as never);
-  const nft = (...words: readonly string[]): string =>
-    execFileSync("ip", ["netns", "exec", node.netns, "nft", ...words], { encoding: "utf8" });
-  nft("add table ip kube-proxy; add chain ip kube-proxy services");
-  const wrap = node.inside(...withFolders({ "/var/lib": lib }));
-  const shell = shellOf(t, { kubeconfig: join(node.folder, "kubeconfig") }, {}, { wrap, bin });
+  // It is not at hand: that it is called is what is seen.
+  stub("ipvsadm", 'echo "ipvsadm $*"');
+  const end = async (): Promise<void> => {
+    if (!existsSync(pid)) return;
+    process.kill(Number(readFileSync(pid, "utf8")));
+    rmSync(pid);
+    await until("the program has ended", async () => (await bed.seen(netns, "127.0.0.1", 10_256)) === "none");
+  };
+  t.after(end);
+  const kubeconfig = join(folder, "kubeconfig");
+  const text = readFileSync(join(bed.folder, "kubeconfig"), "utf8");
+  writeFileSync(kubeconfig, text.replace(/https:\/\/127\.0\.0\.1:\d+/, `https://${API}:${API_PORT}`));
+  const wrap = ["ip", "netns", "exec", netns, ...withFolders({ "/var/lib": lib })];
+  const run = shellOf(t, { kubeconfig }, {}, { wrap, bin });
+  const shell = (script: string): Promise<string> => run(script.replaceAll("node-a", "node"));
+  const answers = async (): Promise<void> => {
+    await until("the Service answers", async () => (await bed.seen(netns, SERVICE, 80)) === AT.node[4], {
+      seen: () => bed.said(),
+    });
+  };
+  const nft = (): string =>
+    execFileSync("ip", ["netns", "exec", netns, "nft", "list", "ruleset"], { encoding: "utf8" });
+
+  // As the pod network has it.
+  for (const key of ["ipv4.ip_forward", "ipv6.conf.all.forwarding"])
+    execFileSync("ip", ["netns", "exec", netns, "sysctl", "-qw", `net.${key}=1`]);
+
+  // kubeadm's kube-proxy; its part is taken by ours, which has the same name, kubeconfig and table.
+  await bed.applyText("role.yaml", NODE_PROXIER);
+  const kubeadm = readFileSync(join(root, "test/data/manifests/kube-proxy.yaml"), "utf8");
+  await bed.applyText("kube-proxy.yaml", kubeadm.replace("CONTROL_PLANE_ENDPOINT", `${API}:${API_PORT}`));
+  await bed.ready("kube-proxy");
+  await bed.serve(bed.netns("outside"), AT.outside[4], 8000);
+  await bed.makeService("web", { clusterIP: SERVICE, port: 80 }, { address: AT.outside[4], port: 8000 });
+  await answers();
   const [before = ""] = await follow(shell, "service-proxy.md", "Before", 1);
-  assert.match(before, /kernel .*\n[\s\S]*mode: nftables/);
-  const answers = await follow(shell, "service-proxy.md", "One node", 4);
-  assert.match(answers[1] ?? "", /is replaced; connections continue/);
-  assert.equal(answers[2], "kube-proxy --cleanup\n");
-  assert.match(answers[3] ?? "", /sync_proxy_rules_last[\s\S]*contested[\s\S]* 0\n/);
-  assert.match(answers[3] ?? "", /web-a/);
-  const patched = await api.get(resources.daemonSets, metadata);
-  assert.match(JSON.stringify(patched.spec?.template), /isthmus\.example\/service-proxy/);
-  assert.match(nft("list", "table", "ip", "kube-proxy"), /isthmus-layout-1/);
+  assert.match(before, /kernel .*\n[\s\S]*mode: /);
+
+  await follow(shell, "service-proxy.md", "Once, for all nodes", 2);
+  assert.ok(
+    !bed
+      .node()
+      .ready()
+      .some((name) => name.startsWith("service-proxy")),
+    "no node has the label yet",
+  );
+  const [start = "", iptables = "", ipvs = "", check = "", ...more] = commandsOf("service-proxy.md", "One node");
+  assert.equal(more.length, 0);
+  /** What a kubelet does with pods of a DaemonSet that are deleted. */
+  const leave = async (name: string): Promise<void> => {
+    const pods = async () =>
+      (await api.listAll(resources.pods)).items.filter(({ metadata }) => metadata.name.startsWith(`${name}-`));
+    await until(`pods of ${name} are deleted`, async () =>
+      (await pods()).every(({ metadata }) => metadata.deletionTimestamp !== undefined),
+    );
+    await bed.node().end(`${name}-`);
+    const options = { gracePeriodSeconds: 0 };
+    for (const { metadata } of await pods())
+      await api.delete(resources.pods, { namespace: "kube-system", name: metadata.name }, options);
+  };
+  await Promise.all([shell(start), leave("kube-proxy")]);
+  await bed.ready("service-proxy");
+  await answers();
+  execFileSync("ip", ["netns", "exec", netns, "iptables-restore", "--noflush"], { input: IPTABLES });
+  const own = (): string =>
+    execFileSync("ip", ["netns", "exec", netns, "nft", "list", "table", "ip", "kube-proxy"], {
+      encoding: "utf8",
+    }).replaceAll(/expires \w+/g, "");
+  const table = own();
+  await shell(iptables);
+  const left = execFileSync("ip", ["netns", "exec", netns, "iptables-save"], { encoding: "utf8" });
+  const wanted = IPTABLES.split("\n").filter((line) => OF_OTHERS.test(line));
+  assert.deepEqual(
+    left
+      .split("\n")
+      .filter((line) => /KUBE-|DOCKER/.test(line))
+      .sort(),
+    wanted.sort(),
+  );
+  assert.equal(own(), table);
+  await shell(iptables);
+  execFileSync("ip", ["-n", netns, "link", "add", "kube-ipvs0", "type", "bridge"]);
+  assert.equal(await shell(ipvs), "ipvsadm --clear\n");
+  await answers();
+  await api.create(resources.pods, {
+    metadata: { namespace: "default", name: "web-a" },
+    spec: {
+      nodeName: "node",
+      hostNetwork: true,
+      containers: [{ name: "c", image: "none", command: ["sleep", "300"] }],
+    },
+  } as never);
+  await bed.ready("web-a");
+  assert.match(await shell(check), /sync_proxy_rules_last[\s\S]*contested[\s\S]* 0\n[\s\S]*web-a/);
   await follow(shell, "service-proxy.md", "Back", 1);
-  assert.ok(!existsSync(pid));
-  assert.match(nft("list", "table", "ip", "kube-proxy"), /isthmus-layout-1/);
-  const { metadata: unlabelled } = await api.get(resources.nodes, { name: "node-a" });
-  assert.equal(unlabelled.labels?.["isthmus.example/service-proxy"], undefined);
+  await leave("service-proxy");
+  await bed.ready("kube-proxy");
+  await answers();
+
+  const [make = "", begin = "", ...others] = commandsOf("service-proxy.md", "One node, without a container");
+  assert.equal(others.length, 0);
+  // What Kubernetes' controller puts into a Secret of this type.
+  const secret = { namespace: "kube-system", name: "isthmus-service-proxy" };
+  const filled = until("the Secret has its token", async () => {
+    const base64 = (one: string): string => Buffer.from(one).toString("base64");
+    const body = { data: { token: base64("kube-system/isthmus-service-proxy/node/"), "ca.crt": base64(bed.ca) } };
+    try {
+      await api.patch(resources.secrets, secret, { type: "merge", body });
+      return true;
+    } catch (error) {
+      if (isKubeError(error, "not-found")) return false;
+      throw error;
+    }
+  });
+  const files = join(lib, "kube-proxy");
+  await Promise.all([filled, shell(`cd ${files}; ${make.replaceAll("deploy/", `${root}/deploy/`)}`)]);
+  await shell(
+    "kubectl -n kube-system delete daemonset service-proxy; kubectl label node node isthmus.example/service-proxy=true",
+  );
+  await leave("kube-proxy");
+  await until("their ports are free", async () => (await bed.seen(netns, "127.0.0.1", 10_256)) === "none");
+  // A table as another program has it.
+  const other = "delete table ip kube-proxy; add table ip kube-proxy; add chain ip kube-proxy services";
+  execFileSync("ip", ["netns", "exec", netns, "nft", other]);
+  assert.match(await shell(begin), /is replaced; connections continue/);
+  await answers();
+  assert.match(
+    await shell(
+      "isthmus explain --node=node --config=/var/lib/kube-proxy/config.conf 10.210.0.9 service:default/web 80",
+    ),
+    /198\.51\.100\.1:8000/,
+  );
+  assert.match(nft(), /isthmus-layout-1/);
+  await end();
 });
 
 test("pods.md: types, rights and a pool are applied as the page says, and the file for pods with an image of one's own", async (t) => {
@@ -475,6 +623,37 @@ test("pods.md: types, rights and a pool are applied as the page says, and the fi
     "kubectl -n kube-system get daemonset coild -o jsonpath='{.spec.template.spec.containers[0].image}'",
   );
   assert.equal(image, "registry.example/isthmus:0.2.0");
+});
+
+test("pods.md, What a cluster has besides: the commands of the page look at routes, translate pods' addresses, and find kube-proxy's range and the account's rights", async (t) => {
+  const bed = await ManifestBed.open(t, "guide-pods");
+  const netns = bed.netns("node");
+  const folder = folderOf(t);
+  const kubeconfig = join(folder, "kubeconfig");
+  const text = readFileSync(join(bed.folder, "kubeconfig"), "utf8");
+  writeFileSync(kubeconfig, text.replace(/https:\/\/127\.0\.0\.1:\d+/, `https://${API}:${API_PORT}`));
+  writeFileSync(join(folder, "coild.kubeconfig"), bed.kubeconfigOf("system:serviceaccount:kube-system:coild"));
+  await bed.applyCrds();
+  await bed.applyText("rbac.yaml", readFileSync(join(root, "deploy/pods/rbac.yaml"), "utf8"));
+  const data = { "config.conf": "kind: KubeProxyConfiguration\nclusterCIDR: 10.100.0.0/16\n" };
+  await bed.api.create(resources.configMaps, { metadata: { namespace: "kube-system", name: "kube-proxy" }, data });
+  const run = shellOf(t, { kubeconfig }, {}, { wrap: ["ip", "netns", "exec", netns] });
+  const shell = (script: string): Promise<string> => run(script.replaceAll("/etc/isthmus", folder));
+  const answers = await follow(shell, "pods.md", "What a cluster has besides", 4);
+  assert.doesNotMatch(answers[0] ?? "", / via /);
+  assert.match(answers[2] ?? "", /clusterCIDR: 10\.100\.0\.0\/16/);
+  assert.match(answers[3] ?? "", /node\/node/);
+  // A pod's packet to the world leaves with the node's address, one to the inside as it is.
+  bed.ip("node", "address", "add", "10.100.0.7/32", "dev", "lo");
+  bed.ip("outside", "address", "add", "203.0.113.77/32", "dev", "lo");
+  bed.ip("outside", "address", "add", "192.168.7.7/32", "dev", "lo");
+  bed.ip("outside", "route", "add", "10.100.0.7/32", "via", AT.node[4]);
+  for (const address of ["203.0.113.77", "192.168.7.7"]) {
+    await bed.serve(bed.netns("outside"), address, 8000);
+    const seen = await run(`curl -s --http0.9 --interface 10.100.0.7 http://${address}:8000/`);
+    assert.equal(seen, address === "203.0.113.77" ? AT.node[4] : "10.100.0.7");
+  }
+  assert.match(await run("nft list chain ip pods-to-world post"), /counter packets 1 /);
 });
 
 test("egress.md: the controller's rights are applied, and an Egress is scaled and rolled out by the commands of the page", async (t) => {

@@ -10,7 +10,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { makeCertificates } from "#test/certificates";
 import { until } from "#test/lab";
-import { API, API_PORT, AT, FAMILIES, ManifestBed, ofFamily } from "#test/manifest-bed";
+import { API, API_PORT, AT, FAMILIES, ManifestBed, NODE_PROXIER, ofFamily } from "#test/manifest-bed";
 
 const PORT = 8000;
 const SERVICE = "10.96.10.10";
@@ -77,16 +77,3 @@ test("manifests of Coil, kube-proxy and Konnectivity: by a change of image they 
   for (const machine of ["node", "outside"] as const) assert.equal(await bed.node(machine).alive(), true);
   assert.doesNotMatch(bed.said(), /because of a bug/i);
 });
-
-const NODE_PROXIER = `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata:
-  name: system:node-proxier
-rules:
-  - { apiGroups: [""], resources: [services, endpoints], verbs: [list, watch] }
-  - { apiGroups: [""], resources: [nodes], verbs: [get, list, watch] }
-  - { apiGroups: ["", events.k8s.io], resources: [events], verbs: [create, patch, update] }
-  - { apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch] }
-  - { apiGroups: [networking.k8s.io], resources: [servicecidrs], verbs: [list, watch] }
-`;

@@ -83,6 +83,17 @@ test("reverse: a neighbour of the node is turned away, the pod and the node are 
   assert.equal(await agent.metric('agent_reverse_failures_total{reason="source"}'), 1);
   assert.equal(await server.metric('server_reverse_dials_total{result="ok"}'), 0);
   (await sides.reach("node1", BIND, 6443, "master")).destroy();
+  // As kube-proxy makes a service's address for the node's own programs and pods of its network: their source is another address of the node.
+  sides.ip("node1", "route", "add", "10.96.0.0/16", "via", "192.0.2.12");
+  sides.nft("node1", [
+    "table ip services {",
+    "chain output { type nat hook output priority -100;",
+    `ip daddr 10.96.0.1 tcp dport 443 dnat to ${BIND}:6443`,
+    "}",
+    "}",
+  ]);
+  (await sides.reach("node1", "10.96.0.1", 443, "master")).destroy();
+  assert.equal(await agent.metric('agent_reverse_failures_total{reason="source"}'), 1);
   (await sides.reach("pod1", BIND, 6443, "master")).destroy();
   sides.nft("node1", [readFileSync(join(import.meta.dirname, "../../deploy/tunnel/uplink-guard.nft"), "utf8")]);
   assert.equal(await sides.fate("node2", BIND, 6443), "timeout");

@@ -462,3 +462,17 @@ const reviewedTokens: ReadonlyMap<string, ReviewedToken> = new Map(
 export function ofFamily(ips: readonly string[], family: IpFamily): string {
   return ips.find((one) => one.includes(":") === (family === 6)) ?? assert.fail(ips.join());
 }
+
+/** The role of kube-proxy, which every cluster has. */
+export const NODE_PROXIER = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: system:node-proxier
+rules:
+  - { apiGroups: [""], resources: [services, endpoints], verbs: [list, watch] }
+  - { apiGroups: [""], resources: [nodes], verbs: [get, list, watch] }
+  - { apiGroups: ["", events.k8s.io], resources: [events], verbs: [create, patch, update] }
+  - { apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch] }
+  - { apiGroups: [networking.k8s.io], resources: [servicecidrs], verbs: [list, watch] }
+`;

@@ -167,11 +167,12 @@ export interface PlacedPod {
 interface Place {
   readonly pod: Pod;
   readonly spec: PodSpec;
-  readonly hostPorts: readonly number[];
+  hostPorts: readonly number[];
   netns: string;
   ips: readonly string[];
   hasStarted: boolean;
   isReady: boolean;
+  isEnded: boolean;
   fault: string;
   readonly running: Running[];
 }
@@ -222,6 +223,18 @@ export class ManifestNode implements AsyncDisposable {
       .join("");
   }
 
+  /** Ends the containers of Pods by the beginning of their names, as after their deletion. */
+  async end(prefix: string): Promise<void> {
+    for (const place of this.#places.values()) {
+      if (!place.pod.metadata.name.startsWith(prefix)) continue;
+      place.isEnded = true;
+      place.isReady = false;
+      place.hostPorts = [];
+      for (const { child } of place.running) child.kill("SIGTERM");
+      await Promise.all(place.running.map(({ ended }) => ended));
+    }
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stop.abort();
     await this.#loop;
@@ -257,6 +270,7 @@ export class ManifestNode implements AsyncDisposable {
       ips: [],
       hasStarted: false,
       isReady: false,
+      isEnded: false,
       fault: "",
       running: [],
     };
@@ -295,7 +309,7 @@ export class ManifestNode implements AsyncDisposable {
         place.fault = `container ${container.name} ended with ${code}`;
       });
     }
-    while (!this.#stop.signal.aborted) {
+    while (!this.#stop.signal.aborted && !place.isEnded) {
       const which = place.hasStarted ? "readinessProbe" : "startupProbe";
       const answers = await Promise.all(spec.containers.map((one) => this.#probe(place, one, which)));
       if (!place.hasStarted) {

@@ -54,6 +54,7 @@ export const valuesSchema = v.strictObject({
     backend: v.picklist(["iptables", "nftables"]),
     originatingOnly: v.boolean(),
     addressRanges: words,
+    restrictTemplates: v.boolean(),
   }),
   serviceProxy: v.strictObject({
     enabled: v.boolean(),

@@ -40,7 +40,7 @@ containers:
       - --target={{ .Values.tunnel.reverse.port }}:{{ .Values.tunnel.reverse.target }}
       # The API server's address, for every node the same; in dual stack add one of IPv6 behind a comma.
       - --bind-address={{ join "," .Values.tunnel.reverse.bindAddresses }}
-      # The node itself, and the networks of its pods.
+      # The bind addresses, and the networks of the pods; other addresses of the node are let in by themselves.
       {{- range .Values.tunnel.reverse.bindAddresses }}
       - --allowed-source={{ . }}/{{ if contains ":" . }}128{{ else }}32{{ end }}
       {{- end }}

@@ -9,7 +9,7 @@
  * export class PoolError extends ExpectedError<PoolErrorCode> {
  *   override readonly name = "PoolError";
  * }
- * throw new PoolError("exhausted", "pool default has no free blocks");
+ * throw new PoolError("exhausted", "pool default does not have free blocks");
  * ```
  */
 

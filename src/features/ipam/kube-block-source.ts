@@ -274,7 +274,7 @@ function isAnswered(request: BlockRequest, pool: string, nodeUid: string): boole
   if (result.reason === "node not found") {
     throw new IpamError("node-not-found", `the Node of UID ${nodeUid} is not in the cluster (any more)`);
   }
-  const why = result.message === "" ? `pool ${pool} has no free block (${result.reason})` : result.message;
+  const why = result.message === "" ? `pool ${pool} does not have free blocks (${result.reason})` : result.message;
   throw new IpamError("exhausted", `${why}: append a subnet to the AddressPool`);
 }
 

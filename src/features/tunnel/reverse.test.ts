@@ -13,7 +13,7 @@ import { Bed } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
 
 /** The node's side: a listener on loopback, whose clients reach `address` on the server's side. */
-async function listenFor(bed: Bed, address: string, allowedSources: readonly string[] = []) {
+async function listenFor(bed: Bed, address: string, allowedSources: readonly string[] = [], own = "127.0.0.1") {
   const localPort = await freePort();
   const listener = await ReverseListener.open(
     {
@@ -21,6 +21,7 @@ async function listenFor(bed: Bed, address: string, allowedSources: readonly str
       metrics: bed.agentCounts.agent(),
       clock: systemClock,
       log: nullLogger,
+      interfaces: () => ({ lo: [{ address: own }] }),
     },
     {
       bindAddresses: [IpAddress.parse("127.0.0.1")],
@@ -138,10 +139,18 @@ test("reverse: a client outside the allowed sources, and one without a server, a
   assert.equal(bed.agentCounts.get("reverseFailed no_server"), 1);
   await bed.agent();
   assert.equal(lonely.listener.hasServer, true);
-  const choosy = await listenFor(bed, "127.0.0.1:1", ["192.0.2.0/24"]);
+  const choosy = await listenFor(bed, "127.0.0.1:1", ["192.0.2.0/24"], "192.0.2.1");
   await using _choosy = choosy.listener;
   assert.equal(await fateAt(choosy.localPort), "ECONNRESET");
   assert.equal(bed.agentCounts.get("reverseFailed source"), 1);
+  const own = await listenFor(bed, "127.0.0.1:1", ["192.0.2.0/24"]);
+  await using _own = own.listener;
+  assert.equal(await fateAt(own.localPort), "ECONNRESET");
+  assert.deepEqual(
+    ["source", "dial"].map((reason) => bed.agentCounts.get(`reverseFailed ${reason}`)),
+    [1, 1],
+    "the machine itself is let in, and nobody is there",
+  );
   await idle(bed);
 });
 

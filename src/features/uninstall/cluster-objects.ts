@@ -73,8 +73,8 @@ export const WORKLOADS: readonly InstalledObject[] = [
 
 /** Accounts, rights and settings of `deploy/`, and the Leases of leaders. */
 export const RIGHTS: readonly InstalledObject[] = [
-  ...objects(policyBindings, "nic-agent-claims"),
-  ...objects(policies, "nic-agent-claims"),
+  ...objects(policyBindings, "nic-agent-claims nic-controller-pods isthmus-egress-templates"),
+  ...objects(policies, "nic-agent-claims nic-controller-pods isthmus-egress-templates"),
   ...objects(
     resources.clusterRoleBindings as AnyType,
     "coild coil-router coil-ipam-controller coil-ipam-certs coil-egress-controller coil-egress coil-egress-certs coil-controller-ipam-controller coil-controller-egress-controller coil-controller-ipam-certs coil-controller-egress-certs isthmus-service-proxy nic-agent nic-controller nic-controller-certs",

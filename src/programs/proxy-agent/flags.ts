@@ -136,7 +136,7 @@ const ownFlags = {
   allowedSource: repeatedFlag(
     "allowed-source",
     (text: string) => Cidr.parse(text),
-    "sources that may connect to the bind addresses; without the flag: all",
+    "sources that may connect to the bind addresses, besides the node itself; without the flag: all",
     "CIDR",
   ),
   ...workersFlag,

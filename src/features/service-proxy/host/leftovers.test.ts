@@ -22,7 +22,7 @@ function found(
 
 test("leftovers: chains of iptables mode are reported by family; kubelet's and other programs' are not", () => {
   assert.deepEqual(found({ "ip nat": ["KUBE-SERVICES", "KUBE-SVC-ABC", "KUBE-MARK-MASQ", "DOCKER"] }), [
-    "table ip nat has 2 chains of kube-proxy's iptables mode; remove them with kube-proxy --cleanup",
+    "table ip nat has 2 chains of kube-proxy's iptables mode; remove them with the iptables commands of docs/guides/service-proxy.md; kube-proxy --cleanup would delete the tables of service-proxy too",
   ]);
   assert.deepEqual(found({ "ip nat": ["KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT"], "ip6 nat": [] }), []);
 });
@@ -38,7 +38,7 @@ test("leftovers: a table kube-proxy is another program's if ours has another nam
 test("leftovers: the link of IPVS mode is reported", () => {
   assert.match(
     found({}, { links: ["kube-ipvs0", "eth0"] }).join(),
-    /^link kube-ipvs0 of kube-proxy's IPVS mode exists/,
+    /^link kube-ipvs0 of kube-proxy's IPVS mode exists; remove it with ipvsadm --clear && ip link delete kube-ipvs0$/,
   );
   assert.deepEqual(found({}, { links: ["eth0"] }), []);
 });

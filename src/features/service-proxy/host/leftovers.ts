@@ -5,6 +5,9 @@ import type { NftElements } from "#kernel/nft-elements";
 const KUBE_PROXY_TABLE = "kube-proxy";
 /** The link that has all cluster IPs in kube-proxy's IPVS mode. */
 const IPVS_LINK = "kube-ipvs0";
+/** `kube-proxy --cleanup` deletes the tables of its nftables mode too, whose name ours have. */
+const REMEDY =
+  "the iptables commands of docs/guides/service-proxy.md; kube-proxy --cleanup would delete the tables of service-proxy too";
 /** Chains that translate. kubelet's chains begin with KUBE too, but do not match. */
 const TRANSLATES = /^KUBE-(SERVICES|NODEPORTS|EXTERNAL-SERVICES|SVC-.+|SEP-.+)$/;
 
@@ -21,9 +24,7 @@ export function leftovers(
     const chains = kernel.elements.names({ family, name: "nat" })?.chains ?? [];
     const count = chains.filter((name) => TRANSLATES.test(name)).length;
     if (count > 0) {
-      found.push(
-        `table ${family} nat has ${count} chains of kube-proxy's iptables mode; remove them with kube-proxy --cleanup`,
-      );
+      found.push(`table ${family} nat has ${count} chains of kube-proxy's iptables mode; remove them with ${REMEDY}`);
     }
     if (tableName !== KUBE_PROXY_TABLE && kernel.elements.names({ family, name: KUBE_PROXY_TABLE }) !== undefined) {
       found.push(
@@ -32,7 +33,9 @@ export function leftovers(
     }
   }
   if (kernel.links.get({ name: IPVS_LINK }) !== undefined) {
-    found.push(`link ${IPVS_LINK} of kube-proxy's IPVS mode exists; remove it with kube-proxy --cleanup`);
+    found.push(
+      `link ${IPVS_LINK} of kube-proxy's IPVS mode exists; remove it with ipvsadm --clear && ip link delete ${IPVS_LINK}`,
+    );
   }
   return found;
 }

@@ -123,7 +123,7 @@ export const FAULTS = [
     name: "pool",
     at: "cluster",
     title: "A pool has no free block, and nodes ask for one",
-    sees: "Pods stay in ContainerCreating: no free address in the pool.",
+    sees: "Pods stay in ContainerCreating: pool default does not have free blocks.",
     fix: "Append a subnet to the pool.",
   },
   {

@@ -207,7 +207,7 @@ function rivals(facts: NodeFacts): readonly FaultCheck[] {
   const { ok, wrong } = judged("rival-proxy", "Services");
   if (facts.rivals.length === 0) return [ok("no other proxy has left rules here")];
   return facts.rivals.map((text) => {
-    const [what = text, fix = "kube-proxy --cleanup"] = text.split(/; (?:remove (?:it|them) with )/);
+    const [what = text, fix = "remove its rules"] = text.split(/; (?:remove (?:it|them) with )/);
     return wrong(what, `remove the DaemonSet kube-proxy from the node, then: ${fix}`);
   });
 }

@@ -13,6 +13,7 @@ import { DialWait } from "../link/session.ts";
 import { SocketSide } from "../local/socket-side.ts";
 import type { AgentLink } from "./agent-link.ts";
 import type { AgentMetrics } from "./metrics.ts";
+import { type Interfaces, OwnAddresses } from "./own-addresses.ts";
 import type { Target } from "./target.ts";
 
 /** Backlog of the listening sockets. */
@@ -35,12 +36,14 @@ export interface ReverseListenerDeps {
   readonly metrics: AgentMetrics;
   readonly clock: Clock;
   readonly log: Logger;
+  /** Addresses of this machine. Default: those of the kernel. */
+  readonly interfaces?: Interfaces;
 }
 
 export interface ReverseListenerOptions {
   readonly bindAddresses: readonly IpAddress[];
   readonly targets: readonly Target[];
-  /** Sources that may connect; empty: any source. */
+  /** Sources that may connect besides the machine itself; empty: any source. */
   readonly allowedSources: readonly Cidr[];
   /** See `DialledConnectionOptions.halfCloseTimeoutMs`. */
   readonly halfCloseTimeoutMs: number;
@@ -64,11 +67,13 @@ export class ReverseListener implements AsyncDisposable {
   readonly #servers: Server[] = [];
   readonly #sockets = new LinkedSet<Socket>();
   readonly #warnings = new Map<string, TokenBucket>();
+  readonly #own: OwnAddresses;
   #nextEqual = 0;
 
   private constructor(deps: ReverseListenerDeps, options: ReverseListenerOptions) {
     this.#deps = deps;
     this.#options = options;
+    this.#own = new OwnAddresses(deps.clock, deps.interfaces);
   }
 
   /** Listens on every address and port. Rejects with {@link ReverseListenerError}; then no address is listened on. */
@@ -209,7 +214,9 @@ export class ReverseListener implements AsyncDisposable {
     const { allowedSources } = this.#options;
     if (allowedSources.length === 0) return true;
     const source = IpAddress.tryParse(socket.remoteAddress ?? "");
-    return source !== undefined && allowedSources.some((range) => range.contains(source));
+    if (source === undefined) return false;
+    // By the address of a Service the node's own programs come from any of its addresses.
+    return allowedSources.some((range) => range.contains(source)) || this.#own.has(source);
   }
 
   /** Logs at most one line a second for a target. */

@@ -1,0 +1,35 @@
+import { type NetworkInterfaceInfo, networkInterfaces } from "node:os";
+import type { Clock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
+
+/** For how long the kernel's answer is used, in milliseconds. A node can have thousands of addresses, and any neighbour can cause a question. */
+const FRESH_MS = 1000;
+
+/** Where the kernel's addresses come from: `node:os`. */
+export type Interfaces = () => Readonly<Record<string, readonly Pick<NetworkInterfaceInfo, "address">[] | undefined>>;
+
+/**
+ * The addresses of this machine, as far as their interfaces are up. A packet with one of them as its source comes from here: Linux drops those that come
+ * in from outside (`accept_local` of ip-sysctl is off by default).
+ */
+export class OwnAddresses {
+  readonly #clock: Clock;
+  readonly #interfaces: Interfaces;
+  #known: ReadonlySet<string> = new Set();
+  #askedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Clock, interfaces: Interfaces = networkInterfaces) {
+    this.#clock = clock;
+    this.#interfaces = interfaces;
+  }
+
+  /** Whether an address is one of this machine now. One that is newer than a second may be missed. Throws what `os.networkInterfaces` throws. */
+  has(address: IpAddress): boolean {
+    const now = this.#clock.monotonic();
+    if (now - this.#askedAt >= FRESH_MS) {
+      this.#askedAt = now;
+      this.#known = new Set(Object.values(this.#interfaces()).flatMap((all) => (all ?? []).map((one) => one.address)));
+    }
+    return this.#known.has(address.toString());
+  }
+}
