@@ -119,7 +119,7 @@ export class NicBed<Neutron extends BedNeutron = NeutronServer> extends NicClust
       }
     });
     server.seed(nicCrds as unknown as readonly SeedObject[]);
-    for (const file of ["rbac.yaml", "agent.yaml"]) {
+    for (const file of ["rbac.yaml", "policy.yaml", "agent.yaml"]) {
       const rights = readFileSync(join(import.meta.dirname, "../../deploy/nics", file), "utf8");
       server.seed(parseAllDocuments(rights).map((one) => one.toJS() as SeedObject));
     }
