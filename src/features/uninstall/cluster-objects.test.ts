@@ -52,6 +52,7 @@ const facts: ClusterFacts = {
   addresses: [removal("pool")],
   types: [removal("type")],
   claims: [],
+  clients: [],
   coils: [],
   foreign: [],
 };
@@ -110,4 +111,39 @@ test("readCluster, planCluster: a cluster of Coil itself is refused, with the im
   const [refused = "", ...more] = planCluster(found, { keepPools: true }).refused;
   assert.match(refused, /^Coil itself runs here: DaemonSet kube-system\/coild \(ghcr\.io\/cybozu-go\/coil:2\.15\.0\);/);
   assert.deepEqual(more, []);
+});
+
+test("readCluster, planCluster: pods that coild's end leaves without a way to end are told before; routers, host-network pods and others are none", async () => {
+  const pod = (name: string, ip: string, labels?: Record<string, string>) => ({
+    metadata: { namespace: "web", name, ...(labels === undefined ? {} : { labels }) },
+    status: { podIPs: [{ ip }] },
+  });
+  const router = {
+    "app.kubernetes.io/component": "egress",
+    "app.kubernetes.io/instance": "nat",
+    "app.kubernetes.io/name": "coil",
+  };
+  const items: Readonly<Record<string, readonly object[]>> = {
+    AddressBlock: [{ metadata: { name: "default-0" }, ipv4: "10.100.0.0/27", ipv6: "fd00::/123" }],
+    Pod: [
+      pod("a", "10.100.0.3"),
+      pod("six", "fd00::5"),
+      pod("nat", "10.100.0.4", router),
+      pod("host", "192.0.2.1"),
+      { metadata: { namespace: "web", name: "new" } },
+    ],
+  };
+  const coild = { metadata: { name: "coild", labels: { "app.kubernetes.io/part-of": "isthmus" } } };
+  const api = {
+    get: async (type: { readonly kind: string }, { name }: { readonly name: string }) => {
+      if (type.kind === "DaemonSet" && name === "coild") return coild;
+      throw new KubeError("not-found", "404");
+    },
+    listAll: async ({ kind }: { readonly kind: string }) => ({ items: items[kind] ?? [] }),
+  };
+  const found = await readCluster(api as unknown as KubeApi, { signal: new AbortController().signal });
+  assert.deepEqual(found.clients, ["web/a", "web/six"]);
+  const [kept = ""] = planCluster(found, { keepPools: false }).kept;
+  assert.match(kept, /^2 pods have addresses of coild \(web\/a, web\/six\): .* delete them before$/);
+  assert.deepEqual(planCluster({ ...found, workloads: [] }, { keepPools: false }).kept, []);
 });

@@ -1,14 +1,16 @@
 import type { AbortOptions } from "#base/async";
+import { Cidr, IpAddress } from "#base/ip";
 import {
   findObject,
   isKubeError,
   type KubeApi,
   type KubeObject,
   type ObjectRef,
+  type Pod,
   type ResourceType,
   resources,
 } from "#kube/client";
-import { ROUTER_ACCOUNT } from "#kube/coil";
+import { type AddressBlock, coilResources, egressLabels, ROUTER_ACCOUNT } from "#kube/coil";
 import {
   ADDRESSES,
   COILD,
@@ -57,6 +59,8 @@ export interface ClusterFacts {
   readonly types: readonly ClusterRemoval[];
   /** NICs of pods, as `namespace/name`. */
   readonly claims: readonly string[];
+  /** Pods with addresses of blocks, other than routers of Egresses, as `namespace/name`. */
+  readonly clients: readonly string[];
   /** Workloads with the image of Coil itself, whose objects have the names of ours, as `DaemonSet kube-system/coild (ghcr.io/cybozu-go/coil:2.15.0)`. */
   readonly coils: readonly string[];
   /** Objects that have a name of ours and not our label, as `DaemonSet kube-system/proxy-agent`. */
@@ -95,6 +99,7 @@ export async function readCluster(api: KubeApi, options: AbortOptions): Promise<
     ],
     addresses: (await Promise.all(ADDRESSES.map(listed))).flat().map(afterPrograms),
     types: (await named(TYPES, "API type of this suite")).map(afterPrograms),
+    clients: await podsWithAddresses(api, options),
     claims: (await listIfServed(api, NIC_CLAIMS, options)).map(({ namespace, name }) => `${namespace}/${name}`),
     coils,
     foreign,
@@ -117,7 +122,7 @@ function imagesOfCoil(object: KubeObject): readonly string[] {
  * `keepPools` types and addresses stay for a later installation.
  */
 export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepPools: boolean }): ClusterPlan {
-  const { webhooks, egresses, workloads, rights, addresses, types, claims, coils, foreign } = facts;
+  const { webhooks, egresses, workloads, rights, addresses, types, claims, clients, coils, foreign } = facts;
   const last = [...addresses, ...types];
   return {
     removals: [...webhooks, ...egresses, ...workloads, ...rights, ...(keepPools ? [] : last)],
@@ -134,6 +139,11 @@ export function planCluster(facts: ClusterFacts, { keepPools }: { readonly keepP
           ]),
     ],
     kept: [
+      ...(clients.length === 0 || !workloads.some(({ ref }) => ref.name === COILD)
+        ? []
+        : [
+            `${clients.length} pods have addresses of coild (${clients.slice(0, 3).join(", ")}): they run on, but none of them can end while its node has neither coild nor another network; delete them before`,
+          ]),
       ...foreign.map((text) => `${text}: it does not have the label ${PART_OF.label}=${PART_OF.value}`),
       ...(keepPools ? last.map(({ type, ref }) => `${type.kind} ${ref.name}: --keep-pools`) : []),
     ],
@@ -154,6 +164,21 @@ async function accountsOfRouters(api: KubeApi, { signal }: AbortOptions): Promis
   );
 }
 
+/** Pods that have addresses of blocks, except routers of Egresses, which end with these. */
+async function podsWithAddresses(api: KubeApi, { signal }: AbortOptions): Promise<readonly string[]> {
+  const blocks = await listServed<AddressBlock>(api, coilResources.addressBlocks, { signal });
+  const ranges = blocks.flatMap(({ ipv4, ipv6 }) => [ipv4, ipv6].flatMap((text = "") => Cidr.tryParse(text) ?? []));
+  if (ranges.length === 0) return [];
+  const { items } = await api.listAll<Pod>(resources.pods, { signal });
+  return items.flatMap(({ metadata: { namespace = "", name, labels = {} }, status: { podIPs = [] } = {} }) => {
+    const addresses = podIPs.flatMap(({ ip = "" }) => IpAddress.tryParse(ip) ?? []);
+    const isClient = addresses.some((address) => ranges.some((range) => range.contains(address)));
+    const ofRouter = egressLabels(labels["app.kubernetes.io/instance"] ?? "");
+    const isRouter = Object.entries(ofRouter).every(([key, value]) => labels[key] === value);
+    return isClient && !isRouter ? [`${namespace}/${name}`] : [];
+  });
+}
+
 function afterPrograms(one: ClusterRemoval): ClusterRemoval {
   return { ...one, isAfterPrograms: true };
 }
@@ -162,11 +187,20 @@ function textOf({ kind }: AnyType, { name, namespace }: ObjectRef): string {
   return `${kind} ${namespace === undefined ? name : `${namespace}/${name}`}`;
 }
 
+/** What {@link listServed} finds, by name. */
+async function listIfServed(api: KubeApi, type: AnyType, options: AbortOptions): Promise<readonly ObjectRef[]> {
+  const items = await listServed(api, type, options);
+  return items.map(({ metadata: { namespace, name } }) => (namespace === undefined ? { name } : { namespace, name }));
+}
+
 /** The objects of a type; none on a cluster without the type. */
-async function listIfServed(api: KubeApi, type: AnyType, { signal }: AbortOptions): Promise<readonly ObjectRef[]> {
+async function listServed<T extends KubeObject>(
+  api: KubeApi,
+  type: ResourceType<T>,
+  { signal }: AbortOptions,
+): Promise<readonly T[]> {
   try {
-    const { items } = await api.listAll(type, { signal });
-    return items.map(({ metadata: { namespace, name } }) => (namespace === undefined ? { name } : { namespace, name }));
+    return (await api.listAll(type, { signal })).items;
   } catch (error) {
     if (isKubeError(error, "not-found")) return [];
     throw error;
