@@ -28,10 +28,14 @@ export class Changes<U extends Cached> {
     return () => this.#handlers.delete(handler);
   }
 
-  /** Stores an object in its present state and calls the handlers. */
-  upsert(key: string, object: U, initial: boolean): void {
+  /**
+   * Stores an object in its present state and calls the handlers. One with the version of the stored object is that object, unless `isRestored`: the
+   * server's state was restored to an older one, after which versions are given again.
+   */
+  upsert(key: string, object: U, initial: boolean, isRestored = false): void {
     const known = this.#store.getByKey(key);
     if (
+      !isRestored &&
       known !== undefined &&
       known.metadata.resourceVersion === object.metadata.resourceVersion &&
       known.metadata.uid === object.metadata.uid

@@ -344,7 +344,7 @@ async function silence(rig: Rig, version: string, ...after: Pod[]): Promise<void
   await rig.informer.synced;
   await rig.clock.advance(180_000);
   await rig.fake.play(0, new KubeError("unreachable", "the server sent nothing for 150000 ms"));
-  await taken(rig, () => rig.fake.watches.length === 2, 1000);
+  await taken(rig, () => rig.fake.watches.length === 2, 6000);
 }
 
 test("informer: after a silent watch of a server that was restored to an older state it lists again", async () => {
@@ -356,6 +356,27 @@ test("informer: after a silent watch of a server that was restored to an older s
   );
   assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "5");
   assert.deepEqual(rig.log, ["add a@1 initial", "delete a@1 unseen", "add b@4"]);
+});
+
+test("informer: after a restore an object may have its version again with another content", async () => {
+  await using rig = new Rig();
+  await silence(rig, "5", pod("a", "1", "uid-a", "10.0.0.9"));
+  assert.deepEqual(rig.log, ["add a@1 initial", "update a 1->1"]);
+  assert.deepEqual(
+    rig.informer.store.byIndex("ip", "10.0.0.9").map((one) => one.metadata.name),
+    ["a"],
+  );
+});
+
+test("informer: silent watches of two informers end at different times, and the look has no selector", async () => {
+  const idleOf = async (random: number): Promise<number | undefined> => {
+    await using rig = new Rig({ random });
+    await silence(rig, "9");
+    const { labelSelector, fieldSelector, limit } = rig.fake.listOptions[1] ?? {};
+    assert.deepEqual([labelSelector, fieldSelector, limit], [undefined, undefined, 1]);
+    return (await rig.fake.watchAt(0)).options.idleTimeoutMs;
+  };
+  assert.deepEqual([await idleOf(0), await idleOf(0.5)], [90_000, 120_000]);
 });
 
 test("informer: after a silent watch of a server with our version, a later one, or one that is no number, the watch goes on", async () => {

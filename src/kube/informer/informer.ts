@@ -22,8 +22,11 @@ import { type Cached, type IndexFunction, Store, type StoreReader } from "./stor
 
 /** Each watch requests its end after this time multiplied by a random number in [1, 2), so that watches are spread over the servers. */
 const WATCH_SECONDS = 300;
-/** See {@link InformerOptions.idleTimeoutMs}. */
+/** The longest idle time of a watch, in milliseconds; each has a random part of it from here on, so that nodes do not look at the same moment. */
 const IDLE_MS = 150_000;
+const LEAST_IDLE = 0.6;
+/** The maximum random pause before the list of a server that was restored to an older state, in milliseconds: all nodes find that out. */
+const RESTORED_SPREAD_MS = 5_000;
 /** A watch that ends within this time without an event counts as a failure; a longer watch resets the back-off, in milliseconds. */
 const SHORT_WATCH_MS = 1_000;
 
@@ -64,7 +67,7 @@ export interface InformerOptions<U extends Cached> extends Selection, ReadForm {
   /**
    * A watch that gets no byte for this time is followed by a look whether the server answers and its state was not restored to an older one, and then
    * by the next watch, in milliseconds. Silence is no failure: kube-apiserver sends no bookmarks of a resource that has not changed since its start.
-   * Default 150,000: with the time that the look may take, a dead connection is noticed within three minutes.
+   * Default: random, up to 150,000. With the time that the look may take, a dead connection is noticed within three minutes.
    */
   readonly idleTimeoutMs?: number;
   /**
@@ -109,6 +112,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
   /** The number of consecutive error answers of the server. */
   #refusals = 0;
   #returnedAt = Number.NEGATIVE_INFINITY;
+  /** True while the server's state is older than what is stored: equal versions do not mean equal objects. */
+  #isRestored = false;
   /** True if the last watch ended after it had been silent for the idle time, and no list came after it. */
   #isSilent = false;
   #resourceVersion: string | undefined;
@@ -211,6 +216,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
     this.#resourceVersion = version;
     this.#hasSynced = true;
     this.#isSilent = false;
+    this.#isRestored = false;
     this.#refusals = 0;
     this.#synced.resolve();
     this.#ready();
@@ -226,7 +232,11 @@ export class Informer<T extends KubeObject, U extends Cached> {
       this.#opened = false;
       const look = await attempt(() => this.#isBehind(signal));
       if (look.failure !== undefined) return look.failure;
-      if (look.value) return this.#list(signal);
+      if (look.value) {
+        this.#isRestored = true;
+        await sleepUntilAborted(RESTORED_SPREAD_MS * this.#random(), signal, this.#clock);
+        return this.#list(signal);
+      }
       this.#isSilent = false;
     }
     return this.#watch(signal);
@@ -234,12 +244,13 @@ export class Informer<T extends KubeObject, U extends Cached> {
 
   /**
    * Whether the server's version is older than ours: its database was restored. It accepts a watch from a version that it has not reached, and sends
-   * nothing (kubernetes/kubernetes#107457). Versions that are no decimal numbers cannot be compared. Rejects like a list.
+   * nothing (kubernetes/kubernetes#107457). Versions that are no decimal numbers cannot be compared. Any object of the type will do: with a selector the
+   * server may read all of them to find one. Rejects like a list.
    */
   async #isBehind(signal: AbortSignal): Promise<boolean> {
-    const { namespace, labelSelector, fieldSelector, metadataOnly } = this.#options;
-    const selection = { namespace, labelSelector, fieldSelector, metadataOnly };
-    for await (const { resourceVersion } of this.#api.listPages(this.type, { ...selection, limit: 1, signal })) {
+    const { namespace, metadataOnly } = this.#options;
+    const options = { namespace, metadataOnly, limit: 1, signal };
+    for await (const { resourceVersion } of this.#api.listPages(this.type, options)) {
       this.#ready();
       return isOlder(resourceVersion, this.#resourceVersion ?? "");
     }
@@ -250,8 +261,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
   #keep(key: string, object: T): U {
     const known = this.#store.getByKey(key);
     const { uid, resourceVersion } = object.metadata;
-    if (known !== undefined && known.metadata.uid === uid && known.metadata.resourceVersion === resourceVersion)
-      return known;
+    const isSame = known?.metadata.uid === uid && known.metadata.resourceVersion === resourceVersion;
+    if (known !== undefined && isSame && !this.#isRestored) return known;
     return this.#transform(object);
   }
 
@@ -262,7 +273,7 @@ export class Informer<T extends KubeObject, U extends Cached> {
       if (signal.aborted) return;
     }
     for (const [key, object] of seen) {
-      this.#changes.upsert(key, object, !this.#hasSynced);
+      this.#changes.upsert(key, object, !this.#hasSynced, this.#isRestored);
       if (slice.isOver) await slice.yield();
       if (signal.aborted) return;
     }
@@ -270,7 +281,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
 
   /** Follows one watch to its end. Resolves to `undefined` if another watch should follow, else to the failure. */
   async #watch(signal: AbortSignal): Promise<ApiFailure | undefined> {
-    const { namespace, labelSelector, fieldSelector, metadataOnly, idleTimeoutMs = IDLE_MS } = this.#options;
+    const { namespace, labelSelector, fieldSelector, metadataOnly } = this.#options;
+    const idleTimeoutMs = this.#options.idleTimeoutMs ?? IDLE_MS * (LEAST_IDLE + (1 - LEAST_IDLE) * this.#random());
     const startedAt = this.#clock.monotonic();
     this.#opened = false;
     const events = this.#api

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { existsSync, mkdirSync, mkdtempSync, rmdirSync, rmSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -14,6 +14,8 @@ function daemon(t: TestContext) {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-served-"));
   t.after(() => rmSync(folder, { recursive: true }));
   const socket = join(folder, "coild.sock");
+  // Any file will do: only which one it is counts.
+  writeFileSync(socket, "");
   const clock = new FakeClock();
   const dirty = new Dirty(clock);
   const state = { canServe: false };
@@ -29,7 +31,7 @@ function daemon(t: TestContext) {
     await running;
   };
   const seen = (): boolean => servedLately(socket, clock.now());
-  return { path: servedPath(socket), clock, dirty, state, health, end, seen };
+  return { socket, path: servedPath(socket), clock, dirty, state, health, end, seen };
 }
 
 test("keepServedMark: a daemon counts as there while it can serve, and for a minute after its last word", async (t) => {
@@ -78,4 +80,22 @@ test("keepServedMark: a mark that cannot be set keeps no daemon from being ready
   await clock.advance(20_000);
   assert.equal(seen(), true);
   await end();
+});
+
+test("keepServedMark: a daemon whose socket was removed, or is another's, is away after a minute, and says so", async (t) => {
+  for (const after of ["removed", "replaced"] as const) {
+    const { socket, clock, dirty, state, health, end, seen } = daemon(t);
+    state.canServe = true;
+    dirty.mark();
+    await clock.advance(0);
+    assert.equal(seen(), true);
+    writeFileSync(`${socket}.other`, "");
+    rmSync(socket);
+    if (after === "replaced") renameSync(`${socket}.other`, socket);
+    await clock.advance(61_000);
+    assert.equal(seen(), false, after);
+    assert.match(health.parts.map(({ reason }) => reason).join(), /coild\.sock was removed or replaced/);
+    await end();
+    assert.equal(seen(), false, after);
+  }
 });

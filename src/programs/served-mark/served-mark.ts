@@ -1,4 +1,4 @@
-import { closeSync, futimesSync, openSync } from "node:fs";
+import { closeSync, futimesSync, lstatSync, openSync } from "node:fs";
 import { Backoff, type Dirty, repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
@@ -8,13 +8,14 @@ import { servedPath } from "../cni-plugin/index.ts";
 /** How often the mark is set, in milliseconds; a daemon that is killed loses this much of the tolerance. */
 const EVERY_MS = 10_000;
 
-/** The mark cannot be set; STATUS then tolerates no replacement of the daemon. */
-class ServedMarkError extends ExpectedError<"unwritable"> {
+/** The mark is not set; STATUS then tolerates no replacement of the daemon. */
+class ServedMarkError extends ExpectedError<"unwritable" | "socket-gone"> {
   override readonly name = "ServedMarkError";
 }
 
 /**
  * Sets the mark of a socket's daemon as long as it can serve an ADD, until the signal aborts, and once more then. `dirty` is marked when it becomes able to.
+ * The daemon must listen when this is called. When somebody has removed its socket or put another one in its place, calls do not reach it, and it sets no mark.
  */
 export async function keepServedMark(
   deps: {
@@ -28,7 +29,12 @@ export async function keepServedMark(
 ): Promise<void> {
   const { socket, canServe, dirty, health, clock } = deps;
   const path = servedPath(socket);
+  const bound = identityOf(socket);
   const set = async (): Promise<void> => {
+    if (identityOf(socket) !== bound) {
+      const text = `${socket} was removed or replaced: calls of container runtimes do not reach this program; start it again`;
+      throw new ServedMarkError("socket-gone", text);
+    }
     if (canServe()) setMark(path, clock.now());
     health.ok();
   };
@@ -43,6 +49,12 @@ export async function keepServedMark(
     if (!(error instanceof ServedMarkError)) throw error;
     onFailure(error);
   }
+}
+
+/** Which file a path leads to; `undefined` if it leads to none. */
+function identityOf(path: string): string | undefined {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  return found === undefined ? undefined : `${found.dev}:${found.ino}`;
 }
 
 function setMark(path: string, nowMs: number): void {

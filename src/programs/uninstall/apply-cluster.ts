@@ -33,7 +33,7 @@ interface ClusterDeps {
 /**
  * Makes the removals in their order; one that fails does not keep the others from being made. `coild` waits until no router of an Egress is left, because
  * without it their interfaces cannot be removed. Addresses wait until no pod of `coild` is left, because it cuts pods off whose blocks are gone. If one is
- * left, that removal and all later ones are not made. `onDone` is called after each. Returns the failures, one line each. Rejects with the signal's reason.
+ * left, or pods cannot be listed, that removal and all later ones are not made. `onDone` is called after each. Returns the failures, one line each. Rejects with the signal's reason.
  */
 export async function applyCluster(
   deps: ClusterDeps,
@@ -46,13 +46,13 @@ export async function applyCluster(
   const ended = new Set<ListOptions>();
   for (const removal of removals) {
     const { type, ref, finalizer, what, isAfterPrograms, isAfterRouters } = removal;
+    for (const pods of [...(isAfterRouters ? [ROUTERS] : []), ...(isAfterPrograms ? [COILD] : [])]) {
+      if (ended.has(pods)) continue;
+      const fault = await faultOfWait(deps, pods, { signal });
+      if (fault !== undefined) return [...failures, fault];
+      ended.add(pods);
+    }
     try {
-      for (const pods of [...(isAfterRouters ? [ROUTERS] : []), ...(isAfterPrograms ? [COILD] : [])]) {
-        if (ended.has(pods)) continue;
-        const left = await waitForPods(deps, pods, { signal });
-        if (left.length > 0) return [...failures, leftText(pods, left)];
-        ended.add(pods);
-      }
       await removeObject({ api, clock }, type, ref, {
         ...{ signal, finalizer, limitMs: LIMIT_MS, propagationPolicy: "Background" },
       });
@@ -63,6 +63,17 @@ export async function applyCluster(
     }
   }
   return failures;
+}
+
+/** Waits for the end of these pods. Returns why nothing may be removed that needs it; `undefined` if none is left. Rejects with the signal's reason. */
+async function faultOfWait(deps: ClusterDeps, pods: ListOptions, options: AbortOptions): Promise<string | undefined> {
+  try {
+    const left = await waitForPods(deps, pods, options);
+    return left.length === 0 ? undefined : leftText(pods, left);
+  } catch (error) {
+    if (!(error instanceof ExpectedError)) throw error;
+    return `the end of pods of ${nameOf(pods)} cannot be waited for, and nothing that needs it was removed: ${describeError(error)}`;
+  }
 }
 
 /** Waits until none of these pods is left. Returns those that are left at the end, as `namespace/name`. Rejects with `KubeError` and the signal's reason. */
@@ -91,7 +102,11 @@ async function waitForPods(
 
 function waitText(pods: ListOptions, left: readonly string[]): string {
   const names = `${left.slice(0, 3).join(", ")}${left.length > 3 ? ", ..." : ""}`;
-  return `waiting for the end of ${left.length} pods of ${pods === ROUTERS ? "routers of Egresses" : "coild"} (${names})`;
+  return `waiting for the end of ${left.length} pods of ${nameOf(pods)} (${names})`;
+}
+
+function nameOf(pods: ListOptions): string {
+  return pods === ROUTERS ? "routers of Egresses" : "coild";
 }
 
 function leftText(pods: ListOptions, [pod = ""]: readonly string[]): string {

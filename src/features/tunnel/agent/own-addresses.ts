@@ -15,21 +15,36 @@ export type Interfaces = () => Readonly<Record<string, readonly Pick<NetworkInte
 export class OwnAddresses {
   readonly #clock: Clock;
   readonly #interfaces: Interfaces;
+  readonly #onFault: (error: unknown) => void;
   #known: ReadonlySet<string> = new Set();
   #askedAt = Number.NEGATIVE_INFINITY;
 
-  constructor(clock: Clock, interfaces: Interfaces = networkInterfaces) {
-    this.#clock = clock;
+  /** `onFault` is called, at most once a second, when the kernel does not tell, as without a free descriptor; what was known holds then. */
+  constructor(
+    deps: { readonly clock: Clock; readonly onFault: (error: unknown) => void },
+    interfaces: Interfaces = networkInterfaces,
+  ) {
+    this.#clock = deps.clock;
+    this.#onFault = deps.onFault;
     this.#interfaces = interfaces;
   }
 
-  /** Whether an address is one of this machine now. One that is newer than a second may be missed. Throws what `os.networkInterfaces` throws. */
+  /** Whether an address is one of this machine now. One that is newer than a second may be missed. */
   has(address: IpAddress): boolean {
     const now = this.#clock.monotonic();
     if (now - this.#askedAt >= FRESH_MS) {
       this.#askedAt = now;
-      this.#known = new Set(Object.values(this.#interfaces()).flatMap((all) => (all ?? []).map((one) => one.address)));
+      this.#ask();
     }
     return this.#known.has(address.toString());
+  }
+
+  #ask(): void {
+    try {
+      this.#known = new Set(Object.values(this.#interfaces()).flatMap((all) => (all ?? []).map((one) => one.address)));
+    } catch (error) {
+      if (!(error instanceof Error && "syscall" in error)) throw error;
+      this.#onFault(error);
+    }
   }
 }

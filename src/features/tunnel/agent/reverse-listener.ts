@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
-import { ExpectedError } from "#base/errors";
+import { describeError, ExpectedError } from "#base/errors";
 import { type Cidr, IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { TokenBucket } from "#base/rate-limit";
@@ -73,7 +73,11 @@ export class ReverseListener implements AsyncDisposable {
   private constructor(deps: ReverseListenerDeps, options: ReverseListenerOptions) {
     this.#deps = deps;
     this.#options = options;
-    this.#own = new OwnAddresses(deps.clock, deps.interfaces);
+    const onFault = (error: unknown): void =>
+      deps.log.warn("this machine's addresses cannot be read; those that were known are used", {
+        error: describeError(error),
+      });
+    this.#own = new OwnAddresses({ clock: deps.clock, onFault }, deps.interfaces);
   }
 
   /** Listens on every address and port. Rejects with {@link ReverseListenerError}; then no address is listened on. */
