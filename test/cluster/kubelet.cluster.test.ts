@@ -9,17 +9,13 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { stringify } from "yaml";
 import { commandsOf, follow, TOP } from "#test/guide";
-import { BOX, CONTROL_PLANE, NODES } from "#test/kubelet-node";
+import { CONTROL_PLANE, NODES } from "#test/kubelet-node";
+import { HOST_PORT, LATER, NODE_PORT, PODS, WORKLOADS } from "#test/kubelet-workloads";
 import { Kubelets, kubeletsMissing } from "#test/kubelets";
 import { ISTHMUS, start, until } from "#test/lab";
 
 const root = join(import.meta.dirname, "../..");
 const skip = kubeletsMissing();
-const PODS = 10;
-const PORT = 8080;
-const HOST_PORT = 18_080;
-const NODE_PORT = 30_080;
-const SERVICE = "10.96.0.80";
 const POOL = "10.100.0.0/16";
 /** How long pods may take until they are ready on a busy machine, for kubectl. */
 const TIMEOUT = "--timeout=150s";
@@ -91,7 +87,7 @@ const rolledOut = (workload: string): Promise<string> =>
 /** The name of the pod that answers outside of the pod network, or undefined. */
 async function fromOutside(address: string, port: number): Promise<string | undefined> {
   const url = `http://${address}:${port}/`;
-  const { code, stdout } = await start([...cluster().outside, "curl", "-sS", "--max-time", "3", url]).ended;
+  const { code, stdout } = await start([...cluster().outside, "curl", "-sSf", "--max-time", "3", url]).ended;
   return code === 0 ? stdout.trim() : undefined;
 }
 
@@ -118,66 +114,17 @@ async function underRequests(work: () => Promise<unknown>): Promise<Load> {
     await ask;
   }
   const said = await Promise.all(clients.map(({ metadata }) => cluster().kubectl("logs", metadata.name)));
-  const inside = said.flatMap((text, at) => text.slice(before[at]?.length).trimEnd().split("\n"));
-  const all = [...inside.filter((line) => line !== ""), ...outside.map((name) => name ?? "lost")];
-  const names = all.filter((name) => name !== "lost");
-  return { answered: names.length, lost: all.length - names.length, names: new Set(names) };
+  const inside = said.map((text, at) => text.slice(before[at]?.length).trimEnd().split("\n"));
+  for (const [at, lines] of inside.entries()) assert.notEqual(lines[0], "", `client ${at} has made requests`);
+  const all = [...inside.flat(), ...outside];
+  const names = all.filter((name) => name?.startsWith("web-") === true);
+  return { answered: names.length, lost: all.length - names.length, names: new Set(names.map(String)) };
 }
 
 function assertLossless({ answered, lost }: Load): void {
   assert.equal(lost, 0, `${lost} of ${answered + lost} requests were lost`);
   assert.ok(answered > ENOUGH, `${answered} requests`);
 }
-
-/** A shell of busybox as the command of a container. */
-const shell = (script: string) => ({
-  image: BOX,
-  command: ["/bin/busybox", "sh", "-c", script],
-});
-
-/** Serves its name. It takes requests for a while after its end is announced, as endpoints go a little later. */
-const SERVER = `trap 'busybox sleep 3; exit 0' TERM
-busybox hostname >/www/index.html
-busybox httpd -p ${PORT} -h /www
-while :; do busybox sleep 0.2; done`;
-/** Writes a line for each request: who answered, or that nobody did. */
-const CLIENT = `trap 'exit 0' TERM
-while :; do
-  name=$(printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | busybox timeout 3 busybox nc ${SERVICE} 80 | busybox tail -n 1)
-  echo "\${name:-lost}"
-  busybox sleep 0.1
-done`;
-
-function workload(kind: "Deployment" | "DaemonSet", app: string, container: object, spec: object = {}): object {
-  const template = {
-    metadata: { labels: { app } },
-    spec: { terminationGracePeriodSeconds: 10, containers: [{ name: app, ...container }] },
-  };
-  const selector = { matchLabels: { app } };
-  return { apiVersion: "apps/v1", kind, metadata: { name: app }, spec: { selector, template, ...spec } };
-}
-
-const PROBE = { httpGet: { path: "/", port: PORT }, periodSeconds: 1 };
-const WORKLOADS = [
-  workload("Deployment", "web", { ...shell(SERVER), readinessProbe: PROBE }, { replicas: PODS }),
-  workload("DaemonSet", "client", shell(CLIENT)),
-  workload("DaemonSet", "host-port", {
-    ...shell(SERVER),
-    readinessProbe: PROBE,
-    ports: [{ containerPort: PORT, hostPort: HOST_PORT }],
-  }),
-  {
-    apiVersion: "v1",
-    kind: "Service",
-    metadata: { name: "web" },
-    spec: {
-      type: "NodePort",
-      clusterIP: SERVICE,
-      selector: { app: "web" },
-      ports: [{ port: 80, targetPort: PORT, nodePort: NODE_PORT }],
-    },
-  },
-];
 
 test("kubelet: Nodes become Ready with the pages' commands, and Pods with readiness probes", { skip }, async () => {
   const proxy = readFileSync(join(root, "deploy/service-proxy.yaml"), "utf8");
@@ -231,7 +178,7 @@ test("kubelet: killed with containerd and started again, it finds everything unc
   const load = await underRequests(async () => {
     for (const name of NODES) await cluster().node(name).restartPrograms();
     // They work again when they have started something.
-    await cluster().apply(stringify(workload("DaemonSet", "later", { ...shell(SERVER), readinessProbe: PROBE })));
+    await cluster().apply(stringify(LATER));
     await cluster().kubectl("rollout", "status", "daemonset/later", TIMEOUT);
     await allReady();
   });
@@ -285,6 +232,7 @@ test("uninstall: nothing of the suite is left in the cluster and on the nodes", 
     await node.run(ISTHMUS, "uninstall");
     assert.equal(await node.run("ls", "/etc/cni/net.d"), "");
     assert.doesNotMatch(await node.run("ip", "-o", "link"), /veth/);
+    assert.doesNotMatch(await node.run("nft", "list", "tables"), /kube-proxy/);
   }
   const types = await cluster().kubectl("get", "crd", "-o", "name");
   assert.equal(types, "");
