@@ -1,13 +1,13 @@
 /**
- * Cgroups that container runtimes leave behind.
+ * Cgroups for container runtimes, and those that they leave behind.
  *
- * Owns: their removal. Does not know: the programs that made them.
+ * Owns: making and removing them. Does not know: the programs that made them.
  *
  * ```ts
  * await removeCgroups("/isthmus-test");
  * ```
  */
-import { existsSync, readdirSync, rmdirSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { until } from "#test/lab";
 
@@ -16,12 +16,35 @@ import { until } from "#test/lab";
  * program removes them.
  */
 export async function removeCgroups(parent: string): Promise<void> {
-  const root = "/sys/fs/cgroup";
-  const places = existsSync(join(root, "cgroup.controllers"))
-    ? [root]
-    : readdirSync(root).map((one) => join(root, one));
-  const ours = places.map((place) => join(place, parent)).filter((place) => existsSync(place));
+  const ours = hierarchies()
+    .map((place) => join(place, parent))
+    .filter((place) => existsSync(place));
   await until("the containers' cgroups are removed", () => ours.every(tryRemove));
+}
+
+/** Whether a cgroup is there in any hierarchy. */
+export function hasCgroup(path: string): boolean {
+  return hierarchies().some((place) => existsSync(join(place, path)));
+}
+
+/** Makes a cgroup of the first level in each hierarchy, in which processes can be. */
+export function makeCgroups(parent: string): void {
+  for (const place of hierarchies()) {
+    mkdirSync(join(place, parent), { recursive: true });
+    // Version 1: without processors and memory of its own a cgroup takes no process.
+    for (const file of ["cpuset.cpus", "cpuset.mems"].filter(
+      (one) => place.endsWith("cpuset") && existsSync(join(place, one)),
+    ))
+      writeFileSync(join(place, parent, file), readFileSync(join(place, file)));
+  }
+}
+
+function hierarchies(): string[] {
+  const root = "/sys/fs/cgroup";
+  if (existsSync(join(root, "cgroup.controllers"))) return [root];
+  return readdirSync(root, { withFileTypes: true })
+    .filter((one) => one.isDirectory())
+    .map(({ name }) => join(root, name));
 }
 
 /** Returns false while a process in it has not ended. */

@@ -33,8 +33,9 @@ import { removeCgroups } from "#test/cgroups";
 import { type Outcome, type Running, start, until } from "#test/lab";
 import { fieldBytes, fieldText, ProtoWriter, readFields } from "#wire/protobuf";
 
-const DEBIAN = join(import.meta.dirname, "../../.state/debian");
-const PROGRAMS = `${join(DEBIAN, "usr/bin")}:${join(DEBIAN, "usr/sbin")}`;
+export const DEBIAN = join(import.meta.dirname, "../../.state/debian");
+/** Where containerd, its shims, runc and ctr are, as a PATH. */
+export const PROGRAMS = `${join(DEBIAN, "usr/bin")}:${join(DEBIAN, "usr/sbin")}`;
 const BUSYBOX = "/bin/busybox";
 /** The image of every container. Its process serves files over HTTP. */
 export const IMAGE = "localhost/isthmus-web:1";
@@ -65,6 +66,11 @@ export interface ContainerdOptions {
   readonly config: object;
   /** Executables of plugins by type. */
   readonly plugins: Readonly<Record<string, string>>;
+}
+
+/** Waits until no other test of this machine runs a containerd, for {@link LOCK_MS} at the most; disposing lets the next one run. */
+export function takeTurn(): Promise<AsyncDisposable> {
+  return acquireFileLock(LOCK, { signal: AbortSignal.timeout(LOCK_MS) });
 }
 
 interface Before {
@@ -102,7 +108,7 @@ export class Containerd implements AsyncDisposable {
     writeFileSync(join(folder, "config.toml"), configOf(folder));
     writeFileSync(join(folder, "start.sh"), START);
     const before = {
-      lock: await acquireFileLock(LOCK, { signal: AbortSignal.timeout(LOCK_MS) }),
+      lock: await takeTurn(),
       namespaces: new Set(namespaces()),
       hasRun: existsSync(RUN),
     };
@@ -258,7 +264,7 @@ export class Containerd implements AsyncDisposable {
 
   /** The image is imported for the CRI and for `ctr`. */
   async #importImage(): Promise<void> {
-    const archive = makeImage(this.#folder);
+    const archive = makeImage(this.#folder, IMAGE, ["httpd", "-f", "-p", String(PORT), "-h", "/www"]);
     for (const namespace of ["k8s.io", "default"]) {
       const args = ["--namespace", namespace, "images", "import", "--snapshotter=native", archive];
       const { code, stderr } = await this.ctr(args);
@@ -336,8 +342,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
 `;
 }
 
-/** Makes an OCI archive with busybox that serves a page; its path. */
-function makeImage(folder: string): string {
+/** Makes an OCI archive with busybox at /bin, and {@link PAGE} below /www, in a folder. `command` is what busybox runs. Returns its path. */
+export function makeImage(folder: string, name: string, command: readonly string[]): string {
   const [rootfs, oci] = [join(folder, "rootfs"), join(folder, "oci")];
   for (const one of [join(rootfs, "bin"), join(rootfs, "www"), join(rootfs, "tmp"), join(oci, "blobs/sha256")])
     mkdirSync(one, { recursive: true });
@@ -356,7 +362,7 @@ function makeImage(folder: string): string {
     json({
       architecture: "amd64",
       os: "linux",
-      config: { Entrypoint: ["/bin/busybox", "httpd", "-f", "-p", String(PORT), "-h", "/www"], Env: ["PATH=/bin"] },
+      config: { Entrypoint: ["/bin/busybox", ...command], Env: ["PATH=/bin"] },
       rootfs: { type: "layers", diff_ids: [layer.digest] },
     }),
   );
@@ -369,7 +375,7 @@ function makeImage(folder: string): string {
       layers: [{ mediaType: `${media}.layer.v1.tar`, ...layer }],
     }),
   );
-  const annotations = { "io.containerd.image.name": IMAGE };
+  const annotations = { "io.containerd.image.name": name };
   const entry = { mediaType: `${media}.manifest.v1+json`, ...manifest, annotations };
   writeFileSync(join(oci, "index.json"), json({ schemaVersion: 2, manifests: [entry] }));
   writeFileSync(join(oci, "oci-layout"), json({ imageLayoutVersion: "1.0.0" }));

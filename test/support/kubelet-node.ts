@@ -1,0 +1,302 @@
+/**
+ * A machine with Debian's containerd and runc, and a kubelet from the folder that ISTHMUS_PEERS names: a network, mount, UTS and PID
+ * namespace, cgroups, a /run of its own, and a disk that outlives all of them.
+ *
+ * Owns: these, until {@link KubeletNode.shutDown}. Does not know: the control plane, but for its address and bridge.
+ *
+ * ```ts
+ * const node = new KubeletNode({ folder, prefix }, "n1");
+ * await node.boot([archive]);
+ * ```
+ */
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { cpSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { makeCgroups, removeCgroups } from "#test/cgroups";
+import { PROGRAMS } from "#test/containerd";
+import { start, until } from "#test/lab";
+import { peer } from "#test/real-api-server";
+
+/** Where Debian has the CNI plugins. */
+export const PLUGINS = "/usr/lib/cni";
+/** The image of the sandboxes, which is on every node. Its one program is busybox. */
+export const BOX = "localhost/isthmus-box:1";
+/** Where the API server listens; the port is 6443. Nodes have it as their default gateway. */
+export const CONTROL_PLANE = "172.30.0.1";
+const ADDRESSES = { n1: "172.30.0.11", n2: "172.30.0.12" } as const;
+export type NodeName = keyof typeof ADDRESSES;
+export const NODES = ["n1", "n2"] as const satisfies readonly NodeName[];
+
+/** What the parts of one cluster have in common. */
+export interface Place {
+  /** Of all files. */
+  readonly folder: string;
+  /** Of names of namespaces and cgroups. */
+  readonly prefix: string;
+}
+
+/** A machine with containerd and a kubelet. */
+export class KubeletNode {
+  readonly name: NodeName;
+  readonly address: string;
+  readonly #place: Place;
+  readonly #folder: string;
+  readonly #cgroup: string;
+  /** Holds the namespaces: with it all processes of the node end. */
+  #holder: ChildProcess | undefined;
+  readonly #programs = new Map<string, ChildProcess>();
+
+  constructor(place: Place, name: NodeName) {
+    this.name = name;
+    this.address = ADDRESSES[name];
+    this.#place = place;
+    this.#folder = join(place.folder, name);
+    this.#cgroup = `/${place.prefix}-${name}`;
+    mkdirSync(join(this.#folder, "disk/opt/cni/bin"), { recursive: true });
+    for (const plugin of ["loopback", "portmap"])
+      cpSync(join(PLUGINS, plugin), join(this.#folder, "disk/opt/cni/bin", plugin));
+    writeFileSync(join(this.#folder, "containerd.toml"), CONTAINERD);
+    writeFileSync(join(this.#folder, "kubelet.yaml"), kubeletConfig(this.#cgroup));
+    writeFileSync(join(this.#folder, "boot.sh"), BOOT);
+  }
+
+  /** Starts the machine, its containerd, which gets these images, and its kubelet. */
+  async boot(images: readonly string[] = []): Promise<void> {
+    const netns = addNetns(this.#place, this.name);
+    ip(this.#place, "cp", `link add ${this.name} type veth peer name eth0 netns ${netns}`);
+    ip(this.#place, "cp", `link set ${this.name} master br0 up`);
+    ip(this.#place, this.name, `address add ${this.address}/24 dev eth0`);
+    ip(this.#place, this.name, "link set eth0 up");
+    ip(this.#place, this.name, `route add default via ${CONTROL_PLANE}`);
+    makeCgroups(this.#cgroup);
+    const unshare = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    this.#holder = spawnLogged(
+      [
+        "nsenter",
+        `--net=/run/netns/${netns}`,
+        ...unshare,
+        "sh",
+        join(this.#folder, "boot.sh"),
+        this.#folder,
+        this.name,
+      ],
+      openSync(join(this.#folder, "log"), "a"),
+    );
+    await until(`${this.name} is up`, () => existsSync(`/proc/${this.#init()}/root/run/up`), {
+      seen: () => this.said(),
+    });
+    await this.#startContainerd();
+    for (const image of images) await this.importImage(image);
+    await this.#startKubelet();
+  }
+
+  /** The start of a command that runs another one on the node. */
+  inside(): readonly string[] {
+    return ["nsenter", `--target=${this.#init()}`, "--mount", "--uts", "--pid", "--net"];
+  }
+
+  /** Runs a command on the node; what it printed. Throws when its exit code is not 0. */
+  async run(...argv: readonly string[]): Promise<string> {
+    const env = { PATH: `${PROGRAMS}:${process.env["PATH"]}` };
+    const { code, stdout, stderr } = await start([...this.inside(), ...argv], { env, timeoutMs: 120_000 }).ended;
+    if (code !== 0) throw new Error(`${this.name}: ${argv.join(" ")} ended with ${code}: ${stderr}${stdout}`);
+    return stdout;
+  }
+
+  async importImage(archive: string): Promise<void> {
+    await this.run("ctr", "--namespace=k8s.io", "images", "import", archive);
+  }
+
+  /** Kills the kubelet and containerd and starts them again. Containers run on. */
+  async restartPrograms(): Promise<void> {
+    for (const [name, program] of this.#programs) {
+      const pid = readFileSync(join(this.#folder, `${name}.pid`), "utf8").trim();
+      const ended = once(program, "exit");
+      await this.run("kill", "-KILL", pid);
+      await ended;
+    }
+    await this.#startContainerd();
+    await this.#startKubelet();
+  }
+
+  /** Ends the machine at once, like a loss of power, and starts it. Only its disk is left. */
+  async reboot(): Promise<void> {
+    await this.shutDown();
+    await this.boot();
+  }
+
+  /** Ends all of its processes and removes what the kernel has of it. */
+  async shutDown(): Promise<void> {
+    if (this.#holder !== undefined) await kill(this.#holder);
+    this.#holder = undefined;
+    for (const program of this.#programs.values())
+      if (program.exitCode === null && program.signalCode === null) await once(program, "exit");
+    this.#programs.clear();
+    deleteNetns(this.#place, this.name);
+    await removeCgroups(this.#cgroup);
+    // Of containers, which have no parent of the kubelet's: cgroupsPerQOS is off.
+    const tasks = join(this.#folder, "disk/var/lib/containerd/io.containerd.runtime.v2.task/k8s.io");
+    if (existsSync(tasks)) for (const id of readdirSync(tasks)) await removeCgroups(`/k8s.io/${id}`);
+  }
+
+  /** The end of its logs. */
+  said(): string {
+    const logs = ["log", "containerd.log", "kubelet.log"].map((name) => join(this.#folder, name)).filter(existsSync);
+    return logs.map((log) => readFileSync(log, "utf8").slice(-1500)).join("\n");
+  }
+
+  /** The first process of its PID namespace, by the number that it has outside; 0 before it is there. */
+  #init(): number {
+    const pid = this.#holder?.pid;
+    if (pid === undefined) return 0;
+    const children = `/proc/${pid}/task/${pid}/children`;
+    return existsSync(children) ? Number.parseInt(readFileSync(children, "utf8") || "0", 10) : 0;
+  }
+
+  async #startContainerd(): Promise<void> {
+    this.#spawn("containerd", "containerd", `--config=${join(this.#folder, "containerd.toml")}`);
+    const isServing = async (): Promise<boolean> =>
+      (await start([...this.inside(), "sh", "-c", CTR_VERSION]).ended).code === 0;
+    await until(`containerd of ${this.name} serves`, isServing, { everyMs: 300, seen: () => this.said() });
+  }
+
+  async #startKubelet(): Promise<void> {
+    this.#spawn(
+      "kubelet",
+      peer("kubelet"),
+      `--config=${join(this.#folder, "kubelet.yaml")}`,
+      `--kubeconfig=${join(this.#place.folder, `${this.name}.kubeconfig`)}`,
+      `--node-ip=${this.address}`,
+      `--hostname-override=${this.name}`,
+    );
+    // It answers this from its runtime, once it serves `kubectl logs` and `exec`.
+    const curl = ["curl", "-sfk", "--output", "/dev/null", `https://${this.address}:10250/runningpods/`];
+    const isServing = async (): Promise<boolean> => (await start([...this.inside(), ...curl]).ended).code === 0;
+    await until(`the kubelet of ${this.name} serves`, isServing, { everyMs: 300, seen: () => this.said() });
+  }
+
+  #spawn(name: string, ...argv: readonly string[]): void {
+    const log = openSync(join(this.#folder, `${name}.log`), "a");
+    const script = `echo $$ >${join(this.#folder, name)}.pid; PATH=${PROGRAMS}:$PATH exec "$@"`;
+    this.#programs.set(name, spawnLogged([...this.inside(), "sh", "-c", script, "sh", ...argv], log));
+  }
+}
+
+const CTR_VERSION = `PATH=${PROGRAMS}:$PATH ctr version`;
+
+/**
+ * The first process of a node, which collects orphans: shims are such. Folders of the disk are bound into folders that exist only here.
+ * What a kubelet sets for the whole kernel goes to files.
+ */
+const BOOT = `set -e
+mount -t tmpfs none /run
+for one in etc opt var; do
+  mkdir -p /run/over/$one/upper /run/over/$one/work
+  mount -t overlay none -o lowerdir=/$one,upperdir=/run/over/$one/upper,workdir=/run/over/$one/work /$one
+done
+for one in etc/cni opt/cni var/lib/kubelet var/lib/containerd var/lib/cni var/log/pods var/log/containers; do
+  mkdir -p $1/disk/$one /$one
+  mount --bind $1/disk/$one /$one
+done
+mkdir /run/sys
+for one in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
+  [ -e /proc/sys/$one ] || continue
+  cat /proc/sys/$one >/run/sys/\${one##*/}
+  mount --bind /run/sys/\${one##*/} /proc/sys/$one
+done
+mount --make-rshared /
+hostname $2
+echo 1 >/proc/sys/net/ipv4/ip_forward
+touch /run/up
+while :; do sleep 1000 & wait; done
+`;
+
+const CONTAINERD = `version = 2
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper"]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "${BOX}"
+  disable_apparmor = true
+  restrict_oom_score_adj = true
+`;
+
+/** Nothing is evicted from a full machine of tests. JSON is YAML too. */
+function kubeletConfig(cgroup: string): string {
+  return JSON.stringify({
+    apiVersion: "kubelet.config.k8s.io/v1beta1",
+    kind: "KubeletConfiguration",
+    authentication: { anonymous: { enabled: true }, webhook: { enabled: false } },
+    authorization: { mode: "AlwaysAllow" },
+    cgroupDriver: "cgroupfs",
+    cgroupRoot: cgroup,
+    cgroupsPerQOS: false,
+    enforceNodeAllocatable: [],
+    failSwapOn: false,
+    failCgroupV1: false,
+    containerRuntimeEndpoint: "unix:///run/containerd/containerd.sock",
+    evictionHard: {
+      "memory.available": "1Mi",
+      "nodefs.available": "0%",
+      "imagefs.available": "0%",
+      "nodefs.inodesFree": "0%",
+    },
+    localStorageCapacityIsolation: false,
+    resolvConf: "",
+    imageGCHighThresholdPercent: 100,
+    syncFrequency: "10s",
+  });
+}
+
+/** A kubeconfig, as text, for the owner of a token; `folder` has the authority. */
+export function kubeconfigOf(folder: string, token: string): string {
+  const cluster = { server: `https://${CONTROL_PLANE}:6443`, "certificate-authority": join(folder, "ca.crt") };
+  return JSON.stringify({
+    apiVersion: "v1",
+    kind: "Config",
+    clusters: [{ name: "c", cluster }],
+    users: [{ name: "u", user: { token } }],
+    contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
+    "current-context": "c",
+  });
+}
+
+/** The name of the network namespace of a machine; that of the control plane is `cp`. */
+export function netnsOf({ prefix }: Place, machine: string): string {
+  return `${prefix}-${machine}`;
+}
+
+/** Runs ip(8) in the namespace of a machine. */
+export function ip(place: Place, machine: string, command: string): void {
+  execFileSync("ip", ["-n", netnsOf(place, machine), ...command.split(" ")]);
+}
+
+/** Makes the namespace of a machine; its name. */
+export function addNetns(place: Place, machine: string): string {
+  const name = netnsOf(place, machine);
+  execFileSync("ip", ["netns", "add", name]);
+  ip(place, machine, "link set lo up");
+  return name;
+}
+
+/** Deletes the namespace of a machine, if it is there, and its link. */
+export function deleteNetns(place: Place, machine: string): void {
+  const name = netnsOf(place, machine);
+  if (!existsSync(join("/run/netns", name))) return;
+  // The kernel removes a namespace some time later; its link must not meet the next one.
+  const links = execFileSync("ip", ["-n", name, "-br", "link"], { encoding: "utf8" });
+  if (links.includes("eth0@")) ip(place, machine, "link delete eth0");
+  execFileSync("ip", ["netns", "delete", name]);
+}
+
+/** Starts a program whose output goes to an open file. */
+export function spawnLogged([file = "", ...args]: readonly string[], log: number): ChildProcess {
+  return spawn(file, args, { stdio: ["ignore", log, log] });
+}
+
+/** Kills a program, if it runs, and waits for its end. */
+export async function kill(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, "exit");
+  child.kill("SIGKILL");
+  await ended;
+}
