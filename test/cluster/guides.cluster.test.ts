@@ -421,13 +421,26 @@ test("tunnel, From Konnectivity: the commands of the page run as they stand, bot
   assert.equal(readFileSync(manifest, "utf8"), before);
 });
 
-/** Rules as kube-proxy's iptables mode has them, of another program, and of kubelet. */
+/** Rules as kube-proxy's modes iptables and ipvs have them, of kubelet, of Docker, and of kube-router, whose chains begin as kube-proxy's do. */
 const IPTABLES = `*filter
 :KUBE-FORWARD - [0:0]
+:KUBE-IPVS-FILTER - [0:0]
+:KUBE-NODE-PORT - [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+:KUBE-ROUTER-FORWARD - [0:0]
+:KUBE-POD-FW-ABCDEFGHIJKLMNOP - [0:0]
+:KUBE-NWPLCY-ABCDEFGHIJKLMNOP - [0:0]
 :KUBE-FIREWALL - [0:0]
 :KUBE-KUBELET-CANARY - [0:0]
 -A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
+-A FORWARD -m comment --comment "kube-router netpol" -j KUBE-ROUTER-FORWARD
+-A INPUT -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-FILTER
+-A INPUT -m comment --comment "kubernetes health check rules" -j KUBE-NODE-PORT
 -A OUTPUT -j KUBE-FIREWALL
+-A KUBE-ROUTER-FORWARD -d 10.210.0.9/32 -j KUBE-POD-FW-ABCDEFGHIJKLMNOP
+-A KUBE-POD-FW-ABCDEFGHIJKLMNOP -j KUBE-NWPLCY-ABCDEFGHIJKLMNOP
+-A KUBE-NWPLCY-ABCDEFGHIJKLMNOP -j RETURN
 -A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
 COMMIT
 *nat
@@ -437,6 +450,8 @@ COMMIT
 :KUBE-SERVICES - [0:0]
 :KUBE-SVC-ABCDEFGHIJKLMNOP - [0:0]
 :KUBE-SEP-ABCDEFGHIJKLMNOP - [0:0]
+:KUBE-EXT-ABCDEFGHIJKLMNOP - [0:0]
+:KUBE-LOAD-BALANCER - [0:0]
 -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
 -A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
@@ -448,8 +463,8 @@ COMMIT
 COMMIT
 `;
 /** What of them stays. */
-const OF_OTHERS =
-  /^:(DOCKER|KUBE-FIREWALL|KUBE-KUBELET-CANARY|KUBE-MARK-MASQ|KUBE-POSTROUTING) |^-A \S+ .*-j (DOCKER|KUBE-FIREWALL|KUBE-POSTROUTING)$|^-A KUBE-MARK-MASQ /;
+const KEPT = "(DOCKER|KUBE-(FIREWALL|KUBELET-CANARY|MARK-MASQ|POSTROUTING|ROUTER-FORWARD|POD-FW-\\w+|NWPLCY-\\w+))";
+const OF_OTHERS = new RegExp(`^:${KEPT} |^-A \\S+ .*-j ${KEPT}$|^-A ${KEPT} `);
 
 test("service-proxy: on a node of kubeadm, whose kube-proxy has a kubeconfig for pods alone, the commands of the page run as they stand, as a DaemonSet, as a unit, and back", async (t) => {
   const bed = await ManifestBed.open(t, "guide-sp");
