@@ -258,6 +258,11 @@ test("upgrade, Upgrade and Back: the commands of the page run as they stand, eve
     await bed.client.create(resources.daemonSets, workloadOf(name, inits[name]));
   for (const name of new Set([...names("Deployment"), "coil-egress-controller"]))
     await bed.client.create(resources.deployments, workloadOf(name));
+  const network = { namespace: "kube-system", name: "nic-agent-network" };
+  const configured = async () => (await bed.client.get(resources.configMaps, network)).data?.["cni_netconf"];
+  // A configuration has what a shell or JSON would change.
+  const before = '{\n  "delegate": { "type": "coil", "note": "$(a) \\\\ \'b\'" }\n}\n';
+  await bed.client.create(resources.configMaps, { metadata: network, data: { cni_netconf: before } });
   const run = shellOf(t, bed, { IMAGE: "isthmus:2", BEFORE: "old:1" });
   // No node runs pods here.
   const shell = (script: string): Promise<string> => run(script.replaceAll(/^kubectl .* rollout status .*$/gm, ""));
@@ -266,7 +271,7 @@ test("upgrade, Upgrade and Back: the commands of the page run as they stand, eve
     return [...new Set(all.split(" "))].filter((image) => image !== "none");
   };
   assert.deepEqual(await images(), ["old:1"]);
-  await follow(shell, "upgrade.md", "Upgrade", 9);
+  await follow(shell, "upgrade.md", "Upgrade", 10);
   assert.deepEqual(await images(), ["isthmus:2"]);
   // Each right and each rule of admission is that of the new release.
   for (const file of globSync("deploy/{pods,nics,service-proxy}/*.yaml", {
@@ -290,8 +295,21 @@ test("upgrade, Upgrade and Back: the commands of the page run as they stand, eve
       );
     }
   assert.deepEqual(await bed.blocks(), ["default-0"]);
-  await follow(shell, "upgrade.md", "Back", 2);
+  const after = { data: { cni_netconf: '{ "delegate": { "plugins": [] } }' } };
+  await bed.client.patch(resources.configMaps, network, { type: "merge", body: after });
+  const [first = "", ...others] = commandsOf("upgrade.md", "Back");
+  await shell(first);
+  // The network is that of before while programs are still the new ones.
+  assert.equal(await configured(), before);
+  assert.deepEqual(await images(), ["isthmus:2"]);
+  for (const name of ["nic-agent", "coild"]) {
+    const { spec } = await bed.client.get(resources.daemonSets, { namespace: "kube-system", name });
+    assert.ok(spec?.template.metadata?.annotations?.["kubectl.kubernetes.io/restartedAt"] !== undefined, name);
+  }
+  assert.equal(others.length, 2);
+  for (const script of others) await shell(script);
   assert.deepEqual(await images(), ["old:1"]);
+  assert.equal(await configured(), before);
   assert.deepEqual(await bed.blocks(), ["default-0"]);
 });
 
