@@ -258,6 +258,11 @@ test("upgrade, Upgrade and Back: the commands of the page run as they stand, eve
     await bed.client.create(resources.daemonSets, workloadOf(name, inits[name]));
   for (const name of new Set([...names("Deployment"), "coil-egress-controller"]))
     await bed.client.create(resources.deployments, workloadOf(name));
+  const network = { namespace: "kube-system", name: "nic-agent-network" };
+  const configured = async () => (await bed.client.get(resources.configMaps, network)).data?.["cni_netconf"];
+  // A configuration has what a shell or JSON would change.
+  const before = '{\n  "delegate": { "type": "coil", "note": "$(a) \\\\ \'b\'" }\n}\n';
+  await bed.client.create(resources.configMaps, { metadata: network, data: { cni_netconf: before } });
   const run = shellOf(t, bed, { IMAGE: "isthmus:2", BEFORE: "old:1" });
   // No node runs pods here.
   const shell = (script: string): Promise<string> => run(script.replaceAll(/^kubectl .* rollout status .*$/gm, ""));
@@ -266,7 +271,7 @@ test("upgrade, Upgrade and Back: the commands of the page run as they stand, eve
     return [...new Set(all.split(" "))].filter((image) => image !== "none");
   };
   assert.deepEqual(await images(), ["old:1"]);
-  await follow(shell, "upgrade.md", "Upgrade", 9);
+  await follow(shell, "upgrade.md", "Upgrade", 10);
   assert.deepEqual(await images(), ["isthmus:2"]);
   // Each right and each rule of admission is that of the new release.
   for (const file of globSync("deploy/{pods,nics,service-proxy}/*.yaml", {
@@ -290,8 +295,21 @@ test("upgrade, Upgrade and Back: the commands of the page run as they stand, eve
       );
     }
   assert.deepEqual(await bed.blocks(), ["default-0"]);
-  await follow(shell, "upgrade.md", "Back", 2);
+  const after = { data: { cni_netconf: '{ "delegate": { "plugins": [] } }' } };
+  await bed.client.patch(resources.configMaps, network, { type: "merge", body: after });
+  const [first = "", ...others] = commandsOf("upgrade.md", "Back");
+  await shell(first);
+  // The network is that of before while programs are still the new ones.
+  assert.equal(await configured(), before);
+  assert.deepEqual(await images(), ["isthmus:2"]);
+  for (const name of ["nic-agent", "coild"]) {
+    const { spec } = await bed.client.get(resources.daemonSets, { namespace: "kube-system", name });
+    assert.ok(spec?.template.metadata?.annotations?.["kubectl.kubernetes.io/restartedAt"] !== undefined, name);
+  }
+  assert.equal(others.length, 2);
+  for (const script of others) await shell(script);
   assert.deepEqual(await images(), ["old:1"]);
+  assert.equal(await configured(), before);
   assert.deepEqual(await bed.blocks(), ["default-0"]);
 });
 
@@ -421,13 +439,26 @@ test("tunnel, From Konnectivity: the commands of the page run as they stand, bot
   assert.equal(readFileSync(manifest, "utf8"), before);
 });
 
-/** Rules as kube-proxy's iptables mode has them, of another program, and of kubelet. */
+/** Rules as kube-proxy's modes iptables and ipvs have them, of kubelet, of Docker, and of kube-router, whose chains begin as kube-proxy's do. */
 const IPTABLES = `*filter
 :KUBE-FORWARD - [0:0]
+:KUBE-IPVS-FILTER - [0:0]
+:KUBE-NODE-PORT - [0:0]
+:KUBE-PROXY-FIREWALL - [0:0]
+:KUBE-ROUTER-FORWARD - [0:0]
+:KUBE-POD-FW-ABCDEFGHIJKLMNOP - [0:0]
+:KUBE-NWPLCY-ABCDEFGHIJKLMNOP - [0:0]
 :KUBE-FIREWALL - [0:0]
 :KUBE-KUBELET-CANARY - [0:0]
 -A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
+-A FORWARD -m comment --comment "kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL
+-A FORWARD -m comment --comment "kube-router netpol" -j KUBE-ROUTER-FORWARD
+-A INPUT -m comment --comment "kubernetes ipvs access filter" -j KUBE-IPVS-FILTER
+-A INPUT -m comment --comment "kubernetes health check rules" -j KUBE-NODE-PORT
 -A OUTPUT -j KUBE-FIREWALL
+-A KUBE-ROUTER-FORWARD -d 10.210.0.9/32 -j KUBE-POD-FW-ABCDEFGHIJKLMNOP
+-A KUBE-POD-FW-ABCDEFGHIJKLMNOP -j KUBE-NWPLCY-ABCDEFGHIJKLMNOP
+-A KUBE-NWPLCY-ABCDEFGHIJKLMNOP -j RETURN
 -A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP
 COMMIT
 *nat
@@ -437,6 +468,8 @@ COMMIT
 :KUBE-SERVICES - [0:0]
 :KUBE-SVC-ABCDEFGHIJKLMNOP - [0:0]
 :KUBE-SEP-ABCDEFGHIJKLMNOP - [0:0]
+:KUBE-EXT-ABCDEFGHIJKLMNOP - [0:0]
+:KUBE-LOAD-BALANCER - [0:0]
 -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
 -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
 -A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
@@ -448,8 +481,8 @@ COMMIT
 COMMIT
 `;
 /** What of them stays. */
-const OF_OTHERS =
-  /^:(DOCKER|KUBE-FIREWALL|KUBE-KUBELET-CANARY|KUBE-MARK-MASQ|KUBE-POSTROUTING) |^-A \S+ .*-j (DOCKER|KUBE-FIREWALL|KUBE-POSTROUTING)$|^-A KUBE-MARK-MASQ /;
+const KEPT = "(DOCKER|KUBE-(FIREWALL|KUBELET-CANARY|MARK-MASQ|POSTROUTING|ROUTER-FORWARD|POD-FW-\\w+|NWPLCY-\\w+))";
+const OF_OTHERS = new RegExp(`^:${KEPT} |^-A \\S+ .*-j ${KEPT}$|^-A ${KEPT} `);
 
 test("service-proxy: on a node of kubeadm, whose kube-proxy has a kubeconfig for pods alone, the commands of the page run as they stand, as a DaemonSet, as a unit, and back", async (t) => {
   const bed = await ManifestBed.open(t, "guide-sp");

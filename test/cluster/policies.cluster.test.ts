@@ -173,32 +173,50 @@ for (const server of SERVERS)
 
 const REF = { namespace: "default", name: "p" };
 const POD = {
-  metadata: { ...REF, labels: { app: "a" }, annotations: { mine: "1" } },
+  metadata: { ...REF, labels: { app: "a" }, annotations: { mine: "1", "isthmus.dev/vm": "{}" } },
   spec: { schedulingGates: [{ name: "isthmus.dev/nics" }, { name: "mine" }], containers: [{ name: "c", image: "i" }] },
 };
 const strategic = (body: object): Patch => ({ type: "strategic", body }) as Patch;
 const conditions = (...types: readonly string[]) => ({
   status: { conditions: types.map((type) => ({ type, status: "True", lastTransitionTime: "2026-01-01T00:00:00Z" })) },
 });
+const OWNER = { apiVersion: "apps/v1", kind: "ReplicaSet", name: "r", uid: "0d6a5c0e-7d3c-4b8e-9c7e-3f6c0f3f1a11" };
+/** What mutating webhooks of others add to each patch. The policy cannot tell it from the controller's own. */
+const ADDED = { labels: { "example.com/team": "x" }, annotations: { "example.com/seen": "1" } };
 /** What the controller writes: of the pod, or of its status. */
 const OWN_PATCHES: readonly (readonly [Patch, boolean])[] = [
   [strategic({ metadata: { annotations: { "isthmus.dev/claim": "x", "isthmus.dev/nic-status": "[]" } } }), false],
   [strategic({ metadata: { annotations: { "k8s.v1.cni.cncf.io/network-status": "[]" } } }), false],
   [strategic({ metadata: { annotations: { "isthmus.dev/nic-status": '[{"name":"eth0"}]' } } }), false],
   [strategic(conditions("isthmus.dev/NicsReady")), true],
-  [strategic({ spec: { schedulingGates: [{ $patch: "delete", name: "isthmus.dev/nics" }] } }), false],
+  [strategic({ metadata: ADDED, ...conditions("isthmus.dev/NicsReady") }), true],
+  [strategic({ metadata: { annotations: { "example.com/seen": "2", mine: null } } }), true],
+  [
+    strategic({
+      metadata: { labels: { "example.com/more": "x" }, annotations: { "example.com/seen": "3" } },
+      spec: { schedulingGates: [{ $patch: "delete", name: "isthmus.dev/nics" }] },
+    }),
+    false,
+  ],
 ];
 const OTHER_PATCHES: readonly (readonly [Patch, boolean, RegExp])[] = [
   [strategic({ spec: { containers: [{ name: "c", image: "mine" }] } }), false, /nothing of the spec/],
   [strategic({ spec: { activeDeadlineSeconds: 1 } }), false, /nothing of the spec/],
   [strategic({ spec: { schedulingGates: [{ $patch: "delete", name: "mine" }] } }), false, /nothing of the spec/],
-  [strategic({ metadata: { labels: { app: "b" } } }), false, /no metadata/],
-  [strategic({ metadata: { labels: null } }), false, /no metadata/],
+  [strategic({ metadata: { labels: { app: "b" } } }), false, /no labels/],
+  [strategic({ metadata: { labels: { app: "b" } } }), true, /no labels/],
+  [strategic({ metadata: { labels: null } }), false, /no labels/],
+  [strategic({ metadata: { labels: { "isthmus.dev/tenant": "x" } } }), false, /no labels/],
   [strategic({ metadata: { finalizers: ["a/b"] } }), false, /no metadata/],
-  [strategic({ metadata: { annotations: { mine: "2" } } }), false, /annotations with the state of NICs/],
-  [strategic({ metadata: { annotations: { mine: null } } }), false, /annotations with the state of NICs/],
-  [strategic({ metadata: { annotations: { "isthmus.dev/vpc": "x" } } }), false, /annotations with the state of NICs/],
-  [strategic({ metadata: { annotations: { mine: "2" } } }), true, /annotations with the state of NICs/],
+  [strategic({ metadata: { ownerReferences: [OWNER] } }), false, /no metadata/],
+  ...["isthmus.dev/vpc", "isthmus.dev/nics", "VPC", "NICs", "egress.coil.cybozu.com/internet"].flatMap((key) =>
+    [false, true].map((ofStatus): readonly [Patch, boolean, RegExp] => [
+      strategic({ metadata: { annotations: { [key]: "x" } } }),
+      ofStatus,
+      /of the suite's annotations/,
+    ]),
+  ),
+  [strategic({ metadata: { annotations: { "isthmus.dev/vm": null } } }), false, /of the suite's annotations/],
   [strategic({ status: { phase: "Failed" } }), true, /nothing of the status/],
   [strategic({ status: { podIP: "10.0.0.9", podIPs: [{ ip: "10.0.0.9" }] } }), true, /nothing of the status/],
   [strategic(conditions("Ready")), true, /nothing of the status/],
@@ -219,7 +237,7 @@ for (const server of SERVERS)
     // The user `guest` stands for the controller's account.
     await apply(admin, "nics/policy.yaml", (text) => text.replaceAll(CONTROLLER, "guest"));
     await until("the policy is in force", () =>
-      write(guest, [strategic({ metadata: { labels: { probe: String(Math.random()) } } }), false]).then(
+      write(guest, [strategic({ metadata: { annotations: { "isthmus.dev/probe": randomUUID() } } }), false]).then(
         () => false,
         (error: unknown) => isKubeError(error, "forbidden"),
       ),

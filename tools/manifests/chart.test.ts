@@ -221,6 +221,7 @@ test("chart: with NICs pods without a VPC have the whole network of pods, by def
     "io.kubernetes.cri.pod-annotations": true,
     portMappings: true,
     bandwidth: true,
+    mac: true,
   });
   const own = { cniVersion: "1.0.0", name: "mine", plugins: [{ type: "coil", mtu: 1400 }, { type: "tuning" }] };
   const text = JSON.stringify(own, undefined, 2);

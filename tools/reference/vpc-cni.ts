@@ -16,8 +16,8 @@ each NIC.
 | --- | --- | --- |
 | \`type\` | | \`vpc-neutron\` or \`vpc-alcor\` |
 | \`socket\` | \`/run/isthmus/vpc.sock\` | the agent's UNIX socket, an absolute path |
-| \`capabilities\` | none | \`{"io.kubernetes.cri.pod-annotations": true}\`: the runtime passes the pod's annotations, so that a pod whose NicClaim is late is known to have a VPC; without it the agent reads the Pod |
-| \`delegate\` | none | the configuration of the plugin for pods without a VPC, or of a list of them (\`{"plugins": […]}\`), which are run as a runtime runs those of a network. One of a list gets the part of the runtime's data that its own \`capabilities\` name; the runtime passes what those of this plugin name |
+| \`capabilities\` | none | \`{"io.kubernetes.cri.pod-annotations": true}\`: the runtime passes the pod's annotations, so that a pod whose NicClaim is late is known to have a VPC; without it the agent reads the Pod. What plugins under \`delegate\` are to get, such as \`portMappings\`, must be named here too |
+| \`delegate\` | none | the configuration of the plugin for pods without a VPC, or of a list of them (\`{"plugins": […]}\`), which are run as a runtime runs those of a network; with \`"disableCheck": true\` beside \`plugins\` they are not checked. One of a list gets the part of the runtime's data that its own \`capabilities\` name; the runtime passes what those of this plugin name |
 | \`plumbTimeoutMs\` | 30000 | how long ADD waits for bound ports, milliseconds, at most 50000 |
 | \`activeTimeoutMs\` | 15000 | how long it waits for active ports after they are plugged, at most 50000. Both together must be less than 60 s |
 | \`requireActive\` | true | false: ADD succeeds although a port is not active in this time |

@@ -104,7 +104,7 @@ tolerations:
     {
       "type": "vpc-{{ .Values.nics.provider }}",
       "socket": "/run/isthmus/vpc.sock",
-      "capabilities": { "io.kubernetes.cri.pod-annotations": true, "portMappings": true, "bandwidth": true },
+      "capabilities": { "io.kubernetes.cri.pod-annotations": true, "portMappings": true, "bandwidth": true, "mac": true },
       "delegate": {{ include "isthmus.podsNetconf" . | nindent 6 | trim }}
     }
   ]

@@ -120,6 +120,28 @@ test("vpc-neutron: delegates of a list are run as a runtime runs them, each with
   }
 });
 
+test("vpc-neutron: a list of delegates with disableCheck is not checked, as runtimes have it", async () => {
+  const ran: string[] = [];
+  const runDelegate: RunDelegate = async ({ type }) => {
+    ran.push(type);
+    return "";
+  };
+  const ways = { agent: refuses(CniCode.noVpc), runDelegate };
+  for (const [disableCheck, checked] of [
+    [true, []],
+    ["true", []],
+    [false, ["a"]],
+    ["false", ["a"]],
+  ] as const) {
+    const config = { delegate: { disableCheck, plugins: [{ type: "a" }] } };
+    assert.deepEqual(await run({ env: { CNI_COMMAND: "CHECK" }, config, ...ways }), { exitCode: 0, json: {} });
+    assert.deepEqual(ran.splice(0), checked, JSON.stringify(disableCheck));
+  }
+  const config = { delegate: { disableCheck: true, plugins: [{ type: "a" }] } };
+  await run({ env: { CNI_COMMAND: "DEL" }, config, ...ways });
+  assert.deepEqual(ran, ["a"]);
+});
+
 test("vpc-neutron: the first delegate that fails ends the call with its error; a result that is not JSON is 999", async () => {
   const ran: string[] = [];
   const config = { delegate: { plugins: [{ type: "a" }, { type: "b" }] } };

@@ -62,6 +62,7 @@ export async function runVpc(
     if (!(error instanceof CniError) || error.cniCode !== CniCode.noVpc) throw error;
     const delegates = delegatesOf(config, stdin);
     if (delegates !== undefined) {
+      if (call.command === "CHECK" && isCheckDisabled(stdin)) return "";
       const folders = call.path.split(":").filter((folder) => folder.startsWith("/"));
       return await runDelegates(call.command, delegates, ({ type, config: given }) =>
         runDelegate({ type, config: JSON.stringify(given), folders }),
@@ -102,6 +103,13 @@ function delegatesOf({ name, cniVersion }: NetworkConfig, stdin: string): readon
     const config = { ...given, ...(data === undefined ? {} : { runtimeConfig: data }), ...plugin, name, cniVersion };
     return { type: plugin["type"], config };
   });
+}
+
+/** Whether the list of delegates says that it is not to be checked: runtimes read that of a network themselves. */
+function isCheckDisabled(stdin: string): boolean {
+  const { delegate } = JSON.parse(stdin) as Readonly<Record<string, unknown>>;
+  const { disableCheck, type } = recordOf(delegate);
+  return type === undefined && (disableCheck === true || disableCheck === "true");
 }
 
 function wrongDelegate(): CniError {
