@@ -218,7 +218,9 @@ test("upgrade-from-coil, Egresses: the commands of the page run as they stand on
   await bed.client.create(resources.daemonSets, workloadOf("coild", ["coil-installer"]));
   for (const part of ["ipam", "egress"])
     await bed.client.create(resources.deployments, workloadOf(`coil-${part}-controller`));
-  const shell = shellOf(t, bed, { IMAGE: "registry.example/isthmus:1" });
+  // doctor looks at all processes: those of other tests are none of this node's.
+  const alone = { wrap: ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] };
+  const shell = shellOf(t, bed, { IMAGE: "registry.example/isthmus:1" }, alone);
   const answers = await follow(shell, "upgrade-from-coil.md", "Egresses", 5);
   assert.match(answers.at(-1) ?? "", /^internetNAMESPACE +NAME +WANTED +READY\ninternet +nat +1 +<none>\n$/);
   const images = (kind: string, name: string): Promise<string> =>

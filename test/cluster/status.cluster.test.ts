@@ -198,7 +198,7 @@ test("status: the text is one screen; --watch draws it again and ends at SIGINT;
   const { stdout } = await isthmus(["status", `--kubeconfig=${kubeconfigOf("root")}`]);
   assert.match(stdout, new RegExp(`^coil-ipam-controller +${version.replaceAll(".", "\\.")} +1/1 +1 +0 +1/1$`, "m"));
   assert.match(stdout, /^kube-system\/coil-ipam-leader .* s ago$/m);
-  assert.ok(stdout.split("\n").length < 40);
+  assert.ok(stdout.split("\n").length < 40, stdout);
   const watching = start([ISTHMUS, "status", "--watch=1", `--kubeconfig=${kubeconfigOf("root")}`]);
   await until("two screens", () => watching.printed().split("PROGRAM  ").length > 2);
   watching.child.kill("SIGINT");

@@ -368,6 +368,14 @@ test("informer: after a restore an object may have its version again with anothe
   );
 });
 
+test("informer: an object that a server gives without a uid is stored as any other", async () => {
+  await using rig = new Rig();
+  rig.fake.lists = [[page("9", { metadata: { namespace: "d", name: "a", resourceVersion: "1" } } as Pod)]];
+  rig.start();
+  await rig.informer.synced;
+  assert.equal(rig.informer.store.size, 1);
+});
+
 test("informer: silent watches of two informers end at different times, and the look has no selector", async () => {
   const idleOf = async (random: number): Promise<number | undefined> => {
     await using rig = new Rig({ random });

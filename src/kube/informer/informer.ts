@@ -261,8 +261,8 @@ export class Informer<T extends KubeObject, U extends Cached> {
   #keep(key: string, object: T): U {
     const known = this.#store.getByKey(key);
     const { uid, resourceVersion } = object.metadata;
-    const isSame = known?.metadata.uid === uid && known.metadata.resourceVersion === resourceVersion;
-    if (known !== undefined && isSame && !this.#isRestored) return known;
+    if (known === undefined || this.#isRestored) return this.#transform(object);
+    if (known.metadata.uid === uid && known.metadata.resourceVersion === resourceVersion) return known;
     return this.#transform(object);
   }
 
