@@ -123,14 +123,20 @@ test("FamilyProxy: flows that could not be deleted are deleted when they can be,
   assert.equal(messages().at(-1), "connection tracking can be read again");
 });
 
-test("FamilyProxy: no sync and no look for drift waits for a check of flows", async (t) => {
-  const { clock, conntrack, proxy, count, change } = setUp(t);
-  proxy.open();
-  await clock.advance(200);
+/** A proxy whose check of a flow waits for a gate. */
+async function whileChecking(t: TestContext) {
+  const bed = setUp(t);
+  bed.proxy.open();
+  await bed.clock.advance(200);
   const gate = Promise.withResolvers<void>();
-  conntrack.gate = gate.promise;
-  conntrack.entries.push(FLOW);
-  await change();
+  bed.conntrack.gate = gate.promise;
+  bed.conntrack.entries.push(FLOW);
+  await bed.change();
+  return { ...bed, gate };
+}
+
+test("FamilyProxy: no sync and no look for drift waits for a check of flows", async (t) => {
+  const { clock, gate, proxy, count, change } = await whileChecking(t);
   assert.deepEqual([proxy.isCheckingFlows, proxy.isBusy, count.synced], [true, false, 2]);
   await change(OTHER);
   assert.deepEqual([proxy.isCheckingFlows, proxy.isBusy, count.synced], [true, false, 3]);
@@ -140,13 +146,7 @@ test("FamilyProxy: no sync and no look for drift waits for a check of flows", as
 });
 
 test("FamilyProxy: an endpoint that comes back while flows are checked keeps its flows", async (t) => {
-  const { clock, conntrack, tracker, proxy, count, change } = setUp(t);
-  proxy.open();
-  await clock.advance(200);
-  const gate = Promise.withResolvers<void>();
-  conntrack.gate = gate.promise;
-  conntrack.entries.push(FLOW);
-  await change();
+  const { clock, conntrack, gate, tracker, proxy, count } = await whileChecking(t);
   assert.equal(proxy.isCheckingFlows, true);
   tracker.setSlice("ns/s", {
     metadata: { name: "s", namespace: "ns", uid: "1", resourceVersion: "1" },

@@ -81,7 +81,7 @@ export class StaleFlows {
     this.#frontEnds = undefined;
   }
 
-  /** Checks on request until the signal aborts. Rejects only because of a bug. */
+  /** Checks on request until the signal aborts. Rejects only because of a bug. Not by `repeat`: there a request would end the pause after a failure. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     while (!signal.aborted) {
       await this.#dirty.wait({ atMostMs: WAIT_MS, signal });
