@@ -6,11 +6,11 @@ import { closeSync, openSync, readdirSync } from "node:fs";
 import { openConntrack } from "#kernel/conntrack";
 import { KernelError } from "#kernel/errors";
 import { C, mount, unmount } from "#kernel/ffi";
+import { openKernel } from "#kernel/net";
 import { NETLINK, NetlinkConnection } from "#kernel/netlink";
 import { createAnonymousNetNs, inNetNs, openNetNs } from "#kernel/netns";
 import { openNft } from "#kernel/nft";
 import { openNftElements, openNftWriters } from "#kernel/nft-elements";
-import { openKernel } from "../index.ts";
 
 const ns = createAnonymousNetNs();
 const notNetNs = { fd: openSync("/dev/null", "r") };

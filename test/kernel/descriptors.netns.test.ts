@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
 test("openers: one that fails, for want of descriptors or because of its namespace, leaves no descriptor open", () => {
-  const script = fileURLToPath(new URL("./testing/failing-openers.ts", import.meta.url));
+  const script = fileURLToPath(new URL("./failing-openers.ts", import.meta.url));
   const command = 'mount -t tmpfs none /run && ulimit -n 100 && exec "$0" "$1"';
   const words = ["--mount", "sh", "-c", command, process.execPath, script];
   const { leaks, ends } = JSON.parse(execFileSync("unshare", words, { encoding: "utf8" }));
