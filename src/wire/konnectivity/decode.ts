@@ -68,29 +68,38 @@ function decodeWhole(message: Uint8Array): Packet {
   const reader = new Reader(message);
   let value = 0;
   // The last member of a oneof counts; parts of one member are merged.
-  let payload = { field: 0, parts: [] as Uint8Array[] };
+  let payload = 0;
+  let body = NO_BYTES;
+  let others: Uint8Array[] | undefined;
   while (reader.more) {
     const { field, wireType } = reader.tag();
     if (field === 1 && wireType === 0) value = Number(BigInt.asIntN(32, BigInt(reader.int64())));
     else if (PAYLOADS.has(field) && wireType === 2) {
       const part = reader.bytes();
-      payload = payload.field === field ? { field, parts: [...payload.parts, part] } : { field, parts: [part] };
+      if (payload === field) {
+        others ??= [];
+        others.push(part);
+      } else {
+        payload = field;
+        body = part;
+        others = undefined;
+      }
     } else reader.skip(wireType, field);
   }
   const type = NAME_OF.get(value);
   if (type === undefined) return { type: "UNKNOWN", value };
-  const { parts } = payload;
   // Every payload is checked, even one that does not belong to the type.
-  const body = readBody(parts.length === 1 ? (parts[0] ?? NO_BYTES) : joined(parts), payload.field);
-  return packetOf(type, PAYLOAD_OF[type] === payload.field ? body : NO_BODY);
+  const fields = readBody(others === undefined ? body : joined([body].concat(others)), payload);
+  return packetOf(type, PAYLOAD_OF[type] === payload ? fields : NO_BODY);
 }
 
+/** The fields of a payload by their numbers, which are at most 3. A field that is not there has the default of proto3. */
 interface Body {
-  readonly ints: ReadonlyMap<number, TunnelId>;
-  readonly texts: ReadonlyMap<number, string>;
+  readonly ints: readonly TunnelId[];
+  readonly texts: readonly string[];
   readonly data: Uint8Array;
 }
-const NO_BODY: Body = { ints: new Map(), texts: new Map(), data: NO_BYTES };
+const NO_BODY: Body = { ints: [], texts: [], data: NO_BYTES };
 
 /** Field numbers that are texts, by payload. */
 const TEXTS: Readonly<Record<number, readonly number[]>> = { 2: [1, 2], 3: [1], 4: [2], 6: [1] };
@@ -107,15 +116,14 @@ const INTS: Readonly<Record<number, readonly number[]>> = {
 };
 
 function readBody(bytes: Uint8Array, payload: number): Body {
-  const ints = new Map<number, TunnelId>();
-  const texts = new Map<number, string>();
+  const ints: TunnelId[] = [0, 0, 0, 0];
+  const texts = ["", "", "", ""];
   let data = NO_BYTES;
   const reader = new Reader(bytes);
   while (reader.more) {
     const { field, wireType } = reader.tag();
-    if (wireType === 0 && INTS[payload]?.includes(field) === true) ints.set(field, reader.int64());
-    else if (wireType === 2 && TEXTS[payload]?.includes(field) === true)
-      texts.set(field, textOf(reader.bytes(), field));
+    if (wireType === 0 && INTS[payload]?.includes(field) === true) ints[field] = reader.int64();
+    else if (wireType === 2 && TEXTS[payload]?.includes(field) === true) texts[field] = textOf(reader.bytes(), field);
     else if (wireType === 2 && payload === 4 && field === 3) data = reader.bytes();
     else reader.skip(wireType, field);
   }
@@ -123,8 +131,8 @@ function readBody(bytes: Uint8Array, payload: number): Body {
 }
 
 function packetOf(type: PacketTypeName, { ints, texts, data }: Body): Packet {
-  const int = (field: number): TunnelId => ints.get(field) ?? 0;
-  const text = (field: number): string => texts.get(field) ?? "";
+  const int = (field: number): TunnelId => ints[field] ?? 0;
+  const text = (field: number): string => texts[field] ?? "";
   switch (type) {
     case "DIAL_REQ":
       return { type, protocol: text(1), address: text(2), random: int(3) };

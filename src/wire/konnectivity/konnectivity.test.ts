@@ -148,6 +148,17 @@ test("decodePacket: order, repetition, unknown fields and types as protobuf says
   assert.deepEqual(read(hex("08ffffffffffffffffff01")), { type: "UNKNOWN", value: -1 });
 });
 
+test("decodePacket: a message of very many parts of one member takes time in proportion to its length", () => {
+  const parts = 1_000_000;
+  const bytes = new Uint8Array(2 + 2 * parts + 4);
+  bytes.set([0x08, 0x02]);
+  for (let at = 2; at < 2 + 2 * parts; at += 2) bytes.set([0x2a, 0x00], at);
+  bytes.set([0x2a, 0x02, 0x08, 0x07], 2 + 2 * parts);
+  const before = process.cpuUsage().user;
+  assert.deepEqual(read(bytes), { type: "CLOSE_REQ", connectID: 7 });
+  assert.ok(process.cpuUsage().user - before < 3_000_000, "3 s of the processor");
+});
+
 test("decodePacket: invalid protobuf is refused, even in unused fields", () => {
   for (const bytes of [
     "08",
