@@ -35,7 +35,7 @@ export function agentMetrics(registry: Registry): AgentMetrics & {
   const endpoints = make.gauge("open_endpoint_connections", "Open connections to endpoints.");
   const known = make.gauge("known_server_count", "The known number of servers.");
   const full = make.gauge("full_receive_channels", "Slow consumers that block a server's stream at the moment.");
-  const packets = make.counter("stream_packets_total", "Packets. segment: from_agent, to_agent.", [
+  const packets = make.packetCounter("stream_packets_total", "Packets. segment: from_agent, to_agent.", [
     "segment",
     "packet_type",
   ]);
@@ -70,7 +70,7 @@ export function agentMetrics(registry: Registry): AgentMetrics & {
     serverConnections: (count) => servers.set(count),
     knownServers: (count) => known.set(count),
     serverFailure: (direction) => serverFailures.inc({ direction }),
-    packet: (segment, type) => packets.inc({ segment, packet_type: type }),
+    packet: (segment, type) => packets(segment, type),
     streamError: (segment, code, type) => errors.inc({ segment, code: codeName(code), packet_type: type }),
     reconnected: () => reconnects.inc(),
     reverseAccepted: (target) => accepted.inc({ target }),

@@ -82,7 +82,7 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
     ["reason"],
     { reason: REASONS },
   );
-  const packets = make.counter(
+  const packets = make.packetCounter(
     "stream_packets_total",
     "Packets. segment: from_client, to_client, from_agent, to_agent.",
     ["segment", "packet_type"],
@@ -126,7 +126,7 @@ export function serverMetrics(registry: Registry): ServerMetrics & {
     connectionDuration: (seconds) => durations.observe(seconds),
     pendingDials: (change) => pending.inc(change),
     established: (change) => established.inc(change),
-    packet: (segment, type) => packets.inc({ segment, packet_type: type }),
+    packet: (segment, type) => packets(segment, type),
     streamError: (segment, code, type) => errors.inc({ segment, code: codeName(code), packet_type: type }),
     frontendWrite: (seconds) => writes.observe(seconds),
     grpcConnections: (method, change) => grpc.inc({ service_method: method }, change),

@@ -4,6 +4,9 @@ import { VERSION } from "#base/version";
 /** Konnectivity's prefix of metric names, so that dashboards for Konnectivity work. */
 const PREFIX = "konnectivity_network_proxy_";
 
+/** Adds 1 to the series of two label values. */
+export type PacketCounter = (first: string, second: string) => void;
+
 /** Makes the metrics of one of the programs, with Konnectivity's prefix. */
 export function metricFactory(registry: Registry, subsystem: "server" | "agent") {
   const common = (name: string, help: string, labelNames: readonly string[]) => ({
@@ -44,6 +47,27 @@ export function metricFactory(registry: Registry, subsystem: "server" | "agent")
           for (const [value, total] of Object.entries(read())) this.inc({ [label]: value }, total);
         },
       }),
+    /** A counter with two labels for what happens with each packet: counting makes no object. Label values appear when they are first counted. */
+    packetCounter: (name: string, help: string, [first, second]: readonly [string, string]): PacketCounter => {
+      const counts = new Map<string, Map<string, number>>();
+      new Counter({
+        ...common(name, help, [first, second]),
+        collect() {
+          this.reset();
+          for (const [one, others] of counts) {
+            for (const [other, total] of others) this.inc({ [first]: one, [second]: other }, total);
+          }
+        },
+      });
+      return (one, other) => {
+        let others = counts.get(one);
+        if (others === undefined) {
+          others = new Map();
+          counts.set(one, others);
+        }
+        others.set(other, (others.get(other) ?? 0) + 1);
+      };
+    },
     /** A histogram. The default buckets are those of Prometheus. */
     histogram: (name: string, help: string, buckets?: readonly number[], labels: readonly string[] = []) =>
       new Histogram({ ...common(name, help, labels), ...(buckets === undefined ? {} : { buckets: [...buckets] }) }),

@@ -99,10 +99,13 @@ function sizeOf([name, value]: Header): number {
 const MAX_CHARS = 2048;
 
 function latin1(bytes: Uint8Array): string {
-  if (bytes.length <= MAX_CHARS) return String.fromCharCode(...bytes);
+  if (bytes.length <= MAX_CHARS) return textOf(bytes);
   let text = "";
-  for (let at = 0; at < bytes.length; at += MAX_CHARS) {
-    text += String.fromCharCode(...bytes.subarray(at, at + MAX_CHARS));
-  }
+  for (let at = 0; at < bytes.length; at += MAX_CHARS) text += textOf(bytes.subarray(at, at + MAX_CHARS));
   return text;
+}
+
+/** Spreading the bytes would make an object for each of them. */
+function textOf(bytes: Uint8Array): string {
+  return Reflect.apply(String.fromCharCode, undefined, bytes);
 }
