@@ -17,10 +17,10 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { makeCertificates } from "#test/certificates";
 import { freePort } from "#test/ports";
-import { TunnelClient } from "../src/features/tunnel/testing/client.ts";
+import { GrpcClient } from "./tunnel.grpc-client.ts";
 import { serveEndpoints } from "./tunnel.load.ts";
+import type { Mode } from "./tunnel.pair.ts";
 
-type Mode = "grpc" | "http-connect";
 type Ports = Awaited<ReturnType<typeof serveEndpoints>>;
 
 /** A connection through a side, in any mode. */
@@ -29,23 +29,6 @@ interface Way {
   /** Resolves when this number of bytes has come. */
   received(bytes: number): Promise<void>;
   destroy(): void;
-}
-
-async function openGrpc(uds: string, port: number): Promise<Way> {
-  const socket = connect(uds);
-  await once(socket, "connect");
-  // Konnectivity's server sends nothing before the first request.
-  const client = await TunnelClient.openBusy(socket);
-  const dialled = await client.dial(`127.0.0.1:${port}`);
-  if (dialled.kind !== "open") {
-    client.destroy();
-    throw new Error(JSON.stringify(dialled));
-  }
-  return {
-    write: (bytes) => client.write(bytes),
-    received: (bytes) => client.until(() => client.received >= bytes, 60_000),
-    destroy: () => client.destroy(),
-  };
 }
 
 async function openConnect(uds: string, port: number): Promise<Way> {
@@ -139,7 +122,7 @@ class Pair {
   }
 
   open(port: number): Promise<Way> {
-    return this.mode === "grpc" ? openGrpc(this.uds, port) : openConnect(this.uds, port);
+    return this.mode === "grpc" ? GrpcClient.open(this.uds, port) : openConnect(this.uds, port);
   }
 
   /** Resolves with the milliseconds until an echo works. */

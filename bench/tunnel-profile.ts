@@ -1,7 +1,7 @@
 /**
- * Where the processor's time of the tunnel goes: our two programs under Node's profiler, CONNECT clients on a UNIX socket, TLS between
- * server and agent. Three loads, one after the other, each with programs of its own: bytes of one connection to the client, dials with an
- * echo, 16 at once, and echoes of 64 bytes over one connection.
+ * Where the processor's time of the tunnel goes: our two programs under Node's profiler, clients on a UNIX socket, TLS between server and
+ * agent. Four loads, one after the other, each with programs of its own: bytes of one connection of CONNECT to the client, dials with an
+ * echo over CONNECT, 16 at once, the same over gRPC, each with a session of its own, and echoes of 64 bytes over one connection.
  *
  *     node bench/tunnel-profile.ts [--json] [--mib N] [--ms N] [--folder FOLDER]
  *
@@ -17,8 +17,9 @@ import { join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { freePort } from "#test/ports";
+import { GrpcClient, grpcDials } from "./tunnel.grpc-client.ts";
 import { dials, download, echoes, finish, open, serveEndpoints } from "./tunnel.load.ts";
-import { type Hops, processorOf, startPair, writeIdentity } from "./tunnel.pair.ts";
+import { type Hops, type Mode, processorOf, startPair, writeIdentity } from "./tunnel.pair.ts";
 
 type Ports = Awaited<ReturnType<typeof serveEndpoints>>;
 const ROOT = join(import.meta.dirname, "..");
@@ -27,6 +28,7 @@ const INTERVAL_US = 250;
 
 interface Load {
   readonly name: string;
+  readonly mode: Mode;
   /** The unit of work, and how much of it was done. */
   readonly unit: string;
   readonly run: (hops: Hops, ports: Ports) => Promise<number>;
@@ -134,9 +136,11 @@ async function profileOf(load: Load, folder: string, ports: Ports): Promise<read
     name,
   ];
   const uds = join(folder, "frontend.sock");
-  const hops = await startPair(command, { uds, port: await freePort(), tls: await writeIdentity(folder) });
+  const { mode } = load;
+  const hops = await startPair(command, { uds, port: await freePort(), tls: await writeIdentity(folder), mode });
   try {
-    await finish(await open(uds, ports.echo, hops.handshake));
+    if (mode === "grpc") await (await GrpcClient.open(uds, ports.echo)).close();
+    else await finish(await open(uds, ports.echo, hops.handshake));
     const before = await Promise.all(hops.processes.map(processorOf));
     const begin = monotonicUs();
     const done = await load.run(hops, ports);
@@ -207,6 +211,7 @@ if (values.role === "endpoints") {
   const loads: readonly Load[] = [
     {
       name: "bytes of one connection to the client",
+      mode: "http-connect",
       unit: "a GiB",
       run: async ({ uds, handshake }, { source }) => {
         await download(uds, source, handshake, 1, mib * 2 ** 20);
@@ -214,12 +219,20 @@ if (values.role === "endpoints") {
       },
     },
     {
-      name: "dial, echo and close, 16 at once",
+      name: "dial, echo and close over CONNECT, 16 at once",
+      mode: "http-connect",
       unit: "1,000 of them",
       run: async ({ uds, handshake }, { echo }) => ((await dials(uds, echo, handshake, 16, ms)) * ms) / 1e6,
     },
     {
+      name: "dial, echo and close over gRPC, 16 at once",
+      mode: "grpc",
+      unit: "1,000 of them",
+      run: async ({ uds }, { echo }) => ((await grpcDials(uds, echo, 16, ms)) * ms) / 1e6,
+    },
+    {
       name: "echoes of 64 bytes, one at a time",
+      mode: "http-connect",
       unit: "1,000 of them",
       run: async ({ uds, handshake }, { echo }) => (await echoes(uds, echo, handshake, ms)) / 1000,
     },

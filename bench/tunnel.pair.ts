@@ -25,19 +25,22 @@ export async function writeIdentity(folder: string): Promise<PeerOptions["tls"]>
   return tls;
 }
 
+/** How clients speak with the server, as the flag `--mode` of `proxy-server` says it. */
+export type Mode = "grpc" | "http-connect";
+
 /** Our programs, or those of Konnectivity, which have the same flags. `command`: the words that start a program. */
 export async function startPair(
   command: (name: string) => readonly [string, ...string[]],
-  options: PeerOptions,
+  options: PeerOptions & { readonly mode?: Mode },
 ): Promise<Hops> {
-  const { uds, port, tls } = options;
+  const { uds, port, tls, mode = "http-connect" } = options;
   const start = (name: string, flags: readonly string[]): ChildProcess => {
     const [file, ...words] = command(name);
     return spawn(file, [...words, ...flags], { stdio: ["ignore", "ignore", "ignore"] });
   };
   const [serverHealth, agentHealth] = [await freePort(), await freePort()];
   const server = start("proxy-server", [
-    "--mode=http-connect",
+    `--mode=${mode}`,
     `--uds-name=${uds}`,
     "--server-port=0",
     "--agent-bind-address=127.0.0.1",

@@ -1,5 +1,5 @@
 /**
- * The tunnel with CONNECT clients on a UNIX socket, TLS between server and agent, endpoints on loopback; beside plain TCP
+ * The tunnel with CONNECT clients on a UNIX socket, and gRPC clients for the dials that have Konnectivity beside them, TLS between server and agent, endpoints on loopback; beside plain TCP
  * through two splicing hops, without and with TLS between them (what Node's sockets and TLS cost without any tunnel), beside the same tunnel
  * built on @grpc/grpc-js (with TLS, and its window raised to ours), and beside Konnectivity's own programs if the folder of ISTHMUS_PEERS has
  * proxy-server and proxy-agent.
@@ -16,8 +16,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { freePort } from "#test/ports";
+import { GrpcClient, grpcDials } from "./tunnel.grpc-client.ts";
 import { dials, download, finish, latency, open, serveEndpoints, upload } from "./tunnel.load.ts";
-import { cpuSeconds, type Hops, startPair, writeIdentity } from "./tunnel.pair.ts";
+import { cpuSeconds, type Hops, type Mode, startPair, writeIdentity } from "./tunnel.pair.ts";
 import {
   grpcAgent,
   grpcServer,
@@ -69,8 +70,14 @@ async function role<T>(name: string, options: object): Promise<{ readonly child:
   return { child, told };
 }
 
-async function startSide(side: Side, folder: string, tls: PeerOptions["tls"]): Promise<Hops> {
-  const options: PeerOptions = { uds: join(folder, `${side}.sock`), port: await freePort(), tls };
+/** The sides that are programs of the tunnel. They alone have a mode. */
+const PAIRS: readonly Side[] = HAS_GO ? ["ours", "go"] : ["ours"];
+
+async function startSide(
+  side: Side,
+  { folder, tls, mode }: { readonly folder: string; readonly tls: PeerOptions["tls"]; readonly mode: Mode },
+): Promise<Hops> {
+  const options = { uds: join(folder, `${side}-${mode}.sock`), port: await freePort(), tls, mode };
   if (side === "ours") return startPair((name) => [join(import.meta.dirname, "../dist/isthmus"), name], options);
   if (side === "go") return startPair((name) => [join(GO, name)], options);
   const processes: ChildProcess[] = [];
@@ -94,6 +101,8 @@ interface Figure {
   readonly betterIs: "lower" | "higher";
   /** Sides that are not comparable. */
   readonly without?: readonly Side[];
+  /** Default: CONNECT. */
+  readonly mode?: Mode;
   readonly measure: (hops: Hops, ports: Ports) => Promise<number>;
 }
 type Ports = Awaited<ReturnType<typeof serveEndpoints>>;
@@ -142,6 +151,14 @@ function figures(bytes: number, ms: number): readonly Figure[] {
       without: ["tls"],
       measure: ({ uds, handshake }, { echo }) => dials(uds, echo, handshake, 16, ms),
     },
+    {
+      name: "dial, echo, close over gRPC",
+      unit: "1/s",
+      betterIs: higher,
+      mode: "grpc",
+      without: ["plain", "tls", "grpc"],
+      measure: ({ uds }, { echo }) => grpcDials(uds, echo, 16, ms),
+    },
     { name: "64-byte echo p50", unit: "us", betterIs: lower, measure: quantile(0, "p50") },
     { name: "64-byte echo p99", unit: "us", betterIs: lower, measure: quantile(0, "p99") },
     { name: "64-byte echo p50 beside 16 bulk flows", unit: "us", betterIs: lower, measure: quantile(16, "p50") },
@@ -162,12 +179,19 @@ async function compare(values: {
     const tls = await writeIdentity(folder);
     const endpoints = await role<Ports>("endpoints", {});
     children.push(endpoints.child);
-    const hops = {} as Record<Side, Hops>;
+    const hops: Record<Mode, Partial<Record<Side, Hops>>> = { grpc: {}, "http-connect": {} };
+    // The first connection is slow, because caches are empty.
     for (const side of SIDES) {
-      hops[side] = await startSide(side, folder, tls);
-      children.push(...hops[side].processes);
-      // The first connection is slow, because caches are empty.
-      await finish(await open(hops[side].uds, endpoints.told.echo, hops[side].handshake));
+      const one = await startSide(side, { folder, tls, mode: "http-connect" });
+      children.push(...one.processes);
+      await finish(await open(one.uds, endpoints.told.echo, one.handshake));
+      hops["http-connect"][side] = one;
+    }
+    for (const side of PAIRS) {
+      const one = await startSide(side, { folder, tls, mode: "grpc" });
+      children.push(...one.processes);
+      await (await GrpcClient.open(one.uds, endpoints.told.echo)).close();
+      hops.grpc[side] = one;
     }
     const wanted = figures(values.bytes, values.ms).filter(({ name }) => name.includes(values.only));
     const samples = new Map(
@@ -177,8 +201,9 @@ async function compare(values: {
       for (const figure of wanted) {
         for (let at = 0; at < SIDES.length; at += 1) {
           const side = SIDES[(at + round) % SIDES.length] ?? "ours";
-          if (figure.without?.includes(side) === true) continue;
-          samples.get(figure.name)?.[side].push(await figure.measure(hops[side], endpoints.told));
+          const here = hops[figure.mode ?? "http-connect"][side];
+          if (here === undefined || figure.without?.includes(side) === true) continue;
+          samples.get(figure.name)?.[side].push(await figure.measure(here, endpoints.told));
         }
       }
     }
