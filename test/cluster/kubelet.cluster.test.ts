@@ -10,6 +10,16 @@ import { after, before, test } from "node:test";
 import { stringify } from "yaml";
 import { commandsOf, follow, TOP } from "#test/guide";
 import { CONTROL_PLANE, NODES } from "#test/kubelet-node";
+import {
+  allReady,
+  importSuite,
+  loseAndRestorePower,
+  pods,
+  rolledOut,
+  SETTLE_MS,
+  type SeenPod,
+  TIMEOUT,
+} from "#test/kubelet-pods";
 import { HOST_PORT, LATER, NODE_PORT, PODS, WORKLOADS } from "#test/kubelet-workloads";
 import { Kubelets, kubeletsMissing } from "#test/kubelets";
 import { ISTHMUS, start, until } from "#test/lab";
@@ -17,21 +27,8 @@ import { ISTHMUS, start, until } from "#test/lab";
 const root = join(import.meta.dirname, "../..");
 const skip = kubeletsMissing();
 const POOL = "10.100.0.0/16";
-/** How long pods may take until they are ready on a busy machine, for kubectl. */
-const TIMEOUT = "--timeout=150s";
-const SETTLE_MS = 150_000;
 /** Requests from outside during anything that lasts for a short time. */
 const ENOUGH = 20;
-
-interface SeenPod {
-  readonly metadata: { readonly name: string; readonly namespace: string; readonly deletionTimestamp?: string };
-  readonly spec: { readonly nodeName: string; readonly hostNetwork?: boolean };
-  readonly status: {
-    readonly podIP?: string;
-    readonly conditions?: readonly { readonly type: string; readonly status: string }[];
-    readonly containerStatuses?: readonly { readonly containerID?: string; readonly restartCount: number }[];
-  };
-}
 
 let bed: Kubelets | undefined;
 const cluster = (): Kubelets => {
@@ -42,25 +39,9 @@ const cluster = (): Kubelets => {
 before(async () => {
   if (skip !== false) return;
   bed = await Kubelets.start();
-  const archive = join(bed.folder, "isthmus.tar");
-  const { code, stderr } = await start([join(root, "run"), "image", "--level=1", `--output=${archive}`], {
-    timeoutMs: 180_000,
-  }).ended;
-  assert.equal(code, 0, stderr);
-  for (const name of NODES) await bed.node(name).importImage(archive);
+  await importSuite(bed);
 });
 after(() => bed?.[Symbol.asyncDispose]());
-
-async function pods(...selection: readonly string[]): Promise<readonly SeenPod[]> {
-  const { items } = JSON.parse(await cluster().kubectl("get", "pods", "-o", "json", ...selection)) as {
-    readonly items: readonly SeenPod[];
-  };
-  return items;
-}
-
-const isReady = (pod: SeenPod): boolean =>
-  pod.metadata.deletionTimestamp === undefined &&
-  pod.status.conditions?.some(({ type, status }) => type === "Ready" && status === "True") === true;
 
 /** What must not change while a node's programs are away. */
 const facts = ({ metadata, spec, status }: SeenPod): unknown => [
@@ -69,20 +50,6 @@ const facts = ({ metadata, spec, status }: SeenPod): unknown => [
   status.podIP,
   status.containerStatuses?.map(({ containerID, restartCount }) => [containerID, restartCount]),
 ];
-
-/** Resolves when all pods of the cluster are ready. */
-function allReady(): Promise<void> {
-  let open: readonly string[] = [];
-  const look = async (): Promise<boolean> => {
-    open = (await pods("--all-namespaces")).filter((pod) => !isReady(pod)).map(({ metadata }) => metadata.name);
-    return open.length === 0;
-  };
-  return until("all pods are ready", look, { deadlineMs: SETTLE_MS, everyMs: 1000, seen: () => open.join(" ") });
-}
-
-/** Resolves when a workload of the suite has been made or replaced on all nodes. */
-const rolledOut = (workload: string): Promise<string> =>
-  cluster().kubectl("--namespace=kube-system", "rollout", "status", workload, TIMEOUT);
 
 /** The name of the pod that answers outside of the pod network, or undefined. */
 async function fromOutside(address: string, port: number): Promise<string | undefined> {
@@ -99,7 +66,7 @@ interface Load {
 
 /** The requests of the clients on both nodes, and of one outside, to the Service while something is done. */
 async function underRequests(work: () => Promise<unknown>): Promise<Load> {
-  const clients = await pods("--selector=app=client");
+  const clients = await pods(cluster(), "--selector=app=client");
   assert.equal(clients.length, NODES.length);
   const before = await Promise.all(clients.map(({ metadata }) => cluster().kubectl("logs", metadata.name)));
   const outside: (string | undefined)[] = [];
@@ -129,7 +96,7 @@ function assertLossless({ answered, lost }: Load): void {
 test("kubelet: Nodes become Ready with the pages' commands, and Pods with readiness probes", { skip }, async () => {
   const proxy = readFileSync(join(root, "deploy/service-proxy.yaml"), "utf8");
   await cluster().apply(proxy.replaceAll("control-plane.example", CONTROL_PLANE).replaceAll("10.244.0.0/16", POOL));
-  await rolledOut("daemonset/service-proxy");
+  await rolledOut(cluster(), "daemonset/service-proxy");
   const { kubeconfig, outside: wrap } = cluster();
   const words = { "registry.example/isthmus": "isthmus" };
   const commands = commandsOf("pods.md", TOP);
@@ -137,27 +104,30 @@ test("kubelet: Nodes become Ready with the pages' commands, and Pods with readin
   const pools = commands.filter((one) => one.includes("kind: AddressPool"));
   assert.deepEqual([installs.length, pools.length], [1, 1]);
   await follow(installs, { kubeconfig, wrap, words });
-  await rolledOut("deployment/coil-ipam-controller");
-  await rolledOut("daemonset/coild");
+  await rolledOut(cluster(), "deployment/coil-ipam-controller");
+  await rolledOut(cluster(), "daemonset/coild");
   await follow(pools, { kubeconfig, wrap, words });
   await cluster().kubectl("wait", "--for=condition=Ready", "node", "--all", TIMEOUT);
   await cluster().apply(WORKLOADS.map((one) => stringify(one)).join("---\n"));
-  await allReady();
-  assert.equal((await pods("--selector=app=web")).length, PODS);
-  assert.deepEqual(new Set((await pods("--selector=app=web")).map(({ spec }) => spec.nodeName)), new Set(NODES));
+  await allReady(cluster());
+  assert.equal((await pods(cluster(), "--selector=app=web")).length, PODS);
+  assert.deepEqual(
+    new Set((await pods(cluster(), "--selector=app=web")).map(({ spec }) => spec.nodeName)),
+    new Set(NODES),
+  );
 });
 
 test("kubelet: a Service reaches pods of both nodes from pods and by a NodePort; a hostPort reaches its pod", {
   skip,
 }, async () => {
-  const web = await pods("--selector=app=web");
+  const web = await pods(cluster(), "--selector=app=web");
   const names = new Set<string>();
   await until("each pod has answered", async () => {
     const load = await underRequests(() => fromOutside(cluster().node("n2").address, NODE_PORT));
     for (const name of load.names) names.add(name);
     return web.every(({ metadata }) => names.has(metadata.name));
   });
-  for (const { metadata, spec } of await pods("--selector=app=host-port")) {
+  for (const { metadata, spec } of await pods(cluster(), "--selector=app=host-port")) {
     const node = NODES.find((name) => name === spec.nodeName);
     assert.ok(node !== undefined);
     assert.equal(await fromOutside(cluster().node(node).address, HOST_PORT), metadata.name);
@@ -170,44 +140,35 @@ test("kubelet: a rollout loses no request", { skip }, async () => {
     await cluster().kubectl("rollout", "status", "deployment/web", TIMEOUT);
   });
   assertLossless(load);
-  await until("the former pods have ended", async () => (await pods("--selector=app=web")).length === PODS);
+  await until("the former pods have ended", async () => (await pods(cluster(), "--selector=app=web")).length === PODS);
 });
 
 test("kubelet: killed with containerd and started again, it finds everything unchanged", { skip }, async () => {
-  const known = (await pods("--all-namespaces")).map(facts);
+  const known = (await pods(cluster(), "--all-namespaces")).map(facts);
   const load = await underRequests(async () => {
     for (const name of NODES) await cluster().node(name).restartPrograms();
     // They work again when they have started something.
     await cluster().apply(stringify(LATER));
     await cluster().kubectl("rollout", "status", "daemonset/later", TIMEOUT);
-    await allReady();
+    await allReady(cluster());
   });
   assertLossless(load);
-  assert.deepEqual((await pods("--all-namespaces", "--selector=app!=later")).map(facts), known);
+  assert.deepEqual((await pods(cluster(), "--all-namespaces", "--selector=app!=later")).map(facts), known);
 });
 
 test("kubelet: after a loss of power all pods of the node run again, and no address is given twice", {
   skip,
 }, async () => {
-  const known = (await pods("--all-namespaces", "--field-selector=spec.nodeName=n1")).flatMap(({ status }) =>
-    (status.containerStatuses ?? []).map(({ containerID }) => containerID),
-  );
-  await cluster().node("n1").reboot();
-  const isAnew = async (): Promise<boolean> =>
-    (await pods("--all-namespaces", "--field-selector=spec.nodeName=n1")).every(({ status }) =>
-      status.containerStatuses?.every(({ containerID }) => containerID !== undefined && !known.includes(containerID)),
-    );
-  await until("its containers are new ones", isAnew, { deadlineMs: SETTLE_MS, everyMs: 1000 });
-  await allReady();
-  const addresses = (await pods("--all-namespaces"))
+  await loseAndRestorePower(cluster(), "n1");
+  const addresses = (await pods(cluster(), "--all-namespaces"))
     .filter(({ spec }) => spec.hostNetwork !== true)
     .map(({ status }) => status.podIP);
   assert.equal(new Set(addresses).size, addresses.length, addresses.join(" "));
-  assertLossless(await underRequests(allReady));
+  assertLossless(await underRequests(() => allReady(cluster())));
 });
 
 test("audit: in coild's pods it has no findings", { skip }, async () => {
-  const coilds = await pods("--namespace=kube-system", "--selector=app.kubernetes.io/component=coild");
+  const coilds = await pods(cluster(), "--namespace=kube-system", "--selector=app.kubernetes.io/component=coild");
   assert.equal(coilds.length, NODES.length);
   for (const { metadata } of coilds)
     await cluster().kubectl("exec", "--namespace=kube-system", metadata.name, "--", "isthmus", "audit");
@@ -216,17 +177,20 @@ test("audit: in coild's pods it has no findings", { skip }, async () => {
 test("kubelet: coild is replaced on all nodes without a lost request", { skip }, async () => {
   const load = await underRequests(async () => {
     await cluster().kubectl("-n", "kube-system", "rollout", "restart", "daemonset/coild");
-    await rolledOut("daemonset/coild");
-    await allReady();
+    await rolledOut(cluster(), "daemonset/coild");
+    await allReady(cluster());
   });
   assertLossless(load);
 });
 
 test("uninstall: nothing of the suite is left in the cluster and on the nodes", { skip }, async () => {
   await cluster().kubectl("delete", "deployment,daemonset", "--all", "--wait", TIMEOUT);
-  await until("the pods have ended", async () => (await pods()).length === 0, { deadlineMs: SETTLE_MS, everyMs: 500 });
+  await until("the pods have ended", async () => (await pods(cluster())).length === 0, {
+    deadlineMs: SETTLE_MS,
+    everyMs: 500,
+  });
   await cluster().run([ISTHMUS, "uninstall", "--cluster"]);
-  assert.deepEqual(await pods("--all-namespaces"), []);
+  assert.deepEqual(await pods(cluster(), "--all-namespaces"), []);
   for (const name of NODES) {
     const node = cluster().node(name);
     await node.run(ISTHMUS, "uninstall");

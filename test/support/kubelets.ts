@@ -107,15 +107,23 @@ export class Kubelets implements AsyncDisposable {
 
   /** Runs a command outside; what it printed. Throws when its exit code is not 0. */
   async run(argv: readonly string[], input = ""): Promise<string> {
-    const env = { KUBECONFIG: this.kubeconfig, HOME: this.folder };
-    const running = start([...this.outside, ...argv], { env, timeoutMs: 180_000, input: Buffer.from(input) });
-    const { code, stdout, stderr } = await running.ended;
+    const { code, stdout, stderr } = await this.#run(argv, input);
     if (code !== 0) throw new Error(`${argv.join(" ")} ended with ${code}: ${stderr}${stdout}`);
     return stdout;
   }
 
   kubectl(...args: readonly string[]): Promise<string> {
     return this.run([KUBECTL, ...args]);
+  }
+
+  /** The same, with any exit code. */
+  tryKubectl(...args: readonly string[]): ReturnType<typeof start>["ended"] {
+    return this.#run([KUBECTL, ...args], "");
+  }
+
+  #run(argv: readonly string[], input: string): ReturnType<typeof start>["ended"] {
+    const env = { KUBECONFIG: this.kubeconfig, HOME: this.folder };
+    return start([...this.outside, ...argv], { env, timeoutMs: 180_000, input: Buffer.from(input) }).ended;
   }
 
   /** Applies manifests, as text. */
