@@ -24,8 +24,10 @@ interface QueuedAttempt {
 }
 
 interface Attempt<C extends Closable> extends QueuedAttempt {
-  /** True for a trial: it tries an uplink on probation for all requests, and continues after its own request is served. */
-  readonly isTrial: boolean;
+  /** True for a trial: it tries an uplink for all requests, and continues after its own request is served. */
+  isTrial: boolean;
+  /** An attempt of the same tier that began later was faster, which is counted already. */
+  isOvertaken: boolean;
   readonly startedAt: number;
   readonly stop: LightAbortSignal;
   /** True while the attempt has no address to dial. */
@@ -47,7 +49,8 @@ const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN"
 
 /**
  * The attempts of one request: attempts of one tier run side by side; the next tier starts when the cheaper attempts have failed or their
- * time is over (docs/spec/uplink-proxy.md#6.1.4). The first connection wins; the others are closed and do not count as failures.
+ * time is over (docs/spec/uplink-proxy.md#6.1.4). The first connection wins; the others are closed. Those that it has overtaken count as
+ * failures.
  */
 export class DialRace<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
@@ -134,6 +137,7 @@ export class DialRace<C extends Closable> {
       candidate,
       tier,
       isTrial,
+      isOvertaken: false,
       startedAt,
       stop: new LightAbortSignal(),
       isResolving: false,
@@ -224,7 +228,8 @@ export class DialRace<C extends Closable> {
     const { name } = attempt.candidate.uplink;
     if (attempt.isTrial) penalties.endTrial(text, name);
     if (won.uplink !== undefined) {
-      penalties.confirm(text, name);
+      // An uplink that is only slow stays behind faster ones of its cost.
+      if (!attempt.isOvertaken) penalties.confirm(text, name);
       evidence.dialSucceeded(name, text);
     }
     if (this.#isOver) {
@@ -242,32 +247,40 @@ export class DialRace<C extends Closable> {
     const winner = this.#running.find(({ won }) => won !== undefined);
     if (winner?.won === undefined) return;
     const { won } = winner;
-    for (const other of [...this.#running]) if (other !== winner) this.#lose(other);
+    for (const other of [...this.#running]) if (other !== winner) this.#lose(other, winner);
     this.#end(() => this.#result.resolve(won), winner);
   }
 
   /**
-   * An attempt that lost the race does not count as a failure, unless it ran for `tierDelayMs` and another uplink answered meanwhile: then
-   * it counts.
+   * An attempt that lost the race counts as failed if it ran for `tierDelayMs`, or if an attempt of its tier that began later was faster:
+   * the uplink may be dead, or only slow. In the second case the attempt goes on, and its end tells which.
    */
-  #lose(attempt: Attempt<C>): void {
+  #lose(attempt: Attempt<C>, winner: Attempt<C>): void {
+    if (attempt.won !== undefined) return;
     const { clock, penalties, settings } = this.#deps;
-    const { tierDelayMs } = settings();
+    const { text: target } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
     // A trial continues without its request; its outcome decides about the next penalty.
-    if (attempt.isTrial && attempt.won === undefined) {
+    if (attempt.isTrial) {
       this.#forget(attempt);
       return;
     }
+    const { tierDelayMs } = settings();
     const waitedMs = clock.monotonic() - attempt.startedAt;
-    if (attempt.won !== undefined || tierDelayMs === "timeout" || waitedMs < tierDelayMs) return;
-    penalties.add(this.#request.destination.text, name);
-    const failure = {
-      ...this.#describe(attempt.candidate, NO_ANSWER),
-      text: `no answer came within ${tierDelayMs} ms`,
-    };
-    this.#reportFailure(failure, waitedMs);
+    const hadItsTime = tierDelayMs !== "timeout" && waitedMs >= tierDelayMs;
+    attempt.isOvertaken = !hadItsTime && attempt.tier === winner.tier && attempt.startedAt < winner.startedAt;
+    if (!hadItsTime && !attempt.isOvertaken) return;
+    const text = `no answer came within ${Math.round(hadItsTime ? tierDelayMs : waitedMs)} ms`;
+    const failure = { ...this.#describe(attempt.candidate, NO_ANSWER), text };
     this.#failures.push(failure);
+    if (hadItsTime) {
+      penalties.add(target, name);
+      this.#reportFailure(failure, waitedMs);
+      return;
+    }
+    penalties.lost(target, name);
+    attempt.isTrial = penalties.beginTrial(target, name);
+    if (attempt.isTrial) this.#forget(attempt);
   }
 
   #reportFailure({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {

@@ -12,6 +12,7 @@ import { snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
 const A = "192.0.2.10";
 const B = "198.51.100.10";
 const C = "203.0.113.10";
+const TARGET = "203.0.113.80:443";
 const two = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost: 1 })];
 
 test("Dialler: the cheapest uplink that connects, and nothing is asked of the others", async () => {
@@ -100,7 +101,61 @@ test("Dialler: uplinks of one cost start 250 ms apart, and the first connection 
   const uplinks = [A, B, C].map((source, at) => uplink(`eth${at}`, { sources: [source] }));
   assert.equal(await bed.outcome(bed.request(snapshotOf(uplinks))), `eth2 from ${C}`);
   assert.deepEqual(bed.log, [`0 ${A}`, `250 ${B}`, `500 ${C}`]);
+  // The attempts that were overtaken go on by themselves.
+  assert.equal(bed.open, 2);
+  await bed.clock.advance(10_000);
   assert.equal(bed.open, 0);
+  assert.equal(bed.connections.filter(({ isDestroyed }) => !isDestroyed).length, 1);
+});
+
+test("Dialler: a dead uplink of equal cost is counted each time that its equal overtakes it, and is paid for three times", async () => {
+  const equals = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
+  const bed = new DiallerBed({ [A]: "silent", [B]: 5 });
+  const tookMs: number[] = [];
+  const failed: string[] = [];
+  for (let dial = 0; dial < 10; dial += 1) {
+    const before = bed.clock.monotonic();
+    bed.dialler.dial(bed.request(equals)).then(({ uplink: via, failures }) => {
+      assert.equal(via?.name, "eth1");
+      tookMs.push(bed.clock.monotonic() - before);
+      failed.push(...failures.map(({ uplink: name, text }) => `${name}: ${text}`));
+    }, assert.fail);
+    await bed.clock.advance(300);
+  }
+  assert.deepEqual(tookMs, [255, 255, 255, 5, 5, 5, 5, 5, 5, 5]);
+  assert.deepEqual(failed, Array(3).fill("eth0: no answer came within 255 ms"));
+  // What was begun goes on, one attempt at a time, until the uplink has had its time: only then its silence is held against it.
+  assert.deepEqual([bed.open, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [1, false]);
+  await bed.clock.advance(10_000);
+  assert.deepEqual([bed.open, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [0, true]);
+  // It works again: once the penalty has ended both have their share, and nothing of before is made up for.
+  bed.behaviours = { [A]: 5, [B]: 5 };
+  await bed.clock.advance(60_000);
+  const vias = [];
+  for (let dial = 0; dial < 100; dial += 1) vias.push(await bed.outcome(bed.request(equals)));
+  const first = vias.filter((via) => via.startsWith("eth0")).length;
+  assert.ok(first >= 40 && first <= 60, `${first}`);
+});
+
+test("Dialler: an uplink of equal cost that is only slower is tried later, but has not failed", async () => {
+  const bed = new DiallerBed({ [A]: 600, [B]: 5 });
+  const equals = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
+  const tookMs: number[] = [];
+  for (let dial = 0; dial < 20; dial += 1) {
+    const before = bed.clock.monotonic();
+    bed.dialler.dial(bed.request(equals)).then(() => tookMs.push(bed.clock.monotonic() - before), assert.fail);
+    await bed.clock.advance(1000);
+  }
+  assert.deepEqual(tookMs, [255, 255, 255, ...Array(17).fill(5)]);
+  assert.deepEqual(
+    bed.evidence.lines.filter((line) => !line.startsWith("dialled")),
+    [],
+  );
+  // Each time that the penalty has ended it is tried once, and is taken where nobody is faster.
+  await bed.clock.advance(13_000);
+  bed.behaviours = { [A]: 600, [B]: "ECONNREFUSED" };
+  assert.equal(await bed.outcome(bed.request(equals)), `eth0 from ${A}`);
+  assert.equal(bed.connections.filter(({ isDestroyed }) => !isDestroyed).length, 21);
 });
 
 test("Dialler: a cheaper uplink that connects in the same moment wins over a more expensive one", async () => {

@@ -43,11 +43,10 @@ export class Dialler<C extends Closable> {
     const entry = this.#races.add(race);
     try {
       const won = await race.run();
-      const winner = won.uplink?.name;
-      if (winner !== expected) {
-        rotation.giveBack(destination.text, uplinks, expected);
-        if (uplinks.some(({ name }) => name === winner)) rotation.take(destination.text, uplinks, winner ?? "");
-      }
+      const winner = won.uplink?.name ?? "";
+      const isOfTier = uplinks.some(({ name }) => name === winner);
+      if (!isOfTier) rotation.giveBack(destination.text, uplinks, expected);
+      else if (winner !== expected) rotation.move(destination.text, uplinks, expected, winner);
       return won;
     } catch (error) {
       rotation.giveBack(destination.text, uplinks, expected);

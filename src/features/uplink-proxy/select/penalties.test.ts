@@ -46,6 +46,28 @@ test("Penalties: a connection made after the penalty ends the suspicion, but the
   assert.equal((penalties.list()[0]?.until ?? 0) - clock.monotonic(), 60_000);
 });
 
+test("Penalties: the third race that is lost in a row is penalised, in whichever thread; a connection ends the row", async () => {
+  const clock = new FakeClock();
+  const [one, two] = [new Penalties(clock, OPTIONS), new Penalties(clock, OPTIONS)];
+  one.onEvent = (event) => two.apply(event);
+  two.onEvent = (event) => one.apply(event);
+  one.lost(D, "eth0");
+  two.lost(D, "eth0");
+  two.confirm(D, "eth0");
+  for (const penalties of [one, two]) penalties.lost(D, "eth0");
+  assert.deepEqual([one.stateOf(D, "eth0"), two.stateOf(D, "eth0")], ["good", "good"]);
+  two.lost(D, "eth0");
+  assert.deepEqual([one.stateOf(D, "eth0"), two.stateOf(D, "eth0")], ["penalised", "penalised"]);
+  await clock.advance(30_000);
+  one.lost(D, "eth0");
+  assert.equal((two.list()[0]?.until ?? 0) - clock.monotonic(), 60_000);
+  // Only so many pairs are remembered.
+  for (const other of ["b", "c", "d"]) one.lost(`${other}.example:443`, "eth0");
+  await clock.advance(60_000);
+  one.lost(D, "eth0");
+  assert.equal(one.stateOf(D, "eth0"), "probation");
+});
+
 test("Penalties: a clock that jumps changes no length; the oldest pair is dropped first", async () => {
   const clock = new FakeClock();
   const penalties = new Penalties(clock, OPTIONS);

@@ -19,7 +19,7 @@ export interface Penalty {
 /** A change that the other threads must make too. */
 export type PenaltyEvent =
   | { readonly kind: "add"; readonly destination: string; readonly uplink: string; readonly share: number }
-  | { readonly kind: "confirm" | "clear"; readonly destination: string; readonly uplink: string };
+  | { readonly kind: "lost" | "confirm" | "clear"; readonly destination: string; readonly uplink: string };
 
 /** The settings of penalties. */
 export interface PenaltyOptions {
@@ -29,6 +29,9 @@ export interface PenaltyOptions {
   /** Pairs of destination and uplink; the least recently used pair is dropped first. */
   readonly penaltyEntries: number;
 }
+
+/** Races that an uplink must lose in a row to uplinks of its cost before it is penalised (docs/spec/uplink-proxy.md#6.1.4). */
+const LOST_RACES = 3;
 
 interface Entry extends Penalty {
   readonly strikes: number;
@@ -43,6 +46,8 @@ export class Penalties {
   readonly #clock: Clock;
   readonly #entries = new Map<string, Entry>();
   readonly #trials = new Set<string>();
+  /** Races lost in a row. */
+  readonly #lost = new Map<string, number>();
   #options: PenaltyOptions;
   /** Called for each change made here, not for those of {@link Penalties.apply}. */
   onEvent: ((event: PenaltyEvent) => void) | undefined;
@@ -70,12 +75,17 @@ export class Penalties {
     if (this.#add(destination, uplink, share)) this.onEvent?.({ kind: "add", destination, uplink, share });
   }
 
-  /** A connection was made: ends the probation. The count of penalties stays until a byte comes. */
+  /** Another uplink of the same cost, dialled later, has connected first. The third time in a row and each time after it adds a penalty. */
+  lost(destination: string, uplink: string): void {
+    const races = this.#noteLoss(key(destination, uplink));
+    this.onEvent?.({ kind: "lost", destination, uplink });
+    if (races >= LOST_RACES) this.add(destination, uplink);
+  }
+
+  /** A connection was made: ends the probation and the row of lost races. The count of penalties stays until a byte comes. */
   confirm(destination: string, uplink: string): void {
-    const entry = this.#entries.get(key(destination, uplink));
-    if (entry === undefined || entry.isConfirmed) return;
-    this.#entries.set(key(destination, uplink), { ...entry, isConfirmed: true });
-    this.onEvent?.({ kind: "confirm", destination, uplink });
+    if (this.#entries.size === 0 && this.#lost.size === 0) return;
+    if (this.#confirm(key(destination, uplink))) this.onEvent?.({ kind: "confirm", destination, uplink });
   }
 
   /** Removes the penalty. Call when a byte was received over the uplink. */
@@ -84,7 +94,7 @@ export class Penalties {
     if (this.#entries.delete(key(destination, uplink))) this.onEvent?.({ kind: "clear", destination, uplink });
   }
 
-  /** Begins a trial of an uplink on probation; false while another one runs. The caller ends it with {@link endTrial}. */
+  /** Begins a trial of an uplink that may not work; false while another one runs. The caller ends it with {@link endTrial}. */
   beginTrial(destination: string, uplink: string): boolean {
     const id = key(destination, uplink);
     if (this.#trials.has(id)) return false;
@@ -101,16 +111,31 @@ export class Penalties {
     const id = key(event.destination, event.uplink);
     if (event.kind === "add") this.#add(event.destination, event.uplink, event.share);
     else if (event.kind === "clear") this.#entries.delete(id);
-    else {
-      const entry = this.#entries.get(id);
-      if (entry !== undefined) this.#entries.set(id, { ...entry, isConfirmed: true });
-    }
+    else if (event.kind === "lost") this.#noteLoss(id);
+    else this.#confirm(id);
   }
 
   /** The running penalties. */
   list(): Penalty[] {
     const now = this.#clock.monotonic();
     return [...this.#entries.values()].filter(({ until, isConfirmed }) => until > now && !isConfirmed);
+  }
+
+  #noteLoss(id: string): number {
+    const races = (this.#lost.get(id) ?? 0) + 1;
+    this.#lost.delete(id);
+    this.#lost.set(id, races);
+    this.#trim();
+    return races;
+  }
+
+  /** Whether it changed anything. */
+  #confirm(id: string): boolean {
+    const wasLosing = this.#lost.delete(id);
+    const entry = this.#entries.get(id);
+    if (entry === undefined || entry.isConfirmed) return wasLosing;
+    this.#entries.set(id, { ...entry, isConfirmed: true });
+    return true;
   }
 
   #add(destination: string, uplink: string, share: number): boolean {
@@ -129,9 +154,11 @@ export class Penalties {
   }
 
   #trim(): void {
-    for (const id of this.#entries.keys()) {
-      if (this.#entries.size <= this.#options.penaltyEntries) return;
-      this.#entries.delete(id);
+    for (const pairs of [this.#entries, this.#lost]) {
+      for (const id of pairs.keys()) {
+        if (pairs.size <= this.#options.penaltyEntries) break;
+        pairs.delete(id);
+      }
     }
   }
 }
