@@ -36,6 +36,11 @@ interface Attempt<C extends Closable> extends QueuedAttempt {
   won: DialResult<C> | undefined;
 }
 
+/** The addresses of a destination to which no uplink leads. */
+interface Bypass {
+  readonly bypass: readonly IpAddress[];
+}
+
 /** The addresses of the destination that an uplink's DNS returned. */
 interface Resolved {
   readonly addresses: readonly IpAddress[];
@@ -98,7 +103,7 @@ export class DialRace<C extends Closable> {
       if (won === undefined && candidate.uplink.isUp && !isUp(candidate.uplink.name)) stop.abort(LINK_LOST);
   }
 
-  /** Dials addresses of this host or its cluster, without a bound source. */
+  /** Dials addresses of this host or its cluster, without a bound source. No uplink has a part in it. */
   async direct(addresses: readonly IpAddress[]): Promise<DialResult<C>> {
     const { destination, snapshot, signal } = this.#request;
     const { clock, connect, hasAddress } = this.#deps;
@@ -108,11 +113,12 @@ export class DialRace<C extends Closable> {
         (until) => connectAny(pairUp(addresses, undefined), destination.port, { connect, clock, signal: until }),
         { signal, clock },
       );
-      return { connection, address: pair.address, failures: [] };
+      return { connection, address: pair.address, failures: this.#failures };
     } catch (error) {
       signal.throwIfAborted();
       const { failure, text } = classify(error instanceof PairError ? error.cause : error, undefined, hasAddress);
-      throw allFailed(destination.text, [{ uplink: "direct", ifName: "direct", source: "", cost: 0, failure, text }]);
+      const direct = { uplink: "direct", ifName: "direct", source: "", cost: 0, failure, text };
+      throw allFailed(destination.text, [...this.#failures, direct]);
     }
   }
 
@@ -146,7 +152,10 @@ export class DialRace<C extends Closable> {
     this.#running.push(attempt);
     this.#armNext(queued);
     this.#attempt(attempt).then(
-      (won) => this.#connected(attempt, won),
+      (outcome) => {
+        if ("bypass" in outcome) this.#goDirect(attempt, outcome.bypass);
+        else this.#connected(attempt, outcome);
+      },
       (error: unknown) => this.#failed(attempt, error),
     );
   }
@@ -169,7 +178,7 @@ export class DialRace<C extends Closable> {
     });
   }
 
-  async #attempt(attempt: Attempt<C>): Promise<DialResult<C>> {
+  async #attempt(attempt: Attempt<C>): Promise<DialResult<C> | Bypass> {
     const { candidate, stop } = attempt;
     const { snapshot, destination } = this.#request;
     const { clock, connect } = this.#deps;
@@ -178,18 +187,13 @@ export class DialRace<C extends Closable> {
     );
     try {
       const { addresses, judgement } = this.#known() ?? (await this.#resolve(attempt));
-      const isDirect = judgement === "direct";
-      const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
+      if (judgement === "direct") return { bypass: addresses };
+      const pairs = pairUp(addresses, candidate.sources);
       if (pairs.length === 0)
         throw new DnsError("not-found", "the destination has no address of a family that the uplink has");
       const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal: stop });
-      return {
-        connection,
-        uplink: isDirect ? undefined : candidate.uplink,
-        source: pair.source,
-        address: pair.address,
-        failures: this.#failures,
-      };
+      const { source, address } = pair;
+      return { connection, uplink: candidate.uplink, source, address, failures: this.#failures };
     } finally {
       cancelDeadline();
     }
@@ -222,16 +226,21 @@ export class DialRace<C extends Closable> {
     return { addresses: answer.addresses, judgement };
   }
 
+  /** The destination is near: the race is over, and whether it can be reached says nothing of an uplink. */
+  #goDirect(attempt: Attempt<C>, addresses: readonly IpAddress[]): void {
+    if (attempt.isTrial) this.#deps.penalties.endTrial(this.#request.destination.text, attempt.candidate.uplink.name);
+    this.#forget(attempt);
+    this.#end(() => this.#result.resolve(this.direct(addresses)));
+  }
+
   #connected(attempt: Attempt<C>, won: DialResult<C>): void {
     const { evidence, penalties, clock } = this.#deps;
     const { text } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
     if (attempt.isTrial) penalties.endTrial(text, name);
-    if (won.uplink !== undefined) {
-      // An uplink that is only slow stays behind faster ones of its cost.
-      if (!attempt.isOvertaken) penalties.confirm(text, name);
-      evidence.dialSucceeded(name, text);
-    }
+    // An uplink that is only slow stays behind faster ones of its cost.
+    if (!attempt.isOvertaken) penalties.confirm(text, name);
+    evidence.dialSucceeded(name, text);
     if (this.#isOver) {
       won.connection.destroy();
       return;

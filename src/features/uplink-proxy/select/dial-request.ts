@@ -30,7 +30,7 @@ export interface DialRequest {
 export interface DiallerDeps<C extends Closable> {
   readonly clock: Clock;
   readonly connect: Connect<C>;
-  readonly dns: Pick<UplinkDns, "resolve" | "cached" | "hosts">;
+  readonly dns: Pick<UplinkDns, "resolve" | "resolveNear" | "cached" | "hosts">;
   readonly penalties: Penalties;
   readonly rotation: Rotation;
   readonly evidence: Evidence;

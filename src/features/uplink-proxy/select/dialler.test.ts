@@ -329,6 +329,74 @@ test("Dialler: destinations of the bypass set are dialled unbound, also without 
   assert.deepEqual(bed.evidence.lines, []);
 });
 
+test("Dialler: a name that leads into the bypass set is dialled once, unbound, and its failure is no uplink's", async () => {
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+  const near = { addresses: [IpAddress.parse("10.43.0.1")], via: "eth0", isStale: false };
+  bed.resolve = async (_name, way) => {
+    if (way.name === "eth0") await new Promise<void>((resolve) => bed.clock.after(300, resolve));
+    return near;
+  };
+  const judge = () => "direct" as const;
+  const equals = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
+  const dial = (snapshot: Snapshot): Promise<string> => bed.outcome(bed.request(snapshot, { judge }, "registry.lan"));
+  bed.behaviours = { unbound: 0 };
+  assert.equal(await dial(equals), "direct from unbound");
+  bed.behaviours = { unbound: "EHOSTUNREACH" };
+  assert.equal(
+    await dial(snapshotOf(two)),
+    "dial-failed: all attempts to registry.lan:443 failed; direct/(cost=0): no route to host",
+  );
+  bed.behaviours = {};
+  assert.equal(
+    await dial(snapshotOf(two)),
+    "timeout: all attempts to registry.lan:443 failed; direct/(cost=0): i/o timeout",
+  );
+  // A trial too says nothing of the uplink.
+  bed.penalties.add("registry.lan:443", "eth0");
+  await bed.clock.advance(bed.selection.penaltyMs + 1);
+  await dial(snapshotOf(two));
+  assert.equal(bed.penalties.stateOf("registry.lan:443", "eth0"), "probation");
+  assert.deepEqual([bed.log.length, bed.log.every((line) => line.endsWith("unbound"))], [4, true]);
+  assert.deepEqual([bed.evidence.lines, bed.penalties.list(), bed.open], [[], [], 0]);
+});
+
+test("Dialler: without an uplink a name is asked of near servers alone, and reached if it leads into the bypass set", async () => {
+  const bed = new DiallerBed({ unbound: 0 });
+  const asked: string[] = [];
+  let answer = "10.43.0.1";
+  bed.resolveNear = async (name, isNear) => {
+    asked.push(name, ...["127.0.0.53", "10.43.0.10", "192.0.2.53"].filter((text) => isNear(IpAddress.parse(text))));
+    return { addresses: [IpAddress.parse(answer)], via: "system", isStale: false };
+  };
+  const judge = ([address]: readonly IpAddress[]) => {
+    const text = `${address}`;
+    if (text.startsWith("10.43.")) return "direct" as const;
+    return text.startsWith("127.") ? ("denied" as const) : ("uplink" as const);
+  };
+  const dial = (snapshot: Snapshot, host = "registry.lan"): Promise<string> =>
+    bed.outcome(bed.request(snapshot, { judge }, host));
+  const tooDear = snapshotOf([uplink("eth0", { sources: [A], cost: 3 })], { maxCost: 2 });
+  assert.equal(await dial(snapshotOf([])), "direct from unbound");
+  assert.equal(await dial(tooDear), "direct from unbound");
+  assert.deepEqual(asked.slice(0, 3), ["registry.lan", "127.0.0.53", "10.43.0.10"]);
+  answer = "203.0.113.80";
+  assert.match(await dial(snapshotOf([])), /^no-uplink: no management interfaces available for registry.lan:443/);
+  assert.match(await dial(tooDear), /^cost-limit: /);
+  answer = "127.0.0.1";
+  assert.match(await dial(snapshotOf([])), /^denied: /);
+  bed.resolveNear = async () => {
+    throw new DnsError("failed", "DNS did not answer");
+  };
+  assert.match(await dial(snapshotOf([])), /^no-uplink: /);
+  bed.resolveNear = async () => assert.fail("asked");
+  assert.match(await dial(snapshotOf([]), "203.0.113.80"), /^no-uplink: /);
+  assert.match(
+    await bed.outcome(bed.request(snapshotOf(two), { judge, except: new Set(["eth0", "eth1"]) }, "registry.lan")),
+    /^no-uplink: /,
+  );
+  assert.deepEqual([bed.log.length, bed.evidence.lines], [2, []]);
+});
+
 test("Dialler: equal uplinks share 100 requests evenly, for one destination, for two that alternate, and all at once", async () => {
   const uplinks = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
   const bed = new DiallerBed({ [A]: 0, [B]: 0 });

@@ -1,7 +1,7 @@
 import { LinkedSet } from "#base/collections";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Snapshot } from "#base/uplink-model";
-import type { DnsUplink } from "../dns/index.ts";
+import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import { DialRace } from "./dial-race.ts";
 import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
 import { SelectError } from "./errors.ts";
@@ -33,7 +33,11 @@ export class Dialler<C extends Closable> {
     if (judgement === "direct") return await this.#race(request, [], known).direct(known);
     const families = known.length === 0 ? BOTH : known.map(({ family }) => family);
     const tiers = this.#order(request, families);
-    if (tiers.length === 0) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
+    if (tiers.length === 0) {
+      const near = known.length === 0 && request.except === undefined ? await this.#nearAddresses(request) : undefined;
+      if (near === undefined) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
+      return await this.#race(request, [], near).direct(near);
+    }
     const { rotation } = this.#deps;
     const uplinks = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
     const expected = uplinks[0]?.name ?? "";
@@ -54,6 +58,22 @@ export class Dialler<C extends Closable> {
     } finally {
       entry.remove();
     }
+  }
+
+  /** The addresses of a name that leads into the bypass set. `undefined`: it leads elsewhere, or no near server has it. */
+  async #nearAddresses({ destination, judge, signal }: DialRequest): Promise<readonly IpAddress[] | undefined> {
+    const isNear = (server: IpAddress): boolean => server.isLoopback || judge([server]) === "direct";
+    let answer: DnsAnswer;
+    try {
+      answer = await this.#deps.dns.resolveNear(destination.host, { isNear, signal });
+    } catch (error) {
+      // The lack of an uplink is the cause that is told.
+      if (error instanceof DnsError) return undefined;
+      throw error;
+    }
+    const judgement = judge(answer.addresses);
+    if (judgement === "denied") throw new SelectError("denied", `${destination.text} resolves to a denied address`);
+    return judgement === "direct" ? answer.addresses : undefined;
   }
 
   /** Whether an uplink that is not in `except` could still be tried. */

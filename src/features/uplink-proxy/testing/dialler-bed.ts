@@ -39,6 +39,9 @@ export class DiallerBed {
   resolve: (name: string, uplink: DnsUplink, signal: AbortSignalLike) => Promise<DnsAnswer> = async () => {
     throw new DnsError("failed", "no DNS in this test");
   };
+  resolveNear: (name: string, isNear: (server: IpAddress) => boolean) => Promise<DnsAnswer> = async () => {
+    throw new DnsError("failed", "no DNS in this test");
+  };
   behaviours: Record<string, Behaviour>;
   present: ReadonlySet<string> | "all" = "all";
   refreshes = 0;
@@ -62,6 +65,7 @@ export class DiallerBed {
         hosts: async (name) => this.hosts.get(name) ?? [],
         cached: () => undefined,
         resolve: (name, way, { signal }) => this.resolve(name, way, signal),
+        resolveNear: (name, { isNear }) => this.resolveNear(name, isNear),
       },
       connect: (pair, _port, { signal }) => this.#connect(pair.source?.toString() ?? "unbound", pair.address, signal),
     });
