@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Deferred } from "#base/async";
+import { SelectError } from "../select/index.ts";
 import { FrontBed, TIMEOUT, waitBytes } from "../testing/front-bed.ts";
 import { clientHello, serverFor, TestClient } from "../testing/proxy-fixtures.ts";
 
@@ -75,6 +76,40 @@ test(
     await reset.until(({ isClosed }) => isClosed);
     assert.equal(reset.error?.code, "ECONNRESET");
     assert.equal(bed.counters.replays, 0);
+  },
+);
+
+test(
+  "TunnelService: if the other uplink cannot be reached the first is waited for, and a late answer arrives",
+  TIMEOUT,
+  async (t) => {
+    const bed = await FrontBed.open(t);
+    const late = await serverFor(t, (socket) => socket.resume());
+    let replays = 0;
+    bed.dial = async (request) => {
+      if (request.except === undefined) return await bed.connected(late.port, "eth0", { isHole: true });
+      replays += 1;
+      const failed = { uplink: "eth1", ifName: "eth1", cost: 1, source: "", text: "no route to host" };
+      throw new SelectError("dial-failed", "all attempts failed", [{ ...failed, failure: "unreachable" }]);
+    };
+    const client = await TestClient.to(t, bed.port);
+    client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+    await client.read("200");
+    const hello = clientHello("a.example");
+    client.socket.write(hello);
+    while (late.clients.size === 0) await new Promise((resolve) => setImmediate(resolve));
+    await waitBytes([...late.clients][0], hello.length);
+    await bed.clock.advance(20_000);
+    assert.deepEqual([replays, client.isEnded, client.isClosed], [1, false, false]);
+    assert.deepEqual(
+      [...bed.counters.failureByPort],
+      [
+        ["eth0", 1],
+        ["eth1", 1],
+      ],
+    );
+    [...late.clients][0]?.write("late answer");
+    await client.read("late answer");
   },
 );
 

@@ -97,7 +97,7 @@ export class UplinkTunnel implements RelayEvents {
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
     this.#stopReplay = new LightAbortSignal();
     const request = { ...dialRequestFor(this.#request, this.#stopReplay, this.#deps), except: this.#tried };
-    // If no other uplink connects, the answer may still come over the first.
+    // Without another uplink the answer may still come over this one.
     if (!dialler.hasAlternative(request)) return;
     const { tunnel, selection } = settings();
     this.#deadlineAt ??= clock.monotonic() - tunnel.firstByteTimeoutMs + selection.requestTimeoutMs;
@@ -151,8 +151,8 @@ export class UplinkTunnel implements RelayEvents {
     } catch (error) {
       if (request.signal.aborted) return;
       if (!(error instanceof SelectError)) throw error;
+      // No other uplink has connected: the answer may still come over the first, until the idle limit.
       record({ kind: "attempts", target, failures: error.failures });
-      this.close("blackhole");
     }
   }
 }

@@ -187,6 +187,25 @@ test("Dialler: a failed uplink is the last resort, but it is tried, and the cost
   );
 });
 
+test("Dialler: an uplink that is down, has failed, costs too much or was tried is no alternative", () => {
+  const bed = new DiallerBed({});
+  const status = { lastFailed: 2, lastSucceeded: 1, lastError: "x", lastWarning: "" };
+  const others: readonly (readonly [Parameters<typeof uplink>[1], boolean])[] = [
+    [{}, true],
+    [{ isUp: false }, false],
+    [{ status }, false],
+    [{ cost: 3 }, false],
+    [{ isManagement: false }, false],
+  ];
+  for (const [fields, expected] of others) {
+    const uplinks = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], ...fields })];
+    const request = bed.request(snapshotOf(uplinks, { maxCost: 2 }));
+    const has = bed.dialler.hasAlternative({ ...request, except: new Set(["eth0"]) });
+    assert.equal(has, expected, JSON.stringify(fields));
+    assert.equal(bed.dialler.hasAlternative({ ...request, except: new Set(["eth0", "eth1"]) }), false);
+  }
+});
+
 test("Dialler: no attempt without a ready state, a management uplink, a cost in bounds, or a usable address", async () => {
   const bed = new DiallerBed({ [A]: 0, [B]: 0 });
   const cases: readonly (readonly [Snapshot, string])[] = [

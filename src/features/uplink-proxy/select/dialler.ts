@@ -1,6 +1,6 @@
 import { LinkedSet } from "#base/collections";
 import type { IpAddress, IpFamily } from "#base/ip";
-import type { Snapshot } from "#base/uplink-model";
+import { hasError, type Snapshot } from "#base/uplink-model";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import { DialRace } from "./dial-race.ts";
 import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
@@ -76,11 +76,13 @@ export class Dialler<C extends Closable> {
     return judgement === "direct" ? answer.addresses : undefined;
   }
 
-  /** Whether an uplink that is not in `except` could still be tried. */
+  /** Whether an uplink that is not in `except` may carry the request, and is neither down nor failed. */
   hasAlternative(request: Pick<DialRequest, "destination" | "snapshot" | "except">): boolean {
     const { address } = request.destination;
     const candidates = this.#eligible.of(request.snapshot, address === undefined ? BOTH : [address.family]);
-    return candidates.some(({ uplink }) => request.except?.has(uplink.name) !== true);
+    return candidates.some(
+      ({ uplink }) => uplink.isUp && !hasError(uplink.status) && request.except?.has(uplink.name) !== true,
+    );
   }
 
   /** Call this when the state of the uplinks has changed; it also informs waiting requests. */
