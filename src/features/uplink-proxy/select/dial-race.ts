@@ -8,6 +8,7 @@ import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
 import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
 import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
 import { type Candidate, dnsUplink, type Tier } from "./order.ts";
+import type { Trial } from "./penalties.ts";
 
 /** The input of a race. */
 export interface RaceInput {
@@ -24,8 +25,8 @@ interface QueuedAttempt {
 }
 
 interface Attempt<C extends Closable> extends QueuedAttempt {
-  /** True for a trial: it tries an uplink for all requests, and continues after its own request is served. */
-  isTrial: boolean;
+  /** Set for a trial: it tries an uplink for all requests, and continues after its own request is served. */
+  trial: Trial | undefined;
   /** An attempt of the same tier that began later was faster, which is counted already. */
   isOvertaken: boolean;
   readonly startedAt: number;
@@ -137,12 +138,14 @@ export class DialRace<C extends Closable> {
     this.#next += 1;
     const { candidate, tier } = queued;
     const { clock, penalties } = this.#deps;
-    const isTrial = tier.isProbation && penalties.beginTrial(this.#request.destination.text, candidate.uplink.name);
+    const { text: target } = this.#request.destination;
+    const { name } = candidate.uplink;
+    const trial = penalties.needsTrial(target, name) ? penalties.beginTrial(target, name) : undefined;
     const startedAt = clock.monotonic();
     const attempt: Attempt<C> = {
       candidate,
       tier,
-      isTrial,
+      trial,
       isOvertaken: false,
       startedAt,
       stop: new LightAbortSignal(),
@@ -228,7 +231,7 @@ export class DialRace<C extends Closable> {
 
   /** The destination is near: the race is over, and whether it can be reached says nothing of an uplink. */
   #goDirect(attempt: Attempt<C>, addresses: readonly IpAddress[]): void {
-    if (attempt.isTrial) this.#deps.penalties.endTrial(this.#request.destination.text, attempt.candidate.uplink.name);
+    attempt.trial?.end();
     this.#forget(attempt);
     this.#end(() => this.#result.resolve(this.direct(addresses)));
   }
@@ -237,10 +240,11 @@ export class DialRace<C extends Closable> {
     const { evidence, penalties, clock } = this.#deps;
     const { text } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
-    if (attempt.isTrial) penalties.endTrial(text, name);
     // An uplink that is only slow stays behind faster ones of its cost.
     if (!attempt.isOvertaken) penalties.confirm(text, name);
     evidence.dialSucceeded(name, text);
+    // If only a byte proves that the uplink works, the trial goes on with the connection.
+    if (this.#isOver || !penalties.needsTrial(text, name)) attempt.trial?.end();
     if (this.#isOver) {
       won.connection.destroy();
       return;
@@ -257,7 +261,8 @@ export class DialRace<C extends Closable> {
     if (winner?.won === undefined) return;
     const { won } = winner;
     for (const other of [...this.#running]) if (other !== winner) this.#lose(other, winner);
-    this.#end(() => this.#result.resolve(won), winner);
+    const { trial } = winner;
+    this.#end(() => this.#result.resolve(trial === undefined ? won : { ...won, trial }), winner);
   }
 
   /**
@@ -270,7 +275,7 @@ export class DialRace<C extends Closable> {
     const { text: target } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
     // A trial continues without its request; its outcome decides about the next penalty.
-    if (attempt.isTrial) {
+    if (attempt.trial !== undefined) {
       this.#forget(attempt);
       return;
     }
@@ -288,8 +293,8 @@ export class DialRace<C extends Closable> {
       return;
     }
     penalties.lost(target, name);
-    attempt.isTrial = penalties.beginTrial(target, name);
-    if (attempt.isTrial) this.#forget(attempt);
+    attempt.trial = penalties.beginTrial(target, name);
+    if (attempt.trial !== undefined) this.#forget(attempt);
   }
 
   #reportFailure({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {
@@ -299,7 +304,7 @@ export class DialRace<C extends Closable> {
 
   #failed(attempt: Attempt<C>, error: unknown): void {
     const { destination } = this.#request;
-    if (attempt.isTrial) this.#deps.penalties.endTrial(destination.text, attempt.candidate.uplink.name);
+    attempt.trial?.end();
     this.#forget(attempt);
     if (attempt.stop.reason === LOST) return;
     // A refusal by policy is not a failure of the uplink: it ends the request, or a trial whose request has ended.
@@ -366,6 +371,7 @@ export class DialRace<C extends Closable> {
     for (const attempt of this.#running) {
       if (attempt === winner) continue;
       attempt.won?.connection.destroy();
+      attempt.trial?.end();
       attempt.stop.abort(LOST);
     }
     settle();

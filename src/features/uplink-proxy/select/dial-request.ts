@@ -6,7 +6,7 @@ import type { UplinkDns } from "../dns/index.ts";
 import type { Destination, Judgement } from "../policy/index.ts";
 import type { AttemptFailure } from "./errors.ts";
 import type { Closable, Connect } from "./happy-eyeballs.ts";
-import type { Penalties } from "./penalties.ts";
+import type { Penalties, Trial } from "./penalties.ts";
 import type { Rotation } from "./rotation.ts";
 
 /** One request for a connection. */
@@ -50,6 +50,8 @@ export interface DialResult<C extends Closable> {
   readonly source?: IpAddress | undefined;
   /** The address that was dialled. */
   readonly address: IpAddress;
+  /** Set if the connection is a trial of the uplink. The caller ends it after the first byte, or when the connection is closed. */
+  readonly trial?: Trial | undefined;
   /** Earlier failed attempts, in their order. */
   readonly failures: readonly AttemptFailure[];
 }

@@ -22,7 +22,7 @@ test("Penalties: 30 s, doubling to 10 min, cleared by a byte", async () => {
   assert.deepEqual(lengths, [30, 60, 120, 240, 480, 600, 600]);
   penalties.clear(D, "eth0");
   assert.equal(penalties.stateOf(D, "eth0"), "good");
-  penalties.add(D, "eth0", 0.5);
+  penalties.add(D, "eth0", "stall");
   assert.equal((penalties.list()[0]?.until ?? 0) - clock.monotonic(), 15_000);
 });
 
@@ -91,11 +91,13 @@ test("Penalties: another thread applies an event, and does not send it again", a
     two.apply(event);
   };
   two.onEvent = () => assert.fail("told again");
-  one.add(D, "eth0", 0.5);
+  one.add(D, "eth0", "stall");
   assert.equal(two.stateOf(D, "eth0"), "penalised");
   await clock.advance(15_000);
   one.confirm(D, "eth0");
+  // It connects, but only a byte proves that it carries any.
   assert.equal(two.stateOf(D, "eth0"), "good");
+  assert.equal(two.needsTrial(D, "eth0"), true);
   one.clear(D, "eth0");
   one.clear(D, "eth0");
   assert.deepEqual(
