@@ -76,6 +76,10 @@ test(
     await bed.clock.advance(7000);
     await reset.until(({ isClosed }) => isClosed);
     assert.equal(reset.error?.code, "ECONNRESET");
+    waiting.socket.resetAndDestroy();
+    while (bed.tunnelService.size > 0) await new Promise((resolve) => setImmediate(resolve));
+    const { SuccessCount, FailureCount } = bed.counters.map.document().eth0 ?? assert.fail();
+    assert.deepEqual([SuccessCount, FailureCount], [0, 2]);
     assert.equal(bed.counters.replays, 0);
   },
 );

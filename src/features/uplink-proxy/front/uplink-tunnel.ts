@@ -25,6 +25,8 @@ export class UplinkTunnel implements RelayEvents {
   readonly #idleTimeoutMs: number;
   #won: DialResult<ByteStream>;
   #replays = 0;
+  /** The present uplink has swallowed bytes. */
+  #isBlackholed = false;
   /** Stops the search for another uplink. */
   #stopReplay: LightAbortSignal | undefined;
   #cancelTrial: (() => void) | undefined;
@@ -93,6 +95,7 @@ export class UplinkTunnel implements RelayEvents {
     if (uplink === undefined) return;
     const { penalties, evidence, record, dialler, settings, clock } = this.#deps;
     const { text } = this.#request.destination;
+    this.#isBlackholed = true;
     record({ kind: "blackhole", target: text, ifName: uplink.ifName });
     const { firstByteTimeoutMs } = settings().tunnel;
     evidence.blackholed(uplink.name, text, {
@@ -133,7 +136,9 @@ export class UplinkTunnel implements RelayEvents {
       const clientKind = clientKindOf(this.#request.listener);
       evidence.stalled(uplink.name, destination.text, { clientKind, waitedMs: this.#idleTimeoutMs });
     }
-    record({ kind: "closed", target: destination.text, ifName: this.#ifName, up, down, durationMs, reason, count: 1 });
+    const isBlackholed = this.#isBlackholed && down === 0;
+    const [target, ifName] = [destination.text, this.#ifName];
+    record({ kind: "closed", target, ifName, up, down, durationMs, reason, isBlackholed, count: 1 });
     lines.closed(destination.text, this.#ifName, { up, down, durationMs, reason });
     this.#request.onClosed();
   }
@@ -166,6 +171,7 @@ export class UplinkTunnel implements RelayEvents {
       rotation.ended(this.#won.uplink?.name ?? DIRECT);
       rotation.started(won.uplink.name);
       this.#won = won;
+      this.#isBlackholed = false;
       this.#boundTrial();
       record({ kind: "replayed", target, from, to: won.uplink.ifName });
       lines.replayed(target, from, won.uplink.ifName);

@@ -313,11 +313,14 @@ export class DialRace<C extends Closable> {
       return;
     }
     const failure = this.#describe(attempt.candidate, error);
-    const { penalties, refresh, clock } = this.#deps;
+    const { penalties, refresh, clock, failedLate } = this.#deps;
     this.#reportFailure(failure, clock.monotonic() - attempt.startedAt);
     if (failure.failure === "timeout") penalties.add(destination.text, failure.uplink);
     if (failure.failure === "address-gone") refresh();
-    if (this.#isOver) return;
+    if (this.#isOver) {
+      if (!attempt.isOvertaken) failedLate(destination.text, failure);
+      return;
+    }
     this.#failures.push(failure);
     if (this.#running.length > 0) return;
     if (this.#next < this.#queue.length) this.#startNext();

@@ -37,6 +37,8 @@ export interface DiallerDeps<C extends Closable> {
   readonly settings: () => SelectionSettings;
   /** Whether this host has the address right now. */
   readonly hasAddress: (address: IpAddress) => boolean;
+  /** An attempt failed after its request had ended, so that no {@link DialResult} has it. */
+  readonly failedLate: (target: string, failure: AttemptFailure) => void;
   /** Reads the state of the addresses again. */
   readonly refresh: () => void;
 }

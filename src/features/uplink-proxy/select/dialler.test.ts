@@ -128,6 +128,8 @@ test("Dialler: a dead uplink of equal cost is counted each time that its equal o
   assert.deepEqual([bed.open, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [1, false]);
   await bed.clock.advance(10_000);
   assert.deepEqual([bed.open, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [0, true]);
+  // It was counted when it was overtaken.
+  assert.deepEqual(bed.late, []);
   // It works again: once the penalty has ended both have their share, and nothing of before is made up for.
   bed.behaviours = { [A]: 5, [B]: 5 };
   await bed.clock.advance(60_000);

@@ -23,6 +23,7 @@ test("Dialler: when a penalty has ended the uplink is tried first, and the next 
   assert.equal(bed.open, 0);
   const [penalty] = bed.penalties.list();
   assert.ok(penalty !== undefined && penalty.until - bed.clock.monotonic() > 55_000);
+  assert.deepEqual(bed.late, [`eth0 ${TARGET} timeout`]);
   // It works again, but takes longer than the head start: it is waited for from then on.
   await bed.clock.advance(60_000);
   bed.behaviours = { [A]: 700, [B]: 5 };

@@ -31,6 +31,8 @@ export class DiallerBed {
   readonly evidence = new EvidenceLog();
   readonly log: string[] = [];
   readonly connections: FakeConnection[] = [];
+  /** The failures of attempts whose request was served, as `uplink destination failure`. */
+  readonly late: string[] = [];
   readonly penalties: Penalties;
   readonly rotation = new Rotation();
   readonly dialler: Dialler<FakeConnection>;
@@ -58,6 +60,7 @@ export class DiallerBed {
       evidence: this.evidence,
       settings: () => this.selection,
       hasAddress: (address) => this.present === "all" || this.present.has(address.toString()),
+      failedLate: (target, { uplink, failure }) => void this.late.push(`${uplink} ${target} ${failure}`),
       refresh: () => {
         this.refreshes += 1;
       },
