@@ -75,6 +75,29 @@ test(
 );
 
 test(
+  "uplink-proxy: of two uplinks of equal cost, a gateway that drops SYNs costs three downloads a quarter of a second; each is counted and logged",
+  TIMEOUT,
+  async (t) => {
+    const one = await openUplinkBed(t, {}, { start: false });
+    one.configure({ uplinks: one.bed.uplinkEntries.map((entry) => ({ ...entry, cost: 0 })) });
+    await one.start();
+    one.bed.wan0.break("drop-syn");
+    const times: number[] = [];
+    for (let at = 0; at < 10; at += 1) {
+      const [via, ms] = await one.fetch(WEB4);
+      assert.equal(via, "wan1 198.51.100.10");
+      times.push(ms);
+    }
+    // Three of the first five are dialled over the dead one first, and none of the last five.
+    assert.ok(Math.max(...times.slice(0, 5)) >= 250, `${times}`);
+    assert.ok(Math.min(...times.slice(5)) < 250, `${times}`);
+    const { failureByPort, fallbackByPort } = await one.health();
+    assert.deepEqual([failureByPort, fallbackByPort], [{ eth0: 3 }, { eth1: 3 }]);
+    assert.equal(one.log.filter((line) => /via eth1 .* 1 fallback/.test(line)).length, 3);
+  },
+);
+
+test(
   "uplink-proxy: with maximum cost 0 and the cheap uplink dead the dear one has no packet, and the answer says why",
   TIMEOUT,
   async (t) => {

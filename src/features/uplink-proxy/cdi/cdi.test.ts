@@ -52,7 +52,8 @@ test("cdiPatch: the exact JSON that existing users compare with", () => {
 });
 
 test("withCredentials: the token is the password, whatever is in it", () => {
-  assert.equal(withCredentials(POD_PROXY_URL, "ab01"), "https://cdi:ab01@169.254.100.1:5443");
+  assert.equal(withCredentials(POD_PROXY_URL, "ab01"), "http://cdi:ab01@169.254.100.1:5443");
+  assert.equal(withCredentials("https://[fd00::1]:443", "ab01"), "https://cdi:ab01@[fd00::1]:443");
   assert.equal(new URL(withCredentials(POD_PROXY_URL, "a/b@c:d")).password, "a%2Fb%40c%3Ad");
 });
 

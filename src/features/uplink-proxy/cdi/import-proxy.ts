@@ -32,10 +32,12 @@ export function importProxy(
   };
 }
 
-/** The URL with the token as password. Must never be logged. */
+/**
+ * `scheme://host:port` with the token as password. Must never be logged. The port stays even if it is the scheme's own: curl takes 1080 for
+ * the port of a proxy without one.
+ */
 export function withCredentials(url: string, token: string): string {
-  const parsed = new URL(url);
-  return `https://cdi:${encodeURIComponent(token)}@${parsed.host}`;
+  return url.replace("://", () => `://cdi:${encodeURIComponent(token)}@`);
 }
 
 /** The merge patch that sets the wanted values in the CDI object. */

@@ -131,6 +131,28 @@ test("UplinkDns: the system's servers too are asked from the uplink's address, n
   assert.deepEqual(sources, ["server-of-a 192.0.2.10 undefined", "system 192.0.2.10 undefined"]);
 });
 
+test("UplinkDns: without an uplink only near servers are asked, unbound: a packet to others might take an uplink that costs too much", async () => {
+  const asked: string[] = [];
+  let system: readonly string[] = ["[2001:db8::53]:53", "10.43.0.10:53", "192.0.2.53"];
+  const dns = new UplinkDns({
+    clock: new FakeClock(),
+    settings: () => DEFAULT_SETTINGS.dns,
+    hostsPath: "/nonexistent/hosts",
+    systemServers: () => system,
+    query: async (_name, families, { servers, source4, source6 }) => {
+      asked.push(`${servers.join()} ${families.join()} ${source4} ${source6}`);
+      return records(60, "10.43.0.1");
+    },
+  });
+  const isNear = (server: IpAddress): boolean => server.toString().startsWith("10.43.");
+  const { addresses } = await dns.resolveNear("registry.lan", { isNear, signal: NEVER });
+  assert.deepEqual(addresses.map(String), ["10.43.0.1"]);
+  assert.deepEqual(asked, ["10.43.0.10:53 4,6 undefined undefined"]);
+  system = ["192.0.2.53"];
+  await assert.rejects(dns.resolveNear("registry.lan", { isNear, signal: NEVER }), { code: "failed" });
+  assert.equal(asked.length, 1);
+});
+
 /** A resolver whose system servers are asked by `answer`; `sources` has the source of each query. */
 function systemBed(systemServers: readonly string[], answer: (source: string) => Promise<readonly DnsRecord[]>) {
   const clock = new FakeClock();

@@ -195,8 +195,13 @@ function isIPv6Server(server: string): boolean {
 }
 
 function isLoopback(server: string): boolean {
+  return addressOfServer(server)?.isLoopback === true;
+}
+
+/** The address of a server that may have a port. */
+export function addressOfServer(server: string): IpAddress | undefined {
   const host = isIPv6Server(server) ? server.replace(/^\[(.*)\](:\d+)?$/, "$1") : server.replace(/:\d+$/, "");
-  return IpAddress.tryParse(host)?.isLoopback === true;
+  return IpAddress.tryParse(host);
 }
 
 function codeOf(error: Error): string {

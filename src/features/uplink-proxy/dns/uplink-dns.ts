@@ -5,7 +5,7 @@ import { HostsFile } from "#base/names";
 import type { DnsSettings } from "#base/uplink-model";
 import { DnsCache } from "./cache.ts";
 import { DnsError } from "./errors.ts";
-import { type DnsRecord, onLoopback, type Query, queryServers, systemServers } from "./query.ts";
+import { addressOfServer, type DnsRecord, onLoopback, type Query, queryServers, systemServers } from "./query.ts";
 
 /** Groups of servers that are remembered: two for each uplink, at most 64 uplinks of settings and some that are gone. The oldest is dropped first. */
 const MAX_GROUPS = 256;
@@ -48,15 +48,26 @@ export interface UplinkDnsDeps {
 export type Accepts = (addresses: readonly IpAddress[]) => boolean;
 
 /** Options for resolving a name. */
-export interface ResolveOptions {
+export interface ResolveOptions extends AnswerOptions {
   /** Uplinks whose servers are queried when the uplink's own do not answer, or answer with an error, cheapest first. */
   readonly others: readonly DnsUplink[];
+}
+
+/** Options for resolving a name without an uplink. */
+export interface NearOptions extends AnswerOptions {
+  /** Whether a server is this host's, or reached without an uplink. */
+  readonly isNear: (server: IpAddress) => boolean;
+}
+
+interface AnswerOptions {
   /** If it rejects an answer, the answer is not used, and the next servers are queried. Default: accepts all answers. */
   readonly accepts?: Accepts;
   readonly signal: AbortSignalLike;
 }
 
 const BOTH: readonly IpFamily[] = [4, 6];
+/** The key of the servers that are near. No name of an uplink has a NUL. */
+const NEAR_KEY = "near\0";
 
 /**
  * Resolves names to addresses, for each uplink with its own servers and from its own addresses (docs/spec/uplink-proxy.md#6.3). An answer
@@ -107,10 +118,27 @@ export class UplinkDns {
    * queried elsewhere. Servers that were silent a moment ago are passed over; if nobody else has a usable answer, the first of them are
    * asked after all. Rejects with {@link DnsError}, or with the signal's reason.
    */
-  async resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
+  resolve(name: string, uplink: DnsUplink, options: ResolveOptions): Promise<DnsAnswer> {
+    return this.#resolveBy(name, this.#groupsFor(uplink, options.others), options);
+  }
+
+  /**
+   * Resolves a name without an uplink: by those of the system's servers to which no uplink leads (`isNear`). They are asked unbound. Rejects
+   * as {@link resolve}.
+   */
+  resolveNear(name: string, { isNear, ...options }: NearOptions): Promise<DnsAnswer> {
+    const servers = this.#systemServers().filter((server) => {
+      const address = addressOfServer(server);
+      return address !== undefined && isNear(address);
+    });
+    const group = { key: NEAR_KEY, name: "system", servers, searchDomains: [], sources: [], isSystem: true };
+    return this.#resolveBy(name, servers.length === 0 ? [] : [group], options);
+  }
+
+  async #resolveBy(name: string, groups: Iterable<ServerGroup>, options: AnswerOptions): Promise<DnsAnswer> {
     const failures: DnsError[] = [];
     let passedOver: ServerGroup | undefined;
-    for (const group of this.#groupsFor(uplink, options.others)) {
+    for (const group of groups) {
       const isPassedOver = this.#isSilent(group) && this.#cached(name, group) === undefined;
       if (isPassedOver) passedOver ??= group;
       const found = isPassedOver
@@ -140,7 +168,7 @@ export class UplinkDns {
       signal,
       failures,
       isLast,
-    }: ResolveOptions & { readonly failures: DnsError[]; readonly isLast: boolean },
+    }: AnswerOptions & { readonly failures: DnsError[]; readonly isLast: boolean },
   ): Promise<DnsAnswer | undefined> {
     try {
       const addresses = await this.#ask(name, group, signal);

@@ -102,6 +102,7 @@ export class Engine {
         });
       },
       hasAddress,
+      failedLate: (target, failure) => deps.record({ kind: "attempts", target, failures: [failure] }),
       refresh: () => snapshots.refresh(),
     });
     this.#wereUp = new Set(snapshots.current.uplinks.filter(({ isUp }) => isUp).map(({ name }) => name));

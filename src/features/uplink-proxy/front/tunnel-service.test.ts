@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
+import type { Socket } from "node:net";
 import { test } from "node:test";
 import { Deferred } from "#base/async";
+import { SelectError } from "../select/index.ts";
 import { FrontBed, TIMEOUT, waitBytes } from "../testing/front-bed.ts";
 import { clientHello, serverFor, TestClient } from "../testing/proxy-fixtures.ts";
 
@@ -74,9 +76,145 @@ test(
     await bed.clock.advance(7000);
     await reset.until(({ isClosed }) => isClosed);
     assert.equal(reset.error?.code, "ECONNRESET");
+    waiting.socket.resetAndDestroy();
+    while (bed.tunnelService.size > 0) await new Promise((resolve) => setImmediate(resolve));
+    const { SuccessCount, FailureCount } = bed.counters.map.document().eth0 ?? assert.fail();
+    assert.deepEqual([SuccessCount, FailureCount], [0, 2]);
     assert.equal(bed.counters.replays, 0);
   },
 );
+
+test(
+  "TunnelService: if the other uplink cannot be reached the first is waited for, and a late answer arrives",
+  TIMEOUT,
+  async (t) => {
+    const bed = await FrontBed.open(t);
+    const late = await serverFor(t, (socket) => socket.resume());
+    let replays = 0;
+    bed.dial = async (request) => {
+      if (request.except === undefined) return await bed.connected(late.port, "eth0", { isHole: true });
+      replays += 1;
+      const failed = { uplink: "eth1", ifName: "eth1", cost: 1, source: "", text: "no route to host" };
+      throw new SelectError("dial-failed", "all attempts failed", [{ ...failed, failure: "unreachable" }]);
+    };
+    const client = await TestClient.to(t, bed.port);
+    client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+    await client.read("200");
+    const hello = clientHello("a.example");
+    client.socket.write(hello);
+    while (late.clients.size === 0) await new Promise((resolve) => setImmediate(resolve));
+    await waitBytes([...late.clients][0], hello.length);
+    await bed.clock.advance(20_000);
+    assert.deepEqual([replays, client.isEnded, client.isClosed], [1, false, false]);
+    assert.deepEqual(
+      [...bed.counters.failureByPort],
+      [
+        ["eth0", 1],
+        ["eth1", 1],
+      ],
+    );
+    [...late.clients][0]?.write("late answer");
+    await client.read("late answer");
+  },
+);
+
+test(
+  "TunnelService: a trial of an uplink ends with its first byte, its blackhole or its tunnel, or when the client says nothing",
+  TIMEOUT,
+  async (t) => {
+    const ends: Readonly<Record<string, (bed: FrontBed, client: TestClient, far: Socket) => Promise<unknown>>> = {
+      "a first byte": async (_bed, client, far) => {
+        far.write("answer");
+        await client.read("answer");
+      },
+      "a blackhole": async (bed, client) => {
+        client.write("GET / HTTP/1.1\r\n\r\n");
+        while (bed.counters.blackholes === 0) {
+          await bed.clock.advance(100);
+          await new Promise((resolve) => setImmediate(resolve));
+        }
+      },
+      "its tunnel": async (bed, client) => {
+        client.socket.resetAndDestroy();
+        while (bed.tunnelService.size > 0) await new Promise((resolve) => setImmediate(resolve));
+      },
+      "a silent client": async (bed) => await bed.clock.advance(10_000),
+    };
+    for (const [name, end] of Object.entries(ends)) {
+      const bed = await FrontBed.open(t);
+      bed.hasAlternative = false;
+      const far = await serverFor(t, (socket) => socket.resume());
+      let ended = 0;
+      const trial = {
+        end: () => {
+          ended += 1;
+        },
+      };
+      bed.dial = async () => ({ ...(await bed.connected(far.port, "eth0", { isHole: true })), trial });
+      const client = await TestClient.to(t, bed.port);
+      client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+      await client.read("200");
+      while (far.clients.size === 0) await new Promise((resolve) => setImmediate(resolve));
+      await bed.clock.advance(4000);
+      assert.equal(ended, 0, name);
+      await end(bed, client, [...far.clients][0] ?? assert.fail());
+      assert.ok(ended > 0, name);
+      // No timer is left behind.
+      bed.tunnelService.closeAll("drain");
+      while (bed.tunnelService.size > 0) await new Promise((resolve) => setImmediate(resolve));
+      assert.equal(bed.clock.pending, 0, name);
+    }
+  },
+);
+
+test("TunnelService: a trial whose connection is not used ends at once", TIMEOUT, async (t) => {
+  const bed = await FrontBed.open(t);
+  const hole = await serverFor(t, (socket) => socket.resume());
+  const dialled = new Deferred();
+  const mayConnect = new Deferred();
+  let ended = 0;
+  const end = (): void => {
+    ended += 1;
+  };
+  bed.dial = async (request) => {
+    const isReplay = request.except !== undefined;
+    if (!isReplay) return await bed.connected(hole.port, "eth0", { isHole: true });
+    const won = await bed.connected(hole.port, "eth1");
+    dialled.resolve();
+    await mayConnect.promise;
+    return { ...won, trial: { end } };
+  };
+  const client = await TestClient.to(t, bed.port);
+  client.write("CONNECT a.example:443 HTTP/1.1\r\n\r\n");
+  await client.read("200");
+  const hello = clientHello("a.example");
+  client.socket.write(hello);
+  while (hole.clients.size === 0) await new Promise((resolve) => setImmediate(resolve));
+  await waitBytes([...hole.clients][0], hello.length);
+  await bed.clock.advance(6000);
+  await dialled.promise;
+  [...hole.clients][0]?.write("late answer");
+  await client.read("late answer");
+  mayConnect.resolve();
+  while (ended === 0) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(bed.counters.replays, 0);
+  // A client that has left while its destination was dialled.
+  const connecting = new Deferred();
+  const another = new Deferred();
+  bed.dial = async () => {
+    const won = await bed.connected(hole.port, "eth0");
+    connecting.resolve();
+    await another.promise;
+    return { ...won, trial: { end } };
+  };
+  const gone = await TestClient.to(t, bed.port);
+  gone.write("CONNECT b.example:443 HTTP/1.1\r\n\r\n");
+  await connecting.promise;
+  gone.socket.resetAndDestroy();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  another.resolve();
+  while (ended === 1) await new Promise((resolve) => setImmediate(resolve));
+});
 
 test("TunnelService: an answer that comes while another uplink is dialled ends the dial", TIMEOUT, async (t) => {
   const bed = await FrontBed.open(t);

@@ -40,6 +40,7 @@ export class TunnelService {
     try {
       const won = await dialler.dial(dialRequestFor(request, request.early.gone, this.#deps));
       if (request.early.gone.aborted) {
+        won.trial?.end();
         won.connection.destroy();
         return { kind: "gone" };
       }

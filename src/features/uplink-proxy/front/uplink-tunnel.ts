@@ -11,6 +11,9 @@ import { clientKindOf, dialRequestFor, type TunnelDeps, type TunnelRequest } fro
 /** Created once: an error captures the stack, which is expensive for each tunnel. */
 const NO_REPLAY = new Error("the search for another uplink has ended");
 
+/** A trial whose client has sent nothing that could be lost says nothing after this number of times of the blackhole's limit. */
+const TRIAL_LIMITS = 2;
+
 /** One tunnel with the uplink that it uses, and the uplinks that it has tried (docs/spec/uplink-proxy.md#6.4). */
 export class UplinkTunnel implements RelayEvents {
   readonly #deps: TunnelDeps;
@@ -22,8 +25,11 @@ export class UplinkTunnel implements RelayEvents {
   readonly #idleTimeoutMs: number;
   #won: DialResult<ByteStream>;
   #replays = 0;
+  /** The present uplink has swallowed bytes. */
+  #isBlackholed = false;
   /** Stops the search for another uplink. */
   #stopReplay: LightAbortSignal | undefined;
+  #cancelTrial: (() => void) | undefined;
   /** Time after which nothing is replayed, monotonic milliseconds. */
   #deadlineAt: number | undefined;
 
@@ -65,6 +71,7 @@ export class UplinkTunnel implements RelayEvents {
 
   start(early: readonly Uint8Array[]): void {
     this.#deps.rotation.started(this.#won.uplink?.name ?? DIRECT);
+    this.#boundTrial();
     this.#relay.start(early);
   }
 
@@ -79,6 +86,7 @@ export class UplinkTunnel implements RelayEvents {
     const { uplink } = this.#won;
     if (uplink === undefined) return;
     penalties.clear(this.#request.destination.text, uplink.name);
+    this.#endTrial();
     evidence.firstByte(uplink.name, this.#request.destination.text);
   }
 
@@ -87,17 +95,19 @@ export class UplinkTunnel implements RelayEvents {
     if (uplink === undefined) return;
     const { penalties, evidence, record, dialler, settings, clock } = this.#deps;
     const { text } = this.#request.destination;
+    this.#isBlackholed = true;
     record({ kind: "blackhole", target: text, ifName: uplink.ifName });
     const { firstByteTimeoutMs } = settings().tunnel;
     evidence.blackholed(uplink.name, text, {
       clientKind: clientKindOf(this.#request.listener),
       waitedMs: firstByteTimeoutMs,
     });
-    penalties.add(text, uplink.name);
+    penalties.add(text, uplink.name, "blackhole");
+    this.#endTrial();
     this.#tried = new Set([...(this.#tried ?? []), uplink.name]);
     this.#stopReplay = new LightAbortSignal();
     const request = { ...dialRequestFor(this.#request, this.#stopReplay, this.#deps), except: this.#tried };
-    // If no other uplink connects, the answer may still come over the first.
+    // Without another uplink the answer may still come over this one.
     if (!dialler.hasAlternative(request)) return;
     const { tunnel, selection } = settings();
     this.#deadlineAt ??= clock.monotonic() - tunnel.firstByteTimeoutMs + selection.requestTimeoutMs;
@@ -117,17 +127,32 @@ export class UplinkTunnel implements RelayEvents {
     const durationMs = clock.monotonic() - startedAt;
     this.#stopReplay?.abort(NO_REPLAY);
     this.#entry.remove();
+    this.#endTrial();
     limiter.giveBack();
     rotation.ended(uplink?.name ?? DIRECT);
     if (reason === "idle") lines.idle(this.#idleTimeoutMs);
     if (stalled && uplink !== undefined) {
-      penalties.add(destination.text, uplink.name, 0.5);
+      penalties.add(destination.text, uplink.name, "stall");
       const clientKind = clientKindOf(this.#request.listener);
       evidence.stalled(uplink.name, destination.text, { clientKind, waitedMs: this.#idleTimeoutMs });
     }
-    record({ kind: "closed", target: destination.text, ifName: this.#ifName, up, down, durationMs, reason, count: 1 });
+    const isBlackholed = this.#isBlackholed && down === 0;
+    const [target, ifName] = [destination.text, this.#ifName];
+    record({ kind: "closed", target, ifName, up, down, durationMs, reason, isBlackholed, count: 1 });
     lines.closed(destination.text, this.#ifName, { up, down, durationMs, reason });
     this.#request.onClosed();
+  }
+
+  /** If the connection is a trial of its uplink, it is one for a while only: a client must not keep others from the uplink by its silence. */
+  #boundTrial(): void {
+    const { clock, settings } = this.#deps;
+    if (this.#won.trial === undefined) return;
+    this.#cancelTrial = clock.after(TRIAL_LIMITS * settings().tunnel.firstByteTimeoutMs, () => this.#endTrial());
+  }
+
+  #endTrial(): void {
+    this.#cancelTrial?.();
+    this.#won.trial?.end();
   }
 
   /** Dials another uplink while the first may still answer, and replaces the first uplink if no answer has come by then. */
@@ -137,6 +162,7 @@ export class UplinkTunnel implements RelayEvents {
     try {
       const won = await dialler.dial(request);
       if (!this.#relay.canReplay || won.uplink === undefined || request.signal.aborted) {
+        won.trial?.end();
         won.connection.destroy();
         return;
       }
@@ -145,14 +171,16 @@ export class UplinkTunnel implements RelayEvents {
       rotation.ended(this.#won.uplink?.name ?? DIRECT);
       rotation.started(won.uplink.name);
       this.#won = won;
+      this.#isBlackholed = false;
+      this.#boundTrial();
       record({ kind: "replayed", target, from, to: won.uplink.ifName });
       lines.replayed(target, from, won.uplink.ifName);
       this.#relay.replaceUpstream(won.connection, traffic.of(won.uplink.ifName));
     } catch (error) {
       if (request.signal.aborted) return;
       if (!(error instanceof SelectError)) throw error;
+      // No other uplink has connected: the answer may still come over the first, until the idle limit.
       record({ kind: "attempts", target, failures: error.failures });
-      this.close("blackhole");
     }
   }
 }

@@ -1,6 +1,7 @@
 import { Dirty } from "#base/async";
 import type { IpAddress } from "#base/ip";
 import type { ListenerSettings, Settings } from "#base/uplink-model";
+import { formatHostPort } from "#wire/http-connect";
 import { CA_CONFIG_MAP, type CdiWanted, importProxy, withCredentials } from "../cdi/index.ts";
 import { Secrets, type SecretsDeps } from "../policy/index.ts";
 import type { PodSecrets } from "../proxy/index.ts";
@@ -48,13 +49,16 @@ export class PodAccess implements PodSecrets {
     const listener = podListener(settings);
     if (listener === undefined) return undefined;
     const ranges = { podCIDRs: settings.routing.podCIDRs, serviceCIDRs: settings.routing.serviceCIDRs };
-    const url = `http://${listener.address}:${listener.port}`;
-    if (listener.auth === "none" && listener.tls === "off") return { proxy: importProxy(url, ranges) };
+    const isSecure = listener.tls !== "off";
+    const at = formatHostPort({ host: listener.address.toString(), port: listener.port });
+    const url = `${isSecure ? "https" : "http"}://${at}`;
+    if (listener.auth === "none" && !isSecure) return { proxy: importProxy(url, ranges) };
     const [token] = this.tokens ?? [];
-    const certificate = this.#secrets?.kept.certificate;
-    if (token === undefined || certificate === undefined) return undefined;
-    const proxy = importProxy(withCredentials(url, token), { ...ranges, trustedCAProxy: CA_CONFIG_MAP.name });
-    return { proxy, caPem: certificate };
+    const caPem = this.#secrets?.kept.certificate;
+    if (token === undefined || caPem === undefined) return undefined;
+    const withToken = withCredentials(url, token);
+    if (!isSecure) return { proxy: importProxy(withToken, ranges) };
+    return { proxy: importProxy(withToken, { ...ranges, trustedCAProxy: CA_CONFIG_MAP.name }), caPem };
   }
 
   /** The CDI object has the certificate: from now on TLS is required. */

@@ -180,8 +180,7 @@ export class Relay {
     const limitMs = this.#limitMs;
     this.#checkQueues(now, limitMs);
     if (this.#timer.hasPassed(this.#lastByteAt, limitMs) && !this.#isServerSlow(limitMs)) {
-      const isAnswerOpen = this.bytes.down > 0 && !this.#client.readableEnded;
-      this.#isStalled = isAnswerOpen && (this.#clientSentLast || this.#records.isWithinRecord);
+      this.#isStalled = this.#isAwaitingRest;
       this.close("idle");
       return;
     }
@@ -189,6 +188,16 @@ export class Relay {
       this.#isBlackholeReported = true;
       this.#events.onBlackhole();
     }
+  }
+
+  /**
+   * The client waits for the rest of an answer. A client that does not take what has come waits for nothing: it is itself the cause of the
+   * silence.
+   */
+  get #isAwaitingRest(): boolean {
+    if (this.bytes.down === 0 || this.#client.readableEnded) return false;
+    if (this.#client.writableNeedDrain || (this.#client.transport?.()?.unacked ?? 0) > 0) return false;
+    return this.#clientSentLast || this.#records.isWithinRecord;
   }
 
   get #limitMs(): number {

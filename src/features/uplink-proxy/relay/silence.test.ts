@@ -88,6 +88,22 @@ test(
   },
 );
 
+test("Relay: a client that stops reading ends its tunnel, but the destination has not stalled", TIMEOUT, async (t) => {
+  const bed = await RelayBed.open(t);
+  bed.client.write("x");
+  await bed.far.read("x");
+  bed.client.socket.pause();
+  const record = Buffer.concat([Buffer.of(23, 3, 3, 0x40, 0), Buffer.alloc(0x4000)]);
+  bed.far.socket.write(Buffer.concat(Array(4096).fill(record)));
+  while (!bed.near.writableNeedDrain) await new Promise((resolve) => setImmediate(resolve));
+  // In the middle of a record, as a stall would be.
+  const seen = bed.relay.bytes.down;
+  const endedMs = await bed.endedBy(40_000);
+  assert.ok(endedMs <= 31_000 && bed.relay.bytes.down === seen, `${endedMs} ${seen}`);
+  bed.client.socket.resume();
+  assert.deepEqual(await bed.closed(), { reason: "idle", stalled: false });
+});
+
 test(
   "Relay: a blackholed ClientHello is reported once, and another upstream takes over unnoticed",
   TIMEOUT,

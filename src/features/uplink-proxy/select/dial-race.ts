@@ -8,6 +8,7 @@ import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
 import { type AttemptFailure, allFailed, SelectError } from "./errors.ts";
 import { type Closable, connectAny, PairError, pairUp } from "./happy-eyeballs.ts";
 import { type Candidate, dnsUplink, type Tier } from "./order.ts";
+import type { Trial } from "./penalties.ts";
 
 /** The input of a race. */
 export interface RaceInput {
@@ -24,14 +25,21 @@ interface QueuedAttempt {
 }
 
 interface Attempt<C extends Closable> extends QueuedAttempt {
-  /** True for a trial: it tries an uplink on probation for all requests, and continues after its own request is served. */
-  readonly isTrial: boolean;
+  /** Set for a trial: it tries an uplink for all requests, and continues after its own request is served. */
+  trial: Trial | undefined;
+  /** An attempt of the same tier that began later was faster, which is counted already. */
+  isOvertaken: boolean;
   readonly startedAt: number;
   readonly stop: LightAbortSignal;
   /** True while the attempt has no address to dial. */
   isResolving: boolean;
   /** Set once the attempt is connected; a cheaper attempt may still win. */
   won: DialResult<C> | undefined;
+}
+
+/** The addresses of a destination to which no uplink leads. */
+interface Bypass {
+  readonly bypass: readonly IpAddress[];
 }
 
 /** The addresses of the destination that an uplink's DNS returned. */
@@ -47,7 +55,8 @@ const LINK_LOST = Object.assign(new Error("network is down"), { code: "ENETDOWN"
 
 /**
  * The attempts of one request: attempts of one tier run side by side; the next tier starts when the cheaper attempts have failed or their
- * time is over (docs/spec/uplink-proxy.md#6.1.4). The first connection wins; the others are closed and do not count as failures.
+ * time is over (docs/spec/uplink-proxy.md#6.1.4). The first connection wins; the others are closed. Those that it has overtaken count as
+ * failures.
  */
 export class DialRace<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
@@ -95,7 +104,7 @@ export class DialRace<C extends Closable> {
       if (won === undefined && candidate.uplink.isUp && !isUp(candidate.uplink.name)) stop.abort(LINK_LOST);
   }
 
-  /** Dials addresses of this host or its cluster, without a bound source. */
+  /** Dials addresses of this host or its cluster, without a bound source. No uplink has a part in it. */
   async direct(addresses: readonly IpAddress[]): Promise<DialResult<C>> {
     const { destination, snapshot, signal } = this.#request;
     const { clock, connect, hasAddress } = this.#deps;
@@ -105,11 +114,12 @@ export class DialRace<C extends Closable> {
         (until) => connectAny(pairUp(addresses, undefined), destination.port, { connect, clock, signal: until }),
         { signal, clock },
       );
-      return { connection, address: pair.address, failures: [] };
+      return { connection, address: pair.address, failures: this.#failures };
     } catch (error) {
       signal.throwIfAborted();
       const { failure, text } = classify(error instanceof PairError ? error.cause : error, undefined, hasAddress);
-      throw allFailed(destination.text, [{ uplink: "direct", ifName: "direct", source: "", cost: 0, failure, text }]);
+      const direct = { uplink: "direct", ifName: "direct", source: "", cost: 0, failure, text };
+      throw allFailed(destination.text, [...this.#failures, direct]);
     }
   }
 
@@ -128,12 +138,15 @@ export class DialRace<C extends Closable> {
     this.#next += 1;
     const { candidate, tier } = queued;
     const { clock, penalties } = this.#deps;
-    const isTrial = tier.isProbation && penalties.beginTrial(this.#request.destination.text, candidate.uplink.name);
+    const { text: target } = this.#request.destination;
+    const { name } = candidate.uplink;
+    const trial = penalties.needsTrial(target, name) ? penalties.beginTrial(target, name) : undefined;
     const startedAt = clock.monotonic();
     const attempt: Attempt<C> = {
       candidate,
       tier,
-      isTrial,
+      trial,
+      isOvertaken: false,
       startedAt,
       stop: new LightAbortSignal(),
       isResolving: false,
@@ -142,7 +155,10 @@ export class DialRace<C extends Closable> {
     this.#running.push(attempt);
     this.#armNext(queued);
     this.#attempt(attempt).then(
-      (won) => this.#connected(attempt, won),
+      (outcome) => {
+        if ("bypass" in outcome) this.#goDirect(attempt, outcome.bypass);
+        else this.#connected(attempt, outcome);
+      },
       (error: unknown) => this.#failed(attempt, error),
     );
   }
@@ -165,7 +181,7 @@ export class DialRace<C extends Closable> {
     });
   }
 
-  async #attempt(attempt: Attempt<C>): Promise<DialResult<C>> {
+  async #attempt(attempt: Attempt<C>): Promise<DialResult<C> | Bypass> {
     const { candidate, stop } = attempt;
     const { snapshot, destination } = this.#request;
     const { clock, connect } = this.#deps;
@@ -174,18 +190,13 @@ export class DialRace<C extends Closable> {
     );
     try {
       const { addresses, judgement } = this.#known() ?? (await this.#resolve(attempt));
-      const isDirect = judgement === "direct";
-      const pairs = pairUp(addresses, isDirect ? undefined : candidate.sources);
+      if (judgement === "direct") return { bypass: addresses };
+      const pairs = pairUp(addresses, candidate.sources);
       if (pairs.length === 0)
         throw new DnsError("not-found", "the destination has no address of a family that the uplink has");
       const { connection, pair } = await connectAny(pairs, destination.port, { connect, clock, signal: stop });
-      return {
-        connection,
-        uplink: isDirect ? undefined : candidate.uplink,
-        source: pair.source,
-        address: pair.address,
-        failures: this.#failures,
-      };
+      const { source, address } = pair;
+      return { connection, uplink: candidate.uplink, source, address, failures: this.#failures };
     } finally {
       cancelDeadline();
     }
@@ -218,15 +229,22 @@ export class DialRace<C extends Closable> {
     return { addresses: answer.addresses, judgement };
   }
 
+  /** The destination is near: the race is over, and whether it can be reached says nothing of an uplink. */
+  #goDirect(attempt: Attempt<C>, addresses: readonly IpAddress[]): void {
+    attempt.trial?.end();
+    this.#forget(attempt);
+    this.#end(() => this.#result.resolve(this.direct(addresses)));
+  }
+
   #connected(attempt: Attempt<C>, won: DialResult<C>): void {
     const { evidence, penalties, clock } = this.#deps;
     const { text } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
-    if (attempt.isTrial) penalties.endTrial(text, name);
-    if (won.uplink !== undefined) {
-      penalties.confirm(text, name);
-      evidence.dialSucceeded(name, text);
-    }
+    // An uplink that is only slow stays behind faster ones of its cost.
+    if (!attempt.isOvertaken) penalties.confirm(text, name);
+    evidence.dialSucceeded(name, text);
+    // If only a byte proves that the uplink works, the trial goes on with the connection.
+    if (this.#isOver || !penalties.needsTrial(text, name)) attempt.trial?.end();
     if (this.#isOver) {
       won.connection.destroy();
       return;
@@ -242,32 +260,41 @@ export class DialRace<C extends Closable> {
     const winner = this.#running.find(({ won }) => won !== undefined);
     if (winner?.won === undefined) return;
     const { won } = winner;
-    for (const other of [...this.#running]) if (other !== winner) this.#lose(other);
-    this.#end(() => this.#result.resolve(won), winner);
+    for (const other of [...this.#running]) if (other !== winner) this.#lose(other, winner);
+    const { trial } = winner;
+    this.#end(() => this.#result.resolve(trial === undefined ? won : { ...won, trial }), winner);
   }
 
   /**
-   * An attempt that lost the race does not count as a failure, unless it ran for `tierDelayMs` and another uplink answered meanwhile: then
-   * it counts.
+   * An attempt that lost the race counts as failed if it ran for `tierDelayMs`, or if an attempt of its tier that began later was faster:
+   * the uplink may be dead, or only slow. In the second case the attempt goes on, and its end tells which.
    */
-  #lose(attempt: Attempt<C>): void {
+  #lose(attempt: Attempt<C>, winner: Attempt<C>): void {
+    if (attempt.won !== undefined) return;
     const { clock, penalties, settings } = this.#deps;
-    const { tierDelayMs } = settings();
+    const { text: target } = this.#request.destination;
     const { name } = attempt.candidate.uplink;
     // A trial continues without its request; its outcome decides about the next penalty.
-    if (attempt.isTrial && attempt.won === undefined) {
+    if (attempt.trial !== undefined) {
       this.#forget(attempt);
       return;
     }
+    const { tierDelayMs } = settings();
     const waitedMs = clock.monotonic() - attempt.startedAt;
-    if (attempt.won !== undefined || tierDelayMs === "timeout" || waitedMs < tierDelayMs) return;
-    penalties.add(this.#request.destination.text, name);
-    const failure = {
-      ...this.#describe(attempt.candidate, NO_ANSWER),
-      text: `no answer came within ${tierDelayMs} ms`,
-    };
-    this.#reportFailure(failure, waitedMs);
+    const hadItsTime = tierDelayMs !== "timeout" && waitedMs >= tierDelayMs;
+    attempt.isOvertaken = !hadItsTime && attempt.tier === winner.tier && attempt.startedAt < winner.startedAt;
+    if (!hadItsTime && !attempt.isOvertaken) return;
+    const text = `no answer came within ${Math.round(hadItsTime ? tierDelayMs : waitedMs)} ms`;
+    const failure = { ...this.#describe(attempt.candidate, NO_ANSWER), text };
     this.#failures.push(failure);
+    if (hadItsTime) {
+      penalties.add(target, name);
+      this.#reportFailure(failure, waitedMs);
+      return;
+    }
+    penalties.lost(target, name);
+    attempt.trial = penalties.beginTrial(target, name);
+    if (attempt.trial !== undefined) this.#forget(attempt);
   }
 
   #reportFailure({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {
@@ -277,7 +304,7 @@ export class DialRace<C extends Closable> {
 
   #failed(attempt: Attempt<C>, error: unknown): void {
     const { destination } = this.#request;
-    if (attempt.isTrial) this.#deps.penalties.endTrial(destination.text, attempt.candidate.uplink.name);
+    attempt.trial?.end();
     this.#forget(attempt);
     if (attempt.stop.reason === LOST) return;
     // A refusal by policy is not a failure of the uplink: it ends the request, or a trial whose request has ended.
@@ -286,11 +313,14 @@ export class DialRace<C extends Closable> {
       return;
     }
     const failure = this.#describe(attempt.candidate, error);
-    const { penalties, refresh, clock } = this.#deps;
+    const { penalties, refresh, clock, failedLate } = this.#deps;
     this.#reportFailure(failure, clock.monotonic() - attempt.startedAt);
     if (failure.failure === "timeout") penalties.add(destination.text, failure.uplink);
     if (failure.failure === "address-gone") refresh();
-    if (this.#isOver) return;
+    if (this.#isOver) {
+      if (!attempt.isOvertaken) failedLate(destination.text, failure);
+      return;
+    }
     this.#failures.push(failure);
     if (this.#running.length > 0) return;
     if (this.#next < this.#queue.length) this.#startNext();
@@ -344,6 +374,7 @@ export class DialRace<C extends Closable> {
     for (const attempt of this.#running) {
       if (attempt === winner) continue;
       attempt.won?.connection.destroy();
+      attempt.trial?.end();
       attempt.stop.abort(LOST);
     }
     settle();

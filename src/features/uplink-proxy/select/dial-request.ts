@@ -6,7 +6,7 @@ import type { UplinkDns } from "../dns/index.ts";
 import type { Destination, Judgement } from "../policy/index.ts";
 import type { AttemptFailure } from "./errors.ts";
 import type { Closable, Connect } from "./happy-eyeballs.ts";
-import type { Penalties } from "./penalties.ts";
+import type { Penalties, Trial } from "./penalties.ts";
 import type { Rotation } from "./rotation.ts";
 
 /** One request for a connection. */
@@ -30,13 +30,15 @@ export interface DialRequest {
 export interface DiallerDeps<C extends Closable> {
   readonly clock: Clock;
   readonly connect: Connect<C>;
-  readonly dns: Pick<UplinkDns, "resolve" | "cached" | "hosts">;
+  readonly dns: Pick<UplinkDns, "resolve" | "resolveNear" | "cached" | "hosts">;
   readonly penalties: Penalties;
   readonly rotation: Rotation;
   readonly evidence: Evidence;
   readonly settings: () => SelectionSettings;
   /** Whether this host has the address right now. */
   readonly hasAddress: (address: IpAddress) => boolean;
+  /** An attempt failed after its request had ended, so that no {@link DialResult} has it. */
+  readonly failedLate: (target: string, failure: AttemptFailure) => void;
   /** Reads the state of the addresses again. */
   readonly refresh: () => void;
 }
@@ -50,6 +52,8 @@ export interface DialResult<C extends Closable> {
   readonly source?: IpAddress | undefined;
   /** The address that was dialled. */
   readonly address: IpAddress;
+  /** Set if the connection is a trial of the uplink. The caller ends it after the first byte, or when the connection is closed. */
+  readonly trial?: Trial | undefined;
   /** Earlier failed attempts, in their order. */
   readonly failures: readonly AttemptFailure[];
 }

@@ -12,6 +12,7 @@ import { snapshotOf, uplink } from "../testing/proxy-fixtures.ts";
 const A = "192.0.2.10";
 const B = "198.51.100.10";
 const C = "203.0.113.10";
+const TARGET = "203.0.113.80:443";
 const two = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], cost: 1 })];
 
 test("Dialler: the cheapest uplink that connects, and nothing is asked of the others", async () => {
@@ -100,7 +101,63 @@ test("Dialler: uplinks of one cost start 250 ms apart, and the first connection 
   const uplinks = [A, B, C].map((source, at) => uplink(`eth${at}`, { sources: [source] }));
   assert.equal(await bed.outcome(bed.request(snapshotOf(uplinks))), `eth2 from ${C}`);
   assert.deepEqual(bed.log, [`0 ${A}`, `250 ${B}`, `500 ${C}`]);
+  // The attempts that were overtaken go on by themselves.
+  assert.equal(bed.open, 2);
+  await bed.clock.advance(10_000);
   assert.equal(bed.open, 0);
+  assert.equal(bed.connections.filter(({ isDestroyed }) => !isDestroyed).length, 1);
+});
+
+test("Dialler: a dead uplink of equal cost is counted each time that its equal overtakes it, and is paid for three times", async () => {
+  const equals = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
+  const bed = new DiallerBed({ [A]: "silent", [B]: 5 });
+  const tookMs: number[] = [];
+  const failed: string[] = [];
+  for (let dial = 0; dial < 10; dial += 1) {
+    const before = bed.clock.monotonic();
+    bed.dialler.dial(bed.request(equals)).then(({ uplink: via, failures }) => {
+      assert.equal(via?.name, "eth1");
+      tookMs.push(bed.clock.monotonic() - before);
+      failed.push(...failures.map(({ uplink: name, text }) => `${name}: ${text}`));
+    }, assert.fail);
+    await bed.clock.advance(300);
+  }
+  assert.deepEqual(tookMs, [255, 255, 255, 5, 5, 5, 5, 5, 5, 5]);
+  assert.deepEqual(failed, Array(3).fill("eth0: no answer came within 255 ms"));
+  // What was begun goes on, one attempt at a time, until the uplink has had its time: only then its silence is held against it.
+  assert.deepEqual([bed.open, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [1, false]);
+  await bed.clock.advance(10_000);
+  assert.deepEqual([bed.open, bed.evidence.lines.includes(`failed eth0 ${TARGET} timeout`)], [0, true]);
+  // It was counted when it was overtaken.
+  assert.deepEqual(bed.late, []);
+  // It works again: once the penalty has ended both have their share, and nothing of before is made up for.
+  bed.behaviours = { [A]: 5, [B]: 5 };
+  await bed.clock.advance(60_000);
+  const vias = [];
+  for (let dial = 0; dial < 100; dial += 1) vias.push(await bed.outcome(bed.request(equals)));
+  const first = vias.filter((via) => via.startsWith("eth0")).length;
+  assert.ok(first >= 40 && first <= 60, `${first}`);
+});
+
+test("Dialler: an uplink of equal cost that is only slower is tried later, but has not failed", async () => {
+  const bed = new DiallerBed({ [A]: 600, [B]: 5 });
+  const equals = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
+  const tookMs: number[] = [];
+  for (let dial = 0; dial < 20; dial += 1) {
+    const before = bed.clock.monotonic();
+    bed.dialler.dial(bed.request(equals)).then(() => tookMs.push(bed.clock.monotonic() - before), assert.fail);
+    await bed.clock.advance(1000);
+  }
+  assert.deepEqual(tookMs, [255, 255, 255, ...Array(17).fill(5)]);
+  assert.deepEqual(
+    bed.evidence.lines.filter((line) => !line.startsWith("dialled")),
+    [],
+  );
+  // Each time that the penalty has ended it is tried once, and is taken where nobody is faster.
+  await bed.clock.advance(13_000);
+  bed.behaviours = { [A]: 600, [B]: "ECONNREFUSED" };
+  assert.equal(await bed.outcome(bed.request(equals)), `eth0 from ${A}`);
+  assert.equal(bed.connections.filter(({ isDestroyed }) => !isDestroyed).length, 21);
 });
 
 test("Dialler: a cheaper uplink that connects in the same moment wins over a more expensive one", async () => {
@@ -130,6 +187,25 @@ test("Dialler: a failed uplink is the last resort, but it is tried, and the cost
     await bed.outcome(bed.request(snapshotOf([failed, two[1] ?? failed], { maxCost: 0 }))),
     `eth0 from ${A}`,
   );
+});
+
+test("Dialler: an uplink that is down, has failed, costs too much or was tried is no alternative", () => {
+  const bed = new DiallerBed({});
+  const status = { lastFailed: 2, lastSucceeded: 1, lastError: "x", lastWarning: "" };
+  const others: readonly (readonly [Parameters<typeof uplink>[1], boolean])[] = [
+    [{}, true],
+    [{ isUp: false }, false],
+    [{ status }, false],
+    [{ cost: 3 }, false],
+    [{ isManagement: false }, false],
+  ];
+  for (const [fields, expected] of others) {
+    const uplinks = [uplink("eth0", { sources: [A] }), uplink("eth1", { sources: [B], ...fields })];
+    const request = bed.request(snapshotOf(uplinks, { maxCost: 2 }));
+    const has = bed.dialler.hasAlternative({ ...request, except: new Set(["eth0"]) });
+    assert.equal(has, expected, JSON.stringify(fields));
+    assert.equal(bed.dialler.hasAlternative({ ...request, except: new Set(["eth0", "eth1"]) }), false);
+  }
 });
 
 test("Dialler: no attempt without a ready state, a management uplink, a cost in bounds, or a usable address", async () => {
@@ -272,6 +348,74 @@ test("Dialler: destinations of the bypass set are dialled unbound, also without 
     /^dial-failed: .*direct.*refused/,
   );
   assert.deepEqual(bed.evidence.lines, []);
+});
+
+test("Dialler: a name that leads into the bypass set is dialled once, unbound, and its failure is no uplink's", async () => {
+  const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+  const near = { addresses: [IpAddress.parse("10.43.0.1")], via: "eth0", isStale: false };
+  bed.resolve = async (_name, way) => {
+    if (way.name === "eth0") await new Promise<void>((resolve) => bed.clock.after(300, resolve));
+    return near;
+  };
+  const judge = () => "direct" as const;
+  const equals = snapshotOf([A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] })));
+  const dial = (snapshot: Snapshot): Promise<string> => bed.outcome(bed.request(snapshot, { judge }, "registry.lan"));
+  bed.behaviours = { unbound: 0 };
+  assert.equal(await dial(equals), "direct from unbound");
+  bed.behaviours = { unbound: "EHOSTUNREACH" };
+  assert.equal(
+    await dial(snapshotOf(two)),
+    "dial-failed: all attempts to registry.lan:443 failed; direct/(cost=0): no route to host",
+  );
+  bed.behaviours = {};
+  assert.equal(
+    await dial(snapshotOf(two)),
+    "timeout: all attempts to registry.lan:443 failed; direct/(cost=0): i/o timeout",
+  );
+  // A trial too says nothing of the uplink.
+  bed.penalties.add("registry.lan:443", "eth0");
+  await bed.clock.advance(bed.selection.penaltyMs + 1);
+  await dial(snapshotOf(two));
+  assert.equal(bed.penalties.stateOf("registry.lan:443", "eth0"), "probation");
+  assert.deepEqual([bed.log.length, bed.log.every((line) => line.endsWith("unbound"))], [4, true]);
+  assert.deepEqual([bed.evidence.lines, bed.penalties.list(), bed.open], [[], [], 0]);
+});
+
+test("Dialler: without an uplink a name is asked of near servers alone, and reached if it leads into the bypass set", async () => {
+  const bed = new DiallerBed({ unbound: 0 });
+  const asked: string[] = [];
+  let answer = "10.43.0.1";
+  bed.resolveNear = async (name, isNear) => {
+    asked.push(name, ...["127.0.0.53", "10.43.0.10", "192.0.2.53"].filter((text) => isNear(IpAddress.parse(text))));
+    return { addresses: [IpAddress.parse(answer)], via: "system", isStale: false };
+  };
+  const judge = ([address]: readonly IpAddress[]) => {
+    const text = `${address}`;
+    if (text.startsWith("10.43.")) return "direct" as const;
+    return text.startsWith("127.") ? ("denied" as const) : ("uplink" as const);
+  };
+  const dial = (snapshot: Snapshot, host = "registry.lan"): Promise<string> =>
+    bed.outcome(bed.request(snapshot, { judge }, host));
+  const tooDear = snapshotOf([uplink("eth0", { sources: [A], cost: 3 })], { maxCost: 2 });
+  assert.equal(await dial(snapshotOf([])), "direct from unbound");
+  assert.equal(await dial(tooDear), "direct from unbound");
+  assert.deepEqual(asked.slice(0, 3), ["registry.lan", "127.0.0.53", "10.43.0.10"]);
+  answer = "203.0.113.80";
+  assert.match(await dial(snapshotOf([])), /^no-uplink: no management interfaces available for registry.lan:443/);
+  assert.match(await dial(tooDear), /^cost-limit: /);
+  answer = "127.0.0.1";
+  assert.match(await dial(snapshotOf([])), /^denied: /);
+  bed.resolveNear = async () => {
+    throw new DnsError("failed", "DNS did not answer");
+  };
+  assert.match(await dial(snapshotOf([])), /^no-uplink: /);
+  bed.resolveNear = async () => assert.fail("asked");
+  assert.match(await dial(snapshotOf([]), "203.0.113.80"), /^no-uplink: /);
+  assert.match(
+    await bed.outcome(bed.request(snapshotOf(two), { judge, except: new Set(["eth0", "eth1"]) }, "registry.lan")),
+    /^no-uplink: /,
+  );
+  assert.deepEqual([bed.log.length, bed.evidence.lines], [2, []]);
 });
 
 test("Dialler: equal uplinks share 100 requests evenly, for one destination, for two that alternate, and all at once", async () => {

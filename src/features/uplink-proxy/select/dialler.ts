@@ -1,7 +1,7 @@
 import { LinkedSet } from "#base/collections";
 import type { IpAddress, IpFamily } from "#base/ip";
-import type { Snapshot } from "#base/uplink-model";
-import type { DnsUplink } from "../dns/index.ts";
+import { hasError, type Snapshot } from "#base/uplink-model";
+import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import { DialRace } from "./dial-race.ts";
 import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
 import { SelectError } from "./errors.ts";
@@ -33,7 +33,11 @@ export class Dialler<C extends Closable> {
     if (judgement === "direct") return await this.#race(request, [], known).direct(known);
     const families = known.length === 0 ? BOTH : known.map(({ family }) => family);
     const tiers = this.#order(request, families);
-    if (tiers.length === 0) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
+    if (tiers.length === 0) {
+      const near = known.length === 0 && request.except === undefined ? await this.#nearAddresses(request) : undefined;
+      if (near === undefined) throw noCandidates(snapshot, destination.text, [...new Set(families)]);
+      return await this.#race(request, [], near).direct(near);
+    }
     const { rotation } = this.#deps;
     const uplinks = (tiers[0]?.candidates ?? []).map(({ uplink }) => uplink);
     const expected = uplinks[0]?.name ?? "";
@@ -43,11 +47,10 @@ export class Dialler<C extends Closable> {
     const entry = this.#races.add(race);
     try {
       const won = await race.run();
-      const winner = won.uplink?.name;
-      if (winner !== expected) {
-        rotation.giveBack(destination.text, uplinks, expected);
-        if (uplinks.some(({ name }) => name === winner)) rotation.take(destination.text, uplinks, winner ?? "");
-      }
+      const winner = won.uplink?.name ?? "";
+      const isOfTier = uplinks.some(({ name }) => name === winner);
+      if (!isOfTier) rotation.giveBack(destination.text, uplinks, expected);
+      else if (winner !== expected) rotation.move(destination.text, uplinks, expected, winner);
       return won;
     } catch (error) {
       rotation.giveBack(destination.text, uplinks, expected);
@@ -57,11 +60,29 @@ export class Dialler<C extends Closable> {
     }
   }
 
-  /** Whether an uplink that is not in `except` could still be tried. */
+  /** The addresses of a name that leads into the bypass set. `undefined`: it leads elsewhere, or no near server has it. */
+  async #nearAddresses({ destination, judge, signal }: DialRequest): Promise<readonly IpAddress[] | undefined> {
+    const isNear = (server: IpAddress): boolean => server.isLoopback || judge([server]) === "direct";
+    let answer: DnsAnswer;
+    try {
+      answer = await this.#deps.dns.resolveNear(destination.host, { isNear, signal });
+    } catch (error) {
+      // The lack of an uplink is the cause that is told.
+      if (error instanceof DnsError) return undefined;
+      throw error;
+    }
+    const judgement = judge(answer.addresses);
+    if (judgement === "denied") throw new SelectError("denied", `${destination.text} resolves to a denied address`);
+    return judgement === "direct" ? answer.addresses : undefined;
+  }
+
+  /** Whether an uplink that is not in `except` may carry the request, and is neither down nor failed. */
   hasAlternative(request: Pick<DialRequest, "destination" | "snapshot" | "except">): boolean {
     const { address } = request.destination;
     const candidates = this.#eligible.of(request.snapshot, address === undefined ? BOTH : [address.family]);
-    return candidates.some(({ uplink }) => request.except?.has(uplink.name) !== true);
+    return candidates.some(
+      ({ uplink }) => uplink.isUp && !hasError(uplink.status) && request.except?.has(uplink.name) !== true,
+    );
   }
 
   /** Call this when the state of the uplinks has changed; it also informs waiting requests. */

@@ -101,6 +101,23 @@ test("Rotation: a turn that is given back was never taken (property)", () => {
   );
 });
 
+test("Rotation: turns that an uplink has missed are not made up for", () => {
+  const rotation = new Rotation();
+  const uplinks = ["a", "b"].map((name) => ({ name, weight: 1 }));
+  for (let at = 0; at < 100; at += 1) {
+    const first = rotation.order("d", uplinks)[0]?.name ?? "";
+    rotation.take("d", uplinks, first);
+    if (first === "a") rotation.move("d", uplinks, "a", "b");
+  }
+  const counts = { a: 0, b: 0 };
+  for (let at = 0; at < 10; at += 1) {
+    const chosen = rotation.order("d", uplinks)[0]?.name as "a" | "b";
+    rotation.take("d", uplinks, chosen);
+    counts[chosen] += 1;
+  }
+  assert.ok(counts.a <= 7, `${counts.a}`);
+});
+
 test("pairUp: families in turn, IPv6 first, sources of the same family, every destination before a second source", () => {
   const parse = (...texts: string[]): IpAddress[] => texts.map((text) => IpAddress.parse(text));
   const show = (addresses: string[], sources: string[] | undefined): string[] =>

@@ -22,7 +22,7 @@ test("Penalties: 30 s, doubling to 10 min, cleared by a byte", async () => {
   assert.deepEqual(lengths, [30, 60, 120, 240, 480, 600, 600]);
   penalties.clear(D, "eth0");
   assert.equal(penalties.stateOf(D, "eth0"), "good");
-  penalties.add(D, "eth0", 0.5);
+  penalties.add(D, "eth0", "stall");
   assert.equal((penalties.list()[0]?.until ?? 0) - clock.monotonic(), 15_000);
 });
 
@@ -44,6 +44,28 @@ test("Penalties: a connection made after the penalty ends the suspicion, but the
   assert.equal(penalties.stateOf(D, "eth0"), "good");
   penalties.add(D, "eth0");
   assert.equal((penalties.list()[0]?.until ?? 0) - clock.monotonic(), 60_000);
+});
+
+test("Penalties: the third race that is lost in a row is penalised, in whichever thread; a connection ends the row", async () => {
+  const clock = new FakeClock();
+  const [one, two] = [new Penalties(clock, OPTIONS), new Penalties(clock, OPTIONS)];
+  one.onEvent = (event) => two.apply(event);
+  two.onEvent = (event) => one.apply(event);
+  one.lost(D, "eth0");
+  two.lost(D, "eth0");
+  two.confirm(D, "eth0");
+  for (const penalties of [one, two]) penalties.lost(D, "eth0");
+  assert.deepEqual([one.stateOf(D, "eth0"), two.stateOf(D, "eth0")], ["good", "good"]);
+  two.lost(D, "eth0");
+  assert.deepEqual([one.stateOf(D, "eth0"), two.stateOf(D, "eth0")], ["penalised", "penalised"]);
+  await clock.advance(30_000);
+  one.lost(D, "eth0");
+  assert.equal((two.list()[0]?.until ?? 0) - clock.monotonic(), 60_000);
+  // Only so many pairs are remembered.
+  for (const other of ["b", "c", "d"]) one.lost(`${other}.example:443`, "eth0");
+  await clock.advance(60_000);
+  one.lost(D, "eth0");
+  assert.equal(one.stateOf(D, "eth0"), "probation");
 });
 
 test("Penalties: a clock that jumps changes no length; the oldest pair is dropped first", async () => {
@@ -69,11 +91,13 @@ test("Penalties: another thread applies an event, and does not send it again", a
     two.apply(event);
   };
   two.onEvent = () => assert.fail("told again");
-  one.add(D, "eth0", 0.5);
+  one.add(D, "eth0", "stall");
   assert.equal(two.stateOf(D, "eth0"), "penalised");
   await clock.advance(15_000);
   one.confirm(D, "eth0");
+  // It connects, but only a byte proves that it carries any.
   assert.equal(two.stateOf(D, "eth0"), "good");
+  assert.equal(two.needsTrial(D, "eth0"), true);
   one.clear(D, "eth0");
   one.clear(D, "eth0");
   assert.deepEqual(

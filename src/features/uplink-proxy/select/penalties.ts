@@ -8,6 +8,15 @@ export type PenaltyState =
   /** The penalty has ended without evidence that the uplink works again: it is tried, and the next tier starts soon after it. */
   | "probation";
 
+/** `no-connection`: no answer to a handshake. `blackhole` and `stall`: handshakes were answered, but bytes were lost. */
+export type PenaltyCause = "no-connection" | "blackhole" | "stall";
+
+/** One request tries out an uplink for all. While the trial runs, other requests see the uplink as penalised. */
+export interface Trial {
+  /** May be called more than once. */
+  end(): void;
+}
+
 /** One penalty, as /healthz shows it. */
 export interface Penalty {
   readonly destination: string;
@@ -18,8 +27,8 @@ export interface Penalty {
 
 /** A change that the other threads must make too. */
 export type PenaltyEvent =
-  | { readonly kind: "add"; readonly destination: string; readonly uplink: string; readonly share: number }
-  | { readonly kind: "confirm" | "clear"; readonly destination: string; readonly uplink: string };
+  | { readonly kind: "add"; readonly destination: string; readonly uplink: string; readonly cause: PenaltyCause }
+  | { readonly kind: "lost" | "confirm" | "clear"; readonly destination: string; readonly uplink: string };
 
 /** The settings of penalties. */
 export interface PenaltyOptions {
@@ -30,9 +39,18 @@ export interface PenaltyOptions {
   readonly penaltyEntries: number;
 }
 
+/** Races that an uplink must lose in a row to uplinks of its cost before it is penalised (docs/spec/uplink-proxy.md#6.1.4). */
+const LOST_RACES = 3;
+
+/** The part of the whole time for which a cause is penalised. */
+const SHARE: Readonly<Record<PenaltyCause, number>> = { "no-connection": 1, blackhole: 1, stall: 0.5 };
+
 interface Entry extends Penalty {
   readonly strikes: number;
-  readonly isConfirmed: boolean;
+  /** Only a byte proves that the uplink works: handshakes have succeeded before. */
+  readonly needsByte: boolean;
+  /** A connection was made since the penalty began. */
+  readonly hasConnected: boolean;
 }
 
 /**
@@ -42,7 +60,10 @@ interface Entry extends Penalty {
 export class Penalties {
   readonly #clock: Clock;
   readonly #entries = new Map<string, Entry>();
-  readonly #trials = new Set<string>();
+  /** The running trials of this thread. */
+  readonly #trials = new Map<string, Trial>();
+  /** Races lost in a row. */
+  readonly #lost = new Map<string, number>();
   #options: PenaltyOptions;
   /** Called for each change made here, not for those of {@link Penalties.apply}. */
   onEvent: ((event: PenaltyEvent) => void) | undefined;
@@ -60,22 +81,32 @@ export class Penalties {
   stateOf(destination: string, uplink: string): PenaltyState {
     // In the common case there are no penalties.
     if (this.#entries.size === 0) return "good";
-    const entry = this.#entries.get(key(destination, uplink));
-    if (entry === undefined || entry.isConfirmed) return "good";
-    return entry.until > this.#clock.monotonic() ? "penalised" : "probation";
+    const id = key(destination, uplink);
+    const entry = this.#entries.get(id);
+    if (entry === undefined || isProven(entry)) return "good";
+    if (entry.until > this.#clock.monotonic() || this.#trials.has(id)) return "penalised";
+    return entry.hasConnected ? "good" : "probation";
   }
 
-  /** `share` 0.5 for a stall, 1 for a blackhole or a connect that timed out. A running penalty is not extended. */
-  add(destination: string, uplink: string, share = 1): void {
-    if (this.#add(destination, uplink, share)) this.onEvent?.({ kind: "add", destination, uplink, share });
+  /** A running penalty is not extended. */
+  add(destination: string, uplink: string, cause: PenaltyCause = "no-connection"): void {
+    if (this.#add(destination, uplink, cause)) this.onEvent?.({ kind: "add", destination, uplink, cause });
   }
 
-  /** A connection was made: ends the probation. The count of penalties stays until a byte comes. */
+  /** Another uplink of the same cost, dialled later, has connected first. The third time in a row and each time after it adds a penalty. */
+  lost(destination: string, uplink: string): void {
+    const races = this.#noteLoss(key(destination, uplink));
+    this.onEvent?.({ kind: "lost", destination, uplink });
+    if (races >= LOST_RACES) this.add(destination, uplink);
+  }
+
+  /**
+   * A connection was made: ends the probation and the row of lost races. After bytes were lost, one request at a time still tries the uplink
+   * out until a byte comes, and so long the count of penalties stays.
+   */
   confirm(destination: string, uplink: string): void {
-    const entry = this.#entries.get(key(destination, uplink));
-    if (entry === undefined || entry.isConfirmed) return;
-    this.#entries.set(key(destination, uplink), { ...entry, isConfirmed: true });
-    this.onEvent?.({ kind: "confirm", destination, uplink });
+    if (this.#entries.size === 0 && this.#lost.size === 0) return;
+    if (this.#confirm(key(destination, uplink))) this.onEvent?.({ kind: "confirm", destination, uplink });
   }
 
   /** Removes the penalty. Call when a byte was received over the uplink. */
@@ -84,56 +115,87 @@ export class Penalties {
     if (this.#entries.delete(key(destination, uplink))) this.onEvent?.({ kind: "clear", destination, uplink });
   }
 
-  /** Begins a trial of an uplink on probation; false while another one runs. The caller ends it with {@link endTrial}. */
-  beginTrial(destination: string, uplink: string): boolean {
-    const id = key(destination, uplink);
-    if (this.#trials.has(id)) return false;
-    this.#trials.add(id);
-    return true;
+  /** Whether a penalty has ended, and nothing has proved since that the uplink works. */
+  needsTrial(destination: string, uplink: string): boolean {
+    if (this.#entries.size === 0) return false;
+    const entry = this.#entries.get(key(destination, uplink));
+    return entry !== undefined && !isProven(entry) && entry.until <= this.#clock.monotonic();
   }
 
-  endTrial(destination: string, uplink: string): void {
-    this.#trials.delete(key(destination, uplink));
+  /** Begins a trial of an uplink that may not work; `undefined` while another one runs. The caller ends it. */
+  beginTrial(destination: string, uplink: string): Trial | undefined {
+    const id = key(destination, uplink);
+    if (this.#trials.has(id)) return undefined;
+    const trial: Trial = {
+      end: () => {
+        if (this.#trials.get(id) === trial) this.#trials.delete(id);
+      },
+    };
+    this.#trials.set(id, trial);
+    return trial;
   }
 
   /** Applies a change of another thread. */
   apply(event: PenaltyEvent): void {
     const id = key(event.destination, event.uplink);
-    if (event.kind === "add") this.#add(event.destination, event.uplink, event.share);
+    if (event.kind === "add") this.#add(event.destination, event.uplink, event.cause);
     else if (event.kind === "clear") this.#entries.delete(id);
-    else {
-      const entry = this.#entries.get(id);
-      if (entry !== undefined) this.#entries.set(id, { ...entry, isConfirmed: true });
-    }
+    else if (event.kind === "lost") this.#noteLoss(id);
+    else this.#confirm(id);
   }
 
   /** The running penalties. */
   list(): Penalty[] {
     const now = this.#clock.monotonic();
-    return [...this.#entries.values()].filter(({ until, isConfirmed }) => until > now && !isConfirmed);
+    return [...this.#entries.values()].filter((entry) => entry.until > now && !isProven(entry));
   }
 
-  #add(destination: string, uplink: string, share: number): boolean {
+  #noteLoss(id: string): number {
+    const races = (this.#lost.get(id) ?? 0) + 1;
+    this.#lost.delete(id);
+    this.#lost.set(id, races);
+    this.#trim();
+    return races;
+  }
+
+  /** Whether it changed anything. */
+  #confirm(id: string): boolean {
+    const wasLosing = this.#lost.delete(id);
+    const entry = this.#entries.get(id);
+    if (entry === undefined || entry.hasConnected) return wasLosing;
+    if (entry.needsByte && entry.until > this.#clock.monotonic()) return wasLosing;
+    this.#entries.set(id, { ...entry, hasConnected: true });
+    return true;
+  }
+
+  #add(destination: string, uplink: string, cause: PenaltyCause): boolean {
     const id = key(destination, uplink);
     const now = this.#clock.monotonic();
     const known = this.#entries.get(id);
     // Many tunnels of one destination may fail at the same time: they count as one failure.
-    if (known !== undefined && known.until > now && !known.isConfirmed) return false;
+    if (known !== undefined && known.until > now && !isProven(known)) return false;
     const strikes = (known?.strikes ?? 0) + 1;
     const { penaltyMs, penaltyMaxMs } = this.#options;
-    const lengthMs = Math.min(penaltyMaxMs, penaltyMs * 2 ** Math.min(strikes - 1, 30)) * share;
+    const lengthMs = Math.min(penaltyMaxMs, penaltyMs * 2 ** Math.min(strikes - 1, 30)) * SHARE[cause];
+    const needsByte = cause !== "no-connection" || known?.needsByte === true;
     this.#entries.delete(id);
-    this.#entries.set(id, { destination, uplink, until: now + lengthMs, strikes, isConfirmed: false });
+    this.#entries.set(id, { destination, uplink, until: now + lengthMs, strikes, needsByte, hasConnected: false });
     this.#trim();
     return true;
   }
 
   #trim(): void {
-    for (const id of this.#entries.keys()) {
-      if (this.#entries.size <= this.#options.penaltyEntries) return;
-      this.#entries.delete(id);
+    for (const pairs of [this.#entries, this.#lost]) {
+      for (const id of pairs.keys()) {
+        if (pairs.size <= this.#options.penaltyEntries) break;
+        pairs.delete(id);
+      }
     }
   }
+}
+
+function isProven({ needsByte, hasConnected }: Entry): boolean {
+  return hasConnected && !needsByte;
 }
 
 function key(destination: string, uplink: string): string {

@@ -23,6 +23,7 @@ test("Dialler: when a penalty has ended the uplink is tried first, and the next 
   assert.equal(bed.open, 0);
   const [penalty] = bed.penalties.list();
   assert.ok(penalty !== undefined && penalty.until - bed.clock.monotonic() > 55_000);
+  assert.deepEqual(bed.late, [`eth0 ${TARGET} timeout`]);
   // It works again, but takes longer than the head start: it is waited for from then on.
   await bed.clock.advance(60_000);
   bed.behaviours = { [A]: 700, [B]: 5 };
@@ -84,4 +85,55 @@ test("Dialler: a connection that is there when the request's time ends is taken"
     bed.penalties.list().map(({ uplink: name }) => name),
     ["eth0"],
   );
+});
+
+test("Dialler: an uplink that swallowed payload is tried out by one request until a byte comes, however many connect", async () => {
+  for (const cause of ["blackhole", "stall"] as const) {
+    const bed = new DiallerBed({ [A]: 0, [B]: 0 });
+    const dial = async () => await bed.dialler.dial(bed.request(snapshotOf(two)));
+    bed.penalties.add(TARGET, "eth0", cause);
+    await bed.clock.advance(bed.selection.penaltyMs + 1);
+    const vias: string[] = [];
+    const tried = await dial();
+    for (let request = 1; request < 20; request += 1) vias.push((await dial()).uplink?.name ?? "");
+    assert.deepEqual([tried.uplink?.name, new Set(vias)], ["eth0", new Set(["eth1"])]);
+    // That tunnel has ended without a verdict: the next request is the trial, and has the head start of an uplink that connects.
+    tried.trial?.end();
+    bed.behaviours = { [A]: 1000, [B]: 0 };
+    assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
+    assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
+    // Ending a trial twice ends no other.
+    tried.trial?.end();
+    assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
+    // A byte has come.
+    bed.penalties.clear(TARGET, "eth0");
+    for (let request = 0; request < 3; request += 1)
+      assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth0 from ${A}`);
+  }
+});
+
+test("Dialler: a trial whose connection nobody takes ends with its request", async () => {
+  const bed = new DiallerBed({ [A]: 700, [B]: 0 });
+  bed.penalties.add(TARGET, "eth0", "blackhole");
+  await bed.clock.advance(bed.selection.penaltyMs + 1);
+  assert.equal(await bed.outcome(bed.request(snapshotOf(two))), `eth1 from ${B}`);
+  assert.equal(bed.penalties.stateOf(TARGET, "eth0"), "penalised");
+  await bed.clock.advance(1000);
+  assert.equal(bed.penalties.stateOf(TARGET, "eth0"), "good");
+  // The next request waits for it, and it alone.
+  const [first, second] = [bed.request(snapshotOf(two)), bed.request(snapshotOf(two))];
+  const outcomes = [bed.outcome(first), bed.outcome(second)];
+  assert.deepEqual(await Promise.all(outcomes), [`eth0 from ${A}`, `eth1 from ${B}`]);
+});
+
+test("Dialler: a handshake during a penalty proves nothing after a blackhole, but does after a connect without an answer", async () => {
+  for (const [cause, expected] of [
+    ["blackhole", "penalised"],
+    ["no-connection", "good"],
+  ] as const) {
+    const bed = new DiallerBed({ [A]: 0 });
+    bed.penalties.add(TARGET, "eth0", cause);
+    assert.equal(await bed.outcome(bed.request(snapshotOf([uplink("eth0", { sources: [A] })]))), `eth0 from ${A}`);
+    assert.equal(bed.penalties.stateOf(TARGET, "eth0"), expected, cause);
+  }
 });

@@ -52,6 +52,17 @@ export class Rotation {
     shift(this.#overall, uplinks, chosen, -1);
   }
 
+  /**
+   * Another uplink than the one of {@link take} was faster, or connected alone. The scores stay within the sum of the weights: turns that
+   * an uplink has missed for long are not made up for.
+   */
+  move(destination: string, uplinks: readonly WeightedUplink[], from: string, to: string): void {
+    this.giveBack(destination, uplinks, from);
+    this.take(destination, uplinks, to);
+    for (const scores of [this.#overall, this.#byDestination.get(destination)])
+      if (scores !== undefined) clamp(scores, uplinks);
+  }
+
   /** Tunnels that run over an uplink. */
   active(name: string): number {
     return this.#active.get(name) ?? 0;
@@ -75,4 +86,9 @@ function shift(scores: Scores, uplinks: readonly WeightedUplink[], chosen: strin
     scores.set(name, (scores.get(name) ?? 0) + sign * weight);
   }
   scores.set(chosen, (scores.get(chosen) ?? 0) - sign * total);
+}
+
+function clamp(scores: Scores, uplinks: readonly WeightedUplink[]): void {
+  const total = uplinks.reduce((sum, { weight }) => sum + weight, 0);
+  for (const { name } of uplinks) scores.set(name, Math.max(-total, Math.min(total, scores.get(name) ?? 0)));
 }

@@ -102,11 +102,12 @@ export class Counters {
   }
 
   #closed(event: StatsEvent & { readonly kind: "closed" }): void {
-    const { target, ifName, reason, count } = event;
+    const { target, ifName, reason, isBlackholed, count } = event;
     this.activeTunnels -= count;
     remove(this.tunnelsByPort, ifName, count);
     if (reason === "idle") this.tunnelIdleClosed += count;
-    this.map.tunnelsClosed(ifName, target, event, this.#clock.now());
+    // It was counted as a failure.
+    if (!isBlackholed) this.map.tunnelsClosed(ifName, target, event, this.#clock.now());
   }
 
   #bytes({ ifName, up, down }: StatsEvent & { readonly kind: "bytes" }): void {

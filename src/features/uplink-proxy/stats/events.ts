@@ -33,7 +33,7 @@ export type StatsEvent =
   | { readonly kind: "blackhole"; readonly target: string; readonly ifName: string }
   /** A tunnel continues over another uplink. */
   | { readonly kind: "replayed"; readonly target: string; readonly from: string; readonly to: string }
-  /** Attempts that failed during the search for another uplink. */
+  /** Attempts that failed during the search for another uplink, or after their request was served. */
   | { readonly kind: "attempts"; readonly target: string; readonly failures: readonly AttemptFailure[] }
   | {
       readonly kind: "closed";
@@ -44,6 +44,8 @@ export type StatsEvent =
       /** Time since the request, in milliseconds; times and bytes are sums over all these tunnels. */
       readonly durationMs: number;
       readonly reason: CloseReason;
+      /** Bytes were blackholed over this uplink, and none came back. */
+      readonly isBlackholed: boolean;
       /** Number of tunnels. */
       readonly count: number;
     }

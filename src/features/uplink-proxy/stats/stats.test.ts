@@ -44,6 +44,7 @@ function someCounters(clock: FakeClock): Counters {
     down: 123_456,
     durationMs: 830.4,
     reason: "idle",
+    isBlackholed: false,
     count: 1,
   });
   counters.record({
@@ -99,9 +100,25 @@ test("Counters: a tunnel that goes on over another uplink counts where it is", (
     down: 1,
     durationMs: 1,
     reason: "eof",
+    isBlackholed: false,
     count: 1,
   });
   assert.equal(counters.tunnelsByPort.size, 0);
+});
+
+test("Counters: a tunnel that was blackholed is a failure, and no success, however it ended", () => {
+  for (const reason of ["blackhole", "idle", "reset"] as const) {
+    const counters = new Counters(new FakeClock());
+    counters.record({ kind: "connected", target: T, ifName: "eth0", cost: 0, failures: [], count: 1 });
+    counters.record({ kind: "blackhole", target: T, ifName: "eth0" });
+    const tunnel = { target: T, ifName: "eth0", up: 517, down: 0, durationMs: 5500, reason, count: 1 };
+    counters.record({ kind: "closed", ...tunnel, isBlackholed: true });
+    const { SuccessCount, LastSuccess, FailureCount, URLCounters } = counters.map.document().eth0 ?? assert.fail();
+    assert.deepEqual([SuccessCount, LastSuccess, FailureCount], [0, "0001-01-01T00:00:00Z", 1]);
+    const { TryMsgCount, SentMsgCount, RecvMsgCount } = URLCounters[T] ?? assert.fail();
+    assert.deepEqual([TryMsgCount, SentMsgCount, RecvMsgCount], [1, 0, 0]);
+    assert.deepEqual([counters.activeTunnels, counters.tunnelsByPort.size], [0, 0]);
+  }
 });
 
 test("Counters: tunnels that are reported together count as often as they are", () => {
@@ -115,6 +132,7 @@ test("Counters: tunnels that are reported together count as often as they are", 
     down: 8,
     durationMs: 7,
     reason: "idle",
+    isBlackholed: false,
     count: 3,
   });
   assert.deepEqual([counters.activeTunnels, counters.tunnelIdleClosed], [2, 3]);

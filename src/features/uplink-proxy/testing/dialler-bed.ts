@@ -31,12 +31,17 @@ export class DiallerBed {
   readonly evidence = new EvidenceLog();
   readonly log: string[] = [];
   readonly connections: FakeConnection[] = [];
+  /** The failures of attempts whose request was served, as `uplink destination failure`. */
+  readonly late: string[] = [];
   readonly penalties: Penalties;
   readonly rotation = new Rotation();
   readonly dialler: Dialler<FakeConnection>;
   readonly hosts = new Map<string, IpAddress[]>();
   readonly selection: SelectionSettings;
   resolve: (name: string, uplink: DnsUplink, signal: AbortSignalLike) => Promise<DnsAnswer> = async () => {
+    throw new DnsError("failed", "no DNS in this test");
+  };
+  resolveNear: (name: string, isNear: (server: IpAddress) => boolean) => Promise<DnsAnswer> = async () => {
     throw new DnsError("failed", "no DNS in this test");
   };
   behaviours: Record<string, Behaviour>;
@@ -55,6 +60,7 @@ export class DiallerBed {
       evidence: this.evidence,
       settings: () => this.selection,
       hasAddress: (address) => this.present === "all" || this.present.has(address.toString()),
+      failedLate: (target, { uplink, failure }) => void this.late.push(`${uplink} ${target} ${failure}`),
       refresh: () => {
         this.refreshes += 1;
       },
@@ -62,6 +68,7 @@ export class DiallerBed {
         hosts: async (name) => this.hosts.get(name) ?? [],
         cached: () => undefined,
         resolve: (name, way, { signal }) => this.resolve(name, way, signal),
+        resolveNear: (name, { isNear }) => this.resolveNear(name, isNear),
       },
       connect: (pair, _port, { signal }) => this.#connect(pair.source?.toString() ?? "unbound", pair.address, signal),
     });

@@ -50,7 +50,7 @@ export function areConnectedAlike(a: Connected, b: Connected): boolean {
 
 /** Tunnels over the same uplink that ended for the same reason. */
 export function areClosedAlike(a: Closed, b: Closed): boolean {
-  return a.ifName === b.ifName && a.reason === b.reason;
+  return a.ifName === b.ifName && a.reason === b.reason && a.isBlackholed === b.isBlackholed;
 }
 
 function join(sum: Writable<Connected | Closed>, event: Connected | Closed): void {

@@ -97,7 +97,8 @@ test("Outbox: tunnels that are alike are one note, and whatever happens between,
           tunnel.ifName = to;
         } else if (tunnel !== undefined) {
           open.shift();
-          record({ kind: "closed", ...tunnel, up: 1, down: 2, durationMs: quarters / 4, reason, count: 1 });
+          const sums = { up: 1, down: 2, durationMs: quarters / 4, count: 1 };
+          record({ kind: "closed", ...tunnel, ...sums, reason, isBlackholed: isRetried });
         }
       }
       outbox.flush();
@@ -123,7 +124,8 @@ test("Outbox: a thousand tunnels to one place are two notes, and to a thousand p
   const pass = (target: string): void => {
     outbox.record({ kind: "request", count: 1 });
     outbox.record({ kind: "connected", target, ifName: "eth0", cost: 0, failures: [], count: 1 });
-    outbox.record({ kind: "closed", target, ifName: "eth0", up: 1, down: 2, durationMs: 3, reason: "eof", count: 1 });
+    const closed = { target, ifName: "eth0", up: 1, down: 2, durationMs: 3, count: 1 };
+    outbox.record({ kind: "closed", ...closed, reason: "eof", isBlackholed: false });
   };
   for (let at = 0; at < 1000; at += 1) pass("a:443");
   outbox.flush();
@@ -131,7 +133,7 @@ test("Outbox: a thousand tunnels to one place are two notes, and to a thousand p
   const alike = { target: "a:443", ifName: "eth0", count: 1000 };
   assert.deepEqual(events, [
     { kind: "connected", ...alike, cost: 0, failures: [] },
-    { kind: "closed", ...alike, up: 1000, down: 2000, durationMs: 3000, reason: "eof" },
+    { kind: "closed", ...alike, up: 1000, down: 2000, durationMs: 3000, reason: "eof", isBlackholed: false },
     { kind: "request", count: 1000 },
   ]);
   batches.length = 0;

@@ -397,6 +397,26 @@ test("UplinkHealth: an agent's report on an external uplink is binding; on other
   await stop();
 });
 
+test("UplinkHealth: what fails over an external uplink that its agent has failed does not end the agent's word", async () => {
+  for (const how of ["dialFailed", "blackholed"] as const) {
+    const { clock, health, isFailed, stop } = setUp({ ext: { mode: "external" } }, { probe: { targets: [] } });
+    health.reportStatus("ext", { lastFailed: 5, lastError: "the agent says so", lastWarning: "" });
+    // It is tried as the last resort.
+    for (const destination of ["a", "b", "c"]) {
+      if (how === "dialFailed") health.dialFailed("ext", destination, "timeout", "", HOW);
+      else health.blackholed("ext", destination, HOW);
+    }
+    assert.equal(health.stateOf("ext")?.status.lastError, "the agent says so");
+    await clock.advance(61_000);
+    assert.ok(isFailed("ext"), how);
+    health.firstByte("ext", "a");
+    assert.ok(isFailed("ext"), how);
+    health.reportStatus("ext", { lastFailed: 5, lastSucceeded: 5, lastError: "", lastWarning: "" });
+    assert.ok(!isFailed("ext"));
+    await stop();
+  }
+});
+
 test("UplinkHealth: a clock that jumps by an hour turns no flag round", async () => {
   for (const jump of [-3_600_000, 3_600_000]) {
     const { clock, health, isFailed, stop } = setUp({ lan: {} }, { probe: { targets: [] } });

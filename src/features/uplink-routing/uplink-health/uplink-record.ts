@@ -166,13 +166,17 @@ export class UplinkRecord {
     };
   }
 
-  /** Ignored while bytes come in over the uplink: the cause is the destination. */
+  /**
+   * Ignored while bytes come in over the uplink: the cause is the destination. Ignored after an agent's binding report of a failure: only
+   * its next report ends that, and it must not become a failure that ends sooner.
+   */
   #noteFailure(
     at: Timestamps,
     destinations: FailedDestinations,
     source: FailureSource,
     failure: FailedDestination,
   ): void {
+    if (hasError(this.#status) && this.#source === "reported") return;
     if (at.monotonic - this.#bytesAt <= Math.max(failure.waitedMs, BYTES_FRESH_MS)) return;
     if (destinations.add(failure, at.monotonic) >= FAIL_AFTER) this.#failByTraffic(at, source, failure.text);
   }
