@@ -53,12 +53,21 @@ export class KubeletNode {
     this.#place = place;
     this.#folder = join(place.folder, name);
     this.#cgroup = `/${place.prefix}-${name}`;
-    mkdirSync(join(this.#folder, "disk/opt/cni/bin"), { recursive: true });
+    for (const one of ["opt/cni/bin", "manifests", "etc/isthmus/tunnel"])
+      mkdirSync(join(this.#folder, "disk", one), { recursive: true });
     for (const plugin of ["loopback", "portmap"])
       cpSync(join(PLUGINS, plugin), join(this.#folder, "disk/opt/cni/bin", plugin));
     writeFileSync(join(this.#folder, "containerd.toml"), CONTAINERD);
-    writeFileSync(join(this.#folder, "kubelet.yaml"), kubeletConfig(this.#cgroup));
+    writeFileSync(
+      join(this.#folder, "kubelet.yaml"),
+      kubeletConfig(this.#cgroup, join(this.#folder, "disk/manifests")),
+    );
     writeFileSync(join(this.#folder, "boot.sh"), BOOT);
+  }
+
+  /** Puts a file on its disk: `manifests/…` for static pods, and `etc/isthmus/tunnel/…`, readable for all. */
+  put(path: string, text: string): void {
+    writeFileSync(join(this.#folder, "disk", path), text);
   }
 
   /** Starts the machine, its containerd, which gets these images, and its kubelet. */
@@ -195,7 +204,7 @@ for one in etc opt var; do
   mkdir -p /run/over/$one/upper /run/over/$one/work
   mount -t overlay none -o lowerdir=/$one,upperdir=/run/over/$one/upper,workdir=/run/over/$one/work /$one
 done
-for one in etc/cni opt/cni var/lib/kubelet var/lib/containerd var/lib/cni var/log/pods var/log/containers; do
+for one in etc/cni etc/isthmus/tunnel opt/cni var/lib/kubelet var/lib/containerd var/lib/cni var/log/pods var/log/containers; do
   mkdir -p $1/disk/$one /$one
   mount --bind $1/disk/$one /$one
 done
@@ -221,12 +230,13 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
 `;
 
 /** Nothing is evicted from a full machine of tests. JSON is YAML too. */
-function kubeletConfig(cgroup: string): string {
+function kubeletConfig(cgroup: string, staticPodPath: string): string {
   return JSON.stringify({
     apiVersion: "kubelet.config.k8s.io/v1beta1",
     kind: "KubeletConfiguration",
     authentication: { anonymous: { enabled: true }, webhook: { enabled: false } },
     authorization: { mode: "AlwaysAllow" },
+    staticPodPath,
     cgroupDriver: "cgroupfs",
     cgroupRoot: cgroup,
     cgroupsPerQOS: false,
@@ -248,8 +258,8 @@ function kubeletConfig(cgroup: string): string {
 }
 
 /** A kubeconfig, as text, for the owner of a token; `folder` has the authority. */
-export function kubeconfigOf(folder: string, token: string): string {
-  const cluster = { server: `https://${CONTROL_PLANE}:6443`, "certificate-authority": join(folder, "ca.crt") };
+export function kubeconfigOf(folder: string, token: string, server: string = CONTROL_PLANE): string {
+  const cluster = { server: `https://${server}:6443`, "certificate-authority": join(folder, "ca.crt") };
   return JSON.stringify({
     apiVersion: "v1",
     kind: "Config",

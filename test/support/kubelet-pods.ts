@@ -29,12 +29,18 @@ export interface SeenPod {
   };
 }
 
-/** Makes the suite's image and imports it on all nodes. */
-export async function importSuite(cluster: Kubelets): Promise<void> {
+/** Makes the suite's image, in the folder of a cluster; its archive. */
+export async function makeSuite(cluster: Kubelets): Promise<string> {
   const archive = join(cluster.folder, "isthmus.tar");
   const image = [join(import.meta.dirname, "../../run"), "image", "--level=1", `--output=${archive}`];
   const { code, stderr } = await start(image, { timeoutMs: 180_000 }).ended;
   if (code !== 0) throw new Error(`the image was not made: ${stderr}`);
+  return archive;
+}
+
+/** Makes the suite's image and imports it on all nodes. */
+export async function importSuite(cluster: Kubelets): Promise<void> {
+  const archive = await makeSuite(cluster);
   for (const name of NODES) await cluster.node(name).importImage(archive);
 }
 

@@ -11,6 +11,7 @@
  * await cluster.node("n1").reboot();
  * ```
  */
+import type { ChildProcess } from "node:child_process";
 import { generateKeyPairSync } from "node:crypto";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -51,6 +52,16 @@ export function kubeletsMissing(): string | false {
   return peersMissing(...PEERS);
 }
 
+/** What differs from a cluster whose machines reach each other. */
+export interface KubeletsOptions {
+  /** Where nodes find the API server, an address of its certificate besides its own ones. Default: {@link CONTROL_PLANE}. */
+  readonly server?: string;
+  /** Runs before the API server starts, when the machine of the control plane is there; further flags of kube-apiserver. */
+  readonly prepare?: (cluster: Kubelets) => Promise<readonly string[]>;
+  /** Runs before a node starts; the images that it gets first, as archives. */
+  readonly prepareNode?: (node: KubeletNode) => readonly string[];
+}
+
 /** Disposing ends and removes everything, in whatever state it is. */
 export class Kubelets implements AsyncDisposable {
   readonly folder: string;
@@ -58,6 +69,7 @@ export class Kubelets implements AsyncDisposable {
   readonly #place: Place;
   readonly #nodes = new Map<NodeName, KubeletNode>();
   readonly #closers = new AsyncDisposableStack();
+  #api: ChildProcess | undefined;
 
   private constructor(turn: AsyncDisposable) {
     this.#closers.use(turn);
@@ -70,16 +82,18 @@ export class Kubelets implements AsyncDisposable {
   }
 
   /** Resolves when both kubelets have registered their Nodes, which have no network yet. */
-  static async start(): Promise<Kubelets> {
+  static async start(options: KubeletsOptions = {}): Promise<Kubelets> {
+    const { server = CONTROL_PLANE, prepare, prepareNode } = options;
     const cluster = new Kubelets(await takeTurn());
     try {
-      await cluster.#startControlPlane();
+      cluster.#makeControlPlane(server);
+      await cluster.#startControlPlane((await prepare?.(cluster)) ?? []);
       const box = makeImage(cluster.folder, BOX, ["sleep", "1000000000"]);
       for (const name of NODES) {
         const node = new KubeletNode(cluster.#place, name);
         cluster.#nodes.set(name, node);
         cluster.#closers.defer(() => node.shutDown());
-        await node.boot([box]);
+        await node.boot([box, ...(prepareNode?.(node) ?? [])]);
       }
       for (const name of NODES)
         await until(
@@ -116,6 +130,11 @@ export class Kubelets implements AsyncDisposable {
     return this.run([KUBECTL, ...args]);
   }
 
+  /** The start of a command of kubectl, for {@link run}. */
+  get argvOfKubectl(): readonly string[] {
+    return [KUBECTL];
+  }
+
   /** The same, with any exit code. */
   tryKubectl(...args: readonly string[]): ReturnType<typeof start>["ended"] {
     return this.#run([KUBECTL, ...args], "");
@@ -135,14 +154,15 @@ export class Kubelets implements AsyncDisposable {
     return this.#closers.disposeAsync();
   }
 
-  async #startControlPlane(): Promise<void> {
+  /** The machine of the control plane and its files. */
+  #makeControlPlane(server: string): void {
     addNetns(this.#place, "cp");
     this.#closers.defer(() => deleteNetns(this.#place, "cp"));
     const { folder } = this;
     ip(this.#place, "cp", "link add br0 type bridge");
     ip(this.#place, "cp", `address add ${CONTROL_PLANE}/24 dev br0`);
     ip(this.#place, "cp", "link set br0 up");
-    const hosts = [CONTROL_PLANE, SERVICES.kubernetes, "127.0.0.1", "kubernetes.default.svc"];
+    const hosts = [...new Set([CONTROL_PLANE, server]), SERVICES.kubernetes, "127.0.0.1", "kubernetes.default.svc"];
     const { ca, pairs } = makeCertificates("kubelets", { api: hosts });
     const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
     const users = NODES.map((name) => `token-${name},system:node:${name},${name},"system:nodes"\n`);
@@ -153,11 +173,34 @@ export class Kubelets implements AsyncDisposable {
       "sa.key": privateKey.export({ type: "pkcs1", format: "pem" }),
       "tokens.csv": `${ADMIN},admin,admin,"system:masters"\n${users.join("")}`,
       "admin.kubeconfig": kubeconfigOf(folder, ADMIN),
-      ...Object.fromEntries(NODES.map((name) => [`${name}.kubeconfig`, kubeconfigOf(folder, `token-${name}`)])),
+      ...Object.fromEntries(NODES.map((name) => [`${name}.kubeconfig`, kubeconfigOf(folder, `token-${name}`, server)])),
     };
     for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+  }
+
+  async #startControlPlane(api: readonly string[]): Promise<void> {
+    const { folder } = this;
     this.#spawn("etcd", join(DEBIAN, "usr/bin/etcd"), [`--data-dir=${join(folder, "etcd")}`, "--unsafe-no-fsync"]);
-    this.#spawn("kube-apiserver", peer("kube-apiserver"), [
+    await this.#startApi(api);
+    const common = [`--kubeconfig=${this.kubeconfig}`, "--leader-elect=false"];
+    this.#spawn("kube-controller-manager", peer("kube-controller-manager"), [
+      ...common,
+      `--service-account-private-key-file=${join(folder, "sa.key")}`,
+      `--root-ca-file=${join(folder, "ca.crt")}`,
+    ]);
+    this.#spawn("kube-scheduler", peer("kube-scheduler"), common);
+  }
+
+  /** Kills the API server and starts it with these further flags in place of those that it had. */
+  async restartApi(flags: readonly string[]): Promise<void> {
+    if (this.#api !== undefined) await kill(this.#api);
+    await this.#startApi(flags);
+  }
+
+  /** Resolves when it is ready. */
+  async #startApi(flags: readonly string[]): Promise<void> {
+    const { folder } = this;
+    this.#api = this.#spawn("kube-apiserver", peer("kube-apiserver"), [
       "--etcd-servers=http://127.0.0.1:2379",
       "--secure-port=6443",
       `--cert-dir=${join(folder, "certs")}`,
@@ -175,24 +218,19 @@ export class Kubelets implements AsyncDisposable {
       "--allow-privileged=true",
       // No service-proxy runs beside it: it calls webhooks at the addresses of their pods.
       "--enable-aggregator-routing=true",
+      ...flags,
     ]);
     const isReady = async (): Promise<boolean> =>
       (await start([...this.outside, KUBECTL, `--kubeconfig=${this.kubeconfig}`, "get", "ns", "default"]).ended)
         .code === 0;
     const seen = (): string => readFileSync(join(folder, "kube-apiserver.log"), "utf8").slice(-2000);
     await until("the API server is ready", isReady, { deadlineMs: START_MS, everyMs: 500, seen });
-    const common = [`--kubeconfig=${this.kubeconfig}`, "--leader-elect=false"];
-    this.#spawn("kube-controller-manager", peer("kube-controller-manager"), [
-      ...common,
-      `--service-account-private-key-file=${join(folder, "sa.key")}`,
-      `--root-ca-file=${join(folder, "ca.crt")}`,
-    ]);
-    this.#spawn("kube-scheduler", peer("kube-scheduler"), common);
   }
 
-  #spawn(name: string, program: string, flags: readonly string[]): void {
+  #spawn(name: string, program: string, flags: readonly string[]): ChildProcess {
     const log = openSync(join(this.folder, `${name}.log`), "a");
     const child = spawnLogged([...this.outside, program, ...flags], log);
     this.#closers.defer(() => kill(child));
+    return child;
   }
 }

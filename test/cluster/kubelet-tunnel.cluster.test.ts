@@ -1,0 +1,208 @@
+// alone: two kubelets with their pods keep the processor busy
+/**
+ * The tunnel as the only way between a control plane and its nodes, all of them real programs: kube-apiserver behind a firewall that lets the
+ * agents' port through and nothing else, kubelets that know the bind address alone, static pods of proxy-agent as the guide has them. The tests
+ * share one cluster and are in the order of its life.
+ */
+import assert from "node:assert/strict";
+import type { ChildProcess } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { stringify } from "yaml";
+import { makeCertificates } from "#test/certificates";
+import { CONTROL_PLANE, type KubeletNode, kill, NODES, type NodeName, spawnLogged } from "#test/kubelet-node";
+import { allReady, loseAndRestorePower, makeSuite, pods, rolledOut, SETTLE_MS, TIMEOUT } from "#test/kubelet-pods";
+import { LATER, WORKLOADS } from "#test/kubelet-workloads";
+import { Kubelets, kubeletsMissing } from "#test/kubelets";
+import { ISTHMUS, until } from "#test/lab";
+
+const root = join(import.meta.dirname, "../..");
+const skip = kubeletsMissing();
+const POOL = "10.100.0.0/16";
+const BIND = "10.255.255.1";
+const AGENT_PORT = 8091;
+/** A megabyte goes through `kubectl exec` and back. */
+const BYTES = 2 ** 20;
+/** An exec may wait for an agent that is about to be there. */
+const SOON = { deadlineMs: SETTLE_MS, everyMs: 1000 };
+
+type Mode = "grpc" | "http-connect";
+
+let bed: Kubelets | undefined;
+const cluster = (): Kubelets => {
+  assert.ok(bed !== undefined, "the cluster has started");
+  return bed;
+};
+const closers = new AsyncDisposableStack();
+const { ca, pairs } = makeCertificates("tunnel", { server: [CONTROL_PLANE], n1: [], n2: [] });
+
+let server: ChildProcess | undefined;
+closers.defer(async () => {
+  if (server !== undefined) await kill(server);
+});
+
+const frontend = ({ folder }: Kubelets): string => join(folder, "frontend/frontend.sock");
+const selector = ({ folder }: Kubelets, mode: Mode): string => join(folder, `egress-selector-${mode}.yaml`);
+/** What the guide says of kube-apiserver. */
+const apiFlags = (on: Kubelets, mode: Mode): readonly string[] => [
+  `--egress-selector-config-file=${selector(on, mode)}`,
+  `--advertise-address=${BIND}`,
+  "--endpoint-reconciler-type=none",
+];
+
+/** The guide's server, with the arguments of its static pod. */
+function startServer(on: Kubelets, mode: Mode): void {
+  const file = (name: string): string => join(on.folder, name);
+  const words = {
+    "/etc/isthmus/tunnel/server.crt": file("server.crt"),
+    "/etc/isthmus/tunnel/server.key": file("server.key"),
+    "/etc/isthmus/tunnel/agents-ca.crt": file("tunnel-ca.crt"),
+    "/run/isthmus-tunnel/frontend.sock": frontend(on),
+    "--mode=grpc": `--mode=${mode}`,
+  };
+  let pod = readFileSync(join(root, "deploy/tunnel/proxy-server.static-pod.yaml"), "utf8");
+  for (const [there, here] of Object.entries(words)) pod = pod.replaceAll(there, here);
+  const flags = [...pod.matchAll(/^ +- (--\S+)/gm)].map(([, flag = ""]) => flag);
+  assert.ok(flags.length > 10);
+  server = spawnLogged([...on.outside, ISTHMUS, "proxy-server", ...flags], openSync(file("proxy-server.log"), "a"));
+}
+
+async function prepare(on: Kubelets): Promise<void> {
+  mkdirSync(join(on.folder, "frontend"));
+  const files = { "server.crt": pairs.server.cert, "server.key": pairs.server.key, "tunnel-ca.crt": ca };
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(on.folder, name), text);
+  const config = readFileSync(join(root, "deploy/tunnel/egress-selector.yaml"), "utf8");
+  const here = config.replace("/run/isthmus-tunnel/frontend.sock", frontend(on));
+  writeFileSync(selector(on, "grpc"), here);
+  writeFileSync(selector(on, "http-connect"), here.replace("proxyProtocol: GRPC", "proxyProtocol: HTTPConnect"));
+  await on.run(["nft", "-f", "-"], FIREWALL);
+  startServer(on, "grpc");
+}
+
+const FIREWALL = `table inet firewall {
+  chain input { type filter hook input priority 0; iifname "br0" tcp dport != ${AGENT_PORT} drop; iifname "br0" meta l4proto != tcp drop; }
+  chain output { type filter hook output priority 0; oifname "br0" tcp sport != ${AGENT_PORT} drop; oifname "br0" meta l4proto != tcp drop; }
+}
+`;
+
+function prepareNode(node: KubeletNode): void {
+  const files = { "agent.crt": pairs[node.name].cert, "agent.key": pairs[node.name].key, "servers-ca.crt": ca };
+  for (const [name, text] of Object.entries(files)) node.put(`etc/isthmus/tunnel/${name}`, text);
+  const pod = readFileSync(join(root, "deploy/tunnel/proxy-agent.static-pod.yaml"), "utf8");
+  node.put("manifests/proxy-agent.yaml", here(pod));
+}
+
+/** Manifests with the addresses of this cluster. */
+const here = (text: string): string =>
+  text.replaceAll("control-plane.example", CONTROL_PLANE).replaceAll("10.244.0.0/16", POOL);
+
+before(async () => {
+  if (skip !== false) return;
+  let suite = "";
+  bed = closers.use(
+    await Kubelets.start({
+      server: BIND,
+      prepare: async (on) => {
+        suite = await makeSuite(on);
+        await prepare(on);
+        return apiFlags(on, "grpc");
+      },
+      prepareNode: (node) => {
+        prepareNode(node);
+        return [suite];
+      },
+    }),
+  );
+});
+after(() => closers.disposeAsync());
+
+/** Bytes go to a pod of the node and come back, by kube-apiserver, the tunnel and the kubelet. */
+async function echoes(name: NodeName): Promise<boolean> {
+  const selection = ["--selector=app=client", `--field-selector=spec.nodeName=${name}`];
+  const [client] = await pods(cluster(), ...selection);
+  if (client === undefined) return false;
+  const text = "0123456789abcde\n".repeat(BYTES / 16);
+  const argv = [...cluster().argvOfKubectl, "exec", "--stdin", client.metadata.name, "--", "/bin/busybox", "cat"];
+  const back = await cluster()
+    .run(argv, text)
+    .catch((error: unknown) => String(error));
+  const digest = (one: string): string => createHash("sha256").update(one).digest("hex");
+  return digest(back) === digest(text);
+}
+
+async function works(): Promise<void> {
+  for (const name of NODES) await until(`kubectl exec on ${name} echoes`, () => echoes(name), SOON);
+  await allReady(cluster());
+}
+
+async function dialsOf(protocol: string): Promise<number> {
+  const metrics = await cluster().kubectl("get", "--raw", "/metrics");
+  const lines = metrics.split("\n").filter((line) => line.startsWith("apiserver_egress_dialer_dial_start_total{"));
+  return lines.filter((line) => line.includes(protocol)).reduce((sum, line) => sum + Number(line.split(" ")[1]), 0);
+}
+
+test("kubelet: nodes join, and pods of the whole suite get ready, through the tunnel alone", { skip }, async () => {
+  for (const name of NODES)
+    await assert.rejects(
+      cluster().node(name).run("curl", "-sk", "--max-time", "2", `https://${CONTROL_PLANE}:6443/version`),
+      /ended with 28/,
+    );
+  await cluster().apply(readFileSync(join(root, "deploy/tunnel/kubernetes-endpointslice.yaml"), "utf8"));
+  const proxy = readFileSync(join(root, "deploy/service-proxy.yaml"), "utf8");
+  await cluster().apply(here(proxy.replaceAll("control-plane.example", BIND)));
+  await cluster().apply(readFileSync(join(root, "deploy/pods-router.yaml"), "utf8"));
+  for (const one of ["service-proxy", "coild", "coil-router"]) await rolledOut(cluster(), `daemonset/${one}`);
+  await rolledOut(cluster(), "deployment/coil-ipam-controller");
+  const spec = { blockSizeBits: 5, subnets: [{ ipv4: POOL }] };
+  const pool = { apiVersion: "coil.cybozu.com/v2", kind: "AddressPool", metadata: { name: "default" }, spec };
+  await cluster().apply(stringify(pool));
+  await cluster().apply(WORKLOADS.map((one) => stringify(one)).join("---\n"));
+  await works();
+  assert.ok((await dialsOf("grpc")) > 0);
+});
+
+test("webhook: what it refuses is refused through the tunnel", { skip }, async () => {
+  const spec = { blockSizeBits: 5, subnets: [{ ipv4: "10.100.64.0/20" }] };
+  const other = { apiVersion: "coil.cybozu.com/v2", kind: "AddressPool", metadata: { name: "other" }, spec };
+  await assert.rejects(cluster().apply(stringify(other)), /overlaps with a subnet of AddressPool default/);
+});
+
+test("kubelet: agents that are killed are started again by their kubelets", { skip }, async () => {
+  for (const name of NODES) {
+    const ofNode = ["--namespace=kube-system", `--field-selector=metadata.name=proxy-agent-${name}`];
+    const [agent] = await pods(cluster(), ...ofNode);
+    const id = agent?.status.containerStatuses?.[0]?.containerID?.replace("containerd://", "") ?? "";
+    await cluster().node(name).run("ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", id);
+  }
+  await works();
+});
+
+test("kubelet: agents find a server again that was killed", { skip }, async () => {
+  assert.ok(server !== undefined);
+  await kill(server);
+  startServer(cluster(), "grpc");
+  await works();
+});
+
+test("kubelet: killed with containerd and started again, it starts pods", { skip }, async () => {
+  for (const name of NODES) await cluster().node(name).restartPrograms();
+  await cluster().apply(stringify(LATER));
+  await cluster().kubectl("rollout", "status", "daemonset/later", TIMEOUT);
+  await works();
+});
+
+test("kubelet: a node that had no power joins again, by an agent that it starts itself", { skip }, async () => {
+  await loseAndRestorePower(cluster(), "n1");
+  await works();
+});
+
+test("kubelet: the same by CONNECT", { skip }, async () => {
+  assert.ok(server !== undefined);
+  await kill(server);
+  startServer(cluster(), "http-connect");
+  await cluster().restartApi(apiFlags(cluster(), "http-connect"));
+  await works();
+  assert.ok((await dialsOf("http_connect")) > 0);
+});
