@@ -30,12 +30,20 @@ interface CachedLease {
   readonly spec: Lease["spec"];
 }
 
+/**
+ * How long after the last news of any Lease its time still counts, in milliseconds. A server that runs renews its Lease 15 s before the end, so
+ * without news for longer either no server runs or the API server cannot be heard.
+ */
+const NEWS_MS = 5000;
+
 /** Counts the valid Leases of proxy servers (docs/spec/tunnel.md#11). */
 export class LeaseCounter {
   readonly #clock: Clock;
   readonly #onChange: () => void;
   readonly #informer: Informer<Lease, CachedLease>;
   #lastGood: number | undefined;
+  /** When the last news of a Lease came, in milliseconds of the wall clock. */
+  #heardAt = 0;
 
   constructor(deps: LeaseCounterDeps, options: LeaseCounterOptions) {
     this.#clock = deps.clock;
@@ -52,7 +60,10 @@ export class LeaseCounter {
         }
       },
     });
-    const onEvent = (): void => this.#checkCount();
+    const onEvent = (): void => {
+      this.#heardAt = this.#clock.now();
+      this.#checkCount();
+    };
     this.#informer.addHandler({ onAdd: onEvent, onUpdate: onEvent, onDelete: onEvent });
   }
 
@@ -62,11 +73,11 @@ export class LeaseCounter {
   }
 
   /**
-   * The number of Leases that are valid now. If no Lease is valid, the last number that was not zero; `undefined` before the first valid
-   * Lease.
+   * The number of Leases that are valid. While none is heard of, the number of those that were valid shortly after the last news: an API server
+   * that is away ends no Lease. If no Lease is valid, the last number that was not zero; `undefined` before the first valid Lease.
    */
   get count(): number | undefined {
-    const now = this.#clock.now();
+    const now = Math.min(this.#clock.now(), this.#heardAt + NEWS_MS);
     const valid = this.#informer.store.list().filter((lease) => (validUntil(lease) ?? 0) > now).length;
     if (valid > 0) this.#lastGood = valid;
     return this.#lastGood;

@@ -273,6 +273,37 @@ test("LeaseCounter: a clock that jumps leaves the count as it was, or as high", 
   await running;
 });
 
+test("LeaseCounter: an API server that is not heard of ends no Lease", async (t) => {
+  const { api } = await kube(t);
+  const clock = new FakeClock();
+  const counter = new LeaseCounter(
+    {
+      api,
+      clock,
+      log: nullLogger,
+      health: new Health().part("leases"),
+      metrics: { listed: () => undefined, watched: () => undefined },
+      onChange: () => undefined,
+    },
+    { namespace: NAMESPACE, labelSelector: "k8s-app=konnectivity-server" },
+  );
+  const controller = new AbortController();
+  const running = counter.run(controller);
+  // Three servers, each of which renews its Lease every 15 s.
+  for (const id of ["a", "b", "c"]) {
+    await lease(api, clock, id, 0);
+    await until(`${id} counts`, () => counter.count === ["a", "b", "c"].indexOf(id) + 1);
+    await clock.advance(5000);
+  }
+  // Nothing comes from here on, as where all packets are dropped.
+  for (let seconds = 0; seconds < 120; seconds += 5) {
+    await clock.advance(5000);
+    assert.equal(counter.count, 3, `after ${seconds} s`);
+  }
+  controller.abort();
+  await running;
+});
+
 test("LeaseCounter: counts valid Leases as they come, expire and go; with none it keeps the last count", async (t) => {
   const { api } = await kube(t);
   const clock = new FakeClock();
@@ -304,13 +335,16 @@ test("LeaseCounter: counts valid Leases as they come, expire and go; with none i
   await until("both count", () => counter.count === 2);
   assert.equal(changes, 2);
   await clock.advance(20_000);
-  assert.equal(counter.count, 1, "b has expired");
-  await clock.advance(20_000);
-  assert.equal(counter.count, 1, "so has a, but one was the last good count");
+  assert.equal(counter.count, 2, "nothing was heard since");
+  await renew(api, clock, "a");
+  await until("b has expired", () => counter.count === 1);
+  assert.equal(changes, 3);
+  await clock.advance(40_000);
+  assert.equal(counter.count, 1, "a has expired too, but one was the last good count");
   await renew(api, clock, "a");
   await lease(api, clock, "c", 0);
   await until("both count", () => counter.count === 2);
-  assert.equal(changes, 3, "a renewal is nothing new");
+  assert.equal(changes, 4, "a renewal is nothing new");
   await api.delete(resources.leases, { namespace: NAMESPACE, name: leaseName("c") }, options);
   await until("one is left", () => counter.count === 1);
   assert.deepEqual(calls.slice(0, 2), ["list 200", "watch 200"]);
