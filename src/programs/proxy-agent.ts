@@ -201,6 +201,7 @@ function serverAddresses(
   const orNone = (text: string): string | undefined => (text === "" ? undefined : text);
   return new ServerAddresses(
     {
+      clock: systemClock,
       resolve: async (host, options) => (await names.resolve(host, options)).map(String),
       connect: (server, options) =>
         connectServer(

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { FakeClock } from "#base/clock";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 import type { PacketStreamHandlers } from "../link/packet-stream.ts";
 import { FakePulse } from "../testing/fake-pulse.ts";
-import { type ServerAddress, ServerAddresses } from "./server-addresses.ts";
+import { ServerAddresses, type ServerAddressesDeps } from "./server-addresses.ts";
 
 /** More servers than addresses: an address may be a balancer's. */
 const options = { signal: new AbortController().signal, servers: 4 };
@@ -12,15 +13,22 @@ const options = { signal: new AbortController().signal, servers: 4 };
 function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
   const asked: string[] = [];
   const down = new Set<string>();
+  /** By address: answers as late as the test wants. */
+  const silent = new Map<string, Promise<void>>();
+  const clock = new FakeClock();
+  const discarded: string[] = [];
+  const ended: string[] = [];
   const open: { readonly address: string; readonly handlers: PacketStreamHandlers }[] = [];
-  const connect = async ({ host, port, name }: ServerAddress): Promise<OpenedStream> => {
+  const connect: ServerAddressesDeps["connect"] = async ({ host, port, name }, { signal }) => {
     asked.push(`${name}=${host}:${port}`);
+    signal.addEventListener("abort", () => ended.push(host));
+    await silent.get(host);
     if (down.has(host)) throw new LinkError("unreachable", `${host} is down`);
     return {
       headers: {},
       pulse: new FakePulse(),
       onLeaving: () => undefined,
-      discard: () => undefined,
+      discard: () => void discarded.push(host),
       start: (handlers) => {
         open.push({ address: host, handlers });
         return {
@@ -41,7 +49,7 @@ function network(resolve: Readonly<Record<string, readonly string[]>> = {}) {
     if (found === undefined) throw new Error(`getaddrinfo ENOTFOUND ${host}`);
     return found;
   };
-  return { asked, down, open, deps: { connect, resolve: lookup } };
+  return { asked, down, open, silent, clock, discarded, ended, deps: { clock, connect, resolve: lookup } };
 }
 
 const handlers: PacketStreamHandlers = {
@@ -71,6 +79,24 @@ test("ServerAddresses: an address that does not answer does not delay the others
   down.add("192.0.2.1");
   (await addresses.connect(options)).start(handlers);
   assert.equal(asked.length, 2);
+});
+
+test("ServerAddresses: beside an address that is silent the next one is tried after half a second, and one stream is kept", async () => {
+  const { deps, asked, silent, clock, discarded, ended } = network();
+  const late = Promise.withResolvers<void>();
+  silent.set("192.0.2.1", late.promise);
+  const servers = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map((host) => ({ host, port: 1 }));
+  const addresses = new ServerAddresses(deps, servers);
+  const connecting = addresses.connect(options);
+  await clock.advance(499);
+  assert.equal(asked.length, 1);
+  await clock.advance(1);
+  (await connecting).start(handlers);
+  assert.deepEqual([asked.length, ended.includes("192.0.2.1"), clock.pending], [2, true, 0]);
+  // It answers after all.
+  late.resolve();
+  await clock.advance(0);
+  assert.deepEqual(discarded, ["192.0.2.1"]);
 });
 
 test("ServerAddresses: an address with a stream is tried only when no other answers, the one tried longest ago, and that is told", async () => {

@@ -1,10 +1,14 @@
 import { isIP } from "node:net";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
 
 /** The maximum number of addresses that are used of one name. */
 const MAX_ADDRESSES = 64;
+
+/** An address that has not answered for so long, in milliseconds, is waited for no longer alone: the next one is tried beside it. */
+const AHEAD_MS = 500;
 
 /** Streams in a row that an address with a stream may give to no avail, where it must be a balancer's. */
 const QUICK_TRIES = 20;
@@ -18,6 +22,7 @@ export interface ServerAddress extends HostPort {
 }
 
 export interface ServerAddressesDeps {
+  readonly clock: Pick<Clock, "after">;
   /** Opens one stream. Rejects with {@link LinkError}. */
   readonly connect: (server: ServerAddress, options: { readonly signal: AbortSignal }) => Promise<OpenedStream>;
   /** Resolves a name to all its addresses. */
@@ -53,7 +58,8 @@ export class ServerAddresses {
   }
 
   /**
-   * Opens a stream to the first address that answers, in the order of {@link ServerAddresses}. If none does that has no stream, one with a
+   * Opens a stream to the first address that answers. They are tried in the order of {@link ServerAddresses}, the next one when one has failed, and
+   * beside one that is silent. If none does that has no stream, one with a
    * stream may be tried, the one tried longest ago: a balancer may lead to another server. That is so in few rounds where each server may have an
    * address of its own: else all agents would load the others for as long as one server is down. Rejects with the last {@link LinkError}.
    */
@@ -84,23 +90,51 @@ export class ServerAddresses {
   }
 
   /** A stream to the first of the addresses that answers; the last error if none does; `undefined` if there is none. */
-  async #firstOf(
-    addresses: readonly ServerAddress[],
-    round: ConnectRound,
-  ): Promise<OpenedStream | LinkError | undefined> {
+  #firstOf(addresses: readonly ServerAddress[], round: ConnectRound): Promise<OpenedStream | LinkError | undefined> {
+    const { promise, resolve, reject } = Promise.withResolvers<OpenedStream | LinkError | undefined>();
+    const losers = new AbortController();
+    const signal = AbortSignal.any([round.signal, losers.signal]);
+    let [next, pending, isOver] = [0, 0, false];
     let last: LinkError | undefined;
-    for (const address of addresses) {
-      try {
-        return await this.#try(address, round);
-      } catch (error) {
-        if (!(error instanceof LinkError)) throw error;
-        last = error;
+    let cancel = (): void => undefined;
+    const end = (settle: () => void): void => {
+      isOver = true;
+      cancel();
+      losers.abort();
+      settle();
+    };
+    const attempt = (): void => {
+      cancel();
+      const address = addresses[next];
+      if (address === undefined) {
+        if (pending === 0) end(() => resolve(last));
+        return;
       }
-    }
-    return last;
+      next += 1;
+      pending += 1;
+      this.#try(address, { signal }).then(
+        (stream) => {
+          if (isOver) stream.discard();
+          else end(() => resolve(stream));
+        },
+        (error: unknown) => {
+          pending -= 1;
+          if (isOver) return;
+          if (!(error instanceof LinkError)) {
+            end(() => reject(error));
+            return;
+          }
+          last = error;
+          attempt();
+        },
+      );
+      if (next < addresses.length) cancel = this.#deps.clock.after(AHEAD_MS, attempt);
+    };
+    attempt();
+    return promise;
   }
 
-  async #try(address: ServerAddress, { signal }: ConnectRound): Promise<OpenedStream> {
+  async #try(address: ServerAddress, { signal }: Pick<ConnectRound, "signal">): Promise<OpenedStream> {
     signal.throwIfAborted();
     this.#tries += 1;
     this.#triedAt.set(formatHostPort(address), this.#tries);

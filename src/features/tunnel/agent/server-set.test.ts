@@ -1,6 +1,7 @@
 /** docs/spec/tunnel.md#11: agents behind one balancer, and servers that start and stop, with a fake clock. */
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { sleep } from "#base/async";
 import { FakeClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { SystemNames } from "#base/names";
@@ -17,6 +18,8 @@ import { ServerSet } from "./server-set.ts";
 const SERVERS = 3;
 const AGENTS = 100;
 const BALANCER = "192.0.2.1";
+/** The default of `--connect-timeout`. */
+const CONNECT_TIMEOUT_MS = 20_000;
 
 /** Servers behind a balancer that chooses at random. `undefined`: one that refuses. */
 class Cluster implements AsyncDisposable {
@@ -30,17 +33,29 @@ class Cluster implements AsyncDisposable {
   readonly #running: Promise<void>[] = [];
   #seed = 12345;
 
-  /** `name`: all agents have this name of servers, which resolves to the balancer's address and these, which do not answer. */
-  constructor(agents: number, name: { readonly unreachable: readonly string[] } = { unreachable: [] }) {
+  /**
+   * All agents have a name of servers, which resolves to the balancer's address and these: `unreachable` ones refuse, and no packet comes from
+   * `silent` ones.
+   */
+  constructor(
+    agents: number,
+    name: { readonly unreachable?: readonly string[]; readonly silent?: readonly string[] } = {},
+  ) {
+    const { unreachable = [], silent = [] } = name;
     const names = new SystemNames({ clock: this.clock });
     for (let at = 0; at < agents; at += 1) {
       const addresses = new ServerAddresses(
         {
-          connect: async ({ host }) => {
-            if (name.unreachable.includes(host)) throw new LinkError("unreachable", `${host}: no route to host`);
+          clock: this.clock,
+          connect: async ({ host }, { signal }) => {
+            if (silent.includes(host)) {
+              await sleep(CONNECT_TIMEOUT_MS, { clock: this.clock, signal });
+              throw new LinkError("timeout", `${host}: no answer`);
+            }
+            if (unreachable.includes(host)) throw new LinkError("unreachable", `${host}: no route to host`);
             return this.#connect();
           },
-          resolve: async () => [BALANCER, ...name.unreachable],
+          resolve: async () => [...silent, BALANCER, ...unreachable],
         },
         [{ host: "proxy", port: 8091 }],
       );
@@ -135,6 +150,31 @@ test("ServerSet: an address of a balancer's name that does not answer keeps no a
   const took = await cluster.settled();
   t.diagnostic(`${took} ms`);
   assert.ok(took <= 10_000, `${took} ms`);
+});
+
+test("ServerSet: an address from which nothing comes delays no other one", async (t) => {
+  await using cluster = new Cluster(1, { silent: ["2001:db8::1", "2001:db8::2"] });
+  const [set] = cluster.sets;
+  assert.ok(set !== undefined);
+  const withLink = async (): Promise<number> => {
+    const started = cluster.clock.monotonic();
+    while (set.links.length === 0) {
+      assert.ok(cluster.clock.monotonic() - started < 120_000);
+      await cluster.clock.advance(100);
+    }
+    return cluster.clock.monotonic() - started;
+  };
+  const first = await withLink();
+  // One server is left. The agent looks for the others at the silent addresses, when its only link ends.
+  cluster.backends.fill("a");
+  for (const server of ["b", "c"]) cluster.kill(server);
+  await withLink();
+  await cluster.clock.advance(5000);
+  cluster.kill("a");
+  assert.equal(set.links.length, 0);
+  const again = await withLink();
+  t.diagnostic(`${first} and ${again} ms`);
+  assert.ok(first <= 2000 && again <= 2000, `${first} and ${again} ms`);
 });
 
 test("ServerSet: after a rolling restart all agents have all servers within 6 s", async (t) => {

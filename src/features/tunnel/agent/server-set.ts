@@ -59,7 +59,7 @@ export interface ServerSetDeps {
 }
 
 /** The outcome of an attempt to connect. */
-type Outcome = "connected" | "duplicate" | "enough" | "failed";
+type Outcome = "connected" | "duplicate" | "enough" | "failed" | "interrupted";
 
 /** The agent's streams: at most one to each server, and one to every server that is known (docs/spec/tunnel.md#11). */
 export class ServerSet {
@@ -75,6 +75,8 @@ export class ServerSet {
   /** Number of consecutive duplicates. */
   #duplicates = 0;
   #failures = 0;
+  /** Ends the attempt under way. */
+  #interrupt: (() => void) | undefined;
 
   constructor(deps: ServerSetDeps, options: ServerSetOptions) {
     this.#deps = deps;
@@ -111,18 +113,24 @@ export class ServerSet {
     while (!signal.aborted) {
       const outcome = await this.#connectOnce(signal);
       if (signal.aborted) return;
-      this.#failures = outcome === "failed" ? this.#failures + 1 : 0;
-      if (outcome === "duplicate") this.#duplicates += 1;
-      else if (outcome !== "failed") this.#duplicates = 0;
+      this.#noteOutcome(outcome);
       const interval = Math.min(this.#intervalAfter(outcome), this.#options.syncIntervalCapMs);
       await this.#pause(interval * (1 + JITTER * this.#random()), signal);
     }
+  }
+
+  #noteOutcome(outcome: Outcome): void {
+    if (outcome === "interrupted") return;
+    this.#failures = outcome === "failed" ? this.#failures + 1 : 0;
+    if (outcome === "duplicate") this.#duplicates += 1;
+    else if (outcome !== "failed") this.#duplicates = 0;
   }
 
   #intervalAfter(outcome: Outcome): number {
     const { syncIntervalMs } = this.#options;
     switch (outcome) {
       case "enough":
+      case "interrupted":
         return syncIntervalMs;
       case "connected":
         return syncIntervalMs * QUICK;
@@ -163,12 +171,16 @@ export class ServerSet {
     this.#deps.metrics.knownServers(known);
     if (this.#draining) return "enough";
     if (!this.#options.syncForever && this.usable.length >= known) return "enough";
+    const attempt = new AbortController();
+    this.#interrupt = () => attempt.abort();
     try {
       const onUnanswered = (error: LinkError): void => this.#unanswered(error);
-      const stream = await this.#deps.connect({ signal, servers: known, onUnanswered });
+      const both = AbortSignal.any([signal, attempt.signal]);
+      const stream = await this.#deps.connect({ signal: both, servers: known, onUnanswered });
       return this.#join(stream);
     } catch (error) {
       if (signal.aborted) return "failed";
+      if (attempt.signal.aborted) return "interrupted";
       if (!(error instanceof LinkError)) throw error;
       this.#unanswered(error);
       return "failed";
@@ -228,6 +240,8 @@ export class ServerSet {
     this.#lost = true;
     this.#changed();
     this.sync();
+    // The address that has lost its stream is none of those that the attempt tries, and may answer sooner.
+    this.#interrupt?.();
   }
 
   #changed(): void {
