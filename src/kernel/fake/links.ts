@@ -72,6 +72,11 @@ export class FakeLinkPort implements LinkPort {
     checkMtu(spec.mtu, what);
     if (spec.kind === "vxlan" && [...home.links.values()].some(({ details }) => isSameVxlan(spec, details)))
       throw refuse("EEXIST", what);
+    if (
+      isExternalTunnel(spec) &&
+      [...home.links.values()].some(({ details }) => details?.kind === spec.kind && isExternalTunnel(details))
+    )
+      throw refuse("EEXIST", what);
     const lower = spec.kind === "macvlan" ? this.#ns.links.get(spec.parentIndex) : undefined;
     if (spec.kind === "macvlan" && lower === undefined) throw refuse("ENODEV", what);
     const link = this.#add(home, { ...spec, details: detailsOf(spec), peer: lower });
@@ -238,6 +243,11 @@ function isSameVxlan(spec: Extract<LinkSpec, { readonly kind: "vxlan" }>, actual
   const text = ({ vni, external = false, port = 8472, local, remote }: typeof spec | typeof actual): string =>
     JSON.stringify([external ? 0 : vni, port, (remote ?? local)?.family ?? 4]);
   return text(spec) === text(actual);
+}
+
+/** The kernel has one ipip and one ip6tnl tunnel in a namespace that takes the packets of any peer. */
+function isExternalTunnel(tunnel: { readonly kind: string; readonly external?: boolean | undefined }): boolean {
+  return (tunnel.kind === "ipip" || tunnel.kind === "ip6tnl") && tunnel.external === true;
 }
 
 /** The options as the kernel lists them: the given ones, with its defaults. */

@@ -10,15 +10,8 @@ function choose(
   asked: (typeof TUNNEL_DRIVERS)[number],
   families = [4, 6] as readonly (4 | 6)[],
 ) {
-  const kernel = new FakeKernel(lacks);
-  using stack = kernel.openStack(kernel.createAnonymousNetNs());
-  const before = stack.links.list().length;
-  try {
-    const { driver, lacking } = chooseDriver(stack, asked, families);
-    return [driver.name, ...lacking].join(" ");
-  } finally {
-    assert.equal(stack.links.list().length, before, "nothing is left of the tries");
-  }
+  const { driver, lacking } = chooseDriver(new FakeKernel(lacks), asked, families);
+  return [driver.name, ...lacking].join(" ");
 }
 
 test("chooseDriver: auto is FoU where the kernel has all of it for the families, else VXLAN, with what is lacking", () => {

@@ -1,7 +1,7 @@
 import { ExpectedError } from "#base/errors";
 import type { IpFamily } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
-import type { NetStack } from "#kernel/net";
+import type { Kernel, NetStack } from "#kernel/net";
 import type { TunnelDriver } from "./driver.ts";
 import { fouDriver } from "./fou.ts";
 import { vxlanDriver } from "./vxlan.ts";
@@ -20,15 +20,18 @@ export class TunnelError extends ExpectedError<TunnelErrorCode> {
 const PROBE = "coil_probe";
 
 /**
- * The driver that was asked for, or for `auto` FoU if this kernel has all that it needs, else VXLAN. Makes and deletes a link of each needed kind
- * in the namespace, which takes up to 20 ms each. Throws {@link TunnelError} and `KernelError`.
+ * The driver that was asked for, or for `auto` FoU if this kernel has all that it needs, else VXLAN. `families`: those that tunnels are for; default:
+ * the kernel's. Makes a link of each needed kind, which takes up to 20 ms each, in a namespace of its own: a router's, which may be that of a container that
+ * ran before, has one `external` link of a kind, and the kernel refuses a second one. Needs CAP_SYS_ADMIN. Throws {@link TunnelError} and `KernelError`.
  */
 export function chooseDriver(
-  net: Pick<NetStack, "fou" | "links">,
+  kernel: Pick<Kernel, "createAnonymousNetNs" | "openStack">,
   asked: (typeof TUNNEL_DRIVERS)[number],
-  families: readonly IpFamily[],
+  families?: readonly IpFamily[],
 ): { readonly driver: TunnelDriver; readonly lacking: readonly string[] } {
-  const lacking = asked === "vxlan" ? [] : lackingForFou(net, families);
+  using netns = kernel.createAnonymousNetNs();
+  using net = kernel.openStack(netns);
+  const lacking = asked === "vxlan" ? [] : lackingForFou(net, families ?? (hasIpv6(net) ? [4, 6] : [4]));
   if (asked !== "vxlan" && lacking.length === 0) return { driver: fouDriver, lacking };
   if (asked === "fou") {
     const fix =
@@ -58,6 +61,16 @@ function hasKind(net: Pick<NetStack, "links">, spec: Parameters<NetStack["links"
     return true;
   } catch (error) {
     if (!isKernelError(error, "unsupported")) throw error;
+    return false;
+  }
+}
+
+function hasIpv6({ sysctl }: Pick<NetStack, "sysctl">): boolean {
+  try {
+    sysctl.get("net.ipv6.conf.all.disable_ipv6");
+    return true;
+  } catch (error) {
+    if (!isKernelError(error, "not-found")) throw error;
     return false;
   }
 }

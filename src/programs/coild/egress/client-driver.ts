@@ -59,9 +59,7 @@ export class ClientDriver {
 
   #choose(): void {
     const { kernel, asked, health, onChosen, log } = this.#parts;
-    using netns = kernel.createAnonymousNetNs();
-    using stack = kernel.openStack(netns);
-    const { driver, lacking } = chooseDriver(stack, asked, hasIpv6(stack) ? [4, 6] : [4]);
+    const { driver, lacking } = chooseDriver(kernel, asked);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; clients use vxlan", { lacking });
     this.#driver = driver;
     onChosen(driver.name);
@@ -78,14 +76,4 @@ export class ClientDriver {
 
 function isRefusal(error: unknown): error is Error {
   return error instanceof TunnelError || isKernelError(error);
-}
-
-function hasIpv6(stack: ReturnType<Kernel["openStack"]>): boolean {
-  try {
-    stack.sysctl.get("net.ipv6.conf.all.disable_ipv6");
-    return true;
-  } catch (error) {
-    if (!isKernelError(error, "not-found")) throw error;
-    return false;
-  }
 }
