@@ -12,6 +12,7 @@ import {
   endFlows,
   formerClients,
   iptablesFilter,
+  loadDriverModules,
   nftFilter,
   planRouter,
   planRules,
@@ -83,7 +84,9 @@ export const coilEgress = defineProgram({
     if (stack.links.get({ name: IFNAME }) === undefined)
       throw new ConfigError("invalid-flags", [`this network namespace has no interface ${IFNAME}`]);
     const families = ([4, 6] as const).filter((family) => addresses[family] !== undefined);
-    const { driver, lacking } = chooseDriver(kernel, values.tunnelDriver, families);
+    const { tunnelDriver: asked } = values;
+    await loadDriverModules(asked, { log, signal });
+    const { driver, lacking } = chooseDriver(kernel, asked, families);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
     await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });

@@ -1,5 +1,5 @@
 import { dirname, join } from "node:path";
-import { Backoff, Deferred, Dirty, retry, TaskGroup } from "#base/async";
+import { type AbortOptions, Backoff, Deferred, Dirty, retry, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
@@ -9,7 +9,7 @@ import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { CniService, INSPECT_EGRESS_PATH, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
-import { PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
+import { loadDriverModules, PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
@@ -156,8 +156,10 @@ export const coild = defineProgram({
     const inCluster = inClusterCidr.length > 0 ? inClusterCidr : PRIVATE_RANGES;
     const settings = { nodeName, asked, port, inCluster, originatingOnly, resyncMs: CLIENT_RESYNC_MS };
     const clientOptions = values.enableEgress ? settings : undefined;
+    const loadModules = (at: AbortOptions): Promise<void> => loadDriverModules(asked, { ...at, log });
+    if (values.enableEgress) await loadModules({ signal });
     const openClients = clientsOpener(
-      { kernel, api, events, health, metrics, filters: filterOpeners(values.backend), log },
+      { kernel, api, events, health, metrics, filters: filterOpeners(values.backend), loadModules, log },
       clientOptions,
     );
     if (!values.enableIpam) {

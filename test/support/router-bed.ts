@@ -23,8 +23,8 @@ export const EGRESS = { namespace: "internet", name: "nat" };
 export const SERVED = 8000;
 const loopback = IpAddress.parse("127.0.0.1");
 
-/** A bed; `run` starts a router in it. */
-export async function openRouterBed(t: TestContext, driver: TunnelDriver) {
+/** A bed; `run` starts a router in it. Without `driver` the client has no tunnels. */
+export async function openRouterBed(t: TestContext, driver?: TunnelDriver) {
   const bed = new EgressBed();
   const folder = mkdtempSync(join(tmpdir(), "isthmus-egress-"));
   const fd = listenTcp(loopback, 6443, { netns: bed.netns("router") });
@@ -68,6 +68,11 @@ export async function openRouterBed(t: TestContext, driver: TunnelDriver) {
     bed[Symbol.dispose]();
     rmSync(folder, { recursive: true, force: true });
   });
+  if (driver !== undefined) await connectClient(bed, driver);
+  return { bed, api, run, server };
+}
+
+async function connectClient(bed: EgressBed, driver: TunnelDriver): Promise<void> {
   const gateways = ([4, 6] as const).map((family) => ({
     egress: EGRESS,
     address: AT.service[family],
@@ -78,7 +83,6 @@ export async function openRouterBed(t: TestContext, driver: TunnelDriver) {
   const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
   const { plan } = planClient(pod, gateways, { driver, port: TUNNEL_PORT, inCluster: [] });
   await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
-  return { bed, api, run, server };
 }
 
 /** Makes a Pod with addresses. */

@@ -1,4 +1,5 @@
 import { fouDriver } from "#features/egress";
+import { loadModules } from "#kernel/modules";
 import {
   auditClaims,
   bulkClaims,
@@ -13,6 +14,7 @@ import {
   sourcePortClaims,
 } from "../../src/features/egress/testing/claims.ts";
 
+await loadModules(["fou", "fou6"]);
 driverClaims(fouDriver);
 familyClaims(fouDriver);
 mtuClaims(fouDriver);

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { fouDriver } from "#features/egress";
+import { loadModules } from "#kernel/modules";
 import { until } from "#test/lab";
 import { isReady, makePod, openRouterBed, SERVED, waysBack } from "#test/router-bed";
 import { AT } from "../../src/features/egress/testing/bed.ts";
@@ -9,6 +10,9 @@ import { AT } from "../../src/features/egress/testing/bed.ts";
 const FAMILIES = [4, 6] as const;
 /** The emulated processor takes 6 s to start node. */
 const START = { deadlineMs: 60_000 };
+
+// For the tunnels of the client.
+await loadModules(["fou", "fou6"]);
 
 for (const driver of ["fou", "auto"]) {
   test(`coil-egress --tunnel-driver=${driver}: a container that is killed starts again in its pod's namespace, and tunnels and ways stay`, async (t) => {

@@ -53,6 +53,7 @@ export class FakeLinkPort implements LinkPort {
       throw refuse("EINVAL", what, "a tun link in another namespace");
     this.#context.faults.check("links.create", what);
     if (this.#context.lacks.has(spec.kind)) throw refuse("EOPNOTSUPP", what, "Unknown device type");
+    if (!this.#carries(spec)) throw refuse("EINVAL", what);
     const home = spec.netns === undefined ? this.#ns : this.#context.resolve(spec.netns);
     const link = this.#make(home, spec, what);
     try {
@@ -65,6 +66,12 @@ export class FakeLinkPort implements LinkPort {
       throw error;
     }
     return home.view(link);
+  }
+
+  /** The kernel does not know an encapsulation whose module is not loaded. */
+  #carries(spec: LinkSpec): boolean {
+    if ((spec.kind !== "ipip" && spec.kind !== "ip6tnl") || spec.encap === undefined) return true;
+    return !this.#context.lacks.has(spec.kind === "ipip" ? "fou" : "fou6");
   }
 
   #make(home: FakeNamespace, spec: LinkSpec, what: string): FakeLink {
