@@ -307,24 +307,23 @@ export const coild = defineProgram({
     group.spawn((at) => watchOwnObjects({ api, ipam, network, nodeName, health: watchPart, log }, { signal: at }));
     group.spawn(async (at) => {
       await learnBlocks({ api, ipam, network, nodeName, log, health: ipamPart }, at);
+      // Its first sync is made at once, before an ADD that waits is answered.
+      const exporting = reconcile({
+        dirty: routesDirty,
+        health: routesPart,
+        signal: at,
+        resyncMs: values.gcInterval,
+        sync: async () => {
+          const changes = routes.sync(exported());
+          if (changes > 0) log.info("exported routes changed", { changes, table: values.exportTableId });
+          return changes;
+        },
+      });
       ready.resolve();
       isReady = true;
       served.mark();
       kernelDirty.mark();
-      await Promise.all([
-        ipam.run({ signal: at, health: ipamPart }),
-        reconcile({
-          dirty: routesDirty,
-          health: routesPart,
-          signal: at,
-          resyncMs: values.gcInterval,
-          sync: async () => {
-            const changes = routes.sync(exported());
-            if (changes > 0) log.info("exported routes changed", { changes, table: values.exportTableId });
-            return changes;
-          },
-        }),
-      ]);
+      await Promise.all([exporting, ipam.run({ signal: at, health: ipamPart })]);
     });
     await group.wait();
     if (values.clearRoutesOnShutdown) await clearRoutes(api, nodeName, routes, log);
@@ -366,7 +365,7 @@ function reportLoss(log: Logger): (event: EventInput, why: string) => void {
   };
 }
 
-/** Reads this node's addresses and blocks. Waits for the API server without a limit; DEL and CHECK are served during the wait. */
+/** Reads this node's addresses and blocks, and writes nothing. Waits for the API server without a limit; DEL and CHECK are served during the wait. */
 async function learnBlocks(
   at: {
     readonly api: KubeApi;
@@ -381,7 +380,7 @@ async function learnBlocks(
   const learn = async (): Promise<void> => {
     const node = await at.api.get(resources.nodes, { name: at.nodeName }, { signal });
     at.network.setNodeAddresses(internalAddresses(node));
-    await at.ipam.collect({ signal });
+    await at.ipam.learn({ signal });
     at.ipam.reportUnknown();
     at.health.ok();
   };
