@@ -24,6 +24,7 @@ import {
 import { type AddressBlock, coilCrds, coilResources, NODE_LABEL } from "#kube/coil";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, start, until } from "#test/lab";
+import { ownerReferencesPermission } from "#test/owner-references";
 import { CNI_SERVICE, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
 
 const PROGRAMS = ["coil-ipam-controller", "coild", "coil-router"] as const;
@@ -67,6 +68,8 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
       { fd, host: "127.0.0.1" },
     ],
     tokens: { admin: { name: "admin", groups: ["system:masters"] }, ...accounts },
+    // Its admin is there before anybody writes a reference.
+    admission: [ownerReferencesPermission(() => admin)],
     log: nullLogger,
     clock: systemClock,
   });
