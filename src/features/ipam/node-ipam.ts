@@ -322,7 +322,9 @@ export class NodeIpam {
 
   async #releaseEmpty(options: AbortOptions): Promise<number> {
     try {
-      return await this.#supply.releaseEmpty(this.#options.releaseDelayMs, this.#waiting, options);
+      // A comparison that is due may find pods to cut off: the returns go on after it.
+      const isDisturbed = (): boolean => this.#compareDue;
+      return await this.#supply.releaseEmpty(this.#options.releaseDelayMs, this.#waiting, { ...options, isDisturbed });
     } catch (error) {
       // Only a list can decide whether the blocks still exist.
       this.#compareDue = true;
