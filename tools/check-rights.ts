@@ -47,6 +47,7 @@ const KEPT: Readonly<Record<string, string>> = {
   "coil-egress-controller watch pods": "the same",
   "coil-egress-controller update egresses/finalizers.coil.cybozu.com":
     "the admission plugin OwnerReferencesPermissionEnforcement asks for it",
+  "coil-ipam-controller update addresspools/finalizers.coil.cybozu.com": "the same",
   "coil-egress-controller update services":
     "it replaces a Service whose fields exclude those of its Egress, as it does with Deployments in a test",
   "isthmus-service-proxy patch events.events.k8s.io": "it counts an event that repeats, by the code of coild",

@@ -12,6 +12,7 @@ import {
   endFlows,
   formerClients,
   iptablesFilter,
+  loadDriverModules,
   nftFilter,
   planRouter,
   planRules,
@@ -76,14 +77,16 @@ export const coilEgress = defineProgram({
     const log = loggerOf("coil-egress", values);
     const registry = createRegistry();
     const health = new Health({ log: log.child("health") });
-    requirePrivileges("be a router", ["CAP_NET_ADMIN"]);
+    requirePrivileges("be a router", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
     if (stack.links.get({ name: IFNAME }) === undefined)
       throw new ConfigError("invalid-flags", [`this network namespace has no interface ${IFNAME}`]);
     const families = ([4, 6] as const).filter((family) => addresses[family] !== undefined);
-    const { driver, lacking } = chooseDriver(stack, values.tunnelDriver, families);
+    const { tunnelDriver: asked } = values;
+    await loadDriverModules(asked, { log, signal });
+    const { driver, lacking } = chooseDriver(kernel, asked, families);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
     await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });

@@ -1,5 +1,5 @@
 import { dirname, join } from "node:path";
-import { Backoff, Deferred, Dirty, retry, TaskGroup } from "#base/async";
+import { type AbortOptions, Backoff, Deferred, Dirty, retry, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
@@ -9,7 +9,7 @@ import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import { CniService, INSPECT_EGRESS_PATH, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
-import { PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
+import { loadDriverModules, PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egress";
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
@@ -156,8 +156,10 @@ export const coild = defineProgram({
     const inCluster = inClusterCidr.length > 0 ? inClusterCidr : PRIVATE_RANGES;
     const settings = { nodeName, asked, port, inCluster, originatingOnly, resyncMs: CLIENT_RESYNC_MS };
     const clientOptions = values.enableEgress ? settings : undefined;
+    const loadModules = (at: AbortOptions): Promise<void> => loadDriverModules(asked, { ...at, log });
+    if (values.enableEgress) await loadModules({ signal });
     const openClients = clientsOpener(
-      { kernel, api, events, health, metrics, filters: filterOpeners(values.backend), log },
+      { kernel, api, events, health, metrics, filters: filterOpeners(values.backend), loadModules, log },
       clientOptions,
     );
     if (!values.enableIpam) {
@@ -305,24 +307,23 @@ export const coild = defineProgram({
     group.spawn((at) => watchOwnObjects({ api, ipam, network, nodeName, health: watchPart, log }, { signal: at }));
     group.spawn(async (at) => {
       await learnBlocks({ api, ipam, network, nodeName, log, health: ipamPart }, at);
+      // Its first sync is made at once, before an ADD that waits is answered.
+      const exporting = reconcile({
+        dirty: routesDirty,
+        health: routesPart,
+        signal: at,
+        resyncMs: values.gcInterval,
+        sync: async () => {
+          const changes = routes.sync(exported());
+          if (changes > 0) log.info("exported routes changed", { changes, table: values.exportTableId });
+          return changes;
+        },
+      });
       ready.resolve();
       isReady = true;
       served.mark();
       kernelDirty.mark();
-      await Promise.all([
-        ipam.run({ signal: at, health: ipamPart }),
-        reconcile({
-          dirty: routesDirty,
-          health: routesPart,
-          signal: at,
-          resyncMs: values.gcInterval,
-          sync: async () => {
-            const changes = routes.sync(exported());
-            if (changes > 0) log.info("exported routes changed", { changes, table: values.exportTableId });
-            return changes;
-          },
-        }),
-      ]);
+      await Promise.all([exporting, ipam.run({ signal: at, health: ipamPart })]);
     });
     await group.wait();
     if (values.clearRoutesOnShutdown) await clearRoutes(api, nodeName, routes, log);
@@ -364,7 +365,7 @@ function reportLoss(log: Logger): (event: EventInput, why: string) => void {
   };
 }
 
-/** Reads this node's addresses and blocks. Waits for the API server without a limit; DEL and CHECK are served during the wait. */
+/** Reads this node's addresses and blocks, and writes nothing. Waits for the API server without a limit; DEL and CHECK are served during the wait. */
 async function learnBlocks(
   at: {
     readonly api: KubeApi;
@@ -379,7 +380,7 @@ async function learnBlocks(
   const learn = async (): Promise<void> => {
     const node = await at.api.get(resources.nodes, { name: at.nodeName }, { signal });
     at.network.setNodeAddresses(internalAddresses(node));
-    await at.ipam.collect({ signal });
+    await at.ipam.learn({ signal });
     at.ipam.reportUnknown();
     at.health.ok();
   };

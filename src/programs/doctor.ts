@@ -94,7 +94,7 @@ function render(kernel: string, features: readonly KernelFeature[]): string {
 }
 
 /** The features that each value of `--tunnel-driver` needs, by the names of the probes. */
-const DRIVERS = { fou: ["fou", "ipip", "ip6tnl"], vxlan: ["vxlan"] } as const;
+const DRIVERS = { fou: ["fou", "fou6", "ipip", "ip6tnl"], vxlan: ["vxlan"] } as const;
 
 /** The drivers of egress tunnels that this kernel has, and what it lacks of the others, as one line. */
 function driversText(features: readonly KernelFeature[]): string {

@@ -25,6 +25,7 @@ import {
 import { coilCrds, coilResources, type Egress, type EgressSpec, egressLabels, egressSelector } from "#kube/coil";
 import { type AdmissionPlugin, ApiError, type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
+import { ownerReferencesPermission } from "#test/owner-references";
 
 const { egresses } = coilResources;
 const IMAGE = "registry.example/coil:1";
@@ -54,7 +55,7 @@ const EITHER_OR: AdmissionPlugin = {
 };
 
 /** An API server with the CRDs, two namespaces and the rights of the manifests, and a function that starts a controller with these rights. */
-async function open(t: TestContext, program = "coil-egress-controller") {
+async function open(t: TestContext, { program = "coil-egress-controller", isGuarded = true } = {}) {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-egress-controller-"));
   const account = {
     name: `system:serviceaccount:kube-system:${program}`,
@@ -69,7 +70,7 @@ async function open(t: TestContext, program = "coil-egress-controller") {
       controller: account,
       router: accountIn("internet"),
     },
-    admission: [EITHER_OR],
+    admission: [EITHER_OR, ...(isGuarded ? [ownerReferencesPermission(() => api)] : [])],
     log: nullLogger,
     clock: systemClock,
   });
@@ -322,7 +323,8 @@ test("coil-egress-controller: the subjects are the namespaces with an Egress, al
 });
 
 test("coil-egress-controller: somebody's edits of the objects are undone, and what they added stays", async (t) => {
-  const world = await open(t);
+  // Where references are guarded, only who may delete any Deployment and Service could write one anew.
+  const world = await open(t, { isGuarded: false });
   const { api, find, make, run } = world;
   await make({ podDisruptionBudget: { maxUnavailable: 1 } });
   run();

@@ -1,130 +1,18 @@
 /** The shipped router of an Egress, between a client pod and a host outside, on the real kernel and the embedded API server. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import type { Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { type TestContext, test } from "node:test";
-import { systemClock } from "#base/clock";
-import { Cidr, IpAddress } from "#base/ip";
-import { nullLogger } from "#base/log";
-import {
-  auditEgress,
-  clientScope,
-  type EgressFinding,
-  observeSpace,
-  openFilters,
-  planClient,
-  syncNet,
-  vxlanDriver,
-} from "#features/egress";
+import { test } from "node:test";
+import { auditEgress, type EgressFinding, observeSpace, openFilters, vxlanDriver } from "#features/egress";
 import { openConntrack } from "#kernel/conntrack";
-import { listenTcp } from "#kernel/socket";
-import { type Draft, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
+import { type KubeClient, type Pod, resources } from "#kube/client";
 import { type Egress, egressLabels } from "#kube/coil";
-import { type SeedObject, startApiServer } from "#lab/api-server";
-import { connectInside, InsideError, request } from "#lab/inside";
-import { ISTHMUS, type Running, start, until } from "#test/lab";
-import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
-
-const EGRESS = { namespace: "internet", name: "nat" };
-const SERVED = 8000;
-const loopback = IpAddress.parse("127.0.0.1");
-
-/** A bed with an API server that the router reaches, and a client whose tunnels are made. */
-async function open(t: TestContext) {
-  const bed = new EgressBed();
-  const folder = mkdtempSync(join(tmpdir(), "isthmus-egress-"));
-  const fd = listenTcp(loopback, 6443, { netns: bed.netns("router") });
-  const listen = [
-    { host: "127.0.0.1", port: 0 },
-    { fd, host: "127.0.0.1" },
-  ];
-  const server = await startApiServer({ listen, log: nullLogger, clock: systemClock });
-  const [here = "", inside = ""] = server.urls;
-  const [own, given] = [join(folder, "own"), join(folder, "kubeconfig")];
-  writeFileSync(own, server.kubeconfig({ server: here }));
-  writeFileSync(given, server.kubeconfig({ server: inside }));
-  const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
-  await api.create(resources.namespaces, { metadata: { name: EGRESS.namespace } });
-  for (const family of [4, 6] as const) await bed.serve(family, SERVED);
-  const running: Running[] = [];
-  const run = (...flags: readonly string[]): Running => {
-    const argv = [
-      "nsenter",
-      `--net=${bed.netns("router").path}`,
-      ISTHMUS,
-      "coil-egress",
-      `--kubeconfig=${given}`,
-      ...flags,
-    ];
-    const env = {
-      COIL_POD_ADDRESSES: `${AT.router[4]},${AT.router[6]}`,
-      COIL_POD_NAMESPACE: EGRESS.namespace,
-      COIL_EGRESS_NAME: EGRESS.name,
-      HOSTNAME: "nat-1",
-    };
-    const one = start(argv, { env, timeoutMs: 120_000 });
-    running.push(one);
-    return one;
-  };
-  t.after(async () => {
-    for (const one of running) one.child.kill("SIGKILL");
-    await Promise.all(running.map((one) => one.ended));
-    await api.close();
-    await server[Symbol.asyncDispose]();
-    bed[Symbol.dispose]();
-    rmSync(folder, { recursive: true, force: true });
-  });
-  const gateways = ([4, 6] as const).map((family) => ({
-    egress: EGRESS,
-    address: AT.service[family],
-    destinations: [Cidr.parse(family === 4 ? "0.0.0.0/0" : "::/0")],
-    sourcePortAuto: true,
-    originatingOnly: false,
-  }));
-  const pod = { addresses: AT.client, ifname: "eth0", mtuBytes: MTU_BYTES };
-  const { plan } = planClient(pod, gateways, { driver: vxlanDriver, port: TUNNEL_PORT, inCluster: [] });
-  await syncNet(bed.stack("client"), plan, clientScope(TUNNEL_PORT));
-  return { bed, api, run, server };
-}
+import type { SeedObject } from "#lab/api-server";
+import { ISTHMUS, start, until } from "#test/lab";
+import { EGRESS, get, isReady, makePod, openRouterBed, SERVED, waysBack } from "#test/router-bed";
+import { AT, type EgressBed, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
 
 const ROUTER_FLAGS = ["--tunnel-driver=vxlan", "--backend=nftables"];
-
-/** Makes a Pod with addresses. */
-async function makePod(
-  api: KubeClient,
-  name: string,
-  podIPs: readonly string[],
-  { names = EGRESS.name, hostNetwork = false }: { readonly names?: string; readonly hostNetwork?: boolean } = {},
-): Promise<void> {
-  const made = await api.create(resources.pods, {
-    metadata: { name, namespace: "default", annotations: { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: names } },
-    spec: { hostNetwork, nodeName: "n", terminationGracePeriodSeconds: 0, containers: [{ name: "c", image: "none" }] },
-  } as Draft<Pod>);
-  const status = { phase: "Running", podIPs: podIPs.map((ip) => ({ ip })) };
-  await api.replaceStatus(resources.pods, { ...made, status });
-}
-
-/** The addresses that the router has a way back to, sorted. */
-function waysBack(bed: EgressBed): string[] {
-  return ([4, 6] as const)
-    .flatMap((family) => bed.stack("router").routes.list({ family, table: 118 }))
-    .map(({ dst }) => String(dst.base))
-    .sort();
-}
-
-async function get(
-  bed: EgressBed,
-  port: number,
-  path: string,
-): Promise<{ readonly status: number; readonly body: string }> {
-  const place = { path: bed.netns("router").path ?? "" };
-  const socket = await connectInside(place, { address: loopback, port }, { timeoutMs: 2000 });
-  const { status, body } = await request(socket, { path, host: "router" }, { timeoutMs: 2000 });
-  return { status, body: String(body) };
-}
 
 /** What the audit finds of the router, with the clients that the API server has. */
 async function auditRouter(bed: EgressBed, api: KubeClient): Promise<readonly EgressFinding[]> {
@@ -151,15 +39,6 @@ async function auditRouter(bed: EgressBed, api: KubeClient): Promise<readonly Eg
   return findings.filter(({ kind }) => kind.startsWith("router-"));
 }
 
-const isReady = async (bed: EgressBed): Promise<boolean> =>
-  get(bed, 8081, "/readyz").then(
-    ({ status }) => status === 200,
-    (error: unknown) => {
-      if (!(error instanceof InsideError)) throw error;
-      return false;
-    },
-  );
-
 async function echo(socket: Socket, text: string): Promise<void> {
   let back = "";
   const whole = new Promise<void>((resolve) => {
@@ -175,7 +54,7 @@ async function echo(socket: Socket, text: string): Promise<void> {
 }
 
 test("coil-egress: a router whose pod has IPv6 switched off serves clients of IPv4, and the log says so", async (t) => {
-  const { bed, api, run } = await open(t);
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
   for (const name of ["default", "all"]) bed.stack("router").sysctl.set(`net.ipv6.conf.${name}.disable_ipv6`, 1);
   await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
   const router = run(...ROUTER_FLAGS);
@@ -187,7 +66,7 @@ test("coil-egress: a router whose pod has IPv6 switched off serves clients of IP
 });
 
 test("coil-egress: ready when the clients that were there have a way; later ones get theirs, and one that goes leaves nothing", async (t) => {
-  const { bed, api, run } = await open(t);
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
   await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
   await makePod(api, "of-the-host", ["10.64.9.1"], { hostNetwork: true });
   await makePod(api, "of-another", ["10.64.9.2"], { names: "other, another" });
@@ -219,7 +98,7 @@ test("coil-egress: ready when the clients that were there have a way; later ones
 });
 
 test("coil-egress: a stream survives kill -9 and the next start, which removes what was left of clients that went meanwhile", async (t) => {
-  const { bed, api, run } = await open(t);
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
   await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
   await makePod(api, "short", ["10.64.9.4"]);
   const first = run(...ROUTER_FLAGS);
@@ -249,7 +128,7 @@ test("coil-egress: a stream survives kill -9 and the next start, which removes w
 });
 
 test("coil-egress: an address of a finished pod belongs to the pod that has it now, whatever becomes of the finished one", async (t) => {
-  const { bed, api, run } = await open(t);
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
   await makePod(api, "done", ["10.64.9.7"]);
   const router = run(...ROUTER_FLAGS);
   await until("it is ready", () => isReady(bed), { seen: router.said });
@@ -274,7 +153,7 @@ test("coil-egress: an address of a finished pod belongs to the pod that has it n
 });
 
 test("coil-egress: a thousand clients cost one device, and the router is ready when all have their way", async (t) => {
-  const { bed, run, server } = await open(t);
+  const { bed, run, server } = await openRouterBed(t, vxlanDriver);
   const pods = Array.from({ length: 1000 }, (_, at): SeedObject => {
     const podIPs = [{ ip: `10.65.${at >> 8}.${at & 255}` }, { ip: `fd05::${at.toString(16)}` }];
     const annotations = { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: EGRESS.name };
@@ -295,7 +174,7 @@ test("coil-egress: a thousand clients cost one device, and the router is ready w
 });
 
 test("coil-egress: a client that goes leaves no entry of connection tracking, also one that went while there was no router process", async (t) => {
-  const { bed, api, run } = await open(t);
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
   using conntrack = openConntrack(bed.netns("router"));
   const left = (): number =>
     ([4, 6] as const).flatMap((family) => conntrack.list({ family, original: { src: AT.client[family] } })).length;
@@ -328,7 +207,7 @@ test("coil-egress: a client that goes leaves no entry of connection tracking, al
 });
 
 test("coil-egress: SIGTERM turns /readyz to failing for --drain-delay; new clients are served until it ends", async (t) => {
-  const { bed, api, run } = await open(t);
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
   await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
   const router = run(...ROUTER_FLAGS, "--drain-delay=2s");
   await until("it is ready", () => isReady(bed), { seen: router.said });
@@ -348,7 +227,7 @@ test("coil-egress: SIGTERM turns /readyz to failing for --drain-delay; new clien
 });
 
 test("coil-egress: a driver that the kernel lacks, and a wrong environment, are one clear line each", async (t) => {
-  const { bed, run } = await open(t);
+  const { bed, run } = await openRouterBed(t, vxlanDriver);
   const lacksFou = !bed.stack("router").fou.available();
   const router = run("--backend=nftables");
   if (lacksFou) {

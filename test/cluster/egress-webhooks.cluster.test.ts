@@ -212,7 +212,7 @@ test("webhooks of Egresses: an API server that calls them refuses an Egress to k
   const good = egressOf({ template: { metadata: { labels: { team: "red" } } } });
   await until("a good one passes", async () => (await kubectl(good)).code === 0);
   const { spec } = await api.get(egresses, NAT);
-  assert.deepEqual(spec.template?.spec?.containers, [{ name: "egress" }]);
+  assert.deepEqual(spec?.template?.spec?.containers, [{ name: "egress" }]);
   const refused = await kubectl(egressOf({ destinations: ["10.0.0.0/8", "10.1.0.0/8"] }));
   assert.equal(refused.code, 1);
   assert.match(refused.text, /The Egress "nat" is invalid: spec.destinations\[1\]: Duplicate value: "10.1.0.0\/8"/);

@@ -449,6 +449,25 @@ test("objects without a spec are refused, and pools that overlap give no address
   assert.equal(stateOf(LAB).children.find(({ name }) => name === "coil-ipam-controller")?.restarts, restarts);
 });
 
+test("an Egress without a spec, which only a webhook would refuse, ends no coild, neither when it is made nor at the next start", async () => {
+  const restarts = (): Record<string, number> =>
+    Object.fromEntries(
+      stateOf(LAB).children.flatMap((one) => (one.name.startsWith("coild-") ? [[one.name, one.restarts]] : [])),
+    );
+  const before = restarts();
+  const body = { apiVersion: "coil.cybozu.com/v2", kind: "Egress", metadata: { name: "bare", namespace: "default" } };
+  const path = "/apis/coil.cybozu.com/v2/namespaces/default/egresses";
+  await api.request({ method: "POST", path, body });
+  await killCoild("node1");
+  await until("the new coild knows all Egresses", async () =>
+    (await httpOnceUp("node1", 9385, "/readyz")).includes(" 200 "),
+  );
+  await create(pod("p1", "node1"), pod("p2", "node2"), pod("p3", "node3"));
+  await addresses();
+  assert.deepEqual(restarts(), { ...before, "coild-node1": (before["coild-node1"] ?? 0) + 1 });
+  await api.delete(coilResources.egresses, { namespace: "default", name: "bare" });
+});
+
 test("an answered request that names a block that is gone is replaced at once: no ADD fails", async () => {
   const { uid } = (await api.get(resources.nodes, { name: "node3" })).metadata;
   const name = blockRequestName("default", "node3");

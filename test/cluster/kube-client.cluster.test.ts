@@ -163,7 +163,7 @@ test("client: Coil's CRDs are accepted, validate, default and prune", async () =
     metadata: { name: "nat", namespace },
     spec: { destinations: ["10.0.0.0/8"] },
   });
-  assert.deepEqual([egress.spec.replicas, egress.spec.sessionAffinity], [1, "ClientIP"]);
+  assert.deepEqual([egress.spec?.replicas, egress.spec?.sessionAffinity], [1, "ClientIP"]);
   await client.delete(coilResources.egresses, { name: "nat", namespace });
   await client.delete(coilResources.blockRequests, { name: namespace });
   await client.delete(coilResources.addressPools, { name: namespace });

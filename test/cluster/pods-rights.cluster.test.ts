@@ -24,6 +24,7 @@ import {
 import { type AddressBlock, coilCrds, coilResources, NODE_LABEL } from "#kube/coil";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { ISTHMUS, start, until } from "#test/lab";
+import { ownerReferencesPermission } from "#test/owner-references";
 import { CNI_SERVICE, EMPTY_CNI_ARGS, encodeCniArgs } from "#wire/cnirpc";
 
 const PROGRAMS = ["coil-ipam-controller", "coild", "coil-router"] as const;
@@ -67,6 +68,8 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
       { fd, host: "127.0.0.1" },
     ],
     tokens: { admin: { name: "admin", groups: ["system:masters"] }, ...accounts },
+    // Its admin is there before anybody writes a reference.
+    admission: [ownerReferencesPermission(() => admin)],
     log: nullLogger,
     clock: systemClock,
   });
@@ -216,4 +219,62 @@ test("coild without the right to watch Nodes, as Coil's role has it, logs the mi
   await call("Del");
   await end();
   assert.equal(said().match(/"missingRight":"nodes: list, watch"/g)?.length, 1, said());
+});
+
+test("deploy/pods: who has Coil's viewer roles reads Egresses of a namespace and blocks of the cluster, and writes nothing", async (t) => {
+  const server = await startApiServer({
+    listen: { host: "127.0.0.1", port: 0 },
+    tokens: {
+      admin: { name: "admin", groups: ["system:masters"] },
+      user: { name: "user", groups: ["system:authenticated"] },
+    },
+    log: nullLogger,
+    clock: systemClock,
+  });
+  t.after(() => server[Symbol.asyncDispose]());
+  const dir = mkdtempSync(join(tmpdir(), "isthmus-viewer-"));
+  t.after(() => rmSync(dir, { recursive: true, force: true }));
+  const client = async (token: string): Promise<KubeClient> => {
+    writeFileSync(join(dir, token), server.kubeconfig({ token }));
+    const made = new KubeClient(await loadKubeConfig({ path: join(dir, token), clock: systemClock }), {
+      clock: systemClock,
+    });
+    t.after(() => made.close());
+    return made;
+  };
+  const [admin, user] = [await client("admin"), await client("user")];
+  server.seed(coilCrds as unknown as readonly SeedObject[]);
+  for (const file of ["rbac.yaml", "egress.yaml"])
+    server.seed(
+      parseAllDocuments(readFileSync(join(root, "deploy/pods", file), "utf8")).map((one) => one.toJS() as SeedObject),
+    );
+  await admin.create(resources.namespaces, { metadata: { name: "team" } });
+  const [apiGroup, subjects] = ["rbac.authorization.k8s.io", [{ kind: "User", name: "user" }]];
+  const roleRef = (name: string) => ({ apiGroup, kind: "ClusterRole", name: `coilv2-${name}-viewer-role` });
+  // As the aggregated roles do: these servers do not combine them.
+  await admin.create(resources.roleBindings, {
+    metadata: { name: "view", namespace: "team" },
+    ...{ roleRef: roleRef("egress"), subjects },
+  });
+  for (const name of ["addresspool", "addressblock", "blockrequest"])
+    await admin.create(resources.clusterRoleBindings, { metadata: { name }, roleRef: roleRef(name), subjects });
+  const { egresses, addressPools, addressBlocks, blockRequests } = coilResources;
+  const egress = { metadata: { name: "nat", namespace: "team" }, spec: { destinations: ["192.0.2.0/24"] } };
+  await until("the types are served", async () => {
+    try {
+      await admin.create(egresses, egress);
+      return true;
+    } catch (error) {
+      if (isKubeError(error, "not-found")) return false;
+      throw error;
+    }
+  });
+  assert.equal((await user.get(egresses, egress.metadata)).metadata.name, "nat");
+  assert.equal((await user.listAll(egresses, { namespace: "team" })).items.length, 1);
+  await Promise.all([user.listAll(addressPools), user.listAll(addressBlocks), user.listAll(blockRequests)]);
+  const forbidden = { code: "forbidden" };
+  await assert.rejects(user.listAll(egresses), forbidden);
+  await assert.rejects(user.delete(egresses, egress.metadata), forbidden);
+  await assert.rejects(user.create(egresses, { ...egress, metadata: { name: "b", namespace: "team" } }), forbidden);
+  await assert.rejects(user.delete(addressBlocks, { name: "default-0" }), forbidden);
 });

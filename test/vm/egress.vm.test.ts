@@ -1,4 +1,9 @@
+import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
+import { after, before, describe, test } from "node:test";
 import { fouDriver } from "#features/egress";
+import { loadModules } from "#kernel/modules";
+import { openKernel } from "#kernel/net";
 import {
   auditClaims,
   bulkClaims,
@@ -13,6 +18,7 @@ import {
   sourcePortClaims,
 } from "../../src/features/egress/testing/claims.ts";
 
+await loadModules(["fou", "fou6"]);
 driverClaims(fouDriver);
 familyClaims(fouDriver);
 mtuClaims(fouDriver);
@@ -25,3 +31,22 @@ flowClaims(fouDriver);
 portClaims(fouDriver);
 sourcePortClaims(fouDriver);
 auditClaims(fouDriver);
+
+describe("with the kernel's own tunl0 and ip6tnl0 in every namespace, as on most nodes", () => {
+  const KEY = "/proc/sys/net/core/fb_tunnels_only_for_init_net";
+  before(() => writeFileSync(KEY, "0"));
+  after(() => writeFileSync(KEY, "1"));
+  test("a new namespace has them", () => {
+    const kernel = openKernel();
+    using netns = kernel.createAnonymousNetNs();
+    using stack = kernel.openStack(netns);
+    assert.deepEqual(
+      stack.links
+        .list()
+        .map(({ name }) => name)
+        .toSorted(),
+      ["ip6tnl0", "lo", "tunl0"],
+    );
+  });
+  driverClaims(fouDriver);
+});

@@ -3,9 +3,11 @@ import { execFileSync } from "node:child_process";
 import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress, MacAddress } from "#base/ip";
+import { loadModules } from "#kernel/modules";
 import { type NetNs, type NetStack, openKernel } from "#kernel/net";
 import { openIcmpSocket, whenReadable } from "#kernel/socket";
 
+await loadModules(["fou", "fou6"]);
 const kernel = openKernel();
 const ip = IpAddress.parse;
 

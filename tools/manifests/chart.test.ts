@@ -368,3 +368,33 @@ test("manifests: every claim of the design page has its test", () => {
   const { sections, missing } = claimsOf("docs/design/manifests.md");
   assert.deepEqual([missing, sections.size], [[], 1]);
 });
+
+test("who may view a namespace may view the objects of Coil in it: each type of a set has a role that view, edit and admin take in", () => {
+  const viewed = (values: Values): readonly string[] =>
+    (objectsOf(values) as readonly (Rendered & Partial<Role>)[]).flatMap(({ kind, metadata, rules = [] }) => {
+      if (kind !== "ClusterRole" || !metadata.name.endsWith("-viewer-role")) return [];
+      for (const role of ["view", "edit", "admin"])
+        assert.equal(metadata.labels?.[`rbac.authorization.k8s.io/aggregate-to-${role}`], "true", metadata.name);
+      return rules.map(({ resources, verbs }) => `${metadata.name} ${resources} ${verbs}`);
+    });
+  const reads = ["get", "list", "watch"];
+  const ofAddresses = [
+    `coilv2-addresspool-viewer-role addresspools ${reads}`,
+    `coilv2-addressblock-viewer-role addressblocks ${reads}`,
+    `coilv2-blockrequest-viewer-role blockrequests ${reads}`,
+    "coilv2-blockrequest-viewer-role blockrequests/status get",
+  ];
+  const ofEgresses = [`coilv2-egress-viewer-role egresses ${reads}`, "coilv2-egress-viewer-role egresses/status get"];
+  const egress = { enabled: true };
+  assert.deepEqual(viewed({ pods: { enabled: true } }), ofAddresses);
+  assert.deepEqual(viewed({ pods: { enabled: true }, egress }).toSorted(), [...ofAddresses, ...ofEgresses].toSorted());
+  assert.deepEqual(viewed({ pods: { enabled: true, addresses: false }, egress }), ofEgresses);
+  assert.deepEqual(
+    viewed({ serviceProxy: { enabled: true, clusterCIDR: "10.0.0.0/8" }, apiServer: { host: "a" } }),
+    [],
+  );
+});
+
+interface Role {
+  readonly rules: readonly { readonly resources: readonly string[]; readonly verbs: readonly string[] }[];
+}

@@ -120,6 +120,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`addressblocks`", "get, list, watch, create, update, delete"],
       ["`blockrequests`", "get, list, watch"],
       ["`blockrequests/status`", "update"],
+      ["`addresspools/finalizers`", "update; the admission plugin OwnerReferencesPermissionEnforcement asks for it"],
       ["leases in `kube-system`", "get, create, update"],
       ["that Secret in `kube-system`", "get, list, watch, update; with `--enable-cert-rotation`"],
       ["these webhook configurations", "get, list, watch, update; with `--enable-cert-rotation`"],

@@ -4,17 +4,20 @@ import {
   type AddressPool,
   COIL_FINALIZER,
   EGRESS_NAMESPACE_LABEL,
-  type Egress,
   egressLabels,
   egressPoolName,
   outsideOfRanges,
+  type SpecifiedEgress,
 } from "#kube/coil";
 
 /**
  * Pure: the pool of an Egress with `spec.addresses`, whose blocks are single addresses; `undefined` without. Nobody owns it: an object without a
  * namespace cannot have an owner in one.
  */
-export function addressPoolOf({ metadata: { name, namespace = "" }, spec }: Egress): Draft<AddressPool> | undefined {
+export function addressPoolOf({
+  metadata: { name, namespace = "" },
+  spec,
+}: SpecifiedEgress): Draft<AddressPool> | undefined {
   if (spec.addresses === undefined || spec.addresses.length === 0) return undefined;
   return {
     metadata: {
@@ -35,7 +38,7 @@ export function egressOfPool({ metadata: { name, labels = {} } }: Pick<AddressPo
 }
 
 /** Why an Egress may not have its addresses, as a sentence; `undefined` if it may. A cluster without webhooks stores any. */
-export function notAllowed({ spec }: Egress, ranges: readonly Cidr[]): string | undefined {
+export function notAllowed({ spec }: SpecifiedEgress, ranges: readonly Cidr[]): string | undefined {
   const [first] = outsideOfRanges(spec.addresses ?? [], ranges);
   return first === undefined ? undefined : `${first.fault.field}: ${first.fault.message}`;
 }

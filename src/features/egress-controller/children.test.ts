@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { type Egress, type EgressSpec, egressPoolName, podSpecFaults } from "#kube/coil";
+import { type EgressSpec, egressPoolName, podSpecFaults, type SpecifiedEgress } from "#kube/coil";
 import { childrenOf, subjectsOf } from "./children.ts";
 import type { RouterSettings } from "./router-pod.ts";
 
@@ -14,7 +14,7 @@ const LABELS = {
 
 function children(spec: Partial<EgressSpec> = {}, router: Partial<RouterSettings> = {}) {
   const metadata = { name: "nat", namespace: "internet", uid: "u1", resourceVersion: "1" };
-  const egress = { metadata, spec: { destinations: ["0.0.0.0/0"], ...spec } } as Egress;
+  const egress = { metadata, spec: { destinations: ["0.0.0.0/0"], ...spec } } as SpecifiedEgress;
   const { deployment, service, budget } = childrenOf(egress, { ...ROUTER, ...router });
   const pod = deployment.spec?.template.spec ?? assert.fail();
   const container = pod.containers.find(({ name }) => name === "egress") ?? assert.fail();

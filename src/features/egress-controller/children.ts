@@ -1,5 +1,5 @@
 import type { Deployment, Draft, PodDisruptionBudget, Service, ServiceAccount } from "#kube/client";
-import { type Egress, egressLabels, POOL_ANNOTATION, ROUTER_ACCOUNT } from "#kube/coil";
+import { type EgressSpec, egressLabels, POOL_ANNOTATION, ROUTER_ACCOUNT, type SpecifiedEgress } from "#kube/coil";
 import { addressPoolOf } from "./address-pool.ts";
 import { type RouterSettings, routerPodOf } from "./router-pod.ts";
 
@@ -12,7 +12,7 @@ export interface EgressChildren {
 }
 
 /** Pure: the objects that an Egress must have, with the fields that it decides (docs/spec/pod-network.md#8). */
-export function childrenOf(egress: Egress, router: RouterSettings): EgressChildren {
+export function childrenOf(egress: SpecifiedEgress, router: RouterSettings): EgressChildren {
   const { name, namespace = "" } = egress.metadata;
   const metadata = { name, namespace, labels: egressLabels(name), ownerReferences: [ownerOf(egress)] };
   const { podDisruptionBudget: budget } = egress.spec;
@@ -28,7 +28,7 @@ export function childrenOf(egress: Egress, router: RouterSettings): EgressChildr
 /** A router's address is free for the next one only when it has ended. */
 const ONE_BY_ONE = { type: "RollingUpdate", rollingUpdate: { maxSurge: 0, maxUnavailable: 1 } } as const;
 
-function deploymentOf(egress: Egress, router: RouterSettings) {
+function deploymentOf(egress: SpecifiedEgress, router: RouterSettings) {
   const { spec } = egress;
   const labels = egressLabels(egress.metadata.name);
   const strategy = strategyOf(spec.strategy ?? (spec.addresses === undefined ? {} : ONE_BY_ONE));
@@ -51,11 +51,11 @@ function deploymentOf(egress: Egress, router: RouterSettings) {
 }
 
 /** An empty type is none: then the server's default holds. */
-function strategyOf({ type, ...rest }: NonNullable<Egress["spec"]["strategy"]>) {
+function strategyOf({ type, ...rest }: NonNullable<EgressSpec["strategy"]>) {
   return type === undefined || type === "" ? rest : { type, ...rest };
 }
 
-function serviceOf({ metadata: { name }, spec }: Egress, { port }: RouterSettings) {
+function serviceOf({ metadata: { name }, spec }: SpecifiedEgress, { port }: RouterSettings) {
   const { sessionAffinity = "ClientIP", sessionAffinityConfig: config } = spec;
   return {
     type: "ClusterIP",
@@ -80,6 +80,6 @@ export function subjectsOf(namespaces: Iterable<string>) {
     .map((namespace) => ({ kind: "ServiceAccount", name: ROUTER_ACCOUNT, namespace }));
 }
 
-function ownerOf({ metadata: { name, uid } }: Egress) {
+function ownerOf({ metadata: { name, uid } }: SpecifiedEgress) {
   return { apiVersion: "coil.cybozu.com/v2", kind: "Egress", name, uid, controller: true, blockOwnerDeletion: true };
 }

@@ -201,3 +201,27 @@ for (const [what, spec, pool, ranges, code, message] of [
     assert.ok(writes.includes("patch Deployment nat"), writes.join());
   });
 }
+
+test("EgressReconciler: an Egress without a spec is refused, and nothing is written", async () => {
+  const { metadata } = EGRESS;
+  const nothing = () => assert.fail("a request");
+  const reconciler = new EgressReconciler({
+    api: { get: nothing, patch: nothing, create: nothing, delete: nothing } as unknown as KubeApi,
+    caches: {
+      egress: () => ({ metadata }) as Egress,
+      deployment: () => undefined,
+      service: () => undefined,
+      budget: () => undefined,
+      pool: () => undefined,
+      account: () => undefined,
+    },
+    router: async () => SETTINGS,
+    addressRanges: [],
+    log: nullLogger,
+  });
+  await assert.rejects(reconciler.reconcile("internet/nat", { signal: new AbortController().signal }), {
+    name: "EgressError",
+    code: "invalid",
+    message: /Egress internet\/nat cannot be had: spec: /,
+  });
+});

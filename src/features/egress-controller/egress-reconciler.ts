@@ -16,7 +16,15 @@ import {
   type Service,
   type ServiceAccount,
 } from "#kube/client";
-import { type AddressPool, coilResources, type Egress, egressLabels, egressSelector, podSpecFaults } from "#kube/coil";
+import {
+  type AddressPool,
+  coilResources,
+  type Egress,
+  egressLabels,
+  egressSelector,
+  podSpecFaults,
+  type SpecifiedEgress,
+} from "#kube/coil";
 import { addressPoolOf, egressOfPool, notAllowed } from "./address-pool.ts";
 import { AppliedStates, wishOf } from "./applied.ts";
 import { accountOf, childrenOf } from "./children.ts";
@@ -79,13 +87,13 @@ export class EgressReconciler {
    */
   async reconcile(key: string, options: AbortOptions): Promise<void> {
     const { caches, router } = this.#deps;
-    const egress = caches.egress(key);
-    if (egress === undefined) {
+    const found = caches.egress(key);
+    if (found === undefined) {
       this.#forget(key);
       return this.#removePool(caches.pool(key), options);
     }
-    if (egress.metadata.deletionTimestamp !== undefined) return;
-    refuseFaulty(egress);
+    if (found.metadata.deletionTimestamp !== undefined) return;
+    const egress = sound(found);
     const settings = pulledBy(caches.account(egress.metadata.namespace ?? ""), await router(options));
     const { deployment, service, budget } = childrenOf(egress, settings);
     // Pods are refused without their account, and tried again later and later.
@@ -120,7 +128,7 @@ export class EgressReconciler {
   }
 
   /** The pool of the routers' own addresses: applied when it is another than the Egress's, and deleted when the Egress wants none. */
-  async #ensurePool(egress: Egress, cached: AddressPool | undefined, options: AbortOptions): Promise<void> {
+  async #ensurePool(egress: SpecifiedEgress, cached: AddressPool | undefined, options: AbortOptions): Promise<void> {
     const { api, log, addressRanges } = this.#deps;
     const wanted = addressPoolOf(egress);
     if (wanted === undefined) return this.#removePool(cached, options);
@@ -279,10 +287,15 @@ export class EgressReconciler {
   }
 }
 
-function refuseFaulty({ metadata: { namespace, name }, spec }: Egress): void {
+/** The Egress. Throws {@link EgressError} `invalid` for one that only a webhook would have refused. */
+function sound(egress: Egress): SpecifiedEgress {
+  const { metadata, spec } = egress;
+  const refused = (why: string): EgressError =>
+    new EgressError("invalid", `Egress ${metadata.namespace}/${metadata.name} cannot be had: ${why}`);
+  if (spec === undefined) throw refused("spec: it has none; give it spec.destinations");
   const faults = podSpecFaults(spec.template?.spec).map(({ field, message }) => `${field}: ${message}`);
-  if (faults.length > 0)
-    throw new EgressError("invalid", `Egress ${namespace}/${name} cannot be had: ${faults.join("; ")}`);
+  if (faults.length > 0) throw refused(faults.join("; "));
+  return { ...egress, spec };
 }
 
 /** Runs a step to its end, and resolves to its failure, so that others are done all the same. An absent API server ends all at once. */

@@ -1,4 +1,4 @@
-import { type Egress, type EgressPodTemplate, ROUTER_ACCOUNT, ROUTER_CONTAINER } from "#kube/coil";
+import { type EgressPodTemplate, ROUTER_ACCOUNT, ROUTER_CONTAINER, type SpecifiedEgress } from "#kube/coil";
 import { parseQuantity } from "./quantity.ts";
 
 type PodSpec = NonNullable<EgressPodTemplate["spec"]>;
@@ -30,7 +30,7 @@ const RUN = { name: "run", mountPath: "/run" };
 const MODULES = { name: "modules", mountPath: "/lib/modules", readOnly: true };
 
 /** Pure: the pod spec of an Egress's routers: its template's, which has none of `podSpecFaults`, with what a router needs (docs/spec/pod-network.md#8). */
-export function routerPodOf(egress: Egress, router: RouterSettings): PodSpec {
+export function routerPodOf(egress: SpecifiedEgress, router: RouterSettings): PodSpec {
   const given: PodSpec = egress.spec.template?.spec ?? {};
   const containers = given.containers ?? [];
   const own = containers.find(({ name }) => name === ROUTER_CONTAINER);
@@ -83,7 +83,7 @@ function applicable(container: Container): Container {
 }
 
 /** The template's container, with what a router needs. */
-function containerOf(given: Container, egress: Egress, router: RouterSettings): Container {
+function containerOf(given: Container, egress: SpecifiedEgress, router: RouterSettings): Container {
   const mounts = (given.volumeMounts ?? []).filter(
     ({ mountPath }) => mountPath !== RUN.mountPath && mountPath !== MODULES.mountPath,
   );
@@ -106,7 +106,7 @@ function containerOf(given: Container, egress: Egress, router: RouterSettings): 
   };
 }
 
-function environmentOf({ metadata: { name } }: Egress): NonNullable<Container["env"]> {
+function environmentOf({ metadata: { name } }: SpecifiedEgress): NonNullable<Container["env"]> {
   const field = (fieldPath: string) => ({ valueFrom: { fieldRef: { apiVersion: "v1", fieldPath } } });
   return [
     { name: "COIL_POD_ADDRESSES", ...field("status.podIPs") },
@@ -115,7 +115,7 @@ function environmentOf({ metadata: { name } }: Egress): NonNullable<Container["e
   ];
 }
 
-function argumentsOf(egress: Egress, { backend, tunnelDriver, port }: RouterSettings): string[] {
+function argumentsOf(egress: SpecifiedEgress, { backend, tunnelDriver, port }: RouterSettings): string[] {
   return [
     "--zap-stacktrace-level=panic",
     ...(egress.spec.fouSourcePortAuto === true ? ["--enable-sport-auto=true"] : []),

@@ -80,6 +80,7 @@ export {
   fitsIpv6,
   fouDriver,
   isIpv6Off,
+  loadDriverModules,
   TUNNEL_DRIVERS,
   type TunnelDriver,
   TunnelError,

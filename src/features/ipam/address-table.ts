@@ -13,6 +13,11 @@ export interface Assigned {
   readonly assignment: Assignment;
 }
 
+/** A set of pools that only tells whether a pool is in it. */
+export interface PoolSet {
+  has(pool: string): boolean;
+}
+
 /** An attachment counts as deleted if at least two surveys found no link of it during this time, in milliseconds. */
 const VANISHED_GRACE_MS = 5000;
 
@@ -174,9 +179,18 @@ export class AddressTable {
     return changed;
   }
 
-  /** Like {@link NodeBlocks.beginRelease}, except for blocks of `wantedPools`, and of pools with unreadable links. */
-  beginRelease(delayMs: number, wantedPools: { has(pool: string): boolean }): readonly OwnedBlock[] {
-    return this.blocks.beginRelease(delayMs, (pool) => wantedPools.has(pool) || this.unreadable(pool) !== undefined);
+  /** Like {@link NodeBlocks.dueForRelease}, except for blocks of `wantedPools`, and of pools with unreadable links. */
+  dueForRelease(delayMs: number, wantedPools: PoolSet): readonly string[] {
+    return this.blocks.dueForRelease(delayMs, (pool) => this.#isKept(pool, wantedPools));
+  }
+
+  /** Like {@link NodeBlocks.beginRelease}, with the same exceptions. */
+  beginRelease(uid: string, delayMs: number, wantedPools: PoolSet): OwnedBlock | undefined {
+    return this.blocks.beginRelease(uid, delayMs, (pool) => this.#isKept(pool, wantedPools));
+  }
+
+  #isKept(pool: string, wantedPools: PoolSet): boolean {
+    return wantedPools.has(pool) || this.unreadable(pool) !== undefined;
   }
 
   /** The whole table as plain data. */

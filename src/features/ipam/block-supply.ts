@@ -1,7 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import type { AddressTable } from "./address-table.ts";
+import type { AddressTable, PoolSet } from "./address-table.ts";
 import type { BlockSource } from "./block-source.ts";
 import { IpamError, type IpamErrorCode } from "./errors.ts";
 
@@ -91,24 +91,26 @@ export class BlockSupply {
   }
 
   /** Removes answered requests that an earlier run of this process, or an aborted ADD, left behind. */
-  async removeAnswered(wantedPools: { has(pool: string): boolean }, options: AbortOptions): Promise<void> {
+  async removeAnswered(wantedPools: PoolSet, options: AbortOptions): Promise<void> {
     const removed = await this.#deps.source.removeAnswered(wantedPools, options);
     if (removed > 0) this.#deps.log.info("removed answered block requests that no ADD waits for", { removed });
   }
 
   /**
-   * Releases the blocks that have been empty for `delayMs`, except those of `wantedPools`; returns their number. If a release fails, the
-   * others continue; the first failure is thrown at the end.
+   * Releases the blocks that have been empty for `delayMs`, one after the other, except those of `wantedPools` at that moment; returns their number. If a
+   * release fails, the others continue; the first failure is thrown at the end. When `isDisturbed` turns true, those that have not begun are left out.
    */
   async releaseEmpty(
     delayMs: number,
-    wantedPools: { has(pool: string): boolean },
-    options: AbortOptions,
+    wantedPools: PoolSet,
+    { isDisturbed, ...options }: AbortOptions & { readonly isDisturbed: () => boolean },
   ): Promise<number> {
     const { source, table, log, onBlocksChanged } = this.#deps;
     const failures: unknown[] = [];
     let released = 0;
-    for (const block of table.beginRelease(delayMs, wantedPools)) {
+    for (const uid of table.dueForRelease(delayMs, wantedPools)) {
+      const block = table.beginRelease(uid, delayMs, wantedPools);
+      if (block === undefined) continue;
       let done = false;
       try {
         await source.release(block, options);
@@ -121,6 +123,7 @@ export class BlockSupply {
         table.blocks.endRelease(block, done);
         if (done) onBlocksChanged();
       }
+      if (isDisturbed()) break;
     }
     if (failures.length > 0) throw failures[0];
     return released;

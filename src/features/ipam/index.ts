@@ -8,7 +8,7 @@
  * ```ts
  * const ipam = new NodeIpam({ source, log, clock, onBlocksChanged }, { collectIntervalMs: 300_000, releaseDelayMs: 0 });
  * ipam.remember(attachmentsOfTheKernel);
- * await ipam.collect({ signal });
+ * await ipam.learn({ signal });
  * const { ipv4 } = await ipam.allocate("default", { containerId, ifname: "eth0" }, { signal });
  * ```
  */

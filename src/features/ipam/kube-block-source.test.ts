@@ -22,6 +22,9 @@ for (const [what, content] of [
   ["a prefix that is a number", { ipv4: 7 }],
   ["a prefix that is none", { ipv4: "10.0.0.0/33" }],
   ["null for one and nonsense for the other", { ipv4: null, ipv6: "fd00" }],
+  ["prefixes of two sizes", { ipv4: "10.0.0.0/30", ipv6: "fd00::/127" }],
+  ["a prefix of the other family", { ipv4: "fd00::/126" }],
+  ["each family's prefix in the place of the other", { ipv4: "fd00::/126", ipv6: "10.0.0.0/30" }],
 ] as const) {
   test(`KubeBlockSource: a block of this node with ${what} is one that cannot be read, and others are`, async () => {
     const source = sourceOf([

@@ -236,8 +236,8 @@ export class KubeBlockSource implements BlockSource {
         reserved: labels[RESERVED_LABEL] === "true",
         deleting: isBeingDeleted(block.metadata),
       };
-      if (parsed.ipv4 === undefined && parsed.ipv6 === undefined)
-        return this.#refuse(name, "the block has neither an ipv4 nor an ipv6 prefix");
+      const fault = faultOf(parsed);
+      if (fault !== undefined) return this.#refuse(name, fault);
       this.#invalid.delete(name);
       return parsed;
     } catch (error) {
@@ -253,6 +253,17 @@ export class KubeBlockSource implements BlockSource {
     }
     this.#invalid.set(name, error);
   }
+}
+
+/** Why no address can be given out of a block with these prefixes; `undefined` if some can. Pure. */
+function faultOf({ ipv4, ipv6 }: Pick<OwnedBlock, "ipv4" | "ipv6">): string | undefined {
+  if (ipv4 === undefined && ipv6 === undefined) return "the block has neither an ipv4 nor an ipv6 prefix";
+  if (ipv4?.family === 6) return `ipv4 is ${ipv4}, a prefix of IPv6`;
+  if (ipv6?.family === 4) return `ipv6 is ${ipv6}, a prefix of IPv4`;
+  // A pod has the addresses of one offset.
+  if (ipv4 !== undefined && ipv6 !== undefined && ipv4.hostBits !== ipv6.hostBits)
+    return `${ipv4} has ${ipv4.size} addresses, and ${ipv6} has ${ipv6.size}: both must have as many`;
+  return undefined;
 }
 
 /** True if a block is being deleted. A block without our finalizer counts too: an earlier run of this process may have removed it. */

@@ -141,25 +141,22 @@ export class NodeBlocks {
     return true;
   }
 
+  /** The UIDs of the blocks that have been empty for `delayMs`, except those of pools that are kept. */
+  dueForRelease(delayMs: number, isKept: (pool: string) => boolean): readonly string[] {
+    const due = [...this.entries].filter((entry) => this.#isDue(entry, delayMs, isKept));
+    return due.map(({ block }) => block.uid);
+  }
+
   /**
-   * The blocks that have been empty for `delayMs`, except those of pools that are kept; nothing is allocated from them until
-   * {@link NodeBlocks.endRelease}.
+   * The block if it is due still; nothing is allocated from it until {@link NodeBlocks.endRelease}. One block at a time: each return takes three requests, and
+   * those that wait for their turn can be used.
    */
-  beginRelease(delayMs: number, isKept: (pool: string) => boolean): readonly OwnedBlock[] {
-    const due = [...this.entries].filter(
-      (entry) =>
-        !entry.block.reserved &&
-        !entry.releasing &&
-        !entry.missing &&
-        entry.emptySince !== undefined &&
-        this.#clock.monotonic() - entry.emptySince >= delayMs &&
-        !isKept(entry.block.pool),
-    );
-    for (const entry of due) {
-      entry.releasing = true;
-      if (!this.#releases.has(entry.block.pool)) this.#releases.set(entry.block.pool, new Deferred());
-    }
-    return due.map((entry) => entry.block);
+  beginRelease(uid: string, delayMs: number, isKept: (pool: string) => boolean): OwnedBlock | undefined {
+    const entry = this.#entries.get(uid);
+    if (entry === undefined || !this.#isDue(entry, delayMs, isKept)) return undefined;
+    entry.releasing = true;
+    if (!this.#releases.has(entry.block.pool)) this.#releases.set(entry.block.pool, new Deferred());
+    return entry.block;
   }
 
   /**
@@ -185,6 +182,12 @@ export class NodeBlocks {
   removeOwner(entry: Entry, offset: number, owner: string): void {
     if (entry.owners.get(offset) === owner) entry.owners.delete(offset);
     if (entry.missing && entry.owners.size === 0) this.#entries.delete(entry.block.uid);
+  }
+
+  #isDue(entry: Entry, delayMs: number, isKept: (pool: string) => boolean): boolean {
+    const { block, releasing, missing, emptySince } = entry;
+    if (block.reserved || releasing || missing || emptySince === undefined) return false;
+    return this.#clock.monotonic() - emptySince >= delayMs && !isKept(block.pool);
   }
 
   #learn(block: OwnedBlock, listing: Listing): void {

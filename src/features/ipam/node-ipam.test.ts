@@ -311,6 +311,63 @@ test("NodeIpam: while a block is being given back, an ADD waits for that and req
   assert.equal(await collecting, 1);
 });
 
+/** A node of 20 empty blocks, whose returns take a second each: 20 pods have ended together. */
+async function openEmpty() {
+  const { ipam, source, clock } = open(0);
+  for (let at = 0; at < 20; at += 1) source.add("default");
+  const release = source.release.bind(source);
+  source.release = async (block) => {
+    await new Promise<void>((resolve) => void clock.after(1000, resolve));
+    await release(block);
+  };
+  const controller = new AbortController();
+  const health = new Health({ log: nullLogger }).part("ipam");
+  const running = ipam.run({ signal: controller.signal, health });
+  await clock.advance(1500);
+  assert.equal(source.owned.size, 19, "the second one is on its way back");
+  const end = async (): Promise<void> => {
+    controller.abort();
+    await clock.advance(1000);
+    await running;
+  };
+  return { ipam, source, clock, end };
+}
+
+test("NodeIpam: while many blocks are given back, an ADD has an address of those that are there still, at once", async () => {
+  const { ipam, source, clock, end } = await openEmpty();
+  let got = "";
+  const adding = ipam.allocate("default", pod(1), {}).then(({ block }) => {
+    got = block;
+  });
+  await clock.advance(1);
+  assert.match(got, /^default-/);
+  await adding;
+  assert.equal(source.requests, 0);
+  await clock.advance(60_000);
+  assert.deepEqual(
+    [...source.owned.values()].map(({ name }) => name),
+    [got],
+    "the others go back",
+  );
+  await end();
+});
+
+test("NodeIpam: while many blocks are given back, a comparison that is due waits for one of them alone", async () => {
+  const { ipam, source, clock, end } = await openEmpty();
+  const list = source.list.bind(source);
+  let lists = 0;
+  source.list = (options) => {
+    lists += 1;
+    return list(options);
+  };
+  ipam.noteApiReturn();
+  await clock.advance(1000);
+  assert.equal(lists, 1);
+  await clock.advance(60_000);
+  assert.equal(source.owned.size, 0);
+  await end();
+});
+
 test("NodeIpam: in a full pool an ADD has the address that a DEL frees within 100 ms", async () => {
   const { ipam, clock } = open(1, 0, 100);
   await ipam.allocate("default", pod(1), {});

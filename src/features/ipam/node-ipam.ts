@@ -67,6 +67,8 @@ export class NodeIpam {
   #comparing: Promise<void> | undefined;
   /** True if an event came after the last comparison began. */
   #compareDue = true;
+  /** True from a comparison until answered requests are removed. */
+  #answeredDue = false;
   #nodeGone = false;
 
   constructor(deps: NodeIpamDeps, options: NodeIpamOptions) {
@@ -81,7 +83,7 @@ export class NodeIpam {
   }
 
   /**
-   * Applies the state of the kernel. Call before anything is served, then {@link NodeIpam.collect} before anything is allocated; and again
+   * Applies the state of the kernel. Call before anything is served, then {@link NodeIpam.learn} before anything is allocated; and again
    * from time to time, because other programs change links. An address is not allocated while its link exists; if the addresses of a link
    * cannot be read, no address of the pool is allocated and no block released. `linked`: attachments whose link exists but lacks some or
    * all of its addresses. They keep the addresses that they are known to have.
@@ -245,8 +247,11 @@ export class NodeIpam {
     });
   }
 
-  /** One pass of {@link NodeIpam.run}: compares with the API server, then releases empty blocks. */
-  async collect(options: AbortOptions): Promise<number> {
+  /**
+   * Compares all blocks with the API server. At the start this comes before anything is allocated, and is all that ADDs wait for: what
+   * is left to write is for {@link NodeIpam.run}, since writes can fail where reads do not.
+   */
+  async learn(options: AbortOptions): Promise<void> {
     const startedMs = this.#clock.monotonic();
     // An event that arrives from now on needs another comparison.
     this.#compareDue = false;
@@ -257,8 +262,13 @@ export class NodeIpam {
       throw error;
     }
     this.#lastCollectMs = startedMs;
-    await this.#supply.removeAnswered(this.#requests, options);
-    return this.#releaseEmpty(options);
+    this.#answeredDue = true;
+  }
+
+  /** One pass of {@link NodeIpam.run} that compares: then answered requests are removed, and empty blocks released. */
+  async collect(options: AbortOptions): Promise<number> {
+    await this.learn(options);
+    return this.#tidy(options);
   }
 
   /** Even a successful sync may have found a reason to report `degraded`. */
@@ -301,12 +311,20 @@ export class NodeIpam {
 
   async #sync(signal: AbortSignal): Promise<number> {
     const old = this.#clock.monotonic() - this.#lastCollectMs >= this.#options.collectIntervalMs;
-    return old || this.#compareDue ? this.collect({ signal }) : this.#releaseEmpty({ signal });
+    return old || this.#compareDue ? this.collect({ signal }) : this.#tidy({ signal });
+  }
+
+  async #tidy(options: AbortOptions): Promise<number> {
+    if (this.#answeredDue) await this.#supply.removeAnswered(this.#requests, options);
+    this.#answeredDue = false;
+    return this.#releaseEmpty(options);
   }
 
   async #releaseEmpty(options: AbortOptions): Promise<number> {
     try {
-      return await this.#supply.releaseEmpty(this.#options.releaseDelayMs, this.#waiting, options);
+      // A comparison that is due may find pods to cut off: the returns go on after it.
+      const isDisturbed = (): boolean => this.#compareDue;
+      return await this.#supply.releaseEmpty(this.#options.releaseDelayMs, this.#waiting, { ...options, isDisturbed });
     } catch (error) {
       // Only a list can decide whether the blocks still exist.
       this.#compareDue = true;

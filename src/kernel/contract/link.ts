@@ -223,6 +223,17 @@ export function linkContract(target: ContractTarget): void {
     });
   }
 
+  for (const kind of ["ipip", "ip6tnl"] as const) {
+    if (!has(kind)) continue;
+    contractTest(target, `links: a namespace has one external ${kind} tunnel`, ({ a, b }) => {
+      const first = a.links.create({ kind, name: "x", external: true });
+      refused(() => a.links.create({ kind, name: "y", external: true }), "already-exists");
+      b.links.create({ kind, name: "y", external: true });
+      a.links.delete(first.index);
+      a.links.create({ kind, name: "y", external: true });
+    });
+  }
+
   if (has("macvlan")) {
     contractTest(target, "links: a macvlan hangs on its lower link and goes with it", ({ a }) => {
       const lower = a.links.create({ kind: "veth", name: "v0", up: true, peer: { name: "v1", up: true } });

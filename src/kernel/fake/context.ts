@@ -8,7 +8,7 @@ import type { FakeNamespace } from "./namespace.ts";
 export interface FakeContext {
   readonly faults: Faults;
   /** The features that the fake kernel lacks. */
-  readonly lacks: ReadonlySet<LinkKind | "fou" | "encap">;
+  readonly lacks: ReadonlySet<LinkKind | "fou" | "fou6" | "encap">;
   /** The namespace behind a handle. Throws {@link KernelError} `invalid` for a handle of another kernel. */
   resolve(ns: NetNs): FakeNamespace;
   /** An unused MAC address. */

@@ -21,7 +21,7 @@ const FIRST_INODE = 4026532000n;
 
 export interface FakeKernelOptions {
   /** Link kinds and features that this kernel does not have. Default: it has all. */
-  readonly lacks?: Iterable<LinkKind | "fou" | "encap">;
+  readonly lacks?: Iterable<LinkKind | "fou" | "fou6" | "encap">;
 }
 
 /**
@@ -30,7 +30,7 @@ export interface FakeKernelOptions {
  */
 export class FakeKernel implements Kernel {
   readonly #faults = new Faults();
-  readonly #lacks: ReadonlySet<LinkKind | "fou" | "encap">;
+  readonly #lacks: ReadonlySet<LinkKind | "fou" | "fou6" | "encap">;
   readonly #names = new Map<string, FakeNamespace>();
   readonly #paths = new Map<string, FakeNamespace>();
   /** By inode. */

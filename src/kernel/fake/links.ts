@@ -53,6 +53,7 @@ export class FakeLinkPort implements LinkPort {
       throw refuse("EINVAL", what, "a tun link in another namespace");
     this.#context.faults.check("links.create", what);
     if (this.#context.lacks.has(spec.kind)) throw refuse("EOPNOTSUPP", what, "Unknown device type");
+    if (!this.#carries(spec)) throw refuse("EINVAL", what);
     const home = spec.netns === undefined ? this.#ns : this.#context.resolve(spec.netns);
     const link = this.#make(home, spec, what);
     try {
@@ -67,10 +68,21 @@ export class FakeLinkPort implements LinkPort {
     return home.view(link);
   }
 
+  /** The kernel does not know an encapsulation whose module is not loaded. */
+  #carries(spec: LinkSpec): boolean {
+    if ((spec.kind !== "ipip" && spec.kind !== "ip6tnl") || spec.encap === undefined) return true;
+    return !this.#context.lacks.has(spec.kind === "ipip" ? "fou" : "fou6");
+  }
+
   #make(home: FakeNamespace, spec: LinkSpec, what: string): FakeLink {
     if (home.linkNamed(spec.name) !== undefined) throw refuse("EEXIST", what);
     checkMtu(spec.mtu, what);
     if (spec.kind === "vxlan" && [...home.links.values()].some(({ details }) => isSameVxlan(spec, details)))
+      throw refuse("EEXIST", what);
+    if (
+      isExternalTunnel(spec) &&
+      [...home.links.values()].some(({ details }) => details?.kind === spec.kind && isExternalTunnel(details))
+    )
       throw refuse("EEXIST", what);
     const lower = spec.kind === "macvlan" ? this.#ns.links.get(spec.parentIndex) : undefined;
     if (spec.kind === "macvlan" && lower === undefined) throw refuse("ENODEV", what);
@@ -238,6 +250,11 @@ function isSameVxlan(spec: Extract<LinkSpec, { readonly kind: "vxlan" }>, actual
   const text = ({ vni, external = false, port = 8472, local, remote }: typeof spec | typeof actual): string =>
     JSON.stringify([external ? 0 : vni, port, (remote ?? local)?.family ?? 4]);
   return text(spec) === text(actual);
+}
+
+/** The kernel has one ipip and one ip6tnl tunnel in a namespace that takes the packets of any peer. */
+function isExternalTunnel(tunnel: { readonly kind: string; readonly external?: boolean | undefined }): boolean {
+  return (tunnel.kind === "ipip" || tunnel.kind === "ip6tnl") && tunnel.external === true;
 }
 
 /** The options as the kernel lists them: the given ones, with its defaults. */

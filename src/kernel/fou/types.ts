@@ -15,7 +15,7 @@ export interface FouPortEntry {
  * module loaded.
  */
 export interface FouPort {
-  /** True if the kernel has FOU; the kernel loads its module if possible. */
+  /** True if the kernel has FOU. No request makes the kernel load its module. */
   available(): boolean;
   list(family: IpFamily): FouPortEntry[];
   /** Throws `already-exists` or `busy` when the port is taken. */

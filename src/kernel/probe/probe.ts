@@ -50,6 +50,15 @@ const PROBES: readonly FeatureProbe[] = [
     },
   },
   {
+    name: "fou6",
+    affects: ["egress (fou driver, IPv6)"],
+    attempt(_ns, stack) {
+      const encap = { type: "fou", sourcePort: 0, destinationPort: 5555 } as const;
+      stack.links.create({ kind: "ip6tnl", name: "p", local: LOCAL[6], remote: REMOTE[6], encap });
+      return "ip6tnl links can be carried by FOU";
+    },
+  },
+  {
     name: "openvswitch",
     affects: ["VPC NICs (Open vSwitch)"],
     attempt(ns) {

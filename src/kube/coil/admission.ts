@@ -81,10 +81,9 @@ export const coilAdmissions: readonly CoilAdmission[] = [
 ];
 
 function checkEgress(egress: Egress, old: Egress | undefined, context: AdmissionContext): AdmissionVerdict {
-  // The CRD does not require a spec.
-  if ((egress.spec as Egress["spec"] | undefined) === undefined)
-    return faulty([required("spec", "the egress's destinations")]);
-  return validateEgress(egress, context, old);
+  const { metadata, spec } = egress;
+  if (spec === undefined) return faulty([required("spec", "the egress's destinations")]);
+  return validateEgress({ metadata, spec }, context, old);
 }
 
 /** Returns the admission rules of a kind, or `undefined` if Coil does not define the kind. */

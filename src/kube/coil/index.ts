@@ -48,5 +48,6 @@ export {
   type Egress,
   type EgressPodTemplate,
   type EgressSpec,
+  type SpecifiedEgress,
   type SubnetSet,
 } from "./types.ts";

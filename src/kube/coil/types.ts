@@ -245,8 +245,13 @@ export type EgressPodTemplate = Static<typeof egressTemplateSchema>;
 export type EgressStatus = Static<typeof egressStatusSchema>;
 /** NAT gateways for pods that ask for them: namespaced. */
 export interface Egress extends CoilObject<"Egress"> {
-  spec: EgressSpec;
+  /** May be absent: the CRD, as Coil's, does not require it. Only the webhook refuses such an Egress. */
+  spec?: EgressSpec;
   status?: EgressStatus;
+}
+/** An Egress that has a spec. */
+export interface SpecifiedEgress extends Egress {
+  spec: EgressSpec;
 }
 
 const v2 = { group: COIL_GROUP, version: COIL_VERSION };

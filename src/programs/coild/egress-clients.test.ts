@@ -97,6 +97,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
     const health = new Health({ log: nullLogger });
     const clients = new EgressClients(
       {
+        loadModules: async () => undefined,
         kernel,
         api,
         places: () => places,

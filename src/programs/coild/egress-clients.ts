@@ -98,6 +98,8 @@ export class EgressClients implements ClientDeps {
       readonly places: () => readonly PodPlace[];
       readonly events: Pick<EventRecorder, "record">;
       readonly health: Health;
+      /** Loads the kernel modules of the tunnel driver, as far as the system has them; the caller has done so once. */
+      readonly loadModules: (options: AbortOptions) => Promise<void>;
       /** For `originatingOnly`. */
       readonly filters: FilterOpeners;
       readonly onDriver: (driver: TunnelDriver["name"] | "none") => void;
@@ -113,6 +115,7 @@ export class EgressClients implements ClientDeps {
     this.#driver = new ClientDriver({
       kernel,
       asked,
+      loadModules: parts.loadModules,
       // Pods without an Egress do not need it.
       health: neverNeeded(health, "tunnel-driver"),
       onChosen: parts.onDriver,

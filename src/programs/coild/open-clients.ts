@@ -1,3 +1,4 @@
+import type { AbortOptions } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
@@ -21,6 +22,7 @@ export function clientsOpener(
     readonly health: Health;
     readonly metrics: ReturnType<typeof coildMetrics>;
     readonly filters: FilterOpeners;
+    readonly loadModules: (options: AbortOptions) => Promise<void>;
     readonly log: Logger;
   },
   options: EgressClientOptions | undefined,

@@ -26,7 +26,7 @@ const TUNNEL = /^(nat_04|fou4_)/;
 
 function editEgress(world: World, spec: object): void {
   const [egress = assert.fail()] = world.objects.egresses;
-  world.objects.egresses = [{ ...egress, spec: { ...egress.spec, ...spec } }];
+  world.objects.egresses = [{ ...egress, spec: { destinations: [], ...egress.spec, ...spec } }];
 }
 
 function editFirst(world: World, key: "services" | "deployments", edit: object): void {
@@ -338,6 +338,21 @@ const CASES: readonly Case[] = [
     when: "a destination is not a CIDR",
     make: (world) => editEgress(world, { destinations: ["0.0.0.0/0", "::/0", "172.20.0.0/16", "everywhere"] }),
     found: [["egress-destination", /^Egress internet\/nat has destinations that are no CIDRs: "everywhere"$/]],
+  },
+  {
+    when: "an Egress has no spec",
+    make: (world) => {
+      const { spec: _, ...bare } = world.objects.egresses[0] ?? assert.fail();
+      world.objects.egresses = [
+        ...world.objects.egresses,
+        { ...bare, metadata: { ...bare.metadata, name: "bare" } },
+      ] as never;
+    },
+    found: [
+      ["egress-destination", /^Egress internet\/bare has no destinations: it leads nothing anywhere$/],
+      ["egress-service", /^Egress internet\/bare has no Service/],
+      ["egress-deployment", /^Egress internet\/bare has no Deployment/],
+    ],
   },
   {
     when: "objects of an Egress that is gone are left",

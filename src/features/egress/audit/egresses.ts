@@ -40,7 +40,9 @@ export function auditObjects(objects: EgressObjects, port: number | undefined): 
 const say = (kind: EgressFinding["kind"], text: string): EgressFinding => ({ kind, node: undefined, text });
 
 function ofDestinations(egress: Egress): EgressFinding[] {
-  const { wrong } = clientEgress(egress);
+  const { destinations, wrong } = clientEgress(egress);
+  if (destinations.length + wrong.length === 0)
+    return [say("egress-destination", `Egress ${keyOf(egress)} has no destinations: it leads nothing anywhere`)];
   if (wrong.length === 0) return [];
   const texts = wrong.map((text) => JSON.stringify(text));
   return [say("egress-destination", `Egress ${keyOf(egress)} has destinations that are no CIDRs: ${listed(texts)}`)];
@@ -97,7 +99,7 @@ function ofDeployment(egress: Egress, { deployments }: EgressObjects): EgressFin
         `Egress ${key} has no Deployment with the labels of an Egress: see the log of coil-egress-controller`,
       ),
     ];
-  const wanted = egress.spec.replicas ?? 1;
+  const wanted = egress.spec?.replicas ?? 1;
   const given = deployment.spec?.replicas ?? 1;
   const available = deployment.status?.availableReplicas ?? 0;
   const told = egress.status?.replicas ?? 0;

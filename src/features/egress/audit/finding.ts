@@ -22,7 +22,7 @@ export const EGRESS_FINDINGS = {
   "egress-deployment": "an Egress has no Deployment",
   "egress-endpoints": "the Service of an Egress has no ready endpoint",
   "egress-replicas": "an Egress, its status and its Deployment disagree on the routers",
-  "egress-destination": "a destination of an Egress is not a CIDR",
+  "egress-destination": "a destination of an Egress is not a CIDR, or it has none",
   "egress-driver": "a node has no tunnel driver, or a router has another one than the node of a client",
   "egress-leftover": "a Deployment or Service of an Egress that does not exist",
   "egress-subjects": "the subjects of the ClusterRoleBinding of routers are not those of the namespaces with an Egress",

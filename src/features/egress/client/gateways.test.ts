@@ -47,6 +47,14 @@ const lines = ({ gateways, faults }: ReturnType<typeof gatewaysOf>): string[] =>
   ),
 ];
 
+test("clientEgress: an Egress without a spec, which its CRD lets pass, has no destinations", () => {
+  const { metadata } = egress("bare", []);
+  for (const bare of [{ metadata }, { metadata, spec: null }]) {
+    const { destinations, wrong, sourcePortAuto, originatingOnly } = clientEgress(bare as unknown as Egress);
+    assert.deepEqual([destinations, wrong, sourcePortAuto, originatingOnly], [[], [], false, undefined]);
+  }
+});
+
 for (const { name, annotations, egresses, services, families, expected } of [
   {
     name: "each family has its destinations and its address of the Service",

@@ -67,16 +67,16 @@ const keptMeta = ({ name, namespace, uid, resourceVersion }: StoredMeta): KeptMe
   ...(namespace === undefined ? {} : { namespace }),
 });
 
-/** Pure: the view of an Egress. */
+/** Pure: the view of an Egress. One without a spec has no destinations. */
 export function clientEgress({ metadata, spec }: Egress): ClientEgress {
-  const texts = [...new Set(spec.destinations)];
+  const texts = [...new Set(spec?.destinations)];
   const parsed = texts.map((text) => ({ text, cidr: Cidr.tryParse(text) }));
   return {
     metadata: keptMeta(metadata),
     destinations: parsed.flatMap(({ cidr }) => cidr ?? []),
     wrong: parsed.filter(({ cidr }) => cidr === undefined).map(({ text }) => text.slice(0, SHOWN_LENGTH)),
-    sourcePortAuto: spec.fouSourcePortAuto === true,
-    originatingOnly: spec.originatingOnly,
+    sourcePortAuto: spec?.fouSourcePortAuto === true,
+    originatingOnly: spec?.originatingOnly,
   };
 }
 

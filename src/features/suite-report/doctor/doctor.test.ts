@@ -29,7 +29,7 @@ const NOTHING: NodeFacts = {
   podLinks: [],
   ports: [],
   folders: [],
-  lacking: ["nftables", "fou"],
+  lacking: ["nftables", "fou", "fou6", "ip6tnl"],
   certificates: [],
   clock: undefined,
 };
@@ -94,7 +94,8 @@ test("judgeSuiteNode: what the kernel lacks is named for programs that need it",
   };
   const rules = [{ family: 4 as const, priority: 2000, table: 116, action: "lookup" as const }];
   const coild = judgeSuiteNode({ ...facts, rules, processes: [{ program: "coild", flags }] });
-  assert.deepEqual(bad(coild), ["kernel wrong: the kernel lacks fou"]);
+  assert.deepEqual(bad(coild), ["kernel wrong: the kernel lacks fou, fou6, ip6tnl"]);
+  assert.match(coild.find(({ name }) => name === "kernel")?.remedy ?? "", /^modprobe -a fou fou6 ip6_tunnel; or/);
   const proxy = judgeSuiteNode({ ...facts, processes: [{ program: "service-proxy", flags: [] }] });
   assert.deepEqual(bad(proxy), ["kernel wrong: the kernel lacks nftables"]);
 });

@@ -63,7 +63,12 @@ const LITTLE = 0.01;
 const APART_MS = 5000;
 const FAR_APART_MS = 15_000;
 /** What drivers of tunnels need, by the names of the probes. */
-const DRIVERS: Readonly<Record<string, readonly string[]>> = { fou: ["fou", "ipip", "ip6tnl"], vxlan: ["vxlan"] };
+const DRIVERS: Readonly<Record<string, readonly string[]>> = {
+  fou: ["fou", "fou6", "ipip", "ip6tnl"],
+  vxlan: ["vxlan"],
+};
+/** The kernel's module of a kind of links, where it has another name. */
+const MODULES: Readonly<Record<string, string>> = { ip6tnl: "ip6_tunnel" };
 const POD_RULE = 2000;
 const POD_TABLE = 116;
 /** The table of local addresses, whose rule comes first on every machine. */
@@ -276,7 +281,7 @@ function kernel(facts: NodeFacts): readonly FaultCheck[] {
     found.push(
       missing.length === 0
         ? ok("the kernel has nftables")
-        : wrong(`the kernel lacks ${missing.join(", ")}`, "modprobe nf_tables nft_chain_nat nft_numgen nft_masq"),
+        : wrong(`the kernel lacks ${missing.join(", ")}`, "modprobe -a nf_tables nft_chain_nat nft_numgen nft_masq"),
     );
   }
   for (const command of facts.processes.filter(({ program }) => program === "coild" || program === "coil-egress")) {
@@ -289,7 +294,7 @@ function kernel(facts: NodeFacts): readonly FaultCheck[] {
         ? ok("the kernel has the driver")
         : wrong(
             `the kernel lacks ${missing.join(", ")}`,
-            `modprobe ${missing.join(" ")}; or --tunnel-driver=auto on all nodes and routers`,
+            `modprobe -a ${missing.map((name) => MODULES[name] ?? name).join(" ")}; or --tunnel-driver=auto on all nodes and routers`,
           ),
     );
   }

@@ -5,7 +5,7 @@ import {
   type AddressPoolSpec,
   coilAdmissions,
   coilCrds,
-  type Egress,
+  type EgressSpec,
   type SubnetSet,
   validateEgress,
   validatePoolCreate,
@@ -152,7 +152,7 @@ test("Egress: an API server refuses only what Coil's webhook would, and all of i
   );
   fc.assert(
     fc.property(spec, (each) => {
-      const { faults } = validateEgress({ spec: each as Egress["spec"] });
+      const { faults } = validateEgress({ spec: each as EgressSpec });
       const known = faults.filter(({ reason }) => reason !== "FieldValueDuplicate");
       assert.equal(takes(each), known.length === 0, JSON.stringify(faults));
     }),

@@ -1,4 +1,4 @@
-import { Backoff, retry } from "#base/async";
+import { type AbortOptions, Backoff, retry } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
@@ -17,8 +17,10 @@ export class ClientDriver {
 
   /** Tries once, which makes and deletes links in a temporary namespace. */
   constructor(parts: {
-    readonly kernel: Kernel;
+    readonly kernel: Pick<Kernel, "createAnonymousNetNs" | "openStack">;
     readonly asked: (typeof TUNNEL_DRIVERS)[number];
+    /** Loads the kernel's modules, as far as the system has them; called before each try but the first, for which the caller has done so. */
+    readonly loadModules: (options: AbortOptions) => Promise<void>;
     readonly health: HealthPart;
     /** Called with each change; `none` while the kernel lacks what is asked for. */
     readonly onChosen: (driver: TunnelDriver["name"] | "none") => void;
@@ -45,9 +47,13 @@ export class ClientDriver {
   }
 
   /** Tries again until there is a driver; resolves to true if that was not there before. */
-  async run({ signal }: { readonly signal: AbortSignal }): Promise<boolean> {
+  async run({ signal }: Required<AbortOptions>): Promise<boolean> {
     if (this.#driver !== undefined) return false;
-    await retry(async () => this.#choose(), {
+    const again = async (): Promise<void> => {
+      await this.#parts.loadModules({ signal });
+      this.#choose();
+    };
+    await retry(again, {
       signal,
       clock: this.#parts.clock,
       backoff: new Backoff({ ...AGAIN, jitter: 0 }),
@@ -59,9 +65,7 @@ export class ClientDriver {
 
   #choose(): void {
     const { kernel, asked, health, onChosen, log } = this.#parts;
-    using netns = kernel.createAnonymousNetNs();
-    using stack = kernel.openStack(netns);
-    const { driver, lacking } = chooseDriver(stack, asked, hasIpv6(stack) ? [4, 6] : [4]);
+    const { driver, lacking } = chooseDriver(kernel, asked);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; clients use vxlan", { lacking });
     this.#driver = driver;
     onChosen(driver.name);
@@ -78,14 +82,4 @@ export class ClientDriver {
 
 function isRefusal(error: unknown): error is Error {
   return error instanceof TunnelError || isKernelError(error);
-}
-
-function hasIpv6(stack: ReturnType<Kernel["openStack"]>): boolean {
-  try {
-    stack.sysctl.get("net.ipv6.conf.all.disable_ipv6");
-    return true;
-  } catch (error) {
-    if (!isKernelError(error, "not-found")) throw error;
-    return false;
-  }
 }
