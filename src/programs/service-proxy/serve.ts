@@ -57,6 +57,8 @@ export interface ServeParts {
   readonly netns: NetNs;
   readonly registry: Registry;
   readonly log: Logger;
+  /** Called once, when the tables of one family are in the kernel for the first time. */
+  readonly onFirstSync?: (() => void) | undefined;
 }
 
 /** Serves until the signal aborts. Health endpoints answer at once; tables are written after the API's objects have been read. */
@@ -135,6 +137,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   });
   const syncs = new SyncMetrics(metrics, { families: deps.families, clock: systemClock });
   let node = unknownNode(config.bindAddress);
+  let { onFirstSync } = deps;
   const observer = syncObserver({
     syncs,
     health,
@@ -143,6 +146,10 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     ports,
     log,
     onEvent: deps.onEvent,
+    onSynced: () => {
+      onFirstSync?.();
+      onFirstSync = undefined;
+    },
     onDisagreement: () => drift.refused(),
     proxyOf: (family) => proxies.find((one) => one.family === family),
   });

@@ -24,6 +24,8 @@ export interface SyncListeners {
   readonly heap: Pick<SmallHeap, "synced">;
   readonly ports: ServicePorts;
   readonly onEvent: EventSink;
+  /** Called after each successful sync of either family. */
+  readonly onSynced?: () => void;
   /** Called when the kernel refuses a transaction because the tables differ from the result of the last sync. */
   readonly onDisagreement: () => void;
   readonly log: Logger;
@@ -49,6 +51,7 @@ export function syncObserver(at: SyncListeners): SyncObserver {
       at.heap.synced(family);
       syncs.synced(family, report);
       log.debug("synced", { family, ...report });
+      at.onSynced?.();
       const proxy = proxyOf(family);
       if (proxy === undefined) return;
       const { tracker, plane } = proxy;

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { errnoNumber, isKernelError } from "#kernel/errors";
+import { errnoNumber, isKernelError, type KernelError } from "#kernel/errors";
 import type { SysctlPort } from "#kernel/net";
 
 /** Kernel parameters of connection tracking. 0: the parameter is not changed. Times in seconds. */
@@ -57,13 +57,15 @@ export function countCpus(list: string): number | undefined {
 /**
  * Sets the parameters that differ. A larger maximum of connections than the wanted one stays: a smaller one would refuse connections that the node has
  * room for. A parameter that cannot be set, for example in a container or another network namespace, is logged and keeps its value
- * (docs/spec/service-proxy.md#2.10). `online` reads the kernel's list of processors.
+ * (docs/spec/service-proxy.md#2.10). Those that the kernel does not have are returned. `online` reads the kernel's list of processors.
  */
 export function setKernelParameters(
   sysctl: SysctlPort,
   settings: ConntrackSettings,
   { log, online = readOnlineCpus }: { readonly log: Logger; readonly online?: () => string },
-): void {
+): { readonly missing: readonly KernelError[] } {
+  const missing: KernelError[] = [];
+  let hasMax = true;
   const cores = coresOf(online);
   for (const [key, value] of wantedParameters(settings, cores)) {
     try {
@@ -73,10 +75,13 @@ export function setKernelParameters(
       else if (present !== value) sysctl.set(key, value);
     } catch (error) {
       if (!isKernelError(error)) throw error;
-      log.info("a kernel parameter could not be set and keeps its value", { key, value, error: error.message });
+      if (key === CONNTRACK_MAX && error.code === "not-found") hasMax = false;
+      if (error.code === "not-found") missing.push(error);
+      else log.info("a kernel parameter could not be set and keeps its value", { key, value, error: error.message });
     }
   }
-  if (settings.maxPerCore > 0) raiseHashSize(conntrackMax(settings, cores), log);
+  if (settings.maxPerCore > 0 && hasMax) raiseHashSize(conntrackMax(settings, cores), log);
+  return { missing };
 }
 
 const readOnlineCpus = (): string => readFileSync(ONLINE_CPUS, "utf8");
