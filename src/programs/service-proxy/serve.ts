@@ -21,6 +21,7 @@ import {
 } from "#features/service-health";
 import {
   DriftWatch,
+  type FamilyProxy,
   keepKnown,
   NodeAwareProxy,
   nodeNetwork,
@@ -42,6 +43,7 @@ import { areAdopted } from "./adopted.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
 import { followAddresses } from "./host-addresses.ts";
+import { ObjectCounts } from "./object-counts.ts";
 import { Readiness } from "./readiness.ts";
 import { SmallHeap } from "./small-heap.ts";
 import { syncObserver } from "./sync-observer.ts";
@@ -138,11 +140,13 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const syncs = new SyncMetrics(metrics, { families: deps.families, clock: systemClock });
   let node = unknownNode(config.bindAddress);
   let { onFirstSync } = deps;
+  const proxyOf = (family: IpFamily): FamilyProxy | undefined => proxies.find((one) => one.family === family);
   const observer = syncObserver({
     syncs,
     health,
     readiness: deps.readiness,
     heap: new SmallHeap(deps.families),
+    counts: new ObjectCounts({ syncs, clock: systemClock, proxyOf }),
     ports,
     log,
     onEvent: deps.onEvent,
@@ -151,7 +155,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
       onFirstSync = undefined;
     },
     onDisagreement: () => drift.refused(),
-    proxyOf: (family) => proxies.find((one) => one.family === family),
+    proxyOf,
   });
   const families = deps.families.map(
     (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock }),

@@ -31,6 +31,11 @@ export class DataPlane {
     return this.#table.frontEnds;
   }
 
+  /** True while the kernel's state is known: since the last sync that succeeded. */
+  get isKnown(): boolean {
+    return this.#table.isKnown;
+  }
+
   /** Sets the rules that the next sync writes, in one transaction. */
   setRules(options: RuleOptions): void {
     this.#table.setRules(options);
