@@ -75,9 +75,7 @@ export class FamilyProxy {
   #serviceCIDRs: readonly Cidr[] = [];
   #isOpen = false;
   #isBusy = false;
-  /** The next sync compares everything with what the kernel is known to have. */
-  #isFullDue = true;
-  /** The next sync lists the kernel first. */
+  /** The next sync lists the kernel, and compares everything. */
   #isListingDue = true;
   #roundsTimeouts = false;
   #onRepaired: ((changes: number) => void) | undefined;
@@ -138,13 +136,21 @@ export class FamilyProxy {
     this.request();
   }
 
-  /** Sets the addresses that take NodePorts. `isNodePortAddress` tells which flows go to a NodePort. */
+  /**
+   * Sets the addresses in the table that take NodePorts; none if the rules let all local addresses do so. `isNodePortAddress` tells which flows go to
+   * a NodePort.
+   */
   setNodePortAddresses(addresses: readonly IpAddress[], isNodePortAddress: (address: IpAddress) => boolean): void {
     this.#nodePortAddresses = addresses;
     this.#isNodePortAddress = isNodePortAddress;
     this.#flowsPending = undefined;
-    this.#isFullDue = true;
     this.request();
+  }
+
+  /** To be called when other addresses take NodePorts by the rules that the table has: flows of before may have passed untranslated. */
+  localAddressesChanged(): void {
+    // Before the first sync, and after a failed one, the flows of all Services are checked anyway.
+    if (this.#flowsPending !== undefined) this.#flows?.request(undefined);
   }
 
   setServiceCIDRs(cidrs: readonly Cidr[]): void {
@@ -177,8 +183,7 @@ export class FamilyProxy {
       const isHourly = !this.#isListingDue && startedAt - this.#lastListedAt >= (this.#options.fullSyncMs ?? HOUR_MS);
       // Without a listing, what is compared is only what this process remembers.
       if (isHourly) this.plane.distrust();
-      const isListing = this.#isListingDue || isHourly;
-      const full = this.#isFullDue || isListing;
+      const full = this.#isListingDue || isHourly;
       const desired = {
         services: this.wanted,
         nodePortIPs: new Set(this.#nodePortAddresses.map(addressBytes)),
@@ -188,8 +193,7 @@ export class FamilyProxy {
       const flows = this.#flowsPending;
       this.#flowsPending = new Set();
       const report = await this.plane.sync(desired, { signal, full });
-      if (full) this.#isFullDue = false;
-      if (isListing) {
+      if (full) {
         this.#isListingDue = false;
         this.#lastListedAt = startedAt;
         this.#onRepaired?.(report.drift);
