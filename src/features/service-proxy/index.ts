@@ -43,6 +43,7 @@ export { serviceWarnings, watchInputs } from "./inputs/index.ts";
 export { keepKnown, nodeNetwork, unknownNode } from "./node/index.ts";
 export { countTable } from "./plan/index.ts";
 export {
+  AffinityFill,
   DriftWatch,
   FamilyProxy,
   type LostClaim,

@@ -20,6 +20,7 @@ import {
   WatchMetrics,
 } from "#features/service-health";
 import {
+  AffinityFill,
   DriftWatch,
   type FamilyProxy,
   keepKnown,
@@ -206,7 +207,14 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onRepaired: () => syncs.repaired(),
     onContested: (isOn) => syncs.contested(isOn),
   });
+  const fill = new AffinityFill({
+    families: proxies,
+    onCount: (family, entries) => syncs.objects(family, "affinity", entries),
+    clock: systemClock,
+    log,
+  });
   const group = new TaskGroup(signal);
+  group.spawn((at) => fill.run({ signal: at }));
   for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
   group.spawn((at) => drift.run({ signal: at }));
   group.spawn((at) => followAddresses(readAddresses, { changed, signal: at, log }));

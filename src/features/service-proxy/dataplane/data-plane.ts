@@ -70,6 +70,14 @@ export class DataPlane {
   }
 
   /**
+   * Number of clients that are remembered: entries of the affinity map, which is listed in slices, 1 µs an entry. 0 without a listing if no front end has
+   * affinity; `undefined` while the kernel's state is not known. Rejects with `KernelError`.
+   */
+  async countAffinity(options: AbortOptions): Promise<number | undefined> {
+    return await this.#table.countAffinity(options);
+  }
+
+  /**
    * Writes the difference between the desired state and the kernel. With `full`, the sync compares everything, else only what changed in
    * `services`. Rejects with `NftError`, `KernelError` or `DataPlaneError` `owned`; after that, the next sync lists the kernel's elements.
    */

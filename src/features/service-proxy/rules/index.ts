@@ -6,6 +6,14 @@
 export { AFFINITY_CHAINS, affinityChains, baseChains, REJECT_CHAIN } from "./base-chains.ts";
 export { compileRule, isCompiled } from "./compile.ts";
 export { printRule } from "./print.ts";
-export { affinityNodePortSet, affinitySet, affinitySetSpecs, SETS, setSpecs, slotMaps } from "./sets.ts";
+export {
+  AFFINITY_ENTRIES,
+  affinityNodePortSet,
+  affinitySet,
+  affinitySetSpecs,
+  SETS,
+  setSpecs,
+  slotMaps,
+} from "./sets.ts";
 export { parseShape, type Shape, shapeChains, shapeName } from "./shapes.ts";
 export type { Action, Chain, KeyPart, Match, PodDetector, Rule, RuleOptions } from "./types.ts";

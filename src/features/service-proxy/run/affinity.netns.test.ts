@@ -144,6 +144,7 @@ for (const family of FAMILIES) {
       const by = await answering(address, port, TRIES, sender);
       assert.equal(by.length, 1, `${sender} to ${address} ${port} reached ${by.join(" and ")}`);
       assert.equal(remembered(family) - before, at + 1);
+      assert.equal(await proxy.countAffinity(family), remembered(family));
     }
   });
 }

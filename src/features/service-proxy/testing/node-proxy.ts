@@ -66,6 +66,11 @@ export class NodeProxy implements AsyncDisposable {
     return entries.map(({ reply }) => `${reply.src} ${reply.srcPort ?? 0}`);
   }
 
+  /** As `DataPlane.countAffinity`. */
+  async countAffinity(family: IpFamily): Promise<number | undefined> {
+    return await this.#families.find((one) => one.family === family)?.plane.countAffinity({});
+  }
+
   /** Adds or changes Services; resolves when the kernel has them. */
   async set(...services: readonly Service[]): Promise<void> {
     for (const service of services) this.#setService(service);
