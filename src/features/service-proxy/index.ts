@@ -40,7 +40,7 @@ export {
   tryConstructs,
 } from "./host/index.ts";
 export { serviceWarnings, watchInputs } from "./inputs/index.ts";
-export { keepKnown, nodeNetwork, unknownNode } from "./node/index.ts";
+export { keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node/index.ts";
 export { countTable } from "./plan/index.ts";
 export {
   AffinityFill,

@@ -48,6 +48,7 @@ import { ObjectCounts } from "./object-counts.ts";
 import { Readiness } from "./readiness.ts";
 import { SmallHeap } from "./small-heap.ts";
 import { syncObserver } from "./sync-observer.ts";
+import { FamilyCheck } from "./wrong-family.ts";
 
 const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
 
@@ -170,11 +171,13 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     for (const family of families) family.readHostAddresses(node);
     setHealthAddresses();
   };
+  const check = new FamilyCheck(config, log);
   const onNode = (object: Node | undefined): boolean => {
     // A deleted Node keeps its last state: the machine still serves.
     if (object === undefined) return node.addresses.length > 0;
     health.node(nodeView(object));
     node = keepKnown(nodeNetwork(object, config.bindAddress), node);
+    check.node(node);
     for (const family of families) family.setNode(node);
     setHealthAddresses();
     return node.addresses.length > 0;
