@@ -1,5 +1,6 @@
 import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
+import type { IpFamily } from "#base/ip";
 import { createLogger, type Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { serviceProxyMetrics } from "#features/service-health";
@@ -7,6 +8,7 @@ import {
   checkKernelVersion,
   DataPlane,
   GenerationTracker,
+  hasLegacyNat,
   kernelRelease,
   leftovers,
   type ProxyKernel,
@@ -67,8 +69,11 @@ export const serviceProxy = defineProgram({
     }
     using nft = openNft(netns);
     using elements = openNftElements(netns);
-    for (const leftover of leftovers({ elements, links: stack.links }, config.tableName)) {
-      log.warn("objects of another proxy are in this network namespace, and may translate Services", { leftover });
+    const host = { elements, links: stack.links, hasLegacyNat: (family: IpFamily) => hasLegacyNat(netns, family) };
+    for (const leftover of leftovers(host, config.tableName)) {
+      log.warn("this network namespace has objects that another proxy may have left, and that may translate Services", {
+        leftover,
+      });
     }
     const generations = new GenerationTracker(elements);
     if (values.cleanup) return await cleanUp({ nft, elements, generations }, config, log);

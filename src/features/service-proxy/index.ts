@@ -31,6 +31,7 @@ export {
 export {
   type ConntrackSettings,
   checkKernelVersion,
+  hasLegacyNat,
   kernelRelease,
   leftovers,
   prepareKernel,

@@ -5,6 +5,6 @@
  */
 export { supportedFamilies } from "./families.ts";
 export { type ConntrackSettings, setOomScore } from "./kernel-parameters.ts";
-export { leftovers } from "./leftovers.ts";
+export { hasLegacyNat, leftovers } from "./leftovers.ts";
 export { prepareKernel } from "./prepare-kernel.ts";
 export { checkKernelVersion, kernelRelease, SKIP_VERSION_CHECK, tryConstructs } from "./start-checks.ts";
