@@ -1,5 +1,6 @@
 import { systemClock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
+import type { IpFamily } from "#base/ip";
 import { createLogger, type Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { serviceProxyMetrics } from "#features/service-health";
@@ -7,18 +8,19 @@ import {
   checkKernelVersion,
   DataPlane,
   GenerationTracker,
+  hasLegacyNat,
   kernelRelease,
   leftovers,
   type ProxyKernel,
+  prepareKernel,
   SKIP_VERSION_CHECK,
-  setKernelParameters,
   setOomScore,
   supportedFamilies,
   tryConstructs,
 } from "#features/service-proxy";
 import { openConntrack } from "#kernel/conntrack";
 import { Monitors } from "#kernel/monitor";
-import { openKernel } from "#kernel/net";
+import { type NetStack, openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { openClient } from "./daemon/index.ts";
@@ -60,17 +62,21 @@ export const serviceProxy = defineProgram({
     const kernel = openKernel();
     using netns = kernel.openNetNs(values.netns === undefined ? "own" : { path: values.netns });
     using stack = kernel.openStack(netns);
-    if (!values.cleanup) setKernelParameters(stack.sysctl, config.conntrack, { log });
-    if (values.initOnly) return EXIT.ok;
+    const setAgain = values.cleanup ? undefined : await prepare(stack, config, log);
+    if (values.initOnly) {
+      setAgain?.();
+      return EXIT.ok;
+    }
     using nft = openNft(netns);
     using elements = openNftElements(netns);
-    for (const leftover of leftovers({ elements, links: stack.links }, config.tableName)) {
-      log.warn("objects of another proxy are in this network namespace, and may translate Services", { leftover });
+    const host = { elements, links: stack.links, hasLegacyNat: (family: IpFamily) => hasLegacyNat(netns, family) };
+    for (const leftover of leftovers(host, config.tableName)) {
+      log.warn("this network namespace has objects that another proxy may have left, and that may translate Services", {
+        leftover,
+      });
     }
     const generations = new GenerationTracker(elements);
     if (values.cleanup) return await cleanUp({ nft, elements, generations }, config, log);
-    checkKernelVersion(kernelRelease(), { env: process.env, log });
-    await tryConstructs(supportedFamilies(stack), log);
     setOomScore(config.oomScoreAdj, log);
     using conntrack = openConntrack(netns);
     const proxyKernel: ProxyKernel = { stack, nft, elements, conntrack, generations };
@@ -85,10 +91,21 @@ export const serviceProxy = defineProgram({
       { kubeconfig: config.kubeconfig, master },
       { registry, clock: systemClock },
     );
-    await serve({ config, kernel: proxyKernel, api, monitors, netns, registry, log }, signal);
+    await serve({ config, kernel: proxyKernel, api, monitors, netns, registry, log, onFirstSync: setAgain }, signal);
     return EXIT.ok;
   },
 });
+
+/** Checks the kernel and sets its parameters. Returns what sets those that it does not have yet, to be called after a sync. */
+async function prepare(
+  stack: Pick<NetStack, "sysctl">,
+  config: ServiceProxyConfig,
+  log: Logger,
+): Promise<(() => void) | undefined> {
+  checkKernelVersion(kernelRelease(), { env: process.env, log });
+  const tryFeatures = (): Promise<void> => tryConstructs(supportedFamilies(stack), log);
+  return await prepareKernel({ sysctl: stack.sysctl, tryFeatures }, config.conntrack, { log });
+}
 
 /** Removes the tables of both families, and nothing else. If one family fails, the other is still removed. */
 async function cleanUp(

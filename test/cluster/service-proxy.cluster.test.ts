@@ -32,6 +32,12 @@ test("service-proxy: programs Services, keeps them when it ends, and removes onl
   );
 });
 
+test("service-proxy: ends with an error that names --cluster-cidr if that has only the family that the Node has not", async () => {
+  const { code, stderr } = await cluster.inner.startProxy("--cluster-cidr=fd00::/48").ended;
+  assert.equal(code, 1, stderr);
+  assert.match(stderr, /--cluster-cidr .*has only IPv6, and the node's primary address .* is IPv4/);
+});
+
 test("service-proxy: is killed and started again under load while endpoints change, and no connection fails", async (t) => {
   let proxy = cluster.startProxy();
   t.after(() => proxy.child.kill("SIGKILL"));

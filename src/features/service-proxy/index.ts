@@ -31,18 +31,20 @@ export {
 export {
   type ConntrackSettings,
   checkKernelVersion,
+  hasLegacyNat,
   kernelRelease,
   leftovers,
+  prepareKernel,
   SKIP_VERSION_CHECK,
-  setKernelParameters,
   setOomScore,
   supportedFamilies,
   tryConstructs,
 } from "./host/index.ts";
 export { serviceWarnings, watchInputs } from "./inputs/index.ts";
-export { keepKnown, nodeNetwork, unknownNode } from "./node/index.ts";
+export { keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node/index.ts";
 export { countTable } from "./plan/index.ts";
 export {
+  AffinityFill,
   DriftWatch,
   FamilyProxy,
   type LostClaim,

@@ -96,16 +96,27 @@ const page = (version: string, ...items: Pod[]): ListPage<Pod> => ({
 const gone = new KubeError("gone", "too old");
 const down = new KubeError("unreachable", "down");
 
+/** A clock by which each slice of time is over at once. */
+class HurriedClock extends FakeClock {
+  #reads = 0;
+
+  override monotonic(): number {
+    this.#reads += 1;
+    return super.monotonic() + this.#reads * 10;
+  }
+}
+
 class Rig implements AsyncDisposable {
   readonly fake = new FakeApi();
-  readonly clock = new FakeClock();
+  readonly clock: FakeClock;
   readonly log: string[] = [];
   readonly health: InformerHealth[] = [];
   readonly informer: Informer<Pod, Pod>;
   readonly #stop = new AbortController();
   #running: Promise<void> = Promise.resolve();
 
-  constructor({ random = 0, backoff = { initialMs: 100, maxMs: 400 } } = {}) {
+  constructor({ random = 0, backoff = { initialMs: 100, maxMs: 400 }, isHurried = false } = {}) {
+    this.clock = isHurried ? new HurriedClock() : new FakeClock();
     this.informer = createInformer(this.fake.api, resources.pods, {
       clock: this.clock,
       random: () => random,
@@ -198,16 +209,35 @@ test("informer: 410 makes it list again, and handlers get the difference, missed
   await rig.clock.advance(200);
   await rig.fake.watchAt(1);
   assert.deepEqual(rig.log.slice(4), [
-    "delete c@3 unseen",
     "update b 2->21",
     "add d@30",
     "delete e@4 unseen",
     "add e@29",
+    "delete c@3 unseen",
   ]);
   assert.deepEqual(
     rig.health.map((health) => health.state),
     ["ready", "degraded", "degraded", "ready"],
   );
+});
+
+test("informer: a relist adds what is new before it removes what is gone, also where it pauses in between", async () => {
+  await using rig = new Rig({ isHurried: true });
+  const seen: string[] = [];
+  rig.fake.lists = [[page("9", pod("a", "1"))], [page("30", pod("b", "20"))]];
+  rig.start();
+  await rig.fake.watchAt(0);
+  await rig.fake.play(0, gone);
+  await rig.until(() => rig.clock.pending > 0);
+  const relisted = rig.fake.watchAt(1);
+  await rig.clock.advance(100);
+  while (rig.fake.watches.length < 2) {
+    seen.push([...rig.informer.store.keys()].join());
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await relisted;
+  assert.ok(!seen.includes(""), `the store in each turn of the event loop: ${seen.join(" | ")}`);
+  assert.deepEqual(rig.log, ["add a@1 initial", "add b@20", "delete a@1 unseen"]);
 });
 
 test("informer: failures are retried with growing delays and never end it", async () => {
@@ -355,7 +385,7 @@ test("informer: after a silent watch of a server that was restored to an older s
     [undefined, 1, undefined],
   );
   assert.equal((await rig.fake.watchAt(1)).options.resourceVersion, "5");
-  assert.deepEqual(rig.log, ["add a@1 initial", "delete a@1 unseen", "add b@4"]);
+  assert.deepEqual(rig.log, ["add a@1 initial", "add b@4", "delete a@1 unseen"]);
 });
 
 test("informer: after a restore an object may have its version again with another content", async () => {

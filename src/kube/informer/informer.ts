@@ -266,14 +266,18 @@ export class Informer<T extends KubeObject, U extends Cached> {
     return this.#transform(object);
   }
 
+  /**
+   * Adds before it removes, as client-go's `Replace` does: others run between its slices, and must not find an object gone before the one in its place
+   * is there.
+   */
   async #replace(seen: Map<string, U>, slice: TimeSlice, signal: AbortSignal): Promise<void> {
-    for (const key of [...this.#store.keys()]) {
-      if (!seen.has(key)) this.#changes.remove(key, undefined);
+    for (const [key, object] of seen) {
+      this.#changes.upsert(key, object, !this.#hasSynced, this.#isRestored);
       if (slice.isOver) await slice.yield();
       if (signal.aborted) return;
     }
-    for (const [key, object] of seen) {
-      this.#changes.upsert(key, object, !this.#hasSynced, this.#isRestored);
+    for (const key of [...this.#store.keys()]) {
+      if (!seen.has(key)) this.#changes.remove(key, undefined);
       if (slice.isOver) await slice.yield();
       if (signal.aborted) return;
     }

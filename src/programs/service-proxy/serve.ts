@@ -20,7 +20,9 @@ import {
   WatchMetrics,
 } from "#features/service-health";
 import {
+  AffinityFill,
   DriftWatch,
+  type FamilyProxy,
   keepKnown,
   NodeAwareProxy,
   nodeNetwork,
@@ -42,9 +44,11 @@ import { areAdopted } from "./adopted.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
 import { followAddresses } from "./host-addresses.ts";
+import { ObjectCounts } from "./object-counts.ts";
 import { Readiness } from "./readiness.ts";
 import { SmallHeap } from "./small-heap.ts";
 import { syncObserver } from "./sync-observer.ts";
+import { FamilyCheck } from "./wrong-family.ts";
 
 const RESOURCES = ["services", "endpointslices", "nodes", "servicecidrs"] as const;
 
@@ -57,6 +61,8 @@ export interface ServeParts {
   readonly netns: NetNs;
   readonly registry: Registry;
   readonly log: Logger;
+  /** Called once, when the tables of one family are in the kernel for the first time. */
+  readonly onFirstSync?: (() => void) | undefined;
 }
 
 /** Serves until the signal aborts. Health endpoints answer at once; tables are written after the API's objects have been read. */
@@ -135,16 +141,23 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   });
   const syncs = new SyncMetrics(metrics, { families: deps.families, clock: systemClock });
   let node = unknownNode(config.bindAddress);
+  let { onFirstSync } = deps;
+  const proxyOf = (family: IpFamily): FamilyProxy | undefined => proxies.find((one) => one.family === family);
   const observer = syncObserver({
     syncs,
     health,
     readiness: deps.readiness,
     heap: new SmallHeap(deps.families),
+    counts: new ObjectCounts({ syncs, clock: systemClock, proxyOf }),
     ports,
     log,
     onEvent: deps.onEvent,
+    onSynced: () => {
+      onFirstSync?.();
+      onFirstSync = undefined;
+    },
     onDisagreement: () => drift.refused(),
-    proxyOf: (family) => proxies.find((one) => one.family === family),
+    proxyOf,
   });
   const families = deps.families.map(
     (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock }),
@@ -158,11 +171,13 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     for (const family of families) family.readHostAddresses(node);
     setHealthAddresses();
   };
+  const check = new FamilyCheck(config, log);
   const onNode = (object: Node | undefined): boolean => {
     // A deleted Node keeps its last state: the machine still serves.
     if (object === undefined) return node.addresses.length > 0;
     health.node(nodeView(object));
     node = keepKnown(nodeNetwork(object, config.bindAddress), node);
+    check.node(node);
     for (const family of families) family.setNode(node);
     setHealthAddresses();
     return node.addresses.length > 0;
@@ -195,7 +210,14 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onRepaired: () => syncs.repaired(),
     onContested: (isOn) => syncs.contested(isOn),
   });
+  const fill = new AffinityFill({
+    families: proxies,
+    onCount: (family, entries) => syncs.objects(family, "affinity", entries),
+    clock: systemClock,
+    log,
+  });
   const group = new TaskGroup(signal);
+  group.spawn((at) => fill.run({ signal: at }));
   for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
   group.spawn((at) => drift.run({ signal: at }));
   group.spawn((at) => followAddresses(readAddresses, { changed, signal: at, log }));

@@ -23,6 +23,7 @@ test("syncObserver: a kernel without connection tracking makes the proxy not rea
     health,
     readiness,
     heap: { synced: () => undefined },
+    counts: { synced: () => undefined },
     ports: new ServicePorts({ health, netns, clock, log: nullLogger, onEvent }),
     onEvent,
     onDisagreement: () => assert.fail("no transaction was refused"),

@@ -8,13 +8,11 @@ import {
   type SyncMetrics,
   serviceHealth,
 } from "#features/service-health";
-import { countTable, type FamilyProxy, type LostClaim, type SyncObserver } from "#features/service-proxy";
+import type { FamilyProxy, LostClaim, SyncObserver } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
+import type { ObjectCounts } from "./object-counts.ts";
 import type { Readiness } from "./readiness.ts";
 import type { SmallHeap } from "./small-heap.ts";
-
-/** Shortest time between two counts of the tables' objects, in milliseconds. */
-const COUNT_MS = 5000;
 
 /** Receivers of events of syncs. */
 export interface SyncListeners {
@@ -23,7 +21,10 @@ export interface SyncListeners {
   readonly readiness: Pick<Readiness, "synced" | "failed" | "flows">;
   readonly heap: Pick<SmallHeap, "synced">;
   readonly ports: ServicePorts;
+  readonly counts: Pick<ObjectCounts, "synced">;
   readonly onEvent: EventSink;
+  /** Called after each successful sync of either family. */
+  readonly onSynced?: () => void;
   /** Called when the kernel refuses a transaction because the tables differ from the result of the last sync. */
   readonly onDisagreement: () => void;
   readonly log: Logger;
@@ -33,7 +34,6 @@ export interface SyncListeners {
 /** Reports the events of syncs to health, health ports, metrics, logs and Events. */
 export function syncObserver(at: SyncListeners): SyncObserver {
   const { syncs, health, ports, log, proxyOf } = at;
-  const countedAt = new Map<IpFamily, number>();
   return {
     queued: (family) => {
       health.queued(family);
@@ -49,21 +49,15 @@ export function syncObserver(at: SyncListeners): SyncObserver {
       at.heap.synced(family);
       syncs.synced(family, report);
       log.debug("synced", { family, ...report });
+      at.onSynced?.();
       const proxy = proxyOf(family);
       if (proxy === undefined) return;
-      const { tracker, plane } = proxy;
+      const { tracker } = proxy;
       ports.setServices(
         family,
         [...tracker.healthChecked].flatMap((service) => serviceHealth(tracker.ports(service)) ?? []),
       );
-      const now = performance.now();
-      if (now - (countedAt.get(family) ?? Number.NEGATIVE_INFINITY) < COUNT_MS) return;
-      countedAt.set(family, now);
-      const counts = countTable(plane.frontEnds.values());
-      syncs.noLocalEndpoints(family, "internal", counts.noLocalInternal);
-      syncs.noLocalEndpoints(family, "external", counts.noLocalExternal);
-      syncs.objects(family, "frontend", counts.frontEnds);
-      syncs.objects(family, "endpoint", counts.endpoints);
+      at.counts.synced(family);
     },
     failed: (family, error) => {
       health.failed(family, error);

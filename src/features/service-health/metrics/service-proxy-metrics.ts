@@ -140,7 +140,7 @@ export function serviceProxyMetrics(registry: Registry) {
     }),
     objects: new Gauge({
       name: "kubeproxy_nftables_objects",
-      help: "Front ends and endpoints in the table, counted at most every 5 s.",
+      help: "Front ends and endpoints in the table, counted at most every 5 s, and clients that session affinity remembers, counted once a minute.",
       labelNames: ["kind", "ip_family"] as const,
       registers,
     }),

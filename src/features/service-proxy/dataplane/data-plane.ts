@@ -31,6 +31,11 @@ export class DataPlane {
     return this.#table.frontEnds;
   }
 
+  /** True while the kernel's state is known: since the last sync that succeeded. */
+  get isKnown(): boolean {
+    return this.#table.isKnown;
+  }
+
   /** Sets the rules that the next sync writes, in one transaction. */
   setRules(options: RuleOptions): void {
     this.#table.setRules(options);
@@ -62,6 +67,14 @@ export class DataPlane {
    */
   isBroken(): boolean {
     return this.#table.isBroken();
+  }
+
+  /**
+   * Number of clients that are remembered: entries of the affinity map, which is listed in slices, 1 µs an entry. 0 without a listing if no front end has
+   * affinity; `undefined` while the kernel's state is not known. Rejects with `KernelError`.
+   */
+  async countAffinity(options: AbortOptions): Promise<number | undefined> {
+    return await this.#table.countAffinity(options);
   }
 
   /**

@@ -9,7 +9,7 @@ import {
   deleteAffinitySets,
   emptyChains,
   shapesOf,
-  writeAffinityChain,
+  writeAffinityChains,
   writeCompiled,
 } from "./table-rules.ts";
 import { type DataPlaneDeps, SETTLE_MS } from "./types.ts";
@@ -87,7 +87,7 @@ async function deleteTimeouts({ writer, observed, options }: FrontEndWork): Prom
   const kept = observed.affinityTimeouts.filter((seconds) => used.has(seconds));
   const unused = observed.affinityTimeouts.filter((seconds) => !used.has(seconds));
   if (unused.length === 0) return;
-  await writer.commitRules((batch) => writeAffinityChain(batch, kept, options));
+  await writer.commitRules((batch) => writeAffinityChains(batch, kept, options));
   observed.affinityTimeouts = kept;
   await writer.run(deleteAffinitySets(writer.table, unused, options));
 }
@@ -148,7 +148,7 @@ async function prepare(work: FrontEndWork, updates: Group["updates"]): Promise<v
   if (timeouts.size === observed.affinityTimeouts.length) return;
   const sorted = [...timeouts].sort((a, b) => a - b);
   await writer.run(affinitySets(writer.table, sorted, options));
-  await writer.commitRules((batch) => writeAffinityChain(batch, sorted, options));
+  await writer.commitRules((batch) => writeAffinityChains(batch, sorted, options));
   observed.affinityTimeouts = sorted;
 }
 

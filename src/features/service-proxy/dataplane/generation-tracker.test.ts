@@ -33,6 +33,30 @@ test("GenerationTracker: a transaction whose end cannot be counted rejects, and 
   assert.equal(tracker.hasForeignChanges, false, "both transactions were ours");
 });
 
+test("GenerationTracker: a transaction that the kernel refuses hides none of another program", async () => {
+  const kernel = new Generations();
+  const tracker = new GenerationTracker(kernel);
+  const refused = new KernelError("not-found", "cannot delete an element: no such element");
+  await assert.rejects(
+    tracker.transact(() => {
+      // Another program's transaction, which is why ours is refused.
+      kernel.now += 1;
+      throw refused;
+    }),
+    refused,
+  );
+  assert.equal(tracker.hasForeignChanges, true);
+  tracker.settle();
+  await assert.rejects(
+    tracker.transact(() => Promise.reject(refused)),
+    refused,
+  );
+  await tracker.transact(() => {
+    kernel.now += 1;
+  });
+  assert.equal(tracker.hasForeignChanges, false);
+});
+
 test("GenerationTracker: changes that could not be settled are still there", async () => {
   const kernel = new Generations();
   const tracker = new GenerationTracker(kernel);

@@ -27,9 +27,10 @@ export class GenerationTracker {
   async transact(run: () => void | Promise<void>): Promise<void> {
     if (this.#underWay === 0) this.#idle = new Deferred();
     this.#underWay += 1;
-    this.#since += 1;
     try {
       await run();
+      // A refused transaction has no generation: counted, it would hide one of another program.
+      this.#since += 1;
     } finally {
       this.#underWay -= 1;
       if (this.#underWay === 0) {

@@ -1,6 +1,6 @@
 import type { ByteString, NftElements, RawElement } from "#kernel/nft-elements";
 import { cidrsIn, type ListedTable, type ObservedFrontEnd, readListing } from "../plan/index.ts";
-import { affinityChain, type RuleOptions, SETS } from "../rules/index.ts";
+import { affinityChains, type RuleOptions, SETS } from "../rules/index.ts";
 import {
   COMPLETE_CHAIN,
   hasAllRules,
@@ -119,7 +119,7 @@ function rulesIn(structure: readonly string[]): readonly string[] {
 }
 
 function compiledOf(chains: Iterable<string>, affinityTimeouts: readonly number[], options: RuleOptions) {
-  return [affinityChain(affinityTimeouts), ...shapesOf(chains, options)];
+  return [...affinityChains(affinityTimeouts), ...shapesOf(chains, options)];
 }
 
 /** Lists the elements in slices. If any table changed during the listing, lists the elements again without a pause. */

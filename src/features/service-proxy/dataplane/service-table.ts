@@ -4,7 +4,7 @@ import { isKernelError } from "#kernel/errors";
 import { NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
 import { type ChangedKeys, type ObservedFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
-import { type RuleOptions, setSpecs } from "../rules/index.ts";
+import { type RuleOptions, SETS, setSpecs } from "../rules/index.ts";
 import type { AffinityLoss } from "./affinity.ts";
 import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
@@ -108,6 +108,19 @@ export class ServiceTable {
       this.#observed.rules === undefined ||
       elements.ruleHandles(this.table).length < this.#observed.rules.length
     );
+  }
+
+  /** Does what `DataPlane.countAffinity` describes. */
+  async countAffinity(options: AbortOptions): Promise<number | undefined> {
+    if (this.#observed === undefined) return undefined;
+    if (this.#observed.affinityTimeouts.length === 0) return 0;
+    let count = 0;
+    const keep = (): boolean => {
+      count += 1;
+      return false;
+    };
+    await this.#deps.elements.listInSlices(this.table, SETS.affinity, { ...options, keep });
+    return count;
   }
 
   /** Does what `DataPlane.sync` describes. Deletes a foreign table of the same name first. */

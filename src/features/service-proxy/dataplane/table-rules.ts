@@ -2,8 +2,8 @@ import { createHash } from "node:crypto";
 import { type NftTable, NftTransaction } from "#kernel/nft";
 import type { ElementBatch } from "#kernel/nft-elements";
 import {
-  AFFINITY_CHAIN,
-  affinityChain,
+  AFFINITY_CHAINS,
+  affinityChains,
   affinitySetSpecs,
   baseChains,
   type Chain,
@@ -210,10 +210,11 @@ export function writeCompiled(batch: ElementBatch, chains: readonly Chain[], { f
 }
 
 /** Replaces the rules that record affinity. Without a timeout there are none. Pure but for the batch. */
-export function writeAffinityChain(batch: ElementBatch, timeouts: readonly number[], { family }: RuleOptions): void {
-  const { name, rules } = affinityChain(timeouts);
-  batch.emptyChain(name);
-  for (const rule of rules) batch.rule(name, compileRule(rule, family));
+export function writeAffinityChains(batch: ElementBatch, timeouts: readonly number[], { family }: RuleOptions): void {
+  for (const { name, rules } of affinityChains(timeouts)) {
+    batch.emptyChain(name);
+    for (const rule of rules) batch.rule(name, compileRule(rule, family));
+  }
 }
 
 /** Deletes the sets of these affinity timeouts, which no rule may use any more. Pure. */
@@ -245,9 +246,9 @@ export function removeTable(table: NftTable): NftTransaction {
   return new NftTransaction(table).removeTable();
 }
 
-/** True for a chain that packets enter the table by. False for the affinity chain: it changes no packet, so it may be hooked at once. */
+/** True for a chain that packets enter the table by. False for the affinity chains: they change no packet, so they may be hooked at once. */
 function isEntry({ name, base }: Chain): boolean {
-  return base !== undefined && name !== AFFINITY_CHAIN;
+  return base !== undefined && !AFFINITY_CHAINS.includes(name);
 }
 
 /** The chains at this table's priorities. Pure. */

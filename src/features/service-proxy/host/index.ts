@@ -4,6 +4,7 @@
  * Owns: the checks of a start. Does not know: Services, tables of ours.
  */
 export { supportedFamilies } from "./families.ts";
-export { type ConntrackSettings, setKernelParameters, setOomScore } from "./kernel-parameters.ts";
-export { leftovers } from "./leftovers.ts";
+export { type ConntrackSettings, setOomScore } from "./kernel-parameters.ts";
+export { hasLegacyNat, leftovers } from "./leftovers.ts";
+export { prepareKernel } from "./prepare-kernel.ts";
 export { checkKernelVersion, kernelRelease, SKIP_VERSION_CHECK, tryConstructs } from "./start-checks.ts";

@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
+import { availableParallelism } from "node:os";
 import { test } from "node:test";
 import { createLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
 import type { SysctlPort } from "#kernel/net";
-import { type ConntrackSettings, setKernelParameters, wantedParameters } from "./kernel-parameters.ts";
+import { type ConntrackSettings, countCpus, setKernelParameters, wantedParameters } from "./kernel-parameters.ts";
 
 const ALONE: ConntrackSettings = {
   maxPerCore: 0,
@@ -94,6 +95,55 @@ test("setKernelParameters: a parameter that cannot be set is logged, and the oth
     lines[0] ?? "",
     /nf_conntrack_udp_timeout".*cannot write sysctl .*a kernel parameter could not be set and keeps its value/,
   );
+});
+
+test("countCpus: single processors and ranges, as the kernel lists them; nothing for any other text", () => {
+  const counts: Record<string, number | undefined> = {
+    "0": 1,
+    "0-63\n": 64,
+    "0-3,8,10-11\n": 7,
+    "": undefined,
+    "0-": undefined,
+    "3-1": undefined,
+  };
+  for (const [list, count] of Object.entries(counts)) assert.equal(countCpus(list), count, list);
+});
+
+const MAX = "net.netfilter.nf_conntrack_max";
+
+test("setKernelParameters: connections are allowed by the machine's processors, not by those that this process may use", () => {
+  const log = createLogger({ name: "t", write: () => undefined });
+  const maxWith = (online: () => string): string | undefined => {
+    const sysctl = new Sysctls({});
+    setKernelParameters(sysctl, { ...ALONE, min: 1, maxPerCore: 1000 }, { log, online });
+    return sysctl.values.get(MAX);
+  };
+  assert.equal(
+    maxWith(() => "0-63\n"),
+    "64000",
+  );
+  const own = String(1000 * availableParallelism());
+  assert.equal(
+    maxWith(() => "rubbish"),
+    own,
+  );
+  const missing = Object.assign(new Error("no such file"), { code: "ENOENT" });
+  assert.equal(
+    maxWith(() => {
+      throw missing;
+    }),
+    own,
+  );
+});
+
+test("setKernelParameters: a larger maximum of connections stays, and that is logged", () => {
+  const lines: string[] = [];
+  const log = createLogger({ name: "t", write: (line) => lines.push(line) });
+  const sysctl = new Sysctls({ [MAX]: "1048576", [UDP]: "100" });
+  setKernelParameters(sysctl, { ...ALONE, maxPerCore: 32_768, udpSeconds: 10 }, { log, online: () => "0-3" });
+  assert.deepEqual(sysctl.writes, [`${UDP}=10`]);
+  assert.equal(lines.length, 1);
+  assert.match(lines[0] ?? "", /larger than the configured one/);
 });
 
 test("setKernelParameters: a bug is passed on, not logged", () => {

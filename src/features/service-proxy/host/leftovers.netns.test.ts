@@ -1,9 +1,30 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { test } from "node:test";
 import { openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
-import { leftovers } from "./leftovers.ts";
+import { hasLegacyNat, leftovers } from "./leftovers.ts";
+
+const LEGACY = "iptables-legacy";
+const skip = existsSync(`/usr/sbin/${LEGACY}`) ? false : `there is no ${LEGACY}`;
+
+test("leftovers: a nat table of legacy iptables is found in the namespace that has it, and is not made by looking", {
+  skip,
+}, () => {
+  const kernel = openKernel();
+  const names = ["with", "without"].map((what) => `isp-leg-${what}-${process.pid}`);
+  const spaces = names.map((name) => kernel.createNetNs(name));
+  try {
+    execFileSync("ip", ["netns", "exec", names[0] ?? "", LEGACY, "-t", "nat", "-N", "KUBE-SERVICES"]);
+    const seen = (): boolean[] => spaces.map((netns) => hasLegacyNat(netns, 4));
+    assert.deepEqual(seen(), [true, false]);
+    assert.deepEqual(seen(), [true, false]);
+  } finally {
+    for (const netns of spaces) netns[Symbol.dispose]();
+    for (const name of names) kernel.deleteNetNs(name);
+  }
+});
 
 test("leftovers: objects of iptables-nft and other proxies are found in a kernel, and stay there", () => {
   const name = `isp-left-${process.pid}`;

@@ -1,4 +1,7 @@
+import { readFileSync } from "node:fs";
+import type { IpFamily } from "#base/ip";
 import type { LinkPort } from "#kernel/net";
+import { inNetNs } from "#kernel/netns";
 import type { NftElements } from "#kernel/nft-elements";
 
 /** kube-proxy's own table of nftables mode (docs/spec/service-proxy.md#2.12). */
@@ -13,10 +16,15 @@ const TRANSLATES = /^KUBE-(SERVICES|NODEPORTS|EXTERNAL-SERVICES|SVC-.+|SEP-.+)$/
 
 /**
  * Objects that another proxy left in the kernel and that still translate Services. Each line names an object and the command that removes
- * it. This function removes nothing. Does not see chains of legacy iptables, which are not in nftables. Throws `KernelError`.
+ * it. This function removes nothing. Of legacy iptables, whose chains are not in nftables, it sees only that there is a table, with `hasLegacyNat`.
+ * Throws `KernelError`.
  */
 export function leftovers(
-  kernel: { readonly elements: Pick<NftElements, "names">; readonly links: Pick<LinkPort, "get"> },
+  kernel: {
+    readonly elements: Pick<NftElements, "names">;
+    readonly links: Pick<LinkPort, "get">;
+    readonly hasLegacyNat?: (family: IpFamily) => boolean;
+  },
   tableName: string,
 ): string[] {
   const found: string[] = [];
@@ -32,10 +40,32 @@ export function leftovers(
       );
     }
   }
+  for (const family of [4, 6] as const) {
+    if (kernel.hasLegacyNat?.(family) !== true) continue;
+    const save = `${family === 4 ? "iptables" : "ip6tables"}-legacy-save -t nat`;
+    found.push(
+      `table nat of legacy iptables exists in IPv${family}, whose chains cannot be read here; it may be of kube-proxy's iptables mode, or of another program, such as Docker: ${save} shows chains KUBE-SVC-... in the first case`,
+    );
+  }
   if (kernel.links.get({ name: IPVS_LINK }) !== undefined) {
     found.push(
       `link ${IPVS_LINK} of kube-proxy's IPVS mode exists; remove it with ipvsadm --clear && ip link delete ${IPVS_LINK}`,
     );
   }
   return found;
+}
+
+/** Whether legacy iptables has a table nat in this namespace. False if that cannot be read: only root may. The opener keeps `netns` open. */
+export function hasLegacyNat(netns: { readonly fd: number }, family: IpFamily): boolean {
+  // The kernel lists the tables that exist. It makes one when it is first used; reading the list makes none.
+  const path = `/proc/thread-self/net/ip${family === 4 ? "" : "6"}_tables_names`;
+  try {
+    return inNetNs(netns, () => readFileSync(path, "utf8"))
+      .split("\n")
+      .includes("nat");
+  } catch (error) {
+    // The module of legacy iptables is not loaded, or the list is not for this user.
+    if (["ENOENT", "EACCES", "EPERM"].includes((error as NodeJS.ErrnoException).code ?? "")) return false;
+    throw error;
+  }
 }

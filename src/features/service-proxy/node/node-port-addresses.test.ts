@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { nodePortAddressesOf } from "./node-port-addresses.ts";
 
-const LOCAL = ["127.0.0.1", "192.0.2.1", "198.51.100.1", "::1", "2001:db8::1", "fe80::1"].map((text) =>
+const LOCAL = ["127.0.0.1", "192.0.2.1", "192.0.2.1", "198.51.100.1", "::1", "2001:db8::1", "fe80::1"].map((text) =>
   IpAddress.parse(text),
 );
 const PRIMARY = { 4: IpAddress.parse("192.0.2.1"), 6: IpAddress.parse("2001:db8::1") };

@@ -5,6 +5,7 @@ import type { NodeConfig } from "./types.ts";
 export interface NodePortAddresses {
   /** `all-local`: every address of the host but loopback; the rules need no list of them. */
   readonly mode: "set" | "all-local";
+  /** Each once. */
   readonly addresses: readonly IpAddress[];
   /** Loopback ranges of the configuration, which are left out. */
   readonly loopback: readonly Cidr[];
@@ -13,7 +14,11 @@ export interface NodePortAddresses {
 const isLoopback = (address: IpAddress): boolean =>
   address.family === 4 ? address.toString().startsWith("127.") : address.toString() === "::1";
 
-/** The addresses that take NodePorts. `local`: all addresses of the host. `primary`: the address of the node in this family. Pure. */
+const distinct = (addresses: readonly IpAddress[]): IpAddress[] => [
+  ...new Map(addresses.map((address) => [address.value, address])).values(),
+];
+
+/** The addresses that take NodePorts. `local`: all addresses of the host, where those of several links may be the same. `primary`: the address of the node in this family. Pure. */
 export function nodePortAddressesOf(
   { nodePortAddresses }: Pick<NodeConfig, "nodePortAddresses">,
   family: IpFamily,
@@ -27,14 +32,14 @@ export function nodePortAddressesOf(
   if (ranges.length === 0 || ranges.some(({ prefixLength }) => prefixLength === 0)) {
     return {
       mode: "all-local",
-      addresses: local.filter((one) => one.family === family && !isLoopback(one)),
+      addresses: distinct(local.filter((one) => one.family === family && !isLoopback(one))),
       loopback: [],
     };
   }
   const matched = local.filter((address) => ranges.some((range) => range.contains(address)));
   return {
     mode: "set",
-    addresses: matched.filter((address) => !isLoopback(address)),
+    addresses: distinct(matched.filter((address) => !isLoopback(address))),
     loopback: ranges.filter((range) => isLoopback(range.base)),
   };
 }

@@ -33,18 +33,19 @@ export function baseChains(options: RuleOptions, affinityTimeouts: readonly numb
     { name: "nat-output", base: base("nat", "output", -100), rules: always("services") },
     { name: "filter-forward", base: base("filter", "forward", 0), rules: enter("cluster-ips-check") },
     { name: "filter-output", base: base("filter", "output", 0), rules: enter("cluster-ips-check") },
-    affinityChain(affinityTimeouts),
+    ...affinityChains(affinityTimeouts),
     { name: "nat-postrouting", base: base("nat", "postrouting", 100), rules: always("masquerading") },
   ];
 }
 
 /**
- * The chain that records which endpoint a client got, when a connection's first packet leaves. Later packets must not count: they would bring
- * back the entry that an endpoint has lost, and keep it. They leave the chain by its first rule, and connections that are not translated by
- * its second, so that their cost does not depend on the number of timeouts. For the others it has one rule for each timeout, kind of
- * front end and protocol.
+ * The chains that record which endpoint a client got, when a connection's first packet leaves, or arrives at an endpoint in this host's own network.
+ * Later packets must not count: they would bring back the entry that an endpoint has lost, and keep it. They leave the chain by its first rule, and
+ * connections that are not translated by its second, so that their cost does not depend on the number of timeouts. For the others it has one rule for
+ * each timeout, kind of front end and protocol. Both have rules of their own: if they led to a third chain, the release before, which deletes chains
+ * that it does not know, could not delete that one.
  */
-export function affinityChain(timeouts: readonly number[]): Chain {
+export function affinityChains(timeouts: readonly number[]): Chain[] {
   const leave: Rule[] = (["first", "dnat"] as const).map((kind) => ({
     matches: [{ kind, not: true }],
     actions: [{ kind: "accept" }],
@@ -59,15 +60,18 @@ export function affinityChain(timeouts: readonly number[]): Chain {
       ),
     ),
   );
-  return {
-    name: AFFINITY_CHAIN,
-    base: base("filter", "postrouting", 90),
+  return Object.entries(AFFINITY_HOOKS).map(([name, hook]) => ({
+    name,
+    base: base("filter", hook, 90),
     rules: rules.length === 0 ? [] : [...leave, ...rules],
-  };
+  }));
 }
 
-/** The chain of {@link affinityChain}. */
-export const AFFINITY_CHAIN = "affinity-postrouting";
+/** What the host itself receives does not pass `postrouting`. A packet that the host sends to itself passes both, but `input` as a later packet. */
+const AFFINITY_HOOKS = { "affinity-postrouting": "postrouting", "affinity-input": "input" } as const;
+
+/** The chains of {@link affinityChains}. */
+export const AFFINITY_CHAINS: readonly string[] = Object.keys(AFFINITY_HOOKS);
 
 const always = (chain: string): Rule[] => [{ matches: [], actions: [{ kind: "jump", chain }] }];
 

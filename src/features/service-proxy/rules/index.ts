@@ -3,9 +3,17 @@
  *
  * Owns: chains, sets, shapes, their nft(8) text. Does not know: Services; those are elements.
  */
-export { AFFINITY_CHAIN, affinityChain, baseChains, REJECT_CHAIN } from "./base-chains.ts";
+export { AFFINITY_CHAINS, affinityChains, baseChains, REJECT_CHAIN } from "./base-chains.ts";
 export { compileRule, isCompiled } from "./compile.ts";
 export { printRule } from "./print.ts";
-export { affinityNodePortSet, affinitySet, affinitySetSpecs, SETS, setSpecs, slotMaps } from "./sets.ts";
+export {
+  AFFINITY_ENTRIES,
+  affinityNodePortSet,
+  affinitySet,
+  affinitySetSpecs,
+  SETS,
+  setSpecs,
+  slotMaps,
+} from "./sets.ts";
 export { parseShape, type Shape, shapeChains, shapeName } from "./shapes.ts";
 export type { Action, Chain, KeyPart, Match, PodDetector, Rule, RuleOptions } from "./types.ts";

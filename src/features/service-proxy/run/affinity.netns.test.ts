@@ -5,7 +5,7 @@ import { sleep } from "#base/async";
 import type { IpAddress, IpFamily } from "#base/ip";
 import { until } from "#test/lab";
 import { Bed } from "../testing/bed.ts";
-import { addressesOf, NODE_PORT, SERVICE_PORT, TARGET_PORT } from "../testing/fixture.ts";
+import { addressesOf, NODE_PORT, SERVICE_PORT, type Sender, TARGET_PORT } from "../testing/fixture.ts";
 import { NodeProxy } from "../testing/node-proxy.ts";
 import { CONDITIONS, endpointObject, serviceObject, sliceObject } from "../testing/objects.ts";
 
@@ -43,10 +43,15 @@ const clientIP = (timeoutSeconds = 10_800): Record<string, unknown> => ({
 });
 
 /** Who answers, of one connection or of several. */
-async function answering(address: IpAddress, port = SERVICE_PORT, tries = TRIES): Promise<readonly string[]> {
+async function answering(
+  address: IpAddress,
+  port = SERVICE_PORT,
+  tries = TRIES,
+  sender: Sender = "external",
+): Promise<readonly string[]> {
   const seen = new Set<string>();
   for (let at = 0; at < tries; at += 1) {
-    const reached = await bed.connect("external", address, port, { droppedMs: 900 });
+    const reached = await bed.connect(sender, address, port, { droppedMs: 900 });
     assert.equal(reached.kind, "delivered");
     if (reached.kind === "delivered") seen.add(reached.by);
   }
@@ -96,6 +101,51 @@ for (const family of FAMILIES) {
       assert.equal((await answering(node, NODE_PORT)).length, 1, externalTrafficPolicy);
     }
     await proxy.remove("web");
+  });
+}
+
+for (const family of FAMILIES) {
+  const { clusterIP, loadBalancerIP, node } = addressesOf(family);
+
+  test(`affinity: to pods in this node's own network, from outside, from a pod and from the node, IPv${family}`, async (t) => {
+    const ports = [TARGET_PORT + 10, TARGET_PORT + 11];
+    for (const port of ports) await bed.listen("node", node, port);
+    const name = `host${family}`;
+    const service = {
+      ...serviceObject(
+        family,
+        { type: "LoadBalancer", ports: [{ name: "http", port: SERVICE_PORT, nodePort: NODE_PORT }], ...clientIP() },
+        name,
+      ),
+      status: { loadBalancer: { ingress: [{ ip: String(loadBalancerIP) }] } },
+    };
+    const slices = ports.map((port) =>
+      sliceObject(family, [endpointObject(node, "here")], {
+        name: `${name}-${port}`,
+        service: name,
+        ports: [{ name: "http", port }],
+      }),
+    );
+    t.after(async () => {
+      await proxy.remove(name);
+      await proxy.removeSlices(...slices.map(({ metadata }) => metadata.name));
+    });
+    await proxy.setBoth(service, ...slices);
+    const before = remembered(family);
+    for (const [at, [sender, address, port]] of (
+      [
+        ["external", clusterIP, SERVICE_PORT],
+        ["external", loadBalancerIP, SERVICE_PORT],
+        ["external", node, NODE_PORT],
+        ["pod", clusterIP, SERVICE_PORT],
+        ["node", clusterIP, SERVICE_PORT],
+      ] as const
+    ).entries()) {
+      const by = await answering(address, port, TRIES, sender);
+      assert.equal(by.length, 1, `${sender} to ${address} ${port} reached ${by.join(" and ")}`);
+      assert.equal(remembered(family) - before, at + 1);
+      assert.equal(await proxy.countAffinity(family), remembered(family));
+    }
   });
 }
 

@@ -13,7 +13,7 @@ import {
   MIN_PAUSE_MS,
   WINDOW_MS,
 } from "./conflict-backoff.ts";
-import { DriftWatch, POLL_MS } from "./drift-watch.ts";
+import { DriftWatch, type DriftWatchDeps, POLL_MS, type WatchedFamily } from "./drift-watch.ts";
 
 /** A watch over two families; `disturb` gives the changes after each repair. */
 function setUp(t: { after: (fn: () => Promise<void>) => void }, changes: (family: IpFamily) => number) {
@@ -121,6 +121,88 @@ test("DriftWatch: a change to one family alone is repaired at the next poll", as
     assert.equal(state.repairs, 1);
     await clock.advance(POLL_MS);
     assert.equal(state.repairs, 2, `after a change of family ${disturbed}`);
+  }
+});
+
+/** Two families whose tables others change: elements, which only a listing finds, or chains. */
+class TwoTables {
+  readonly clock = new FakeClock();
+  readonly repaired: IpFamily[] = [];
+  readonly elements = new Map<IpFamily, number>();
+  readonly damaged = new Set<IpFamily>();
+  #isForeign = false;
+
+  readonly generations: DriftWatchDeps["generations"];
+  readonly families: readonly WatchedFamily[];
+
+  constructor() {
+    const isForeign = (): boolean => this.#isForeign;
+    this.generations = {
+      get hasForeignChanges() {
+        return isForeign();
+      },
+      settle: () => {
+        this.#isForeign = false;
+      },
+    };
+    this.families = ([4, 6] as const).map((family) => ({
+      family,
+      isBusy: false,
+      plane: { isDamaged: () => this.damaged.has(family), isBroken: () => this.damaged.has(family) },
+      repair: (done) => {
+        this.repaired.push(family);
+        this.damaged.delete(family);
+        const changes = this.elements.get(family) ?? 0;
+        this.elements.delete(family);
+        done?.(changes);
+      },
+    }));
+  }
+
+  change(family: IpFamily, what: "elements" | "chains"): void {
+    this.#isForeign = true;
+    if (what === "elements") this.elements.set(family, 1);
+    else this.damaged.add(family);
+  }
+
+  get isSound(): boolean {
+    return this.elements.size === 0 && this.damaged.size === 0;
+  }
+}
+
+test("DriftWatch: a change of elements that is not looked for yet is not forgotten when the other family's chains are repaired", async (t) => {
+  for (const [first, second] of [
+    [6, 4],
+    [4, 6],
+  ] as const) {
+    const tables = new TwoTables();
+    const { clock, generations, families } = tables;
+    const log = createLogger({ name: "t", write: () => undefined });
+    const watch = new DriftWatch({ generations, families, clock, log });
+    const stop = new AbortController();
+    const running = watch.run({ signal: stop.signal });
+    t.after(async () => {
+      stop.abort();
+      await running;
+    });
+    // Other programs change tables of their own, until ours are listed once a minute.
+    for (let at = 0; at < 600; at += 1) {
+      generations.settle();
+      tables.change(4, "elements");
+      tables.elements.clear();
+      await clock.advance(POLL_MS);
+    }
+    tables.change(first, "elements");
+    await clock.advance(POLL_MS);
+    assert.ok(!tables.isSound, "it is not looked for yet");
+    tables.change(second, "chains");
+    await clock.advance(POLL_MS);
+    assert.equal(tables.damaged.size, 0);
+    await clock.advance(60_000);
+    assert.ok(tables.isSound, `elements of family ${first} are repaired`);
+    const { length } = tables.repaired;
+    await clock.advance(600_000);
+    assert.equal(tables.repaired.length, length, "nothing is compared again without a reason");
   }
 });
 

@@ -62,6 +62,8 @@ export class DriftWatch {
   #isFailing = false;
   #pauseMs = 0;
   #nextAt = 0;
+  /** Families whose elements other programs may have changed, though their changes are acknowledged: they are compared when it is due. */
+  readonly #owed = new Set<WatchedFamily>();
   #writers: NftWriters | undefined;
   /** `name (pid)` of the processes that changed nftables since the first disturbance. */
   readonly #seen = new Set<string>();
@@ -112,15 +114,22 @@ export class DriftWatch {
     this.#conflict.update();
     this.#followWriters();
     this.#report();
-    if (families.some(({ isBusy }) => isBusy) || !generations.hasForeignChanges) return;
+    if (families.some(({ isBusy }) => isBusy)) return;
+    const isChanged = generations.hasForeignChanges;
+    if (!isChanged && this.#owed.size === 0) return;
     const isDue = this.#clock.monotonic() >= this.#nextAt;
-    const damaged = families.filter(({ plane }) => plane.isDamaged());
+    const damaged = isChanged ? families.filter(({ plane }) => plane.isDamaged()) : [];
     const urgent = this.#conflict.isOn ? damaged.filter(({ plane }) => plane.isBroken()) : damaged;
-    const suspects = isDue ? families : urgent;
+    const suspects = !isDue ? urgent : isChanged ? families : [...this.#owed];
     if (suspects.length === 0) return;
-    generations.settle();
+    // Damage that is not repaired now stays unacknowledged, so that rules which another program changed are not sealed.
+    if (damaged.every((one) => suspects.includes(one))) {
+      generations.settle();
+      if (isChanged) for (const family of families) this.#owed.add(family);
+    }
     const poll: Poll = { found: 0 };
     for (const family of suspects) {
+      this.#owed.delete(family);
       const isDamaged = damaged.includes(family);
       family.repair((changes) => this.#repaired({ family: family.family, isDamaged, changes }, poll));
     }

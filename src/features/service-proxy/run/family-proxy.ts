@@ -43,7 +43,7 @@ export interface FamilyProxyDeps {
 export interface FamilyProxyOptions {
   readonly minSyncMs: number;
   readonly syncMs: number;
-  /** Longest time between two full comparisons with the kernel, in milliseconds. Default an hour. */
+  /** Longest time between two listings of the kernel, each of which everything is compared with, in milliseconds. Default an hour. */
   readonly fullSyncMs?: number;
 }
 
@@ -75,10 +75,11 @@ export class FamilyProxy {
   #serviceCIDRs: readonly Cidr[] = [];
   #isOpen = false;
   #isBusy = false;
-  #isFullDue = true;
+  /** The next sync lists the kernel, and compares everything. */
+  #isListingDue = true;
   #roundsTimeouts = false;
   #onRepaired: ((changes: number) => void) | undefined;
-  #lastFullAt = 0;
+  #lastListedAt = 0;
   /**
    * Services whose UDP flows are checked after the next successful sync; `undefined`: all. That is so while packets may have passed untranslated whatever
    * their Service: before the first sync, after a failed one, and until an address takes NodePorts.
@@ -130,18 +131,26 @@ export class FamilyProxy {
   /** Lists the kernel and repairs it. `done` receives the number of elements that differed without a request. */
   repair(done?: (changes: number) => void): void {
     this.plane.distrust();
-    this.#isFullDue = true;
+    this.#isListingDue = true;
     this.#onRepaired = done;
     this.request();
   }
 
-  /** Sets the addresses that take NodePorts. `isNodePortAddress` tells which flows go to a NodePort. */
+  /**
+   * Sets the addresses in the table that take NodePorts; none if the rules let all local addresses do so. `isNodePortAddress` tells which flows go to
+   * a NodePort.
+   */
   setNodePortAddresses(addresses: readonly IpAddress[], isNodePortAddress: (address: IpAddress) => boolean): void {
     this.#nodePortAddresses = addresses;
     this.#isNodePortAddress = isNodePortAddress;
     this.#flowsPending = undefined;
-    this.#isFullDue = true;
     this.request();
+  }
+
+  /** To be called when other addresses take NodePorts by the rules that the table has: flows of before may have passed untranslated. */
+  localAddressesChanged(): void {
+    // Before the first sync, and after a failed one, the flows of all Services are checked anyway.
+    if (this.#flowsPending !== undefined) this.#flows?.request(undefined);
   }
 
   setServiceCIDRs(cidrs: readonly Cidr[]): void {
@@ -171,7 +180,10 @@ export class FamilyProxy {
       for (const claim of this.#lostClaims.take(this.wanted)) observer?.claimLost?.(this.family, claim);
       observer?.lostClaims?.(this.family, this.#lostClaims.count);
       this.#reportRounding();
-      const full = this.#isFullDue || startedAt - this.#lastFullAt >= (this.#options.fullSyncMs ?? HOUR_MS);
+      const isHourly = !this.#isListingDue && startedAt - this.#lastListedAt >= (this.#options.fullSyncMs ?? HOUR_MS);
+      // Without a listing, what is compared is only what this process remembers.
+      if (isHourly) this.plane.distrust();
+      const full = this.#isListingDue || isHourly;
       const desired = {
         services: this.wanted,
         nodePortIPs: new Set(this.#nodePortAddresses.map(addressBytes)),
@@ -182,16 +194,21 @@ export class FamilyProxy {
       this.#flowsPending = new Set();
       const report = await this.plane.sync(desired, { signal, full });
       if (full) {
-        this.#isFullDue = false;
-        this.#lastFullAt = startedAt;
+        this.#isListingDue = false;
+        this.#lastListedAt = startedAt;
         this.#onRepaired?.(report.drift);
         this.#onRepaired = undefined;
       }
+      if (isHourly && report.drift > 0)
+        this.#log.warn("the proxy's nftables table differed from what was written; the differences are repaired", {
+          family: this.family,
+          changes: report.drift,
+        });
       // Until the repair, packets of any Service may have passed untranslated, and a flow keeps what its first packet got.
       this.#flows?.request(report.isRepair ? undefined : flows);
       observer?.synced?.(this.family, { ...report, durationMs: this.#clock.monotonic() - startedAt, triggeredAt });
     } catch (error) {
-      this.#isFullDue = true;
+      this.#isListingDue = true;
       this.#flowsPending = undefined;
       this.tracker.giveBack(triggeredAt);
       if (!signal.aborted && error instanceof ExpectedError) {

@@ -1,8 +1,9 @@
 /**
  * Decides when tables are synced: pace, order, repairs.
  *
- * Owns: {@link FamilyProxy}, {@link DriftWatch}. Does not know: the API, flags.
+ * Owns: {@link FamilyProxy}, {@link DriftWatch}, {@link AffinityFill}. Does not know: the API, flags.
  */
+export { AffinityFill } from "./affinity-fill.ts";
 export { DriftWatch } from "./drift-watch.ts";
 export { FamilyProxy, type SyncObserver } from "./family-proxy.ts";
 export type { LostClaim } from "./lost-claims.ts";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { systemClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { createLogger, nullLogger } from "#base/log";
 import { FakeConntrack } from "#kernel/conntrack";
@@ -8,6 +8,7 @@ import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
+import { until } from "#test/lab";
 import { overridden } from "#test/overridden";
 import { GenerationTracker } from "../dataplane/index.ts";
 import type { NodeConfig } from "../node/index.ts";
@@ -113,4 +114,54 @@ test("NodeAwareProxy: a Node is applied with the addresses that were read last, 
   isBusy = false;
   family.readHostAddresses(node);
   assert.equal(addresses(), "198.51.100.1 198.51.100.2");
+});
+
+test("NodeAwareProxy: where all local addresses take NodePorts, new ones need no sync, and those of pods' links no check of flows", async (t) => {
+  const kernel = new FakeKernel();
+  using netns = kernel.openNetNs("own");
+  using stack = kernel.openStack(netns);
+  const links = ["eth0", "veth1", "veth2"].map((name) => stack.links.create({ kind: "dummy", name }).index);
+  const add = (text: string, at = 0): void =>
+    stack.addresses.add({ linkIndex: links[at] ?? 0, address: IpAddress.parse(text) });
+  add("2001:db8::1");
+  const elements = new FakeNftElements();
+  const conntrack = new FakeConntrack();
+  const parts = { stack, nft: new FakeNft(), elements, conntrack, generations: new GenerationTracker(elements) };
+  const node = { addresses: [], zone: undefined, podCIDRs: [] };
+  const clock = new FakeClock();
+  let [syncs, checks] = [0, 0];
+  const observer = {
+    queued: () => {
+      syncs += 1;
+    },
+    flowsDeleted: () => {
+      checks += 1;
+    },
+  };
+  const config = proxyConfig([Cidr.parse("192.0.2.0/24")]);
+  const family = new NodeAwareProxy(6, config, parts, { node, observer, log: nullLogger, clock });
+  const report = { kind: "full", changes: 0, drift: 0, isRepair: false, transactions: 0, bytes: 0 } as const;
+  t.mock.method(family.proxy.plane, "sync", async () => report);
+  const stop = new AbortController();
+  const running = family.proxy.run({ signal: stop.signal });
+  family.proxy.open();
+  await until("the first sync and check are done", async () => {
+    await clock.advance(100);
+    return checks > 0;
+  });
+  const read = async (): Promise<readonly number[]> => {
+    [syncs, checks] = [0, 0];
+    family.readHostAddresses(node);
+    await clock.advance(5000);
+    return [syncs, checks];
+  };
+  add("fe80::1", 1);
+  add("fe80::1", 2);
+  add("2001:db8::1", 1);
+  assert.deepEqual(await read(), [0, 0]);
+  add("2001:db8::2");
+  assert.deepEqual(await read(), [0, 1]);
+  assert.deepEqual(await read(), [0, 0]);
+  stop.abort();
+  await running;
 });

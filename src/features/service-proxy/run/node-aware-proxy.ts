@@ -45,7 +45,10 @@ export class NodeAwareProxy {
   readonly #log: Logger;
   /** The host's addresses as they were read last. */
   #hostAddresses: readonly IpAddress[];
-  #nodePortAddresses: readonly IpAddress[] | undefined;
+  /** The addresses that take NodePorts, as numbers. */
+  #nodePortAddresses: ReadonlySet<bigint> = new Set();
+  /** Those whose change has an effect; `undefined`: none was applied yet. */
+  #appliedAddresses: string | undefined;
   #healthAddresses: readonly IpAddress[] = [];
   #detector = "";
   #isLoopbackReported = false;
@@ -118,10 +121,18 @@ export class NodeAwareProxy {
         range: String(range),
       });
     this.#isLoopbackReported = true;
-    this.#healthAddresses = mode === "all-local" ? [ANY[this.family]] : addresses;
-    if (this.#nodePortAddresses?.join(" ") === addresses.join(" ")) return;
-    this.#nodePortAddresses = addresses;
-    this.proxy.setNodePortAddresses(addresses, (address) => addresses.some((own) => own.equals(address)));
+    const isEverywhere = mode === "all-local";
+    this.#healthAddresses = isEverywhere ? [ANY[this.family]] : addresses;
+    this.#nodePortAddresses = new Set(addresses.map(({ value }) => value));
+    // Each pod's link has an IPv6 address of its own, which nobody sent to before it was there.
+    const isNoted = (one: IpAddress): boolean => !(isEverywhere && one.family === 6 && one.isLinkLocal);
+    const noted = addresses.filter(isNoted).join(" ");
+    if (this.#appliedAddresses === noted) return;
+    const isFirst = this.#appliedAddresses === undefined;
+    this.#appliedAddresses = noted;
+    if (isEverywhere && !isFirst) this.proxy.localAddressesChanged();
+    else
+      this.proxy.setNodePortAddresses(isEverywhere ? [] : addresses, ({ value }) => this.#nodePortAddresses.has(value));
   }
 
   #listAddresses(): readonly IpAddress[] {

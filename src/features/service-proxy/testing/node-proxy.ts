@@ -1,7 +1,7 @@
 /** A node's proxy without watches: tests set the API's objects, for both families at once. */
 import { systemClock } from "#base/clock";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
-import { nullLogger } from "#base/log";
+import { type Logger, nullLogger } from "#base/log";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { EndpointSlice, Service } from "#kube/client";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
@@ -14,6 +14,12 @@ const FAMILIES = [4, 6] as const;
 /** A sync that has not ended after this time, in milliseconds, has failed. */
 const SYNC_MS = 30_000;
 
+/** `fullSyncMs` as in `FamilyProxyOptions`; the default logger is silent. */
+export interface NodeProxyOptions {
+  readonly fullSyncMs?: number;
+  readonly log?: Logger;
+}
+
 /** From objects to the kernel as the program does it: tracker, plan, sync, connection tracking. Disposing ends it. */
 export class NodeProxy implements AsyncDisposable {
   readonly #families: readonly OneFamily[];
@@ -21,16 +27,18 @@ export class NodeProxy implements AsyncDisposable {
   readonly #stop = new AbortController();
   readonly #running: Promise<unknown>;
 
-  private constructor(bed: Bed) {
+  private constructor(bed: Bed, options: NodeProxyOptions = {}) {
     this.#conntrack = openConntrack(bed.netns("node"));
     const generations = new GenerationTracker(bed.elements);
-    this.#families = FAMILIES.map((family) => new OneFamily(family, bed, this.#conntrack, generations));
+    this.#families = FAMILIES.map(
+      (family) => new OneFamily(family, bed, { conntrack: this.#conntrack, generations }, options),
+    );
     this.#running = Promise.all(this.#families.map(({ proxy }) => proxy.run({ signal: this.#stop.signal })));
   }
 
   /** Opens a proxy on the bed's node, after removing its tables. */
-  static async open(bed: Bed): Promise<NodeProxy> {
-    const proxy = new NodeProxy(bed);
+  static async open(bed: Bed, options: NodeProxyOptions = {}): Promise<NodeProxy> {
+    const proxy = new NodeProxy(bed, options);
     for (const { plane } of proxy.#families) await plane.remove();
     return proxy.#begin();
   }
@@ -56,6 +64,11 @@ export class NodeProxy implements AsyncDisposable {
   udpFlows(family: IpFamily, dstPort: number): readonly string[] {
     const entries = this.#conntrack.list({ family, protocol: 17, original: { dstPort } });
     return entries.map(({ reply }) => `${reply.src} ${reply.srcPort ?? 0}`);
+  }
+
+  /** As `DataPlane.countAffinity`. */
+  async countAffinity(family: IpFamily): Promise<number | undefined> {
+    return await this.#families.find((one) => one.family === family)?.plane.countAffinity({});
   }
 
   /** Adds or changes Services; resolves when the kernel has them. */
@@ -155,7 +168,12 @@ class OneFamily {
   #synced = 0;
   changes = 0;
 
-  constructor(family: IpFamily, bed: Bed, conntrack: ConntrackPort, generations: GenerationTracker) {
+  constructor(
+    family: IpFamily,
+    bed: Bed,
+    { conntrack, generations }: { readonly conntrack: ConntrackPort; readonly generations: GenerationTracker },
+    { fullSyncMs, log = nullLogger }: NodeProxyOptions,
+  ) {
     const { node, serviceCIDR } = addressesOf(family);
     const { nft, elements } = bed;
     this.family = family;
@@ -178,8 +196,12 @@ class OneFamily {
       },
       flowsFailed: (_family: IpFamily, error: Error) => this.#ended(this.#synced, (done) => done.reject(error)),
     };
-    const deps = { tracker: this.tracker, plane: this.plane, conntrack, observer, clock: systemClock, log: nullLogger };
-    this.proxy = new FamilyProxy(deps, { minSyncMs: 0, syncMs: 1000 });
+    const deps = { tracker: this.tracker, plane: this.plane, conntrack, observer, clock: systemClock, log };
+    this.proxy = new FamilyProxy(deps, {
+      minSyncMs: 0,
+      syncMs: 1000,
+      ...(fullSyncMs === undefined ? {} : { fullSyncMs }),
+    });
     this.proxy.setServiceCIDRs([serviceCIDR]);
     this.proxy.setNodePortAddresses([node], (address) => address.equals(node));
   }

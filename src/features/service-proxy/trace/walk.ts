@@ -11,6 +11,7 @@ const LOOPBACK = { 4: Cidr.parse("127.0.0.0/8"), 6: Cidr.parse("::1/128") } as c
 const PREROUTING = ["filter-prerouting", "nat-prerouting"];
 const OUTPUT = ["filter-output-pre-dnat", "nat-output", "filter-output"];
 const FORWARD = ["filter-forward"];
+const INPUT = ["affinity-input"];
 const POSTROUTING = ["affinity-postrouting", "nat-postrouting"];
 
 /**
@@ -66,9 +67,9 @@ class Walk {
     const isForUs = (): boolean => this.#isLocal(this.#destination);
     const before = this.#through(isOwn ? OUTPUT : PREROUTING);
     if (before !== undefined) return before;
-    if (!isOwn && !isForUs()) {
-      const forwarded = this.#through(FORWARD);
-      if (forwarded !== undefined) return forwarded;
+    if (!isOwn) {
+      const after = this.#through(isForUs() ? INPUT : FORWARD);
+      if (after !== undefined) return after;
     }
     if (isOwn || !isForUs()) {
       const after = this.#through(POSTROUTING);
