@@ -49,7 +49,7 @@ export class AgentLink {
     const { metrics, clock } = deps;
     let blocked = 0;
     this.mux = new LinkMux(
-      (handlers) => stream.start(handlers),
+      (handlers) => stream.start(handlers, { budget: deps.budget }),
       {
         side: "agent",
         clock,
@@ -67,7 +67,7 @@ export class AgentLink {
             blocked = channels;
           },
           onSlowConsumerClosed: () =>
-            deps.log.info("a slow endpoint blocked the server's stream; the endpoint's connection is closed"),
+            deps.log.info("an endpoint or client that reads too slowly held too many bytes; its connection is closed"),
           onEnd: () => this.mux.end(),
           onClosed: (fault) => {
             if (fault !== undefined) metrics.streamError("to_agent", fault.code, "Unknown");

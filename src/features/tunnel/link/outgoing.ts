@@ -7,6 +7,7 @@ import type { Header } from "#wire/http2";
 import { openSession } from "../http2/open-session.ts";
 import { type Call, type ClientSession, headerOf } from "../http2/session.ts";
 import { DEFAULT_SETTINGS } from "../http2/windows.ts";
+import type { BufferBudget } from "../mux/budget.ts";
 import { CallPacketStream, MAX_MESSAGE_BYTES, type PacketStream, type PacketStreamHandlers } from "./packet-stream.ts";
 import { keepAlive, type Pulse } from "./session.ts";
 
@@ -22,8 +23,8 @@ export interface OpenedStream {
   /** Response headers; of a repeated header the first value. */
   readonly headers: Readonly<Record<string, string>>;
   readonly pulse: Pulse;
-  /** Starts the flow of packets. Called once. */
-  start(handlers: PacketStreamHandlers): PacketStream;
+  /** Starts the flow of packets. `budget` counts the bytes of incomplete messages. Called once. */
+  start(handlers: PacketStreamHandlers, options?: { readonly budget?: BufferBudget }): PacketStream;
   /** Calls `callback` once, when the server sends GOAWAY. The stream continues. */
   onLeaving(callback: () => void): void;
   /** Ends a stream that was not started, and its session. */
@@ -119,7 +120,7 @@ function opened(
       call.reset();
       session.destroy();
     },
-    start(handlers) {
+    start(handlers, { budget } = {}) {
       let status: string | undefined;
       return new CallPacketStream(
         call,
@@ -133,6 +134,7 @@ function opened(
           },
         },
         {
+          budget,
           maxMessageBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
           onTrailers: (trailers) => {
             const code = headerOf(trailers, "grpc-status") ?? "0";

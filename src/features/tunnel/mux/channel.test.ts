@@ -11,7 +11,7 @@ function channel(): { readonly channel: Channel; readonly kept: Uint8Array[] } {
   const nothing = (): void => undefined;
   const link: ChannelLink = {
     ...{ flowControl: true, budget: new BufferBudget(1024 * KIB), softLimitBytes: 1024 * KIB },
-    ...{ ready: nothing, sendControl: nothing, sent: nothing, held: nothing, remove: nothing },
+    ...{ ready: nothing, sendControl: nothing, sent: nothing, held: nothing, evicted: nothing, remove: nothing },
   };
   const handlers: ChannelHandlers = {
     onData: (pieces) => void kept.push(...pieces),

@@ -1,6 +1,6 @@
 import { ByteQueue, type Entry } from "#base/collections";
 import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
-import type { BufferBudget, PausedReader } from "./budget.ts";
+import { type BufferBudget, type Holder, MIN_EVICTED_BYTES, type PausedReader } from "./budget.ts";
 import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
 
 /** The most that one byte of a waiting piece may hold of the read that the piece is a view of, in bytes. */
@@ -37,6 +37,8 @@ export interface ChannelLink {
   sent(type: PacketTypeName): void;
   /** The number of bytes that this side has not consumed has changed. */
   held(channel: Channel): void;
+  /** The channel's connection ends, because its reader stood still while the process held too many bytes. */
+  evicted(): void;
   /** Removes the channel from the link's table, unless its id belongs to another channel now. */
   remove(channel: Channel): void;
 }
@@ -45,7 +47,7 @@ export interface ChannelLink {
  * One connection on a link: the bytes to the peer and the packets that end them, the credit, and the number of the peer's bytes that were
  * not consumed. The state machines of `dial/` decide when the channel opens and ends.
  */
-export class Channel implements PausedReader {
+export class Channel implements PausedReader, Holder {
   readonly id: TunnelId;
   /** Called once, when the channel was removed from its link. */
   whenGone: (() => void) | undefined;
@@ -61,6 +63,8 @@ export class Channel implements PausedReader {
   #window = INITIAL_WINDOW_BYTES;
   /** Number of bytes that were received and not yet consumed. */
   #held = 0;
+  /** The channel's entry among those that wait for their readers, if it holds many bytes. */
+  #waiting: Entry | undefined;
   /** Number of bytes that were consumed and not yet returned as credit. */
   #owed = 0;
   #sinceGrowth = 0;
@@ -173,6 +177,8 @@ export class Channel implements PausedReader {
     const counted = Math.min(bytes, this.#held);
     this.#held -= counted;
     this.#link.budget.remove(counted);
+    this.#waiting?.remove();
+    this.#waiting = this.#held < MIN_EVICTED_BYTES ? undefined : this.#link.budget.unread(this);
     if (this.#gone) return;
     this.#link.held(this);
     if (!this.#link.flowControl) return;
@@ -191,6 +197,13 @@ export class Channel implements PausedReader {
     this.whenGone?.();
   }
 
+  /** For the budget. */
+  evict(): void {
+    this.#waiting = undefined;
+    this.#link.evicted();
+    this.#handlers.onSlowConsumer();
+  }
+
   get isGone(): boolean {
     return this.#gone;
   }
@@ -206,6 +219,7 @@ export class Channel implements PausedReader {
       this.consumed(length);
       return true;
     }
+    if (this.#held >= MIN_EVICTED_BYTES) this.#waiting ??= this.#link.budget.unread(this);
     this.#handlers.onData(withoutLongReads(pieces), length);
     this.#link.held(this);
     return true;

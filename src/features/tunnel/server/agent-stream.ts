@@ -160,7 +160,7 @@ function registerAgent(
         },
         onSlowConsumerClosed: () => {
           metrics.slowConsumerClosed();
-          log.info("a slow client blocked an agent's stream; the client's connection is closed", {
+          log.info("a client or endpoint that reads too slowly held too many bytes; its connection is closed", {
             agentID,
             peer: peer.address,
           });

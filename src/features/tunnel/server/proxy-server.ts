@@ -73,7 +73,11 @@ export class ProxyServer {
     const { clock } = deps;
     this.#options = options;
     this.backends = new Backends(options.strategies, { onChange: deps.onBackendsChange });
-    this.budget = new BufferBudget(options.maxBufferedBytes ?? 512 * 1024 * 1024);
+    const mux = options.mux ?? MUX_DEFAULTS;
+    this.budget = new BufferBudget(options.maxBufferedBytes ?? 512 * 1024 * 1024, {
+      clock,
+      graceMs: mux.slowConsumerGraceMs,
+    });
     this.forwarder = new Forwarder(
       { backends: this.backends, clock, metrics: deps.metrics },
       {
@@ -101,7 +105,7 @@ export class ProxyServer {
       serverID: options.serverID,
       serverCount: options.serverCount,
       capabilities: options.capabilities,
-      mux: options.mux ?? MUX_DEFAULTS,
+      mux,
       closeLingerMs: options.closeLingerMs ?? 10_000,
     };
   }
