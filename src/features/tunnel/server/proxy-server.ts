@@ -58,6 +58,9 @@ const FRONTEND_MIN_PING_MS = 300_000;
 /** Shortest interval of an agent's PINGs, in milliseconds. */
 const AGENT_MIN_PING_MS = 30_000;
 
+/** How long a connection may be without an accepted agent, in milliseconds: longer than an agent waits for its turn and its authentication. */
+const MAX_UNUSED_MS = 90_000;
+
 /** The server without its listeners: connects frontends with agents. */
 export class ProxyServer {
   readonly backends: Backends;
@@ -119,6 +122,7 @@ export class ProxyServer {
       budget: this.budget,
       keepAliveMs: this.#options.keepAliveMs ?? 3_600_000,
       minPingIntervalMs: AGENT_MIN_PING_MS,
+      maxUnusedMs: MAX_UNUSED_MS,
       clock: this.#deps.clock,
       onStream: (stream) => {
         serveAgentStream(stream, this.#deps, this.#agentOptions).catch(this.#deps.onBug);
