@@ -247,3 +247,36 @@ test("expiryOf: reads the claim of a JWT; any other token has none", () => {
   fc.assert(fc.property(fc.string(), (token) => assert.equal(typeof expiryOf(token), "number")));
   fc.assert(fc.property(fc.jsonValue(), (claims) => assert.equal(typeof expiryOf(jwt({ claims })), "number")));
 });
+
+test("TokenReviewAuthenticator: with more agents than reviews are allowed, as many are reviewed as are allowed, and the others come again at once", async () => {
+  const clock = new FakeClock(1_700_000_000_000);
+  const [qps, seconds] = [5, 60];
+  let reviews = 0;
+  const request = async (): Promise<unknown> => {
+    reviews += 1;
+    return { status: GOOD };
+  };
+  const rateLimit = { qps, burst: 2 * qps };
+  const auth = new TokenReviewAuthenticator({ api: { request }, clock }, { ...RULES, rateLimit });
+  const outcomes = new Map<string, number>();
+  let longestMs = 0;
+  for (let at = 0; at < 200 * seconds; at += 1) {
+    const since = clock.monotonic();
+    const count = (how: string): void => {
+      outcomes.set(how, (outcomes.get(how) ?? 0) + 1);
+      longestMs = Math.max(longestMs, clock.monotonic() - since);
+    };
+    auth.authenticate([`Bearer agent-${at}`], options).then(
+      () => count("admitted"),
+      (error: unknown) => count(error instanceof AgentAuthError ? error.code : "bug"),
+    );
+    if (at % 20 === 19) await clock.advance(100);
+  }
+  assert.ok(reviews >= qps * seconds && reviews <= qps * (seconds + 2), `${reviews} reviews`);
+  assert.deepEqual([...outcomes.keys()].toSorted(), ["admitted", "unavailable"]);
+  // Half of the time that an agent's authentication has is left for the answer.
+  assert.ok(longestMs <= 5000, `${longestMs} ms`);
+  // The first question at the start waits for nobody.
+  await auth.checkApi(new Health().part("token-review"), options);
+  assert.ok(reviews > qps * seconds);
+});
