@@ -20,7 +20,7 @@ export class LinkError extends ExpectedError<LinkErrorCode> {
 
 /** A stream after its response headers. */
 export interface OpenedStream {
-  /** Response headers; of a repeated header the first value. */
+  /** Response headers; of a repeated header all values, with ", " between them (RFC 9110 section 5.3). */
   readonly headers: Readonly<Record<string, string>>;
   readonly pulse: Pulse;
   /** Starts the flow of packets. `budget` counts the bytes of incomplete messages. Called once. */
@@ -107,6 +107,15 @@ function refusalOf(headers: readonly Header[]): LinkError | undefined {
   return new LinkError("refused", `the server refused (gRPC status ${grpc}): ${message}`);
 }
 
+function joined(headers: readonly Header[]): Record<string, string> {
+  const all = new Map<string, string>();
+  for (const [name, value] of headers) {
+    const before = all.get(name);
+    all.set(name, before === undefined ? value : `${before}, ${value}`);
+  }
+  return Object.fromEntries(all);
+}
+
 function opened(
   session: ClientSession,
   { call, headers, pulse }: { readonly call: Call; readonly headers: readonly Header[]; readonly pulse: Pulse },
@@ -114,7 +123,7 @@ function opened(
 ): OpenedStream {
   return {
     pulse,
-    headers: Object.fromEntries(headers.toReversed()),
+    headers: joined(headers),
     onLeaving: (callback) => session.whenLeaving(callback),
     discard: () => {
       call.reset();
