@@ -29,6 +29,8 @@ const MAX_AGENT_ID_BYTES = 256;
 /** Maximum of hosts and ranges that an agent may name, and of streams with one agentID; further ones are refused (docs/spec/tunnel.md#7.2). */
 const MAX_IDENTIFIERS = 64;
 const MAX_AGENT_STREAMS = 64;
+/** Maximum length of the reason why an agent is refused, in characters. */
+const MAX_REASON_LENGTH = 300;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
 /** How long the authentication of an agent may take, in milliseconds. */
 const AUTH_TIMEOUT_MS = 10_000;
@@ -121,7 +123,8 @@ function identityOf(incoming: IncomingStream): AgentIdentity | StreamFault {
     return { agentID, identifiers };
   } catch (error) {
     if (!(error instanceof IdentifiersError)) throw error;
-    return refuse(error.message);
+    // The message quotes the peer's text.
+    return refuse(error.message.slice(0, MAX_REASON_LENGTH));
   }
 }
 

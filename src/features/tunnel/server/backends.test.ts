@@ -274,3 +274,12 @@ test("serveAgentStream: an agent that names too many hosts is refused, and so is
   links[0]?.mux.end();
   await bed.agent("many").catch(() => new Promise((resolve) => setTimeout(resolve, 200)).then(() => bed.agent("many")));
 });
+
+test("serveAgentStream: the answer to identifiers that cannot be read is short", async () => {
+  await using bed = await Bed.open();
+  await assert.rejects(bed.agent("evil", `host=${"x".repeat(50_000)}%`), (error: Error) => {
+    assert.match(error.message, /gRPC status 3\): agent identifiers "host=xxx/);
+    assert.ok(error.message.length < 1000, `${error.message.length} characters`);
+    return true;
+  });
+});
