@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { Semaphore, sleep, withDeadline } from "#base/async";
 import { FakeClock } from "#base/clock";
 import { Health } from "#base/health";
 import { KubeError, type RawRequest } from "#kube/client";
@@ -279,4 +280,35 @@ test("TokenReviewAuthenticator: with more agents than reviews are allowed, as ma
   // The first question at the start waits for nobody.
   await auth.checkApi(new Health().part("token-review"), options);
   assert.ok(reviews > qps * seconds);
+});
+
+test("TokenReviewAuthenticator: an API server that answers more slowly than agents come admits as many as it answers", async () => {
+  const clock = new FakeClock(1_700_000_000_000);
+  const answerMs = 1000;
+  // As the client: 32 requests at once, and others wait within their own time.
+  const connections = new Semaphore(32);
+  const request = (
+    _: RawRequest,
+    { timeoutMs = 0 }: { readonly timeoutMs?: number | undefined } = {},
+  ): Promise<unknown> =>
+    withDeadline(
+      timeoutMs,
+      (signal) => connections.run(() => sleep(answerMs, { signal, clock }), { signal }).then(() => ({ status: GOOD })),
+      { clock },
+    ).catch((error: unknown) => {
+      throw new KubeError("timeout", "no answer", { cause: error });
+    });
+  const auth = new TokenReviewAuthenticator({ api: { request }, clock }, RULES);
+  const outcomes = new Map<string, number>();
+  const count = (how: string): void => void outcomes.set(how, (outcomes.get(how) ?? 0) + 1);
+  for (let at = 0; at < 200 * 60; at += 1) {
+    auth.authenticate([`Bearer agent-${at}`], options).then(
+      () => count("admitted"),
+      (error: unknown) => count(error instanceof AgentAuthError ? error.code : "bug"),
+    );
+    if (at % 20 === 19) await clock.advance(100);
+  }
+  await clock.advance(10_000);
+  assert.deepEqual([...outcomes.keys()].toSorted(), ["admitted", "unavailable"]);
+  assert.ok((outcomes.get("admitted") ?? 0) > 32 * 58, `${outcomes.get("admitted")} of ${200 * 60} were admitted`);
 });

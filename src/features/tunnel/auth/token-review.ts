@@ -1,4 +1,4 @@
-import { Backoff, retry, sleep } from "#base/async";
+import { Backoff, retry, Semaphore, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
@@ -14,6 +14,8 @@ const NO_TOKEN = "isthmus-readiness";
 const REVIEW_TIMEOUT_MS = 10_000;
 /** How long a review may wait for its turn, in milliseconds; half of an agent's time is left for the answer. */
 const MAX_WAIT_MS = 5000;
+/** Reviews at once: as many as the client has connections, so that none waits for one within its own time. */
+const MAX_AT_ONCE = 32;
 /** Limit of the reason for a refused token, characters. */
 const MAX_WHY = 200;
 /** Parts of a JWT that are shorter than this count as no secret, characters. */
@@ -42,6 +44,7 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
   readonly #clock: Clock;
   readonly #options: TokenReviewOptions;
   readonly #bucket: TokenBucket | undefined;
+  readonly #turns = new Semaphore(MAX_AT_ONCE);
 
   constructor(deps: { readonly api: Pick<KubeApi, "request">; readonly clock: Clock }, options: TokenReviewOptions) {
     this.#api = deps.api;
@@ -84,7 +87,20 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
       throw new AgentAuthError("unavailable", "too many tokens wait for their review (--kubeconfig-qps)");
     }
     if (waitMs > 0) await this.#sleep(waitMs, signal);
-    return await this.#review(token, signal);
+    const tooLate = new AbortController();
+    const cancel = this.#clock.after(MAX_WAIT_MS - waitMs, () => tooLate.abort(), { unref: true });
+    const inTurn = AbortSignal.any([signal, tooLate.signal]);
+    const review = (): Promise<TokenVerdict> => {
+      cancel();
+      return this.#review(token, signal);
+    };
+    try {
+      return await this.#turns.run(review, { signal: inTurn });
+    } catch (error) {
+      cancel();
+      if (error instanceof AgentAuthError || !inTurn.aborted) throw error;
+      throw new AgentAuthError("unavailable", "a token's review did not start in time", { cause: error });
+    }
   }
 
   async #sleep(waitMs: number, signal: AbortSignal): Promise<void> {
