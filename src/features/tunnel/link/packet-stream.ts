@@ -164,7 +164,7 @@ export class CallPacketStream implements PacketStream, CallEvents, PausedReader,
 
   #wait(isWaiting: boolean): void {
     this.#waiting?.remove();
-    this.#waiting = isWaiting ? this.#budget?.unfinished(this) : undefined;
+    this.#waiting = isWaiting ? this.#budget?.blocked(this) : undefined;
   }
 
   end(fault?: StreamFault): void {
@@ -212,8 +212,8 @@ export class CallPacketStream implements PacketStream, CallEvents, PausedReader,
   #count(held: number, isProgress: boolean): void {
     const budget = this.#budget;
     if (budget === undefined) return;
-    budget.add(held);
-    budget.remove(this.#held);
+    if (held > this.#held) budget.add(held - this.#held);
+    else budget.remove(this.#held - held);
     this.#held = held;
     const waits = held >= MIN_EVICTED_BYTES && !this.#isPaused;
     if (isProgress || waits !== (this.#waiting !== undefined)) this.#wait(waits);

@@ -56,7 +56,7 @@ test("BufferBudget: a stream is paused for at most the grace, also by readers th
 
 test("BufferBudget: no stream is paused, or waits on, where no byte waits for a reader", async () => {
   const { clock, budget, ended, holder } = budgetOf();
-  budget.unfinished(holder("half a message", 120));
+  budget.blocked(holder("half a message", 120));
   assert.deepEqual([budget.isOver, budget.mustPauseStreams], [true, false]);
   const entry = budget.unread(holder("reader", 20));
   let resumed = 0;

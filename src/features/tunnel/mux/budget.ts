@@ -11,7 +11,7 @@ export interface PausedReader {
   onBelowLimit(): void;
 }
 
-/** Something that holds many bytes and waits: a connection for its reader, a stream for the rest of a message. */
+/** Something that holds many bytes and waits: a connection for its reader or for its link, a stream for the rest of a message. */
 export interface Holder {
   /** Ends the holder, so that it holds nothing. Called above the limit, when the holder has made no progress for the grace. */
   evict(): void;
@@ -26,7 +26,7 @@ interface Standing {
 /**
  * The bytes that all connections of this process may hold in queues (docs/spec/tunnel.md#8.8). Above the limit streams are not read while bytes
  * wait for their readers, for at most the grace. Those that have stood still for the grace end, and if the pause has lasted that long, those that
- * took their last byte earliest, until the limit is kept: readers, and then streams whose peer does not finish a message.
+ * took their last byte earliest, until the limit is kept: readers first, and then those that wait for their peer.
  */
 export class BufferBudget {
   readonly #maxBytes: number;
@@ -35,10 +35,12 @@ export class BufferBudget {
   readonly #sources = new Set<PausedReader>();
   readonly #streams = new Set<PausedReader>();
   readonly #unread = new LinkedSet<Standing>();
-  readonly #unfinished = new LinkedSet<Standing>();
+  readonly #blocked = new LinkedSet<Standing>();
   #used = 0;
   /** When the first stream was paused, `Clock.monotonic` milliseconds; `undefined` while none is. */
   #pausedAt: number | undefined;
+  /** When streams were last read again: before, credit of the peer may have come and not been read. */
+  #resumedAt = Number.NEGATIVE_INFINITY;
   #cancel: (() => void) | undefined;
 
   /** `maxBytes`: above this limit new dials fail, and reading pauses until fewer bytes are held. `graceMs`: default 10 s. */
@@ -108,9 +110,12 @@ export class BufferBudget {
     };
   }
 
-  /** From now on many bytes wait for the rest of their message. The entry is to be removed when a message is complete, or the stream is not read. */
-  unfinished(holder: Holder): Entry {
-    return this.#stand(this.#unfinished, holder);
+  /**
+   * From now on many bytes of `holder` wait for the peer: to be sent, or for the rest of their message. The entry is to be removed when some have gone, or
+   * the peer is not to blame.
+   */
+  blocked(holder: Holder): Entry {
+    return this.#stand(this.#blocked, holder);
   }
 
   #stand(set: LinkedSet<Standing>, holder: Holder): Entry {
@@ -121,14 +126,18 @@ export class BufferBudget {
 
   /** The one that ends next, and when. */
   get #next(): { readonly standing: Standing; readonly set: LinkedSet<Standing>; readonly leftMs: number } | undefined {
-    const set = this.#unread.size > 0 ? this.#unread : this.#unfinished;
+    const set = this.#unread.size > 0 ? this.#unread : this.#blocked;
     const standing = set.first;
     if (standing === undefined) return undefined;
-    const since = set === this.#unread ? Math.min(standing.since, this.#pausedAt ?? standing.since) : standing.since;
+    const since =
+      set === this.#unread
+        ? Math.min(standing.since, this.#pausedAt ?? standing.since)
+        : Math.max(standing.since, this.#resumedAt);
     return { standing, set, leftMs: since + this.#graceMs - this.#clock.monotonic() };
   }
 
   #resumeStreams(): void {
+    if (this.#pausedAt !== undefined) this.#resumedAt = this.#clock.monotonic();
     this.#pausedAt = undefined;
     wake(this.#streams);
   }

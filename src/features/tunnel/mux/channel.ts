@@ -3,6 +3,9 @@ import { type ControlPacket, frameControl, frameData, type PacketTypeName, type 
 import { type BufferBudget, type Holder, MIN_EVICTED_BYTES, type PausedReader } from "./budget.ts";
 import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
 
+/** The error of CLOSE_RSP when bytes before it were dropped. */
+export const UNREAD_ERROR = "the last bytes were not read in time";
+
 /** The most that one byte of a waiting piece may hold of the read that the piece is a view of, in bytes. */
 const MAX_HELD_PER_BYTE = 8;
 
@@ -65,6 +68,8 @@ export class Channel implements PausedReader, Holder {
   #held = 0;
   /** The channel's entry among those that wait for their readers, if it holds many bytes. */
   #waiting: Entry | undefined;
+  /** Its entry among those whose bytes wait to be sent, if there are many. */
+  #blocked: Entry | undefined;
   /** Number of bytes that were consumed and not yet returned as credit. */
   #owed = 0;
   #sinceGrowth = 0;
@@ -132,6 +137,7 @@ export class Channel implements PausedReader, Holder {
       this.#queue.push(bytes);
       this.#link.budget.add(bytes.length);
     }
+    if (this.queuedBytes >= MIN_EVICTED_BYTES) this.#blocked ??= this.#link.budget.blocked(this);
     if (this.isReady) this.#link.ready(this);
   }
 
@@ -197,11 +203,16 @@ export class Channel implements PausedReader, Holder {
     this.whenGone?.();
   }
 
-  /** For the budget. */
+  /** For the budget: the connection ends. If its owner has ended it, the bytes that still wait to be sent are dropped. */
   evict(): void {
     this.#waiting = undefined;
+    this.#blocked = undefined;
     this.#link.evicted();
     this.#handlers.onSlowConsumer();
+    const last = this.#trailing?.at(-1);
+    if (this.#gone || this.#queue === undefined || last === undefined) return;
+    // Bytes are dropped, so this is no end in order.
+    this.cut(last.type === "CLOSE_RSP" && last.error === "" ? { ...last, error: UNREAD_ERROR } : last);
   }
 
   get isGone(): boolean {
@@ -250,6 +261,7 @@ export class Channel implements PausedReader, Holder {
       this.#credit -= size;
       bytes += header.length + size;
     }
+    if (bytes > 0) this.#progressed();
     if (this.#queue === undefined) {
       const trailing = this.#trailing ?? [];
       this.#trailing = undefined;
@@ -285,10 +297,17 @@ export class Channel implements PausedReader, Holder {
     this.#link.sendControl({ type: "WINDOW", connectID: this.id, credit });
   }
 
+  /** Some bytes have left. */
+  #progressed(): void {
+    this.#blocked?.remove();
+    this.#blocked = this.queuedBytes < MIN_EVICTED_BYTES ? undefined : this.#link.budget.blocked(this);
+  }
+
   #drop(): void {
     this.#trailing = undefined;
     this.#link.budget.remove(this.queuedBytes);
     this.#queue = undefined;
+    this.#progressed();
   }
 }
 
