@@ -114,7 +114,10 @@ async function serve(
 ): Promise<number> {
   const registry = createRegistry();
   const health = new Health({ log });
-  const budget = new BufferBudget(Math.floor(values.maxBufferedBytes / config.workers));
+  const budget = new BufferBudget(Math.floor(values.maxBufferedBytes / config.workers), {
+    clock: systemClock,
+    graceMs: values.slowConsumerGrace,
+  });
   const { lease: leaseMetrics, observe, ...metrics } = agentMetrics(registry);
   observe({ budget });
   let group = new TaskGroup(signal);

@@ -30,6 +30,7 @@ import { type ServerConfig, serverConfig } from "./proxy-server/config.ts";
 import { type ServerFlags, serverFlags } from "./proxy-server/flags.ts";
 import { FrontendShare } from "./proxy-server/frontend-share.ts";
 import { ineffectiveServerFlags } from "./proxy-server/ineffective-flags.ts";
+import { KubeClients, type RateLimit, rateLimitOf } from "./proxy-server/kube-clients.ts";
 import { serverMetrics } from "./proxy-server/metrics.ts";
 import { SighupHandler } from "./proxy-server/sighup-handler.ts";
 import {
@@ -132,9 +133,14 @@ async function serve(
   const { lease: leaseMetrics, observe, ...metrics } = serverMetrics(registry);
   let group = new TaskGroup(signal);
   const onBug = (error: unknown): void => group.fail(error);
-  await using api = await kubeClient(values, config, registry);
+  const rateLimit = rateLimitOf(values);
+  await using api = await KubeClients.open(
+    { reviews: config.tokens !== undefined, leases: config.lease !== undefined },
+    { kubeconfig: values.kubeconfig, rateLimit },
+    registry,
+  );
   const reverse = reversePolicy(values, config, { log, metrics });
-  const tokens = await tokenReview(api, config);
+  const tokens = await tokenReview(api.reviews, config, rateLimit);
   let share: FrontendShare | undefined;
   const proxy = new ProxyServer(
     {
@@ -168,7 +174,7 @@ async function serve(
   }
 
   group.spawn((aborted) => untilAborted(aborted));
-  const lease = await startLease(group, { api, config, log, health, metrics: leaseMetrics });
+  const lease = await startLease(group, { api: api.leases, config, log, health, metrics: leaseMetrics });
   if (tokens !== undefined) {
     const part = health.part("token-review");
     group.spawn((aborted) => tokens.checkApi(part, { signal: aborted }));
@@ -221,22 +227,6 @@ function proxyOptions(values: Values, config: ServerConfig): ConstructorParamete
   };
 }
 
-/** A client of the API server; `undefined` unless tokens or Leases need it. */
-async function kubeClient(values: Values, config: ServerConfig, registry: Registry): Promise<KubeClient | undefined> {
-  if (config.tokens === undefined && config.lease === undefined) return undefined;
-  const { kubeconfigQps: qps, kubeconfigBurst: burst } = values;
-  const { openClient } = await import("./daemon/index.ts");
-  return openClient(
-    "proxy-server",
-    { kubeconfig: values.kubeconfig === "" ? undefined : values.kubeconfig },
-    {
-      registry,
-      ...(qps === 0 ? {} : { rateLimit: { qps, burst: Math.max(1, burst === 0 ? 2 * qps : burst) } }),
-      clock: systemClock,
-    },
-  );
-}
-
 function reversePolicy(
   values: Values,
   { destinations }: ServerConfig,
@@ -281,10 +271,11 @@ function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, 
 async function tokenReview(
   api: KubeClient | undefined,
   { tokens }: ServerConfig,
+  rateLimit: RateLimit | undefined,
 ): Promise<TokenReviewAuthenticator | undefined> {
   if (tokens === undefined || api === undefined) return undefined;
   const { TokenReviewAuthenticator } = await loadKubernetes();
-  return new TokenReviewAuthenticator({ api, clock: systemClock }, tokens);
+  return new TokenReviewAuthenticator({ api, clock: systemClock }, { ...tokens, rateLimit });
 }
 
 async function startLease(

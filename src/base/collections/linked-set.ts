@@ -38,6 +38,11 @@ export class LinkedSet<T> implements Iterable<T> {
     return this.#size;
   }
 
+  /** The oldest member. */
+  get first(): T | undefined {
+    return this.#first?.value;
+  }
+
   /** Removes and returns the oldest member. */
   shift(): T | undefined {
     const link = this.#first;

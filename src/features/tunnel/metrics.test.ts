@@ -1,8 +1,10 @@
 /** docs/spec/tunnel.md#12: values of counters and gauges that Konnectivity has too. */
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { connect } from "node:http2";
 import type { Socket } from "node:net";
 import { test } from "node:test";
-import { frameData, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
+import { frameControl, frameData, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { Bed } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
 
@@ -112,4 +114,38 @@ test("metrics: the gauge counts a paused frontend until it is read again or gone
     await until("the gauge is down", () => bed.serverCounts.get("unread") === 0);
     client.destroy();
   }
+});
+
+test("metrics: a frontend that is paused when its endpoint resets, and then only ends its side, leaves nothing behind", async () => {
+  await using bed = await Bed.open();
+  await bed.agent();
+  const sockets: Socket[] = [];
+  const port = await bed.endpoint((socket) => void sockets.push(socket.pause()));
+  const session = connect(`http://127.0.0.1:${bed.frontendPort}`);
+  session.on("error", () => undefined);
+  const stream = session.request(
+    { ":method": "POST", ":path": TUNNEL_METHODS.proxy, "content-type": "application/grpc", te: "trailers" },
+    { endStream: false },
+  );
+  stream.on("error", () => undefined);
+  let read = "";
+  stream.on("data", (bytes: Buffer) => {
+    read += bytes.toString("latin1");
+  });
+  stream.write(frameControl({ type: "DIAL_REQ", protocol: "tcp", address: `127.0.0.1:${port}`, random: 5 }));
+  await until("it is open", () => read.length > 0);
+  const block = Buffer.concat([frameData(1, 1 << 20), Buffer.alloc(1 << 20)]);
+  for (let sent = 0; sent < 12; sent += 1) stream.write(block);
+  await until("the gauge is up", () => bed.serverCounts.get("unread") === 1);
+  const before = read.length;
+  sockets[0]?.resetAndDestroy();
+  await until("CLOSE_RSP has come", () => read.length > before);
+  assert.equal(bed.serverCounts.get("unread"), 0);
+  const trailers = once(stream, "trailers", { signal: AbortSignal.timeout(5000) });
+  stream.end();
+  const [{ "grpc-status": status }] = (await trailers) as [Record<string, string>];
+  assert.equal(status, "0");
+  await until("the stream is gone", () => bed.serverCounts.get("Proxy") === 0);
+  assert.equal(bed.proxy.budget.used, 0);
+  session.destroy();
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { test } from "node:test";
+import type { DialHandlers } from "./mux/link-handlers.ts";
 import { Bed } from "./testing/bed.ts";
 import { TunnelClient } from "./testing/client.ts";
 
@@ -307,4 +308,15 @@ test("tunnel: incomplete messages count in the budget, and an address as long as
   await bed.rawAgent("other");
   const one = await client(bed);
   assert.deepEqual(await one.dial("x".repeat(100_000), 3), { kind: "refused", error: "the address is too long" });
+});
+
+test("tunnel: an agent refuses an address as long as a message, with a short answer", async () => {
+  await using bed = await Bed.open();
+  await bed.agent();
+  const { promise, resolve } = Promise.withResolvers<string>();
+  const handlers = { onRefused: resolve } as unknown as DialHandlers;
+  const [backend] = bed.proxy.backends.all;
+  backend?.mux.dial({ protocol: "tcp", address: `${"x".repeat(4_000_000)}:1`, random: 9 }, handlers);
+  assert.equal(await promise, "the address is too long");
+  assert.equal(bed.agents[0]?.mux.isClosed, false);
 });

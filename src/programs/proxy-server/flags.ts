@@ -59,7 +59,11 @@ const konnectivityFlags = {
   agentServiceAccount: stringFlag("agent-service-account", "", "name of that service account", "NAME"),
   authenticationAudience: stringFlag("authentication-audience", "", "audience that agents' tokens must have", "TEXT"),
   kubeconfig: file("kubeconfig", "credentials of the API server for TokenReviews and Leases; else the pod's own"),
-  kubeconfigQps: decimalFlag("kubeconfig-qps", 0, "requests a second to the API server; 0: no limit"),
+  kubeconfigQps: decimalFlag(
+    "kubeconfig-qps",
+    0,
+    "requests a second to the API server, of token reviews and of Leases each; 0: no limit",
+  ),
   kubeconfigBurst: integerFlag("kubeconfig-burst", 0, "burst of --kubeconfig-qps; 0: twice the rate", count),
   kubeApiContentType: stringFlag(
     "kube-api-content-type",

@@ -11,7 +11,7 @@ import { type AddressFilter, DialError, dialTcp } from "../local/dial-tcp.ts";
 import { StreamSide } from "../local/stream-side.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import { LinkMux } from "../mux/link-mux.ts";
-import type { MuxOptions } from "../mux/options.ts";
+import { MAX_ADDRESS_LENGTH, type MuxOptions } from "../mux/options.ts";
 import type { AgentMetrics } from "./metrics.ts";
 
 export interface AgentLinkOptions {
@@ -49,7 +49,7 @@ export class AgentLink {
     const { metrics, clock } = deps;
     let blocked = 0;
     this.mux = new LinkMux(
-      (handlers) => stream.start(handlers),
+      (handlers) => stream.start(handlers, { budget: deps.budget }),
       {
         side: "agent",
         clock,
@@ -67,7 +67,7 @@ export class AgentLink {
             blocked = channels;
           },
           onSlowConsumerClosed: () =>
-            deps.log.info("a slow endpoint blocked the server's stream; the endpoint's connection is closed"),
+            deps.log.info("an endpoint or client that reads too slowly held too many bytes; its connection is closed"),
           onEnd: () => this.mux.end(),
           onClosed: (fault) => {
             if (fault !== undefined) metrics.streamError("to_agent", fault.code, "Unknown");
@@ -85,6 +85,7 @@ export class AgentLink {
       maxPendingDials: options.mux.maxPendingDials,
       decide: (request) => {
         if (request.protocol !== "tcp") return { kind: "refuse", error: "protocol not supported" };
+        if (request.address.length > MAX_ADDRESS_LENGTH) return { kind: "refuse", error: "the address is too long" };
         const target = parseHostPort(request.address);
         if (target === undefined) {
           return { kind: "refuse", error: `dial tcp: address ${JSON.stringify(request.address)}: not a host and port` };

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { Semaphore, sleep, withDeadline } from "#base/async";
 import { FakeClock } from "#base/clock";
 import { Health } from "#base/health";
 import { KubeError, type RawRequest } from "#kube/client";
@@ -246,4 +247,68 @@ test("expiryOf: reads the claim of a JWT; any other token has none", () => {
   }
   fc.assert(fc.property(fc.string(), (token) => assert.equal(typeof expiryOf(token), "number")));
   fc.assert(fc.property(fc.jsonValue(), (claims) => assert.equal(typeof expiryOf(jwt({ claims })), "number")));
+});
+
+test("TokenReviewAuthenticator: with more agents than reviews are allowed, as many are reviewed as are allowed, and the others come again at once", async () => {
+  const clock = new FakeClock(1_700_000_000_000);
+  const [qps, seconds] = [5, 60];
+  let reviews = 0;
+  const request = async (): Promise<unknown> => {
+    reviews += 1;
+    return { status: GOOD };
+  };
+  const rateLimit = { qps, burst: 2 * qps };
+  const auth = new TokenReviewAuthenticator({ api: { request }, clock }, { ...RULES, rateLimit });
+  const outcomes = new Map<string, number>();
+  let longestMs = 0;
+  for (let at = 0; at < 200 * seconds; at += 1) {
+    const since = clock.monotonic();
+    const count = (how: string): void => {
+      outcomes.set(how, (outcomes.get(how) ?? 0) + 1);
+      longestMs = Math.max(longestMs, clock.monotonic() - since);
+    };
+    auth.authenticate([`Bearer agent-${at}`], options).then(
+      () => count("admitted"),
+      (error: unknown) => count(error instanceof AgentAuthError ? error.code : "bug"),
+    );
+    if (at % 20 === 19) await clock.advance(100);
+  }
+  assert.ok(reviews >= qps * seconds && reviews <= qps * (seconds + 2), `${reviews} reviews`);
+  assert.deepEqual([...outcomes.keys()].toSorted(), ["admitted", "unavailable"]);
+  // Half of the time that an agent's authentication has is left for the answer.
+  assert.ok(longestMs <= 5000, `${longestMs} ms`);
+  // The first question at the start waits for nobody.
+  await auth.checkApi(new Health().part("token-review"), options);
+  assert.ok(reviews > qps * seconds);
+});
+
+test("TokenReviewAuthenticator: an API server that answers more slowly than agents come admits as many as it answers", async () => {
+  const clock = new FakeClock(1_700_000_000_000);
+  const answerMs = 1000;
+  // As the client: 32 requests at once, and others wait within their own time.
+  const connections = new Semaphore(32);
+  const request = (
+    _: RawRequest,
+    { timeoutMs = 0 }: { readonly timeoutMs?: number | undefined } = {},
+  ): Promise<unknown> =>
+    withDeadline(
+      timeoutMs,
+      (signal) => connections.run(() => sleep(answerMs, { signal, clock }), { signal }).then(() => ({ status: GOOD })),
+      { clock },
+    ).catch((error: unknown) => {
+      throw new KubeError("timeout", "no answer", { cause: error });
+    });
+  const auth = new TokenReviewAuthenticator({ api: { request }, clock }, RULES);
+  const outcomes = new Map<string, number>();
+  const count = (how: string): void => void outcomes.set(how, (outcomes.get(how) ?? 0) + 1);
+  for (let at = 0; at < 200 * 60; at += 1) {
+    auth.authenticate([`Bearer agent-${at}`], options).then(
+      () => count("admitted"),
+      (error: unknown) => count(error instanceof AgentAuthError ? error.code : "bug"),
+    );
+    if (at % 20 === 19) await clock.advance(100);
+  }
+  await clock.advance(10_000);
+  assert.deepEqual([...outcomes.keys()].toSorted(), ["admitted", "unavailable"]);
+  assert.ok((outcomes.get("admitted") ?? 0) > 32 * 58, `${outcomes.get("admitted")} of ${200 * 60} were admitted`);
 });

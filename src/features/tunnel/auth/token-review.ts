@@ -1,7 +1,8 @@
-import { Backoff, retry } from "#base/async";
+import { Backoff, retry, Semaphore, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { HealthPart } from "#base/health";
+import { TokenBucket } from "#base/rate-limit";
 import { type KubeApi, KubeConfigError, KubeError } from "#kube/client";
 import { AgentAuthError, type AgentAuthenticator } from "../server/agent-auth.ts";
 import { TokenCache, type TokenVerdict } from "./token-cache.ts";
@@ -11,6 +12,10 @@ const REVIEWS_PATH = "/apis/authentication.k8s.io/v1/tokenreviews";
 const NO_TOKEN = "isthmus-readiness";
 /** How long the API server may take, in milliseconds. */
 const REVIEW_TIMEOUT_MS = 10_000;
+/** How long a review may wait for its turn, in milliseconds; half of an agent's time is left for the answer. */
+const MAX_WAIT_MS = 5000;
+/** Reviews at once: as many as the client has connections, so that none waits for one within its own time. */
+const MAX_AT_ONCE = 32;
 /** Limit of the reason for a refused token, characters. */
 const MAX_WHY = 200;
 /** Parts of a JWT that are shorter than this count as no secret, characters. */
@@ -24,23 +29,33 @@ export interface TokenReviewOptions {
   readonly serviceAccount: string;
   /** Audience that the token must be for. */
   readonly audience: string;
+  /** Reviews a second, and the burst. Absent: no limit. */
+  readonly rateLimit?: { readonly qps: number; readonly burst: number } | undefined;
 }
 
 /**
  * Authenticates agents by the token of their service account, with a TokenReview (docs/spec/tunnel.md#10). Verdicts are cached for a
- * short time, because all agents connect at once when a server restarts.
+ * short time, because all agents connect at once when a server restarts. A review that would not start in time is refused at once: if it waited, it
+ * would hold up those behind it, and none would come in time.
  */
 export class TokenReviewAuthenticator implements AgentAuthenticator {
   readonly #api: Pick<KubeApi, "request">;
   readonly #cache: TokenCache;
   readonly #clock: Clock;
   readonly #options: TokenReviewOptions;
+  readonly #bucket: TokenBucket | undefined;
+  readonly #turns = new Semaphore(MAX_AT_ONCE);
 
   constructor(deps: { readonly api: Pick<KubeApi, "request">; readonly clock: Clock }, options: TokenReviewOptions) {
     this.#api = deps.api;
     this.#cache = new TokenCache(deps.clock);
     this.#clock = deps.clock;
     this.#options = options;
+    const { rateLimit } = options;
+    this.#bucket =
+      rateLimit === undefined
+        ? undefined
+        : new TokenBucket({ ratePerSecond: rateLimit.qps, burst: rateLimit.burst, clock: deps.clock });
   }
 
   async authenticate(authorization: readonly string[], { signal }: { readonly signal: AbortSignal }): Promise<void> {
@@ -49,7 +64,7 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
       const found = authorization.length === 1 ? "a header of another form" : String(authorization.length);
       throw new AgentAuthError("unauthenticated", `expected one "authorization: Bearer TOKEN", but found ${found}`);
     }
-    const verdict = this.#cache.get(token) ?? (await this.#review(token, signal));
+    const verdict = this.#cache.get(token) ?? (await this.#reviewInTurn(token, signal));
     if (verdict.kind === "refused") throw new AgentAuthError("unauthenticated", verdict.why);
   }
 
@@ -63,6 +78,39 @@ export class TokenReviewAuthenticator implements AgentAuthenticator {
       onFailure: (error) => health.degraded(error),
     });
     health.ok();
+  }
+
+  async #reviewInTurn(token: string, signal: AbortSignal): Promise<TokenVerdict> {
+    const waitMs = this.#bucket?.reserve() ?? 0;
+    if (waitMs > MAX_WAIT_MS) {
+      this.#bucket?.refund();
+      throw new AgentAuthError("unavailable", "too many tokens wait for their review (--kubeconfig-qps)");
+    }
+    if (waitMs > 0) await this.#sleep(waitMs, signal);
+    const tooLate = new AbortController();
+    const cancel = this.#clock.after(MAX_WAIT_MS - waitMs, () => tooLate.abort(), { unref: true });
+    const inTurn = AbortSignal.any([signal, tooLate.signal]);
+    const review = (): Promise<TokenVerdict> => {
+      cancel();
+      return this.#review(token, signal);
+    };
+    try {
+      return await this.#turns.run(review, { signal: inTurn });
+    } catch (error) {
+      cancel();
+      if (error instanceof AgentAuthError || !inTurn.aborted) throw error;
+      throw new AgentAuthError("unavailable", "a token's review did not start in time", { cause: error });
+    }
+  }
+
+  async #sleep(waitMs: number, signal: AbortSignal): Promise<void> {
+    try {
+      await sleep(waitMs, { signal, clock: this.#clock });
+    } catch (error) {
+      if (!signal.aborted) throw error;
+      this.#bucket?.refund();
+      throw new AgentAuthError("unavailable", "a token's review did not start in time", { cause: error });
+    }
   }
 
   async #review(token: string, signal: AbortSignal): Promise<TokenVerdict> {

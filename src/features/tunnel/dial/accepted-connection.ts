@@ -1,7 +1,7 @@
 import type { Clock } from "#base/clock";
 import type { TunnelId } from "#wire/konnectivity";
 import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
-import type { Channel, ChannelHandlers } from "../mux/channel.ts";
+import { type Channel, type ChannelHandlers, UNREAD_ERROR } from "../mux/channel.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { CLOSE_WAIT_MS, UNREAD_MS } from "../mux/options.ts";
 import {
@@ -163,7 +163,7 @@ export class AcceptedConnection implements ChannelHandlers, LocalHandlers {
       this.#options.onClosed();
     };
     // Bytes are dropped, so this is no end in order, whatever the endpoint's was.
-    const error = this.#error === "" ? "the last bytes were not read in time" : this.#error;
+    const error = this.#error === "" ? UNREAD_ERROR : this.#error;
     const cut = (): void => channel.cut({ type: "CLOSE_RSP", error, connectID: channel.id });
     this.#timer.start(CLOSE_WAIT_MS, () => channel.progress, cut, { ms: UNREAD_MS, applies: () => !this.#peerClosed });
   }

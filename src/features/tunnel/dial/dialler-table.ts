@@ -144,7 +144,7 @@ function makeTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTab
       "link-lost": ["finishing"],
       "local-gone": ["closed"],
       flushed: ["closed", "drop-local"],
-      slow: ["finishing"],
+      slow: ["closed", "drop-local"],
       stuck: ["closed", "drop-local"],
     },
   };

@@ -6,6 +6,12 @@ import type { CallEvents, IncomingCall, Session, StreamEnd } from "./session.ts"
 const NO_ERROR = 0;
 const CANCEL = 8;
 
+/**
+ * The most that the peer may send on a stream that nobody reads yet, in bytes; further ones reset it. A lawful client waits for the headers of the
+ * response.
+ */
+const MAX_EARLY_BYTES = 16 * 1024;
+
 /** Bytes that were queued, and the callback for when they have left. */
 interface Sending {
   /** The number of the stream's bytes up to their end. */
@@ -31,6 +37,7 @@ export class StreamCall implements IncomingCall, Http2StreamEvents {
   #isPaused = false;
   #isFlowDue = false;
   readonly #held = new HeldBytes();
+  #earlyBytes = 0;
   #trailers: readonly Header[] | undefined;
   #hasPeerEnded = false;
   #isEndEmitted = false;
@@ -125,6 +132,14 @@ export class StreamCall implements IncomingCall, Http2StreamEvents {
   }
 
   onData(bytes: Uint8Array): void {
+    if (this.#events === undefined && this.#onResponse === undefined) {
+      this.#earlyBytes += bytes.length;
+      if (this.#earlyBytes > MAX_EARLY_BYTES) {
+        this.#held.clear();
+        this.reset();
+        return;
+      }
+    }
     if (this.#isPaused || this.#events === undefined || !this.#held.isEmpty) this.#held.push(bytes);
     else this.#deliver(bytes);
   }

@@ -3,7 +3,7 @@ import type { Clock } from "#base/clock";
 import { encodeGrpcMessage, GrpcCode } from "#wire/grpc";
 import type { Header } from "#wire/http2";
 import { acceptSession, acceptSessions, type SessionHandler } from "../http2/open-session.ts";
-import { headerOf, type IncomingCall, type SessionSettings } from "../http2/session.ts";
+import { headerOf, type IncomingCall, type Session, type SessionSettings } from "../http2/session.ts";
 import type { Transport, TransportPeer } from "../http2/transport.ts";
 import type { BufferBudget } from "../mux/budget.ts";
 import { CallPacketStream, type PacketStream, type PacketStreamHandlers, type StreamFault } from "./packet-stream.ts";
@@ -39,6 +39,8 @@ export interface IncomingOptions {
   readonly keepAliveMs: number;
   /** Shortest interval of a peer's PINGs, in milliseconds. A peer that sends PINGs more often loses its session. */
   readonly minPingIntervalMs: number;
+  /** A connection is closed that has had no accepted stream for so long, in milliseconds. Absent: never. */
+  readonly maxUnusedMs?: number;
   readonly clock: Clock;
 }
 
@@ -57,11 +59,53 @@ function handlerOf(options: IncomingOptions): SessionHandler {
   return (session) => {
     const pulse = keepAlive(session, { idleMs: options.keepAliveMs, clock });
     limitPings(session, { minIntervalMs: options.minPingIntervalMs, clock });
-    return (call, headers) => serveCall(call, headers, pulse, options);
+    const { maxUnusedMs } = options;
+    const use = maxUnusedMs === undefined ? undefined : new SessionUse(session, { maxUnusedMs, clock });
+    return (call, headers) => serveCall(call, headers, { pulse, use }, options);
   };
 }
 
-function serveCall(call: IncomingCall, headers: readonly Header[], pulse: Pulse, options: IncomingOptions): void {
+/** Closes a session that has had no accepted stream for a time. */
+class SessionUse {
+  readonly #session: Session;
+  readonly #options: { readonly maxUnusedMs: number; readonly clock: Clock };
+  #streams = 0;
+  #cancel: (() => void) | undefined;
+
+  constructor(session: Session, options: { readonly maxUnusedMs: number; readonly clock: Clock }) {
+    this.#session = session;
+    this.#options = options;
+    session.whenClosed(() => this.#cancel?.());
+    this.#watch();
+  }
+
+  accepted(call: IncomingCall): void {
+    this.#streams += 1;
+    this.#cancel?.();
+    call.whenGone(() => {
+      this.#streams -= 1;
+      if (this.#streams === 0 && !this.#session.isDestroyed) this.#watch();
+    });
+  }
+
+  #watch(): void {
+    const { clock, maxUnusedMs } = this.#options;
+    this.#cancel = clock.after(maxUnusedMs, () => this.#session.destroy(), { unref: true });
+  }
+}
+
+/** What the streams of a session share. */
+interface SharedParts {
+  readonly pulse: Pulse;
+  readonly use: SessionUse | undefined;
+}
+
+function serveCall(
+  call: IncomingCall,
+  headers: readonly Header[],
+  session: SharedParts,
+  options: IncomingOptions,
+): void {
   const path = headerOf(headers, ":path");
   const type = headerOf(headers, "content-type") ?? "";
   if (headerOf(headers, ":method") !== "POST" || !type.startsWith(CONTENT_TYPE)) {
@@ -69,14 +113,14 @@ function serveCall(call: IncomingCall, headers: readonly Header[], pulse: Pulse,
   } else if (path !== options.path) {
     reject(call, { code: GrpcCode.unimplemented, message: `unknown method ${path}` });
   } else {
-    options.onStream(incoming(call, headers, pulse, options));
+    options.onStream(incoming(call, headers, session, options));
   }
 }
 
 function incoming(
   call: IncomingCall,
   request: readonly Header[],
-  pulse: Pulse,
+  { pulse, use }: SharedParts,
   options: IncomingOptions,
 ): IncomingStream {
   return {
@@ -89,6 +133,7 @@ function incoming(
     whenGone: (callback) => call.whenGone(() => callback()),
     reject: (fault) => reject(call, fault),
     accept(headers, handlers) {
+      use?.accepted(call);
       call.respond([...RESPONSE, ...Object.entries(headers)], { isEnd: false });
       return new CallPacketStream(call, handlers, {
         maxMessageBytes: options.maxMessageBytes,

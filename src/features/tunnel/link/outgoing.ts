@@ -7,6 +7,7 @@ import type { Header } from "#wire/http2";
 import { openSession } from "../http2/open-session.ts";
 import { type Call, type ClientSession, headerOf } from "../http2/session.ts";
 import { DEFAULT_SETTINGS } from "../http2/windows.ts";
+import type { BufferBudget } from "../mux/budget.ts";
 import { CallPacketStream, MAX_MESSAGE_BYTES, type PacketStream, type PacketStreamHandlers } from "./packet-stream.ts";
 import { keepAlive, type Pulse } from "./session.ts";
 
@@ -19,11 +20,11 @@ export class LinkError extends ExpectedError<LinkErrorCode> {
 
 /** A stream after its response headers. */
 export interface OpenedStream {
-  /** Response headers; of a repeated header the first value. */
+  /** Response headers; of a repeated header all values, with ", " between them (RFC 9110 section 5.3). */
   readonly headers: Readonly<Record<string, string>>;
   readonly pulse: Pulse;
-  /** Starts the flow of packets. Called once. */
-  start(handlers: PacketStreamHandlers): PacketStream;
+  /** Starts the flow of packets. `budget` counts the bytes of incomplete messages. Called once. */
+  start(handlers: PacketStreamHandlers, options?: { readonly budget?: BufferBudget }): PacketStream;
   /** Calls `callback` once, when the server sends GOAWAY. The stream continues. */
   onLeaving(callback: () => void): void;
   /** Ends a stream that was not started, and its session. */
@@ -106,6 +107,15 @@ function refusalOf(headers: readonly Header[]): LinkError | undefined {
   return new LinkError("refused", `the server refused (gRPC status ${grpc}): ${message}`);
 }
 
+function joined(headers: readonly Header[]): Record<string, string> {
+  const all = new Map<string, string>();
+  for (const [name, value] of headers) {
+    const before = all.get(name);
+    all.set(name, before === undefined ? value : `${before}, ${value}`);
+  }
+  return Object.fromEntries(all);
+}
+
 function opened(
   session: ClientSession,
   { call, headers, pulse }: { readonly call: Call; readonly headers: readonly Header[]; readonly pulse: Pulse },
@@ -113,13 +123,13 @@ function opened(
 ): OpenedStream {
   return {
     pulse,
-    headers: Object.fromEntries(headers.toReversed()),
+    headers: joined(headers),
     onLeaving: (callback) => session.whenLeaving(callback),
     discard: () => {
       call.reset();
       session.destroy();
     },
-    start(handlers) {
+    start(handlers, { budget } = {}) {
       let status: string | undefined;
       return new CallPacketStream(
         call,
@@ -133,6 +143,7 @@ function opened(
           },
         },
         {
+          budget,
           maxMessageBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
           onTrailers: (trailers) => {
             const code = headerOf(trailers, "grpc-status") ?? "0";

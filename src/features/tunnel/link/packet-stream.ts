@@ -1,8 +1,9 @@
+import type { Entry } from "#base/collections";
 import { GrpcCode as Code, type GrpcCode, GrpcDeframer, GrpcWireError } from "#wire/grpc";
 import type { Header } from "#wire/http2";
 import { decodePacket, type Packet, TunnelWireError } from "#wire/konnectivity";
 import type { Call, CallEvents, StreamEnd } from "../http2/session.ts";
-import type { BufferBudget } from "../mux/budget.ts";
+import { type BufferBudget, type Holder, MIN_EVICTED_BYTES, type PausedReader } from "../mux/budget.ts";
 
 /**
  * The stream is writable while HTTP/2 holds fewer bytes than this. The limit is small, because the order of held bytes cannot be changed.
@@ -48,16 +49,22 @@ export interface PacketStream {
 }
 
 /** Packets over one stream of an HTTP/2 session. */
-export class CallPacketStream implements PacketStream, CallEvents {
+export class CallPacketStream implements PacketStream, CallEvents, PausedReader, Holder {
   readonly #call: Call;
   readonly #handlers: PacketStreamHandlers;
   readonly #lostCode: GrpcCode;
   readonly #trailersOf: ((fault: StreamFault | undefined) => readonly Header[]) | undefined;
   readonly #onTrailers: ((trailers: readonly Header[]) => void) | undefined;
   readonly #deframer: GrpcDeframer;
-  readonly #budget: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
+  readonly #budget: BufferBudget | undefined;
   /** Bytes of an incomplete message that are counted in the budget. */
   #held = 0;
+  /** Its entry among the streams that wait for the rest of a message, if many bytes of it are held. */
+  #waiting: Entry | undefined;
+  #messages = 0;
+  /** Paused by the user, and because the process holds too many bytes. */
+  #isPaused = false;
+  #isHeldUp = false;
   #queued = 0;
   #sent = 0;
   #full = false;
@@ -74,8 +81,8 @@ export class CallPacketStream implements PacketStream, CallEvents {
       readonly onTrailers?: (trailers: readonly Header[]) => void;
       /** The status of a lost connection. On a server, as in Go, the call is cancelled. Default: unavailable. */
       readonly lostCode?: GrpcCode;
-      /** Counts the bytes of incomplete messages. Above the budget the stream ends. */
-      readonly budget?: Pick<BufferBudget, "add" | "remove" | "isOver"> | undefined;
+      /** Counts the bytes of incomplete messages. Above the budget the stream is paused, or ends (docs/spec/tunnel.md#8.8). */
+      readonly budget?: BufferBudget | undefined;
     },
   ) {
     this.#call = call;
@@ -87,6 +94,7 @@ export class CallPacketStream implements PacketStream, CallEvents {
     this.#deframer = new GrpcDeframer({
       maxBytes: options.maxMessageBytes ?? MAX_MESSAGE_BYTES,
       onMessage: (pieces, length) => {
+        this.#messages += 1;
         if (!this.#closed) handlers.onPacket(decodePacket(pieces, length));
       },
     });
@@ -119,11 +127,44 @@ export class CallPacketStream implements PacketStream, CallEvents {
   }
 
   pause(): void {
-    this.#call.pause();
+    this.#isPaused = true;
+    this.#stop();
   }
 
   resume(): void {
+    this.#isPaused = false;
+    this.#go();
+  }
+
+  /** For the budget: the process does not hold too many bytes any more. */
+  onBelowLimit(): void {
+    this.#isHeldUp = false;
+    this.#go();
+  }
+
+  /** For the budget: the peer does not finish its message. */
+  evict(): void {
+    this.destroy({
+      code: Code.resourceExhausted,
+      message: "the peer did not finish a message while too many bytes were held",
+    });
+  }
+
+  #stop(): void {
+    this.#call.pause();
+    // What it waits for is not read: the peer is not to blame.
+    this.#wait(false);
+  }
+
+  #go(): void {
+    if (this.#isPaused || this.#isHeldUp || this.#closed) return;
+    this.#wait(this.#held >= MIN_EVICTED_BYTES);
     this.#call.resume();
+  }
+
+  #wait(isWaiting: boolean): void {
+    this.#waiting?.remove();
+    this.#waiting = isWaiting ? this.#budget?.blocked(this) : undefined;
   }
 
   end(fault?: StreamFault): void {
@@ -139,8 +180,9 @@ export class CallPacketStream implements PacketStream, CallEvents {
   onData(chunk: Uint8Array): void {
     if (this.#closed) return;
     try {
+      const before = this.#messages;
       this.#deframer.push(chunk);
-      if (!this.#closed) this.#count(this.#deframer.heldBytes);
+      if (!this.#closed) this.#count(this.#deframer.heldBytes, this.#messages > before);
     } catch (error) {
       const fault = faultOf(error);
       if (fault === undefined) throw error;
@@ -167,12 +209,18 @@ export class CallPacketStream implements PacketStream, CallEvents {
     if (!this.#closed) this.#handlers.onWritable();
   }
 
-  #count(held: number): void {
-    this.#budget?.add(held);
-    this.#budget?.remove(this.#held);
+  #count(held: number, isProgress: boolean): void {
+    const budget = this.#budget;
+    if (budget === undefined) return;
+    if (held > this.#held) budget.add(held - this.#held);
+    else budget.remove(this.#held - held);
     this.#held = held;
-    if (held === 0 || this.#budget?.isOver !== true) return;
-    this.destroy({ code: Code.resourceExhausted, message: "the peer sent more bytes than may be buffered" });
+    const waits = held >= MIN_EVICTED_BYTES && !this.#isPaused;
+    if (isProgress || waits !== (this.#waiting !== undefined)) this.#wait(waits);
+    if (this.#isHeldUp || !budget.mustPauseStreams) return;
+    this.#isHeldUp = true;
+    budget.whenStreamsMayBeRead(this);
+    this.#stop();
   }
 
   #faultOf(end: StreamEnd): StreamFault | undefined {
@@ -184,6 +232,8 @@ export class CallPacketStream implements PacketStream, CallEvents {
   #close(fault: StreamFault | undefined): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.#wait(false);
+    this.#budget?.forget(this);
     this.#budget?.remove(this.#held);
     this.#held = 0;
     this.#handlers.onClosed(fault);

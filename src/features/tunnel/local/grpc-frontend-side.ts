@@ -25,6 +25,8 @@ export class GrpcFrontendSide implements LocalSide {
   #connectID: TunnelId = 0;
   readonly detectsClose = true;
   #written = 0;
+  /** Bytes that were written and have not left. */
+  #unread = 0;
   #finished = false;
 
   constructor(stream: PacketStream, observer: GrpcFrontendObserver, clock: Clock) {
@@ -58,8 +60,10 @@ export class GrpcFrontendSide implements LocalSide {
     // A Go client reads an empty DATA as the end of the file.
     if (bytes === 0) return;
     const started = this.#clock.monotonic();
+    this.#unread += bytes;
     this.#stream.send(out, bytes, () => {
       this.#written += bytes;
+      this.#unread -= bytes;
       this.#observer.onWritten((this.#clock.monotonic() - started) / 1000);
       onWritten();
     });
@@ -83,9 +87,9 @@ export class GrpcFrontendSide implements LocalSide {
     this.#stream.resume();
   }
 
-  /** A frontend that was sent CLOSE_RSP keeps its stream until it ends the stream itself. */
+  /** A frontend that was sent CLOSE_RSP keeps its stream until it ends the stream itself, unless it does not read the bytes before that packet. */
   destroy(): void {
-    if (this.#finished) return;
+    if (this.#finished && this.#unread === 0) return;
     this.#finished = true;
     this.#stream.destroy({ code: GrpcCode.cancelled, message: "the connection was cancelled" });
   }

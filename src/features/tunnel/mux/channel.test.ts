@@ -1,24 +1,28 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import type { ControlPacket } from "#wire/konnectivity";
 import { BufferBudget } from "./budget.ts";
 import { Channel, type ChannelHandlers, type ChannelLink } from "./channel.ts";
 
 const KIB = 1024;
 
 /** A channel whose user keeps what comes. */
-function channel(): { readonly channel: Channel; readonly kept: Uint8Array[] } {
+function channel() {
   const kept: Uint8Array[] = [];
+  const control: ControlPacket[] = [];
+  const budget = new BufferBudget(1024 * KIB);
   const nothing = (): void => undefined;
   const link: ChannelLink = {
-    ...{ flowControl: true, budget: new BufferBudget(1024 * KIB), softLimitBytes: 1024 * KIB },
-    ...{ ready: nothing, sendControl: nothing, sent: nothing, held: nothing, remove: nothing },
+    ...{ flowControl: true, budget, softLimitBytes: 1024 * KIB },
+    sendControl: (packet) => void control.push(packet),
+    ...{ ready: nothing, sent: nothing, held: nothing, evicted: nothing, remove: nothing },
   };
   const handlers: ChannelHandlers = {
     onData: (pieces) => void kept.push(...pieces),
     ...{ onFin: nothing, onCloseRequest: nothing, onCloseResponse: nothing, onWritable: nothing },
     ...{ onSlowConsumer: nothing, onLinkLost: nothing },
   };
-  return { channel: new Channel(1, link, handlers), kept };
+  return { channel: new Channel(1, link, handlers), kept, control, budget };
 }
 
 /** The memory that pieces hold: of each read once. */
@@ -44,4 +48,28 @@ test("Channel: a piece that is most of its read is not copied", () => {
   const read = Buffer.alloc(16 * KIB);
   one.receive([read.subarray(9)], read.length - 9);
   assert.equal(kept[0]?.buffer, read.buffer);
+});
+
+test("Channel: above the limit, bytes that wait for the link of an ended connection are dropped, and its end is none in order", () => {
+  const cases: readonly (readonly [ControlPacket, ControlPacket])[] = [
+    [
+      { type: "CLOSE_RSP", error: "", connectID: 1 },
+      { type: "CLOSE_RSP", error: "the last bytes were not read in time", connectID: 1 },
+    ],
+    [
+      { type: "CLOSE_RSP", error: "reset", connectID: 1 },
+      { type: "CLOSE_RSP", error: "reset", connectID: 1 },
+    ],
+    [
+      { type: "CLOSE_REQ", connectID: 1 },
+      { type: "CLOSE_REQ", connectID: 1 },
+    ],
+  ];
+  for (const [last, sent] of cases) {
+    const { channel: one, control, budget } = channel();
+    one.send([Buffer.alloc(100 * KIB)]);
+    one.sendLast(last);
+    one.evict();
+    assert.deepEqual([control, one.isGone, one.queuedBytes, budget.used], [[sent], true, 0, 0]);
+  }
 });

@@ -1,7 +1,10 @@
 import { ByteQueue, type Entry } from "#base/collections";
 import { type ControlPacket, frameControl, frameData, type PacketTypeName, type TunnelId } from "#wire/konnectivity";
-import type { BufferBudget, PausedReader } from "./budget.ts";
+import { type BufferBudget, type Holder, MIN_EVICTED_BYTES, type PausedReader } from "./budget.ts";
 import { INITIAL_WINDOW_BYTES, MAX_DATA_BYTES, MAX_WINDOW_BYTES } from "./options.ts";
+
+/** The error of CLOSE_RSP when bytes before it were dropped. */
+export const UNREAD_ERROR = "the last bytes were not read in time";
 
 /** The most that one byte of a waiting piece may hold of the read that the piece is a view of, in bytes. */
 const MAX_HELD_PER_BYTE = 8;
@@ -37,6 +40,8 @@ export interface ChannelLink {
   sent(type: PacketTypeName): void;
   /** The number of bytes that this side has not consumed has changed. */
   held(channel: Channel): void;
+  /** The channel's connection ends, because its reader stood still while the process held too many bytes. */
+  evicted(): void;
   /** Removes the channel from the link's table, unless its id belongs to another channel now. */
   remove(channel: Channel): void;
 }
@@ -45,7 +50,7 @@ export interface ChannelLink {
  * One connection on a link: the bytes to the peer and the packets that end them, the credit, and the number of the peer's bytes that were
  * not consumed. The state machines of `dial/` decide when the channel opens and ends.
  */
-export class Channel implements PausedReader {
+export class Channel implements PausedReader, Holder {
   readonly id: TunnelId;
   /** Called once, when the channel was removed from its link. */
   whenGone: (() => void) | undefined;
@@ -61,6 +66,10 @@ export class Channel implements PausedReader {
   #window = INITIAL_WINDOW_BYTES;
   /** Number of bytes that were received and not yet consumed. */
   #held = 0;
+  /** The channel's entry among those that wait for their readers, if it holds many bytes. */
+  #waiting: Entry | undefined;
+  /** Its entry among those whose bytes wait to be sent, if there are many. */
+  #blocked: Entry | undefined;
   /** Number of bytes that were consumed and not yet returned as credit. */
   #owed = 0;
   #sinceGrowth = 0;
@@ -128,6 +137,7 @@ export class Channel implements PausedReader {
       this.#queue.push(bytes);
       this.#link.budget.add(bytes.length);
     }
+    if (this.queuedBytes >= MIN_EVICTED_BYTES) this.#blocked ??= this.#link.budget.blocked(this);
     if (this.isReady) this.#link.ready(this);
   }
 
@@ -173,6 +183,8 @@ export class Channel implements PausedReader {
     const counted = Math.min(bytes, this.#held);
     this.#held -= counted;
     this.#link.budget.remove(counted);
+    this.#waiting?.remove();
+    this.#waiting = this.#held < MIN_EVICTED_BYTES ? undefined : this.#link.budget.unread(this);
     if (this.#gone) return;
     this.#link.held(this);
     if (!this.#link.flowControl) return;
@@ -191,6 +203,18 @@ export class Channel implements PausedReader {
     this.whenGone?.();
   }
 
+  /** For the budget: the connection ends. If its owner has ended it, the bytes that still wait to be sent are dropped. */
+  evict(): void {
+    this.#waiting = undefined;
+    this.#blocked = undefined;
+    this.#link.evicted();
+    this.#handlers.onSlowConsumer();
+    const last = this.#trailing?.at(-1);
+    if (this.#gone || this.#queue === undefined || last === undefined) return;
+    // Bytes are dropped, so this is no end in order.
+    this.cut(last.type === "CLOSE_RSP" && last.error === "" ? { ...last, error: UNREAD_ERROR } : last);
+  }
+
   get isGone(): boolean {
     return this.#gone;
   }
@@ -206,6 +230,7 @@ export class Channel implements PausedReader {
       this.consumed(length);
       return true;
     }
+    if (this.#held >= MIN_EVICTED_BYTES) this.#waiting ??= this.#link.budget.unread(this);
     this.#handlers.onData(withoutLongReads(pieces), length);
     this.#link.held(this);
     return true;
@@ -236,6 +261,7 @@ export class Channel implements PausedReader {
       this.#credit -= size;
       bytes += header.length + size;
     }
+    if (bytes > 0) this.#progressed();
     if (this.#queue === undefined) {
       const trailing = this.#trailing ?? [];
       this.#trailing = undefined;
@@ -271,10 +297,17 @@ export class Channel implements PausedReader {
     this.#link.sendControl({ type: "WINDOW", connectID: this.id, credit });
   }
 
+  /** Some bytes have left. */
+  #progressed(): void {
+    this.#blocked?.remove();
+    this.#blocked = this.queuedBytes < MIN_EVICTED_BYTES ? undefined : this.#link.budget.blocked(this);
+  }
+
   #drop(): void {
     this.#trailing = undefined;
     this.#link.budget.remove(this.queuedBytes);
     this.#queue = undefined;
+    this.#progressed();
   }
 }
 

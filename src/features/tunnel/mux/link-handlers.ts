@@ -26,7 +26,7 @@ export interface LinkHandlers {
   onPacket(direction: "in" | "out", type: PacketTypeName | "UNKNOWN"): void;
   /** Reports the number of slow consumers that stop the stream now. */
   onBlocked(channels: number): void;
-  /** The grace of a slow consumer has passed; its connection ends. */
+  /** The grace of a slow consumer has passed, or it stood still while the process held too many bytes; its connection ends. */
   onSlowConsumerClosed(): void;
   /** The peer has ended its sending side in order. */
   onEnd(): void;

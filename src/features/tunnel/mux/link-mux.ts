@@ -100,12 +100,12 @@ export class LinkMux implements ChannelLink {
   }
 
   /**
-   * Answers a peer's dial with success and opens the channel. Returns `undefined` if the link is closed, or if it is full: the dial is then
-   * refused.
+   * Answers a peer's dial with success and opens the channel. Returns `undefined` if the link is closed, or if it is full or the process holds
+   * too many bytes: the dial is then refused.
    */
   accept(random: TunnelId, handlers: ChannelHandlers): Channel | undefined {
     if (this.#closed) return undefined;
-    if (this.#channels.size >= this.#options.maxConnections) {
+    if (this.#channels.size >= this.#options.maxConnections || this.budget.isOver) {
       this.refuse(random, "too many connections");
       return undefined;
     }
@@ -153,6 +153,10 @@ export class LinkMux implements ChannelLink {
     if (this.flowControl) return;
     if (channel.heldBytes > 2 * this.#options.connBufferBytes) this.#slow.block(channel);
     else if (channel.heldBytes <= this.#options.connBufferBytes) this.#slow.unblock(channel);
+  }
+
+  evicted(): void {
+    this.#handlers.onSlowConsumerClosed();
   }
 
   remove(channel: Channel): void {

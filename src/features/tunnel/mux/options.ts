@@ -23,6 +23,8 @@ export const MUX_DEFAULTS: MuxOptions = {
   slowConsumerPolicy: "close",
 };
 
+/** Maximum length of a dial's address, in characters: more than a name of 253 bytes, brackets and a port need. */
+export const MAX_ADDRESS_LENGTH = 512;
 /** Maximum payload of a DATA packet, in bytes; Go peers refuse messages above 4 MiB. */
 export const MAX_DATA_BYTES = 64 * 1024;
 /**

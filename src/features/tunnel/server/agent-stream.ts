@@ -26,6 +26,11 @@ import type { ReversePolicy, ReverseSession } from "./reverse-policy.ts";
 
 /** Maximum length of an agent's id, in bytes. Longer ids are refused. */
 const MAX_AGENT_ID_BYTES = 256;
+/** Maximum of hosts and ranges that an agent may name, and of streams with one agentID; further ones are refused (docs/spec/tunnel.md#7.2). */
+const MAX_IDENTIFIERS = 256;
+const MAX_AGENT_STREAMS = 64;
+/** Maximum length of the reason why an agent is refused, in characters. */
+const MAX_REASON_LENGTH = 300;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
 /** How long the authentication of an agent may take, in milliseconds. */
 const AUTH_TIMEOUT_MS = 10_000;
@@ -73,6 +78,7 @@ export async function serveAgentStream(
     incoming.reject(introduced);
     return;
   }
+  if (refuseSurplus(incoming, introduced.agentID, deps)) return;
   if (deps.acceptLimiter !== undefined && !(await deps.acceptLimiter.admit(incoming))) {
     incoming.reject({ code: GrpcCode.unavailable, message: "too many agents connect at once; try again" });
     return;
@@ -82,7 +88,22 @@ export async function serveAgentStream(
     incoming.reject(fault);
     return;
   }
-  if (!incoming.isGone) registerAgent(incoming, introduced, deps, options);
+  // Others may have come meanwhile.
+  if (incoming.isGone || refuseSurplus(incoming, introduced.agentID, deps)) return;
+  registerAgent(incoming, introduced, deps, options);
+}
+
+/** Refuses a stream of an agent that has too many. Returns whether it did. */
+function refuseSurplus(
+  incoming: IncomingStream,
+  agentID: string,
+  { backends, refusals }: Pick<AgentStreamDeps, "backends" | "refusals">,
+): boolean {
+  if (backends.streamsOf(agentID) < MAX_AGENT_STREAMS) return false;
+  const message = `the agent has ${MAX_AGENT_STREAMS} streams already`;
+  refusals.warn("agent refused", { agentID, peer: incoming.peer.address, reason: message });
+  incoming.reject({ code: GrpcCode.resourceExhausted, message });
+  return true;
 }
 
 function identityOf(incoming: IncomingStream): AgentIdentity | StreamFault {
@@ -95,10 +116,15 @@ function identityOf(incoming: IncomingStream): AgentIdentity | StreamFault {
   const texts = incoming.metadata(MetadataKey.agentIdentifiers);
   if (texts.length > 1) return refuse(`expected at most one agentIdentifiers, got ${texts.length}`);
   try {
-    return { agentID, identifiers: parseIdentifiers(texts[0] ?? "", { unknownKeys: "ignore" }) };
+    const identifiers = parseIdentifiers(texts[0] ?? "", { unknownKeys: "ignore" });
+    const { ipv4, ipv6, host, cidr } = identifiers;
+    const count = ipv4.length + ipv6.length + host.length + cidr.length;
+    if (count > MAX_IDENTIFIERS) return refuse(`expected at most ${MAX_IDENTIFIERS} agentIdentifiers, got ${count}`);
+    return { agentID, identifiers };
   } catch (error) {
     if (!(error instanceof IdentifiersError)) throw error;
-    return refuse(error.message);
+    // The message quotes the peer's text.
+    return refuse(error.message.slice(0, MAX_REASON_LENGTH));
   }
 }
 
@@ -160,7 +186,7 @@ function registerAgent(
         },
         onSlowConsumerClosed: () => {
           metrics.slowConsumerClosed();
-          log.info("a slow client blocked an agent's stream; the client's connection is closed", {
+          log.info("a client or endpoint that reads too slowly held too many bytes; its connection is closed", {
             agentID,
             peer: peer.address,
           });

@@ -236,3 +236,50 @@ test("Backends: a choice among 5,000 agents looks at a few of them, with each st
     assert.ok(state.reads < 20, `${strategy}: ${state.reads} looks`);
   }
 });
+
+test("Backends: hundreds of streams of one agent, each with hosts of its own, come and go in time that grows with their number alone", () => {
+  const [few, many] = [40, 640].map((count) => {
+    const backends = new Backends(["destHost"]);
+    const all = Array.from({ length: count }, (_, stream) => {
+      const host = Array.from({ length: 200 }, (_, at) => (at === 0 ? "shared" : `host-${stream}-${at}`));
+      const identifiers = { ipv4: [], ipv6: [], cidr: [], host, defaultRoute: false };
+      const mux = { isClosed: false, connections: 0, pendingDials: 0 } as unknown as LinkMux;
+      return new Backend({ agentID: "one", identifiers, mux, pulse: new FakePulse() });
+    });
+    for (const backend of all) backends.add(backend);
+    const started = performance.now();
+    for (const [at, backend] of all.entries()) {
+      assert.equal(backends.pick("shared:1"), backend, "the oldest stream of the agent");
+      assert.equal(backends.pick(`host-${at}-7:1`), backend);
+      backends.remove(backend);
+      assert.equal(backends.pick(`host-${at}-7:1`), undefined);
+    }
+    assert.equal(backends.isEmpty, true);
+    return (performance.now() - started) / count;
+  });
+  assert.ok((many ?? 0) < 4 * (few ?? 0), `${few} ms a stream of few, ${many} ms of many`);
+});
+
+test("serveAgentStream: an agent that names too many hosts is refused, and so is one with too many streams", async () => {
+  await using bed = await Bed.open();
+  const hosts = (count: number): string => Array.from({ length: count }, (_, at) => `host=h${at}`).join("&");
+  await bed.agent("modest", `${hosts(252)}&ipv4=10.0.0.1&ipv6=%3A%3A1&cidr=10.0.0.0%2F8&cidr=10.0.0.0%2F9`);
+  for (const text of [hosts(257), `${hosts(255)}&ipv4=10.0.0.1&cidr=10.0.0.0%2F8`]) {
+    await assert.rejects(bed.agent("greedy", text), /gRPC status 3\): .*at most 256/);
+  }
+  const links = [];
+  for (let stream = 0; stream < 64; stream += 1) links.push(await bed.agent("many"));
+  await assert.rejects(bed.agent("many"), /gRPC status 8\): .*64 streams/);
+  await bed.agent("other");
+  links[0]?.mux.end();
+  await bed.agent("many").catch(() => new Promise((resolve) => setTimeout(resolve, 200)).then(() => bed.agent("many")));
+});
+
+test("serveAgentStream: the answer to identifiers that cannot be read is short", async () => {
+  await using bed = await Bed.open();
+  await assert.rejects(bed.agent("evil", `host=${"x".repeat(50_000)}%`), (error: Error) => {
+    assert.match(error.message, /gRPC status 3\): agent identifiers "host=xxx/);
+    assert.ok(error.message.length < 1000, `${error.message.length} characters`);
+    return true;
+  });
+});

@@ -39,6 +39,24 @@ export class Backend implements Candidate {
 /** An agent with its streams, from the oldest on. */
 class Agent {
   readonly streams = new Set<Backend>();
+  /** Hosts that several of its streams have: the number of streams besides one. Absent if there are none, as for nearly all agents. */
+  #repeats: Map<string, number> | undefined;
+
+  /** One more stream has a host that the agent has already. */
+  repeat(host: string): void {
+    this.#repeats ??= new Map();
+    this.#repeats.set(host, (this.#repeats.get(host) ?? 0) + 1);
+  }
+
+  /** One stream less has the host. Returns false if it was the only one. */
+  unrepeat(host: string): boolean {
+    const count = this.#repeats?.get(host);
+    if (count === undefined) return false;
+    if (count > 1) this.#repeats?.set(host, count - 1);
+    else this.#repeats?.delete(host);
+    if (this.#repeats?.size === 0) this.#repeats = undefined;
+    return true;
+  }
 
   /** The oldest of its streams with the lowest rank; `undefined` if all are closed. */
   get backend(): Backend | undefined {
@@ -92,6 +110,11 @@ export class Backends {
     return this.#strategies;
   }
 
+  /** The number of streams of an agent. */
+  streamsOf(agentID: string): number {
+    return this.#agents.get(agentID)?.streams.size ?? 0;
+  }
+
   add(backend: Backend): void {
     const agent = this.#agents.get(backend.agentID) ?? new Agent();
     this.#agents.set(backend.agentID, agent);
@@ -101,7 +124,7 @@ export class Backends {
     for (const host of this.#usesHosts ? backend.hosts : []) {
       const agents = this.#byHost.get(host) ?? new DrawableSet();
       this.#byHost.set(host, agents);
-      agents.add(agent);
+      if (!agents.add(agent)) agent.repeat(host);
     }
     this.#onChange();
   }
@@ -113,7 +136,7 @@ export class Backends {
     const rest = [...agent.streams];
     if (!rest.some(({ identifiers }) => identifiers.defaultRoute)) this.#defaultRoutes.delete(agent);
     for (const host of this.#usesHosts ? backend.hosts : []) {
-      if (rest.some(({ hosts }) => hosts.has(host))) continue;
+      if (agent.unrepeat(host)) continue;
       const agents = this.#byHost.get(host);
       agents?.delete(agent);
       if (agents?.size === 0) this.#byHost.delete(host);

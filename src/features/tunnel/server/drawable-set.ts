@@ -14,13 +14,15 @@ export class DrawableSet<T> implements Iterable<T> {
     return this.#elements.length;
   }
 
-  add(element: T): void {
-    if (this.#placeOf(element) !== undefined) return;
+  /** Returns false if the set has the element already. */
+  add(element: T): boolean {
+    if (this.#placeOf(element) !== undefined) return false;
     this.#places?.set(element, this.#elements.length);
     // A push into an empty array reserves room for many.
     if (this.#elements.length === 0) this.#elements = [element];
     else this.#elements.push(element);
     if (this.#elements.length > SMALL) this.#places ??= new Map(this.#elements.map((one, place) => [one, place]));
+    return true;
   }
 
   /** Removes an element: the last one takes its place. */

@@ -4,14 +4,12 @@ import type { TunnelId } from "#wire/konnectivity";
 import { type DialFailure, DialledConnection, type DialObserver } from "../dial/dialled-connection.ts";
 import { DialWait } from "../link/session.ts";
 import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
+import { MAX_ADDRESS_LENGTH } from "../mux/options.ts";
 import type { Backend, Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
 
 /** The dial timeout if none is set, in milliseconds. */
 const DIAL_CEILING_MS = 60_000;
-
-/** Maximum length of an address: more than a name of 253 bytes, brackets and a port need. */
-const MAX_ADDRESS_LENGTH = 512;
 
 /** A dial of a frontend. */
 export interface ForwardRequest {

@@ -167,6 +167,8 @@ class GrpcFrontend implements PacketStreamHandlers, ForwardObserver, GrpcFronten
 
   onDisconnected(): void {
     this.#state = "ended";
+    // If the connection ended while its sender was paused, nobody else reads on. What comes is ignored, up to the end of the client's side.
+    this.#end.resume();
     if (this.#finishing) this.#stream.end();
   }
 

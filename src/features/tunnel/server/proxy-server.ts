@@ -58,6 +58,9 @@ const FRONTEND_MIN_PING_MS = 300_000;
 /** Shortest interval of an agent's PINGs, in milliseconds. */
 const AGENT_MIN_PING_MS = 30_000;
 
+/** How long a connection may be without an accepted agent, in milliseconds: longer than an agent waits for its turn and its authentication. */
+const MAX_UNUSED_MS = 90_000;
+
 /** The server without its listeners: connects frontends with agents. */
 export class ProxyServer {
   readonly backends: Backends;
@@ -73,7 +76,11 @@ export class ProxyServer {
     const { clock } = deps;
     this.#options = options;
     this.backends = new Backends(options.strategies, { onChange: deps.onBackendsChange });
-    this.budget = new BufferBudget(options.maxBufferedBytes ?? 512 * 1024 * 1024);
+    const mux = options.mux ?? MUX_DEFAULTS;
+    this.budget = new BufferBudget(options.maxBufferedBytes ?? 512 * 1024 * 1024, {
+      clock,
+      graceMs: mux.slowConsumerGraceMs,
+    });
     this.forwarder = new Forwarder(
       { backends: this.backends, clock, metrics: deps.metrics },
       {
@@ -101,7 +108,7 @@ export class ProxyServer {
       serverID: options.serverID,
       serverCount: options.serverCount,
       capabilities: options.capabilities,
-      mux: options.mux ?? MUX_DEFAULTS,
+      mux,
       closeLingerMs: options.closeLingerMs ?? 10_000,
     };
   }
@@ -115,6 +122,7 @@ export class ProxyServer {
       budget: this.budget,
       keepAliveMs: this.#options.keepAliveMs ?? 3_600_000,
       minPingIntervalMs: AGENT_MIN_PING_MS,
+      maxUnusedMs: MAX_UNUSED_MS,
       clock: this.#deps.clock,
       onStream: (stream) => {
         serveAgentStream(stream, this.#deps, this.#agentOptions).catch(this.#deps.onBug);

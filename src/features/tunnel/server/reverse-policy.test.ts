@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { type AddressInfo, createServer } from "node:net";
 import { test } from "node:test";
 import { FakeClock, systemClock } from "#base/clock";
-import { nullLogger } from "#base/log";
+import { createLogger, nullLogger } from "#base/log";
 import { SystemNames } from "#base/names";
 import { Counts } from "../testing/bed.ts";
 import { parseAllowedDestination } from "./allowed-destination.ts";
@@ -72,4 +72,31 @@ test("ReversePolicy: an agent with a certificate has the same limits under any i
   assert.equal(session("b", "node2").decide().kind, "connect");
   assert.equal(session("node1").decide().kind, "connect");
   assert.equal(session("node1").decide().kind, "refuse");
+});
+
+test("ReversePolicy: an address as long as a message is refused, and what is logged and answered is short", () => {
+  const lines: string[] = [];
+  const deps = {
+    names: new SystemNames({ clock: systemClock }),
+    clock: new FakeClock(),
+    log: createLogger({ name: "server", write: (line) => void lines.push(line) }),
+    metrics: new Counts().server(),
+  };
+  const limits = { maxConnections: 1, dialRate: 1000, dialTimeoutMs: 5000 };
+  const policy = new ReversePolicy(deps, { destinations: [parseAllowedDestination(ADDRESS)], limits });
+  const peer = { address: "192.0.2.1:1", serverName: undefined, commonName: undefined };
+  const session = policy.session({ agentID: "evil", peer });
+  for (const isStopped of [false, true]) {
+    if (isStopped) policy.stop();
+    const address = `${"x".repeat(4 * 1024 * 1024 - 100)}:1`;
+    const decision = session.decide({ type: "DIAL_REQ", protocol: "tcp", address, random: 1 }, mux);
+    assert.ok(decision.kind === "refuse" && decision.error === "the address is too long");
+  }
+  // An address that just fits is in the log, and in the answer.
+  const fits = `${"y".repeat(510)}:1`;
+  const decision = session.decide({ type: "DIAL_REQ", protocol: "tcp", address: fits, random: 2 }, mux);
+  assert.ok(decision.kind === "refuse" && decision.error.includes(fits));
+  assert.equal(lines.length, 3);
+  for (const line of lines.slice(0, 2)) assert.ok(line.length < 1024, `${line.length} characters are logged`);
+  assert.match(lines[0] ?? "", /x{100}\W.*too long/);
 });

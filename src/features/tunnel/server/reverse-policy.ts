@@ -8,10 +8,14 @@ import type { TransportPeer } from "../http2/transport.ts";
 import { DialError, dialTcp } from "../local/dial-tcp.ts";
 import { StreamSide } from "../local/stream-side.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
+import { MAX_ADDRESS_LENGTH } from "../mux/options.ts";
 import { AgentLimiters, type AgentLimits } from "./agent-limiters.ts";
 import { type AllowedDestination, findDestination } from "./allowed-destination.ts";
 import type { ReverseDialResult, ServerMetrics } from "./metrics.ts";
 import { RateLimitedLog } from "./rate-limited-log.ts";
+
+/** Of an address that is too long, this number of characters is logged. */
+const LOGGED_ADDRESS_LENGTH = 100;
 
 export interface ReverseLimits extends AgentLimits {
   /** How long a dial may take, in milliseconds. */
@@ -79,6 +83,9 @@ export class ReversePolicy {
     };
     return {
       decide: ({ protocol, address }) => {
+        if (address.length > MAX_ADDRESS_LENGTH) {
+          return refuse("denied", "the address is too long", address.slice(0, LOGGED_ADDRESS_LENGTH));
+        }
         // The text begins like that of a failed dial, so that the agent tries another server.
         if (this.#stopped) return refuse("stopping", `dial tcp ${address}: the proxy server is stopping`, address);
         const wanted = parseHostPort(address);

@@ -103,6 +103,8 @@ export interface BedOptions {
   readonly allowedDestinations?: readonly string[];
   readonly reverseMaxConnections?: number;
   readonly agentAcceptRate?: number;
+  /** What the server may hold, in bytes. Default: as the server. */
+  readonly maxBufferedBytes?: number;
   /** The clock of the server's and the agents' connections. */
   readonly clock?: Clock;
 }
@@ -153,6 +155,7 @@ export class Bed implements AsyncDisposable {
         capabilities: options.serverCapabilities ?? ALL,
         backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
         agentAcceptRate: options.agentAcceptRate,
+        ...(options.maxBufferedBytes === undefined ? {} : { maxBufferedBytes: options.maxBufferedBytes }),
         halfCloseTimeoutMs: options.halfCloseTimeoutMs ?? 30_000,
         mux: muxOptions(options),
       },

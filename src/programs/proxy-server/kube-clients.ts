@@ -1,0 +1,61 @@
+import { systemClock } from "#base/clock";
+import type { Registry } from "#base/metrics";
+import type { KubeClient } from "#kube/client";
+import { restClientMetrics } from "../metrics/index.ts";
+
+/** Requests a second, and the burst. */
+export interface RateLimit {
+  readonly qps: number;
+  readonly burst: number;
+}
+
+/** The value of `--kubeconfig-qps` and `--kubeconfig-burst`; `undefined`: no limit. */
+export function rateLimitOf(values: {
+  readonly kubeconfigQps: number;
+  readonly kubeconfigBurst: number;
+}): RateLimit | undefined {
+  const { kubeconfigQps: qps, kubeconfigBurst: burst } = values;
+  return qps === 0 ? undefined : { qps, burst: Math.max(1, burst === 0 ? 2 * qps : burst) };
+}
+
+/**
+ * The clients of the API server. Leases have one of their own, with a limit and connections of its own: anybody who reaches the agents' port can
+ * cause as many reviews of tokens as the limit allows, and the Lease must be renewed beside them.
+ */
+export class KubeClients implements AsyncDisposable {
+  /** Without a limit: the authenticator keeps it, because it can refuse what would wait too long. `undefined` unless tokens are reviewed. */
+  readonly reviews: KubeClient | undefined;
+  /** `undefined` without Leases. */
+  readonly leases: KubeClient | undefined;
+
+  private constructor(reviews: KubeClient | undefined, leases: KubeClient | undefined) {
+    this.reviews = reviews;
+    this.leases = leases;
+  }
+
+  /** Rejects with `KubeConfigError`. */
+  static async open(
+    needs: { readonly reviews: boolean; readonly leases: boolean },
+    options: { readonly kubeconfig: string; readonly rateLimit: RateLimit | undefined },
+    registry: Registry,
+  ): Promise<KubeClients> {
+    if (!needs.reviews && !needs.leases) return new KubeClients(undefined, undefined);
+    const { openClient } = await import("../daemon/index.ts");
+    const where = { kubeconfig: options.kubeconfig === "" ? undefined : options.kubeconfig };
+    const onRequest = restClientMetrics(registry);
+    const open = (rateLimit: RateLimit | undefined): Promise<KubeClient> =>
+      openClient("proxy-server", where, {
+        onRequest,
+        clock: systemClock,
+        ...(rateLimit === undefined ? {} : { rateLimit }),
+      });
+    return new KubeClients(
+      needs.reviews ? await open(undefined) : undefined,
+      needs.leases ? await open(options.rateLimit) : undefined,
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([this.reviews?.[Symbol.asyncDispose](), this.leases?.[Symbol.asyncDispose]()]);
+  }
+}
