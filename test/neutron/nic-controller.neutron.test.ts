@@ -212,8 +212,11 @@ describe("nic-controller on a real Neutron", () => {
   });
 
   test("a host without an agent: the message names it and those that there are, and the binding heals", async () => {
-    await bed.api.create(resources.nodes, { metadata: { name: "node-2" } });
     const uid = await bed.pod("homeless", { node: "node-2" });
+    // A Node that is not known has no host yet.
+    const made = await bed.untilClaim(uid, ({ status }) => status?.phase === "Created");
+    assert.equal(nicOf(made).host, "");
+    await bed.api.create(resources.nodes, { metadata: { name: "node-2" } });
     const failed = await bed.untilClaim(uid, ({ status }) => status?.nics?.[0]?.reason === "BindingFailed");
     assert.deepEqual([nicOf(failed).state, nicOf(failed).host], ["InProgress", "node-2"]);
     assert.match(nicOf(failed).message ?? "", /cannot be bound to host node-2, vif_type binding_failed/);

@@ -22,6 +22,10 @@ export const nics: Readonly<Record<string, readonly Section[]>> = {
         "`InvalidNics`, `NicsRefused`, `ProviderUnknown`",
         "a pod gets no claim: what it asks for is faulty, not allowed, or of no provider",
       ],
+      [
+        "`ProviderHostKept`",
+        "the Node has lost its annotation `isthmus.dev/provider-host`; ports that work stay bound to the host that it named",
+      ],
       ["the reason of a NIC, such as `IpInUse`", "a NIC has failed; the note has its name and the provider's words"],
     ),
     rights(

@@ -13,6 +13,7 @@ import {
   PROVIDER_HOST_ANNOTATION,
 } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
+import { providerHost } from "../plan/host.ts";
 import { completed, groupsOf, hasPort, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
 import { type ObservedPod, observeNic } from "../plan/observe.ts";
 import { type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
@@ -381,7 +382,7 @@ export class ClaimReconciler {
   #see(record: ClaimRecord, pod: PodView | undefined): void {
     const { clock, random } = this.#deps;
     const before = completed(record.claim.spec.nics, nicsOf(record));
-    const host = this.#hostOf(pod);
+    const host = this.#hostOf(record, pod);
     // A failure before the pod had a node may be none on the node.
     const isFirstHost = host !== undefined && record.host === undefined && record.status.nodeName === undefined;
     record.host = host;
@@ -417,11 +418,29 @@ export class ClaimReconciler {
     };
   }
 
-  #hostOf(pod: PodView | undefined): string | undefined {
+  #hostOf(record: ClaimRecord, pod: PodView | undefined): string | undefined {
     const nodeName = pod?.spec.nodeName;
     if (nodeName === undefined) return undefined;
-    const { annotations = {} } = this.#deps.cluster.node(nodeName) ?? {};
-    return Object.hasOwn(annotations, PROVIDER_HOST_ANNOTATION) ? annotations[PROVIDER_HOST_ANNOTATION] : nodeName;
+    const node = this.#deps.cluster.node(nodeName);
+    const { claim } = record;
+    const inUse = wished(claim.spec.nics, nicsOf(record)).filter(({ name }) => isPlugged(claim, name));
+    const { host, isKept } = providerHost({ nodeName, node, inUse });
+    this.#tellKeptHost(record, pod, isKept && node !== undefined ? host : undefined);
+    return host;
+  }
+
+  /** An event, once, for a Node whose annotation was lost: new pods are bound to another host than those that run. */
+  #tellKeptHost(record: ClaimRecord, pod: PodView | undefined, host: string | undefined): void {
+    if (host === record.keptHost) return;
+    record.keptHost = host;
+    if (host === undefined || pod === undefined) return;
+    const note = `the Node ${pod.spec.nodeName} has no annotation ${PROVIDER_HOST_ANNOTATION} any more; the ports stay bound to ${host}`;
+    this.#deps.observer.event(pod, { type: "Warning", reason: "ProviderHostKept", note });
+    this.#deps.log.warn("a Node does not say its host at the provider any more, so ports stay where they are", {
+      claim: record.uid,
+      node: pod.spec.nodeName,
+      host,
+    });
   }
 
   #view(record: ClaimRecord, pod: PodView | undefined): ClaimView {
@@ -445,7 +464,7 @@ export class ClaimReconciler {
       isDeleted: claim.metadata.deletionTimestamp !== undefined,
       pod: pod === undefined ? undefined : { isOver: isOver(pod), overForMs, nodeName },
       podIsGone: record.podIsGone,
-      host: this.#hostOf(pod),
+      host: this.#hostOf(record, pod),
       isPlugged: hasCondition(claim, "Plugged"),
       isUnplugged: hasCondition(claim, "Unplugged"),
       nodeIsLost,

@@ -39,6 +39,8 @@ export interface ClaimRecord {
   labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
   host: string | undefined;
+  /** The host at which its ports stay although its Node does not name it any more, once that is told. */
+  keptHost: string | undefined;
   /** What the last look at the ports has found, until a pass has seen it. */
   observation: Observation;
   /** Ids of ports that have the identity of a recorded one. */
@@ -94,6 +96,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     isLookedUp: false,
     labelled: claim.metadata.labels?.[CLAIM_NODE_LABEL],
     host: undefined,
+    keptHost: undefined,
     observation: NOTHING,
     surplus: [],
     touchedAt: Number.NEGATIVE_INFINITY,

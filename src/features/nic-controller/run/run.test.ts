@@ -133,6 +133,66 @@ test("a node with a name that no label can have finds its claims by a part of it
   assert.notEqual(nodeLabelValue(node), nodeLabelValue(`${node}s`));
 });
 
+test("a Node that is gone, or comes back without its annotation, moves no port of a pod that runs; others wait for it", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  cluster.policy = { hotplug: true };
+  vpc.hosts.add("real-host");
+  cluster.nodeAnnotations.set("node-1", { "isthmus.dev/provider-host": "real-host" });
+  const [uid, young] = [uidOf(1), uidOf(2)];
+  const shown = (one: string) => {
+    const { phase, nics = [] } = cluster.claims.get(one)?.status ?? {};
+    return [phase, ...nics.map(({ host }) => host)];
+  };
+  await running(bed, uid, ONE);
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+  await clock.advance(5000);
+  assert.deepEqual(shown(uid), ["Active", "real-host"]);
+  const binds = vpc.calls["bind"];
+  cluster.goneNodes.add("node-1");
+  cluster.touch(uid);
+  cluster.addPod(young, ONE, "node-1");
+  await clock.advance(120_000);
+  assert.deepEqual(
+    [shown(uid), shown(young)],
+    [
+      ["Active", "real-host"],
+      ["Created", ""],
+    ],
+  );
+  assert.equal(vpc.calls["bind"], binds);
+  // kubelet has registered it again, by its flags alone.
+  cluster.goneNodes.clear();
+  for (const annotations of [{}, { "isthmus.dev/provider-host": "" }]) {
+    cluster.nodeAnnotations.set("node-1", annotations);
+    for (const one of [uid, young]) cluster.touch(one);
+    await clock.advance(120_000);
+  }
+  assert.deepEqual(
+    [shown(uid), shown(young)],
+    [
+      ["Active", "real-host"],
+      ["Plumbable", "node-1"],
+    ],
+  );
+  const told = cluster.events.filter(({ reason }) => reason === "ProviderHostKept");
+  assert.deepEqual(
+    told.map(({ pod, type }) => [pod, type]),
+    [["pod-0001", "Warning"]],
+  );
+  // A NIC that is added goes where the sandbox is.
+  cluster.changeWish(uid, WISH);
+  await clock.advance(2000);
+  assert.deepEqual(shown(uid), ["Plumbable", "real-host", "real-host"]);
+  // What somebody writes counts, as ever.
+  vpc.hosts.add("other-host");
+  cluster.nodeAnnotations.set("node-1", { "isthmus.dev/provider-host": "other-host" });
+  cluster.touch(uid);
+  await clock.advance(2000);
+  assert.deepEqual(shown(uid).slice(1), ["other-host", "other-host"]);
+});
+
 test("a claim that was copied into another namespace takes no port of the pod that runs, nor of one that has run", async () => {
   for (const hasPod of [true, false]) {
     const { clock, vpc, cluster } = open();
