@@ -70,7 +70,10 @@ export const nics: Readonly<Record<string, readonly Section[]>> = {
         "`trace`",
         "`namespace`, `pod`, `uid`, `nics` (`nic`, `steps`: `step`, `state`, `at`, `text`; `stands`: `step`, `why`, `remedy`; absent if it is ready), `events` (`at`, `reason`, `count`, `note`)",
       ],
-      ["`gc`", "`clusterId`, `ports`: `provider`, `port`, `name`, `addresses`, `createdAt`, `isDeleted`"],
+      [
+        "`gc`",
+        "`clusterId`, `ports`: `provider`, `port`, `name`, `addresses`, `createdAt`, `isDeleted`, and `error` of one that could not be deleted",
+      ],
       ["`doctor`", "`checks`: `state`, `subject`, `text`, `remedy`"],
     ),
     rights(
