@@ -23,7 +23,7 @@ import { endsByRelease } from "../plan/retry.ts";
 import type { PodView, PodWish } from "../world.ts";
 import { claimDraft } from "./claim-draft.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
-import { ClaimLedger, withoutPause } from "./ledger.ts";
+import { ClaimLedger, type IsMeant, withoutPause } from "./ledger.ts";
 import { DOUBT_MS, PortActions } from "./port-actions.ts";
 import {
   type ClaimRecord,
@@ -53,8 +53,6 @@ const POLL_WAITING_MS = 5000;
 const POLL_SETTLED_MS = 60_000;
 /** A port that is down is looked at again when that has lasted long enough to matter, in milliseconds. */
 const POLL_DOWN_MS = 31_000;
-/** A release that is not at its end is looked at again after this time at most, in milliseconds. */
-const RELEASE_CHECK_MS = 10_000;
 /** How often the API server is asked for a pod that the cache does not have, in milliseconds; the cache tells when it has it. */
 const POD_CHECK_MS = 10_000;
 /** Pods without a claim whose last event is remembered, so that it is written once. */
@@ -87,7 +85,7 @@ export class ClaimReconciler {
   }
 
   /** Something that decides about failures has changed: those of the meant NICs are tried again at once. */
-  tryAgain(isMeant: (nic: NicStatus) => boolean = () => true): void {
+  tryAgain(isMeant: IsMeant = () => true): void {
     for (const { namespace, uid } of this.ledger.tryAgain(isMeant)) this.#options.enqueue(`${namespace}/${uid}`);
   }
 
@@ -196,7 +194,7 @@ export class ClaimReconciler {
       this.#setStatus(record, { nics, phase, nodeName: pod?.spec.nodeName });
       await storeStatus(api, record, options);
       // An address, a place in a subnet or in a quota may be what others wait for.
-      if (step.do === "give-up" && nics.length < before.length) this.tryAgain(({ reason }) => endsByRelease(reason));
+      if (step.do === "give-up" && nics.length < before.length) this.tryAgain(waitsForRelease);
       if (step.do !== "wait") continue;
       if (pod !== undefined) await this.#show(record, pod, options);
       // Not when they are bound: that needs the node.
@@ -512,20 +510,16 @@ export class ClaimReconciler {
     record.status = { ...record.status, phase: "Releasing" };
     record.pollAt = undefined;
     await deleteClaim(api, record, options);
-    if (await this.#actions.release({ record, provider }, options)) {
+    const requeueAfterMs = await this.#actions.release({ record, provider }, options);
+    if (requeueAfterMs === undefined) {
       await finishClaim(api, record, options);
       this.ledger.forget(record);
       log.info("claim released", { claim: record.uid, pod: record.claim.spec.podName, namespace: record.namespace });
       // An address, a place in a subnet or in a quota may be what others wait for.
-      this.tryAgain(({ reason }) => endsByRelease(reason));
+      this.tryAgain(waitsForRelease);
       return undefined;
     }
     await storeStatus(api, record, options);
-    const now = clock.now();
-    const next = nicsOf(record)
-      .map(({ nextRetryAt }) => Date.parse(nextRetryAt ?? "") - now)
-      .filter((ms) => ms > 0);
-    const requeueAfterMs = Math.min(...next, RELEASE_CHECK_MS);
     record.releaseAt = clock.monotonic() + requeueAfterMs;
     return { requeueAfterMs };
   }
@@ -633,6 +627,11 @@ export class ClaimReconciler {
     if (waiting.length > 0 || now < record.doubtUntil) return { everyMs: POLL_WAITING_MS, awaited };
     return { everyMs: record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS, awaited };
   }
+}
+
+/** Whether a release of another pod's port can end a NIC's failure. One of a release itself, such as a limit of requests, it does not end. */
+function waitsForRelease({ reason }: NicStatus, phase: NicClaimPhase | undefined): boolean {
+  return phase !== "Releasing" && endsByRelease(reason);
 }
 
 /** The ports of NICs, and of those that are not released yet. */

@@ -26,6 +26,8 @@ import type { PortRequests } from "./requests.ts";
 type Options = { readonly signal: AbortSignal };
 /** For how long a request that has no answer may still make a port, in milliseconds: the limit of a bulk, and some more. */
 export const DOUBT_MS = 70_000;
+/** How often it is looked whether a request that takes a user's port has come through while its claim is released, in milliseconds. */
+const RELEASE_CHECK_MS = 10_000;
 /** The age of what is known of a VPC, in milliseconds, above which it is looked at again when it lacks something: that may be new. */
 const MAY_LACK_MS = 1000;
 
@@ -80,15 +82,15 @@ export class PortActions {
   }
 
   /**
-   * Deletes the ports that were made for a claim, and gives users' ports back (docs/spec/vpc-nics.md#5.7). Returns whether nothing is left; else
-   * the failures are in the record.
+   * Deletes the ports that were made for a claim, and gives users' ports back (docs/spec/vpc-nics.md#5.7). Returns after how many milliseconds that is to be
+   * tried again; `undefined` if nothing is left. Failures are in the record.
    */
-  async release({ record, provider }: Omit<Work, "host">, options: Options): Promise<boolean> {
+  async release({ record, provider }: Omit<Work, "host">, options: Options): Promise<number | undefined> {
     this.#touch(record);
     const { cluster, log } = this.#deps;
     if (cluster.pod(record.uid) !== undefined && podOf(cluster, record) === undefined) {
       log.warn("a claim is a copy of another namespace's, so it has no ports", { claim: record.uid });
-      return true;
+      return undefined;
     }
     let ports: readonly VpcPort[];
     const foreign = new Set<string>();
@@ -99,7 +101,7 @@ export class PortActions {
       }
     } catch (error) {
       this.#failAll(record, this.#faultOf(error));
-      return false;
+      return this.#pauseOf(record);
     }
     const nics = nicsOf(record);
     const recorded = nics.flatMap(({ createdByController, portID }) =>
@@ -124,17 +126,27 @@ export class PortActions {
     ]);
     const failures = ends.flatMap((end) => (end.status === "rejected" ? [end.reason] : []));
     for (const error of failures) this.#failAll(record, this.#faultOf(error));
-    if (failures.length > 0) return false;
+    if (failures.length > 0) return this.#pauseOf(record);
     // A request that takes a user's port may still be under way: it is waited for, since nobody would give that port back later.
     const isTaking = nics.some((nic) => nic.createdByController === false && !hasPort(nic));
-    if (isTaking && this.#deps.clock.monotonic() < record.doubtUntil) return false;
+    const doubtMs = record.doubtUntil - this.#deps.clock.monotonic();
+    if (isTaking && doubtMs > 0) return Math.min(doubtMs, RELEASE_CHECK_MS);
     const { podName, podUID } = record.claim.spec;
     const pod = { metadata: { name: podName, namespace: record.namespace, uid: podUID, resourceVersion: "" } };
     for (const { name, portID } of nics) {
       if (portID === undefined || !made.has(portID)) continue;
       this.#deps.observer.event(pod, { type: "Normal", reason: "PortDeleted", note: `${name}: port ${portID}` });
     }
-    return true;
+    return undefined;
+  }
+
+  /** The time until the first NIC that has failed may be tried again, in milliseconds. */
+  #pauseOf(record: ClaimRecord): number {
+    const now = this.#deps.clock.now();
+    const pauses = nicsOf(record)
+      .map(({ nextRetryAt }) => Date.parse(nextRetryAt ?? "") - now)
+      .filter((ms) => ms > 0);
+    return pauses.length === 0 ? RELEASE_CHECK_MS : Math.min(...pauses);
   }
 
   /** The ports that a claim says to have been made for it, also those that have another device by now. */

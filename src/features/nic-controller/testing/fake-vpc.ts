@@ -33,6 +33,8 @@ export class FakeVpc implements VpcProvider {
   isAway = false;
   /** Ports that cannot be deleted, since something else uses them. */
   readonly held = new Set<string>();
+  /** Why no port can be deleted. */
+  deleteFault: ProviderError | undefined;
   /** Hosts with a live agent. */
   readonly hosts = new Set(["node-1"]);
   /** Asked for each write. */
@@ -126,6 +128,7 @@ export class FakeVpc implements VpcProvider {
 
   async deletePort(id: string): Promise<void> {
     await this.#write("delete", () => {
+      if (this.deleteFault !== undefined) throw this.deleteFault;
       if (this.held.has(id)) throw new ProviderError("DeleteConflict", `port ${id} is in use`, { retry: "slow" });
       this.ports.delete(id);
     });
