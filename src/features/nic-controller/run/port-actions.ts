@@ -267,7 +267,8 @@ export class PortActions {
           const found = own.get(nic.name);
           if (nic.portID !== undefined || found === undefined) return nic;
           this.#deps.log.info("port adopted", { claim: record.uid, nic: nic.name, port: found.port.id });
-          return withPort(nic, { port: found.port, vpc: whole, created: true, now: this.#deps.clock.now() });
+          const wish = record.claim.spec.nics.find(({ name }) => name === nic.name);
+          return withPort(nic, { port: found.port, vpc: whole, created: true, wish, now: this.#deps.clock.now() });
         });
       }
       record.isLookedUp = true;
@@ -349,7 +350,7 @@ export class PortActions {
     }
     this.#changeOne(record, wish.name, (nic) => {
       const made = {
-        ...withPort(nic, { port, vpc: whole, created: true, now: clock.now() }),
+        ...withPort(nic, { port, vpc: whole, created: true, wish, now: clock.now() }),
         securityGroups: [...groupsOf(wish)],
       };
       return host === undefined ? made : bound(made, { port, host, agents: undefined }, this.#when());
@@ -395,7 +396,7 @@ export class PortActions {
       const taken = await provider.bindPort(id, device, { ...options, ifRevision: port.revision });
       const whole = await this.#vpcOf([taken], vpc, work, options);
       this.#changeOne(record, wish.name, (nic) => {
-        const made = withPort(nic, { port: taken, vpc: whole, created: false, now: clock.now() });
+        const made = withPort(nic, { port: taken, vpc: whole, created: false, wish, now: clock.now() });
         return host === undefined ? made : bound(made, { port: taken, host, agents: undefined }, this.#when());
       });
     } catch (error) {

@@ -531,6 +531,43 @@ test("a port in a subnet that is younger than what is known of the VPC has that 
   assert.deepEqual([shown(2), shown(3)], [wanted, wanted]);
 });
 
+test("of an address of IPv6 that the cloud adds by itself only a NIC knows that wants IPv6, and a user's port keeps all", async () => {
+  const { clock, vpc, cluster } = open();
+  const [first] = vpc.subnets;
+  const auto = { ...(first ?? assert.fail()), id: "66666666-6666-4666-8666-666666666666", name: "auto" };
+  vpc.subnets.unshift({ ...auto, cidr: "2001:db8::/64", ipVersion: 6, gateway: "2001:db8::1" });
+  vpc.extra = [{ subnetId: auto.id, ip: "2001:db8::a" }];
+  const lent = vpc.addUserPort();
+  const wishes = [
+    { name: "eth0" },
+    { name: "eth1", ipv6Enabled: false },
+    { name: "eth2", subnet: "subnet-1" },
+    { name: "eth3", ipv6Enabled: true },
+    { name: "eth4", subnet: "auto" },
+    { name: "eth5", subnet: "auto", ip: "2001:db8::a" },
+    { name: "eth6", portID: lent },
+  ];
+  const families = () =>
+    cluster.claims
+      .get(uidOf(1))
+      ?.status?.nics?.map(({ ips = [] }) => ips.map(({ ip }) => (ip.includes(":") ? 6 : 4)).join(""));
+  // Ports that are adopted, since the answer was lost, and ports that are made.
+  for (const fate of ["answer-lost", "done"] as const) {
+    using _ = cluster.start();
+    let writes = 0;
+    vpc.fate = () => {
+      writes += 1;
+      return writes === 1 ? fate : "done";
+    };
+    cluster.addPod(uidOf(1), { kind: "wanted", vpc: "vpc-1", nics: wishes });
+    await clock.advance(3000);
+    assert.deepEqual(families(), ["4", "4", "4", "46", "46", "46", "46"]);
+    assert.equal(cluster.claims.get(uidOf(1))?.status?.nics?.[0]?.subnetID, first?.id);
+    cluster.deletePod(uidOf(1));
+    await clock.advance(3000);
+  }
+});
+
 test("a port whose subnet nobody knows is no NIC before that is known, and no second port is made", async () => {
   const { clock, vpc, cluster } = open();
   const restart = (): Disposable => cluster.start();

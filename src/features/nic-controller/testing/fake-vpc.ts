@@ -43,6 +43,8 @@ export class FakeVpc implements VpcProvider {
   onCreate: (requests: readonly PortRequest[]) => void = () => undefined;
   /** The id of the subnet of new ports' addresses, if it is not the last of {@link subnets}. */
   addressesIn: string | undefined;
+  /** Addresses that the cloud adds to those of each new port, as of a subnet with SLAAC. */
+  extra: VpcPort["addresses"] = [];
   /** The subnets of the network; new ports have an address of the last one. */
   readonly subnets: VpcSubnet[] = [
     {
@@ -183,6 +185,7 @@ export class FakeVpc implements VpcProvider {
           subnetId: this.addressesIn ?? this.subnets.at(-1)?.id ?? "",
           ip: `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}`,
         },
+        ...this.extra,
       ],
       createdAt: new Date(this.#clock.now()).toISOString(),
       revision: 1,
