@@ -53,6 +53,8 @@ export interface VpcSubnet {
   readonly gateway: string | undefined;
   readonly nameservers: readonly string[];
   readonly routes: readonly { readonly dst: string; readonly via: string }[];
+  /** Whether each port of the network gets an address of it, which follows from its MAC. */
+  readonly isAutomatic?: boolean | undefined;
   /** The ranges from which ports get addresses, if the provider tells them. */
   readonly pools?: readonly { readonly start: string; readonly end: string }[];
 }

@@ -100,10 +100,15 @@ export class NeutronProvider implements VpcProvider {
     const planned = await Promise.all(requests.map((request) => this.#plan(request, signal)));
     const drafts = planned.flatMap((plan) => ("draft" in plan ? [plan.draft] : []));
     const made = new Map<string, PortResult>();
-    const scarce = await this.#scarceNetworks(requests, drafts, signal);
+    const automatic = automaticNetworks(requests);
+    const scarce = await this.#scarceNetworks(
+      requests,
+      drafts.filter(({ network_id: network }) => !automatic.has(network)),
+      signal,
+    );
     await Promise.all(
-      batches(drafts, this.#bulk.size, scarce).map((batch) =>
-        this.#creating.run(async () => this.#createBatch(batch, made, signal), { signal }),
+      batches(drafts, this.#bulk.size, new Set([...automatic, ...scarce])).map((batch) =>
+        this.#creating.run(async () => this.#createBatch(batch, { made, automatic }, signal), { signal }),
       ),
     );
     return planned.map((plan) => ("error" in plan ? plan : resultOf(made, plan.draft.name)));
@@ -336,10 +341,10 @@ export class NeutronProvider implements VpcProvider {
 
   async #createBatch(
     batch: readonly PortDraft[],
-    made: Map<string, PortResult>,
+    { made, automatic }: { readonly made: Map<string, PortResult>; readonly automatic: ReadonlySet<string> },
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    const ends = await makeByHalves(batch, (drafts) => this.#create(drafts, signal), isRefusal);
+    const ends = await makeByHalves(batch, (drafts) => this.#create(drafts, automatic, signal), isRefusal);
     for (const [at, draft] of batch.entries()) {
       const end = ends[at];
       if (end === undefined) continue;
@@ -349,10 +354,17 @@ export class NeutronProvider implements VpcProvider {
   }
 
   /** Makes all ports or none; they are in the order of the drafts. */
-  async #create(drafts: readonly PortDraft[], signal: AbortSignal | undefined): Promise<readonly NeutronPort[]> {
+  async #create(
+    drafts: readonly PortDraft[],
+    automatic: ReadonlySet<string>,
+    signal: AbortSignal | undefined,
+  ): Promise<readonly NeutronPort[]> {
     const tagsOnCreate = (await this.#knownExtensions(signal)).has(TAGS_ON_CREATE);
-    const ports = await this.#bulk.measure(() =>
-      this.#neutron.createPorts(tagsOnCreate ? drafts : drafts.map(({ tags: _, ...draft }) => draft), { signal }),
+    const bodies = tagsOnCreate ? drafts : drafts.map(({ tags: _, ...draft }) => draft);
+    const [first, second] = bodies;
+    const isSingle = first !== undefined && second === undefined && automatic.has(first.network_id);
+    const ports = await this.#bulk.measure(async () =>
+      isSingle ? [await this.#neutron.createPort(first, { signal })] : this.#neutron.createPorts(bodies, { signal }),
     );
     this.#options.onCreate?.(drafts.length);
     const byName = new Map(ports.map((port) => [port.name, port]));
@@ -396,6 +408,15 @@ export class NeutronProvider implements VpcProvider {
 interface GroupScope {
   readonly projectId: string | undefined;
   readonly trustsGroups: boolean | undefined;
+}
+
+/**
+ * The networks with a subnet of which each port gets an address by its MAC. Neutron chooses the MACs of a list of ports only after their addresses, and so
+ * answers such a list with status 500 (`create_port_bulk` of Neutron 21).
+ */
+function automaticNetworks(requests: readonly PortRequest[]): ReadonlySet<string> {
+  const subnets = requests.flatMap(({ vpc }) => vpc.subnets.filter(({ isAutomatic }) => isAutomatic === true));
+  return new Set(subnets.map(({ networkId }) => networkId));
 }
 
 function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {
