@@ -395,12 +395,16 @@ export class NeutronProvider implements VpcProvider {
   /** A network without subnets gives a port without an address, which is of no use to a pod. */
   async #checked(port: NeutronPort, signal: AbortSignal | undefined): Promise<PortResult> {
     if (port.fixedIps.length > 0) return { port: portOf(port) };
-    await unlessGone(this.#neutron.deletePort(port.id, { signal }));
-    return {
-      error: new ProviderError("NoAddress", `network ${port.networkId} has no subnet that gives an address`, {
-        retry: "slow",
-      }),
-    };
+    const text = `network ${port.networkId} has no subnet that gives an address`;
+    try {
+      await unlessGone(this.#neutron.deletePort(port.id, { signal }));
+    } catch (error) {
+      if (!(error instanceof ProviderError)) throw error;
+      // The others of the request have their ports.
+      const left = `${text}, and port ${port.id} is left: ${error.message}`;
+      return { error: new ProviderError("NoAddress", left, { retry: "slow", isAmbiguous: true, cause: error }) };
+    }
+    return { error: new ProviderError("NoAddress", text, { retry: "slow" }) };
   }
 }
 

@@ -14,7 +14,7 @@ import {
 } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
 import { providerHost } from "../plan/host.ts";
-import { completed, groupsOf, hasPort, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
+import { completed, groupsOf, hasPort, isDue, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
 import { type ObservedPod, observeNic } from "../plan/observe.ts";
 import { type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
 import { added, planNics } from "../plan/plan-nics.ts";
@@ -467,7 +467,7 @@ export class ClaimReconciler {
       isUnplugged: hasCondition(claim, "Unplugged"),
       nodeIsLost,
       quota: this.#quotaFault(record),
-      isLookedUp: record.isLookedUp,
+      isLookedUp: record.isLookedUp && !nicsOf(record).some((nic) => record.undeleted.has(nic.name) && isDue(nic, now)),
       now,
     };
   }

@@ -250,13 +250,16 @@ export class PortActions {
     const { record, provider } = work;
     try {
       const ports = await this.#deps.requests.find(provider, record.uid, options);
+      record.undeleted.clear();
       const recorded = new Map(
         nicsOf(record).flatMap(({ name, portID }) => (portID === undefined ? [] : [[name, portID]])),
       );
       if (ownPorts(ports, record.uid, recorded, record.namespace).size > 0) {
         const vpc = await this.#vpc(work, options);
         // Whoever may make ports can give them any name, device and owner; one elsewhere is not this pod's.
-        const there = ports.filter(({ networkId }) => networkId === "" || vpc.networks.has(networkId));
+        const inVpc = ports.filter(({ networkId }) => networkId === "" || vpc.networks.has(networkId));
+        const empty = await this.#deleteEmpty(inVpc, work, options);
+        const there = inVpc.filter(({ id }) => !empty.has(id));
         const own = ownPorts(there, record.uid, recorded, record.namespace);
         const adopted = nicsOf(record).flatMap(({ name, portID }) =>
           portID === undefined ? (own.get(name)?.port ?? []) : [],
@@ -275,6 +278,40 @@ export class PortActions {
     } catch (error) {
       this.#failAll(record, this.#faultOf(error));
     }
+  }
+
+  /**
+   * Deletes ports that were made for NICs without one and have no address, as in a network without subnets: they are of no use (docs/spec/vpc-nics.md#6.3).
+   * Returns their ids, also of those that cannot be deleted: their NICs show why, and the next look-up finds them.
+   */
+  async #deleteEmpty(
+    ports: readonly VpcPort[],
+    { record, provider }: Work,
+    options: Options,
+  ): Promise<ReadonlySet<string>> {
+    const empty = new Set<string>();
+    const wanting = new Set(nicsOf(record).flatMap(({ name, portID }) => (portID === undefined ? [name] : [])));
+    for (const [nic, { port, surplus }] of ownPorts(ports, record.uid, new Map(), record.namespace)) {
+      if (!wanting.has(nic)) continue;
+      for (const { id, addresses, networkId } of [port, ...surplus]) {
+        if (addresses.length > 0) continue;
+        empty.add(id);
+        let fault: NicFault = {
+          reason: "NoAddress",
+          message: `network ${networkId} has no subnet that gives an address`,
+          retry: "slow",
+        };
+        try {
+          await provider.deletePort(id, options);
+          this.#deps.log.info("port without an address deleted", { claim: record.uid, nic, port: id });
+        } catch (error) {
+          fault = this.#faultOf(error);
+          record.undeleted.add(nic);
+        }
+        this.#changeOne(record, nic, (one) => this.#failed(one, fault));
+      }
+    }
+    return empty;
   }
 
   async #make({ create, take }: Extract<PortStep, { do: "make" }>, work: Work, options: Options): Promise<void> {

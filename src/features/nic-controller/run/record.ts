@@ -35,6 +35,8 @@ export interface ClaimRecord {
   overSince: number | undefined;
   /** When a release that has failed is tried again, on the monotonic clock. */
   releaseAt: number;
+  /** NICs that have a port of no use, which could not be deleted: it is looked for again before another one is made. */
+  undeleted: Set<string>;
   /** The value of the claim's label of its node. */
   labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
@@ -94,6 +96,7 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     status,
     stored: status,
     isLookedUp: false,
+    undeleted: new Set(),
     labelled: claim.metadata.labels?.[CLAIM_NODE_LABEL],
     host: undefined,
     keptHost: undefined,

@@ -568,6 +568,56 @@ test("of an address of IPv6 that the cloud adds by itself only a NIC knows that 
   }
 });
 
+test("a port without an address that a request without an answer has left is deleted and is no NIC; one with an address is made once there is a subnet", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const subnets = vpc.subnets.splice(0);
+  let writes = 0;
+  vpc.fate = () => {
+    writes += 1;
+    vpc.keepsEmpty = writes === 1;
+    return writes === 1 ? "answer-lost" : "done";
+  };
+  const uid = uidOf(1);
+  const shown = () => {
+    const { reason, portID, ips } = cluster.claims.get(uid)?.status?.nics?.[0] ?? {};
+    return [vpc.ports.size, reason, portID, ips];
+  };
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(300);
+  assert.equal(vpc.ports.size, 1, "the request was done");
+  // What cannot be deleted yet is not taken for the NIC's either.
+  const [left = ""] = vpc.ports.keys();
+  vpc.held.add(left);
+  await clock.advance(5000);
+  assert.deepEqual(shown(), [1, "DeleteConflict", undefined, undefined]);
+  // Somebody else deletes it meanwhile.
+  const looks = vpc.calls["find"] ?? 0;
+  vpc.ports.delete(left);
+  await clock.advance(40_000);
+  assert.deepEqual(shown(), [0, "NoAddress", undefined, undefined]);
+  assert.ok((vpc.calls["find"] ?? 0) - looks <= 2, `${vpc.calls["find"]} look-ups`);
+  vpc.subnets.push(...subnets);
+  await clock.advance(130_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.get(uid)?.status?.phase], [1, "Plumbable"]);
+});
+
+test("a port without an address that is found is deleted, and its NIC says why it has none", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  vpc.subnets.splice(0);
+  let writes = 0;
+  vpc.fate = () => {
+    writes += 1;
+    vpc.keepsEmpty = writes === 1;
+    return writes === 1 ? "answer-lost" : "done";
+  };
+  cluster.addPod(uidOf(1), ONE, "node-1");
+  await clock.advance(5000);
+  assert.deepEqual([vpc.ports.size, vpc.calls["delete"], vpc.calls["create"]], [0, 1, 1]);
+  assert.equal(cluster.claims.get(uidOf(1))?.status?.nics?.[0]?.reason, "NoAddress");
+});
+
 test("a port whose subnet nobody knows is no NIC before that is known, and no second port is made", async () => {
   const { clock, vpc, cluster } = open();
   const restart = (): Disposable => cluster.start();

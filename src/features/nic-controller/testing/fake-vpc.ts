@@ -33,6 +33,8 @@ export class FakeVpc implements VpcProvider {
   isAway = false;
   /** Ports that cannot be deleted, since something else uses them. */
   readonly held = new Set<string>();
+  /** Whether ports without an address are left, as by a request whose answer is lost. */
+  keepsEmpty = false;
   /** Why no port can be deleted. */
   deleteFault: ProviderError | undefined;
   /** Hosts with a live agent. */
@@ -165,8 +167,12 @@ export class FakeVpc implements VpcProvider {
     return changed;
   }
 
+  /** A port without an address is deleted at once, as by a provider that has got the answer. */
   #make({ identity, host, wish }: PortRequest): PortResult {
-    return { port: this.#add(identity, host ?? "", wish.securityGroups) };
+    const port = this.#add(identity, host ?? "", wish.securityGroups);
+    if (port.addresses.length > 0 || this.keepsEmpty) return { port };
+    this.ports.delete(port.id);
+    return { error: new ProviderError("NoAddress", "the network has no subnet", { retry: "slow" }) };
   }
 
   #add(identity: PortRequest["identity"], host: string, securityGroups: readonly string[] = []): VpcPort {
@@ -181,10 +187,10 @@ export class FakeVpc implements VpcProvider {
       status: "DOWN",
       mac: `fa:16:3e:${hex.slice(6, 8)}:${hex.slice(8, 10)}:${hex.slice(10)}`,
       addresses: [
-        {
-          subnetId: this.addressesIn ?? this.subnets.at(-1)?.id ?? "",
+        ...this.subnets.slice(-1).map(({ id }) => ({
+          subnetId: this.addressesIn ?? id,
           ip: `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}`,
-        },
+        })),
         ...this.extra,
       ],
       createdAt: new Date(this.#clock.now()).toISOString(),
