@@ -28,6 +28,7 @@ import { DOUBT_MS, PortActions } from "./port-actions.ts";
 import {
   type ClaimRecord,
   deleteClaim,
+  deviceLostAt,
   finishClaim,
   hasCondition,
   isLetGo,
@@ -465,6 +466,7 @@ export class ClaimReconciler {
       host: this.#hostOf(record, pod),
       isPlugged: hasCondition(claim, "Plugged"),
       isUnplugged: hasCondition(claim, "Unplugged"),
+      lostAt: deviceLostAt(claim),
       nodeIsLost,
       quota: this.#quotaFault(record),
       isLookedUp: record.isLookedUp && !nicsOf(record).some((nic) => record.undeleted.has(nic.name) && isDue(nic, now)),

@@ -4,6 +4,7 @@ import { DEVICE_OWNER, isOfOther, ownPorts, portIdentity } from "../plan/identit
 import {
   addressOfUnknownSubnet,
   BINDING_TRIES,
+  bindingOf,
   bound,
   failed,
   groupsOf,
@@ -20,7 +21,7 @@ import type { ClaimStep } from "../plan/plan-claim.ts";
 import type { NicFault } from "../plan/retry.ts";
 import type { NicControllerDeps } from "./deps.ts";
 import type { ClaimLedger } from "./ledger.ts";
-import { type ClaimRecord, NOTHING, nicsOf, podOf, storeStatus } from "./record.ts";
+import { type ClaimRecord, deviceLostAt, NOTHING, nicsOf, podOf, storeStatus } from "./record.ts";
 import type { PortRequests } from "./requests.ts";
 
 type Options = { readonly signal: AbortSignal };
@@ -32,7 +33,10 @@ const RELEASE_CHECK_MS = 10_000;
 const MAY_LACK_MS = 1000;
 
 /** A step that asks the provider. */
-export type PortStep = Extract<ClaimStep, { do: "look-up" | "give-up" | "make" | "bind" | "regroup" | "refuse" }>;
+export type PortStep = Extract<
+  ClaimStep,
+  { do: "look-up" | "give-up" | "make" | "unbind" | "bind" | "regroup" | "refuse" }
+>;
 
 export interface PortActionsDeps
   extends Pick<NicControllerDeps, "api" | "cluster" | "observer" | "clock" | "random" | "log"> {
@@ -73,6 +77,8 @@ export class PortActions {
           return await this.#regroup(step, work, options);
         case "make":
           return await this.#make(step, work, options);
+        case "unbind":
+          return await this.#unbindAll(step, work, options);
         case "bind":
           return await this.#bindAll(step, work, options);
       }
@@ -390,7 +396,7 @@ export class PortActions {
         ...withPort(nic, { port, vpc: whole, created: true, wish, now: clock.now() }),
         securityGroups: [...groupsOf(wish)],
       };
-      return host === undefined ? made : bound(made, { port, host, agents: undefined }, this.#when());
+      return host === undefined ? made : this.#bound(record, made, { port, host });
     });
   }
 
@@ -434,7 +440,7 @@ export class PortActions {
       const whole = await this.#vpcOf([taken], vpc, work, options);
       this.#changeOne(record, wish.name, (nic) => {
         const made = withPort(nic, { port: taken, vpc: whole, created: false, wish, now: clock.now() });
-        return host === undefined ? made : bound(made, { port: taken, host, agents: undefined }, this.#when());
+        return host === undefined ? made : this.#bound(record, made, { port: taken, host });
       });
     } catch (error) {
       const fault = this.#faultOf(error);
@@ -453,26 +459,71 @@ export class PortActions {
     const id = nic?.portID;
     if (nic === undefined || id === undefined) return;
     try {
-      const device = { host, deviceId: record.uid, deviceOwner: DEVICE_OWNER };
-      let ifRevision: number | undefined;
-      if (nic.createdByController === false) {
-        const port = (await provider.getPorts([id], options)).get(id);
-        if (port !== undefined && port.deviceId !== record.uid) {
-          const message = `port ${id} is in use by device ${port.deviceId || "(none)"}: it was taken away from the pod`;
-          this.#changeOne(record, name, (one) => this.#failed(one, { reason: "PortInUse", message, retry: "slow" }));
-          return;
-        }
-        ifRevision = port?.revision;
-      }
-      const port = await provider.bindPort(id, device, { ...options, ifRevision });
+      const port = await this.#rebind(nic, id, host, { record, provider }, options);
+      if (port === undefined) return;
       const tries = nic.reason === "BindingFailed" ? (nic.attempts ?? 0) + 1 : 1;
       const agents = tries >= BINDING_TRIES ? await provider.describeHost(host, options) : undefined;
-      this.#changeOne(record, name, (one) => bound(one, { port, host, agents }, this.#when()));
+      this.#changeOne(record, name, (one) => this.#bound(record, one, { port, host, agents }));
     } catch (error) {
       const fault = this.#faultOf(error);
       if (fault.reason === "PortNotFound") record.observation = { ...record.observation, missing: new Set([id]) };
       else this.#changeOne(record, name, (one) => this.#failed(one, fault));
     }
+  }
+
+  /** Takes the binding of ports; they are bound again by the next step, also by another process. */
+  async #unbindAll({ nics }: Extract<PortStep, { do: "unbind" }>, work: Work, options: Options): Promise<void> {
+    const ends = await Promise.allSettled(nics.map(({ name }) => this.#unbind(name, work, options)));
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
+  }
+
+  async #unbind(name: string, { record, provider }: Work, options: Options): Promise<void> {
+    const nic = nicsOf(record).find((one) => one.name === name);
+    const id = nic?.portID;
+    if (nic === undefined || id === undefined) return;
+    try {
+      const port = await this.#rebind(nic, id, "", { record, provider }, options);
+      if (port === undefined) return;
+      this.#deps.log.info("device lost, so the port is bound anew", { claim: record.uid, nic: name, port: id });
+      this.#changeOne(record, name, (one) => ({ ...settled(one), ...bindingOf(port), state: "InProgress" }));
+    } catch (error) {
+      const fault = this.#faultOf(error);
+      if (fault.reason === "PortNotFound") record.observation = { ...record.observation, missing: new Set([id]) };
+      else this.#changeOne(record, name, (one) => this.#failed(one, fault));
+    }
+  }
+
+  /** Binds the port of a NIC to a host, or to none. Returns `undefined` if a user's port is another device's by now, which the NIC then shows. */
+  async #rebind(
+    { name, createdByController }: NicStatus,
+    id: string,
+    host: string,
+    { record, provider }: Pick<Work, "record" | "provider">,
+    options: Options,
+  ): Promise<VpcPort | undefined> {
+    let ifRevision: number | undefined;
+    if (createdByController === false) {
+      const port = (await provider.getPorts([id], options)).get(id);
+      if (port !== undefined && port.deviceId !== record.uid) {
+        const message = `port ${id} is in use by device ${port.deviceId || "(none)"}: it was taken away from the pod`;
+        this.#changeOne(record, name, (one) => this.#failed(one, { reason: "PortInUse", message, retry: "slow" }));
+        return undefined;
+      }
+      ifRevision = port?.revision;
+    }
+    const device = { host, deviceId: record.uid, deviceOwner: DEVICE_OWNER };
+    return provider.bindPort(id, device, { ...options, ifRevision });
+  }
+
+  /** A NIC after an attempt to bind its port, which is newer than the loss of its device that the node has told. */
+  #bound(
+    record: ClaimRecord,
+    nic: NicStatus,
+    { port, host, agents }: { readonly port: VpcPort; readonly host: string; readonly agents?: string | undefined },
+  ): NicStatus {
+    const lostAt = deviceLostAt(record.claim);
+    const known = lostAt === undefined ? nic : { ...nic, lostAt };
+    return bound(known, { port, host, agents }, this.#when());
   }
 
   /** The VPC of a claim. If what is known of it is not whole, it is looked at again: what it lacks may be new. */

@@ -131,6 +131,13 @@ export function hasCondition({ status }: NicClaim, type: "Plugged" | "Unplugged"
   return status?.conditions?.some((one) => one.type === type && one.status === "True") === true;
 }
 
+/** When the node has lost the devices of NICs with their sandbox, if it has, and has not plugged them since (docs/spec/vpc-nics.md#9). */
+export function deviceLostAt({ status }: NicClaim): string | undefined {
+  return status?.conditions?.find(
+    (one) => one.type === "Unplugged" && one.status === "True" && one.reason === "DeviceLost",
+  )?.lastTransitionTime;
+}
+
 /** Whether the node has a NIC: it says so of each one, or of the sandbox as a whole. */
 export function isPlugged(claim: NicClaim, nic: string): boolean {
   if (!hasCondition(claim, "Plugged")) return false;

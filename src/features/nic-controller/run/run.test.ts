@@ -194,6 +194,51 @@ test("a Node that is gone, or comes back without its annotation, moves no port o
   assert.deepEqual(shown(uid).slice(1), ["other-host", "other-host"]);
 });
 
+test("a port whose device was lost with the sandbox is unbound and bound again, once, after a failover too; a new NIC is bound once", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  cluster.policy = { hotplug: true };
+  const uid = uidOf(1);
+  const lent = vpc.addUserPort();
+  const nics = [{ name: "eth0" }, { name: "eth1", portID: lent }];
+  const hostsOf = (id: string) => vpc.bound.flatMap(([port, host]) => (port === id ? [host] : []));
+  const phase = (): string | undefined => cluster.claims.get(uid)?.status?.phase;
+  let made = "";
+  {
+    using _ = cluster.start();
+    await running(bed, uid, { kind: "wanted", vpc: "vpc-1", nics });
+    for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+    await clock.advance(5000);
+    made = [...vpc.ports.keys()].find((id) => id !== lent) ?? assert.fail();
+    vpc.bound.splice(0);
+    cluster.loseDevices(uid);
+    // It is killed between the two.
+    for (let ms = 0; ms < 1000 && hostsOf(made).length === 0; ms += 1) await clock.advance(1);
+  }
+  {
+    using _ = cluster.start();
+    await clock.advance(120_000);
+  }
+  using _ = cluster.start();
+  await clock.advance(120_000);
+  assert.equal(phase(), "Active", "the ports of this cloud are active all the time");
+  for (const id of [made, lent]) assert.deepEqual(hostsOf(id).slice(-2), ["", "node-1"]);
+  const before = vpc.bound.length;
+  assert.ok(before <= 6, `${before} bindings`);
+  cluster.changeWish(uid, { kind: "wanted", vpc: "vpc-1", nics: [...nics, { name: "eth2" }] });
+  await clock.advance(2000);
+  assert.deepEqual([vpc.ports.size, vpc.bound.length], [3, before], "it is bound as it is made");
+  // A second loss.
+  cluster.follow(uid);
+  await clock.advance(5000);
+  vpc.bound.splice(0);
+  cluster.loseDevices(uid);
+  cluster.touch(uid);
+  await clock.advance(120_000);
+  for (const id of vpc.ports.keys()) assert.deepEqual(hostsOf(id), ["", "node-1"]);
+  assert.equal(phase(), "Plumbable");
+});
+
 test("a claim that was copied into another namespace takes no port of the pod that runs, nor of one that has run", async () => {
   for (const hasPod of [true, false]) {
     const { clock, vpc, cluster } = open();

@@ -171,6 +171,19 @@ export class FakeCluster {
     this.#store({ ...claim, status: { ...claim.status, conditions } });
   }
 
+  /** The sandbox has ended with the devices in it, and the node's agent tells it. */
+  loseDevices(uid: string): void {
+    const claim = this.claims.get(uid);
+    if (claim === undefined) return;
+    const lastTransitionTime = new Date(this.clock.now()).toISOString().replace(/\.\d+Z$/, "Z");
+    const conditions = (["Plugged", "Unplugged"] as const).map((type) => {
+      const status = type === "Unplugged" ? ("True" as const) : ("False" as const);
+      return { type, status, reason: "DeviceLost", lastTransitionTime };
+    });
+    const { generation = 0 } = claim.metadata;
+    this.#store({ ...claim, status: { ...claim.status, conditions, plugged: { generation, nics: [] } } });
+  }
+
   touch(uid: string): void {
     this.#enqueue(`default/${uid}`);
   }

@@ -30,6 +30,8 @@ export class FakeVpc implements VpcProvider {
   readonly ports = new Map<string, VpcPort>();
   /** How many requests of each kind there were. */
   readonly calls: Record<string, number> = {};
+  /** Ports and the hosts that they were bound to, in order. */
+  readonly bound: (readonly [id: string, host: string])[] = [];
   isAway = false;
   /** Ports that cannot be deleted, since something else uses them. */
   readonly held = new Set<string>();
@@ -107,6 +109,7 @@ export class FakeVpc implements VpcProvider {
       if (ifRevision !== undefined && ifRevision !== port.revision) {
         throw new ProviderError("PortChanged", `port ${id} has another revision`, { retry: "at-once" });
       }
+      this.bound.push([id, host]);
       return this.change(id, { deviceId, deviceOwner, binding: { host, vifType: this.#vifType(host) } });
     });
   }
