@@ -103,3 +103,43 @@ test("NeutronProvider: a pod that names hundreds of groups leaves others their c
   assert.ok(neutron.asked > 100, `${neutron.asked} look-ups`);
   assert.equal(neutron.most, 4);
 });
+
+/** A Neutron that does not answer requests that make ports. */
+class Busy extends Addressless {
+  readonly sent: string[] = [];
+
+  override async createPorts([first]: readonly PortDraft[]): Promise<readonly NeutronPort[]> {
+    this.sent.push(first?.project_id ?? "");
+    return new Promise(() => undefined);
+  }
+}
+
+test("NeutronProvider: at most two requests that make ports are under way for a project, and six in all, each after its turn", async (t) => {
+  const clock = new FakeClock();
+  const auth = {
+    endpoint: async () => new URL("http://neutron.test"),
+    headers: async () => ({}),
+    refused: () => false,
+  };
+  await using rest = new RestClient({ clock, log: nullLogger, auth }, { service: "Neutron", faultOf: neutronFault });
+  const neutron = new Busy(rest);
+  await using provider = new NeutronProvider({ neutron, clock }, { name: "n" });
+  let turns = 0;
+  const stop = new AbortController();
+  const ends = ["a", "b", "c", "d"].map((projectId) => {
+    const requests = Array.from({ length: 200 }, (_, at) => ({
+      identity: { name: `${projectId}-${at}`, deviceId: "d", deviceOwner: "o", description: "", tags: [] },
+      vpc: { ref: "v", projectId, networks: new Map([["n", { mtu: 1500 }]]), subnets: [] },
+      wish: { securityGroups: [], wantsIpv6: false },
+      host: undefined,
+    }));
+    const pace = async (): Promise<void> => {
+      turns += 1;
+    };
+    return provider.createPorts(requests, { signal: AbortSignal.any([t.signal, stop.signal]), pace });
+  });
+  for (const end of ends) end.catch(() => undefined);
+  for (let moments = 0; moments < 20; moments += 1) await new Promise(setImmediate);
+  assert.deepEqual([neutron.sent, turns], [["a", "a", "b", "b", "c", "c"], 6]);
+  stop.abort(new Error("enough"));
+});

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
-import { ProviderError } from "#cloud/vpc";
+import { type CreateOptions, type PortRequest, ProviderError } from "#cloud/vpc";
 import { KubeError } from "#kube/client";
 import { nodeLabelValue } from "#kube/nic";
 import { portIdentity } from "../plan/identity.ts";
@@ -1246,4 +1246,60 @@ test("GuardedProvider: a process that may not lead asks nothing, and one that le
   await assert.rejects(refused, /another process may lead/);
   await assert.rejects(guarded.resolve({ vpc: "vpc-1", projectId: undefined }, {}), /another process may lead/);
   assert.equal(vpc.calls["find"], 100);
+});
+
+test("GuardedProvider: requests that take long to make ports, of any number of projects, hold up no look; each has its own turn and needs the lead", async () => {
+  const clock = new FakeClock();
+  let leads = true;
+  let asked = 0;
+  /** A cloud that makes each port by a request of 30 s. */
+  class Slow extends FakeVpc {
+    override async createPorts(requests: readonly PortRequest[], { pace }: CreateOptions) {
+      return Promise.all(
+        requests.map(async () => {
+          await pace?.();
+          asked += 1;
+          await new Promise<void>((resolve) => void clock.after(30_000, resolve));
+          return { error: new ProviderError("SubnetFull", "full", { retry: "slow" }) };
+        }),
+      );
+    }
+  }
+  const vpc = new Slow(clock);
+  const guarded = new GuardedProvider({ provider: vpc, clock, isLeading: () => leads });
+  const request = (project: string, at: number): PortRequest => ({
+    identity: portIdentity(uidOf(at), { cluster: "c1", namespace: "default", pod: "p", nic: "eth0" }),
+    vpc: { ref: "vpc-1", projectId: project, networks: new Map(), subnets: [] },
+    wish: { securityGroups: [], wantsIpv6: false },
+    host: undefined,
+  });
+  const bulk = (project: string) =>
+    guarded.createPorts(
+      Array.from({ length: 50 }, (_, at) => request(project, at)),
+      {},
+    );
+  const all = Promise.allSettled(["a", "a", "b", "b", "c", "c", "d", "d"].map(bulk));
+  await clock.advance(100);
+  // A burst of 40 for each project.
+  assert.ok(asked >= 160 && asked <= 170, `${asked} requests`);
+  let isSeen = false;
+  const seen = guarded.pollPorts(["x"], {}).then(() => {
+    isSeen = true;
+  });
+  await clock.advance(1000);
+  assert.equal(isSeen, true);
+  await seen;
+  // Bindings wait for their own turn, not looks for theirs.
+  const bindings = Promise.allSettled(
+    Array.from({ length: 400 }, () => guarded.bindPort("x", { host: "h", deviceId: "", deviceOwner: "" }, {})),
+  );
+  const looked = guarded.pollPorts(["x"], {});
+  await clock.advance(1000);
+  await looked;
+  assert.ok((vpc.calls["bind"] ?? 0) < 100);
+  leads = false;
+  const before = asked;
+  await clock.advance(60_000);
+  await Promise.all([all, bindings]);
+  assert.equal(asked, before, "no further one of a request that was begun");
 });

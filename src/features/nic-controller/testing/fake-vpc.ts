@@ -1,6 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import {
+  type CreateOptions,
   type PortRequest,
   type PortResult,
   ProviderError,
@@ -78,7 +79,8 @@ export class FakeVpc implements VpcProvider {
     return { ref: vpc, projectId: "p", networks: new Map([[NETWORK, { mtu: 1450 }]]), subnets };
   }
 
-  async createPorts(requests: readonly PortRequest[]): Promise<readonly PortResult[]> {
+  async createPorts(requests: readonly PortRequest[], { pace }: CreateOptions): Promise<readonly PortResult[]> {
+    await pace?.();
     this.onCreate(requests);
     return this.#write("create", () => requests.map((request) => this.#make(request)));
   }
