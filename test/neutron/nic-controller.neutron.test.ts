@@ -211,9 +211,34 @@ describe("nic-controller on a real Neutron", () => {
     }
   });
 
+  test("a subnet with SLAAC, of which Neutron gives each port an address, is only for NICs that want IPv6", async () => {
+    const network = await bed.neutron.request("POST", "networks", { network: { name: "dual" } });
+    const id = String(network["network"]?.["id"]);
+    for (const subnet of [
+      { cidr: "10.77.0.0/24", ip_version: 4 },
+      { cidr: "fd00:77::/64", ip_version: 6, ipv6_ra_mode: "slaac", ipv6_address_mode: "slaac" },
+    ])
+      await bed.neutron.request("POST", "subnets", { subnet: { network_id: id, ...subnet } });
+    const uid = await bed.pod("single", { vpc: "dual", nics: [{}, { name: "eth1", ipv6Enabled: true }] });
+    const claim = await bed.untilClaim(uid, ({ status }) => status?.phase === "Created");
+    const prefixes = claim.status?.nics?.map(({ ips = [] }) => ips.map(({ prefixLength }) => prefixLength).sort());
+    assert.deepEqual(prefixes, [[24], [24, 64]]);
+    const ports = (await bed.ports()).filter(({ device_id: device }) => device === uid);
+    assert.deepEqual(
+      ports.map((port) => [(port["fixed_ips"] as readonly unknown[]).length, port["tags"]]),
+      Array(2).fill([2, ["cluster-c1", "isthmus"]]),
+    );
+    await bed.deletePod("single");
+    await bed.untilGone(uid);
+    await bed.neutron.request("DELETE", `networks/${id}`);
+  });
+
   test("a host without an agent: the message names it and those that there are, and the binding heals", async () => {
-    await bed.api.create(resources.nodes, { metadata: { name: "node-2" } });
     const uid = await bed.pod("homeless", { node: "node-2" });
+    // A Node that is not known has no host yet.
+    const made = await bed.untilClaim(uid, ({ status }) => status?.phase === "Created");
+    assert.equal(nicOf(made).host, "");
+    await bed.api.create(resources.nodes, { metadata: { name: "node-2" } });
     const failed = await bed.untilClaim(uid, ({ status }) => status?.nics?.[0]?.reason === "BindingFailed");
     assert.deepEqual([nicOf(failed).state, nicOf(failed).host], ["InProgress", "node-2"]);
     assert.match(nicOf(failed).message ?? "", /cannot be bound to host node-2, vif_type binding_failed/);

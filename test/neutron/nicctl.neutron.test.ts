@@ -161,6 +161,33 @@ describe("nicctl on a real Neutron", () => {
     for (const id of others) await bed.neutron.request("DELETE", `ports/${id}`);
   });
 
+  test("gc: what cannot be deleted is told, and the others are deleted", async () => {
+    const [network] = await bed.neutron.list("networks?name=vpc-1");
+    const orphans: string[] = [];
+    for (let count = 0; count < 2; count += 1) {
+      const uid = crypto.randomUUID();
+      const description = JSON.stringify({ cluster: "c1", ns: NAMESPACE, pod: "gone", nic: "eth0" });
+      const port = { network_id: network?.["id"], name: `nic-${uid}-eth0`, device_id: uid, description };
+      const made = await bed.neutron.request("POST", "ports", { port: { ...port, device_owner: "compute:isthmus" } });
+      orphans.push(String(made["port"]?.["id"]));
+    }
+    const [kept = "", gone = ""] = orphans.sort();
+    bed.proxy.rule = ({ method, path }) => (method === "DELETE" && path.endsWith(kept) ? "lose-request" : "pass");
+    const { code, stdout } = await nicctl("gc", credentials(), "--cluster-id=c1", "--min-age=1ms", "--delete");
+    bed.proxy.rule = () => "pass";
+    assert.equal(code, 1);
+    assert.match(
+      stdout,
+      new RegExp(`\n1 ports of cluster c1 were deleted\n${kept} was not deleted: Cannot delete port`),
+    );
+    assert.deepEqual(
+      (await bed.neutron.list("ports")).map(({ id }) => String(id)).filter((id) => orphans.includes(id)),
+      [kept],
+    );
+    await bed.neutron.request("DELETE", `ports/${kept}`);
+    assert.ok(stdout.includes(gone));
+  });
+
   test("audit: pods, NicClaims and ports agree; a port that somebody deleted, moved or took down is named", async () => {
     const audit = async (): Promise<{
       readonly code: number | null;

@@ -22,6 +22,10 @@ export const nics: Readonly<Record<string, readonly Section[]>> = {
         "`InvalidNics`, `NicsRefused`, `ProviderUnknown`",
         "a pod gets no claim: what it asks for is faulty, not allowed, or of no provider",
       ],
+      [
+        "`ProviderHostKept`",
+        "the Node has lost its annotation `isthmus.dev/provider-host`; ports that work stay bound to the host that it named",
+      ],
       ["the reason of a NIC, such as `IpInUse`", "a NIC has failed; the note has its name and the provider's words"],
     ),
     rights(
@@ -66,7 +70,10 @@ export const nics: Readonly<Record<string, readonly Section[]>> = {
         "`trace`",
         "`namespace`, `pod`, `uid`, `nics` (`nic`, `steps`: `step`, `state`, `at`, `text`; `stands`: `step`, `why`, `remedy`; absent if it is ready), `events` (`at`, `reason`, `count`, `note`)",
       ],
-      ["`gc`", "`clusterId`, `ports`: `provider`, `port`, `name`, `addresses`, `createdAt`, `isDeleted`"],
+      [
+        "`gc`",
+        "`clusterId`, `ports`: `provider`, `port`, `name`, `addresses`, `createdAt`, `isDeleted`, and `error` of one that could not be deleted",
+      ],
       ["`doctor`", "`checks`: `state`, `subject`, `text`, `remedy`"],
     ),
     rights(

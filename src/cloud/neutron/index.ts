@@ -4,7 +4,7 @@
  * Owns: the requests, the reading of answers. Does not know: what a refusal means for a pod, pods, claims, when a port is made or deleted.
  *
  * ```ts
- * const neutron = new NeutronClient(new RestClient({ clock, log, auth }, { service: "Neutron", faultOf: neutronFault }));
+ * const neutron = new NeutronClient(new RestClient({ clock, log, auth: atNeutron(auth) }, { service: "Neutron", faultOf: neutronFault }));
  * const ports = await neutron.listPorts({ deviceIds: [podUid] }, { signal });
  * ```
  */
@@ -16,6 +16,7 @@ export {
   type PortFilter,
   STATUS_FIELDS,
 } from "./client.ts";
+export { atNeutron } from "./endpoint.ts";
 export { neutronFault } from "./faults.ts";
 export {
   type NeutronNetwork,

@@ -122,6 +122,7 @@ const subnetSchema = v.pipe(
     dns_nameservers: maybe(v.array(text)),
     host_routes: maybe(v.array(v.object({ destination: text, nexthop: text }))),
     ipv6_address_mode: maybe(text),
+    ipv6_ra_mode: maybe(text),
     allocation_pools: maybe(v.array(v.object({ start: address, end: address }))),
     enable_dhcp: maybe(v.boolean()),
   }),
@@ -134,7 +135,10 @@ const subnetSchema = v.pipe(
     gateway: subnet.gateway_ip ?? undefined,
     nameservers: subnet.dns_nameservers ?? [],
     routes: (subnet.host_routes ?? []).map(({ destination, nexthop }) => ({ dst: destination, via: nexthop })),
-    ipv6AddressMode: subnet.ipv6_address_mode ?? undefined,
+    /** Whether each port of the network gets an address of it, which follows from its MAC. */
+    isAutomatic: [subnet.ipv6_address_mode, subnet.ipv6_ra_mode].some(
+      (mode) => mode === "slaac" || mode === "dhcpv6-stateless",
+    ),
     /** The ranges from which ports get addresses; empty if the server does not say. */
     pools: subnet.allocation_pools ?? [],
   })),

@@ -14,6 +14,7 @@ export { AlcorProvider } from "./alcor/alcor-provider.ts";
 export { ProviderError, type ProviderReason, type Retry } from "./errors.ts";
 export { NeutronProvider } from "./neutron/neutron-provider.ts";
 export {
+  type CreateOptions,
   isPlumbable,
   type PortIdentity,
   type PortQuota,

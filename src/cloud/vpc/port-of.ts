@@ -23,6 +23,6 @@ export function portOf(port: NeutronPort): VpcPort {
   };
 }
 
-export function subnetOf({ ipv6AddressMode: _, ...subnet }: NeutronSubnet): VpcSubnet {
+export function subnetOf(subnet: NeutronSubnet): VpcSubnet {
   return subnet;
 }

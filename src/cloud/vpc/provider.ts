@@ -53,6 +53,8 @@ export interface VpcSubnet {
   readonly gateway: string | undefined;
   readonly nameservers: readonly string[];
   readonly routes: readonly { readonly dst: string; readonly via: string }[];
+  /** Whether each port of the network gets an address of it, which follows from its MAC. */
+  readonly isAutomatic?: boolean | undefined;
   /** The ranges from which ports get addresses, if the provider tells them. */
   readonly pools?: readonly { readonly start: string; readonly end: string }[];
 }
@@ -138,6 +140,12 @@ export interface VpcRef {
   readonly projectId: string | undefined;
 }
 
+/** How requests that make ports are sent. */
+export interface CreateOptions extends AbortOptions {
+  /** Waits for the turn of one request to the cloud, of which one call makes many; what it rejects with ends the call. */
+  readonly pace?: (() => Promise<void>) | undefined;
+}
+
 /** How old the answer may be. */
 export interface ResolveOptions extends AbortOptions {
   /** In milliseconds, at most a minute, which is the default. */
@@ -153,7 +161,7 @@ export interface VpcProvider extends AsyncDisposable {
   /** The VPC with its networks and subnets, as they were at most a minute ago, or `maxAgeMs`. */
   resolve(ref: VpcRef, options: ResolveOptions): Promise<Vpc>;
   /** Makes ports. There is one result for each request, in their order; a bad request does not fail the others. */
-  createPorts(requests: readonly PortRequest[], options: AbortOptions): Promise<readonly PortResult[]>;
+  createPorts(requests: readonly PortRequest[], options: CreateOptions): Promise<readonly PortResult[]>;
   /** The ports of these devices. */
   findPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]>;
   /** The ports with these ids, whole; one that is missing does not exist. */

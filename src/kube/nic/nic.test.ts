@@ -61,6 +61,7 @@ test("nic crds: an API server stores a claim whole, and its status only as the s
         vifType: "ovs",
         vifDetails: { ovsHybridPlug: true, bridgeName: "br-int", datapathType: "system", portFilter: true },
         savedDevice: { deviceID: "", deviceOwner: "", host: "" },
+        lostAt: "2026-01-01T00:00:00Z",
         createdAt: "2026-01-01T00:00:00Z",
         attempts: 0,
       },

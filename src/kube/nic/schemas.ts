@@ -136,6 +136,7 @@ export const nicStatusSchema = object(
       },
       { description: "What a port of the user had before, to be restored on release." },
     ),
+    lostAt: time("When the node lost the device last, as far as the port was bound since then."),
     activeAt: time("When the port became active."),
     createdAt: time("When the port was created, or taken over."),
     attempts: int32({ description: "The failed attempts in a row.", minimum: 0 }),

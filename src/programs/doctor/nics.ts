@@ -89,7 +89,7 @@ async function readNode(
   const [host, claims] = await Promise.all([
     readFact(async () => {
       const { metadata } = await api.get(resources.nodes, { name: node }, at);
-      return { node, providerHost: metadata.annotations?.[PROVIDER_HOST_ANNOTATION] };
+      return { node, providerHost: metadata.annotations?.[PROVIDER_HOST_ANNOTATION] || undefined };
     }),
     readFact(async () => {
       const labelSelector = `${CLAIM_NODE_LABEL}=${nodeLabelValue(node)}`;

@@ -25,7 +25,8 @@ type Kept<View> = View & { readonly metadata: StoredMeta };
 /** A Pod as it is kept. */
 export type KeptPod = Kept<PodView>;
 type KeptNamespace = Kept<{ readonly view: NamespaceView }>;
-type KeptNode = Kept<{ readonly view: NodeView }>;
+/** A Node as it is kept. */
+export type KeptNode = Kept<{ readonly view: NodeView }>;
 
 /** The informers of a replica, and the cluster as they show it. */
 export interface NicInformers {
@@ -39,7 +40,13 @@ export interface NicInformers {
 
 /** Makes the informers, which every replica has: those that wait serve webhooks, and take over with warm caches. */
 export function nicInformers({ watch }: Pick<ControllerReplica, "watch">): NicInformers {
-  const pods = watch(resources.pods, { transform: keptPod, indexers: { uid: (pod) => [pod.metadata.uid] } });
+  const pods = watch(resources.pods, {
+    transform: keptPod,
+    indexers: {
+      uid: (pod) => [pod.metadata.uid],
+      node: (pod) => (pod.spec.nodeName === undefined || !asksForNics(pod) ? [] : [pod.spec.nodeName]),
+    },
+  });
   const claims = watch(nicResources.nicClaims);
   const policies = watch(nicResources.nicPolicies);
   const namespaces = watch(resources.namespaces, { transform: keptNamespace });

@@ -7,7 +7,7 @@ import { ClaimReconciler, guardedApi, type NicObserver, OrphanCollector, PortPol
 import { objectKey, resources } from "#kube/client";
 import { EventRecorder, regarding } from "#kube/events";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
-import { asksForNics, type KeptPod, type NicInformers } from "./cluster.ts";
+import { asksForNics, type KeptNode, type KeptPod, type NicInformers } from "./cluster.ts";
 import type { nicFlags } from "./flags.ts";
 import type { NicMetrics } from "./metrics.ts";
 import { Providers } from "./providers.ts";
@@ -152,10 +152,15 @@ function follow(
       if (JSON.stringify(before.view) !== JSON.stringify(view)) markAll((pod) => pod.metadata.namespace === name);
     },
   });
+  const markThoseOf = ({ metadata: { name } }: KeptNode): void => {
+    for (const pod of pods.store.byIndex("node", name)) mark(pod);
+  };
   nodes.addHandler({
-    onUpdate: (before, { metadata: { name }, view }) => {
-      if (JSON.stringify(before.view) !== JSON.stringify(view)) markAll((pod) => pod.spec.nodeName === name);
+    onAdd: markThoseOf,
+    onUpdate: (before, node) => {
+      if (JSON.stringify(before.view) !== JSON.stringify(node.view)) markThoseOf(node);
     },
+    onDelete: markThoseOf,
   });
   // Pods that were refused have no claim, so no failure that could be tried again.
   const again = (): void =>

@@ -7,8 +7,9 @@ import { type Logger, nullLogger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { NicControllerError } from "#features/nic-controller";
 import type { NicPolicySpec } from "#kube/nic";
+import { FakeService } from "#test/fake-service";
 import { nicMetrics } from "./metrics.ts";
-import { Providers } from "./providers.ts";
+import { openProvider, Providers } from "./providers.ts";
 
 const SECRET = "kept-from-everybody";
 const FILE = `clouds: {a: {auth: {auth_url: 'http://127.0.0.1:9/v3', username: u, password: ${SECRET}, user_domain_name: d, project_name: p, project_domain_name: d}}}\n`;
@@ -83,4 +84,46 @@ test("Providers: each of several has its file in the folder, and its config is c
   assert.equal(bed.providers.files().length, 5);
   bed.world.policy = { providers: providers.slice(0, 2).map(({ name, type }) => ({ name, type })) };
   assert.throws(() => bed.providers.get(undefined), unknown(/none of several providers is the default one/));
+});
+
+test("openProvider: an endpoint of Neutron may end in a slash or /v2.0, whoever names it", async (t) => {
+  const metrics = nicMetrics(createRegistry());
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-providers-"));
+  const path = join(folder, "clouds.yaml");
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const hour = 3_600_000;
+  for (const [given, asked] of [
+    ["", "/v2.0/ports"],
+    ["/", "/v2.0/ports"],
+    ["/v2.0", "/v2.0/ports"],
+    ["/v2.0/", "/v2.0/ports"],
+    ["/network/v2.0/", "/network/v2.0/ports"],
+    ["/network", "/network/v2.0/ports"],
+  ] as const) {
+    await using neutron = await FakeService.open(() => ({ status: 200, body: { ports: [] } }));
+    const endpoint = `${neutron.url.origin}${given}`;
+    await using keystone = await FakeService.open(() => ({
+      status: 201,
+      headers: { "X-Subject-Token": "t" },
+      body: {
+        token: {
+          expires_at: new Date(Date.now() + hour).toISOString(),
+          catalog: [{ type: "network", endpoints: [{ interface: "public", region_id: "r", url: endpoint }] }],
+        },
+      },
+    }));
+    for (const file of [
+      FILE.replace("http://127.0.0.1:9/v3", `${keystone.url.origin}/v3`),
+      `clouds: {a: {auth_type: token, auth: {token: t, endpoint: '${endpoint}'}}}\n`,
+      `clouds: {a: {auth_type: none, auth: {endpoint: '${endpoint}'}}}\n`,
+    ]) {
+      writeFileSync(path, file);
+      await using provider = openProvider({ name: "n", type: "neutron" }, path, { metrics, log: nullLogger });
+      await provider.findPorts(["d"], { signal: t.signal });
+    }
+    assert.deepEqual(
+      neutron.requests.map((one) => one.path.split("?")[0]),
+      Array(3).fill(asked),
+    );
+  }
 });

@@ -7,7 +7,7 @@ import { readBounded } from "#base/file";
 import type { Logger } from "#base/log";
 import { AlcorClient, alcorFault } from "#cloud/alcor";
 import { openSession, parseCredentials } from "#cloud/keystone";
-import { NeutronClient, neutronFault } from "#cloud/neutron";
+import { atNeutron, NeutronClient, neutronFault } from "#cloud/neutron";
 import { RestClient } from "#cloud/rest";
 import { AlcorProvider, NeutronProvider, type VpcProvider } from "#cloud/vpc";
 import { GuardedProvider, NicControllerError } from "#features/nic-controller";
@@ -160,7 +160,10 @@ export function openProvider(
       );
     }
     const { vpcIs, allowGatewayAddress } = configOf(neutronConfig, entry);
-    const rest = new RestClient({ ...deps, auth }, { ...common, service: "Neutron", faultOf: neutronFault });
+    const rest = new RestClient(
+      { ...deps, auth: atNeutron(auth) },
+      { ...common, service: "Neutron", faultOf: neutronFault },
+    );
     return new NeutronProvider(
       { neutron: new NeutronClient(rest), clock: systemClock },
       {

@@ -173,7 +173,7 @@ function nodeNames(nodes: readonly Node[], { claims, pods }: Pick<Facts, "claims
   const used = new Set("value" in claims ? claims.value.flatMap(({ status }) => status?.nodeName ?? []) : []);
   return nodes.map(({ metadata: { name, annotations = {} } }) => ({
     name,
-    providerHost: annotations[PROVIDER_HOST_ANNOTATION],
+    providerHost: annotations[PROVIDER_HOST_ANNOTATION] || undefined,
     isUsed:
       used.has(name) || ("value" in pods && pods.value.some((pod) => pod.spec?.nodeName === name && runsNicAgent(pod))),
   }));

@@ -1,8 +1,8 @@
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { nullLogger } from "#base/log";
-import type { VpcPort, VpcProvider } from "#cloud/vpc";
-import { type NicCluster, OrphanCollector } from "#features/nic-controller";
+import type { VpcProvider } from "#cloud/vpc";
+import { type NicCluster, OrphanCollector, type OrphanEnd } from "#features/nic-controller";
 import { clusterOf, tableText } from "#features/nic-report";
 import { type KubeClient, type Pod, resources } from "#kube/client";
 import { type NicClaim, nicResources } from "#kube/nic";
@@ -18,11 +18,13 @@ interface Found {
   readonly addresses: readonly string[];
   readonly createdAt: string;
   readonly isDeleted: boolean;
+  /** Why it could not be deleted. */
+  readonly error?: string;
 }
 
 /**
- * `nicctl gc`: the ports of this cluster that nobody wants, by the controller's rules; with `--delete` they are deleted. Rejects with `KubeError`, `ProviderError`,
- * `NicControllerError` and `ConfigError`.
+ * `nicctl gc`: the ports of this cluster that nobody wants, by the controller's rules; with `--delete` they are deleted. One that cannot be deleted is told, and
+ * holds up no other. Rejects with `KubeError`, `ProviderError`, `NicControllerError` and `ConfigError`, once it has told what it has deleted before.
  */
 export async function collectGarbage(
   _words: readonly string[],
@@ -38,24 +40,29 @@ export async function collectGarbage(
       "--cluster-id: no NicClaim tells the id of this cluster; give the one that nic-controller has",
     ]);
   const found: Found[] = [];
-  for (const entry of providers.entries) {
-    const provider = providers.get(entry);
-    for (const port of await orphans(api, provider, { clusterId, minAgeMs: values.minAge, before, signal })) {
-      if (values.delete) await provider.deletePort(port.id, { signal });
-      found.push({
-        provider: entry.name,
-        port: port.id,
-        name: port.name,
-        addresses: port.addresses.map(({ ip }) => ip),
-        createdAt: port.createdAt,
-        isDeleted: values.delete,
-      });
+  let isWhole = false;
+  try {
+    for (const entry of providers.entries) {
+      const provider = providers.get(entry);
+      const options = { clusterId, minAgeMs: values.minAge, isDryRun: !values.delete, before, signal };
+      for await (const { port, error } of orphans(api, provider, options)) {
+        found.push({
+          provider: entry.name,
+          port: port.id,
+          name: port.name,
+          addresses: port.addresses.map(({ ip }) => ip),
+          createdAt: port.createdAt,
+          isDeleted: values.delete && error === undefined,
+          ...(error === undefined ? {} : { error: error.message }),
+        });
+      }
     }
+    isWhole = true;
+  } finally {
+    const text = output === "json" ? `${JSON.stringify({ clusterId, ports: found })}\n` : gcText(found, clusterId);
+    if (isWhole || found.length > 0) process.stdout.write(text);
   }
-  process.stdout.write(
-    output === "json" ? `${JSON.stringify({ clusterId, ports: found })}\n` : gcText(found, clusterId),
-  );
-  return EXIT.ok;
+  return found.some(({ error }) => error !== undefined) ? EXIT.failed : EXIT.ok;
 }
 
 function gcText(found: readonly Found[], clusterId: string): string {
@@ -70,11 +77,15 @@ function gcText(found: readonly Found[], clusterId: string): string {
       createdAt,
     ]),
   );
-  const isDeleted = found.some((one) => one.isDeleted);
-  const end = isDeleted
-    ? `${found.length} ports of cluster ${clusterId} were deleted`
-    : `${found.length} ports of cluster ${clusterId} would be deleted: nicctl gc --delete`;
-  return `${table}${end}\n`;
+  const deleted = found.filter((one) => one.isDeleted).length;
+  const failed = found.flatMap(({ port, error }) =>
+    error === undefined ? [] : [`${port} was not deleted: ${error}\n`],
+  );
+  const end =
+    deleted + failed.length > 0
+      ? `${deleted} ports of cluster ${clusterId} were deleted\n${failed.join("")}`
+      : `${found.length} ports of cluster ${clusterId} would be deleted: nicctl gc --delete\n`;
+  return `${table}${end}`;
 }
 
 interface Lists {
@@ -90,18 +101,19 @@ async function readCluster(api: KubeClient, options: { readonly signal: AbortSig
   return { claims: claims.items, pods: new Map(pods.items.map((pod) => [pod.metadata.uid, pod])) };
 }
 
-/** Two looks of the controller's collector, each with lists of its own. */
-async function orphans(
+/** Two looks of the controller's collector, each with lists of its own; the second one deletes. */
+async function* orphans(
   api: KubeClient,
   provider: VpcProvider,
   options: {
     readonly clusterId: string;
     readonly minAgeMs: number;
+    readonly isDryRun: boolean;
     readonly before: Lists;
     readonly signal: AbortSignal;
   },
-): Promise<readonly VpcPort[]> {
-  const { clusterId, minAgeMs, signal } = options;
+): AsyncGenerator<OrphanEnd, void, undefined> {
+  const { clusterId, minAgeMs, isDryRun, signal } = options;
   let lists = options.before;
   const none = (): void => undefined;
   const observer = { event: none, created: none, duplicates: none, active: none, orphans: none };
@@ -121,10 +133,9 @@ async function orphans(
   };
   const collector = new OrphanCollector(
     { api, cluster, observer, log: nullLogger, clock: systemClock },
-    { clusterId, minAgeMs, isDryRun: true },
+    { clusterId, minAgeMs, isDryRun },
   );
   await collector.pass(provider, { signal });
   lists = await readCluster(api, { signal });
-  const ids = await collector.pass(provider, { signal });
-  return [...(await provider.getPorts(ids, { signal })).values()];
+  yield* collector.each(provider, { signal });
 }

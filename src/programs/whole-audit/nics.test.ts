@@ -14,7 +14,7 @@ import { auditNics, decodeNicNode, NIC_FINDINGS, type NicNode } from "#features/
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
 import type { Pod } from "#kube/client";
-import type { NicClaim, NicStatus } from "#kube/nic";
+import type { NamedNic, NicClaim, NicStatus } from "#kube/nic";
 import { FakeSwitch } from "#test/ovs-fake";
 import { nicAuditRules, nicRules } from "../nic-controller/index.ts";
 
@@ -221,6 +221,16 @@ test("auditNics: pods, claims, ports and a node that agree have no finding", asy
     findings: [],
     checked: { claims: 2, ports: 3, nics: 3, claimsElsewhere: 0 },
   });
+});
+
+test("auditNics: an address of IPv6 that a port has beside those that its NIC uses is found only if the NIC wants IPv6", async (t) => {
+  const world = await World.open(t.signal);
+  const view = await world.look(t.signal);
+  const port = first(view.ports);
+  port.addresses = [...port.addresses, { subnetId: "auto", ip: "2001:db8::a" }];
+  assert.deepEqual(audit(view).findings, []);
+  first<NamedNic>(first(view.claims).spec.nics).ipv6Enabled = true;
+  assert.ok(found(view).kinds.includes("nic-port-differs"));
 });
 
 /** Changes of a view, and the kinds that an audit then finds. */

@@ -6,6 +6,7 @@ import { ProviderError, type ProviderReason, type Retry } from "../errors.ts";
 import { planPort } from "../neutron/plan-port.ts";
 import { portOf, subnetOf } from "../port-of.ts";
 import type {
+  CreateOptions,
   PortRequest,
   PortResult,
   ResolveOptions,
@@ -66,8 +67,13 @@ export class AlcorProvider implements VpcProvider {
     return this.#vpcs.get(ref.vpc, () => this.#resolve(ref), options);
   }
 
-  async createPorts(requests: readonly PortRequest[], { signal }: AbortOptions): Promise<readonly PortResult[]> {
-    return Promise.all(requests.map((request) => this.#asking.run(() => this.#create(request, signal), { signal })));
+  async createPorts(requests: readonly PortRequest[], { signal, pace }: CreateOptions): Promise<readonly PortResult[]> {
+    return Promise.all(
+      requests.map(async (request) => {
+        await pace?.();
+        return this.#asking.run(() => this.#create(request, signal), { signal });
+      }),
+    );
   }
 
   async findPorts(deviceIds: readonly string[], { signal }: AbortOptions): Promise<readonly VpcPort[]> {

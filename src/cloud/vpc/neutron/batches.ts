@@ -8,14 +8,14 @@ const MAX_CHOSEN = 8;
 /**
  * Which ports are made by one request, at most `size`. Neutron chooses all addresses of a request before it makes the first port, and if one
  * cannot be had it refuses the request and keeps the others allocated for ever (`create_port_bulk` of Neutron 21). So a port with a wanted
- * address, and one of a network that is `scarce`, is a request by itself. Pure.
+ * address, and one of a network that is in `alone`, is a request by itself. Pure.
  */
 export function batches(
   drafts: readonly PortDraft[],
   size: number,
-  scarce: ReadonlySet<string> = new Set(),
+  alone: ReadonlySet<string> = new Set(),
 ): readonly (readonly PortDraft[])[] {
-  const kinds = Map.groupBy(drafts, (draft) => kindOf(draft, scarce));
+  const kinds = Map.groupBy(drafts, (draft) => kindOf(draft, alone));
   return [
     ...chunks(kinds.get("plain") ?? [], size),
     ...chunks(kinds.get("mac") ?? [], Math.min(MAX_CHOSEN, size)),
@@ -23,9 +23,9 @@ export function batches(
   ];
 }
 
-function kindOf(draft: PortDraft, scarce: ReadonlySet<string>): "plain" | "mac" | "alone" {
+function kindOf(draft: PortDraft, alone: ReadonlySet<string>): "plain" | "mac" | "alone" {
   const { fixed_ips: ips = [], mac_address: mac, network_id: network } = draft;
-  if (scarce.has(network) || ips.some(({ ip_address: ip }) => ip !== undefined)) return "alone";
+  if (alone.has(network) || ips.some(({ ip_address: ip }) => ip !== undefined)) return "alone";
   return mac === undefined ? "plain" : "mac";
 }
 

@@ -14,6 +14,7 @@ import { makeByHalves } from "../by-halves.ts";
 import { ProviderError } from "../errors.ts";
 import { portOf, subnetOf } from "../port-of.ts";
 import type {
+  CreateOptions,
   PortQuota,
   PortRequest,
   PortResult,
@@ -33,8 +34,10 @@ import { BulkSize } from "./bulk-size.ts";
 import { translate } from "./faults.ts";
 import { planPort } from "./plan-port.ts";
 
-/** Requests that create ports at a time: more make the server wait for its database, not faster (docs/spec/vpc-nics.md#5.4). */
+/** Requests of a project that create ports at a time: more make the server wait for its database, not faster (docs/spec/vpc-nics.md#5.4). */
 const CREATES_AT_ONCE = 2;
+/** Those of all projects. A client has 16 connections, and other requests, which are short, need some meanwhile. */
+const CREATES_AT_ALL = 6;
 /** Look-ups of names at a time. A pod can name hundreds of groups, and others' requests need connections meanwhile. */
 const LOOKS_AT_ONCE = 4;
 /** Networks with at most this number of addresses have their ports counted before several are made by one request. */
@@ -72,7 +75,9 @@ export class NeutronProvider implements VpcProvider {
   readonly #vpcs: ResolveCache<Vpc>;
   readonly #groups: ResolveCache<string>;
   readonly #extensions: ResolveCache<ReadonlySet<string>>;
-  readonly #creating = new Semaphore(CREATES_AT_ONCE);
+  readonly #creating = new Semaphore(CREATES_AT_ALL);
+  /** By project; one that is idle is left out. */
+  readonly #creatingOf = new Map<string, Semaphore>();
   readonly #looking = new Semaphore(LOOKS_AT_ONCE);
   readonly #bulk: BulkSize;
   readonly #ended = new AbortController();
@@ -96,17 +101,39 @@ export class NeutronProvider implements VpcProvider {
     return this.#vpcs.get(`${ref.projectId ?? ""}/${ref.vpc}`, () => this.#looked(() => this.#resolve(ref)), options);
   }
 
-  async createPorts(requests: readonly PortRequest[], { signal }: AbortOptions): Promise<readonly PortResult[]> {
+  async createPorts(requests: readonly PortRequest[], { signal, pace }: CreateOptions): Promise<readonly PortResult[]> {
     const planned = await Promise.all(requests.map((request) => this.#plan(request, signal)));
     const drafts = planned.flatMap((plan) => ("draft" in plan ? [plan.draft] : []));
     const made = new Map<string, PortResult>();
-    const scarce = await this.#scarceNetworks(requests, drafts, signal);
+    const automatic = automaticNetworks(requests);
+    const scarce = await this.#scarceNetworks(
+      requests,
+      drafts.filter(({ network_id: network }) => !automatic.has(network)),
+      { signal, pace },
+    );
     await Promise.all(
-      batches(drafts, this.#bulk.size, scarce).map((batch) =>
-        this.#creating.run(async () => this.#createBatch(batch, made, signal), { signal }),
+      batches(drafts, this.#bulk.size, new Set([...automatic, ...scarce])).map((batch) =>
+        this.#inTurn(
+          batch[0]?.project_id ?? "",
+          () => this.#createBatch(batch, { made, automatic }, { signal, pace }),
+          {
+            signal,
+          },
+        ),
       ),
     );
     return planned.map((plan) => ("error" in plan ? plan : resultOf(made, plan.draft.name)));
+  }
+
+  async #inTurn(project: string, work: () => Promise<void>, options: AbortOptions): Promise<void> {
+    const own = this.#creatingOf.get(project) ?? new Semaphore(CREATES_AT_ONCE);
+    this.#creatingOf.set(project, own);
+    try {
+      await own.run(() => this.#creating.run(work, options), options);
+    } finally {
+      const isIdle = own.isIdle(CREATES_AT_ONCE) && this.#creatingOf.get(project) === own;
+      if (isIdle) this.#creatingOf.delete(project);
+    }
   }
 
   async findPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]> {
@@ -315,13 +342,14 @@ export class NeutronProvider implements VpcProvider {
   async #scarceNetworks(
     requests: readonly PortRequest[],
     drafts: readonly PortDraft[],
-    signal: AbortSignal | undefined,
+    { signal, pace }: CreateOptions,
   ): Promise<ReadonlySet<string>> {
     const scarce = new Set<string>();
     for (const [id, wanted] of Map.groupBy(drafts, ({ network_id: network }) => network)) {
       const subnets = requests.find(({ vpc }) => vpc.networks.has(id))?.vpc.subnets ?? [];
       const capacity = addressesOf(subnets.filter(({ networkId }) => networkId === id));
       if (wanted.length < 2 || capacity > COUNTED) continue;
+      await pace?.();
       try {
         const used = await this.#neutron.listPorts({ networkId: id }, { signal, fields: ["id"] });
         if (capacity - used.length < wanted.length + RESERVE) scarce.add(id);
@@ -336,23 +364,31 @@ export class NeutronProvider implements VpcProvider {
 
   async #createBatch(
     batch: readonly PortDraft[],
-    made: Map<string, PortResult>,
-    signal: AbortSignal | undefined,
+    { made, automatic }: { readonly made: Map<string, PortResult>; readonly automatic: ReadonlySet<string> },
+    options: CreateOptions,
   ): Promise<void> {
-    const ends = await makeByHalves(batch, (drafts) => this.#create(drafts, signal), isRefusal);
+    const ends = await makeByHalves(batch, (drafts) => this.#create(drafts, automatic, options), isRefusal);
     for (const [at, draft] of batch.entries()) {
       const end = ends[at];
       if (end === undefined) continue;
-      if ("value" in end) made.set(draft.name, await this.#checked(end.value, signal));
+      if ("value" in end) made.set(draft.name, await this.#checked(end.value, options.signal));
       else made.set(draft.name, { error: asProviderError(end.error) });
     }
   }
 
   /** Makes all ports or none; they are in the order of the drafts. */
-  async #create(drafts: readonly PortDraft[], signal: AbortSignal | undefined): Promise<readonly NeutronPort[]> {
+  async #create(
+    drafts: readonly PortDraft[],
+    automatic: ReadonlySet<string>,
+    { signal, pace }: CreateOptions,
+  ): Promise<readonly NeutronPort[]> {
     const tagsOnCreate = (await this.#knownExtensions(signal)).has(TAGS_ON_CREATE);
-    const ports = await this.#bulk.measure(() =>
-      this.#neutron.createPorts(tagsOnCreate ? drafts : drafts.map(({ tags: _, ...draft }) => draft), { signal }),
+    const bodies = tagsOnCreate ? drafts : drafts.map(({ tags: _, ...draft }) => draft);
+    const [first, second] = bodies;
+    await pace?.();
+    const isSingle = first !== undefined && second === undefined && automatic.has(first.network_id);
+    const ports = await this.#bulk.measure(async () =>
+      isSingle ? [await this.#neutron.createPort(first, { signal })] : this.#neutron.createPorts(bodies, { signal }),
     );
     this.#options.onCreate?.(drafts.length);
     const byName = new Map(ports.map((port) => [port.name, port]));
@@ -383,12 +419,16 @@ export class NeutronProvider implements VpcProvider {
   /** A network without subnets gives a port without an address, which is of no use to a pod. */
   async #checked(port: NeutronPort, signal: AbortSignal | undefined): Promise<PortResult> {
     if (port.fixedIps.length > 0) return { port: portOf(port) };
-    await unlessGone(this.#neutron.deletePort(port.id, { signal }));
-    return {
-      error: new ProviderError("NoAddress", `network ${port.networkId} has no subnet that gives an address`, {
-        retry: "slow",
-      }),
-    };
+    const text = `network ${port.networkId} has no subnet that gives an address`;
+    try {
+      await unlessGone(this.#neutron.deletePort(port.id, { signal }));
+    } catch (error) {
+      if (!(error instanceof ProviderError)) throw error;
+      // The others of the request have their ports.
+      const left = `${text}, and port ${port.id} is left: ${error.message}`;
+      return { error: new ProviderError("NoAddress", left, { retry: "slow", isAmbiguous: true, cause: error }) };
+    }
+    return { error: new ProviderError("NoAddress", text, { retry: "slow" }) };
   }
 }
 
@@ -396,6 +436,15 @@ export class NeutronProvider implements VpcProvider {
 interface GroupScope {
   readonly projectId: string | undefined;
   readonly trustsGroups: boolean | undefined;
+}
+
+/**
+ * The networks with a subnet of which each port gets an address by its MAC. Neutron chooses the MACs of a list of ports only after their addresses, and so
+ * answers such a list with status 500 (`create_port_bulk` of Neutron 21).
+ */
+function automaticNetworks(requests: readonly PortRequest[]): ReadonlySet<string> {
+  const subnets = requests.flatMap(({ vpc }) => vpc.subnets.filter(({ isAutomatic }) => isAutomatic === true));
+  return new Set(subnets.map(({ networkId }) => networkId));
 }
 
 function chunks<Item>(items: readonly Item[], size: number): readonly (readonly Item[])[] {

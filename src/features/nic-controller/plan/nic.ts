@@ -111,13 +111,20 @@ export function addressOfUnknownSubnet({ addresses }: VpcPort, vpc: Vpc): VpcPor
 }
 
 /**
- * A NIC with a port of which all is known: its VPC has the subnets of all its addresses. `created`: whether the controller has made it. Pure.
+ * A NIC with a port of which all is known: its VPC has the subnets of all its addresses. `created`: whether the controller has made it; `wish`: what the pod
+ * asks for. Pure.
  */
 export function withPort(
   nic: NicStatus,
-  { port, vpc, created, now }: { port: VpcPort; vpc: Vpc; created: boolean; now: number },
+  {
+    port,
+    vpc,
+    created,
+    wish,
+    now,
+  }: { port: VpcPort; vpc: Vpc; created: boolean; wish: NamedNic | undefined; now: number },
 ): NicStatus {
-  const ips = port.addresses.map(({ ip, subnetId }) => {
+  const ips = usedAddresses(port, vpc, created ? wish : undefined).map(({ ip, subnetId }) => {
     const subnet = vpc.subnets.find(({ id }) => id === subnetId);
     // A guess would cut the pod off from its network for good.
     if (subnet === undefined) throw new Error(`subnet ${subnetId} of port ${port.id} is not known`);
@@ -147,6 +154,22 @@ export function withPort(
     createdAt: nic.createdAt ?? instant(now),
     ...bindingOf(port),
   };
+}
+
+/**
+ * The addresses of a port that its NIC uses. Neutron gives a port one of each subnet with SLAAC or stateless DHCPv6, whatever it is asked for; a NIC that does
+ * not want IPv6 leaves it to the port. Without a wish, as of a user's port, all are used.
+ */
+function usedAddresses({ addresses }: VpcPort, vpc: Vpc, wish: NamedNic | undefined): VpcPort["addresses"] {
+  if (wish === undefined || wantsIpv6(wish, vpc)) return addresses;
+  const ipv4 = addresses.filter(({ ip }) => !ip.includes(":"));
+  return ipv4.length === 0 ? addresses : ipv4;
+}
+
+function wantsIpv6({ ipv6Enabled, ip = "", subnet }: NamedNic, vpc: Vpc): boolean {
+  if (ipv6Enabled === true || ip.includes(":")) return true;
+  const ids = subnet === undefined ? [] : subnetIds(vpc, subnet);
+  return vpc.subnets.some(({ id, ipVersion }) => ipVersion === 6 && ids.includes(id));
 }
 
 /** What a NIC's status tells of a binding. Pure. */

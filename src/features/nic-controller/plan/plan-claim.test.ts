@@ -53,6 +53,21 @@ const ROWS: readonly (readonly [claim: string, change: Partial<ClaimView>, step:
   ["a pod without a node waits for it", { nics: [MADE] }, WAIT],
   ["a port is bound to the pod's node", { nics: [MADE], ...ON_NODE }, { do: "bind", nics: [ETH0], host: "node-1" }],
   [
+    "a port whose device was lost loses its binding",
+    { nics: [READY], ...ON_NODE, lostAt: "2026-01-01T00:00:00Z" },
+    { do: "unbind", nics: [ETH0] },
+  ],
+  [
+    "then it is bound again",
+    { nics: [{ ...BOUND, host: "", vifType: "unbound" }], ...ON_NODE, lostAt: "2026-01-01T00:00:00Z" },
+    { do: "bind", nics: [ETH0], host: "node-1" },
+  ],
+  [
+    "a port that was bound since its device was lost stays",
+    { nics: [{ ...BOUND, lostAt: "2026-01-01T00:00:00Z" }], ...ON_NODE, lostAt: "2026-01-01T00:00:00Z" },
+    WAIT,
+  ],
+  [
     "a failed binding is tried again",
     { nics: [{ ...BOUND, vifType: "binding_failed" }], ...ON_NODE },
     { do: "bind", nics: [ETH0], host: "node-1" },
@@ -201,6 +216,7 @@ function view(change: Partial<ClaimView>): ClaimView {
     host: undefined,
     isPlugged: false,
     isUnplugged: false,
+    lostAt: undefined,
     nodeIsLost: false,
     quota: undefined,
     isLookedUp: false,

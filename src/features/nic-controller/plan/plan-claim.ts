@@ -48,6 +48,8 @@ export interface ClaimView {
   readonly isPlugged: boolean;
   /** The node has told that the pod's interfaces are gone. */
   readonly isUnplugged: boolean;
+  /** When the node has lost the devices of NICs with their sandbox, if it has, and has not plugged them since. */
+  readonly lostAt: string | undefined;
   /** The node is gone, or has not been ready for five minutes. */
   readonly nodeIsLost: boolean;
   /** Why the tenant's quota forbids the ports; `undefined`: it allows them. */
@@ -71,6 +73,8 @@ export type ClaimStep =
   | { readonly do: "regroup"; readonly nics: readonly NamedNic[] }
   /** Ports are made for NICs, and users' ports are taken for others. */
   | { readonly do: "make"; readonly create: readonly NamedNic[]; readonly take: readonly NamedNic[] }
+  /** Ports lose their binding, so that the next one makes their devices anew. */
+  | { readonly do: "unbind"; readonly nics: readonly NamedNic[] }
   | { readonly do: "bind"; readonly nics: readonly NamedNic[]; readonly host: string }
   /** Nothing before this time, if it is given; the provider and the cluster may tell something earlier. */
   | { readonly do: "wait"; readonly untilMs: number | undefined };
@@ -127,6 +131,15 @@ export const CLAIM_ROWS: readonly Row[] = [
         without.filter(({ portID }) => portID !== undefined),
       ];
       return { do: "make", create, take };
+    },
+  },
+  {
+    name: "devices were lost with the sandbox, and a provider makes one only for a new binding, so their ports lose theirs",
+    step: (view) => {
+      const { host, lostAt } = view;
+      if (host === undefined || lostAt === undefined) return undefined;
+      const lost = due(view, (nic) => isPlumbed(nic, undefined) && nic.lostAt !== lostAt && nic.reason !== "PortLost");
+      return lost.length === 0 ? undefined : { do: "unbind", nics: lost };
     },
   },
   {

@@ -13,7 +13,8 @@ import {
   PROVIDER_HOST_ANNOTATION,
 } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
-import { completed, groupsOf, hasPort, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
+import { providerHost } from "../plan/host.ts";
+import { completed, groupsOf, hasPort, isDue, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
 import { type ObservedPod, observeNic } from "../plan/observe.ts";
 import { type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
 import { added, planNics } from "../plan/plan-nics.ts";
@@ -22,11 +23,12 @@ import { endsByRelease } from "../plan/retry.ts";
 import type { PodView, PodWish } from "../world.ts";
 import { claimDraft } from "./claim-draft.ts";
 import type { NicControllerDeps, NicControllerOptions } from "./deps.ts";
-import { ClaimLedger, withoutPause } from "./ledger.ts";
+import { ClaimLedger, type IsMeant, withoutPause } from "./ledger.ts";
 import { DOUBT_MS, PortActions } from "./port-actions.ts";
 import {
   type ClaimRecord,
   deleteClaim,
+  deviceLostAt,
   finishClaim,
   hasCondition,
   isLetGo,
@@ -52,8 +54,6 @@ const POLL_WAITING_MS = 5000;
 const POLL_SETTLED_MS = 60_000;
 /** A port that is down is looked at again when that has lasted long enough to matter, in milliseconds. */
 const POLL_DOWN_MS = 31_000;
-/** A release that is not at its end is looked at again after this time at most, in milliseconds. */
-const RELEASE_CHECK_MS = 10_000;
 /** How often the API server is asked for a pod that the cache does not have, in milliseconds; the cache tells when it has it. */
 const POD_CHECK_MS = 10_000;
 /** Pods without a claim whose last event is remembered, so that it is written once. */
@@ -86,7 +86,7 @@ export class ClaimReconciler {
   }
 
   /** Something that decides about failures has changed: those of the meant NICs are tried again at once. */
-  tryAgain(isMeant: (nic: NicStatus) => boolean = () => true): void {
+  tryAgain(isMeant: IsMeant = () => true): void {
     for (const { namespace, uid } of this.ledger.tryAgain(isMeant)) this.#options.enqueue(`${namespace}/${uid}`);
   }
 
@@ -195,7 +195,7 @@ export class ClaimReconciler {
       this.#setStatus(record, { nics, phase, nodeName: pod?.spec.nodeName });
       await storeStatus(api, record, options);
       // An address, a place in a subnet or in a quota may be what others wait for.
-      if (step.do === "give-up" && nics.length < before.length) this.tryAgain(({ reason }) => endsByRelease(reason));
+      if (step.do === "give-up" && nics.length < before.length) this.tryAgain(waitsForRelease);
       if (step.do !== "wait") continue;
       if (pod !== undefined) await this.#show(record, pod, options);
       // Not when they are bound: that needs the node.
@@ -381,7 +381,7 @@ export class ClaimReconciler {
   #see(record: ClaimRecord, pod: PodView | undefined): void {
     const { clock, random } = this.#deps;
     const before = completed(record.claim.spec.nics, nicsOf(record));
-    const host = this.#hostOf(pod);
+    const host = this.#hostOf(record, pod);
     // A failure before the pod had a node may be none on the node.
     const isFirstHost = host !== undefined && record.host === undefined && record.status.nodeName === undefined;
     record.host = host;
@@ -417,11 +417,29 @@ export class ClaimReconciler {
     };
   }
 
-  #hostOf(pod: PodView | undefined): string | undefined {
+  #hostOf(record: ClaimRecord, pod: PodView | undefined): string | undefined {
     const nodeName = pod?.spec.nodeName;
     if (nodeName === undefined) return undefined;
-    const { annotations = {} } = this.#deps.cluster.node(nodeName) ?? {};
-    return Object.hasOwn(annotations, PROVIDER_HOST_ANNOTATION) ? annotations[PROVIDER_HOST_ANNOTATION] : nodeName;
+    const node = this.#deps.cluster.node(nodeName);
+    const { claim } = record;
+    const inUse = wished(claim.spec.nics, nicsOf(record)).filter(({ name }) => isPlugged(claim, name));
+    const { host, isKept } = providerHost({ nodeName, node, inUse });
+    this.#tellKeptHost(record, pod, isKept && node !== undefined ? host : undefined);
+    return host;
+  }
+
+  /** An event, once, for a Node whose annotation was lost: new pods are bound to another host than those that run. */
+  #tellKeptHost(record: ClaimRecord, pod: PodView | undefined, host: string | undefined): void {
+    if (host === record.keptHost) return;
+    record.keptHost = host;
+    if (host === undefined || pod === undefined) return;
+    const note = `the Node ${pod.spec.nodeName} has no annotation ${PROVIDER_HOST_ANNOTATION} any more; the ports stay bound to ${host}`;
+    this.#deps.observer.event(pod, { type: "Warning", reason: "ProviderHostKept", note });
+    this.#deps.log.warn("a Node does not say its host at the provider any more, so ports stay where they are", {
+      claim: record.uid,
+      node: pod.spec.nodeName,
+      host,
+    });
   }
 
   #view(record: ClaimRecord, pod: PodView | undefined): ClaimView {
@@ -445,12 +463,13 @@ export class ClaimReconciler {
       isDeleted: claim.metadata.deletionTimestamp !== undefined,
       pod: pod === undefined ? undefined : { isOver: isOver(pod), overForMs, nodeName },
       podIsGone: record.podIsGone,
-      host: this.#hostOf(pod),
+      host: this.#hostOf(record, pod),
       isPlugged: hasCondition(claim, "Plugged"),
       isUnplugged: hasCondition(claim, "Unplugged"),
+      lostAt: deviceLostAt(claim),
       nodeIsLost,
       quota: this.#quotaFault(record),
-      isLookedUp: record.isLookedUp,
+      isLookedUp: record.isLookedUp && !nicsOf(record).some((nic) => record.undeleted.has(nic.name) && isDue(nic, now)),
       now,
     };
   }
@@ -493,20 +512,16 @@ export class ClaimReconciler {
     record.status = { ...record.status, phase: "Releasing" };
     record.pollAt = undefined;
     await deleteClaim(api, record, options);
-    if (await this.#actions.release({ record, provider }, options)) {
+    const requeueAfterMs = await this.#actions.release({ record, provider }, options);
+    if (requeueAfterMs === undefined) {
       await finishClaim(api, record, options);
       this.ledger.forget(record);
       log.info("claim released", { claim: record.uid, pod: record.claim.spec.podName, namespace: record.namespace });
       // An address, a place in a subnet or in a quota may be what others wait for.
-      this.tryAgain(({ reason }) => endsByRelease(reason));
+      this.tryAgain(waitsForRelease);
       return undefined;
     }
     await storeStatus(api, record, options);
-    const now = clock.now();
-    const next = nicsOf(record)
-      .map(({ nextRetryAt }) => Date.parse(nextRetryAt ?? "") - now)
-      .filter((ms) => ms > 0);
-    const requeueAfterMs = Math.min(...next, RELEASE_CHECK_MS);
     record.releaseAt = clock.monotonic() + requeueAfterMs;
     return { requeueAfterMs };
   }
@@ -614,6 +629,11 @@ export class ClaimReconciler {
     if (waiting.length > 0 || now < record.doubtUntil) return { everyMs: POLL_WAITING_MS, awaited };
     return { everyMs: record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS, awaited };
   }
+}
+
+/** Whether a release of another pod's port can end a NIC's failure. One of a release itself, such as a limit of requests, it does not end. */
+function waitsForRelease({ reason }: NicStatus, phase: NicClaimPhase | undefined): boolean {
+  return phase !== "Releasing" && endsByRelease(reason);
 }
 
 /** The ports of NICs, and of those that are not released yet. */

@@ -19,6 +19,8 @@ const RATE_PER_SECOND = 20;
 const BURST = 40;
 const AT_ONCE = 8;
 const DELETES_AT_ONCE = 4;
+/** Projects whose rate is remembered; the one that has been known longest is forgotten first. */
+const MAX_PROJECTS = 1000;
 
 export interface GuardDeps {
   readonly provider: VpcProvider;
@@ -34,14 +36,20 @@ export interface GuardDeps {
 export class GuardedProvider implements VpcProvider {
   readonly name: string;
   readonly #deps: GuardDeps;
+  /** Of requests about known ports, which cannot be told by project. */
   readonly #bucket: TokenBucket;
+  /** Of looks at ports, which must not wait for changes of others' ports. */
+  readonly #looks: TokenBucket;
+  /** Of requests that make ports, by project. */
+  readonly #creates = new Map<string, TokenBucket>();
   readonly #all = new Semaphore(AT_ONCE);
   readonly #deletes = new Semaphore(DELETES_AT_ONCE);
 
   constructor(deps: GuardDeps) {
     this.#deps = deps;
     this.name = deps.provider.name;
-    this.#bucket = new TokenBucket({ ratePerSecond: RATE_PER_SECOND, burst: BURST, clock: deps.clock });
+    this.#bucket = this.#newBucket();
+    this.#looks = this.#newBucket();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -54,8 +62,15 @@ export class GuardedProvider implements VpcProvider {
     return this.#deps.provider.resolve(ref, options);
   }
 
+  /** One call makes many requests, and can take minutes: each of them waits for its turn, and the call holds no place of others. The provider limits how many are under way. */
   async createPorts(requests: readonly PortRequest[], options: AbortOptions): Promise<readonly PortResult[]> {
-    return this.#paced(() => this.#deps.provider.createPorts(requests, options), options);
+    const bucket = this.#createsOf(requests[0]?.vpc.projectId ?? "");
+    const pace = async (): Promise<void> => {
+      await bucket.take(options);
+      this.#check();
+    };
+    this.#check();
+    return this.#deps.provider.createPorts(requests, { ...options, pace });
   }
 
   async findPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]> {
@@ -67,7 +82,9 @@ export class GuardedProvider implements VpcProvider {
   }
 
   async pollPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]> {
-    return this.#paced(() => this.#deps.provider.pollPorts(deviceIds, options), options);
+    await this.#looks.take(options);
+    this.#check();
+    return this.#deps.provider.pollPorts(deviceIds, options);
   }
 
   async bindPort(
@@ -110,6 +127,20 @@ export class GuardedProvider implements VpcProvider {
       this.#check();
       return request();
     }, options);
+  }
+
+  #createsOf(project: string): TokenBucket {
+    const known = this.#creates.get(project);
+    if (known !== undefined) return known;
+    const [oldest] = this.#creates.keys();
+    if (oldest !== undefined && this.#creates.size >= MAX_PROJECTS) this.#creates.delete(oldest);
+    const made = this.#newBucket();
+    this.#creates.set(project, made);
+    return made;
+  }
+
+  #newBucket(): TokenBucket {
+    return new TokenBucket({ ratePerSecond: RATE_PER_SECOND, burst: BURST, clock: this.#deps.clock });
   }
 
   #check(): void {

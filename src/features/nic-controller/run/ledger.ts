@@ -1,4 +1,4 @@
-import type { NicClaim, NicStatus } from "#kube/nic";
+import type { NicClaim, NicClaimPhase, NicStatus } from "#kube/nic";
 import type { NicCluster } from "../world.ts";
 import type { PhaseSample } from "./deps.ts";
 import { type ClaimRecord, nicsOf, recordOf } from "./record.ts";
@@ -75,13 +75,15 @@ export class ClaimLedger {
   }
 
   /** Ends the pauses after failures of the meant NICs. Returns the claims that have some, and those whose pods were refused NICs. */
-  tryAgain(isMeant: (nic: NicStatus) => boolean): readonly ClaimRecord[] {
+  tryAgain(isMeant: IsMeant): readonly ClaimRecord[] {
     const changed: ClaimRecord[] = [];
     for (const record of this.#records.values()) {
       const nics = nicsOf(record);
-      const pauses = nics.some((nic) => nic.nextRetryAt !== undefined && isMeant(nic));
+      const { phase } = record.status;
+      const pauses = nics.some((nic) => nic.nextRetryAt !== undefined && isMeant(nic, phase));
       if (!pauses && record.refusal === "") continue;
-      record.status = { ...record.status, nics: nics.map((nic) => (isMeant(nic) ? withoutPause(nic) : nic)) };
+      if (pauses) record.releaseAt = Number.NEGATIVE_INFINITY;
+      record.status = { ...record.status, nics: nics.map((nic) => (isMeant(nic, phase) ? withoutPause(nic) : nic)) };
       changed.push(record);
     }
     return changed;
@@ -96,6 +98,9 @@ export class ClaimLedger {
     return record;
   }
 }
+
+/** Whether a NIC's pause is to end; `phase` is that of its claim. */
+export type IsMeant = (nic: NicStatus, phase: NicClaimPhase | undefined) => boolean;
 
 type ClaimKey = Pick<ClaimRecord, "uid" | "namespace">;
 

@@ -1,5 +1,5 @@
 import { ExpectedError } from "#base/errors";
-import type { VpcPort, VpcProvider } from "#cloud/vpc";
+import { ProviderError, type VpcPort, type VpcProvider } from "#cloud/vpc";
 import { findObject, resources } from "#kube/client";
 import { nicResources } from "#kube/nic";
 import { clusterTag, DEVICE_OWNER, readOwner } from "../plan/identity.ts";
@@ -16,6 +16,12 @@ export interface OrphanOptions {
   readonly isDryRun: boolean;
 }
 
+/** What has become of an orphan: it was deleted, or would be, unless there is an error. */
+export interface OrphanEnd {
+  readonly port: VpcPort;
+  readonly error?: ProviderError;
+}
+
 /** Deletes ports of this cluster that no claim has (docs/spec/vpc-nics.md#5.8): what two passes in a row have found, after a live look. */
 export class OrphanCollector {
   readonly #deps: Pick<NicControllerDeps, "api" | "cluster" | "observer" | "log" | "clock">;
@@ -28,8 +34,21 @@ export class OrphanCollector {
     this.#options = options;
   }
 
-  /** One pass; returns the ids of the ports that it has deleted, or would delete. Caches must have synced. Rejects with failures of provider and API server. */
-  async pass(provider: VpcProvider, options: { readonly signal: AbortSignal }): Promise<readonly string[]> {
+  /** One pass; returns what {@link each} tells. Rejects as it does. */
+  async pass(provider: VpcProvider, options: { readonly signal: AbortSignal }): Promise<readonly OrphanEnd[]> {
+    const ends: OrphanEnd[] = [];
+    for await (const end of this.each(provider, options)) ends.push(end);
+    return ends;
+  }
+
+  /**
+   * One pass: each port that it has deleted, or would delete, and each that the provider does not delete, which holds up no other. Caches must have synced.
+   * Rejects with other failures of provider and API server.
+   */
+  async *each(
+    provider: VpcProvider,
+    options: { readonly signal: AbortSignal },
+  ): AsyncGenerator<OrphanEnd, void, undefined> {
     const { cluster, clock, log, observer } = this.#deps;
     const { clusterId, minAgeMs, isDryRun } = this.#options;
     const claims = new Set(Array.from(cluster.claims(), ({ metadata }) => metadata.name));
@@ -41,22 +60,25 @@ export class OrphanCollector {
     const orphans = orphansOf(ports.values(), { clusterId, isWanted, now: clock.now(), minAgeMs });
     const suspects = this.#suspects.get(provider.name) ?? new Set();
     this.#suspects.set(provider.name, new Set(orphans.map(({ id }) => id)));
-    const deleted: string[] = [];
+    let deleted = 0;
     for (const orphan of orphans.filter(({ id }) => suspects.has(id))) {
-      if (deleted.length >= MAX_DELETES) break;
-      if (await this.#isWantedAfterAll(orphan, ports.get(orphan.id), options)) continue;
-      log.info(isDryRun ? "port without a claim would be deleted" : "port without a claim is deleted", {
-        port: orphan.id,
-        podUID: orphan.podUID,
-        namespace: orphan.namespace,
-      });
-      if (!isDryRun) {
-        await provider.deletePort(orphan.id, options);
-        observer.orphans(1);
+      if (deleted >= MAX_DELETES) return;
+      const port = ports.get(orphan.id);
+      if (port === undefined || (await this.#isWantedAfterAll(orphan, port, options))) continue;
+      const what = { port: orphan.id, podUID: orphan.podUID, namespace: orphan.namespace };
+      log.info(isDryRun ? "port without a claim would be deleted" : "port without a claim is deleted", what);
+      try {
+        if (!isDryRun) await provider.deletePort(orphan.id, options);
+      } catch (error) {
+        if (!(error instanceof ProviderError)) throw error;
+        log.warn("port without a claim cannot be deleted", { ...what, error: error.message });
+        yield { port, error };
+        continue;
       }
-      deleted.push(orphan.id);
+      deleted += 1;
+      if (!isDryRun) observer.orphans(1);
+      yield { port };
     }
-    return deleted;
   }
 
   /** One pass of each provider. One that is away, or cannot be opened, is logged and holds up no other. Rejects for bugs, and when the signal has aborted. */
@@ -78,13 +100,13 @@ export class OrphanCollector {
   /** A live look: the caches may be behind. */
   async #isWantedAfterAll(
     { podUID, namespace }: Orphan,
-    port: VpcPort | undefined,
+    port: VpcPort,
     options: { readonly signal: AbortSignal },
   ): Promise<boolean> {
     const { api } = this.#deps;
     const claim = await findObject(api, nicResources.nicClaims, { namespace, name: podUID }, options);
     if (claim !== undefined) return true;
-    const name = podOf(port);
+    const name = readOwner(port.description)?.pod;
     if (name === undefined) return false;
     const pod = await findObject(api, resources.pods, { namespace, name }, options);
     return pod?.metadata.uid === podUID && isRunning(pod.status ?? {});
@@ -94,8 +116,4 @@ export class OrphanCollector {
 /** A pod that has ended, and whose claim was released, gets no other one. */
 function isRunning(status: { readonly phase?: string | undefined } | undefined): boolean {
   return status !== undefined && status.phase !== "Succeeded" && status.phase !== "Failed";
-}
-
-function podOf(port: VpcPort | undefined): string | undefined {
-  return port === undefined ? undefined : readOwner(port.description)?.pod;
 }

@@ -4,6 +4,7 @@ import { DEVICE_OWNER, isOfOther, ownPorts, portIdentity } from "../plan/identit
 import {
   addressOfUnknownSubnet,
   BINDING_TRIES,
+  bindingOf,
   bound,
   failed,
   groupsOf,
@@ -20,17 +21,22 @@ import type { ClaimStep } from "../plan/plan-claim.ts";
 import type { NicFault } from "../plan/retry.ts";
 import type { NicControllerDeps } from "./deps.ts";
 import type { ClaimLedger } from "./ledger.ts";
-import { type ClaimRecord, NOTHING, nicsOf, podOf, storeStatus } from "./record.ts";
+import { type ClaimRecord, deviceLostAt, NOTHING, nicsOf, podOf, storeStatus } from "./record.ts";
 import type { PortRequests } from "./requests.ts";
 
 type Options = { readonly signal: AbortSignal };
 /** For how long a request that has no answer may still make a port, in milliseconds: the limit of a bulk, and some more. */
 export const DOUBT_MS = 70_000;
+/** How often it is looked whether a request that takes a user's port has come through while its claim is released, in milliseconds. */
+const RELEASE_CHECK_MS = 10_000;
 /** The age of what is known of a VPC, in milliseconds, above which it is looked at again when it lacks something: that may be new. */
 const MAY_LACK_MS = 1000;
 
 /** A step that asks the provider. */
-export type PortStep = Extract<ClaimStep, { do: "look-up" | "give-up" | "make" | "bind" | "regroup" | "refuse" }>;
+export type PortStep = Extract<
+  ClaimStep,
+  { do: "look-up" | "give-up" | "make" | "unbind" | "bind" | "regroup" | "refuse" }
+>;
 
 export interface PortActionsDeps
   extends Pick<NicControllerDeps, "api" | "cluster" | "observer" | "clock" | "random" | "log"> {
@@ -71,6 +77,8 @@ export class PortActions {
           return await this.#regroup(step, work, options);
         case "make":
           return await this.#make(step, work, options);
+        case "unbind":
+          return await this.#unbindAll(step, work, options);
         case "bind":
           return await this.#bindAll(step, work, options);
       }
@@ -80,15 +88,15 @@ export class PortActions {
   }
 
   /**
-   * Deletes the ports that were made for a claim, and gives users' ports back (docs/spec/vpc-nics.md#5.7). Returns whether nothing is left; else
-   * the failures are in the record.
+   * Deletes the ports that were made for a claim, and gives users' ports back (docs/spec/vpc-nics.md#5.7). Returns after how many milliseconds that is to be
+   * tried again; `undefined` if nothing is left. Failures are in the record.
    */
-  async release({ record, provider }: Omit<Work, "host">, options: Options): Promise<boolean> {
+  async release({ record, provider }: Omit<Work, "host">, options: Options): Promise<number | undefined> {
     this.#touch(record);
     const { cluster, log } = this.#deps;
     if (cluster.pod(record.uid) !== undefined && podOf(cluster, record) === undefined) {
       log.warn("a claim is a copy of another namespace's, so it has no ports", { claim: record.uid });
-      return true;
+      return undefined;
     }
     let ports: readonly VpcPort[];
     const foreign = new Set<string>();
@@ -99,7 +107,7 @@ export class PortActions {
       }
     } catch (error) {
       this.#failAll(record, this.#faultOf(error));
-      return false;
+      return this.#pauseOf(record);
     }
     const nics = nicsOf(record);
     const recorded = nics.flatMap(({ createdByController, portID }) =>
@@ -124,17 +132,27 @@ export class PortActions {
     ]);
     const failures = ends.flatMap((end) => (end.status === "rejected" ? [end.reason] : []));
     for (const error of failures) this.#failAll(record, this.#faultOf(error));
-    if (failures.length > 0) return false;
+    if (failures.length > 0) return this.#pauseOf(record);
     // A request that takes a user's port may still be under way: it is waited for, since nobody would give that port back later.
     const isTaking = nics.some((nic) => nic.createdByController === false && !hasPort(nic));
-    if (isTaking && this.#deps.clock.monotonic() < record.doubtUntil) return false;
+    const doubtMs = record.doubtUntil - this.#deps.clock.monotonic();
+    if (isTaking && doubtMs > 0) return Math.min(doubtMs, RELEASE_CHECK_MS);
     const { podName, podUID } = record.claim.spec;
     const pod = { metadata: { name: podName, namespace: record.namespace, uid: podUID, resourceVersion: "" } };
     for (const { name, portID } of nics) {
       if (portID === undefined || !made.has(portID)) continue;
       this.#deps.observer.event(pod, { type: "Normal", reason: "PortDeleted", note: `${name}: port ${portID}` });
     }
-    return true;
+    return undefined;
+  }
+
+  /** The time until the first NIC that has failed may be tried again, in milliseconds. */
+  #pauseOf(record: ClaimRecord): number {
+    const now = this.#deps.clock.now();
+    const pauses = nicsOf(record)
+      .map(({ nextRetryAt }) => Date.parse(nextRetryAt ?? "") - now)
+      .filter((ms) => ms > 0);
+    return pauses.length === 0 ? RELEASE_CHECK_MS : Math.min(...pauses);
   }
 
   /** The ports that a claim says to have been made for it, also those that have another device by now. */
@@ -238,13 +256,16 @@ export class PortActions {
     const { record, provider } = work;
     try {
       const ports = await this.#deps.requests.find(provider, record.uid, options);
+      record.undeleted.clear();
       const recorded = new Map(
         nicsOf(record).flatMap(({ name, portID }) => (portID === undefined ? [] : [[name, portID]])),
       );
       if (ownPorts(ports, record.uid, recorded, record.namespace).size > 0) {
         const vpc = await this.#vpc(work, options);
         // Whoever may make ports can give them any name, device and owner; one elsewhere is not this pod's.
-        const there = ports.filter(({ networkId }) => networkId === "" || vpc.networks.has(networkId));
+        const inVpc = ports.filter(({ networkId }) => networkId === "" || vpc.networks.has(networkId));
+        const empty = await this.#deleteEmpty(inVpc, work, options);
+        const there = inVpc.filter(({ id }) => !empty.has(id));
         const own = ownPorts(there, record.uid, recorded, record.namespace);
         const adopted = nicsOf(record).flatMap(({ name, portID }) =>
           portID === undefined ? (own.get(name)?.port ?? []) : [],
@@ -255,13 +276,48 @@ export class PortActions {
           const found = own.get(nic.name);
           if (nic.portID !== undefined || found === undefined) return nic;
           this.#deps.log.info("port adopted", { claim: record.uid, nic: nic.name, port: found.port.id });
-          return withPort(nic, { port: found.port, vpc: whole, created: true, now: this.#deps.clock.now() });
+          const wish = record.claim.spec.nics.find(({ name }) => name === nic.name);
+          return withPort(nic, { port: found.port, vpc: whole, created: true, wish, now: this.#deps.clock.now() });
         });
       }
       record.isLookedUp = true;
     } catch (error) {
       this.#failAll(record, this.#faultOf(error));
     }
+  }
+
+  /**
+   * Deletes ports that were made for NICs without one and have no address, as in a network without subnets: they are of no use (docs/spec/vpc-nics.md#6.3).
+   * Returns their ids, also of those that cannot be deleted: their NICs show why, and the next look-up finds them.
+   */
+  async #deleteEmpty(
+    ports: readonly VpcPort[],
+    { record, provider }: Work,
+    options: Options,
+  ): Promise<ReadonlySet<string>> {
+    const empty = new Set<string>();
+    const wanting = new Set(nicsOf(record).flatMap(({ name, portID }) => (portID === undefined ? [name] : [])));
+    for (const [nic, { port, surplus }] of ownPorts(ports, record.uid, new Map(), record.namespace)) {
+      if (!wanting.has(nic)) continue;
+      for (const { id, addresses, networkId } of [port, ...surplus]) {
+        if (addresses.length > 0) continue;
+        empty.add(id);
+        let fault: NicFault = {
+          reason: "NoAddress",
+          message: `network ${networkId} has no subnet that gives an address`,
+          retry: "slow",
+        };
+        try {
+          await provider.deletePort(id, options);
+          this.#deps.log.info("port without an address deleted", { claim: record.uid, nic, port: id });
+        } catch (error) {
+          fault = this.#faultOf(error);
+          record.undeleted.add(nic);
+        }
+        this.#changeOne(record, nic, (one) => this.#failed(one, fault));
+      }
+    }
+    return empty;
   }
 
   async #make({ create, take }: Extract<PortStep, { do: "make" }>, work: Work, options: Options): Promise<void> {
@@ -337,10 +393,10 @@ export class PortActions {
     }
     this.#changeOne(record, wish.name, (nic) => {
       const made = {
-        ...withPort(nic, { port, vpc: whole, created: true, now: clock.now() }),
+        ...withPort(nic, { port, vpc: whole, created: true, wish, now: clock.now() }),
         securityGroups: [...groupsOf(wish)],
       };
-      return host === undefined ? made : bound(made, { port, host, agents: undefined }, this.#when());
+      return host === undefined ? made : this.#bound(record, made, { port, host });
     });
   }
 
@@ -383,8 +439,8 @@ export class PortActions {
       const taken = await provider.bindPort(id, device, { ...options, ifRevision: port.revision });
       const whole = await this.#vpcOf([taken], vpc, work, options);
       this.#changeOne(record, wish.name, (nic) => {
-        const made = withPort(nic, { port: taken, vpc: whole, created: false, now: clock.now() });
-        return host === undefined ? made : bound(made, { port: taken, host, agents: undefined }, this.#when());
+        const made = withPort(nic, { port: taken, vpc: whole, created: false, wish, now: clock.now() });
+        return host === undefined ? made : this.#bound(record, made, { port: taken, host });
       });
     } catch (error) {
       const fault = this.#faultOf(error);
@@ -403,26 +459,71 @@ export class PortActions {
     const id = nic?.portID;
     if (nic === undefined || id === undefined) return;
     try {
-      const device = { host, deviceId: record.uid, deviceOwner: DEVICE_OWNER };
-      let ifRevision: number | undefined;
-      if (nic.createdByController === false) {
-        const port = (await provider.getPorts([id], options)).get(id);
-        if (port !== undefined && port.deviceId !== record.uid) {
-          const message = `port ${id} is in use by device ${port.deviceId || "(none)"}: it was taken away from the pod`;
-          this.#changeOne(record, name, (one) => this.#failed(one, { reason: "PortInUse", message, retry: "slow" }));
-          return;
-        }
-        ifRevision = port?.revision;
-      }
-      const port = await provider.bindPort(id, device, { ...options, ifRevision });
+      const port = await this.#rebind(nic, id, host, { record, provider }, options);
+      if (port === undefined) return;
       const tries = nic.reason === "BindingFailed" ? (nic.attempts ?? 0) + 1 : 1;
       const agents = tries >= BINDING_TRIES ? await provider.describeHost(host, options) : undefined;
-      this.#changeOne(record, name, (one) => bound(one, { port, host, agents }, this.#when()));
+      this.#changeOne(record, name, (one) => this.#bound(record, one, { port, host, agents }));
     } catch (error) {
       const fault = this.#faultOf(error);
       if (fault.reason === "PortNotFound") record.observation = { ...record.observation, missing: new Set([id]) };
       else this.#changeOne(record, name, (one) => this.#failed(one, fault));
     }
+  }
+
+  /** Takes the binding of ports; they are bound again by the next step, also by another process. */
+  async #unbindAll({ nics }: Extract<PortStep, { do: "unbind" }>, work: Work, options: Options): Promise<void> {
+    const ends = await Promise.allSettled(nics.map(({ name }) => this.#unbind(name, work, options)));
+    for (const end of ends) if (end.status === "rejected") throw end.reason;
+  }
+
+  async #unbind(name: string, { record, provider }: Work, options: Options): Promise<void> {
+    const nic = nicsOf(record).find((one) => one.name === name);
+    const id = nic?.portID;
+    if (nic === undefined || id === undefined) return;
+    try {
+      const port = await this.#rebind(nic, id, "", { record, provider }, options);
+      if (port === undefined) return;
+      this.#deps.log.info("device lost, so the port is bound anew", { claim: record.uid, nic: name, port: id });
+      this.#changeOne(record, name, (one) => ({ ...settled(one), ...bindingOf(port), state: "InProgress" }));
+    } catch (error) {
+      const fault = this.#faultOf(error);
+      if (fault.reason === "PortNotFound") record.observation = { ...record.observation, missing: new Set([id]) };
+      else this.#changeOne(record, name, (one) => this.#failed(one, fault));
+    }
+  }
+
+  /** Binds the port of a NIC to a host, or to none. Returns `undefined` if a user's port is another device's by now, which the NIC then shows. */
+  async #rebind(
+    { name, createdByController }: NicStatus,
+    id: string,
+    host: string,
+    { record, provider }: Pick<Work, "record" | "provider">,
+    options: Options,
+  ): Promise<VpcPort | undefined> {
+    let ifRevision: number | undefined;
+    if (createdByController === false) {
+      const port = (await provider.getPorts([id], options)).get(id);
+      if (port !== undefined && port.deviceId !== record.uid) {
+        const message = `port ${id} is in use by device ${port.deviceId || "(none)"}: it was taken away from the pod`;
+        this.#changeOne(record, name, (one) => this.#failed(one, { reason: "PortInUse", message, retry: "slow" }));
+        return undefined;
+      }
+      ifRevision = port?.revision;
+    }
+    const device = { host, deviceId: record.uid, deviceOwner: DEVICE_OWNER };
+    return provider.bindPort(id, device, { ...options, ifRevision });
+  }
+
+  /** A NIC after an attempt to bind its port, which is newer than the loss of its device that the node has told. */
+  #bound(
+    record: ClaimRecord,
+    nic: NicStatus,
+    { port, host, agents }: { readonly port: VpcPort; readonly host: string; readonly agents?: string | undefined },
+  ): NicStatus {
+    const lostAt = deviceLostAt(record.claim);
+    const known = lostAt === undefined ? nic : { ...nic, lostAt };
+    return bound(known, { port, host, agents }, this.#when());
   }
 
   /** The VPC of a claim. If what is known of it is not whole, it is looked at again: what it lacks may be new. */

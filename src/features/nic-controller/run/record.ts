@@ -35,10 +35,14 @@ export interface ClaimRecord {
   overSince: number | undefined;
   /** When a release that has failed is tried again, on the monotonic clock. */
   releaseAt: number;
+  /** NICs that have a port of no use, which could not be deleted: it is looked for again before another one is made. */
+  undeleted: Set<string>;
   /** The value of the claim's label of its node. */
   labelled: string | undefined;
   /** The host that the pod had in the last pass: a first one is a reason to try again. */
   host: string | undefined;
+  /** The host at which its ports stay although its Node does not name it any more, once that is told. */
+  keptHost: string | undefined;
   /** What the last look at the ports has found, until a pass has seen it. */
   observation: Observation;
   /** Ids of ports that have the identity of a recorded one. */
@@ -92,8 +96,10 @@ export function recordOf(claim: NicClaim, namespace: string, isCached: boolean):
     status,
     stored: status,
     isLookedUp: false,
+    undeleted: new Set(),
     labelled: claim.metadata.labels?.[CLAIM_NODE_LABEL],
     host: undefined,
+    keptHost: undefined,
     observation: NOTHING,
     surplus: [],
     touchedAt: Number.NEGATIVE_INFINITY,
@@ -123,6 +129,13 @@ export function nicsOf(record: ClaimRecord): readonly NicStatus[] {
 /** What the node has told of a claim's pod. */
 export function hasCondition({ status }: NicClaim, type: "Plugged" | "Unplugged"): boolean {
   return status?.conditions?.some((one) => one.type === type && one.status === "True") === true;
+}
+
+/** When the node has lost the devices of NICs with their sandbox, if it has, and has not plugged them since (docs/spec/vpc-nics.md#9). */
+export function deviceLostAt({ status }: NicClaim): string | undefined {
+  return status?.conditions?.find(
+    (one) => one.type === "Unplugged" && one.status === "True" && one.reason === "DeviceLost",
+  )?.lastTransitionTime;
 }
 
 /** Whether the node has a NIC: it says so of each one, or of the sandbox as a whole. */

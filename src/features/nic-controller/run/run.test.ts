@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import { FakeClock } from "#base/clock";
+import { type CreateOptions, type PortRequest, ProviderError } from "#cloud/vpc";
 import { KubeError } from "#kube/client";
 import { nodeLabelValue } from "#kube/nic";
 import { portIdentity } from "../plan/identity.ts";
@@ -131,6 +132,111 @@ test("a node with a name that no label can have finds its claims by a part of it
     assert.deepEqual([label, status?.phase, status?.nodeName], [nodeLabelValue(node), "Plumbable", node]);
   }
   assert.notEqual(nodeLabelValue(node), nodeLabelValue(`${node}s`));
+});
+
+test("a Node that is gone, or comes back without its annotation, moves no port of a pod that runs; others wait for it", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  using _ = cluster.start();
+  cluster.policy = { hotplug: true };
+  vpc.hosts.add("real-host");
+  cluster.nodeAnnotations.set("node-1", { "isthmus.dev/provider-host": "real-host" });
+  const [uid, young] = [uidOf(1), uidOf(2)];
+  const shown = (one: string) => {
+    const { phase, nics = [] } = cluster.claims.get(one)?.status ?? {};
+    return [phase, ...nics.map(({ host }) => host)];
+  };
+  await running(bed, uid, ONE);
+  for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+  await clock.advance(5000);
+  assert.deepEqual(shown(uid), ["Active", "real-host"]);
+  const binds = vpc.calls["bind"];
+  cluster.goneNodes.add("node-1");
+  cluster.touch(uid);
+  cluster.addPod(young, ONE, "node-1");
+  await clock.advance(120_000);
+  assert.deepEqual(
+    [shown(uid), shown(young)],
+    [
+      ["Active", "real-host"],
+      ["Created", ""],
+    ],
+  );
+  assert.equal(vpc.calls["bind"], binds);
+  // kubelet has registered it again, by its flags alone.
+  cluster.goneNodes.clear();
+  for (const annotations of [{}, { "isthmus.dev/provider-host": "" }]) {
+    cluster.nodeAnnotations.set("node-1", annotations);
+    for (const one of [uid, young]) cluster.touch(one);
+    await clock.advance(120_000);
+  }
+  assert.deepEqual(
+    [shown(uid), shown(young)],
+    [
+      ["Active", "real-host"],
+      ["Plumbable", "node-1"],
+    ],
+  );
+  const told = cluster.events.filter(({ reason }) => reason === "ProviderHostKept");
+  assert.deepEqual(
+    told.map(({ pod, type }) => [pod, type]),
+    [["pod-0001", "Warning"]],
+  );
+  // A NIC that is added goes where the sandbox is.
+  cluster.changeWish(uid, WISH);
+  await clock.advance(2000);
+  assert.deepEqual(shown(uid), ["Plumbable", "real-host", "real-host"]);
+  // What somebody writes counts, as ever.
+  vpc.hosts.add("other-host");
+  cluster.nodeAnnotations.set("node-1", { "isthmus.dev/provider-host": "other-host" });
+  cluster.touch(uid);
+  await clock.advance(2000);
+  assert.deepEqual(shown(uid).slice(1), ["other-host", "other-host"]);
+});
+
+test("a port whose device was lost with the sandbox is unbound and bound again, once, after a failover too; a new NIC is bound once", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  cluster.policy = { hotplug: true };
+  const uid = uidOf(1);
+  const lent = vpc.addUserPort();
+  const nics = [{ name: "eth0" }, { name: "eth1", portID: lent }];
+  const hostsOf = (id: string) => vpc.bound.flatMap(([port, host]) => (port === id ? [host] : []));
+  const phase = (): string | undefined => cluster.claims.get(uid)?.status?.phase;
+  let made = "";
+  {
+    using _ = cluster.start();
+    await running(bed, uid, { kind: "wanted", vpc: "vpc-1", nics });
+    for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+    await clock.advance(5000);
+    made = [...vpc.ports.keys()].find((id) => id !== lent) ?? assert.fail();
+    vpc.bound.splice(0);
+    cluster.loseDevices(uid);
+    // It is killed between the two.
+    for (let ms = 0; ms < 1000 && hostsOf(made).length === 0; ms += 1) await clock.advance(1);
+  }
+  {
+    using _ = cluster.start();
+    await clock.advance(120_000);
+  }
+  using _ = cluster.start();
+  await clock.advance(120_000);
+  assert.equal(phase(), "Active", "the ports of this cloud are active all the time");
+  for (const id of [made, lent]) assert.deepEqual(hostsOf(id).slice(-2), ["", "node-1"]);
+  const before = vpc.bound.length;
+  assert.ok(before <= 6, `${before} bindings`);
+  cluster.changeWish(uid, { kind: "wanted", vpc: "vpc-1", nics: [...nics, { name: "eth2" }] });
+  await clock.advance(2000);
+  assert.deepEqual([vpc.ports.size, vpc.bound.length], [3, before], "it is bound as it is made");
+  // A second loss.
+  cluster.follow(uid);
+  await clock.advance(5000);
+  vpc.bound.splice(0);
+  cluster.loseDevices(uid);
+  cluster.touch(uid);
+  await clock.advance(120_000);
+  for (const id of vpc.ports.keys()) assert.deepEqual(hostsOf(id), ["", "node-1"]);
+  assert.equal(phase(), "Plumbable");
 });
 
 test("a claim that was copied into another namespace takes no port of the pod that runs, nor of one that has run", async () => {
@@ -410,13 +516,42 @@ test("a release that fails is tried again at its time, and not at each write of 
   cluster.addPod(uid, ONE, "node-1");
   await clock.advance(1000);
   vpc.held.add([...vpc.ports.keys()][0] ?? "");
+  const tries = (): number => vpc.calls["delete"] ?? 0;
+  const start = clock.now();
+  const at: number[] = [];
   cluster.deletePod(uid);
-  await clock.advance(100_000);
-  const tries = vpc.calls["delete"] ?? 0;
-  assert.ok(tries >= 10 && tries <= 11, `${tries} tries`);
+  for (let ms = 0; ms < 230_000; ms += 1000) {
+    const before = tries();
+    await clock.advance(1000);
+    // Whatever wakes it.
+    cluster.touch(uid);
+    if (tries() > before) at.push(Math.floor((clock.now() - start) / 1000) - 1);
+  }
+  // The pause is that of a slow failure, which grows: 30, 60, 120 s.
+  assert.deepEqual(at, [0, 30, 90, 210]);
   assert.ok(cluster.statusWrites <= 20, `${cluster.statusWrites} writes`);
   vpc.held.clear();
-  await clock.advance(10_000);
+  await clock.advance(241_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
+});
+
+test("a release that the provider asks to be tried later is tried later; those of other pods are not held up", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  for (let at = 1; at <= 20; at += 1) cluster.addPod(uidOf(at), ONE, "node-1");
+  await clock.advance(3000);
+  const busy = { retry: "fast", retryAfterMs: 120_000 } as const;
+  vpc.deleteFault = new ProviderError("ProviderUnavailable", "too many requests", busy);
+  for (let at = 1; at <= 20; at += 1) cluster.deletePod(uidOf(at));
+  await clock.advance(100_000);
+  assert.equal(vpc.calls["delete"], 20);
+  vpc.deleteFault = undefined;
+  cluster.addPod(uidOf(21), ONE, "node-1");
+  await clock.advance(2000);
+  cluster.deletePod(uidOf(21));
+  await clock.advance(2000);
+  assert.equal(cluster.claims.has(uidOf(21)), false);
+  await clock.advance(20_000);
   assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
 });
 
@@ -439,6 +574,93 @@ test("a port in a subnet that is younger than what is known of the VPC has that 
   };
   const wanted = { subnet: young.id, prefix: 16, gateway: "10.0.0.9", routes };
   assert.deepEqual([shown(2), shown(3)], [wanted, wanted]);
+});
+
+test("of an address of IPv6 that the cloud adds by itself only a NIC knows that wants IPv6, and a user's port keeps all", async () => {
+  const { clock, vpc, cluster } = open();
+  const [first] = vpc.subnets;
+  const auto = { ...(first ?? assert.fail()), id: "66666666-6666-4666-8666-666666666666", name: "auto" };
+  vpc.subnets.unshift({ ...auto, cidr: "2001:db8::/64", ipVersion: 6, gateway: "2001:db8::1" });
+  vpc.extra = [{ subnetId: auto.id, ip: "2001:db8::a" }];
+  const lent = vpc.addUserPort();
+  const wishes = [
+    { name: "eth0" },
+    { name: "eth1", ipv6Enabled: false },
+    { name: "eth2", subnet: "subnet-1" },
+    { name: "eth3", ipv6Enabled: true },
+    { name: "eth4", subnet: "auto" },
+    { name: "eth5", subnet: "auto", ip: "2001:db8::a" },
+    { name: "eth6", portID: lent },
+  ];
+  const families = () =>
+    cluster.claims
+      .get(uidOf(1))
+      ?.status?.nics?.map(({ ips = [] }) => ips.map(({ ip }) => (ip.includes(":") ? 6 : 4)).join(""));
+  // Ports that are adopted, since the answer was lost, and ports that are made.
+  for (const fate of ["answer-lost", "done"] as const) {
+    using _ = cluster.start();
+    let writes = 0;
+    vpc.fate = () => {
+      writes += 1;
+      return writes === 1 ? fate : "done";
+    };
+    cluster.addPod(uidOf(1), { kind: "wanted", vpc: "vpc-1", nics: wishes });
+    await clock.advance(3000);
+    assert.deepEqual(families(), ["4", "4", "4", "46", "46", "46", "46"]);
+    assert.equal(cluster.claims.get(uidOf(1))?.status?.nics?.[0]?.subnetID, first?.id);
+    cluster.deletePod(uidOf(1));
+    await clock.advance(3000);
+  }
+});
+
+test("a port without an address that a request without an answer has left is deleted and is no NIC; one with an address is made once there is a subnet", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const subnets = vpc.subnets.splice(0);
+  let writes = 0;
+  vpc.fate = () => {
+    writes += 1;
+    vpc.keepsEmpty = writes === 1;
+    return writes === 1 ? "answer-lost" : "done";
+  };
+  const uid = uidOf(1);
+  const shown = () => {
+    const { reason, portID, ips } = cluster.claims.get(uid)?.status?.nics?.[0] ?? {};
+    return [vpc.ports.size, reason, portID, ips];
+  };
+  cluster.addPod(uid, ONE, "node-1");
+  await clock.advance(300);
+  assert.equal(vpc.ports.size, 1, "the request was done");
+  // What cannot be deleted yet is not taken for the NIC's either.
+  const [left = ""] = vpc.ports.keys();
+  vpc.held.add(left);
+  await clock.advance(5000);
+  assert.deepEqual(shown(), [1, "DeleteConflict", undefined, undefined]);
+  // Somebody else deletes it meanwhile.
+  const looks = vpc.calls["find"] ?? 0;
+  vpc.ports.delete(left);
+  await clock.advance(40_000);
+  assert.deepEqual(shown(), [0, "NoAddress", undefined, undefined]);
+  assert.ok((vpc.calls["find"] ?? 0) - looks <= 2, `${vpc.calls["find"]} look-ups`);
+  vpc.subnets.push(...subnets);
+  await clock.advance(130_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.get(uid)?.status?.phase], [1, "Plumbable"]);
+});
+
+test("a port without an address that is found is deleted, and its NIC says why it has none", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  vpc.subnets.splice(0);
+  let writes = 0;
+  vpc.fate = () => {
+    writes += 1;
+    vpc.keepsEmpty = writes === 1;
+    return writes === 1 ? "answer-lost" : "done";
+  };
+  cluster.addPod(uidOf(1), ONE, "node-1");
+  await clock.advance(5000);
+  assert.deepEqual([vpc.ports.size, vpc.calls["delete"], vpc.calls["create"]], [0, 1, 1]);
+  assert.equal(cluster.claims.get(uidOf(1))?.status?.nics?.[0]?.reason, "NoAddress");
 });
 
 test("a port whose subnet nobody knows is no NIC before that is known, and no second port is made", async () => {
@@ -1024,4 +1246,60 @@ test("GuardedProvider: a process that may not lead asks nothing, and one that le
   await assert.rejects(refused, /another process may lead/);
   await assert.rejects(guarded.resolve({ vpc: "vpc-1", projectId: undefined }, {}), /another process may lead/);
   assert.equal(vpc.calls["find"], 100);
+});
+
+test("GuardedProvider: requests that take long to make ports, of any number of projects, hold up no look; each has its own turn and needs the lead", async () => {
+  const clock = new FakeClock();
+  let leads = true;
+  let asked = 0;
+  /** A cloud that makes each port by a request of 30 s. */
+  class Slow extends FakeVpc {
+    override async createPorts(requests: readonly PortRequest[], { pace }: CreateOptions) {
+      return Promise.all(
+        requests.map(async () => {
+          await pace?.();
+          asked += 1;
+          await new Promise<void>((resolve) => void clock.after(30_000, resolve));
+          return { error: new ProviderError("SubnetFull", "full", { retry: "slow" }) };
+        }),
+      );
+    }
+  }
+  const vpc = new Slow(clock);
+  const guarded = new GuardedProvider({ provider: vpc, clock, isLeading: () => leads });
+  const request = (project: string, at: number): PortRequest => ({
+    identity: portIdentity(uidOf(at), { cluster: "c1", namespace: "default", pod: "p", nic: "eth0" }),
+    vpc: { ref: "vpc-1", projectId: project, networks: new Map(), subnets: [] },
+    wish: { securityGroups: [], wantsIpv6: false },
+    host: undefined,
+  });
+  const bulk = (project: string) =>
+    guarded.createPorts(
+      Array.from({ length: 50 }, (_, at) => request(project, at)),
+      {},
+    );
+  const all = Promise.allSettled(["a", "a", "b", "b", "c", "c", "d", "d"].map(bulk));
+  await clock.advance(100);
+  // A burst of 40 for each project.
+  assert.ok(asked >= 160 && asked <= 170, `${asked} requests`);
+  let isSeen = false;
+  const seen = guarded.pollPorts(["x"], {}).then(() => {
+    isSeen = true;
+  });
+  await clock.advance(1000);
+  assert.equal(isSeen, true);
+  await seen;
+  // Bindings wait for their own turn, not looks for theirs.
+  const bindings = Promise.allSettled(
+    Array.from({ length: 400 }, () => guarded.bindPort("x", { host: "h", deviceId: "", deviceOwner: "" }, {})),
+  );
+  const looked = guarded.pollPorts(["x"], {});
+  await clock.advance(1000);
+  await looked;
+  assert.ok((vpc.calls["bind"] ?? 0) < 100);
+  leads = false;
+  const before = asked;
+  await clock.advance(60_000);
+  await Promise.all([all, bindings]);
+  assert.equal(asked, before, "no further one of a request that was begun");
 });

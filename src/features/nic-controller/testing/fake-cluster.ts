@@ -37,6 +37,10 @@ export class FakeCluster {
   refusal: KubeError | undefined;
   /** Whether nodes have not been ready for long. */
   lostNodes = false;
+  /** Nodes that the cluster does not have. */
+  readonly goneNodes = new Set<string>();
+  /** The annotations of nodes that have some. */
+  readonly nodeAnnotations = new Map<string, Readonly<Record<string, string>>>();
   readonly clock: FakeClock;
   readonly #vpc: FakeVpc;
   readonly #log: Logger;
@@ -63,7 +67,10 @@ export class FakeCluster {
         claims: () => this.claims.values(),
         pod: (uid) => (this.unseen.has(uid) ? undefined : (this.former.get(uid) ?? this.pods.get(uid))),
         namespace: () => undefined,
-        node: () => ({ notReadySince: this.lostNodes ? 0 : undefined }),
+        node: (name) =>
+          this.goneNodes.has(name)
+            ? undefined
+            : { annotations: this.nodeAnnotations.get(name), notReadySince: this.lostNodes ? 0 : undefined },
         policy: () => this.policy,
       },
       rules: RULES,
@@ -162,6 +169,19 @@ export class FakeCluster {
     if (claim === undefined) return;
     const conditions = [...(claim.status?.conditions ?? []), { type, status: "True" as const }];
     this.#store({ ...claim, status: { ...claim.status, conditions } });
+  }
+
+  /** The sandbox has ended with the devices in it, and the node's agent tells it. */
+  loseDevices(uid: string): void {
+    const claim = this.claims.get(uid);
+    if (claim === undefined) return;
+    const lastTransitionTime = new Date(this.clock.now()).toISOString().replace(/\.\d+Z$/, "Z");
+    const conditions = (["Plugged", "Unplugged"] as const).map((type) => {
+      const status = type === "Unplugged" ? ("True" as const) : ("False" as const);
+      return { type, status, reason: "DeviceLost", lastTransitionTime };
+    });
+    const { generation = 0 } = claim.metadata;
+    this.#store({ ...claim, status: { ...claim.status, conditions, plugged: { generation, nics: [] } } });
   }
 
   touch(uid: string): void {

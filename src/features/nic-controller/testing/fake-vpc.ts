@@ -1,6 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import {
+  type CreateOptions,
   type PortRequest,
   type PortResult,
   ProviderError,
@@ -30,9 +31,15 @@ export class FakeVpc implements VpcProvider {
   readonly ports = new Map<string, VpcPort>();
   /** How many requests of each kind there were. */
   readonly calls: Record<string, number> = {};
+  /** Ports and the hosts that they were bound to, in order. */
+  readonly bound: (readonly [id: string, host: string])[] = [];
   isAway = false;
   /** Ports that cannot be deleted, since something else uses them. */
   readonly held = new Set<string>();
+  /** Whether ports without an address are left, as by a request whose answer is lost. */
+  keepsEmpty = false;
+  /** Why no port can be deleted. */
+  deleteFault: ProviderError | undefined;
   /** Hosts with a live agent. */
   readonly hosts = new Set(["node-1"]);
   /** Asked for each write. */
@@ -41,6 +48,8 @@ export class FakeVpc implements VpcProvider {
   onCreate: (requests: readonly PortRequest[]) => void = () => undefined;
   /** The id of the subnet of new ports' addresses, if it is not the last of {@link subnets}. */
   addressesIn: string | undefined;
+  /** Addresses that the cloud adds to those of each new port, as of a subnet with SLAAC. */
+  extra: VpcPort["addresses"] = [];
   /** The subnets of the network; new ports have an address of the last one. */
   readonly subnets: VpcSubnet[] = [
     {
@@ -70,7 +79,8 @@ export class FakeVpc implements VpcProvider {
     return { ref: vpc, projectId: "p", networks: new Map([[NETWORK, { mtu: 1450 }]]), subnets };
   }
 
-  async createPorts(requests: readonly PortRequest[]): Promise<readonly PortResult[]> {
+  async createPorts(requests: readonly PortRequest[], { pace }: CreateOptions): Promise<readonly PortResult[]> {
+    await pace?.();
     this.onCreate(requests);
     return this.#write("create", () => requests.map((request) => this.#make(request)));
   }
@@ -101,6 +111,7 @@ export class FakeVpc implements VpcProvider {
       if (ifRevision !== undefined && ifRevision !== port.revision) {
         throw new ProviderError("PortChanged", `port ${id} has another revision`, { retry: "at-once" });
       }
+      this.bound.push([id, host]);
       return this.change(id, { deviceId, deviceOwner, binding: { host, vifType: this.#vifType(host) } });
     });
   }
@@ -126,6 +137,7 @@ export class FakeVpc implements VpcProvider {
 
   async deletePort(id: string): Promise<void> {
     await this.#write("delete", () => {
+      if (this.deleteFault !== undefined) throw this.deleteFault;
       if (this.held.has(id)) throw new ProviderError("DeleteConflict", `port ${id} is in use`, { retry: "slow" });
       this.ports.delete(id);
     });
@@ -160,8 +172,12 @@ export class FakeVpc implements VpcProvider {
     return changed;
   }
 
+  /** A port without an address is deleted at once, as by a provider that has got the answer. */
   #make({ identity, host, wish }: PortRequest): PortResult {
-    return { port: this.#add(identity, host ?? "", wish.securityGroups) };
+    const port = this.#add(identity, host ?? "", wish.securityGroups);
+    if (port.addresses.length > 0 || this.keepsEmpty) return { port };
+    this.ports.delete(port.id);
+    return { error: new ProviderError("NoAddress", "the network has no subnet", { retry: "slow" }) };
   }
 
   #add(identity: PortRequest["identity"], host: string, securityGroups: readonly string[] = []): VpcPort {
@@ -176,10 +192,11 @@ export class FakeVpc implements VpcProvider {
       status: "DOWN",
       mac: `fa:16:3e:${hex.slice(6, 8)}:${hex.slice(8, 10)}:${hex.slice(10)}`,
       addresses: [
-        {
-          subnetId: this.addressesIn ?? this.subnets.at(-1)?.id ?? "",
+        ...this.subnets.slice(-1).map(({ id }) => ({
+          subnetId: this.addressesIn ?? id,
           ip: `10.${(at >> 16) & 255}.${(at >> 8) & 255}.${at & 255}`,
-        },
+        })),
+        ...this.extra,
       ],
       createdAt: new Date(this.#clock.now()).toISOString(),
       revision: 1,

@@ -70,7 +70,7 @@ export async function auditNicCluster(
       nodes,
       ports: await withNamed(deps, owned, claims, at),
       clusterId: id,
-      hostOf: (node) => hosts.get(node) ?? node,
+      hostOf: (node) => hosts.get(node) || node,
       now: deps.now(),
     },
     own,
