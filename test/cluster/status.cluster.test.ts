@@ -148,11 +148,11 @@ interface Status {
   readonly notRead: readonly { readonly what: string; readonly why: string }[];
 }
 
+/** `isthmus status` without the processes of this machine: other tests run programs in its network namespace. */
+const ALONE = ["unshare", "--pid", "--fork", "--mount-proc", ISTHMUS, "status"] as const;
+
 async function statusOf(token: string): Promise<{ readonly code: number | null; readonly status: Status }> {
-  // Without the processes of this machine: other tests run programs in its network namespace.
-  const alone = ["unshare", "--pid", "--fork", "--mount-proc"];
-  const argv = [...alone, ISTHMUS, "status", `--kubeconfig=${kubeconfigOf(token)}`, "--json"];
-  const { code, stdout, stderr } = await start(argv).ended;
+  const { code, stdout, stderr } = await start([...ALONE, `--kubeconfig=${kubeconfigOf(token)}`, "--json"]).ended;
   assert.equal(stderr, "");
   return { code, status: JSON.parse(stdout) as Status };
 }
@@ -195,7 +195,7 @@ test("status: rights that are missing are named, each once; without the Pods it 
 });
 
 test("status: the text is one screen; --watch draws it again and ends at SIGINT; a server that is away is an error at once", async () => {
-  const { stdout } = await isthmus(["status", `--kubeconfig=${kubeconfigOf("root")}`]);
+  const { stdout } = await start([...ALONE, `--kubeconfig=${kubeconfigOf("root")}`]).ended;
   assert.match(stdout, new RegExp(`^coil-ipam-controller +${version.replaceAll(".", "\\.")} +1/1 +1 +0 +1/1$`, "m"));
   assert.match(stdout, /^kube-system\/coil-ipam-leader .* s ago$/m);
   assert.ok(stdout.split("\n").length < 40, stdout);

@@ -95,9 +95,12 @@ test("Relay: a client that stops reading ends its tunnel, but the destination ha
   bed.client.socket.pause();
   const record = Buffer.concat([Buffer.of(23, 3, 3, 0x40, 0), Buffer.alloc(0x4000)]);
   bed.far.socket.write(Buffer.concat(Array(4096).fill(record)));
-  while (!bed.near.writableNeedDrain) await new Promise((resolve) => setImmediate(resolve));
-  // In the middle of a record, as a stall would be.
-  const seen = bed.relay.bytes.down;
+  // Until the kernel takes nothing more for the client: in the middle of a record, as a stall would be.
+  let seen = -1;
+  while (!bed.near.writableNeedDrain || bed.relay.bytes.down !== seen) {
+    seen = bed.relay.bytes.down;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
   const endedMs = await bed.endedBy(40_000);
   assert.ok(endedMs <= 31_000 && bed.relay.bytes.down === seen, `${endedMs} ${seen}`);
   bed.client.socket.resume();
