@@ -2,8 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { Registry } from "#base/metrics";
-import { findProgram } from "../programs.ts";
+import { declaredMetrics } from "./testing/declared.ts";
 
 const FILE = join(import.meta.dirname, "../../../deploy/grafana/pod-network.json");
 const PROGRAMS = ["coild", "coil-ipam-controller", "coil-egress-controller", "coil-router", "coil-egress"];
@@ -21,18 +20,10 @@ interface Panel {
 /** The names of series and the labels of each. */
 async function series(): Promise<ReadonlyMap<string, ReadonlySet<string>>> {
   const found = new Map<string, ReadonlySet<string>>();
-  for (const name of PROGRAMS) {
-    const registry = new Registry();
-    for (const declare of (await findProgram(name)?.load())?.metrics ?? []) declare(registry);
-    // The library's types lack what its metrics have at run time.
-    const declared = registry.getMetricsAsArray() as unknown as readonly {
-      readonly name: string;
-      readonly type: string;
-      readonly labelNames: readonly string[];
-    }[];
-    for (const { name: metric, type, labelNames } of declared)
+  for (const program of PROGRAMS) {
+    for (const { name, type, labelNames } of await declaredMetrics(program))
       for (const suffix of type === "histogram" ? ["_bucket", "_sum", "_count"] : [""])
-        found.set(metric + suffix, new Set([...labelNames, ...ADDED]));
+        found.set(name + suffix, new Set([...labelNames, ...ADDED]));
   }
   return found;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Registry } from "#base/metrics";
-import { findProgram, PROGRAMS } from "../programs.ts";
+import { PROGRAMS } from "../programs.ts";
+import { declaredMetrics } from "./testing/declared.ts";
 
 type Type = "counter" | "gauge" | "histogram";
 /** `name{label,label}` by type; dashboards and alerts of users rely on them. */
@@ -238,15 +238,7 @@ function konnectivity(side: "server" | "agent", names: readonly string[]): strin
 
 for (const name of Object.keys(PROGRAMS)) {
   test(`${name}: declares every metric that it promises, with type and labels, and no other`, async () => {
-    const registry = new Registry();
-    for (const declare of (await findProgram(name)?.load())?.metrics ?? []) declare(registry);
-    // The library's types lack what its metrics have at run time.
-    const declared = registry.getMetricsAsArray() as unknown as readonly {
-      readonly name: string;
-      readonly type: string;
-      readonly labelNames: readonly string[];
-    }[];
-    const found = declared.map(({ name: metric, type, labelNames }) => {
+    const found = (await declaredMetrics(name)).map(({ name: metric, type, labelNames }) => {
       const labels = labelNames.length === 0 ? "" : `{${labelNames.join(",")}}`;
       return `${type} ${metric}${labels}`;
     });

@@ -247,20 +247,22 @@ test("LeaseCollector, ServerLease: clocks that jump or differ by an hour delete 
   await assert.rejects(get("living"), { code: "not-found" });
 });
 
-test("LeaseCounter: a clock that jumps leaves the count as it was, or as high", async (t) => {
-  const { api } = await kube(t);
-  const clock = new FakeClock();
-  const counter = new LeaseCounter(
+/** A counter whose metrics and changes nobody looks at. */
+function quietCounter(api: KubeClient, clock: FakeClock): LeaseCounter {
+  const ignored = { listed: () => undefined, watched: () => undefined };
+  return new LeaseCounter(
     {
-      api,
-      clock,
-      log: nullLogger,
+      ...{ api, clock, log: nullLogger, metrics: ignored, onChange: () => undefined },
       health: new Health().part("leases"),
-      metrics: { listed: () => undefined, watched: () => undefined },
-      onChange: () => undefined,
     },
     { namespace: NAMESPACE, labelSelector: "k8s-app=konnectivity-server" },
   );
+}
+
+test("LeaseCounter: a clock that jumps leaves the count as it was, or as high", async (t) => {
+  const { api } = await kube(t);
+  const clock = new FakeClock();
+  const counter = quietCounter(api, clock);
   const controller = new AbortController();
   const running = counter.run(controller);
   for (const id of ["a", "b", "c"]) await lease(api, clock, id, 0);
@@ -276,17 +278,7 @@ test("LeaseCounter: a clock that jumps leaves the count as it was, or as high", 
 test("LeaseCounter: an API server that is not heard of ends no Lease", async (t) => {
   const { api } = await kube(t);
   const clock = new FakeClock();
-  const counter = new LeaseCounter(
-    {
-      api,
-      clock,
-      log: nullLogger,
-      health: new Health().part("leases"),
-      metrics: { listed: () => undefined, watched: () => undefined },
-      onChange: () => undefined,
-    },
-    { namespace: NAMESPACE, labelSelector: "k8s-app=konnectivity-server" },
-  );
+  const counter = quietCounter(api, clock);
   const controller = new AbortController();
   const running = counter.run(controller);
   // Three servers, each of which renews its Lease every 15 s.
