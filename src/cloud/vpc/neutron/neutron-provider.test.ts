@@ -38,12 +38,7 @@ class Addressless extends NeutronClient {
 
 test("NeutronProvider: a port without an address that cannot be deleted costs the others of its request nothing", async (t) => {
   const clock = new FakeClock();
-  const auth = {
-    endpoint: async () => new URL("http://neutron.test"),
-    headers: async () => ({}),
-    refused: () => false,
-  };
-  await using rest = new RestClient({ clock, log: nullLogger, auth }, { service: "Neutron", faultOf: neutronFault });
+  await using rest = unusedRest(clock);
   await using provider = new NeutronProvider({ neutron: new Addressless(rest), clock }, { name: "n" });
   const vpc = { ref: "v", projectId: "p", networks: new Map([["n", { mtu: 1500 }]]), subnets: [] };
   const results = await provider.createPorts(
@@ -58,6 +53,16 @@ test("NeutronProvider: a port without an address that cannot be deleted costs th
   const ends = results.map((one) => ("port" in one ? one.port.id : [one.error.code, one.error.isAmbiguous]));
   assert.deepEqual(ends, ["port-eth0", ["NoAddress", true], "port-eth2"]);
 });
+
+/** What a client of Neutron needs that sends nothing. */
+function unusedRest(clock: FakeClock): RestClient {
+  const auth = {
+    endpoint: async () => new URL("http://neutron.test"),
+    headers: async () => ({}),
+    refused: () => false,
+  };
+  return new RestClient({ clock, log: nullLogger, auth }, { service: "Neutron", faultOf: neutronFault });
+}
 
 /** A Neutron without security groups, which takes a moment to say so. */
 class Groupless extends NeutronClient {
@@ -77,12 +82,7 @@ class Groupless extends NeutronClient {
 
 test("NeutronProvider: a pod that names hundreds of groups leaves others their connections", async (t) => {
   const clock = new FakeClock();
-  const auth = {
-    endpoint: async () => new URL("http://neutron.test"),
-    headers: async () => ({}),
-    refused: () => false,
-  };
-  await using rest = new RestClient({ clock, log: nullLogger, auth }, { service: "Neutron", faultOf: neutronFault });
+  await using rest = unusedRest(clock);
   const neutron = new Groupless(rest);
   await using provider = new NeutronProvider({ neutron, clock }, { name: "n" });
   const vpc = { ref: "v", projectId: "p", networks: new Map([["n", { mtu: 1500 }]]), subnets: [] };
@@ -116,12 +116,7 @@ class Busy extends Addressless {
 
 test("NeutronProvider: at most two requests that make ports are under way for a project, and six in all, each after its turn", async (t) => {
   const clock = new FakeClock();
-  const auth = {
-    endpoint: async () => new URL("http://neutron.test"),
-    headers: async () => ({}),
-    refused: () => false,
-  };
-  await using rest = new RestClient({ clock, log: nullLogger, auth }, { service: "Neutron", faultOf: neutronFault });
+  await using rest = unusedRest(clock);
   const neutron = new Busy(rest);
   await using provider = new NeutronProvider({ neutron, clock }, { name: "n" });
   let turns = 0;
