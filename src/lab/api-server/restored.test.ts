@@ -3,7 +3,11 @@ import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { KubeClient, resources, staticConnection } from "#kube/client";
 import { createInformer } from "#kube/informer";
+import { until } from "#test/lab";
 import { configMap, MAPS, TestServer } from "./test-client.ts";
+
+/** A connection that stays would be to the server that is gone when the next one listens on its port. */
+const CLOSE = { connection: "close" };
 
 test("informer: it follows a server whose state was restored to an older one, and that accepts its watch", {
   timeout: 20_000,
@@ -13,7 +17,7 @@ test("informer: it follows a server whose state was restored to an older one, an
   await using client = new KubeClient(staticConnection({ server: before.url }), { clock: systemClock });
   const stop = new AbortController();
   try {
-    for (const name of ["a", "b", "c"]) await before.ask("POST", MAPS, configMap(name));
+    for (const name of ["a", "b", "c"]) await before.ask("POST", MAPS, configMap(name), CLOSE);
     const informer = createInformer(client, resources.configMaps, {
       namespace: "default",
       labelSelector: "!none",
@@ -32,15 +36,14 @@ test("informer: it follows a server whose state was restored to an older one, an
     await before[Symbol.asyncDispose]();
     before = undefined;
     await using after = await TestServer.start({ listen: { host: "127.0.0.1", port } });
-    await after.ask("POST", MAPS, configMap("d"));
-    const behind = new Promise<void>((resolve) => {
-      informer.addHandler({ onAdd: ({ metadata }) => metadata.name === "d" && resolve() });
-    });
-    await Promise.race([behind, running]);
-    assert.deepEqual(
-      names().filter((name) => name.length === 1),
-      ["d"],
-    );
+    await after.ask("POST", MAPS, configMap("d"), CLOSE);
+    // What is gone goes after what is new has come.
+    const isBehind = (): boolean =>
+      names()
+        .filter((name) => name.length === 1)
+        .join() === "d";
+    await Promise.race([until("it has the restored state", isBehind, { seen: () => names().join() }), running]);
+    assert.ok(isBehind(), names().join());
     stop.abort();
     await running;
   } finally {
