@@ -13,7 +13,7 @@ const BOTH: readonly IpFamily[] = [6, 4];
 /** Finds a connection to a destination over the cheapest uplink over which it can be reached (docs/spec/uplink-proxy.md#6). */
 export class Dialler<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
-  /** The races of the waiting requests; one for each request. */
+  /** The races of the waiting requests, one for each, and those with trials that go on without their request. */
   readonly #races = new LinkedSet<DialRace<C>>();
   readonly #eligible = new EligibleCandidates();
 
@@ -56,7 +56,7 @@ export class Dialler<C extends Closable> {
       rotation.giveBack(destination.text, uplinks, expected);
       throw error;
     } finally {
-      entry.remove();
+      race.whenIdle(() => entry.remove());
     }
   }
 
@@ -85,7 +85,7 @@ export class Dialler<C extends Closable> {
     );
   }
 
-  /** Call this when the state of the uplinks has changed; it also informs waiting requests. */
+  /** Call this when the state of the uplinks has changed; it also informs waiting requests and running trials. */
   snapshotChanged(snapshot: Snapshot): void {
     for (const race of this.#races) race.snapshotChanged(snapshot);
   }
