@@ -5,7 +5,15 @@ import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import { SocketPathError } from "#base/unix-socket";
-import type { ConfigSource, Evidence, Settings, Snapshot, SnapshotSource, Uplink } from "#base/uplink-model";
+import type {
+  ConfigSource,
+  ConfigState,
+  Evidence,
+  Settings,
+  Snapshot,
+  SnapshotSource,
+  Uplink,
+} from "#base/uplink-model";
 import type { NetStack } from "#kernel/net";
 import type { Nft } from "#kernel/nft";
 import { serveControl } from "../control/index.ts";
@@ -87,6 +95,8 @@ export class Uplinkd {
   #known: Known | undefined;
   /** The settings of the last pass. */
   #synced: Settings | undefined;
+  /** The sources that had their rules after the last pass. */
+  #routed: ReadonlySet<string> = new Set();
   /** Marks that our objects may have, the newest last. */
   #marks: readonly RoutingMarks[] = [];
   readonly #anchors: Anchors;
@@ -216,8 +226,10 @@ export class Uplinkd {
     const sync = async (): Promise<number> => {
       if (!isFirst) await sleep(COALESCE_MS, { signal, clock: this.#clock });
       isFirst = false;
-      await this.#retire(signal);
-      return this.#sync();
+      // What changes meanwhile is for the next pass, with its own wait.
+      const { current } = this.#deps.config;
+      await this.#retire(current, signal);
+      return this.#sync(current);
     };
     return reconcile({ dirty: this.#dirty, sync, health, signal, resyncMs: RESYNC_MS });
   }
@@ -226,21 +238,19 @@ export class Uplinkd {
    * Ends the tunnels of uplinks and addresses that new settings no longer have, before their rules are removed: until then their packets
    * are still routed over them. So no packet leaves over another link afterwards.
    */
-  async #retire(signal: AbortSignal): Promise<void> {
-    const { settings, ready } = this.#deps.config.current;
+  async #retire({ settings, ready }: ConfigState, signal: AbortSignal): Promise<void> {
     const before = this.#synced;
     this.#synced = settings;
     if (!ready || before === undefined || before === settings) return;
-    const sources = sourcesOf(this.#snapshots.current);
     this.#publish();
+    // Other changes, such as a failure of an uplink, may have published the new settings already.
     const left = sourcesOf(this.#snapshots.current);
-    if ([...sources].some((source) => !left.has(source))) await sleep(RETIRE_MS, { signal, clock: this.#clock });
+    if ([...this.#routed].some((source) => !left.has(source))) await sleep(RETIRE_MS, { signal, clock: this.#clock });
   }
 
-  #sync(): number {
-    const { settings } = this.#deps.config.current;
+  #sync({ settings, ready }: ConfigState): number {
     // Without a valid configuration it is unknown whether objects of an earlier run are still wanted: they stay.
-    if (this.#options.readOnly === true || !this.#deps.config.current.ready) {
+    if (this.#options.readOnly === true || !ready) {
       this.#look(settings, wantRouting(settings, readKernel(this.#deps.stack)).tables);
       return 0;
     }
@@ -264,7 +274,9 @@ export class Uplinkd {
   #look(settings: Settings, tables: UplinkTables): void {
     const listing = readKernel(this.#deps.stack);
     this.#known = { listing, tables };
-    const observed = this.#snapshotOf(settings, this.#known).uplinks.map((uplink) => ({
+    const snapshot = this.#snapshotOf(settings, this.#known);
+    this.#routed = sourcesOf(snapshot);
+    const observed = snapshot.uplinks.map((uplink) => ({
       uplink,
       // The publisher of an uplink's state is responsible for it.
       fault: isPublished(settings, uplink) ? undefined : localFault(uplink, listing),
