@@ -73,6 +73,15 @@ describe("without the modules of FoU", () => {
     assert.match(node.said(), /"driver":"fou"/);
   });
 
+  test("coild: where fou6 cannot be had, pods of IPv4 alone have FoU, and the log names the module that others lack", async (t) => {
+    without(t, "fou6");
+    const node = await CniNode.open("no-fou6", ["--tunnel-driver=fou"]);
+    t.after(() => node[Symbol.asyncDispose]());
+    assert.deepEqual(loaded(), ["fou"]);
+    assert.match(node.said(), /"driver":"none","ipv4":"fou"/);
+    assert.match(node.said(), /"families":\[4\],"error":"--tunnel-driver=fou: this kernel has no fou6: /);
+  });
+
   test("coild and coil-egress: auto is VXLAN where nobody has loaded fou, as it is for programs of 0.1.0, also after a restart", async (t) => {
     const { bed, run } = await open(t);
     const node = await CniNode.open("auto", ["--tunnel-driver=auto"]);
