@@ -81,6 +81,8 @@ test("Backends: of several streams of an agent the oldest live one is used, and 
   assert.ok(first !== undefined && second !== undefined);
   const backends = backendsOf(["default"], [first, second]);
   assert.equal(backends.count("default"), 1, "an agent counts once");
+  // If it had sent nothing for a second, it was sent a PING.
+  while (first.isInDoubt) await new Promise((resolve) => setImmediate(resolve));
   assert.equal(backends.pick("x:1"), first);
   first.isDraining = true;
   assert.equal(backends.pick("x:1"), second);
@@ -247,6 +249,7 @@ test("Backends: hundreds of streams of one agent, each with hosts of its own, co
       return new Backend({ agentID: "one", identifiers, mux, pulse: new FakePulse() });
     });
     for (const backend of all) backends.add(backend);
+    for (const { pulse } of all) (pulse as FakePulse).beat();
     const started = performance.now();
     for (const [at, backend] of all.entries()) {
       assert.equal(backends.pick("shared:1"), backend, "the oldest stream of the agent");

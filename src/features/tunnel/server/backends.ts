@@ -115,9 +115,14 @@ export class Backends {
     return this.#agents.get(agentID)?.streams.size ?? 0;
   }
 
+  /**
+   * Adds a stream. An agent that opens a further one has often lost those before it, which this side does not know yet: those that are silent are
+   * probed, and are used again when they have answered.
+   */
   add(backend: Backend): void {
     const agent = this.#agents.get(backend.agentID) ?? new Agent();
     this.#agents.set(backend.agentID, agent);
+    for (const { mux, pulse } of agent.streams) if (!mux.isClosed) pulse.probeIfSilent();
     agent.streams.add(backend);
     this.#all.add(agent);
     if (backend.identifiers.defaultRoute) this.#defaultRoutes.add(agent);

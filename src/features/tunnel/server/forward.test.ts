@@ -111,10 +111,26 @@ test("Forwarder: an agent that answers nothing gets no dial after its first time
 test("Forwarder: the next stream of an agent is used while its oldest one answers nothing", async () => {
   const [old, next] = [silentAgent("a"), silentAgent("a")];
   const { clock, backends, dial } = forwarderTo([old, next]);
+  old.pulse.beat();
   dial();
   assert.deepEqual([old.dials.length, next.dials.length], [1, 0]);
   await clock.advance(DIAL_MS);
   assert.equal(backends.pick("10.0.0.1:80"), next.backend);
   old.pulse.beat();
   assert.equal(backends.pick("10.0.0.1:80"), old.backend);
+});
+
+test("Forwarder: an agent that comes again over a new connection is dialled over it, until its earlier one has shown that it lives", () => {
+  const [old, next, other] = [silentAgent("a"), silentAgent("a"), silentAgent("b")];
+  const { backends, dial } = forwarderTo([old]);
+  assert.equal(old.pulse.probes, 0);
+  // A firewall has forgotten the flow of the old one, say, and only the agent has noticed.
+  backends.add(next.backend);
+  dial();
+  assert.deepEqual([old.pulse.probes, old.dials.length, next.pulse.probes, next.dials.length], [1, 0, 0, 1]);
+  old.pulse.beat();
+  dial();
+  assert.deepEqual([old.dials.length, next.dials.length], [1, 1]);
+  backends.add(other.backend);
+  assert.deepEqual([old.pulse.probes, next.pulse.probes], [1, 0], "another agent says nothing about them");
 });
