@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import fc from "fast-check";
 import { FakeClock } from "#base/clock";
 import type { Entry } from "#base/collections";
 import { BufferBudget, type Holder } from "./budget.ts";
@@ -145,4 +146,67 @@ test("BufferBudget: a stream that has ended while it was paused makes the next p
   assert.deepEqual(ended, []);
   await clock.advance(GRACE_MS * 0.1);
   assert.deepEqual(ended, ["second"]);
+});
+
+const step = fc.oneof(
+  fc.record({ op: fc.constantFrom("unread" as const, "blocked" as const), bytes: fc.integer({ min: 1, max: 90 }) }),
+  fc.record({ op: fc.constantFrom("progress" as const, "leave" as const), at: fc.nat(20) }),
+  fc.record({ op: fc.constant("pause" as const) }),
+  fc.record({ op: fc.constant("wait" as const), ms: fc.constantFrom(1, 100, GRACE_MS / 2, GRACE_MS) }),
+);
+
+test("BufferBudget: whatever readers and peers do, once they stand still the limit is kept within two graces, and streams are read", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
+      const clock = new FakeClock();
+      const budget = new BufferBudget(LIMIT, { clock, graceMs: GRACE_MS });
+      interface Held {
+        readonly kind: "unread" | "blocked";
+        readonly bytes: number;
+        entry: Entry | undefined;
+      }
+      const held: Held[] = [];
+      const drop = (one: Held): void => {
+        held.splice(held.indexOf(one), 1);
+        if (one.kind === "unread") budget.removeUnread(one.bytes);
+        else budget.remove(one.bytes);
+      };
+      let paused = 0;
+      const stand = (one: Held): void => {
+        one.entry = budget[one.kind]({ evict: () => drop(one) });
+      };
+      for (const one of steps) {
+        if (one.op === "wait") await clock.advance(one.ms);
+        else if (one.op === "pause") {
+          if (!budget.mustPauseStreams) continue;
+          paused += 1;
+          budget.whenStreamsMayBeRead({
+            onBelowLimit: () => {
+              paused -= 1;
+              assert.equal(budget.mustPauseStreams, false);
+            },
+          });
+        } else if ("bytes" in one) {
+          const made: Held = { kind: one.op, bytes: one.bytes, entry: undefined };
+          held.push(made);
+          if (one.op === "unread") budget.addUnread(one.bytes);
+          else budget.add(one.bytes);
+          stand(made);
+        } else {
+          const which = held[one.at];
+          if (which === undefined) continue;
+          which.entry?.remove();
+          if (one.op === "leave") drop(which);
+          else stand(which);
+        }
+      }
+      await clock.advance(2 * GRACE_MS);
+      assert.deepEqual([budget.isOver, paused, clock.pending], [false, 0, 0]);
+      assert.equal(
+        budget.used,
+        held.reduce((sum, { bytes }) => sum + bytes, 0),
+      );
+    }),
+    { numRuns: 2000 },
+  );
 });
