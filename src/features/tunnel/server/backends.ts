@@ -115,14 +115,9 @@ export class Backends {
     return this.#agents.get(agentID)?.streams.size ?? 0;
   }
 
-  /**
-   * Adds a stream. An agent that opens a further one has often lost those before it, which this side does not know yet: those that are silent are
-   * probed, and are used again when they have answered.
-   */
   add(backend: Backend): void {
     const agent = this.#agents.get(backend.agentID) ?? new Agent();
     this.#agents.set(backend.agentID, agent);
-    for (const { mux, pulse } of agent.streams) if (!mux.isClosed) pulse.probeIfSilent();
     agent.streams.add(backend);
     this.#all.add(agent);
     if (backend.identifiers.defaultRoute) this.#defaultRoutes.add(agent);
@@ -132,6 +127,19 @@ export class Backends {
       if (!agents.add(agent)) agent.repeat(host);
     }
     this.#onChange();
+  }
+
+  /**
+   * To be called when a stream has lived for a while. An agent that opens a further stream has often lost those before it, which this side does not know
+   * yet: those that are silent are probed, and are used again when they have answered.
+   */
+  probeEarlier(backend: Backend): void {
+    const streams = this.#agents.get(backend.agentID)?.streams;
+    if (streams?.has(backend) !== true) return;
+    for (const stream of streams) {
+      if (stream === backend) return;
+      if (!stream.mux.isClosed) stream.pulse.probeIfSilent();
+    }
   }
 
   /** Removes this stream; other streams of the agent stay. */

@@ -111,7 +111,6 @@ test("Forwarder: an agent that answers nothing gets no dial after its first time
 test("Forwarder: the next stream of an agent is used while its oldest one answers nothing", async () => {
   const [old, next] = [silentAgent("a"), silentAgent("a")];
   const { clock, backends, dial } = forwarderTo([old, next]);
-  old.pulse.beat();
   dial();
   assert.deepEqual([old.dials.length, next.dials.length], [1, 0]);
   await clock.advance(DIAL_MS);
@@ -121,16 +120,22 @@ test("Forwarder: the next stream of an agent is used while its oldest one answer
 });
 
 test("Forwarder: an agent that comes again over a new connection is dialled over it, until its earlier one has shown that it lives", () => {
-  const [old, next, other] = [silentAgent("a"), silentAgent("a"), silentAgent("b")];
-  const { backends, dial } = forwarderTo([old]);
-  assert.equal(old.pulse.probes, 0);
+  const [old, next, last, other] = [silentAgent("a"), silentAgent("a"), silentAgent("a"), silentAgent("b")];
+  const { backends, dial } = forwarderTo([old, next, last]);
   // A firewall has forgotten the flow of the old one, say, and only the agent has noticed.
-  backends.add(next.backend);
+  backends.probeEarlier(next.backend);
   dial();
-  assert.deepEqual([old.pulse.probes, old.dials.length, next.pulse.probes, next.dials.length], [1, 0, 0, 1]);
+  const dials = (): number[] => [old, next, last].map((one) => one.dials.length);
+  assert.deepEqual([old.pulse.probes, next.pulse.probes, last.pulse.probes, dials()], [1, 0, 0, [0, 1, 0]]);
   old.pulse.beat();
   dial();
-  assert.deepEqual([old.dials.length, next.dials.length], [1, 1]);
-  backends.add(other.backend);
-  assert.deepEqual([old.pulse.probes, next.pulse.probes], [1, 0], "another agent says nothing about them");
+  assert.deepEqual(dials(), [1, 1, 0]);
+  backends.probeEarlier(other.backend);
+  backends.remove(last.backend);
+  backends.probeEarlier(last.backend);
+  assert.deepEqual(
+    [old.pulse.probes, next.pulse.probes],
+    [1, 0],
+    "one that is gone, or of another agent, says nothing",
+  );
 });
