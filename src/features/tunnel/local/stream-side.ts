@@ -166,6 +166,7 @@ export class StreamSide implements WatchedSide, StreamOwner {
     clearTimeout(this.#unread);
     // The bytes are not held any more.
     this.#written();
+    this.#stopLooking();
     if (this.#isGone) return;
     this.#isGone = true;
     this.#receiver?.onLocalGone(this.#error);
@@ -196,20 +197,27 @@ export class StreamSide implements WatchedSide, StreamOwner {
     this.#look ??= setInterval(() => this.#taken(), LOOK_MS).unref();
   }
 
-  /** Some of the waiting bytes may have been taken. */
+  /** Some of the waiting bytes may have been taken. The timer lives until nothing waits when it fires: a busy stream waits and drains all the time. */
   #taken(): void {
+    const writings = this.#writings;
+    if (writings === undefined) {
+      this.#stopLooking();
+      return;
+    }
     const { bytesWritten } = this;
-    const writings = this.#writings ?? [];
     let done = 0;
     while (done < writings.length && (writings[done] as Writing).end <= bytesWritten) done += 1;
     if (done === writings.length) this.#written();
     else for (const { onWritten } of writings.splice(0, done)) onWritten();
   }
 
-  /** No byte waits any more. */
-  #written(): void {
+  #stopLooking(): void {
     clearInterval(this.#look);
     this.#look = undefined;
+  }
+
+  /** No byte waits any more. */
+  #written(): void {
     const writings = this.#writings;
     this.#writings = undefined;
     for (const { onWritten } of writings ?? []) onWritten();
