@@ -164,3 +164,22 @@ for (const flowControl of [true, false]) {
     assert.deepEqual(bed.bugs, []);
   });
 }
+
+test("tunnel: uploads that nobody reads end above the limit beside a client that reads on", async () => {
+  await using bed = await Bed.open({ maxBufferedBytes: 2 * MIB, slowConsumerGraceMs: 1000 });
+  await bed.agent("a");
+  const port = await bed.endpoint((socket) => void socket.pause());
+  const endless = await bed.endpoint(source);
+  const uploads: TunnelClient[] = [];
+  for (let at = 0; at < 24; at += 1) uploads.push(await opened(bed, port));
+  const download = await opened(bed, endless);
+  for (const upload of uploads) for (let sent = 0; sent < 12; sent += 1) upload.write(Buffer.alloc(MIB));
+  await until("too much is held", () => bed.proxy.budget.isOver);
+  const ended = (one: TunnelClient): boolean => one.isEnded || one.closeResponse !== undefined;
+  await until("some end", () => !bed.proxy.budget.isOver && uploads.some(ended), 20_000);
+  assert.equal(ended(download), false);
+  const before = download.received;
+  await download.until(() => download.received > before + 16 * MIB || ended(download));
+  assert.equal(ended(download), false);
+  assert.deepEqual(bed.bugs, []);
+});

@@ -62,10 +62,10 @@ const handlers: PacketStreamHandlers = {
 test("ServerAddresses: every address of a name gets a stream before any gets a second", async () => {
   const { deps, asked, open } = network({ proxy: ["192.0.2.1", "192.0.2.2", "2001:db8::3"] });
   const addresses = new ServerAddresses(deps, [{ host: "proxy", port: 8091 }]);
-  for (let at = 0; at < 3; at += 1) (await addresses.connect(options)).start(handlers);
+  for (let at = 0; at < 3; at += 1) (await addresses.connect(options))?.start(handlers);
   assert.deepEqual(asked, ["proxy=192.0.2.1:8091", "proxy=192.0.2.2:8091", "proxy=2001:db8::3:8091"]);
   // All have a stream: the address that was tried longest ago may be a balancer.
-  (await addresses.connect(options)).discard();
+  (await addresses.connect(options))?.discard();
   assert.equal(asked.at(-1), "proxy=192.0.2.1:8091");
   open[1]?.handlers.onClosed(undefined);
   await addresses.connect(options);
@@ -77,7 +77,7 @@ test("ServerAddresses: an address that does not answer does not delay the others
   const servers = ["192.0.2.1", "192.0.2.2"].map((host) => ({ host, port: 1 }));
   const addresses = new ServerAddresses(deps, servers);
   down.add("192.0.2.1");
-  (await addresses.connect(options)).start(handlers);
+  (await addresses.connect(options))?.start(handlers);
   assert.equal(asked.length, 2);
 });
 
@@ -91,7 +91,7 @@ test("ServerAddresses: beside an address that is silent the next one is tried af
   await clock.advance(499);
   assert.equal(asked.length, 1);
   await clock.advance(1);
-  (await connecting).start(handlers);
+  (await connecting)?.start(handlers);
   assert.deepEqual([asked.length, ended.includes("192.0.2.1"), clock.pending], [2, true, 0]);
   // It answers after all.
   late.resolve();
@@ -99,15 +99,50 @@ test("ServerAddresses: beside an address that is silent the next one is tried af
   assert.deepEqual(discarded, ["192.0.2.1"]);
 });
 
+test("ServerAddresses: a slow server is waited for, also if other addresses lead to servers that have a stream", async () => {
+  const { deps, asked, silent, clock, discarded, ended } = network();
+  const servers = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map((host) => ({ host, port: 1 }));
+  const addresses = new ServerAddresses(deps, servers);
+  const late = Promise.withResolvers<void>();
+  silent.set("192.0.2.1", late.promise);
+  // The others are a second address of a server, and a balancer.
+  let isNew = false;
+  const connecting = addresses.connect({ ...options, isNew: () => isNew });
+  await clock.advance(4000);
+  // 192.0.2.2 after half a second, 192.0.2.3 at once then, and as long as chance may be the reason one of them each half second.
+  assert.deepEqual([asked.length, discarded.length, ended.length], [10, 9, 0]);
+  isNew = true;
+  late.resolve();
+  await clock.advance(0);
+  const stream = await connecting;
+  stream?.start(handlers);
+  assert.deepEqual([stream !== undefined, discarded.includes("192.0.2.1"), clock.pending], [true, false, 0]);
+});
+
+test("ServerAddresses: where only servers answer that have a stream, there is none", async () => {
+  const { deps, asked, down, discarded } = network();
+  const servers = ["192.0.2.1", "192.0.2.2"].map((host) => ({ host, port: 1 }));
+  const addresses = new ServerAddresses(deps, servers);
+  const round = { ...options, isNew: () => false };
+  assert.equal(await addresses.connect(round), undefined);
+  assert.deepEqual([asked.length, discarded.length], [2, 2]);
+  (await addresses.connect(options))?.start(handlers);
+  down.add("192.0.2.2");
+  const told: string[] = [];
+  const onUnanswered = ({ message }: LinkError): unknown => told.push(message);
+  assert.equal(await addresses.connect({ ...round, onUnanswered }), undefined);
+  assert.deepEqual([told, discarded], [["192.0.2.2 is down"], ["192.0.2.1", "192.0.2.2", "192.0.2.1"]]);
+});
+
 test("ServerAddresses: an address with a stream is tried only when no other answers, the one tried longest ago, and that is told", async () => {
   const { deps, asked, down } = network({ proxy: ["192.0.2.1", "192.0.2.2", "2001:db8::3"] });
   const addresses = new ServerAddresses(deps, [{ host: "proxy", port: 1 }]);
   const untold = { ...options, onUnanswered: assert.fail };
-  for (let at = 0; at < 2; at += 1) (await addresses.connect(untold)).start(handlers);
+  for (let at = 0; at < 2; at += 1) (await addresses.connect(untold))?.start(handlers);
   down.add("2001:db8::3");
   const told: string[] = [];
   const round = { ...options, onUnanswered: (error: LinkError) => told.push(error.message) };
-  for (let at = 0; at < 3; at += 1) (await addresses.connect(round)).discard();
+  for (let at = 0; at < 3; at += 1) (await addresses.connect(round))?.discard();
   const without = "proxy=2001:db8::3:1";
   assert.deepEqual(asked.slice(2), [
     ...[without, "proxy=192.0.2.1:1"],
@@ -119,14 +154,14 @@ test("ServerAddresses: an address with a stream is tried only when no other answ
   await assert.rejects(addresses.connect(round), /192\.0\.2\.2 is down/);
   assert.equal(asked.length, 10, "one of them");
   down.clear();
-  (await addresses.connect(untold)).start(handlers);
+  (await addresses.connect(untold))?.start(handlers);
   assert.equal(asked.at(-1), without);
 });
 
 test("ServerAddresses: the only address, that of a balancer, is tried every time", async () => {
   const { deps, asked } = network();
   const addresses = new ServerAddresses(deps, [{ host: "192.0.2.1", port: 1 }]);
-  for (let at = 0; at < 3; at += 1) (await addresses.connect(options)).start(handlers);
+  for (let at = 0; at < 3; at += 1) (await addresses.connect(options))?.start(handlers);
   assert.equal(asked.length, 3);
 });
 
@@ -163,7 +198,7 @@ for (const [servers, quick] of [
     const { deps, asked, down, open } = network({ proxy: ["192.0.2.1", "192.0.2.2", "192.0.2.3"] });
     const addresses = new ServerAddresses(deps, [{ host: "proxy", port: 1 }]);
     const round = { ...options, servers };
-    for (let at = 0; at < 3; at += 1) (await addresses.connect(round)).start(handlers);
+    for (let at = 0; at < 3; at += 1) (await addresses.connect(round))?.start(handlers);
     down.add("192.0.2.3");
     open[2]?.handlers.onClosed(undefined);
     const tried = async (rounds: number): Promise<number> => {
@@ -177,7 +212,7 @@ for (const [servers, quick] of [
     assert.equal(await tried(2 * quick), 2 * quick, "both live addresses are balancers'");
     assert.ok((await tried(100)) <= 20);
     open[1]?.handlers.onClosed(undefined);
-    (await addresses.connect(round)).start(handlers);
+    (await addresses.connect(round))?.start(handlers);
     assert.equal(await tried(quick), quick, "a stream has changed");
   });
 }

@@ -3,12 +3,10 @@ import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import { formatHostPort, type HostPort } from "#wire/http-connect";
 import { LinkError, type OpenedStream } from "../link/outgoing.ts";
+import { AddressRace } from "./address-race.ts";
 
 /** The maximum number of addresses that are used of one name. */
 const MAX_ADDRESSES = 64;
-
-/** An address that has not answered for so long, in milliseconds, is waited for no longer alone: the next one is tried beside it. */
-const AHEAD_MS = 500;
 
 /** Streams in a row that an address with a stream may give to no avail, where it must be a balancer's. */
 const QUICK_TRIES = 20;
@@ -33,6 +31,8 @@ export interface ConnectRound {
   readonly signal: AbortSignal;
   /** The number of servers that there are. With as many addresses, or more, each server may have one of its own. */
   readonly servers: number;
+  /** Whether a stream leads to a server that has none yet. Default: always. */
+  readonly isNew?: (stream: OpenedStream) => boolean;
   /** Called if no address without a stream answers, with the last error, before one that has a stream is tried. */
   readonly onUnanswered?: (error: LinkError) => void;
 }
@@ -58,80 +58,72 @@ export class ServerAddresses {
   }
 
   /**
-   * Opens a stream to the first address that answers. They are tried in the order of {@link ServerAddresses}, the next one when one has failed, and
-   * beside one that is silent. If none does that has no stream, one with a
-   * stream may be tried, the one tried longest ago: a balancer may lead to another server. That is so in few rounds where each server may have an
-   * address of its own: else all agents would load the others for as long as one server is down. Rejects with the last {@link LinkError}.
+   * Opens a stream to the first address that leads to a new server; `undefined` if only servers have answered that have one. They are tried in the
+   * order of {@link ServerAddresses}, the next one when one has failed, and beside one that is silent. If no address answers that has no stream, or all
+   * are silent, one with a stream may be tried, the one tried longest ago: a balancer may lead to another server. That is so in few rounds where each
+   * server may have an address of its own: else all agents would load the others for as long as one server is down. Rejects with the last
+   * {@link LinkError}.
    */
-  async connect(round: ConnectRound): Promise<OpenedStream> {
+  async connect(round: ConnectRound): Promise<OpenedStream | undefined> {
+    const { isNew = () => true } = round;
     const addresses = this.#inOrder(await this.#addresses(round.signal));
     const isLive = (address: ServerAddress): boolean => this.#live.has(formatHostPort(address));
     const isQuick = addresses.length < round.servers;
-    const answer = await this.#firstOf(
-      addresses.filter((address) => !isLive(address)),
-      round,
-    );
-    if (!(answer instanceof LinkError) && answer !== undefined) return answer;
-    const lives = addresses.filter(isLive);
+    const others = addresses.filter((address) => !isLive(address));
     // Where all have one, each round is for a balancer.
-    const [live] =
-      answer === undefined ? lives : lives.filter((address) => this.#isDue(formatHostPort(address), isQuick));
-    if (live === undefined) throw answer ?? new LinkError("unreachable", "DNS has no address of a proxy server");
-    if (answer !== undefined) round.onUnanswered?.(answer);
-    return await this.#try(live, round);
+    if (others.length === 0) return await this.#tryLive(addresses[0], isNew, round);
+    let due: readonly ServerAddress[] | undefined;
+    const balancers = (): readonly ServerAddress[] => {
+      due ??= addresses.filter(isLive).filter((address) => this.#isDue(formatHostPort(address), isQuick));
+      return due;
+    };
+    const beside = (known: ReadonlySet<ServerAddress>): ServerAddress | undefined => {
+      const isFirst = due === undefined;
+      const may = (address: ServerAddress): boolean => this.#isQuick(formatHostPort(address), isQuick);
+      return this.#inOrder([...balancers(), ...known]).find(
+        (address) => (isFirst && !known.has(address)) || may(address),
+      );
+    };
+    const deps = {
+      clock: this.#deps.clock,
+      attempt: (address: ServerAddress, options: { readonly signal: AbortSignal }) => this.#try(address, options),
+      isNew,
+      beside,
+    };
+    const result = await AddressRace.run(others, deps, round);
+    const { stream, error } = result;
+    if (stream !== undefined || result.hasKnown || error === undefined) return stream;
+    const [live] = balancers();
+    if (live === undefined) throw error;
+    round.onUnanswered?.(error);
+    if (result.beside === "known") return undefined;
+    if (result.beside !== undefined) throw result.beside;
+    return await this.#tryLive(live, isNew, round);
+  }
+
+  async #tryLive(
+    address: ServerAddress | undefined,
+    isNew: (stream: OpenedStream) => boolean,
+    round: ConnectRound,
+  ): Promise<OpenedStream | undefined> {
+    if (address === undefined) throw new LinkError("unreachable", "DNS has no address of a proxy server");
+    const stream = await this.#try(address, round);
+    if (isNew(stream)) return stream;
+    stream.discard();
+    return undefined;
+  }
+
+  /** True for the first rounds where an address must be a balancer's. */
+  #isQuick(address: string, isQuick: boolean): boolean {
+    return (this.#fruitless.get(address) ?? 0) < (isQuick ? QUICK_TRIES : 0);
   }
 
   #isDue(address: string, isQuick: boolean): boolean {
     const past = this.#fruitless.get(address) ?? 0;
     const quick = isQuick ? QUICK_TRIES : 0;
-    if (past < quick || (past - quick) % RARELY === RARELY - 1) return true;
+    if (this.#isQuick(address, isQuick) || (past - quick) % RARELY === RARELY - 1) return true;
     this.#fruitless.set(address, past + 1);
     return false;
-  }
-
-  /** A stream to the first of the addresses that answers; the last error if none does; `undefined` if there is none. */
-  #firstOf(addresses: readonly ServerAddress[], round: ConnectRound): Promise<OpenedStream | LinkError | undefined> {
-    const { promise, resolve, reject } = Promise.withResolvers<OpenedStream | LinkError | undefined>();
-    const losers = new AbortController();
-    const signal = AbortSignal.any([round.signal, losers.signal]);
-    let [next, pending, isOver] = [0, 0, false];
-    let last: LinkError | undefined;
-    let cancel = (): void => undefined;
-    const end = (settle: () => void): void => {
-      isOver = true;
-      cancel();
-      losers.abort();
-      settle();
-    };
-    const attempt = (): void => {
-      cancel();
-      const address = addresses[next];
-      if (address === undefined) {
-        if (pending === 0) end(() => resolve(last));
-        return;
-      }
-      next += 1;
-      pending += 1;
-      this.#try(address, { signal }).then(
-        (stream) => {
-          if (isOver) stream.discard();
-          else end(() => resolve(stream));
-        },
-        (error: unknown) => {
-          pending -= 1;
-          if (isOver) return;
-          if (!(error instanceof LinkError)) {
-            end(() => reject(error));
-            return;
-          }
-          last = error;
-          attempt();
-        },
-      );
-      if (next < addresses.length) cancel = this.#deps.clock.after(AHEAD_MS, attempt);
-    };
-    attempt();
-    return promise;
   }
 
   async #try(address: ServerAddress, { signal }: Pick<ConnectRound, "signal">): Promise<OpenedStream> {

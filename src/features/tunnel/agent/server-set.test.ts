@@ -177,6 +177,13 @@ test("ServerSet: an address from which nothing comes delays no other one", async
   assert.ok(first <= 2000 && again <= 2000, `${first} and ${again} ms`);
 });
 
+test("ServerSet: an address of a balancer's name from which nothing comes keeps no agent from any server", async (t) => {
+  await using cluster = new Cluster(AGENTS, { silent: ["2001:db8::1"] });
+  const took = await cluster.settled();
+  t.diagnostic(`${took} ms`);
+  assert.ok(took <= 15_000, `${took} ms`);
+});
+
 test("ServerSet: after a rolling restart all agents have all servers within 6 s", async (t) => {
   await using cluster = new Cluster(AGENTS);
   await cluster.settled();

@@ -36,15 +36,16 @@ export interface ServerSetOptions {
 
 export interface ServerSetDeps {
   /**
-   * Opens a stream to the first server that answers. Rejects with {@link LinkError}. `onUnanswered`: addresses of servers that may be
-   * missing did not answer, and one that may lead to any server is tried.
+   * Opens a stream to the first new server that answers; `undefined` if only others do. Rejects with {@link LinkError}. `onUnanswered`: addresses of
+   * servers that may be missing did not answer, and one that may lead to any server is tried.
    */
   readonly connect: (round: {
     readonly signal: AbortSignal;
     /** The number of servers that are known. */
     readonly servers: number;
+    readonly isNew: (stream: OpenedStream) => boolean;
     readonly onUnanswered: (error: LinkError) => void;
-  }) => Promise<OpenedStream>;
+  }) => Promise<OpenedStream | undefined>;
   readonly metrics: AgentMetrics;
   readonly clock: Clock;
   readonly log: Logger;
@@ -176,8 +177,9 @@ export class ServerSet {
     try {
       const onUnanswered = (error: LinkError): void => this.#unanswered(error);
       const both = AbortSignal.any([signal, attempt.signal]);
-      const stream = await this.#deps.connect({ signal: both, servers: known, onUnanswered });
-      return this.#join(stream);
+      const isNew = (stream: OpenedStream): boolean => !this.#links.has(header(stream, MetadataKey.serverID) ?? "");
+      const stream = await this.#deps.connect({ signal: both, servers: known, isNew, onUnanswered });
+      return stream === undefined ? "duplicate" : this.#join(stream);
     } catch (error) {
       if (signal.aborted) return "failed";
       if (attempt.signal.aborted) return "interrupted";

@@ -76,7 +76,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
   constructor(transport: Transport, role: "client" | "server", { settings, clock }: ConnectionSessionOptions) {
     this.transport = transport;
     this.#clock = clock;
-    const { streamWindowBytes: maxBytes, maxConcurrentStreams, resetsPerSecond } = settings;
+    const { streamWindowBytes: maxBytes, maxConcurrentStreams, maxUnconsumedBytes, resetsPerSecond } = settings;
     const firstBytes = settings.firstWindowBytes ?? maxBytes;
     this.#tuner = firstBytes < maxBytes ? new WindowTuner({ firstBytes, maxBytes }) : undefined;
     this.#connection = new Http2Connection(
@@ -89,6 +89,7 @@ export class ConnectionSession implements ClientSession, CallOwner, Http2Events,
         maxSentFrameBytes: MAX_FRAME_BYTES,
         maxConcurrentStreams: maxConcurrentStreams ?? Number.MAX_SAFE_INTEGER,
         maxQueuedBytes: MAX_QUEUED_BYTES,
+        ...(maxUnconsumedBytes === undefined ? {} : { maxUnconsumedBytes }),
         ...(resetsPerSecond === undefined ? {} : { resetsPerSecond, resetBurst: RESET_BURST_S * resetsPerSecond }),
       },
       this,

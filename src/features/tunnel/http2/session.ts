@@ -11,6 +11,8 @@ export interface SessionSettings {
   readonly firstWindowBytes?: number;
   /** Maximum of streams that the peer may have open at once. */
   readonly maxConcurrentStreams?: number;
+  /** While users hold more received bytes, a session waits for them with all its streams. Default: twice the session's window. */
+  readonly maxUnconsumedBytes?: number;
   /** Maximum of streams that the peer may reset in a second; the burst is ten times this number. Default: 33. */
   readonly resetsPerSecond?: number;
 }

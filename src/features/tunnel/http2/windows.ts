@@ -14,3 +14,17 @@ export const DEFAULT_SETTINGS: SessionSettings = {
   streamWindowBytes: 4 * 1024 * 1024,
   firstWindowBytes: 512 * 1024,
 };
+
+/** The streams that a frontend's session may have whose bytes nobody takes before they stop the others of the session. */
+const MAX_STALLED_FRONTENDS = 4096;
+const FRONTEND_WINDOW_BYTES = 256 * 1024;
+
+/**
+ * A small window is enough for frontends, which are near. They reset a stream for each connection that they cancel, if their tunnel is
+ * reusable. With the default limit of resets, the session would end with all its connections.
+ */
+export const FRONTEND_SETTINGS: SessionSettings = {
+  streamWindowBytes: FRONTEND_WINDOW_BYTES,
+  resetsPerSecond: 10_000,
+  maxUnconsumedBytes: MAX_STALLED_FRONTENDS * FRONTEND_WINDOW_BYTES,
+};

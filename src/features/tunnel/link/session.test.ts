@@ -234,6 +234,26 @@ for (const pong of [true, false]) {
   });
 }
 
+test("keepAlive: a peer that has just sent a byte is not in doubt, however often that is asked", async (t) => {
+  const clock = new FakeClock();
+  const { port, pulses } = await serve(t, clock);
+  const peer = new RawHttp2(await dial(t, port));
+  peer.request(1, grpcRequest(TUNNEL_METHODS.connect));
+  await peer.until("the stream is accepted", () => peer.of(FrameType.headers, 1).length > 0);
+  const [pulse] = pulses;
+  assert.ok(pulse !== undefined);
+  await clock.advance(999);
+  pulse.probeIfSilent();
+  assert.equal(pulse.isInDoubt, false);
+  await clock.advance(1);
+  for (let at = 0; at < 30; at += 1) pulse.probeIfSilent();
+  assert.equal(pulse.isInDoubt, true);
+  await peer.until("a PING is here", () => peer.of(FrameType.ping).length > 0);
+  await pings(peer, 1);
+  for (let at = 0; at < 30; at += 1) pulse.probeIfSilent();
+  assert.deepEqual([pulse.isInDoubt, peer.isClosed], [false, false]);
+});
+
 test("keepAlive: a client drops a server that answers no PING", async (t) => {
   const clock = new FakeClock();
   const response: readonly Header[] = [

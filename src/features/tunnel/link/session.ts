@@ -4,6 +4,9 @@ import type { Session } from "../http2/session.ts";
 /** How long to wait for the answer to a PING, as in Go, in milliseconds. */
 const PING_TIMEOUT_MS = 20_000;
 
+/** A peer that has sent nothing for so long, in milliseconds, is silent. */
+const HEARD_MS = 1000;
+
 /** How long a dial that is given up must have waited before its silence means anything, in milliseconds: as long as an agent dials. */
 const SILENCE_MS = 5000;
 
@@ -15,6 +18,8 @@ export interface Pulse {
   readonly isInDoubt: boolean;
   /** Sends a PING at once, unless one waits. If no byte comes within 20 s of it, the session ends. */
   probe(): void;
+  /** Does what {@link probe} does, unless a byte has come within the last second. */
+  probeIfSilent(): void;
 }
 
 /**
@@ -58,6 +63,10 @@ class KeepAlive implements Pulse {
     // The answer is read from the socket, which counts as a byte of the peer.
     if (this.#session.ping()) this.#after(PING_TIMEOUT_MS, () => this.#session.destroy());
     else this.#session.destroy();
+  }
+
+  probeIfSilent(): void {
+    if (this.#clock.monotonic() - this.#lastReadAt >= HEARD_MS) this.probe();
   }
 
   #heard(): void {

@@ -111,6 +111,40 @@ test("StreamSide: writes keep their order, and are confirmed when the kernel has
   assert.ok(before < side.bytesWritten);
 });
 
+for (const kind of ["TCP", "UNIX"] as const) {
+  test(`StreamSide: each write is confirmed when the kernel has it, also while later ones wait for a slow reader, over ${kind}`, async (t) => {
+    const { side, peer } = await (kind === "TCP" ? pair(t) : unixPair(t));
+    side.start(IDLE);
+    let confirmed = 0;
+    // The peer does not read: the kernel holds some megabytes at most.
+    for (let at = 0; at < 320; at += 1) {
+      side.write([Buffer.alloc(64 * 1024, at)], () => {
+        confirmed += 1;
+      });
+    }
+    const before = confirmed;
+    let left = 8 * 1024 * 1024;
+    const take = (): void => {
+      for (let chunk: Buffer | null = peer.read(); chunk !== null && left > 0; chunk = peer.read())
+        left -= chunk.length;
+      if (left <= 0) peer.off("readable", take);
+    };
+    peer.on("readable", take);
+    const least = Math.floor(side.bytesWritten / 65_536) + 60;
+    for (const deadline = performance.now() + 10_000; confirmed < least; ) {
+      assert.ok(
+        performance.now() < deadline,
+        `${before}, then ${confirmed} of 320 are confirmed, with ${left} bytes left to read`,
+      );
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    assert.ok(confirmed < 320 && confirmed * 65_536 <= side.bytesWritten);
+    // The last ones are confirmed when the connection has ended.
+    side.destroy("reset");
+    while (confirmed < 320) await new Promise((resolve) => setTimeout(resolve, 10));
+  });
+}
+
 test("StreamSide: a peer that still sends gets the last bytes of a stream that is closed", async (t) => {
   const { side, peer } = await pair(t);
   side.start(IDLE);

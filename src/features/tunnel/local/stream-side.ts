@@ -5,6 +5,19 @@ import { goErrorText } from "./go-errors.ts";
 import type { LocalHandlers, LocalWatcher, WatchedSide } from "./local-side.ts";
 import { HELD_BYTES, HELD_READS, LINGER_MS, TCP_KEEPALIVE_MS } from "./socket-side.ts";
 
+/**
+ * How often it is looked how many of the waiting bytes the kernel has taken, in milliseconds. A stream says so only when it has taken all, which it never
+ * does for a reader that is slower than its peer.
+ */
+const LOOK_MS = 250;
+
+/** Bytes that wait for the kernel. */
+interface Writing {
+  /** The number of bytes of the side up to their end. */
+  readonly end: number;
+  readonly onWritten: () => void;
+}
+
 /** What is read before {@link StreamSide.start}. */
 interface Early {
   readonly watcher: LocalWatcher;
@@ -19,8 +32,9 @@ export class StreamSide implements WatchedSide, StreamOwner {
   readonly #stream: ByteStream;
   #early: Early | undefined;
   #handlers: LocalHandlers | undefined;
-  /** Called when the kernel has taken all bytes. */
-  #whenWritten: (() => void)[] | undefined;
+  /** What the kernel has not taken, in order; absent if there is nothing. */
+  #writings: Writing[] | undefined;
+  #look: NodeJS.Timeout | undefined;
   #queuedBytes = 0;
   #hasEnded = false;
   #isGone = false;
@@ -70,8 +84,7 @@ export class StreamSide implements WatchedSide, StreamOwner {
       onWritten();
       return;
     }
-    this.#whenWritten ??= [];
-    this.#whenWritten.push(onWritten);
+    this.#waitFor(onWritten);
   }
 
   /** With an error the connection is reset if no bytes wait to be written, as a reset would drop them; else the owner does it once they have left. */
@@ -87,8 +100,7 @@ export class StreamSide implements WatchedSide, StreamOwner {
     }
     if (error !== undefined) {
       // The end of the stream would tell the reader that nothing is missing.
-      this.#whenWritten ??= [];
-      this.#whenWritten.push(() => {
+      this.#waitFor(() => {
         if (!this.#stream.destroyed) onFlushed();
       });
       return;
@@ -154,6 +166,7 @@ export class StreamSide implements WatchedSide, StreamOwner {
     clearTimeout(this.#unread);
     // The bytes are not held any more.
     this.#written();
+    this.#stopLooking();
     if (this.#isGone) return;
     this.#isGone = true;
     this.#receiver?.onLocalGone(this.#error);
@@ -178,9 +191,35 @@ export class StreamSide implements WatchedSide, StreamOwner {
     stream.resume();
   }
 
+  #waitFor(onWritten: () => void): void {
+    this.#writings ??= [];
+    this.#writings.push({ end: this.#queuedBytes, onWritten });
+    this.#look ??= setInterval(() => this.#taken(), LOOK_MS).unref();
+  }
+
+  /** Some of the waiting bytes may have been taken. The timer lives until nothing waits when it fires: a busy stream waits and drains all the time. */
+  #taken(): void {
+    const writings = this.#writings;
+    if (writings === undefined) {
+      this.#stopLooking();
+      return;
+    }
+    const { bytesWritten } = this;
+    let done = 0;
+    while (done < writings.length && (writings[done] as Writing).end <= bytesWritten) done += 1;
+    if (done === writings.length) this.#written();
+    else for (const { onWritten } of writings.splice(0, done)) onWritten();
+  }
+
+  #stopLooking(): void {
+    clearInterval(this.#look);
+    this.#look = undefined;
+  }
+
+  /** No byte waits any more. */
   #written(): void {
-    const written = this.#whenWritten;
-    this.#whenWritten = undefined;
-    for (const callback of written ?? []) callback();
+    const writings = this.#writings;
+    this.#writings = undefined;
+    for (const { onWritten } of writings ?? []) onWritten();
   }
 }

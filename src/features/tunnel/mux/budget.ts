@@ -21,12 +21,18 @@ interface Standing {
   readonly holder: Holder;
   /** `Clock.monotonic` milliseconds. */
   readonly since: number;
+  /** For how long streams had been paused until then, in milliseconds. */
+  readonly pausedMs: number;
 }
 
+/** Streams are paused while at least this part of the limit waits for readers, and until half of that waits. Otherwise a pause gives too little back. */
+const PAUSED_PART = 1 / 8;
+
 /**
- * The bytes that all connections of this process may hold in queues (docs/spec/tunnel.md#8.8). Above the limit streams are not read while bytes
+ * The bytes that all connections of this process may hold in queues (docs/spec/tunnel.md#8.8). Above the limit streams are not read while many bytes
  * wait for their readers, for at most the grace. Those that have stood still for the grace end, and if the pause has lasted that long, those that
- * took their last byte earliest, until the limit is kept: readers first, and then those that wait for their peer.
+ * took their last byte earliest, until the limit is kept: readers first, and then those that wait for their peer. The time of a pause does not count for
+ * these: the peer's credit may have come and not been read.
  */
 export class BufferBudget {
   readonly #maxBytes: number;
@@ -37,10 +43,11 @@ export class BufferBudget {
   readonly #unread = new LinkedSet<Standing>();
   readonly #blocked = new LinkedSet<Standing>();
   #used = 0;
+  #unreadBytes = 0;
   /** When the first stream was paused, `Clock.monotonic` milliseconds; `undefined` while none is. */
   #pausedAt: number | undefined;
-  /** When streams were last read again: before, credit of the peer may have come and not been read. */
-  #resumedAt = Number.NEGATIVE_INFINITY;
+  /** How long the earlier pauses were together, in milliseconds. */
+  #pausedMs = 0;
   #cancel: (() => void) | undefined;
 
   /** `maxBytes`: above this limit new dials fail, and reading pauses until fewer bytes are held. `graceMs`: default 10 s. */
@@ -59,9 +66,11 @@ export class BufferBudget {
     return this.#used > this.#maxBytes;
   }
 
-  /** True if streams must not be read. Where no byte waits for a reader, a pause would give nothing back. */
+  /** True if streams must not be read. Where few bytes wait for readers, a pause would give nothing back. */
   get mustPauseStreams(): boolean {
-    return this.isOver && this.#unread.size > 0;
+    if (!this.isOver || this.#unread.size === 0) return false;
+    const part = this.#pausedAt === undefined ? PAUSED_PART : PAUSED_PART / 2;
+    return this.#unreadBytes >= part * this.#maxBytes;
   }
 
   add(bytes: number): void {
@@ -71,11 +80,24 @@ export class BufferBudget {
 
   remove(bytes: number): void {
     this.#used -= bytes;
-    if (this.isOver) return;
-    this.#cancel?.();
-    this.#cancel = undefined;
-    wake(this.#sources);
-    this.#resumeStreams();
+    if (!this.isOver) {
+      this.#cancel?.();
+      this.#cancel = undefined;
+      wake(this.#sources);
+    }
+    this.#checkStreams();
+  }
+
+  /** Does what {@link add} does, for bytes that wait for a reader. */
+  addUnread(bytes: number): void {
+    this.#unreadBytes += bytes;
+    this.add(bytes);
+  }
+
+  /** Removes bytes that {@link addUnread} has added. */
+  removeUnread(bytes: number): void {
+    this.#unreadBytes -= bytes;
+    this.remove(bytes);
   }
 
   /** Calls `onBelowLimit` once, when the process holds no more than `maxBytes`. Each paused reader waits here once. */
@@ -88,15 +110,13 @@ export class BufferBudget {
     this.#streams.add(stream);
     if (this.#pausedAt !== undefined) return;
     this.#pausedAt = this.#clock.monotonic();
-    this.#cancel?.();
-    this.#cancel = undefined;
-    this.#watch();
+    this.#watchAnew();
   }
 
   /** Removes a waiting reader. */
   forget(reader: PausedReader): void {
     this.#sources.delete(reader);
-    this.#streams.delete(reader);
+    if (this.#streams.delete(reader) && this.#streams.size === 0) this.#resumeStreams();
   }
 
   /** From now on many bytes wait for the reader of `holder`. Its entry is to be removed when the reader takes some. */
@@ -105,7 +125,7 @@ export class BufferBudget {
     return {
       remove: () => {
         entry.remove();
-        if (this.#unread.size === 0) this.#resumeStreams();
+        this.#checkStreams();
       },
     };
   }
@@ -119,27 +139,46 @@ export class BufferBudget {
   }
 
   #stand(set: LinkedSet<Standing>, holder: Holder): Entry {
-    const entry = set.add({ holder, since: this.#clock.monotonic() });
+    const now = this.#clock.monotonic();
+    const entry = set.add({ holder, since: now, pausedMs: this.#allPausedMs(now) });
     if (this.isOver) this.#watch();
     return entry;
   }
 
+  #allPausedMs(now: number): number {
+    return this.#pausedMs + (this.#pausedAt === undefined ? 0 : now - this.#pausedAt);
+  }
+
   /** The one that ends next, and when. */
-  get #next(): { readonly standing: Standing; readonly set: LinkedSet<Standing>; readonly leftMs: number } | undefined {
-    const set = this.#unread.size > 0 ? this.#unread : this.#blocked;
-    const standing = set.first;
-    if (standing === undefined) return undefined;
-    const since =
-      set === this.#unread
-        ? Math.min(standing.since, this.#pausedAt ?? standing.since)
-        : Math.max(standing.since, this.#resumedAt);
-    return { standing, set, leftMs: since + this.#graceMs - this.#clock.monotonic() };
+  get #next(): { readonly set: LinkedSet<Standing>; readonly leftMs: number } | undefined {
+    const now = this.#clock.monotonic();
+    const [reader, peer] = [this.#unread.first, this.#blocked.first];
+    const never = Number.POSITIVE_INFINITY;
+    const readerMs =
+      reader === undefined ? never : Math.min(reader.since, this.#pausedAt ?? reader.since) + this.#graceMs - now;
+    const waitedMs = peer === undefined ? 0 : now - peer.since - (this.#allPausedMs(now) - peer.pausedMs);
+    const isPaused = this.#pausedAt !== undefined && waitedMs < this.#graceMs;
+    const peerMs = peer === undefined || isPaused ? never : this.#graceMs - waitedMs;
+    if (readerMs === never && peerMs === never) return undefined;
+    const isReader = readerMs <= Math.max(0, peerMs);
+    return isReader ? { set: this.#unread, leftMs: readerMs } : { set: this.#blocked, leftMs: peerMs };
+  }
+
+  #checkStreams(): void {
+    if (this.#pausedAt !== undefined && !this.mustPauseStreams) this.#resumeStreams();
   }
 
   #resumeStreams(): void {
-    if (this.#pausedAt !== undefined) this.#resumedAt = this.#clock.monotonic();
+    this.#pausedMs = this.#allPausedMs(this.#clock.monotonic());
     this.#pausedAt = undefined;
+    if (this.isOver) this.#watchAnew();
     wake(this.#streams);
+  }
+
+  #watchAnew(): void {
+    this.#cancel?.();
+    this.#cancel = undefined;
+    this.#watch();
   }
 
   #watch(): void {
@@ -151,15 +190,11 @@ export class BufferBudget {
 
   #relieve(): void {
     this.#cancel = undefined;
-    for (let next = this.#next; next !== undefined && this.isOver; next = this.#next) {
-      if (next.leftMs > 0) {
-        this.#watch();
-        return;
-      }
-      next.set.shift();
-      next.standing.holder.evict();
+    for (let next = this.#next; this.isOver && next !== undefined && next.leftMs <= 0; next = this.#next) {
+      next.set.shift()?.holder.evict();
     }
-    if (!this.mustPauseStreams) this.#resumeStreams();
+    this.#checkStreams();
+    if (this.isOver) this.#watch();
   }
 }
 

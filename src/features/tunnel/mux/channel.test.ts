@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { FakeClock } from "#base/clock";
 import type { ControlPacket } from "#wire/konnectivity";
 import { BufferBudget } from "./budget.ts";
 import { Channel, type ChannelHandlers, type ChannelLink } from "./channel.ts";
@@ -7,22 +8,32 @@ import { Channel, type ChannelHandlers, type ChannelLink } from "./channel.ts";
 const KIB = 1024;
 
 /** A channel whose user keeps what comes. */
-function channel() {
+function channel(options: { readonly clock?: FakeClock; readonly graceMs?: number } = {}) {
   const kept: Uint8Array[] = [];
   const control: ControlPacket[] = [];
-  const budget = new BufferBudget(1024 * KIB);
+  const budget = new BufferBudget(1024 * KIB, options);
+  const evictions = { count: 0 };
+  let onSlow: (evicted: Channel) => void = () => undefined;
   const nothing = (): void => undefined;
   const link: ChannelLink = {
     ...{ flowControl: true, budget, softLimitBytes: 1024 * KIB },
     sendControl: (packet) => void control.push(packet),
-    ...{ ready: nothing, sent: nothing, held: nothing, evicted: nothing, remove: nothing },
+    ...{ ready: nothing, sent: nothing, held: nothing, remove: nothing },
+    evicted: () => {
+      evictions.count += 1;
+    },
   };
   const handlers: ChannelHandlers = {
     onData: (pieces) => void kept.push(...pieces),
     ...{ onFin: nothing, onCloseRequest: nothing, onCloseResponse: nothing, onWritable: nothing },
-    ...{ onSlowConsumer: nothing, onLinkLost: nothing },
+    onLinkLost: nothing,
+    onSlowConsumer: () => onSlow(one),
   };
-  return { channel: new Channel(1, link, handlers), kept, control, budget };
+  const one: Channel = new Channel(1, link, handlers);
+  const endIt = (how: (evicted: Channel) => void): void => {
+    onSlow = how;
+  };
+  return { channel: one, kept, control, budget, evictions, endIt };
 }
 
 /** The memory that pieces hold: of each read once. */
@@ -72,4 +83,18 @@ test("Channel: above the limit, bytes that wait for the link of an ended connect
     one.evict();
     assert.deepEqual([control, one.isGone, one.queuedBytes, budget.used], [[sent], true, 0, 0]);
   }
+});
+
+test("Channel: one that the budget has ended is counted once, and nothing of it stays with the budget", async () => {
+  const clock = new FakeClock();
+  const { channel: one, budget, evictions, endIt } = channel({ clock, graceMs: 1000 });
+  endIt((evicted) => evicted.cut({ type: "CLOSE_REQ", connectID: 1 }));
+  // Its reader stands still, and so does its peer.
+  one.receive([Buffer.alloc(20 * KIB)], 20 * KIB);
+  one.send([Buffer.alloc(100 * KIB)]);
+  budget.add(1024 * KIB);
+  await clock.advance(1000);
+  assert.deepEqual([one.isGone, evictions.count], [true, 1]);
+  await clock.advance(10_000);
+  assert.deepEqual([evictions.count, clock.pending], [1, 0]);
 });

@@ -182,7 +182,7 @@ export class Channel implements PausedReader, Holder {
   consumed(bytes: number): void {
     const counted = Math.min(bytes, this.#held);
     this.#held -= counted;
-    this.#link.budget.remove(counted);
+    this.#link.budget.removeUnread(counted);
     this.#waiting?.remove();
     this.#waiting = this.#held < MIN_EVICTED_BYTES ? undefined : this.#link.budget.unread(this);
     if (this.#gone) return;
@@ -205,7 +205,10 @@ export class Channel implements PausedReader, Holder {
 
   /** For the budget: the connection ends. If its owner has ended it, the bytes that still wait to be sent are dropped. */
   evict(): void {
+    // It may stand still in both directions, and ends once.
+    this.#waiting?.remove();
     this.#waiting = undefined;
+    this.#blocked?.remove();
     this.#blocked = undefined;
     this.#link.evicted();
     this.#handlers.onSlowConsumer();
@@ -225,7 +228,7 @@ export class Channel implements PausedReader, Holder {
     if (this.#link.flowControl && this.#held + this.#owed + length > this.#window) return false;
     this.#held += length;
     this.#progress += length;
-    this.#link.budget.add(length);
+    this.#link.budget.addUnread(length);
     if (this.#discarding) {
       this.consumed(length);
       return true;

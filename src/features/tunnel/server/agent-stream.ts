@@ -29,6 +29,8 @@ const MAX_AGENT_ID_BYTES = 256;
 /** Maximum of hosts and ranges that an agent may name, and of streams with one agentID; further ones are refused (docs/spec/tunnel.md#7.2). */
 const MAX_IDENTIFIERS = 256;
 const MAX_AGENT_STREAMS = 64;
+/** An agent ends a stream that it does not keep, such as a second one to the same server, before this time, in milliseconds. */
+const KEPT_MS = 1000;
 /** Maximum length of the reason why an agent is refused, in characters. */
 const MAX_REASON_LENGTH = 300;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
@@ -210,6 +212,7 @@ function registerAgent(
   const acceptors = reverseAcceptors(mux, session, deps, options);
   metrics.grpcConnections("Connect", 1);
   backends.add(backend);
+  if (backends.streamsOf(agentID) > 1) clock.after(KEPT_MS, () => backends.probeEarlier(backend), { unref: true });
   log.info("agent connected", { agentID, peer: peer.address, capabilities: formatCapabilities(shared) });
 }
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-
+import { FakeClock } from "#base/clock";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { Bed } from "../testing/bed.ts";
 import { FakePulse } from "../testing/fake-pulse.ts";
@@ -91,6 +91,29 @@ test("Backends: of several streams of an agent the oldest live one is used, and 
   backends.remove(first);
   assert.equal(backends.pick("x:1"), undefined);
   assert.equal(links.length, 2);
+});
+
+test("serveAgentStream: a further stream of an agent that lives for a second makes the server ask its earlier one, and no other does", async () => {
+  const clock = new FakeClock();
+  await using bed = await Bed.open({ clock });
+  await bed.agent("a");
+  const [first] = bed.proxy.backends.all;
+  assert.ok(first !== undefined);
+  await clock.advance(10_000);
+  const before = first.pulse.bytesRead;
+  // An agent that meets a server for the second time ends the stream at once.
+  const second = await bed.agent("a");
+  second.mux.destroy({ code: 1, message: "it has one" });
+  while (bed.proxy.backends.streamsOf("a") > 1) await new Promise((resolve) => setImmediate(resolve));
+  await bed.agent("b");
+  await clock.advance(10_000);
+  assert.deepEqual([first.isInDoubt, first.pulse.bytesRead], [false, before]);
+  await bed.agent("a");
+  await clock.advance(999);
+  assert.equal(first.isInDoubt, false);
+  await clock.advance(1);
+  while (first.isInDoubt) await new Promise((resolve) => setImmediate(resolve));
+  assert.ok(first.pulse.bytesRead > before, "it has answered a PING");
 });
 
 test("choose: the less loaded of two that are drawn, and none that drains or is in doubt while others are not", () => {

@@ -129,6 +129,19 @@ export class Backends {
     this.#onChange();
   }
 
+  /**
+   * To be called when a stream has lived for a while. An agent that opens a further stream has often lost those before it, which this side does not know
+   * yet: those that are silent are probed, and are used again when they have answered.
+   */
+  probeEarlier(backend: Backend): void {
+    const streams = this.#agents.get(backend.agentID)?.streams;
+    if (streams?.has(backend) !== true) return;
+    for (const stream of streams) {
+      if (stream === backend) return;
+      if (!stream.mux.isClosed) stream.pulse.probeIfSilent();
+    }
+  }
+
   /** Removes this stream; other streams of the agent stay. */
   remove(backend: Backend): void {
     const agent = this.#agents.get(backend.agentID);

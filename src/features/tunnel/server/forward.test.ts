@@ -118,3 +118,24 @@ test("Forwarder: the next stream of an agent is used while its oldest one answer
   old.pulse.beat();
   assert.equal(backends.pick("10.0.0.1:80"), old.backend);
 });
+
+test("Forwarder: an agent that comes again over a new connection is dialled over it, until its earlier one has shown that it lives", () => {
+  const [old, next, last, other] = [silentAgent("a"), silentAgent("a"), silentAgent("a"), silentAgent("b")];
+  const { backends, dial } = forwarderTo([old, next, last]);
+  // A firewall has forgotten the flow of the old one, say, and only the agent has noticed.
+  backends.probeEarlier(next.backend);
+  dial();
+  const dials = (): number[] => [old, next, last].map((one) => one.dials.length);
+  assert.deepEqual([old.pulse.probes, next.pulse.probes, last.pulse.probes, dials()], [1, 0, 0, [0, 1, 0]]);
+  old.pulse.beat();
+  dial();
+  assert.deepEqual(dials(), [1, 1, 0]);
+  backends.probeEarlier(other.backend);
+  backends.remove(last.backend);
+  backends.probeEarlier(last.backend);
+  assert.deepEqual(
+    [old.pulse.probes, next.pulse.probes],
+    [1, 0],
+    "one that is gone, or of another agent, says nothing",
+  );
+});

@@ -7,7 +7,7 @@ import type { Logger } from "#base/log";
 import { epollStreamsFault, type UnixStream } from "#kernel/reactor";
 import type { SessionSettings } from "../http2/session.ts";
 import { UnixTransport } from "../http2/unix-transport.ts";
-import { DEFAULT_SETTINGS } from "../http2/windows.ts";
+import { DEFAULT_SETTINGS, FRONTEND_SETTINGS } from "../http2/windows.ts";
 import { type ServerTls, serverTls } from "../tls/server-tls.ts";
 import type { TlsPaths } from "../tls/tls-files.ts";
 import { UnixClient } from "./connect-client.ts";
@@ -15,11 +15,6 @@ import { type Listener, SocketListener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
 import { UnixListener } from "./unix-listener.ts";
 
-/**
- * A small window is enough for frontends, which are near. They reset a stream for each connection that they cancel, if their tunnel is
- * reusable. With the default limit of resets, the session would end with all its connections.
- */
-const FRONTEND_SETTINGS: SessionSettings = { streamWindowBytes: 256 * 1024, resetsPerSecond: 10_000 };
 /** Normally an agent has one stream, and for a short time two. */
 const AGENT_SETTINGS: SessionSettings = { ...DEFAULT_SETTINGS, maxConcurrentStreams: 16 };
 

@@ -11,6 +11,10 @@ export class FakePulse implements Pulse {
     this.isInDoubt = true;
   }
 
+  probeIfSilent(): void {
+    this.probe();
+  }
+
   /** A byte comes. */
   beat(): void {
     this.bytesRead += 1;
