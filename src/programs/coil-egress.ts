@@ -85,7 +85,7 @@ export const coilEgress = defineProgram({
       throw new ConfigError("invalid-flags", [`this network namespace has no interface ${IFNAME}`]);
     const families = ([4, 6] as const).filter((family) => addresses[family] !== undefined);
     const { tunnelDriver: asked } = values;
-    await loadDriverModules(asked, { log, signal });
+    await loadDriverModules(asked, { kernel, log, signal });
     const { driver, lacking } = chooseDriver(kernel, asked, families);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
     await using api = await openClient("coil-egress", values, { registry, clock: systemClock });

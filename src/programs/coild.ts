@@ -156,7 +156,7 @@ export const coild = defineProgram({
     const inCluster = inClusterCidr.length > 0 ? inClusterCidr : PRIVATE_RANGES;
     const settings = { nodeName, asked, port, inCluster, originatingOnly, resyncMs: CLIENT_RESYNC_MS };
     const clientOptions = values.enableEgress ? settings : undefined;
-    const loadModules = (at: AbortOptions): Promise<void> => loadDriverModules(asked, { ...at, log });
+    const loadModules = (at: AbortOptions): Promise<void> => loadDriverModules(asked, { ...at, kernel, log });
     if (values.enableEgress) await loadModules({ signal });
     const openClients = clientsOpener(
       { kernel, api, events, health, metrics, filters: filterOpeners(values.backend), loadModules, log },

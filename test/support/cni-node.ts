@@ -48,6 +48,9 @@ export interface CniCall {
   readonly namespace?: string;
 }
 
+/** How long a start may take: the emulated processor of the vm tier takes 6 s to start node, and more beside other work. */
+const SERVES_MS = 90_000;
+
 /** Disposing ends the programs and removes everything. */
 export class CniNode implements AsyncDisposable {
   /** Names of the node's namespace and of the one outside. */
@@ -162,6 +165,7 @@ export class CniNode implements AsyncDisposable {
   async startCoild(...flags: readonly string[]): Promise<void> {
     const coild = this.run("coild", `--socket=${this.socket}`, ...flags);
     await until("coild serves", () => /"(serving|coild serves calls behind [^"]*)"/.test(coild.said()), {
+      deadlineMs: SERVES_MS,
       seen: coild.said,
     });
     this.#coild = coild;

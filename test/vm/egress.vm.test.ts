@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { after, before, describe, test } from "node:test";
-import { fouDriver } from "#features/egress";
+import { fouDriver, vxlanDriver } from "#features/egress";
 import { loadModules } from "#kernel/modules";
 import { openKernel } from "#kernel/net";
 import {
   auditClaims,
   bulkClaims,
+  driverChangeClaims,
   driverClaims,
   familyClaims,
   flowClaims,
@@ -29,6 +30,7 @@ bulkClaims(fouDriver, 10);
 originClaims(fouDriver);
 flowClaims(fouDriver);
 portClaims(fouDriver);
+driverChangeClaims([fouDriver, vxlanDriver]);
 sourcePortClaims(fouDriver);
 auditClaims(fouDriver);
 

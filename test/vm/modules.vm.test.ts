@@ -54,6 +54,7 @@ describe("without the modules of FoU", () => {
 
   test("coil-egress: without fou6 auto is VXLAN, and fou ends with the name of the module", async (t) => {
     without(t, "fou6");
+    await loadModules(["fou"]);
     const { bed, run } = await open(t);
     const router = run("--backend=nftables", "--tunnel-driver=auto");
     await until("it is ready", () => isReady(bed), { ...START, seen: router.said });
@@ -66,7 +67,38 @@ describe("without the modules of FoU", () => {
   });
 
   test("coild: its clients' driver is FoU, with both modules", async (t) => {
-    const node = await CniNode.open("modules", ["--tunnel-driver=auto"]);
+    const node = await CniNode.open("modules", ["--tunnel-driver=fou"]);
+    t.after(() => node[Symbol.asyncDispose]());
+    assert.deepEqual(loaded(), ["fou", "fou6"]);
+    assert.match(node.said(), /"driver":"fou"/);
+  });
+
+  test("coild: where fou6 cannot be had, pods of IPv4 alone have FoU, and the log names the module that others lack", async (t) => {
+    without(t, "fou6");
+    const node = await CniNode.open("no-fou6", ["--tunnel-driver=fou"]);
+    t.after(() => node[Symbol.asyncDispose]());
+    assert.deepEqual(loaded(), ["fou"]);
+    assert.match(node.said(), /"driver":"none","ipv4":"fou"/);
+    assert.match(node.said(), /"families":\[4\],"error":"--tunnel-driver=fou: this kernel has no fou6: /);
+  });
+
+  test("coild and coil-egress: auto is VXLAN where nobody has loaded fou, as it is for programs of 0.1.0, also after a restart", async (t) => {
+    const { bed, run } = await open(t);
+    const node = await CniNode.open("auto", ["--tunnel-driver=auto"]);
+    t.after(() => node[Symbol.asyncDispose]());
+    assert.match(node.said(), /"driver":"vxlan"/);
+    const router = run("--backend=nftables", "--tunnel-driver=auto");
+    await until("it is ready", () => isReady(bed), { ...START, seen: router.said });
+    assert.match(router.said(), /"driver":"vxlan"/);
+    await node.endCoild();
+    await node.startCoild("--tunnel-driver=auto");
+    assert.doesNotMatch(node.said(), /"driver":"fou"/);
+    assert.deepEqual(loaded(), []);
+  });
+
+  test("coild: where fou is loaded auto loads fou6 besides, and is FoU", async (t) => {
+    await loadModules(["fou"]);
+    const node = await CniNode.open("auto-fou", ["--tunnel-driver=auto"]);
     t.after(() => node[Symbol.asyncDispose]());
     assert.deepEqual(loaded(), ["fou", "fou6"]);
     assert.match(node.said(), /"driver":"fou"/);

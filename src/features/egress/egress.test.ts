@@ -243,6 +243,52 @@ for (const driver of [fouDriver, vxlanDriver]) {
   });
 }
 
+for (const [from, to] of [
+  [fouDriver, vxlanDriver],
+  [vxlanDriver, fouDriver],
+] as const) {
+  test(`syncNet, ${from.name} to ${to.name}: another driver takes the UDP port over from the one before, and each destination keeps its guard`, async () => {
+    const kernel = new FakeKernel();
+    using stack = await podOf(kernel);
+    await syncNet(stack, planFor(from, [NAT4, NAT6]), CLIENT);
+    const guards = (): string[] => stateOf(kernel).filter((line) => /^route unreachable|unreachable/.test(line));
+    const before = guards();
+    assert.ok(before.length > 0);
+    await syncNet(stack, planFor(to, [NAT4, NAT6]), CLIENT);
+    assert.deepEqual(guards(), before);
+    for (const pattern of CLIENT_STATE[to.name]) assert.match(kernel.dump({ name: "pod" }), pattern);
+    assert.equal(await syncNet(stack, planFor(to, [NAT4, NAT6]), CLIENT), 0);
+    using other = await podOf(new FakeKernel());
+    await syncNet(other, planFor(to, [NAT4, NAT6]), CLIENT);
+    const names = ({ links }: typeof stack): string[] =>
+      links
+        .list()
+        .map(({ name }) => name)
+        .sort();
+    assert.deepEqual(names(stack), names(other));
+  });
+
+  test(`syncNet, ${from.name} to ${to.name}: a router takes the UDP port over too`, async () => {
+    const kernel = new FakeKernel();
+    using stack = await podOf(kernel);
+    const router = { egress: { namespace: "internet", name: "nat" }, ...POD };
+    const plan = (driver: TunnelDriver) =>
+      planRouter(router, [ip("10.64.0.9"), ip("fd02::9")], { driver, port: PORT, sourcePortAuto: false });
+    await syncNet(stack, plan(from), routerScope(PORT));
+    await syncNet(stack, plan(to), routerScope(PORT));
+    assert.equal(await syncNet(stack, plan(to), routerScope(PORT)), 0);
+  });
+}
+
+test("syncNet: links of VXLAN that programs of 0.1.0 made and could not set up, since FoU had the port, are set up", async () => {
+  using stack = await podOf(new FakeKernel());
+  await syncNet(stack, planFor(fouDriver, [NAT4, NAT6]), CLIENT);
+  const plan = planFor(vxlanDriver, [NAT4, NAT6]);
+  for (const { spec } of plan.links) stack.links.set(stack.links.create(spec).index, { arp: false });
+  await syncNet(stack, plan, CLIENT);
+  assert.equal(await syncNet(stack, plan, CLIENT), 0);
+});
+
 test("syncNet: rules and routes of others within our priorities and tables go; those outside stay", async () => {
   const kernel = new FakeKernel();
   using stack = await podOf(kernel);
@@ -394,22 +440,22 @@ const ANY_GATEWAYS = fc
     }),
   );
 
-test("syncClient: interrupted after any step of any change of gateways, the next sync reaches the same state as one that was not", async () => {
-  const step = fc.record({ gateways: ANY_GATEWAYS, interruptedAfter: fc.nat(40) });
+test("syncClient: interrupted after any step of any change of gateways and of the driver, the next sync reaches the same state as one that was not", async () => {
   const driver = fc.constantFrom(fouDriver, vxlanDriver);
+  const step = fc.record({ driver, gateways: ANY_GATEWAYS, interruptedAfter: fc.nat(40) });
   await fc.assert(
-    fc.asyncProperty(driver, fc.array(step, { minLength: 1, maxLength: 5 }), async (chosen, steps) => {
+    fc.asyncProperty(fc.array(step, { minLength: 1, maxLength: 5 }), async (steps) => {
       const kernel = new FakeKernel();
       using stack = await podOf(kernel);
       const nft = new FakeNft();
-      for (const { gateways: wanted, interruptedAfter } of steps) {
+      for (const { driver: asked, gateways: wanted, interruptedAfter } of steps) {
         try {
-          await clientWith(endingAfter({ stack, nft }, interruptedAfter), chosen)(wanted);
+          await clientWith(endingAfter({ stack, nft }, interruptedAfter), asked)(wanted);
         } catch (error) {
           assert.match((error as Error).name, /^(NetPlanError|KernelError)$/);
         }
       }
-      const wanted = steps.at(-1)?.gateways ?? [];
+      const { driver: chosen, gateways: wanted } = steps.at(-1) ?? assert.fail("no step");
       const sync = clientWith({ stack, nft }, chosen);
       await sync(wanted);
       assert.equal((await sync(wanted)).changes, 0);

@@ -368,6 +368,34 @@ test("NodeIpam: while many blocks are given back, a comparison that is due waits
   await end();
 });
 
+test("NodeIpam: empty blocks are returned although answered requests cannot be removed, and these are tried again with the next comparison", async () => {
+  const { ipam, source, clock } = open(5);
+  source.add("default");
+  let tries = 0;
+  source.removeAnswered = async () => {
+    tries += 1;
+    throw new IpamError("api-unavailable", "injected: removeAnswered");
+  };
+  const told: string[] = [];
+  const health = { ok: () => told.push("ok"), degraded: (error: unknown) => told.push(String(error)) };
+  const controller = new AbortController();
+  const running = ipam.run({ signal: controller.signal, health });
+  await clock.advance(1);
+  assert.equal(source.owned.size, 0);
+  assert.match(told.join(), /^IpamError: injected: removeAnswered$/);
+  for (let at = 0; at < 10; at += 1) {
+    await ipam.allocate("default", pod(at), {});
+    ipam.free(pod(at));
+    await clock.advance(1000);
+    assert.equal(source.owned.size, 0);
+  }
+  assert.equal(tries, 1, "the requests of all nodes are not listed after each DEL");
+  await clock.advance(300_000);
+  assert.equal(tries, 2);
+  controller.abort();
+  await running;
+});
+
 test("NodeIpam: in a full pool an ADD has the address that a DEL frees within 100 ms", async () => {
   const { ipam, clock } = open(1, 0, 100);
   await ipam.allocate("default", pod(1), {});

@@ -1,5 +1,6 @@
 import { type AbortOptions, Backoff, Deferred, Dirty, unlessAborted } from "#base/async";
 import type { Clock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
 import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
@@ -67,7 +68,7 @@ export class NodeIpam {
   #comparing: Promise<void> | undefined;
   /** True if an event came after the last comparison began. */
   #compareDue = true;
-  /** True from a comparison until answered requests are removed. */
+  /** True from a comparison until the removal of answered requests begins. */
   #answeredDue = false;
   #nodeGone = false;
 
@@ -315,9 +316,14 @@ export class NodeIpam {
   }
 
   async #tidy(options: AbortOptions): Promise<number> {
-    if (this.#answeredDue) await this.#supply.removeAnswered(this.#requests, options);
+    // Once for each comparison: it lists the requests of all nodes.
+    const removing = this.#answeredDue ? this.#supply.removeAnswered(this.#requests, options) : undefined;
     this.#answeredDue = false;
-    return this.#releaseEmpty(options);
+    // Neither holds the other up.
+    const [removed, released] = await Promise.allSettled([removing, this.#releaseEmpty(options)]);
+    const failures = [released, removed].flatMap((one) => (one.status === "rejected" ? [one.reason] : []));
+    if (released.status === "fulfilled" && failures.length === 0) return released.value;
+    throw failures.find((error) => !(error instanceof ExpectedError)) ?? failures[0];
   }
 
   async #releaseEmpty(options: AbortOptions): Promise<number> {

@@ -13,6 +13,7 @@ import { linkContract } from "./link.ts";
 import { nftContract } from "./nft.ts";
 import {
   fouContract,
+  fouVxlanContract,
   neighbourContract,
   netnsContract,
   netnsIdContract,
@@ -35,6 +36,7 @@ export function kernelContract(target: ContractTarget): void {
   routeContract(target);
   ruleContract(target);
   fouContract(target);
+  fouVxlanContract(target);
   offloadContract(target);
   sysctlContract(target);
 }

@@ -134,6 +134,24 @@ export function fouContract(target: ContractTarget): void {
   });
 }
 
+/** The contract of every {@link FouPort} beside VXLAN. */
+export function fouVxlanContract(target: ContractTarget): void {
+  const has = target.has ?? (() => true);
+  if (!has("fou") || !has("vxlan")) return;
+  contractTest(target, "fou: an up VXLAN link has its UDP port, and FOU has its own", ({ a }) => {
+    const vxlan = { kind: "vxlan", vni: 7, port: 5555, local: ip("10.0.0.1"), remote: ip("10.0.0.2") } as const;
+    const { index } = a.links.create({ ...vxlan, name: "vx" });
+    a.fou.add({ family: 4, port: 5555, ipProtocol: 4 });
+    refused(() => a.links.set(index, { up: true }), "busy", "already-exists");
+    a.fou.delete({ family: 4, port: 5555 });
+    a.links.set(index, { up: true });
+    refused(() => a.fou.add({ family: 4, port: 5555, ipProtocol: 4 }), "busy", "already-exists");
+    a.fou.add({ family: 6, port: 5555, ipProtocol: 41 });
+    a.links.delete(index);
+    a.fou.add({ family: 4, port: 5555, ipProtocol: 4 });
+  });
+}
+
 /** The contract of every {@link Kernel} for namespaces. */
 export function netnsContract(target: ContractTarget): void {
   contractTest(target, "netns: names are made once, listed, opened, and forgotten", ({ kernel }) => {

@@ -1,5 +1,5 @@
 import type { AbortOptions } from "#base/async";
-import { MacAddress } from "#base/ip";
+import { type IpFamily, MacAddress } from "#base/ip";
 import { isKernelError, type KernelError } from "#kernel/errors";
 import {
   checkAlias,
@@ -59,7 +59,7 @@ export class FakeLinkPort implements LinkPort {
     try {
       if (spec.masterIndex !== undefined) setMaster(home, link, spec.masterIndex, what);
       if (spec.alias !== undefined) link.alias = spec.alias;
-      if (spec.up === true) bringUp(home, link);
+      if (spec.up === true) raise(home, link, what);
       if (spec.kind === "veth" && spec.peer.up === true && link.peer !== undefined) bringUp(link.peer.home, link.peer);
     } catch (error) {
       removeLink(link);
@@ -194,7 +194,7 @@ function applyChange(link: FakeLink, change: LinkChange, what: string): void {
   if (change.group !== undefined) link.group = change.group;
   if (change.arp !== undefined) link.arp = change.arp;
   if (change.promiscuous !== undefined) link.promiscuous = change.promiscuous;
-  if (change.up === true) bringUp(ns, link);
+  if (change.up === true) raise(ns, link, what);
   if (change.up === false) bringDown(ns, link);
 }
 
@@ -250,6 +250,22 @@ function isSameVxlan(spec: Extract<LinkSpec, { readonly kind: "vxlan" }>, actual
   const text = ({ vni, external = false, port = 8472, local, remote }: typeof spec | typeof actual): string =>
     JSON.stringify([external ? 0 : vni, port, (remote ?? local)?.family ?? 4]);
   return text(spec) === text(actual);
+}
+
+/** The families in which an up VXLAN link has its UDP port. */
+export function vxlanPortOf({
+  details,
+}: Pick<FakeLink, "details">): { readonly port: number; readonly families: readonly IpFamily[] } | undefined {
+  if (details?.kind !== "vxlan") return undefined;
+  const { port = 8472, external = false, local, remote } = details;
+  return { port, families: external ? [4, 6] : [(remote ?? local)?.family ?? 4] };
+}
+
+function raise(ns: FakeNamespace, link: FakeLink, what: string): void {
+  const own = vxlanPortOf(link);
+  if (own !== undefined && ns.fouPorts.some(({ port, family }) => port === own.port && own.families.includes(family)))
+    throw refuse("EADDRINUSE", what);
+  bringUp(ns, link);
 }
 
 /** The kernel has one ipip and one ip6tnl tunnel in a namespace that takes the packets of any peer. */

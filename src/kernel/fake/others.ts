@@ -14,6 +14,7 @@ import {
 import type { NetNs } from "#kernel/netns";
 import type { FakeContext } from "./context.ts";
 import { refuse } from "./faults.ts";
+import { vxlanPortOf } from "./links.ts";
 import type { FakeLink, FakeNamespace } from "./namespace.ts";
 
 /** The neighbours of a fake namespace. */
@@ -88,7 +89,11 @@ export class FakeFouPort implements FouPort {
   add(entry: FouPortEntry): void {
     const what = `add IPv${entry.family} FOU port ${entry.port}`;
     this.#begin("add", what);
-    if (this.#find(entry) !== undefined) throw refuse("EADDRINUSE", what);
+    const isOfVxlan = [...this.#ns.links.values()].some((link) => {
+      const taken = link.up ? vxlanPortOf(link) : undefined;
+      return taken?.port === entry.port && taken.families.includes(entry.family);
+    });
+    if (isOfVxlan || this.#find(entry) !== undefined) throw refuse("EADDRINUSE", what);
     this.#ns.fouPorts.push(entry);
   }
 

@@ -295,6 +295,30 @@ test("a kernel without the driver: pods that name an Egress get code 11 with the
   await bed.add(clients, await bed.makePod("plain", [], undefined), "a");
 });
 
+test("a kernel with fou and without fou6, on which 0.1.0 worked: pods of IPv4 alone are clients, and the audit has their driver", async (t) => {
+  const bed = await open(t, { kernel: new FakeKernel({ lacks: ["fou6"] }), asked: "fou" });
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeService("nat");
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
+  await bed.add(clients, pod, "a");
+  await bed.until("a", "fou4_", "203.0.113.0/24");
+  const signal = new AbortController().signal;
+  // Its families are those of the pods that the watch has told.
+  const found = await poll(async () => (await clients.inspect({ signal })).clients, {
+    until: (one) => one?.driver !== undefined,
+    everyMs: 5,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  });
+  assert.deepEqual([found?.driver, found?.fault], ["fou", ""]);
+  const v6 = { ipv4: IpAddress.parse("10.64.0.8"), ipv6: IpAddress.parse("fd02::8") };
+  const { name, namespace = "", uid, annotations, labels } = (await bed.makePod("b", [], "nat")).metadata;
+  const request = { pod: { name, namespace, uid, annotations, labels }, netns: "/run/netns/a", ifname: "eth0", ...v6 };
+  await assert.rejects(clients.setUp(request, { signal }), failure(11, /this kernel has no fou6: /));
+});
+
 test("live: destinations, annotations, the Service's address and the Egress change; each pod follows, and others are not touched", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"]);

@@ -34,6 +34,7 @@ import { ClientSources } from "./egress/client-sources.ts";
 import { inspectPods } from "./egress/inspect-pods.ts";
 import type { FilterOpeners } from "./egress/open-filter.ts";
 
+const FAMILIES: readonly IpFamily[] = [4, 6];
 /** Pods that are compared at once: the work of one is a millisecond, but the kernel takes 20 ms to delete links. */
 const WORKERS = 8;
 /** The pauses while the namespace of a running pod cannot be found, milliseconds. */
@@ -173,11 +174,15 @@ export class EgressClients implements ClientDeps {
   /** What the pods of this node have, and how clients are made, for `isthmus audit`. Rejects with `KernelError`. */
   inspect(options: AbortOptions): Promise<EgressNode> {
     const { nodeName: node, port, inCluster, originatingOnly } = this.#options;
-    const { current, fault } = this.#driver;
+    const pods = [...this.#pods.store.values()].filter(isClient);
+    const families = FAMILIES.filter((family) =>
+      pods.some((pod) => pod.addresses.some((one) => one.family === family)),
+    );
+    const { driver, fault = "" } = this.#driver.of(families);
     const clients = { fault, port, inCluster, originatingOnly };
     return inspectPods(
       this.#parts,
-      { node, clients: current === undefined ? clients : { ...clients, driver: current.name } },
+      { node, clients: driver === undefined ? clients : { ...clients, driver: driver.name } },
       options,
     );
   }
@@ -204,10 +209,10 @@ export class EgressClients implements ClientDeps {
 
   async #add(request: ClientRequest, refs: readonly Gateway["egress"][], options: AbortOptions): Promise<void> {
     const { pod } = request;
-    const driver = this.#driver.current;
-    if (driver === undefined) throw new CniFailure("try-again", `the pod names an Egress, and ${this.#driver.fault}`);
+    const families = FAMILIES.filter((family) => request[`ipv${family}`] !== undefined);
+    const { driver, fault } = this.#driver.of(families);
+    if (driver === undefined) throw new CniFailure("try-again", `the pod names an Egress, and ${fault}`);
     const source = await this.#sources.forAdd(refs, options);
-    const families = ([4, 6] as const).filter((family) => request[`ipv${family}`] !== undefined);
     const { gateways, faults } = gatewaysOf(pod.annotations, source, families, this.#options);
     const missing = faults.find(isMissing);
     if (missing !== undefined) throw new CniFailure("try-again", faultText(missing));
@@ -237,11 +242,10 @@ export class EgressClients implements ClientDeps {
   async check({ namespace, name, uid }: PodIdentity, { signal }: AbortOptions): Promise<void> {
     const lack = (): string | undefined => {
       const pod = this.#pods.store.getByKey(`${namespace}/${name}`);
-      const driver = this.#driver.current;
-      if (pod === undefined || !isClient(pod) || driver === undefined) return undefined;
+      if (pod === undefined || !isClient(pod)) return undefined;
       if (uid !== "" && pod.metadata.uid !== uid && pod.staticUid !== uid) return undefined;
       if (!this.#isSynced) return undefined;
-      return this.#lackOf(pod, driver);
+      return this.#lackOf(pod);
     };
     // An edit may be under way to the pod: it has some time to arrive.
     let missing = lack();
@@ -252,11 +256,13 @@ export class EgressClients implements ClientDeps {
     if (missing !== undefined) throw new CniFailure("internal", `the pod's way to its Egress lacks: ${missing}`);
   }
 
-  #lackOf(pod: ClientPod, driver: TunnelDriver): string | undefined {
+  #lackOf(pod: ClientPod): string | undefined {
     const { port, inCluster } = this.#options;
     const place = this.#places.of(pod);
     if (place === undefined) return "its network namespace";
-    const families = ([4, 6] as const).filter((family) => place.addresses[family] !== undefined);
+    const families = FAMILIES.filter((family) => place.addresses[family] !== undefined);
+    const { driver } = this.#driver.of(families);
+    if (driver === undefined) return undefined;
     const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
     // Until then it keeps what it has.
     if (faults.some(isBeingRepaired)) return undefined;
@@ -280,8 +286,10 @@ export class EgressClients implements ClientDeps {
     });
     group.spawn((at) => this.#controller.run({ signal: at }));
     group.spawn(async (at) => {
-      if (!(await this.#driver.run({ signal: at }))) return;
-      for (const pod of this.#pods.store.values()) if (isClient(pod)) this.#controller.enqueue(pod.metadata.uid);
+      const onChange = (): void => {
+        for (const pod of this.#pods.store.values()) if (isClient(pod)) this.#controller.enqueue(pod.metadata.uid);
+      };
+      await this.#driver.run({ signal: at, onChange });
     });
     await group.wait();
   }
@@ -305,10 +313,10 @@ export class EgressClients implements ClientDeps {
     this.#comparedAt.set(uid, now);
     const place = this.#places.of(pod);
     if (place === undefined) return this.#whenAbsent(pod);
-    const driver = this.#driver.current;
+    const families = FAMILIES.filter((family) => place.addresses[family] !== undefined);
+    const { driver } = this.#driver.of(families);
     // The health and the log tell it. When there is a driver, all clients are compared.
     if (driver === undefined) return undefined;
-    const families = ([4, 6] as const).filter((family: IpFamily) => place.addresses[family] !== undefined);
     const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
     const texts = [...(pod.isRefused ? [ROUTER_TEXT] : []), ...faults.map(faultText)];
     // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.

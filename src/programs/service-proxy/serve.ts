@@ -171,7 +171,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     for (const family of families) family.readHostAddresses(node);
     setHealthAddresses();
   };
-  const check = new FamilyCheck(config, log);
+  const check = new FamilyCheck(config, { families: deps.families, log });
   const onNode = (object: Node | undefined): boolean => {
     // A deleted Node keeps its last state: the machine still serves.
     if (object === undefined) return node.addresses.length > 0;

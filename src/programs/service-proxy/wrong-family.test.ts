@@ -21,11 +21,11 @@ const node = (addresses: readonly string[], podCIDRs: readonly string[] = []): N
 });
 const NODES: Record<IpFamily, NodeNetwork> = { 4: node(["192.0.2.1"]), 6: node(["2001:db8::1"]) };
 
-/** The lines that are logged for the first Node of a family, or the error. */
-function said(changes: Partial<FamilyConfig>, first: NodeNetwork): string[] {
+/** The lines that are logged for the first Node of a family, or the error. `families`: those of the machine. */
+function said(changes: Partial<FamilyConfig>, first: NodeNetwork, families: readonly IpFamily[] = [4, 6]): string[] {
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => void lines.push(line) });
-  const check = new FamilyCheck({ ...DEFAULTS, ...changes }, log);
+  const check = new FamilyCheck({ ...DEFAULTS, ...changes }, { families, log });
   try {
     check.node(first);
     check.node(first);
@@ -53,11 +53,22 @@ test("FamilyCheck: the defaults, and configuration of the node's family or of bo
   }
 });
 
-test("FamilyCheck: --cluster-cidr of the other family alone is an error that names the flag, if it decides what is a pod", () => {
-  const [error = ""] = said({ clusterCIDRs: cidrs("fd00::/48") }, NODES[4]);
-  assert.match(error, /--cluster-cidr .*fd00::\/48.*IPv6.*192\.0\.2\.1.*IPv4/);
-  assert.match(said({ clusterCIDRs: cidrs("10.0.0.0/8") }, NODES[6]).join(), /--cluster-cidr/);
+test("FamilyCheck: --cluster-cidr of the other family alone is a warning where the machine has that family too", () => {
+  for (const [range, family] of [
+    ["fd00::/48", 4],
+    ["10.0.0.0/8", 6],
+  ] as const) {
+    const lines = said({ clusterCIDRs: cidrs(range) }, NODES[family]);
+    assert.equal(lines.length, 1, lines.join(""));
+    assert.match(lines[0] ?? "", /level":"warn".*--cluster-cidr/);
+  }
   assert.deepEqual(said({ clusterCIDRs: cidrs("fd00::/48"), detectLocalMode: "BridgeInterface" }, NODES[4]), []);
+});
+
+test("FamilyCheck: --cluster-cidr without the machine's only family is an error that names the flag, if it decides what is a pod", () => {
+  const [error = ""] = said({ clusterCIDRs: cidrs("fd00::/48") }, NODES[4], [4]);
+  assert.match(error, /^Cannot .*--cluster-cidr .*fd00::\/48.*IPv6.*192\.0\.2\.1.*IPv4/);
+  assert.deepEqual(said({ clusterCIDRs: cidrs("fd00::/48"), detectLocalMode: "BridgeInterface" }, NODES[4], [4]), []);
 });
 
 test("FamilyCheck: addresses of NodePorts and listeners of the other family alone are a warning each, once", () => {
@@ -83,7 +94,7 @@ test("FamilyCheck: podCIDRs of the other family alone are a warning, as the Node
 test("FamilyCheck: a Node without addresses is waited for", () => {
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => void lines.push(line) });
-  const check = new FamilyCheck({ ...DEFAULTS, clusterCIDRs: cidrs("fd00::/48") }, log);
+  const check = new FamilyCheck({ ...DEFAULTS, clusterCIDRs: cidrs("fd00::/48") }, { families: [4], log });
   check.node(node([]));
   assert.throws(() => check.node(NODES[4]), ServiceProxyError);
 });

@@ -17,11 +17,17 @@ export type FamilyConfig = Pick<
  */
 export class FamilyCheck {
   readonly #config: FamilyConfig;
+  readonly #families: readonly IpFamily[];
   readonly #log: Logger;
   #isDone = false;
 
-  constructor(config: FamilyConfig, log: Logger) {
+  /** `families`: those that the machine has. */
+  constructor(
+    config: FamilyConfig,
+    { families, log }: { readonly families: readonly IpFamily[]; readonly log: Logger },
+  ) {
     this.#config = config;
+    this.#families = families;
     this.#log = log;
   }
 
@@ -34,9 +40,15 @@ export class FamilyCheck {
     const { family } = primary;
     const place = { node: String(primary), family };
     if (detectLocalMode === "ClusterCIDR" && isOther(clusterCIDRs, family)) {
-      throw new ServiceProxyError(
-        "wrong-family",
-        `Cannot recognize pods by --cluster-cidr (in a file: clusterCIDR) ${clusterCIDRs.join(",")}: it has only IPv${other(family)}, and the node's primary address ${primary} is IPv${family}; add the range of pods of that family`,
+      if (!this.#families.includes(other(family)))
+        throw new ServiceProxyError(
+          "wrong-family",
+          `Cannot recognize pods by --cluster-cidr (in a file: clusterCIDR) ${clusterCIDRs.join(",")}: it has only IPv${other(family)}, and the node, whose address is ${primary}, has only IPv${family}; add the range of pods of that family`,
+        );
+      // The pods may have the other family alone, and be served by it.
+      this.#log.warn(
+        "--cluster-cidr (in a file: clusterCIDR) has no range of the node's primary family: pods of that family count as clients from outside",
+        { ...place, ranges: clusterCIDRs.map(String) },
       );
     }
     if (detectLocalMode === "NodeCIDR" && isOther(podCIDRs, family))

@@ -10,6 +10,7 @@ import {
   type EgressSource,
   faultText,
   gatewaysOf,
+  isBeingRepaired,
   isMissing,
   isObjectRef,
 } from "./gateways.ts";
@@ -96,6 +97,16 @@ for (const { name, annotations, egresses, services, families, expected } of [
     ],
   },
   {
+    name: "an Egress that has lost its spec is told, whether or not it has a Service, and the others stay",
+    annotations: naming("bare,early,nat"),
+    egresses: [
+      egress("nat", ["0.0.0.0/0"]),
+      ...["bare", "early"].map((one) => ({ ...egress(one, []), spec: undefined }) as unknown as Egress),
+    ],
+    services: [service("nat", ["10.68.0.9"]), service("bare", ["10.68.0.10"])],
+    expected: ["nat 10.68.0.9 0.0.0.0/0 false", "bare no-destinations", "early no-destinations"],
+  },
+  {
     name: "a destination that is not a CIDR is told, the others stay",
     annotations: naming("nat"),
     egresses: [egress("nat", ["nonsense", "203.0.113.0/24", "10.0.0.0/64"])],
@@ -160,6 +171,14 @@ test("gatewaysOf: of annotations with any text it asks only for names that objec
       }
     }),
   );
+});
+
+test("gatewaysOf: for an Egress without destinations an ADD waits, and a pod keeps what it has: nothing leaves without NAT", () => {
+  const bare = { ...egress("bare", []), spec: undefined } as unknown as Egress;
+  const source = sourceOf([bare], [service("bare", ["10.68.0.10"])]);
+  const [fault = assert.fail(), ...more] = gatewaysOf(naming("bare"), source, [4, 6], NOT_ONLY).faults;
+  assert.deepEqual([more, isMissing(fault), isBeingRepaired(fault)], [[], true, true]);
+  assert.match(faultText(fault), /^Egress "internet\/bare" has no spec.destinations: /);
 });
 
 test("gatewaysOf: 10,000 names cost at most 1000 look-ups", () => {

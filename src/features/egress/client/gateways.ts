@@ -38,6 +38,7 @@ export interface ClientFault {
     | "no-egress"
     | "not-a-name"
     | "too-many"
+    | "no-destinations"
     | "no-service"
     | "no-service-address"
     | "no-pod-address"
@@ -140,6 +141,10 @@ export function gatewaysOf(
     faults.push(
       ...egress.wrong.map((destination) => ({ egress: ref, why: "wrong-destination" as const, destination })),
     );
+    if (egress.destinations.length + egress.wrong.length === 0) {
+      faults.push({ egress: ref, why: "no-destinations" });
+      continue;
+    }
     const service = source.service(ref);
     if (service === undefined || service.addresses.length === 0) {
       faults.push({ egress: ref, why: service === undefined ? "no-service" : "no-service-address" });
@@ -161,9 +166,12 @@ export function gatewaysOf(
   return { gateways, faults };
 }
 
-/** True if the Egress is there and its Service, or the Service's address, is not: it is being made or repaired. */
+/**
+ * True if the Egress is there and its Service, the Service's address, or what the Egress is for, is not: it is being made or repaired. A pod keeps what it
+ * has of it, so that its packets do not leave without NAT.
+ */
 export function isBeingRepaired({ why, family }: ClientFault): boolean {
-  return why === "no-service" || (why === "no-service-address" && family === undefined);
+  return why === "no-destinations" || why === "no-service" || (why === "no-service-address" && family === undefined);
 }
 
 /** True if waiting may help: the Egress or its Service is missing, so an ADD must be tried again (docs/spec/pod-network.md#20). */
@@ -183,6 +191,8 @@ export function faultText({ egress, why, family, destination }: ClientFault): st
       return `the annotations of the pod name more than ${MAX_NAMES} Egresses; ${name} and the following are left out`;
     case "no-pod-address":
       return `Egress ${name}: the pod has no IPv${family} address; destinations of IPv${family} are left out`;
+    case "no-destinations":
+      return `Egress ${name} has no spec.destinations: give it some, or delete it`;
     case "no-service":
       return `Egress ${name} has no Service yet: coil-egress-controller makes it`;
     case "no-service-address":

@@ -53,13 +53,18 @@ const IFF_NOARP = 0x80;
 
 /**
  * The steps from `observed` to `plan`. Pure; no step when they are equal. The order is safe at each point: a tunnel is whole before a
- * route leads to it, a destination keeps an `unreachable` route while its tunnel is made anew, and rules lead to complete tables.
+ * route leads to it, a destination keeps an `unreachable` route while its tunnel is made anew or by another driver, and rules lead to complete tables.
  */
 export function diffNet(plan: NetPlan, observed: ObservedNet, isOurLink: (name: string) => boolean): NetChange[] {
   const { make, fix, raise, stale } = diffLinks(plan, observed, isOurLink);
   const remade = new Set(make.map((link) => link.spec.name));
-  const { put, remove } = diffRoutes(plan, observed, remade);
   const ports = diffPorts(plan, observed);
+  // FoU and VXLAN have one UDP port: the driver before gives it up first, and is gone then.
+  const isHandedOver =
+    (ports.open.length > 0 && stale.some(hasPort)) ||
+    (ports.close.length > 0 && plan.links.some(({ spec }) => raise.includes(spec.name) && hasPort(spec)));
+  const early = isHandedOver ? stale : stale.filter(({ name }) => remade.has(name));
+  const { put, remove } = diffRoutes(plan, observed, new Set([...remade, ...early.map(({ name }) => name)]));
   const rules = diffRules(plan, observed);
   // Those that lead into no tunnel: a rule to their table must find it whole.
   const planned = new Set(plan.links.map(({ spec }) => spec.name));
@@ -67,15 +72,18 @@ export function diffNet(plan: NetPlan, observed: ObservedNet, isOurLink: (name: 
     type === "unreachable" || (link !== undefined && !planned.has(link));
   const guards = put.filter(isEarly);
   const ways = put.filter((route) => !isEarly(route));
+  const open = ports.open.map((entry) => ({ op: "open-port" as const, entry }));
+  const close = ports.close.map((entry) => ({ op: "close-port" as const, entry }));
   return [
     ...[...plan.settings]
       .filter(([key, value]) => observed.settings.get(key) !== value)
       .map(([key, value]) => ({ op: "set" as const, key, value })),
-    ...ports.open.map((entry) => ({ op: "open-port" as const, entry })),
+    ...(isHandedOver ? [] : open),
     ...guards.map((route) => ({ op: "put-route" as const, route })),
     ...rules.add.map((rule) => ({ op: "add-rule" as const, rule })),
     // Two tunnels with the same ends cannot be: a link that has to be made anew goes first.
-    ...deletionOf(stale.filter(({ name }) => remade.has(name))),
+    ...deletionOf(early),
+    ...(isHandedOver ? [...close, ...open] : []),
     ...make.map((link) => ({ op: "make-link" as const, link })),
     ...fix,
     ...diffNeighbours(plan, observed, remade),
@@ -83,9 +91,14 @@ export function diffNet(plan: NetPlan, observed: ObservedNet, isOurLink: (name: 
     ...ways.map((route) => ({ op: "put-route" as const, route })),
     ...remove.map((route) => ({ op: "delete-route" as const, route })),
     ...rules.remove.map((rule) => ({ op: "delete-rule" as const, rule })),
-    ...deletionOf(stale.filter(({ name }) => !remade.has(name))),
-    ...ports.close.map((entry) => ({ op: "close-port" as const, entry })),
+    ...deletionOf(stale.filter((link) => !early.includes(link))),
+    ...(isHandedOver ? [] : close),
   ];
+}
+
+/** Whether links of a kind have a UDP port while they are up. */
+function hasPort({ kind }: Pick<ObservedLink, "kind">): boolean {
+  return kind === "vxlan";
 }
 
 function deletionOf(links: readonly ObservedLink[]): NetChange[] {

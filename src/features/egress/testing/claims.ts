@@ -394,6 +394,25 @@ export function portClaims(driver: TunnelDriver): void {
     }));
 }
 
+/** The nodes' and routers' flag is changed while a pod runs. Both drivers use one UDP port. */
+export function driverChangeClaims(drivers: readonly [TunnelDriver, TunnelDriver]): void {
+  for (const [from, to] of [drivers, drivers.toReversed()] as [TunnelDriver, TunnelDriver][])
+    test(`${from.name} to ${to.name}: a client and a router that have tunnels of the one get those of the other, and nothing leaves without NAT meanwhile`, () =>
+      withBed(async (bed) => {
+        const gateways = ([4, 6] as const).map((family) => gatewayOf(family, DESTINATIONS[family], true));
+        await masquerade(bed);
+        await syncRouter(bed, from, true);
+        await syncClient(bed, from, gateways);
+        for (const family of FAMILIES) assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        bed.letOutsideKnowClient();
+        await syncClient(bed, to, gateways);
+        for (const family of FAMILIES) assert.equal(await bed.sourceSeen(family, 8000, SILENCE_MS), "no answer");
+        await syncRouter(bed, to, true);
+        for (const family of FAMILIES) assert.equal(await bed.sourceSeen(family, 8000), String(AT.router[family]));
+        assert.equal((await syncClient(bed, to, gateways)) + (await syncRouter(bed, to, true)), 0);
+      }));
+}
+
 /** What the rules of a router promise with either backend. */
 export function ruleClaims(driver: TunnelDriver): void {
   for (const [name, open] of Object.entries(FILTERS)) {

@@ -38,6 +38,11 @@ export class ServiceTable {
   readonly #losses = new Map<string, AffinityLoss>();
   /** Number of consecutive attempts to adopt the table that the kernel refused. */
   #refusals = 0;
+  #isSyncing = false;
+  /** Rules that were set during a sync, which goes on with those that it began with: its seal must be that of what it has written. */
+  #nextRules: RuleOptions | undefined;
+  /** The kernel was distrusted since the last sync began. */
+  #isDistrusted = false;
 
   constructor(deps: DataPlaneDeps, options: TableOptions) {
     this.#deps = deps;
@@ -55,15 +60,17 @@ export class ServiceTable {
     return this.#observed !== undefined;
   }
 
-  /** Sets the rules that the next sync writes, in one transaction. */
+  /** Sets the rules that the next sync writes, in one transaction. During a sync they are for the one after it. */
   setRules(options: RuleOptions): void {
-    this.#options = { ...this.#options, ...options };
+    if (this.#isSyncing) this.#nextRules = options;
+    else this.#options = { ...this.#options, ...options };
     this.distrust();
   }
 
-  /** Makes the next sync list the kernel and repair every difference. */
+  /** Makes the next sync list the kernel and repair every difference, also if one is running. */
   distrust(): void {
     this.#observed = undefined;
+    this.#isDistrusted = true;
   }
 
   /**
@@ -125,6 +132,21 @@ export class ServiceTable {
 
   /** Does what `DataPlane.sync` describes. Deletes a foreign table of the same name first. */
   async sync(desired: Desired, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
+    this.#isSyncing = true;
+    this.#isDistrusted = false;
+    try {
+      return await this.#sync(desired, options);
+    } finally {
+      this.#isSyncing = false;
+      const rules = this.#nextRules;
+      this.#nextRules = undefined;
+      if (rules !== undefined) this.setRules(rules);
+      // What the sync has listed may be older.
+      if (this.#isDistrusted) this.#observed = undefined;
+    }
+  }
+
+  async #sync(desired: Desired, options: AbortOptions & { readonly full?: boolean }): Promise<SyncReport> {
     const writer = new TableWriter(this.#deps, this.table, options);
     const isFull = options.full === true || !this.isKnown;
     const { services } = desired;

@@ -65,6 +65,10 @@ export class DialRace<C extends Closable> {
   readonly #queue: readonly QueuedAttempt[];
   /** The attempts in the order of their start: those over cheaper uplinks first. */
   #running: Attempt<C>[] = [];
+  /** Trials that go on after their request was served. */
+  #detached: readonly Attempt<C>[] = [];
+  /** Called when the last of them has ended. */
+  #onIdle: (() => void) | undefined;
   readonly #failures: AttemptFailure[] = [];
   readonly #result = Promise.withResolvers<DialResult<C>>();
   #next = 0;
@@ -100,8 +104,14 @@ export class DialRace<C extends Closable> {
   snapshotChanged({ uplinks }: Snapshot): void {
     const isUp = (name: string): boolean => uplinks.some((uplink) => uplink.name === name && uplink.isUp);
     this.#present = new Set(uplinks.map(({ name }) => name));
-    for (const { candidate, stop, won } of this.#running)
+    for (const { candidate, stop, won } of [...this.#running, ...this.#detached])
       if (won === undefined && candidate.uplink.isUp && !isUp(candidate.uplink.name)) stop.abort(LINK_LOST);
+  }
+
+  /** Calls `done` once no attempt is under way any more: at once, or when the trials have ended that go on without their request. */
+  whenIdle(done: () => void): void {
+    if (this.#detached.length === 0) done();
+    else this.#onIdle = done;
   }
 
   /** Dials addresses of this host or its cluster, without a bound source. No uplink has a part in it. */
@@ -246,6 +256,7 @@ export class DialRace<C extends Closable> {
     // If only a byte proves that the uplink works, the trial goes on with the connection.
     if (this.#isOver || !penalties.needsTrial(text, name)) attempt.trial?.end();
     if (this.#isOver) {
+      this.#forget(attempt);
       won.connection.destroy();
       return;
     }
@@ -276,7 +287,7 @@ export class DialRace<C extends Closable> {
     const { name } = attempt.candidate.uplink;
     // A trial continues without its request; its outcome decides about the next penalty.
     if (attempt.trial !== undefined) {
-      this.#forget(attempt);
+      this.#detach(attempt);
       return;
     }
     const { tierDelayMs } = settings();
@@ -294,7 +305,7 @@ export class DialRace<C extends Closable> {
     }
     penalties.lost(target, name);
     attempt.trial = penalties.beginTrial(target, name);
-    if (attempt.trial !== undefined) this.#forget(attempt);
+    if (attempt.trial !== undefined) this.#detach(attempt);
   }
 
   #reportFailure({ uplink, failure, text }: AttemptFailure, waitedMs: number): void {
@@ -337,6 +348,15 @@ export class DialRace<C extends Closable> {
 
   #forget(attempt: Attempt<C>): void {
     this.#running = this.#running.filter((one) => one !== attempt);
+    if (!this.#detached.includes(attempt)) return;
+    this.#detached = this.#detached.filter((one) => one !== attempt);
+    if (this.#detached.length === 0) this.#onIdle?.();
+  }
+
+  /** The attempt goes on without its request. */
+  #detach(attempt: Attempt<C>): void {
+    this.#running = this.#running.filter((one) => one !== attempt);
+    this.#detached = [...this.#detached, attempt];
   }
 
   #describe({ uplink, sources }: Candidate, error: unknown): AttemptFailure {

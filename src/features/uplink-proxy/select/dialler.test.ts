@@ -399,7 +399,7 @@ test("Dialler: without an uplink a name is asked of near servers alone, and reac
   const tooDear = snapshotOf([uplink("eth0", { sources: [A], cost: 3 })], { maxCost: 2 });
   assert.equal(await dial(snapshotOf([])), "direct from unbound");
   assert.equal(await dial(tooDear), "direct from unbound");
-  assert.deepEqual(asked.slice(0, 3), ["registry.lan", "127.0.0.53", "10.43.0.10"]);
+  assert.deepEqual(asked, ["registry.lan", "127.0.0.53", "10.43.0.10", "registry.lan", "10.43.0.10"]);
   answer = "203.0.113.80";
   assert.match(await dial(snapshotOf([])), /^no-uplink: no management interfaces available for registry.lan:443/);
   assert.match(await dial(tooDear), /^cost-limit: /);
@@ -416,6 +416,31 @@ test("Dialler: without an uplink a name is asked of near servers alone, and reac
     /^no-uplink: /,
   );
   assert.deepEqual([bed.log.length, bed.evidence.lines], [2, []]);
+});
+
+test("Dialler: no near server is asked to which an uplink leads that costs too much, nor one on loopback that would ask over it", async () => {
+  const servers = ["127.0.0.53", "192.0.2.53", "10.43.0.10"];
+  const asked = async (fields: Parameters<typeof uplink>[1]): Promise<string[]> => {
+    const bed = new DiallerBed({});
+    let near: string[] = [];
+    bed.resolveNear = async (_name, isNear) => {
+      near = servers.filter((text) => isNear(IpAddress.parse(text)));
+      throw new DnsError("failed", "DNS did not answer");
+    };
+    const uplinks = [uplink("eth0", { sources: [A], cost: 3, ...fields })];
+    // The node's own address is one of the uplink that costs too much.
+    const judge = ([address]: readonly IpAddress[]) =>
+      /^(10\.43|192\.0\.2)\./.test(`${address}`) ? ("direct" as const) : ("uplink" as const);
+    await bed.outcome(bed.request(snapshotOf(uplinks, { maxCost: 2 }), { judge }, "registry.lan"));
+    return near;
+  };
+  assert.deepEqual(await asked({}), ["10.43.0.10"]);
+  assert.deepEqual(await asked({ isManagement: false }), ["10.43.0.10"]);
+  assert.deepEqual(await asked({ sources: [B] }), ["192.0.2.53", "10.43.0.10"]);
+  // It carries nothing, or may carry it.
+  assert.deepEqual(await asked({ isUp: false }), servers);
+  assert.deepEqual(await asked({ sources: [] }), servers);
+  assert.deepEqual(await asked({ cost: 2, isValid: false }), servers);
 });
 
 test("Dialler: equal uplinks share 100 requests evenly, for one destination, for two that alternate, and all at once", async () => {

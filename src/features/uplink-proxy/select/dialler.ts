@@ -1,6 +1,6 @@
 import { LinkedSet } from "#base/collections";
-import type { IpAddress, IpFamily } from "#base/ip";
-import { hasError, type Snapshot } from "#base/uplink-model";
+import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import { hasError, type Snapshot, type UplinkAddress } from "#base/uplink-model";
 import { type DnsAnswer, DnsError, type DnsUplink } from "../dns/index.ts";
 import { DialRace } from "./dial-race.ts";
 import type { DiallerDeps, DialRequest, DialResult } from "./dial-request.ts";
@@ -13,7 +13,7 @@ const BOTH: readonly IpFamily[] = [6, 4];
 /** Finds a connection to a destination over the cheapest uplink over which it can be reached (docs/spec/uplink-proxy.md#6). */
 export class Dialler<C extends Closable> {
   readonly #deps: DiallerDeps<C>;
-  /** The races of the waiting requests; one for each request. */
+  /** The races of the waiting requests, one for each, and those with trials that go on without their request. */
   readonly #races = new LinkedSet<DialRace<C>>();
   readonly #eligible = new EligibleCandidates();
 
@@ -56,13 +56,21 @@ export class Dialler<C extends Closable> {
       rotation.giveBack(destination.text, uplinks, expected);
       throw error;
     } finally {
-      entry.remove();
+      race.whenIdle(() => entry.remove());
     }
   }
 
   /** The addresses of a name that leads into the bypass set. `undefined`: it leads elsewhere, or no near server has it. */
-  async #nearAddresses({ destination, judge, signal }: DialRequest): Promise<readonly IpAddress[] | undefined> {
-    const isNear = (server: IpAddress): boolean => server.isLoopback || judge([server]) === "direct";
+  async #nearAddresses({
+    destination,
+    snapshot,
+    judge,
+    signal,
+  }: DialRequest): Promise<readonly IpAddress[] | undefined> {
+    const tooDear = addressesAbove(snapshot);
+    const isNear = (server: IpAddress): boolean =>
+      // One on loopback asks others, by whichever uplink is there.
+      server.isLoopback ? tooDear.length === 0 : judge([server]) === "direct" && !tooDear.some(leadsTo(server));
     let answer: DnsAnswer;
     try {
       answer = await this.#deps.dns.resolveNear(destination.host, { isNear, signal });
@@ -85,7 +93,7 @@ export class Dialler<C extends Closable> {
     );
   }
 
-  /** Call this when the state of the uplinks has changed; it also informs waiting requests. */
+  /** Call this when the state of the uplinks has changed; it also informs waiting requests and running trials. */
   snapshotChanged(snapshot: Snapshot): void {
     for (const race of this.#races) race.snapshotChanged(snapshot);
   }
@@ -114,3 +122,14 @@ export class Dialler<C extends Closable> {
     return new DialRace(this.#deps, request, { tiers, known, others });
   }
 }
+
+/** The addresses in use of uplinks that cost more than is allowed: they carry no query either. */
+function addressesAbove({ uplinks, maxCost }: Snapshot): readonly UplinkAddress[] {
+  const above = uplinks.filter(({ cost, isUp }) => cost > maxCost && isUp);
+  return above.flatMap(({ addresses }) => addresses.filter(({ isUsable }) => isUsable));
+}
+
+const leadsTo =
+  (server: IpAddress) =>
+  ({ address, prefixLength }: UplinkAddress): boolean =>
+    address.family === server.family && Cidr.of(address, prefixLength).contains(server);

@@ -137,3 +137,26 @@ test("Dialler: a handshake during a penalty proves nothing after a blackhole, bu
     assert.equal(bed.penalties.stateOf(TARGET, "eth0"), expected, cause);
   }
 });
+
+test("Dialler: a trial that goes on after its request ends with its uplink or its link, and says nothing of the uplink", async () => {
+  const equals = [A, B].map((source, at) => uplink(`eth${at}`, { sources: [source] }));
+  const [first, second] = equals;
+  assert.ok(first !== undefined && second !== undefined);
+  for (const after of [[second], [{ ...first, isUp: false }, second]]) {
+    const bed = new DiallerBed({ [A]: "silent", [B]: 5 });
+    assert.equal(await bed.outcome(bed.request(snapshotOf(equals))), `eth1 from ${B}`);
+    bed.dialler.snapshotChanged(snapshotOf(equals));
+    await bed.clock.advance(100);
+    assert.equal(bed.open, 1);
+    // Its packets would leave over another uplink from now on.
+    bed.dialler.snapshotChanged(snapshotOf(after));
+    await bed.clock.advance(0);
+    assert.equal(bed.open, 0);
+    await bed.clock.advance(20_000);
+    assert.deepEqual(
+      bed.evidence.lines.filter((line) => line.includes("timeout")),
+      [],
+    );
+    assert.deepEqual(bed.penalties.list(), []);
+  }
+});

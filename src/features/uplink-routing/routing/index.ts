@@ -12,5 +12,5 @@
 export { applyRouting } from "./apply.ts";
 export type { RoutingChange } from "./changes.ts";
 export type { RoutingMarks } from "./ownership.ts";
-export { planFlush, planRouting, wantRouting } from "./plan.ts";
+export { planAdditions, planFlush, planRouting, wantRouting } from "./plan.ts";
 export type { UplinkTables } from "./tables.ts";

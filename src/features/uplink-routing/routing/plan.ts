@@ -184,6 +184,12 @@ export function planRouting(
   };
 }
 
+/** Pure: plans what is to be made for these settings, and nothing that is to be removed. */
+export function planAdditions(settings: Settings, listing: KernelListing): RoutingChange[] {
+  const changes = diffRouting(listing, wantRouting(settings, listing), settings.routing);
+  return changes.filter((change) => !isDeletion(change));
+}
+
 /** Pure: plans the removal of all objects that have the marks. */
 export function planFlush(listing: KernelListing, marks: RoutingMarks): RoutingChange[] {
   return diffRouting(listing, NO_ROUTING, marks);

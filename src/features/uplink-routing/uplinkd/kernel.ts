@@ -15,7 +15,14 @@ import {
   transparentMarks,
   wantedGuard,
 } from "../guard/index.ts";
-import { applyRouting, planFlush, planRouting, type RoutingMarks, type UplinkTables } from "../routing/index.ts";
+import {
+  applyRouting,
+  planAdditions,
+  planFlush,
+  planRouting,
+  type RoutingMarks,
+  type UplinkTables,
+} from "../routing/index.ts";
 import { readKernel } from "../state/index.ts";
 
 /** The kernel ports that are used. */
@@ -54,6 +61,14 @@ export function syncKernel(
     ...anchors.plan(listing, podListeners(settings)),
   ]);
   return { ...parts, tables: plan.tables };
+}
+
+/**
+ * Makes the routes and rules that the settings want and the kernel has not; removes none. Throws {@link KernelError} if the listing fails, and
+ * `RoutingError` after all changes were tried.
+ */
+export function addRouting(stack: KernelDeps["stack"], settings: Settings): void {
+  applyRouting(stack, planAdditions(settings, readKernel(stack)));
 }
 
 /** Removes all our kernel objects; returns the number of changes. Throws the first error, after everything was tried. */

@@ -2,6 +2,7 @@ import { Dirty, sleep, TaskGroup, untilAborted } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { HealthPart } from "#base/health";
+import type { IpAddress } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { reconcile } from "#base/reconcile";
 import { SocketPathError } from "#base/unix-socket";
@@ -14,7 +15,7 @@ import { type RoutingMarks, type UplinkTables, wantRouting } from "../routing/in
 import { type KernelListing, makeSnapshot, type ResolverData, readKernel, readResolverData } from "../state/index.ts";
 import { localFault, openProber, type Prober, UplinkHealth, type UplinkHealthState } from "../uplink-health/index.ts";
 import { UplinkdError } from "./errors.ts";
-import { flushKernel, syncKernel } from "./kernel.ts";
+import { addRouting, flushKernel, syncKernel } from "./kernel.ts";
 import { Snapshots } from "./snapshots.ts";
 import { followStatus, publishStatus } from "./status-report.ts";
 import { warningsOf } from "./warnings.ts";
@@ -87,6 +88,10 @@ export class Uplinkd {
   #known: Known | undefined;
   /** The settings of the last pass. */
   #synced: Settings | undefined;
+  /** The sources that have their rules; see {@link sourceOf}. */
+  #routed: ReadonlySet<string> = new Set();
+  /** Those of them that the settings no longer have, with the time at which their tunnels were ended, monotonic milliseconds. */
+  readonly #retired = new Map<string, number>();
   /** Marks that our objects may have, the newest last. */
   #marks: readonly RoutingMarks[] = [];
   readonly #anchors: Anchors;
@@ -224,27 +229,56 @@ export class Uplinkd {
 
   /**
    * Ends the tunnels of uplinks and addresses that new settings no longer have, before their rules are removed: until then their packets
-   * are still routed over them. So no packet leaves over another link afterwards.
+   * are still routed over them. So no packet leaves over another link afterwards. What comes in their place is routed at once. Settings may
+   * change again during the wait: what they drop has a wait of its own.
    */
   async #retire(signal: AbortSignal): Promise<void> {
-    const { settings, ready } = this.#deps.config.current;
-    const before = this.#synced;
-    this.#synced = settings;
-    if (!ready || before === undefined || before === settings) return;
-    const sources = sourcesOf(this.#snapshots.current);
+    for (;;) {
+      const { settings, ready } = this.#deps.config.current;
+      const isKnown = this.#synced === settings && this.#retired.size === 0;
+      this.#synced = settings;
+      if (!ready || isKnown) return;
+      this.#publish();
+      const left = sourcesOf(this.#snapshots.current);
+      const now = this.#clock.monotonic();
+      for (const source of this.#routed) {
+        if (left.has(source)) this.#retired.delete(source);
+        else if (!this.#retired.has(source)) this.#retired.set(source, now);
+      }
+      const waitMs = Math.max(0, ...this.#retired.values()) + RETIRE_MS - now;
+      if (this.#retired.size === 0 || waitMs <= 0) return;
+      this.#routeNew(settings);
+      await sleep(waitMs, { signal, clock: this.#clock });
+    }
+  }
+
+  /** Makes the routes and rules that settings add, and removes none. */
+  #routeNew(settings: Settings): void {
+    if (this.#options.readOnly === true || this.#known === undefined) return;
+    this.#marks = [...this.#formerMarks(settings), settings.routing];
+    try {
+      addRouting(this.#deps.stack, settings);
+    } catch (error) {
+      if (!(error instanceof ExpectedError)) throw error;
+      // The pass that follows the wait makes the rest, and reports what the kernel refuses.
+      return;
+    }
+    this.#routed = new Set([...this.#routed, ...sourcesOf(this.#snapshotOf(settings, this.#known))]);
     this.#publish();
-    const left = sourcesOf(this.#snapshots.current);
-    if ([...sources].some((source) => !left.has(source))) await sleep(RETIRE_MS, { signal, clock: this.#clock });
+  }
+
+  #formerMarks(settings: Settings): readonly RoutingMarks[] {
+    return this.#marks.filter((marks) => !sameMarks(marks, settings.routing));
   }
 
   #sync(): number {
-    const { settings } = this.#deps.config.current;
+    const { settings, ready } = this.#deps.config.current;
     // Without a valid configuration it is unknown whether objects of an earlier run are still wanted: they stay.
-    if (this.#options.readOnly === true || !this.#deps.config.current.ready) {
+    if (this.#options.readOnly === true || !ready) {
       this.#look(settings, wantRouting(settings, readKernel(this.#deps.stack)).tables);
       return 0;
     }
-    const former = this.#marks.filter((marks) => !sameMarks(marks, settings.routing));
+    const former = this.#formerMarks(settings);
     this.#marks = [...former, settings.routing];
     const { changes, tables, errors } = syncKernel(this.#deps, settings, {
       former,
@@ -264,7 +298,10 @@ export class Uplinkd {
   #look(settings: Settings, tables: UplinkTables): void {
     const listing = readKernel(this.#deps.stack);
     this.#known = { listing, tables };
-    const observed = this.#snapshotOf(settings, this.#known).uplinks.map((uplink) => ({
+    const snapshot = this.#snapshotOf(settings, this.#known);
+    this.#routed = sourcesOf(snapshot);
+    this.#retired.clear();
+    const observed = snapshot.uplinks.map((uplink) => ({
       uplink,
       // The publisher of an uplink's state is responsible for it.
       fault: isPublished(settings, uplink) ? undefined : localFault(uplink, listing),
@@ -288,7 +325,10 @@ export class Uplinkd {
   #publish(): void {
     if (this.#known === undefined) return;
     const { settings } = this.#deps.config.current;
-    this.#snapshots.set(this.#snapshotOf(settings, this.#known));
+    const snapshot = this.#snapshotOf(settings, this.#known);
+    // Another program, or another process of ours, has rules of its own pace.
+    const isOurs = settings.routing.manage && this.#options.readOnly !== true;
+    this.#snapshots.set(isOurs ? withoutRules(snapshot, this.#routed) : snapshot);
   }
 
   #snapshotOf(settings: Settings, known: Known): Snapshot {
@@ -312,9 +352,25 @@ function isPublished(settings: Settings, { name }: Uplink): boolean {
   return settings.uplinks.some((uplink) => uplink.name === name && uplink.published !== undefined);
 }
 
-/** The addresses that connections may use as their source, each with its uplink. */
+/** The addresses that connections may use as their source, each with its interface. */
 function sourcesOf({ uplinks }: Snapshot): ReadonlySet<string> {
-  return new Set(uplinks.flatMap(({ name, addresses }) => addresses.map(({ address }) => `${name} ${address}`)));
+  return new Set(uplinks.flatMap(({ ifName, addresses }) => addresses.map(({ address }) => sourceOf(ifName, address))));
+}
+
+/** What a rule of an uplink goes by: its name, cost and the rest change no rule. */
+function sourceOf(ifName: string, address: IpAddress): string {
+  return `${ifName} ${address}`;
+}
+
+/** Sources that new settings have are used once they have their rules: until then the main table would route them. */
+function withoutRules(snapshot: Snapshot, routed: ReadonlySet<string>): Snapshot {
+  const uplinks = snapshot.uplinks.map((uplink) => ({
+    ...uplink,
+    addresses: uplink.addresses.map((own) =>
+      routed.has(sourceOf(uplink.ifName, own.address)) ? own : { ...own, isUsable: false },
+    ),
+  }));
+  return { ...snapshot, uplinks };
 }
 
 function sameMarks(a: RoutingMarks, b: RoutingMarks): boolean {
