@@ -14,7 +14,7 @@ import { stringify } from "yaml";
 import { makeCertificates } from "#test/certificates";
 import { CONTROL_PLANE, type KubeletNode, kill, NODES, type NodeName, spawnLogged } from "#test/kubelet-node";
 import { allReady, loseAndRestorePower, makeSuite, pods, rolledOut, SETTLE_MS, TIMEOUT } from "#test/kubelet-pods";
-import { LATER, WORKLOADS } from "#test/kubelet-workloads";
+import { LATER, workloads } from "#test/kubelet-workloads";
 import { Kubelets, kubeletsMissing } from "#test/kubelets";
 import { ISTHMUS, until } from "#test/lab";
 
@@ -158,7 +158,11 @@ test("kubelet: nodes join, and pods of the whole suite get ready, through the tu
   const spec = { blockSizeBits: 5, subnets: [{ ipv4: POOL }] };
   const pool = { apiVersion: "coil.cybozu.com/v2", kind: "AddressPool", metadata: { name: "default" }, spec };
   await cluster().apply(stringify(pool));
-  await cluster().apply(WORKLOADS.map((one) => stringify(one)).join("---\n"));
+  await cluster().apply(
+    workloads([4])
+      .map((one) => stringify(one))
+      .join("---\n"),
+  );
   await works();
   assert.ok((await dialsOf("grpc")) > 0);
 });

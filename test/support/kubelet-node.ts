@@ -13,6 +13,7 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { cpSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { IpFamily } from "#base/ip";
 import { makeCgroups, removeCgroups } from "#test/cgroups";
 import { PROGRAMS } from "#test/containerd";
 import { start, until } from "#test/lab";
@@ -22,11 +23,18 @@ import { peer } from "#test/real-api-server";
 export const PLUGINS = "/usr/lib/cni";
 /** The image of the sandboxes, which is on every node. Its one program is busybox. */
 export const BOX = "localhost/isthmus-box:1";
-/** Where the API server listens; the port is 6443. Nodes have it as their default gateway. */
-export const CONTROL_PLANE = "172.30.0.1";
-const ADDRESSES = { n1: "172.30.0.11", n2: "172.30.0.12" } as const;
-export type NodeName = keyof typeof ADDRESSES;
-export const NODES = ["n1", "n2"] as const satisfies readonly NodeName[];
+export const NODES = ["n1", "n2"] as const;
+export type NodeName = (typeof NODES)[number];
+/** The addresses of the machines. The API server listens at that of the control plane, port 6443; nodes have it as their default gateway. */
+export const ADDRESSES = {
+  4: { cp: "172.30.0.1", n1: "172.30.0.11", n2: "172.30.0.12" },
+  6: { cp: "fd00:30::1", n1: "fd00:30::11", n2: "fd00:30::12" },
+} as const;
+/** A machine has the same after a restart. */
+const MACS = { n1: "02:00:00:00:00:11", n2: "02:00:00:00:00:12" } as const;
+const PREFIX_LENGTHS = { 4: 24, 6: 64 } as const;
+/** The control plane's IPv4 address. */
+export const CONTROL_PLANE = ADDRESSES[4].cp;
 
 /** What the parts of one cluster have in common. */
 export interface Place {
@@ -34,11 +42,14 @@ export interface Place {
   readonly folder: string;
   /** Of names of namespaces and cgroups. */
   readonly prefix: string;
+  /** Those of the machines; the first one is the primary one. */
+  readonly families: readonly [IpFamily, ...IpFamily[]];
 }
 
 /** A machine with containerd and a kubelet. */
 export class KubeletNode {
   readonly name: NodeName;
+  /** Its address of the primary family. */
   readonly address: string;
   readonly #place: Place;
   readonly #folder: string;
@@ -49,7 +60,7 @@ export class KubeletNode {
 
   constructor(place: Place, name: NodeName) {
     this.name = name;
-    this.address = ADDRESSES[name];
+    this.address = ADDRESSES[place.families[0]][name];
     this.#place = place;
     this.#folder = join(place.folder, name);
     this.#cgroup = `/${place.prefix}-${name}`;
@@ -70,14 +81,20 @@ export class KubeletNode {
     writeFileSync(join(this.#folder, "disk", path), text);
   }
 
+  /** Its addresses of all families. */
+  get addresses(): readonly string[] {
+    return this.#place.families.map((family) => ADDRESSES[family][this.name]);
+  }
+
   /** Starts the machine, its containerd, which gets these images, and its kubelet. */
   async boot(images: readonly string[] = []): Promise<void> {
     const netns = addNetns(this.#place, this.name);
-    ip(this.#place, "cp", `link add ${this.name} type veth peer name eth0 netns ${netns}`);
+    ip(this.#place, "cp", `link add ${this.name} type veth peer name eth0 address ${MACS[this.name]} netns ${netns}`);
     ip(this.#place, "cp", `link set ${this.name} master br0 up`);
-    ip(this.#place, this.name, `address add ${this.address}/24 dev eth0`);
     ip(this.#place, this.name, "link set eth0 up");
-    ip(this.#place, this.name, `route add default via ${CONTROL_PLANE}`);
+    addAddresses(this.#place, this.name, "eth0");
+    for (const family of this.#place.families)
+      ip(this.#place, this.name, `-${family} route add default via ${ADDRESSES[family].cp}`);
     makeCgroups(this.#cgroup);
     const unshare = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"];
     this.#holder = spawnLogged(
@@ -176,11 +193,11 @@ export class KubeletNode {
       peer("kubelet"),
       `--config=${join(this.#folder, "kubelet.yaml")}`,
       `--kubeconfig=${join(this.#place.folder, `${this.name}.kubeconfig`)}`,
-      `--node-ip=${this.address}`,
+      `--node-ip=${this.addresses.join()}`,
       `--hostname-override=${this.name}`,
     );
     // It answers this from its runtime, once it serves `kubectl logs` and `exec`.
-    const curl = ["curl", "-sfk", "--output", "/dev/null", `https://${this.address}:10250/runningpods/`];
+    const curl = ["curl", "-sfk", "--output", "/dev/null", `https://${urlHost(this.address)}:10250/runningpods/`];
     const isServing = async (): Promise<boolean> => (await start([...this.inside(), ...curl]).ended).code === 0;
     await until(`the kubelet of ${this.name} serves`, isServing, { everyMs: 300, seen: () => this.said() });
   }
@@ -208,6 +225,10 @@ for one in etc/cni etc/isthmus/tunnel opt/cni var/lib/kubelet var/lib/containerd
   mkdir -p $1/disk/$one /$one
   mount --bind $1/disk/$one /$one
 done
+# A program that removes it must find a folder, and no mount.
+mkdir -p $1/disk/var/lib/isthmus
+rm -rf /var/lib/isthmus
+ln -s $1/disk/var/lib/isthmus /var/lib/isthmus
 mkdir /run/sys
 for one in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
   [ -e /proc/sys/$one ] || continue
@@ -234,6 +255,8 @@ function kubeletConfig(cgroup: string, staticPodPath: string): string {
   return JSON.stringify({
     apiVersion: "kubelet.config.k8s.io/v1beta1",
     kind: "KubeletConfiguration",
+    // Of both families.
+    address: "::",
     authentication: { anonymous: { enabled: true }, webhook: { enabled: false } },
     authorization: { mode: "AlwaysAllow" },
     staticPodPath,
@@ -258,8 +281,8 @@ function kubeletConfig(cgroup: string, staticPodPath: string): string {
 }
 
 /** A kubeconfig, as text, for the owner of a token; `folder` has the authority. */
-export function kubeconfigOf(folder: string, token: string, server: string = CONTROL_PLANE): string {
-  const cluster = { server: `https://${server}:6443`, "certificate-authority": join(folder, "ca.crt") };
+export function kubeconfigOf(folder: string, token: string, server: string): string {
+  const cluster = { server: `https://${urlHost(server)}:6443`, "certificate-authority": join(folder, "ca.crt") };
   return JSON.stringify({
     apiVersion: "v1",
     kind: "Config",
@@ -268,6 +291,19 @@ export function kubeconfigOf(folder: string, token: string, server: string = CON
     contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
     "current-context": "c",
   });
+}
+
+/** An address as it is in URLs. */
+export function urlHost(address: string): string {
+  return address.includes(":") ? `[${address}]` : address;
+}
+
+/** Gives a machine its addresses on a link that is up. */
+export function addAddresses(place: Place, machine: NodeName | "cp", link: string): void {
+  for (const family of place.families) {
+    const address = `${ADDRESSES[family][machine]}/${PREFIX_LENGTHS[family]}`;
+    ip(place, machine, `address add ${address} dev ${link}${family === 6 ? " nodad" : ""}`);
+  }
 }
 
 /** The name of the network namespace of a machine; that of the control plane is `cp`. */
