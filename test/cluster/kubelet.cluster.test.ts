@@ -21,14 +21,24 @@ import {
   TIMEOUT,
 } from "#test/kubelet-pods";
 import { HOST_PORT, LATER, NODE_PORT, PODS, workloads } from "#test/kubelet-workloads";
-import { Kubelets, kubeletsMissing } from "#test/kubelets";
+import { Kubelets, type KubeletsOptions, kubeletsMissing, peerRuntime, runtimeMissing } from "#test/kubelets";
 import { ISTHMUS, start, until } from "#test/lab";
 
 const root = join(import.meta.dirname, "../..");
-const skip = kubeletsMissing();
 const POOLS = { 4: "10.100.0.0/16", 6: "fd00:100::/112" } as const;
-/** The families of a cluster. In one of IPv6 alone the machines have no other addresses. */
-const CLUSTERS = { IPv4: [4], "IPv4 and IPv6": [4, 6], IPv6: [6] } as const;
+interface ClusterKind extends Required<Pick<KubeletsOptions, "families">> {
+  /** A runtime of ISTHMUS_PEERS. Default: Debian's containerd. */
+  readonly runtime?: Parameters<typeof peerRuntime>[0];
+}
+
+/** In a cluster of IPv6 alone the machines have no other addresses. */
+const CLUSTERS: Readonly<Record<string, ClusterKind>> = {
+  IPv4: { families: [4] },
+  "IPv4 and IPv6": { families: [4, 6] },
+  IPv6: { families: [6] },
+  "another containerd": { families: [4, 6], runtime: "containerd" },
+  "CRI-O": { families: [4, 6], runtime: "crio" },
+};
 /** Requests from outside during anything that lasts for a short time. */
 const ENOUGH = 20;
 
@@ -97,15 +107,17 @@ function assertLossless({ answered, lost }: Load): void {
   assert.ok(answered > ENOUGH, `${answered} requests`);
 }
 
-for (const [title, families] of Object.entries(CLUSTERS))
-  describe(`kubelet, ${title}`, { skip }, () => {
+for (const [title, { families, runtime }] of Object.entries(CLUSTERS))
+  describe(`kubelet, ${title}`, {
+    skip: runtime === undefined ? kubeletsMissing() : runtimeMissing(runtime),
+  }, () => {
     before(async () => {
-      bed = await Kubelets.start({ families });
+      bed = await Kubelets.start({ families, ...(runtime === undefined ? {} : { runtime: peerRuntime(runtime) }) });
       await importSuite(bed);
     });
     after(() => bed?.[Symbol.asyncDispose]());
 
-    test("kubelet: Nodes become Ready with the pages' commands, and Pods with readiness probes", { skip }, async () => {
+    test("kubelet: Nodes become Ready with the pages' commands, and Pods with readiness probes", async () => {
       const proxy = readFileSync(join(root, "deploy/service-proxy.yaml"), "utf8");
       const pool = families.map((family) => POOLS[family]).join();
       await cluster().apply(
@@ -140,9 +152,7 @@ for (const [title, families] of Object.entries(CLUSTERS))
       assert.deepEqual(new Set(web.map(({ spec }) => spec.nodeName)), new Set(NODES));
     });
 
-    test("kubelet: a Service reaches pods of both nodes from pods and by a NodePort; a hostPort reaches its pod", {
-      skip,
-    }, async () => {
+    test("kubelet: a Service reaches pods of both nodes from pods and by a NodePort; a hostPort reaches its pod", async () => {
       const web = await pods(cluster(), "--selector=app=web");
       const names = new Set<string>();
       await until("each pod has answered", async () => {
@@ -160,7 +170,7 @@ for (const [title, families] of Object.entries(CLUSTERS))
       }
     });
 
-    test("kubelet: a rollout loses no request", { skip }, async () => {
+    test("kubelet: a rollout loses no request", async () => {
       const load = await underRequests(async () => {
         await cluster().kubectl("rollout", "restart", "deployment/web");
         await cluster().kubectl("rollout", "status", "deployment/web", TIMEOUT);
@@ -172,7 +182,7 @@ for (const [title, families] of Object.entries(CLUSTERS))
       );
     });
 
-    test("kubelet: killed with containerd and started again, it finds everything unchanged", { skip }, async () => {
+    test("kubelet: killed with containerd and started again, it finds everything unchanged", async () => {
       const known = (await pods(cluster(), "--all-namespaces")).map(facts);
       const load = await underRequests(async () => {
         for (const name of NODES) await cluster().node(name).restartPrograms();
@@ -185,9 +195,7 @@ for (const [title, families] of Object.entries(CLUSTERS))
       assert.deepEqual((await pods(cluster(), "--all-namespaces", "--selector=app!=later")).map(facts), known);
     });
 
-    test("kubelet: after a loss of power all pods of the node run again, and no address is given twice", {
-      skip,
-    }, async () => {
+    test("kubelet: after a loss of power all pods of the node run again, and no address is given twice", async () => {
       await loseAndRestorePower(cluster(), "n1");
       const addresses = (await pods(cluster(), "--all-namespaces"))
         .filter(({ spec }) => spec.hostNetwork !== true)
@@ -196,14 +204,14 @@ for (const [title, families] of Object.entries(CLUSTERS))
       assertLossless(await underRequests(() => allReady(cluster())));
     });
 
-    test("audit: in coild's pods it has no findings", { skip }, async () => {
+    test("audit: in coild's pods it has no findings", async () => {
       const coilds = await pods(cluster(), "--namespace=kube-system", "--selector=app.kubernetes.io/component=coild");
       assert.equal(coilds.length, NODES.length);
       for (const { metadata } of coilds)
         await cluster().kubectl("exec", "--namespace=kube-system", metadata.name, "--", "isthmus", "audit");
     });
 
-    test("kubelet: coild is replaced on all nodes without a lost request", { skip }, async () => {
+    test("kubelet: coild is replaced on all nodes without a lost request", async () => {
       const load = await underRequests(async () => {
         await cluster().kubectl("-n", "kube-system", "rollout", "restart", "daemonset/coild");
         await rolledOut(cluster(), "daemonset/coild");
@@ -212,7 +220,7 @@ for (const [title, families] of Object.entries(CLUSTERS))
       assertLossless(load);
     });
 
-    test("uninstall: nothing of the suite is left in the cluster and on the nodes", { skip }, async () => {
+    test("uninstall: nothing of the suite is left in the cluster and on the nodes", async () => {
       await cluster().kubectl("delete", "deployment,daemonset", "--all", "--wait", TIMEOUT);
       await until("the pods have ended", async () => (await pods(cluster())).length === 0, {
         deadlineMs: SETTLE_MS,

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { stringify } from "yaml";
 import { KubeletNeutron } from "#test/kubelet-neutron";
-import { BOX, CONTROL_PLANE, NODES, type NodeName } from "#test/kubelet-node";
+import { CONTROL_PLANE, NODES, type NodeName } from "#test/kubelet-node";
 import {
   allReady,
   importSuite,
@@ -20,6 +20,7 @@ import {
   SETTLE_MS,
   type SeenPod,
 } from "#test/kubelet-pods";
+import { BOX } from "#test/kubelet-runtime";
 import { Kubelets, kubeletsMissing } from "#test/kubelets";
 import { ISTHMUS, until } from "#test/lab";
 import { skipWithoutNeutron } from "#test/live-neutron";

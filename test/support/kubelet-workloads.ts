@@ -8,7 +8,7 @@
  * ```
  */
 import type { IpFamily } from "#base/ip";
-import { BOX } from "#test/kubelet-node";
+import { BOX } from "#test/kubelet-runtime";
 
 /** Servers, by the Deployment `web`. */
 export const PODS = 10;

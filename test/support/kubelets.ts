@@ -18,12 +18,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { makeCertificates } from "#test/certificates";
 import { hasCgroup, removeCgroups } from "#test/cgroups";
-import { DEBIAN, makeImage, takeTurn } from "#test/containerd";
+import { DEBIAN, makeImage, PROGRAMS, takeTurn } from "#test/containerd";
 import {
   ADDRESSES,
   addAddresses,
   addNetns,
-  BOX,
   deleteNetns,
   ip,
   KubeletNode,
@@ -36,6 +35,7 @@ import {
   type Place,
   spawnLogged,
 } from "#test/kubelet-node";
+import { BOX, containerd, crio, type Runtime } from "#test/kubelet-runtime";
 import { start, until } from "#test/lab";
 import { peer, peersMissing } from "#test/real-api-server";
 
@@ -56,10 +56,28 @@ export function kubeletsMissing(): string | false {
   return peersMissing(...PEERS);
 }
 
+/** The programs of a runtime, in a folder of ISTHMUS_PEERS. */
+const RUNTIMES = {
+  containerd: ["containerd", "containerd-shim-runc-v2", "ctr"],
+  crio: ["crio", "pinns", "copyimg"],
+} as const;
+
+/** The reason to skip a test that needs such a runtime besides, or false. */
+export function runtimeMissing(name: keyof typeof RUNTIMES): string | false {
+  return kubeletsMissing() || peersMissing(...RUNTIMES[name].map((program) => join(name, program)));
+}
+
+/** The containerd, or CRI-O, of ISTHMUS_PEERS. */
+export function peerRuntime(name: keyof typeof RUNTIMES): Runtime {
+  return name === "crio" ? crio(peer(name)) : containerd(`${peer(name)}:${PROGRAMS}`);
+}
+
 /** What differs from a cluster whose machines reach each other. */
 export interface KubeletsOptions {
   /** The families of machines and Services; the first one is the primary one. Default: IPv4. */
   readonly families?: Place["families"];
+  /** Default: Debian's containerd. */
+  readonly runtime?: Runtime;
   /** Where nodes find the API server, an address of its certificate besides its own ones. Default: the primary one. */
   readonly server?: string;
   /** Runs before the API server starts, when the machine of the control plane is there; further flags of kube-apiserver. */
@@ -77,21 +95,21 @@ export class Kubelets implements AsyncDisposable {
   readonly #closers = new AsyncDisposableStack();
   #api: ChildProcess | undefined;
 
-  private constructor(turn: AsyncDisposable, families: Place["families"]) {
+  private constructor(turn: AsyncDisposable, place: Pick<Place, "families" | "runtime">) {
     this.#closers.use(turn);
     this.folder = mkdtempSync(join(tmpdir(), "isthmus-kubelets-"));
     this.#closers.defer(() => rmSync(this.folder, { recursive: true, force: true }));
     // Containerd 1.6 makes it, and the containers' cgroups in it.
     if (!hasCgroup("/k8s.io")) this.#closers.defer(() => removeCgroups("/k8s.io"));
-    this.#place = { folder: this.folder, prefix: `isthmus-kubelets-${process.pid}`, families };
+    this.#place = { folder: this.folder, prefix: `isthmus-kubelets-${process.pid}`, ...place };
     this.kubeconfig = join(this.folder, "admin.kubeconfig");
   }
 
   /** Resolves when both kubelets have registered their Nodes, which have no network yet. */
   static async start(options: KubeletsOptions = {}): Promise<Kubelets> {
-    const { families = [4], prepare, prepareNode } = options;
+    const { families = [4], runtime = containerd(PROGRAMS), prepare, prepareNode } = options;
     const { server = ADDRESSES[families[0]].cp } = options;
-    const cluster = new Kubelets(await takeTurn(), families);
+    const cluster = new Kubelets(await takeTurn(), { families, runtime });
     try {
       cluster.#makeControlPlane(server);
       await cluster.#startControlPlane((await prepare?.(cluster)) ?? []);
