@@ -39,7 +39,7 @@ export const auditProgram = defineProgram({
     "Run it on a node, as root. While pods are created and deleted, some findings are only unfinished changes: run it again.",
     "For a coild behind another plugin (--enable-ipam=false) it compares the marks of links with the running pods.",
     "Of Egress NAT it compares what the API server has, and the pods of the nodes whose sockets are given; it counts clients and routers of other nodes. What these credentials may not list is a note, as is a cluster without the type Egress.",
-    "Of NICs of VPCs it compares pods with NicClaims; NicClaims with the journal, devices and switch of the nodes whose nic-agent is asked; and with the ports of the providers, if it gets their credentials. Those are for the machine of an administrator, not for nodes. On a node with nic-agent and without coild only NICs are compared.",
+    "Of NICs of VPCs it compares pods with NicClaims; NicClaims with the journal, devices and switch of the nodes whose nic-agent is asked; and with the ports of the providers, if it gets their credentials. Those are for the machine of an administrator, not for nodes. On a node with nic-agent and without coild only NICs are compared. The addresses of pods with NicClaims are not compared with blocks and links of coild.",
     "Exit code: 0 without findings, 1 with findings or when a node or the API server did not answer.",
   ],
   run: async ({ values, signal }) => {

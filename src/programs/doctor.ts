@@ -15,7 +15,7 @@ const flags = {
   cniBinDir: stringFlag("cni-bin-dir", "/opt/cni/bin", "folder of CNI executables", "PATH"),
   nics: switchFlag("nics", false, "look at NICs of VPCs also where nic-agent has no socket"),
   nicSocket: stringFlag("nic-socket", "/run/isthmus/vpc.sock", "socket of nic-agent", "PATH"),
-  ovsdb: stringFlag("ovsdb", "/var/run/openvswitch/db.sock", "UNIX socket of Open vSwitch's database", "PATH"),
+  ovsdb: stringFlag("ovsdb", "/run/openvswitch/db.sock", "UNIX socket of Open vSwitch's database", "PATH"),
   integrationBridge: stringFlag("integration-bridge", "br-int", "bridge of the NICs' ports", "NAME"),
   ...kubeFlags,
 };

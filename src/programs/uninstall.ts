@@ -10,6 +10,7 @@ import { defineProgram, EXIT, type Program, requirePrivileges } from "./program/
 import { applyCluster } from "./uninstall/apply-cluster.ts";
 import { applyNode } from "./uninstall/apply-node.ts";
 import { type NodeKernel, readNode, runningPrograms } from "./uninstall/read-node.ts";
+import { unplugGone } from "./uninstall/unplug-gone.ts";
 
 const number = { min: 0, max: 0xffff_ffff };
 
@@ -71,7 +72,7 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
     summary: "Removes what the suite has left on a node, or with --cluster in the cluster; --dry-run only prints it.",
     flags,
     notes: [
-      "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs.",
+      "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs. Ports of Open vSwitch that are left of sandboxes that are gone, as after a loss of power, go too: its database must answer.",
       "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/ and of the routers of Egresses, then blocks, pools and the API types. coild goes once the routers of Egresses have ended, whose interfaces it removes; blocks and later ones once its pods have ended, which would cut pods off otherwise. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs, and where Coil itself runs, whose objects have the same names.",
       "Objects of other owners stay. A run that was killed is finished by the next one. After the removals it looks again.",
       "Exit code: 0 when nothing is left, or with --dry-run when nothing refuses the removal; 1 otherwise.",
@@ -87,18 +88,22 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
       using stack = kernel.openStack(own);
       using nft = openNft(own);
       using elements = openNftElements(own);
-      return await carryOut(nodeWork({ stack, nft, elements }, { ...values, nodePrograms }), values);
+      const places = { ...values, nodePrograms };
+      const unplug = (containerId: string): Promise<void> => unplugGone(kernel, places, containerId, signal);
+      return await carryOut(nodeWork({ stack, nft, elements }, unplug, places), values);
     },
   });
 }
 
 function nodeWork(
   kernel: NodeKernel,
+  unplug: (containerId: string) => Promise<void>,
   values: Parameters<typeof readNode>[1] & Parameters<typeof planNode>[1],
 ): Work<NodeRemoval> {
   return {
     read: async () => planNode(readNode(kernel, values), values),
-    apply: (removals, { done }) => applyNode({ kernel, running: () => runningPrograms(values) }, removals, done),
+    apply: (removals, { done }) =>
+      applyNode({ kernel, unplug, running: () => runningPrograms(values) }, removals, done),
   };
 }
 

@@ -1,5 +1,5 @@
 /**
- * A machine with Debian's containerd and runc, and a kubelet from the folder that ISTHMUS_PEERS names: a network, mount, UTS and PID
+ * A machine with a container runtime, Debian's runc, and a kubelet from the folder that ISTHMUS_PEERS names: a network, mount, UTS and PID
  * namespace, cgroups, a /run of its own, and a disk that outlives all of them.
  *
  * Owns: these, until {@link KubeletNode.shutDown}. Does not know: the control plane, but for its address and bridge.
@@ -13,20 +13,26 @@ import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { cpSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import type { IpFamily } from "#base/ip";
 import { makeCgroups, removeCgroups } from "#test/cgroups";
-import { PROGRAMS } from "#test/containerd";
+import type { Runtime } from "#test/kubelet-runtime";
 import { start, until } from "#test/lab";
 import { peer } from "#test/real-api-server";
 
 /** Where Debian has the CNI plugins. */
 export const PLUGINS = "/usr/lib/cni";
-/** The image of the sandboxes, which is on every node. Its one program is busybox. */
-export const BOX = "localhost/isthmus-box:1";
-/** Where the API server listens; the port is 6443. Nodes have it as their default gateway. */
-export const CONTROL_PLANE = "172.30.0.1";
-const ADDRESSES = { n1: "172.30.0.11", n2: "172.30.0.12" } as const;
-export type NodeName = keyof typeof ADDRESSES;
-export const NODES = ["n1", "n2"] as const satisfies readonly NodeName[];
+export const NODES = ["n1", "n2"] as const;
+export type NodeName = (typeof NODES)[number];
+/** The addresses of the machines. The API server listens at that of the control plane, port 6443; nodes have it as their default gateway. */
+export const ADDRESSES = {
+  4: { cp: "172.30.0.1", n1: "172.30.0.11", n2: "172.30.0.12" },
+  6: { cp: "fd00:30::1", n1: "fd00:30::11", n2: "fd00:30::12" },
+} as const;
+/** A machine has the same after a restart. */
+const MACS = { n1: "02:00:00:00:00:11", n2: "02:00:00:00:00:12" } as const;
+const PREFIX_LENGTHS = { 4: 24, 6: 64 } as const;
+/** The control plane's IPv4 address. */
+export const CONTROL_PLANE = ADDRESSES[4].cp;
 
 /** What the parts of one cluster have in common. */
 export interface Place {
@@ -34,11 +40,15 @@ export interface Place {
   readonly folder: string;
   /** Of names of namespaces and cgroups. */
   readonly prefix: string;
+  /** Those of the machines; the first one is the primary one. */
+  readonly families: readonly [IpFamily, ...IpFamily[]];
+  readonly runtime: Runtime;
 }
 
 /** A machine with containerd and a kubelet. */
 export class KubeletNode {
   readonly name: NodeName;
+  /** Its address of the primary family. */
   readonly address: string;
   readonly #place: Place;
   readonly #folder: string;
@@ -49,7 +59,7 @@ export class KubeletNode {
 
   constructor(place: Place, name: NodeName) {
     this.name = name;
-    this.address = ADDRESSES[name];
+    this.address = ADDRESSES[place.families[0]][name];
     this.#place = place;
     this.#folder = join(place.folder, name);
     this.#cgroup = `/${place.prefix}-${name}`;
@@ -57,12 +67,13 @@ export class KubeletNode {
       mkdirSync(join(this.#folder, "disk", one), { recursive: true });
     for (const plugin of ["loopback", "portmap"])
       cpSync(join(PLUGINS, plugin), join(this.#folder, "disk/opt/cni/bin", plugin));
-    writeFileSync(join(this.#folder, "containerd.toml"), CONTAINERD);
-    writeFileSync(
-      join(this.#folder, "kubelet.yaml"),
-      kubeletConfig(this.#cgroup, join(this.#folder, "disk/manifests")),
-    );
-    writeFileSync(join(this.#folder, "boot.sh"), BOOT);
+    const { runtime } = place;
+    const files = {
+      ...runtime.files(this.#folder),
+      "kubelet.yaml": kubeletConfig(runtime, this.#cgroup, join(this.#folder, "disk/manifests")),
+      "boot.sh": bootScript(runtime),
+    };
+    for (const [file, text] of Object.entries(files)) writeFileSync(join(this.#folder, file), text, { mode: 0o755 });
   }
 
   /** Puts a file on its disk: `manifests/…` for static pods, and `etc/isthmus/tunnel/…`, readable for all. */
@@ -70,14 +81,20 @@ export class KubeletNode {
     writeFileSync(join(this.#folder, "disk", path), text);
   }
 
-  /** Starts the machine, its containerd, which gets these images, and its kubelet. */
+  /** Its addresses of all families. */
+  get addresses(): readonly string[] {
+    return this.#place.families.map((family) => ADDRESSES[family][this.name]);
+  }
+
+  /** Starts the machine, its runtime, which gets these images, and its kubelet. */
   async boot(images: readonly string[] = []): Promise<void> {
     const netns = addNetns(this.#place, this.name);
-    ip(this.#place, "cp", `link add ${this.name} type veth peer name eth0 netns ${netns}`);
+    ip(this.#place, "cp", `link add ${this.name} type veth peer name eth0 address ${MACS[this.name]} netns ${netns}`);
     ip(this.#place, "cp", `link set ${this.name} master br0 up`);
-    ip(this.#place, this.name, `address add ${this.address}/24 dev eth0`);
     ip(this.#place, this.name, "link set eth0 up");
-    ip(this.#place, this.name, `route add default via ${CONTROL_PLANE}`);
+    addAddresses(this.#place, this.name, "eth0");
+    for (const family of this.#place.families)
+      ip(this.#place, this.name, `-${family} route add default via ${ADDRESSES[family].cp}`);
     makeCgroups(this.#cgroup);
     const unshare = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"];
     this.#holder = spawnLogged(
@@ -95,7 +112,7 @@ export class KubeletNode {
     await until(`${this.name} is up`, () => existsSync(`/proc/${this.#init()}/root/run/up`), {
       seen: () => this.said(),
     });
-    await this.#startContainerd();
+    await this.#startRuntime();
     for (const image of images) await this.importImage(image);
     await this.#startKubelet();
   }
@@ -107,17 +124,17 @@ export class KubeletNode {
 
   /** Runs a command on the node; what it printed. Throws when its exit code is not 0. */
   async run(...argv: readonly string[]): Promise<string> {
-    const env = { PATH: `${PROGRAMS}:${process.env["PATH"]}` };
+    const env = { PATH: `${this.#place.runtime.programs}:${process.env["PATH"]}` };
     const { code, stdout, stderr } = await start([...this.inside(), ...argv], { env, timeoutMs: 120_000 }).ended;
     if (code !== 0) throw new Error(`${this.name}: ${argv.join(" ")} ended with ${code}: ${stderr}${stdout}`);
     return stdout;
   }
 
   async importImage(archive: string): Promise<void> {
-    await this.run("ctr", "--namespace=k8s.io", "images", "import", archive);
+    await this.run(...this.#place.runtime.importing(this.#folder, archive));
   }
 
-  /** Kills the kubelet and containerd and starts them again. Containers run on. */
+  /** Kills the kubelet and the runtime and starts them again. Containers run on. */
   async restartPrograms(): Promise<void> {
     for (const [name, program] of this.#programs) {
       const pid = readFileSync(join(this.#folder, `${name}.pid`), "utf8").trim();
@@ -125,7 +142,7 @@ export class KubeletNode {
       await this.run("kill", "-KILL", pid);
       await ended;
     }
-    await this.#startContainerd();
+    await this.#startRuntime();
     await this.#startKubelet();
   }
 
@@ -151,7 +168,9 @@ export class KubeletNode {
 
   /** The end of its logs. */
   said(): string {
-    const logs = ["log", "containerd.log", "kubelet.log"].map((name) => join(this.#folder, name)).filter(existsSync);
+    const logs = ["log", `${this.#place.runtime.name}.log`, "kubelet.log"]
+      .map((name) => join(this.#folder, name))
+      .filter(existsSync);
     return logs.map((log) => readFileSync(log, "utf8").slice(-1500)).join("\n");
   }
 
@@ -163,11 +182,12 @@ export class KubeletNode {
     return existsSync(children) ? Number.parseInt(readFileSync(children, "utf8") || "0", 10) : 0;
   }
 
-  async #startContainerd(): Promise<void> {
-    this.#spawn("containerd", "containerd", `--config=${join(this.#folder, "containerd.toml")}`);
-    const isServing = async (): Promise<boolean> =>
-      (await start([...this.inside(), "sh", "-c", CTR_VERSION]).ended).code === 0;
-    await until(`containerd of ${this.name} serves`, isServing, { everyMs: 300, seen: () => this.said() });
+  async #startRuntime(): Promise<void> {
+    const { name, argv, probe, programs } = this.#place.runtime;
+    this.#spawn(name, ...argv(this.#folder));
+    const command = ["sh", "-c", `PATH=${programs}:$PATH exec "$@"`, "sh", ...probe];
+    const isServing = async (): Promise<boolean> => (await start([...this.inside(), ...command]).ended).code === 0;
+    await until(`${name} of ${this.name} serves`, isServing, { everyMs: 300, seen: () => this.said() });
   }
 
   async #startKubelet(): Promise<void> {
@@ -176,38 +196,43 @@ export class KubeletNode {
       peer("kubelet"),
       `--config=${join(this.#folder, "kubelet.yaml")}`,
       `--kubeconfig=${join(this.#place.folder, `${this.name}.kubeconfig`)}`,
-      `--node-ip=${this.address}`,
+      `--node-ip=${this.addresses.join()}`,
       `--hostname-override=${this.name}`,
     );
     // It answers this from its runtime, once it serves `kubectl logs` and `exec`.
-    const curl = ["curl", "-sfk", "--output", "/dev/null", `https://${this.address}:10250/runningpods/`];
+    const curl = ["curl", "-sfk", "--output", "/dev/null", `https://${urlHost(this.address)}:10250/runningpods/`];
     const isServing = async (): Promise<boolean> => (await start([...this.inside(), ...curl]).ended).code === 0;
     await until(`the kubelet of ${this.name} serves`, isServing, { everyMs: 300, seen: () => this.said() });
   }
 
   #spawn(name: string, ...argv: readonly string[]): void {
     const log = openSync(join(this.#folder, `${name}.log`), "a");
-    const script = `echo $$ >${join(this.#folder, name)}.pid; PATH=${PROGRAMS}:$PATH exec "$@"`;
+    const script = `echo $$ >${join(this.#folder, name)}.pid; PATH=${this.#place.runtime.programs}:$PATH exec "$@"`;
     this.#programs.set(name, spawnLogged([...this.inside(), "sh", "-c", script, "sh", ...argv], log));
   }
 }
-
-const CTR_VERSION = `PATH=${PROGRAMS}:$PATH ctr version`;
 
 /**
  * The first process of a node, which collects orphans: shims are such. Folders of the disk are bound into folders that exist only here.
  * What a kubelet sets for the whole kernel goes to files.
  */
-const BOOT = `set -e
+const bootScript = ({ disk, etc }: Runtime): string => `set -e
 mount -t tmpfs none /run
 for one in etc opt var; do
   mkdir -p /run/over/$one/upper /run/over/$one/work
   mount -t overlay none -o lowerdir=/$one,upperdir=/run/over/$one/upper,workdir=/run/over/$one/work /$one
 done
-for one in etc/cni etc/isthmus/tunnel opt/cni var/lib/kubelet var/lib/containerd var/lib/cni var/log/pods var/log/containers; do
+for one in etc/cni etc/isthmus/tunnel opt/cni var/lib/kubelet ${disk.join(" ")} var/lib/cni var/log/pods var/log/containers; do
   mkdir -p $1/disk/$one /$one
   mount --bind $1/disk/$one /$one
 done
+${Object.entries(etc)
+  .map(([file, place]) => `install -D $1/${file} /etc/${place}`)
+  .join("\n")}
+# A program that removes it must find a folder, and no mount.
+mkdir -p $1/disk/var/lib/isthmus
+rm -rf /var/lib/isthmus
+ln -s $1/disk/var/lib/isthmus /var/lib/isthmus
 mkdir /run/sys
 for one in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
   [ -e /proc/sys/$one ] || continue
@@ -221,19 +246,13 @@ touch /run/up
 while :; do sleep 1000 & wait; done
 `;
 
-const CONTAINERD = `version = 2
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper"]
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "${BOX}"
-  disable_apparmor = true
-  restrict_oom_score_adj = true
-`;
-
 /** Nothing is evicted from a full machine of tests. JSON is YAML too. */
-function kubeletConfig(cgroup: string, staticPodPath: string): string {
+function kubeletConfig({ endpoint }: Runtime, cgroup: string, staticPodPath: string): string {
   return JSON.stringify({
     apiVersion: "kubelet.config.k8s.io/v1beta1",
     kind: "KubeletConfiguration",
+    // Of both families.
+    address: "::",
     authentication: { anonymous: { enabled: true }, webhook: { enabled: false } },
     authorization: { mode: "AlwaysAllow" },
     staticPodPath,
@@ -243,7 +262,7 @@ function kubeletConfig(cgroup: string, staticPodPath: string): string {
     enforceNodeAllocatable: [],
     failSwapOn: false,
     failCgroupV1: false,
-    containerRuntimeEndpoint: "unix:///run/containerd/containerd.sock",
+    containerRuntimeEndpoint: endpoint,
     evictionHard: {
       "memory.available": "1Mi",
       "nodefs.available": "0%",
@@ -258,8 +277,8 @@ function kubeletConfig(cgroup: string, staticPodPath: string): string {
 }
 
 /** A kubeconfig, as text, for the owner of a token; `folder` has the authority. */
-export function kubeconfigOf(folder: string, token: string, server: string = CONTROL_PLANE): string {
-  const cluster = { server: `https://${server}:6443`, "certificate-authority": join(folder, "ca.crt") };
+export function kubeconfigOf(folder: string, token: string, server: string): string {
+  const cluster = { server: `https://${urlHost(server)}:6443`, "certificate-authority": join(folder, "ca.crt") };
   return JSON.stringify({
     apiVersion: "v1",
     kind: "Config",
@@ -268,6 +287,19 @@ export function kubeconfigOf(folder: string, token: string, server: string = CON
     contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
     "current-context": "c",
   });
+}
+
+/** An address as it is in URLs. */
+export function urlHost(address: string): string {
+  return address.includes(":") ? `[${address}]` : address;
+}
+
+/** Gives a machine its addresses on a link that is up. */
+export function addAddresses(place: Place, machine: NodeName | "cp", link: string): void {
+  for (const family of place.families) {
+    const address = `${ADDRESSES[family][machine]}/${PREFIX_LENGTHS[family]}`;
+    ip(place, machine, `address add ${address} dev ${link}${family === 6 ? " nodad" : ""}`);
+  }
 }
 
 /** The name of the network namespace of a machine; that of the control plane is `cp`. */

@@ -20,10 +20,16 @@ export const TIMEOUT = "--timeout=150s";
 export const SETTLE_MS = 150_000;
 
 export interface SeenPod {
-  readonly metadata: { readonly name: string; readonly namespace: string; readonly deletionTimestamp?: string };
+  readonly metadata: {
+    readonly name: string;
+    readonly namespace: string;
+    readonly uid: string;
+    readonly deletionTimestamp?: string;
+  };
   readonly spec: { readonly nodeName: string; readonly hostNetwork?: boolean };
   readonly status: {
     readonly podIP?: string;
+    readonly podIPs?: readonly { readonly ip: string }[];
     readonly conditions?: readonly { readonly type: string; readonly status: string }[];
     readonly containerStatuses?: readonly { readonly containerID?: string; readonly restartCount: number }[];
   };
@@ -72,12 +78,16 @@ export const rolledOut = (cluster: Kubelets, workload: string, namespace = "kube
   cluster.kubectl(`--namespace=${namespace}`, "rollout", "status", workload, TIMEOUT);
 
 /** Ends a node like a loss of power, and starts it. Resolves when all of its containers are new ones, and all pods ready. */
-export async function loseAndRestorePower(cluster: Kubelets, name: NodeName): Promise<void> {
+export async function loseAndRestorePower(
+  cluster: Kubelets,
+  name: NodeName,
+  reboot = (): Promise<void> => cluster.node(name).reboot(),
+): Promise<void> {
   const ofNode = ["--all-namespaces", `--field-selector=spec.nodeName=${name}`];
   const known = (await pods(cluster, ...ofNode)).flatMap(({ status }) =>
     (status.containerStatuses ?? []).map(({ containerID }) => containerID),
   );
-  await cluster.node(name).reboot();
+  await reboot();
   const isAnew = async (): Promise<boolean> =>
     (await pods(cluster, ...ofNode)).every(({ status }) =>
       status.containerStatuses?.every(({ containerID }) => containerID !== undefined && !known.includes(containerID)),

@@ -18,11 +18,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { makeCertificates } from "#test/certificates";
 import { hasCgroup, removeCgroups } from "#test/cgroups";
-import { DEBIAN, makeImage, takeTurn } from "#test/containerd";
+import { DEBIAN, makeImage, PROGRAMS, takeTurn } from "#test/containerd";
 import {
+  ADDRESSES,
+  addAddresses,
   addNetns,
-  BOX,
-  CONTROL_PLANE,
   deleteNetns,
   ip,
   KubeletNode,
@@ -35,13 +35,17 @@ import {
   type Place,
   spawnLogged,
 } from "#test/kubelet-node";
+import { BOX, containerd, crio, type Runtime } from "#test/kubelet-runtime";
 import { start, until } from "#test/lab";
 import { peer, peersMissing } from "#test/real-api-server";
 
 /** What the folder of ISTHMUS_PEERS must have. */
 const PEERS = ["kubelet", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] as const;
 const KUBECTL = join(DEBIAN, "../debian-sid/usr/bin/kubectl");
-const SERVICES = { range: "10.96.0.0/16", kubernetes: "10.96.0.1" } as const;
+const SERVICES = {
+  4: { range: "10.96.0.0/16", kubernetes: "10.96.0.1" },
+  6: { range: "fd00:96::/112", kubernetes: "fd00:96::1" },
+} as const;
 const ADMIN = "admin-token";
 /** A busy machine starts these programs slowly. */
 const START_MS = 90_000;
@@ -52,9 +56,29 @@ export function kubeletsMissing(): string | false {
   return peersMissing(...PEERS);
 }
 
+/** The programs of a runtime, in a folder of ISTHMUS_PEERS. */
+const RUNTIMES = {
+  containerd: ["containerd", "containerd-shim-runc-v2", "ctr"],
+  crio: ["crio", "pinns", "copyimg"],
+} as const;
+
+/** The reason to skip a test that needs such a runtime besides, or false. */
+export function runtimeMissing(name: keyof typeof RUNTIMES): string | false {
+  return kubeletsMissing() || peersMissing(...RUNTIMES[name].map((program) => join(name, program)));
+}
+
+/** The containerd, or CRI-O, of ISTHMUS_PEERS. */
+export function peerRuntime(name: keyof typeof RUNTIMES): Runtime {
+  return name === "crio" ? crio(peer(name)) : containerd(`${peer(name)}:${PROGRAMS}`);
+}
+
 /** What differs from a cluster whose machines reach each other. */
 export interface KubeletsOptions {
-  /** Where nodes find the API server, an address of its certificate besides its own ones. Default: {@link CONTROL_PLANE}. */
+  /** The families of machines and Services; the first one is the primary one. Default: IPv4. */
+  readonly families?: Place["families"];
+  /** Default: Debian's containerd. */
+  readonly runtime?: Runtime;
+  /** Where nodes find the API server, an address of its certificate besides its own ones. Default: the primary one. */
   readonly server?: string;
   /** Runs before the API server starts, when the machine of the control plane is there; further flags of kube-apiserver. */
   readonly prepare?: (cluster: Kubelets) => Promise<readonly string[]>;
@@ -71,20 +95,21 @@ export class Kubelets implements AsyncDisposable {
   readonly #closers = new AsyncDisposableStack();
   #api: ChildProcess | undefined;
 
-  private constructor(turn: AsyncDisposable) {
+  private constructor(turn: AsyncDisposable, place: Pick<Place, "families" | "runtime">) {
     this.#closers.use(turn);
     this.folder = mkdtempSync(join(tmpdir(), "isthmus-kubelets-"));
     this.#closers.defer(() => rmSync(this.folder, { recursive: true, force: true }));
     // Containerd 1.6 makes it, and the containers' cgroups in it.
     if (!hasCgroup("/k8s.io")) this.#closers.defer(() => removeCgroups("/k8s.io"));
-    this.#place = { folder: this.folder, prefix: `isthmus-kubelets-${process.pid}` };
+    this.#place = { folder: this.folder, prefix: `isthmus-kubelets-${process.pid}`, ...place };
     this.kubeconfig = join(this.folder, "admin.kubeconfig");
   }
 
   /** Resolves when both kubelets have registered their Nodes, which have no network yet. */
   static async start(options: KubeletsOptions = {}): Promise<Kubelets> {
-    const { server = CONTROL_PLANE, prepare, prepareNode } = options;
-    const cluster = new Kubelets(await takeTurn());
+    const { families = [4], runtime = containerd(PROGRAMS), prepare, prepareNode } = options;
+    const { server = ADDRESSES[families[0]].cp } = options;
+    const cluster = new Kubelets(await takeTurn(), { families, runtime });
     try {
       cluster.#makeControlPlane(server);
       await cluster.#startControlPlane((await prepare?.(cluster)) ?? []);
@@ -108,15 +133,25 @@ export class Kubelets implements AsyncDisposable {
     }
   }
 
+  /** The control plane's address of the primary family. */
+  get address(): string {
+    return ADDRESSES[this.#place.families[0]].cp;
+  }
+
   node(name: NodeName): KubeletNode {
     const node = this.#nodes.get(name);
     if (node === undefined) throw new Error(`no node ${name}`);
     return node;
   }
 
+  /** The name of the network namespace of a node, or of the control plane's machine. */
+  netns(machine: NodeName | "cp"): string {
+    return netnsOf(this.#place, machine);
+  }
+
   /** The start of a command that runs another one on the machine of the control plane, which is outside of the pod network. */
   get outside(): readonly string[] {
-    return ["nsenter", `--net=/run/netns/${netnsOf(this.#place, "cp")}`];
+    return ["nsenter", `--net=/run/netns/${this.netns("cp")}`];
   }
 
   /** Runs a command outside; what it printed. Throws when its exit code is not 0. */
@@ -160,9 +195,11 @@ export class Kubelets implements AsyncDisposable {
     this.#closers.defer(() => deleteNetns(this.#place, "cp"));
     const { folder } = this;
     ip(this.#place, "cp", "link add br0 type bridge");
-    ip(this.#place, "cp", `address add ${CONTROL_PLANE}/24 dev br0`);
     ip(this.#place, "cp", "link set br0 up");
-    const hosts = [...new Set([CONTROL_PLANE, server]), SERVICES.kubernetes, "127.0.0.1", "kubernetes.default.svc"];
+    addAddresses(this.#place, "cp", "br0");
+    const { families } = this.#place;
+    const own = families.flatMap((family) => [ADDRESSES[family].cp, SERVICES[family].kubernetes]);
+    const hosts = [...new Set([...own, server]), "127.0.0.1", "kubernetes.default.svc"];
     const { ca, pairs } = makeCertificates("kubelets", { api: hosts });
     const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
     const users = NODES.map((name) => `token-${name},system:node:${name},${name},"system:nodes"\n`);
@@ -172,7 +209,7 @@ export class Kubelets implements AsyncDisposable {
       "api.key": pairs.api.key,
       "sa.key": privateKey.export({ type: "pkcs1", format: "pem" }),
       "tokens.csv": `${ADMIN},admin,admin,"system:masters"\n${users.join("")}`,
-      "admin.kubeconfig": kubeconfigOf(folder, ADMIN),
+      "admin.kubeconfig": kubeconfigOf(folder, ADMIN, this.address),
       ...Object.fromEntries(NODES.map((name) => [`${name}.kubeconfig`, kubeconfigOf(folder, `token-${name}`, server)])),
     };
     for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
@@ -200,6 +237,7 @@ export class Kubelets implements AsyncDisposable {
   /** Resolves when it is ready. */
   async #startApi(flags: readonly string[]): Promise<void> {
     const { folder } = this;
+    const { families } = this.#place;
     this.#api = this.#spawn("kube-apiserver", peer("kube-apiserver"), [
       "--etcd-servers=http://127.0.0.1:2379",
       "--secure-port=6443",
@@ -209,11 +247,12 @@ export class Kubelets implements AsyncDisposable {
       `--token-auth-file=${join(folder, "tokens.csv")}`,
       "--authorization-mode=Node,RBAC",
       "--enable-admission-plugins=NodeRestriction",
-      `--service-cluster-ip-range=${SERVICES.range}`,
+      "--bind-address=::",
+      `--service-cluster-ip-range=${families.map((family) => SERVICES[family].range).join()}`,
       "--service-account-issuer=https://kubernetes.default.svc",
       `--service-account-key-file=${join(folder, "sa.key")}`,
       `--service-account-signing-key-file=${join(folder, "sa.key")}`,
-      `--advertise-address=${CONTROL_PLANE}`,
+      `--advertise-address=${this.address}`,
       "--kubelet-preferred-address-types=InternalIP",
       "--allow-privileged=true",
       // No service-proxy runs beside it: it calls webhooks at the addresses of their pods.

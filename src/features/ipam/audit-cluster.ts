@@ -23,9 +23,11 @@ export async function auditCluster(
     readonly signal: AbortSignal;
     /** The nodes to audit; blocks and pods of other nodes are left out. Default: all nodes. */
     readonly only?: ReadonlySet<string> | undefined;
+    /** Whether a pod has its addresses of another network than the pod network. */
+    readonly isElsewhere: (pod: Pod) => boolean;
   },
 ): Promise<{ readonly findings: readonly Finding[]; readonly checked: AuditCoverage; readonly wantedRoutes: number }> {
-  const { signal, only } = options;
+  const { signal, only, isElsewhere } = options;
   const chained = nodes.filter((node): node is ChainedNode => "chained" in node);
   const own = nodes.filter((node): node is AuditedNode => !("chained" in node));
   const [blocks, pods, nodeObjects] = await Promise.all([
@@ -38,7 +40,10 @@ export async function auditCluster(
   const inspected = new Set(own.map((node) => node.node));
   const isChained = new Set(chained.map((node) => node.node));
   const auditedBlocks = blocks.items.map(auditedBlock).filter(isIncluded);
-  const auditedPods = pods.items.flatMap(auditedPod).filter(isIncluded);
+  const auditedPods = pods.items
+    .filter((pod) => !isElsewhere(pod))
+    .flatMap(auditedPod)
+    .filter(isIncluded);
   const findings = audit({
     blocks: auditedBlocks,
     pods: auditedPods.filter(({ node }) => !isChained.has(node)),

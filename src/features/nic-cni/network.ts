@@ -3,11 +3,10 @@ import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import { isOvsdbError, type OvsPortState, type OvsSwitch } from "#cloud/ovsdb";
+import { isOvsdbError, type OvsSwitch } from "#cloud/ovsdb";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import {
-  type AlcorNic,
   type AlcorWatch,
   alcorAddresses,
   alcorDifferences,
@@ -22,7 +21,6 @@ import { deviceNames, ownerOf } from "./names.ts";
 import {
   makeStep,
   type NeutronBed,
-  type NeutronNic,
   neutronDifferences,
   neutronSteps,
   obstacle,
@@ -30,6 +28,7 @@ import {
   switchDevice,
   tryAll,
 } from "./neutron-devices.ts";
+import { isAlcor, isNeutron, openHost, removePlan, scannedNic, strays } from "./removal.ts";
 import { removeRules, splitAddress } from "./sandbox.ts";
 import type { NeutronPlace, NicPlan, SandboxPlan } from "./types.ts";
 
@@ -304,10 +303,8 @@ export class NicNetwork {
     return count;
   }
 
-  /** The host's stack; features never switch the namespace. */
   #openHost(): NetStack {
-    using own = this.#deps.kernel.openNetNs("own");
-    return this.#deps.kernel.openStack(own);
+    return openHost(this.#deps.kernel);
   }
 
   /** Removes NICs of the journal that have the same container, or a port of the plan. */
@@ -394,27 +391,10 @@ export class NicNetwork {
   /** Removes a plan, last NIC first, and then its file. Returns the names of NICs that were lost. */
   async #remove(
     plan: SandboxPlan,
-    given: NetStack | undefined,
+    sandbox: NetStack | undefined,
     options: { readonly signal: AbortSignal },
   ): Promise<readonly string[]> {
-    using sandboxNs = given === undefined && plan.netns !== "" ? openIfThere(this.#deps.kernel, plan.netns) : undefined;
-    using opened = sandboxNs === undefined ? undefined : this.#deps.kernel.openStack(sandboxNs);
-    using host = this.#openHost();
-    const sandbox = given ?? opened;
-    const lost: string[] = [];
-    const place = plan.nics.find(isNeutron)?.place;
-    const owner = { containerId: plan.containerId, known: plan.nics.map(({ portId }) => portId) };
-    const nics = place === undefined ? plan.nics : [...plan.nics, ...strays(host, owner, place)];
-    const removals = nics.toReversed().map((nic) => async (): Promise<void> => {
-      if (isNeutron(nic)) {
-        const ovs = this.#deps.switchOf(nic.place.ovsdb);
-        await removeNeutronNic({ host, ovs, containerId: plan.containerId }, nic, options);
-      } else if (isAlcor(nic) && giveBack(this.#deps.kernel, nic, sandbox) === "lost") lost.push(nic.name);
-    });
-    const rules = async (): Promise<void> => {
-      if (sandbox !== undefined) removeRules(sandbox);
-    };
-    await tryAll(`container ${plan.containerId}`, [...removals, rules]);
+    const lost = await removePlan(this.#deps, plan, { ...options, sandbox });
     this.#deps.journal.remove(plan.containerId);
     this.#plans.delete(plan.containerId);
     return lost;
@@ -445,57 +425,8 @@ export class NicNetwork {
   }
 }
 
-/** NICs of a container besides those of `known` ports, by the aliases of devices: those of an earlier ADD whose journal was lost. */
-function strays(
-  host: NetStack,
-  { containerId, known }: { readonly containerId: string; readonly known: readonly string[] },
-  place: Pick<NeutronPlace, "ovsdb" | "bridge">,
-): readonly NeutronNic[] {
-  const owners = host.links.list().flatMap(({ alias }) => ownerOf(alias) ?? []);
-  const found = owners.filter((owner) => owner.containerId === containerId && !known.includes(owner.portId));
-  return Array.from(new Set(found.map(({ portId }) => portId)), (portId) => {
-    const { outer, tap, inner } = deviceNames(portId);
-    const device = host.links.get({ name: inner }) === undefined ? tap : outer;
-    return scannedNic(
-      { bridge: place.bridge, device, externalIds: { "iface-id": portId }, ofport: undefined, error: "" },
-      place,
-    );
-  });
-}
-
-function scannedNic(port: OvsPortState, { ovsdb, bridge }: Pick<NeutronPlace, "ovsdb" | "bridge">): NeutronNic {
-  const portId = port.externalIds["iface-id"] ?? "";
-  return {
-    name: port.device,
-    portId,
-    index: 0,
-    metric: 0,
-    addresses: [],
-    routes: [],
-    rules: [],
-    acceptRa: false,
-    place: {
-      kind: "neutron",
-      ovsdb,
-      bridge,
-      hybrid: port.device === deviceNames(portId).outer,
-      end: "veth",
-      netdev: false,
-      externalIds: port.externalIds,
-    },
-  };
-}
-
 function taken(nic: NicPlan, by: string): NicCniError {
   return new NicCniError("collision", `NIC ${nic.name} of port ${nic.portId} cannot be made: ${by}`);
-}
-
-function isNeutron(nic: NicPlan): nic is NeutronNic {
-  return nic.place.kind === "neutron";
-}
-
-function isAlcor(nic: NicPlan): nic is AlcorNic {
-  return nic.place.kind === "alcor";
 }
 
 function isExpected(error: unknown): boolean {

@@ -45,7 +45,12 @@ export interface NodeFacts {
     readonly role: LinkRole;
   }[];
   /** Containers with NICs of VPCs by `nic-agent`'s journal; a device that Alcor's agent has made is in the sandbox alone. */
-  readonly sandboxes: readonly { readonly containerId: string; readonly nics: readonly string[] }[];
+  readonly sandboxes: readonly {
+    readonly containerId: string;
+    readonly nics: readonly string[];
+    /** The sandbox has ended, as in a loss of power, and no runtime has called DEL while `nic-agent` ran. */
+    readonly isGone: boolean;
+  }[];
   /** Why files of the journal cannot be read, one line each. */
   readonly journalFaults: readonly string[];
   /** Rules and routes of `coild` and `coil-router`, by their marks. */
@@ -62,6 +67,7 @@ export interface NodeFacts {
 
 /** One removal: what is done, as `delete link veth1`, and how one sees that it is ours. */
 export type NodeRemoval = { readonly what: string; readonly why: string } & (
+  | { readonly op: "unplug"; readonly containerId: string }
   | { readonly op: "remove-file"; readonly path: string }
   | { readonly op: "restore-file"; readonly path: string; readonly to: string }
   | { readonly op: "delete-link"; readonly index: number }
@@ -103,8 +109,8 @@ const WHY_FILE: Readonly<Record<FileRole, string>> = {
 };
 
 /**
- * Pure: the removals of a node. The configuration comes first, so that no new pod gets a link; then the kernel's objects; the record of
- * former settings comes after these. It is refused while programs of the suite run, with NICs of pods, and with pods' links unless `pods`.
+ * Pure: the removals of a node. NICs of sandboxes that are gone come first, because their records are in a folder that goes; then the configuration, so
+ * that no new pod gets a link; then the kernel's objects; the record of former settings comes after these. It is refused while programs of the suite run, with NICs of pods, and with pods' links unless `pods`.
  */
 export function planNode(
   facts: NodeFacts,
@@ -121,7 +127,9 @@ export function planNode(
     files.filter(({ role }) => roles.includes(role));
   const linksOf = (...roles: readonly LinkRole[]): NodeFacts["links"] =>
     links.filter(({ role }) => roles.includes(role));
+  const sandboxes = facts.sandboxes.filter((one) => one.nics.length > 0);
   const removals: NodeRemoval[] = [
+    ...sandboxes.filter(({ isGone }) => isGone).map(unplug),
     ...filesOf("configuration").map(removeFile),
     ...filesOf("set-aside").map(restoreFile),
     ...filesOf("executable").map(removeFile),
@@ -163,7 +171,7 @@ export function planNode(
   ];
   const pods = linksOf("pod", "half-made");
   const nics = linksOf("nic");
-  const sandboxes = facts.sandboxes.filter((one) => one.nics.length > 0);
+  const inUse = sandboxes.filter(({ isGone }) => !isGone);
   return {
     removals,
     refused: [
@@ -178,10 +186,10 @@ export function planNode(
             `pods have ${nics.length} devices of NICs (${cut(nics.map(({ name }) => name))}): delete these pods while nic-agent runs, which unplugs their ports`,
           ]
         : []),
-      ...(sandboxes.length > 0
+      ...(inUse.length > 0
         ? [
             `containers have NICs of VPCs (${cut(
-              sandboxes.map((one) => `${one.containerId}: ${one.nics.join(", ")}`),
+              inUse.map((one) => `${one.containerId}: ${one.nics.join(", ")}`),
               "; ",
             )}): delete their pods while nic-agent runs, which unplugs their ports`,
           ]
@@ -196,6 +204,11 @@ export function planNode(
       ),
     ],
   };
+}
+
+function unplug({ containerId, nics }: NodeFacts["sandboxes"][number]): NodeRemoval {
+  const what = `remove NICs ${nics.join(", ")} of container ${containerId}`;
+  return { op: "unplug", containerId, what, why: "nic-agent's, by its journal; the sandbox is gone" };
 }
 
 function removeFile({ path, role }: OwnFile): NodeRemoval {

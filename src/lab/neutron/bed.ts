@@ -102,7 +102,7 @@ export class NeutronBed extends RunningNeutron implements AsyncDisposable {
       );
       const tunnel = tunnelAddress(at);
       const { name, netns } = host;
-      joinTunnels(deps.kernel, ovs, { netns, address: tunnel });
+      await joinTunnels(deps.kernel, ovs, { netns, address: tunnel });
       const agent = agentProgram(folder, { host, ovs, broker: cloud.address, tunnel });
       hosts.push({ name, netns, ovs: ovs.folder, tunnel: tunnel.toString(), agent });
       agents.set(name, processes.start(agent));

@@ -14,6 +14,8 @@ import { TUNNEL_PREFIX_LENGTH, UNDERLAY_DEVICE } from "./underlay.ts";
 /** Time until all agents are alive, in milliseconds. It is 15 s on an idle machine. */
 const START_MS = 180_000;
 const LOOK_MS = 100;
+/** Time for the device of a bridge, in milliseconds. */
+const DEVICE_MS = 30_000;
 /** The bridge of a host's address in tunnels; a switch in user space finds the way to other hosts only by a bridge of its own. */
 const TUNNELS = "br-phy";
 /** The file of {@link NeutronState} in the bed's folder. */
@@ -176,7 +178,7 @@ export class RunningNeutron {
     await work(ovs);
     // Its devices in user space are new ones.
     const { netns, tunnel } = this.#hostOf(host);
-    joinTunnels(this.#deps.kernel, ovs, { netns, address: IpAddress.parse(tunnel) });
+    await joinTunnels(this.#deps.kernel, ovs, { netns, address: IpAddress.parse(tunnel) });
     await this.stopAgent(host);
     this.startAgent(host);
   }
@@ -199,17 +201,25 @@ export function writeState(state: NeutronState): void {
   writeFileSync(join(state.folder, STATE_FILE), JSON.stringify(state), { mode: 0o600 });
 }
 
-/** Gives a host's switch its bridge of tunnels, whose device is there when `ovs-vsctl` returns. */
-export function joinTunnels(
+/**
+ * Gives a host's switch its bridge of tunnels. A switch that has just started again has the bridge in its database before it makes the device.
+ * Rejects with {@link NeutronBedError} `start-failed` when there is none after 30 s.
+ */
+export async function joinTunnels(
   kernel: Kernel,
   ovs: OvsProcesses,
   { netns: name, address }: { readonly netns: string; readonly address: IpAddress },
-): void {
+): Promise<void> {
   ovs.makeBridge(TUNNELS);
   ovs.vsctl("--may-exist", "add-port", TUNNELS, UNDERLAY_DEVICE);
   using netns = openNetNs({ name });
   using stack = kernel.openStack(netns);
-  const link = stack.links.get({ name: TUNNELS });
+  const link = await poll(() => stack.links.get({ name: TUNNELS }), {
+    until: (found) => found !== undefined,
+    everyMs: LOOK_MS,
+    deadlineMs: DEVICE_MS,
+    clock: systemClock,
+  });
   if (link === undefined) throw new NeutronBedError("start-failed", `Open vSwitch made no device ${TUNNELS}`);
   stack.links.set(link.index, { up: true });
   stack.addresses.replace({ linkIndex: link.index, address, prefixLength: TUNNEL_PREFIX_LENGTH, noDad: false });

@@ -4,11 +4,17 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
 import type { NodeRemoval } from "#features/uninstall";
+import { KernelError } from "#kernel/errors";
 import { applyNode } from "./apply-node.ts";
 import type { NodeKernel } from "./read-node.ts";
 
 /** Removals of files need no kernel. */
-const kernel = {} as NodeKernel;
+const target = {
+  kernel: {} as NodeKernel,
+  running: (): readonly string[] => [],
+  unplug: (containerId: string): Promise<void> =>
+    Promise.reject(new KernelError("busy", `no answer for ${containerId}`)),
+};
 
 function files(t: TestContext, ...names: readonly string[]): readonly (NodeRemoval & { readonly path: string })[] {
   const folder = mkdtempSync(join(tmpdir(), "isthmus-uninstall-"));
@@ -23,7 +29,7 @@ function files(t: TestContext, ...names: readonly string[]): readonly (NodeRemov
 test("applyNode: makes the removals in their order", async (t) => {
   const removals = files(t, "a", "b");
   const done: string[] = [];
-  const failures = await applyNode({ kernel, running: () => [] }, removals, ({ what }) => void done.push(what));
+  const failures = await applyNode(target, removals, ({ what }) => void done.push(what));
   assert.deepEqual([failures, done], [[], ["delete a", "delete b"]]);
   assert.deepEqual(
     removals.map(({ path }) => existsSync(path)),
@@ -35,10 +41,18 @@ test("applyNode: a program that starts between two removals ends the work, and i
   const removals = files(t, "a", "b", "c");
   const done: string[] = [];
   const running = (): readonly string[] => (done.length < 1 ? [] : ["coild (process 12)"]);
-  const failures = await applyNode({ kernel, running }, removals, ({ what }) => void done.push(what));
+  const failures = await applyNode({ ...target, running }, removals, ({ what }) => void done.push(what));
   assert.deepEqual(failures, ["coild (process 12) has started meanwhile: end it; nothing more was removed"]);
   assert.deepEqual(
     removals.map(({ path }) => existsSync(path)),
     [false, true, true],
   );
+});
+
+test("applyNode: NICs that cannot be removed keep their records, and everything else", async (t) => {
+  const removals = files(t, "a");
+  const unplug = { op: "unplug", containerId: "c1", what: "remove NICs eth0 of container c1", why: "" } as const;
+  const failures = await applyNode(target, [unplug, ...removals], () => assert.fail("nothing is removed"));
+  assert.deepEqual(failures, ["remove NICs eth0 of container c1: no answer for c1", "nothing more was removed"]);
+  assert.ok(removals.every(({ path }) => existsSync(path)));
 });

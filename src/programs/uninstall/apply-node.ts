@@ -9,35 +9,53 @@ import { flushKernel } from "#features/uplink-routing";
 import { isKernelError } from "#kernel/errors";
 import type { NodeKernel } from "./read-node.ts";
 
+/** What removals change. */
+export interface NodeTarget {
+  readonly kernel: NodeKernel;
+  /** Removes the NICs of a container as its DEL would. */
+  readonly unplug: (containerId: string) => Promise<void>;
+  /** Programs of the suite that run. */
+  readonly running: () => readonly string[];
+}
+
 /**
- * Makes the removals in their order; one that fails does not keep the others from being made. What is gone by now is no failure. `onDone` is
- * called after each. `running` names programs of the suite that run, and is asked before each removal: one that has started since the plan would make
+ * Makes the removals in their order; one that fails does not keep the others from being made, but for NICs, whose records would go. What is gone by now
+ * is no failure. `onDone` is called after each. `running` names programs of the suite that run, and is asked before each removal: one that has started since the plan would make
  * again what is removed, and lose what it has made, so nothing more is removed. Returns the failures, one line each.
  */
 export async function applyNode(
-  { kernel, running }: { readonly kernel: NodeKernel; readonly running: () => readonly string[] },
+  target: NodeTarget,
   removals: readonly NodeRemoval[],
   onDone: (removal: NodeRemoval) => void,
 ): Promise<readonly string[]> {
   const failures: string[] = [];
   for (const removal of removals) {
-    const started = running();
+    const started = target.running();
     if (started.length > 0)
       return [...failures, `${started.join(", ")} has started meanwhile: end it; nothing more was removed`];
     try {
-      await apply(kernel, removal);
+      await apply(target, removal);
       onDone(removal);
     } catch (error) {
-      if (!(error instanceof ExpectedError) && !(error instanceof Error && "syscall" in error)) throw error;
+      if (!isExpected(error)) throw error;
       failures.push(`${removal.what}: ${describeError(error)}`);
+      if (removal.op === "unplug") return [...failures, "nothing more was removed"];
     }
   }
   return failures;
 }
 
-async function apply(kernel: NodeKernel, removal: NodeRemoval): Promise<void> {
+/** Not a bug: what the kernel, a file system or Open vSwitch refuses. */
+function isExpected(error: unknown): boolean {
+  if (error instanceof AggregateError) return error.errors.every(isExpected);
+  return error instanceof ExpectedError || (error instanceof Error && "syscall" in error);
+}
+
+async function apply({ kernel, unplug }: NodeTarget, removal: NodeRemoval): Promise<void> {
   const { stack } = kernel;
   switch (removal.op) {
+    case "unplug":
+      return unplug(removal.containerId);
     case "remove-file":
       return rmSync(removal.path, { recursive: true, force: true });
     case "restore-file":

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { planNode } from "#features/uninstall";
 import { FakeKernel } from "#kernel/fake";
+import type { NetStack } from "#kernel/net";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
 import { changedSettings, files, inRoot, programOf, readNode } from "./read-node.ts";
@@ -100,28 +101,31 @@ const alcorPlan = (containerId: string, names: readonly string[]): string =>
     })),
   });
 
+const readPlan = (stack: NetStack, root: string): ReturnType<typeof planNode> =>
+  planNode(
+    readNode(
+      { stack, nft: new FakeNft(), elements: new FakeNftElements() },
+      {
+        ...{ root, cniEtcDir: "/etc/cni/net.d", cniBinDir: "/opt/cni/bin", socket: "/run/coild.sock" },
+        ...{ podTableId: 116, podRulePrio: 2000, exportTableId: 119, protocolId: 30, routerProtocolId: 31 },
+        ...{ tableName: "kube-proxy", nodePrograms: new Set<string>() },
+      },
+    ),
+    { pods: true, restoreSettings: false },
+  );
+
 test("readNode: NICs that are in sandboxes alone are known by nic-agent's journal, and refuse the removal by container", (t) => {
   const root = mkdtempSync(join(tmpdir(), "root-"));
   t.after(() => rmSync(root, { recursive: true }));
   const journal = join(root, "var/lib/isthmus/cni");
   const write = (name: string, text: string): void => writeFileSync(join(journal, name), text);
   mkdirSync(journal, { recursive: true });
-  mkdirSync(join(root, "run"));
+  mkdirSync(join(root, "run/netns"), { recursive: true });
+  writeFileSync(join(root, "run/netns/s"), "");
   const kernel = new FakeKernel();
   using own = kernel.openNetNs("own");
   using stack = kernel.openStack(own);
-  const read = () =>
-    planNode(
-      readNode(
-        { stack, nft: new FakeNft(), elements: new FakeNftElements() },
-        {
-          ...{ root, cniEtcDir: "/etc/cni/net.d", cniBinDir: "/opt/cni/bin", socket: "/run/coild.sock" },
-          ...{ podTableId: 116, podRulePrio: 2000, exportTableId: 119, protocolId: 30, routerProtocolId: 31 },
-          ...{ tableName: "kube-proxy", nodePrograms: new Set<string>() },
-        },
-      ),
-      { pods: true, restoreSettings: false },
-    ).refused;
+  const read = () => readPlan(stack, root).refused;
   write("c0.json", alcorPlan("c0", []));
   assert.deepEqual(read(), [], "a plan without a NIC is no reason");
   write("c1.json", alcorPlan("c1", ["eth0", "eth1"]));
@@ -132,4 +136,27 @@ test("readNode: NICs that are in sandboxes alone are known by nic-agent's journa
   const [, fault = ""] = read();
   assert.match(fault, /c2\.json is not JSON: remove it if its container is gone/);
   assert.ok(fault.includes(root), fault);
+});
+
+test("readNode: NICs of a sandbox that is gone are removed, and refuse nothing; a folder without /run cannot tell", (t) => {
+  const root = mkdtempSync(join(tmpdir(), "root-"));
+  t.after(() => rmSync(root, { recursive: true }));
+  mkdirSync(join(root, "var/lib/isthmus/cni"), { recursive: true });
+  writeFileSync(join(root, "var/lib/isthmus/cni/c1.json"), alcorPlan("c1", ["eth0"]));
+  const kernel = new FakeKernel();
+  using own = kernel.openNetNs("own");
+  using stack = kernel.openStack(own);
+  const read = () => readPlan(stack, root);
+  assert.match(read().refused.join(), /containers have NICs of VPCs \(c1: eth0\)/);
+  mkdirSync(join(root, "run"));
+  const { refused, removals } = read();
+  assert.deepEqual(refused, []);
+  assert.deepEqual(removals[0], {
+    op: "unplug",
+    containerId: "c1",
+    what: "remove NICs eth0 of container c1",
+    why: "nic-agent's, by its journal; the sandbox is gone",
+  });
+  stack.links.create({ kind: "bridge", name: "tap1", alias: "isthmus-nic:p:c1" });
+  assert.match(read().refused.join(), /containers have NICs of VPCs \(c1: eth0\)/, "a device of it is there");
 });

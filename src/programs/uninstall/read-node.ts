@@ -1,7 +1,7 @@
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { DEFAULT_SETTINGS } from "#base/uplink-model";
-import { Journal } from "#features/nic-cni";
+import { Journal, ownerOf, type SandboxPlan } from "#features/nic-cni";
 import { parseAlias } from "#features/pod-network";
 import { isOwnTable, REPLACEMENT_SUFFIX } from "#features/service-proxy";
 import { BIND_ALIAS } from "#features/tunnel";
@@ -57,6 +57,7 @@ const NIC_JOURNAL = "/var/lib/isthmus/cni";
 const VPC_SOCKET = "/run/isthmus/vpc.sock";
 /** The folder of sockets. */
 const RUN = "/run/isthmus";
+const RUN_ROOT = "/run";
 /** Files and folders at fixed places. */
 const FIXED: readonly (readonly [path: string, role: FileRole])[] = [
   ["/run/uplink-proxy", "state"],
@@ -74,7 +75,7 @@ export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
       const role = roleOf(alias);
       return role === undefined ? [] : [{ index, name, alias, role }];
     }),
-    ...journal(places),
+    ...journal(stack, places),
     ...routing(stack, places),
     services: services(kernel.elements, places),
     uplinks: describeFlush(kernel, DEFAULT_SETTINGS),
@@ -145,12 +146,29 @@ function roleOf(alias: string): LinkRole | undefined {
 }
 
 /** What `nic-agent` has noted of NICs in sandboxes. Throws `NicCniError`. */
-function journal(at: NodePlaces): Pick<NodeFacts, "sandboxes" | "journalFaults"> {
-  const { plans, faults } = new Journal(folderInRoot(at, NIC_JOURNAL)).list();
+function journal(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "sandboxes" | "journalFaults"> {
+  const { plans, faults } = nicJournal(at).list();
+  const owners = new Set(stack.links.list().flatMap(({ alias }) => ownerOf(alias)?.containerId ?? []));
   return {
-    sandboxes: plans.map(({ containerId, nics }) => ({ containerId, nics: nics.map(({ name }) => name) })),
+    sandboxes: plans.map((plan) => ({
+      containerId: plan.containerId,
+      nics: plan.nics.map(({ name }) => name),
+      isGone: !owners.has(plan.containerId) && sandboxIsGone(at, plan),
+    })),
     journalFaults: faults.map(({ message }) => message),
   };
+}
+
+/** The journal of the node's `nic-agent`. */
+export function nicJournal(at: Pick<NodePlaces, "root">): Journal {
+  return new Journal(folderInRoot(at, NIC_JOURNAL));
+}
+
+/** Whether a sandbox has no network namespace any more. A folder of the node's files that lacks /run or /proc cannot tell. */
+function sandboxIsGone(at: NodePlaces, { netns }: SandboxPlan): boolean {
+  const [, top = ""] = netns.split("/");
+  if (at.root !== "" && (top === "proc" || !existsSync(folderInRoot(at, RUN_ROOT)))) return false;
+  return netns !== "" && !existsSync(inRoot(at, netns));
 }
 
 function routing(stack: NetStack, at: NodePlaces): Pick<NodeFacts, "rules" | "routes"> {

@@ -8,7 +8,8 @@ import {
 } from "#features/egress";
 import { type AuditCoverage, type AuditedNode, auditCluster, type ChainedNode, type Finding } from "#features/ipam";
 import type { NicCoverage, NicFinding } from "#features/nic-report";
-import type { KubeApi } from "#kube/client";
+import type { KubeApi, Pod } from "#kube/client";
+import { CLAIM_ANNOTATION } from "#kube/nic";
 import { auditNicsOf, type NicSources } from "./nics.ts";
 
 /** Everything that `isthmus audit` compares. */
@@ -49,7 +50,9 @@ export async function auditWhole(
   const note = (text: string): void => void notes.push(text);
   // A node of another plugin has no coild, and need not have Coil's types.
   const isOfNics = sockets.length === 0 && nics !== undefined;
-  const { findings, checked, wantedRoutes } = isOfNics ? NO_PODS : await auditCluster(api, nodes, { signal, only });
+  const { findings, checked, wantedRoutes } = isOfNics
+    ? NO_PODS
+    : await auditCluster(api, nodes, { signal, only, isElsewhere: hasNics });
   const inspect = (): Promise<EgressNode[]> => inspectPods(sockets, { note, signal });
   const egress = hasEgress && !isOfNics ? await auditEgressCluster(api, inspect, { note, signal }) : undefined;
   const ofNics = nics === undefined ? undefined : await auditNicsOf(api, nics, { note, signal });
@@ -64,6 +67,11 @@ export async function auditWhole(
     notes: notes.sort(),
     wantedRoutes,
   };
+}
+
+/** Its addresses are of a VPC, and may be the same as others' there. */
+function hasNics({ metadata: { uid, annotations } }: Pod): boolean {
+  return annotations?.[CLAIM_ANNOTATION] === uid;
 }
 
 const NO_PODS = {
