@@ -563,6 +563,10 @@ test("hot-plug: planChanges: what the claim lacks goes, what is bound here comes
       told(claim([nic()]), [{ name: "net1", index: 0, portId: "p0" }]),
       [],
     ],
+    // The primary NIC is the one of this name, wherever the pod lists it.
+    ["a NIC that is listed before the primary one", told(claim([eth1, nic()]), have("eth0")), ["+eth1"]],
+    ["one that was listed before it is given up", told(claim([nic()]), have("eth1", "eth0")), ["-eth1"]],
+    ["the primary NIC that is listed last", told(claim([eth1, nic()]), have("eth1", "eth0")), []],
     ["another port", told(claim([nic(), { ...eth1, portID: "p9" }]), have("eth0", "eth1")), ["-eth1", "+eth1"]],
     [
       "a NIC that is half made",
