@@ -535,6 +535,25 @@ test("a release that fails is tried again at its time, and not at each write of 
   assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
 });
 
+test("a release that fails for several ports of a pod has the pause of one failure", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  const nics = ["eth0", "eth1", "eth2", "eth3"].map((name) => ({ name }));
+  cluster.addPod(uid, { kind: "wanted", vpc: "vpc-1", nics }, "node-1");
+  await clock.advance(1000);
+  for (const id of vpc.ports.keys()) vpc.held.add(id);
+  cluster.deletePod(uid);
+  await clock.advance(1000);
+  assert.deepEqual(
+    cluster.claims.get(uid)?.status?.nics?.map(({ attempts }) => attempts),
+    [1, 1, 1, 1],
+  );
+  vpc.held.clear();
+  await clock.advance(36_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
+});
+
 test("a release that the provider asks to be tried later is tried later; those of other pods are not held up", async () => {
   const { clock, vpc, cluster } = open();
   using _ = cluster.start();
