@@ -290,7 +290,9 @@ export class PortActions {
       }
       record.isLookedUp = true;
     } catch (error) {
-      this.#failAll(record, this.#faultOf(error));
+      const fault = this.#faultOf(error);
+      // Others have their ports, and a pod may use them.
+      this.#change(record, (nic) => (nic.portID === undefined ? this.#failed(nic, fault) : nic));
     }
   }
 

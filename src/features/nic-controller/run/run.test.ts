@@ -800,6 +800,38 @@ test("hot-plug: a NIC that is added has its port bound; one that is removed keep
   );
 });
 
+test("hot-plug: while a provider is away, also for a new leader, a NIC that waits for its port leaves those in use as they are", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  const uid = uidOf(1);
+  const shown = () => cluster.claims.get(uid)?.status?.nics?.map(({ name, state, reason }) => [name, state, reason]);
+  const wanted = [
+    ["eth0", "Ready", undefined],
+    ["eth1", "InProgress", "ProviderUnavailable"],
+  ];
+  {
+    using _ = cluster.start();
+    await running(bed, uid, ONE);
+    for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+    await clock.advance(5000);
+    vpc.fate = () => {
+      vpc.isAway = true;
+      return "request-lost";
+    };
+    cluster.changeWish(uid, WISH);
+    await clock.advance(30_000);
+    assert.deepEqual(shown(), wanted);
+  }
+  using _ = cluster.start();
+  await clock.advance(30_000);
+  assert.deepEqual(shown(), wanted);
+  vpc.isAway = false;
+  vpc.fate = () => "done";
+  await clock.advance(70_000);
+  assert.deepEqual(shown()?.[1]?.[2], undefined);
+  assert.equal(vpc.ports.size, 2);
+});
+
 test("hot-plug: a NIC that is wanted with another address is unplugged and released before its new port is made", async () => {
   const bed = open();
   const { clock, vpc, cluster } = bed;
