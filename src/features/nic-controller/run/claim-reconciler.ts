@@ -16,7 +16,7 @@ import { NicControllerError } from "../errors.ts";
 import { providerHost } from "../plan/host.ts";
 import { completed, groupsOf, hasPort, isDue, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
 import { type ObservedPod, observeNic } from "../plan/observe.ts";
-import { type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
+import { type ClaimStep, type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
 import { added, planNics } from "../plan/plan-nics.ts";
 import { type QuotaClaim, quotaFault } from "../plan/quota.ts";
 import { endsByRelease } from "../plan/retry.ts";
@@ -40,6 +40,7 @@ import {
   storeStatus,
 } from "./record.ts";
 import { PortRequests } from "./requests.ts";
+import { Turns } from "./turns.ts";
 
 /** A node that is not ready for this time is lost, in milliseconds (docs/spec/vpc-nics.md#5.7). */
 const NODE_LOST_MS = 300_000;
@@ -71,12 +72,14 @@ export class ClaimReconciler {
   readonly #options: NicControllerOptions & { readonly polls: Dirty };
   readonly #actions: PortActions;
   readonly #refused = new Map<string, string>();
+  readonly #turns: Turns;
 
   /** `polls` is marked when ports have to be looked at earlier than before. */
   constructor(deps: NicControllerDeps, options: NicControllerOptions & { readonly polls: Dirty }) {
     this.#deps = deps;
     this.#options = options;
     this.ledger = new ClaimLedger(deps.cluster);
+    this.#turns = new Turns((key) => options.enqueue(key));
     const { signal, gatherMs, maxBulk, clusterId } = options;
     const requests = new PortRequests(
       { clock: deps.clock, onCreate: deps.observer.created },
@@ -95,6 +98,15 @@ export class ClaimReconciler {
    * of the provider are in the claim's status, and the result has the time of the next attempt.
    */
   async reconcile(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
+    const turn = this.#turns.keptFor(key);
+    try {
+      return await this.#pass(key, options);
+    } finally {
+      if (turn !== undefined) this.#turns.drop(key, turn);
+    }
+  }
+
+  async #pass(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
     const { namespace = "", name: uid } = parseObjectKey(key);
     let record = this.ledger.current(namespace, uid);
     if (record?.touchedAt === Number.NEGATIVE_INFINITY && record.doubtUntil === Number.NEGATIVE_INFINITY) {
@@ -187,13 +199,23 @@ export class ClaimReconciler {
       const mayHavePorts = isAllowed(record) || (view.quota === undefined && asksForPorts);
       // Before anything is awaited, so that no other claim of the tenant is judged without this one.
       if (mayHavePorts && !isAllowed(record)) record.status = { ...record.status, phase: "Creating" };
-      if (step.do !== "wait") await this.#actions.perform(step, { record, provider, host: view.host }, options);
+      const lane = laneOf(step, record);
+      const hasTurn = lane === undefined || this.#turns.begin(lane, keyOf(record));
+      if (step.do !== "wait" && hasTurn) {
+        try {
+          await this.#actions.perform(step, { record, provider, host: view.host }, options);
+        } finally {
+          if (lane !== undefined) this.#turns.end(lane);
+        }
+      }
       this.#tell(record, pod, before);
       const nics = nicsOf(record);
       const wanted = wished(record.claim.spec.nics, nics);
       const phase = phaseOf({ nics: wanted, quota: view.quota, host: view.host }, mayHavePorts);
       this.#setStatus(record, { nics, phase, nodeName: pod?.spec.nodeName });
       await storeStatus(api, record, options);
+      // Its turn wakes it.
+      if (!hasTurn) return undefined;
       // An address, a place in a subnet or in a quota may be what others wait for.
       if (step.do === "give-up" && nics.length < before.length) this.tryAgain(waitsForRelease);
       if (step.do !== "wait") continue;
@@ -512,7 +534,14 @@ export class ClaimReconciler {
     record.status = { ...record.status, phase: "Releasing" };
     record.pollAt = undefined;
     await deleteClaim(api, record, options);
-    const requeueAfterMs = await this.#actions.release({ record, provider }, options);
+    const lane = `release/${record.claim.spec.provider}`;
+    if (!this.#turns.begin(lane, keyOf(record))) return undefined;
+    let requeueAfterMs: number | undefined;
+    try {
+      requeueAfterMs = await this.#actions.release({ record, provider }, options);
+    } finally {
+      this.#turns.end(lane);
+    }
     if (requeueAfterMs === undefined) {
       await finishClaim(api, record, options);
       this.ledger.forget(record);
@@ -629,6 +658,27 @@ export class ClaimReconciler {
     if (waiting.length > 0 || now < record.doubtUntil) return { everyMs: POLL_WAITING_MS, awaited };
     return { everyMs: record.observation.downSince.size > 0 ? POLL_DOWN_MS : POLL_SETTLED_MS, awaited };
   }
+}
+
+/** Among which claims a step waits for its turn; `undefined`: it asks no provider. */
+function laneOf({ do: what }: ClaimStep, { claim }: ClaimRecord): string | undefined {
+  const { provider, projectID, vpc } = claim.spec;
+  switch (what) {
+    case "make":
+      return `make/${provider}/${projectID ?? vpc}`;
+    case "look-up":
+    case "give-up":
+    case "regroup":
+    case "unbind":
+    case "bind":
+      return `change/${provider}`;
+    default:
+      return undefined;
+  }
+}
+
+function keyOf({ namespace, uid }: ClaimRecord): string {
+  return `${namespace}/${uid}`;
 }
 
 /** Whether a release of another pod's port can end a NIC's failure. One of a release itself, such as a limit of requests, it does not end. */

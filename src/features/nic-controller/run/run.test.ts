@@ -1299,6 +1299,37 @@ test("GuardedProvider: a process that may not lead asks nothing, and one that le
   assert.equal(vpc.calls["find"], 100);
 });
 
+test("a pod whose port is active is told so, and another project's pod gets its port, while hundreds of pods wait for slow requests", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const [plugged, other] = [uidOf(1), uidOf(2)];
+  const state = (uid: string): string | undefined => cluster.claims.get(uid)?.status?.nics?.[0]?.state;
+  cluster.addPod(plugged, ONE, "node-1");
+  cluster.addPod(uidOf(3), ONE, "node-1");
+  await clock.advance(1000);
+  /** A cloud that needs half a minute to make ports of the project of most pods. */
+  const create = vpc.createPorts.bind(vpc);
+  vpc.createPorts = async (requests, options) => {
+    if (requests.some(({ identity }) => identity.deviceId !== other))
+      await new Promise<void>((resolve) => void clock.after(30_000, resolve));
+    return create(requests, options);
+  };
+  for (let at = 10; at < 700; at += 1) cluster.addPod(uidOf(at), ONE, "node-1");
+  await clock.advance(3000);
+  cluster.tell(plugged, "Plugged");
+  for (const [id, { deviceId }] of vpc.ports) if (deviceId === plugged) vpc.change(id, { status: "ACTIVE" });
+  cluster.addPod(other, { kind: "wanted", vpc: "vpc-2", nics: [{ name: "eth0" }] }, "node-1");
+  await clock.advance(3000);
+  assert.equal(state(plugged), "Ready");
+  assert.equal(portCounts(vpc)[other], 1);
+  // So is one that ends.
+  cluster.deletePod(uidOf(3));
+  await clock.advance(3000);
+  assert.equal(cluster.claims.has(uidOf(3)), false);
+  await clock.advance(400_000);
+  assert.equal(vpc.ports.size, 692);
+});
+
 test("GuardedProvider: requests that take long to make ports, of any number of projects, hold up no look; each has its own turn and needs the lead", async () => {
   const clock = new FakeClock();
   let leads = true;
