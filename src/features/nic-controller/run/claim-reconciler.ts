@@ -60,6 +60,9 @@ const POD_CHECK_MS = 10_000;
 /** Pods without a claim whose last event is remembered, so that it is written once. */
 const MAX_REFUSED = 10_000;
 
+/** Claims that wait for any port and are woken when ports are given back; one claim has given them back. */
+const MAX_WOKEN = 16;
+
 type Options = { readonly signal: AbortSignal };
 
 /**
@@ -217,7 +220,11 @@ export class ClaimReconciler {
       // Its turn wakes it.
       if (!hasTurn) return undefined;
       // An address, a place in a subnet or in a quota may be what others wait for.
-      if (step.do === "give-up" && nics.length < before.length) this.tryAgain(waitsForRelease);
+      if (step.do === "give-up" && nics.length < before.length)
+        this.#wakeWaiting(
+          record,
+          before.filter(({ name }) => !nics.some((nic) => nic.name === name)),
+        );
       if (step.do !== "wait") continue;
       if (pod !== undefined) await this.#show(record, pod, options);
       // Not when they are bound: that needs the node.
@@ -547,12 +554,45 @@ export class ClaimReconciler {
       this.ledger.forget(record);
       log.info("claim released", { claim: record.uid, pod: record.claim.spec.podName, namespace: record.namespace });
       // An address, a place in a subnet or in a quota may be what others wait for.
-      this.tryAgain(waitsForRelease);
+      this.#wakeWaiting(record, nicsOf(record));
       return undefined;
     }
     await storeStatus(api, record, options);
     record.releaseAt = clock.monotonic() + requeueAfterMs;
     return { requeueAfterMs };
+  }
+
+  /**
+   * NICs of a claim have given back their ports, which others may wait for: those that want just these, and of those that wait for any port of the tenant or
+   * the project some that have waited longest. All others try again after their pauses.
+   */
+  #wakeWaiting({ claim, namespace }: ClaimRecord, nics: readonly NicStatus[]): void {
+    const { provider, projectID, vpc } = claim.spec;
+    const wishes = claim.spec.nics.filter((wish) => nics.some(({ name }) => name === wish.name));
+    const freed = new Set([
+      ...nics.flatMap(({ ips = [], mac, portID }) => [...ips.map(({ ip }) => ip), mac, portID]),
+      // A port need not be recorded.
+      ...wishes.flatMap(({ ip, mac, portID }) => [ip, mac, portID]),
+    ]);
+    const wantsFreed = ({ claim: other }: ClaimRecord, { name }: NicStatus): boolean => {
+      const { ip, mac, portID } = other.spec.nics.find((one) => one.name === name) ?? {};
+      return [ip, mac, portID].some((one) => one !== undefined && freed.has(one));
+    };
+    const wantsAny = ({ claim: other, namespace: where }: ClaimRecord, { reason }: NicStatus): boolean => {
+      const { spec } = other;
+      if (reason === "QuotaExceeded") return true;
+      if (reason !== "ProviderQuota" && reason !== "SubnetFull") return false;
+      return spec.provider === provider && ((spec.projectID ?? spec.vpc) === (projectID ?? vpc) || where === namespace);
+    };
+    const waiting = [...this.ledger.records()]
+      .filter((record) => record.status.phase !== "Releasing" && nicsOf(record).some((nic) => wantsAny(record, nic)))
+      .sort((one, other) => dueAt(one) - dueAt(other))
+      .slice(0, MAX_WOKEN);
+    const some = new Set(waiting);
+    this.tryAgain((nic, phase, record) => {
+      if (phase === "Releasing" || !endsByRelease(nic.reason)) return false;
+      return (some.has(record) && wantsAny(record, nic)) || wantsFreed(record, nic);
+    });
   }
 
   /** Events for what has become of NICs. */
@@ -681,9 +721,12 @@ function keyOf({ namespace, uid }: ClaimRecord): string {
   return `${namespace}/${uid}`;
 }
 
-/** Whether a release of another pod's port can end a NIC's failure. One of a release itself, such as a limit of requests, it does not end. */
-function waitsForRelease({ reason }: NicStatus, phase: NicClaimPhase | undefined): boolean {
-  return phase !== "Releasing" && endsByRelease(reason);
+/** When the first NIC of a claim is tried again, in milliseconds since the epoch: those that are tried earliest have waited longest. */
+function dueAt(record: ClaimRecord): number {
+  const times = nicsOf(record).flatMap(({ nextRetryAt }) =>
+    nextRetryAt === undefined ? [] : [Date.parse(nextRetryAt)],
+  );
+  return Math.min(...times);
 }
 
 /** The ports of NICs, and of those that are not released yet. */

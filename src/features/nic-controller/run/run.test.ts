@@ -1330,6 +1330,37 @@ test("a pod whose port is active is told so, and another project's pod gets its 
   assert.equal(vpc.ports.size, 692);
 });
 
+test("a port that is given back wakes a few of the pods that wait for one, those of its project that have waited longest", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const asked: string[] = [];
+  const create = vpc.createPorts.bind(vpc);
+  vpc.createPorts = async (requests, options) => {
+    asked.push(...requests.map(({ identity }) => identity.deviceId));
+    const fitting = requests.slice(0, 5 - vpc.ports.size);
+    const made = fitting.length === 0 ? [] : await create(fitting, options);
+    const over = new ProviderError("ProviderQuota", "over quota", { retry: "slow" });
+    return [...made, ...requests.slice(made.length).map(() => ({ error: over }))];
+  };
+  for (let at = 1; at <= 5; at += 1) cluster.addPod(uidOf(at), ONE, "node-1");
+  await clock.advance(2000);
+  for (let at = 10; at < 110; at += 1) cluster.addPod(uidOf(at), at < 100 ? ONE : { ...ONE, vpc: "vpc-2" }, "node-1");
+  // Their pauses are minutes by now.
+  await clock.advance(900_000);
+  assert.equal(vpc.ports.size, 5);
+  for (let deleted = 1; deleted <= 3; deleted += 1) {
+    asked.splice(0);
+    cluster.deletePod(uidOf(deleted));
+    await clock.advance(500);
+    assert.ok(asked.length > 0 && asked.length <= 17, `${asked.length} ports asked for`);
+    assert.equal(vpc.ports.size, 5, "one of them has it");
+    assert.ok(
+      asked.every((uid) => uid < uidOf(100)),
+      "none of another project",
+    );
+  }
+});
+
 test("GuardedProvider: requests that take long to make ports, of any number of projects, hold up no look; each has its own turn and needs the lead", async () => {
   const clock = new FakeClock();
   let leads = true;
