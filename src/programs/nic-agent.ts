@@ -11,7 +11,7 @@ import { reconcile } from "#base/reconcile";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { INSPECT_NICS_PATH, inspectHandler, serveGrpc } from "#features/cni";
 import { parseHandOver, waitingText } from "#features/nic";
-import { applyReport, ClaimBook, ClaimFiles, NicService, plannedReport } from "#features/nic-agent";
+import { applyReport, ClaimBook, ClaimFiles, LostDevices, NicService, plannedReport } from "#features/nic-agent";
 import { cniResult, inspectNics, Journal, NicNetwork } from "#features/nic-cni";
 import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
@@ -128,8 +128,8 @@ export const nicAgent = defineProgram({
     log.info("NICs of pods were read from the journal", { sandboxes: network.plans().length });
     const reports = new Dirty();
     const hotPlug = new Dirty();
-    /** NICs that were lost with the last sandbox, by pod; forgotten with the claim. */
-    const lost = new Map<string, readonly string[]>();
+    /** Forgotten with the claims. */
+    const losses = new LostDevices();
     const switchDefaults = { ovsdb: values.ovsdb, bridge: values.integrationBridge };
     const service = new NicService({
       claims,
@@ -148,8 +148,8 @@ export const nicAgent = defineProgram({
       switchDefaults,
       kindOf,
       onPlugged: (uid, names) => {
-        if (names.length > 0 && claims.get(uid) !== undefined) lost.set(uid, names);
-        else lost.delete(uid);
+        const { isPlugged } = service.stateOf(uid);
+        if (claims.get(uid) !== undefined) losses.note(uid, names, { isPlugged, now: systemClock.now() });
         reports.mark();
         // The claim may have changed while an ADD was at work.
         hotPlug.mark();
@@ -177,7 +177,7 @@ export const nicAgent = defineProgram({
       onUpdate: (_before, claim) => onClaim(claim),
       onDelete: ({ metadata: { name, namespace } }) => {
         claims.remove(name, namespace);
-        if (claims.get(name) === undefined) lost.delete(name);
+        if (claims.get(name) === undefined) losses.forget(name);
       },
     });
     /** For audits: what is there, without a change. */
@@ -221,7 +221,7 @@ export const nicAgent = defineProgram({
             const uid = claim.metadata.name;
             const { isPlugged, nics } = service.stateOf(uid);
             const shown = nics === undefined ? undefined : shownNics(nics, claim);
-            const state = { isPlugged, lost: lost.get(uid) ?? [], nics: shown };
+            const state = { isPlugged, lost: losses.of(uid), nics: shown };
             const report = plannedReport(claim, state, { nodeName, now: systemClock.now() });
             if (report === undefined) continue;
             await applyReport(api, claim, report, { signal: at });

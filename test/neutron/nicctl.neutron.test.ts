@@ -1,10 +1,11 @@
 // `nicctl` and `isthmus audit` beside the shipped controller of NICs and a real Neutron: what an operator is told.
 import assert from "node:assert/strict";
-import { writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { parse } from "yaml";
 import { resources } from "#kube/client";
+import { nicResources } from "#kube/nic";
 import { isthmus, type Outcome, type Running } from "#test/lab";
 import { NicBed } from "#test/nic-bed";
 import { NAMESPACE, nicOf } from "#test/nic-cluster";
@@ -186,6 +187,38 @@ describe("nicctl on a real Neutron", () => {
     );
     await bed.neutron.request("DELETE", `ports/${kept}`);
     assert.ok(stdout.includes(gone));
+  });
+
+  test("gc: a provider that does not answer holds up no other, and is told", async () => {
+    const [network] = await bed.neutron.list("networks?name=vpc-1");
+    const uid = crypto.randomUUID();
+    const description = JSON.stringify({ cluster: "c1", ns: NAMESPACE, pod: "gone", nic: "eth0" });
+    const draft = { network_id: network?.["id"], name: `nic-${uid}-eth0`, device_id: uid, description };
+    const made = await bed.neutron.request("POST", "ports", { port: { ...draft, device_owner: "compute:isthmus" } });
+    const orphan = String(made["port"]?.["id"]);
+    const folder = join(bed.folder, "several");
+    mkdirSync(folder);
+    copyFileSync(join(bed.folder, "clouds.yaml"), join(folder, "neutron.yaml"));
+    writeFileSync(
+      join(folder, "away.yaml"),
+      "clouds: {a: {auth_type: none, auth: {endpoint: 'http://127.0.0.1:9/'}}}\n",
+    );
+    const one = { type: "neutron" } as const;
+    await bed.policy({
+      providers: [
+        { name: "away", ...one },
+        { name: "neutron", ...one, default: true },
+      ],
+    });
+    const { code, stdout, stderr } = await nicctl(
+      ...["gc", credentials("several"), "--cluster-id=c1", "--min-age=1ms", "--delete"],
+    );
+    await bed.api.delete(nicResources.nicPolicies, { name: "default" });
+    assert.match(stdout, new RegExp(`neutron +${orphan} [\\s\\S]*\n1 ports of cluster c1 were deleted\n$`), stderr);
+    assert.match(stderr, /away: .*127\.0\.0\.1:9/);
+    assert.equal(code, 1);
+    const left = (await bed.neutron.list("ports")).map(({ id }) => String(id));
+    assert.equal(left.includes(orphan), false);
   });
 
   test("audit: pods, NicClaims and ports agree; a port that somebody deleted, moved or took down is named", async () => {

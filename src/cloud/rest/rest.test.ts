@@ -199,6 +199,18 @@ describe("Circuit", () => {
     assert.deepEqual(changes, [true, false]);
     assert.deepEqual([circuit.admit(), circuit.admit()], [0, 0]);
   });
+
+  test("a try without an answer, as a request for many ports can be for a minute, holds up others for ten seconds", async () => {
+    const clock = new FakeClock();
+    const circuit = new Circuit({ clock });
+    circuit.failed(true);
+    await clock.advance(10_000);
+    assert.equal(circuit.admit(), 0);
+    await clock.advance(4000);
+    assert.equal(circuit.admit(), 6000);
+    await clock.advance(6000);
+    assert.deepEqual([circuit.admit(), circuit.admit()], [0, 10_000], "another one is sent beside it");
+  });
 });
 
 test("retryAfterMs: seconds and dates, bounded; anything else is none", () => {

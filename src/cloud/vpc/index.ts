@@ -15,6 +15,7 @@ export { ProviderError, type ProviderReason, type Retry } from "./errors.ts";
 export { NeutronProvider } from "./neutron/neutron-provider.ts";
 export {
   type CreateOptions,
+  type GetOptions,
   isPlumbable,
   type PortIdentity,
   type PortQuota,

@@ -146,6 +146,12 @@ export interface CreateOptions extends AbortOptions {
   readonly pace?: (() => Promise<void>) | undefined;
 }
 
+/** What ports are asked for by their ids. */
+export interface GetOptions extends AbortOptions {
+  /** Whether it is part of a look, as {@link VpcProvider.pollPorts} is: who limits requests lets it wait for looks alone. */
+  readonly isLook?: boolean | undefined;
+}
+
 /** How old the answer may be. */
 export interface ResolveOptions extends AbortOptions {
   /** In milliseconds, at most a minute, which is the default. */
@@ -165,7 +171,7 @@ export interface VpcProvider extends AsyncDisposable {
   /** The ports of these devices. */
   findPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]>;
   /** The ports with these ids, whole; one that is missing does not exist. */
-  getPorts(ids: readonly string[], options: AbortOptions): Promise<ReadonlyMap<string, VpcPort>>;
+  getPorts(ids: readonly string[], options: GetOptions): Promise<ReadonlyMap<string, VpcPort>>;
   /** Status and binding of the ports of these devices: an answer that is short. */
   pollPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]>;
   /**

@@ -14,5 +14,6 @@
 export { ClaimBook } from "./claim-book.ts";
 export { ClaimFiles } from "./claim-files.ts";
 export { NicCallError, type NicCallErrorCode } from "./failure.ts";
+export { LostDevices } from "./lost-devices.ts";
 export { applyReport, plannedReport } from "./report.ts";
 export { NicService, type PlanRequest } from "./service.ts";

@@ -18,7 +18,7 @@ import {
 } from "#wire/cnirpc";
 import { ClaimFileError, parseClaim } from "./claim-files.ts";
 import { active, plumbable } from "./gates.ts";
-import { ClaimBook, ClaimFiles, NicCallError, NicService, plannedReport } from "./index.ts";
+import { ClaimBook, ClaimFiles, LostDevices, NicCallError, NicService, plannedReport } from "./index.ts";
 import { type PluggedNic, planChanges } from "./plan-changes.ts";
 import { parseNicCall } from "./request.ts";
 
@@ -433,9 +433,9 @@ test("claims and calls: of any text only our errors escape", () => {
 test("reports: Plugged and Unplugged are written together, once, and their times move with their status", () => {
   const now = Date.parse("2026-01-02T03:04:05.678Z");
   const at = { nodeName: "node1", now };
-  const has = { isPlugged: true, lost: [], nics: [{ name: "eth0" }] };
+  const has = { isPlugged: true, lost: undefined, nics: [{ name: "eth0" }] };
   const bare = claimOf([nic()]);
-  assert.equal(plannedReport(bare, { isPlugged: false, lost: [], nics: [] }, at), undefined);
+  assert.equal(plannedReport(bare, { isPlugged: false, lost: undefined, nics: [] }, at), undefined);
   const plugged = plannedReport(bare, has, at) ?? assert.fail();
   assert.deepEqual(
     plugged.conditions.map(({ type, status, reason, lastTransitionTime }) => [
@@ -452,7 +452,8 @@ test("reports: Plugged and Unplugged are written together, once, and their times
   assert.deepEqual(plugged.plugged, { generation: 1, nics: [{ name: "eth0" }] });
   const told = claimOf([nic()], statusOf(plugged));
   assert.equal(plannedReport(told, has, { ...at, now: now + 60_000 }), undefined);
-  const lost = plannedReport(told, { isPlugged: false, lost: ["eth0"], nics: [] }, at) ?? assert.fail();
+  const lost =
+    plannedReport(told, { isPlugged: false, lost: { names: ["eth0"], at: now }, nics: [] }, at) ?? assert.fail();
   assert.deepEqual(
     lost.conditions.map(({ status, reason }) => [status, reason]),
     [
@@ -463,7 +464,37 @@ test("reports: Plugged and Unplugged are written together, once, and their times
   assert.deepEqual(lost.plugged?.nics, []);
   // After a restart nobody remembers which device was lost; the claim does.
   const after = claimOf([nic()], statusOf(lost));
-  assert.equal(plannedReport(after, { isPlugged: false, lost: [], nics: [] }, at), undefined);
+  assert.equal(plannedReport(after, { isPlugged: false, lost: undefined, nics: [] }, at), undefined);
+});
+
+test("reports: each loss of devices is told once with its own time, whatever DELs follow, also if no plug was told before", () => {
+  const now = Date.parse("2026-01-02T03:04:05Z");
+  const losses = new LostDevices();
+  const report = (claim: NicClaim, at: number, isPlugged = false) =>
+    plannedReport(claim, { isPlugged, lost: losses.of(UID), nics: [] }, { nodeName: "node1", now: at });
+  const told = (of: ReturnType<typeof report>): readonly unknown[] | undefined =>
+    of?.conditions.map(({ type, status, reason, lastTransitionTime }) => [type, status, reason, lastTransitionTime]);
+  const lostAt = (time: string) => [
+    ["Plugged", "False", "DeviceLost", time],
+    ["Unplugged", "True", "DeviceLost", time],
+  ];
+  // The agent has ended between the move of the device and its report; then the node has restarted.
+  const bare = claimOf([nic()]);
+  losses.note(UID, ["eth0"], { isPlugged: false, now });
+  const first = report(bare, now) ?? assert.fail("nothing is told");
+  assert.deepEqual(told(first), lostAt("2026-01-02T03:04:05Z"));
+  // A DEL that finds nothing, as runtimes repeat it, before the report could be written.
+  losses.note(UID, [], { isPlugged: false, now: now + 5000 });
+  losses.note(UID, ["eth0"], { isPlugged: false, now: now + 6000 });
+  assert.deepEqual(told(report(bare, now + 60_000)), lostAt("2026-01-02T03:04:05Z"));
+  const after = claimOf([nic()], statusOf(first));
+  assert.equal(report(after, now + 60_000), undefined);
+  // The next sandbox is lost too, before its plug was told.
+  losses.note(UID, [], { isPlugged: true, now: now + 90_000 });
+  losses.note(UID, ["eth0"], { isPlugged: false, now: now + 95_000 });
+  assert.deepEqual(told(report(after, now + 96_000)), lostAt("2026-01-02T03:05:40Z"));
+  losses.forget(UID);
+  assert.equal(losses.of(UID), undefined);
 });
 
 test("reports: of a claim that is being deleted it is told that nothing is plugged, unless an ADD is at work", () => {
@@ -472,7 +503,7 @@ test("reports: of a claim that is being deleted it is told that nothing is plugg
     const claim = claimOf([nic()], status);
     return { ...claim, metadata: { ...claim.metadata, deletionTimestamp: "2026-01-02T03:04:00Z" } };
   };
-  const nothing = { isPlugged: false, lost: [], nics: [] };
+  const nothing = { isPlugged: false, lost: undefined, nics: [] };
   const told = plannedReport(ending(), nothing, at) ?? assert.fail();
   assert.deepEqual(
     told.conditions.map(({ type, status }) => [type, status]),
@@ -501,7 +532,7 @@ test("ADD: what is told to be unplugged of a claim that is deleted is not plugge
     claims.set({ ...ending, metadata: { ...ending.metadata, resourceVersion: String(versions) } });
     const { isPlugged, nics } = service.stateOf(UID);
     const shown = nics?.map(({ name }) => ({ name }));
-    const told = plannedReport(ending, { isPlugged, lost: [], nics: shown }, { nodeName: "node1", now: 0 });
+    const told = plannedReport(ending, { isPlugged, lost: undefined, nics: shown }, { nodeName: "node1", now: 0 });
     const isUnplugged = told?.conditions.some(({ type, status }) => type === "Unplugged" && status === "True") === true;
     await soon();
     await clock.advance(30_000);
@@ -523,7 +554,7 @@ test("reports: a NIC that the claim gives up is told to be gone with the claim's
     return { ...claim, metadata: { ...claim.metadata, generation: 2 } };
   };
   const report = (claim: NicClaim, nics: readonly string[] | undefined, isPlugged = true) =>
-    plannedReport(claim, { isPlugged, lost: [], nics: nics?.map((name) => ({ name })) }, at)?.plugged;
+    plannedReport(claim, { isPlugged, lost: undefined, nics: nics?.map((name) => ({ name })) }, at)?.plugged;
   assert.deepEqual(report(shrunk(), [], false), { generation: 2, nics: [] });
   const before = { plugged: { generation: 1, nics: [{ name: "eth0" }, { name: "eth1" }] } };
   // It tells what it has, and the controller waits.
@@ -534,7 +565,7 @@ test("reports: a NIC that the claim gives up is told to be gone with the claim's
   const grown = claimOf([nic()], { plugged: { generation: 1, nics: [{ name: "eth0" }] } });
   const told = plannedReport(
     { ...grown, metadata: { ...grown.metadata, generation: 2 } },
-    { isPlugged: false, lost: [], nics: [{ name: "eth0" }] },
+    { isPlugged: false, lost: undefined, nics: [{ name: "eth0" }] },
     at,
   );
   assert.equal(told, undefined, "nobody waits for a report of a claim that only grows");
@@ -563,6 +594,10 @@ test("hot-plug: planChanges: what the claim lacks goes, what is bound here comes
       told(claim([nic()]), [{ name: "net1", index: 0, portId: "p0" }]),
       [],
     ],
+    // The primary NIC is the one of this name, wherever the pod lists it.
+    ["a NIC that is listed before the primary one", told(claim([eth1, nic()]), have("eth0")), ["+eth1"]],
+    ["one that was listed before it is given up", told(claim([nic()]), have("eth1", "eth0")), ["-eth1"]],
+    ["the primary NIC that is listed last", told(claim([eth1, nic()]), have("eth1", "eth0")), []],
     ["another port", told(claim([nic(), { ...eth1, portID: "p9" }]), have("eth0", "eth1")), ["-eth1", "+eth1"]],
     [
       "a NIC that is half made",

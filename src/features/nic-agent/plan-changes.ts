@@ -1,11 +1,14 @@
 import type { NicClaim, NicStatus } from "#kube/nic";
 import { isPlumbable, type NodePlace, orderedNics } from "./gates.ts";
 
+/** The NIC whose address is the pod's, wherever the pod lists it (docs/spec/vpc-nics.md#1.1). */
+export const PRIMARY = "eth0";
+
 /** What is known of a NIC that a sandbox has. */
 export interface PluggedNic {
   readonly name: string;
   readonly portId: string;
-  /** The place in the list of the pod; 0 is the primary NIC. */
+  /** The place in the list of the pod. */
   readonly index: number;
   /** True: an agent has ended while it was added. */
   readonly pending?: boolean;
@@ -26,14 +29,18 @@ export function planChanges(claim: NicClaim, plugged: readonly PluggedNic[], pla
   // The whole pod is about to end.
   if (claim.metadata.deletionTimestamp !== undefined) return { unplug: [], plug: [] };
   const wanted = orderedNics(claim);
-  const unplug = plugged.filter(({ name, portId, index, pending }) => {
-    if (index === 0) return false;
+  // A runtime may have given the primary NIC another name, if it is the first one.
+  const primary = plugged.find(({ name }) => name === PRIMARY) ?? plugged.find(({ index }) => index === 0);
+  const unplug = plugged.filter((one) => {
+    if (one === primary) return false;
+    const { name, portId, pending } = one;
     if (pending === true) return true;
-    const nic = wanted.find((one) => one.name === name);
+    const nic = wanted.find((wish) => wish.name === name);
     return nic === undefined || (nic.portID !== undefined && nic.portID !== portId);
   });
   const stays = plugged.filter((one) => !unplug.includes(one));
-  const plug = wanted.slice(1).filter((nic) => {
+  const plug = wanted.filter((nic) => {
+    if (nic.name === PRIMARY) return false;
     const isThere = stays.some(({ name, portId }) => name === nic.name || portId === nic.portID);
     return !isThere && isPlumbable(claim, nic, place);
   });

@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { AbortOptions } from "#base/async";
 import { isKubeError, type KubeApi } from "#kube/client";
 import { type NicClaim, type NicClaimStatus, type NicCondition, nicResources } from "#kube/nic";
+import type { DeviceLoss } from "./lost-devices.ts";
 
 /** The manager of the fields that the agent applies. */
 export const FIELD_MANAGER = "nic-agent";
@@ -9,8 +10,8 @@ export const FIELD_MANAGER = "nic-agent";
 /** What the node has of a pod's NICs. */
 export interface PlugState {
   readonly isPlugged: boolean;
-  /** Names of NICs whose device was lost with the sandbox. */
-  readonly lost: readonly string[];
+  /** The loss of devices with the last sandbox, as far as it is known. */
+  readonly lost: DeviceLoss | undefined;
   /** The NICs that the node has; `undefined`: that is about to change. */
   readonly nics: NonNullable<NicClaimStatus["plugged"]>["nics"] | undefined;
 }
@@ -24,8 +25,8 @@ export interface NicReport {
 
 /**
  * The agent's part of a claim's status; `undefined` if it is right already, or nothing was ever plugged and nobody waits for a report: of a claim that is
- * being deleted the controller does, and no ADD plugs it any more. Of the conditions `Plugged` and `Unplugged` exactly one is true. A time of
- * transition moves only with the status. Pure.
+ * being deleted the controller does, and no ADD plugs it any more; of a loss of devices it does too. Of the conditions `Plugged` and `Unplugged` exactly one is
+ * true. A time of transition moves only with the status, and with a loss of devices, of which it is the time: the controller tells losses by it. Pure.
  */
 export function plannedReport(
   claim: NicClaim,
@@ -60,11 +61,12 @@ function plannedConditions(
 ): readonly NicCondition[] | undefined {
   const before = (type: string): NicCondition | undefined => status?.conditions?.find((one) => one.type === type);
   const isAwaited = metadata.deletionTimestamp !== undefined && nics !== undefined;
-  if (!isPlugged && before("Plugged") === undefined && !isAwaited) return undefined;
-  const time = new Date(now).toISOString().replace(/\.\d+Z$/, "Z");
-  const reason = isPlugged ? "Plugged" : lost.length > 0 ? "DeviceLost" : "Unplugged";
+  const loss = isPlugged ? undefined : lost;
+  if (!isPlugged && before("Plugged") === undefined && !isAwaited && loss === undefined) return undefined;
+  const time = timeText(loss?.at ?? now);
+  const reason = isPlugged ? "Plugged" : loss === undefined ? "Unplugged" : "DeviceLost";
   const message =
-    lost.length > 0 && !isPlugged ? `on ${nodeName}; lost with the sandbox: ${lost.join(", ")}` : `on ${nodeName}`;
+    loss === undefined ? `on ${nodeName}` : `on ${nodeName}; lost with the sandbox: ${loss.names.join(", ")}`;
   const wanted = (["Plugged", "Unplugged"] as const).map((type): NicCondition => {
     const value = (type === "Plugged") === isPlugged ? "True" : "False";
     const old = before(type);
@@ -74,15 +76,23 @@ function plannedConditions(
       status: value,
       reason,
       message,
-      lastTransitionTime: old?.status === value ? (old.lastTransitionTime ?? time) : time,
+      lastTransitionTime: old?.status === value && loss === undefined ? (old.lastTransitionTime ?? time) : time,
       ...(typeof generation === "number" ? { observedGeneration: generation } : {}),
     };
   });
   const isRight = wanted.every((one) => {
     const old = before(one.type);
-    return old?.status === one.status && (old.reason === one.reason || (!isPlugged && old.reason === "DeviceLost"));
+    if (old?.status !== one.status) return false;
+    if (loss !== undefined) return old.reason === "DeviceLost" && old.lastTransitionTime === time;
+    // After a restart nobody remembers a loss.
+    return old.reason === one.reason || (!isPlugged && old.reason === "DeviceLost");
   });
   return isRight ? undefined : wanted;
+}
+
+/** An instant in whole seconds, as conditions have it. */
+function timeText(ms: number): string {
+  return new Date(ms).toISOString().replace(/\.\d+Z$/, "Z");
 }
 
 /** Applies the agent's part of a claim's status. A claim that is gone needs none, nor does one that was made again. Rejects with `KubeError`. */

@@ -15,7 +15,7 @@ import { CNI_SERVICE, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import type { ClaimBook } from "./claim-book.ts";
 import { NicCallError, type NicCallErrorCode } from "./failure.ts";
 import { active, type GateState, type NodePlace, orderedNics, plumbable } from "./gates.ts";
-import { type PluggedNic, planChanges } from "./plan-changes.ts";
+import { type PluggedNic, PRIMARY, planChanges } from "./plan-changes.ts";
 import { decoded, type NicCall, parseNicCall } from "./request.ts";
 
 /** The part of a plan that the service knows. */
@@ -585,11 +585,9 @@ function requireHanded(handed: HandedNics | undefined, nics: readonly NicStatus[
  */
 function primaryName({ ifname }: NicCall, handed: HandedNics | undefined, claim: NicClaim): string | undefined {
   const [first] = handed?.nics ?? [];
-  const isDefaulted = first !== undefined && first.name === undefined && claim.spec.nics[0]?.name === DEFAULT_PRIMARY;
-  return isDefaulted && ifname !== "" && ifname !== DEFAULT_PRIMARY ? ifname : undefined;
+  const isDefaulted = first !== undefined && first.name === undefined && claim.spec.nics[0]?.name === PRIMARY;
+  return isDefaulted && ifname !== "" && ifname !== PRIMARY ? ifname : undefined;
 }
-
-const DEFAULT_PRIMARY = "eth0";
 
 function hasVpcData(annotations: Readonly<Record<string, string>>): boolean {
   const names = (key: string): boolean => annotations[key] !== undefined;

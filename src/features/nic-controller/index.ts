@@ -19,4 +19,5 @@ export { guardedApi } from "./run/guarded-api.ts";
 export { GuardedProvider } from "./run/guarded-provider.ts";
 export { OrphanCollector, type OrphanEnd } from "./run/orphan-collector.ts";
 export { PortPoller } from "./run/poller.ts";
+export { CLAIM_WORKERS } from "./run/turns.ts";
 export type { NamespaceView, NicCluster, NicRules, NodeView, PodView } from "./world.ts";

@@ -3,7 +3,14 @@ import { Dirty, repeat } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { FlagValues } from "#base/config";
 import { lookAt, watchFiles } from "#base/file";
-import { ClaimReconciler, guardedApi, type NicObserver, OrphanCollector, PortPoller } from "#features/nic-controller";
+import {
+  CLAIM_WORKERS,
+  ClaimReconciler,
+  guardedApi,
+  type NicObserver,
+  OrphanCollector,
+  PortPoller,
+} from "#features/nic-controller";
 import { objectKey, resources } from "#kube/client";
 import { EventRecorder, regarding } from "#kube/events";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
@@ -13,8 +20,6 @@ import type { NicMetrics } from "./metrics.ts";
 import { Providers } from "./providers.ts";
 import { nicRules } from "./rules.ts";
 
-/** Claims at a time: enough to fill two requests of 50 ports while others are bound. */
-const WORKERS = 128;
 /** How often a claim is tried again after a failure of the API server, at most. */
 const RETRY = { initialMs: 200, maxMs: 30_000, ratePerSecond: 50, burst: 200 };
 
@@ -59,7 +64,7 @@ export function nicLeader(
       const controller = control("nicclaim", {
         on: [claims],
         after: [pods, namespaces, policies, nodes],
-        workers: WORKERS,
+        workers: CLAIM_WORKERS,
         retry: RETRY,
         reconcile: (key, { signal }) => reconciler.reconcile(key, { signal }),
       });

@@ -1,8 +1,8 @@
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { nullLogger } from "#base/log";
-import type { VpcProvider } from "#cloud/vpc";
-import { type NicCluster, OrphanCollector, type OrphanEnd } from "#features/nic-controller";
+import { ProviderError, type VpcProvider } from "#cloud/vpc";
+import { type NicCluster, NicControllerError, OrphanCollector, type OrphanEnd } from "#features/nic-controller";
 import { clusterOf, tableText } from "#features/nic-report";
 import { type KubeClient, type Pod, resources } from "#kube/client";
 import { type NicClaim, nicResources } from "#kube/nic";
@@ -24,7 +24,7 @@ interface Found {
 
 /**
  * `nicctl gc`: the ports of this cluster that nobody wants, by the controller's rules; with `--delete` they are deleted. One that cannot be deleted is told, and
- * holds up no other. Rejects with `KubeError`, `ProviderError`, `NicControllerError` and `ConfigError`, once it has told what it has deleted before.
+ * holds up no other, and neither does a provider that does not answer. Rejects with `KubeError` and `ConfigError`, once it has told what it has deleted before.
  */
 export async function collectGarbage(
   _words: readonly string[],
@@ -40,29 +40,37 @@ export async function collectGarbage(
       "--cluster-id: no NicClaim tells the id of this cluster; give the one that nic-controller has",
     ]);
   const found: Found[] = [];
+  /** The first failure of each provider that could not be asked to the end. */
+  const failures: (readonly [provider: string, error: ProviderError | NicControllerError])[] = [];
   let isWhole = false;
   try {
     for (const entry of providers.entries) {
-      const provider = providers.get(entry);
       const options = { clusterId, minAgeMs: values.minAge, isDryRun: !values.delete, before, signal };
-      for await (const { port, error } of orphans(api, provider, options)) {
-        found.push({
-          provider: entry.name,
-          port: port.id,
-          name: port.name,
-          addresses: port.addresses.map(({ ip }) => ip),
-          createdAt: port.createdAt,
-          isDeleted: values.delete && error === undefined,
-          ...(error === undefined ? {} : { error: error.message }),
-        });
+      try {
+        for await (const { port, error } of orphans(api, providers.get(entry), options)) {
+          found.push({
+            provider: entry.name,
+            port: port.id,
+            name: port.name,
+            addresses: port.addresses.map(({ ip }) => ip),
+            createdAt: port.createdAt,
+            isDeleted: values.delete && error === undefined,
+            ...(error === undefined ? {} : { error: error.message }),
+          });
+        }
+      } catch (error) {
+        if (!(error instanceof ProviderError || error instanceof NicControllerError)) throw error;
+        failures.push([entry.name, error]);
       }
     }
-    isWhole = true;
+    isWhole = failures.length === 0;
   } finally {
     const text = output === "json" ? `${JSON.stringify({ clusterId, ports: found })}\n` : gcText(found, clusterId);
     if (isWhole || found.length > 0) process.stdout.write(text);
   }
-  return found.some(({ error }) => error !== undefined) ? EXIT.failed : EXIT.ok;
+  for (const [provider, error] of failures) process.stderr.write(`nicctl gc: provider ${provider}: ${error.message}\n`);
+  const isDone = failures.length === 0 && found.every(({ error }) => error === undefined);
+  return isDone ? EXIT.ok : EXIT.failed;
 }
 
 function gcText(found: readonly Found[], clusterId: string): string {

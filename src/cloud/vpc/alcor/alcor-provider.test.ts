@@ -185,3 +185,50 @@ test("uuidV5: the UUID of RFC 9562's example, and another for any other name", (
   const ids = new Set(["eth0", "eth1"].flatMap((nic) => [POD, "static", "other"].map((pod) => uuidV5(pod, nic))));
   assert.equal(ids.size, 6);
 });
+
+/** An Alcor that does not answer requests that make ports. */
+class Busy extends AlcorClient {
+  making = 0;
+
+  override async createPort(): Promise<never> {
+    this.making += 1;
+    return new Promise(() => undefined);
+  }
+
+  override async listPorts(): Promise<readonly []> {
+    return [];
+  }
+}
+
+test("AlcorProvider: looks at ports do not wait for requests that make ports, which leave them connections", async (t) => {
+  const auth = { endpoint: async () => new URL("http://alcor.test"), headers: async () => ({}), refused: () => false };
+  const log = createLogger({ name: "test", level: "error" });
+  await using rest = new RestClient({ clock: systemClock, log, auth }, { service: "Alcor", faultOf: alcorFault });
+  const alcor = new Busy(rest, { projectId: "p1" });
+  await using provider = new AlcorProvider({ alcor, clock: systemClock }, { name: "alcor", projectId: "p1" });
+  const vpc = { ref: "vpc-1", projectId: "p1", networks: new Map([[VPC, { mtu: 1400 }]]), subnets: [] };
+  const requests = Array.from({ length: 50 }, (_, at) => ({
+    identity: { name: `nic-${POD}-eth${at}`, deviceId: POD, deviceOwner: OWNER, description: "", tags: [] },
+    vpc,
+    wish: { securityGroups: [], wantsIpv6: false },
+    host: undefined,
+  }));
+  const stop = new AbortController();
+  let turns = 0;
+  const pace = async (): Promise<void> => {
+    turns += 1;
+  };
+  const made = provider.createPorts(requests, { signal: AbortSignal.any([t.signal, stop.signal]), pace });
+  made.catch(() => undefined);
+  for (let moments = 0; moments < 20; moments += 1) await new Promise(setImmediate);
+  // Whether this process leads is asked with the turn, so not long before the request.
+  assert.deepEqual([alcor.making, turns], [6, 6]);
+  const found = await Promise.race([provider.findPorts([POD], { signal: t.signal }), soon()]);
+  assert.deepEqual(found, []);
+  stop.abort(new Error("enough"));
+});
+
+async function soon(): Promise<string> {
+  for (let moments = 0; moments < 50; moments += 1) await new Promise(setImmediate);
+  return "it waits";
+}

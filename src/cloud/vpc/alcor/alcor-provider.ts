@@ -19,8 +19,10 @@ import type {
 import { ResolveCache } from "../resolve-cache.ts";
 import { uuidV5 } from "../uuid.ts";
 
-/** Requests that create ports, or look for ports of one device each, at a time. */
-const AT_ONCE = 8;
+/** Requests that create ports at a time. A client has 16 connections, and other requests, which are short, need some meanwhile. */
+const CREATES_AT_ONCE = 6;
+/** Requests at a time that look for ports of one device each. */
+const LOOKS_AT_ONCE = 8;
 /** Where the agent looks for the namespaces of VPCs; the name has no hyphen after `ns` (docs/spec/vpc-nics.md#6.6). */
 const DEFAULT_NS_PREFIX = "vpc-ns";
 /** Characters of a port's id in the name of its device: with `veth` they are 15, the most that the kernel takes. */
@@ -48,7 +50,8 @@ export class AlcorProvider implements VpcProvider {
   readonly #alcor: AlcorClient;
   readonly #options: AlcorProviderOptions;
   readonly #vpcs: ResolveCache<Vpc>;
-  readonly #asking = new Semaphore(AT_ONCE);
+  readonly #creating = new Semaphore(CREATES_AT_ONCE);
+  readonly #asking = new Semaphore(LOOKS_AT_ONCE);
   readonly #ended = new AbortController();
 
   constructor({ alcor, clock }: AlcorProviderDeps, options: AlcorProviderOptions) {
@@ -69,10 +72,15 @@ export class AlcorProvider implements VpcProvider {
 
   async createPorts(requests: readonly PortRequest[], { signal, pace }: CreateOptions): Promise<readonly PortResult[]> {
     return Promise.all(
-      requests.map(async (request) => {
-        await pace?.();
-        return this.#asking.run(() => this.#create(request, signal), { signal });
-      }),
+      requests.map((request) =>
+        this.#creating.run(
+          async () => {
+            await pace?.();
+            return this.#create(request, signal);
+          },
+          { signal },
+        ),
+      ),
     );
   }
 

@@ -138,3 +138,42 @@ test("NeutronProvider: at most two requests that make ports are under way for a 
   assert.deepEqual([neutron.sent, turns], [["a", "a", "b", "b", "c", "c"], 6]);
   stop.abort(new Error("enough"));
 });
+
+/** A Neutron that counts how many lists of ports it is asked for at a time. */
+class Counting extends Addressless {
+  atOnce = 0;
+  most = 0;
+
+  override async listPorts(): Promise<readonly NeutronPort[]> {
+    this.atOnce += 1;
+    this.most = Math.max(this.most, this.atOnce);
+    await new Promise(setImmediate);
+    this.atOnce -= 1;
+    return [];
+  }
+}
+
+test("NeutronProvider: many projects whose small networks are counted at the same time leave others their connections", async (t) => {
+  const clock = new FakeClock();
+  await using rest = unusedRest(clock);
+  const neutron = new Counting(rest);
+  await using provider = new NeutronProvider({ neutron, clock }, { name: "n" });
+  const identity = { deviceId: "d", deviceOwner: "o", description: "", tags: [] };
+  const subnet = { id: "s", name: "s", networkId: "n", cidr: "10.0.0.0/24", ipVersion: 4 } as const;
+  const subnets = [{ ...subnet, gateway: undefined, nameservers: [], routes: [] }];
+  const ends = await Promise.all(
+    Array.from({ length: 40 }, (_, at) =>
+      provider.createPorts(
+        ["eth0", "eth2"].map((name) => ({
+          identity: { ...identity, name },
+          vpc: { ref: "v", projectId: `p${at}`, networks: new Map([["n", { mtu: 1500 }]]), subnets },
+          wish: { securityGroups: [], wantsIpv6: false },
+          host: undefined,
+        })),
+        { signal: t.signal },
+      ),
+    ),
+  );
+  assert.ok(ends.flat().every((one) => "port" in one));
+  assert.equal(neutron.most, 4);
+});

@@ -38,7 +38,10 @@ import { planPort } from "./plan-port.ts";
 const CREATES_AT_ONCE = 2;
 /** Those of all projects. A client has 16 connections, and other requests, which are short, need some meanwhile. */
 const CREATES_AT_ALL = 6;
-/** Look-ups of names at a time. A pod can name hundreds of groups, and others' requests need connections meanwhile. */
+/**
+ * Look-ups of names, and counts of ports, at a time. A pod can name hundreds of groups, many projects can make ports at once, and others' requests need
+ * connections meanwhile.
+ */
 const LOOKS_AT_ONCE = 4;
 /** Networks with at most this number of addresses have their ports counted before several are made by one request. */
 const COUNTED = 4096;
@@ -351,7 +354,8 @@ export class NeutronProvider implements VpcProvider {
       if (wanted.length < 2 || capacity > COUNTED) continue;
       await pace?.();
       try {
-        const used = await this.#neutron.listPorts({ networkId: id }, { signal, fields: ["id"] });
+        const count = () => this.#neutron.listPorts({ networkId: id }, { signal, fields: ["id"] });
+        const used = await this.#looking.run(count, { signal });
         if (capacity - used.length < wanted.length + RESERVE) scarce.add(id);
       } catch (error) {
         if (!isCloudError(error)) throw error;

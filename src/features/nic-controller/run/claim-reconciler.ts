@@ -16,7 +16,7 @@ import { NicControllerError } from "../errors.ts";
 import { providerHost } from "../plan/host.ts";
 import { completed, groupsOf, hasPort, isDue, isPlumbed, leaving, settled, wished } from "../plan/nic.ts";
 import { type ObservedPod, observeNic } from "../plan/observe.ts";
-import { type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
+import { type ClaimStep, type ClaimView, phaseOf, planClaim } from "../plan/plan-claim.ts";
 import { added, planNics } from "../plan/plan-nics.ts";
 import { type QuotaClaim, quotaFault } from "../plan/quota.ts";
 import { endsByRelease } from "../plan/retry.ts";
@@ -40,6 +40,7 @@ import {
   storeStatus,
 } from "./record.ts";
 import { PortRequests } from "./requests.ts";
+import { Turns } from "./turns.ts";
 
 /** A node that is not ready for this time is lost, in milliseconds (docs/spec/vpc-nics.md#5.7). */
 const NODE_LOST_MS = 300_000;
@@ -59,6 +60,9 @@ const POD_CHECK_MS = 10_000;
 /** Pods without a claim whose last event is remembered, so that it is written once. */
 const MAX_REFUSED = 10_000;
 
+/** Claims that wait for any port and are woken when ports are given back; one claim has given them back. */
+const MAX_WOKEN = 16;
+
 type Options = { readonly signal: AbortSignal };
 
 /**
@@ -71,12 +75,14 @@ export class ClaimReconciler {
   readonly #options: NicControllerOptions & { readonly polls: Dirty };
   readonly #actions: PortActions;
   readonly #refused = new Map<string, string>();
+  readonly #turns: Turns;
 
   /** `polls` is marked when ports have to be looked at earlier than before. */
   constructor(deps: NicControllerDeps, options: NicControllerOptions & { readonly polls: Dirty }) {
     this.#deps = deps;
     this.#options = options;
     this.ledger = new ClaimLedger(deps.cluster);
+    this.#turns = new Turns((key) => options.enqueue(key));
     const { signal, gatherMs, maxBulk, clusterId } = options;
     const requests = new PortRequests(
       { clock: deps.clock, onCreate: deps.observer.created },
@@ -95,6 +101,15 @@ export class ClaimReconciler {
    * of the provider are in the claim's status, and the result has the time of the next attempt.
    */
   async reconcile(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
+    const turn = this.#turns.keptFor(key);
+    try {
+      return await this.#pass(key, options);
+    } finally {
+      if (turn !== undefined) this.#turns.drop(key, turn);
+    }
+  }
+
+  async #pass(key: string, options: Options): Promise<{ readonly requeueAfterMs: number } | undefined> {
     const { namespace = "", name: uid } = parseObjectKey(key);
     let record = this.ledger.current(namespace, uid);
     if (record?.touchedAt === Number.NEGATIVE_INFINITY && record.doubtUntil === Number.NEGATIVE_INFINITY) {
@@ -187,15 +202,29 @@ export class ClaimReconciler {
       const mayHavePorts = isAllowed(record) || (view.quota === undefined && asksForPorts);
       // Before anything is awaited, so that no other claim of the tenant is judged without this one.
       if (mayHavePorts && !isAllowed(record)) record.status = { ...record.status, phase: "Creating" };
-      if (step.do !== "wait") await this.#actions.perform(step, { record, provider, host: view.host }, options);
+      const lane = laneOf(step, record);
+      const hasTurn = lane === undefined || this.#turns.begin(lane, keyOf(record));
+      if (step.do !== "wait" && hasTurn) {
+        try {
+          await this.#actions.perform(step, { record, provider, host: view.host }, options);
+        } finally {
+          if (lane !== undefined) this.#turns.end(lane);
+        }
+      }
       this.#tell(record, pod, before);
       const nics = nicsOf(record);
       const wanted = wished(record.claim.spec.nics, nics);
       const phase = phaseOf({ nics: wanted, quota: view.quota, host: view.host }, mayHavePorts);
       this.#setStatus(record, { nics, phase, nodeName: pod?.spec.nodeName });
       await storeStatus(api, record, options);
+      // Its turn wakes it.
+      if (!hasTurn) return undefined;
       // An address, a place in a subnet or in a quota may be what others wait for.
-      if (step.do === "give-up" && nics.length < before.length) this.tryAgain(waitsForRelease);
+      if (step.do === "give-up" && nics.length < before.length)
+        this.#wakeWaiting(
+          record,
+          before.filter(({ name }) => !nics.some((nic) => nic.name === name)),
+        );
       if (step.do !== "wait") continue;
       if (pod !== undefined) await this.#show(record, pod, options);
       // Not when they are bound: that needs the node.
@@ -512,18 +541,58 @@ export class ClaimReconciler {
     record.status = { ...record.status, phase: "Releasing" };
     record.pollAt = undefined;
     await deleteClaim(api, record, options);
-    const requeueAfterMs = await this.#actions.release({ record, provider }, options);
+    const lane = `release/${record.claim.spec.provider}`;
+    if (!this.#turns.begin(lane, keyOf(record))) return undefined;
+    let requeueAfterMs: number | undefined;
+    try {
+      requeueAfterMs = await this.#actions.release({ record, provider }, options);
+    } finally {
+      this.#turns.end(lane);
+    }
     if (requeueAfterMs === undefined) {
       await finishClaim(api, record, options);
       this.ledger.forget(record);
       log.info("claim released", { claim: record.uid, pod: record.claim.spec.podName, namespace: record.namespace });
       // An address, a place in a subnet or in a quota may be what others wait for.
-      this.tryAgain(waitsForRelease);
+      this.#wakeWaiting(record, nicsOf(record));
       return undefined;
     }
     await storeStatus(api, record, options);
     record.releaseAt = clock.monotonic() + requeueAfterMs;
     return { requeueAfterMs };
+  }
+
+  /**
+   * NICs of a claim have given back their ports, which others may wait for: those that want just these, and of those that wait for any port of the tenant or
+   * the project some that have waited longest. All others try again after their pauses.
+   */
+  #wakeWaiting({ claim, namespace }: ClaimRecord, nics: readonly NicStatus[]): void {
+    const { provider, projectID, vpc } = claim.spec;
+    const wishes = claim.spec.nics.filter((wish) => nics.some(({ name }) => name === wish.name));
+    const freed = new Set([
+      ...nics.flatMap(({ ips = [], mac, portID }) => [...ips.map(({ ip }) => ip), mac, portID]),
+      // A port need not be recorded.
+      ...wishes.flatMap(({ ip, mac, portID }) => [ip, mac, portID]),
+    ]);
+    const wantsFreed = ({ claim: other }: ClaimRecord, { name }: NicStatus): boolean => {
+      const { ip, mac, portID } = other.spec.nics.find((one) => one.name === name) ?? {};
+      return [ip, mac, portID].some((one) => one !== undefined && freed.has(one));
+    };
+    const wantsAny = ({ claim: other, namespace: where }: ClaimRecord, { reason }: NicStatus): boolean => {
+      const { spec } = other;
+      if (reason === "QuotaExceeded") return true;
+      if (reason !== "ProviderQuota" && reason !== "SubnetFull") return false;
+      return spec.provider === provider && ((spec.projectID ?? spec.vpc) === (projectID ?? vpc) || where === namespace);
+    };
+    const waiting = [...this.ledger.records()]
+      .filter((record) => record.status.phase !== "Releasing" && nicsOf(record).some((nic) => wantsAny(record, nic)))
+      .sort((one, other) => dueAt(one) - dueAt(other))
+      .slice(0, MAX_WOKEN);
+    const some = new Set(waiting);
+    this.tryAgain((nic, phase, record) => {
+      if (phase === "Releasing" || !endsByRelease(nic.reason)) return false;
+      return (some.has(record) && wantsAny(record, nic)) || wantsFreed(record, nic);
+    });
   }
 
   /** Events for what has become of NICs. */
@@ -631,9 +700,33 @@ export class ClaimReconciler {
   }
 }
 
-/** Whether a release of another pod's port can end a NIC's failure. One of a release itself, such as a limit of requests, it does not end. */
-function waitsForRelease({ reason }: NicStatus, phase: NicClaimPhase | undefined): boolean {
-  return phase !== "Releasing" && endsByRelease(reason);
+/** Among which claims a step waits for its turn; `undefined`: it asks no provider. */
+function laneOf({ do: what }: ClaimStep, { claim }: ClaimRecord): string | undefined {
+  const { provider, projectID, vpc } = claim.spec;
+  switch (what) {
+    case "make":
+      return `make/${provider}/${projectID ?? vpc}`;
+    case "look-up":
+    case "give-up":
+    case "regroup":
+    case "unbind":
+    case "bind":
+      return `change/${provider}`;
+    default:
+      return undefined;
+  }
+}
+
+function keyOf({ namespace, uid }: ClaimRecord): string {
+  return `${namespace}/${uid}`;
+}
+
+/** When the first NIC of a claim is tried again, in milliseconds since the epoch: those that are tried earliest have waited longest. */
+function dueAt(record: ClaimRecord): number {
+  const times = nicsOf(record).flatMap(({ nextRetryAt }) =>
+    nextRetryAt === undefined ? [] : [Date.parse(nextRetryAt)],
+  );
+  return Math.min(...times);
 }
 
 /** The ports of NICs, and of those that are not released yet. */

@@ -2,6 +2,7 @@ import { type AbortOptions, Semaphore } from "#base/async";
 import type { Clock } from "#base/clock";
 import { TokenBucket } from "#base/rate-limit";
 import type {
+  GetOptions,
   PortRequest,
   PortResult,
   ResolveOptions,
@@ -77,14 +78,13 @@ export class GuardedProvider implements VpcProvider {
     return this.#paced(() => this.#deps.provider.findPorts(deviceIds, options), options);
   }
 
-  async getPorts(ids: readonly string[], options: AbortOptions): Promise<ReadonlyMap<string, VpcPort>> {
-    return this.#paced(() => this.#deps.provider.getPorts(ids, options), options);
+  async getPorts(ids: readonly string[], options: GetOptions): Promise<ReadonlyMap<string, VpcPort>> {
+    const get = () => this.#deps.provider.getPorts(ids, options);
+    return options.isLook === true ? this.#look(get, options) : this.#paced(get, options);
   }
 
   async pollPorts(deviceIds: readonly string[], options: AbortOptions): Promise<readonly VpcPort[]> {
-    await this.#looks.take(options);
-    this.#check();
-    return this.#deps.provider.pollPorts(deviceIds, options);
+    return this.#look(() => this.#deps.provider.pollPorts(deviceIds, options), options);
   }
 
   async bindPort(
@@ -119,6 +119,12 @@ export class GuardedProvider implements VpcProvider {
 
   async describeHost(host: string, options: AbortOptions): Promise<string> {
     return this.#paced(() => this.#deps.provider.describeHost(host, options), options);
+  }
+
+  async #look<Value>(request: () => Promise<Value>, options: AbortOptions): Promise<Value> {
+    await this.#looks.take(options);
+    this.#check();
+    return request();
   }
 
   async #paced<Value>(request: () => Promise<Value>, options: AbortOptions): Promise<Value> {

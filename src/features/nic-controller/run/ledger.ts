@@ -80,10 +80,13 @@ export class ClaimLedger {
     for (const record of this.#records.values()) {
       const nics = nicsOf(record);
       const { phase } = record.status;
-      const pauses = nics.some((nic) => nic.nextRetryAt !== undefined && isMeant(nic, phase));
+      const pauses = nics.some((nic) => nic.nextRetryAt !== undefined && isMeant(nic, phase, record));
       if (!pauses && record.refusal === "") continue;
       if (pauses) record.releaseAt = Number.NEGATIVE_INFINITY;
-      record.status = { ...record.status, nics: nics.map((nic) => (isMeant(nic, phase) ? withoutPause(nic) : nic)) };
+      record.status = {
+        ...record.status,
+        nics: nics.map((nic) => (isMeant(nic, phase, record) ? withoutPause(nic) : nic)),
+      };
       changed.push(record);
     }
     return changed;
@@ -100,7 +103,7 @@ export class ClaimLedger {
 }
 
 /** Whether a NIC's pause is to end; `phase` is that of its claim. */
-export type IsMeant = (nic: NicStatus, phase: NicClaimPhase | undefined) => boolean;
+export type IsMeant = (nic: NicStatus, phase: NicClaimPhase | undefined, record: ClaimRecord) => boolean;
 
 type ClaimKey = Pick<ClaimRecord, "uid" | "namespace">;
 

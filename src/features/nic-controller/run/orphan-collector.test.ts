@@ -77,6 +77,24 @@ test("OrphanCollector: one that cannot be deleted holds up no other, and does no
   assert.deepEqual([vpc.ports.size, counted.orphans], [10, 52]);
 });
 
+test("OrphanCollector: many that cannot be deleted cost a pass a hundred requests at most, and those that were not tried come first", async () => {
+  const clock = new FakeClock(1_000_000_000);
+  const vpc = new FakeVpc(clock);
+  for (let at = 0; at < 250; at += 1) vpc.held.add(addOrphan(vpc));
+  const free = addOrphan(vpc);
+  const { collector } = open(clock);
+  const tries: number[] = [];
+  for (let passes = 0; passes < 5; passes += 1) {
+    const before = vpc.calls["delete"] ?? 0;
+    const passing = collector.pass(vpc, { signal: AbortSignal.timeout(60_000) });
+    await clock.advance(10_000);
+    await passing;
+    tries.push((vpc.calls["delete"] ?? 0) - before);
+    assert.equal(vpc.ports.has(free), passes < 3, `after pass ${passes}`);
+  }
+  assert.deepEqual(tries, [0, 100, 100, 101, 100]);
+});
+
 test("OrphanCollector: a provider that is away, and one that cannot be opened, hold up no other", async () => {
   const clock = new FakeClock(1_000_000_000);
   const [away, well] = [new FakeVpc(clock), new FakeVpc(clock)];

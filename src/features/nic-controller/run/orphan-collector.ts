@@ -8,6 +8,8 @@ import type { NicControllerDeps } from "./deps.ts";
 
 /** Ports that one pass deletes at most: a mistake costs no more. */
 const MAX_DELETES = 50;
+/** Ports that one pass finds it cannot delete, at most: each costs two requests to the API server and one to the provider. */
+const MAX_FAILURES = 100;
 
 export interface OrphanOptions {
   readonly clusterId: string;
@@ -28,6 +30,9 @@ export class OrphanCollector {
   readonly #options: OrphanOptions;
   /** Orphans of the last pass, by provider. */
   readonly #suspects = new Map<string, ReadonlySet<string>>();
+  /** By provider, the orphans that could not be deleted, and the pass in which that was so last. */
+  readonly #failures = new Map<string, Map<string, number>>();
+  #passes = 0;
 
   constructor(deps: Pick<NicControllerDeps, "api" | "cluster" | "observer" | "log" | "clock">, options: OrphanOptions) {
     this.#deps = deps;
@@ -42,7 +47,8 @@ export class OrphanCollector {
   }
 
   /**
-   * One pass: each port that it has deleted, or would delete, and each that the provider does not delete, which holds up no other. Caches must have synced.
+   * One pass: each port that it has deleted, or would delete, and each that the provider does not delete, which holds up no other: in the next pass it comes
+   * after those that were not tried. Caches must have synced.
    * Rejects with other failures of provider and API server.
    */
   async *each(
@@ -60,9 +66,19 @@ export class OrphanCollector {
     const orphans = orphansOf(ports.values(), { clusterId, isWanted, now: clock.now(), minAgeMs });
     const suspects = this.#suspects.get(provider.name) ?? new Set();
     this.#suspects.set(provider.name, new Set(orphans.map(({ id }) => id)));
+    this.#passes += 1;
+    const before = this.#failures.get(provider.name);
+    const failures = new Map(
+      orphans.flatMap(({ id }) => (before?.has(id) === true ? [[id, before.get(id) ?? 0] as const] : [])),
+    );
+    this.#failures.set(provider.name, failures);
+    const inOrder = orphans
+      .filter(({ id }) => suspects.has(id))
+      .sort((one, other) => (failures.get(one.id) ?? 0) - (failures.get(other.id) ?? 0));
     let deleted = 0;
-    for (const orphan of orphans.filter(({ id }) => suspects.has(id))) {
-      if (deleted >= MAX_DELETES) return;
+    let failed = 0;
+    for (const orphan of inOrder) {
+      if (deleted >= MAX_DELETES || failed >= MAX_FAILURES) return;
       const port = ports.get(orphan.id);
       if (port === undefined || (await this.#isWantedAfterAll(orphan, port, options))) continue;
       const what = { port: orphan.id, podUID: orphan.podUID, namespace: orphan.namespace };
@@ -72,6 +88,8 @@ export class OrphanCollector {
       } catch (error) {
         if (!(error instanceof ProviderError)) throw error;
         log.warn("port without a claim cannot be deleted", { ...what, error: error.message });
+        failures.set(orphan.id, this.#passes);
+        failed += 1;
         yield { port, error };
         continue;
       }

@@ -6,6 +6,7 @@ import { nullLogger } from "#base/log";
 import type { NicClaim } from "#kube/nic";
 import { NicControllerError } from "../errors.ts";
 import { FakeVpc } from "../testing/fake-vpc.ts";
+import { GuardedProvider } from "./guarded-provider.ts";
 import { ClaimLedger } from "./ledger.ts";
 import { PortPoller } from "./poller.ts";
 
@@ -45,4 +46,29 @@ test("PortPoller: a provider that is not known any more, and one that does not a
   assert.deepEqual([asked["gone"], asked["silent"]], [11, 1]);
   stop.abort();
   await running;
+});
+
+test("PortPoller: a port that somebody has deleted does not make looks wait for bindings of other pods", async () => {
+  const clock = new FakeClock();
+  const vpc = new FakeVpc(clock);
+  const guarded = new GuardedProvider({ provider: vpc, clock, isLeading: () => true });
+  const ledger = new ClaimLedger({ claim: () => undefined });
+  const gone = { name: "eth0", state: "Failed", reason: "PortLost", portID: "gone", mac: "fa:16:3e:00:00:01" } as const;
+  const claims = [claimOf(0, "neutron"), claimOf(1, "neutron")];
+  const lost = ledger.add({ ...(claims[0] as NicClaim), status: { nics: [gone] } }, "default");
+  const well = ledger.add(claims[1] as NicClaim, "default");
+  const bindings = Promise.allSettled(
+    Array.from({ length: 400 }, () => guarded.bindPort("x", { host: "h", deviceId: "", deviceOwner: "" }, {})),
+  );
+  for (const record of [lost, well]) Object.assign(record, { pollAt: 0, pollEveryMs: 2000 });
+  const stop = new AbortController();
+  const deps = { provider: () => guarded, clock, log: nullLogger, random: () => 0.5 };
+  const poller = new PortPoller(deps, { enqueue: () => undefined, ledger, polls: new Dirty(clock) });
+  const running = poller.run({ signal: stop.signal });
+  await clock.advance(9_000);
+  assert.ok((vpc.calls["bind"] ?? 0) < 400, "bindings still wait for their turn");
+  // At 0, and each 2 s.
+  assert.deepEqual([vpc.calls["poll"], vpc.calls["get"]], [5, 5]);
+  stop.abort();
+  await Promise.all([running, clock.advance(30_000), bindings]);
 });

@@ -116,7 +116,8 @@ export class PortPoller {
     const seen = new Set(ports.map(({ id }) => id));
     const absent = records.flatMap((record) => recordedIds(record).filter((id) => !seen.has(id)));
     // A port whose device was changed is not in the list, and is there.
-    const elsewhere = absent.length === 0 ? new Map<string, VpcPort>() : await provider.getPorts(absent, options);
+    const elsewhere =
+      absent.length === 0 ? new Map<string, VpcPort>() : await provider.getPorts(absent, { ...options, isLook: true });
     for (const record of records) {
       if (record.touchedAt >= startedAt) {
         // It was changed meanwhile, so this look is older than what is known.

@@ -18,7 +18,7 @@ import {
   withPort,
 } from "../plan/nic.ts";
 import type { ClaimStep } from "../plan/plan-claim.ts";
-import type { NicFault } from "../plan/retry.ts";
+import { type NicFault, retryDelayMs } from "../plan/retry.ts";
 import type { NicControllerDeps } from "./deps.ts";
 import type { ClaimLedger } from "./ledger.ts";
 import { type ClaimRecord, deviceLostAt, NOTHING, nicsOf, podOf, storeStatus } from "./record.ts";
@@ -131,8 +131,16 @@ export class PortActions {
       ...lent.map((nic) => provider.releasePort(nic.portID ?? "", restored(nic), options)),
     ]);
     const failures = ends.flatMap((end) => (end.status === "rejected" ? [end.reason] : []));
-    for (const error of failures) this.#failAll(record, this.#faultOf(error));
-    if (failures.length > 0) return this.#pauseOf(record);
+    const faults = failures.map((error) => this.#faultOf(error));
+    if (faults.length > 0) {
+      // All ports are tried again together, so several failures are one attempt that has failed.
+      const pauseMs = (fault: NicFault): number => retryDelayMs(fault, 1, 0);
+      this.#failAll(
+        record,
+        faults.reduce((one, other) => (pauseMs(other) > pauseMs(one) ? other : one)),
+      );
+      return this.#pauseOf(record);
+    }
     // A request that takes a user's port may still be under way: it is waited for, since nobody would give that port back later.
     const isTaking = nics.some((nic) => nic.createdByController === false && !hasPort(nic));
     const doubtMs = record.doubtUntil - this.#deps.clock.monotonic();
@@ -282,7 +290,9 @@ export class PortActions {
       }
       record.isLookedUp = true;
     } catch (error) {
-      this.#failAll(record, this.#faultOf(error));
+      const fault = this.#faultOf(error);
+      // Others have their ports, and a pod may use them.
+      this.#change(record, (nic) => (nic.portID === undefined ? this.#failed(nic, fault) : nic));
     }
   }
 

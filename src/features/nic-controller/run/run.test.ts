@@ -535,6 +535,25 @@ test("a release that fails is tried again at its time, and not at each write of 
   assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
 });
 
+test("a release that fails for several ports of a pod has the pause of one failure", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const uid = uidOf(1);
+  const nics = ["eth0", "eth1", "eth2", "eth3"].map((name) => ({ name }));
+  cluster.addPod(uid, { kind: "wanted", vpc: "vpc-1", nics }, "node-1");
+  await clock.advance(1000);
+  for (const id of vpc.ports.keys()) vpc.held.add(id);
+  cluster.deletePod(uid);
+  await clock.advance(1000);
+  assert.deepEqual(
+    cluster.claims.get(uid)?.status?.nics?.map(({ attempts }) => attempts),
+    [1, 1, 1, 1],
+  );
+  vpc.held.clear();
+  await clock.advance(36_000);
+  assert.deepEqual([vpc.ports.size, cluster.claims.size], [0, 0]);
+});
+
 test("a release that the provider asks to be tried later is tried later; those of other pods are not held up", async () => {
   const { clock, vpc, cluster } = open();
   using _ = cluster.start();
@@ -779,6 +798,38 @@ test("hot-plug: a NIC that is added has its port bound; one that is removed keep
     cluster.events.filter(({ reason }) => reason === "PortDeleted").map(({ note }) => note.slice(0, 9)),
     ["eth1: por"],
   );
+});
+
+test("hot-plug: while a provider is away, also for a new leader, a NIC that waits for its port leaves those in use as they are", async () => {
+  const bed = open();
+  const { clock, vpc, cluster } = bed;
+  const uid = uidOf(1);
+  const shown = () => cluster.claims.get(uid)?.status?.nics?.map(({ name, state, reason }) => [name, state, reason]);
+  const wanted = [
+    ["eth0", "Ready", undefined],
+    ["eth1", "InProgress", "ProviderUnavailable"],
+  ];
+  {
+    using _ = cluster.start();
+    await running(bed, uid, ONE);
+    for (const id of vpc.ports.keys()) vpc.change(id, { status: "ACTIVE" });
+    await clock.advance(5000);
+    vpc.fate = () => {
+      vpc.isAway = true;
+      return "request-lost";
+    };
+    cluster.changeWish(uid, WISH);
+    await clock.advance(30_000);
+    assert.deepEqual(shown(), wanted);
+  }
+  using _ = cluster.start();
+  await clock.advance(30_000);
+  assert.deepEqual(shown(), wanted);
+  vpc.isAway = false;
+  vpc.fate = () => "done";
+  await clock.advance(70_000);
+  assert.deepEqual(shown()?.[1]?.[2], undefined);
+  assert.equal(vpc.ports.size, 2);
 });
 
 test("hot-plug: a NIC that is wanted with another address is unplugged and released before its new port is made", async () => {
@@ -1246,6 +1297,68 @@ test("GuardedProvider: a process that may not lead asks nothing, and one that le
   await assert.rejects(refused, /another process may lead/);
   await assert.rejects(guarded.resolve({ vpc: "vpc-1", projectId: undefined }, {}), /another process may lead/);
   assert.equal(vpc.calls["find"], 100);
+});
+
+test("a pod whose port is active is told so, and another project's pod gets its port, while hundreds of pods wait for slow requests", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const [plugged, other] = [uidOf(1), uidOf(2)];
+  const state = (uid: string): string | undefined => cluster.claims.get(uid)?.status?.nics?.[0]?.state;
+  cluster.addPod(plugged, ONE, "node-1");
+  cluster.addPod(uidOf(3), ONE, "node-1");
+  await clock.advance(1000);
+  /** A cloud that needs half a minute to make ports of the project of most pods. */
+  const create = vpc.createPorts.bind(vpc);
+  vpc.createPorts = async (requests, options) => {
+    if (requests.some(({ identity }) => identity.deviceId !== other))
+      await new Promise<void>((resolve) => void clock.after(30_000, resolve));
+    return create(requests, options);
+  };
+  for (let at = 10; at < 700; at += 1) cluster.addPod(uidOf(at), ONE, "node-1");
+  await clock.advance(3000);
+  cluster.tell(plugged, "Plugged");
+  for (const [id, { deviceId }] of vpc.ports) if (deviceId === plugged) vpc.change(id, { status: "ACTIVE" });
+  cluster.addPod(other, { kind: "wanted", vpc: "vpc-2", nics: [{ name: "eth0" }] }, "node-1");
+  await clock.advance(3000);
+  assert.equal(state(plugged), "Ready");
+  assert.equal(portCounts(vpc)[other], 1);
+  // So is one that ends.
+  cluster.deletePod(uidOf(3));
+  await clock.advance(3000);
+  assert.equal(cluster.claims.has(uidOf(3)), false);
+  await clock.advance(400_000);
+  assert.equal(vpc.ports.size, 692);
+});
+
+test("a port that is given back wakes a few of the pods that wait for one, those of its project that have waited longest", async () => {
+  const { clock, vpc, cluster } = open();
+  using _ = cluster.start();
+  const asked: string[] = [];
+  const create = vpc.createPorts.bind(vpc);
+  vpc.createPorts = async (requests, options) => {
+    asked.push(...requests.map(({ identity }) => identity.deviceId));
+    const fitting = requests.slice(0, 5 - vpc.ports.size);
+    const made = fitting.length === 0 ? [] : await create(fitting, options);
+    const over = new ProviderError("ProviderQuota", "over quota", { retry: "slow" });
+    return [...made, ...requests.slice(made.length).map(() => ({ error: over }))];
+  };
+  for (let at = 1; at <= 5; at += 1) cluster.addPod(uidOf(at), ONE, "node-1");
+  await clock.advance(2000);
+  for (let at = 10; at < 110; at += 1) cluster.addPod(uidOf(at), at < 100 ? ONE : { ...ONE, vpc: "vpc-2" }, "node-1");
+  // Their pauses are minutes by now.
+  await clock.advance(900_000);
+  assert.equal(vpc.ports.size, 5);
+  for (let deleted = 1; deleted <= 3; deleted += 1) {
+    asked.splice(0);
+    cluster.deletePod(uidOf(deleted));
+    await clock.advance(500);
+    assert.ok(asked.length > 0 && asked.length <= 17, `${asked.length} ports asked for`);
+    assert.equal(vpc.ports.size, 5, "one of them has it");
+    assert.ok(
+      asked.every((uid) => uid < uidOf(100)),
+      "none of another project",
+    );
+  }
 });
 
 test("GuardedProvider: requests that take long to make ports, of any number of projects, hold up no look; each has its own turn and needs the lead", async () => {

@@ -10,6 +10,7 @@ import type { ClaimApi } from "../run/guarded-api.ts";
 import { GuardedProvider } from "../run/guarded-provider.ts";
 import { OrphanCollector } from "../run/orphan-collector.ts";
 import { PortPoller } from "../run/poller.ts";
+import { CLAIM_WORKERS } from "../run/turns.ts";
 import type { NicRules, PodView, PodWish } from "../world.ts";
 import type { FakeVpc } from "./fake-vpc.ts";
 
@@ -92,7 +93,7 @@ export class FakeCluster {
     const reconciler = new ClaimReconciler(deps, { clusterId: "c1", signal, enqueue, polls });
     const controller = new Controller({
       name: "claim",
-      workers: 64,
+      workers: CLAIM_WORKERS,
       retry: { initialMs: 200, maxMs: 30_000, ratePerSecond: 100, burst: 1000, jitter: 0 },
       reconcile: (key, options) => reconciler.reconcile(key, options),
       log: this.#log,

@@ -71,12 +71,18 @@ export class FakeVpc implements VpcProvider {
 
   async resolve({ vpc }: VpcRef, { maxAgeMs = KEPT_MS }: ResolveOptions): Promise<Vpc> {
     await this.#read("resolve");
-    if (vpc !== "vpc-1") throw new ProviderError("VpcNotFound", `there is no network ${vpc}`, { retry: "slow" });
+    if (vpc !== "vpc-1" && vpc !== "vpc-2")
+      throw new ProviderError("VpcNotFound", `there is no network ${vpc}`, { retry: "slow" });
     const now = this.#clock.monotonic();
     if (this.#seen === undefined || now - this.#seen.atMs >= Math.min(maxAgeMs, KEPT_MS))
       this.#seen = { atMs: now, subnets: [...this.subnets] };
     const { subnets } = this.#seen;
-    return { ref: vpc, projectId: "p", networks: new Map([[NETWORK, { mtu: 1450 }]]), subnets };
+    return {
+      ref: vpc,
+      projectId: vpc === "vpc-1" ? "p" : "p2",
+      networks: new Map([[NETWORK, { mtu: 1450 }]]),
+      subnets,
+    };
   }
 
   async createPorts(requests: readonly PortRequest[], { pace }: CreateOptions): Promise<readonly PortResult[]> {
