@@ -23,8 +23,18 @@ export class SocketPathError extends ExpectedError<SocketPathErrorCode> {
 const DEFAULT_BACKLOG = 4096;
 
 /**
+ * What connect(2) tells of a path, whether a process listens there. ECONNREFUSED: the socket has no listener. ENOENT: the path is free. EAGAIN: the backlog is full. Other
+ * errors are of this process, such as EMFILE, or of a socket of another type.
+ */
+const SERVED: ReadonlyMap<string, boolean> = new Map([
+  ["ECONNREFUSED", false],
+  ["ENOENT", false],
+  ["EAGAIN", true],
+]);
+
+/**
  * Makes sure that the path is free: with `deleteExisting` a socket without a listener is removed.
- * Throws {@link SocketPathError} for any other file there.
+ * Throws {@link SocketPathError} for any other file there, and where it is not known whether the socket has a listener.
  */
 export async function claimSocketPath(path: string, options: { readonly deleteExisting: boolean }): Promise<void> {
   const stat = lstatSync(path, { throwIfNoEntry: false });
@@ -73,15 +83,22 @@ export async function listenOnPath(
   server.off("error", onError);
 }
 
-/** Whether a process accepts connections at the path. */
+/** Whether a process accepts connections at the path. Throws {@link SocketPathError} where that is not known: nobody's socket may be removed then. */
 function isServed(path: string): Promise<boolean> {
-  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const { promise, resolve, reject } = Promise.withResolvers<boolean>();
   const socket = connect(path);
   socket.once("connect", () => {
     socket.destroy();
     resolve(true);
   });
-  // ECONNREFUSED: the socket has no listener. ENOENT: the path is free. EAGAIN: a listener exists, and its backlog is full.
-  socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EAGAIN"));
+  socket.once("error", (cause: NodeJS.ErrnoException) => {
+    const isKnown = SERVED.get(cause.code ?? "");
+    if (isKnown !== undefined) {
+      resolve(isKnown);
+      return;
+    }
+    const text = `cannot listen on ${path}: it is not known whether another process listens there: ${cause.message}`;
+    reject(new SocketPathError("cannot-listen", text, { cause }));
+  });
   return promise;
 }
