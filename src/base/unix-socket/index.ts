@@ -60,7 +60,10 @@ export async function claimSocketPath(path: string, options: { readonly deleteEx
   rmSync(path, { force: true });
 }
 
-/** Listens with the file's mode taken from `umask` (0o007: group and owner). Throws {@link SocketPathError}. */
+/**
+ * Listens with the file's mode taken from `umask` (0o007: group and owner). A client that cannot be accepted later, as the system lacks descriptors or memory, is no error:
+ * who wants to tell it listens for the server's `error`. Throws {@link SocketPathError}.
+ */
 export async function listenOnPath(
   server: Server,
   path: string,
@@ -81,6 +84,8 @@ export async function listenOnPath(
   }
   await promise;
   server.off("error", onError);
+  // The client sees that it was not accepted, and the next one may be. Without a listener the error would end the program.
+  server.on("error", () => undefined);
 }
 
 /** Whether a process accepts connections at the path. Throws {@link SocketPathError} where that is not known: nobody's socket may be removed then. */

@@ -61,3 +61,12 @@ test("listenOnPath: a path that cannot be had is named", async () => {
     message: new RegExp(path),
   });
 });
+
+test("listenOnPath: a client that cannot be accepted later ends no program", async () => {
+  const server = createServer();
+  await listenOnPath(server, join(folder, "short"), { umask: 0o177 });
+  after(() => server.close());
+  // As Node.js does where accept(2) fails with ENFILE, ENOMEM or ENOBUFS.
+  server.emit("error", Object.assign(new Error("accept ENFILE"), { code: "ENFILE" }));
+  assert.ok(server.listening);
+});
