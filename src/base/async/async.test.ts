@@ -237,6 +237,30 @@ test("KeyedMutex: a waiter that aborts does not run, and the key stays usable", 
   assert.equal(mutex.size, 0);
 });
 
+test("KeyedMutex: a waiter that aborts as the holder ends does not free the key for two at once", async () => {
+  for (let turns = 0; turns < 6; turns += 1) {
+    const mutex = new KeyedMutex();
+    const stop = new AbortController();
+    const end = new Deferred<void>();
+    let holders = 0;
+    const hold = async (): Promise<void> => {
+      holders += 1;
+      assert.equal(holders, 1, `the abort comes ${turns} turns later`);
+      await new Promise((resolve) => setImmediate(resolve));
+      holders -= 1;
+    };
+    // The caller of the holder goes on with the same key.
+    const first = mutex.run("a", () => end.promise).then(() => mutex.run("a", hold));
+    const waiter = mutex.run("a", hold, { signal: stop.signal }).catch(() => undefined);
+    end.resolve();
+    for (let turn = 0; turn < turns; turn += 1) await undefined;
+    stop.abort();
+    await waiter;
+    await Promise.all([first, mutex.run("a", hold)]);
+    assert.equal(mutex.size, 0);
+  }
+});
+
 test("TaskGroup: the first failure aborts the rest, and wait rejects with it after all have ended", async () => {
   const group = new TaskGroup();
   const clock = new FakeClock();

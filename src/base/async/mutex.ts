@@ -72,7 +72,8 @@ export class KeyedMutex {
     try {
       return await lock.run(work, options);
     } finally {
-      if (lock.isIdle(1)) this.#locks.delete(key);
+      // The key may have another lock by now: one that is idle was removed when its last holder ended, and an aborted waiter comes here later.
+      if (lock.isIdle(1) && this.#locks.get(key) === lock) this.#locks.delete(key);
     }
   }
 

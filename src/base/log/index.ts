@@ -9,6 +9,7 @@
  */
 import { pino } from "pino";
 import { describeError } from "#base/errors";
+import { standardError } from "./standard-error.ts";
 
 export { Repeats } from "./repeats.ts";
 
@@ -40,9 +41,14 @@ export interface LoggerOptions {
   readonly write?: (line: string) => void;
 }
 
-/** Makes a program's root logger. Lines are written synchronously, so that none is lost when the program ends. */
+/**
+ * Makes a program's root logger. A line is handed to the kernel at once, so that none is lost when the program ends, unless standard error is a pipe or a socket that is
+ * full: then up to a MiB of lines waits, further ones are dropped, and a line tells how many.
+ */
 export function createLogger(options: LoggerOptions): Logger {
-  const sink = options.write ?? ((line: string) => void process.stderr.write(line));
+  const onDropped = (lines: number): void =>
+    root.warn("lines of this log were dropped, because standard error was not read", { lines });
+  const sink = options.write ?? standardError(onDropped);
   const time = options.timeEncoding ?? "iso8601";
   const console = options.encoder === "console";
   const base = pino(
@@ -56,7 +62,8 @@ export function createLogger(options: LoggerOptions): Logger {
     },
     { write: (line: string) => sink(console ? readable(line) : line) },
   );
-  return wrap(base, options.name);
+  const root = wrap(base, options.name);
+  return root;
 }
 
 /** A logger that writes nothing. */

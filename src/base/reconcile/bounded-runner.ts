@@ -19,7 +19,7 @@ export interface BoundedRunnerOptions {
 
 /**
  * Runs work on request, at a bounded rate. The first request after a pause runs at once; all requests during a run or a pause
- * cause one run. A * failed run is repeated without a request.
+ * cause one run. A failed run is repeated without a request.
  */
 export class BoundedRunner {
   readonly #options: BoundedRunnerOptions;

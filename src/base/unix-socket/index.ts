@@ -23,8 +23,18 @@ export class SocketPathError extends ExpectedError<SocketPathErrorCode> {
 const DEFAULT_BACKLOG = 4096;
 
 /**
+ * What connect(2) tells of a path, whether a process listens there. ECONNREFUSED: the socket has no listener. ENOENT: the path is free. EAGAIN: the backlog is full. Other
+ * errors are of this process, such as EMFILE, or of a socket of another type.
+ */
+const SERVED: ReadonlyMap<string, boolean> = new Map([
+  ["ECONNREFUSED", false],
+  ["ENOENT", false],
+  ["EAGAIN", true],
+]);
+
+/**
  * Makes sure that the path is free: with `deleteExisting` a socket without a listener is removed.
- * Throws {@link SocketPathError} for any other file there.
+ * Throws {@link SocketPathError} for any other file there, and where it is not known whether the socket has a listener.
  */
 export async function claimSocketPath(path: string, options: { readonly deleteExisting: boolean }): Promise<void> {
   const stat = lstatSync(path, { throwIfNoEntry: false });
@@ -50,7 +60,10 @@ export async function claimSocketPath(path: string, options: { readonly deleteEx
   rmSync(path, { force: true });
 }
 
-/** Listens with the file's mode taken from `umask` (0o007: group and owner). Throws {@link SocketPathError}. */
+/**
+ * Listens with the file's mode taken from `umask` (0o007: group and owner). A client that cannot be accepted later, as the system lacks descriptors or memory, is no error:
+ * who wants to tell it listens for the server's `error`. Throws {@link SocketPathError}.
+ */
 export async function listenOnPath(
   server: Server,
   path: string,
@@ -71,17 +84,26 @@ export async function listenOnPath(
   }
   await promise;
   server.off("error", onError);
+  // The client sees that it was not accepted, and the next one may be. Without a listener the error would end the program.
+  server.on("error", () => undefined);
 }
 
-/** Whether a process accepts connections at the path. */
+/** Whether a process accepts connections at the path. Throws {@link SocketPathError} where that is not known: nobody's socket may be removed then. */
 function isServed(path: string): Promise<boolean> {
-  const { promise, resolve } = Promise.withResolvers<boolean>();
+  const { promise, resolve, reject } = Promise.withResolvers<boolean>();
   const socket = connect(path);
   socket.once("connect", () => {
     socket.destroy();
     resolve(true);
   });
-  // ECONNREFUSED: the socket has no listener. ENOENT: the path is free. EAGAIN: a listener exists, and its backlog is full.
-  socket.once("error", (error: NodeJS.ErrnoException) => resolve(error.code === "EAGAIN"));
+  socket.once("error", (cause: NodeJS.ErrnoException) => {
+    const isKnown = SERVED.get(cause.code ?? "");
+    if (isKnown !== undefined) {
+      resolve(isKnown);
+      return;
+    }
+    const text = `cannot listen on ${path}: it is not known whether another process listens there: ${cause.message}`;
+    reject(new SocketPathError("cannot-listen", text, { cause }));
+  });
   return promise;
 }

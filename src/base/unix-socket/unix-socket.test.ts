@@ -43,10 +43,30 @@ test("claimSocketPath: a served socket is refused; one left behind is removed on
   await new Promise((resolve) => server.close(resolve));
 });
 
+test("claimSocketPath: a socket of which is not known whether a process listens there stays", async () => {
+  const path = join(folder, "unknown");
+  const server = createServer();
+  await listenOnPath(server, path, { umask: 0o177 });
+  after(() => server.close());
+  const program = join(import.meta.dirname, "testing/short-claim.ts");
+  const command = ["-c", 'ulimit -n 64 && exec "$0" "$1" "$2"', process.execPath, program, path];
+  assert.equal(execFileSync("sh", command, { encoding: "utf8" }), "cannot-listen");
+  assert.ok(existsSync(path));
+});
+
 test("listenOnPath: a path that cannot be had is named", async () => {
   const path = join(folder, "no", "such", "folder");
   await assert.rejects(listenOnPath(createServer(), path, { umask: 0o177 }), {
     code: "cannot-listen",
     message: new RegExp(path),
   });
+});
+
+test("listenOnPath: a client that cannot be accepted later ends no program", async () => {
+  const server = createServer();
+  await listenOnPath(server, join(folder, "short"), { umask: 0o177 });
+  after(() => server.close());
+  // As Node.js does where accept(2) fails with ENFILE, ENOMEM or ENOBUFS.
+  server.emit("error", Object.assign(new Error("accept ENFILE"), { code: "ENFILE" }));
+  assert.ok(server.listening);
 });

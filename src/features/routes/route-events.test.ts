@@ -67,6 +67,20 @@ test("RouteEvents: each change of state of a link that our routes lead to is due
   assert.equal(due(link("new", UPLINK, true)), false, "another link has its index now");
 });
 
+test("RouteEvents: after a loss of events the state of a link is not known any more, so its next event is due", () => {
+  const { due } = scene();
+  assert.deepEqual(
+    [true, true].map((up) => due(link("new", UPLINK, up))),
+    [true, false],
+  );
+  assert.equal(due({ kind: "resync" }), true);
+  // The event of its going down was lost.
+  assert.deepEqual(
+    [true, true].map((up) => due(link("new", UPLINK, up))),
+    [true, false],
+  );
+});
+
 test("RouteEvents: a link that the last comparison found is followed too, as after a restart", () => {
   const { due } = scene({ links: [UPLINK + 1] });
   assert.deepEqual(

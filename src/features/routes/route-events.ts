@@ -46,6 +46,8 @@ export class RouteEvents {
   #areAllDue(event: MonitorEvent, wanted: WantedRoutes): boolean {
     switch (event.kind) {
       case "resync":
+        // What was known of the links is older than the loss.
+        for (const index of this.#uplinks.keys()) this.#uplinks.set(index, undefined);
         return true;
       case "link":
         return this.#isLinkDue(event, wanted);

@@ -102,6 +102,29 @@ test("Monitors: reports resync after the kernel dropped events", async () => {
   await here.seen((event) => event.kind === "resync");
 });
 
+test("Monitors: reports resync again when the queue is empty, since the kernel drops events without a word until then", async () => {
+  await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
+  using ns = createAnonymousNetNs();
+  using stack = openKernel().openStack(ns);
+  const link = stack.links.create({ kind: "bridge", name: "br0", up: true });
+  const late = Cidr.parse("10.2.0.0/24");
+  const known = new Deferred<void>();
+  await using _watch = monitors.watch(ns, { routes: true }, (event) => {
+    if (event.kind === "route" && event.route.dst.equals(late)) known.resolve();
+    if (event.kind !== "resync") return;
+    // A change after this listing, while old events still wait.
+    if (stack.routes.list({ family: 4 }).some(({ dst }) => dst.equals(late))) known.resolve();
+    else stack.routes.add({ dst: late, linkIndex: link.index });
+  });
+  const dst = Cidr.parse("10.1.0.0/24");
+  for (let round = 0; round < 20_000; round += 1) {
+    stack.routes.add({ dst, linkIndex: link.index });
+    stack.routes.delete({ dst });
+  }
+  const alive = setTimeout(() => known.reject(new Error("the change after the first resync was not reported")), 10_000);
+  await known.promise.finally(() => clearTimeout(alive));
+});
+
 test("Monitors: a watch of a namespace in which nothing happens costs no CPU", async () => {
   await using monitors = new Monitors({ onFailure: (error) => assert.fail(error.message) });
   using ns = createAnonymousNetNs();

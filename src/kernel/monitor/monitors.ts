@@ -33,6 +33,8 @@ const LOSSES: ReadonlySet<string> = new Set(["ENOBUFS", "ENOMEM"]);
 export class Monitors implements AsyncDisposable {
   readonly #buffer = Buffer.allocUnsafeSlow(BUFFER_BYTES);
   readonly #watches = new Set<DescriptorWatch>();
+  /** Those whose queue was full and has not been empty since. */
+  readonly #lossy = new Set<DescriptorWatch>();
   readonly #onFailure: (error: KernelError) => void;
   #stopped = false;
 
@@ -60,6 +62,7 @@ export class Monitors implements AsyncDisposable {
 
   #end(watch: DescriptorWatch): void {
     this.#watches.delete(watch);
+    this.#lossy.delete(watch);
     watch[Symbol.dispose]();
   }
 
@@ -73,16 +76,22 @@ export class Monitors implements AsyncDisposable {
     }
   }
 
-  /** The events of one datagram; `undefined` if none is queued. */
+  /**
+   * The events of one datagram; `undefined` if none is queued. After a loss the kernel drops every event until the queue is empty, and does not
+   * report that again (af_netlink.c, NETLINK_S_CONGESTED): a listing made before that may lack a change.
+   */
   #next(watch: DescriptorWatch): readonly MonitorEvent[] | undefined {
     try {
       const length = recv(watch.fd, this.#buffer, C.MSG_DONTWAIT, "receive kernel events", { isLossReported: true });
-      if (length === undefined) return undefined;
+      if (length === undefined) return this.#lossy.delete(watch) ? RESYNC : undefined;
       // Listeners may keep the events.
       return length > this.#buffer.length ? RESYNC : eventsOf(Buffer.from(this.#buffer.subarray(0, length)));
     } catch (error) {
       if (!isKernelError(error)) throw error;
-      if (LOSSES.has(error.errno ?? "")) return RESYNC;
+      if (LOSSES.has(error.errno ?? "")) {
+        this.#lossy.add(watch);
+        return RESYNC;
+      }
       this.#end(watch);
       this.#onFailure(new KernelError("failed", `Cannot watch: ${error.message}`, { cause: error }));
       return undefined;

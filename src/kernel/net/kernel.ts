@@ -19,7 +19,11 @@ export function openKernel(): Kernel {
 function openStack(netns: NetNs): NetStack {
   if (netns.fd < 0) throw new KernelError("invalid", "Cannot open a stack: the namespace belongs to a fake kernel");
   const connection = NetlinkConnection.open(netns, NETLINK.ROUTE);
-  const ns = { fd: connection.namespaceFd };
+  const ns = {
+    get fd(): number {
+      return connection.namespaceFd;
+    },
+  };
   return {
     links: openLinkPort(connection),
     addresses: openAddressPort(connection),

@@ -55,8 +55,12 @@ export class NetlinkConnection implements Disposable {
     }
   }
 
-  /** A descriptor of the namespace, owned by this connection. */
+  /**
+   * A descriptor of the namespace, owned by this connection: to be read for each use, since its number may be another namespace's after the disposal. Throws
+   * {@link KernelError} `failed` then.
+   */
   get namespaceFd(): number {
+    if (this.#closed) throw new KernelError("failed", "Cannot use a netlink connection after it was disposed");
     return this.#namespace;
   }
 
@@ -118,7 +122,7 @@ export class NetlinkConnection implements Disposable {
     { signal, isSparse }: AbortOptions & { readonly isSparse: boolean },
   ): Promise<T[]> {
     // On an error or an abort, this closes the socket with the rest of the dump unread.
-    using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
+    using socket = NetlinkSocket.open({ fd: this.namespaceFd }, this.#protocol);
     const raw = { ...request, flags: flagsOf(request) | NLM_F.DUMP };
     const sequence = isSparse
       ? await socket.sendAsync(raw, request.what())
@@ -165,7 +169,7 @@ export class NetlinkConnection implements Disposable {
     }
     return this.#asyncSlots.run(async () => {
       options.signal?.throwIfAborted();
-      using socket = NetlinkSocket.open({ fd: this.#namespace }, this.#protocol);
+      using socket = NetlinkSocket.open({ fd: this.namespaceFd }, this.#protocol);
       const raw = requests.map((request) => ({ ...request, flags: flagsOf(request) | NLM_F.ACK }));
       const sequences = await socket.sendAllAsync(raw, what);
       // Each ack is a datagram of its own, in the order of the requests.

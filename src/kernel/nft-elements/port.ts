@@ -103,8 +103,11 @@ class RealNftElements implements NftElements {
           "invalid",
           `Cannot ${what}: one datagram of ${datagram.length} bytes is needed, the maximum is ${this.maxBatchBytes}; split the batch, or raise net.core.wmem_max on the host`,
         );
-      if (datagram.length > SYNC_BYTES) await sendAsync(this.#batches, datagram, what);
-      else if (!send(this.#batches, datagram, { what }))
+      if (datagram.length > SYNC_BYTES) {
+        await sendAsync(this.#batches, datagram, what);
+        // Another socket may have this number by now, and its bytes are not ours to read.
+        if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: the connection was disposed meanwhile`);
+      } else if (!send(this.#batches, datagram, { what }))
         throw new KernelError("timeout", `Cannot ${what}: the socket's buffer is full`);
       this.#readAcks(what, first);
     }, options);
