@@ -4,6 +4,7 @@ import type { AddressInfo, Socket } from "node:net";
 import { connect } from "node:tls";
 import { type AbortOptions, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
+import { ConnectionLimit } from "#base/connection-limit";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import {
@@ -17,7 +18,10 @@ import { type CertificateEvent, CertificateFiles, type KeyPair } from "./certifi
 
 /** The maximum size of a review, in bytes: two objects of etcd's maximum size, with JSON's overhead. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
-/** The maximum number of connections; each API server keeps a few open. */
+/**
+ * The maximum number of connections; each API server keeps a few open. Whoever reaches the port may open some, so those without a review give way to
+ * new ones.
+ */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
 /**
  * The maximum number of reviews from their first byte to their answer; further reviews get 503. One connection can carry several reviews, one
@@ -74,6 +78,9 @@ export class WebhookServer implements AsyncDisposable {
   readonly #options: WebhookServerOptions;
   readonly #certificates: CertificateFiles;
   readonly #stop = new AbortController();
+  readonly #connections = new ConnectionLimit(MAX_WEBHOOK_CONNECTIONS, { whenAllBusy: "refuse-next" });
+  /** The connections beneath TLS, by the client's address and port. */
+  readonly #arrivals = new Map<string, Socket>();
   #served: KeyPair | undefined;
   #reviewsUnderWay = 0;
   #bytesUnderWay = 0;
@@ -88,13 +95,19 @@ export class WebhookServer implements AsyncDisposable {
       options.onCertificate?.(event);
     });
     const bounds = { handshakeTimeout: HANDSHAKE_TIMEOUT_MS, connectionsCheckingInterval: SLOW_CHECK_MS };
-    this.#server = createServer(bounds, (request, response) => void this.#serve(request, response));
+    this.#server = createServer(bounds, (request, response) => {
+      const socket = this.#arrivals.get(clientOf(request.socket));
+      if (socket !== undefined) this.#connections.busy({ socket }, response);
+      void this.#serve(request, response);
+    });
     this.#server.headersTimeout = HEAD_TIMEOUT_MS;
-    this.#server.maxConnections = MAX_WEBHOOK_CONNECTIONS;
     this.#server.requestTimeout = HANDLER_TIMEOUT_MS;
     this.#server.keepAliveTimeout = IDLE_TIMEOUT_MS;
     // This listener runs before the TLS server's own one, which uses the certificate that is set when a connection arrives.
-    this.#server.prependListener("connection", (socket: Socket) => this.#refreshCertificate(socket));
+    this.#server.prependListener("connection", (socket: Socket) => {
+      this.#refreshCertificate(socket);
+      this.#admit(socket);
+    });
     this.#server.on("tlsClientError", (error) =>
       options.log.debug("the TLS handshake of a webhook client failed", { error }),
     );
@@ -149,8 +162,18 @@ export class WebhookServer implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stop.abort(new DOMException("the webhook server stops", "AbortError"));
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#connections.destroyAll();
     this.#server.closeAllConnections();
     await closed;
+  }
+
+  #admit(socket: Socket): void {
+    const client = clientOf(socket);
+    this.#arrivals.set(client, socket);
+    socket.once("close", () => {
+      if (this.#arrivals.get(client) === socket) this.#arrivals.delete(client);
+    });
+    this.#connections.admit(socket);
   }
 
   #ownHost(): string {
@@ -262,6 +285,11 @@ function send(response: ServerResponse, { code, body, type = "text/plain" }: Ans
   if (code === 413 || code === 503) response.setHeader("connection", "close");
   response.writeHead(code, { "content-type": type, "content-length": Buffer.byteLength(body) });
   response.end(body);
+}
+
+/** The client of a connection, by its address and port; both are of one open connection only. */
+function clientOf({ remoteAddress, remotePort }: Pick<Socket, "remoteAddress" | "remotePort">): string {
+  return `${remoteAddress} ${remotePort}`;
 }
 
 /** Resolves with the end of the certificate that the server shows, milliseconds since the epoch. */
