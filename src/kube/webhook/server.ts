@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import { connect } from "node:tls";
-import { type AbortOptions, withDeadline } from "#base/async";
+import { type AbortOptions, untilAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ConnectionLimit } from "#base/connection-limit";
 import { describeError } from "#base/errors";
@@ -45,6 +45,8 @@ const HEAD_TIMEOUT_MS = 10_000;
  * when the server closes the connection: the object would be refused.
  */
 const IDLE_TIMEOUT_MS = 120_000;
+/** The time that reviews under way have when the server ends, in milliseconds. */
+const END_GRACE_MS = 2_000;
 /** The interval of checks for requests that take too long, in milliseconds. */
 const SLOW_CHECK_MS = 2_000;
 
@@ -72,7 +74,7 @@ export interface WebhookServerOptions {
   readonly clock: Clock;
 }
 
-/** An HTTPS server for admission webhooks. Dispose it to stop it. */
+/** An HTTPS server for admission webhooks. Dispose it to stop it: reviews that are under way are answered, for 2 s at most. */
 export class WebhookServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #options: WebhookServerOptions;
@@ -81,6 +83,9 @@ export class WebhookServer implements AsyncDisposable {
   readonly #connections = new ConnectionLimit(MAX_WEBHOOK_CONNECTIONS, { whenAllBusy: "refuse-next" });
   /** The connections beneath TLS, by the client's address and port. */
   readonly #arrivals = new Map<string, Socket>();
+  /** Answers that are not sent yet, or not to their end. */
+  readonly #answers = new Set<Promise<void>>();
+  #isEnding = false;
   #served: KeyPair | undefined;
   #reviewsUnderWay = 0;
   #bytesUnderWay = 0;
@@ -98,6 +103,9 @@ export class WebhookServer implements AsyncDisposable {
     this.#server = createServer(bounds, (request, response) => {
       const socket = this.#arrivals.get(clientOf(request.socket));
       if (socket !== undefined) this.#connections.busy({ socket }, response);
+      const sent = new Promise<void>((resolve) => response.once("close", resolve));
+      this.#answers.add(sent);
+      void sent.then(() => this.#answers.delete(sent));
       void this.#serve(request, response);
     });
     this.#server.headersTimeout = HEAD_TIMEOUT_MS;
@@ -160,11 +168,20 @@ export class WebhookServer implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#stop.abort(new DOMException("the webhook server stops", "AbortError"));
+    this.#isEnding = true;
+    // An API server does not repeat a review that gets no answer: the object would be refused.
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    await withDeadline(END_GRACE_MS, (signal) => this.#answered(signal), { clock: this.#options.clock });
+    this.#stop.abort(new DOMException("the webhook server stops", "AbortError"));
     this.#connections.destroyAll();
     this.#server.closeAllConnections();
     await closed;
+  }
+
+  /** Resolves when no answer is due any more, or when the signal aborts. */
+  async #answered(signal: AbortSignal): Promise<void> {
+    const ended = untilAborted(signal);
+    while (this.#answers.size > 0 && !signal.aborted) await Promise.race([Promise.all(this.#answers), ended]);
   }
 
   #admit(socket: Socket): void {
@@ -217,6 +234,7 @@ export class WebhookServer implements AsyncDisposable {
     const began = clock.monotonic();
     const answer = await this.#answerTo(request, path, handler);
     onAnswer?.({ path, code: answer.code, durationMs: clock.monotonic() - began });
+    if (this.#isEnding && !response.headersSent) response.setHeader("connection", "close");
     send(response, answer);
   }
 

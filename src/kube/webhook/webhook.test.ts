@@ -438,6 +438,18 @@ test("webhook: clients that send no review keep nobody out, and end no connectio
   assert.equal((await held).status, 200);
 });
 
+test("webhook: a review that is under way when the server ends is answered", async () => {
+  const { gate, seen, handlers } = gated();
+  const rig = await Rig.start(handlers, selfSigned("one"));
+  const held = rig.post("/v", review("v1"));
+  await until(() => seen.running === 1);
+  const ended = rig[Symbol.asyncDispose]();
+  await sleep(20);
+  gate.resolve();
+  assert.equal((await held).status, 200);
+  await ended;
+});
+
 test("webhook: an expired certificate is served, and told by the health check", async () => {
   await using rig = await Rig.start({}, selfSigned("old", { notAfter: Date.now() - 3_600_000 }));
   await assert.rejects(rig.server.checkHealth(), { code: "expired", message: /expired at .*renew tls\.crt/ });
