@@ -13,6 +13,7 @@ import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { createAuthority, issueServerCertificate } from "#base/x509";
 import { KubeClient, staticConnection } from "#kube/client";
+import { CertificateFiles } from "./certificates.ts";
 import {
   type AdmissionHandler,
   denyInvalid,
@@ -249,6 +250,22 @@ test("webhook: a broken pair, another's key, or no files leave the old pair in u
   await rig.server.checkHealth();
   await rig.install(selfSigned("three"));
   assert.equal(await rig.served(), "three");
+});
+
+test("webhook: files that cannot even be looked at end nothing, and are told once", async () => {
+  const told: string[] = [];
+  const dir = await mkdtemp(join(tmpdir(), "isthmus-webhook-"));
+  const files = new CertificateFiles(dir, (event) => told.push(event.loaded ? "loaded" : event.why));
+  const one = selfSigned("one");
+  await writeFile(join(dir, "tls.key"), one.key);
+  await writeFile(join(dir, "tls.crt"), one.cert);
+  assert.equal(files.current()?.cert, one.cert);
+  await unlink(join(dir, "tls.crt"));
+  await symlink("tls.crt", join(dir, "tls.crt"));
+  for (let look = 0; look < 3; look += 1) assert.equal(files.current()?.cert, one.cert);
+  assert.equal(told.length, 2);
+  assert.match(told[1] ?? "", /tls\.crt.*ELOOP/);
+  await rm(dir, { recursive: true });
 });
 
 test("webhook: a secret volume's swap of symlinks is seen", async () => {
