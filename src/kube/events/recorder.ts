@@ -8,11 +8,10 @@ import {
   apiVersionOf,
   type Draft,
   type Event,
+  isApiFailure,
   isAway,
   isKubeError,
   type KubeApi,
-  KubeConfigError,
-  KubeError,
   type KubeObject,
   type ResourceType,
   resources,
@@ -133,7 +132,7 @@ export class EventRecorder {
       try {
         return await this.#write(key, waiting, signal);
       } catch (error) {
-        if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+        if (!isApiFailure(error)) throw error;
         if (!isAway(error) || tries === MAX_TRIES) return this.#options.onLoss?.(waiting.event, error.message);
       }
       await sleep(RETRY_MS, { signal, clock: this.#clock });

@@ -2,12 +2,12 @@ import { sleep, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
+  type ApiFailure,
   type Draft,
   findObject,
+  isApiFailure,
   isKubeError,
   type KubeApi,
-  KubeConfigError,
-  KubeError,
   type Lease,
   resources,
 } from "#kube/client";
@@ -32,7 +32,7 @@ export interface LeaderElectionOptions {
   /** Called when a leader is seen, ourselves included, and when it changes. */
   readonly onNewLeader?: (identity: string) => void;
   /** Called for each failed try; the candidate tries again. */
-  readonly onError?: (error: KubeError | KubeConfigError) => void;
+  readonly onError?: (error: ApiFailure) => void;
   /** Called at the first try that does not fail after `onError` was called: the leader may still be the one that was seen last. */
   readonly onRecovered?: () => void;
   readonly clock: Clock;
@@ -190,7 +190,7 @@ export class LeaderElector {
       return isOurs;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+      if (!isApiFailure(error)) throw error;
       // Another candidate has written the lease first: the next try reads its record.
       if (isKubeError(error, "conflict", "already-exists")) return false;
       this.#isFailing = true;
