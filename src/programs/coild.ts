@@ -15,7 +15,7 @@ import { PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
 import { acquireFileLock } from "#kernel/lock";
 import { openKernel } from "#kernel/net";
-import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
+import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
 import { createInformer } from "#kube/informer";
 import { servedLately } from "./cni-plugin/index.ts";
@@ -403,7 +403,7 @@ async function clearRoutes(api: KubeApi, nodeName: string, routes: RouteSync, lo
     if (node !== undefined) return;
     log.info("this node was deleted: exported routes withdrawn", { routes: routes.clear() });
   } catch (error) {
-    if (!isKubeError(error)) throw error;
+    if (!isApiFailure(error)) throw error;
     log.warn("cannot find out whether this node was deleted; the exported routes are kept", { error: error.message });
   }
 }

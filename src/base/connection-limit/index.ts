@@ -57,7 +57,7 @@ export class ConnectionLimit {
   }
 
   /** Call this for each request: its connection counts as busy until the request is answered. */
-  busy({ socket }: IncomingMessage, response: ServerResponse): void {
+  busy({ socket }: Pick<IncomingMessage, "socket">, response: ServerResponse): void {
     this.#requests.set(socket, (this.#requests.get(socket) ?? 0) + 1);
     this.#idle.delete(socket);
     response.once("close", () => {

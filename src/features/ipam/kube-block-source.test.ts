@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { unlessAborted } from "#base/async";
 import { nullLogger } from "#base/log";
-import { type KubeApi, KubeError, type KubeObject, type ResourceType } from "#kube/client";
+import { type KubeApi, KubeConfigError, KubeError, type KubeObject, type ResourceType } from "#kube/client";
 import { type AddressBlock, type BlockRequest, COIL_FINALIZER, NODE_LABEL } from "#kube/coil";
 import { KubeBlockSource } from "./kube-block-source.ts";
 
@@ -138,6 +138,18 @@ test("KubeBlockSource: answered requests are looked for in what the API server h
   const source = new KubeBlockSource({ api, log: nullLogger }, { nodeName: "n" });
   assert.equal(await source.removeAnswered(new Set<string>(), {}), 1);
   assert.deepEqual([options, deleted], [["0"], [{ uid: "old" }]]);
+});
+
+test("KubeBlockSource: a call for which there are no credentials now fails as one that the API server does not answer", async () => {
+  const fail = async (): Promise<never> => {
+    throw new KubeConfigError("exec-failed", "the plugin failed: no network");
+  };
+  const api = { get: fail, listAll: fail } as unknown as KubeApi;
+  const source = new KubeBlockSource({ api, log: nullLogger }, { nodeName: "n" });
+  const failed = { name: "IpamError", code: "api-unavailable", message: /no network/ };
+  await assert.rejects(source.list({}), failed);
+  await assert.rejects(source.request("default", new Set(), {}), failed);
+  await assert.rejects(source.removeAnswered(new Set<string>(), {}), failed);
 });
 
 interface WatchOptions {

@@ -1,7 +1,7 @@
 import { type AbortOptions, Backoff, sleep, withDeadline } from "#base/async";
 import { Cidr, IpParseError } from "#base/ip";
 import type { Logger } from "#base/log";
-import { findObject, isKubeError, type KubeApi, KubeError, resources } from "#kube/client";
+import { findObject, isApiFailure, isKubeError, type KubeApi, resources } from "#kube/client";
 import {
   type AddressBlock,
   type BlockRequest,
@@ -82,7 +82,7 @@ export class KubeBlockSource implements BlockSource {
     if (request === undefined) return;
     this.#awaited.delete(pool);
     await this.#deleteRequest(request, options.signal).catch((error: unknown) => {
-      if (!(error instanceof KubeError)) throw error;
+      if (!isApiFailure(error)) throw error;
       // The answered request stays; the next request finds that its block is known, and replaces it.
       this.#log.warn("an answered block request could not be removed", { pool, error: error.message });
     });
@@ -204,7 +204,7 @@ export class KubeBlockSource implements BlockSource {
       try {
         current = await this.#nextVersion(current, signal);
       } catch (error) {
-        if (!(error instanceof KubeError)) throw error;
+        if (!isApiFailure(error)) throw error;
         await sleep(backoff.next(), { signal });
         current = await findObject(this.#api, blockRequests, { name }, { signal });
       }
@@ -294,7 +294,7 @@ async function translated<T>(what: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    if (!(error instanceof KubeError)) throw error;
+    if (!isApiFailure(error)) throw error;
     throw new IpamError("api-unavailable", `cannot ${what}: ${error.message}`, { cause: error });
   }
 }

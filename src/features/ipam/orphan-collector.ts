@@ -1,7 +1,7 @@
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
+import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import { type AddressBlock, NODE_LABEL } from "#kube/coil";
 import { deleteBlock } from "./block-deletion.ts";
 import { IpamError } from "./errors.ts";
@@ -92,7 +92,7 @@ export class OrphanCollector {
         // For most Nodes the grace has not ended: the check takes two requests, which the API server may answer from its cache.
         if (!(await this.#isForsaken(node, { ...options, resourceVersion: "0" }))) continue;
       } catch (error) {
-        if (!isKubeError(error)) throw error;
+        if (!isApiFailure(error)) throw error;
         failures.push(error);
         continue;
       }
@@ -104,7 +104,7 @@ export class OrphanCollector {
           deleted += 1;
           this.#log.info("deleted an orphan block; its Node no longer exists", { block: block.metadata.name, node });
         } catch (error) {
-          if (!isKubeError(error)) throw error;
+          if (!isApiFailure(error)) throw error;
           failures.push(error);
           // The next pass tries again.
           this.#lookedAt.delete(node);

@@ -137,7 +137,8 @@ export interface RawAnswer {
 /**
  * The calls of the API server that features need. {@link KubeClient} implements it; tests may wrap it.
  *
- * Every method rejects with `KubeError`, or with the signal's reason when the signal aborts first.
+ * Every method rejects with `KubeError`, with `KubeConfigError` if it has no credentials for the call, or with the signal's reason when the signal
+ * aborts first; `isApiFailure` tells the first two.
  */
 export interface KubeApi {
   /** Reads one object. Rejects with `not-found`; see {@link findObject} for `undefined` instead. */

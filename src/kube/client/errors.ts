@@ -100,3 +100,14 @@ export type KubeConfigErrorCode = (typeof KUBE_CONFIG_ERROR_CODES)[number];
 export class KubeConfigError extends ExpectedError<KubeConfigErrorCode> {
   override readonly name = "KubeConfigError";
 }
+
+/** Why a call failed: the server's refusal or silence, or credentials that cannot be read or made now. */
+export type ApiFailure = KubeError | KubeConfigError;
+
+/**
+ * True for a failure of a call that a later one need not have. Whoever goes on without an answer asks this, not for a {@link KubeError} alone: while the
+ * network is away the plugin that makes our credentials fails before any server is asked.
+ */
+export function isApiFailure(error: unknown): error is ApiFailure {
+  return error instanceof KubeError || error instanceof KubeConfigError;
+}

@@ -16,6 +16,8 @@ export type * from "./api.ts";
 export { findObject, KubeClient, type KubeClientOptions } from "./client.ts";
 export { type KubeConnection, type KubeCredentials, staticConnection } from "./connection.ts";
 export {
+  type ApiFailure,
+  isApiFailure,
   isAway,
   isKubeError,
   KUBE_CONFIG_ERROR_CODES,

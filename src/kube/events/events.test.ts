@@ -18,7 +18,10 @@ class Rig implements AsyncDisposable {
   constructor() {
     const api = {
       create: async (_type: unknown, event: Event) => {
-        if (this.failCreate !== undefined) throw this.failCreate;
+        const failure = this.failCreate;
+        // An event is there once.
+        if (failure?.code === "already-exists") this.failCreate = undefined;
+        if (failure !== undefined) throw failure;
         this.created.push(event);
         return event;
       },
@@ -92,6 +95,59 @@ test("events: an event that cannot be written is reported and dropped", async ()
   await rig.clock.advance(0);
   assert.deepEqual(rig.lost, ["not you"]);
   assert.equal(rig.created.length, 1);
+});
+
+test("events: what was recorded while the API server was away is written when it is back, once and with its repeats", async () => {
+  await using rig = new Rig().start();
+  rig.failCreate = new KubeError("unreachable", "away");
+  rig.recorder.record(event("a"));
+  rig.recorder.record(event("b"));
+  await rig.clock.advance(5_000);
+  for (let times = 0; times < 3; times += 1) rig.recorder.record(event("b"));
+  await rig.clock.advance(55_000);
+  // The server had stored it, and its answer was lost.
+  rig.failCreate = new KubeError("already-exists", "there");
+  await rig.clock.advance(10_000);
+  assert.deepEqual(
+    rig.created.map(({ note, eventTime, series }) => [note, eventTime, series?.count]),
+    [["b", "2026-01-01T00:00:00.000000Z", 4]],
+  );
+  assert.deepEqual(rig.lost, []);
+});
+
+test("events: a server that stays away costs an event after two minutes, and the next ones wait in their turn", async () => {
+  await using rig = new Rig().start();
+  rig.failCreate = new KubeError("timeout", "no answer");
+  rig.recorder.record(event("a"));
+  rig.recorder.record(event("b"));
+  await rig.clock.advance(109_000);
+  assert.deepEqual(rig.lost, []);
+  await rig.clock.advance(2_000);
+  assert.deepEqual(rig.lost, ["no answer"]);
+  rig.failCreate = undefined;
+  await rig.clock.advance(10_000);
+  assert.deepEqual(
+    rig.created.map(({ note }) => note),
+    ["b"],
+  );
+});
+
+test("events: repeats that come while an event waits for its turn are counted", async () => {
+  await using rig = new Rig();
+  for (let n = 0; n < 101; n += 1) rig.recorder.record(event("a", `p${n}`));
+  rig.start();
+  await rig.clock.advance(50);
+  assert.equal(rig.created.length, 100);
+  rig.recorder.record(event("a", "p100"));
+  await rig.clock.advance(1000);
+  assert.equal(rig.created[100]?.series?.count, 2);
+});
+
+test("events: a note is cut to the bytes that the API takes, at a whole character", async () => {
+  await using rig = new Rig().start();
+  rig.recorder.record(event(`x${"é".repeat(600)}`));
+  await rig.clock.advance(0);
+  assert.equal(rig.created[0]?.note, `x${"é".repeat(511)}`);
 });
 
 test("events: those that wait are bounded, and the rate is limited", async () => {

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type * as CoreV1 from "kubernetes-types/core/v1.js";
-import { Dirty } from "#base/async";
+import { Dirty, sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
@@ -8,10 +8,10 @@ import {
   apiVersionOf,
   type Draft,
   type Event,
+  isApiFailure,
+  isAway,
   isKubeError,
   type KubeApi,
-  KubeConfigError,
-  KubeError,
   type KubeObject,
   type ResourceType,
   resources,
@@ -23,8 +23,11 @@ export const MAX_PENDING_EVENTS = 1000;
 export const MAX_REMEMBERED_EVENTS = 4096;
 /** A repeat within this time after the last one is counted on the first event, milliseconds (as client-go's series). */
 export const SERIES_MS = 6 * 60_000;
-/** The maximum length of `note` (events.k8s.io/v1 validation). */
-const MAX_NOTE_LENGTH = 1024;
+/** The maximum number of tries to write an event to a server that is away, and the pause between two, in milliseconds (client-go's numbers). */
+const MAX_TRIES = 12;
+const RETRY_MS = 10_000;
+/** The maximum length of `note`, in bytes (events.k8s.io/v1 validation). */
+const MAX_NOTE_BYTES = 1024;
 
 /** The object that an event is about. */
 export type Regarding = CoreV1.ObjectReference;
@@ -37,7 +40,7 @@ export interface EventInput {
   readonly reason: string;
   /** The action, in CamelCase. Default: the reason. */
   readonly action?: string;
-  /** A sentence for operators, cut at 1024 characters. */
+  /** A sentence for operators, cut at 1024 bytes. */
   readonly note: string;
 }
 
@@ -49,9 +52,17 @@ export interface EventRecorderOptions {
   readonly instance: string;
   /** The maximum number of events a second and in a burst. Default 10 and 100. */
   readonly rateLimit?: { readonly qps: number; readonly burst: number };
-  /** Called for an event that could not be written or was dropped. */
+  /** Called for an event that could not be written, also not within two minutes to a server that is away, or was dropped. */
   readonly onLoss?: (event: EventInput, why: string) => void;
   readonly clock: Clock;
+}
+
+/** An event that waits to be written, and how often it has happened. */
+interface Waiting {
+  readonly event: EventInput;
+  /** When it happened first, milliseconds since the epoch. */
+  readonly atMs: number;
+  times: number;
 }
 
 interface Series {
@@ -69,7 +80,7 @@ export class EventRecorder {
   readonly #bucket: TokenBucket;
   readonly #dirty: Dirty;
   /** Identity of an event → the event and its count that is not written yet. The map is in order of arrival. */
-  readonly #pending = new Map<string, { readonly event: EventInput; readonly atMs: number; times: number }>();
+  readonly #pending = new Map<string, Waiting>();
   /** Identity → the written event. The least recently used is first. */
   readonly #series = new Map<string, Series>();
 
@@ -103,10 +114,10 @@ export class EventRecorder {
     const { signal } = options;
     try {
       while (!signal.aborted) {
-        for (const [key, { event, atMs, times }] of this.#pending) {
+        for (const [key, waiting] of this.#pending) {
           await this.#bucket.take({ signal });
           this.#pending.delete(key);
-          await this.#write(key, event, atMs, times, signal);
+          await this.#deliver(key, waiting, signal);
         }
         await this.#dirty.wait({ atMostMs: 3_600_000, signal });
       }
@@ -115,16 +126,24 @@ export class EventRecorder {
     }
   }
 
-  async #write(key: string, event: EventInput, atMs: number, times: number, signal: AbortSignal): Promise<void> {
-    try {
-      const series = this.#series.get(key);
-      const fresh = series !== undefined && atMs - series.lastAt < SERIES_MS;
-      if (fresh && (await this.#count(series, atMs, times, signal))) return;
-      await this.#create(key, event, atMs, times, signal);
-    } catch (error) {
-      if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
-      this.#options.onLoss?.(event, error.message);
+  /** Writes an event. A server that is away is waited for: what happens while it is away is what operators look for. */
+  async #deliver(key: string, waiting: Waiting, signal: AbortSignal): Promise<void> {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await this.#write(key, waiting, signal);
+      } catch (error) {
+        if (!isApiFailure(error)) throw error;
+        if (!isAway(error) || tries === MAX_TRIES) return this.#options.onLoss?.(waiting.event, error.message);
+      }
+      await sleep(RETRY_MS, { signal, clock: this.#clock });
     }
+  }
+
+  async #write(key: string, { event, atMs, times }: Waiting, signal: AbortSignal): Promise<void> {
+    const series = this.#series.get(key);
+    const fresh = series !== undefined && atMs - series.lastAt < SERIES_MS;
+    if (fresh && (await this.#count(series, atMs, times, signal))) return;
+    await this.#create(key, event, atMs, times, signal);
   }
 
   async #create(key: string, event: EventInput, atMs: number, times: number, signal: AbortSignal): Promise<void> {
@@ -138,13 +157,18 @@ export class EventRecorder {
       type: event.type,
       reason: event.reason,
       action: event.action ?? event.reason,
-      note: event.note.slice(0, MAX_NOTE_LENGTH),
+      note: cut(event.note),
       regarding: event.regarding,
       reportingController: this.#options.controller,
       reportingInstance: this.#options.instance.slice(0, 128),
       ...(times > 1 ? { series: { count: times, lastObservedTime: at } } : {}),
     };
-    await this.#api.create(resources.events, draft, { signal });
+    try {
+      await this.#api.create(resources.events, draft, { signal });
+    } catch (error) {
+      // An earlier try has written it, and its answer was lost.
+      if (!isKubeError(error, "already-exists")) throw error;
+    }
     this.#remember(key, { name, namespace, count: times, lastAt: atMs });
   }
 
@@ -187,6 +211,13 @@ export function regarding(type: ResourceType<KubeObject>, object: Pick<KubeObjec
 /** Events with the same identity are repeats. The object's version is not part of it. */
 function identity({ regarding: about, type, reason, action, note }: EventInput): string {
   return JSON.stringify([about.kind, about.namespace, about.name, about.uid, type, reason, action, note]);
+}
+
+/** The beginning of a note, of whole characters. */
+function cut(note: string): string {
+  const bytes = Buffer.from(note, "utf8");
+  if (bytes.length <= MAX_NOTE_BYTES) return note;
+  return new TextDecoder().decode(bytes.subarray(0, MAX_NOTE_BYTES)).replace(/\uFFFD+$/, "");
 }
 
 function hash(text: string): string {

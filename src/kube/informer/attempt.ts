@@ -1,9 +1,7 @@
 import { sleep } from "#base/async";
 import type { Clock } from "#base/clock";
-import { KubeConfigError, KubeError } from "#kube/client";
+import { type ApiFailure, isApiFailure } from "#kube/client";
 
-/** A failure that is retried. */
-export type ApiFailure = KubeError | KubeConfigError;
 /** The outcome of a call. */
 export type Attempt<V> =
   | { readonly value: V; readonly failure?: never }
@@ -14,7 +12,7 @@ export async function attempt<V>(work: () => Promise<V>): Promise<Attempt<V>> {
   try {
     return { value: await work() };
   } catch (error) {
-    if (error instanceof KubeError || error instanceof KubeConfigError) return { failure: error };
+    if (isApiFailure(error)) return { failure: error };
     throw error;
   }
 }

@@ -2,10 +2,10 @@ import { type AbortOptions, Backoff, Deferred, TimeSlice, unlessAborted } from "
 import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
+  type ApiFailure,
   isAway,
   isKubeError,
   type KubeApi,
-  type KubeConfigError,
   KubeError,
   type KubeObject,
   objectKey,
@@ -16,7 +16,7 @@ import {
   type Selection,
   type WatchEvent,
 } from "#kube/client";
-import { type ApiFailure, attempt, sleepUntilAborted } from "./attempt.ts";
+import { attempt, sleepUntilAborted } from "./attempt.ts";
 import { Changes, type InformerHandler } from "./handlers.ts";
 import { type Cached, type IndexFunction, Store, type StoreReader } from "./store.ts";
 
@@ -54,7 +54,7 @@ export type InformerApi = Pick<KubeApi, "listPages" | "watch"> & Partial<Pick<Ku
 /** The state of an informer. */
 export type InformerHealth =
   | { readonly state: "ready" }
-  | { readonly state: "degraded"; readonly error: KubeError | KubeConfigError; readonly failures: number };
+  | { readonly state: "degraded"; readonly error: ApiFailure; readonly failures: number };
 
 /** The selection of objects, their storage, and the back-off. */
 export interface InformerOptions<U extends Cached> extends Selection, ReadForm {

@@ -2,12 +2,12 @@ import { sleep, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import {
+  type ApiFailure,
   type Draft,
   findObject,
+  isApiFailure,
   isKubeError,
   type KubeApi,
-  KubeConfigError,
-  KubeError,
   type Lease,
   resources,
 } from "#kube/client";
@@ -32,7 +32,9 @@ export interface LeaderElectionOptions {
   /** Called when a leader is seen, ourselves included, and when it changes. */
   readonly onNewLeader?: (identity: string) => void;
   /** Called for each failed try; the candidate tries again. */
-  readonly onError?: (error: KubeError | KubeConfigError) => void;
+  readonly onError?: (error: ApiFailure) => void;
+  /** Called at the first try that does not fail after `onError` was called: the leader may still be the one that was seen last. */
+  readonly onRecovered?: () => void;
   readonly clock: Clock;
   readonly random?: () => number;
 }
@@ -73,6 +75,7 @@ export class LeaderElector {
   /** When the last request that made or kept us the leader was sent: others count from a later time. */
   #renewedAtMs = Number.NEGATIVE_INFINITY;
   #reported: string | undefined;
+  #isFailing = false;
 
   /** Throws `RangeError` unless lease > renew deadline > 1.2 × retry period > 0. */
   constructor(api: LeaseApi, options: LeaderElectionOptions) {
@@ -181,12 +184,17 @@ export class LeaderElector {
   /** One try to get or keep the lease. False: another candidate has it, or the API failed. */
   async #try(signal: AbortSignal): Promise<boolean> {
     try {
-      return await this.#getOrUpdate(signal);
+      const isOurs = await this.#getOrUpdate(signal);
+      if (this.#isFailing) this.#options.onRecovered?.();
+      this.#isFailing = false;
+      return isOurs;
     } catch (error) {
       if (signal.aborted) throw signal.reason;
-      if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+      if (!isApiFailure(error)) throw error;
       // Another candidate has written the lease first: the next try reads its record.
-      if (!isKubeError(error, "conflict", "already-exists")) this.#options.onError?.(error);
+      if (isKubeError(error, "conflict", "already-exists")) return false;
+      this.#isFailing = true;
+      this.#options.onError?.(error);
       return false;
     }
   }

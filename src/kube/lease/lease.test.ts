@@ -69,6 +69,7 @@ class Candidate {
   leading = false;
   readonly ended: Promise<LeadershipEnd>;
   readonly errors: string[] = [];
+  recoveries = 0;
   readonly leaders: string[] = [];
 
   constructor(leases: FakeLeases, identity: string, clock: FakeClock, options: Partial<LeaderElectionOptions> = {}) {
@@ -82,6 +83,9 @@ class Candidate {
         random: () => 0,
         onError: (error) => this.errors.push(error.code),
         onNewLeader: (leader) => this.leaders.push(leader),
+        onRecovered: () => {
+          this.recoveries += 1;
+        },
         ...options,
       },
       {
@@ -116,6 +120,24 @@ test("election: of three candidates one leads, and keeps leading as it renews", 
   assert.match(leases.lease?.spec?.renewTime ?? "", /^2026-01-01T00:0\d:\d\d\.\d{6}Z$/);
   assert.deepEqual(new Set(all.flatMap((one) => one.leaders)), new Set([leases.holder]));
   await end(...all);
+});
+
+test("election: the end of failures is told, once, to a leader and to a candidate that waits", async () => {
+  const leases = new FakeLeases();
+  const clock = new FakeClock();
+  const a = new Candidate(leases, "a", clock);
+  await clock.advance(0);
+  const b = new Candidate(leases, "b", clock);
+  await clock.advance(3000);
+  assert.deepEqual([a.recoveries, b.recoveries], [0, 0]);
+  for (const name of ["a", "b"]) leases.faults.set(name, "down");
+  await clock.advance(5000);
+  for (const { errors } of [a, b]) assert.ok(errors.length > 0);
+  for (const name of ["a", "b"]) leases.faults.set(name, "none");
+  await clock.advance(20_000);
+  assert.deepEqual([a.leading, a.recoveries, b.recoveries], [true, 1, 1]);
+  assert.deepEqual([a.leaders, b.leaders], [["a"], ["a"]]);
+  await end(a, b);
 });
 
 test("election: a leader that stops gives the lease up and another leads at its next try", async () => {

@@ -1,6 +1,6 @@
 import { Deferred } from "#base/async";
 import { isAbortError } from "#base/errors";
-import { isKubeError, type KubeApi, KubeConfigError, KubeError } from "#kube/client";
+import { isApiFailure, isKubeError, type KubeApi } from "#kube/client";
 import { type LeaderElectionOptions, LeaderElector, type LeadershipEnd } from "./elector.ts";
 
 /** The lease of a leader. */
@@ -80,7 +80,7 @@ async function release(elector: LeaderElector, options: LeaderElectionOptions): 
   try {
     await elector.release();
   } catch (error) {
-    if (!(error instanceof KubeError || error instanceof KubeConfigError)) throw error;
+    if (!isApiFailure(error)) throw error;
     if (!isKubeError(error, "conflict", "not-found")) options.onError?.(error);
   }
 }

@@ -4,9 +4,7 @@ import type { Logger } from "#base/log";
 import { isAway } from "#kube/client";
 import { allSynced } from "#kube/informer";
 import { type RetryOptions, runWorkers, WorkQueue } from "#kube/workqueue";
-
-/** The maximum delay before the retry of a key that failed because the API server is away, in milliseconds. */
-const AWAY_RETRY_MS = 1000;
+import { StrandedKeys } from "./stranded.ts";
 
 /** The result of a reconciler: `undefined`, or the time after which it needs another pass. */
 export type ReconcileResult = undefined | { readonly requeueAfterMs: number };
@@ -51,6 +49,7 @@ export class Controller {
   readonly #queue: WorkQueue;
   /** The last error of each failing key, so that a repeated error is logged once. Its size is bounded by the number of failing keys. */
   readonly #lastError = new Map<string, string>();
+  readonly #stranded: StrandedKeys;
 
   constructor(options: ControllerOptions) {
     this.#options = options;
@@ -60,6 +59,8 @@ export class Controller {
       ...(options.retry === undefined ? {} : { retry: options.retry }),
       ...(options.onDepth === undefined ? {} : { onDepth: options.onDepth }),
     });
+    const enqueue = (key: string): void => this.#queue.add(key);
+    this.#stranded = new StrandedKeys({ clock: this.#clock, enqueue }, options.retry);
   }
 
   /** The number of keys that wait for a worker. */
@@ -92,6 +93,7 @@ export class Controller {
     } finally {
       // Delayed keys have timers, which would keep the process alive after its work has ended.
       this.#queue.shutDown();
+      this.#stranded.clear();
     }
   }
 
@@ -104,20 +106,30 @@ export class Controller {
       const result = await reconcile(key, { signal });
       this.#lastError.delete(key);
       this.#queue.forget(key);
+      this.#stranded.ended(key);
       sample(result === undefined ? "success" : "requeue_after");
       if (result !== undefined) this.#queue.addAfter(key, result.requeueAfterMs);
     } catch (error) {
       if (signal.aborted) throw error;
       sample("error", !(error instanceof ExpectedError));
-      // If the server does not answer, the key is not the cause: it is retried soon after the server answers again.
-      this.#report(key, error, this.#queue.retry(key, isAway(error) ? { atMostMs: AWAY_RETRY_MS } : {}));
+      if (isAway(error)) {
+        this.#report(key, error, this.#stranded.add(key));
+        return;
+      }
+      this.#stranded.ended(key);
+      this.#report(key, error, this.#queue.retry(key));
     }
   }
 
   #report(key: string, error: unknown, retryInMs: number): void {
     const { log } = this.#options;
     const text = describeError(error);
-    const fields = { key, error: text, retryInMs: Math.round(retryInMs), failures: this.#queue.failures(key) };
+    const fields = {
+      key,
+      error: text,
+      retryInMs: Math.round(retryInMs),
+      failures: Math.max(1, this.#queue.failures(key)),
+    };
     if (this.#lastError.get(key) === text) {
       log.debug("reconcile still fails", fields);
       return;

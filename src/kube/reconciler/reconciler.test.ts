@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Deferred } from "#base/async";
+import { Deferred, sleep } from "#base/async";
 import { FakeClock } from "#base/clock";
 import { type Logger, nullLogger } from "#base/log";
 import { KubeError } from "#kube/client";
@@ -100,6 +100,55 @@ test("controller: a key that fails because the API server is away is looked at e
     at,
     Array.from({ length: 61 }, (_, second) => 1000 * second),
   );
+});
+
+test("controller: however many keys failed while the API server was away, all are reconciled soon after its return", async () => {
+  const isDone = new Set<string>();
+  let isThere = false;
+  let passes = 0;
+  await using rig = start(
+    async (key) => {
+      passes += 1;
+      if (!isThere) throw new KubeError("unreachable", "refused");
+      isDone.add(key);
+    },
+    { workers: 8, retry: { initialMs: 20, maxMs: 5000 } },
+  );
+  const keys = Array.from({ length: 5000 }, (_, node) => `node-${node}`);
+  for (const key of keys) rig.controller.enqueue(key);
+  await rig.clock.advance(20_000);
+  // Each once, and then one in a second.
+  assert.ok(passes < keys.length + 40, `${passes} passes`);
+  isThere = true;
+  await rig.clock.advance(1100);
+  assert.equal(isDone.size, keys.length);
+  assert.equal(rig.clock.pending, 0);
+});
+
+test("controller: a key that no answer comes for keeps no other from the API server", async () => {
+  const tried: string[] = [];
+  const slow = async (signal: AbortSignal): Promise<never> => {
+    if (tried.includes("slow", 1)) await sleep(30_000, { signal, clock: rig.clock });
+    throw new KubeError("timeout", "no answer");
+  };
+  await using rig = start(
+    async (key, { signal }) => {
+      const isFirst = !tried.includes(key);
+      tried.push(key);
+      if (key === "slow") return await slow(signal);
+      if (key.startsWith("once") && isFirst) throw new KubeError("unreachable", "reset");
+    },
+    { workers: 2 },
+  );
+  for (const key of ["slow", "once", "once too", "well"]) rig.controller.enqueue(key);
+  await rig.clock.advance(2000);
+  const passes = [...tried].sort();
+  assert.deepEqual(passes, ["once", "once", "once too", "once too", "slow", "slow", "well"]);
+  rig.controller.enqueue("later");
+  await rig.clock.advance(0);
+  assert.equal(tried.at(-1), "later");
+  await rig.clock.advance(30_000);
+  assert.equal(tried.at(-1), "slow");
 });
 
 test("controller: a key that hits a bug is logged with its stack, counted and retried, and delays no other key", async () => {

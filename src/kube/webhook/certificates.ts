@@ -17,13 +17,15 @@ export type CertificateEvent =
 
 /**
  * `tls.crt` and `tls.key` of a folder that other programs rewrite (secret volumes swap symlinks, docs/spec/pod-network.md#2.6). They are
- * read when needed, and again when a modification time changes. If a new pair cannot be used, the old pair stays in use.
+ * read when needed, and again when a modification time changes, or when they could not be read. If a new pair cannot be used, the old pair stays in use.
  */
 export class CertificateFiles {
   readonly #certPath: string;
   readonly #keyPath: string;
   readonly #onChange: (event: CertificateEvent) => void;
   #stamp = "";
+  /** Why the files could not be used the last time. */
+  #fault = "";
   #pair: KeyPair | undefined;
   #given = false;
 
@@ -49,14 +51,19 @@ export class CertificateFiles {
   /** The pair to serve now; `undefined` if no pair could be used yet. Synchronous, because it runs when a connection arrives. */
   current(): KeyPair | undefined {
     if (this.#given) return this.#pair;
-    const stamp = this.#look();
-    if (stamp === this.#stamp) return this.#pair;
-    this.#stamp = stamp;
     try {
-      this.#load({ cert: readFileSync(this.#certPath, "utf8"), key: readFileSync(this.#keyPath, "utf8") });
+      const stamp = this.#look();
+      if (stamp === this.#stamp) return this.#pair;
+      const pair = { cert: readFileSync(this.#certPath, "utf8"), key: readFileSync(this.#keyPath, "utf8") };
+      // Only what was read needs no other look: a read may have failed for want of descriptors.
+      this.#stamp = stamp;
+      this.#fault = "";
+      this.#load(pair);
     } catch (error) {
-      // Files and OpenSSL fail in many ways; each means the same: the pair that works is kept until the files change again.
-      this.#onChange({ loaded: false, why: `${this.#certPath}: ${describeError(error)}` });
+      // Files and OpenSSL fail in many ways; each means the same: the pair that works is kept.
+      const why = `${this.#certPath}: ${describeError(error)}`;
+      if (why !== this.#fault) this.#onChange({ loaded: false, why });
+      this.#fault = why;
     }
     return this.#pair;
   }

@@ -2,8 +2,9 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import { connect } from "node:tls";
-import { type AbortOptions, withDeadline } from "#base/async";
+import { type AbortOptions, untilAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
+import { ConnectionLimit } from "#base/connection-limit";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import {
@@ -17,7 +18,10 @@ import { type CertificateEvent, CertificateFiles, type KeyPair } from "./certifi
 
 /** The maximum size of a review, in bytes: two objects of etcd's maximum size, with JSON's overhead. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
-/** The maximum number of connections; each API server keeps a few open. */
+/**
+ * The maximum number of connections; each API server keeps a few open. Whoever reaches the port may open some, so those without a review give way to
+ * new ones.
+ */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
 /**
  * The maximum number of reviews from their first byte to their answer; further reviews get 503. One connection can carry several reviews, one
@@ -41,6 +45,8 @@ const HEAD_TIMEOUT_MS = 10_000;
  * when the server closes the connection: the object would be refused.
  */
 const IDLE_TIMEOUT_MS = 120_000;
+/** The time that reviews under way have when the server ends, in milliseconds. */
+const END_GRACE_MS = 2_000;
 /** The interval of checks for requests that take too long, in milliseconds. */
 const SLOW_CHECK_MS = 2_000;
 
@@ -68,12 +74,18 @@ export interface WebhookServerOptions {
   readonly clock: Clock;
 }
 
-/** An HTTPS server for admission webhooks. Dispose it to stop it. */
+/** An HTTPS server for admission webhooks. Dispose it to stop it: reviews that are under way are answered, for 2 s at most. */
 export class WebhookServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #options: WebhookServerOptions;
   readonly #certificates: CertificateFiles;
   readonly #stop = new AbortController();
+  readonly #connections = new ConnectionLimit(MAX_WEBHOOK_CONNECTIONS, { whenAllBusy: "refuse-next" });
+  /** The connections beneath TLS, by the client's address and port. */
+  readonly #arrivals = new Map<string, Socket>();
+  /** Answers that are not sent yet, or not to their end. */
+  readonly #answers = new Set<Promise<void>>();
+  #isEnding = false;
   #served: KeyPair | undefined;
   #reviewsUnderWay = 0;
   #bytesUnderWay = 0;
@@ -88,13 +100,22 @@ export class WebhookServer implements AsyncDisposable {
       options.onCertificate?.(event);
     });
     const bounds = { handshakeTimeout: HANDSHAKE_TIMEOUT_MS, connectionsCheckingInterval: SLOW_CHECK_MS };
-    this.#server = createServer(bounds, (request, response) => void this.#serve(request, response));
+    this.#server = createServer(bounds, (request, response) => {
+      const socket = this.#arrivals.get(clientOf(request.socket));
+      if (socket !== undefined) this.#connections.busy({ socket }, response);
+      const sent = new Promise<void>((resolve) => response.once("close", resolve));
+      this.#answers.add(sent);
+      void sent.then(() => this.#answers.delete(sent));
+      void this.#serve(request, response);
+    });
     this.#server.headersTimeout = HEAD_TIMEOUT_MS;
-    this.#server.maxConnections = MAX_WEBHOOK_CONNECTIONS;
     this.#server.requestTimeout = HANDLER_TIMEOUT_MS;
     this.#server.keepAliveTimeout = IDLE_TIMEOUT_MS;
     // This listener runs before the TLS server's own one, which uses the certificate that is set when a connection arrives.
-    this.#server.prependListener("connection", (socket: Socket) => this.#refreshCertificate(socket));
+    this.#server.prependListener("connection", (socket: Socket) => {
+      this.#refreshCertificate(socket);
+      this.#admit(socket);
+    });
     this.#server.on("tlsClientError", (error) =>
       options.log.debug("the TLS handshake of a webhook client failed", { error }),
     );
@@ -147,10 +168,29 @@ export class WebhookServer implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#stop.abort(new DOMException("the webhook server stops", "AbortError"));
+    this.#isEnding = true;
+    // An API server does not repeat a review that gets no answer: the object would be refused.
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    await withDeadline(END_GRACE_MS, (signal) => this.#answered(signal), { clock: this.#options.clock });
+    this.#stop.abort(new DOMException("the webhook server stops", "AbortError"));
+    this.#connections.destroyAll();
     this.#server.closeAllConnections();
     await closed;
+  }
+
+  /** Resolves when no answer is due any more, or when the signal aborts. */
+  async #answered(signal: AbortSignal): Promise<void> {
+    const ended = untilAborted(signal);
+    while (this.#answers.size > 0 && !signal.aborted) await Promise.race([Promise.all(this.#answers), ended]);
+  }
+
+  #admit(socket: Socket): void {
+    const client = clientOf(socket);
+    this.#arrivals.set(client, socket);
+    socket.once("close", () => {
+      if (this.#arrivals.get(client) === socket) this.#arrivals.delete(client);
+    });
+    this.#connections.admit(socket);
   }
 
   #ownHost(): string {
@@ -194,6 +234,7 @@ export class WebhookServer implements AsyncDisposable {
     const began = clock.monotonic();
     const answer = await this.#answerTo(request, path, handler);
     onAnswer?.({ path, code: answer.code, durationMs: clock.monotonic() - began });
+    if (this.#isEnding && !response.headersSent) response.setHeader("connection", "close");
     send(response, answer);
   }
 
@@ -262,6 +303,11 @@ function send(response: ServerResponse, { code, body, type = "text/plain" }: Ans
   if (code === 413 || code === 503) response.setHeader("connection", "close");
   response.writeHead(code, { "content-type": type, "content-length": Buffer.byteLength(body) });
   response.end(body);
+}
+
+/** The client of a connection, by its address and port; both are of one open connection only. */
+function clientOf({ remoteAddress, remotePort }: Pick<Socket, "remoteAddress" | "remotePort">): string {
+  return `${remoteAddress} ${remotePort}`;
 }
 
 /** Resolves with the end of the certificate that the server shows, milliseconds since the epoch. */

@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
 import { mkdir, mkdtemp, rename, rm, symlink, unlink, writeFile } from "node:fs/promises";
 import { Agent, request } from "node:https";
+import { connect as connectTcp } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -11,6 +13,7 @@ import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { createAuthority, issueServerCertificate } from "#base/x509";
 import { KubeClient, staticConnection } from "#kube/client";
+import { CertificateFiles } from "./certificates.ts";
 import {
   type AdmissionHandler,
   denyInvalid,
@@ -20,7 +23,7 @@ import {
   WebhookError,
   WebhookServer,
 } from "./index.ts";
-import { MAX_REVIEW_BYTES, MAX_REVIEWS } from "./server.ts";
+import { MAX_REVIEW_BYTES, MAX_REVIEWS, MAX_WEBHOOK_CONNECTIONS } from "./server.ts";
 
 /** The idle time of a kept connection: with `ISTHMUS_SOAK=full` longer than the server's limits for heads and whole requests. */
 const IDLE_MS = process.env["ISTHMUS_SOAK"] === "full" ? 35_000 : 0;
@@ -249,6 +252,22 @@ test("webhook: a broken pair, another's key, or no files leave the old pair in u
   assert.equal(await rig.served(), "three");
 });
 
+test("webhook: files that cannot even be looked at end nothing, and are told once", async () => {
+  const told: string[] = [];
+  const dir = await mkdtemp(join(tmpdir(), "isthmus-webhook-"));
+  const files = new CertificateFiles(dir, (event) => told.push(event.loaded ? "loaded" : event.why));
+  const one = selfSigned("one");
+  await writeFile(join(dir, "tls.key"), one.key);
+  await writeFile(join(dir, "tls.crt"), one.cert);
+  assert.equal(files.current()?.cert, one.cert);
+  await unlink(join(dir, "tls.crt"));
+  await symlink("tls.crt", join(dir, "tls.crt"));
+  for (let look = 0; look < 3; look += 1) assert.equal(files.current()?.cert, one.cert);
+  assert.equal(told.length, 2);
+  assert.match(told[1] ?? "", /tls\.crt.*ELOOP/);
+  await rm(dir, { recursive: true });
+});
+
 test("webhook: a secret volume's swap of symlinks is seen", async () => {
   await using rig = await Rig.start();
   for (const name of ["one", "two"]) {
@@ -403,6 +422,49 @@ test("webhook: reviews that follow each other on one connection are bounded as t
   assert.equal(text.match(/HTTP\/1\.1 200/g)?.length, MAX_REVIEWS);
   assert.equal(text.match(/HTTP\/1\.1 503/g)?.length, 1);
   assert.equal((await rig.post("/now", body)).status, 200);
+});
+
+/** Connections without a review: as many as the server takes, half of them after a TLS handshake. */
+async function silentClients(port: number): Promise<Disposable> {
+  const at = { host: "127.0.0.1", port };
+  const clients = await Promise.all(
+    Array.from({ length: MAX_WEBHOOK_CONNECTIONS }, async (_, each) => {
+      const isTls = each % 2 === 1;
+      const client = isTls ? connect({ ...at, rejectUnauthorized: false }) : connectTcp(at);
+      client.on("error", () => client.destroy());
+      await once(client, isTls ? "secureConnect" : "connect");
+      return client;
+    }),
+  );
+  return {
+    [Symbol.dispose]: () => {
+      for (const client of clients) client.destroy();
+    },
+  };
+}
+
+test("webhook: clients that send no review keep nobody out, and end no connection that has one", async () => {
+  const { gate, seen, handlers } = gated();
+  await using rig = await Rig.start(handlers, selfSigned("one"));
+  const held = rig.post("/v", review("v1"));
+  await until(() => seen.running === 1);
+  using _silent = await silentClients(rig.server.port);
+  await rig.server.checkHealth({ timeoutMs: 2000 });
+  for (let round = 0; round < 5; round += 1) assert.equal((await rig.post("/now", review("v1"))).status, 200);
+  gate.resolve();
+  assert.equal((await held).status, 200);
+});
+
+test("webhook: a review that is under way when the server ends is answered", async () => {
+  const { gate, seen, handlers } = gated();
+  const rig = await Rig.start(handlers, selfSigned("one"));
+  const held = rig.post("/v", review("v1"));
+  await until(() => seen.running === 1);
+  const ended = rig[Symbol.asyncDispose]();
+  await sleep(20);
+  gate.resolve();
+  assert.equal((await held).status, 200);
+  await ended;
 });
 
 test("webhook: an expired certificate is served, and told by the health check", async () => {

@@ -37,11 +37,11 @@ export class RetryLimiter {
     });
   }
 
-  /** Counts one failure of the key and returns the delay of its retry, in milliseconds. `atMostMs` limits the key's back-off. */
-  when(key: string, { atMostMs = Number.POSITIVE_INFINITY }: { readonly atMostMs?: number } = {}): number {
+  /** Counts one failure of the key and returns the delay of its retry, in milliseconds. */
+  when(key: string): number {
     const failures = this.#failures.get(key) ?? 0;
     this.#failures.set(key, failures + 1);
-    return Math.max(Math.min(this.#backoff.delay(failures), atMostMs), this.#bucket.reserve());
+    return Math.max(this.#backoff.delay(failures), this.#bucket.reserve());
   }
 
   /** The number of failures of the key since it was last forgotten. */

@@ -81,9 +81,9 @@ export class WorkQueue {
     this.#later.set(key, { at, cancel });
   }
 
-  /** Counts a failure of the key and queues it after its back-off, at most `atMostMs`; returns the delay, in milliseconds. */
-  retry(key: string, options: { readonly atMostMs?: number } = {}): number {
-    const delayMs = this.#limiter.when(key, options);
+  /** Counts a failure of the key and queues it after its back-off; returns the delay, in milliseconds. */
+  retry(key: string): number {
+    const delayMs = this.#limiter.when(key);
     this.addAfter(key, delayMs);
     return delayMs;
   }

@@ -4,9 +4,9 @@ import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { CniFailure } from "#features/cni";
 import { IpamError, NodeIpam } from "#features/ipam";
-import { type KubeApi, KubeError } from "#kube/client";
+import { type KubeApi, KubeConfigError, KubeError } from "#kube/client";
 import { egressLabels, egressPoolName } from "#kube/coil";
-import { egressPoolOf, statusOf } from "./cni-deps.ts";
+import { egressPoolOf, findPod, statusOf } from "./cni-deps.ts";
 
 const WELL = { lost: [], nodeGone: false };
 const LOST = [{ containerId: "c", ifname: "eth0", block: "default-0", addresses: [] }];
@@ -49,6 +49,17 @@ test("STATUS: a full pool, of which the ADD and the pod's event tell, is none of
   const attachment = { containerId: "c", ifname: "eth0" };
   await assert.rejects(ipam.allocate("default", attachment, {}), { code: "exhausted" });
   assert.equal(statusOf(ipam, READY), undefined);
+});
+
+test("findPod: an ADD for which there are no credentials now is to be tried again, as one without an answer", async () => {
+  for (const error of [new KubeError("unreachable", "away"), new KubeConfigError("exec-failed", "no network")]) {
+    const api = { get: () => Promise.reject(error) } as unknown as KubeApi;
+    await assert.rejects(findPod(api, "default", "p", {}), (failure) => {
+      assert.ok(failure instanceof CniFailure);
+      assert.equal(failure.detail.code, 11);
+      return true;
+    });
+  }
 });
 
 test("egressPoolOf: a router of an Egress with addresses has its pool; other pods cost no request", async () => {

@@ -4,7 +4,7 @@ import type { Logger } from "#base/log";
 import { type ClientDeps, type CniDeps, CniFailure, type CniFailureKind, type FoundPod } from "#features/cni";
 import { IpamError, type NodeIpam } from "#features/ipam";
 import { type PodNetwork, PodNetworkError, type PodNetworkErrorCode } from "#features/pod-network";
-import { findObject, type KubeApi, KubeError, type Namespace, resources } from "#kube/client";
+import { findObject, isApiFailure, type KubeApi, type Namespace, resources } from "#kube/client";
 import {
   coilResources,
   DEFAULT_POOL,
@@ -171,7 +171,7 @@ export async function apiCall<T>(what: string, work: () => Promise<T>): Promise<
   try {
     return await work();
   } catch (error) {
-    if (!(error instanceof KubeError)) throw error;
+    if (!isApiFailure(error)) throw error;
     throw new CniFailure("not-ready", `cannot ${what}: ${error.message}`, { cause: error });
   }
 }

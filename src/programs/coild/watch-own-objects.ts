@@ -4,7 +4,7 @@ import type { HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { isBeingDeleted, type NodeIpam } from "#features/ipam";
 import type { PodNetwork } from "#features/pod-network";
-import { findObject, isKubeError, type KubeApi, type Node, resources } from "#kube/client";
+import { findObject, isApiFailure, isKubeError, type KubeApi, type Node, resources } from "#kube/client";
 import { type AddressBlock, coilResources, NODE_LABEL, POOL_LABEL } from "#kube/coil";
 import { createInformer, type InformerHealth } from "#kube/informer";
 import { internalAddresses } from "../daemon/index.ts";
@@ -97,7 +97,7 @@ export async function watchOwnObjects(
       else onNode(node);
     } catch (error) {
       // The watch reports the API server's failures.
-      if (!isKubeError(error)) throw error;
+      if (!isApiFailure(error)) throw error;
     }
   };
   // The comparisons do not need the watch, so the program is ready before the watch has started.

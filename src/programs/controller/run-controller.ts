@@ -154,14 +154,21 @@ function electionOptions(
 ): LeaderElectionOptions {
   const identity = electionIdentity();
   const repeats = new Repeats();
+  let leader = "";
+  // A replica that waits is ready: it serves its probes and takes over when the lease is free.
+  const well = (): void => election.ok(leader === identity ? "leading" : `this replica waits: ${leader} leads`);
   return {
     namespace: "kube-system",
     name: lease,
     identity,
-    onNewLeader: (leader) => {
+    onNewLeader: (seen) => {
+      leader = seen;
       log.info("leader seen", { lease, identity: leader });
-      // A replica that waits is ready: it serves its probes and takes over when the lease is free.
-      election.ok(leader === identity ? "leading" : `this replica waits: ${leader} leads`);
+      well();
+    },
+    onRecovered: () => {
+      repeats.forget("election");
+      well();
     },
     onError: (error) => {
       election.degraded(error);

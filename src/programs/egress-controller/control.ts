@@ -3,7 +3,7 @@ import { systemClock } from "#base/clock";
 import { choiceFlag, type FlagValues, integerFlag, optionalFlag, repeatedFlag } from "#base/config";
 import { Cidr } from "#base/ip";
 import { EgressReconciler, egressOfPool, type RouterSettings, reconcileBinding } from "#features/egress-controller";
-import { KubeError, resources, type ServiceAccount } from "#kube/client";
+import { isApiFailure, resources, type ServiceAccount } from "#kube/client";
 import {
   type AddressPool,
   coilResources,
@@ -91,8 +91,12 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
 /** Reads the own pod, whose addresses tell whether the cluster has both families. Without them reviews only lack a warning. */
 async function readAddresses(own: OwnPod, api: LeadingController["api"], signal: AbortSignal): Promise<void> {
   const backoff = new Backoff({ initialMs: 1000, maxMs: 60_000 });
-  const isPassing = (error: unknown): boolean => error instanceof KubeError;
-  await retry(() => own.readAddresses(api, { signal }), { backoff, isPassing, signal, clock: systemClock });
+  await retry(() => own.readAddresses(api, { signal }), {
+    backoff,
+    isPassing: isApiFailure,
+    signal,
+    clock: systemClock,
+  });
 }
 
 type Egresses = Informer<Egress, Egress>;

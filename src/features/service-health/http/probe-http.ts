@@ -85,12 +85,13 @@ export class ProbeHttp implements AsyncDisposable {
   }
 
   /**
-   * Listens on one address, which may be the wildcard of its family. `port` 0 lets the kernel choose. Throws
+   * Listens on one address, which may be the wildcard of its family. `port` 0 lets the kernel choose. With `freebind`, also on one that the host does
+   * not have, or not yet: IPv6 addresses are not usable before their duplicate address detection has ended. Throws
    * {@link ServiceHealthError} `cannot-listen` with the kernel's error as its cause.
    */
-  listen(address: IpAddress, port: number): Listener {
+  listen(address: IpAddress, port: number, { freebind = false }: { readonly freebind?: boolean } = {}): Listener {
     const server = createNetServer({ allowHalfOpen: true, noDelay: true });
-    const fd = this.#bind(address, port);
+    const fd = this.#bind(address, port, freebind);
     server.listen({ fd });
     const listening: Listener = {
       address,
@@ -121,9 +122,9 @@ export class ProbeHttp implements AsyncDisposable {
     this.#http.close();
   }
 
-  #bind(address: IpAddress, port: number): number {
+  #bind(address: IpAddress, port: number, freebind: boolean): number {
     try {
-      return listenTcp(address, port, { netns: this.#netns, backlog: BACKLOG });
+      return listenTcp(address, port, { netns: this.#netns, backlog: BACKLOG, freebind });
     } catch (error) {
       if (!isKernelError(error)) throw error;
       throw new ServiceHealthError("cannot-listen", error.message, { cause: error });

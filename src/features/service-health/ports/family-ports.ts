@@ -118,7 +118,10 @@ export class FamilyPorts {
     const key = serviceKey(service);
     const listeners = [...this.listenersFor(key)];
     try {
-      for (const address of addresses) listeners.push(this.#deps.http.listen(address, service.port));
+      // The addresses are the host's: what one of them is not ready for must not close the others.
+      for (const address of addresses) {
+        listeners.push(this.#deps.http.listen(address, service.port, { freebind: true }));
+      }
       this.#listening.set(key, listeningOn(service.port, listeners));
       if (this.#failures.delete(key)) this.#deps.log.info("a health check port is open again", { service: key });
     } catch (error) {

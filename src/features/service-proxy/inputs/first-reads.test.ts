@@ -66,3 +66,20 @@ test("FirstReads: a resource that was read but lacks something is waited for 30 
   assert.deepEqual(warnings, []);
   assert.equal(clock.pending, 0);
 });
+
+test("FirstReads: what a resource lacks is waited for 30 s also if the server was away meanwhile", async () => {
+  const { clock, warnings, reads, fail, isDone } = rig();
+  reads.read("servicecidrs");
+  reads.lacks("nodes", "there is no Node node-1");
+  await clock.advance(10_000);
+  fail("nodes", "unreachable");
+  await clock.advance(3_600_000);
+  assert.equal(isDone(), false);
+  // The watch goes on where it was, without a list.
+  reads.onHealth("nodes", { state: "ready" });
+  await clock.advance(29_000);
+  assert.equal(isDone(), false);
+  await clock.advance(1_000);
+  assert.equal(isDone(), true);
+  assert.deepEqual(warnings, ["continuing without nodes"]);
+});

@@ -23,6 +23,8 @@ interface Read {
   readonly done: Deferred;
   isDone: boolean;
   cancel: (() => void) | undefined;
+  /** What it lacked when it was read. A later event may fill that; a watch that goes on after a failure does not tell it again. */
+  gap: string | undefined;
 }
 
 /**
@@ -39,7 +41,7 @@ export class FirstReads {
     this.#clock = deps.clock;
     this.#log = deps.log;
     this.#reads = new Map(
-      reads.map((of) => [of.resource, { of, done: new Deferred(), isDone: false, cancel: undefined }]),
+      reads.map((of) => [of.resource, { of, done: new Deferred(), isDone: false, cancel: undefined, gap: undefined }]),
     );
   }
 
@@ -59,14 +61,19 @@ export class FirstReads {
 
   /** Records that the resource was read, but has a gap that a later event may fill, such as missing addresses. */
   lacks(resource: string, what: string): void {
+    const read = this.#reads.get(resource);
+    if (read !== undefined) read.gap = what;
     this.#goOnLater(resource, what);
   }
 
   /** Records the result of an attempt to read the resource. */
   onHealth(resource: string, health: InformerHealth): void {
-    if (health.state === "ready") return;
     const read = this.#reads.get(resource);
     if (read === undefined) return;
+    if (health.state === "ready") {
+      if (read.gap !== undefined) this.#goOnLater(resource, read.gap);
+      return;
+    }
     if (isAway(health.error)) {
       read.cancel?.();
       read.cancel = undefined;

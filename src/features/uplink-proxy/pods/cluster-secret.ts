@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { describeError } from "#base/errors";
 import type { Logger, Repeats } from "#base/log";
-import { findObject, isKubeError, type KubeApi, resources } from "#kube/client";
+import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import type { ClusterSecret } from "../policy/index.ts";
 
 /** Key of the Secret that all nodes of a cluster share. */
@@ -49,7 +49,7 @@ export async function secretFromApi(
       : judge(decode(text), source, deps);
   } catch (error) {
     signal.throwIfAborted();
-    if (!isKubeError(error)) throw error;
+    if (!isApiFailure(error)) throw error;
     return unreadable(error, source, deps);
   }
 }
