@@ -32,7 +32,7 @@ containers:
       - --agent-cert={{ .Values.tunnel.agent.certificates }}/agent.crt
       - --agent-key={{ .Values.tunnel.agent.certificates }}/agent.key
       - --agent-id=$(NODE_NAME)
-      - --agent-identifiers=host=$(NODE_NAME)&ipv4=$(HOST_IP)
+      - --agent-identifiers=host=$(NODE_NAME)&host=$(HOST_IP)
       - --keepalive-time=30s
       {{- if .Values.tunnel.reverse.enabled }}
       # Node to control plane. Without these lines: control plane to nodes alone, and no capability is needed.

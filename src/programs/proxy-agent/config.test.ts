@@ -107,7 +107,7 @@ test("agentConfig: each fault names its flag", (t) => {
     ],
     [
       ["--agent-identifiers=host=a+b"],
-      /^--agent-identifiers: host=a b: "a b" is not valid; expected a name, such as node1$/,
+      /^--agent-identifiers: host=a b: "a b" is not valid; expected a name or an address, such as node1$/,
     ],
     [["--tls-server-name=a b"], /^--tls-server-name: "a b" is neither a name nor an address: an example is/],
     [["--lease-label-selector=a=b"], /^--lease-label-selector: has no effect without --count-server-leases: set/],
