@@ -78,7 +78,12 @@ function checkIdentifiers(text: string, faults: Faults): void {
       "an IPv6 address, such as 2001:db8::1",
     ],
     ["cidr", found.cidr, isCidr, "a network, such as 10.0.0.0/8"],
-    ["host", found.host, (one: string) => one !== "" && !/[^\x21-\x7e]/.test(one), "a name or an address, such as node1"],
+    [
+      "host",
+      found.host,
+      (one: string) => one !== "" && !/[^\x21-\x7e]/.test(one),
+      "a name or an address, such as node1",
+    ],
   ] as const;
   for (const [key, values, isRight, right] of kinds) {
     for (const value of values.filter((one) => !isRight(one))) {
