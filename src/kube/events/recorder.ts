@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type * as CoreV1 from "kubernetes-types/core/v1.js";
-import { Dirty, sleep } from "#base/async";
+import { Backoff, Dirty, retry } from "#base/async";
 import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
@@ -128,14 +128,17 @@ export class EventRecorder {
 
   /** Writes an event. A server that is away is waited for: what happens while it is away is what operators look for. */
   async #deliver(key: string, waiting: Waiting, signal: AbortSignal): Promise<void> {
-    for (let tries = 1; ; tries += 1) {
-      try {
-        return await this.#write(key, waiting, signal);
-      } catch (error) {
-        if (!isApiFailure(error)) throw error;
-        if (!isAway(error) || tries === MAX_TRIES) return this.#options.onLoss?.(waiting.event, error.message);
-      }
-      await sleep(RETRY_MS, { signal, clock: this.#clock });
+    try {
+      await retry(() => this.#write(key, waiting, signal), {
+        signal,
+        clock: this.#clock,
+        backoff: new Backoff({ initialMs: RETRY_MS, maxMs: RETRY_MS, jitter: 0 }),
+        maxTries: MAX_TRIES,
+        isPassing: isAway,
+      });
+    } catch (error) {
+      if (!isApiFailure(error)) throw error;
+      this.#options.onLoss?.(waiting.event, error.message);
     }
   }
 
