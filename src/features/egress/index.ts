@@ -10,6 +10,23 @@
  * ```
  */
 export {
+  AccessIndex,
+  type AccessNamespace,
+  type AccessPod,
+  type AccessSource,
+  compareRefs,
+  type EgressAccess,
+  type EgressRef,
+  type EgressUse,
+  egressAccess,
+  egressUse,
+  type PodUse,
+  type RefusalReason,
+  refusalText,
+  refusingField,
+  type UsedBy,
+} from "./access/index.ts";
+export {
   auditEgress,
   auditEgressCluster,
   type ClientSettings,

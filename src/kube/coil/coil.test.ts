@@ -14,6 +14,7 @@ import {
   blockRequestName,
   blockRequestResult,
   COIL_FINALIZER,
+  coilAdmission,
   coilCrds,
   coilResources,
   type Egress,
@@ -385,4 +386,43 @@ test("types: the static types follow the schemas", () => {
   // @ts-expect-error a CIDR is a text
   const number: AddressPool["spec"] = { subnets: [{ ipv4: 1 }] };
   assert.deepEqual([good, missing, affinity, number].length, 4);
+});
+
+test("validateEgress: selectors and names that cannot be are faults with their fields, and a selector of other namespaces is warned of", () => {
+  const { faults, warnings } = validateEgress({
+    metadata: { name: "nat" },
+    spec: {
+      destinations: ["0.0.0.0/0"],
+      allowedNamespaces: { names: ["ok", "Not Ok"], selector: { matchLabels: { "a b": "c" } } },
+      clients: [
+        { podSelector: { matchExpressions: [{ key: "app", operator: "In" }] } },
+        { namespaceSelector: { matchExpressions: [{ key: "app", operator: "Exists", values: ["x"] }] } },
+      ],
+    },
+  });
+  assert.deepEqual(
+    faults.map(({ field }) => field),
+    [
+      "spec.allowedNamespaces.names[1]",
+      "spec.allowedNamespaces.selector.matchLabels",
+      "spec.clients[0].podSelector.matchExpressions[0].values",
+      "spec.clients[1].namespaceSelector.matchExpressions[0].values",
+    ],
+  );
+  assert.match(warnings.join(), /isthmus\.dev\/egress-clients-of/);
+});
+
+test("coilAdmission: more entries and labels than the bounds of selectors are refused by the schema", () => {
+  const spec = {
+    destinations: ["0.0.0.0/0"],
+    clients: Array.from({ length: 17 }, () => ({})),
+    allowedNamespaces: {
+      selector: { matchLabels: Object.fromEntries(Array.from({ length: 33 }, (_, at) => [`k${at}`, "v"])) },
+    },
+  };
+  const found = coilAdmission("Egress")?.check({ metadata: { name: "nat", namespace: "a" }, spec }, undefined, {});
+  assert.deepEqual(found?.faults.map(({ field }) => field).toSorted(), [
+    "spec.allowedNamespaces.selector.matchLabels",
+    "spec.clients",
+  ]);
 });

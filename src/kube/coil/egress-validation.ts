@@ -1,5 +1,6 @@
 import { Cidr } from "#base/ip";
 import { duplicate, type FieldFault, invalid, notSupported, required } from "#kube/crd";
+import { accessFaults, accessWarnings } from "./access-validation.ts";
 import { type AddressContext, type AddressedEgress, addressFaults, addressWarnings } from "./egress-addresses.ts";
 import { podSpecFaults } from "./pod-template.ts";
 import type { EgressPodTemplate, EgressSpec } from "./types.ts";
@@ -43,9 +44,12 @@ export function validateEgress(
     faults.push(invalid(field, seconds, "must be between 1 and 86400"));
   }
   if (spec.podDisruptionBudget !== undefined) checkBudget(spec.podDisruptionBudget, faults);
-  faults.push(...addressFaults(egress, old, context));
+  faults.push(...accessFaults(spec), ...addressFaults(egress, old, context));
   const warnings = context.dualStack === true ? dualStackWarnings(destinations) : [];
-  return { faults, warnings: [...warnings, ...networkWarnings(spec), ...addressWarnings(egress)] };
+  return {
+    faults,
+    warnings: [...warnings, ...networkWarnings(spec), ...accessWarnings(spec), ...addressWarnings(egress)],
+  };
 }
 
 /** Coil allows it, so it is no fault. */

@@ -34,6 +34,7 @@ export { egressDefaults, poolDefaults } from "./defaults.ts";
 export { outsideOfRanges } from "./egress-addresses.ts";
 export { validateEgress } from "./egress-validation.ts";
 export * from "./keys.ts";
+export { compileSelector, type LabelMatcher } from "./label-selector.ts";
 export { podSpecFaults, ROUTER_CONTAINER } from "./pod-template.ts";
 export { validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";
 export {
@@ -44,6 +45,7 @@ export {
   type BlockRequestCondition,
   type BlockRequestSpec,
   type BlockRequestStatus,
+  type ClientEntry,
   coilResources,
   type Egress,
   type EgressPodTemplate,

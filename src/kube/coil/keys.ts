@@ -21,6 +21,11 @@ export const RESERVED_LABEL = "coil.cybozu.com/reserved";
 export const COIL_FINALIZER = "coil.cybozu.com";
 /** Prefix of the Pod annotation that names Egresses; the namespace of the Egresses follows it. */
 export const EGRESS_ANNOTATION_PREFIX = "egress.coil.cybozu.com/";
+/**
+ * Annotation of a Namespace: the Egresses of other namespaces that may choose its pods by `spec.clients`, as `NAMESPACE/NAME` or `NAMESPACE/*`, separated by
+ * commas (docs/spec/pod-network.md#2.1).
+ */
+export const CLIENTS_OF_ANNOTATION = "isthmus.dev/egress-clients-of";
 /** The maximum length of a label value; names of nodes and pools become label values. */
 export const MAX_LABEL_VALUE_LENGTH = 63;
 
@@ -95,4 +100,22 @@ export function egressNames(
     if (names.size > 0) byNamespace.set(key.slice(EGRESS_ANNOTATION_PREFIX.length), [...names]);
   }
   return byNamespace;
+}
+
+/** The maximum number of entries of {@link CLIENTS_OF_ANNOTATION} that are read; further ones give no consent. */
+const MAX_CONSENTS = 1000;
+
+/**
+ * Pure: whether a Namespace with this text of {@link CLIENTS_OF_ANNOTATION} lets an Egress of another namespace choose its pods. Entries that are neither
+ * `NAMESPACE/NAME` nor `NAMESPACE/*` give no consent.
+ */
+export function consentsTo(
+  text: string | undefined,
+  { namespace, name }: { readonly namespace: string; readonly name: string },
+): boolean {
+  if (text === undefined) return false;
+  return text.split(",", MAX_CONSENTS).some((entry) => {
+    const own = entry.trim();
+    return own === `${namespace}/${name}` || own === `${namespace}/*`;
+  });
 }

@@ -57,7 +57,12 @@ function checkMembers(schema: SchemaNode, value: Readonly<Record<string, unknown
   for (const name of schema.required ?? []) {
     if (!Object.hasOwn(value, name) || value[name] === undefined) found.shape.push(required(at(name), ""));
   }
-  const { properties, additionalProperties } = schema;
+  const { properties, additionalProperties, maxProperties = Number.POSITIVE_INFINITY } = schema;
+  const count = Object.keys(value).length;
+  if (count > maxProperties) {
+    found.values.push(invalid(path, `${count} members`, `must have at most ${maxProperties} members`));
+    return;
+  }
   for (const [key, member] of Object.entries(value)) {
     const known = properties !== undefined && Object.hasOwn(properties, key) ? properties[key] : additionalProperties;
     if (known !== undefined) check(known, member, at(key), found);

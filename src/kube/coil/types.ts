@@ -2,6 +2,7 @@ import type * as CoreV1 from "kubernetes-types/core/v1.js";
 import { type ResourceType, resourceType, type StoredMeta } from "#kube/client";
 import { array, boolean, int32, intOrString, map, object, oneOf, opaque, type Static, string } from "#kube/crd";
 import { COIL_GROUP, COIL_VERSION, MAX_LABEL_VALUE_LENGTH } from "./keys.ts";
+import { labelSelectorSchema } from "./label-selector.ts";
 import {
   APPEND_ONLY,
   COUNT_OR_PERCENT,
@@ -132,6 +133,41 @@ const egressTemplateSchema = object(
   { description: "Changes to the router pods." },
 );
 
+/** The maximum number of names of `spec.allowedNamespaces`. */
+export const MAX_ALLOWED_NAMES = 1000;
+/** The maximum number of entries of `spec.clients`. */
+export const MAX_CLIENT_ENTRIES = 16;
+/** The maximum length of the name of a Namespace. */
+const MAX_NAMESPACE_LENGTH = 63;
+
+const allowedNamespacesSchema = object(
+  {
+    names: array(string({ maxLength: MAX_NAMESPACE_LENGTH }), {
+      description: "Names of namespaces.",
+      maxItems: MAX_ALLOWED_NAMES,
+    }),
+    selector: labelSelectorSchema("Selects namespaces by their labels. An empty selector selects all."),
+  },
+  {
+    description:
+      "The namespaces whose pods may use this egress, by annotation or by clients: those that are named, those that are selected, and always the egress's own. Absent: all namespaces. Empty: its own alone.",
+  },
+);
+
+const clientsSchema = array(
+  object({
+    namespaceSelector: labelSelectorSchema(
+      "Selects the namespaces of the pods. Absent: the egress's own namespace. Another namespace takes part only if its annotation isthmus.dev/egress-clients-of names this egress.",
+    ),
+    podSelector: labelSelectorSchema("Selects pods by their labels. Absent or empty: all pods of these namespaces."),
+  }),
+  {
+    description:
+      "Selects pods that use this egress without an annotation; a pod that matches one entry is a client. Pods that name egresses in annotations can be selected too.",
+    maxItems: MAX_CLIENT_ENTRIES,
+  },
+);
+
 /** `spec` of an Egress (docs/spec/pod-network.md#2.5). */
 export const egressSpecSchema = object(
   {
@@ -139,6 +175,8 @@ export const egressSpecSchema = object(
       description: "CIDRs that are reached through this egress.",
       minItems: 1,
     }),
+    allowedNamespaces: allowedNamespacesSchema,
+    clients: clientsSchema,
     replicas: int32({ description: "The number of router pods. Default: 1.", default: 1, minimum: 1 }),
     strategy: object(
       {
@@ -201,6 +239,11 @@ export const egressStatusSchema = object(
   {
     replicas: int32({ description: "The number of available router pods." }),
     selector: string({ description: "The selector of the router pods." }),
+    clients: int32({ description: "The number of pods that use the egress, by annotation or by spec.clients." }),
+    refusedClients: int32({
+      description:
+        "The number of pods that name the egress, or that spec.clients selects, and that may not use it: allowedNamespaces does not allow their namespace, or their namespace does not consent.",
+    }),
   },
   { description: "The observed state of the egress." },
 );
@@ -239,6 +282,8 @@ export interface BlockRequest extends CoilObject<"BlockRequest"> {
 
 /** `spec` of an Egress. */
 export type EgressSpec = Static<typeof egressSpecSchema>;
+/** One entry of `spec.clients` of an Egress. */
+export type ClientEntry = Static<typeof clientsSchema>[number];
 /** The pod template of an Egress. */
 export type EgressPodTemplate = Static<typeof egressTemplateSchema>;
 /** `status` of an Egress. */

@@ -29,6 +29,7 @@ export interface SchemaNode {
   readonly maximum?: number;
   readonly minItems?: number;
   readonly maxItems?: number;
+  readonly maxProperties?: number;
   readonly maxLength?: number;
   readonly pattern?: string;
   readonly items?: SchemaNode;
@@ -63,7 +64,10 @@ export function object<const P extends Shape, const R extends keyof P & string =
 }
 
 /** An object with any keys. */
-export function map<T>(values: Schema<T>, init: Notes = {}): Schema<Record<string, T>> {
+export function map<T>(
+  values: Schema<T>,
+  init: Notes & Pick<SchemaNode, "maxProperties"> = {},
+): Schema<Record<string, T>> {
   return { type: "object", ...init, additionalProperties: values };
 }
 

@@ -1,0 +1,18 @@
+/**
+ * Which pods use an Egress (docs/spec/pod-network.md#7.5): `spec.allowedNamespaces`, `spec.clients` and the consent of Namespaces.
+ * Clients on the nodes, routers and the controller ask the same functions, so that all decide alike. Pure: it knows no API server and no kernel.
+ */
+export {
+  type AccessNamespace,
+  type AccessPod,
+  type EgressAccess,
+  type EgressRef,
+  type EgressUse,
+  egressAccess,
+  egressUse,
+  type RefusalReason,
+  refusalText,
+  refusingField,
+  type UsedBy,
+} from "./access.ts";
+export { AccessIndex, type AccessSource, compareRefs, type PodUse } from "./uses.ts";

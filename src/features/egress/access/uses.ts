@@ -1,0 +1,99 @@
+import { routerEgress } from "#kube/coil";
+import {
+  type AccessNamespace,
+  type AccessPod,
+  type EgressAccess,
+  type EgressRef,
+  type EgressUse,
+  egressUse,
+  entriesFor,
+  selectedUse,
+} from "./access.ts";
+
+/** An Egress that a pod names or that selects it, and whether the pod may use it. */
+export interface PodUse {
+  readonly egress: EgressRef;
+  readonly use: Exclude<EgressUse, { readonly kind: "none" }>;
+}
+
+/** Where Egresses are looked up. */
+export interface AccessSource {
+  readonly get: (ref: EgressRef) => EgressAccess | undefined;
+  readonly all: () => Iterable<EgressAccess>;
+}
+
+/** An Egress whose `spec.clients` reach a namespace. */
+interface Reach {
+  readonly egress: EgressAccess;
+  readonly entries: ReturnType<typeof entriesFor>;
+  readonly use: PodUse["use"];
+}
+
+/**
+ * The Egresses that pods use, from many Egresses. For each namespace it holds the Egresses whose `spec.clients` reach it, until {@link AccessIndex.changed}
+ * or another state of the Namespace: then a pod costs its own names and the entries that reach its namespace, not all Egresses.
+ * Holds at most one entry for each namespace for which it was asked, until {@link AccessIndex.forget}.
+ */
+export class AccessIndex {
+  readonly #source: AccessSource;
+  /** By the name of the namespace. */
+  readonly #reach = new Map<string, { readonly of: AccessNamespace | undefined; readonly reach: readonly Reach[] }>();
+  #selecting: readonly EgressAccess[] | undefined;
+
+  constructor(source: AccessSource) {
+    this.#source = source;
+  }
+
+  /** Must be called after an Egress was added or removed, or has another {@link EgressAccess.text}. */
+  changed(): void {
+    this.#selecting = undefined;
+    this.#reach.clear();
+  }
+
+  /** Must be called after a Namespace is gone. */
+  forget(namespace: string): void {
+    this.#reach.delete(namespace);
+  }
+
+  /**
+   * The Egresses that a pod names and that exist, then those that select it; each part sorted by namespace and name. `namespace` is the pod's
+   * Namespace, `undefined` while it is not known.
+   */
+  usesOf(pod: AccessPod, namespace: AccessNamespace | undefined): readonly PodUse[] {
+    if (routerEgress(pod.labels) !== undefined) return [];
+    const uses: PodUse[] = [];
+    for (const [ofNamespace, names] of pod.named) {
+      for (const name of names) {
+        const egress = this.#source.get({ namespace: ofNamespace, name });
+        const use = egress === undefined ? undefined : egressUse(egress, pod, namespace);
+        if (egress !== undefined && use !== undefined && use.kind !== "none") uses.push({ egress, use });
+      }
+    }
+    uses.sort((a, b) => compareRefs(a.egress, b.egress));
+    for (const { egress, entries, use } of this.#reachOf(pod.namespace, namespace)) {
+      if (pod.named.get(egress.namespace)?.includes(egress.name) === true) continue;
+      if (entries.some(({ selectsPod }) => selectsPod(pod.labels))) uses.push({ egress, use });
+    }
+    return uses;
+  }
+
+  #reachOf(name: string, namespace: AccessNamespace | undefined): readonly Reach[] {
+    const known = this.#reach.get(name);
+    if (known !== undefined && known.of === namespace) return known.reach;
+    this.#selecting ??= [...this.#source.all()].filter(({ entries }) => entries.length > 0).sort(compareRefs);
+    const reach = this.#selecting.flatMap((egress) => {
+      const entries = entriesFor(egress, name, namespace);
+      const use = selectedUse(egress, name, namespace);
+      return entries.length === 0 || use.kind === "none" ? [] : [{ egress, entries, use }];
+    });
+    this.#reach.set(name, { of: namespace, reach });
+    return reach;
+  }
+}
+
+/** Pure: the order of Egresses: by namespace, then by name. */
+export function compareRefs(a: EgressRef, b: EgressRef): number {
+  return compare(a.namespace, b.namespace) || compare(a.name, b.name);
+}
+
+const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
