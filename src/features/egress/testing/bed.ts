@@ -16,6 +16,8 @@ export const AT = {
   client: { 4: ip("10.64.0.7"), 6: ip("fd02::7") },
   router: { 4: ip("10.64.0.8"), 6: ip("fd02::8") },
   service: { 4: ip("10.68.0.9"), 6: ip("fd03::9") },
+  /** A pod that is no client. */
+  stranger: { 4: ip("10.64.0.6"), 6: ip("fd02::6") },
   outside: { 4: ip("203.0.113.9"), 6: ip("2001:db8::9") },
   node: { 4: ip("10.64.0.1"), 6: ip("fd02::1") },
 } as const;
@@ -27,8 +29,8 @@ export const MTU_BYTES = 1500;
 const ANSWER_MS = 15_000;
 /** How long `no answer` takes where none can come. */
 export const SILENCE_MS = 1000;
-const MEMBERS = ["client", "router", "outside"] as const;
-type Member = (typeof MEMBERS)[number];
+const MEMBERS = ["client", "router", "stranger", "outside"] as const;
+export type Member = (typeof MEMBERS)[number];
 
 /** A flow of UDP between the client and the host outside. */
 export interface UdpFlow {

@@ -45,6 +45,14 @@ export interface TunnelBase {
   readonly links: readonly PlannedLink[];
 }
 
+/** The form of a tunnel packet, behind its outer IP header. */
+export interface WrappedForm {
+  /** A match of nft(8) that only packets of this form pass: behind the UDP header are the headers of this driver, then an IP packet of the family. */
+  readonly match: string;
+  /** Where the source address of the packet inside is, in bits from the start of the UDP header. */
+  readonly sourceBit: number;
+}
+
 /**
  * A way to carry packets between client and router, as pure functions (docs/spec/pod-network.md#10). The namespace's IPv4 and IPv6 tunnels are
  * independent.
@@ -53,6 +61,10 @@ export interface TunnelDriver {
   readonly name: "fou" | "vxlan";
   /** Bytes that a packet grows by: the tunnel's MTU is smaller by so much. */
   readonly overhead: (family: IpFamily) => number;
+  /** The names of the links from which a router takes clients' packets, as nft(8) matches them. */
+  readonly routerLinks: readonly string[];
+  /** How packets of the tunnels of an Egress look on the wire. */
+  readonly wrapped: (family: IpFamily, egress: GatewayPeer["egress"]) => WrappedForm;
   readonly clientBase: (family: IpFamily, port: number) => TunnelBase;
   readonly routerBase: (end: TunnelEnd, port: number) => TunnelBase;
   /** The client's end of the tunnel to an Egress. */

@@ -12,10 +12,15 @@ const TTL = 225;
 /** The links that take packets of any tunnel, because a router answers from its own address and not from the Service's. */
 const RECEIVER = { 4: "coil_ipip4", 6: "coil_ipip6" } as const;
 
+/** Behind UDP's header (64 bits): `saddr` of struct iphdr and of struct ipv6hdr. */
+const SOURCE_BIT = { 4: 64 + 96, 6: 64 + 64 } as const;
+
 /** Foo over UDP: one ipip or ip6tnl link for each peer, with Coil's names and options (docs/spec/pod-network.md#7.1). */
 export const fouDriver: TunnelDriver = {
   name: "fou",
   overhead: (family) => OVERHEAD[family],
+  routerLinks: ["fou4_*", "fou6_*", RECEIVER[4], RECEIVER[6]],
+  wrapped: (family) => ({ match: `@th,64,4 ${family}`, sourceBit: SOURCE_BIT[family] }),
   clientBase: (family, port) => ({ settings: settingsOf(family), ...baseOf(family, port) }),
   routerBase: ({ local: { family } }, port) => ({ settings: new Map(), ...baseOf(family, port) }),
   toGateway: (end, { address, sourcePortAuto }, port) => tunnelTo(end, address, { sourcePortAuto, port }),

@@ -18,10 +18,20 @@ const HOP = {
 /** The one link of a router. */
 const ROUTER_LINK = "coil_vxlan";
 
+/** Of linux/if_ether.h. A frame with a VLAN tag has another one here, also where the kernel would take its tag off. */
+const ETHER_TYPE = { 4: "0x0800", 6: "0x86dd" } as const;
+/** Behind UDP's header (64 bits), VXLAN's (64) and Ethernet's (112): `saddr` of struct iphdr and of struct ipv6hdr. */
+const SOURCE_BIT = { 4: 240 + 96, 6: 240 + 64 } as const;
+
 /** VXLAN: one link for each gateway in a client, and one for all clients in a router (docs/spec/pod-network.md#10). */
 export const vxlanDriver: TunnelDriver = {
   name: "vxlan",
   overhead: (family) => OVERHEAD[family],
+  routerLinks: [ROUTER_LINK],
+  wrapped: (family, egress) => ({
+    match: `@th,64,64 ${headerOf(vniOf(egress))} @th,224,16 ${ETHER_TYPE[family]} @th,240,4 ${family}`,
+    sourceBit: SOURCE_BIT[family],
+  }),
   clientBase: () => ({ settings: new Map(), fouPorts: [], links: [] }),
   routerBase: (end, port) => ({ settings: new Map(), fouPorts: [], links: [routerLink(end, port)] }),
   toGateway: ({ local, mtuBytes }, { address, egress }, port) => {
@@ -78,6 +88,11 @@ function routerLink({ local: { family }, mtuBytes }: TunnelEnd, port: number): P
     // Of its own family alone: the kernel refuses others where IPv6 is off, or the MTU is too small for it.
     neighbours: [{ address: HOP.client[family], mac: MAC.client }],
   };
+}
+
+/** VXLAN's header (RFC 7348 section 5): the flag that the identifier is valid, and the identifier; all else is 0. */
+function headerOf(vni: number): string {
+  return `0x08000000${vni.toString(16).padStart(6, "0")}00`;
 }
 
 /** The VXLAN network identifier of an Egress, 1 to 2^24-1: both ends compute it from the name. */

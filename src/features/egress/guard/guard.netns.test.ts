@@ -1,0 +1,4 @@
+import { guardClaims } from "../testing/guard-claims.ts";
+import { vxlanDriver } from "../tunnel/index.ts";
+
+guardClaims(vxlanDriver);

@@ -1,0 +1,7 @@
+/**
+ * Which packets of tunnels pass: the nftables table of a router (docs/spec/pod-network.md#9.1), as data, and its comparison with the kernel.
+ * Knows headers, sets and rules. Does not know which pods are clients: it is given their addresses.
+ */
+export type { GuardCounter, GuardPlan } from "./plan.ts";
+export { planRouterGuard, ROUTER_DROPS, ROUTER_TABLE, type RouterGuard } from "./router-guard.ts";
+export { type GuardPorts, GuardTable } from "./table.ts";

@@ -1,0 +1,44 @@
+import type { NftBase, NftSetSpec, NftTable } from "#kernel/nft";
+import type { ByteString } from "#kernel/nft-elements";
+import type { AddressRange } from "./ranges.ts";
+
+/** A table that judges the packets of tunnels in one namespace, as data. It is ours as a whole. */
+export interface GuardPlan {
+  readonly table: NftTable & { readonly family: "inet" };
+  readonly sets: readonly GuardSet[];
+  readonly chains: readonly GuardChain[];
+}
+
+/** A set of the table with all its elements. */
+export interface GuardSet {
+  readonly name: string;
+  readonly spec: NftSetSpec;
+  readonly elements: readonly GuardElement[] | { readonly ranges: readonly AddressRange[] };
+}
+
+/** One element, in the spelling of nft(8) and in the kernel's layout. */
+export interface GuardElement {
+  readonly text: readonly string[];
+  readonly key: ByteString;
+}
+
+export interface GuardChain {
+  readonly name: string;
+  /** Absent: other chains lead here. */
+  readonly base?: NftBase;
+  readonly rules: readonly GuardRule[];
+}
+
+export interface GuardRule {
+  /** In nft(8) syntax. */
+  readonly rule: string;
+  /** Why the rule drops packets, which it counts. Absent: it counts none. */
+  readonly reason?: string;
+}
+
+/** Packets that were dropped for a reason. */
+export interface GuardCounter {
+  readonly reason: string;
+  readonly packets: number;
+  readonly bytes: number;
+}

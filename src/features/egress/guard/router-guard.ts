@@ -1,0 +1,178 @@
+import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
+import type { GatewayPeer, TunnelDriver } from "../tunnel/index.ts";
+import { addressElement, pairElement, rawElement } from "./elements.ts";
+import type { GuardChain, GuardPlan, GuardRule, GuardSet } from "./plan.ts";
+import { acceptedDestinations } from "./ranges.ts";
+
+/** What a router lets in and out. */
+export interface RouterGuard {
+  readonly egress: GatewayPeer["egress"];
+  readonly driver: TunnelDriver;
+  /** UDP port of the tunnels. */
+  readonly port: number;
+  /** The interface to the cluster and to the outside. */
+  readonly ifname: string;
+  /** Addresses of the pods that may use this Egress. */
+  readonly clients: readonly IpAddress[];
+  /** Of the Egress. Absent: they cannot be read, and every destination is taken. */
+  readonly destinations: readonly Cidr[] | undefined;
+  /** Ranges of the cluster and the site, which a wider destination does not open. */
+  readonly inCluster: readonly Cidr[];
+}
+
+/** The nftables table of a router. */
+export const ROUTER_TABLE = { family: "inet", name: "coil-egress" } as const;
+
+/** Why a router drops packets, by the label of the metric. */
+export const ROUTER_DROPS = {
+  "outer-source": "tunnel packets that come from no client",
+  translated:
+    "tunnel packets with a client's packet inside that come from no client: a node translates the sources of pods' packets, or they are forged",
+  "inner-source": "tunnel packets of a client with the packet of somebody else inside, or none that the tunnel carries",
+  "plain-tunnel": "packets of IPIP and IPv6 tunnels without UDP",
+  fragment: "fragments of UDP over IPv6 that are not put together",
+  destination: "packets of a client to no destination of the Egress",
+  local: "packets of a client to the router itself",
+  unsolicited: "packets to a client that answer none of its own",
+  transit: "packets that are not a client's",
+} as const satisfies Readonly<Record<string, string>>;
+
+type Reason = keyof typeof ROUTER_DROPS;
+
+/** What no client sends into a tunnel (docs/spec/pod-network.md#7.2), and no host outside has. */
+const NEVER = [
+  "169.254.0.0/16",
+  "127.0.0.0/8",
+  "224.0.0.0/4",
+  "255.255.255.255/32",
+  "fe80::/10",
+  "::1/128",
+  "ff00::/8",
+].map((text) => Cidr.parse(text));
+const ANY = ["0.0.0.0/0", "::/0"].map((text) => Cidr.parse(text));
+const FAMILIES: readonly IpFamily[] = [4, 6];
+const IP = { 4: "ip", 6: "ip6" } as const;
+const ADDRESS = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
+/** Before the chains of other programs. */
+const PRIORITY = "filter - 10";
+
+/**
+ * Pure: the table of a router (docs/spec/pod-network.md#9.1). A packet of a tunnel is judged before it is unwrapped, by its outer source and the source
+ * inside, and after it by the inner header. The number of rules does not depend on the number of clients.
+ */
+export function planRouterGuard(guard: RouterGuard): GuardPlan {
+  return { table: ROUTER_TABLE, sets: setsOf(guard), chains: chainsOf(guard) };
+}
+
+function setsOf({ driver, egress, clients, destinations, inCluster }: RouterGuard): GuardSet[] {
+  return FAMILIES.flatMap((family) => {
+    const { sourceBit } = driver.wrapped(family, egress);
+    const inner = innerSource(family, sourceBit);
+    const own = [...new Map(clients.map((one) => [String(one), one])).values()].filter((one) => one.family === family);
+    // Without the destinations nobody can tell which of them are in the cluster.
+    const limits = { inCluster: destinations === undefined ? [] : inCluster, never: NEVER };
+    return [
+      { name: `clients${family}`, spec: { key: ADDRESS[family] }, elements: own.map(addressElement) },
+      { name: `inner${family}`, spec: { key: inner, typeof: true }, elements: own.map(rawElement) },
+      {
+        name: `pairs${family}`,
+        spec: { key: `${IP[family]} saddr . ${inner}`, typeof: true },
+        elements: own.map(pairElement),
+      },
+      {
+        name: `destinations${family}`,
+        spec: { key: ADDRESS[family], flags: ["interval"] },
+        elements: { ranges: acceptedDestinations(family, destinations ?? ANY, limits) },
+      },
+    ];
+  });
+}
+
+/** The source of the packet inside, as an expression of nft(8). */
+function innerSource(family: IpFamily, bit: number): string {
+  return `@th,${bit},${family === 4 ? 32 : 128}`;
+}
+
+function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
+  const tunnel = `udp dport ${port}`;
+  const each = (rule: (family: IpFamily) => GuardRule): GuardRule[] => FAMILIES.map(rule);
+  const links = driver.routerLinks;
+  return [
+    {
+      name: "prerouting",
+      base: { type: "filter", hook: "prerouting", priority: "raw", policy: "accept" },
+      // Each flow of a client would have an entry of connection tracking for its tunnel besides its own.
+      rules: each((family) => ({ rule: `${tunnel} ${IP[family]} saddr @clients${family} notrack` })),
+    },
+    {
+      name: "output",
+      base: { type: "filter", hook: "output", priority: "raw", policy: "accept" },
+      rules: each((family) => ({ rule: `${tunnel} ${IP[family]} daddr @clients${family} notrack` })),
+    },
+    {
+      name: "input",
+      base: { type: "filter", hook: "input", priority: PRIORITY, policy: "accept" },
+      rules: [
+        ...links.map((name) => ({ rule: `iifname "${name}" goto local` })),
+        { rule: `${tunnel} goto outer` },
+        drop("plain-tunnel", "meta l4proto { 4, 41 }"),
+        // The kernel asks for connection tracking because of other rules, so all fragments are put together before. This does not rely on it.
+        drop("fragment", "meta nfproto ipv6 meta l4proto udp exthdr frag exists"),
+      ],
+    },
+    {
+      name: "outer",
+      rules: [
+        ...each((family) => {
+          const { match, sourceBit } = driver.wrapped(family, egress);
+          return { rule: `${match} ${IP[family]} saddr . ${innerSource(family, sourceBit)} @pairs${family} accept` };
+        }),
+        ...each((family) => drop("inner-source", `${IP[family]} saddr @clients${family}`)),
+        ...each((family) => {
+          const { match, sourceBit } = driver.wrapped(family, egress);
+          return drop("translated", `${match} ${innerSource(family, sourceBit)} @inner${family}`);
+        }),
+        drop("outer-source"),
+      ],
+    },
+    {
+      name: "local",
+      // The kernel of a client sends such through each link of its own.
+      rules: [{ rule: "ip6 daddr ff02::/16 drop" }, drop("local")],
+    },
+    {
+      name: "forward",
+      base: { type: "filter", hook: "forward", priority: PRIORITY, policy: "accept" },
+      rules: [
+        ...links.map((name) => ({ rule: `iifname "${name}" goto from-client` })),
+        ...links.map((name) => ({ rule: `oifname "${name}" goto to-client` })),
+        drop("transit", `iifname "${ifname}" oifname "${ifname}"`),
+      ],
+    },
+    {
+      name: "from-client",
+      rules: [
+        ...each((family) => ({
+          rule: `${IP[family]} saddr @clients${family} ${IP[family]} daddr @destinations${family} accept`,
+        })),
+        ...each((family) => drop("destination", `${IP[family]} saddr @clients${family}`)),
+        drop("inner-source"),
+      ],
+    },
+    {
+      name: "to-client",
+      rules: [
+        ...each((family) => ({
+          rule: `ct direction reply ct state established ${IP[family]} daddr @clients${family} accept`,
+        })),
+        { rule: "ct state related meta l4proto icmp ip daddr @clients4 accept" },
+        { rule: "ct state related meta l4proto ipv6-icmp ip6 daddr @clients6 accept" },
+        drop("unsolicited"),
+      ],
+    },
+  ];
+}
+
+function drop(reason: Reason, match = ""): GuardRule {
+  return { rule: `${match} counter drop`.trim(), reason };
+}

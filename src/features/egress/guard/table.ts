@@ -1,0 +1,164 @@
+import { createHash } from "node:crypto";
+import { IpAddress, type IpFamily } from "#base/ip";
+import { type Nft, NftError, NftTransaction } from "#kernel/nft";
+import { ElementBatch, type NftElements, type RawElement } from "#kernel/nft-elements";
+import type { GuardCounter, GuardElement, GuardPlan, GuardSet } from "./plan.ts";
+import type { AddressRange } from "./ranges.ts";
+
+/** The packet filter of a namespace. Both belong to the same one. */
+export interface GuardPorts {
+  readonly nft: Nft;
+  readonly elements: Pick<NftElements, "list" | "commit" | "structure" | "wantsRecords">;
+}
+
+/** The guard's table in one namespace. Only one call may run at a time. */
+export class GuardTable {
+  readonly #ports: GuardPorts;
+  readonly #table: GuardPlan["table"];
+  /** What the kernel said of the table when its chains and rules were compared the last time: rules with other handles are compared again. */
+  #compared: { readonly shape: string; readonly structure: string } | undefined;
+
+  constructor(ports: GuardPorts, table: GuardPlan["table"]) {
+    this.#ports = ports;
+    this.#table = table;
+  }
+
+  /** Whether the kernel has the table. Throws `KernelError`. */
+  get exists(): boolean {
+    return this.#ports.elements.structure(this.#table).length > 0;
+  }
+
+  /**
+   * Brings the table to `plan`, and returns the number of changes: elements that were added or deleted, or 1 for a table that was made or made again, which is
+   * one transaction with all its elements. Rejects with `NftError` and `KernelError`; what was there before is in force then.
+   */
+  async sync(plan: GuardPlan): Promise<number> {
+    const shape = shapeOf(plan);
+    if (!this.#hasShape(plan, shape)) {
+      this.#ports.nft.run(wholeTable(plan, shape));
+      this.#compared = { shape, structure: this.#structure() };
+      return 1;
+    }
+    return this.#syncRanges(plan) + (await this.#syncElements(plan));
+  }
+
+  /** Removes the table. Throws `NftError`. */
+  remove(): void {
+    this.#ports.nft.run(new NftTransaction(this.#table).removeTable());
+  }
+
+  /** What was dropped since the table was made, by reason. Throws `NftError`; without a table there is none. */
+  counters(plan: GuardPlan): GuardCounter[] {
+    const sums = new Map<string, GuardCounter>();
+    for (const { name, rules } of plan.chains) {
+      if (rules.every(({ reason }) => reason === undefined)) continue;
+      for (const { comment = "", packets, bytes } of this.#present(() =>
+        this.#ports.nft.listCounters(this.#table, name),
+      )) {
+        const reason = comment.split(" ")[0] ?? "";
+        const sum = sums.get(reason) ?? { reason, packets: 0, bytes: 0 };
+        sums.set(reason, { reason, packets: sum.packets + packets, bytes: sum.bytes + bytes });
+      }
+    }
+    return [...sums.values()];
+  }
+
+  #structure(): string {
+    return this.#ports.elements.structure(this.#table).join("\n");
+  }
+
+  #hasShape({ chains }: GuardPlan, shape: string): boolean {
+    const structure = this.#structure();
+    if (structure === "") return false;
+    if (this.#compared?.shape === shape && this.#compared.structure === structure) return true;
+    const isSame = chains.every(({ name, rules }) => {
+      const found = this.#present(() => this.#ports.nft.listRules(this.#table, name)).map(({ comment }) => comment);
+      return found.length === rules.length && rules.every((rule, at) => commentOf(rule, shape) === found[at]);
+    });
+    if (isSame) this.#compared = { shape, structure };
+    return isSame;
+  }
+
+  #syncRanges({ table, sets }: GuardPlan): number {
+    let changes = 0;
+    for (const { name, elements } of sets) {
+      if (!("ranges" in elements)) continue;
+      const found = rangesOf(this.#ports.elements.list(table, name));
+      if (found.join() === elements.ranges.map(rangeText).join()) continue;
+      const change = new NftTransaction(table).flushSet(name).elements(name, elements.ranges.map(rangeElement));
+      this.#ports.nft.run(change);
+      changes += 1;
+    }
+    return changes;
+  }
+
+  async #syncElements({ table, sets }: GuardPlan): Promise<number> {
+    const batch = new ElementBatch(table, { record: this.#ports.elements.wantsRecords });
+    for (const { name, elements } of sets) {
+      if ("ranges" in elements) continue;
+      const left = new Set(this.#ports.elements.list(table, name).map(({ key }) => key));
+      for (const { key } of elements) if (!left.delete(key)) batch.add(name, key);
+      for (const key of left) batch.delete(name, key);
+    }
+    const { count } = batch;
+    if (count > 0) await this.#ports.elements.commit(batch);
+    return count;
+  }
+
+  #present<T>(read: () => T[]): T[] {
+    try {
+      return read();
+    } catch (error) {
+      if (!(error instanceof NftError) || error.code !== "not-found") throw error;
+      return [];
+    }
+  }
+}
+
+/** Changes with anything but the elements. */
+function shapeOf({ sets, chains }: GuardPlan): string {
+  const fixed = { sets: sets.map(({ name, spec }) => ({ name, spec })), chains };
+  return createHash("sha256").update(JSON.stringify(fixed)).digest("hex").slice(0, 8);
+}
+
+function commentOf({ reason }: { readonly reason?: string }, shape: string): string {
+  return `${reason ?? "pass"} ${shape}`;
+}
+
+function wholeTable({ table, sets, chains }: GuardPlan, shape: string): NftTransaction {
+  const change = new NftTransaction(table).replaceTable();
+  for (const { name, spec } of sets) change.set(name, spec);
+  for (const set of sets) change.elements(set.name, textsOf(set));
+  // A rule may lead to a chain that stands behind its own.
+  for (const { name, base } of chains) change.chain(name, base);
+  for (const { name, rules } of chains)
+    for (const rule of rules) change.rule(name, rule.rule, { comment: commentOf(rule, shape) });
+  return change;
+}
+
+function textsOf({ elements }: GuardSet): { readonly key: readonly string[] }[] {
+  if ("ranges" in elements) return elements.ranges.map(rangeElement);
+  return elements.map(({ text }: GuardElement) => ({ key: text }));
+}
+
+const rangeElement = (range: AddressRange): { readonly key: readonly string[] } => ({ key: [rangeText(range)] });
+const rangeText = ({ first, last }: AddressRange): string => (first.equals(last) ? `${first}` : `${first}-${last}`);
+
+/** The ranges of a set as the kernel lists them: the first address of each, and the first one behind it, unless that would be past the last address. */
+function rangesOf(listed: readonly RawElement[]): string[] {
+  const marks = listed
+    .map(({ key, isEnd = false }) => ({ address: IpAddress.fromBytes(Buffer.from(key, "latin1")), isEnd }))
+    .toSorted((a, b) => a.address.compare(b.address) || Number(b.isEnd) - Number(a.isEnd));
+  const texts: string[] = [];
+  let first: IpAddress | undefined;
+  for (const { address, isEnd } of marks) {
+    if (isEnd && first !== undefined) texts.push(rangeText({ first, last: address.plus(-1) }));
+    first = isEnd ? undefined : address;
+  }
+  if (first !== undefined) texts.push(rangeText({ first, last: lastOf(first.family) }));
+  return texts;
+}
+
+function lastOf(family: IpFamily): IpAddress {
+  return IpAddress.fromValue(family, (1n << (family === 4 ? 32n : 128n)) - 1n);
+}

@@ -1,0 +1,384 @@
+/** What a router lets through and what not, as tests that run wherever the kernel has the driver. */
+import assert from "node:assert/strict";
+import { createSocket, type Socket } from "node:dgram";
+import { test } from "node:test";
+import { Cidr, type IpAddress, type IpFamily, MacAddress } from "#base/ip";
+import { openNft } from "#kernel/nft";
+import { openNftElements } from "#kernel/nft-elements";
+import { bindUdp } from "#kernel/socket";
+import { PRIVATE_RANGES } from "../client/index.ts";
+import { nftFilter } from "../filter/index.ts";
+import { GuardTable, planRouterGuard, ROUTER_TABLE, type RouterGuard } from "../guard/index.ts";
+import { syncNet } from "../net-plan/index.ts";
+import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
+import { type TunnelDriver, vniOf } from "../tunnel/index.ts";
+import { AT, EgressBed, type Member, MTU_BYTES, TUNNEL_PORT } from "./bed.ts";
+import { behindOptions, frame, ipPacket, sendFrame, UDP, udp, vxlan } from "./packets.ts";
+
+const EGRESS = { namespace: "internet", name: "nat" };
+const FAMILIES = [4, 6] as const;
+/** Where the targets of the packets listen. */
+const TARGET_PORT = 7000;
+const WAIT_MS = 15_000;
+const CLIENT_MAC = MacAddress.parse("02:00:00:00:55:01");
+const ROUTER_MAC = MacAddress.parse("02:00:00:00:55:02");
+const IN_IP: Readonly<Record<IpFamily, number>> = { 4: 4, 6: 41 };
+
+type Pair = { readonly src: IpAddress; readonly dst: IpAddress };
+
+/** One packet of the attack, or several that belong together. */
+interface Attack {
+  readonly name: string;
+  /** Who sends it; the node by the router's link. */
+  readonly from: Member | "node";
+  readonly packets: (family: IpFamily) => readonly Buffer[];
+  /** The reason that counts it. */
+  readonly reason: string;
+  readonly only?: IpFamily;
+}
+
+/** A datagram to the targets' port. */
+const datagram = (ends: Pair, text = "attack"): Buffer =>
+  ipPacket(ends, UDP, udp(ends, { from: TARGET_PORT, to: TARGET_PORT }, Buffer.from(text)));
+
+/** What wraps packets as a driver does, and in forms that it does not have. */
+function wrappers(driver: TunnelDriver) {
+  const inner = (
+    packet: Buffer,
+    more: { readonly vlan?: number; readonly vni?: number; readonly flags?: number },
+  ): Buffer => {
+    if (driver.name === "fou") return packet;
+    const bytes = frame({ to: ROUTER_MAC, from: CLIENT_MAC }, packet, more);
+    return vxlan(more.vni ?? vniOf(EGRESS), bytes, more.flags);
+  };
+  const outer = (from: Pair, packet: Buffer, more: Parameters<typeof inner>[1] = {}): Buffer =>
+    udp(from, { from: 40_000, to: TUNNEL_PORT }, inner(packet, more));
+  return { inner, outer };
+}
+
+function attacksOf(driver: TunnelDriver): readonly Attack[] {
+  const { inner, outer } = wrappers(driver);
+  const toRouter = (member: Member, family: IpFamily): Pair => ({ src: AT[member][family], dst: AT.router[family] });
+  const pair = (src: keyof typeof AT, dst: keyof typeof AT, family: IpFamily): Pair => ({
+    src: AT[src][family],
+    dst: AT[dst][family],
+  });
+  const tunnel = (member: Member, family: IpFamily, packet: Buffer, more: Parameters<typeof outer>[2] = {}): Buffer =>
+    ipPacket(toRouter(member, family), UDP, outer(toRouter(member, family), packet, more));
+  const own = (family: IpFamily): Buffer => datagram(pair("client", "outside", family));
+  const one =
+    (make: (family: IpFamily) => Buffer): Attack["packets"] =>
+    (family) => [make(family)];
+  const split = (ends: Pair, payload: Buffer): readonly Buffer[] => [
+    ipPacket(ends, UDP, payload.subarray(0, 24), { fragment: { offset: 0, more: true } }),
+    ipPacket(ends, UDP, payload.subarray(24), { fragment: { offset: 24, more: false } }),
+  ];
+  const all: Attack[] = [
+    {
+      name: "a pod that is no client sends its own packet",
+      from: "stranger",
+      reason: "outer-source",
+      packets: one((f) => tunnel("stranger", f, datagram(pair("stranger", "outside", f)))),
+    },
+    {
+      name: "a host outside sends to a pod",
+      from: "outside",
+      reason: "outer-source",
+      packets: one((f) => tunnel("outside", f, datagram(pair("outside", "client", f)))),
+    },
+    {
+      name: "a host outside sends to a Service",
+      from: "outside",
+      reason: "outer-source",
+      packets: one((f) => tunnel("outside", f, datagram(pair("outside", "service", f)))),
+    },
+    {
+      name: "a host outside sends as a client to another pod",
+      from: "outside",
+      reason: "translated",
+      packets: one((f) => tunnel("outside", f, datagram(pair("client", "stranger", f)))),
+    },
+    {
+      name: "a pod that is no client sends as one",
+      from: "stranger",
+      reason: "translated",
+      packets: one((f) => tunnel("stranger", f, own(f))),
+    },
+    {
+      name: "a client sends as another pod",
+      from: "client",
+      reason: "inner-source",
+      packets: one((f) => tunnel("client", f, datagram(pair("stranger", "outside", f)))),
+    },
+    {
+      name: "a client sends as a host outside",
+      from: "client",
+      reason: "inner-source",
+      packets: one((f) => tunnel("client", f, datagram(pair("outside", "client", f)))),
+    },
+    {
+      name: "a client sends to another pod",
+      from: "client",
+      reason: "destination",
+      packets: one((f) => tunnel("client", f, datagram(pair("client", "stranger", f)))),
+    },
+    {
+      name: "a client sends to a Service",
+      from: "client",
+      reason: "destination",
+      packets: one((f) => tunnel("client", f, datagram(pair("client", "service", f)))),
+    },
+    {
+      name: "a client sends to its node",
+      from: "client",
+      reason: "destination",
+      packets: one((f) => tunnel("client", f, datagram(pair("client", "node", f)))),
+    },
+    {
+      name: "a client sends to the router",
+      from: "client",
+      reason: "local",
+      packets: one((f) => tunnel("client", f, datagram(pair("client", "router", f)))),
+    },
+    {
+      name: "a client sends a tunnel packet in a tunnel packet",
+      from: "client",
+      reason: "local",
+      packets: one((f) =>
+        tunnel("client", f, ipPacket(pair("client", "router", f), UDP, outer(pair("client", "router", f), own(f)))),
+      ),
+    },
+    {
+      name: "a client sends fragments to another pod",
+      from: "client",
+      reason: "destination",
+      packets: (f) =>
+        split(
+          pair("client", "stranger", f),
+          udp(pair("client", "stranger", f), { from: 9, to: TARGET_PORT }, Buffer.alloc(40)),
+        ).map((part) => tunnel("client", f, part)),
+    },
+    {
+      name: "a pod that is no client sends fragments of a tunnel packet",
+      from: "stranger",
+      reason: "translated",
+      packets: (f) => split(toRouter("stranger", f), outer(toRouter("stranger", f), own(f))),
+    },
+    {
+      name: "a pod that is no client sends without UDP",
+      from: "stranger",
+      reason: "plain-tunnel",
+      packets: one((f) => ipPacket(toRouter("stranger", f), IN_IP[f], own(f))),
+    },
+    {
+      name: "a client sends without UDP",
+      from: "client",
+      reason: "plain-tunnel",
+      packets: one((f) => ipPacket(toRouter("client", f), IN_IP[f], own(f))),
+    },
+    {
+      name: "a client sends IPv6 in IPv4, or IPv4 in IPv6, without UDP",
+      from: "client",
+      reason: "plain-tunnel",
+      packets: one((f) => ipPacket(toRouter("client", f), IN_IP[f === 4 ? 6 : 4], own(f === 4 ? 6 : 4))),
+    },
+    {
+      name: "a pod that is no client sends with options",
+      from: "stranger",
+      reason: "translated",
+      only: 4,
+      packets: one((f) =>
+        ipPacket(toRouter("stranger", f), UDP, outer(toRouter("stranger", f), own(f)), {
+          options: Buffer.from([1, 1, 1, 0]),
+        }),
+      ),
+    },
+    {
+      name: "a pod that is no client sends with an extension header",
+      from: "stranger",
+      reason: "translated",
+      only: 6,
+      packets: one((f) =>
+        ipPacket(toRouter("stranger", f), 60, behindOptions(UDP, outer(toRouter("stranger", f), own(f)))),
+      ),
+    },
+    {
+      name: "a client sends a packet of the other family",
+      from: "client",
+      reason: "inner-source",
+      packets: one((f) => tunnel("client", f, own(f === 4 ? 6 : 4))),
+    },
+    {
+      name: "a packet to a client that answers none",
+      from: "node",
+      reason: "unsolicited",
+      packets: one((f) => datagram(pair("outside", "client", f))),
+    },
+    {
+      name: "a packet that is not a client's",
+      from: "node",
+      reason: "transit",
+      packets: one((f) => datagram(pair("stranger", "outside", f))),
+    },
+  ];
+  if (driver.name === "fou") return all;
+  return [
+    ...all,
+    ...[0, 5].map(
+      (vlan): Attack => ({
+        name: `a client sends to another pod, tagged with VLAN ${vlan}`,
+        from: "client",
+        reason: "inner-source",
+        packets: one((f) => tunnel("client", f, datagram(pair("client", "stranger", f)), { vlan })),
+      }),
+    ),
+    {
+      name: "a client sends as another pod, tagged with VLAN 0",
+      from: "client",
+      reason: "inner-source",
+      packets: one((f) => tunnel("client", f, datagram(pair("stranger", "outside", f)), { vlan: 0 })),
+    },
+    {
+      name: "a pod that is no client sends, tagged with VLAN 0",
+      from: "stranger",
+      reason: "outer-source",
+      packets: one((f) => tunnel("stranger", f, datagram(pair("stranger", "outside", f)), { vlan: 0 })),
+    },
+    {
+      name: "a client sends by the identifier of another Egress",
+      from: "client",
+      reason: "inner-source",
+      packets: one((f) => tunnel("client", f, own(f), { vni: 77 })),
+    },
+    {
+      name: "a client sends with other flags of VXLAN",
+      from: "client",
+      reason: "inner-source",
+      packets: one((f) => tunnel("client", f, own(f), { flags: 0x0c })),
+    },
+    {
+      name: "a client sends a frame that ends in its headers",
+      from: "client",
+      reason: "inner-source",
+      packets: one((f) =>
+        ipPacket(
+          toRouter("client", f),
+          UDP,
+          udp(toRouter("client", f), { from: 9, to: TUNNEL_PORT }, inner(own(f), {}).subarray(0, 30)),
+        ),
+      ),
+    },
+  ];
+}
+
+class GuardBed implements Disposable {
+  readonly bed = new EgressBed();
+  readonly driver: TunnelDriver;
+  readonly #nft = openNft(this.bed.netns("router"));
+  readonly #elements = openNftElements(this.bed.netns("router"));
+  readonly guard = new GuardTable({ nft: this.#nft, elements: this.#elements }, ROUTER_TABLE);
+  readonly #sockets: Socket[] = [];
+  /** Texts that arrived at any target, with the name of the target. */
+  readonly arrived: string[] = [];
+
+  constructor(driver: TunnelDriver) {
+    this.driver = driver;
+    for (const member of ["client", "stranger", "outside", "router"] as const)
+      for (const family of FAMILIES) this.#listen(member, family);
+  }
+
+  #listen(member: Member, family: IpFamily): void {
+    const socket = createSocket(family === 4 ? "udp4" : "udp6");
+    socket.bind({ fd: bindUdp(AT[member][family], TARGET_PORT, { netns: this.bed.netns(member) }), exclusive: true });
+    socket.on("message", (text) => this.arrived.push(`${member} ${text}`));
+    this.#sockets.push(socket);
+  }
+
+  plan(more: Partial<RouterGuard> = {}): ReturnType<typeof planRouterGuard> {
+    return planRouterGuard({
+      egress: EGRESS,
+      driver: this.driver,
+      port: TUNNEL_PORT,
+      ifname: "eth0",
+      clients: FAMILIES.map((family) => AT.client[family]),
+      destinations: ["0.0.0.0/0", "::/0"].map((text) => Cidr.parse(text)),
+      inCluster: PRIVATE_RANGES,
+      ...more,
+    });
+  }
+
+  async router(): Promise<void> {
+    const pod = { egress: EGRESS, addresses: AT.router, ifname: "eth0", mtuBytes: MTU_BYTES };
+    const clients = FAMILIES.map((family) => AT.client[family]);
+    const plan = planRouter(pod, clients, { driver: this.driver, port: TUNNEL_PORT, sourcePortAuto: true });
+    await syncNet(this.bed.stack("router"), plan, routerScope(TUNNEL_PORT));
+    await routerRules(nftFilter(this.#nft)).sync(planRules(pod));
+    // Packets that the kernel itself would drop say nothing of the guard.
+    for (const link of ["all", "default", "eth0"])
+      this.bed.stack("node").sysctl.set(`net.ipv4.conf.${link === "eth0" ? "router" : link}.rp_filter`, 0);
+  }
+
+  /** Sends packets by the link of a member to the node, or by the node's link to the router. */
+  send(from: Member | "node", packets: readonly Buffer[]): void {
+    const name = from === "node" ? "router" : "eth0";
+    const other = from === "node" ? ("router" as const) : ("node" as const);
+    const link = this.bed.stack(from).links.get({ name }) ?? assert.fail(name);
+    const peer = this.bed.stack(other).links.get({ name: from === "node" ? "eth0" : from }) ?? assert.fail(from);
+    const [own, to] = [link.mac ?? assert.fail("no MAC"), peer.mac ?? assert.fail("no MAC")];
+    for (const packet of packets) sendFrame(this.bed.netns(from), link.index, frame({ to, from: own }, packet));
+  }
+
+  count(reason: string): number {
+    return this.guard.counters(this.plan()).find((one) => one.reason === reason)?.packets ?? 0;
+  }
+
+  /** A packet of the client as the tunnel carries it, which must arrive: all that was sent before has been judged by then. */
+  async rightful(family: IpFamily, text: string): Promise<void> {
+    const ends = { src: AT.client[family], dst: AT.router[family] };
+    const packet = wrappers(this.driver).outer(
+      ends,
+      datagram({ src: AT.client[family], dst: AT.outside[family] }, text),
+    );
+    this.send("client", [ipPacket(ends, UDP, packet)]);
+    await until(() => this.arrived.includes(`outside ${text}`), `${text} arrives`);
+  }
+
+  [Symbol.dispose](): void {
+    for (const socket of this.#sockets) socket.close();
+    this.#elements[Symbol.dispose]();
+    this.#nft[Symbol.dispose]();
+    this.bed[Symbol.dispose]();
+  }
+}
+
+async function until(isTrue: () => boolean, what: string): Promise<void> {
+  const deadline = performance.now() + WAIT_MS;
+  while (!isTrue()) {
+    assert.ok(performance.now() < deadline, `${what} within ${WAIT_MS} ms`);
+    await new Promise((done) => setTimeout(done, 5));
+  }
+}
+
+/** All claims of one driver. */
+export function guardClaims(driver: TunnelDriver): void {
+  test(`router guard, ${driver.name}: packets of strangers, and forged ones, in every form reach nobody and are counted by reason; those of a client pass`, async () => {
+    using bed = new GuardBed(driver);
+    await bed.guard.sync(bed.plan());
+    await bed.router();
+    assert.equal(await bed.guard.sync(bed.plan()), 0);
+    for (const family of FAMILIES) {
+      await bed.rightful(family, `before ${family}`);
+      for (const { name, from, packets, reason, only = family } of attacksOf(driver)) {
+        if (only !== family) continue;
+        const before = bed.count(reason);
+        bed.send(from, packets(family));
+        await until(() => bed.count(reason) > before, `IPv${family}, ${name}: counted as ${reason}`);
+      }
+      await bed.rightful(family, `after ${family}`);
+    }
+    assert.deepEqual(
+      bed.arrived.filter((one) => !/^outside (before|after) /.test(one)),
+      [],
+    );
+  });
+}
