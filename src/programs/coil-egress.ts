@@ -1,21 +1,24 @@
 import { Dirty, repeat, sleep, TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
-import { ConfigError, choiceFlag, durationFlag, integerFlag, switchFlag } from "#base/config";
+import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, switchFlag } from "#base/config";
 import { Health, serveHealth, serveMetrics } from "#base/health";
-import { IpAddress, type IpFamily } from "#base/ip";
+import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
 import {
   chooseDriver,
-  clientOf,
   commandRunner,
   endFlows,
   formerClients,
+  GuardTable,
   iptablesFilter,
   loadDriverModules,
   nftFilter,
+  PRIVATE_RANGES,
   planRouter,
+  planRouterGuard,
   planRules,
+  ROUTER_TABLE,
   type RouterPod,
   routerRules,
   routerScope,
@@ -26,12 +29,12 @@ import { openConntrack } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
-import { resources } from "#kube/client";
-import { allSynced, createInformer } from "#kube/informer";
+import { openNftElements } from "#kernel/nft-elements";
 import { coilEgressMetrics } from "./coil-egress/metrics.ts";
 import { reportRouter } from "./coil-egress/report.ts";
 import { routerPodReader } from "./coil-egress/router-pod.ts";
-import { endpointFlags, informerHealth, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
+import { RouterSources } from "./coil-egress/sources.ts";
+import { endpointFlags, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
@@ -41,6 +44,9 @@ const IFNAME = "eth0";
 const RESYNC_MS = 60_000;
 /** How often counters are read, milliseconds (docs/spec/pod-network.md#15). */
 const COUNTERS_MS = 30_000;
+
+/** Nothing is wanted: all clients that the kernel has are former ones. */
+const NO_PLAN = { settings: new Map<string, string>(), fouPorts: [], links: [], rules: [], routes: [] };
 
 const flags = {
   ...endpointFlags(":8080", ":8081"),
@@ -56,6 +62,12 @@ const flags = {
     TUNNEL_DRIVERS,
     "fou",
     "how packets are carried; auto: fou if the kernel has it, else vxlan; the same as coild's",
+  ),
+  inClusterCidr: repeatedFlag(
+    "in-cluster-cidr",
+    (text) => Cidr.parse(text),
+    "a range that a wider destination of an Egress does not open; the same as coild's; default: the private ranges",
+    "CIDR",
   ),
   drainDelay: durationFlag("drain-delay", "0s", "how long to go on after SIGTERM, while /readyz fails"),
   ...kubeFlags,
@@ -91,47 +103,47 @@ export const coilEgress = defineProgram({
     await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
     await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
     await using _health = await serveHealth({ health }, { address: values.healthAddr });
-    using nft = values.backend === "nftables" ? openNft(own) : undefined;
+    using nft = openNft(own);
+    using elements = openNftElements(own);
     using conntrack = openConntrack(own);
-    const backend = routerRules(nft === undefined ? iptablesFilter(commandRunner()) : nftFilter(nft));
+    const backend = routerRules(values.backend === "nftables" ? nftFilter(nft) : iptablesFilter(commandRunner()));
+    const guard = new GuardTable({ nft, elements }, ROUTER_TABLE);
     const podNow = routerPodReader({ stack, log }, { egress, addresses, ifname: IFNAME, driver });
     const options = { driver, port: values.fouPort, sourcePortAuto: values.enableSportAuto };
+    const inCluster = values.inClusterCidr.length > 0 ? values.inClusterCidr : PRIVATE_RANGES;
+    const fixed = { egress, driver, port: values.fouPort, ifname: IFNAME, inCluster };
+    // Closed until the clients are known. What an earlier container of this pod has admitted stays admitted.
+    const closed = planRouterGuard({ ...fixed, clients: [], destinations: [] });
+    if (!guard.exists && formerClients(stack, NO_PLAN).length === 0) await guard.sync(closed);
 
     const dirty = new Dirty();
-    const pods = createInformer(api, resources.pods, {
-      transform: (one) => clientOf(one, egress),
-      onHealth: informerHealth(health, "pods"),
-      clock: systemClock,
-    });
-    pods.addHandler({
-      onAdd: ({ addresses: own }) => own.length > 0 && dirty.mark(),
-      onUpdate: (before, after) => before.addresses.join() !== after.addresses.join() && dirty.mark(),
-      onDelete: ({ addresses: own }) => own.length > 0 && dirty.mark(),
-    });
+    const sources = new RouterSources({ api, health, log, onChange: () => dirty.mark(), clock: systemClock }, egress);
     const tunnels = health.part("tunnels", { needed: "always" });
     const flows = health.part("flows");
     flows.ok();
     const ready = health.part("serving", { needed: "always" });
     ready.ok();
-    const report = reportRouter({ metrics: coilEgressMetrics(registry), backend, stack }, { egress, driver });
+    const dropped = () => guard.counters(closed);
+    const report = reportRouter({ metrics: coilEgressMetrics(registry), backend, dropped, stack }, { egress, driver });
 
     // It goes on while it drains: clients may still come and change.
     const group = new TaskGroup();
-    group.spawn((at) => pods.run({ signal: at }));
+    group.spawn((at) => sources.run({ signal: at }));
     group.spawn(async (at) => {
-      await allSynced([pods], { signal: at });
+      await sources.known({ signal: at });
       await reconcile({
         dirty,
         health: tunnels,
         signal: at,
         resyncMs: RESYNC_MS,
         sync: async () => {
-          const clients = pods.store.list().filter((one) => one.addresses.length > 0);
+          const admission = sources.admission();
+          const clients = admission.clients.flatMap((one) => one.addresses);
           const pod = podNow();
-          const plan = planRouter(
-            pod,
-            clients.flatMap((one) => one.addresses),
-            options,
+          const plan = planRouter(pod, clients, options);
+          // First: who is none any more is shut out at once, and a client that is new has no way back until its route is there.
+          const guarded = await guard.sync(
+            planRouterGuard({ ...fixed, clients, destinations: sources.destinations() }),
           );
           const former = formerClients(stack, plan);
           try {
@@ -145,9 +157,10 @@ export const coilEgress = defineProgram({
             flows.degraded(error);
           }
           const changes =
-            (await syncNet(stack, plan, routerScope(values.fouPort))) + (await backend.sync(planRules(pod)));
-          report.clients(clients, plan);
-          if (changes > 0) log.info("tunnels changed", { changes, clients: clients.length });
+            guarded + (await syncNet(stack, plan, routerScope(values.fouPort))) + (await backend.sync(planRules(pod)));
+          report.clients(admission, plan);
+          report.unchecked(sources.unchecked);
+          if (changes > 0) log.info("tunnels changed", { changes, clients: admission.clients.length });
           return changes;
         },
       });

@@ -80,17 +80,34 @@ export {
   nftFilter,
   openFilters,
 } from "./filter/index.ts";
+export {
+  type GuardCounter,
+  GuardTable,
+  planRouterGuard,
+  ROUTER_DROPS,
+  ROUTER_TABLE,
+} from "./guard/index.ts";
 export { type NetPlan, syncNet } from "./net-plan/index.ts";
 export {
-  clientOf,
+  type Admission,
+  addressOwners,
+  admitClients,
   endFlows,
   formerClients,
+  OWNER_INDEXES,
+  type OwnerBlock,
+  type OwnerPool,
+  ownerBlock,
+  ownerPool,
   planRouter,
   planRules,
+  type RouterClient,
   type RouterPod,
   type RuleBackend,
+  routerClient,
   routerRules,
   routerScope,
+  sameCandidate,
 } from "./router/index.ts";
 export {
   chooseDriver,

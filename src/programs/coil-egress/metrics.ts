@@ -47,6 +47,24 @@ export function coilEgressMetrics(registry: Registry) {
       help: "Bytes of these packets.",
       ...ofFamily,
     }),
+    dropped: new Counter({
+      name: "coil_egress_dropped_packets_total",
+      help: "Packets that the router does not take, by reason.",
+      labelNames: ["namespace", "pod", "egress", "reason"] as const,
+      registers: [registry],
+    }),
+    refused: new Gauge({
+      name: "coil_egress_refused_pod_count",
+      help: "Pods that would use this Egress and may not (access), or whose address is another node's (address).",
+      labelNames: ["namespace", "egress", "reason"] as const,
+      registers: [registry],
+    }),
+    unchecked: new Gauge({
+      name: "coil_egress_unchecked",
+      help: "1 if the router does not check this, because its account may not read it.",
+      labelNames: ["namespace", "egress", "check"] as const,
+      registers: [registry],
+    }),
     driver: new Gauge({
       name: "coil_egress_tunnel_driver_info",
       help: "1, with the tunnel driver in use.",

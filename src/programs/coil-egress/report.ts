@@ -1,14 +1,25 @@
 import { hostname } from "node:os";
-import type { clientOf, NetPlan, RouterPod, RuleBackend, TunnelDriver } from "#features/egress";
+import {
+  type Admission,
+  type GuardCounter,
+  type NetPlan,
+  ROUTER_DROPS,
+  type RouterPod,
+  type RuleBackend,
+  type TunnelDriver,
+} from "#features/egress";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
 import type { coilEgressMetrics } from "./metrics.ts";
+import { CHECKS, type Check } from "./sources.ts";
 
 /** What a router's metrics are set from. */
 export interface RouterReport {
   /** After each sync: its clients and its plan. */
-  readonly clients: (clients: readonly ReturnType<typeof clientOf>[], plan: NetPlan) => void;
-  /** Reads the counters of the kernel. Throws as `RuleBackend.counters`, and `KernelError`. */
+  readonly clients: (admission: Admission, plan: NetPlan) => void;
+  /** What is not checked now. */
+  readonly unchecked: (checks: readonly Check[]) => void;
+  /** Reads the counters of the kernel. Throws as `RuleBackend.counters`, `KernelError` and `NftError`. */
   readonly counters: () => Promise<void>;
 }
 
@@ -17,18 +28,28 @@ export function reportRouter(
   parts: {
     readonly metrics: ReturnType<typeof coilEgressMetrics>;
     readonly backend: RuleBackend;
+    readonly dropped: () => readonly GuardCounter[];
     readonly stack: Pick<NetStack, "sysctl">;
   },
   router: { readonly egress: RouterPod["egress"]; readonly driver: TunnelDriver },
 ): RouterReport {
-  const { metrics, backend, stack } = parts;
+  const { metrics, backend, dropped, stack } = parts;
   const { namespace, name } = router.egress;
   const labels = { namespace, pod: process.env["HOSTNAME"] ?? hostname(), egress: name };
   metrics.driver.set({ driver: router.driver.name }, 1);
-  const before = new Map<string, { readonly packets: number; readonly bytes: number }>();
+  const before = new Map<string, number>();
+  /** By how much a counter of the kernel has grown. A rule that was made anew counts from 0. */
+  const risen = (counter: string, value: number): number => {
+    const last = before.get(counter) ?? 0;
+    before.set(counter, value);
+    return value < last ? value : value - last;
+  };
+  for (const reason of Object.keys(ROUTER_DROPS)) metrics.dropped.inc({ ...labels, reason }, 0);
   return {
-    clients: (clients, { routes }) => {
+    clients: ({ clients, refused }, { routes }) => {
       metrics.clients.set({ namespace, egress: name }, clients.length);
+      for (const reason of ["access", "address"] as const)
+        metrics.refused.set({ namespace, egress: name, reason }, refused[reason]);
       const links = new Map(routes.map(({ dst, link }) => [String(dst.base), link ?? ""]));
       metrics.clientInfo.reset();
       for (const { metadata, addresses } of clients) {
@@ -39,20 +60,21 @@ export function reportRouter(
         }
       }
     },
+    unchecked: (checks) => {
+      for (const check of CHECKS)
+        metrics.unchecked.set({ namespace, egress: name, check }, Number(checks.includes(check)));
+    },
     counters: async () => {
+      for (const { reason, packets } of dropped()) metrics.dropped.inc({ ...labels, reason }, risen(reason, packets));
       metrics.flows.set(labels, settingOf(stack, "net.netfilter.nf_conntrack_count"));
       metrics.flowLimit.set(labels, settingOf(stack, "net.netfilter.nf_conntrack_max"));
       for (const { family, kind, packets, bytes } of await backend.counters()) {
-        const last = before.get(`${family} ${kind}`) ?? { packets: 0, bytes: 0 };
-        // A rule that was made anew counts from 0.
-        const since = packets < last.packets ? { packets: 0, bytes: 0 } : last;
-        before.set(`${family} ${kind}`, { packets, bytes });
         const [byPacket, byByte] =
           kind === "masquerade"
             ? [metrics.masqueradedPackets, metrics.masqueradedBytes]
             : [metrics.invalidPackets, metrics.invalidBytes];
-        byPacket.inc({ ...labels, protocol: `ipv${family}` }, packets - since.packets);
-        byByte.inc({ ...labels, protocol: `ipv${family}` }, bytes - since.bytes);
+        byPacket.inc({ ...labels, protocol: `ipv${family}` }, risen(`${family} ${kind}`, packets));
+        byByte.inc({ ...labels, protocol: `ipv${family}` }, risen(`${family} ${kind} bytes`, bytes));
       }
     },
   };

@@ -1,7 +1,7 @@
 import type { IpAddress } from "#base/ip";
 import type { Pod } from "#kube/client";
 import { diffComments } from "../filter/index.ts";
-import { CLIENT_TABLE, clientOf, planRouter, planRules, routerScope } from "../router/index.ts";
+import { CLIENT_TABLE, planRouter, planRules, routerClient, routerScope } from "../router/index.ts";
 import { fitsIpv6, type TunnelDriver, usableAddresses } from "../tunnel/index.ts";
 import { driverNamed, hasIpv6Off } from "./clients.ts";
 import { type Difference, differencesOf } from "./differences.ts";
@@ -69,9 +69,10 @@ export function auditRouters(
 
 function clientsOf(pods: readonly Pod[], egress: Ref): Client[] {
   return pods.flatMap((pod) => {
-    const { metadata, addresses } = clientOf(pod, egress);
-    const node = pod.spec?.nodeName ?? "";
-    return addresses.length === 0 ? [] : [{ key: `${metadata.namespace}/${metadata.name}`, node, addresses }];
+    const { metadata, candidate } = routerClient(pod, egress, { withLabels: false });
+    if (candidate === undefined) return [];
+    const { node, addresses } = candidate;
+    return [{ key: `${metadata.namespace}/${metadata.name}`, node, addresses }];
   });
 }
 

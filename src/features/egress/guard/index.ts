@@ -4,4 +4,4 @@
  */
 export type { GuardCounter, GuardPlan } from "./plan.ts";
 export { planRouterGuard, ROUTER_DROPS, ROUTER_TABLE, type RouterGuard } from "./router-guard.ts";
-export { type GuardPorts, GuardTable } from "./table.ts";
+export { GuardTable } from "./table.ts";

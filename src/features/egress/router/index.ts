@@ -1,4 +1,12 @@
-export { clientOf } from "./clients.ts";
+export {
+  type Admission,
+  type AdmittedClient,
+  admitClients,
+  type RouterClient,
+  routerClient,
+  sameCandidate,
+} from "./clients.ts";
 export { endFlows, foreignFlows, formerClients } from "./flows.ts";
+export { addressOwners, OWNER_INDEXES, type OwnerBlock, type OwnerPool, ownerBlock, ownerPool } from "./owners.ts";
 export { CLIENT_TABLE, isRouter, planRouter, type RouterPod, routerScope } from "./plan.ts";
 export { type ListedRouterRule, planRules, type RuleBackend, routerRules } from "./rules.ts";
