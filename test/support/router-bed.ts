@@ -13,7 +13,8 @@ import { nullLogger } from "#base/log";
 import { clientScope, planClient, syncNet, type TunnelDriver } from "#features/egress";
 import { listenTcp } from "#kernel/socket";
 import { type Draft, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
-import { startApiServer } from "#lab/api-server";
+import { coilCrds, coilResources, type Egress, type EgressSpec } from "#kube/coil";
+import { type SeedObject, startApiServer } from "#lab/api-server";
 import { connectInside, InsideError, request } from "#lab/inside";
 import { ISTHMUS, type Running, start } from "#test/lab";
 import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
@@ -23,8 +24,40 @@ export const EGRESS = { namespace: "internet", name: "nat" };
 export const SERVED = 8000;
 const loopback = IpAddress.parse("127.0.0.1");
 
-/** A bed; `run` starts a router in it. Without `driver` the client has no tunnels. */
-export async function openRouterBed(t: TestContext, driver?: TunnelDriver) {
+/** The destinations of the bed's Egress: those outside of the cluster. */
+const DESTINATIONS = ["0.0.0.0/0", "::/0"];
+const [ADMIN, ROUTER] = ["of-the-administrator", "of-the-router"];
+const USER = "router";
+/** The rights of routers: `own` as in our manifests, `coil` as in Coil's, which reads pods alone. */
+type Rights = "own" | "coil";
+
+function rightsOf(rights: Rights): readonly SeedObject[] {
+  const verbs = ["get", "list", "watch"];
+  const coil = { apiGroups: [""], resources: ["pods"], verbs };
+  const own = [
+    { apiGroups: [""], resources: ["namespaces"], verbs },
+    { apiGroups: ["coil.cybozu.com"], resources: ["egresses", "addresspools", "addressblocks"], verbs },
+  ];
+  const group = "rbac.authorization.k8s.io";
+  return [
+    {
+      apiVersion: `${group}/v1`,
+      kind: "ClusterRole",
+      metadata: { name: USER },
+      rules: rights === "own" ? [coil, ...own] : [coil],
+    },
+    {
+      apiVersion: `${group}/v1`,
+      kind: "ClusterRoleBinding",
+      metadata: { name: USER },
+      roleRef: { apiGroup: group, kind: "ClusterRole", name: USER },
+      subjects: [{ kind: "User", apiGroup: group, name: USER }],
+    },
+  ];
+}
+
+/** A bed with an Egress; `run` starts a router of it. Without `driver` the client has no tunnels. */
+export async function openRouterBed(t: TestContext, driver?: TunnelDriver, rights: Rights = "own") {
   const bed = new EgressBed();
   const folder = mkdtempSync(join(tmpdir(), "isthmus-egress-"));
   const fd = listenTcp(loopback, 6443, { netns: bed.netns("router") });
@@ -32,13 +65,22 @@ export async function openRouterBed(t: TestContext, driver?: TunnelDriver) {
     { host: "127.0.0.1", port: 0 },
     { fd, host: "127.0.0.1" },
   ];
-  const server = await startApiServer({ listen, log: nullLogger, clock: systemClock });
+  const tokens = {
+    [ADMIN]: { name: "admin", groups: ["system:masters"] },
+    [ROUTER]: { name: USER, groups: [] },
+  };
+  const server = await startApiServer({ listen, tokens, log: nullLogger, clock: systemClock });
+  server.seed([...(coilCrds as readonly unknown[] as readonly SeedObject[]), ...rightsOf(rights)]);
   const [here = "", inside = ""] = server.urls;
   const [own, given] = [join(folder, "own"), join(folder, "kubeconfig")];
-  writeFileSync(own, server.kubeconfig({ server: here }));
-  writeFileSync(given, server.kubeconfig({ server: inside }));
+  writeFileSync(own, server.kubeconfig({ server: here, token: ADMIN }));
+  writeFileSync(given, server.kubeconfig({ server: inside, token: ROUTER }));
   const api = new KubeClient(await loadKubeConfig({ path: own, clock: systemClock }), { clock: systemClock });
   await api.create(resources.namespaces, { metadata: { name: EGRESS.namespace } });
+  await api.create(coilResources.egresses, {
+    metadata: EGRESS,
+    spec: { destinations: DESTINATIONS },
+  } as Draft<Egress>);
   for (const family of [4, 6] as const) await bed.serve(family, SERVED);
   const running: Running[] = [];
   const run = (...flags: readonly string[]): Running => {
@@ -98,6 +140,11 @@ export async function makePod(
   } as Draft<Pod>);
   const status = { phase: "Running", podIPs: podIPs.map((ip) => ({ ip })) };
   await api.replaceStatus(resources.pods, { ...made, status });
+}
+
+/** Changes the spec of the bed's Egress. */
+export async function changeEgress(api: KubeClient, spec: Partial<EgressSpec>): Promise<void> {
+  await api.patch(coilResources.egresses, EGRESS, { type: "merge", body: { spec } });
 }
 
 /** The addresses that the router has a way back to, sorted. */

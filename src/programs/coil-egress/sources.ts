@@ -135,7 +135,7 @@ export class RouterSources {
     const anybody = egressAccess({ metadata: { ...this.#ref, uid: "", resourceVersion: "" } });
     const blocks = this.#blocks.informer.store;
     return admitClients(this.#pods?.store.values() ?? [], {
-      access: state === "read" ? informer.store.get(this.#ref.name, this.#ref.namespace)?.access : anybody,
+      access: state === "refused" ? anybody : informer.store.get(this.#ref.name, this.#ref.namespace)?.access,
       namespace: (name) => this.#namespaces.informer.store.get(name),
       isOfNode: this.#checks("blocks")
         ? addressOwners(this.#pools.informer.store.list(), (prefix) => blocks.byIndex("prefix", prefix))
