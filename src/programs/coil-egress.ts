@@ -42,6 +42,8 @@ import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 const IFNAME = "eth0";
 /** How often everything is compared with the kernel, milliseconds. */
 const RESYNC_MS = 60_000;
+/** How often the packet filter is asked whether another program has changed it, milliseconds: one that flushes it opens the router. */
+const FILTER_LOOK_MS = 2_000;
 /** How often counters are read, milliseconds (docs/spec/pod-network.md#15). */
 const COUNTERS_MS = 30_000;
 
@@ -117,6 +119,8 @@ export const coilEgress = defineProgram({
     if (!guard.exists && formerClients(stack, NO_PLAN).length === 0) await guard.sync(closed);
 
     const dirty = new Dirty();
+    /** Transactions of nftables in this namespace at the end of the last sync. */
+    let generation: number | undefined;
     const sources = new RouterSources({ api, health, log, onChange: () => dirty.mark(), clock: systemClock }, egress);
     const tunnels = health.part("tunnels", { needed: "always" });
     const flows = health.part("flows");
@@ -158,6 +162,7 @@ export const coilEgress = defineProgram({
           }
           const changes =
             guarded + (await syncNet(stack, plan, routerScope(values.fouPort))) + (await backend.sync(planRules(pod)));
+          generation = elements.generation();
           report.clients(admission, plan);
           report.unchecked(sources.unchecked);
           if (changes > 0) log.info("tunnels changed", { changes, clients: admission.clients.length });
@@ -165,6 +170,16 @@ export const coilEgress = defineProgram({
         },
       });
     });
+    const filter = health.part("filter");
+    group.spawn((at) =>
+      repeat(
+        async () => {
+          if (generation !== undefined && generation !== elements.generation()) dirty.mark();
+          filter.ok();
+        },
+        { signal: at, everyMs: FILTER_LOOK_MS, clock: systemClock, onFailure: (error) => filter.degraded(error) },
+      ),
+    );
     const counters = health.part("counters");
     group.spawn((at) =>
       repeat(

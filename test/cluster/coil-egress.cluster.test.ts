@@ -345,6 +345,27 @@ test("coil-egress: while the API server is away a new router lets nobody through
   assert.equal(await isReady(bed), false, second.said());
 });
 
+test("coil-egress: a packet filter that another program flushes is back within seconds, and the metric of what is dropped has each reason", async (t) => {
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
+  await makePod(api, "client", CLIENT);
+  const router = run(...ROUTER_FLAGS);
+  await until("it is ready", () => isReady(bed), { seen: router.said });
+  const nft = (...words: string[]): string =>
+    execFileSync("nsenter", [`--net=${bed.netns("router").path}`, "nft", ...words], { encoding: "utf8" });
+  nft("flush", "ruleset");
+  await until("it is back", () => /elements/.test(nft("list", "ruleset")), { seen: router.said });
+  assert.equal(await bed.sourceSeen(4, SERVED), String(AT.router[4]));
+  nft("flush", "chain", "inet", "coil-egress", "from-client");
+  await until("its rules are back", () => /destinations4 accept/.test(nft("list", "table", "inet", "coil-egress")));
+  nft("flush", "set", "inet", "coil-egress", "pairs4");
+  await until("its elements are back", () => /elements/.test(nft("list", "set", "inet", "coil-egress", "pairs4")));
+  const { body } = await get(bed, 8080, "/metrics");
+  assert.match(
+    body,
+    /^coil_egress_dropped_packets_total\{namespace="internet",pod="nat-1",egress="nat",reason="outer-source"\} 0$/m,
+  );
+});
+
 test("coil-egress: a driver that the kernel lacks, and a wrong environment, are one clear line each", async (t) => {
   const { bed, run } = await openRouterBed(t, vxlanDriver);
   const lacksFou = !bed.stack("router").fou.available();
