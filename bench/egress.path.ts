@@ -6,13 +6,17 @@
 import { execFileSync, fork } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
-import { Cidr } from "#base/ip";
+import { Cidr, IpAddress } from "#base/ip";
 import {
   clientScope,
+  GuardTable,
   nftFilter,
+  PRIVATE_RANGES,
   planClient,
   planRouter,
+  planRouterGuard,
   planRules,
+  ROUTER_TABLE,
   routerRules,
   routerScope,
   syncNet,
@@ -20,6 +24,7 @@ import {
 } from "#features/egress";
 import { inNetNs } from "#kernel/netns";
 import { openNft } from "#kernel/nft";
+import { openNftElements } from "#kernel/nft-elements";
 import { AT, EgressBed, MTU_BYTES, TUNNEL_PORT } from "../src/features/egress/testing/bed.ts";
 import { end } from "./cni-add.world.ts";
 import type { Command } from "./egress.load.ts";
@@ -29,6 +34,8 @@ export type WayName = (typeof WAYS)[number];
 
 const EGRESS = { namespace: "internet", name: "bench" };
 const PORT = 8000;
+/** Clients that the router lets through besides the one of the measurement. */
+const OTHER_CLIENTS = 1000;
 const ONLY = 4;
 /** The ends of the tunnel made by commands. */
 const BARE = { client: "169.254.77.1", router: "169.254.77.2" };
@@ -127,4 +134,17 @@ async function makeOurs(bed: EgressBed): Promise<void> {
   const router = { egress: EGRESS, addresses: { 4: AT.router[ONLY] }, ifname: "eth0", mtuBytes: MTU_BYTES };
   const clients = planRouter(router, [AT.client[ONLY]], { ...options, sourcePortAuto: true });
   await syncNet(bed.stack("router"), clients, routerScope(TUNNEL_PORT));
+  using nft = openNft(bed.netns("router"));
+  using elements = openNftElements(bed.netns("router"));
+  const others = Array.from({ length: OTHER_CLIENTS }, (_, at) => IpAddress.parse("10.65.0.0").plus(at));
+  await new GuardTable({ nft, elements }, ROUTER_TABLE).sync(
+    planRouterGuard({
+      ...options,
+      egress: EGRESS,
+      ifname: "eth0",
+      clients: [AT.client[ONLY], ...others],
+      destinations: gateway.destinations,
+      inCluster: PRIVATE_RANGES,
+    }),
+  );
 }

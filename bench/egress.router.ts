@@ -8,7 +8,15 @@ import { Semaphore, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
 import { Cidr, IpAddress } from "#base/ip";
 import { openKernel } from "#kernel/net";
-import { type Draft, KubeClient, loadKubeConfig, type Pod, resources } from "#kube/client";
+import {
+  type CustomResourceDefinition,
+  type Draft,
+  KubeClient,
+  loadKubeConfig,
+  type Pod,
+  resources,
+} from "#kube/client";
+import { coilCrds, coilResources, type Egress } from "#kube/coil";
 import type { ApiServerMessage } from "./cni-add.api-server.ts";
 import { end, makeNode, netnsName, pidOf, removeNamespaces, removeStale, startProgram } from "./cni-add.world.ts";
 import { peakMiB } from "./service-sync.measure.ts";
@@ -55,6 +63,7 @@ export async function measureRouter(
       clock: systemClock,
     }),
   );
+  await makeEgress(api, signal);
   await makeClients(api, clients, signal);
   const starts: RouterStart[] = [];
   for (let round = 0; round < rounds; round += 1)
@@ -75,6 +84,15 @@ function makeRouter(name: string): void {
     stack.addresses.add({ linkIndex: index, address, noDad: address.family === 6 });
     stack.routes.add({ dst: Cidr.parse(address.family === 4 ? "0.0.0.0/0" : "::/0"), linkIndex: index });
   }
+}
+
+async function makeEgress(api: KubeClient, signal: AbortSignal): Promise<void> {
+  for (const crd of coilCrds)
+    await api.create(resources.customResourceDefinitions, crd as unknown as Draft<CustomResourceDefinition>, {
+      signal,
+    });
+  const spec = { destinations: ["0.0.0.0/0", "::/0"] };
+  await api.create(coilResources.egresses, { metadata: EGRESS, spec } as Draft<Egress>, { signal });
 }
 
 async function makeClients(api: KubeClient, clients: number, signal: AbortSignal): Promise<void> {

@@ -357,8 +357,8 @@ test("coil-egress: a packet filter that another program flushes is back within s
   assert.equal(await bed.sourceSeen(4, SERVED), String(AT.router[4]));
   nft("flush", "chain", "inet", "coil-egress", "from-client");
   await until("its rules are back", () => /destinations4 accept/.test(nft("list", "table", "inet", "coil-egress")));
-  nft("flush", "set", "inet", "coil-egress", "pairs4");
-  await until("its elements are back", () => /elements/.test(nft("list", "set", "inet", "coil-egress", "pairs4")));
+  nft("flush", "set", "inet", "coil-egress", "wrapped4");
+  await until("its elements are back", () => /elements/.test(nft("list", "set", "inet", "coil-egress", "wrapped4")));
   const { body } = await get(bed, 8080, "/metrics");
   assert.match(
     body,

@@ -1,11 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { Cidr } from "#base/ip";
 import { type EgressSpec, egressPoolName, podSpecFaults, type SpecifiedEgress } from "#kube/coil";
 import { childrenOf, subjectsOf } from "./children.ts";
 import type { RouterSettings } from "./router-pod.ts";
 
-const ROUTER: RouterSettings = { image: "own:1", backend: "iptables", tunnelDriver: "fou", port: 5555 };
+const ROUTER: RouterSettings = { image: "own:1", backend: "iptables", tunnelDriver: "fou", port: 5555, inCluster: [] };
 const LABELS = {
   "app.kubernetes.io/component": "egress",
   "app.kubernetes.io/instance": "nat",
@@ -86,7 +87,7 @@ test("childrenOf: the objects of an Egress that says nothing but its destination
 test("childrenOf: arguments follow the Egress and the controller's flags; those of the template stand", () => {
   const { container } = children(
     { fouSourcePortAuto: true },
-    { backend: "nftables", tunnelDriver: "auto", port: 5556 },
+    { backend: "nftables", tunnelDriver: "auto", port: 5556, inCluster: [Cidr.parse("100.64.0.0/10")] },
   );
   assert.deepEqual(container.args, [
     "--zap-stacktrace-level=panic",
@@ -94,6 +95,7 @@ test("childrenOf: arguments follow the Egress and the controller's flags; those 
     "--backend=nftables",
     "--tunnel-driver=auto",
     "--fou-port=5556",
+    "--in-cluster-cidr=100.64.0.0/10",
   ]);
   const given = { name: "egress", image: "mine:2", command: ["/bin/mine"], args: ["-x"] };
   const { image, command, args } = children({ fouSourcePortAuto: true, ...withPod({ containers: [given] }) }).container;

@@ -1,3 +1,4 @@
+import type { Cidr } from "#base/ip";
 import { type EgressPodTemplate, ROUTER_ACCOUNT, ROUTER_CONTAINER, type SpecifiedEgress } from "#kube/coil";
 import { parseQuantity } from "./quantity.ts";
 
@@ -18,6 +19,8 @@ export interface RouterSettings {
   readonly tunnelDriver: "fou" | "vxlan" | "auto";
   /** UDP port of the Service and of the tunnels. */
   readonly port: number;
+  /** The flags `--in-cluster-cidr` of routers. Empty: they have their default. */
+  readonly inCluster: readonly Cidr[];
 }
 
 const REQUESTS = { cpu: "100m", memory: "200Mi" } as const;
@@ -115,14 +118,15 @@ function environmentOf({ metadata: { name } }: SpecifiedEgress): NonNullable<Con
   ];
 }
 
-function argumentsOf(egress: SpecifiedEgress, { backend, tunnelDriver, port }: RouterSettings): string[] {
+function argumentsOf(egress: SpecifiedEgress, { backend, tunnelDriver, port, inCluster }: RouterSettings): string[] {
   return [
     "--zap-stacktrace-level=panic",
     ...(egress.spec.fouSourcePortAuto === true ? ["--enable-sport-auto=true"] : []),
     `--backend=${backend}`,
-    // Coil's routers do not know these two: an Egress may name Coil's image.
+    // Coil's routers do not know these: an Egress may name Coil's image.
     ...(tunnelDriver === "fou" ? [] : [`--tunnel-driver=${tunnelDriver}`]),
     ...(port === 5555 ? [] : [`--fou-port=${port}`]),
+    ...inCluster.map((range) => `--in-cluster-cidr=${range}`),
   ];
 }
 

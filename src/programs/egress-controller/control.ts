@@ -33,6 +33,12 @@ export const egressFlags = {
     "a range that Egresses may have addresses of (spec.addresses); default: none may",
     "CIDR",
   ),
+  inClusterCidr: repeatedFlag(
+    "in-cluster-cidr",
+    (text) => Cidr.parse(text),
+    "a range that a wider destination of an Egress does not open in routers; the same as coild's; default: the private ranges",
+    "CIDR",
+  ),
   image: optionalFlag("image", "image of the routers; default: that of this program's own pod", "IMAGE"),
 };
 
@@ -52,7 +58,13 @@ export interface EgressController {
 /** Throws `ConfigError` if the image of routers is neither given nor that of a named pod. */
 export function egressController(values: FlagValues<typeof egressFlags>): EgressController {
   const own = new OwnPod(process.env);
-  const { backend, tunnelDriver, egressPort: port, egressAddressRange: addressRanges } = values;
+  const {
+    backend,
+    tunnelDriver,
+    egressPort: port,
+    egressAddressRange: addressRanges,
+    inClusterCidr: inCluster,
+  } = values;
   const image = values.image === "" ? undefined : values.image;
   if (image === undefined) own.requireNamed();
   return {
@@ -65,6 +77,7 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
           backend,
           tunnelDriver,
           port,
+          inCluster,
         });
         controlEgresses(leading, egresses, { router, addressRanges });
         controlRights(leading, egresses);

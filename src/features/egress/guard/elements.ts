@@ -8,13 +8,24 @@ export function addressElement(address: IpAddress): GuardElement {
 
 /** An element whose key is an address as it stands in the packet, read as a number: nft(8) has no type for it. */
 export function rawElement(address: IpAddress): GuardElement {
-  return { text: [hexOf(address)], key: bytesOf(address) };
+  return { text: [hexOf(address.toBytes())], key: bytesOf(address) };
 }
 
-/** An element whose key is an address and the same address as it stands behind other headers. */
-export function pairElement(address: IpAddress): GuardElement {
-  return { text: [String(address), hexOf(address)], key: bytesOf(address) + bytesOf(address) };
+/** An element whose key is an address, the values of parts of the packet, and the same address as it stands behind them. */
+export function wrappedElement(address: IpAddress, fixed: readonly { readonly value: Uint8Array }[]): GuardElement {
+  const inner = rawElement(address);
+  return {
+    text: [String(address), ...fixed.map(({ value }) => hexOf(value)), ...inner.text],
+    key: [inner.key, ...fixed.map(({ value }) => padded(value)), inner.key].join(""),
+  };
+}
+
+/** Bytes of a packet as a number of nft(8). */
+export function hexOf(bytes: Uint8Array): string {
+  return `0x${Buffer.from(bytes).toString("hex")}`;
 }
 
 const bytesOf = (address: IpAddress): string => Buffer.from(address.toBytes()).toString("latin1");
-const hexOf = (address: IpAddress): string => `0x${Buffer.from(address.toBytes()).toString("hex")}`;
+/** Each part of a key takes whole words of 4 bytes. */
+const padded = (bytes: Uint8Array): string =>
+  Buffer.concat([bytes, new Uint8Array(-bytes.length & 3)]).toString("latin1");

@@ -1,6 +1,6 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
-import type { GatewayPeer, TunnelDriver } from "../tunnel/index.ts";
-import { addressElement, pairElement, rawElement } from "./elements.ts";
+import type { FixedPart, GatewayPeer, TunnelDriver, WrappedForm } from "../tunnel/index.ts";
+import { addressElement, hexOf, rawElement, wrappedElement } from "./elements.ts";
 import type { GuardChain, GuardPlan, GuardRule, GuardSet } from "./plan.ts";
 import { acceptedDestinations } from "./ranges.ts";
 
@@ -66,7 +66,7 @@ export function planRouterGuard(guard: RouterGuard): GuardPlan {
 
 function setsOf({ driver, egress, clients, destinations, inCluster }: RouterGuard): GuardSet[] {
   return FAMILIES.flatMap((family) => {
-    const { sourceBit } = driver.wrapped(family, egress);
+    const { fixed, sourceBit } = driver.wrapped(family, egress);
     const inner = innerSource(family, sourceBit);
     const own = [...new Map(clients.map((one) => [String(one), one])).values()].filter((one) => one.family === family);
     // Without the destinations nobody can tell which of them are in the cluster.
@@ -75,9 +75,9 @@ function setsOf({ driver, egress, clients, destinations, inCluster }: RouterGuar
       { name: `clients${family}`, spec: { key: ADDRESS[family] }, elements: own.map(addressElement) },
       { name: `inner${family}`, spec: { key: inner, typeof: true }, elements: own.map(rawElement) },
       {
-        name: `pairs${family}`,
-        spec: { key: `${IP[family]} saddr . ${inner}`, typeof: true },
-        elements: own.map(pairElement),
+        name: `wrapped${family}`,
+        spec: { key: wrappedKey(family, driver.wrapped(family, egress)), typeof: true },
+        elements: own.map((address) => wrappedElement(address, fixed)),
       },
       {
         name: `destinations${family}`,
@@ -92,6 +92,13 @@ function setsOf({ driver, egress, clients, destinations, inCluster }: RouterGuar
 function innerSource(family: IpFamily, bit: number): string {
   return `@th,${bit},${family === 4 ? 32 : 128}`;
 }
+
+/** The outer source, the fixed parts and the source inside, as one key: one look in a set judges all of them. */
+function wrappedKey(family: IpFamily, { fixed, sourceBit }: WrappedForm): string {
+  return [`${IP[family]} saddr`, ...fixed.map(partOf), innerSource(family, sourceBit)].join(" . ");
+}
+
+const partOf = ({ bit, value }: FixedPart): string => `@th,${bit},${8 * value.length}`;
 
 function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
   const tunnel = `udp dport ${port}`;
@@ -123,14 +130,14 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
     {
       name: "outer",
       rules: [
-        ...each((family) => {
-          const { match, sourceBit } = driver.wrapped(family, egress);
-          return { rule: `${match} ${IP[family]} saddr . ${innerSource(family, sourceBit)} @pairs${family} accept` };
-        }),
+        ...each((family) => ({
+          rule: `${wrappedKey(family, driver.wrapped(family, egress))} @wrapped${family} accept`,
+        })),
         ...each((family) => drop("inner-source", `${IP[family]} saddr @clients${family}`)),
         ...each((family) => {
-          const { match, sourceBit } = driver.wrapped(family, egress);
-          return drop("translated", `${match} ${innerSource(family, sourceBit)} @inner${family}`);
+          const { fixed, sourceBit } = driver.wrapped(family, egress);
+          const matches = fixed.map((part) => `${partOf(part)} ${hexOf(part.value)}`);
+          return drop("translated", [...matches, innerSource(family, sourceBit), `@inner${family}`].join(" "));
         }),
         drop("outer-source"),
       ],

@@ -45,10 +45,17 @@ export interface TunnelBase {
   readonly links: readonly PlannedLink[];
 }
 
+/** A part of a packet that has one value in all packets of a tunnel. */
+export interface FixedPart {
+  /** Where it begins, in bits from the start of the UDP header. */
+  readonly bit: number;
+  readonly value: Uint8Array;
+}
+
 /** The form of a tunnel packet, behind its outer IP header. */
 export interface WrappedForm {
-  /** A match of nft(8) that only packets of this form pass: behind the UDP header are the headers of this driver, then an IP packet of the family. */
-  readonly match: string;
+  /** The parts that say that an IP packet of the family is inside, and where it begins. */
+  readonly fixed: readonly FixedPart[];
   /** Where the source address of the packet inside is, in bits from the start of the UDP header. */
   readonly sourceBit: number;
 }

@@ -20,7 +20,8 @@ export const fouDriver: TunnelDriver = {
   name: "fou",
   overhead: (family) => OVERHEAD[family],
   routerLinks: ["fou4_*", "fou6_*", RECEIVER[4], RECEIVER[6]],
-  wrapped: (family) => ({ match: `@th,64,4 ${family}`, sourceBit: SOURCE_BIT[family] }),
+  // The kernel takes the family from the port, and drops a packet that says another one.
+  wrapped: (family) => ({ fixed: [], sourceBit: SOURCE_BIT[family] }),
   clientBase: (family, port) => ({ settings: settingsOf(family), ...baseOf(family, port) }),
   routerBase: ({ local: { family } }, port) => ({ settings: new Map(), ...baseOf(family, port) }),
   toGateway: (end, { address, sourcePortAuto }, port) => tunnelTo(end, address, { sourcePortAuto, port }),

@@ -1,5 +1,5 @@
 export { chooseDriver, TUNNEL_DRIVERS, TunnelError } from "./choose.ts";
-export type { GatewayPeer, TunnelDriver } from "./driver.ts";
+export type { FixedPart, GatewayPeer, TunnelDriver, WrappedForm } from "./driver.ts";
 export { fitsIpv6, ipv6OffKey, isIpv6Off, usableAddresses } from "./families.ts";
 export { fouDriver } from "./fou.ts";
 export { loadDriverModules } from "./modules.ts";

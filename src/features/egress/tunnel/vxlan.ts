@@ -19,7 +19,7 @@ const HOP = {
 const ROUTER_LINK = "coil_vxlan";
 
 /** Of linux/if_ether.h. A frame with a VLAN tag has another one here, also where the kernel would take its tag off. */
-const ETHER_TYPE = { 4: "0x0800", 6: "0x86dd" } as const;
+const ETHER_TYPE = { 4: Uint8Array.of(0x08, 0x00), 6: Uint8Array.of(0x86, 0xdd) };
 /** Behind UDP's header (64 bits), VXLAN's (64) and Ethernet's (112): `saddr` of struct iphdr and of struct ipv6hdr. */
 const SOURCE_BIT = { 4: 240 + 96, 6: 240 + 64 } as const;
 
@@ -29,7 +29,10 @@ export const vxlanDriver: TunnelDriver = {
   overhead: (family) => OVERHEAD[family],
   routerLinks: [ROUTER_LINK],
   wrapped: (family, egress) => ({
-    match: `@th,64,64 ${headerOf(vniOf(egress))} @th,224,16 ${ETHER_TYPE[family]} @th,240,4 ${family}`,
+    fixed: [
+      { bit: 64, value: headerOf(vniOf(egress)) },
+      { bit: 224, value: ETHER_TYPE[family] },
+    ],
     sourceBit: SOURCE_BIT[family],
   }),
   clientBase: () => ({ settings: new Map(), fouPorts: [], links: [] }),
@@ -91,8 +94,8 @@ function routerLink({ local: { family }, mtuBytes }: TunnelEnd, port: number): P
 }
 
 /** VXLAN's header (RFC 7348 section 5): the flag that the identifier is valid, and the identifier; all else is 0. */
-function headerOf(vni: number): string {
-  return `0x08000000${vni.toString(16).padStart(6, "0")}00`;
+function headerOf(vni: number): Uint8Array {
+  return Uint8Array.of(0x08, 0, 0, 0, vni >> 16, (vni >> 8) & 255, vni & 255, 0);
 }
 
 /** The VXLAN network identifier of an Egress, 1 to 2^24-1: both ends compute it from the name. */
