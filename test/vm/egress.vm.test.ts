@@ -18,8 +18,10 @@ import {
   smallMtuClaims,
   sourcePortClaims,
 } from "../../src/features/egress/testing/claims.ts";
+import { guardClaims } from "../../src/features/egress/testing/guard-claims.ts";
 
 await loadModules(["fou", "fou6"]);
+guardClaims(fouDriver);
 driverClaims(fouDriver);
 familyClaims(fouDriver);
 mtuClaims(fouDriver);

@@ -60,10 +60,10 @@ export class OptionalWatch<T extends KubeObject, U extends Cached> {
       return;
     }
     this.#health.degraded(health.error);
-    if (this.#state !== "unknown") return this.#told();
-    if (isKubeError(health.error, "not-found")) return this.#become("absent");
     this.#refusals = isKubeError(health.error, "forbidden") ? this.#refusals + 1 : 0;
-    if (this.#refusals >= REFUSALS) this.#become("refused");
+    if (this.#state !== "unknown") this.#told();
+    else if (isKubeError(health.error, "not-found")) this.#become("absent");
+    else if (this.#refusals >= REFUSALS) this.#become("refused");
   }
 
   #become(state: WatchState): void {

@@ -1,7 +1,8 @@
 /**
- * Which packets of tunnels pass: the nftables table of a router (docs/spec/pod-network.md#9.1), as data, and its comparison with the kernel.
+ * Which packets of tunnels pass: the nftables tables of a router (docs/spec/pod-network.md#9.1) and of a client (#7.6), as data, and its comparison with the kernel.
  * Knows headers, sets and rules. Does not know which pods are clients: it is given their addresses.
  */
+export { CLIENT_GUARD_TABLE, planClientGuard } from "./client-guard.ts";
 export type { GuardCounter, GuardPlan } from "./plan.ts";
 export { planRouterGuard, ROUTER_DROPS, ROUTER_TABLE, type RouterGuard } from "./router-guard.ts";
 export { GuardTable } from "./table.ts";
