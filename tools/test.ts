@@ -6,29 +6,35 @@
  * `--changed` runs the tests of modules that differ from `origin/main` (if it does not exist: from the last commit), and of all modules
  * that import these.
  *
+ * A file that failed runs once more, by itself, at the end. If it passes then, the last lines and `.state/passed-only-alone.txt` name it. With
+ * CI=true up to three such files do not fail the run, unless `docs/flaky.md` lists one of them.
+ *
  * With CI=true a skipped test counts as failed, unless its reason names a kernel or a package that cannot be had
  * (`kernel: ...`, `package: ...`).
+ *
+ * ISTHMUS_TEST_ROOT names another checkout whose tests run; tests of this program use it.
  */
 import { execFileSync, spawn } from "node:child_process";
-import { globSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { availableParallelism, cpus } from "node:os";
 import { join, relative } from "node:path";
 import { run } from "node:test";
 import { spec } from "node:test/reporters";
 import { rightsFaults } from "./check-rights.ts";
 import { dependentsOf, importsOf, moduleOf } from "./modules.ts";
+import { failuresOfGuest, faultsOf, listedFiles, Outcomes, RERUN_FILES, type TestResult } from "./test-outcomes.ts";
 
-interface Counts {
-  passed: number;
-  failed: number;
-  skipped: number;
-  /** What failed and why, in the order of the run. */
-  readonly failures: string[];
+/** Results of a run. */
+interface Results {
+  readonly outcomes: Outcomes;
   /** Time of each file, in milliseconds. */
   readonly files: Map<string, number>;
+  /** Failures that are no file's: of processes that files share, of the guest, of rights. */
+  readonly others: string[];
 }
 
-const root = join(import.meta.dirname, "..");
+const root = process.env["ISTHMUS_TEST_ROOT"] ?? join(import.meta.dirname, "..");
+const isCI = process.env["CI"] === "true";
 /** The files of each tier, as a pattern. */
 const TIERS = {
   unit: "{src,tools}/**/*.test.ts",
@@ -78,6 +84,9 @@ function filesOf(pattern: string, name: string): string[] {
     .map((file) => join(root, file));
 }
 
+/** The files that each entry loads, by the entry's path. */
+const shares = new Map<string, readonly string[]>();
+
 /**
  * Distributes files over entries that load them, each entry a process. The start of a process and the modules that most files import cost
  * more than most files' tests.
@@ -86,8 +95,8 @@ function entriesFor(files: readonly string[]): string[] {
   const folder = join(root, ".state/test-entries");
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
-  const shares = Array.from({ length: PROCESSES }, (_, at) => files.filter((_file, index) => index % PROCESSES === at));
-  return shares
+  const parts = Array.from({ length: PROCESSES }, (_, at) => files.filter((_file, index) => index % PROCESSES === at));
+  return parts
     .filter((share) => share.length > 0)
     .map((share, at) => {
       const entry = join(folder, `${at}.test.ts`);
@@ -96,13 +105,9 @@ function entriesFor(files: readonly string[]): string[] {
           `describe(${JSON.stringify(relative(root, file))}, async () => void (await import(${JSON.stringify(file)})));`,
       );
       writeFileSync(entry, ['import { describe } from "node:test";', ...suites, ""].join("\n"));
+      shares.set(entry, share);
       return entry;
     });
-}
-
-function fail(counts: Counts, text: string): void {
-  counts.failed += 1;
-  counts.failures.push(text);
 }
 
 /** The reason of a failed test on one line; for a file whose process failed, with its exit code and signal. */
@@ -114,41 +119,110 @@ function reasonOf(error: Error): string {
   return `${text.replaceAll(/\s+/g, " ").slice(0, LONGEST_REASON)}${end}`;
 }
 
-async function runFiles(files: readonly string[], concurrency: number, counts: Counts): Promise<void> {
-  if (files.length === 0) return;
+/** One call of {@link runFiles}: results as they come. */
+class FileRun {
+  readonly #results: Results;
+  readonly #files: ReadonlySet<string>;
+  /** Files whose results are complete, by their path from the root. */
+  readonly #finished = new Set<string>();
+  /** Why a process failed, by its file or entry. */
+  readonly #reasons = new Map<string, string>();
+  /** Results of tests that are defined in a helper. They are those of the file that imports it, whose end comes next. */
+  #pending: TestResult[] = [];
+
+  constructor(files: readonly string[], results: Results) {
+    this.#files = new Set(files);
+    this.#results = results;
+  }
+
+  take(path: string | undefined, result: TestResult): void {
+    if (path?.endsWith(".test.ts") === true && !shares.has(path))
+      this.#results.outcomes.add(relative(root, path), [result]);
+    else this.#pending.push(result);
+  }
+
+  /** `file`: its path from the root. */
+  finish(file: string, durationMs: number): void {
+    this.#results.files.set(file, durationMs);
+    this.#results.outcomes.add(file, this.#pending);
+    this.#pending = [];
+    this.#finished.add(file);
+  }
+
+  /** Returns true if the failed test is a file or an entry itself: its process has failed. */
+  processFailed(name: string, reason: string): boolean {
+    if (!this.#files.has(name)) return false;
+    this.#reasons.set(name, reason);
+    return true;
+  }
+
+  /**
+   * Adds the failures of processes that did not finish their files, and returns the files that have not run for that reason. Of the files that
+   * share a process the first one that is not finished has failed. If all of them are finished it is not known which one it was: they run again,
+   * and the failure stays.
+   */
+  end(): readonly string[] {
+    const { outcomes, others } = this.#results;
+    const unrun: string[] = [];
+    for (const path of this.#files) {
+      const text = this.#reasons.get(path);
+      const share = shares.get(path) ?? [path];
+      const [first, ...rest] = share.filter((file) => !this.#finished.has(relative(root, file)));
+      if (first !== undefined) {
+        const result = { kind: "failed", text: text ?? "its process ended before its tests" } as const;
+        outcomes.add(relative(root, first), [...this.#pending, result]);
+        unrun.push(...rest);
+      } else if (text !== undefined && share.length > 1) {
+        others.push(`a process of ${share.map((file) => relative(root, file)).join(", ")}: ${text}`);
+      } else if (text !== undefined) {
+        outcomes.add(relative(root, path), [{ kind: "failed", text }]);
+      }
+    }
+    return unrun;
+  }
+}
+
+/** Runs files; returns those that have not run because the process that they shared with others has failed. */
+async function runFiles(files: readonly string[], concurrency: number, results: Results): Promise<readonly string[]> {
+  if (files.length === 0) return [];
   const execArgv = ["compile-cache.mjs", "processor-log.ts", "test-end.ts"].map(
-    (name) => `--import=${join(root, "tools", name)}`,
+    (name) => `--import=${join(import.meta.dirname, name)}`,
   );
   const stream = run({ files: [...files], concurrency, timeout: FILE_TIMEOUT_MS, execArgv });
-  const time = (event: {
-    readonly nesting: number;
-    readonly name: string;
-    readonly details: { duration_ms: number };
-  }) => {
-    if (event.nesting === 0 && event.name.endsWith(".test.ts")) counts.files.set(event.name, event.details.duration_ms);
-  };
+  const fileRun = new FileRun(files, results);
+  const isFileSuite = (event: { readonly nesting: number; readonly name: string }): boolean =>
+    event.nesting === 0 && event.name.endsWith(".test.ts");
   stream.on("test:pass", (event) => {
-    if (event.details.type === "suite") return time(event);
-    if (event.skip === undefined && event.todo === undefined) {
-      counts.passed += 1;
-    } else if (process.env["CI"] === "true" && !ALLOWED_SKIP.test(String(event.skip))) {
-      fail(
-        counts,
-        `a test was skipped for a reason that is neither a kernel nor a package: ${event.name} (${event.skip})`,
-      );
+    if (event.details.type === "suite") {
+      if (isFileSuite(event)) fileRun.finish(event.name, event.details.duration_ms);
+    } else if (event.skip === undefined && event.todo === undefined) {
+      fileRun.take(event.file, { kind: "passed" });
+    } else if (!isCI || ALLOWED_SKIP.test(String(event.skip))) {
+      fileRun.take(event.file, { kind: "skipped" });
     } else {
-      counts.skipped += 1;
+      const text = `${event.name}: it was skipped for a reason that is neither a kernel nor a package: ${event.skip}`;
+      fileRun.take(event.file, { kind: "failed", text });
     }
   });
   stream.on("test:summary", ({ file, duration_ms }) => {
-    if (file !== undefined && !file.includes("/.state/")) counts.files.set(relative(root, file), duration_ms);
+    if (file !== undefined && !shares.has(file)) fileRun.finish(relative(root, file), duration_ms);
   });
   stream.on("test:fail", (event) => {
-    if (event.details.type === "suite") time(event);
-    else fail(counts, `${relative(root, event.file ?? "")}: ${event.name}: ${reasonOf(event.details.error)}`);
+    const { error, type, duration_ms } = event.details;
+    const reason = reasonOf(error);
+    if (event.nesting === 0 && fileRun.processFailed(event.name, reason)) return;
+    // A suite fails with its tests; it has a failure of its own where its body or one of its hooks has one.
+    const isOwn = type !== "suite" || (error as { readonly failureType?: string }).failureType !== "subtestsFailed";
+    if (isOwn)
+      fileRun.take(isFileSuite(event) ? join(root, event.name) : event.file, {
+        kind: "failed",
+        text: `${event.name}: ${reason}`,
+      });
+    if (type === "suite" && isFileSuite(event)) fileRun.finish(event.name, duration_ms);
   });
   // Not the reporter's own totals: those come once, last, for all tiers.
   for await (const text of stream.compose(new spec())) process.stdout.write(String(text).replace(TOTALS, ""));
+  return fileRun.end();
 }
 
 /** Files of a tier by their kind. */
@@ -156,11 +230,14 @@ function kindsOf(files: readonly string[]): Record<string, readonly string[]> {
   return Object.fromEntries(Map.groupBy(files, (file) => KIND.exec(readFileSync(file, "utf8"))?.[1] ?? "ordinary"));
 }
 
+/** The vm tier's own name among the files: results of the guest are not told apart by file, except those that failed. */
+const GUEST = "the guest";
+
 /**
  * The vm tier runs its files inside one guest, in the time that other tests leave; the guest's runner prints TAP-like totals that are added
- * up here.
+ * up here. A failed test is one of its file.
  */
-async function runGuest(counts: Counts, files: readonly string[]): Promise<void> {
+async function runGuest(results: Results, files: readonly string[]): Promise<void> {
   const names = files.map((file) => relative(root, file));
   const argv = [join(root, "tools/vm/run.ts"), `--timeout=${(2 * FILE_TIMEOUT_MS) / 1000}`, ...names];
   const [chrt, ...rest] = AT_REST;
@@ -172,12 +249,13 @@ async function runGuest(counts: Counts, files: readonly string[]): Promise<void>
   const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
   process.stdout.write(output);
   const total = (name: string): number => Number(new RegExp(`^(?:#|ℹ) ${name} (\\d+)`, "m").exec(output)?.[1] ?? 0);
-  counts.passed += total("pass");
-  counts.failed += total("fail");
-  counts.skipped += total("skipped");
-  for (const [, name] of output.matchAll(/^\s*(?:not ok \d+ -|✖) (.*)$/gm))
-    counts.failures.push(`in the guest: ${name}`);
-  if (code !== 0 && total("fail") === 0) fail(counts, `the guest's test run ended with code ${code}`);
+  const many = (kind: "passed" | "skipped", count: number): TestResult[] =>
+    Array.from({ length: count }, () => ({ kind }));
+  results.outcomes.add(GUEST, [...many("passed", total("pass")), ...many("skipped", total("skipped"))]);
+  const failed = failuresOfGuest(output);
+  for (const { file, text } of failed) results.outcomes.add(file, [{ kind: "failed", text }]);
+  if (failed.length < total("fail")) results.others.push(`${GUEST}: ${total("fail") - failed.length} tests failed`);
+  if (code !== 0 && total("fail") === 0) results.others.push(`${GUEST}: its test run ended with code ${code}`);
 }
 
 /** The modules that `--changed` selects; a changed test file outside of `src` selects its own folder. */
@@ -208,11 +286,12 @@ if (unknown.length > 0) {
   process.exit(2);
 }
 const changed = process.argv.includes("--changed") ? changedModules() : undefined;
-const counts: Counts = { passed: 0, failed: 0, skipped: 0, failures: [], files: new Map() };
+const results: Results = { outcomes: new Outcomes(), files: new Map(), others: [] };
 const start = performance.now();
 /** Where API servers write what programs asked for. */
 const accessLog = join(root, ".state/access-log");
 rmSync(accessLog, { recursive: true, force: true });
+rmSync(join(root, ".state/passed-only-alone.txt"), { force: true });
 process.env["ISTHMUS_ACCESS_LOG"] = accessLog;
 
 /** Where test processes write how long they had a processor. */
@@ -263,26 +342,60 @@ const { ordinary = [], quiet = [], "in turn": inTurn = [], alone = [], "own proc
 const isLong = (file: string): boolean => /\.(cluster|neutron)\.test\.ts$/.test(file);
 const queued = [...ordinary.filter(isLong), ...ofUnit, ...ordinary.filter((file) => !isLong(file)), ...own];
 const title = [...(ofUnit.length > 0 ? ["unit"] : []), ...tiers].join(", ");
-await part(title, queued, () => runFiles(queued, AT_ONCE, counts));
-await part("unit: files that run alone", unit["alone"] ?? [], () => runFiles(unit["alone"] ?? [], 1, counts));
+const unrun: string[] = [];
+const runKind = async (files: readonly string[], concurrency: number): Promise<void> => {
+  unrun.push(...(await runFiles(files, concurrency, results)));
+};
+await part(title, queued, () => runKind(queued, AT_ONCE));
+await part("unit: files that run alone", unit["alone"] ?? [], () => runKind(unit["alone"] ?? [], 1));
 // Files that measure time leave half of the processors, and the guest gets that half.
-const guest = part("vm", chosen("vm"), () => runGuest(counts, chosen("vm")));
+const guest = part("vm", chosen("vm"), () => runGuest(results, chosen("vm")));
 await part(`${title}: files that measure time and are quiet, and those that run in turn`, [...quiet, ...inTurn], () =>
-  Promise.all([runFiles(quiet, QUIET_AT_ONCE, counts), runFiles(inTurn, 1, counts)]),
+  Promise.all([runKind(quiet, QUIET_AT_ONCE), runKind(inTurn, 1)]),
 );
-await part(`${title}: files that run alone`, alone, () => runFiles(alone, 1, counts));
+await part(`${title}: files that run alone`, alone, () => runKind(alone, 1));
 await guest;
+await part("files that did not run because their process had failed", unrun, () => runFiles(unrun, 1, results));
+
+/** Runs each failed file once more, by itself. Returns those that pass then, with the failures before. */
+async function runFailedAlone(): Promise<ReadonlyMap<string, readonly string[]>> {
+  const passed = new Map<string, readonly string[]>();
+  const failed = results.outcomes.failed;
+  if (failed.length > RERUN_FILES) {
+    console.log(`== ${failed.length} files failed; above ${RERUN_FILES} none runs again alone`);
+    return passed;
+  }
+  const first = new Map(failed.map((file) => [file, results.outcomes.forget(file)] as const));
+  const paths = failed.map((file) => join(root, file));
+  await part("files that failed, each once more alone", paths, async () => {
+    const inGuest = paths.filter((file) => file.endsWith(".vm.test.ts"));
+    if (inGuest.length > 0) await runGuest(results, inGuest);
+    for (const path of paths) if (!inGuest.includes(path)) await runFiles([path], 1, results);
+  });
+  const stillFailed = new Set(results.outcomes.failed);
+  for (const [file, failures] of first) if (!stillFailed.has(file)) passed.set(file, failures);
+  return passed;
+}
+
+const passedAlone = await runFailedAlone();
+writeFileSync(
+  join(root, ".state/passed-only-alone.txt"),
+  Array.from(passedAlone, ([file, failures]) => `${file}: ${failures.join("; ")}\n`).join(""),
+);
+const flakyPage = join(root, "docs/flaky.md");
+const listed = listedFiles(existsSync(flakyPage) ? readFileSync(flakyPage, "utf8") : "");
+const { passed, skipped, failures } = results.outcomes.all;
+const allFailures = [...failures, ...results.others, ...faultsOf([...passedAlone.keys()], { listed, isCI })];
+let counted = passed;
 // Only all tests together use every right.
 if (asked.length === 0 && only === "" && changed === undefined) {
   const faults = rightsFaults(accessLog);
-  if (faults.length === 0) counts.passed += 1;
-  for (const fault of faults) fail(counts, `the rights of the manifests: ${fault}`);
+  if (faults.length === 0) counted += 1;
+  allFailures.push(...faults.map((fault) => `the rights of the manifests: ${fault}`));
 }
-if (counts.passed + counts.failed === 0 && changed === undefined) {
-  fail(counts, "no test ran");
-}
+if (counted + allFailures.length === 0 && changed === undefined) allFailures.push("no test ran");
 console.log("the slowest files:");
-for (const [file, ms] of [...counts.files].sort(([, one], [, other]) => other - one).slice(0, SLOWEST))
+for (const [file, ms] of [...results.files].sort(([, one], [, other]) => other - one).slice(0, SLOWEST))
   console.log(`  ${(ms / 1000).toFixed(1).padStart(6)} s  ${file}`);
 const used = processorSeconds();
 console.log(
@@ -292,7 +405,8 @@ console.log(
 );
 for (const [file, seconds] of [...used].sort(([, one], [, other]) => other - one).slice(0, SLOWEST))
   console.log(`  ${seconds.toFixed(1).padStart(6)} s  ${file}`);
-for (const failure of counts.failures) console.log(`failed: ${failure}`);
+for (const failure of allFailures) console.log(`failed: ${failure}`);
+for (const [file, before] of passedAlone) console.log(`passed only alone: ${file}: ${before.join("; ")}`);
 console.log(`all tiers: ${((performance.now() - start) / 1000).toFixed(1)} s`);
-console.log(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`);
-process.exitCode = counts.failed === 0 ? 0 : 1;
+console.log(`${counted} passed, ${allFailures.length} failed, ${skipped} skipped`);
+process.exitCode = allFailures.length === 0 ? 0 : 1;

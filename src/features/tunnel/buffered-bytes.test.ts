@@ -8,8 +8,12 @@ import { TunnelClient } from "./testing/client.ts";
 
 const MIB = 1024 * 1024;
 const LIMIT = 8 * MIB;
+/** The kernel's part of bytes that an endpoint does not read: little, whatever tcp_rmem of the machine is. */
+const ENDPOINT_BUFFER = 64 * 1024;
+/** More uploads than the server may hold: each one that nobody reads holds its first credit, a quarter of a MiB, of a limit of 2 MiB. */
+const UPLOADS = 12;
 
-async function until(what: string, condition: () => boolean, ms = 10_000): Promise<void> {
+async function until(what: string, condition: () => boolean, ms = 30_000): Promise<void> {
   const deadline = performance.now() + ms;
   while (!condition()) {
     if (performance.now() > deadline) throw new Error(`not within ${ms} ms: ${what}`);
@@ -23,11 +27,11 @@ async function client(bed: Bed): Promise<TunnelClient> {
 
 /** Dials until it succeeds: those that were paused go on below the limit, so that it is passed again until further ones end. */
 async function opened(bed: Bed, port: number): Promise<TunnelClient> {
-  for (const deadline = performance.now() + 5000; ; ) {
+  for (const deadline = performance.now() + 30_000; ; ) {
     const one = await client(bed);
     const { kind } = await one.dial(`127.0.0.1:${port}`);
     if (kind === "open") return one;
-    assert.ok(performance.now() < deadline, "all dials are refused for 5 s");
+    assert.ok(performance.now() < deadline, "all dials are refused for 30 s");
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }
@@ -111,7 +115,7 @@ test("tunnel: connections that have ended, and whose last bytes nobody reads, en
 });
 
 test("tunnel: a peer that does not finish its messages, and no reader, is ended above the limit", async () => {
-  await using bed = await Bed.open({ maxBufferedBytes: 2 * MIB, slowConsumerGraceMs: 300 });
+  await using bed = await Bed.open({ maxBufferedBytes: 2 * MIB, slowConsumerGraceMs: 1000 });
   const good = await bed.rawAgent("good");
   const evil = await bed.rawAgent("evil");
   const part = Buffer.concat([frameData(1, 3 * MIB), Buffer.alloc(2 * MIB + 1)]);
@@ -119,7 +123,7 @@ test("tunnel: a peer that does not finish its messages, and no reader, is ended 
   await until("too much is held", () => bed.proxy.budget.used > 2 * MIB);
   assert.equal((await (await client(bed)).dial("10.0.0.1:1")).kind, "refused");
   assert.equal(evil.isEnded, false);
-  await evil.until(() => evil.isEnded, 5000);
+  await evil.until(() => evil.isEnded);
   assert.equal(bed.proxy.budget.used, 0);
   assert.equal(good.isEnded, false);
   assert.deepEqual(bed.bugs, []);
@@ -141,21 +145,22 @@ for (const flowControl of [true, false]) {
   test(`tunnel: uploads that nobody reads and hold all that the server may hold end too, ${flowControl ? "with" : "without"} credit`, async () => {
     await using bed = await Bed.open({
       ...(flowControl ? {} : { agentCapabilities: new Set<never>() }),
-      ...{ maxBufferedBytes: 2 * MIB, slowConsumerGraceMs: 1000 },
+      ...{ maxBufferedBytes: 2 * MIB, endpointBufferBytes: ENDPOINT_BUFFER, slowConsumerGraceMs: 1000 },
     });
     await bed.agent("a");
     const port = await bed.endpoint((socket) => void socket.pause());
     const echo = await bed.endpoint((socket) => socket.pipe(socket));
-    const uploads: TunnelClient[] = [];
-    for (let at = 0; at < 12; at += 1) {
-      const upload = await client(bed);
-      if ((await upload.dial(`127.0.0.1:${port}`)).kind !== "open") break;
-      uploads.push(upload);
-      for (let sent = 0; sent < 12; sent += 1) upload.write(Buffer.alloc(MIB, at));
-    }
-    await until("too much is held", () => bed.proxy.budget.isOver);
     const ended = (one: TunnelClient): boolean => one.isEnded || one.closeResponse !== undefined;
-    await until("some end", () => !bed.proxy.budget.isOver && uploads.some(ended));
+    const uploads: TunnelClient[] = [];
+    // The first bytes of an upload may be above the limit for a moment and have a dial refused: only those that stay count.
+    while (uploads.length < UPLOADS && !uploads.some(ended)) {
+      const upload = await opened(bed, port);
+      uploads.push(upload);
+      for (let sent = 0; sent < 12; sent += 1) upload.write(Buffer.alloc(MIB));
+    }
+    await until("some end", () => uploads.some(ended));
+    await until("the others are within the limit", () => !bed.proxy.budget.isOver);
+    assert.ok(bed.serverCounts.get("slow") > 0);
     assert.equal(bed.proxy.backends.all.length, 1);
     assert.ok(!uploads.every(ended));
     const one = await opened(bed, echo);
@@ -166,7 +171,11 @@ for (const flowControl of [true, false]) {
 }
 
 test("tunnel: uploads that nobody reads end above the limit beside a client that reads on", async () => {
-  await using bed = await Bed.open({ maxBufferedBytes: 2 * MIB, slowConsumerGraceMs: 1000 });
+  await using bed = await Bed.open({
+    maxBufferedBytes: 2 * MIB,
+    endpointBufferBytes: ENDPOINT_BUFFER,
+    slowConsumerGraceMs: 1000,
+  });
   await bed.agent("a");
   const port = await bed.endpoint((socket) => void socket.pause());
   const endless = await bed.endpoint(source);
@@ -174,9 +183,9 @@ test("tunnel: uploads that nobody reads end above the limit beside a client that
   for (let at = 0; at < 24; at += 1) uploads.push(await opened(bed, port));
   const download = await opened(bed, endless);
   for (const upload of uploads) for (let sent = 0; sent < 12; sent += 1) upload.write(Buffer.alloc(MIB));
-  await until("too much is held", () => bed.proxy.budget.isOver);
   const ended = (one: TunnelClient): boolean => one.isEnded || one.closeResponse !== undefined;
-  await until("some end", () => !bed.proxy.budget.isOver && uploads.some(ended), 20_000);
+  await until("some end", () => uploads.some(ended));
+  await until("the others are within the limit", () => !bed.proxy.budget.isOver);
   assert.equal(ended(download), false);
   const before = download.received;
   await download.until(() => download.received > before + 16 * MIB || ended(download));

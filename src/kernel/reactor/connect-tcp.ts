@@ -33,8 +33,21 @@ type AllOptions = { readonly [Name in keyof Required<SocketPlace>]: SocketPlace[
 /** The options of the socket. They are copied one by one, because an object spread for each connection takes as long as a system call. */
 export function socketOptions(options: ConnectTcpOptions): AllOptions & { readonly source: IpAddress | undefined } {
   const { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay = true, source } = options;
+  const { receiveBufferBytes } = options;
   const bindAddressNoPort = source !== undefined;
-  return { netns, mark, device, freebind, transparent, reusePort, v6Only, noDelay, source, bindAddressNoPort };
+  return {
+    netns,
+    mark,
+    device,
+    freebind,
+    transparent,
+    reusePort,
+    v6Only,
+    noDelay,
+    source,
+    bindAddressNoPort,
+    receiveBufferBytes,
+  };
 }
 
 /** The promise of the caller. */

@@ -29,6 +29,11 @@ export interface SocketOptions {
   readonly reusePort?: boolean | undefined;
   /** TCP_NODELAY; accepted connections inherit it. */
   readonly noDelay?: boolean | undefined;
+  /**
+   * SO_RCVBUF in bytes: the kernel doubles the number for its own needs, and does not enlarge the buffer by itself. Accepted connections inherit
+   * it. Default: the buffer grows up to the kernel parameter tcp_rmem.
+   */
+  readonly receiveBufferBytes?: number | undefined;
   /** IPv6 only: accept no IPv4 connections. Default true, so that both families can listen on one port. */
   readonly v6Only?: boolean | undefined;
 }
@@ -52,6 +57,8 @@ export function applySocketOptions(fd: number, family: IpFamily, options: Socket
   if (options.bindAddressNoPort === true) setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   if (options.reusePort === true) setsockopt(fd, C.SOL_SOCKET, SO_REUSEPORT, 1);
   if (options.noDelay === true) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  const { receiveBufferBytes } = options;
+  if (receiveBufferBytes !== undefined) setsockopt(fd, C.SOL_SOCKET, C.SO_RCVBUF, receiveBufferBytes);
 }
 
 /** Sets IPV6_V6ONLY, for TCP and UDP sockets before they are bound; raw sockets do not have it. */

@@ -4,9 +4,11 @@ import { type AddressInfo, connect, createServer, type Server, type Socket } fro
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type Clock, systemClock } from "#base/clock";
+import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { type Names, SystemNames } from "#base/names";
 import type { UnixStream } from "#kernel/reactor";
+import { listenTcp } from "#kernel/socket";
 import { type Capability, MetadataKey, TUNNEL_METHODS } from "#wire/konnectivity";
 import { AgentLink } from "../agent/agent-link.ts";
 import type { AgentMetrics } from "../agent/metrics.ts";
@@ -83,13 +85,24 @@ export async function listen(server: Server, path?: string): Promise<number> {
   return typeof address === "string" ? 0 : address.port;
 }
 
-/** A TCP endpoint of a test. */
-export async function endpoint(onSocket: (socket: Socket) => void): Promise<{ server: Server; port: number }> {
+const LOOPBACK = IpAddress.parse("127.0.0.1");
+
+/**
+ * A TCP endpoint of a test. `receiveBufferBytes`: size of the kernel's receive buffer of each connection; default: as large as the machine's
+ * settings allow.
+ */
+export async function endpoint(
+  onSocket: (socket: Socket) => void,
+  receiveBufferBytes?: number,
+): Promise<{ server: Server; port: number }> {
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     socket.on("error", () => undefined);
     onSocket(socket);
   });
-  return { server, port: await listen(server) };
+  if (receiveBufferBytes === undefined) return { server, port: await listen(server) };
+  const fd = listenTcp(LOOPBACK, 0, { receiveBufferBytes });
+  await new Promise<void>((resolve) => void server.listen({ fd }, resolve));
+  return { server, port: (server.address() as AddressInfo).port };
 }
 
 export interface BedOptions {
@@ -105,6 +118,11 @@ export interface BedOptions {
   readonly agentAcceptRate?: number;
   /** What the server may hold, in bytes. Default: as the server. */
   readonly maxBufferedBytes?: number;
+  /**
+   * Size of the receive buffer of each connection of an endpoint, in bytes. A test needs it that counts bytes which nobody reads: otherwise the
+   * kernel takes as many of them as the machine's settings allow, tens of MiB on some machines.
+   */
+  readonly endpointBufferBytes?: number;
   /** The clock of the server's and the agents' connections. */
   readonly clock?: Clock;
 }
@@ -268,7 +286,7 @@ export class Bed implements AsyncDisposable {
   }
 
   async endpoint(onSocket: (socket: Socket) => void): Promise<number> {
-    const { server, port } = await endpoint(onSocket);
+    const { server, port } = await endpoint(onSocket, this.#options.endpointBufferBytes);
     this.keep(server);
     return port;
   }

@@ -1,0 +1,100 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type TestContext, test } from "node:test";
+import { failuresOfGuest, faultsOf, listedFiles, Outcomes } from "./test-outcomes.ts";
+
+const root = join(import.meta.dirname, "..");
+
+test("outcomes: a file that runs again replaces its results, and no other file's", () => {
+  const outcomes = new Outcomes();
+  outcomes.add("a.test.ts", [{ kind: "passed" }, { kind: "failed", text: "one: not so" }]);
+  outcomes.add("b.test.ts", [{ kind: "passed" }, { kind: "skipped" }]);
+  outcomes.add("c.test.ts", [{ kind: "failed", text: "two: not so" }]);
+  assert.deepEqual(outcomes.failed, ["a.test.ts", "c.test.ts"]);
+  assert.deepEqual(outcomes.forget("a.test.ts"), ["one: not so"]);
+  outcomes.add("a.test.ts", [{ kind: "passed" }, { kind: "passed" }]);
+  assert.deepEqual(outcomes.all, { passed: 3, skipped: 1, failures: ["c.test.ts: two: not so"] });
+});
+
+test("faultsOf: CI forgives three files that passed only alone, no fourth, and none that docs/flaky.md lists; elsewhere none is forgiven", () => {
+  const listed = listedFiles("| file | cause |\n| --- | --- |\n| `src/old.test.ts` | a race |\n");
+  assert.deepEqual([...listed], ["src/old.test.ts"]);
+  const three = ["a.test.ts", "b.test.ts", "c.test.ts"];
+  assert.deepEqual(faultsOf([], { listed, isCI: false }), []);
+  assert.deepEqual(faultsOf(three, { listed, isCI: true }), []);
+  assert.equal(faultsOf([...three, "d.test.ts"], { listed, isCI: true }).length, 4);
+  assert.equal(faultsOf(["a.test.ts"], { listed, isCI: false }).length, 1);
+  assert.match(faultsOf(["a.test.ts", "src/old.test.ts"], { listed, isCI: true }).join(), /^src\/old.test.ts .*flaky/);
+});
+
+test("failuresOfGuest: the failed tests of a report, by file", () => {
+  const report =
+    "ℹ fail 1\n\n✖ failing tests:\n\ntest at test/vm/fou.vm.test.ts:7:1\n✖ fou: works (3ms)\n  Error: no\n";
+  assert.deepEqual(failuresOfGuest(report), [{ file: "test/vm/fou.vm.test.ts", text: "fou: works (3ms)" }]);
+});
+
+test("docs/flaky.md: each file that it lists exists", () => {
+  for (const file of listedFiles(readFileSync(join(root, "docs/flaky.md"), "utf8")))
+    assert.ok(existsSync(join(root, file)), file);
+});
+
+interface Run {
+  readonly status: number | null;
+  readonly stdout: string;
+  /** What the run wrote into `.state/passed-only-alone.txt`. */
+  readonly alone: string;
+}
+
+/** Runs the unit tier of a checkout that has these files. */
+function runTests(t: TestContext, files: Readonly<Record<string, string>>, ci: boolean): Run {
+  const checkout = mkdtempSync(join(tmpdir(), "isthmus-run-test-"));
+  t.after(() => rmSync(checkout, { recursive: true }));
+  for (const folder of ["src", "docs"]) mkdirSync(join(checkout, folder));
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(checkout, name), text);
+  const env: NodeJS.ProcessEnv = { ...process.env, ISTHMUS_TEST_ROOT: checkout, CI: String(ci) };
+  // A file that runs in a test runner's process would report to that runner.
+  Reflect.deleteProperty(env, "NODE_TEST_CONTEXT");
+  const argv = [join(import.meta.dirname, "test.ts"), "unit"];
+  const { status, stdout, stderr } = spawnSync(process.execPath, argv, { env, encoding: "utf8", timeout: 60_000 });
+  assert.equal(stderr, "");
+  return { status, stdout, alone: readFileSync(join(checkout, ".state/passed-only-alone.txt"), "utf8") };
+}
+
+const imports = 'import { test } from "node:test"; import { existsSync, writeFileSync } from "node:fs";\n';
+/** A body that fails the first time it runs. */
+const onceRed = (how: string): string =>
+  `const mark = import.meta.filename + ".ran"; if (!existsSync(mark)) { writeFileSync(mark, ""); ${how} }`;
+const GOOD = `${imports} test("good", () => undefined);`;
+const FLAKY = `${imports} test("first", () => undefined); test("flaky", () => { ${onceRed('throw new Error("too late");')} });`;
+const BAD = `${imports} test("bad", () => { throw new Error("never so"); });`;
+/** Ends the process that it shares with others. */
+const CRASH = `${imports} test("crash", () => { ${onceRed("process.exit(3);")} });`;
+
+test("run test: files that fail beside others and pass alone are named, and forgiven by CI; what they did not let run runs", (t) => {
+  // Of thirteen files the first and the last share a process.
+  const good = Array.from({ length: 11 }, (_, at) => [`src/m${at + 10}.test.ts`, GOOD] as const);
+  const files = { "src/a.test.ts": CRASH, ...Object.fromEntries(good), "src/z.test.ts": GOOD, "src/b.test.ts": FLAKY };
+  const all = { ...files, "src/y.test.ts": `// own process: it is the test's\n${FLAKY}` };
+  const { status, stdout, alone } = runTests(t, all, true);
+  assert.equal(status, 0, stdout);
+  assert.match(stdout, /\n17 passed, 0 failed, 0 skipped\n$/);
+  assert.match(stdout, /\npassed only alone: src\/b\.test\.ts: flaky: too late\n/);
+  assert.deepEqual(
+    alone.split("\n").map((line) => line.split(": ")[0]),
+    ["src/b.test.ts", "src/y.test.ts", "src/a.test.ts", ""],
+  );
+});
+
+test("run test: a file that fails again is red, and so is one that docs/flaky.md lists", (t) => {
+  const page = "| file | cause |\n| --- | --- |\n| `src/b.test.ts` | a race |\n";
+  const files = { "src/a.test.ts": BAD, "src/b.test.ts": FLAKY, "src/c.test.ts": GOOD, "docs/flaky.md": page };
+  const { status, stdout, alone } = runTests(t, files, true);
+  assert.equal(status, 1);
+  assert.match(stdout, /\nfailed: src\/a\.test\.ts: bad: never so\n/);
+  assert.match(stdout, /\nfailed: src\/b\.test\.ts passed only alone, and docs\/flaky\.md lists it/);
+  assert.match(stdout, /\n3 passed, 2 failed, 0 skipped\n$/);
+  assert.equal(alone, "src/b.test.ts: flaky: too late\n");
+});
