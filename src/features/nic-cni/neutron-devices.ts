@@ -1,10 +1,10 @@
 import { MacAddress } from "#base/ip";
 import type { OvsSwitch } from "#cloud/ovsdb";
-import { isKernelError } from "#kernel/errors";
 import { TX_CHECKSUMS } from "#kernel/ethtool";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
+import { ignoreRouters } from "#kernel/sysctl";
 import { NicCniError } from "./errors.ts";
 import { aliasOf, deviceNames, ownerOf } from "./names.ts";
 import { configureSandbox, raiseLoopback, sandboxDifferences } from "./sandbox.ts";
@@ -69,7 +69,7 @@ export async function makeStep(
     case "bridge": {
       const options = { stp: false, ageingSeconds: 0, multicastSnooping: false };
       const bridge = host.links.create({ kind: "bridge", name: step.name, alias, ...mtu, ...options });
-      withoutIpv6(host, step.name);
+      withoutRouters(host, step.name);
       host.links.set(bridge.index, { up: true });
       return;
     }
@@ -84,7 +84,7 @@ export async function makeStep(
         peer: { name: step.peer, ...mtu },
       });
       for (const name of [step.name, step.peer]) {
-        withoutIpv6(host, name);
+        withoutRouters(host, name);
         const index = name === step.name ? inner.index : indexOf(host, name);
         host.links.set(index, { promiscuous: true, up: true, alias });
       }
@@ -101,7 +101,7 @@ export async function makeStep(
           ? { kind: "tun", mode: "tap", vnetHeader: true, multiQueue: nic.place.multiQueue, ...owner, ...common }
           : { kind: "veth", ...common, peer: { name: nic.name, netns: bed.sandboxNs, ...mac, ...mtu } },
       );
-      withoutIpv6(host, step.name);
+      withoutRouters(host, step.name);
       host.links.set(end.index, { up: true });
       return;
     }
@@ -121,13 +121,9 @@ export async function makeStep(
   }
 }
 
-/** Nothing of the host should answer on a device between a sandbox and the switch. Kernels without IPv6 need no setting. */
-function withoutIpv6(host: NetStack, name: string): void {
-  try {
-    host.sysctl.set(`net/ipv6/conf/${name}/disable_ipv6`, "1");
-  } catch (error) {
-    if (!isKernelError(error, "not-found")) throw error;
-  }
+/** On a device between a sandbox and the switch the host answers nothing, and it takes no routes from there. */
+function withoutRouters({ sysctl }: NetStack, name: string): void {
+  ignoreRouters(sysctl, name, { ipv6: false });
 }
 
 function indexOf(stack: NetStack, name: string): number {

@@ -195,6 +195,13 @@ test("ADD: devices of the host, MAC, MTU, addresses and routes in the sandbox, t
     /^link tap77c2aa00-22 veth mtu 1450 up peer eth1 alias/m,
   ])
     assert.match(host, line);
+  using own = bed.kernel.openNetNs("own");
+  using hostStack = bed.kernel.openStack(own);
+  for (const { name } of hostStack.links.list().filter((link) => link.name !== "lo")) {
+    const of = (family: 4 | 6, key: string): string => hostStack.sysctl.get(`net/ipv${family}/conf/${name}/${key}`);
+    const settings = [of(4, "accept_redirects"), of(6, "accept_ra"), of(6, "accept_redirects"), of(6, "disable_ipv6")];
+    assert.deepEqual(settings, ["0", "0", "0", "1"], `${name} takes no routes from the sandbox or the switch`);
+  }
   const sandbox = bed.kernel.dump({ name: "sandbox" });
   for (const line of [
     /^link lo loopback mtu 65536 up$/m,

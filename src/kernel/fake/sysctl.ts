@@ -24,6 +24,7 @@ const DEFAULTS: Readonly<Record<string, string>> = {
   "net/ipv6/conf/*/accept_dad": "1",
   "net/ipv6/conf/*/dad_transmits": "1",
   "net/ipv6/conf/*/accept_ra": "1",
+  "net/ipv6/conf/*/accept_redirects": "1",
   "net/ipv6/conf/*/autoconf": "1",
   "net/ipv6/conf/*/proxy_ndp": "0",
   "net/ipv6/conf/*/keep_addr_on_down": "0",

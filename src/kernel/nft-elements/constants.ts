@@ -61,7 +61,7 @@ export const CODES = { drop: 0, accept: 1, jump: -3, goto: -4 } as const;
 
 export const NESTED = 0x8000;
 /** NFPROTO_* of a table's family. */
-export const FAMILIES = { inet: 1, ip: 2, ip6: 10 } as const;
+export const FAMILIES = { inet: 1, ip: 2, arp: 3, ip6: 10 } as const;
 /** Length of `struct nlmsghdr` and of `struct nfgenmsg`. */
 export const HEADER_BYTES = 16;
 export const GENMSG_BYTES = 4;

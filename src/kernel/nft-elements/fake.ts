@@ -34,6 +34,10 @@ export class FakeNftElements implements NftElements {
   }
 
   async commit(batch: ElementBatch): Promise<void> {
+    this.commitNow(batch);
+  }
+
+  commitNow(batch: ElementBatch): void {
     if (batch.isEmpty) return;
     if (batch.changes.length !== batch.count) throw new Error("FakeNftElements: the batch does not record its changes");
     if (batch.byteLength > this.maxBatchBytes)

@@ -274,3 +274,25 @@ test("openNftElements: in a user namespace of its own it takes batches as large 
   assert.deepEqual(error.slice(0, 2), ["KernelError", "invalid"]);
   assert.match(error[2], new RegExp(`the maximum is ${maxBatchBytes}.*net\\.core\\.wmem_max`));
 });
+
+test("NftElements: commitNow has written when it returns, also to a table of ARP; the fake refuses what the kernel refuses", () => {
+  const arp = { family: "arp", name: "isk-arp" } as const;
+  using ns = openNetNs({ name: NAME });
+  using nft = openNft(ns);
+  nft.run(new NftTransaction(arp).replaceTable().set("senders", { key: "iface_index . ipv4_addr" }));
+  using elements = open();
+  const fake = new FakeNftElements();
+  fake.addSet(arp, "senders");
+  const key = `\x01\0\0\0${IP}`;
+  for (const port of [elements, fake]) {
+    port.commitNow(new ElementBatch(arp, { record: true }).add("senders", key));
+    assert.deepEqual(
+      port.list(arp, "senders").map((one) => one.key),
+      [key],
+    );
+    const twice = new ElementBatch(arp, { record: true }).delete("senders", key).delete("senders", key);
+    assert.throws(() => port.commitNow(twice), { code: "not-found" });
+    port.commitNow(new ElementBatch(arp, { record: true }).delete("senders", key));
+    assert.deepEqual(port.list(arp, "senders"), []);
+  }
+});

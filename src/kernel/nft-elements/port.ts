@@ -80,6 +80,8 @@ class RealNftElements implements NftElements {
   #sequence = 0;
   /** Batches of one socket run one after the other: their acks must not mix. */
   readonly #oneBatch = new Semaphore(1);
+  /** A batch is being sent from a thread of the pool. */
+  #isSending = false;
   #isOpen = true;
 
   constructor(connection: NetlinkConnection, batches: BatchSocket) {
@@ -91,26 +93,49 @@ class RealNftElements implements NftElements {
   commit(batch: ElementBatch, options: AbortOptions = {}): Promise<void> {
     return this.#oneBatch.run(async () => {
       if (batch.isEmpty) return;
-      const what = `change ${batch.count} elements of table ${batch.table.family} ${batch.table.name}`;
-      if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: the connection was disposed`);
-      const first = nextAfter(this.#sequence);
-      const datagram = batch.finish(() => {
-        this.#sequence = nextAfter(this.#sequence);
-        return this.#sequence;
-      });
-      if (datagram.length > this.maxBatchBytes)
-        throw new KernelError(
-          "invalid",
-          `Cannot ${what}: one datagram of ${datagram.length} bytes is needed, the maximum is ${this.maxBatchBytes}; split the batch, or raise net.core.wmem_max on the host`,
-        );
+      const { what, first, datagram } = this.#prepare(batch);
       if (datagram.length > SYNC_BYTES) {
-        await sendAsync(this.#batches, datagram, what);
+        this.#isSending = true;
+        try {
+          await sendAsync(this.#batches, datagram, what);
+        } finally {
+          this.#isSending = false;
+        }
         // Another socket may have this number by now, and its bytes are not ours to read.
         if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: the connection was disposed meanwhile`);
-      } else if (!send(this.#batches, datagram, { what }))
-        throw new KernelError("timeout", `Cannot ${what}: the socket's buffer is full`);
+      } else this.#send(datagram, what);
       this.#readAcks(what, first);
     }, options);
+  }
+
+  commitNow(batch: ElementBatch): void {
+    if (batch.isEmpty) return;
+    if (this.#isSending)
+      throw new KernelError("busy", `Cannot change ${batch.count} elements: another batch is being sent`);
+    const { what, first, datagram } = this.#prepare(batch);
+    this.#send(datagram, what);
+    this.#readAcks(what, first);
+  }
+
+  #prepare(batch: ElementBatch): { readonly what: string; readonly first: number; readonly datagram: Buffer } {
+    const what = `change ${batch.count} elements of table ${batch.table.family} ${batch.table.name}`;
+    if (!this.#isOpen) throw new KernelError("failed", `Cannot ${what}: the connection was disposed`);
+    const first = nextAfter(this.#sequence);
+    const datagram = batch.finish(() => {
+      this.#sequence = nextAfter(this.#sequence);
+      return this.#sequence;
+    });
+    if (datagram.length > this.maxBatchBytes)
+      throw new KernelError(
+        "invalid",
+        `Cannot ${what}: one datagram of ${datagram.length} bytes is needed, the maximum is ${this.maxBatchBytes}; split the batch, or raise net.core.wmem_max on the host`,
+      );
+    return { what, first, datagram };
+  }
+
+  #send(datagram: Buffer, what: string): void {
+    if (!send(this.#batches, datagram, { what }))
+      throw new KernelError("timeout", `Cannot ${what}: the socket's buffer is full`);
   }
 
   /**

@@ -1,9 +1,9 @@
 /** Bytes as a string of characters 0 to 255. A string takes less time to compare and hash, and less memory, than a buffer. */
 export type ByteString = string;
 
-/** A table of one family of IP. */
+/** A table of one family of IP, of both, or of ARP. */
 export interface ElementTable {
-  readonly family: "ip" | "ip6" | "inet";
+  readonly family: "ip" | "ip6" | "inet" | "arp";
   readonly name: string;
 }
 

@@ -1,6 +1,7 @@
 import type { Cidr, IpAddress } from "#base/ip";
 import type { Kernel, NetStack } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
+import { calmLink } from "./calm-link.ts";
 import type { Outside } from "./outside.ts";
 import type { OnLink } from "./uplinks.ts";
 
@@ -42,8 +43,7 @@ export function siteAddress(network: Cidr): IpAddress {
 }
 
 function join(stack: NetStack, name: string, addresses: readonly OnLink[]): void {
-  const conf = `net/ipv6/conf/${name}/accept_dad`;
-  if (stack.sysctl.get(conf) !== undefined) stack.sysctl.set(conf, 0);
+  calmLink(stack, name);
   const linkIndex = indexOf(stack, name);
   stack.links.set(linkIndex, { up: true });
   for (const { address, prefixLength } of addresses)

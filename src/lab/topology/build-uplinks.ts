@@ -1,6 +1,7 @@
 import { Cidr } from "#base/ip";
 import type { Kernel, NetStack } from "#kernel/net";
 import { openNetNs } from "#kernel/netns";
+import { calmLink } from "./calm-link.ts";
 import type { OnLink, UplinkLink, Uplinks } from "./uplinks.ts";
 
 const ANY = { 4: Cidr.parse("0.0.0.0/0"), 6: Cidr.parse("::/0") } as const;
@@ -59,10 +60,10 @@ function connect(
     [here, names.here],
     [far, names.there],
   ] as const) {
+    calmLink(stack, name);
     const conf = `net/ipv6/conf/${name}`;
     if (stack.sysctl.get(`${conf}/accept_dad`) !== undefined) {
       // No other program sets addresses here. Addresses must return when a link is up again.
-      stack.sysctl.set(`${conf}/accept_dad`, 0);
       stack.sysctl.set(`${conf}/keep_addr_on_down`, 1);
     }
     stack.links.set(indexOf(stack, name), { up: true });

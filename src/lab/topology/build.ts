@@ -2,6 +2,7 @@ import { Cidr, type IpAddress } from "#base/ip";
 import type { Kernel, NetStack } from "#kernel/net";
 import { buildOutside } from "./build-outside.ts";
 import { buildUplinks } from "./build-uplinks.ts";
+import { calmLink } from "./calm-link.ts";
 import type { LabNode } from "./lab-node.ts";
 import type { Topology } from "./plan.ts";
 
@@ -13,7 +14,7 @@ export function buildTopology(kernel: Kernel, topology: Topology): void {
   using fabric = kernel.openStack(fabricNs);
   loopbackUp(fabric);
   const bridge = fabric.links.create({ kind: "bridge", name: topology.bridge, multicastSnooping: false });
-  noDad(fabric, topology.bridge);
+  calmLink(fabric, topology.bridge);
   fabric.links.set(bridge.index, { up: true });
   addAddresses(fabric, bridge.index, topology.gateways, topology);
   const machines = topology.controlPlane === undefined ? topology.nodes : [topology.controlPlane, ...topology.nodes];
@@ -26,16 +27,13 @@ function buildNode(kernel: Kernel, fabric: NetStack, bridgeIndex: number, node: 
   using netns = kernel.createNetNs(node.netns);
   using stack = kernel.openStack(netns);
   loopbackUp(stack);
-  fabric.links.create({
-    kind: "veth",
-    name: node.port,
-    masterIndex: bridgeIndex,
-    up: true,
-    peer: { name: "eth0", netns },
-  });
+  const port = { kind: "veth", name: node.port, masterIndex: bridgeIndex, peer: { name: "eth0", netns } } as const;
+  const { index } = fabric.links.create(port);
+  calmLink(fabric, node.port);
+  fabric.links.set(index, { up: true });
   const uplink = stack.links.get({ name: "eth0" });
   if (uplink === undefined) throw new Error(`the kernel made no eth0 in ${node.netns}`);
-  noDad(stack, "eth0");
+  calmLink(stack, "eth0");
   stack.links.set(uplink.index, { up: true });
   addAddresses(stack, uplink.index, node.addresses, topology);
   for (const gateway of topology.gateways) {
@@ -46,12 +44,6 @@ function buildNode(kernel: Kernel, fabric: NetStack, bridgeIndex: number, node: 
 function loopbackUp(stack: NetStack): void {
   const loopback = stack.links.get({ name: "lo" });
   if (loopback !== undefined) stack.links.set(loopback.index, { up: true });
-}
-
-/** No address is used twice here, so duplicate address detection would only take two seconds. */
-function noDad(stack: NetStack, name: string): void {
-  if (stack.sysctl.get(`net/ipv6/conf/${name}/accept_dad`) !== undefined)
-    stack.sysctl.set(`net/ipv6/conf/${name}/accept_dad`, "0");
 }
 
 function addAddresses(stack: NetStack, linkIndex: number, addresses: readonly IpAddress[], topology: Topology): void {

@@ -39,3 +39,39 @@ test("removeTopology: a lab whose name begins with ours keeps its namespaces and
   assert.deepEqual(await removeTopology(kernel, other), { processes: 1, namespaces: others.names.length });
   await otherEnded;
 });
+
+test("buildTopology: no link of a lab takes routes from advertisements or redirects, whatever the defaults of its namespaces are", async (t) => {
+  const kernel = openKernel();
+  const lab = `r${process.pid}-q`;
+  t.after(() => removeTopology(kernel, lab));
+  const plan = planTopology({ lab, nodes: 1, families: "dual", tunnel: true, uplinks: true, egress: true });
+  const created: Pick<typeof kernel, "createNetNs"> = {
+    createNetNs: (name) => {
+      const netns = kernel.createNetNs(name);
+      using stack = kernel.openStack(netns);
+      stack.sysctl.set("net/ipv6/conf/default/accept_ra", 2);
+      stack.sysctl.set("net/ipv4/conf/default/accept_redirects", 1);
+      return netns;
+    },
+  };
+  buildTopology({ ...kernel, ...created }, plan);
+  const takers = kernel
+    .listNetNs()
+    .filter((name) => name.startsWith(`isthmus-${lab}-`))
+    .flatMap((name) => {
+      using netns = openNetNs({ name });
+      using stack = kernel.openStack(netns);
+      const of = (link: string, family: 4 | 6, key: string): string =>
+        stack.sysctl.get(`net/ipv${family}/conf/${link}/${key}`);
+      return stack.links
+        .list()
+        .filter(({ name: link }) => link !== "lo")
+        .filter(({ name: link }) =>
+          [of(link, 4, "accept_redirects"), of(link, 6, "accept_ra"), of(link, 6, "accept_redirects")].some(
+            (value) => value !== "0",
+          ),
+        )
+        .map(({ name: link }) => `${name} ${link}`);
+    });
+  assert.deepEqual(takers, []);
+});

@@ -1,0 +1,78 @@
+import type { ByteString, RawElement } from "#kernel/nft-elements";
+import { dependsOnExtras, elementsOf, FILLED, type GuardElement, ifindexOf, keysOf } from "./elements.ts";
+import { GUARD_FAMILIES, type GuardFamily } from "./rules.ts";
+import type { GuardedLink } from "./types.ts";
+
+/** One change of an element, as plain data. */
+export interface GuardChange {
+  readonly op: "add" | "delete";
+  readonly table: GuardFamily;
+  readonly set: string;
+  readonly key: ByteString;
+  readonly keyEnd?: ByteString;
+}
+
+/** The elements that the kernel has, by table and set. */
+export type ActualElements = Readonly<Record<GuardFamily, ReadonlyMap<string, readonly RawElement[]>>>;
+
+/**
+ * Pure: the changes from the kernel's elements to those of `links`. Elements of links in `keep` stay as they are, and so does what a link whose extra sources
+ * are not known may use. Deletions come first: a range that grows overlaps with the one that it replaces.
+ */
+export function planElements(
+  links: readonly GuardedLink[],
+  actual: ActualElements,
+  keep: ReadonlySet<number> = new Set(),
+): GuardChange[] {
+  const unknown = new Set(links.filter(({ extra }) => extra === undefined).map(({ ifindex }) => ifindex));
+  const wanted = new Map<string, GuardChange>();
+  const want = (element: GuardElement): void => {
+    const change = { op: "add", table: element.table, set: element.set, ...keysOf(element) } as const;
+    wanted.set(idOf(change), change);
+  };
+  for (const link of links) for (const element of elementsOf(link)) want(element);
+  const kept = new Set<string>();
+  for (const set of ["pods4", "pods6"] as const)
+    for (const { key } of actual.inet.get(set) ?? [])
+      if (keep.has(ifindexOf(set, key) ?? -1)) kept.add(`${set.replace("pods", "own")} ${key.slice(4)}`);
+  const stays = (table: GuardFamily, set: string, key: ByteString): boolean => {
+    const ifindex = ifindexOf(set, key);
+    if (ifindex === undefined) return kept.has(`${set} ${key}`);
+    return keep.has(ifindex) || (unknown.has(ifindex) && dependsOnExtras({ table, set }));
+  };
+  const deletions: GuardChange[] = [];
+  for (const table of GUARD_FAMILIES)
+    for (const set of FILLED[table])
+      for (const { key, keyEnd } of actual[table].get(set) ?? []) {
+        const change = { op: "delete", table, set, key, ...(keyEnd === undefined ? {} : { keyEnd }) } as const;
+        if (wanted.delete(idOf(change)) || stays(table, set, key)) continue;
+        deletions.push(change);
+      }
+  return [...deletions, ...wanted.values()];
+}
+
+/** Pure: the changes from one link to what it is to be. `others` are the links whose addresses stay those of pods. */
+export function planLink(
+  before: GuardedLink | undefined,
+  after: GuardedLink | undefined,
+  others: Iterable<GuardedLink>,
+): GuardChange[] {
+  const changesOf = (op: "add" | "delete", link: GuardedLink | undefined): Map<string, GuardChange> =>
+    new Map(
+      (link === undefined ? [] : elementsOf(link)).map((element) => {
+        const change = { op, table: element.table, set: element.set, ...keysOf(element) } as const;
+        return [idOf(change), change] as const;
+      }),
+    );
+  const [old, fresh] = [changesOf("delete", before), changesOf("add", after)];
+  for (const id of [...old.keys()]) if (fresh.delete(id)) old.delete(id);
+  if ([...old.values()].some(({ set }) => set.startsWith("own")))
+    for (const other of others)
+      for (const element of elementsOf(other))
+        if (element.ifindex === undefined) old.delete(idOf({ ...element, ...keysOf(element) }));
+  return [...old.values(), ...fresh.values()];
+}
+
+function idOf({ table, set, key, keyEnd }: Omit<GuardChange, "op">): string {
+  return `${table} ${set} ${key} ${keyEnd ?? ""}`;
+}
