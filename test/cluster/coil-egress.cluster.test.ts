@@ -3,14 +3,23 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import type { Socket } from "node:net";
 import { test } from "node:test";
-import { auditEgress, type EgressFinding, observeSpace, openFilters, vxlanDriver } from "#features/egress";
+import {
+  auditEgress,
+  type EgressFinding,
+  observeSpace,
+  openFilters,
+  ROUTER_TABLE,
+  vxlanDriver,
+} from "#features/egress";
 import { openConntrack } from "#kernel/conntrack";
+import { openNft } from "#kernel/nft";
 import { type Draft, type KubeClient, type Pod, resources } from "#kube/client";
 import { type AddressBlock, type AddressPool, coilResources, type Egress, egressLabels, NODE_LABEL } from "#kube/coil";
 import type { SeedObject } from "#lab/api-server";
 import { ISTHMUS, start, until } from "#test/lab";
 import { changeEgress, EGRESS, get, isReady, makePod, openRouterBed, SERVED, waysBack } from "#test/router-bed";
 import { AT, type EgressBed, SILENCE_MS, TUNNEL_PORT } from "../../src/features/egress/testing/bed.ts";
+import { Strangers } from "../../src/features/egress/testing/guard-claims.ts";
 
 const ROUTER_FLAGS = ["--tunnel-driver=vxlan", "--backend=nftables"];
 
@@ -224,6 +233,22 @@ test("coil-egress: SIGTERM turns /readyz to failing for --drain-delay; new clien
   await echo(stream, "after its end");
   assert.equal(await bed.sourceSeen(4, SERVED), String(AT.router[4]));
   stream.destroy();
+});
+
+test("coil-egress: with raw sockets a pod and a host outside send nothing through it, nor to pods, in any form", async (t) => {
+  const { bed, api, run } = await openRouterBed(t, vxlanDriver);
+  await makePod(api, "client", [String(AT.client[4]), String(AT.client[6])]);
+  const router = run("--tunnel-driver=vxlan", "--backend=iptables");
+  await until("it is ready", () => isReady(bed), { seen: router.said });
+  using nft = openNft(bed.netns("router"));
+  using strangers = new Strangers(bed, vxlanDriver);
+  const chains = ["input", "outer", "local", "forward", "from-client", "to-client"];
+  await strangers.attack((reason) =>
+    chains
+      .flatMap((chain) => nft.listCounters(ROUTER_TABLE, chain))
+      .filter(({ comment }) => comment?.startsWith(`${reason} `) === true)
+      .reduce((sum, { packets }) => sum + packets, 0),
+  );
 });
 
 /** The deadline of a change of an object: a second. */

@@ -3,12 +3,12 @@ import assert from "node:assert/strict";
 import { createSocket, type Socket } from "node:dgram";
 import { test } from "node:test";
 import { Cidr, type IpAddress, type IpFamily, MacAddress } from "#base/ip";
-import { openNft } from "#kernel/nft";
+import { type Nft, openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { bindUdp } from "#kernel/socket";
 import { PRIVATE_RANGES } from "../client/index.ts";
 import { nftFilter } from "../filter/index.ts";
-import { GuardTable, planRouterGuard, ROUTER_TABLE, type RouterGuard } from "../guard/index.ts";
+import { type GuardPlan, GuardTable, planRouterGuard, ROUTER_TABLE } from "../guard/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
 import { type TunnelDriver, vniOf } from "../tunnel/index.ts";
@@ -271,114 +271,113 @@ function attacksOf(driver: TunnelDriver): readonly Attack[] {
   ];
 }
 
-class GuardBed implements Disposable {
-  readonly bed = new EgressBed();
-  readonly driver: TunnelDriver;
-  readonly #nft = openNft(this.bed.netns("router"));
-  readonly #elements = openNftElements(this.bed.netns("router"));
-  readonly guard = new GuardTable({ nft: this.#nft, elements: this.#elements }, ROUTER_TABLE);
+/** Who sends packets to a router, and who must not get them. */
+export class Strangers implements Disposable {
+  readonly #bed: EgressBed;
+  readonly #driver: TunnelDriver;
   readonly #sockets: Socket[] = [];
   /** Texts that arrived at any target, with the name of the target. */
-  readonly arrived: string[] = [];
+  readonly #arrived: string[] = [];
 
-  constructor(driver: TunnelDriver) {
-    this.driver = driver;
+  constructor(bed: EgressBed, driver: TunnelDriver) {
+    this.#bed = bed;
+    this.#driver = driver;
     for (const member of ["client", "stranger", "outside", "router"] as const)
       for (const family of FAMILIES) this.#listen(member, family);
+    // Packets that the kernel itself would drop say nothing of the router.
+    for (const link of ["all", "default", "router"]) bed.stack("node").sysctl.set(`net.ipv4.conf.${link}.rp_filter`, 0);
+  }
+
+  /**
+   * Sends every packet of the list, and waits until the router has counted it by its reason. Before and after them a packet of the client must arrive. Throws
+   * `AssertionError`, also if anything else has arrived anywhere. `count`: the packets that the router has dropped for a reason.
+   */
+  async attack(count: (reason: string) => number | Promise<number>): Promise<void> {
+    for (const family of FAMILIES) {
+      await this.#rightful(family, `before ${family}`);
+      for (const { name, from, packets, reason, only = family } of attacksOf(this.#driver)) {
+        if (only !== family) continue;
+        const before = await count(reason);
+        this.#send(from, packets(family));
+        await until(async () => (await count(reason)) > before, `IPv${family}, ${name}: counted as ${reason}`);
+      }
+      await this.#rightful(family, `after ${family}`);
+    }
+    assert.deepEqual(
+      this.#arrived.filter((one) => !/^outside (before|after) /.test(one)),
+      [],
+    );
   }
 
   #listen(member: Member, family: IpFamily): void {
     const socket = createSocket(family === 4 ? "udp4" : "udp6");
-    socket.bind({ fd: bindUdp(AT[member][family], TARGET_PORT, { netns: this.bed.netns(member) }), exclusive: true });
-    socket.on("message", (text) => this.arrived.push(`${member} ${text}`));
+    const fd = bindUdp(AT[member][family], TARGET_PORT, { netns: this.#bed.netns(member) });
+    socket.bind({ fd, exclusive: true });
+    socket.on("message", (text) => this.#arrived.push(`${member} ${text}`));
     this.#sockets.push(socket);
   }
 
-  plan(more: Partial<RouterGuard> = {}): ReturnType<typeof planRouterGuard> {
-    return planRouterGuard({
-      egress: EGRESS,
-      driver: this.driver,
-      port: TUNNEL_PORT,
-      ifname: "eth0",
-      clients: FAMILIES.map((family) => AT.client[family]),
-      destinations: ["0.0.0.0/0", "::/0"].map((text) => Cidr.parse(text)),
-      inCluster: PRIVATE_RANGES,
-      ...more,
-    });
-  }
-
-  async router(): Promise<void> {
-    const pod = { egress: EGRESS, addresses: AT.router, ifname: "eth0", mtuBytes: MTU_BYTES };
-    const clients = FAMILIES.map((family) => AT.client[family]);
-    const plan = planRouter(pod, clients, { driver: this.driver, port: TUNNEL_PORT, sourcePortAuto: true });
-    await syncNet(this.bed.stack("router"), plan, routerScope(TUNNEL_PORT));
-    await routerRules(nftFilter(this.#nft)).sync(planRules(pod));
-    // Packets that the kernel itself would drop say nothing of the guard.
-    for (const link of ["all", "default", "eth0"])
-      this.bed.stack("node").sysctl.set(`net.ipv4.conf.${link === "eth0" ? "router" : link}.rp_filter`, 0);
-  }
-
   /** Sends packets by the link of a member to the node, or by the node's link to the router. */
-  send(from: Member | "node", packets: readonly Buffer[]): void {
+  #send(from: Member | "node", packets: readonly Buffer[]): void {
     const name = from === "node" ? "router" : "eth0";
     const other = from === "node" ? ("router" as const) : ("node" as const);
-    const link = this.bed.stack(from).links.get({ name }) ?? assert.fail(name);
-    const peer = this.bed.stack(other).links.get({ name: from === "node" ? "eth0" : from }) ?? assert.fail(from);
+    const link = this.#bed.stack(from).links.get({ name }) ?? assert.fail(name);
+    const peer = this.#bed.stack(other).links.get({ name: from === "node" ? "eth0" : from }) ?? assert.fail(from);
     const [own, to] = [link.mac ?? assert.fail("no MAC"), peer.mac ?? assert.fail("no MAC")];
-    for (const packet of packets) sendFrame(this.bed.netns(from), link.index, frame({ to, from: own }, packet));
-  }
-
-  count(reason: string): number {
-    return this.guard.counters(this.plan()).find((one) => one.reason === reason)?.packets ?? 0;
+    for (const packet of packets) sendFrame(this.#bed.netns(from), link.index, frame({ to, from: own }, packet));
   }
 
   /** A packet of the client as the tunnel carries it, which must arrive: all that was sent before has been judged by then. */
-  async rightful(family: IpFamily, text: string): Promise<void> {
+  async #rightful(family: IpFamily, text: string): Promise<void> {
     const ends = { src: AT.client[family], dst: AT.router[family] };
-    const packet = wrappers(this.driver).outer(
-      ends,
-      datagram({ src: AT.client[family], dst: AT.outside[family] }, text),
-    );
-    this.send("client", [ipPacket(ends, UDP, packet)]);
-    await until(() => this.arrived.includes(`outside ${text}`), `${text} arrives`);
+    const inner = datagram({ src: AT.client[family], dst: AT.outside[family] }, text);
+    this.#send("client", [ipPacket(ends, UDP, wrappers(this.#driver).outer(ends, inner))]);
+    await until(() => this.#arrived.includes(`outside ${text}`), `${text} arrives`);
   }
 
   [Symbol.dispose](): void {
     for (const socket of this.#sockets) socket.close();
-    this.#elements[Symbol.dispose]();
-    this.#nft[Symbol.dispose]();
-    this.bed[Symbol.dispose]();
   }
 }
 
-async function until(isTrue: () => boolean, what: string): Promise<void> {
+async function until(isTrue: () => boolean | Promise<boolean>, what: string): Promise<void> {
   const deadline = performance.now() + WAIT_MS;
-  while (!isTrue()) {
+  while (!(await isTrue())) {
     assert.ok(performance.now() < deadline, `${what} within ${WAIT_MS} ms`);
     await new Promise((done) => setTimeout(done, 5));
   }
 }
 
+/** A router with one client, as `coil-egress` makes it. */
+async function makeRouter(bed: EgressBed, driver: TunnelDriver, guard: GuardTable, nft: Nft): Promise<GuardPlan> {
+  const clients = FAMILIES.map((family) => AT.client[family]);
+  const plan = planRouterGuard({
+    egress: EGRESS,
+    driver,
+    port: TUNNEL_PORT,
+    ifname: "eth0",
+    clients,
+    destinations: ["0.0.0.0/0", "::/0"].map((text) => Cidr.parse(text)),
+    inCluster: PRIVATE_RANGES,
+  });
+  await guard.sync(plan);
+  const pod = { egress: EGRESS, addresses: AT.router, ifname: "eth0", mtuBytes: MTU_BYTES };
+  const net = planRouter(pod, clients, { driver, port: TUNNEL_PORT, sourcePortAuto: true });
+  await syncNet(bed.stack("router"), net, routerScope(TUNNEL_PORT));
+  await routerRules(nftFilter(nft)).sync(planRules(pod));
+  return plan;
+}
+
 /** All claims of one driver. */
 export function guardClaims(driver: TunnelDriver): void {
   test(`router guard, ${driver.name}: packets of strangers, and forged ones, in every form reach nobody and are counted by reason; those of a client pass`, async () => {
-    using bed = new GuardBed(driver);
-    await bed.guard.sync(bed.plan());
-    await bed.router();
-    assert.equal(await bed.guard.sync(bed.plan()), 0);
-    for (const family of FAMILIES) {
-      await bed.rightful(family, `before ${family}`);
-      for (const { name, from, packets, reason, only = family } of attacksOf(driver)) {
-        if (only !== family) continue;
-        const before = bed.count(reason);
-        bed.send(from, packets(family));
-        await until(() => bed.count(reason) > before, `IPv${family}, ${name}: counted as ${reason}`);
-      }
-      await bed.rightful(family, `after ${family}`);
-    }
-    assert.deepEqual(
-      bed.arrived.filter((one) => !/^outside (before|after) /.test(one)),
-      [],
-    );
+    using bed = new EgressBed();
+    using nft = openNft(bed.netns("router"));
+    using elements = openNftElements(bed.netns("router"));
+    const guard = new GuardTable({ nft, elements }, ROUTER_TABLE);
+    const plan = await makeRouter(bed, driver, guard, nft);
+    assert.equal(await guard.sync(plan), 0);
+    using strangers = new Strangers(bed, driver);
+    await strangers.attack((reason) => guard.counters(plan).find((one) => one.reason === reason)?.packets ?? 0);
   });
 }
