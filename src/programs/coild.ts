@@ -17,10 +17,10 @@ import { acquireFileLock } from "#kernel/lock";
 import { openKernel } from "#kernel/net";
 import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
-import { createInformer } from "#kube/informer";
 import { servedLately } from "./cni-plugin/index.ts";
 import { runChained } from "./coild/chained.ts";
 import { cniDeps, statusOf } from "./coild/cni-deps.ts";
+import { namespaceInformer } from "./coild/egress/namespaces.ts";
 import { FILTER_BACKENDS, filterOpeners } from "./coild/egress/open-filter.ts";
 import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
@@ -117,6 +117,8 @@ const flags = {
 
 /** Maximum time in which exported routes are withdrawn at shutdown, milliseconds (docs/spec/pod-network.md#4.8). */
 const CLEAR_BUDGET_MS = 10_000;
+/** An ADD waits this long for the permission to use an Egress, milliseconds: less than executables wait for an answer. */
+const PERMISSION_MS = 40_000;
 /** Within this time each NAT client is compared with its pod, milliseconds. */
 const CLIENT_RESYNC_MS = 300_000;
 
@@ -154,17 +156,26 @@ export const coild = defineProgram({
     });
     const { inClusterCidr, egressPort: port, tunnelDriver: asked, enableOriginatingOnly: originatingOnly } = values;
     const inCluster = inClusterCidr.length > 0 ? inClusterCidr : PRIVATE_RANGES;
-    const settings = { nodeName, asked, port, inCluster, originatingOnly, resyncMs: CLIENT_RESYNC_MS };
+    const settings = {
+      nodeName,
+      asked,
+      port,
+      inCluster,
+      originatingOnly,
+      permissionMs: PERMISSION_MS,
+      resyncMs: CLIENT_RESYNC_MS,
+    };
     const clientOptions = values.enableEgress ? settings : undefined;
     const loadModules = (at: AbortOptions): Promise<void> => loadDriverModules(asked, { ...at, kernel, log });
     if (values.enableEgress) await loadModules({ signal });
+    const namespaces = namespaceInformer(api, { clock: systemClock });
     const openClients = clientsOpener(
-      { kernel, api, events, health, metrics, filters: filterOpeners(values.backend), loadModules, log },
+      { kernel, api, namespaces, events, health, metrics, filters: filterOpeners(values.backend), loadModules, log },
       clientOptions,
     );
     if (!values.enableIpam) {
       const options = { nodeName, socketPath: values.socket, signal };
-      await runChained({ kernel, api, events, health, metrics, log }, options, openClients);
+      await runChained({ kernel, api, namespaces, events, health, metrics, log }, options, openClients);
       log.info("ended");
       return EXIT.ok;
     }
@@ -222,14 +233,6 @@ export const coild = defineProgram({
     let isReady = false;
     // ADDs that wait get the rejection; if no ADD waits, the rejection is ignored.
     ready.promise.catch(() => undefined);
-    const namespaces = createInformer(api, resources.namespaces, {
-      // An ADD that finds no namespace here reads it live.
-      firstList: "any",
-      transform: ({ metadata: { name, uid, resourceVersion, annotations } }) => ({
-        metadata: { name, uid, resourceVersion, ...(annotations === undefined ? {} : { annotations }) },
-      }),
-      clock: systemClock,
-    });
     const clients = openClients(() => network.places());
     const service = new CniService(
       cniDeps({
@@ -289,6 +292,8 @@ export const coild = defineProgram({
     const conflict = new RemovalConflict({ clock: systemClock, log, onConflict: metrics.onConflict });
     const onSurveyed: Parameters<typeof keepKernel>[0]["onSurveyed"] = (repaired) => {
       metrics.onRepaired(repaired);
+      // A client that was compared meanwhile may have lacked an address.
+      if (repaired.pods + repaired.links > 0) clients?.recheck();
       conflict.surveyed(repaired);
     };
     const onRemade: Parameters<typeof keepKernel>[0]["onRemade"] = ({ containerId, ifname }) =>

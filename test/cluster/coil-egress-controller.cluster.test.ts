@@ -182,8 +182,9 @@ test("coil-egress-controller: an Egress has account, Deployment, Service, rights
     return there.every((one) => one !== undefined) && there[2]?.status?.selector !== undefined;
   });
   await eventually("there are subjects", async () => (await subjects(world)).length > 0);
+  await eventually("its clients are counted", async () => (await find(egresses))?.status?.clients !== undefined);
   const { status } = (await find(egresses)) ?? assert.fail();
-  assert.deepEqual(status, { replicas: 0, selector: egressSelector("nat") });
+  assert.deepEqual(status, { replicas: 0, selector: egressSelector("nat"), clients: 0, refusedClients: 0 });
   assert.notEqual(await find(resources.serviceAccounts, { namespace: "internet", name: "coil-egress" }), undefined);
   assert.deepEqual(await subjects(world), ["ServiceAccount internet/coil-egress"]);
   const deployment = (await find(resources.deployments)) ?? assert.fail();

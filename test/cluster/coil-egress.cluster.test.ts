@@ -42,7 +42,13 @@ async function auditRouter(bed: EgressBed, api: KubeClient): Promise<readonly Eg
   } as unknown as Pod;
   const egress = { metadata: EGRESS, spec: { destinations: ["0.0.0.0/0", "::/0"] } } as unknown as Egress;
   const clients = { driver: "vxlan", fault: "", port: TUNNEL_PORT, inCluster: [], originatingOnly: false } as const;
-  const unread = { services: undefined, deployments: undefined, slices: undefined, bindings: undefined };
+  const unread = {
+    namespaces: undefined,
+    services: undefined,
+    deployments: undefined,
+    slices: undefined,
+    bindings: undefined,
+  };
   const nodes = [{ node: "n", clients, spaces: space === undefined ? [] : [space], clean: [], failed: [] }];
   const { findings } = auditEgress({ egresses: [egress], pods: [...items, router], ...unread, nodes });
   return findings.filter(({ kind }) => kind.startsWith("router-"));

@@ -159,7 +159,7 @@ test("explain: a tunnel that is missing is a guard that refuses; an Egress's oth
     await bed.sees("client", NEAR[family], bed.router[family]);
     const far = await ask(bed, "client", FAR[family]);
     assert.equal(far.inPod.way.outcome, "link");
-    assert.match(far.inPod.notes.join(), /no Egress that the pod names has .* among its destinations/);
+    assert.match(far.inPod.notes.join(), /no Egress that the pod uses has .* among its destinations/);
     const { way } = (await ask(bed, "client", NEAR[family])).inPod;
     // Its way out of the pod goes with the link; the guard stays.
     await bed.node.killCoild();

@@ -37,6 +37,7 @@ function open(hasAccount: boolean) {
     budget: () => undefined,
     pool: () => undefined,
     account: () => (hasAccount ? ({ metadata: { name: "coil-egress" } } as never) : undefined),
+    clients: () => undefined,
   };
   const reconciler = new EgressReconciler({
     api,
@@ -107,6 +108,7 @@ function withPool(
       pool: () =>
         (pool as { readonly isSeen?: boolean } | undefined)?.isSeen === true ? (pool as AddressPool) : undefined,
       account: () => ({ metadata: { name: "coil-egress" } }) as never,
+      clients: () => undefined,
     },
     router: async () => SETTINGS,
     addressRanges: ranges.map((text) => Cidr.parse(text)),
@@ -214,6 +216,7 @@ test("EgressReconciler: an Egress without a spec is refused, and nothing is writ
       budget: () => undefined,
       pool: () => undefined,
       account: () => undefined,
+      clients: () => undefined,
     },
     router: async () => SETTINGS,
     addressRanges: [],

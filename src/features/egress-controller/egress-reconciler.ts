@@ -57,6 +57,8 @@ export interface EgressCaches {
   readonly budget: (key: string) => PodDisruptionBudget | undefined;
   /** The pool of an Egress's addresses, by the Egress's key; never one without `addressRanges`. */
   readonly pool: (key: string) => AddressPool | undefined;
+  /** The pods that use an Egress, and those that may not; `undefined` while it is not known, which leaves the status as it is. */
+  readonly clients: (key: string) => { readonly clients: number; readonly refused: number } | undefined;
   /** The account of the routers of a namespace. */
   readonly account: (namespace: string) => ServiceAccount | undefined;
 }
@@ -276,9 +278,15 @@ export class EgressReconciler {
   async #ensureStatus(egress: Egress, deployment: Deployment | undefined, options: AbortOptions): Promise<void> {
     const { name, namespace = "" } = egress.metadata;
     const own = deployment !== undefined && isOwned(deployment, egress) ? deployment : undefined;
-    const status = { replicas: own?.status?.availableReplicas ?? 0, selector: egressSelector(name) };
-    const { replicas, selector } = egress.status ?? {};
-    if (replicas === status.replicas && selector === status.selector) return;
+    const counted = this.#deps.caches.clients(`${namespace}/${name}`);
+    const status = {
+      replicas: own?.status?.availableReplicas ?? 0,
+      selector: egressSelector(name),
+      ...(counted === undefined ? {} : { clients: counted.clients, refusedClients: counted.refused }),
+    };
+    const before: Partial<typeof status> = egress.status ?? {};
+    const isSame = (Object.keys(status) as (keyof typeof status)[]).every((key) => before[key] === status[key]);
+    if (isSame) return;
     const patch = { type: "merge", body: { metadata: { uid: egress.metadata.uid }, status } } as const;
     await this.#deps.api.patch(coilResources.egresses, { name, namespace }, patch, {
       ...options,

@@ -7,7 +7,7 @@ import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
 import { FakeNft, type Nft } from "#kernel/nft";
-import { type Gateway, PRIVATE_RANGES } from "./client/index.ts";
+import { type ClosedDestinations, type Gateway, observeClosed, PRIVATE_RANGES } from "./client/index.ts";
 import {
   type ClientOptions,
   clientScope,
@@ -206,6 +206,60 @@ test("planClient: of an identical destination the first Egress by name has it, a
     ],
   );
 });
+
+test("planClient: of an identical destination the Egress that the pod names has it before one that selects the pod, also while it is closed", async () => {
+  const named = gateway("b", "10.68.0.2", ["0.0.0.0/0"]);
+  const selecting = {
+    ...gateway("a", "10.68.0.1", ["0.0.0.0/0", "8.8.8.8/32", "1.1.1.1/32"]),
+    by: "selector" as const,
+  };
+  const ways = (closed: readonly string[], gateways: readonly Gateway[]): string[] => {
+    const pod = { ...POD, closed: { annotation: closed.map((text) => Cidr.parse(text)), selector: [] } };
+    return planClient(pod, gateways, options(fouDriver))
+      .plan.routes.filter(({ table, type }) => (table === 117 || table === 118) && type !== "throw")
+      .map(({ dst, link, metric }) => `${dst} ${link ?? metric}`);
+  };
+  assert.deepEqual(ways([], [selecting, named]), [
+    "0.0.0.0/0 fou4_0a440002",
+    "0.0.0.0/0 1000000",
+    "8.8.8.8/32 fou4_0a440001",
+    "8.8.8.8/32 1000001",
+    "1.1.1.1/32 fou4_0a440001",
+    "1.1.1.1/32 1000001",
+  ]);
+  assert.deepEqual(ways(["8.8.8.8/32"], [selecting, named]).slice(2), [
+    "8.8.8.8/32 1000000",
+    "1.1.1.1/32 fou4_0a440001",
+    "1.1.1.1/32 1000001",
+  ]);
+});
+
+for (const driver of [fouDriver, vxlanDriver]) {
+  test(`syncClient, ${driver.name}: closed destinations alone need no tunnel; they are read again from the routes, and go with the annotation`, async () => {
+    const kernel = new FakeKernel();
+    using stack = await podOf(kernel);
+    const before = stateOf(kernel);
+    const openFilter = () => assert.fail("the packet filter is not opened");
+    const openConntrack = () => assert.fail("connection tracking is not opened");
+    const sync = (closed: ClosedDestinations) =>
+      syncClient(stack, { ...POD, closed }, [], { ...options(driver), openFilter, openConntrack });
+    const closed = {
+      annotation: ["172.20.0.0/16", "0.0.0.0/0"].map((text) => Cidr.parse(text)),
+      selector: [Cidr.parse("::/0")],
+    };
+    const { hasTunnel, changes } = await sync(closed);
+    assert.deepEqual([hasTunnel, changes > 0], [false, true]);
+    assert.equal((await sync(closed)).changes, 0);
+    const found = observeClosed(stack, { port: PORT });
+    assert.deepEqual(
+      [found.annotation.map(String).sort(), found.selector.map(String)],
+      [["0.0.0.0/0", "172.20.0.0/16"], ["::/0"]],
+    );
+    await sync({ annotation: [], selector: [] });
+    assert.deepEqual(stateOf(kernel), before);
+    assert.deepEqual(observeClosed(stack, { port: PORT }), { annotation: [], selector: [] });
+  });
+}
 
 test("syncNet: another source port makes the tunnel anew with its routes, and touches no other tunnel", async () => {
   const kernel = new FakeKernel();

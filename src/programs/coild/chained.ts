@@ -5,10 +5,12 @@ import type { Logger } from "#base/log";
 import { CniService, INSPECT_EGRESS_PATH, INSPECT_PATH, inspectHandler, reflectionConversations } from "#features/cni";
 import { ChainedNetwork } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
-import type { KubeApi } from "#kube/client";
+import type { KubeApi, Namespace } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
+import type { Informer } from "#kube/informer";
 import { keepServedMark } from "../served-mark/index.ts";
 import { asFailure, findPod } from "./cni-deps.ts";
+import type { KnownNamespace } from "./egress/namespaces.ts";
 import { inspectClients } from "./inspect.ts";
 import type { coildMetrics } from "./metrics.ts";
 import type { OpenClients } from "./open-clients.ts";
@@ -22,6 +24,7 @@ export async function runChained(
   parts: {
     readonly kernel: Kernel;
     readonly api: KubeApi;
+    readonly namespaces: Informer<Namespace, KnownNamespace>;
     readonly events: EventRecorder;
     readonly health: Health;
     readonly metrics: ReturnType<typeof coildMetrics>;
@@ -84,6 +87,7 @@ export async function runChained(
   group.spawn((signal) => untilAborted(signal));
   if (clients !== undefined) {
     group.spawn((signal) => clients.run({ signal }));
+    group.spawn((signal) => parts.namespaces.run({ signal }));
     group.spawn((signal) => parts.events.run({ signal }));
   }
   await group.wait();

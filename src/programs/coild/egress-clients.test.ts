@@ -32,6 +32,7 @@ import type { EventInput } from "#kube/events";
 import { type SeedObject, startApiServer } from "#lab/api-server";
 import { ClientPlaces } from "./egress/client-places.ts";
 import type { ClientPod } from "./egress/client-pods.ts";
+import { namespaceInformer } from "./egress/namespaces.ts";
 import { EgressClients } from "./egress-clients.ts";
 
 const NODE = "n";
@@ -44,6 +45,7 @@ interface BedOptions {
   /** Whether the kernel tells the UID of pods, as behind another plugin. */
   readonly tellsUid?: boolean;
   readonly originatingOnly?: boolean;
+  readonly permissionMs?: number;
   readonly resyncMs?: number;
 }
 
@@ -54,6 +56,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
     asked = "vxlan",
     tellsUid = false,
     originatingOnly = false,
+    permissionMs = 0,
     resyncMs = 60_000,
   } = options;
   const folder = mkdtempSync(join(tmpdir(), "isthmus-clients-"));
@@ -95,11 +98,13 @@ async function open(t: TestContext, options: BedOptions = {}) {
   /** `isOther`: with the other packet filter. */
   const begin = ({ runs = true, isOther = false } = {}) => {
     const health = new Health({ log: nullLogger });
+    const namespaces = namespaceInformer(api, { clock: systemClock });
     const clients = new EgressClients(
       {
         loadModules: async () => undefined,
         kernel,
         api,
+        namespaces,
         places: () => places,
         events: { record: (event) => void events.push(event) },
         health,
@@ -112,10 +117,11 @@ async function open(t: TestContext, options: BedOptions = {}) {
         log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
         clock: systemClock,
       },
-      { nodeName: NODE, asked, port: 5555, inCluster: PRIVATE_RANGES, originatingOnly, resyncMs },
+      { nodeName: NODE, asked, port: 5555, inCluster: PRIVATE_RANGES, originatingOnly, permissionMs, resyncMs },
     );
     const controller = new AbortController();
-    const running = runs ? clients.run({ signal: controller.signal }) : Promise.resolve();
+    const { signal } = controller;
+    const running = runs ? Promise.all([clients.run({ signal }), namespaces.run({ signal })]) : Promise.resolve();
     const stop = async (): Promise<void> => {
       controller.abort();
       await running;
@@ -150,20 +156,31 @@ async function open(t: TestContext, options: BedOptions = {}) {
     stack.routes.add({ dst: Cidr.parse("0.0.0.0/0"), linkIndex, scope: "link" });
     return [linkIndex];
   };
-  const makePod = async (name: string, addresses: readonly string[], names: string | undefined): Promise<Pod> => {
+  const makePod = async (
+    name: string,
+    addresses: readonly string[],
+    names: string | undefined,
+    labels: Record<string, string> = {},
+  ): Promise<Pod> => {
     const annotations = names === undefined ? {} : { [`egress.coil.cybozu.com/${INTERNET}`]: names };
     const made = await api.create(resources.pods, {
-      metadata: { name, namespace: "default", annotations },
+      metadata: { name, namespace: "default", annotations, labels },
       spec: { nodeName: NODE, terminationGracePeriodSeconds: 30, containers: [{ name: "c", image: "none" }] },
     } as Draft<Pod>);
     const status = { phase: "Running", podIPs: addresses.map((ip) => ({ ip })) };
     return api.replaceStatus(resources.pods, { ...made, status });
   };
-  const makeEgress = (name: string, destinations: readonly string[]) =>
+  const makeEgress = (name: string, destinations: readonly string[], spec: object = {}) =>
     api.create(coilResources.egresses, {
       metadata: { name, namespace: INTERNET },
-      spec: { destinations, template: { spec: { containers: [{ name: "egress" }] } } },
+      spec: { destinations, template: { spec: { containers: [{ name: "egress" }] } }, ...spec },
     } as never);
+  const editEgress = (name: string, spec: object) =>
+    api.patch(coilResources.egresses, { namespace: INTERNET, name }, { type: "merge", body: { spec } });
+  const editNamespace = (metadata: object) =>
+    api.patch(resources.namespaces, { name: "default" }, { type: "merge", body: { metadata } });
+  const relabel = (pod: string, labels: Record<string, string | null>) =>
+    api.patch(resources.pods, { namespace: "default", name: pod }, { type: "merge", body: { metadata: { labels } } });
   const makeService = async (name: string): Promise<IpAddress> => {
     const { spec } = await api.create(resources.services, {
       metadata: { name, namespace: INTERNET, labels: egressLabels(name) },
@@ -215,6 +232,9 @@ async function open(t: TestContext, options: BedOptions = {}) {
     addDefaultRoute,
     makePod,
     makeEgress,
+    editEgress,
+    editNamespace,
+    relabel,
     makeService,
     annotate,
     add,
@@ -233,16 +253,26 @@ async function open(t: TestContext, options: BedOptions = {}) {
 const failure = (code: number, text: RegExp) => (error: unknown) =>
   error instanceof CniFailure && error.detail.code === code && text.test(error.message);
 
-test("ADD: a pod gets its tunnel and routes; one that names no Egress costs no request and no step in the kernel", async (t) => {
+test("ADD: a pod gets its tunnel and routes; one that no Egress concerns costs no request and no step in the kernel", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"]);
   await bed.makeService("nat");
-  const { clients } = bed.begin({ runs: false });
+  const { clients } = bed.begin();
+  // Once one that the watch tells has its tunnel, all watches are there.
+  bed.makeNetns("first", ["10.64.0.9"]);
+  await bed.makePod("first", ["10.64.0.9"], "nat");
+  await bed.until("first", "203.0.113.0/24");
   bed.makeNetns("a", ["10.64.0.7"]);
   await bed.add(clients, await bed.makePod("a", [], " nat ,nat"), "a");
   await bed.until("a", "203.0.113.0/24", "vxlan mtu 1450");
-  assert.equal(clients.count, 1);
+  assert.equal(clients.count, 2);
   const plain = await bed.makePod("plain", [], undefined);
+  await poll(() => bed.lines.join(""), {
+    until: (text) => text.includes("the NAT client of a pod changed"),
+    everyMs: 5,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  });
   bed.kernel.fail("*", "busy", { times: Number.POSITIVE_INFINITY });
   bed.server.faults.add({ action: { status: 500 } });
   await bed.add(clients, plain, "nowhere");
@@ -356,8 +386,10 @@ test("live: destinations, annotations, the Service's address and the Egress chan
   assert.notEqual(String(second), String(first));
   await bed.until("a", `throw ${second}`, "198.51.100.0/24");
   await bed.api.delete(coilResources.egresses, egress);
-  await bed.until("a", "!198.51.100.0/24", "!vxlan");
+  await bed.until("a", "unreachable 198.51.100.0/24", "!vxlan");
   assert.equal(clients.count, 0);
+  await bed.annotate("a", null);
+  await bed.until("a", "!198.51.100.0/24");
   assert.equal(bed.dump("plain"), plain);
 });
 
@@ -576,7 +608,7 @@ test("an API server that fails: a restart changes nothing in pods, an ADD is cod
     bed.server.faults.add({ match: { resource }, action: { status: 500 } }),
   );
   const { clients, health } = bed.begin();
-  await assert.rejects(bed.add(clients, pod, "a"), failure(11, /cannot read Egress internet\/nat/));
+  await assert.rejects(bed.add(clients, pod, "a"), failure(11, /cannot (list Egresses|read Egress internet\/nat)/));
   await poll(() => health.parts.find(({ name }) => name === "watch-egresses")?.status, {
     until: (status) => status === "degraded",
     everyMs: 5,
@@ -675,8 +707,191 @@ test("two Egresses with one destination: ADD succeeds, and the log and an event 
   assert.match(seen, /^Egress internet\/two: destination 203\.0\.113\.0\/24 is left out, because Egress internet\/one/);
 });
 
+const ALL_TENANTS = [{ namespaceSelector: {}, podSelector: { matchLabels: { app: "web" } } }];
+
+test("a named Egress that does not allow the namespace: ADD is code 11 with one event, waits for the permission, and goes on as soon as it is there", async (t) => {
+  const bed = await open(t, { permissionMs: 60_000 });
+  await bed.makeEgress("nat", ["203.0.113.0/24"], { allowedNamespaces: { names: ["other"] } });
+  await bed.makeService("nat");
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const pod = await bed.makePod("a", [], "nat");
+  const added = bed.add(clients, pod, "a");
+  const seen = await poll(() => bed.events.filter(({ reason }) => reason === "EgressRefused"), {
+    until: (events) => events.length > 0,
+    everyMs: 5,
+    deadlineMs: DEADLINE_MS,
+    clock: systemClock,
+  });
+  assert.match(
+    seen[0]?.note ?? "",
+    /^Egress "internet\/nat" does not allow pods of namespace "default": ask those who manage this Egress to add the namespace to its spec\.allowedNamespaces/,
+  );
+  assert.doesNotMatch(bed.dump("a"), /203\.0\.113/);
+  await bed.editEgress("nat", { allowedNamespaces: { names: ["default"] } });
+  await added;
+  await bed.until("a", "route 203.0.113.0/24 via");
+  assert.equal(new Set(bed.events.filter(({ reason }) => reason === "EgressRefused").map(({ note }) => note)).size, 1);
+  const other = await open(t);
+  await other.makeEgress("nat", ["203.0.113.0/24"], { allowedNamespaces: {} });
+  const refusing = other.begin({ runs: false });
+  const refused = await other.makePod("b", [], "nat");
+  await assert.rejects(other.add(refusing.clients, refused, "b"), failure(11, /does not allow pods of namespace/));
+});
+
+test("live: a permission that is withdrawn closes the Egress for running pods, in memory and after a restart, and one that is given opens it", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"], {
+    allowedNamespaces: { selector: { matchLabels: { tier: "gold" } } },
+  });
+  await bed.makeService("nat");
+  await bed.editNamespace({ labels: { tier: "gold" } });
+  const first = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
+  await bed.add(first.clients, pod, "a");
+  await bed.until("a", "route 203.0.113.0/24 via", "vxlan");
+  await bed.editNamespace({ labels: { tier: null } });
+  await bed.until("a", "!route 203.0.113.0/24 via", "unreachable 203.0.113.0/24", "!vxlan");
+  await first.stop();
+  const closed = bed.dump("a");
+  const second = bed.begin();
+  // Another pod shows that this one was compared, as all are at the start.
+  bed.makeNetns("b", ["10.64.0.8"]);
+  await bed.makeEgress("open", ["198.51.100.0/24"]);
+  await bed.makeService("open");
+  await bed.makePod("b", ["10.64.0.8"], "open");
+  await bed.until("b", "route 198.51.100.0/24 via");
+  assert.equal(bed.dump("a"), closed);
+  await bed.editNamespace({ labels: { tier: "gold" } });
+  await bed.until("a", "route 203.0.113.0/24 via", "vxlan");
+  await bed.editEgress("nat", { allowedNamespaces: { selector: null } });
+  await bed.until("a", "unreachable 203.0.113.0/24", "!vxlan");
+  assert.deepEqual(stateOf(bed.dump("a")), stateOf(closed));
+  await bed.annotate("a", null);
+  await bed.until("a", "!203.0.113.0/24");
+  assert.equal(second.clients.count, 1);
+});
+
+test("live: an Egress selects pods of a namespace that consents; without consent, label or Egress their destinations are closed, also after a restart, and other pods are not touched", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"], { clients: ALL_TENANTS });
+  await bed.makeService("nat");
+  let coild = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  bed.makeNetns("plain", ["10.64.0.8"]);
+  const plain = bed.dump("plain");
+  await bed.makePod("plain", ["10.64.0.8"], undefined, { app: "db" });
+  await bed.makePod("a", ["10.64.0.7"], undefined, { app: "web" });
+  await bed.editNamespace({ annotations: { "isthmus.dev/egress-clients-of": "internet/*" } });
+  await bed.until("a", "route 203.0.113.0/24 via");
+  await bed.relabel("a", { app: "old" });
+  await bed.until("a", "unreachable 203.0.113.0/24", "!route 203.0.113.0/24 via");
+  await bed.relabel("a", { app: "web" });
+  await bed.until("a", "route 203.0.113.0/24 via");
+  await bed.editNamespace({ annotations: { "isthmus.dev/egress-clients-of": null } });
+  await bed.until("a", "unreachable 203.0.113.0/24", "!vxlan");
+  await coild.stop();
+  coild = bed.begin();
+  // A pod that is made after the start shows that those that were there have been compared.
+  bed.makeNetns("b", ["10.64.0.9"]);
+  await bed.makePod("b", ["10.64.0.9"], "nat", { app: "web" });
+  await bed.until("b", "route 203.0.113.0/24 via");
+  await bed.until("a", "unreachable 203.0.113.0/24", "!vxlan");
+  await bed.editNamespace({ annotations: { "isthmus.dev/egress-clients-of": "internet/nat" } });
+  await bed.until("a", "route 203.0.113.0/24 via");
+  await bed.api.delete(coilResources.egresses, { namespace: INTERNET, name: "nat" });
+  await bed.until("a", "unreachable 203.0.113.0/24", "!vxlan");
+  // Who may edit the pod can open it.
+  await bed.annotate("a", "nat");
+  await bed.until("a", "unreachable 203.0.113.0/24 table 118 proto 30 metric 1000000");
+  await bed.annotate("a", null);
+  await bed.until("a", "!203.0.113.0/24");
+  assert.equal(bed.dump("plain"), plain);
+});
+
+test("ADD: a pod that an Egress selects gets its tunnel; one of a namespace that does not consent starts without, and is told nothing", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"], { clients: ALL_TENANTS });
+  await bed.makeService("nat");
+  for (const runs of [false, true]) {
+    const { clients, stop } = bed.begin({ runs });
+    bed.makeNetns(`a${runs}`, ["10.64.0.7"]);
+    // The watch may not have told of the second edit yet.
+    if (!runs) await bed.add(clients, await bed.makePod("refused", [], undefined, { app: "web" }), "nowhere");
+    await bed.editNamespace({ annotations: { "isthmus.dev/egress-clients-of": "internet/nat" } });
+    await bed.add(clients, await bed.makePod(`a${runs}`, [], undefined, { app: "web" }), `a${runs}`);
+    assert.match(bed.dump(`a${runs}`), /route 203\.0\.113\.0\/24 via/);
+    await stop();
+  }
+  assert.deepEqual(bed.events, []);
+});
+
+test("an Egress that was deleted while coild was down, or is deleted now, stays closed for pods that name it until the annotation goes", async (t) => {
+  const bed = await open(t);
+  for (const [name, destination] of [
+    ["one", "203.0.113.0/24"],
+    ["two", "198.51.100.0/24"],
+  ] as const) {
+    await bed.makeEgress(name, [destination]);
+    await bed.makeService(name);
+  }
+  const first = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  await bed.add(first.clients, await bed.makePod("a", ["10.64.0.7"], "one,two"), "a");
+  await bed.until("a", "route 203.0.113.0/24 via", "route 198.51.100.0/24 via");
+  await first.stop();
+  await bed.api.delete(coilResources.egresses, { namespace: INTERNET, name: "one" });
+  bed.begin();
+  await bed.until("a", "!route 203.0.113.0/24 via", "unreachable 203.0.113.0/24", "route 198.51.100.0/24 via");
+  await bed.api.delete(coilResources.egresses, { namespace: INTERNET, name: "two" });
+  await bed.until("a", "!vxlan", "unreachable 203.0.113.0/24", "unreachable 198.51.100.0/24");
+  await bed.makeEgress("one", ["203.0.113.0/24"]);
+  await bed.until("a", "route 203.0.113.0/24 via", "unreachable 198.51.100.0/24");
+  await bed.annotate("a", "one");
+  await bed.until("a", "route 203.0.113.0/24 via", "!198.51.100.0/24");
+  await bed.annotate("a", null);
+  await bed.until("a", "!203.0.113.0/24");
+});
+
+test("restart after the node's routes of one family were flushed: the pod keeps its tunnels, and where no address is known its destinations stay closed", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24", "2001:db8:1::/48"]);
+  const service = await bed.makeService("nat");
+  assert.equal(service.family, 4);
+  const first = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7", "fd02::7"]);
+  await bed.add(first.clients, await bed.makePod("a", ["10.64.0.7", "fd02::7"], "nat"), "a");
+  await bed.until("a", "route 203.0.113.0/24 via");
+  await first.stop();
+  const before = stateOf(bed.dump("a"));
+  const [place = assert.fail()] = bed.places;
+  // What `places` tells after a flush of IPv4.
+  bed.places[0] = { ...place, addresses: [IpAddress.parse("fd02::7")] };
+  const second = bed.begin();
+  bed.makeNetns("b", ["10.64.0.9"]);
+  await bed.makePod("b", ["10.64.0.9"], "nat");
+  await bed.until("b", "route 203.0.113.0/24 via");
+  assert.deepEqual(stateOf(bed.dump("a")), before);
+  await second.stop();
+  // Nor does the kubelet tell it.
+  await bed.api.patch(
+    resources.pods,
+    { namespace: "default", name: "a" },
+    { type: "merge", body: { status: { podIPs: [{ ip: "fd02::7" }] } } },
+    { subresource: "status" },
+  );
+  const { clients } = bed.begin();
+  await bed.until("a", "!route 203.0.113.0/24 via", "unreachable 203.0.113.0/24");
+  bed.places[0] = place;
+  clients.recheck();
+  await bed.until("a", "route 203.0.113.0/24 via");
+});
+
 const podAt = (uid: string, changes: Partial<ClientPod> = {}): ClientPod => ({
   metadata: { name: uid, uid, resourceVersion: "1", creationTimestamp: "2026-01-01T00:00:00Z" },
+  namespace: "default",
+  labels: {},
   annotations: {},
   hasNetwork: true,
   isRefused: false,
@@ -802,7 +1017,12 @@ test("live: after any events in any order and any restarts, each pod has what a 
           await bed.makeEgress(`e${one.at}`, ["203.0.113.0/24"]);
         } else if (egresses.delete(one.at)) await bed.api.delete(coilResources.egresses, ref(one.at));
       }
-      // While an Egress has no Service its clients keep what they had, which is not a function of the last state.
+      // While an Egress is gone or has no Service its clients keep what they had, which is not a function of the last state.
+      for (const nth of named.flat()) {
+        if (egresses.has(nth)) continue;
+        egresses.set(nth, { destinations: ["203.0.113.0/24"], only: null });
+        await bed.makeEgress(`e${nth}`, ["203.0.113.0/24"]);
+      }
       for (const nth of egresses.keys()) await makeService(nth);
       for (const [nth, address] of addresses.entries()) {
         const gateways = (named[nth] ?? []).flatMap((which) => {

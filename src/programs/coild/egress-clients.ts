@@ -1,4 +1,4 @@
-import { type AbortOptions, Backoff, KeyedMutex, sleep, TaskGroup } from "#base/async";
+import { type AbortOptions, Backoff, Dirty, KeyedMutex, sleep, TaskGroup } from "#base/async";
 import type { Clock } from "#base/clock";
 import { ExpectedError } from "#base/errors";
 import type { Health } from "#base/health";
@@ -7,31 +7,36 @@ import { type Logger, Repeats } from "#base/log";
 import { type ClientDeps, type ClientRequest, CniFailure, type PodIdentity } from "#features/cni";
 import {
   type ClientSync,
+  type ClientWish,
+  type ClosedDestinations,
   type EgressNode,
   faultText,
-  type Gateway,
   gatewaysOf,
+  type HeldEgresses,
   isBeingRepaired,
   isMissing,
+  keepClosed,
   lackOfClient,
-  namedEgresses,
+  NOTHING_HELD,
+  observeClosed,
   skipText,
   syncClient,
   type TUNNEL_DRIVERS,
   type TunnelDriver,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
-import type { Kernel } from "#kernel/net";
-import { type KubeApi, resources } from "#kube/client";
+import type { Kernel, NetStack } from "#kernel/net";
+import { type KubeApi, type Namespace, resources } from "#kube/client";
 import { routerEgress } from "#kube/coil";
 import type { EventRecorder } from "#kube/events";
 import { allSynced, createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { Controller } from "#kube/reconciler";
 import { ClientDriver } from "./egress/client-driver.ts";
 import { type ClientPlace, ClientPlaces } from "./egress/client-places.ts";
-import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, isClient } from "./egress/client-pods.ts";
+import { CLIENT_POD_INDEXES, type ClientPod, clientPod, differs, namesEgress } from "./egress/client-pods.ts";
 import { ClientSources } from "./egress/client-sources.ts";
 import { inspectPods } from "./egress/inspect-pods.ts";
+import type { KnownNamespace } from "./egress/namespaces.ts";
 import type { FilterOpeners } from "./egress/open-filter.ts";
 
 const FAMILIES: readonly IpFamily[] = [4, 6];
@@ -43,8 +48,12 @@ const ABSENT = { initialMs: 200, maxMs: 30_000 };
 const UNSEEN_MS = 60_000;
 /** Two comparisons of one pod begin this far apart at least, milliseconds: who may edit an Egress can do it hundreds of times a second. */
 const PAUSE_MS = 200;
+/** At most this many ADDs wait for the permission to use an Egress; further ones fail at once. */
+const MAX_WAITING = 256;
 /** A log line and an event name at most this many faults. */
 const MAX_NAMED = 5;
+/** The reasons of the events that tell what a running pod lacks. */
+const REPORTS = ["EgressIncomplete", "EgressRefused"] as const;
 /** A key of the log's repeats that is no UID. */
 const LEFT_MARKS = "left marks";
 /** How often CHECK looks before it names a fault. */
@@ -60,6 +69,8 @@ export interface EgressClientOptions {
   readonly inCluster: readonly Cidr[];
   /** What an Egress that does not say gets. */
   readonly originatingOnly: boolean;
+  /** How long an ADD waits for the permission to use an Egress, milliseconds. A kubelet tries a failed ADD again after 10 to 15 s only. */
+  readonly permissionMs: number;
   /** Each client is compared again within this time, milliseconds: other programs change a pod's rules and links too. */
   readonly resyncMs: number;
 }
@@ -88,13 +99,21 @@ export class EgressClients implements ClientDeps {
   readonly #comparedAt = new Map<string, number>();
   /** UIDs of pods in whose other packet filter nothing of ours is: only an earlier process can have left something. */
   readonly #otherClean = new Set<string>();
+  /** By UID: what the pod had of its Egresses at its last comparison. */
+  readonly #held = new Map<string, HeldEgresses>();
+  /** ADDs that wait for a permission; each is told of every change. */
+  readonly #waiting = new Set<Dirty>();
+  readonly #namespaces: Informer<Namespace, KnownNamespace>;
   readonly #repeats = new Repeats();
   #isSynced = false;
+  #hasNamespaces = false;
 
   constructor(
     parts: {
       readonly kernel: Kernel;
       readonly api: KubeApi;
+      /** Run by the caller. */
+      readonly namespaces: Informer<Namespace, KnownNamespace>;
       /** The pods that the kernel tells, with their namespaces. */
       readonly places: () => readonly PodPlace[];
       readonly events: Pick<EventRecorder, "record">;
@@ -127,10 +146,24 @@ export class EgressClients implements ClientDeps {
       const part = neverNeeded(health, `watch-${plural}`);
       return (state) => (state.state === "ready" ? part.ok() : part.degraded(state.error));
     };
-    const markPodsOf = (egress: string): void => {
+    this.#namespaces = parts.namespaces;
+    const markPodsOf = (egress: string, { isAccess }: { readonly isAccess: boolean }): void => {
       for (const { metadata } of this.#pods.store.byIndex("egress", egress)) this.#controller.enqueue(metadata.uid);
+      if (isAccess) this.#markUsers(this.#pods.store.values());
+      for (const one of this.#waiting) one.mark();
     };
-    this.#sources = new ClientSources({ api, onHealth, onChange: markPodsOf, clock });
+    const markPodsIn = (namespace: string): void => {
+      this.#markUsers(this.#pods.store.byIndex("namespace", namespace));
+      for (const one of this.#waiting) one.mark();
+    };
+    this.#sources = new ClientSources({
+      api,
+      namespaces: parts.namespaces,
+      onHealth,
+      onChange: markPodsOf,
+      onNamespace: markPodsIn,
+      clock,
+    });
     this.#pods = createInformer(api, resources.pods, {
       fieldSelector: `spec.nodeName=${nodeName}`,
       transform: clientPod,
@@ -157,13 +190,31 @@ export class EgressClients implements ClientDeps {
     const mark = (pod: ClientPod): void => this.#controller.enqueue(pod.metadata.uid);
     this.#pods.addHandler({
       // At the start every pod is compared: its annotation may have been removed while there was no coild.
-      onAdd: (pod, { initial }) => (initial || isClient(pod) || pod.isRefused) && mark(pod),
+      onAdd: (pod, { initial }) => (initial || this.#isUser(pod) || pod.isRefused) && mark(pod),
       onUpdate: (before, after) => {
         if (before.metadata.uid !== after.metadata.uid) mark(before);
-        if (differs(before, after) && [before, after].some((pod) => isClient(pod) || pod.isRefused)) mark(after);
+        if (differs(before, after) && [before, after].some((pod) => this.#isUser(pod) || pod.isRefused)) mark(after);
       },
       onDelete: mark,
     });
+  }
+
+  /** Whether a pod names an Egress, is selected by one, or has something of one. */
+  #isUser(pod: ClientPod): boolean {
+    if (namesEgress(pod)) return true;
+    const held = this.#held.get(pod.metadata.uid);
+    if (held !== undefined && held !== NOTHING_HELD) return true;
+    return this.#sources.isSelected(pod);
+  }
+
+  #markUsers(pods: Iterable<ClientPod>): void {
+    for (const pod of pods) if (this.#isUser(pod)) this.#controller.enqueue(pod.metadata.uid);
+  }
+
+  /** Compares all clients again: objects of pods have been restored, which may have been missing when a client was compared. */
+  recheck(): void {
+    this.#places.refresh();
+    this.#markUsers(this.#pods.store.values());
   }
 
   /** The number of pods that have a NAT client. */
@@ -174,7 +225,7 @@ export class EgressClients implements ClientDeps {
   /** What the pods of this node have, and how clients are made, for `isthmus audit`. Rejects with `KernelError`. */
   inspect(options: AbortOptions): Promise<EgressNode> {
     const { nodeName: node, port, inCluster, originatingOnly } = this.#options;
-    const pods = [...this.#pods.store.values()].filter(isClient);
+    const pods = [...this.#pods.store.values()].filter((pod) => this.#isUser(pod));
     const families = FAMILIES.filter((family) =>
       pods.some((pod) => pod.addresses.some((one) => one.family === family)),
     );
@@ -190,44 +241,80 @@ export class EgressClients implements ClientDeps {
   /** See {@link ClientDeps}. */
   async setUp(request: ClientRequest, options: AbortOptions): Promise<void> {
     const { pod } = request;
-    const refs = namedEgresses(pod.annotations);
-    if (refs.length === 0) return;
     // The watch tells it, and its event.
     if (routerEgress(pod.labels) !== undefined) return;
+    let isUser = true;
     try {
-      await this.#add(request, refs, options);
+      isUser = await this.#add(request, options);
     } catch (error) {
-      // The service logs it and the runtime is told; who made the pod sees its events.
-      if (error instanceof CniFailure) this.#event(pod, "EgressNotReady", error.message);
+      // The service logs it and the runtime is told; who made the pod sees its events. A refusal was told before the wait.
+      if (error instanceof CniFailure && !(error instanceof RefusedFailure))
+        this.#event(pod, "EgressNotReady", error.message);
       throw error;
     } finally {
-      this.#unseen.set(pod.uid, this.#parts.clock.monotonic());
-      // An Egress may have changed while this pod was not known as its client. This pass also tells what the pod lacks.
-      this.#controller.enqueue(pod.uid);
+      if (isUser) {
+        this.#unseen.set(pod.uid, this.#parts.clock.monotonic());
+        // An Egress may have changed while this pod was not known as its client. This pass also tells what the pod lacks.
+        this.#controller.enqueue(pod.uid);
+      }
     }
   }
 
-  async #add(request: ClientRequest, refs: readonly Gateway["egress"][], options: AbortOptions): Promise<void> {
+  /** Returns false if the pod uses no Egress. */
+  async #add(request: ClientRequest, options: AbortOptions): Promise<boolean> {
     const { pod } = request;
     const families = FAMILIES.filter((family) => request[`ipv${family}`] !== undefined);
+    const wanted = await this.#wantedOf(pod, families, options);
+    const { uses, faults } = wanted;
+    if (uses.length + faults.length === 0) return false;
     const { driver, fault } = this.#driver.of(families);
-    if (driver === undefined) throw new CniFailure("try-again", `the pod names an Egress, and ${fault}`);
-    const source = await this.#sources.forAdd(refs, options);
-    const { gateways, faults } = gatewaysOf(pod.annotations, source, families, this.#options);
+    if (driver === undefined) throw new CniFailure("try-again", `the pod uses an Egress, and ${fault}`);
     const missing = faults.find(isMissing);
     if (missing !== undefined) throw new CniFailure("try-again", faultText(missing));
-    await this.#turns.run(pod.uid, () => this.#setUp(request, gateways, driver), options);
+    await this.#turns.run(pod.uid, () => this.#setUp(request, keepClosed(uses, NOTHING_HELD), driver), options);
+    return true;
+  }
+
+  /** What a new pod uses. While an Egress refuses it, waits for the permission, and rejects at the end of that time. */
+  async #wantedOf(
+    pod: ClientRequest["pod"],
+    families: readonly IpFamily[],
+    options: AbortOptions,
+  ): Promise<ReturnType<typeof gatewaysOf>> {
+    const { clock } = this.#parts;
+    const endMs = clock.monotonic() + this.#options.permissionMs;
+    const changed = new Dirty(clock);
+    const mayWait = this.#waiting.size < MAX_WAITING;
+    let told = "";
+    this.#waiting.add(changed);
+    try {
+      for (;;) {
+        const source = await this.#sources.forAdd(pod, { ...options, isSynced: this.#isSynced });
+        const wanted = gatewaysOf(pod, source, families, this.#options);
+        const refused = wanted.faults.find(({ why }) => why === "refused");
+        if (refused === undefined) return wanted;
+        const text = faultText(refused);
+        if (text !== told) this.#event(pod, "EgressRefused", text);
+        told = text;
+        const leftMs = endMs - clock.monotonic();
+        if (leftMs <= 0 || !mayWait) throw new RefusedFailure("try-again", text);
+        await changed.wait({ atMostMs: leftMs, ...options });
+        options.signal?.throwIfAborted();
+      }
+    } finally {
+      this.#waiting.delete(changed);
+    }
   }
 
   async #setUp(
     { pod, netns: path, ifname, ipv4, ipv6 }: ClientRequest,
-    gateways: readonly Gateway[],
+    wish: ClientWish,
     driver: TunnelDriver,
   ): Promise<void> {
     const addresses = { ...(ipv4 === undefined ? {} : { 4: ipv4 }), ...(ipv6 === undefined ? {} : { 6: ipv6 }) };
     try {
       const place = this.#places.tell(pod.uid, { path, ifname, addresses });
-      const done = await this.#sync(pod.uid, place, gateways, driver);
+      const done = await this.#sync(pod.uid, place, () => wish, driver);
       if (done === undefined) throw new CniFailure("try-again", `the pod has no interface ${ifname} any more`);
       const collision = done.skipped.find(({ why }) => why === "same-vni");
       if (collision !== undefined) throw new CniFailure("try-again", skipText(collision));
@@ -242,9 +329,9 @@ export class EgressClients implements ClientDeps {
   async check({ namespace, name, uid }: PodIdentity, { signal }: AbortOptions): Promise<void> {
     const lack = (): string | undefined => {
       const pod = this.#pods.store.getByKey(`${namespace}/${name}`);
-      if (pod === undefined || !isClient(pod)) return undefined;
+      if (pod === undefined || !this.#isUser(pod)) return undefined;
       if (uid !== "" && pod.metadata.uid !== uid && pod.staticUid !== uid) return undefined;
-      if (!this.#isSynced) return undefined;
+      if (!this.#isSynced || (!this.#hasNamespaces && this.#sources.needNamespaces)) return undefined;
       return this.#lackOf(pod);
     };
     // An edit may be under way to the pod: it has some time to arrive.
@@ -263,7 +350,7 @@ export class EgressClients implements ClientDeps {
     const families = FAMILIES.filter((family) => place.addresses[family] !== undefined);
     const { driver } = this.#driver.of(families);
     if (driver === undefined) return undefined;
-    const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
+    const { uses, faults } = gatewaysOf(pod, this.#sources.known, families, this.#options);
     // Until then it keeps what it has.
     if (faults.some(isBeingRepaired)) return undefined;
     using netns = this.#places.open(place);
@@ -271,7 +358,8 @@ export class EgressClients implements ClientDeps {
     using stack = this.#parts.kernel.openStack(netns);
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return `interface ${place.ifname}`;
-    const own = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
+    const { gateways, closed } = keepClosed(uses, this.#heldOf(pod.metadata.uid, stack));
+    const own = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu, closed };
     return lackOfClient(stack, own, gateways, { driver, port, inCluster });
   }
 
@@ -284,11 +372,14 @@ export class EgressClients implements ClientDeps {
       await allSynced(informers, { signal: at });
       this.#isSynced = true;
     });
+    group.spawn(async (at) => {
+      await allSynced([this.#namespaces], { signal: at });
+      this.#hasNamespaces = true;
+      this.#markUsers(this.#pods.store.values());
+    });
     group.spawn((at) => this.#controller.run({ signal: at }));
     group.spawn(async (at) => {
-      const onChange = (): void => {
-        for (const pod of this.#pods.store.values()) if (isClient(pod)) this.#controller.enqueue(pod.metadata.uid);
-      };
+      const onChange = (): void => this.#markUsers(this.#pods.store.values());
       await this.#driver.run({ signal: at, onChange });
     });
     await group.wait();
@@ -317,16 +408,25 @@ export class EgressClients implements ClientDeps {
     const { driver } = this.#driver.of(families);
     // The health and the log tell it. When there is a driver, all clients are compared.
     if (driver === undefined) return undefined;
-    const { gateways, faults } = gatewaysOf(pod.annotations, this.#sources.known, families, this.#options);
-    const texts = [...(pod.isRefused ? [ROUTER_TEXT] : []), ...faults.map(faultText)];
-    // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.
-    if (faults.some(isBeingRepaired)) {
-      this.#report(pod.metadata, texts);
-      return undefined;
-    }
+    // A verdict without the Namespaces would close what is allowed. A coild without the right to them serves Egresses without such rules.
+    if (!this.#hasNamespaces && this.#sources.needNamespaces) return undefined;
+    const { uses, faults } = gatewaysOf(pod, this.#sources.known, families, this.#options);
+    const isRefusal = ({ why }: (typeof faults)[number]): boolean => why === "refused";
+    this.#report(pod.metadata, "EgressRefused", faults.filter(isRefusal).map(faultText));
+    const others = faults.filter((fault) => !isRefusal(fault)).map(faultText);
+    const texts = [...(pod.isRefused ? [ROUTER_TEXT] : []), ...others];
     let done: ClientSync | undefined;
+    let wish: ClientWish | undefined;
     try {
-      done = await this.#sync(uid, place, gateways, driver);
+      done = await this.#sync(
+        uid,
+        place,
+        (held) => {
+          wish = keepClosed(uses, held);
+          return wish;
+        },
+        driver,
+      );
     } catch (error) {
       // The controller logs it and tries again.
       if (error instanceof ExpectedError) this.#event(pod.metadata, "EgressNotReady", wayText(error));
@@ -334,7 +434,8 @@ export class EgressClients implements ClientDeps {
     }
     if (done === undefined) return this.#whenAbsent(pod);
     this.#absent.delete(uid);
-    this.#report(pod.metadata, [...texts, ...done.skipped.map(skipText)]);
+    const left = wish === undefined ? [] : closedTexts(wish);
+    this.#report(pod.metadata, "EgressIncomplete", [...texts, ...left, ...done.skipped.map(skipText)]);
     const { changes } = done;
     if (changes > 0) {
       const { namespace, name } = pod.metadata;
@@ -342,18 +443,41 @@ export class EgressClients implements ClientDeps {
         namespace,
         pod: name,
         changes,
-        gateways: gateways.length,
+        gateways: wish?.gateways.length ?? 0,
+        closed: wish === undefined ? 0 : wish.closed.annotation.length + wish.closed.selector.length,
       });
     }
     // At different times, though all were compared at once at the start.
-    return done.hasTunnel ? { requeueAfterMs: this.#options.resyncMs * (1 - Math.random() / 2) } : undefined;
+    return this.#held.get(uid) !== NOTHING_HELD
+      ? { requeueAfterMs: this.#options.resyncMs * (1 - Math.random() / 2) }
+      : undefined;
+  }
+
+  /** What the pod had of its Egresses; of one that this process has not compared yet, what its own routes say. */
+  #heldOf(uid: string, stack: NetStack): HeldEgresses {
+    const held = this.#held.get(uid);
+    if (held !== undefined) return held;
+    const found = observeClosed(stack, { port: this.#options.port });
+    return found.annotation.length + found.selector.length === 0 ? NOTHING_HELD : { ...NOTHING_HELD, found };
+  }
+
+  /** With what the pod's routes keep of a family of which no address is known: that it has none is in doubt, and closed is the state of doubt. */
+  #withLackingFamilies(closed: ClosedDestinations, { addresses }: ClientPlace, stack: NetStack): ClosedDestinations {
+    if (FAMILIES.every((family) => addresses[family] !== undefined)) return closed;
+    const found = observeClosed(stack, { port: this.#options.port });
+    const lacking = (all: readonly Cidr[]): readonly Cidr[] =>
+      all.filter(({ family }) => addresses[family] === undefined);
+    return {
+      annotation: [...closed.annotation, ...lacking(found.annotation)],
+      selector: [...closed.selector, ...lacking(found.selector)],
+    };
   }
 
   /** Returns `undefined` if the namespace or the pod's interface is gone. */
   async #sync(
     uid: string,
     place: ClientPlace,
-    gateways: readonly Gateway[],
+    wishOf: (held: HeldEgresses) => ClientWish,
     driver: TunnelDriver,
   ): Promise<ClientSync | undefined> {
     const { port, inCluster } = this.#options;
@@ -362,7 +486,17 @@ export class EgressClients implements ClientDeps {
     using stack = this.#parts.kernel.openStack(netns);
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return undefined;
-    const pod = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu };
+    const before = this.#heldOf(uid, stack);
+    const { gateways, closed, held, isFrozen } = wishOf(before);
+    // Without its Service an Egress has no gateway. The pod keeps what it has: packets must not leave without NAT.
+    if (isFrozen)
+      return { changes: 0, hasTunnel: this.#clients.has(uid), skipped: [], isOtherClean: false, faults: [] };
+    const pod = {
+      addresses: place.addresses,
+      ifname: place.ifname,
+      mtuBytes: link.mtu,
+      closed: this.#withLackingFamilies(closed, place, stack),
+    };
     const { openFilter, openOther, openConntrack } = this.#parts.filters;
     const done = await syncClient(stack, pod, gateways, {
       driver,
@@ -372,6 +506,7 @@ export class EgressClients implements ClientDeps {
       openOther: this.#otherClean.has(uid) ? undefined : () => openOther(netns),
       openConntrack: () => openConntrack(netns),
     });
+    this.#held.set(uid, held.egresses.size + closedCount(held.found) === 0 ? NOTHING_HELD : held);
     if (done.isOtherClean) this.#otherClean.add(uid);
     for (const fault of done.faults) this.#tellLeft(fault);
     if (done.hasTunnel) this.#clients.add(uid);
@@ -383,7 +518,7 @@ export class EgressClients implements ClientDeps {
   #whenAbsent(pod: ClientPod): { readonly requeueAfterMs: number } | undefined {
     const { uid, namespace, name } = pod.metadata;
     this.#clients.delete(uid);
-    if (!isClient(pod) || !pod.isRunning || pod.isLeaving) {
+    if (!this.#isUser(pod) || !pod.isRunning || pod.isLeaving) {
       this.#absent.delete(uid);
       return undefined;
     }
@@ -400,17 +535,21 @@ export class EgressClients implements ClientDeps {
   }
 
   /** Logs the faults of a pod and writes an event, when they are new. */
-  #report(metadata: ClientPod["metadata"], texts: readonly string[]): void {
+  #report(metadata: ClientPod["metadata"], reason: (typeof REPORTS)[number], texts: readonly string[]): void {
     const { uid, namespace, name } = metadata;
     if (texts.length === 0) {
-      this.#repeats.forget(uid);
+      this.#repeats.forget(`${reason} ${uid}`);
       return;
     }
     const more = texts.length > MAX_NAMED ? [`and ${texts.length - MAX_NAMED} more`] : [];
     const note = [...texts.slice(0, MAX_NAMED), ...more].join("; ");
-    if (!this.#repeats.isNew(uid, note)) return;
-    this.#parts.log.warn("a pod has not all that its annotations name", { namespace, pod: name, faults: note });
-    this.#event(metadata, "EgressIncomplete", note);
+    if (!this.#repeats.isNew(`${reason} ${uid}`, note)) return;
+    const what =
+      reason === "EgressRefused"
+        ? "a pod may not use an Egress that it names"
+        : "a pod has not all that its annotations name";
+    this.#parts.log.warn(what, { namespace, pod: name, faults: note });
+    this.#event(metadata, reason, note);
   }
 
   /** An event of the pod. Equal ones are counted. */
@@ -433,8 +572,24 @@ export class EgressClients implements ClientDeps {
     this.#unseen.delete(uid);
     this.#comparedAt.delete(uid);
     this.#otherClean.delete(uid);
-    this.#repeats.forget(uid);
+    this.#held.delete(uid);
+    for (const reason of REPORTS) this.#repeats.forget(`${reason} ${uid}`);
   }
+}
+
+/** An ADD of a pod that an Egress refuses; its event is there already. */
+class RefusedFailure extends CniFailure {}
+
+const closedCount = ({ annotation, selector }: ClosedDestinations): number => annotation.length + selector.length;
+
+/** Which destinations are closed for a pod without a fault of an Egress that there is. */
+function closedTexts({ held, closed }: ClientWish): string[] {
+  if (closed.selector.length === 0) return [];
+  const names = [...held.egresses].filter(([, { by, gateways }]) => by === "selector" && gateways.length === 0);
+  const whose = names.length === 0 ? "an Egress" : `Egress ${names.map(([key]) => key).join(", ")}`;
+  return [
+    `${whose} does not select the pod any more, or may not: ${closed.selector.length} destinations stay unreachable until the pod is made anew or selected again`,
+  ];
 }
 
 /** A router's namespace has the same tables and rules as a client's, each of which would remove those of the other. */

@@ -4,8 +4,10 @@ import type { Health } from "#base/health";
 import type { Logger } from "#base/log";
 import type { PodPlace } from "#features/pod-network";
 import type { Kernel } from "#kernel/net";
-import type { KubeApi } from "#kube/client";
+import type { KubeApi, Namespace } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
+import type { Informer } from "#kube/informer";
+import type { KnownNamespace } from "./egress/namespaces.ts";
 import type { FilterOpeners } from "./egress/open-filter.ts";
 import { type EgressClientOptions, EgressClients } from "./egress-clients.ts";
 import type { coildMetrics } from "./metrics.ts";
@@ -18,6 +20,7 @@ export function clientsOpener(
   parts: {
     readonly kernel: Kernel;
     readonly api: KubeApi;
+    readonly namespaces: Informer<Namespace, KnownNamespace>;
     readonly events: EventRecorder;
     readonly health: Health;
     readonly metrics: ReturnType<typeof coildMetrics>;

@@ -57,6 +57,8 @@ export interface ReconcilerOptions extends Pick<ControllerOptions, "reconcile" |
 /** Which objects an informer watches, how much of them, and its name in `/readyz` (`watch-NAME`; default: the plural of the type). */
 export interface WatchSelection extends Selection, ReadForm {
   readonly name?: string;
+  /** True: the program is ready without it. */
+  readonly isOptional?: boolean;
 }
 
 /** The tools of a controller program while it leads. Everything that is made here runs until leadership ends. */
@@ -195,7 +197,8 @@ function leadingController(parts: {
     log,
     registry,
     run: (task) => runs.push(task),
-    watch: (type, { name = type.plural, ...selection } = {}) => {
+    watch: (type, { name = type.plural, isOptional = false, ...selection } = {}) => {
+      if (isOptional) health.part(`watch-${name}`).ok();
       const onHealth = informerHealth(health, name);
       const informer = createInformer(api, type, { ...selection, onHealth, clock: systemClock });
       runs.push((signal) => informer.run({ signal }));

@@ -15,6 +15,7 @@ import { coilCrds, coilResources } from "#kube/coil";
 import { nicCrds } from "#kube/nic";
 import { collect, listOptional, listPods, REQUEST_MS, requireServer } from "../suite/index.ts";
 import { WEBHOOK_NAMES } from "../webhooks/index.ts";
+import { refusedClients } from "./refused-clients.ts";
 
 /** A configuration of either kind, as far as it is read. */
 interface Configuration {
@@ -51,9 +52,11 @@ export async function clusterChecks(
     readFact(async () => (await api.listAll(resources.leases, { ...at, namespace: "kube-system" })).items),
   ]);
   const lackedRights = await readFact(() => reviewRights(api, "value" in instances ? instances.value : [], signal));
+  const refused = await readFact(() => refusedClients(api, "value" in egresses ? (egresses.value ?? []) : [], at));
   const facts: ClusterFacts = {
     now: clock.now(),
     ...{ instances, nodes, crds, webhooks, pools, blocks, requests, egresses, routers, leases, lackedRights },
+    refusedClients: refused,
   };
   return judgeSuiteCluster(facts, [...coilCrds, ...nicCrds]);
 }

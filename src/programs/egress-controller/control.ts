@@ -15,6 +15,7 @@ import {
 import type { Informer } from "#kube/informer";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
 import type { Webhooks } from "../webhooks/index.ts";
+import { ClientCounts, COUNTED_POD_INDEXES, countedNamespace, countedPod } from "./client-counts.ts";
 import { OwnPod } from "./own-pod.ts";
 
 /** The flags of the controller of Egresses. */
@@ -116,7 +117,7 @@ type Egresses = Informer<Egress, Egress>;
 
 /** The objects of each Egress. */
 function controlEgresses(
-  { api, log, watch, control }: LeadingController,
+  { api, log, watch, control, run }: LeadingController,
   egresses: Egresses,
   { router, addressRanges }: Pick<ConstructorParameters<typeof EgressReconciler>[0], "router" | "addressRanges">,
 ): void {
@@ -127,6 +128,15 @@ function controlEgresses(
   const accounts = watch(resources.serviceAccounts, { fieldSelector: `metadata.name=${ROUTER_ACCOUNT}` });
   // Only with ranges: else no Egress has a pool, and no right is needed.
   const pools = addressRanges.length === 0 ? undefined : watch(coilResources.addressPools, component);
+  // Routers do not wait for these: with former rights only the status lacks the numbers.
+  const counts: ClientCounts = new ClientCounts({
+    egresses,
+    pods: watch(resources.pods, { transform: countedPod, indexers: COUNTED_POD_INDEXES, isOptional: true }),
+    namespaces: watch(resources.namespaces, { transform: countedNamespace, isOptional: true }),
+    onChange: (key) => controller.enqueue(key),
+    clock: systemClock,
+  });
+  run((signal) => counts.run({ signal }));
   const caches = {
     pool: (key: string) => {
       const [namespace = "", name = ""] = key.split("/");
@@ -137,6 +147,7 @@ function controlEgresses(
     service: (key: string) => services.store.getByKey(key),
     budget: (key: string) => budgets.store.getByKey(key),
     account: (namespace: string) => accounts.store.get(ROUTER_ACCOUNT, namespace),
+    clients: (key: string) => counts.of(key),
   };
   const reconciler = new EgressReconciler({ api, caches, router, addressRanges, log: log.child("egress") });
   // The objects of an Egress have its name, so their keys are its key.

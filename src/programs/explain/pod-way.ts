@@ -2,6 +2,7 @@ import type { AbortOptions } from "#base/async";
 import { ExpectedError } from "#base/errors";
 import { IpAddress, type IpFamily } from "#base/ip";
 import {
+  accessNamespace,
   type ClientWay,
   clientEgress,
   clientService,
@@ -12,11 +13,12 @@ import {
   openFilters,
   type RouterEnd,
   routerEnd,
+  usesFrom,
 } from "#features/egress";
 import { findPod } from "#features/pod-network";
 import { type Kernel, openKernel } from "#kernel/net";
 import { findObject, isKubeError, type KubeApi, type ObjectRef, type Pod, resources } from "#kube/client";
-import { coilResources } from "#kube/coil";
+import { coilResources, type Egress } from "#kube/coil";
 import { PrivilegeError, requirePrivileges } from "../program/index.ts";
 
 /**
@@ -72,17 +74,17 @@ export class PodWays {
     destination: IpAddress,
     { isAnswer, signal }: AbortOptions & { readonly isAnswer: boolean },
   ): Promise<PodWay> {
-    const { namespace = "", name, annotations } = pod.metadata;
+    const { namespace = "", name, labels, annotations } = pod.metadata;
     const isNeeded = isAnswer || namedEgresses(annotations).length > 0;
     try {
       if (pod.spec?.hostNetwork === true)
         return { kind: "not-read", why: "the pod is in the node's network: it has no rules of its own" };
       requirePrivileges("read the pod's network namespace", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
       const place = this.#placeOf(pod);
-      const known = await this.#knownEgresses(annotations, { signal });
+      const known = await this.#knownEgresses(namespace, { namesAny: namedEgresses(annotations).length > 0, signal });
       using netns = this.#kernel.openNetNs({ path: place.path });
       using net = this.#kernel.openStack(netns);
-      const sender = { annotations, addresses: place.addresses, ifname: place.ifname };
+      const sender = { namespace, labels, annotations, addresses: place.addresses, ifname: place.ifname };
       using filters = isAnswer ? openFilters(netns) : undefined;
       const answer = filters === undefined ? {} : { answer: { filters: filters.all } };
       const way = await explainClientWay(net, sender, destination, { known, ...answer });
@@ -121,19 +123,43 @@ export class PodWays {
     return { path: place.path, ifname: place.ifname, addresses: { ...ofFamily(4), ...ofFamily(6) } };
   }
 
-  async #knownEgresses(annotations: Pod["metadata"]["annotations"], options: AbortOptions): Promise<KnownEgresses> {
+  async #knownEgresses(
+    podNamespace: string,
+    { namesAny, ...options }: AbortOptions & { readonly namesAny: boolean },
+  ): Promise<KnownEgresses> {
     const { items } = await this.#api.listAll(resources.services, { ...options, labelSelector: EGRESS_SERVICES });
     const services = items.map(clientService);
     const keyOf = ({ namespace = "", name }: { readonly namespace?: string; readonly name: string }): string =>
       `${namespace}/${name}`;
     const byKey = new Map(services.map((one) => [keyOf(one.metadata), one]));
-    const egresses =
-      namedEgresses(annotations).length === 0 ? [] : (await this.#api.listAll(coilResources.egresses, options)).items;
-    const ofKey = new Map(egresses.map((one) => [keyOf(one.metadata), clientEgress(one)]));
+    const egresses = (await this.#listEgresses({ namesAny, ...options })).map(clientEgress);
+    const ofKey = new Map(egresses.map((one) => [keyOf(one.metadata), one]));
+    const namespace =
+      egresses.length === 0
+        ? undefined
+        : await findObject(this.#api, resources.namespaces, { name: podNamespace }, options);
+    const view = namespace === undefined ? undefined : accessNamespace(namespace);
+    const usesOf = usesFrom(
+      egresses.map(({ access }) => access),
+      () => view,
+    );
     return {
-      source: { egress: (ref) => ofKey.get(keyOf(ref)), service: (ref) => byKey.get(keyOf(ref)) },
+      source: { egress: (ref) => ofKey.get(keyOf(ref)), service: (ref) => byKey.get(keyOf(ref)), usesOf },
       services,
     };
+  }
+
+  /** A cluster without the type has none. Of a pod that names none, only those count that these credentials may list. */
+  async #listEgresses({
+    namesAny,
+    ...options
+  }: AbortOptions & { readonly namesAny: boolean }): Promise<readonly Egress[]> {
+    try {
+      return (await this.#api.listAll(coilResources.egresses, options)).items;
+    } catch (error) {
+      if (!isKubeError(error, "not-found") && (namesAny || !isKubeError(error, "forbidden"))) throw error;
+      return [];
+    }
   }
 
   /** The routers behind the address of an Egress's Service. Rejects with `KernelError`, `NftError` and `IptablesError`. */

@@ -1,3 +1,4 @@
+import type { Namespace } from "#kube/client";
 import {
   CLIENTS_OF_ANNOTATION,
   type ClientEntry,
@@ -69,11 +70,21 @@ export type EgressUse =
   | { readonly kind: "client"; readonly by: UsedBy }
   | { readonly kind: "refused"; readonly by: UsedBy; readonly reason: RefusalReason };
 
+/** Pure: the view of a Namespace. */
+export function accessNamespace({
+  metadata: { name, labels, annotations },
+}: Pick<Namespace, "metadata">): AccessNamespace {
+  return { name, labels, clientsOf: annotations?.[CLIENTS_OF_ANNOTATION] };
+}
+
 /** Pure: the access rules of an Egress. An Egress without a spec allows everybody and chooses nobody. */
 export function egressAccess({
   metadata: { namespace = "", name },
   spec,
-}: Pick<Egress, "metadata" | "spec">): EgressAccess {
+}: {
+  readonly metadata: Pick<Egress["metadata"], "namespace" | "name">;
+  readonly spec?: Egress["spec"] | undefined;
+}): EgressAccess {
   const allowedNamespaces = spec?.allowedNamespaces ?? undefined;
   const clients = spec?.clients ?? [];
   const entries = clients.map(entryOf);

@@ -5,14 +5,12 @@
 export {
   type AccessNamespace,
   type AccessPod,
+  accessNamespace,
   type EgressAccess,
-  type EgressRef,
-  type EgressUse,
   egressAccess,
   egressUse,
   type RefusalReason,
   refusalText,
-  refusingField,
   type UsedBy,
 } from "./access.ts";
-export { AccessIndex, type AccessSource, compareRefs, type PodUse } from "./uses.ts";
+export { AccessIndex, compareRefs, type PodUse, usesFrom } from "./uses.ts";

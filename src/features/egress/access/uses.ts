@@ -91,6 +91,19 @@ export class AccessIndex {
   }
 }
 
+/** {@link AccessIndex.usesOf} of a set of Egresses that does not change. `namespaceOf` must return the same object for a name each time. */
+export function usesFrom(
+  accesses: readonly EgressAccess[],
+  namespaceOf: (name: string) => AccessNamespace | undefined,
+): (pod: AccessPod) => readonly PodUse[] {
+  const byKey = new Map(accesses.map((one) => [`${one.namespace}/${one.name}`, one]));
+  const index = new AccessIndex({
+    get: ({ namespace, name }) => byKey.get(`${namespace}/${name}`),
+    all: () => accesses,
+  });
+  return (pod) => index.usesOf(pod, namespaceOf(pod.namespace));
+}
+
 /** Pure: the order of Egresses: by namespace, then by name. */
 export function compareRefs(a: EgressRef, b: EgressRef): number {
   return compare(a.namespace, b.namespace) || compare(a.name, b.name);

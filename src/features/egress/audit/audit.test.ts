@@ -121,6 +121,21 @@ const CASES: readonly Case[] = [
     ],
   },
   {
+    when: "an Egress refuses a pod that names it, and its destinations are closed there",
+    make: async (world) => {
+      for (const { spec } of world.objects.egresses) Object.assign(spec ?? {}, { allowedNamespaces: {} });
+      const closed = world.gateways().flatMap(({ destinations }) => destinations);
+      await world.syncClient([], "client", { annotation: closed, selector: [] });
+      await world.syncRouter([]);
+    },
+    found: [
+      [
+        "client-refused",
+        /^pod default\/client: Egress "internet\/nat" does not allow pods of namespace "default": ask /,
+      ],
+    ],
+  },
+  {
     when: "a namespace of no pod has what a client had",
     make: (world) => {
       world.objects.pods = world.objects.pods.filter(({ metadata }) => metadata.name !== "client");

@@ -7,8 +7,11 @@ import {
   faultText,
   type Gateway,
   gatewaysOf,
+  guardedDestinations,
   isBeingRepaired,
   isMissing,
+  keepClosed,
+  NOTHING_HELD,
   namedEgresses,
   planClient,
   planMarks,
@@ -49,11 +52,15 @@ export function auditAnnotations(pods: readonly AuditedPod[], { source }: Audite
   const ofClients = pods
     .filter(({ isClient, hasNetwork, isLeaving }) => isClient && hasNetwork && !isLeaving)
     .flatMap((pod) => {
-      const { faults } = gatewaysOf(pod.annotations, source, [4, 6], { originatingOnly: false });
+      const { faults } = gatewaysOf(pod, source, [4, 6], { originatingOnly: false });
+      const refused = faults.filter(({ why }) => why === "refused").map(faultText);
       const texts = faults
         .filter((fault) => fault.why === "too-many" || (isMissing(fault) && !isBeingRepaired(fault)))
+        .filter(({ why }) => why !== "refused")
         .map(faultText);
-      return texts.length === 0 ? [] : [finding("client-annotation", pod.node, `pod ${pod.key}: ${listed(texts)}`)];
+      const of = (kind: EgressFinding["kind"], all: readonly string[]): EgressFinding[] =>
+        all.length === 0 ? [] : [finding(kind, pod.node, `pod ${pod.key}: ${listed(all)}`)];
+      return [...of("client-annotation", texts), ...of("client-refused", refused)];
     });
   return [...ofRouters, ...ofClients];
 }
@@ -100,15 +107,20 @@ function auditPod(
 ): EgressFinding[] {
   const who = `pod ${pod.key}`;
   const families = ([4, 6] as const).filter((family) => addresses[family] !== undefined);
-  const { gateways, faults } = gatewaysOf(pod.annotations, source, families, settings);
+  const { uses, faults } = gatewaysOf(pod, source, families, settings);
   // It keeps the tunnels to the Service that was there. The finding on the Egress tells it.
   if (faults.some(isBeingRepaired)) return [];
+  // What is closed of Egresses that are gone, or do not select the pod any more, only the pod's own routes tell.
+  const found = guardedDestinations(space?.net.routes ?? []);
+  const { gateways, closed } = keepClosed(uses, { ...NOTHING_HELD, found });
+  const hasNothing = gateways.length + closed.annotation.length + closed.selector.length === 0;
   if (space === undefined) {
-    if (gateways.length === 0 || families.length === 0) return [];
-    return [finding("client-lacks", node, `${who} has nothing of ${names(gateways)}: neither tunnel nor rule`)];
+    if (hasNothing || families.length === 0) return [];
+    const what = gateways.length === 0 ? "its closed Egresses" : names(gateways);
+    return [finding("client-lacks", node, `${who} has nothing of ${what}: neither tunnel nor rule`)];
   }
   const unread = space.unread.map((why) => finding("client-lacks", node, `${who}: ${why}`));
-  if (gateways.length === 0)
+  if (hasNothing)
     return [
       ...unread,
       ...leftovers(
@@ -127,6 +139,7 @@ function auditPod(
       addresses: usableAddresses(addresses, hasIpv6Off(space)),
       ifname: space.ifname,
       mtuBytes: space.mtuBytes,
+      closed,
       uplinks: gateways.some(({ originatingOnly }) => originatingOnly) ? space.uplinks : [],
     },
     gateways,

@@ -47,8 +47,9 @@ export async function auditEgressCluster(
   const listOf = <T extends KubeObject>(what: string, type: ResourceType<T>): Promise<readonly T[] | undefined> =>
     mayBe(what, async () => (await api.listAll(type, { ...at, labelSelector: EGRESS_SERVICES })).items);
   const namespaces = [...new Set(egresses.map(({ metadata }) => metadata.namespace ?? ""))];
-  const [pods, services, deployments, slices, bindings] = await Promise.all([
+  const [pods, spaces, services, deployments, slices, bindings] = await Promise.all([
     api.listAll(resources.pods, at),
+    mayBe("permissions and selectors of Egresses", async () => (await api.listAll(resources.namespaces, at)).items),
     listOf("Services of Egresses, and so clients,", resources.services),
     listOf("Deployments of Egresses", resources.deployments),
     mayBe("endpoints of Egresses", async () => {
@@ -64,5 +65,14 @@ export async function auditEgressCluster(
       return found.flatMap((one) => one ?? []);
     }),
   ]);
-  return auditEgress({ egresses, pods: pods.items, services, deployments, slices, bindings, nodes });
+  return auditEgress({
+    egresses,
+    pods: pods.items,
+    namespaces: spaces,
+    services,
+    deployments,
+    slices,
+    bindings,
+    nodes,
+  });
 }

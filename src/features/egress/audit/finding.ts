@@ -2,6 +2,7 @@
 export const EGRESS_FINDINGS = {
   "client-annotation":
     "a pod's annotation names an Egress that does not exist, or that it cannot use beside another one",
+  "client-refused": "a pod's annotation names an Egress that does not allow the pod's namespace",
   "client-namespace":
     "the network namespace or interface of a running pod that names an Egress is not found on its node, or a pod's cannot be read",
   "client-lacks":

@@ -1,7 +1,8 @@
 import { IpAddress } from "#base/ip";
 import type { Pod, StoredMeta } from "#kube/client";
 import { EGRESS_ANNOTATION_PREFIX, routerEgress } from "#kube/coil";
-import { holderOf, namedEgresses } from "../client/index.ts";
+import type { AccessPod, PodUse } from "../access/index.ts";
+import { accessPod, holderOf, namedEgresses } from "../client/index.ts";
 import type { EgressNode, PodSpace, SpaceId } from "./state.ts";
 
 /** A Pod as the audit needs it. */
@@ -10,9 +11,13 @@ export interface AuditedPod {
   /** `namespace/name`. */
   readonly key: string;
   readonly node: string;
+  readonly namespace: string;
+  readonly labels: Readonly<Record<string, string>> | undefined;
   readonly annotations: Readonly<Record<string, string>> | undefined;
-  /** Whether the annotations name an Egress; never of a router. */
+  /** Whether the annotations name an Egress, or one selects the pod that it may use; never of a router. */
   readonly isClient: boolean;
+  /** The Egresses that exist and that it names, or that select it. */
+  readonly uses: readonly PodUse[];
   /** The Egress whose router it is, by its labels: `namespace/name`. */
   readonly routerOf: string | undefined;
   /** False if the pod has no network of its own, or has ended. */
@@ -23,19 +28,23 @@ export interface AuditedPod {
 }
 
 /** Pure: the view of a Pod. */
-export function auditedPod({ metadata, spec, status }: Pod): AuditedPod {
+export function auditedPod({ metadata, spec, status }: Pod, usesOf: (pod: AccessPod) => readonly PodUse[]): AuditedPod {
   const { name, namespace = "", uid, creationTimestamp, annotations, labels } = metadata;
   const { phase, podIPs = [] } = status ?? {};
   const egress = routerEgress(labels);
+  const uses = usesOf(accessPod({ namespace, labels, annotations }));
+  const names =
+    Object.keys(annotations ?? {}).some((key) => key.startsWith(EGRESS_ANNOTATION_PREFIX)) &&
+    namedEgresses(annotations).length > 0;
   return {
     metadata: { name, namespace, uid, ...(creationTimestamp === undefined ? {} : { creationTimestamp }) },
     key: `${namespace}/${name}`,
     node: spec?.nodeName ?? "",
+    namespace,
+    labels,
     annotations,
-    isClient:
-      egress === undefined &&
-      Object.keys(annotations ?? {}).some((key) => key.startsWith(EGRESS_ANNOTATION_PREFIX)) &&
-      namedEgresses(annotations).length > 0,
+    isClient: egress === undefined && (names || uses.some(({ use }) => use.kind === "client")),
+    uses,
     routerOf: egress === undefined ? undefined : `${namespace}/${egress}`,
     hasNetwork: spec?.hostNetwork !== true && phase !== "Succeeded" && phase !== "Failed",
     isRunning: phase === "Running",

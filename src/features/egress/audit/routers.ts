@@ -1,7 +1,6 @@
 import type { IpAddress } from "#base/ip";
-import type { Pod } from "#kube/client";
 import { diffComments } from "../filter/index.ts";
-import { CLIENT_TABLE, planRouter, planRules, routerClient, routerScope } from "../router/index.ts";
+import { CLIENT_TABLE, planRouter, planRules, routerScope } from "../router/index.ts";
 import { fitsIpv6, type TunnelDriver, usableAddresses } from "../tunnel/index.ts";
 import { driverNamed, hasIpv6Off } from "./clients.ts";
 import { type Difference, differencesOf } from "./differences.ts";
@@ -24,13 +23,10 @@ export function auditRouters(
   at: NodePods,
   {
     pods,
-    all,
     nodes,
     hasEgress,
   }: {
     readonly pods: readonly AuditedPod[];
-    /** The same pods. */
-    readonly all: readonly Pod[];
     readonly nodes: readonly EgressNode[];
     readonly hasEgress: (key: string) => boolean;
   },
@@ -57,7 +53,7 @@ export function auditRouters(
     if (found.space === undefined)
       return [say("router-lacks", `${who} has neither tunnel nor rule: see the log of its coil-egress`)];
     const [namespace = "", name = ""] = key.split("/");
-    const clients = clientsOf(all, { namespace, name });
+    const clients = clientsOf(pods, key);
     return auditRouter(
       pod,
       { ...found, space: found.space },
@@ -67,13 +63,10 @@ export function auditRouters(
   return { findings, routers: own.length };
 }
 
-function clientsOf(pods: readonly Pod[], egress: Ref): Client[] {
-  return pods.flatMap((pod) => {
-    const { metadata, candidate } = routerClient(pod, egress, { withLabels: false });
-    if (candidate === undefined) return [];
-    const { node, addresses } = candidate;
-    return [{ key: `${metadata.namespace}/${metadata.name}`, node, addresses }];
-  });
+function clientsOf(pods: readonly AuditedPod[], key: string): Client[] {
+  const uses = ({ uses: all }: AuditedPod): boolean =>
+    all.some(({ egress, use }) => use.kind === "client" && `${egress.namespace}/${egress.name}` === key);
+  return pods.filter((pod) => pod.hasNetwork && pod.addresses.length > 0 && uses(pod));
 }
 
 function auditRouter(

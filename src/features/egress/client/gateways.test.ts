@@ -4,6 +4,7 @@ import fc from "fast-check";
 import { Cidr, IpAddress } from "#base/ip";
 import type { Service } from "#kube/client";
 import type { Egress } from "#kube/coil";
+import { egressAccess, usesFrom } from "../access/index.ts";
 import {
   clientEgress,
   clientService,
@@ -13,6 +14,7 @@ import {
   isBeingRepaired,
   isMissing,
   isObjectRef,
+  type UsingPod,
 } from "./gateways.ts";
 
 const LABELS = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": "egress" };
@@ -35,11 +37,16 @@ function sourceOf(egresses: readonly Egress[], services: readonly Service[]): Eg
   return {
     egress: (ref) => egresses.filter(isOf(ref)).map(clientEgress)[0],
     service: (ref) => services.filter(isOf(ref)).map(clientService)[0],
+    usesOf: usesFrom(
+      egresses.map((one) => egressAccess(one)),
+      (name) => ({ name, labels: { tier: "gold" }, clientsOf: "internet/*" }),
+    ),
   };
 }
 
 const NOT_ONLY = { originatingOnly: false };
 
+const podOf = (annotations: Record<string, string>): UsingPod => ({ namespace: "tenant", annotations });
 const naming = (names: string): Record<string, string> => ({ "egress.coil.cybozu.com/internet": names });
 const lines = ({ gateways, faults }: ReturnType<typeof gatewaysOf>): string[] => [
   ...gateways.map((one) => `${one.egress.name} ${one.address} ${one.destinations.join(",")} ${one.sourcePortAuto}`),
@@ -127,11 +134,44 @@ for (const { name, annotations, egresses, services, families, expected } of [
 ]) {
   test(`gatewaysOf: ${name}`, () => {
     assert.deepEqual(
-      lines(gatewaysOf(annotations, sourceOf(egresses, services), families ?? [4, 6], NOT_ONLY)),
+      lines(gatewaysOf(podOf(annotations), sourceOf(egresses, services), families ?? [4, 6], NOT_ONLY)),
       expected,
     );
   });
 }
+
+test("gatewaysOf: a refusal closes a named Egress with the destinations that it has, a selecting one comes after those that are named, and one that may not select is left out", () => {
+  const restricted = egress("gold", ["8.8.8.0/24"]);
+  Object.assign(restricted.spec ?? {}, { allowedNamespaces: {} });
+  const all = egress("all", ["0.0.0.0/0"]);
+  Object.assign(all.spec ?? {}, { clients: [{ namespaceSelector: {} }] });
+  const foreign = {
+    ...egress("foreign", ["::/0"]),
+    metadata: { ...all.metadata, namespace: "other", name: "foreign" },
+  };
+  Object.assign(foreign.spec ?? {}, { clients: [{ namespaceSelector: {} }] });
+  const source = sourceOf(
+    [all, egress("nat", ["203.0.113.0/24"]), restricted, foreign],
+    ["all", "nat", "gold"].map((name) => service(name, ["10.68.0.9"])),
+  );
+  const { gateways, uses, faults } = gatewaysOf(podOf(naming("nat,gold")), source, [4], NOT_ONLY);
+  assert.deepEqual(
+    uses.map(({ egress: { name }, by, state, destinations }) => `${name} ${by} ${state} ${destinations}`),
+    ["gold annotation refused 8.8.8.0/24", "nat annotation ready 203.0.113.0/24", "all selector ready 0.0.0.0/0"],
+  );
+  assert.deepEqual(
+    gateways.map(({ egress: { name }, by }) => [name, by]),
+    [
+      ["nat", "annotation"],
+      ["all", "selector"],
+    ],
+  );
+  assert.deepEqual(
+    faults.map(({ why, reason }) => [why, reason]),
+    [["refused", "namespace-not-allowed"]],
+  );
+  assert.match(faults.map(faultText).join(), /^Egress "internet\/gold" does not allow pods of namespace "tenant"/);
+});
 
 test("gatewaysOf: of annotations with any text it asks only for names that objects can have, and every fault is one short sentence", () => {
   const key = fc.oneof(
@@ -148,8 +188,9 @@ test("gatewaysOf: of annotations with any text it asks only for names that objec
     fc.property(fc.dictionary(key, value), destinations, fc.array(fc.string()), (annotations, texts, clusterIPs) => {
       const asked: { readonly namespace: string; readonly name: string }[] = [];
       const { gateways, faults } = gatewaysOf(
-        annotations,
+        podOf(annotations),
         {
+          usesOf: () => [],
           egress: (ref) => {
             asked.push(ref);
             return ref.name === "nat" ? clientEgress(egress("nat", texts)) : undefined;
@@ -176,7 +217,7 @@ test("gatewaysOf: of annotations with any text it asks only for names that objec
 test("gatewaysOf: for an Egress without destinations an ADD waits, and a pod keeps what it has: nothing leaves without NAT", () => {
   const bare = { ...egress("bare", []), spec: undefined } as unknown as Egress;
   const source = sourceOf([bare], [service("bare", ["10.68.0.10"])]);
-  const [fault = assert.fail(), ...more] = gatewaysOf(naming("bare"), source, [4, 6], NOT_ONLY).faults;
+  const [fault = assert.fail(), ...more] = gatewaysOf(podOf(naming("bare")), source, [4, 6], NOT_ONLY).faults;
   assert.deepEqual([more, isMissing(fault), isBeingRepaired(fault)], [[], true, true]);
   assert.match(faultText(fault), /^Egress "internet\/bare" has no spec.destinations: /);
 });
@@ -187,6 +228,11 @@ test("gatewaysOf: 10,000 names cost at most 1000 look-ups", () => {
   const egressOf = (): undefined => {
     asked += 1;
   };
-  const { faults } = gatewaysOf(naming(names), { egress: egressOf, service: () => undefined }, [4, 6], NOT_ONLY);
+  const { faults } = gatewaysOf(
+    podOf(naming(names)),
+    { usesOf: () => [], egress: egressOf, service: () => undefined },
+    [4, 6],
+    NOT_ONLY,
+  );
   assert.deepEqual([asked, faults.length, faults.at(-1)?.why], [1000, 1001, "too-many"]);
 });

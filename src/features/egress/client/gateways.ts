@@ -1,6 +1,16 @@
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import type { Service, StoredMeta } from "#kube/client";
 import { type Egress, egressNames } from "#kube/coil";
+import {
+  type AccessPod,
+  compareRefs,
+  type EgressAccess,
+  egressAccess,
+  type PodUse,
+  type RefusalReason,
+  refusalText,
+  type UsedBy,
+} from "../access/index.ts";
 import type { Gateway } from "./plan.ts";
 
 type Ref = Gateway["egress"];
@@ -15,6 +25,8 @@ export interface ClientEgress {
   readonly sourcePortAuto: boolean;
   /** Absent: as `coild --enable-originating-only` says. */
   readonly originatingOnly?: boolean | undefined;
+  /** Who may use it, and whom it selects. */
+  readonly access: EgressAccess;
 }
 
 /** The Service of an Egress as clients need it. */
@@ -28,6 +40,29 @@ export interface ClientService {
 export interface EgressSource {
   readonly egress: (ref: Ref) => Omit<ClientEgress, "metadata"> | undefined;
   readonly service: (ref: Ref) => Pick<ClientService, "addresses"> | undefined;
+  /** The Egresses that a pod names and that exist, and those that select it, with the verdict on each: `AccessIndex.usesOf`. */
+  readonly usesOf: (pod: AccessPod) => readonly PodUse[];
+}
+
+/** A pod as the choice of its Egresses needs it. */
+export interface UsingPod {
+  readonly namespace: string;
+  readonly labels?: Readonly<Record<string, string>> | undefined;
+  readonly annotations?: Readonly<Record<string, string>> | undefined;
+}
+
+/**
+ * An Egress that a pod names or that selects it, by what the pod can have of it. `ready`: its gateways. `refused`: the pod may not use it. `missing`: it does not exist, or
+ * cannot. `repairing`: see {@link isBeingRepaired}.
+ */
+export interface ClientUse {
+  readonly egress: Ref;
+  readonly by: UsedBy;
+  readonly state: "ready" | "refused" | "missing" | "repairing";
+  /** Those of the Egress; empty if it is missing. */
+  readonly destinations: readonly Cidr[];
+  /** Of `ready`. */
+  readonly gateways: readonly Gateway[];
 }
 
 /** Something that a pod's annotations ask for and that does not exist. */
@@ -37,6 +72,7 @@ export interface ClientFault {
   readonly why:
     | "no-egress"
     | "not-a-name"
+    | "refused"
     | "too-many"
     | "no-destinations"
     | "no-service"
@@ -47,6 +83,10 @@ export interface ClientFault {
   readonly family?: IpFamily;
   /** Of `wrong-destination`. */
   readonly destination?: string;
+  /** Of `refused`. */
+  readonly reason?: RefusalReason;
+  /** Of `refused`: the pod's. */
+  readonly podNamespace?: string;
 }
 
 /** The maximum length of a text from an object in a message. */
@@ -78,6 +118,7 @@ export function clientEgress({ metadata, spec }: Egress): ClientEgress {
     wrong: parsed.filter(({ cidr }) => cidr === undefined).map(({ text }) => text.slice(0, SHOWN_LENGTH)),
     sourcePortAuto: spec?.fouSourcePortAuto === true,
     originatingOnly: spec?.originatingOnly,
+    access: egressAccess({ metadata, spec }),
   };
 }
 
@@ -100,7 +141,7 @@ function allNamed(annotations: Readonly<Record<string, string>> | undefined): Re
   const refs = [...egressNames(annotations, MAX_NAMES + 1)].flatMap(([namespace, names]) =>
     names.map((name) => ({ namespace, name })),
   );
-  return refs.sort((a, b) => compare(a.namespace, b.namespace) || compare(a.name, b.name));
+  return refs.sort(compareRefs);
 }
 
 /** Pure: the Egresses that annotations name and that are looked up, sorted; at most 1000. */
@@ -108,62 +149,95 @@ export function namedEgresses(annotations: Readonly<Record<string, string>> | un
   return allNamed(annotations).slice(0, MAX_NAMES);
 }
 
-const compare = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
-
 /** Whether an object can have this name and namespace: other texts must not get into the path of a request. */
 export function isObjectRef({ namespace, name }: Ref): boolean {
   return /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(namespace) && /^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$/.test(name);
 }
 
+/** Pure: the view of a pod for the rules of access. */
+export function accessPod({ namespace, labels, annotations }: UsingPod): AccessPod {
+  return { namespace, labels, named: egressNames(annotations, MAX_NAMES) };
+}
+
 /**
- * Pure: the gateways that a pod's annotations ask for, in the families that the pod has, and what is missing (docs/spec/pod-network.md#7).
- * The gateways are those that there are; a fault removes nothing else. Annotations may hold any text.
+ * Pure: the gateways of the Egresses that a pod names, or that select it, in the families that the pod has, and what is missing or refused
+ * (docs/spec/pod-network.md#7 and #7.5). The gateways are those that there are; a fault removes nothing else. Annotations may hold any text. A refusal by a selector is
+ * not the pod's, and is left out.
  */
 export function gatewaysOf(
-  annotations: Readonly<Record<string, string>> | undefined,
+  pod: UsingPod,
   source: EgressSource,
   families: readonly IpFamily[],
   defaults: Pick<Gateway, "originatingOnly">,
-): { readonly gateways: readonly Gateway[]; readonly faults: readonly ClientFault[] } {
-  const gateways: Gateway[] = [];
+): {
+  readonly gateways: readonly Gateway[];
+  readonly uses: readonly ClientUse[];
+  readonly faults: readonly ClientFault[];
+} {
+  const uses: ClientUse[] = [];
   const faults: ClientFault[] = [];
-  for (const [at, ref] of allNamed(annotations).entries()) {
+  const found = source.usesOf(accessPod(pod));
+  const verdicts = new Map(found.map(({ egress, use }) => [keyOf(egress), use]));
+  for (const [at, ref] of allNamed(pod.annotations).entries()) {
     if (at >= MAX_NAMES || !isObjectRef(ref)) {
       const shown = { namespace: ref.namespace.slice(0, SHOWN_LENGTH), name: ref.name.slice(0, SHOWN_LENGTH) };
       faults.push({ egress: shown, why: at >= MAX_NAMES ? "too-many" : "not-a-name" });
       continue;
     }
-    const egress = source.egress(ref);
-    if (egress === undefined) {
-      faults.push({ egress: ref, why: "no-egress" });
-      continue;
-    }
-    faults.push(
-      ...egress.wrong.map((destination) => ({ egress: ref, why: "wrong-destination" as const, destination })),
-    );
-    if (egress.destinations.length + egress.wrong.length === 0) {
-      faults.push({ egress: ref, why: "no-destinations" });
-      continue;
-    }
-    const service = source.service(ref);
-    if (service === undefined || service.addresses.length === 0) {
-      faults.push({ egress: ref, why: service === undefined ? "no-service" : "no-service-address" });
-      continue;
-    }
-    const { sourcePortAuto, originatingOnly = defaults.originatingOnly } = egress;
-    for (const family of FAMILIES) {
-      const destinations = egress.destinations.filter((one) => one.family === family);
-      if (destinations.length === 0) continue;
-      if (!families.includes(family)) {
-        faults.push({ egress: ref, why: "no-pod-address", family });
-        continue;
-      }
-      const address = service.addresses.find((one) => one.family === family);
-      if (address === undefined) faults.push({ egress: ref, why: "no-service-address", family });
-      else gateways.push({ egress: ref, address, destinations, sourcePortAuto, originatingOnly });
-    }
+    const verdict = verdicts.get(keyOf(ref));
+    if (verdict?.kind === "refused") {
+      const { destinations = [] } = source.egress(ref) ?? {};
+      faults.push({ egress: ref, why: "refused", reason: verdict.reason, podNamespace: pod.namespace });
+      uses.push({ egress: ref, by: "annotation", state: "refused", destinations, gateways: [] });
+    } else uses.push(useOf({ egress: ref, by: "annotation" }, source, families, defaults, faults));
   }
-  return { gateways, faults };
+  for (const { egress, use } of found) {
+    if (use.kind !== "client" || use.by !== "selector") continue;
+    uses.push(useOf({ egress, by: "selector" }, source, families, defaults, faults));
+  }
+  return { gateways: uses.flatMap(({ gateways }) => gateways), uses, faults };
+}
+
+const keyOf = ({ namespace, name }: Ref): string => `${namespace}/${name}`;
+
+/** What a pod can have of an Egress that it may use. Appends to `faults`. */
+function useOf(
+  { egress: ref, by }: Pick<ClientUse, "egress" | "by">,
+  source: EgressSource,
+  families: readonly IpFamily[],
+  defaults: Pick<Gateway, "originatingOnly">,
+  faults: ClientFault[],
+): ClientUse {
+  const egress = source.egress(ref);
+  const use = { egress: ref, by, destinations: egress?.destinations ?? [], gateways: [] };
+  if (egress === undefined) {
+    faults.push({ egress: ref, why: "no-egress" });
+    return { ...use, state: "missing" };
+  }
+  faults.push(...egress.wrong.map((destination) => ({ egress: ref, why: "wrong-destination" as const, destination })));
+  if (egress.destinations.length + egress.wrong.length === 0) {
+    faults.push({ egress: ref, why: "no-destinations" });
+    return { ...use, state: "repairing" };
+  }
+  const service = source.service(ref);
+  if (service === undefined || service.addresses.length === 0) {
+    faults.push({ egress: ref, why: service === undefined ? "no-service" : "no-service-address" });
+    return { ...use, state: "repairing" };
+  }
+  const gateways: Gateway[] = [];
+  const { sourcePortAuto, originatingOnly = defaults.originatingOnly } = egress;
+  for (const family of FAMILIES) {
+    const destinations = egress.destinations.filter((one) => one.family === family);
+    if (destinations.length === 0) continue;
+    if (!families.includes(family)) {
+      faults.push({ egress: ref, why: "no-pod-address", family });
+      continue;
+    }
+    const address = service.addresses.find((one) => one.family === family);
+    if (address === undefined) faults.push({ egress: ref, why: "no-service-address", family });
+    else gateways.push({ egress: ref, by, address, destinations, sourcePortAuto, originatingOnly });
+  }
+  return { ...use, state: "ready", gateways };
 }
 
 /**
@@ -174,19 +248,21 @@ export function isBeingRepaired({ why, family }: ClientFault): boolean {
   return why === "no-destinations" || why === "no-service" || (why === "no-service-address" && family === undefined);
 }
 
-/** True if waiting may help: the Egress or its Service is missing, so an ADD must be tried again (docs/spec/pod-network.md#20). */
+/** True if waiting may help: the Egress or its Service is missing, or the pod may not use it, so an ADD must be tried again (docs/spec/pod-network.md#20). */
 export function isMissing(fault: ClientFault): boolean {
-  return fault.why === "no-egress" || fault.why === "not-a-name" || isBeingRepaired(fault);
+  return ["no-egress", "not-a-name", "refused"].includes(fault.why) || isBeingRepaired(fault);
 }
 
 /** The fault as a sentence. */
-export function faultText({ egress, why, family, destination }: ClientFault): string {
+export function faultText({ egress, why, family, destination, reason, podNamespace = "" }: ClientFault): string {
   const name = JSON.stringify(`${egress.namespace}/${egress.name}`);
   switch (why) {
     case "no-egress":
       return `Egress ${name} does not exist: create it, or correct the annotation egress.coil.cybozu.com/<namespace> of the pod`;
     case "not-a-name":
       return `${name} is not a name that an Egress can have: correct the annotation egress.coil.cybozu.com/<namespace> of the pod`;
+    case "refused":
+      return refusalText(egress, podNamespace, { by: "annotation", reason: reason ?? "namespace-not-allowed" });
     case "too-many":
       return `the annotations of the pod name more than ${MAX_NAMES} Egresses; ${name} and the following are left out`;
     case "no-pod-address":

@@ -1,6 +1,8 @@
 export {
+  accessPod,
   type ClientEgress,
   type ClientService,
+  type ClientUse,
   clientEgress,
   clientService,
   EGRESS_SERVICES,
@@ -11,7 +13,9 @@ export {
   isMissing,
   isObjectRef,
   namedEgresses,
+  type UsingPod,
 } from "./gateways.ts";
+export { type ClientWish, type HeldEgresses, keepClosed, NOTHING_HELD } from "./held.ts";
 export { holderOf } from "./holder.ts";
 export {
   diffMarks,
@@ -26,10 +30,13 @@ export {
 } from "./origin.ts";
 export {
   type ClientOptions,
+  type ClosedDestinations,
   clientScope,
   type Gateway,
+  guardedDestinations,
+  guardOf,
   PRIVATE_RANGES,
   planClient,
   skipText,
 } from "./plan.ts";
-export { type ClientSync, lackOfClient, syncClient } from "./sync.ts";
+export { type ClientSync, lackOfClient, observeClosed, syncClient } from "./sync.ts";

@@ -1,10 +1,21 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
-import type { NetPlan, NetScope, PlannedLink, PlannedRoute, PlannedRule } from "../net-plan/index.ts";
+import type { UsedBy } from "../access/index.ts";
+import {
+  EGRESS_PROTOCOL,
+  type NetPlan,
+  type NetScope,
+  type ObservedRoute,
+  type PlannedLink,
+  type PlannedRoute,
+  type PlannedRule,
+} from "../net-plan/index.ts";
 import { fitsIpv6, type GatewayPeer, type TunnelDriver, vniOf } from "../tunnel/index.ts";
 import { isOriginRule, planOrigin, type Uplink } from "./origin.ts";
 
-/** One Egress that a pod names, for one family. */
+/** One Egress that a pod uses, for one family. */
 export interface Gateway extends GatewayPeer {
+  /** How the pod comes to it. Absent: by an annotation. */
+  readonly by?: UsedBy;
   /** Of the family of {@link GatewayPeer.address}. */
   readonly destinations: readonly Cidr[];
   /** Whether answers of connections that came in by another interface leave by it (docs/spec/pod-network.md#7.3). */
@@ -19,7 +30,12 @@ export interface ClientPod {
   readonly mtuBytes: number;
   /** Needed if a gateway is `originatingOnly`. */
   readonly uplinks?: readonly Uplink[];
+  /** Destinations of Egresses that the pod cannot use now: they are unreachable. Absent: none. */
+  readonly closed?: ClosedDestinations;
 }
+
+/** Destinations without a tunnel, by how the pod comes to their Egress. */
+export type ClosedDestinations = Readonly<Record<UsedBy, readonly Cidr[]>>;
 
 /** Something of the gateways that the plan leaves out. */
 export interface ClientSkip {
@@ -48,14 +64,38 @@ const LAST_RULE = 2100;
 /** The packets of the tunnels themselves; a destination that is a gateway's address has the same prefix. */
 const OUTSIDE_METRIC = 1;
 const WAY_METRIC = 1024;
-/** A destination whose tunnel is not there is unreachable; its packets never leave without NAT. */
-const GUARD_METRIC = 1_000_000;
+/**
+ * A destination whose tunnel is not there is unreachable; its packets never leave without NAT. The metric says how the pod comes to the Egress: after a restart nothing else
+ * does, and a pod whose Egress does not select it any more stays closed.
+ */
+const GUARD_METRICS: Readonly<Record<UsedBy, number>> = { annotation: 1_000_000, selector: 1_000_001 };
+const USED_BY: readonly UsedBy[] = ["annotation", "selector"];
 const LINK_LOCAL = { 4: Cidr.parse("169.254.0.0/16"), 6: Cidr.parse("fe80::/10") } as const;
 
 /** The private ranges of IPv4 (RFC 1918) and IPv6 (RFC 4193). */
 export const PRIVATE_RANGES: readonly Cidr[] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"].map(
   (text) => Cidr.parse(text),
 );
+
+/** Pure: how the pod comes to the Egress whose destination a route of ours keeps unreachable; `undefined` for any other route. */
+export function guardOf({
+  table,
+  type,
+  protocol,
+  metric,
+}: Pick<ObservedRoute, "table" | "type" | "protocol" | "metric">): UsedBy | undefined {
+  if (type !== "unreachable" || protocol !== EGRESS_PROTOCOL || (table !== NARROW_TABLE && table !== WIDE_TABLE))
+    return undefined;
+  return USED_BY.find((by) => metric === GUARD_METRICS[by]);
+}
+
+/** Pure: of routes, the destinations that a client keeps unreachable while their tunnel is missing. */
+export function guardedDestinations(
+  routes: readonly Pick<ObservedRoute, "dst" | "table" | "type" | "protocol" | "metric">[],
+): ClosedDestinations {
+  const of = (by: UsedBy): Cidr[] => routes.filter((route) => guardOf(route) === by).map(({ dst }) => dst);
+  return { annotation: of("annotation"), selector: of("selector") };
+}
 
 /** What is a client's in the namespace of a pod. */
 export function clientScope(port: number): NetScope {
@@ -105,9 +145,11 @@ export function skipText({ egress, why, destination, other }: ClientSkip): strin
   }
 }
 
-const byName = (a: Gateway, b: Gateway): number => {
+/** Those that the pod names go before those that select it; among equals the first by name (docs/spec/pod-network.md#7.5). */
+const byRank = (a: Gateway, b: Gateway): number => {
+  const rank = ({ by }: Gateway): number => (by === "selector" ? 1 : 0);
   const [one, other] = [a, b].map(({ egress }) => `${egress.namespace}/${egress.name}`) as [string, string];
-  return one < other ? -1 : one > other ? 1 : 0;
+  return rank(a) - rank(b) || (one < other ? -1 : one > other ? 1 : 0);
 };
 
 function planFamily(
@@ -118,23 +160,37 @@ function planFamily(
   skipped: ClientSkip[],
 ): NetPlan | undefined {
   const local = pod.addresses[family];
-  const gateways = all.filter(({ address }) => address.family === family).toSorted(byName);
-  if (local === undefined) {
+  const gateways = all.filter(({ address }) => address.family === family).toSorted(byRank);
+  if (local === undefined)
     skipped.push(...gateways.map(({ egress }) => ({ egress, why: "no-address-of-family" as const })));
-    return undefined;
-  }
   const ranges = inCluster.filter(
     (range, at) => range.family === family && inCluster.findIndex((other) => other.equals(range)) === at,
   );
   // Without a tunnel the guards stay, so that nothing leaves without NAT.
-  const fits = family === 4 || fitsIpv6(driver, pod.mtuBytes).fits;
+  const fits = local !== undefined && (family === 4 || fitsIpv6(driver, pod.mtuBytes).fits);
   const links = new Map<string, PlannedLink>();
   const routes: PlannedRoute[] = [];
   const used: IpAddress[] = [];
   const owners = new Map<string, { readonly dst: Cidr; readonly gateway: Gateway }>();
   const vnis = new Map<number, Gateway>();
+  const tableOf = (dst: Cidr): number => (ranges.some((range) => range.contains(dst.base)) ? NARROW_TABLE : WIDE_TABLE);
+  const closed = new Set<string>();
+  const close = (by: UsedBy): void => {
+    for (const dst of pod.closed?.[by] ?? []) {
+      if (dst.family !== family || owners.has(String(dst)) || closed.has(String(dst))) continue;
+      closed.add(String(dst));
+      routes.push({ dst, table: tableOf(dst), type: "unreachable", metric: GUARD_METRICS[by] });
+    }
+  };
+  let isNamedClosed = false;
   for (const gateway of gateways) {
-    const { egress } = gateway;
+    if (local === undefined) break;
+    const { egress, by = "annotation" } = gateway;
+    // A pod's annotation goes before a selector, also where its Egress is closed.
+    if (by === "selector" && !isNamedClosed) {
+      isNamedClosed = true;
+      close("annotation");
+    }
     const sameVni = driver.name === "vxlan" ? vnis.get(vniOf(egress)) : undefined;
     if (sameVni !== undefined) {
       skipped.push({ egress, why: "same-vni", other: sameVni.egress });
@@ -144,23 +200,26 @@ function planFamily(
     const tunnel = driver.toGateway({ local, mtuBytes: pod.mtuBytes }, gateway, port);
     if (!fits && gateway.destinations.length > 0) skipped.push({ egress, why: "mtu-too-small" });
     for (const dst of gateway.destinations) {
+      if (closed.has(String(dst))) continue;
       const owner = owners.get(String(dst))?.gateway;
       if (owner !== undefined) {
         if (owner !== gateway) skipped.push({ egress, why: "same-destination", destination: dst, other: owner.egress });
         continue;
       }
       owners.set(String(dst), { dst, gateway });
-      const table = ranges.some((range) => range.contains(dst.base)) ? NARROW_TABLE : WIDE_TABLE;
+      const table = tableOf(dst);
       if (fits) routes.push({ dst, table, type: "unicast", metric: WAY_METRIC, src: local, ...tunnel.way });
-      routes.push({ dst, table, type: "unreachable", metric: GUARD_METRIC });
+      routes.push({ dst, table, type: "unreachable", metric: GUARD_METRICS[by] });
     }
     if (!routes.some(({ link }) => link === tunnel.way.link)) continue;
     used.push(gateway.address);
     for (const link of tunnel.links) links.set(link.spec.name, link);
   }
-  if (owners.size === 0) return undefined;
+  close("annotation");
+  close("selector");
+  if (owners.size + closed.size === 0) return undefined;
   const none = { settings: new Map<string, string>(), fouPorts: [], links: [] };
-  const base = fits ? driver.clientBase(family, port) : none;
+  const base = fits && owners.size > 0 ? driver.clientBase(family, port) : none;
   const of = (only: boolean): Cidr[] =>
     [...owners.values()].flatMap(({ dst, gateway }) => (gateway.originatingOnly === only ? [dst] : []));
   const origin = planOrigin(family, pod.uplinks ?? [], { direct: of(true), through: of(false) });

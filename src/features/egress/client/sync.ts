@@ -8,7 +8,16 @@ import { addRule, firstStep, hasTraces, observeNet, syncNet } from "../net-plan/
 import { isRouter } from "../router/index.ts";
 import { isIpv6Off, usableAddresses } from "../tunnel/index.ts";
 import { isOriginRule, observeUplinks, planMarks, syncMarks } from "./origin.ts";
-import { type ClientOptions, type ClientPod, type ClientSkip, clientScope, type Gateway, planClient } from "./plan.ts";
+import {
+  type ClientOptions,
+  type ClientPod,
+  type ClientSkip,
+  type ClosedDestinations,
+  clientScope,
+  type Gateway,
+  guardedDestinations,
+  planClient,
+} from "./plan.ts";
 
 /** What {@link syncClient} has done. */
 export interface ClientSync {
@@ -45,7 +54,7 @@ export async function syncClient(
   { openFilter, openOther, openConntrack, ...options }: ClientOptions & OriginPorts,
 ): Promise<ClientSync> {
   // Most pods never were clients. Rules of theirs that happen to have our numbers stay.
-  if (gateways.length === 0 && !wasClient(net, options.port))
+  if (gateways.length === 0 && !isClosed(pod) && !wasClient(net, options.port))
     return { changes: 0, hasTunnel: false, skipped: [], isOtherClean: true, faults: [] };
   const { scope, uplinks, plan, skipped } = planOf(net, pod, gateways, options);
   const before = familiesOf(net.rules)
@@ -132,6 +141,20 @@ export function lackOfClient(
   const { scope, plan } = planOf(net, pod, gateways, options);
   return firstStep(net, plan, scope);
 }
+
+const isClosed = ({ closed }: Pick<ClientPod, "closed">): boolean =>
+  closed !== undefined && closed.annotation.length + closed.selector.length > 0;
+
+/**
+ * The destinations that a pod's namespace keeps unreachable while their tunnels are missing; none if the pod is no client. After a restart nothing else tells which
+ * destinations an Egress had that is gone. Changes nothing. Throws `KernelError`.
+ */
+export function observeClosed(net: NetStack, { port }: Pick<ClientOptions, "port">): ClosedDestinations {
+  if (!wasClient(net, port)) return NOTHING_CLOSED;
+  return guardedDestinations(observeNet(net, clientScope(port), { settings: new Map(), routes: [] }).routes);
+}
+
+const NOTHING_CLOSED: ClosedDestinations = { annotation: [], selector: [] };
 
 /** Whether something of a client may be in a namespace. A router on this node has tunnels and routes of the same marks, which are coil-egress's. */
 function wasClient(net: NetStack, port: number): boolean {

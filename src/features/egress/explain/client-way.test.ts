@@ -5,6 +5,7 @@ import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
 import type { Service } from "#kube/client";
 import type { Egress } from "#kube/coil";
+import { usesFrom } from "../access/index.ts";
 import { clientEgress, clientScope, clientService, gatewaysOf, PRIVATE_RANGES, planClient } from "../client/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { fouDriver, type TunnelDriver, vxlanDriver } from "../tunnel/index.ts";
@@ -20,9 +21,10 @@ const service = clientService({
   metadata: { ...metadata, labels: LABELS },
   spec: { clusterIPs: ["10.68.0.9", "fd03::9"] },
 } as unknown as Service);
-const known = { source: { egress: () => egress, service: () => service }, services: [service] };
+const usesOf = usesFrom([egress.access], () => undefined);
+const known = { source: { egress: () => egress, service: () => service, usesOf }, services: [service] };
 const annotations = { "egress.coil.cybozu.com/internet": "nat" };
-const POD = { annotations, addresses: { 4: ip("10.64.0.7"), 6: ip("fd02::7") }, ifname: "eth0" };
+const POD = { namespace: "tenant", annotations, addresses: { 4: ip("10.64.0.7"), 6: ip("fd02::7") }, ifname: "eth0" };
 
 /** A pod's namespace with the tunnels of a driver. */
 async function podWith(driver: TunnelDriver): Promise<NetStack> {
@@ -34,7 +36,7 @@ async function podWith(driver: TunnelDriver): Promise<NetStack> {
   const { index } = stack.links.get({ name: "eth0" }) ?? assert.fail();
   for (const address of Object.values(POD.addresses)) stack.addresses.add({ linkIndex: index, address, noDad: true });
   for (const dst of ["0.0.0.0/0", "::/0"]) stack.routes.add({ dst: Cidr.parse(dst), linkIndex: index });
-  const { gateways } = gatewaysOf(annotations, known.source, [4, 6], { originatingOnly: false });
+  const { gateways } = gatewaysOf(POD, known.source, [4, 6], { originatingOnly: false });
   const { plan } = planClient({ ...POD, mtuBytes: 1500 }, gateways, { driver, port: 5555, inCluster: PRIVATE_RANGES });
   await syncNet(stack, plan, clientScope(5555));
   return stack;
@@ -80,15 +82,22 @@ test("explainClientWay: notes name what is wrong, or why a packet meets no Egres
     await notesOf("203.0.113.9", { known: { services: [] } }),
     /no Egress's Service has the address 10\.68\.0\.9/,
   );
-  assert.match(await notesOf("203.0.113.9", { pod: { annotations: {} } }), /do not name Egress internet\/nat any more/);
+  assert.match(
+    await notesOf("203.0.113.9", { pod: { annotations: {} } }),
+    /does not use Egress internet\/nat any more/,
+  );
   const other = { ...service, metadata: { ...service.metadata, name: "other" } };
   assert.match(await notesOf("203.0.113.9", { known: { services: [other] } }), /is not that of Egress internet\/other/);
-  const gone = { source: { egress: () => undefined, service: () => undefined } };
+  const gone = { source: { egress: () => undefined, service: () => undefined, usesOf: () => [] } };
   assert.match(await notesOf("203.0.113.9", { known: gone }), /Egress "internet\/nat" does not exist/);
   for (const link of stack.links.list()) if (link.name.startsWith("nat_")) stack.links.delete(link.index);
   assert.match(await notesOf("203.0.113.9"), /the tunnel to this destination is missing/);
   const { way } = await explainClientWay(stack, POD, ip("203.0.113.9"), { known });
   assert.deepEqual([way.outcome, way.isGuard], ["refused", true]);
+  assert.match(
+    await notesOf("203.0.113.9", { known: gone }),
+    /is closed: an Egress that the pod names has it, and is gone/,
+  );
   for (const rule of stack.rules.list(4)) if (rule.priority === 2100) stack.rules.delete(rule);
   assert.match(await notesOf("203.0.113.9"), /has this destination, but the pod has no way to it/);
 });

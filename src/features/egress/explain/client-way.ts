@@ -2,12 +2,13 @@ import type { IpAddress, IpFamily } from "#base/ip";
 import type { NetStack } from "#kernel/net";
 import {
   type ClientService,
+  type ClientUse,
   type EgressSource,
   faultText,
   type Gateway,
   gatewaysOf,
   isMarkedBy,
-  namedEgresses,
+  type UsingPod,
 } from "../client/index.ts";
 import type { FilterBackend } from "../filter/index.ts";
 import { vniOf } from "../tunnel/index.ts";
@@ -23,8 +24,7 @@ export interface KnownEgresses {
 }
 
 /** A pod whose packets are explained. */
-export interface SendingPod {
-  readonly annotations: Readonly<Record<string, string>> | undefined;
+export interface SendingPod extends UsingPod {
   readonly addresses: Readonly<Partial<Record<IpFamily, IpAddress>>>;
   readonly ifname: string;
 }
@@ -98,11 +98,10 @@ function* notesOn(
   { source }: KnownEgresses,
 ): Generator<string> {
   const families = FAMILIES.filter((family) => pod.addresses[family] !== undefined);
-  const { gateways, faults } = gatewaysOf(pod.annotations, source, families, { originatingOnly: false });
+  const { gateways, uses, faults } = gatewaysOf(pod, source, families, { originatingOnly: false });
   for (const fault of faults) yield faultText(fault);
   if (!way.isConfirmed)
     yield `rules and routes were changed while they were read, or have selectors that are not read: the kernel's own answer is ${way.kernel}`;
-  const named = namedEgresses(pod.annotations);
   if (way.tunnel !== undefined) {
     const { tunnel, device } = way;
     if (egress === undefined) {
@@ -110,20 +109,29 @@ function* notesOn(
     } else {
       if (tunnel.vni !== undefined && tunnel.vni !== vniOf(egress))
         yield `the tunnel's identifier ${tunnel.vni} is not that of Egress ${textOf(egress)}, ${vniOf(egress)}: its router drops the packet`;
-      if (!named.some((one) => textOf(one) === textOf(egress)))
-        yield `the pod's annotations do not name Egress ${textOf(egress)} any more; coild has not removed its tunnel yet`;
+      const use = uses.find((one) => textOf(one.egress) === textOf(egress));
+      if (use?.by === "selector") yield `spec.clients of Egress ${textOf(egress)} selects the pod`;
+      if (use === undefined || use.state === "refused")
+        yield `the pod does not use Egress ${textOf(egress)} any more: no annotation and no selector says so, or it may not; coild has not removed its tunnel yet`;
     }
     return;
   }
   if (way.isGuard) {
+    const has = ({ destinations }: ClientUse): boolean => destinations.some((cidr) => cidr.contains(destination));
+    if (!uses.some((use) => use.state === "ready" && has(use))) {
+      yield way.guardBy === "selector"
+        ? "the destination is closed: an Egress that selected the pod has it, and does not select the pod any more, or may not. It opens when the pod is made anew or selected again"
+        : "the destination is closed: an Egress that the pod names has it, and is gone, or refuses the pod. It opens with the annotation's end";
+      return;
+    }
     yield "the tunnel to this destination is missing; its unreachable route keeps packets from leaving without NAT until coild has made it again";
     return;
   }
   const wanted = gateways.filter((one) => one.destinations.some((cidr) => cidr.contains(destination)));
   const [first] = wanted;
   if (first === undefined) {
-    if (named.length > 0 && way.outcome === "link")
-      yield `no Egress that the pod names has ${destination} among its destinations`;
+    if (uses.length > 0 && way.outcome === "link")
+      yield `no Egress that the pod uses has ${destination} among its destinations`;
     return;
   }
   const name = `Egress ${textOf(first.egress)}`;

@@ -2,6 +2,8 @@ import type { IpAddress } from "#base/ip";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { Route } from "#kernel/route";
+import type { UsedBy } from "../access/index.ts";
+import { guardOf } from "../client/index.ts";
 import { agrees, askKernel, type SentPacket, traceWay, viewWay, type Way, type WayView } from "./trace.ts";
 import { routeText, ruleText } from "./words.ts";
 
@@ -37,15 +39,14 @@ export interface WayAnswer {
   readonly source?: string;
   /** The route that refuses is the one that holds the place of a missing tunnel. */
   readonly isGuard: boolean;
+  /** Of such a route: how the pod came to the Egress. */
+  readonly guardBy?: UsedBy;
   /** The kernel's own look-up has the same result. */
   readonly isConfirmed: boolean;
   /** The kernel's own answer, in words. */
   readonly kernel: string;
   readonly tunnel?: WayTunnel;
 }
-
-/** Metric of the routes that hold the place of a tunnel, and their protocol. */
-const GUARD = { metric: 1_000_000, protocol: 30 } as const;
 
 /** Reads rules, routes and links of a namespace, and asks its kernel, where a packet of its own goes. Throws `KernelError`. */
 export function findWay(net: Pick<NetStack, "links" | "routes" | "rules">, packet: SentPacket): WayAnswer {
@@ -73,6 +74,7 @@ export function wayAnswer(
   const tunnel = link === undefined ? undefined : tunnelOf(link);
   const isDecided = isConfirmed && row !== undefined && (last?.result === "leaves" || last?.result === "refused");
   const table = last?.rule.action === "lookup" ? last.rule.table : undefined;
+  const guardBy = last?.result === "refused" && last.route !== undefined ? guardOf(last.route) : undefined;
   return {
     outcome:
       route === undefined ? "refused" : route.type === "local" ? "local" : tunnel === undefined ? "link" : "tunnel",
@@ -81,7 +83,8 @@ export function wayAnswer(
     ...(isDecided ? { decidedBy: { ...row, ...(table === undefined ? {} : { table }) } } : {}),
     ...(link === undefined ? {} : { device: deviceOf(link) }),
     ...(route?.src === undefined ? {} : { source: String(route.src) }),
-    isGuard: last?.result === "refused" && isGuard(last.route),
+    isGuard: guardBy !== undefined,
+    ...(guardBy === undefined ? {} : { guardBy }),
     isConfirmed,
     kernel: "route" in kernel ? `${routeText(kernel.route, links)} table ${kernel.route.table}` : kernel.refused,
     ...(tunnel === undefined ? {} : { tunnel }),
@@ -94,10 +97,6 @@ const deviceOf = ({ name, kind, mtu, up }: Link): NonNullable<WayAnswer["device"
   mtu,
   up,
 });
-
-function isGuard(route: Route | undefined): boolean {
-  return route?.type === "unreachable" && route.metric === GUARD.metric && route.protocol === GUARD.protocol;
-}
 
 function resultText(route: Route | undefined, result: Way[number]["result"], links: readonly Link[]): string {
   if (route !== undefined) return routeText(route, links);

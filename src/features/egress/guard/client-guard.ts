@@ -20,7 +20,7 @@ const IP = { 4: "ip", 6: "ip6" } as const;
 const ADDRESS = { 4: "ipv4_addr", 6: "ipv6_addr" } as const;
 
 /**
- * Pure: the table of a client (docs/spec/pod-network.md#7.6): packets of tunnels are taken from routers alone, by their outer source. With FoU the links that
+ * Pure: the table of a client (docs/spec/pod-network.md#7.7): packets of tunnels are taken from routers alone, by their outer source. With FoU the links that
  * receive take IPIP and IPv6 tunnels without UDP too, which no router sends.
  */
 export function planClientGuard({ driver, port, routers }: ClientGuard): GuardPlan {

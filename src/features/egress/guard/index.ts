@@ -1,5 +1,5 @@
 /**
- * Which packets of tunnels pass: the nftables tables of a router (docs/spec/pod-network.md#9.1) and of a client (#7.6), as data, and its comparison with the kernel.
+ * Which packets of tunnels pass: the nftables tables of a router (docs/spec/pod-network.md#9.1) and of a client (#7.7), as data, and its comparison with the kernel.
  * Knows headers, sets and rules. Does not know which pods are clients: it is given their addresses.
  */
 export { CLIENT_GUARD_TABLE, planClientGuard } from "./client-guard.ts";

@@ -1,5 +1,5 @@
 export { addRule, firstStep, hasTraces, observeNet, syncNet } from "./apply.ts";
-export { diffNet, type NetChange, type ObservedNet } from "./diff.ts";
+export { diffNet, type NetChange, type ObservedNet, type ObservedRoute } from "./diff.ts";
 export {
   EGRESS_PROTOCOL,
   type NetPlan,

@@ -11,7 +11,7 @@ import { auditEgress, type EgressAudit, type EgressAuditInput } from "../audit/a
 import { decodeNode, encodeNode } from "../audit/codec.ts";
 import { observeSpace } from "../audit/observe.ts";
 import type { EgressNode, PodSpace, SpaceId } from "../audit/state.ts";
-import { type Gateway, PRIVATE_RANGES, syncClient } from "../client/index.ts";
+import { type ClosedDestinations, type Gateway, PRIVATE_RANGES, syncClient } from "../client/index.ts";
 import { nftFilter } from "../filter/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
@@ -131,6 +131,7 @@ export class World {
           subjects: [{ kind: "ServiceAccount", name: "coil-egress", namespace: EGRESS.namespace }],
         } as unknown as ClusterRoleBinding,
       ],
+      namespaces: [],
       nodes: [],
     };
   }
@@ -151,9 +152,13 @@ export class World {
     Object.assign(Object.create(this.conntrack) as FakeConntrack, { [Symbol.dispose]: () => undefined });
 
   /** Makes the client of a pod. */
-  async syncClient(gateways: readonly Gateway[], member: Member = "client"): Promise<void> {
+  async syncClient(
+    gateways: readonly Gateway[],
+    member: Member = "client",
+    closed: ClosedDestinations = { annotation: [], selector: [] },
+  ): Promise<void> {
     const openFilter = () => ({ ...nftFilter(this.nfts[member]), [Symbol.dispose]: () => undefined });
-    const pod = { addresses: ADDRESSES[member], ifname: "eth0", mtuBytes: 1500 };
+    const pod = { addresses: ADDRESSES[member], ifname: "eth0", mtuBytes: 1500, closed };
     const options = {
       driver: this.driver,
       port: PORT,

@@ -324,6 +324,7 @@ async function audited(bed: EgressBed, driver: TunnelDriver, sourcePortAuto: boo
   const spec = { destinations: [DESTINATIONS[4][0], DESTINATIONS[6][0]], fouSourcePortAuto: sourcePortAuto };
   const clusterIPs = Object.values(AT.service).map(String);
   const { findings } = auditEgress({
+    namespaces: [],
     pods: [
       pod("client", { annotations: { [`egress.coil.cybozu.com/${EGRESS.namespace}`]: EGRESS.name } }),
       pod("router", { labels }),

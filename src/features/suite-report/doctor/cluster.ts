@@ -47,6 +47,8 @@ export interface ClusterFacts {
   readonly requests: Objects<BlockRequest>;
   readonly egresses: Objects<Egress>;
   readonly routers: Objects<Deployment>;
+  /** The pods that name an Egress that does not allow their namespace: `namespace/name`, and why in one sentence. */
+  readonly refusedClients: Fact<readonly { readonly pod: string; readonly why: string }[]>;
   readonly leases: Fact<readonly Lease[]>;
   /** The rights that accounts of programs lack; a fault where they could not be reviewed. */
   readonly lackedRights: Fact<
@@ -76,6 +78,7 @@ export function judgeSuiteCluster(facts: ClusterFacts, crds: readonly CrdManifes
     ...versionChecks(facts),
     ...notReady(facts),
     ...egressChecks(facts),
+    ...refusedChecks(facts),
     ...leaderChecks(facts),
     ...rightChecks(facts),
   ];
@@ -284,6 +287,16 @@ function egressChecks({ egresses, routers }: ClusterFacts): readonly FaultCheck[
       return wrong("has no Deployment: no controller has made it", "look at coil-egress-controller and its log");
     return (ready === 0 ? wrong : warning)(`${ready} of ${wanted} routers are ready`, remedy);
   });
+}
+
+function refusedChecks({ refusedClients, egresses }: ClusterFacts): readonly FaultCheck[] {
+  const { ok, warning, unknown } = judged("egress-refused", "pods that name an Egress");
+  if ("fault" in refusedClients) return [unknown(`cannot be read: ${refusedClients.fault}`)];
+  if ("fault" in egresses || (egresses.value ?? []).length === 0) return [];
+  const [first] = refusedClients.value;
+  if (first === undefined) return [ok("every one of them may use what it names")];
+  const text = `${refusedClients.value.length} may not use an Egress that they name: ${namesText(refusedClients.value.map(({ pod }) => pod))}`;
+  return [warning(text, `${first.pod}: ${first.why}`)];
 }
 
 function leaderChecks({ leases, instances, now, pools, egresses }: ClusterFacts): readonly FaultCheck[] {

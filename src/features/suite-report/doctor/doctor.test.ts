@@ -160,6 +160,7 @@ const NO_CLUSTER: ClusterFacts = {
   egresses: { value: undefined },
   routers: { value: [] },
   leases: { value: [] },
+  refusedClients: { value: [] },
   lackedRights: { value: [] },
 };
 
@@ -171,6 +172,23 @@ test("judgeSuiteCluster: a cluster without the suite has no findings; what may n
     [first?.name, first?.state, first?.text],
     ["stray-block", "unknown", `the Nodes cannot be read: ${forbidden.fault}`],
   );
+});
+
+test("judgeSuiteCluster: pods that an Egress refuses are named, and why; without an Egress nothing is said", () => {
+  const egresses = { value: [{ metadata: { name: "nat", namespace: "internet" }, status: { replicas: 1 } } as never] };
+  const refusedClients = { value: [{ pod: "tenant/web", why: "ask those who manage Egress internet/nat" }] };
+  const [found] = judgeSuiteCluster({ ...NO_CLUSTER, egresses, refusedClients }, coilCrds).filter(
+    ({ name }) => name === "egress-refused",
+  );
+  assert.deepEqual(
+    [found?.state, found?.text, found?.remedy],
+    [
+      "warning",
+      "1 may not use an Egress that they name: tenant/web",
+      "tenant/web: ask those who manage Egress internet/nat",
+    ],
+  );
+  assert.deepEqual(judgeSuiteCluster({ ...NO_CLUSTER, refusedClients }, coilCrds), []);
 });
 
 test("judgeSuiteCluster: a type that is missing, and one that is older; the schemas of this version lack nothing", () => {
@@ -211,7 +229,7 @@ test("neededRights: the manifests of rights give every one of them", () => {
         gives(right.namespace === undefined ? (roles[program] ?? program) : electionRole(program), right),
         `${program}: ${JSON.stringify(right)}`,
       );
-  assert.equal(neededRights({ program: "coild", flags: ["--enable-ipam=false"] }).length, 1);
+  assert.equal(neededRights({ program: "coild", flags: ["--enable-ipam=false"] }).length, 3);
 });
 
 test("FAULTS: docs/guides/doctor.md has a section for each fault, with what is seen and the fix, and no other", () => {

@@ -162,6 +162,13 @@ export const FAULTS = [
     fix: "Look at the pods of its Deployment and their events.",
   },
   {
+    name: "egress-refused",
+    at: "cluster",
+    title: "A pod names an Egress that does not allow its namespace",
+    sees: "The pod does not start (event EgressRefused), or runs and does not reach the Egress's destinations.",
+    fix: "Ask those who manage the Egress to add the namespace to its spec.allowedNamespaces, or remove the pod's annotation.",
+  },
+  {
     name: "leader",
     at: "cluster",
     title: "No replica of a controller leads",

@@ -44,7 +44,7 @@ const blocks: readonly NeededRight[] = [
 
 /** The rights without which programs do not work, by program; the manifests in deploy have all rights (docs/reference). */
 export const NEEDED_RIGHTS: Readonly<Record<string, readonly NeededRight[]>> = {
-  coild: [...can("", "pods", "get"), ...blocks],
+  coild: [...can("", "pods", "get"), ...can("", "namespaces", "list", "watch"), ...blocks],
   "coil-router": [...can("", "nodes", "list", "watch"), ...can(COIL, "addressblocks", "list", "watch")],
   "coil-ipam-controller": ipam,
   "coil-egress-controller": egress,

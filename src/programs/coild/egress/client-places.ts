@@ -60,6 +60,11 @@ export class ClientPlaces {
     this.#told.delete(uid);
   }
 
+  /** The next look at the kernel is a new one. */
+  refresh(): void {
+    this.#listing = undefined;
+  }
+
   /** The place of a pod; `undefined` if its namespace is gone, is another pod's now, or cannot be found, or if its addresses are not known. */
   of(pod: ClientPod): ClientPlace | undefined {
     const { uid } = pod.metadata;
@@ -71,7 +76,8 @@ export class ClientPlaces {
     }
     const found = this.#places().find((place) => this.#isOf(place, pod));
     if (found === undefined) return undefined;
-    const own = found.addresses.length > 0 ? found.addresses : pod.addresses;
+    // The node's routes may lack those of a family: another program has flushed them, and they are restored a moment later.
+    const own = [...found.addresses, ...pod.addresses];
     // The kubelet has not told them yet. Without addresses the pod would lose its tunnels.
     if (own.length === 0) return undefined;
     const ofFamily = (family: IpFamily): Partial<Record<IpFamily, IpAddress>> => {

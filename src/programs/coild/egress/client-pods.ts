@@ -9,6 +9,8 @@ export interface ClientPod {
   readonly metadata: Pick<StoredMeta, "name" | "namespace" | "uid" | "resourceVersion" | "creationTimestamp">;
   /** The UID that the runtime tells of a static pod; this Pod is its mirror. */
   readonly staticUid?: string;
+  readonly namespace: string;
+  readonly labels: Readonly<Record<string, string>>;
   /** Those that name Egresses; none of a router. */
   readonly annotations: Readonly<Record<string, string>>;
   /** Whether it is a router and names Egresses all the same. */
@@ -22,7 +24,7 @@ export interface ClientPod {
 
 /** Pure: the view of a Pod. */
 export function clientPod({ metadata, spec, status }: Pod): ClientPod {
-  const { name, namespace, uid, resourceVersion, creationTimestamp, labels, annotations = {} } = metadata;
+  const { name, namespace, uid, resourceVersion, creationTimestamp, labels = {}, annotations = {} } = metadata;
   const { phase, podIPs = [] } = status ?? {};
   const naming = Object.entries(annotations).filter(([key]) => key.startsWith(EGRESS_ANNOTATION_PREFIX));
   const isRouter = routerEgress(labels) !== undefined;
@@ -36,6 +38,8 @@ export function clientPod({ metadata, spec, status }: Pod): ClientPod {
       ...(creationTimestamp === undefined ? {} : { creationTimestamp }),
     },
     ...(runtimeUid === undefined ? {} : { staticUid: runtimeUid }),
+    namespace: namespace ?? "",
+    labels,
     annotations: isRouter ? {} : Object.fromEntries(naming),
     isRefused: isRouter && naming.length > 0,
     hasNetwork: spec?.hostNetwork !== true && phase !== "Succeeded" && phase !== "Failed",
@@ -49,17 +53,18 @@ export function clientPod({ metadata, spec, status }: Pod): ClientPod {
 export const CLIENT_POD_INDEXES = {
   uid: ({ metadata }: ClientPod) => [metadata.uid],
   egress: (pod: ClientPod) => namedEgresses(pod.annotations).map(({ namespace, name }) => `${namespace}/${name}`),
+  namespace: ({ namespace }: ClientPod) => [namespace],
   address: (pod: ClientPod) => (pod.hasNetwork ? pod.addresses.map(String) : []),
 };
 
-/** Whether the pod names an Egress, and may use it. */
-export function isClient({ annotations }: ClientPod): boolean {
+/** Whether the pod names an Egress, and is no router. */
+export function namesEgress({ annotations }: ClientPod): boolean {
   return Object.keys(annotations).length > 0;
 }
 
 /** Whether two states of a pod want different clients. */
 export function differs(before: ClientPod, after: ClientPod): boolean {
-  const text = ({ annotations, addresses, metadata, ...flags }: ClientPod): string =>
-    JSON.stringify([annotations, addresses.map(String), metadata.uid, flags]);
+  const text = ({ annotations, labels, addresses, metadata, ...flags }: ClientPod): string =>
+    JSON.stringify([annotations, Object.entries(labels).sort(), addresses.map(String), metadata.uid, flags]);
   return text(before) !== text(after);
 }

@@ -1,21 +1,28 @@
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
 import {
+  AccessIndex,
+  type AccessNamespace,
+  accessNamespace,
+  accessPod,
   type ClientEgress,
   type ClientService,
   clientEgress,
   clientService,
   EGRESS_SERVICES,
+  type EgressAccess,
   type EgressSource,
-  type Gateway,
   isObjectRef,
+  namedEgresses,
+  type UsingPod,
+  usesFrom,
 } from "#features/egress";
-import { findObject, type KubeApi, resources, type Service } from "#kube/client";
+import { findObject, isKubeError, type KubeApi, type Namespace, resources, type Service } from "#kube/client";
 import { coilResources, type Egress } from "#kube/coil";
 import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { API_BUDGET_MS, apiCall } from "../cni-deps.ts";
+import type { KnownNamespace } from "./namespaces.ts";
 
-type Ref = Gateway["egress"];
 const keyOf = ({ namespace = "", name }: { readonly namespace?: string | undefined; readonly name: string }): string =>
   `${namespace}/${name}`;
 
@@ -26,6 +33,8 @@ const keyOf = ({ namespace = "", name }: { readonly namespace?: string | undefin
 export class ClientSources {
   readonly egresses: Informer<Egress, ClientEgress>;
   readonly services: Informer<Service, ClientService>;
+  readonly #namespaces: Informer<Namespace, KnownNamespace>;
+  readonly #access: AccessIndex;
   readonly #api: KubeApi;
   readonly #clock: Clock;
   /** Services that were deleted while their Egress stays, as they were last: packets wait for the next one and never leave without NAT. */
@@ -33,13 +42,18 @@ export class ClientSources {
 
   constructor(parts: {
     readonly api: KubeApi;
+    /** Run by the caller. */
+    readonly namespaces: Informer<Namespace, KnownNamespace>;
     readonly onHealth: (plural: string) => (state: InformerHealth) => void;
-    /** Called with `namespace/name` of an Egress whose clients must be compared. */
-    readonly onChange: (key: string) => void;
+    /** Called with `namespace/name` of an Egress whose clients must be compared; `isAccess`: so must be pods that it selects, or may have selected. */
+    readonly onChange: (key: string, change: { readonly isAccess: boolean }) => void;
+    /** Called with the name of a Namespace whose labels or consent have changed. */
+    readonly onNamespace: (name: string) => void;
     readonly clock: Clock;
   }) {
-    const { api, onHealth, onChange, clock } = parts;
+    const { api, namespaces, onHealth, onChange, onNamespace, clock } = parts;
     this.#api = api;
+    this.#namespaces = namespaces;
     this.#clock = clock;
     this.egresses = createInformer(api, coilResources.egresses, {
       transform: clientEgress,
@@ -52,27 +66,56 @@ export class ClientSources {
       onHealth: onHealth("services"),
       clock,
     });
-    const egressText = ({ metadata: _, destinations, ...others }: ClientEgress): string =>
-      JSON.stringify([destinations.map(String), others]);
+    this.#access = new AccessIndex({
+      get: (ref) => this.egresses.store.getByKey(keyOf(ref))?.access,
+      all: () => [...this.egresses.store.values()].map(({ access }) => access),
+    });
+    const egressText = ({ metadata: _, access, destinations, ...others }: ClientEgress): string =>
+      JSON.stringify([destinations.map(String), access.text, others]);
+    const selects = ({ access }: ClientEgress): boolean => access.entries.length > 0;
     this.egresses.addHandler({
-      onAdd: ({ metadata }) => onChange(keyOf(metadata)),
-      onUpdate: (before, after) => egressText(before) !== egressText(after) && onChange(keyOf(after.metadata)),
-      onDelete: ({ metadata }) => {
-        this.#deleted.delete(keyOf(metadata));
-        onChange(keyOf(metadata));
+      onAdd: (egress) => {
+        this.#access.changed();
+        onChange(keyOf(egress.metadata), { isAccess: selects(egress) });
+      },
+      onUpdate: (before, after) => {
+        const isAccess = before.access.text !== after.access.text;
+        if (isAccess) this.#access.changed();
+        if (egressText(before) === egressText(after)) return;
+        // Selected pods are found by the index alone.
+        onChange(keyOf(after.metadata), { isAccess: isAccess || selects(after) });
+      },
+      onDelete: (egress) => {
+        this.#access.changed();
+        this.#deleted.delete(keyOf(egress.metadata));
+        onChange(keyOf(egress.metadata), { isAccess: selects(egress) });
       },
     });
+    const accessText = ({ labels = {}, clientsOf }: AccessNamespace): string =>
+      JSON.stringify([Object.entries(labels).sort(), clientsOf ?? null]);
+    namespaces.addHandler({
+      onAdd: ({ name }) => onNamespace(name),
+      onUpdate: (before, after) => accessText(before) !== accessText(after) && onNamespace(after.name),
+      onDelete: ({ name }) => {
+        this.#access.forget(name);
+        onNamespace(name);
+      },
+    });
+    const onService = (key: string): void => {
+      const egress = this.egresses.store.getByKey(key);
+      onChange(key, { isAccess: egress !== undefined && selects(egress) });
+    };
     this.services.addHandler({
       onAdd: ({ metadata }) => {
         this.#deleted.delete(keyOf(metadata));
-        onChange(keyOf(metadata));
+        onService(keyOf(metadata));
       },
       onUpdate: (before, after) =>
-        String(before.addresses) !== String(after.addresses) && onChange(keyOf(after.metadata)),
+        String(before.addresses) !== String(after.addresses) && onService(keyOf(after.metadata)),
       onDelete: (service) => {
         const key = keyOf(service.metadata);
         if (this.egresses.store.getByKey(key) !== undefined) this.#deleted.set(key, service);
-        onChange(key);
+        onService(key);
       },
     });
   }
@@ -82,18 +125,36 @@ export class ClientSources {
     return {
       egress: (ref) => this.egresses.store.getByKey(keyOf(ref)),
       service: (ref) => this.services.store.getByKey(keyOf(ref)) ?? this.#deleted.get(keyOf(ref)),
+      usesOf: (pod) => this.#access.usesOf(pod, this.#namespaces.store.getByKey(pod.namespace)),
     };
   }
 
+  /** Whether the verdict of an Egress can depend on a Namespace. */
+  get needNamespaces(): boolean {
+    for (const { access } of this.egresses.store.values()) if (hasRules(access)) return true;
+    return false;
+  }
+
+  /** Whether `spec.clients` of an Egress reach the pod and it may use the Egress. */
+  isSelected(pod: UsingPod): boolean {
+    return this.known.usesOf(accessPod(pod)).some(({ use }) => use.kind === "client" && use.by === "selector");
+  }
+
   /**
-   * What an ADD needs: what is not known is read live, up to the first Egress or Service that does not exist. Rejects with `CniFailure` `not-ready`
-   * when the API server has not answered all within 5 s.
+   * What an ADD of a pod needs: what is not known is read live, up to the first Egress or Service that does not exist. `isSynced`: all is known of Egresses, so that
+   * those that select the pod need no request. Rejects with `CniFailure` `not-ready` when the API server has not answered all within 5 s.
    */
-  async forAdd(refs: readonly Ref[], { signal }: AbortOptions): Promise<EgressSource> {
+  async forAdd(
+    pod: UsingPod,
+    { signal, isSynced }: AbortOptions & { readonly isSynced: boolean },
+  ): Promise<EgressSource> {
     const egresses = new Map<string, ClientEgress>();
     const services = new Map<string, ClientService>();
     const endMs = this.#clock.monotonic() + API_BUDGET_MS;
     const options = () => ({ signal, timeoutMs: Math.max(1, Math.round(endMs - this.#clock.monotonic())) });
+    const selecting = isSynced ? this.egresses.store.list() : await this.#listEgresses(options);
+    for (const egress of selecting) if (egress.access.entries.length > 0) egresses.set(keyOf(egress.metadata), egress);
+    const refs = namedEgresses(pod.annotations);
     for (const ref of refs) {
       const key = keyOf(ref);
       if (!isObjectRef(ref)) break;
@@ -105,6 +166,13 @@ export class ClientSources {
         }));
       if (egress === undefined) break;
       egresses.set(key, egress);
+    }
+    const accesses = [...egresses.values()].map(({ access }) => access);
+    const namespace = accesses.some(hasRules) ? await this.#namespaceOf(pod.namespace, options) : undefined;
+    const usesOf = usesFrom(accesses, () => namespace);
+    for (const { egress: ref, use } of usesOf(accessPod(pod))) {
+      const key = keyOf(ref);
+      if (use.kind !== "client") continue;
       const service =
         this.services.store.getByKey(key) ??
         (await apiCall(`read Service ${key}`, async () => {
@@ -114,6 +182,32 @@ export class ClientSources {
       if (service === undefined) break;
       services.set(key, service);
     }
-    return { egress: (ref) => egresses.get(keyOf(ref)), service: (ref) => services.get(keyOf(ref)) };
+    return { egress: (ref) => egresses.get(keyOf(ref)), service: (ref) => services.get(keyOf(ref)), usesOf };
+  }
+
+  /** A cluster without the type has no Egress. */
+  async #listEgresses(options: () => CallOptions): Promise<readonly ClientEgress[]> {
+    return apiCall("list Egresses", async () => {
+      try {
+        return (await this.#api.listAll(coilResources.egresses, options())).items.map(clientEgress);
+      } catch (error) {
+        if (!isKubeError(error, "not-found")) throw error;
+        return [];
+      }
+    });
+  }
+
+  async #namespaceOf(name: string, options: () => CallOptions): Promise<AccessNamespace | undefined> {
+    const known = this.#namespaces.store.getByKey(name);
+    if (known !== undefined) return known;
+    const found = await apiCall(`read Namespace ${name}`, () =>
+      findObject(this.#api, resources.namespaces, { name }, options()),
+    );
+    return found === undefined ? undefined : accessNamespace(found);
   }
 }
+
+type CallOptions = AbortOptions & { readonly timeoutMs: number };
+
+/** Whether the verdict of an Egress can depend on a Namespace. */
+const hasRules = ({ allowed, entries }: EgressAccess): boolean => allowed !== undefined || entries.length > 0;

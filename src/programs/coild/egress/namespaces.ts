@@ -1,0 +1,31 @@
+import type { Clock } from "#base/clock";
+import { type AccessNamespace, accessNamespace } from "#features/egress";
+import { type KubeApi, type Namespace, resources, type StoredMeta } from "#kube/client";
+import { POOL_ANNOTATION } from "#kube/coil";
+import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
+
+/** A Namespace as coild keeps it: the pool of its pods, and what the rules of Egresses need. */
+export interface KnownNamespace extends AccessNamespace {
+  /** Of the annotations the pool alone. */
+  readonly metadata: Pick<StoredMeta, "name" | "uid" | "resourceVersion" | "annotations">;
+}
+
+/**
+ * The Namespaces of the cluster. The caller runs it. Its first list is consistent: an older state would change running pods. An ADD that finds no Namespace
+ * here reads it live.
+ */
+export function namespaceInformer(
+  api: KubeApi,
+  { onHealth, clock }: { readonly onHealth?: (state: InformerHealth) => void; readonly clock: Clock },
+): Informer<Namespace, KnownNamespace> {
+  return createInformer(api, resources.namespaces, {
+    transform: (namespace): KnownNamespace => {
+      const { name, uid, resourceVersion, annotations } = namespace.metadata;
+      const pool = annotations?.[POOL_ANNOTATION];
+      const kept = pool === undefined ? {} : { annotations: { [POOL_ANNOTATION]: pool } };
+      return { ...accessNamespace(namespace), metadata: { name, uid, resourceVersion, ...kept } };
+    },
+    ...(onHealth === undefined ? {} : { onHealth }),
+    clock,
+  });
+}
