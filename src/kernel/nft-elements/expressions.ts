@@ -28,6 +28,13 @@ export type Expression =
   | { readonly kind: "equal"; readonly register: number; readonly value: ByteString }
   /** Continues only if the key that starts in the register is in the set; with `into`, loads the map's value. */
   | { readonly kind: "lookup"; readonly set: string; readonly register: number; readonly into?: number }
+  /**
+   * Leaves the register's 32 bits as they are, by way of the packet's mark, which is as before afterwards; `spare` is a register for it. libnftables
+   * 1.0.6, which reads all rules of a table, aborts where a value of a map is a part of a key, as it does not know the value's length. Of a mark it does.
+   */
+  | { readonly kind: "through-mark"; readonly register: number; readonly spare: number }
+  /** Loads zeros; `length` in bytes. */
+  | { readonly kind: "zero"; readonly register: number; readonly length: number }
   /** Loads a random number below `modulus`, in host byte order. */
   | { readonly kind: "random"; readonly modulus: number; readonly register: number }
   /** Ends the chain: translates the destination to the address and port in these registers. */
@@ -53,6 +60,7 @@ const CT_KEYS = {
   "dst-ip6": 22,
   "proto-dst": 12,
 } as const;
+const META_MARK = 3;
 const META_L4PROTO = 16;
 const BASES = { network: 1, transport: 2 } as const;
 const CMP = { EQ: 0, NEQ: 1 } as const;
@@ -105,6 +113,19 @@ function partsOf(expression: Expression): Part[] {
         if (into !== undefined) data.be32(3, reg(into));
       };
       return [["lookup", fill]];
+    }
+    case "through-mark": {
+      const load = (register: number): Part => ["meta", (data) => data.be32(1, reg(register)).be32(2, META_MARK)];
+      const set = (register: number): Part => ["meta", (data) => data.be32(2, META_MARK).be32(3, reg(register))];
+      const { register, spare } = expression;
+      return [load(spare), set(register), load(register), set(spare)];
+    }
+    case "zero": {
+      const { register, length } = expression;
+      const fill = (data: MessageWriter): void => {
+        data.be32(1, reg(register)).nest(2, (value) => value.attribute(NFTA_DATA.VALUE, new Uint8Array(length)));
+      };
+      return [["immediate", fill]];
     }
     case "random": {
       const { modulus, register } = expression;

@@ -213,6 +213,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const fill = new AffinityFill({
     families: proxies,
     onCount: (family, entries) => syncs.objects(family, "affinity", entries),
+    onTrim: (family, clients) => syncs.affinityTrimmed(family, clients),
     clock: systemClock,
     log,
   });

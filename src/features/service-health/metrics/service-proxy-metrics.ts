@@ -140,13 +140,18 @@ export function serviceProxyMetrics(registry: Registry) {
     }),
     objects: new Gauge({
       name: "kubeproxy_nftables_objects",
-      help: "Front ends and endpoints in the table, counted at most every 5 s, and clients that session affinity remembers, counted once a minute.",
+      help: "Front ends and endpoints in the table, counted at most every 5 s, and clients that session affinity remembers, counted each 5 s.",
       labelNames: ["kind", "ip_family"] as const,
       registers,
     }),
     lostClaims: new Gauge({
       name: "kubeproxy_lost_address_claims",
       help: "Addresses with ports, and NodePorts, that Services request and do not get, because they belong to other Services or to nodes.",
+      ...family,
+    }),
+    affinityTrimmed: new Counter({
+      name: "kubeproxy_affinity_trimmed_clients_total",
+      help: "Clients that Services above their share of session affinity have lost, the oldest ones first.",
       ...family,
     }),
     driftRepairs: new Counter({

@@ -96,6 +96,11 @@ export class SyncMetrics {
     this.#metrics.objects.set({ kind, ...labelOf(family) }, count);
   }
 
+  /** Adds clients that Services above their share of session affinity have lost. */
+  affinityTrimmed(family: IpFamily, clients: number): void {
+    this.#metrics.affinityTrimmed.inc(labelOf(family), clients);
+  }
+
   /** Sets the number of front ends that Services request but do not get. */
   lostClaims(family: IpFamily, claims: number): void {
     this.#metrics.lostClaims.set(labelOf(family), claims);

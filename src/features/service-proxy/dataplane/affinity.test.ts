@@ -3,6 +3,7 @@ import { test } from "node:test";
 import {
   addressBytes,
   addressKey,
+  affinityKey,
   endpointValue,
   frontEndId,
   type ObservedFrontEnd,
@@ -11,7 +12,7 @@ import {
 import { addressesOf, NODE_PORT, SERVICE_PORT, TARGET_PORT } from "../testing/fixture.ts";
 import { affinityLoss, staleEntries } from "./affinity.ts";
 
-const { clusterIP, node, external, localEndpoint, remoteEndpoint } = addressesOf(4);
+const { clusterIP, node, localEndpoint, remoteEndpoint } = addressesOf(4);
 const [LOCAL, REMOTE] = [localEndpoint, remoteEndpoint].map((one) => endpointValue(one, TARGET_PORT)) as [
   string,
   string,
@@ -20,6 +21,7 @@ const [LOCAL, REMOTE] = [localEndpoint, remoteEndpoint].map((one) => endpointVal
 function frontEnd(changes: Partial<ObservedFrontEnd> = {}): ObservedFrontEnd {
   return {
     key: addressKey(clusterIP, "TCP", SERVICE_PORT),
+    affinityKey: affinityKey(clusterIP, "TCP", SERVICE_PORT, false),
     isNodePort: false,
     service: "ns/svc",
     verdict: { kind: "goto", chain: "aff-lb-2" },
@@ -49,23 +51,39 @@ test("affinityLoss: an endpoint that was lost stays lost until the front end has
   assert.deepEqual(lost(LOCAL_ONLY, frontEnd(), loss), []);
 });
 
-test("staleEntries: of the known front ends entries of other endpoints are stale, also of front ends that are gone or have no affinity", () => {
-  const nodePort = frontEnd({ key: portBytes("TCP", NODE_PORT), isNodePort: true, slots: [LOCAL] });
-  const other = frontEnd({ key: addressKey(clusterIP, "TCP", 81), affinitySeconds: 0 });
-  const known = new Map([LOCAL_ONLY, nodePort, other].map((one) => [frontEndId(one), one]));
-  const entry = (address: typeof node, port: number, value: string) => ({
-    key: addressBytes(external) + addressKey(address, "TCP", port),
-    value,
+test("affinityLoss: a front end that goes loses its endpoints", () => {
+  assert.deepEqual(lost(frontEnd(), undefined), [LOCAL, REMOTE]);
+});
+
+test("staleEntries: entries of other endpoints than the service port has are stale, also of ports that are gone or have no affinity", () => {
+  const external = affinityKey(clusterIP, "TCP", SERVICE_PORT, true);
+  const nodePort = frontEnd({
+    ...{ key: portBytes("TCP", NODE_PORT), isNodePort: true, slots: [LOCAL], affinityKey: external },
   });
-  const isStale = staleEntries("ip", { losses: new Map(), known });
-  assert.equal(isStale(entry(clusterIP, SERVICE_PORT, REMOTE)), false, "pods may use it");
-  assert.equal(isStale(entry(clusterIP, SERVICE_PORT, endpointValue(external, TARGET_PORT))), true);
-  assert.equal(isStale(entry(node, NODE_PORT, LOCAL)), false);
-  assert.equal(isStale(entry(node, NODE_PORT, REMOTE)), true);
-  assert.equal(isStale(entry(clusterIP, 81, LOCAL)), true, "it has no affinity");
-  assert.equal(isStale(entry(clusterIP, 82, LOCAL)), true, "there is no such front end");
-  const losses = new Map([[frontEndId(LOCAL_ONLY), { endpoints: new Set([REMOTE]) }]]);
-  const isLost = staleEntries("ip", { losses, known: undefined });
-  assert.equal(isLost(entry(clusterIP, SERVICE_PORT, REMOTE)), true, "not all clients may use it");
-  assert.equal(isLost(entry(node, NODE_PORT, REMOTE)), false);
+  const other = frontEnd({ key: addressKey(clusterIP, "TCP", 81), affinitySeconds: 0, affinityKey: undefined });
+  const known = new Map([LOCAL_ONLY, nodePort, other].map((one) => [frontEndId(one), one]));
+  const entry = (port: string, value: string) => ({ key: addressBytes(node) + port, value });
+  const isStale = staleEntries("ip", { losses: new Map(), known, isFull: true });
+  const own = affinityKey(clusterIP, "TCP", SERVICE_PORT, false);
+  assert.equal(isStale(entry(own, REMOTE)), false, "pods may use it");
+  assert.equal(isStale(entry(own, endpointValue(node, TARGET_PORT))), true);
+  assert.equal(isStale(entry(external, LOCAL)), false);
+  assert.equal(isStale(entry(external, REMOTE)), true);
+  assert.equal(isStale(entry(affinityKey(clusterIP, "TCP", 81, false), LOCAL)), true, "it has no affinity");
+  assert.equal(isStale(entry(affinityKey(clusterIP, "TCP", 82, false), LOCAL)), true, "there is no such port");
+  assert.equal(isStale(entry(addressKey(node, "TCP", NODE_PORT), LOCAL)), true, "a release before has recorded it");
+  const losses = new Map([[frontEndId(LOCAL_ONLY), { key: own, endpoints: new Set([REMOTE]) }]]);
+  const isLost = staleEntries("ip", { losses, known, isFull: false });
+  assert.equal(isLost(entry(own, REMOTE)), true, "not all clients may use it");
+  assert.equal(isLost(entry(external, REMOTE)), false);
+});
+
+test("staleEntries: a load balancer's address that goes costs no client that other front ends of the port serve", () => {
+  const losses = new Map([
+    ["i", { key: affinityKey(clusterIP, "TCP", SERVICE_PORT, false), endpoints: new Set([REMOTE]) }],
+  ]);
+  const known = new Map([[frontEndId(frontEnd()), frontEnd()]]);
+  const key = addressBytes(node) + affinityKey(clusterIP, "TCP", SERVICE_PORT, false);
+  assert.equal(staleEntries("ip", { losses, known, isFull: false })({ key, value: REMOTE }), false);
+  assert.equal(staleEntries("ip", { losses, known: new Map(), isFull: false })({ key, value: REMOTE }), true);
 });

@@ -8,12 +8,14 @@ import {
   type NftElements,
   type RawElement,
 } from "#kernel/nft-elements";
-import { frontEndId, type ObservedFrontEnd } from "../plan/index.ts";
+import type { ObservedFrontEnd } from "../plan/index.ts";
 import { SETS } from "../rules/index.ts";
 import type { GenerationTracker } from "./generation-tracker.ts";
 
 /** Endpoints that a front end with affinity has lost. Affinity entries that name them have to be deleted. */
 export interface AffinityLoss {
+  /** The key of the service port in the affinity map. */
+  readonly key: ByteString;
   readonly endpoints: ReadonlySet<ByteString>;
 }
 
@@ -24,9 +26,6 @@ type Eligible = Readonly<Record<"outside" | "inside", ReadonlySet<ByteString>>>;
 const MAX_PASSES = 4;
 /** Maximum of entries that one transaction deletes; the kernel needs about a millisecond to delete them. */
 const DELETED_AT_ONCE = 500;
-
-/** Length of protocol and port at the end of a key, in bytes. */
-const PORT_BYTES = 8;
 
 const NONE: Eligible = { outside: new Set(), inside: new Set() };
 
@@ -45,7 +44,8 @@ export function affinityLoss(
     ...[...had.inside].filter((one) => !has.inside.has(one)),
     ...[...(pending?.endpoints ?? [])].filter((one) => !has.outside.has(one) || !has.inside.has(one)),
   ];
-  return lost.length === 0 ? undefined : { endpoints: new Set(lost) };
+  const key = before?.affinityKey ?? pending?.key;
+  return lost.length === 0 || key === undefined ? undefined : { key, endpoints: new Set(lost) };
 }
 
 /** The endpoints that affinity entries of this front end may name. */
@@ -54,38 +54,40 @@ function affinityOf(frontEnd: ObservedFrontEnd | undefined): Eligible {
 }
 
 /**
- * Which affinity entries are stale, by their front end: those that name an endpoint that was lost, and with `known`, all front ends of the
- * table, those that name no endpoint of their front end. The latter finds what an earlier process has not deleted, but not an endpoint that
- * only pods, or only clients outside, may still use. Pure.
+ * Which affinity entries are stale, by their service port: those that name an endpoint which a front end has lost and no front end of the port has
+ * for all clients; and with `isFull` those that name no endpoint of their service port. The latter finds what an earlier process has not deleted,
+ * but not an endpoint that only pods, or only clients outside, may still use. Pure.
  */
 export function staleEntries(
   family: ElementTable["family"],
   {
     losses,
     known,
+    isFull,
   }: {
     readonly losses: ReadonlyMap<string, AffinityLoss>;
-    readonly known: ReadonlyMap<string, ObservedFrontEnd> | undefined;
+    /** All front ends of the table. */
+    readonly known: ReadonlyMap<string, ObservedFrontEnd>;
+    readonly isFull: boolean;
   },
 ): (entry: RawElement) => boolean {
   const addressBytes = family === "ip" ? 4 : 16;
-  // A front end may have an entry for each of many clients.
-  const found = new Map<string, Eligible>();
-  const has = (ids: readonly string[], endpoint: ByteString): boolean => {
-    const id = ids.find((one) => known?.has(one) === true);
-    if (id === undefined) return false;
-    const { outside, inside } = found.get(id) ?? affinityOf(known?.get(id));
-    found.set(id, { outside, inside });
-    return outside.has(endpoint) || inside.has(endpoint);
-  };
+  const lost = new Map<ByteString, Set<ByteString>>();
+  for (const { key, endpoints } of losses.values()) lost.set(key, new Set([...(lost.get(key) ?? []), ...endpoints]));
+  // A service port may have an entry for each of many clients.
+  const found = new Map<ByteString, Eligible[]>();
+  for (const frontEnd of known.values()) {
+    const { affinityKey: key } = frontEnd;
+    if (key === undefined || !(isFull || lost.has(key))) continue;
+    found.set(key, [...(found.get(key) ?? []), affinityOf(frontEnd)]);
+  }
   return ({ key, value }) => {
     if (typeof value !== "string") return false;
-    const ids = [
-      frontEndId({ key: key.slice(addressBytes), isNodePort: false }),
-      frontEndId({ key: key.slice(-PORT_BYTES), isNodePort: true }),
-    ];
-    const isLost = ids.some((id) => losses.get(id)?.endpoints.has(value) === true);
-    return isLost || (known !== undefined && !has(ids, value));
+    const port = key.slice(addressBytes);
+    const eligibles = found.get(port) ?? [];
+    if (lost.get(port)?.has(value) === true)
+      return !eligibles.some(({ outside, inside }) => outside.has(value) && inside.has(value));
+    return isFull && !eligibles.some(({ outside, inside }) => outside.has(value) || inside.has(value));
   };
 }
 
@@ -116,14 +118,24 @@ export async function deleteAffinity(
   for (let pass = 0; pass < MAX_PASSES; pass += 1) {
     const stale = await elements.listInSlices(table, SETS.affinity, { ...options, keep: isStale });
     if (stale.length === 0) break;
-    for (let at = 0; at < stale.length; at += DELETED_AT_ONCE) {
-      await deleteClients({ elements, generations }, table, stale.slice(at, at + DELETED_AT_ONCE), options);
-      await nextTurn();
-      options.signal?.throwIfAborted();
-    }
+    await deleteStale({ elements, generations }, table, stale, options);
     deleted += stale.length;
   }
   return deleted;
+}
+
+/** Deletes these entries, in many transactions; those that expire meanwhile are left out. Rejects with `KernelError`. */
+export async function deleteStale(
+  deps: { readonly elements: NftElements; readonly generations: GenerationTracker },
+  table: ElementTable,
+  stale: readonly RawElement[],
+  options: AbortOptions,
+): Promise<void> {
+  for (let at = 0; at < stale.length; at += DELETED_AT_ONCE) {
+    await deleteClients(deps, table, stale.slice(at, at + DELETED_AT_ONCE), options);
+    await nextTurn();
+    options.signal?.throwIfAborted();
+  }
 }
 
 /** Deletes these entries in one transaction. If the transaction fails because an entry has expired, deletes the two halves separately. */

@@ -2,6 +2,7 @@ import type { AbortOptions } from "#base/async";
 import type { ElementTable } from "#kernel/nft-elements";
 import type { ObservedFrontEnd } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
+import type { TrimmedService } from "./affinity-shares.ts";
 import { ServiceTable } from "./service-table.ts";
 import { REPLACEMENT_PRIORITY_OFFSET, REPLACEMENT_SUFFIX, takeOver } from "./takeover.ts";
 import type { DataPlaneDeps, Desired, SyncReport } from "./types.ts";
@@ -75,6 +76,19 @@ export class DataPlane {
    */
   async countAffinity(options: AbortOptions): Promise<number | undefined> {
     return await this.#table.countAffinity(options);
+  }
+
+  /**
+   * Removes the oldest clients of each Service that has more than its share of the affinity map, and returns which those were
+   * (docs/spec/service-proxy.md#2.7). Rejects with `KernelError`.
+   */
+  async trimAffinity(options: AbortOptions): Promise<readonly TrimmedService[]> {
+    return await this.#table.trimAffinity(options);
+  }
+
+  /** Maximum of clients that session affinity remembers. */
+  get affinityEntries(): number {
+    return this.#table.affinityEntries;
   }
 
   /**

@@ -96,7 +96,7 @@ async function deleteTimeouts({ writer, observed, options }: FrontEndWork): Prom
 async function deleteLost({ deps, writer, observed, losses, isFull }: FrontEndWork): Promise<void> {
   if (losses.size === 0 && !isFull) return;
   const { table, options } = writer;
-  const isStale = staleEntries(table.family, { losses, known: isFull ? observed.frontEnds : undefined });
+  const isStale = staleEntries(table.family, { losses, known: observed.frontEnds, isFull });
   await deleteAffinity(deps, table, isStale, options);
   losses.clear();
 }

@@ -4,8 +4,9 @@ import { isKernelError } from "#kernel/errors";
 import { NftError } from "#kernel/nft";
 import type { ElementTable } from "#kernel/nft-elements";
 import { type ChangedKeys, type ObservedFrontEnd, type WantedTable, withoutNested } from "../plan/index.ts";
-import { type RuleOptions, SETS, setSpecs } from "../rules/index.ts";
+import { AFFINITY_ENTRIES, type RuleOptions, SETS, setSpecs } from "../rules/index.ts";
 import type { AffinityLoss } from "./affinity.ts";
+import { type TrimmedService, trimAffinity } from "./affinity-shares.ts";
 import { DataPlaneError } from "./errors.ts";
 import { syncFrontEnds } from "./front-ends.ts";
 import { adopt, type ObservedTable, rulesOf, stateOf, type TableState } from "./observed-table.ts";
@@ -95,7 +96,9 @@ export class ServiceTable {
     return (
       chains.size !== this.#observed.chains.size ||
       [...this.#observed.chains].some((name) => !chains.has(name)) ||
-      [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
+      [...setSpecs(this.#options.family, this.#options.affinityEntries).keys()].some(
+        (name) => names?.sets.includes(name) !== true,
+      ) ||
       elements.ruleHandles(this.table).join() !== this.#observed.rules?.join()
     );
   }
@@ -111,7 +114,9 @@ export class ServiceTable {
     const chains = new Set(names?.chains);
     return (
       [...this.#observed.chains].some((name) => !chains.has(name)) ||
-      [...setSpecs(this.#options.family).keys()].some((name) => names?.sets.includes(name) !== true) ||
+      [...setSpecs(this.#options.family, this.#options.affinityEntries).keys()].some(
+        (name) => names?.sets.includes(name) !== true,
+      ) ||
       this.#observed.rules === undefined ||
       elements.ruleHandles(this.table).length < this.#observed.rules.length
     );
@@ -128,6 +133,17 @@ export class ServiceTable {
     };
     await this.#deps.elements.listInSlices(this.table, SETS.affinity, { ...options, keep });
     return count;
+  }
+
+  get affinityEntries(): number {
+    return this.#options.affinityEntries ?? AFFINITY_ENTRIES;
+  }
+
+  /** Does what `DataPlane.trimAffinity` describes. */
+  async trimAffinity(options: AbortOptions): Promise<readonly TrimmedService[]> {
+    if (this.#observed === undefined) return [];
+    const { frontEnds } = this.#observed;
+    return await trimAffinity(this.#deps, this.table, { frontEnds, total: this.affinityEntries }, options);
   }
 
   /** Does what `DataPlane.sync` describes. Deletes a foreign table of the same name first. */

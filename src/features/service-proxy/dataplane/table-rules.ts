@@ -44,7 +44,7 @@ export function replaceTable(
   // removed.
   if (isThere) tx.removeTable();
   tx.addTable({ comment: TABLE_COMMENT }).chain(LAYOUT_CHAIN);
-  for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
+  for (const [name, spec] of setSpecs(options.family, options.affinityEntries)) tx.set(name, spec);
   const chains = placed(baseChains(options, []), options).filter((chain) => !isEntry(chain));
   for (const { name, base } of chains) tx.chain(name, base).flushChain(name);
   for (const chain of chains) addPrinted(tx, chain, options);
@@ -80,7 +80,7 @@ export function renewTable(
 ): NftTransaction {
   // Adding a table that exists clears its dormant flag.
   const tx = new NftTransaction(table).addTable().chain(LAYOUT_CHAIN);
-  for (const [name, spec] of setSpecs(options.family)) tx.set(name, spec);
+  for (const [name, spec] of setSpecs(options.family, options.affinityEntries)) tx.set(name, spec);
   addAffinitySets(tx, known.affinityTimeouts, options);
   const shapes = shapesOf(known.chains, options);
   const base = placed(baseChains(options, known.affinityTimeouts), options);
@@ -114,7 +114,7 @@ export function sealOf(
   ];
   const sets = known.affinityTimeouts.map((seconds) => [...affinitySetSpecs(options.family, seconds)]);
   const wanted = {
-    sets: [...setSpecs(options.family), ...slotMaps(options.family), ...sets],
+    sets: [...setSpecs(options.family, options.affinityEntries), ...slotMaps(options.family), ...sets],
     chains: chains.map((chain) => {
       const { name, base, rules } = chain;
       const isSteps = isCompiled(chain);

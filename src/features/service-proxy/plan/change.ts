@@ -65,6 +65,11 @@ export function changeFrontEnd(
   const localSlots = changeSlots(names.localSlots, key, observed?.localSlots ?? [], wanted?.localSlots ?? [], phases);
   changeRanges(key, observed, wanted?.sourceRanges, phases);
   changeAffinity(key, isNodePort, observed?.affinitySeconds ?? 0, wanted?.affinitySeconds ?? 0, phases);
+  const keys = isNodePort ? SETS.nodePortAffinityKeys : SETS.affinityKeys;
+  if (observed?.affinityKey !== wanted?.affinityKey) {
+    if (observed?.affinityKey !== undefined) phases.switch.delete(keys, key);
+    if (wanted?.affinityKey !== undefined) phases.switch.add(keys, key, wanted.affinityKey);
+  }
   changeVerdict(names.localVerdicts, key, observed?.localVerdict, wanted?.localVerdict, {
     comment,
     add: phases.switch,

@@ -2,7 +2,7 @@ import { Cidr, type IpAddress } from "#base/ip";
 import type { ByteString, Verdict } from "#kernel/nft-elements";
 import { type Endpoint, flatText, type Selection, type ServicePort, servicePortId } from "../model/index.ts";
 import { REJECT_CHAIN, type Shape, shapeName } from "../rules/index.ts";
-import { addressKey, endpointValue, portBytes } from "./keys.ts";
+import { addressKey, affinityKey, endpointValue, portBytes } from "./keys.ts";
 import { withoutNested } from "./ranges.ts";
 
 /**
@@ -25,6 +25,8 @@ export interface FrontEnd<Slot = ByteString> {
   readonly localSlots: readonly Slot[];
   /** 0: none. */
   readonly affinitySeconds: number;
+  /** With affinity: the key of the service port in `affinity`. Front ends that have the same endpoints have one key. */
+  readonly affinityKey?: ByteString | undefined;
   /** Allowed source prefixes; absent: all sources. */
   readonly sourceRanges: readonly string[] | undefined;
 }
@@ -126,6 +128,7 @@ function frontEndOf(port: ServicePort, target: FrontEndAddress, lists: Lists, ha
     slots: [],
     localSlots: [],
     affinitySeconds: port.affinitySeconds,
+    affinityKey: port.affinitySeconds === 0 ? undefined : affinityKeyOf(port, isInternal),
   };
   if (!hasEndpoints) return { ...empty, noEndpoints: true };
   const goTo = (kind: Shape["kind"], count: number): Verdict =>
@@ -144,6 +147,12 @@ function frontEndOf(port: ServicePort, target: FrontEndAddress, lists: Lists, ha
     slots: lists.cluster,
     localSlots: lists.local,
   };
+}
+
+/** Where one policy is Local, external front ends have other endpoints than the cluster IP, or have them for other clients. */
+function affinityKeyOf(port: ServicePort, isInternal: boolean): ByteString {
+  const isOne = port.internalTrafficPolicy === "Cluster" && port.externalTrafficPolicy === "Cluster";
+  return affinityKey(port.clusterIP, port.protocol, port.port, !isInternal && !isOne);
 }
 
 /** The values of the endpoints, sorted by address and port as text: the same endpoints always give the same plan. */

@@ -7,7 +7,7 @@
 export { MAX_TIMEOUTS } from "./affinity-timeouts.ts";
 export { changeFrontEnd, type ElementChanges } from "./change.ts";
 export { frontEndId, NO_ENDPOINTS, type ObservedFrontEnd } from "./front-end.ts";
-export { addressBytes, addressKey, endpointValue, frontEndText, portBytes, slotBytes } from "./keys.ts";
+export { addressBytes, addressKey, affinityKey, endpointValue, frontEndText, portBytes, slotBytes } from "./keys.ts";
 export { cidrsIn, type ListedTable, readListing } from "./listing.ts";
 export { withoutNested } from "./ranges.ts";
 export { type PortWithEndpoints, planService } from "./service.ts";

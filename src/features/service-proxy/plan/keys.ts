@@ -20,6 +20,16 @@ export function addressKey(address: IpAddress, protocol: Protocol, port: number)
   return flatText(addressBytes(address), portBytes(protocol, port));
 }
 
+/**
+ * The key of a service port in `affinity`: its cluster IP, protocol and port. `isExternal`: of those of its front ends that have other endpoints
+ * than its cluster IP, because a policy is Local; the second byte of the protocol, which is padding elsewhere, tells the two apart.
+ */
+export function affinityKey(clusterIP: IpAddress, protocol: Protocol, port: number, isExternal: boolean): ByteString {
+  const variant = isExternal ? 1 : 0;
+  const rest = String.fromCharCode(PROTOCOL_NUMBERS[protocol], variant, 0, 0, port >> 8, port & 255, 0, 0);
+  return flatText(addressBytes(clusterIP), rest);
+}
+
 /** A key of either kind as text: `203.0.113.9:80/TCP`, or `NodePort 30080/TCP`. */
 export function frontEndText({ key, isNodePort }: { readonly key: ByteString; readonly isNodePort: boolean }): string {
   const at = key.length - PORT_BYTES;

@@ -24,6 +24,7 @@ interface Parts {
   slots: (ByteString | undefined)[];
   localSlots: (ByteString | undefined)[];
   affinitySeconds: number;
+  affinityKey: ByteString | undefined;
   sourceRanges: string[] | undefined;
   isGuarded: boolean;
 }
@@ -82,6 +83,11 @@ class ListingReader {
       case SETS.endpointsLocal:
       case SETS.nodePortEndpointsLocal:
         return this.#slot(element, set === SETS.nodePortEndpointsLocal, "localSlots");
+      case SETS.affinityKeys:
+      case SETS.nodePortAffinityKeys:
+        return this.#edit(key, set === SETS.nodePortAffinityKeys, element, (parts) => {
+          parts.affinityKey = typeof value === "string" ? value : undefined;
+        });
       case SETS.firewallVips:
         return this.#edit(key, false, element, (parts) => {
           parts.isGuarded = true;
@@ -151,6 +157,7 @@ function emptyParts(key: ByteString, isNodePort: boolean): Parts {
     slots: [],
     localSlots: [],
     affinitySeconds: 0,
+    affinityKey: undefined,
     sourceRanges: undefined,
     isGuarded: false,
   };

@@ -19,7 +19,9 @@ const HEADER = {
  * one transaction writes the whole chain.
  */
 export function isCompiled({ rules }: Chain): boolean {
-  return rules.some(({ actions }) => actions.some(({ kind }) => kind === "dnat" || kind === "remember"));
+  return rules.some(({ actions }) =>
+    actions.some(({ kind }) => kind === "dnat" || kind === "recall" || kind === "remember"),
+  );
 }
 
 /** The expressions of a rule of a compiled chain. Throws an `Error` for a rule that such a chain cannot have: a bug. */
@@ -27,6 +29,7 @@ export function compileRule(rule: Rule, family: IpFamily): Expression[] {
   const [action] = rule.actions;
   const protocol = rule.matches.flatMap((match) => (match.kind === "protocol" ? match.protocols : []))[0];
   if (action?.kind === "dnat") return translate(action, family);
+  if (action?.kind === "recall") return recall(action, family);
   if (action?.kind === "remember" && protocol !== undefined) return remember(action, protocol, family);
   if (action?.kind === "accept") return [...rule.matches.flatMap(status), verdict({ kind: "accept" })];
   const isPlain = rule.matches.length === 0 && rule.actions.length === 1;
@@ -65,6 +68,45 @@ function translate({ map, key }: Action & { readonly kind: "dnat" }, family: IpF
   ];
 }
 
+/** The registers hold the client and the key of the service port, then the endpoint. */
+function recall({ isNodePort }: Action & { readonly kind: "recall" }, family: IpFamily): Expression[] {
+  const words = wordsOf(family);
+  const [client, key, endpoint] = [0, words, 2 * words + 2];
+  const frontEnd = isNodePort
+    ? [load("protocol", family, key), load("dport", family, key + 1)]
+    : [load("daddr", family, key), load("protocol", family, key + words), load("dport", family, key + words + 1)];
+  return [
+    ...fill(key, isNodePort, family),
+    load("saddr", family, client),
+    ...frontEnd,
+    ...mapped(isNodePort, key, key),
+    { kind: "lookup", set: SETS.affinity, register: client, into: endpoint },
+    { kind: "dnat", family: family === 4 ? "ip" : "ip6", address: endpoint, port: endpoint + words },
+  ];
+}
+
+/** The last register: no key or value has it. */
+const SPARE = 15;
+
+/** Loads the key of a front end's service port from a map, at the place `into` of the front end's address. */
+function mapped(isNodePort: boolean, register: number, into: number): Expression[] {
+  return [
+    { kind: "lookup", set: isNodePort ? SETS.nodePortAffinityKeys : SETS.affinityKeys, register, into },
+    { kind: "through-mark", register: into, spare: SPARE },
+  ];
+}
+
+/**
+ * Sets the registers of the key of a service port, which begins in `key`, that no part of the front end begins in: libnftables 1.0.6 takes the key for a
+ * list of what began in its registers. Comes first.
+ */
+function fill(key: number, isNodePort: boolean, family: IpFamily): Expression[] {
+  const words = wordsOf(family);
+  const first = key + (isNodePort ? 2 : 1);
+  const count = key + (isNodePort ? words + 2 : words) - first;
+  return count === 0 ? [] : [{ kind: "zero", register: first, length: count * 4 }];
+}
+
 function load(part: KeyPart, family: IpFamily, register: number): Expression {
   if (typeof part === "object") return { kind: "random", modulus: part.slots, register };
   if (part === "protocol") return { kind: "meta", key: "l4proto", register };
@@ -72,26 +114,31 @@ function load(part: KeyPart, family: IpFamily, register: number): Expression {
   return { kind: "payload", base: "network", offset: HEADER[family][part], length: HEADER[family].length, register };
 }
 
-/** The registers hold the key (client and front end before translation), then the endpoint. */
+/** The registers hold the client and the front end before translation, then the key of the service port in its place, then the endpoint. */
 function remember(
   { seconds, isNodePort }: Action & { readonly kind: "remember" },
   protocol: Protocol,
   family: IpFamily,
 ): Expression[] {
   const words = wordsOf(family);
-  const [client, address, proto, port, endpoint] = [0, words, 2 * words, 2 * words + 1, 2 * words + 2];
+  const [client, address, endpoint] = [0, words, 2 * words + 2];
+  // A NodePort's key begins where the key of the service port does, so that nothing else is there when the map is looked up.
+  const proto = isNodePort ? words : 2 * words;
+  const port = proto + 1;
   const ip = family === 4 ? "ip" : "ip6";
   return [
+    ...fill(address, isNodePort, family),
     { kind: "meta", key: "l4proto", register: proto },
     { kind: "equal", register: proto, value: String.fromCharCode(PROTOCOL_NUMBERS[protocol]) },
     { kind: "ct", key: `src-${ip}`, original: true, register: client },
-    { kind: "ct", key: `dst-${ip}`, original: true, register: address },
+    ...(isNodePort ? [] : [{ kind: "ct" as const, key: `dst-${ip}` as const, original: true, register: address }]),
     { kind: "ct", key: "proto-dst", original: true, register: port },
     {
       kind: "lookup",
       set: isNodePort ? affinityNodePortSet(seconds) : affinitySet(seconds),
       register: isNodePort ? proto : address,
     },
+    ...mapped(isNodePort, isNodePort ? proto : address, address),
     load("daddr", family, endpoint),
     load("dport", family, endpoint + words),
     { kind: "update", set: SETS.affinity, key: client, data: endpoint, timeoutMs: seconds * 1000 },

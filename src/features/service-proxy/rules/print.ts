@@ -71,6 +71,13 @@ function printAction(action: Action, context: Context): string {
       return `${printKey(action.key, context)} vmap @${action.map}`;
     case "dnat":
       return `dnat ${ip(family)} to ${printKey(action.key, context)} map @${action.map}`;
+    case "recall": {
+      // Text for people, as below.
+      const [set, parts] = action.isNodePort
+        ? [SETS.nodePortAffinityKeys, "meta l4proto . th dport"]
+        : [SETS.affinityKeys, `${ip(family)} daddr . meta l4proto . th dport`];
+      return `dnat ${ip(family)} to ${ip(family)} saddr . ${parts} map @${set} map @${SETS.affinity}`;
+    }
     case "mark":
       return `meta mark set meta mark | ${hex(mark)}`;
     case "unmark":
@@ -84,7 +91,10 @@ function printAction(action: Action, context: Context): string {
       return action.with === "tcp-reset" ? "reject with tcp reset" : "reject";
     case "remember": {
       // Text for people: the kernel gets the expressions of `compileRule`.
-      const client = `ct original ${ip(family)} saddr . ct original ${ip(family)} daddr . meta l4proto . ct original proto-dst`;
+      const [set, parts] = action.isNodePort
+        ? [SETS.nodePortAffinityKeys, "meta l4proto . ct original proto-dst"]
+        : [SETS.affinityKeys, `ct original ${ip(family)} daddr . meta l4proto . ct original proto-dst`];
+      const client = `ct original ${ip(family)} saddr . ${parts} map @${set}`;
       return `update @${SETS.affinity} { ${client} timeout ${action.seconds}s : ${ip(family)} daddr . th dport }`;
     }
     default:

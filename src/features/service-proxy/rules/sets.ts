@@ -25,6 +25,9 @@ export const SETS = {
   firewallVips: "fw-vips",
   firewallAllow: "fw-allow",
   affinity: "affinity",
+  /** From each front end with affinity to the key of its service port in `affinity`, which its other front ends have too. */
+  affinityKeys: "affinity-keys",
+  nodePortAffinityKeys: "np-affinity-keys",
 } as const;
 
 /** Maximum of affinity entries in each family; further clients are balanced again (docs/spec/service-proxy.md#K7). */
@@ -56,8 +59,8 @@ export function slotMaps(
   ]);
 }
 
-/** The sets that a table always has, besides the maps of endpoints. */
-export function setSpecs(family: IpFamily): ReadonlyMap<string, NftSetSpec> {
+/** The sets that a table always has, besides the maps of endpoints. `affinityEntries`: maximum of clients that are remembered. */
+export function setSpecs(family: IpFamily, affinityEntries = AFFINITY_ENTRIES): ReadonlyMap<string, NftSetSpec> {
   const address = family === 4 ? "ipv4_addr" : "ipv6_addr";
   const frontEnd = `${address} . inet_proto . inet_service`;
   return new Map<string, NftSetSpec>([
@@ -79,9 +82,11 @@ export function setSpecs(family: IpFamily): ReadonlyMap<string, NftSetSpec> {
         key: `${address} . ${frontEnd}`,
         value: `${address} . inet_service`,
         flags: ["dynamic", "timeout"],
-        size: AFFINITY_ENTRIES,
+        size: affinityEntries,
       },
     ],
+    [SETS.affinityKeys, { key: frontEnd, value: frontEnd }],
+    [SETS.nodePortAffinityKeys, { key: "inet_proto . inet_service", value: frontEnd }],
   ]);
 }
 

@@ -39,7 +39,7 @@ export function shapeChains(shape: Shape, options: RuleOptions): Chain[] {
   if (kind === "lb" || kind === "lbl") {
     const chain = { name: shapeName(plain), rules: balance(plain) };
     if (!shape.hasAffinity) return [chain];
-    return [chain, { name: shapeName(shape), rules: [affinityRule(), goTo(shapeName(plain))] }];
+    return [chain, { name: shapeName(shape), rules: [affinityRule(shape), goTo(shapeName(plain))] }];
   }
   const inner: Shape = { ...shape, kind: kind === "ext" ? "lb" : "lbl" };
   if (kind === "ext") {
@@ -77,9 +77,8 @@ function balance({ kind, isNodePort, count }: Shape): Rule[] {
   return [...(count > 1 ? [to(count)] : []), to(1), { matches: [], actions: [{ kind: "drop" }] }];
 }
 
-function affinityRule(): Rule {
-  const key: readonly KeyPart[] = ["saddr", "daddr", "protocol", "dport"];
-  return { matches: [PROTOCOLS], actions: [{ kind: "dnat", map: SETS.affinity, key }] };
+function affinityRule({ isNodePort }: Shape): Rule {
+  return { matches: [PROTOCOLS], actions: [{ kind: "recall", isNodePort }] };
 }
 
 function shortCircuit({ isNodePort }: Shape, { detector }: RuleOptions): Rule[] {

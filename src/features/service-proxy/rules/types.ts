@@ -40,6 +40,8 @@ export type Action =
   | { readonly kind: "mark" | "unmark" | "masquerade" | "drop" }
   /** TCP gets a reset, which IPv6 clients too notice at once (docs/spec/service-proxy.md#K6a); other protocols get port unreachable. */
   | { readonly kind: "reject"; readonly with: "tcp-reset" | "port-unreachable" }
+  /** Translates to the endpoint that the client's last connection to this service port got, by whichever of its front ends. */
+  | { readonly kind: "recall"; readonly isNodePort: boolean }
   /** Records the client's endpoint, if the front end has affinity of `seconds`. */
   | { readonly kind: "remember"; readonly seconds: number; readonly isNodePort: boolean };
 
@@ -64,4 +66,6 @@ export interface RuleOptions {
   readonly masqueradeAll: boolean;
   /** `set`: the addresses in the set `nodeport-ips` take NodePorts. `all-local`: all addresses of the host but loopback. */
   readonly nodePortAddresses: "set" | "all-local";
+  /** Maximum of clients that affinity remembers. Default: `AFFINITY_ENTRIES`. */
+  readonly affinityEntries?: number;
 }

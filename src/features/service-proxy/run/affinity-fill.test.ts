@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { createLogger } from "#base/log";
 import { KernelError } from "#kernel/errors";
-import { AffinityFill, COUNT_MS } from "./affinity-fill.ts";
+import { AffinityFill, COUNT_MS, CROWDED_COUNT_MS } from "./affinity-fill.ts";
 
 const MAX = 262_144;
 
@@ -11,7 +11,15 @@ function setUp(t: { after: (end: () => Promise<void>) => void }) {
   const clock = new FakeClock();
   const said: Record<string, unknown>[] = [];
   const log = createLogger({ name: "t", write: (line) => void said.push(JSON.parse(line)) });
-  const state = { entries: 0 as number | undefined, isBusy: false, isFailing: false, lists: 0 };
+  const state = {
+    trimmed: [] as { service: string; removed: number }[],
+    entries: 0 as number | undefined,
+    isBusy: false,
+    isFailing: false,
+    lists: 0,
+    trims: 0,
+  };
+  const trimmed: [number, number][] = [];
   const counted: [number, number][] = [];
   const families = ([4, 6] as const).map((family) => ({
     family,
@@ -24,11 +32,17 @@ function setUp(t: { after: (end: () => Promise<void>) => void }) {
         if (state.isFailing) throw new KernelError("failed", "cannot list: no buffer space", { errno: "ENOBUFS" });
         return family === 4 ? state.entries : 0;
       },
+      affinityEntries: MAX,
+      trimAffinity: async () => {
+        state.trims += 1;
+        return state.trimmed;
+      },
     },
   }));
   const fill = new AffinityFill({
     families,
     onCount: (family, entries) => counted.push([family, entries]),
+    onTrim: (family, clients) => trimmed.push([family, clients]),
     log,
     clock,
   });
@@ -39,10 +53,10 @@ function setUp(t: { after: (end: () => Promise<void>) => void }) {
     await running;
   });
   const warnings = (): Record<string, unknown>[] => said.filter(({ level }) => level === "warn");
-  return { clock, state, counted, warnings };
+  return { clock, state, counted, trimmed, warnings };
 }
 
-test("AffinityFill: the entries of each family are counted once a minute, not during a sync, and unknown ones not at all", async (t) => {
+test("AffinityFill: the entries of each family are counted each five seconds, not during a sync, and unknown ones not at all", async (t) => {
   const { clock, state, counted } = setUp(t);
   state.entries = 7;
   await clock.advance(COUNT_MS);
@@ -88,4 +102,27 @@ test("AffinityFill: a count that the kernel does not answer keeps the value, and
   state.isFailing = false;
   await clock.advance(COUNT_MS);
   assert.equal(counted.length, 2);
+});
+
+test("AffinityFill: while a map is above a half Services lose what is above their share each second, and each is logged once", async (t) => {
+  const { clock, state, trimmed, warnings } = setUp(t);
+  state.entries = MAX / 2;
+  await clock.advance(2 * COUNT_MS);
+  assert.equal(state.trims, 0);
+  state.entries = MAX / 2 + 1;
+  state.trimmed = [{ service: "ns/flooded", removed: 7 }];
+  await clock.advance(COUNT_MS);
+  const { trims } = state;
+  for (let second = 0; second < 3; second += 1) await clock.advance(CROWDED_COUNT_MS);
+  assert.equal(state.trims, trims + 3);
+  assert.deepEqual(trimmed.at(-1), [4, 7]);
+  assert.deepEqual(
+    warnings().map(({ service, family }) => [service, family]),
+    [["ns/flooded", 4]],
+  );
+  state.entries = 0;
+  await clock.advance(COUNT_MS);
+  const after = state.trims;
+  await clock.advance(2 * COUNT_MS);
+  assert.equal(state.trims, after);
 });

@@ -83,6 +83,9 @@ function lookUp(
       return present(table.nodePortIPs);
     case SETS.affinity:
       return undefined; // a new client has no affinity entry
+    case SETS.affinityKeys:
+    case SETS.nodePortAffinityKeys:
+      return byKey(key, set === SETS.nodePortAffinityKeys)?.affinityKey;
     case SETS.serviceIps:
     case SETS.nodePorts:
       return byKey(key, set === SETS.nodePorts)?.verdict;

@@ -151,6 +151,9 @@ class Walk {
         this.#translate(found);
         return "accept";
       }
+      case "recall":
+        // A new client has no affinity entry.
+        return undefined;
       case "mark":
       case "unmark":
         applied();
