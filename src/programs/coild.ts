@@ -13,20 +13,26 @@ import { loadDriverModules, PRIVATE_RANGES, TUNNEL_DRIVERS } from "#features/egr
 import { KubeBlockSource, NodeIpam } from "#features/ipam";
 import { PodNetwork } from "#features/pod-network";
 import { exportRoutes, RouteSync } from "#features/routes";
+import { ALLOWED_SOURCES } from "#features/source-guard";
 import { acquireFileLock } from "#kernel/lock";
 import { openKernel } from "#kernel/net";
 import { findObject, isApiFailure, type KubeApi, resources } from "#kube/client";
 import { type EventInput, EventRecorder } from "#kube/events";
+import { allSynced } from "#kube/informer";
 import { servedLately } from "./cni-plugin/index.ts";
 import { runChained } from "./coild/chained.ts";
 import { cniDeps, statusOf } from "./coild/cni-deps.ts";
 import { namespaceInformer } from "./coild/egress/namespaces.ts";
 import { FILTER_BACKENDS, filterOpeners } from "./coild/egress/open-filter.ts";
+import { ExtraSources } from "./coild/extra-sources.ts";
+import { GuardKeeper } from "./coild/guard-keeper.ts";
 import { inspectClients, inspectThisNode } from "./coild/inspect.ts";
 import { keepKernel, rememberKernel } from "./coild/keep-kernel.ts";
 import { LostAttachments } from "./coild/lost-attachments.ts";
 import { coildMetrics } from "./coild/metrics.ts";
 import { clientsOpener } from "./coild/open-clients.ts";
+import { openGuard, watchGuard } from "./coild/open-guard.ts";
+import { PodNotes } from "./coild/pod-notes.ts";
 import { RemovalConflict } from "./coild/removal-conflict.ts";
 import { serveCalls } from "./coild/serve-calls.ts";
 import { SetUpProbe } from "./coild/set-up-probe.ts";
@@ -82,6 +88,12 @@ const flags = {
     "enable-ipam",
     true,
     "give pods addresses and links; false: coil is chained behind another interface plugin",
+  ),
+  sourceGuard: choiceFlag(
+    "source-guard",
+    ["on", "count", "off"],
+    "on",
+    "packets of pods with sources that are not theirs: on drops them, count lets them pass and reports them, off does not look",
   ),
   enableEgress: switchFlag("enable-egress", true, "give pods that name an Egress a NAT client"),
   egressPort: integerFlag("egress-port", 5555, "UDP port of the tunnels to routers; the same as theirs", {
@@ -173,6 +185,9 @@ export const coild = defineProgram({
       { kernel, api, namespaces, events, health, metrics, filters: filterOpeners(values.backend), loadModules, log },
       clientOptions,
     );
+    using own = kernel.openNetNs("own");
+    using opened = openGuard({ netns: own, health, log }, values);
+    const { guard } = opened;
     if (!values.enableIpam) {
       const options = { nodeName, socketPath: values.socket, signal };
       await runChained({ kernel, api, namespaces, events, health, metrics, log }, options, openClients);
@@ -182,13 +197,13 @@ export const coild = defineProgram({
     const socketPart = health.part("socket");
     const ipamPart = health.part("ipam");
     const routesPart = health.part("routes", { needed: "always" });
-    using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
     const formerSettings = formerSettingsPath(values.socket);
     using network = new PodNetwork(
       {
         kernel,
         log: log.child("pod-network"),
+        guard,
         beforeSettings: (keys) => recordFormerSettings(formerSettings, stack.sysctl, keys),
       },
       {
@@ -214,7 +229,26 @@ export const coild = defineProgram({
       { source, log: log.child("ipam"), clock: systemClock, onBlocksChanged, onBlockWait: metrics.onBlockWait },
       { collectIntervalMs: values.gcInterval, releaseDelayMs: values.blockReleaseDelay },
     );
-    const { attached, unowned } = rememberKernel({ network, ipam }, values);
+    const notes = new PodNotes();
+    const keepGuard =
+      guard === undefined
+        ? undefined
+        : new GuardKeeper(
+            {
+              guard,
+              network,
+              notes,
+              health: health.part("source-guard"),
+              onRepaired: metrics.onGuardRepaired,
+              log: log.child("source-guard"),
+            },
+            guard.mode,
+          );
+    if (guard !== undefined) metrics.observeGuard(guard);
+    const survey = rememberKernel({ network, ipam }, values);
+    const { attached, unowned } = survey;
+    // Before the first ADD: its link is guarded from the first packet.
+    keepGuard?.keep(survey, () => undefined);
     log.info("attachments of pods were read from the kernel", {
       attachments: attached.length,
       strays: unowned.length,
@@ -233,6 +267,24 @@ export const coild = defineProgram({
     let isReady = false;
     // ADDs that wait get the rejection; if no ADD waits, the rejection is ignored.
     ready.promise.catch(() => undefined);
+    const extraSources =
+      guard === undefined
+        ? undefined
+        : new ExtraSources({
+            network,
+            namespace: (name) => namespaces.store.get(name),
+            events,
+            log: log.child("source-guard"),
+            clock: systemClock,
+          });
+    if (extraSources !== undefined)
+      namespaces.addHandler({
+        onAdd: ({ metadata }) => extraSources.noteNamespace(metadata.name),
+        onUpdate: (before, { metadata }) => {
+          const [old, now] = [before.metadata, metadata].map(({ annotations }) => annotations?.[ALLOWED_SOURCES]);
+          if (old !== now) extraSources.noteNamespace(metadata.name);
+        },
+      });
     const clients = openClients(() => network.places());
     const service = new CniService(
       cniDeps({
@@ -245,6 +297,8 @@ export const coild = defineProgram({
         isReady: () => isReady || servedLately(values.socket, systemClock.now()),
         setUpFault: () => setUp.fault,
         oneSandboxPerPod: values.compatCalico,
+        extraSources,
+        notes,
         log: log.child("cni"),
         clock: systemClock,
       }),
@@ -288,7 +342,7 @@ export const coild = defineProgram({
     const { registerFromMain } = values;
     const kernelPart = health.part("kernel", { needed: "always" });
     group.spawn((at) => setUp.run({ signal: at }));
-    const lost = new LostAttachments({ health: health.part("attachments", { needed: "always" }), log });
+    const lost = new LostAttachments({ health: health.part("attachments", { needed: "always" }), log, notes });
     const conflict = new RemovalConflict({ clock: systemClock, log, onConflict: metrics.onConflict });
     const onSurveyed: Parameters<typeof keepKernel>[0]["onSurveyed"] = (repaired) => {
       metrics.onRepaired(repaired);
@@ -301,13 +355,29 @@ export const coild = defineProgram({
         "the link of a pod was removed and has been created again, without the limits and policies of later plugins: delete the pod if it needs them",
         { containerID: containerId, ifname },
       );
-    const keeper = { network, ipam, lost, dirty: kernelDirty, health: kernelPart, onSurveyed, onRemade };
+    const keeper = {
+      network,
+      ipam,
+      lost,
+      guard: keepGuard,
+      dirty: kernelDirty,
+      health: kernelPart,
+      onSurveyed,
+      onRemade,
+    };
     const watched = { netns: own, network, exportedTo: place, pods: kernelDirty, exported: routesDirty };
     group.spawn((at) => watchKernel({ ...watched, clock: systemClock, log }, { signal: at }));
     group.spawn((at) => keepKernel(keeper, { registerFromMain, signal: at }));
     group.spawn((at) => events.run({ signal: at }));
     const eventsPart = health.part("events");
-    group.spawn((at) => lost.recordEvents({ api, events, nodeName, health: eventsPart }, { signal: at }));
+    group.spawn((at) => notes.run({ api, events, nodeName, health: eventsPart }, { signal: at }));
+    if (keepGuard !== undefined)
+      group.spawn((at) => watchGuard({ guard: keepGuard, dirty: kernelDirty, clock: systemClock }, { signal: at }));
+    if (extraSources !== undefined)
+      group.spawn(async (at) => {
+        await allSynced([namespaces], { signal: at });
+        await extraSources.learn({ api, nodeName }, { signal: at });
+      });
     const watchPart = health.part("watch");
     group.spawn((at) => watchOwnObjects({ api, ipam, network, nodeName, health: watchPart, log }, { signal: at }));
     group.spawn(async (at) => {

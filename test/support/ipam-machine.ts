@@ -22,6 +22,7 @@ import type { StoreReader } from "#kube/informer";
 import { cniDeps } from "#programs/coild/cni-deps";
 import { inspectThisNode, type NodeInspection } from "#programs/coild/inspect";
 import { keepKernelOnce, rememberKernel } from "#programs/coild/keep-kernel";
+import { PodNotes } from "#programs/coild/pod-notes";
 import { ApiPath, Killed, Life, mortalApi, mortalKernel, type OnWritten } from "#test/ipam-mortal";
 import { CNI_SERVICE, decodeAddResponse, EMPTY_CNI_ARGS, encodeCniArgs, encodeGcArgs } from "#wire/cnirpc";
 
@@ -356,6 +357,8 @@ export class Machine {
         isReady: () => this.isReady,
         setUpFault: () => undefined,
         oneSandboxPerPod: false,
+        extraSources: undefined,
+        notes: new PodNotes(),
         log,
         clock,
       }),

@@ -61,16 +61,19 @@ export interface CniDeps extends CommonDeps {
   readonly free: (attachment: Attachment) => void;
   readonly network: {
     /** Makes an attachment. A failed call removes what it has made; if that fails too, the error is an AggregateError. */
-    setUp(request: {
-      readonly attachment: Attachment;
-      readonly netns: string;
-      readonly addresses: Addresses;
-      readonly pod: PodIdentity;
-      readonly networkName: string | undefined;
-      readonly mtuBytes: number | undefined;
-      /** The address of the pod's interface; `undefined`: the kernel chooses one. */
-      readonly mac: MacAddress | undefined;
-    }): Promise<CniResult>;
+    setUp(
+      request: {
+        readonly attachment: Attachment;
+        readonly netns: string;
+        readonly addresses: Addresses;
+        readonly pod: FoundPod;
+        readonly networkName: string | undefined;
+        readonly mtuBytes: number | undefined;
+        /** The address of the pod's interface; `undefined`: the kernel chooses one. */
+        readonly mac: MacAddress | undefined;
+      },
+      options: AbortOptions,
+    ): Promise<CniResult>;
     /** The attachments that were made for a network. */
     ofNetwork(network: string): readonly Attachment[];
     /** Removes an attachment. Succeeds if it does not exist. */
@@ -215,7 +218,7 @@ export class CniService {
     const { fresh, ...addresses } = await deps.allocate(pool, attachment, { signal });
     try {
       signal.throwIfAborted();
-      const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, ...settings });
+      const result = await network.setUp({ attachment, netns: args.netns, addresses, pod, ...settings }, { signal });
       const { ipv4, ipv6 } = addresses;
       await deps.clients?.setUp({ pod, netns: args.netns, ifname: attachment.ifname, ipv4, ipv6 }, { signal });
       const json = JSON.stringify(convertResult(result, HIGHEST_VERSION));

@@ -15,6 +15,7 @@ export {
   type AccessPod,
   accessNamespace,
   type EgressAccess,
+  type EgressRef,
   egressAccess,
   egressUse,
   refusalText,

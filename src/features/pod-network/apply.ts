@@ -3,6 +3,7 @@ import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import type { NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
+import { ignoreRouters } from "#kernel/sysctl";
 import { PodNetworkError } from "./errors.ts";
 import type { PlannedAddress, PodNetworkOptions, PodPlan } from "./plan.ts";
 
@@ -34,13 +35,17 @@ export function finishLink(
   return podLink;
 }
 
-/** Sets the host's end up, and adds the gateway addresses and the routes to the pod. */
+/**
+ * Sets the host's end up, and adds the gateway addresses and the routes to the pod. The pod is no router: its link takes no advertisement and no
+ * redirect, and no IPv6 if the pod has none.
+ */
 export function applyHostSide(
   host: NetStack,
   index: number,
   plan: PodPlan,
   options: Pick<PodNetworkOptions, "tableId" | "protocolId">,
 ): void {
+  ignoreRouters(host.sysctl, plan.hostName, { ipv6: plan.hasIpv6 });
   if (plan.hasIpv6) {
     enableIpv6(host, plan.hostName);
     // The link-local address is set here: the kernel would make its own only with the carrier.

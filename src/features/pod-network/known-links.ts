@@ -1,4 +1,4 @@
-import type { IpAddress, MacAddress } from "#base/ip";
+import type { Cidr, IpAddress, MacAddress } from "#base/ip";
 import type { Link } from "#kernel/link";
 import type { MonitorEvent } from "#kernel/monitor";
 import type { PodNetworkOptions, PodRequest } from "./plan.ts";
@@ -12,6 +12,8 @@ export interface KnownLink {
   readonly mtuBytes: number | undefined;
   readonly ipv4: IpAddress | undefined;
   readonly ipv6: IpAddress | undefined;
+  /** Sources that the pod may use besides its addresses. `undefined`: not known yet. */
+  readonly extra: readonly Cidr[] | undefined;
   /** The address of the pod's interface, so that one that is made again has it too. */
   readonly mac: MacAddress | undefined;
   /** `undefined`: the namespace has no path that outlives its processes, so the link cannot be made again. */
@@ -27,6 +29,8 @@ export class KnownLinks {
   readonly #links = new Map<number, KnownLink>();
   /** Links that this process deletes: until the kernel no longer lists them, a survey must not learn them again. */
   readonly #leaving = new Set<number>();
+  /** Links whose settings an earlier process may have made. */
+  readonly #unsettled = new Set<number>();
   /** Links that were seen down: a link that is set up again needs its routes. */
   readonly #down = new Set<number>();
 
@@ -38,8 +42,24 @@ export class KnownLinks {
     return this.#links.has(ifindex);
   }
 
+  /** Stores a link that this process has made. */
   set(ifindex: number, link: KnownLink): void {
     this.#links.set(ifindex, link);
+  }
+
+  /** Stores a link that an earlier process, or Coil, has made. */
+  learn(ifindex: number, link: KnownLink): void {
+    this.set(ifindex, link);
+    this.#unsettled.add(ifindex);
+  }
+
+  /** True until {@link KnownLinks.settled}, if another process has made the link. */
+  isUnsettled(ifindex: number): boolean {
+    return this.#unsettled.has(ifindex);
+  }
+
+  settled(ifindex: number): void {
+    this.#unsettled.delete(ifindex);
   }
 
   /** The addresses of a link, and its other known addresses; stores the given addresses. At most one of each family is learned. */
@@ -57,6 +77,23 @@ export class KnownLinks {
     this.#links.set(ifindex, { ...known, ipv4, ipv6 });
     const more = [ipv4, ipv6].filter((one) => one !== undefined && !addresses.some((other) => other.equals(one)));
     return [...addresses, ...more.filter((one) => one !== undefined)].sort((a, b) => a.compare(b));
+  }
+
+  extraOf(ifindex: number): readonly Cidr[] | undefined {
+    return this.#links.get(ifindex)?.extra;
+  }
+
+  /** Stores what the links of an attachment may use besides its addresses. Returns these links. */
+  setExtra(
+    { containerId, ifname }: KnownLink["attachment"],
+    extra: readonly Cidr[],
+  ): (KnownLink & { readonly ifindex: number })[] {
+    return [...this.#links].flatMap(([ifindex, link]) => {
+      if (link.attachment.containerId !== containerId || link.attachment.ifname !== ifname) return [];
+      const changed = { ...link, extra };
+      this.#links.set(ifindex, changed);
+      return [{ ...changed, ifindex }];
+    });
   }
 
   setGroup(ifindex: number, group: number): void {
@@ -81,6 +118,7 @@ export class KnownLinks {
   /** Call this when the link was deleted and is not created again. */
   delete(ifindex: number): void {
     this.#links.delete(ifindex);
+    this.#unsettled.delete(ifindex);
     this.#down.delete(ifindex);
   }
 

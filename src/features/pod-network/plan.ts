@@ -33,6 +33,8 @@ export interface PodRequest {
   readonly network?: string | undefined;
   readonly ipv4: IpAddress | undefined;
   readonly ipv6: IpAddress | undefined;
+  /** Sources that the pod may use besides its addresses. */
+  readonly extraSources?: readonly Cidr[] | undefined;
   /** The address of the pod's interface; without one the kernel chooses. */
   readonly mac?: MacAddress | undefined;
 }

@@ -1,5 +1,5 @@
 import type { AbortOptions } from "#base/async";
-import type { IpAddress, MacAddress } from "#base/ip";
+import type { Cidr, IpAddress, MacAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
@@ -17,6 +17,7 @@ import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost } from "./host.ts";
 import { KnownLinks } from "./known-links.ts";
 import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
+import { type LinkGuard, planGuard } from "./link-guard.ts";
 import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
 import {
   gatewayOf,
@@ -28,7 +29,8 @@ import {
 } from "./plan.ts";
 import { PodNamespaces, type PodPlace } from "./pod-namespaces.ts";
 import { remakeLink } from "./remake.ts";
-import { applyRepair, planRepair } from "./repair.ts";
+import { applyRepair, planRepair, type RepairStep } from "./repair.ts";
+import { planSettings, type SettingStep } from "./router-settings.ts";
 import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
 import { Uplinks } from "./uplinks.ts";
 
@@ -56,6 +58,7 @@ export class PodNetwork implements Disposable {
   readonly #log: Logger;
   readonly #options: PodNetworkOptions;
   readonly #beforeSettings: ((keys: readonly string[]) => void) | undefined;
+  readonly #guard: LinkGuard | undefined;
   readonly #links: AttachmentLinks;
   readonly #known: KnownLinks;
   readonly #uplinks: Uplinks;
@@ -72,12 +75,15 @@ export class PodNetwork implements Disposable {
       readonly log: Logger;
       /** Called with the keys of the host's settings that are about to be changed. */
       readonly beforeSettings?: (keys: readonly string[]) => void;
+      /** Guards each link from before it is up until it is gone. Without one nothing is guarded. */
+      readonly guard?: LinkGuard | undefined;
     },
     options: PodNetworkOptions,
   ) {
     this.#kernel = deps.kernel;
     this.#log = deps.log;
     this.#beforeSettings = deps.beforeSettings;
+    this.#guard = deps.guard;
     this.#options = options;
     this.#own = deps.kernel.openNetNs("own");
     this.#host = deps.kernel.openStack(this.#own);
@@ -187,7 +193,7 @@ export class PodNetwork implements Disposable {
     if (this.#node === undefined) return remade;
     for (const [ifindex, lost] of this.#known.missing(this.#host.links.list())) {
       try {
-        const parts = { kernel: this.#kernel, host: this.#host, own: this.#own };
+        const parts = { kernel: this.#kernel, host: this.#host, own: this.#own, guard: this.#guard };
         const link = isWanted(lost.attachment) ? remakeLink(parts, lost, this.#node, this.#options) : undefined;
         this.#known.delete(ifindex);
         if (link === undefined) continue;
@@ -212,7 +218,7 @@ export class PodNetwork implements Disposable {
       if (link === undefined) continue;
       const ofFamily = (family: 4 | 6): IpAddress | undefined => addresses.find((one) => one.family === family);
       const end = namespaces.endOf(link);
-      this.#known.set(ifindex, {
+      this.#known.learn(ifindex, {
         attachment: { containerId, ifname },
         pool,
         hostName,
@@ -220,6 +226,7 @@ export class PodNetwork implements Disposable {
         mtuBytes: link.mtu,
         ipv4: ofFamily(4),
         ipv6: ofFamily(6),
+        extra: undefined,
         mac: end?.mac,
         netns: end,
       });
@@ -244,17 +251,43 @@ export class PodNetwork implements Disposable {
     const actual = { routes, addresses: this.#host.addresses.list() };
     const node = this.#node ?? { ipv4: undefined, ipv6: undefined };
     const gateway4 = this.#node === undefined ? undefined : gatewayOf(this.#node, this.#options);
-    const steps = planRepair(wanted, actual, node, gateway4);
+    const unsettled = wanted.filter(({ link }) => this.#known.isUnsettled(link.index));
+    const steps = [...planSettings(this.#host.sysctl, unsettled), ...planRepair(wanted, actual, node, gateway4)];
     const failures = steps.flatMap((step) => {
       try {
-        applyRepair(this.#host, step, this.#options);
+        if (isSetting(step)) this.#host.sysctl.set(step.key, step.value);
+        else applyRepair(this.#host, step, this.#options);
         return [];
       } catch (error) {
         return [error];
       }
     });
     if (failures.length > 0) throw failures[0];
+    for (const { link } of unsettled) this.#known.settled(link.index);
     return steps.length;
+  }
+
+  /**
+   * Guards the links of a survey, and no others. `addressesOf` as for {@link PodNetwork.repair}. Returns the number of changes; 0 without a guard.
+   * Throws errors of the guard.
+   */
+  guard(
+    survey: Pick<Survey, "attached" | "bare" | "unowned">,
+    addressesOf: (attachment: Attachment) => readonly IpAddress[] | undefined = () => undefined,
+  ): number {
+    if (this.#guard === undefined) return 0;
+    const { guarded, keep } = planGuard(survey, this.#host.links.list(), this.#known, addressesOf);
+    return this.#guard.sync(guarded, { keep });
+  }
+
+  /** Sets which sources attachments may use besides their addresses. Ignores attachments that do not exist. Throws errors of the guard. */
+  setExtraSources(wanted: readonly { readonly attachment: Attachment; readonly extra: readonly Cidr[] }[]): void {
+    const links = wanted.flatMap(({ attachment, extra }) =>
+      this.#known.setExtra(attachment, extra).map(({ ifindex, ipv4, ipv6 }) => ({
+        ...{ ifindex, addresses: present(ipv4, ipv6), extra },
+      })),
+    );
+    if (links.length > 0) this.#guard?.attach(...links);
   }
 
   /**
@@ -320,12 +353,21 @@ export class PodNetwork implements Disposable {
     const plan = planPod(request, node, options, this.#links.freeName(request));
     const link = createLink(this.#host, plan, netns);
     try {
+      const { extraSources = [] } = request;
+      this.#guard?.attach({
+        ifindex: link.index,
+        addresses: present(request.ipv4, request.ipv6),
+        extra: extraSources,
+      });
       const podLink = finishLink({ host: this.#host, pod, link }, plan, this.#options);
       const { attachment, pool, ipv4, ipv6 } = request;
       const { hostName, group, mtuBytes } = plan;
       const at = { path: request.netns, inode: netns.inode };
       const { mac } = podLink;
-      this.#known.set(link.index, { attachment, pool, ipv4, ipv6, mac, hostName, group, mtuBytes, netns: at });
+      this.#known.set(link.index, {
+        ...{ attachment, pool, ipv4, ipv6, extra: extraSources, mac, hostName, group, mtuBytes },
+        netns: at,
+      });
       return resultOf(plan, request.netns, podLink, link);
     } catch (error) {
       await this.#undo(link, error);
@@ -396,7 +438,16 @@ export class PodNetwork implements Disposable {
     } finally {
       this.#known.left(link.index);
     }
+    this.#guard?.detach(link.index);
   }
+}
+
+function present(...addresses: readonly (IpAddress | undefined)[]): IpAddress[] {
+  return addresses.filter((address) => address !== undefined);
+}
+
+function isSetting(step: SettingStep | RepairStep): step is SettingStep {
+  return step.kind === "setting";
 }
 
 /** docs/spec/pod-network.md#5.2: no routes, no gateway, no dns; `mtu` is shown from 1.1.0 on. */

@@ -5,6 +5,7 @@ import { type NetNs, sameNetNs } from "#kernel/netns";
 import { createLink, finishLink } from "./apply.ts";
 import type { KnownLink } from "./known-links.ts";
 import { isMarkedCutOff } from "./link-groups.ts";
+import type { LinkGuard } from "./link-guard.ts";
 import { openSameNetNs } from "./open-same.ts";
 import { type NodeAddresses, type PodNetworkOptions, planPod } from "./plan.ts";
 
@@ -14,7 +15,12 @@ import { type NodeAddresses, type PodNetworkOptions, planPod } from "./plan.ts";
  * failure no part of the link stays. Throws `KernelError` and `PodNetworkError`.
  */
 export function remakeLink(
-  at: { readonly kernel: Kernel; readonly host: NetStack; readonly own: NetNs },
+  at: {
+    readonly kernel: Kernel;
+    readonly host: NetStack;
+    readonly own: NetNs;
+    readonly guard: LinkGuard | undefined;
+  },
   lost: KnownLink,
   node: NodeAddresses,
   options: PodNetworkOptions,
@@ -31,6 +37,8 @@ export function remakeLink(
   const plan = { ...planPod(request, node, { ...options, mtuBytes }, hostName), group: lost.group };
   const link = createLink(at.host, plan, netns);
   try {
+    const addresses = [ipv4, ipv6].filter((address) => address !== undefined);
+    at.guard?.attach({ ifindex: link.index, addresses, extra: lost.extra });
     finishLink({ host: at.host, pod, link }, plan, options);
     return link;
   } catch (error) {

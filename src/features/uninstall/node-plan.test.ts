@@ -10,6 +10,7 @@ const NONE: NodeFacts = {
   journalFaults: [],
   rules: [],
   routes: [],
+  guard: [],
   services: [],
   uplinks: [],
   files: [],
@@ -34,6 +35,7 @@ const ALL: NodeFacts = {
   journalFaults: [],
   rules: [{ family: 4, priority: 2000, table: 116, action: "lookup" }],
   routes: [{ route, program: "coild" }],
+  guard: ["inet", "arp"],
   services: [{ family: 6, table: "kube-proxy" }],
   uplinks: ["nftables table inet uplink_guard"],
   files: [
@@ -66,6 +68,7 @@ test("planNode: the configuration comes first, then the kernel's objects, then t
       "clear the alias of cali1",
       "delete IPv4 rule 2000: lookup 116",
       "delete route 10.1.0.0/32 of table 116",
+      "delete nftables tables inet source-guard and arp source-guard",
       "delete nftables table ip6 kube-proxy",
       "delete nftables table inet uplink_guard",
       "set net.ipv4.ip_forward from 1 back to 0",

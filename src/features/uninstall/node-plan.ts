@@ -56,6 +56,8 @@ export interface NodeFacts {
   /** Rules and routes of `coild` and `coil-router`, by their marks. */
   readonly rules: readonly Rule[];
   readonly routes: readonly { readonly route: Route; readonly program: "coild" | "coil-router" }[];
+  /** Families of the tables of the source guard. */
+  readonly guard: readonly string[];
   /** Tables of `service-proxy`. */
   readonly services: readonly { readonly family: IpFamily; readonly table: string }[];
   /** What `uplink-proxy` has in the kernel, one line each. */
@@ -74,6 +76,7 @@ export type NodeRemoval = { readonly what: string; readonly why: string } & (
   | { readonly op: "clear-alias"; readonly index: number }
   | { readonly op: "delete-rule"; readonly rule: Rule }
   | { readonly op: "delete-route"; readonly route: Route }
+  | { readonly op: "delete-guard" }
   | { readonly op: "delete-services"; readonly family: IpFamily; readonly table: string }
   | { readonly op: "flush-uplinks" }
   | { readonly op: "set"; readonly key: string; readonly value: string }
@@ -144,6 +147,16 @@ export function planNode(
     ),
     ...rules.map(deleteRule),
     ...routes.map(deleteRoute),
+    // After the pods' links: until then they are guarded.
+    ...(facts.guard.length === 0
+      ? []
+      : [
+          {
+            op: "delete-guard",
+            what: `delete nftables tables ${facts.guard.map((family) => `${family} source-guard`).join(" and ")}`,
+            why: "the source guard by coild, by its chain isthmus-guard-...",
+          } as const,
+        ]),
     ...services.map(({ family, table }): NodeRemoval => {
       const what = `delete nftables table ${family === 4 ? "ip" : "ip6"} ${table}`;
       return {

@@ -6,11 +6,11 @@ import type { Logger } from "#base/log";
 import {
   type AccessNamespace,
   type Admission,
+  accessNamespace,
   addressOwners,
   admitClients,
   type ClientEgress,
   clientEgress,
-  type EgressAccess,
   type EgressRef,
   egressAccess,
   OWNER_INDEXES,
@@ -23,7 +23,7 @@ import {
   sameCandidate,
 } from "#features/egress";
 import { type KubeApi, type Namespace, type Pod, resources, type StoredMeta } from "#kube/client";
-import { type AddressBlock, type AddressPool, CLIENTS_OF_ANNOTATION, coilResources, type Egress } from "#kube/coil";
+import { type AddressBlock, type AddressPool, coilResources, type Egress } from "#kube/coil";
 import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { informerHealth } from "../daemon/index.ts";
 import { OptionalWatch } from "./optional-watch.ts";
@@ -32,11 +32,6 @@ import { OptionalWatch } from "./optional-watch.ts";
 export const CHECKS = ["egress", "namespaces", "blocks"] as const;
 export type Check = (typeof CHECKS)[number];
 
-/** The Egress of a router: which destinations it has, and who may use it. */
-interface RouterEgress extends ClientEgress {
-  readonly access: EgressAccess;
-}
-
 /** A Namespace as the rules of access need it. */
 interface NamespaceView extends AccessNamespace {
   readonly metadata: Pick<StoredMeta, "name" | "uid" | "resourceVersion">;
@@ -44,7 +39,7 @@ interface NamespaceView extends AccessNamespace {
 
 /** Who the clients of a router are, from the API server. */
 export class RouterSources {
-  readonly #egress: OptionalWatch<Egress, RouterEgress>;
+  readonly #egress: OptionalWatch<Egress, ClientEgress>;
   readonly #namespaces: OptionalWatch<Namespace, NamespaceView>;
   readonly #pools: OptionalWatch<AddressPool, OwnerPool>;
   readonly #blocks: OptionalWatch<AddressBlock, OwnerBlock>;
@@ -86,7 +81,7 @@ export class RouterSources {
     this.#egress = new OptionalWatch(optional("egresses"), coilResources.egresses, {
       namespace: ref.namespace,
       fieldSelector: `metadata.name=${ref.name}`,
-      transform: (egress) => ({ ...clientEgress(egress), access: egressAccess(egress) }),
+      transform: clientEgress,
     });
     this.#namespaces = new OptionalWatch(optional("namespaces"), resources.namespaces, { transform: namespaceView });
     this.#pools = new OptionalWatch(optional("addresspools"), coilResources.addressPools, { transform: ownerPool });
@@ -94,7 +89,7 @@ export class RouterSources {
       transform: ownerBlock,
       indexers: OWNER_INDEXES,
     });
-    const egressText = ({ destinations, access }: RouterEgress): string => `${destinations.join()} ${access.text}`;
+    const egressText = ({ destinations, access }: ClientEgress): string => `${destinations.join()} ${access.text}`;
     const all = { onAdd: onChange, onDelete: onChange };
     this.#egress.informer.addHandler({ ...all, onUpdate: (a, b) => egressText(a) !== egressText(b) && onChange() });
     const accessText = ({ labels, clientsOf }: NamespaceView): string => JSON.stringify([labels, clientsOf]);
@@ -132,7 +127,7 @@ export class RouterSources {
   admission(): Admission {
     const { state, informer } = this.#egress;
     // Without the right to read the Egress an annotation is enough, as in Coil.
-    const anybody = egressAccess({ metadata: { ...this.#ref, uid: "", resourceVersion: "" } });
+    const anybody = egressAccess({ metadata: this.#ref });
     const blocks = this.#blocks.informer.store;
     return admitClients(this.#pods?.store.values() ?? [], {
       access: state === "refused" ? anybody : informer.store.get(this.#ref.name, this.#ref.namespace)?.access,
@@ -202,6 +197,7 @@ export class RouterSources {
   }
 }
 
-function namespaceView({ metadata: { name, uid, resourceVersion, labels, annotations } }: Namespace): NamespaceView {
-  return { metadata: { name, uid, resourceVersion }, name, labels, clientsOf: annotations?.[CLIENTS_OF_ANNOTATION] };
+function namespaceView(namespace: Namespace): NamespaceView {
+  const { name, uid, resourceVersion } = namespace.metadata;
+  return { ...accessNamespace(namespace), metadata: { name, uid, resourceVersion } };
 }

@@ -1,9 +1,11 @@
 import { type AbortOptions, unlessAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { type ClientDeps, type CniDeps, CniFailure, type CniFailureKind, type FoundPod } from "#features/cni";
 import { IpamError, type NodeIpam } from "#features/ipam";
 import { type PodNetwork, PodNetworkError, type PodNetworkErrorCode } from "#features/pod-network";
+import { GuardError } from "#features/source-guard";
 import { findObject, isApiFailure, type KubeApi, type Namespace, resources } from "#kube/client";
 import {
   coilResources,
@@ -14,6 +16,8 @@ import {
   routerEgress,
 } from "#kube/coil";
 import type { StoreReader } from "#kube/informer";
+import { allowedBy, type ExtraSources } from "./extra-sources.ts";
+import type { PodNotes } from "./pod-notes.ts";
 
 /** How long an ADD waits for the API server before it fails, so that the runtime can try again (docs/spec/pod-network.md#20). */
 export const API_BUDGET_MS = 5000;
@@ -33,6 +37,10 @@ export function cniDeps(parts: {
   /** The reason why this process cannot make links; `undefined` if it can. */
   readonly setUpFault: () => string | undefined;
   readonly oneSandboxPerPod: boolean;
+  /** What pods may use as source besides their addresses; `undefined` without a source guard. */
+  readonly extraSources: Pick<ExtraSources, "forAdd" | "forget"> | undefined;
+  /** Learns whose addresses are whose. */
+  readonly notes: Pick<PodNotes, "know" | "forget">;
   readonly log: Logger;
   readonly clock: Clock;
 }): CniDeps {
@@ -72,15 +80,27 @@ export function cniDeps(parts: {
     status: () => statusOf(ipam, { isReady: parts.isReady(), setUpFault: parts.setUpFault() }),
     oneSandboxPerPod: parts.oneSandboxPerPod,
     network: {
-      setUp: ({ addresses: { pool, ipv4, ipv6 }, networkName, ...request }) =>
-        asFailure(() => network.setUp({ ...request, network: networkName, pool, ipv4, ipv6 })),
+      setUp: async ({ addresses: { pool, ipv4, ipv6 }, networkName, pod, ...request }, options) => {
+        const { extraSources: extra, notes } = parts;
+        const allowed =
+          extra === undefined ? undefined : await allowedBy(pod, (name, at) => namespaceOf(parts, name, at), options);
+        const extraSources = extra?.forAdd(request.attachment, pod, allowed);
+        notes.know(present(ipv4, ipv6), pod);
+        return asFailure(() =>
+          network.setUp({ ...request, pod, network: networkName, pool, ipv4, ipv6, extraSources }),
+        );
+      },
       ofNetwork: (name) => network.ofNetwork(name),
-      tearDown: (attachment) => network.tearDown(attachment),
+      tearDown: async (attachment) => {
+        await asFailure(() => network.tearDown(attachment));
+        parts.extraSources?.forget(attachment);
+        const own = ipam.assigned(attachment);
+        parts.notes.forget(present(own?.ipv4, own?.ipv6));
+      },
       check: (request) =>
         asFailure(async () => {
           const own = ipam.assigned(request.attachment);
-          const addresses = [own?.ipv4, own?.ipv6].filter((address) => address !== undefined);
-          network.check({ ...request, addresses });
+          network.check({ ...request, addresses: present(own?.ipv4, own?.ipv6) });
         }),
     },
   };
@@ -143,17 +163,8 @@ export function statusOf(
 }
 
 /** The pool that the namespace's annotation names. A namespace that the cache does not have yet is read from the API server. */
-async function poolOf(
-  { api, namespaces }: { readonly api: KubeApi; readonly namespaces: StoreReader<Pick<Namespace, "metadata">> },
-  name: string,
-  { signal }: AbortOptions,
-): Promise<string> {
-  const namespace =
-    namespaces.get(name) ??
-    (await apiCall(`read namespace ${name}`, () =>
-      findObject(api, resources.namespaces, { name }, { signal, timeoutMs: API_BUDGET_MS }),
-    ));
-  if (namespace === undefined) throw new CniFailure("unknown-pod", `namespace ${name} does not exist`);
+async function poolOf(parts: Namespaces, name: string, options: AbortOptions): Promise<string> {
+  const namespace = await namespaceOf(parts, name, options);
   const pool = namespace.metadata.annotations?.[POOL_ANNOTATION] ?? DEFAULT_POOL;
   // The name is used in link aliases and label selectors, and every user who may annotate a namespace can choose it.
   if (pool.length > MAX_LABEL_VALUE_LENGTH || !/^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/.test(pool)) {
@@ -164,6 +175,31 @@ async function poolOf(
     );
   }
   return pool;
+}
+
+/** The cache of Namespaces, and the API server for those that it does not have yet. */
+interface Namespaces {
+  readonly api: Pick<KubeApi, "get">;
+  readonly namespaces: StoreReader<Pick<Namespace, "metadata">>;
+}
+
+/** A Namespace. Rejects with {@link CniFailure}, `unknown-pod` if it does not exist. */
+async function namespaceOf(
+  { api, namespaces }: Namespaces,
+  name: string,
+  { signal }: AbortOptions,
+): Promise<Pick<Namespace, "metadata">> {
+  const namespace =
+    namespaces.get(name) ??
+    (await apiCall(`read namespace ${name}`, () =>
+      findObject(api, resources.namespaces, { name }, { signal, timeoutMs: API_BUDGET_MS }),
+    ));
+  if (namespace === undefined) throw new CniFailure("unknown-pod", `namespace ${name} does not exist`);
+  return namespace;
+}
+
+function present(...addresses: readonly (IpAddress | undefined)[]): IpAddress[] {
+  return addresses.filter((address) => address !== undefined);
 }
 
 /** Converts failures of the API server to those that runtimes understand. */
@@ -193,6 +229,8 @@ export async function asFailure<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
+    // A link that cannot be guarded is not made.
+    if (error instanceof GuardError) throw new CniFailure("try-again", error.message, { cause: error });
     if (!(error instanceof PodNetworkError)) throw error;
     throw new CniFailure(KINDS[error.code], error.message, { cause: error });
   }

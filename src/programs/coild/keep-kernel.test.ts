@@ -11,6 +11,7 @@ import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import { keepKernel } from "./keep-kernel.ts";
 import { LostAttachments } from "./lost-attachments.ts";
+import { PodNotes } from "./pod-notes.ts";
 
 const OPTIONS = {
   tableId: 116,
@@ -46,7 +47,7 @@ async function startWithoutApi(t: { after(work: () => void): void }) {
     { collectIntervalMs: 60_000, releaseDelayMs: 0 },
   );
   const health = new Health();
-  const lost = new LostAttachments({ health: health.part("attachments"), log: nullLogger });
+  const lost = new LostAttachments({ health: health.part("attachments"), log: nullLogger, notes: new PodNotes() });
   const stop = new AbortController();
   /** The first sync, which is at once. */
   const syncOnce = async (): Promise<void> => {

@@ -1,8 +1,10 @@
 import type { Dirty } from "#base/async";
 import type { HealthPart } from "#base/health";
+import type { IpAddress } from "#base/ip";
 import { reconcile } from "#base/reconcile";
 import type { NodeIpam } from "#features/ipam";
 import type { PodNetwork, Remade, Survey } from "#features/pod-network";
+import type { GuardKeeper } from "./guard-keeper.ts";
 import type { LostAttachments } from "./lost-attachments.ts";
 
 /**
@@ -20,6 +22,8 @@ export function rememberKernel(
   return survey;
 }
 
+type AttachmentName = Survey["pending"][number];
+
 /** The dependencies of one pass over the kernel. */
 interface KeeperParts {
   readonly network: PodNetwork;
@@ -27,6 +31,8 @@ interface KeeperParts {
   readonly lost: Pick<LostAttachments, "report">;
   /** Called after each survey with the numbers of restored objects. */
   readonly onSurveyed: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
+  /** `undefined`: nothing is guarded. */
+  readonly guard?: Pick<GuardKeeper, "keep"> | undefined;
   /** Called for each link that was made again. */
   readonly onRemade: (attachment: Remade["made"][number]) => void;
 }
@@ -64,10 +70,12 @@ export function keepKernelOnce(parts: KeeperParts, options: { readonly registerF
   const host = network.initHost();
   const failures = [...remade.failures, ...cutOffLost(survey, { network, ipam, lost })];
   const links = remade.made.length;
-  const pods = network.repair(survey, (attachment) => {
+  const addressesOf = (attachment: AttachmentName): readonly IpAddress[] | undefined => {
     const own = ipam.assigned(attachment);
     return own && [own.ipv4, own.ipv6].filter((address) => address !== undefined);
-  });
+  };
+  parts.guard?.keep(survey, addressesOf);
+  const pods = network.repair(survey, addressesOf);
   parts.onSurveyed({ host, links, pods });
   if (failures.length > 0) throw failures[0];
   return host + links + pods;

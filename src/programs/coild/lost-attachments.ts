@@ -1,29 +1,21 @@
-import { Dirty } from "#base/async";
 import type { HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
-import { reconcile } from "#base/reconcile";
 import type { Attachment, LostAttachment } from "#features/ipam";
-import { type KubeApi, resources } from "#kube/client";
-import { type EventRecorder, regarding } from "#kube/events";
+import type { PodNote, PodNotes } from "./pod-notes.ts";
 
 /** A log line names at most this many attachments. */
 const MAX_NAMED = 10;
-const RESYNC_MS = 3_600_000;
 
-/**
- * Reports attachments that are cut off: in the log, in the health part, and by an event on each pod. Pods are found by their addresses,
- * because the kernel has only container ids. Holds at most one note for each attachment of the node.
- */
+/** Reports attachments that are cut off: in the log, in the health part, and by an event on each pod. */
 export class LostAttachments {
   readonly #health: HealthPart;
   readonly #log: Logger;
-  readonly #dirty = new Dirty();
-  /** Address → the event for its pod. */
-  readonly #notes = new Map<string, { readonly reason: string; readonly note: string }>();
+  readonly #notes: Pick<PodNotes, "add">;
 
-  constructor(deps: { readonly health: HealthPart; readonly log: Logger }) {
+  constructor(deps: { readonly health: HealthPart; readonly log: Logger; readonly notes: Pick<PodNotes, "add"> }) {
     this.#health = deps.health;
     this.#log = deps.log;
+    this.#notes = deps.notes;
   }
 
   /** Applies the lost attachments, and the changes that were just made to their links. */
@@ -64,48 +56,15 @@ export class LostAttachments {
     }
   }
 
-  /** Writes the events, until the signal aborts. */
-  async recordEvents(
-    parts: {
-      readonly api: KubeApi;
-      readonly events: EventRecorder;
-      readonly nodeName: string;
-      readonly health: HealthPart;
-    },
-    options: { readonly signal: AbortSignal },
-  ): Promise<void> {
-    const { api, events, nodeName, health } = parts;
-    health.ok();
-    await reconcile({
-      dirty: this.#dirty,
-      health,
-      signal: options.signal,
-      resyncMs: RESYNC_MS,
-      sync: async ({ signal }) => {
-        if (this.#notes.size === 0) return 0;
-        const notes = new Map(this.#notes);
-        const { items } = await api.listAll(resources.pods, { fieldSelector: `spec.nodeName=${nodeName}`, signal });
-        let recorded = 0;
-        for (const pod of items) {
-          const found = (pod.status?.podIPs ?? []).flatMap(({ ip }) => notes.get(ip ?? "") ?? [])[0];
-          if (found === undefined || pod.spec?.hostNetwork === true) continue;
-          events.record({ regarding: regarding(resources.pods, pod), type: "Warning", ...found });
-          recorded += 1;
-        }
-        // Deleted pods get no event.
-        for (const [address, note] of notes) if (this.#notes.get(address) === note) this.#notes.delete(address);
-        return recorded;
-      },
-    });
-  }
-
   #note(
     attachments: readonly Attachment[],
     addressesOf: (attachment: Attachment) => readonly string[],
-    note: { readonly reason: string; readonly note: string },
+    note: PodNote,
   ): void {
-    for (const address of attachments.flatMap((one) => addressesOf(one))) this.#notes.set(address, note);
-    this.#dirty.mark();
+    this.#notes.add(
+      attachments.flatMap((one) => addressesOf(one)),
+      note,
+    );
   }
 }
 

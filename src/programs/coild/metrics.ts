@@ -1,5 +1,7 @@
 import { Counter, Gauge, Histogram, type Registry, startAtZero } from "#base/metrics";
 import type { NodeIpam } from "#features/ipam";
+import { GUARD_REASONS, type SourceGuard } from "#features/source-guard";
+import { NftError } from "#kernel/nft";
 import { CODE_NAMES, codeName } from "../metrics/index.ts";
 
 const SERVICE = "pkg.cnirpc.CNI";
@@ -14,7 +16,9 @@ type Source = Pick<NodeIpam, "snapshot" | "lost">;
 export function coildMetrics(registry: Registry): {
   readonly onProgress: (event: "started" | "received" | "sent", path: string) => void;
   readonly onRepaired: (repaired: { readonly host: number; readonly links: number; readonly pods: number }) => void;
+  readonly onGuardRepaired: () => void;
   readonly onConflict: () => void;
+  readonly observeGuard: (guard: Pick<SourceGuard, "counts">) => void;
   readonly onBlockWait: (seconds: number) => void;
   readonly onHandled: (path: string, code: number, seconds: number) => void;
   readonly observe: (ipam: Source) => void;
@@ -22,6 +26,8 @@ export function coildMetrics(registry: Registry): {
   readonly observeClients: (clients: { readonly count: number }) => void;
 } {
   let ipam: Source | undefined;
+  let guard: Pick<SourceGuard, "counts"> | undefined;
+  guardCounter(registry, () => guard);
   ipamGauges(registry, () => ipam);
   let clients: { readonly count: number } | undefined;
   new Gauge({
@@ -49,11 +55,11 @@ export function coildMetrics(registry: Registry): {
   };
   const repairs = new Counter({
     name: "coil_coild_kernel_repairs_total",
-    help: "Objects of the pods' network that another program removed and coild restored. kind: host (rules, forwarding), links, pods (their routes and addresses on the host).",
+    help: "Objects of the pods' network that another program removed and coild restored. kind: host (rules, forwarding), links, pods (their routes and addresses on the host), guard (the tables of the source guard).",
     labelNames: ["kind"],
     registers: [registry],
   });
-  startAtZero(repairs, { kind: ["host", "links", "pods"] });
+  startAtZero(repairs, { kind: ["host", "links", "pods", "guard"] });
   const conflicts = new Counter({
     name: "coil_coild_conflicts_total",
     help: "How many times another program began to remove objects of the pods' network repeatedly.",
@@ -99,7 +105,11 @@ export function coildMetrics(registry: Registry): {
     onRepaired: (repaired) => {
       for (const [kind, count] of Object.entries(repaired)) repairs.inc({ kind }, count);
     },
+    onGuardRepaired: () => repairs.inc({ kind: "guard" }),
     onConflict: () => conflicts.inc(),
+    observeGuard: (given) => {
+      guard = given;
+    },
     onBlockWait: (seconds) => blockWait.observe(seconds),
     onHandled,
     observe: (given) => {
@@ -129,6 +139,35 @@ function callCounter(registry: Registry, name: string, help: string): Counter {
   const counter = new Counter({ name, help, labelNames, registers: [registry] });
   startAtZero(counter, { grpc_type: ["unary"], grpc_service: [SERVICE], grpc_method: METHODS });
   return counter;
+}
+
+/** The kernel counts; its counters begin anew with its tables. */
+function guardCounter(registry: Registry, guard: () => Pick<SourceGuard, "counts"> | undefined): void {
+  const seen = new Map<string, number>();
+  const counter = new Counter({
+    name: "coil_coild_source_guard_packets_total",
+    help: "Packets that the source guard refused; with --source-guard=count they passed. reason: source (of a pod, with a source that is not its own), arp, link-local, outside (with a pod's source, by a link that is no pod's).",
+    labelNames: ["reason"],
+    registers: [registry],
+    collect() {
+      for (const [reason, count] of Object.entries(readCounts(guard()) ?? {})) {
+        const before = seen.get(reason) ?? 0;
+        this.inc({ reason }, count >= before ? count - before : count);
+        seen.set(reason, count);
+      }
+    },
+  });
+  startAtZero(counter, { reason: [...GUARD_REASONS] });
+}
+
+/** `undefined` without a guard, and while its tables are missing: the next comparison makes them again. */
+function readCounts(guard: Pick<SourceGuard, "counts"> | undefined): ReturnType<SourceGuard["counts"]> | undefined {
+  try {
+    return guard?.counts();
+  } catch (error) {
+    if (error instanceof NftError) return undefined;
+    throw error;
+  }
 }
 
 function ipamGauges(registry: Registry, ipam: () => Source | undefined): void {

@@ -13,6 +13,7 @@ import { openKernel } from "#kernel/net";
 import { inNetNs } from "#kernel/netns";
 import { keepKernel } from "./keep-kernel.ts";
 import { LostAttachments } from "./lost-attachments.ts";
+import { PodNotes } from "./pod-notes.ts";
 import { RemovalConflict } from "./removal-conflict.ts";
 import { watchKernel } from "./watch-kernel.ts";
 
@@ -76,7 +77,7 @@ async function node(t: TestContext) {
       {
         network,
         ipam,
-        lost: new LostAttachments({ health: health.part("attachments"), log: nullLogger }),
+        lost: new LostAttachments({ health: health.part("attachments"), log: nullLogger, notes: new PodNotes() }),
         onRemade: () => undefined,
         onSurveyed: (repaired) => {
           surveys += 1;

@@ -5,6 +5,7 @@ import { type Fact, readFact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
 import { inspectNicAgent, inspectNodes } from "#features/cni";
 import { leftovers } from "#features/service-proxy";
+import { guardTables, readRefusals } from "#features/source-guard";
 import {
   type CniFile,
   DAEMONS,
@@ -86,6 +87,7 @@ export async function readNode(
     forwarding: forwardingOf(stack),
     rules: familiesOf(stack.rules).flatMap((family) => stack.rules.list(family)),
     rivals: rivalsOf(processes, stack, netns),
+    guard: await guardOf(processes, stack, netns),
     conntrack: conntrackOf(),
     ...linksOf(stack, processes),
     ports,
@@ -193,6 +195,32 @@ function rivalsOf(
   if (proxy === undefined) return [];
   using elements = openNftElements(netns);
   return leftovers({ elements, links: stack.links }, flagOf(proxy.flags, "table-name") ?? "kube-proxy");
+}
+
+/** What the kernel has of the source guard, if a coild of this machine makes links. */
+async function guardOf(
+  processes: readonly SuiteProcess[],
+  stack: NetStack,
+  netns: Parameters<typeof openNftElements>[0],
+): Promise<NodeFacts["guard"]> {
+  const coild = processes.find(({ program }) => program === "coild");
+  if (coild === undefined || flagOf(coild.flags, "enable-ipam") === "false") return undefined;
+  return readFact(async () => {
+    using elements = openNftElements(netns);
+    const links = new Map(stack.links.list().map((link) => [link.index, link]));
+    const table = Number(flagOf(coild.flags, "pod-table-id") ?? POD_TABLE);
+    const routes = familiesOf(stack.rules).flatMap((family) => stack.routes.list({ family, table }));
+    return {
+      tables: guardTables(elements),
+      refusals: readRefusals(elements).map(({ reason, ifindex, source }) => ({
+        ...{ reason, source: String(source) },
+        link: links.get(ifindex)?.name ?? `interface ${ifindex}`,
+        pod: routes
+          .filter(({ linkIndex, dst }) => linkIndex === ifindex && dst.hostBits === 0)
+          .map(({ dst }) => String(dst.base)),
+      })),
+    };
+  });
 }
 
 function conntrackOf(): NodeFacts["conntrack"] {

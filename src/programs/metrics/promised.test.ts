@@ -42,6 +42,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "grpc_server_msg_received_total{grpc_type,grpc_service,grpc_method}",
       "grpc_server_msg_sent_total{grpc_type,grpc_service,grpc_method}",
       "coil_coild_kernel_repairs_total{kind}",
+      "coil_coild_source_guard_packets_total{reason}",
       "coil_coild_conflicts_total",
       CLIENT,
     ],

@@ -4,6 +4,7 @@ import { describeError, ExpectedError } from "#base/errors";
 import { createLogger } from "#base/log";
 import { DEFAULT_SETTINGS } from "#base/uplink-model";
 import { DataPlane, GenerationTracker } from "#features/service-proxy";
+import { removeGuard } from "#features/source-guard";
 import type { NodeRemoval } from "#features/uninstall";
 import { flushKernel } from "#features/uplink-routing";
 import { isKernelError } from "#kernel/errors";
@@ -71,6 +72,9 @@ async function apply({ kernel, unplug }: NodeTarget, removal: NodeRemoval): Prom
       const { dst, table, protocol, type, linkIndex, gateway, metric } = removal.route;
       return ifThere(() => stack.routes.delete({ dst, table, protocol, type, linkIndex, gateway, metric }));
     }
+    case "delete-guard":
+      removeGuard(kernel);
+      return;
     case "delete-services":
       return deleteServices(kernel, removal);
     case "flush-uplinks":

@@ -4,6 +4,7 @@ import { DEFAULT_SETTINGS } from "#base/uplink-model";
 import { Journal, ownerOf, type SandboxPlan } from "#features/nic-cni";
 import { parseAlias } from "#features/pod-network";
 import { isOwnTable, REPLACEMENT_SUFFIX } from "#features/service-proxy";
+import { guardTables } from "#features/source-guard";
 import { BIND_ALIAS } from "#features/tunnel";
 import type { FileRole, LinkRole, NodeFacts, OwnFile } from "#features/uninstall";
 import { describeFlush } from "#features/uplink-routing";
@@ -77,6 +78,7 @@ export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
     }),
     ...journal(stack, places),
     ...routing(stack, places),
+    guard: guardTables(kernel.elements),
     services: services(kernel.elements, places),
     uplinks: describeFlush(kernel, DEFAULT_SETTINGS),
     files: files(places),

@@ -7,6 +7,7 @@ export {
   type AccessPod,
   accessNamespace,
   type EgressAccess,
+  type EgressRef,
   egressAccess,
   egressUse,
   type RefusalReason,

@@ -36,7 +36,7 @@ function podOf({ names = "nat", namespace = "default", labels, spec, status }: P
 
 function accessOf(spec: Partial<EgressSpec> = {}): ReturnType<typeof egressAccess> {
   return egressAccess({
-    metadata: { ...EGRESS, uid: "u", resourceVersion: "1" },
+    metadata: EGRESS,
     spec: { destinations: ["0.0.0.0/0"], ...spec },
   });
 }

@@ -24,6 +24,7 @@ const NOTHING: NodeFacts = {
   forwarding: { ipv4: false, ipv6: false },
   rules: [],
   rivals: [],
+  guard: undefined,
   conntrack: undefined,
   uplinks: [],
   podLinks: [],
@@ -51,6 +52,42 @@ test("judgeSuiteNode: without a configuration of the suite, pods get no network;
     "cni-order wrong: no configuration names a plugin of the suite: pods get no network of it",
   ]);
   assert.deepEqual(bad(judgeSuiteNode(facts)), ["cni-order warning: cannot be read: the folder does not exist"]);
+});
+
+test("judgeSuiteNode: who checks the sources of pods, and which pods have packets that are refused", () => {
+  const found = (flags: readonly string[], rest: Partial<Parameters<typeof judgeSuiteNode>[0]> = {}) =>
+    judgeSuiteNode({ ...NOTHING, processes: [{ program: "coild", flags }], ...rest })
+      .filter(({ name }) => name === "source-guard")
+      .map(({ state, subject, text }) => `${state}: ${subject} ${text}`);
+  const behind = (type: string) => ({
+    cni: { value: [{ file: "10.conflist", plugins: [type, "coil"].map((one) => ({ type: one, socket: undefined })) }] },
+  });
+  assert.deepEqual(found(["--enable-ipam=false"], behind("ptp")), [
+    "warning: sources of pods are checked by nobody: coild is behind ptp, which lets pods send with any source",
+  ]);
+  assert.match(found(["--enable-ipam=false"], behind("calico"))[0] ?? "", /^unknown: .*are up to calico/);
+  assert.match(found(["--source-guard=off"])[0] ?? "", /^warning: .*are not checked \(--source-guard=off\)/);
+  const tables = ["inet", "arp"];
+  assert.match(
+    found([], { guard: { value: { tables: ["inet"], refusals: [] } } })[0] ?? "",
+    /^wrong: .*tables .* are missing/,
+  );
+  assert.deepEqual(found([], { guard: { value: { tables, refusals: [] } } }), ["ok: sources of pods are checked"]);
+  assert.deepEqual(found([], { guard: { fault: "no" } }), ["unknown: sources of pods cannot be read: no"]);
+  const refusals = [
+    { reason: "source", source: "10.9.9.9", link: "veth1", pod: ["10.1.0.2"] },
+    { reason: "outside", source: "10.1.0.2", link: "eth0", pod: [] },
+    { reason: "link-local", source: "fe80::1", link: "veth1", pod: ["10.1.0.2"] },
+  ];
+  assert.deepEqual(found([], { guard: { value: { tables, refusals } } }), [
+    "warning: veth1 (pod 10.1.0.2) packets with the source 10.9.9.9 (source), which is not the pod's, are dropped",
+    "warning: eth0 packets with the source 10.1.0.2 of a pod of this node come in by this link: they are dropped",
+    "warning: veth1 (pod 10.1.0.2) link-local packets of IPv6 from fe80::1 are dropped",
+  ]);
+  assert.match(
+    found(["--source-guard=count"], { guard: { value: { tables, refusals } } })[0] ?? "",
+    /would be dropped/,
+  );
 });
 
 test("judgeSuiteNode: another network that comes first is wrong; what Multus calls is not known", () => {

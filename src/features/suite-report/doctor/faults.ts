@@ -50,6 +50,13 @@ export const FAULTS = [
     fix: "Give the other rule a higher number than that of the pods, or restrict it.",
   },
   {
+    name: "source-guard",
+    at: "node",
+    title: "Packets of a pod are refused because of their source, or nobody looks at the sources of pods",
+    sees: "A pod that routes for others loses packets (SourceRefused in its events); or any pod can send as any other.",
+    fix: "Allow the sources in the Namespace and name them in the pod, or find out what forges them; with another plugin, let it or a network policy guard.",
+  },
+  {
     name: "rival-proxy",
     at: "node",
     title: "kube-proxy's rules translate Services beside service-proxy",

@@ -13,6 +13,20 @@ export interface CniFile {
   readonly fault?: string;
 }
 
+/** What the kernel has of the source guard. */
+export interface GuardFacts {
+  readonly tables: readonly string[];
+  /** The first refused packets, one for each link and reason. */
+  readonly refusals: readonly {
+    readonly reason: string;
+    readonly source: string;
+    /** Name of the link by which it came in. */
+    readonly link: string;
+    /** Addresses of the pod at the link; empty for a link that is no pod's. */
+    readonly pod: readonly string[];
+  }[];
+}
+
 /** What was found of this machine. A fact of a part that is not here is empty. */
 export interface NodeFacts {
   /** Milliseconds since the epoch. */
@@ -27,6 +41,8 @@ export interface NodeFacts {
   readonly rules: readonly Rule[];
   /** Objects of other proxies, each with the command that removes it. */
   readonly rivals: readonly string[];
+  /** The source guard; `undefined` where no coild runs that makes links. */
+  readonly guard: Fact<GuardFacts> | undefined;
   readonly conntrack: { readonly count: number; readonly max: number } | undefined;
   readonly uplinks: readonly { readonly name: string; readonly mtu: number }[];
   readonly podLinks: readonly { readonly name: string; readonly mtu: number }[];
@@ -53,6 +69,10 @@ export const DAEMONS: Readonly<Record<string, { readonly program: string; readon
   "vpc-alcor": { program: "nic-agent", socket: "/run/isthmus/vpc.sock" },
 };
 
+/** Plugins that let a pod send with any source. */
+const UNGUARDED: ReadonlySet<string> = new Set(["ptp", "bridge", "macvlan", "ipvlan", "host-device", "vlan"]);
+/** Tables of the source guard. */
+const GUARD_TABLES = 2;
 /** Plugins that call the network of others, which their configuration need not show. */
 const META_PLUGINS: ReadonlySet<string> = new Set(["multus", "multus-shim"]);
 /** The share of the table of connections from which it is told. */
@@ -82,6 +102,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...sockets(facts),
     ...forwarding(facts),
     ...ruleOrder(facts),
+    ...sourceGuard(facts),
     ...rivals(facts),
     ...conntrack(facts),
     ...mtu(facts),
@@ -197,6 +218,62 @@ function ruleOrder(facts: NodeFacts): readonly FaultCheck[] {
     const text = `rule ${earlier.priority} ${what} for all packets, before rule ${priority} of the pods`;
     return [wrong(text, `${ip} rule delete priority ${earlier.priority}, and add it again above ${priority}`)];
   });
+}
+
+function sourceGuard(facts: NodeFacts): readonly FaultCheck[] {
+  const coild = runs(facts, "coild");
+  if (coild === undefined) return [];
+  const { ok, warning, unknown, wrong } = judged("source-guard", "sources of pods");
+  if (flagOf(coild.flags, "enable-ipam") === "false") return guardOfOthers(facts);
+  const mode = flagOf(coild.flags, "source-guard") ?? "on";
+  const off = "let --source-guard=count show what it would drop, then set it to on";
+  if (mode === "off") return [warning("are not checked (--source-guard=off): any pod can send as any other", off)];
+  if (facts.guard === undefined) return [];
+  if ("fault" in facts.guard) return [unknown(`cannot be read: ${facts.guard.fault}`)];
+  const { tables, refusals } = facts.guard.value;
+  if (tables.length < GUARD_TABLES)
+    return [
+      wrong(
+        "are not checked: the tables of the source guard are missing",
+        "look at the log of coild: the kernel may lack nf_tables with inet and arp, or another program removes them",
+      ),
+    ];
+  const done = mode === "count" ? "passed, and would be dropped with --source-guard=on" : "are dropped";
+  const found = refusals.map(({ reason, source, link, pod }) => {
+    const at = judged("source-guard", pod.length === 0 ? link : `${link} (pod ${pod.join(", ")})`);
+    if (reason === "outside")
+      return at.warning(
+        `packets with the source ${source} of a pod of this node come in by this link: they ${done}`,
+        "find out who sends them: somebody forges the address, or a load balancer returns packets of pods unchanged",
+      );
+    if (reason === "link-local")
+      return at.warning(
+        `link-local packets of IPv6 from ${source} ${done}`,
+        "a pod may use neighbour discovery and MLD with its node, from at most 8 addresses; use the pod's address for all else",
+      );
+    return at.warning(
+      `packets with the source ${source} (${reason}), which is not the pod's, ${done}`,
+      "if the pod shall route for others: annotate its Namespace with isthmus.dev/allowed-sources and the pod with isthmus.dev/extra-sources",
+    );
+  });
+  if (found.length > 0) return found;
+  return [ok(mode === "count" ? "are counted, and nothing is dropped (--source-guard=count)" : "are checked")];
+}
+
+/** Behind another plugin that one guards, or nobody does. */
+function guardOfOthers({ cni }: NodeFacts): readonly FaultCheck[] {
+  const { warning, unknown } = judged("source-guard", "sources of pods");
+  const chain = "value" in cni ? cni.value.find(isOurs)?.plugins.map(({ type }) => type) : undefined;
+  const plugin = chain?.find((type) => !Object.hasOwn(DAEMONS, type));
+  if (plugin === undefined) return [];
+  if (!UNGUARDED.has(plugin))
+    return [unknown(`are up to ${plugin}, behind which coild is: its documents say whether it checks them`)];
+  return [
+    warning(
+      `are checked by nobody: coild is behind ${plugin}, which lets pods send with any source`,
+      "let a network policy's enforcer guard them, or give pods their links by coild",
+    ),
+  ];
 }
 
 function takesAll({ from, to, iif, oif, fwmark, invert, action, table, suppressPrefixLength }: Rule): boolean {

@@ -1,12 +1,15 @@
 import type { Clock } from "#base/clock";
 import { type AccessNamespace, accessNamespace } from "#features/egress";
+import { ALLOWED_SOURCES } from "#features/source-guard";
 import { type KubeApi, type Namespace, resources, type StoredMeta } from "#kube/client";
 import { POOL_ANNOTATION } from "#kube/coil";
 import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
 
-/** A Namespace as coild keeps it: the pool of its pods, and what the rules of Egresses need. */
+const KEPT = [POOL_ANNOTATION, ALLOWED_SOURCES];
+
+/** A Namespace as coild keeps it: the pool of its pods, the sources that they may use, and what the rules of Egresses need. */
 export interface KnownNamespace extends AccessNamespace {
-  /** Of the annotations the pool alone. */
+  /** Of the annotations these two alone. */
   readonly metadata: Pick<StoredMeta, "name" | "uid" | "resourceVersion" | "annotations">;
 }
 
@@ -21,8 +24,8 @@ export function namespaceInformer(
   return createInformer(api, resources.namespaces, {
     transform: (namespace): KnownNamespace => {
       const { name, uid, resourceVersion, annotations } = namespace.metadata;
-      const pool = annotations?.[POOL_ANNOTATION];
-      const kept = pool === undefined ? {} : { annotations: { [POOL_ANNOTATION]: pool } };
+      const own = KEPT.flatMap((key) => (annotations?.[key] === undefined ? [] : [[key, annotations[key]]]));
+      const kept = own.length === 0 ? {} : { annotations: Object.fromEntries(own) };
       return { ...accessNamespace(namespace), metadata: { name, uid, resourceVersion, ...kept } };
     },
     ...(onHealth === undefined ? {} : { onHealth }),

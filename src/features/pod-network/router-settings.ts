@@ -1,0 +1,39 @@
+import type { IpAddress } from "#base/ip";
+import { isKernelError } from "#kernel/errors";
+import type { Link } from "#kernel/link";
+import { routerSettings, type SysctlPort } from "#kernel/sysctl";
+
+/** A setting of a pod's link that differs from the one of a new link, as plain data. */
+export interface SettingStep {
+  readonly kind: "setting";
+  readonly key: string;
+  readonly value: string;
+}
+
+/**
+ * The settings that pods' links lack, by which pods are no routers (docs/spec/pod-network.md#5.5): for links of an earlier version, and of Coil. A link whose
+ * addresses are unknown keeps IPv6. Reads only; a setting that this kernel does not have is none.
+ */
+export function planSettings(
+  sysctl: Pick<SysctlPort, "get">,
+  links: Iterable<{ readonly link: Pick<Link, "name">; readonly addresses: readonly IpAddress[] }>,
+): SettingStep[] {
+  const steps: SettingStep[] = [];
+  for (const { link, addresses } of links) {
+    const ipv6 = addresses.length === 0 || addresses.some(({ family }) => family === 6);
+    for (const [key, value] of routerSettings(link.name, { ipv6 })) {
+      const now = read(sysctl, key);
+      if (now !== undefined && now !== value) steps.push({ kind: "setting", key, value });
+    }
+  }
+  return steps;
+}
+
+function read(sysctl: Pick<SysctlPort, "get">, key: string): string | undefined {
+  try {
+    return sysctl.get(key);
+  } catch (error) {
+    if (isKernelError(error, "not-found")) return undefined;
+    throw error;
+  }
+}
