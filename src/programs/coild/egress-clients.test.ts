@@ -95,6 +95,17 @@ async function open(t: TestContext, options: BedOptions = {}) {
     looks.other += 1;
     return filterOf(one)();
   };
+  /** The routers from whom each namespace takes packets; absent: from anybody. */
+  const guards = new Map<string, string>();
+  const guardOf = (path: string) => ({
+    sync: async ({ routers }: { readonly routers: readonly IpAddress[] }) => {
+      const before = guards.get(path);
+      guards.set(path, routers.join());
+      return before === routers.join() ? 0 : 1;
+    },
+    remove: () => Number(guards.delete(path)),
+    [Symbol.dispose]: () => undefined,
+  });
   /** `isOther`: with the other packet filter. */
   const begin = ({ runs = true, isOther = false } = {}) => {
     const health = new Health({ log: nullLogger });
@@ -112,6 +123,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
           openFilter: filterOf(isOther ? other : nft),
           openOther: counted(isOther ? nft : other),
           openConntrack: () => new FakeConntrack(),
+          openGuard: ({ path }) => guardOf(path ?? ""),
         },
         onDriver: (name) => void drivers.push(name),
         log: createLogger({ name: "egress", write: (line) => lines.push(line) }),
@@ -239,6 +251,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
     annotate,
     add,
     dump,
+    guards,
     marks,
     otherMarks: () => marks(other),
     looks,
@@ -1091,4 +1104,39 @@ test("live: 100 edits a second of an Egress of 50 pods, and 10,000 rubbish names
   const lines = bed.lines.filter((line) => line.includes('"rubbish-') || line.includes("rubbish-0"));
   assert.equal(lines.length, 1, lines.join(""));
   assert.ok((lines[0] ?? "").length < 2000 && /and \d+ more/.test(lines[0] ?? ""));
+});
+
+test("coild: a client takes packets of tunnels from the routers of its Egress, also of one that ends, and from nobody else; off means gone", async (t) => {
+  const bed = await open(t);
+  const guard = async (expected: string | undefined): Promise<void> => {
+    const read = (): string | undefined => [...bed.guards.values()][0];
+    const is = (text: string | undefined): boolean => text === expected;
+    const found = await poll(read, { until: is, everyMs: 5, deadlineMs: DEADLINE_MS, clock: systemClock });
+    assert.equal(found, expected);
+  };
+  const router = async (name: string, address: string, of: string): Promise<void> => {
+    const metadata = { name, namespace: INTERNET, labels: egressLabels(of) };
+    const spec = {
+      nodeName: "elsewhere",
+      terminationGracePeriodSeconds: 0,
+      containers: [{ name: "c", image: "none" }],
+    };
+    const made = await bed.api.create(resources.pods, { metadata, spec } as Draft<Pod>);
+    await bed.api.replaceStatus(resources.pods, { ...made, status: { phase: "Pending", podIPs: [{ ip: address }] } });
+  };
+  await bed.makeEgress("nat", ["0.0.0.0/0"]);
+  await bed.makeService("nat");
+  await router("nat-1", "10.64.8.1", "nat");
+  await router("other-1", "10.64.8.9", "other");
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
+  const { clients } = bed.begin();
+  await bed.add(clients, pod, "a");
+  await guard("10.64.8.1");
+  await router("nat-2", "10.64.8.2", "nat");
+  await guard("10.64.8.1,10.64.8.2");
+  await bed.api.delete(resources.pods, { namespace: INTERNET, name: "nat-1" });
+  await guard("10.64.8.2");
+  await bed.annotate("a", null);
+  await guard(undefined);
 });

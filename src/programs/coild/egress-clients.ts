@@ -11,6 +11,7 @@ import {
   type ClosedDestinations,
   type EgressNode,
   faultText,
+  type Gateway,
   gatewaysOf,
   type HeldEgresses,
   isBeingRepaired,
@@ -25,7 +26,7 @@ import {
   type TunnelDriver,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
-import type { Kernel, NetStack } from "#kernel/net";
+import type { Kernel, NetNs, NetStack } from "#kernel/net";
 import { type KubeApi, type Namespace, resources } from "#kube/client";
 import { routerEgress } from "#kube/coil";
 import type { EventRecorder } from "#kube/events";
@@ -183,7 +184,7 @@ export class EgressClients implements ClientDeps {
       workers: WORKERS,
       // Longer than the pause, which would count as a success and begin the back-off anew.
       retry: { initialMs: 2 * PAUSE_MS, maxMs: 30_000 },
-      waitFor: [this.#sources.egresses, this.#sources.services, this.#pods],
+      waitFor: [this.#sources.egresses, this.#sources.services, this.#sources.routers, this.#pods],
       log,
       clock,
     });
@@ -366,7 +367,7 @@ export class EgressClients implements ClientDeps {
   /** Watches and keeps clients up to date until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const group = new TaskGroup(signal);
-    const informers = [this.#sources.egresses, this.#sources.services, this.#pods];
+    const informers = [this.#sources.egresses, this.#sources.services, this.#sources.routers, this.#pods];
     for (const informer of informers) group.spawn((at) => informer.run({ signal: at }));
     group.spawn(async (at) => {
       await allSynced(informers, { signal: at });
@@ -498,6 +499,8 @@ export class EgressClients implements ClientDeps {
       closed: this.#withLackingFamilies(closed, place, stack),
     };
     const { openFilter, openOther, openConntrack } = this.#parts.filters;
+    const guarded =
+      gateways.length === 0 && before === NOTHING_HELD ? 0 : await this.#syncGuard(netns, gateways, driver);
     const done = await syncClient(stack, pod, gateways, {
       driver,
       port,
@@ -511,7 +514,15 @@ export class EgressClients implements ClientDeps {
     for (const fault of done.faults) this.#tellLeft(fault);
     if (done.hasTunnel) this.#clients.add(uid);
     else this.#clients.delete(uid);
-    return done;
+    return { ...done, changes: done.changes + guarded };
+  }
+
+  /** Before the tunnels are there, and before they go: without traces of a client nobody looks for the table. Returns the number of changes. */
+  async #syncGuard(netns: NetNs, gateways: readonly Gateway[], driver: TunnelDriver): Promise<number> {
+    using guard = this.#parts.filters.openGuard(netns);
+    if (gateways.length === 0) return guard.remove();
+    const routers = gateways.flatMap(({ egress }) => this.#sources.routersOf(egress));
+    return guard.sync({ driver, port: this.#options.port, routers });
   }
 
   /** A pod may run while its sandbox is being replaced. A pod that names no Egress needs nothing. */

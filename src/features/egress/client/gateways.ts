@@ -1,6 +1,6 @@
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
-import type { Service, StoredMeta } from "#kube/client";
-import { type Egress, egressNames } from "#kube/coil";
+import type { Pod, Service, StoredMeta } from "#kube/client";
+import { type Egress, egressNames, routerEgress } from "#kube/coil";
 import {
   type AccessPod,
   compareRefs,
@@ -34,6 +34,22 @@ export interface ClientService {
   readonly metadata: KeptMeta;
   /** The ClusterIPs, at most one of a family. Empty if this is not the Service of an Egress, or has no address. */
   readonly addresses: readonly IpAddress[];
+}
+
+/** A router of an Egress as clients need it. */
+export interface ClientRouter {
+  readonly metadata: KeptMeta;
+  /** The Egress, as `namespace/name`. */
+  readonly egress: string;
+  readonly addresses: readonly IpAddress[];
+}
+
+/** Pure: the view of a pod that is a router of an Egress in its namespace by its labels, whatever its state is: one that ends may still send answers. */
+export function clientRouter({ metadata, status }: Pod): ClientRouter {
+  const name = routerEgress(metadata.labels);
+  const addresses = (status?.podIPs ?? []).flatMap(({ ip }) => IpAddress.tryParse(ip ?? "") ?? []);
+  const egress = name === undefined ? "" : `${metadata.namespace}/${name}`;
+  return { metadata: keptMeta(metadata), egress, addresses: name === undefined ? [] : addresses };
 }
 
 /** Where Egresses and their Services are looked up. */
@@ -96,7 +112,7 @@ const MAX_NAMES = 1000;
 const FAMILIES: readonly IpFamily[] = [4, 6];
 /** The labels of the Services of all Egresses (docs/spec/pod-network.md#2.1). */
 const SERVICE_LABELS = { "app.kubernetes.io/name": "coil", "app.kubernetes.io/component": "egress" } as const;
-/** {@link SERVICE_LABELS} as a selector. */
+/** {@link SERVICE_LABELS} as a selector. The pods of routers have them too. */
 export const EGRESS_SERVICES: string = Object.entries(SERVICE_LABELS)
   .map(([key, value]) => `${key}=${value}`)
   .join(",");

@@ -1,9 +1,11 @@
 export {
   accessPod,
   type ClientEgress,
+  type ClientRouter,
   type ClientService,
   type ClientUse,
   clientEgress,
+  clientRouter,
   clientService,
   EGRESS_SERVICES,
   type EgressSource,

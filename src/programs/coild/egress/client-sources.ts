@@ -1,23 +1,27 @@
 import type { AbortOptions } from "#base/async";
 import type { Clock } from "#base/clock";
+import type { IpAddress } from "#base/ip";
 import {
   AccessIndex,
   type AccessNamespace,
   accessNamespace,
   accessPod,
   type ClientEgress,
+  type ClientRouter,
   type ClientService,
   clientEgress,
+  clientRouter,
   clientService,
   EGRESS_SERVICES,
   type EgressAccess,
   type EgressSource,
+  type Gateway,
   isObjectRef,
   namedEgresses,
   type UsingPod,
   usesFrom,
 } from "#features/egress";
-import { findObject, isKubeError, type KubeApi, type Namespace, resources, type Service } from "#kube/client";
+import { findObject, isKubeError, type KubeApi, type Namespace, type Pod, resources, type Service } from "#kube/client";
 import { coilResources, type Egress } from "#kube/coil";
 import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
 import { API_BUDGET_MS, apiCall } from "../cni-deps.ts";
@@ -33,6 +37,8 @@ const keyOf = ({ namespace = "", name }: { readonly namespace?: string | undefin
 export class ClientSources {
   readonly egresses: Informer<Egress, ClientEgress>;
   readonly services: Informer<Service, ClientService>;
+  /** Router pods, by the Egress that they are of. */
+  readonly routers: Informer<Pod, ClientRouter>;
   readonly #namespaces: Informer<Namespace, KnownNamespace>;
   readonly #access: AccessIndex;
   readonly #api: KubeApi;
@@ -64,6 +70,13 @@ export class ClientSources {
       labelSelector: EGRESS_SERVICES,
       transform: clientService,
       onHealth: onHealth("services"),
+      clock,
+    });
+    this.routers = createInformer(api, resources.pods, {
+      labelSelector: EGRESS_SERVICES,
+      transform: clientRouter,
+      indexers: { egress: ({ egress }) => [egress] },
+      onHealth: onHealth("routers"),
       clock,
     });
     this.#access = new AccessIndex({
@@ -101,23 +114,38 @@ export class ClientSources {
         onNamespace(name);
       },
     });
-    const onService = (key: string): void => {
+    /** Of a Service or a router: what it is changes nothing in who may use the Egress. */
+    const onPart = (key: string): void => {
       const egress = this.egresses.store.getByKey(key);
       onChange(key, { isAccess: egress !== undefined && selects(egress) });
     };
+    const routerText = ({ egress, addresses }: ClientRouter): string => `${egress} ${addresses.join()}`;
+    this.routers.addHandler({
+      onAdd: ({ egress }) => onPart(egress),
+      onUpdate: (before, after) => {
+        if (routerText(before) === routerText(after)) return;
+        for (const key of new Set([before.egress, after.egress])) onPart(key);
+      },
+      onDelete: ({ egress }) => onPart(egress),
+    });
     this.services.addHandler({
       onAdd: ({ metadata }) => {
         this.#deleted.delete(keyOf(metadata));
-        onService(keyOf(metadata));
+        onPart(keyOf(metadata));
       },
       onUpdate: (before, after) =>
-        String(before.addresses) !== String(after.addresses) && onService(keyOf(after.metadata)),
+        String(before.addresses) !== String(after.addresses) && onPart(keyOf(after.metadata)),
       onDelete: (service) => {
         const key = keyOf(service.metadata);
         if (this.egresses.store.getByKey(key) !== undefined) this.#deleted.set(key, service);
-        onService(key);
+        onPart(key);
       },
     });
+  }
+
+  /** The addresses of the routers of an Egress, from the moment in which they have one until they are deleted. */
+  routersOf(ref: Gateway["egress"]): IpAddress[] {
+    return this.routers.store.byIndex("egress", keyOf(ref)).flatMap(({ addresses }) => addresses);
   }
 
   /** The known state. */

@@ -1,16 +1,26 @@
-import { commandRunner, type FilterBackend, iptablesFilter, nftFilter } from "#features/egress";
+import {
+  type ClientGuardPort,
+  clientGuardPort,
+  commandRunner,
+  type FilterBackend,
+  iptablesFilter,
+  nftFilter,
+} from "#features/egress";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
+import { openNftElements } from "#kernel/nft-elements";
 
 /** The values of `--backend`. */
 export const FILTER_BACKENDS = ["iptables", "nftables"] as const;
 
-/** Open what `originatingOnly` needs of a network namespace, which must stay open as long: the packet filter in use, the other one, and connection tracking. */
+/** Open what a client needs of the packet filters of a network namespace, which must stay open as long: the packet filter in use, the other one, connection tracking, and the guard. */
 export interface FilterOpeners {
   readonly openFilter: FilterOpener;
   readonly openOther: FilterOpener;
   readonly openConntrack: (netns: NetNs) => ConntrackPort;
+  /** The table that takes tunnel packets from routers alone; of nftables, whatever the packet filter in use is. */
+  readonly openGuard: (netns: NetNs) => ClientGuardPort & Disposable;
 }
 
 type FilterOpener = (netns: NetNs) => FilterBackend & Disposable;
@@ -18,7 +28,7 @@ type FilterOpener = (netns: NetNs) => FilterBackend & Disposable;
 /** The packet filters for a value of `--backend`. */
 export function filterOpeners(backend: (typeof FILTER_BACKENDS)[number]): FilterOpeners {
   const other = backend === "nftables" ? "iptables" : "nftables";
-  return { openFilter: openerOf(backend), openOther: openerOf(other), openConntrack };
+  return { openFilter: openerOf(backend), openOther: openerOf(other), openConntrack, openGuard };
 }
 
 function openerOf(backend: (typeof FILTER_BACKENDS)[number]): FilterOpener {
@@ -28,4 +38,16 @@ function openerOf(backend: (typeof FILTER_BACKENDS)[number]): FilterOpener {
       return { ...nftFilter(nft), [Symbol.dispose]: () => nft[Symbol.dispose]() };
     };
   return (netns) => ({ ...iptablesFilter(commandRunner(netns)), [Symbol.dispose]: () => undefined });
+}
+
+function openGuard(netns: NetNs): ClientGuardPort & Disposable {
+  const nft = openNft(netns);
+  const elements = openNftElements(netns);
+  return {
+    ...clientGuardPort({ nft, elements }),
+    [Symbol.dispose]: () => {
+      elements[Symbol.dispose]();
+      nft[Symbol.dispose]();
+    },
+  };
 }
