@@ -66,8 +66,8 @@ const FIXED: readonly (readonly [path: string, role: FileRole])[] = [
   ["/var/lib/uplink-proxy", "state"],
 ];
 
-/** Reads what a node has of the suite. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
-export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
+/** Reads what a node has of the suite. `clients` are those of its pods. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
+export function readNode(kernel: NodeKernel, places: NodePlaces, clients: NodeFacts["clients"] = []): NodeFacts {
   const { stack } = kernel;
   return {
     running: [...runningPrograms(places), ...lockHolders(places)],
@@ -76,6 +76,7 @@ export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
       return role === undefined ? [] : [{ index, name, alias, role }];
     }),
     ...journal(stack, places),
+    clients,
     ...routing(stack, places),
     services: services(kernel.elements, places),
     uplinks: describeFlush(kernel, DEFAULT_SETTINGS),
