@@ -9,6 +9,7 @@ import { kubeFlags, openClient } from "./daemon/index.ts";
 import { defineProgram, EXIT, type Program, requirePrivileges } from "./program/index.ts";
 import { applyCluster } from "./uninstall/apply-cluster.ts";
 import { applyNode } from "./uninstall/apply-node.ts";
+import { type Client, readClients, removeClient } from "./uninstall/clients.ts";
 import { type NodeKernel, readNode, runningPrograms } from "./uninstall/read-node.ts";
 import { unplugGone } from "./uninstall/unplug-gone.ts";
 
@@ -41,6 +42,7 @@ const flags = {
     min: 0,
     max: 255,
   }),
+  egressPort: integerFlag("egress-port", 5555, "UDP port of coild's tunnels in pods", { min: 1, max: 65_535 }),
   tableName: stringFlag("table-name", "kube-proxy", "name of service-proxy's tables", "NAME"),
   ...kubeFlags,
 };
@@ -57,6 +59,7 @@ interface Work<T extends Item> {
     readonly removals: readonly T[];
     readonly refused: readonly string[];
     readonly kept: readonly string[];
+    readonly warned?: readonly string[];
   }>;
   /** Returns failures, one line each. */
   readonly apply: (
@@ -72,7 +75,7 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
     summary: "Removes what the suite has left on a node, or with --cluster in the cluster; --dry-run only prints it.",
     flags,
     notes: [
-      "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs. Ports of Open vSwitch that are left of sandboxes that are gone, as after a loss of power, go too: its database must answer.",
+      "On a node: CNI configuration and executables, links, routes, rules, nftables tables, sockets and state folders, in the network namespace and the root in which it runs. It refuses while programs of the suite run there, and while pods have links of the suite (--pods) or NICs of VPCs. Tunnels and closed destinations of Egresses go from pods that run on behind another plugin; these pods are named first, as they then send with their own address. Ports of Open vSwitch that are left of sandboxes that are gone, as after a loss of power, go too: its database must answer.",
       "With --cluster: webhooks, Egresses, workloads, accounts and rights of deploy/ and of the routers of Egresses, then blocks, pools and the API types. coild goes once the routers of Egresses have ended, whose interfaces it removes; blocks and later ones once its pods have ended, which would cut pods off otherwise. Finalizers of the suite are taken off, because its controllers have ended. It refuses while pods have NICs of VPCs, and where Coil itself runs, whose objects have the same names.",
       "Objects of other owners stay. A run that was killed is finished by the next one. After the removals it looks again.",
       "Exit code: 0 when nothing is left, or with --dry-run when nothing refuses the removal; 1 otherwise.",
@@ -90,20 +93,35 @@ export function uninstallProgram(nodePrograms: ReadonlySet<string>): Program {
       using elements = openNftElements(own);
       const places = { ...values, nodePrograms };
       const unplug = (containerId: string): Promise<void> => unplugGone(kernel, places, containerId, signal);
-      return await carryOut(nodeWork({ stack, nft, elements }, unplug, places), values);
+      const tunnels = { port: values.egressPort };
+      const clients = {
+        read: () => readClients(kernel, stack, tunnels),
+        remove: (client: Client) => removeClient(kernel, client, tunnels),
+      };
+      return await carryOut(nodeWork({ stack, nft, elements }, { unplug, clients }, places), values);
     },
   });
 }
 
 function nodeWork(
   kernel: NodeKernel,
-  unplug: (containerId: string) => Promise<void>,
+  {
+    unplug,
+    clients,
+  }: {
+    readonly unplug: (containerId: string) => Promise<void>;
+    readonly clients: { readonly read: () => readonly Client[]; readonly remove: (client: Client) => Promise<void> };
+  },
   values: Parameters<typeof readNode>[1] & Parameters<typeof planNode>[1],
 ): Work<NodeRemoval> {
   return {
-    read: async () => planNode(readNode(kernel, values), values),
+    read: async () => planNode(readNode(kernel, values, clients.read()), values),
     apply: (removals, { done }) =>
-      applyNode({ kernel, unplug, running: () => runningPrograms(values) }, removals, done),
+      applyNode(
+        { kernel, unplug, removeClient: clients.remove, running: () => runningPrograms(values) },
+        removals,
+        done,
+      ),
   };
 }
 
@@ -125,12 +143,13 @@ async function carryOut<T extends Item>(
   { dryRun, json }: { readonly dryRun: boolean; readonly json: boolean },
 ): Promise<number> {
   const say = (text: string): void => void (json || process.stdout.write(`${text}\n`));
-  const { removals, refused, kept } = await work.read();
+  const { removals, refused, kept, warned = [] } = await work.read();
   const textOf = ({ what, why }: Item): string => `${what}  (${why})`;
-  const report = { removals: removals.map(({ what, why }) => ({ what, why })), refused, kept };
+  const report = { removals: removals.map(({ what, why }) => ({ what, why })), refused, kept, warned };
   const tell = (more: object): void =>
     void (json && process.stdout.write(`${JSON.stringify({ ...report, ...more })}\n`));
   for (const line of kept) say(`kept: ${line}`);
+  for (const line of warned) say(`note: ${line}`);
   if (dryRun) {
     for (const removal of removals) say(`would ${textOf(removal)}`);
     for (const line of refused) say(`refused: ${line}`);

@@ -8,6 +8,7 @@ export { parseAlias } from "./alias.ts";
 export { ChainedNetwork } from "./chained-network.ts";
 export { PodNetworkError, type PodNetworkErrorCode } from "./errors.ts";
 export { findPod } from "./find-pod.ts";
+export { markedPlaces } from "./marked-places.ts";
 export { openSameNetNs } from "./open-same.ts";
 export { hostNameOf, type PodNetworkOptions, type PodRequest } from "./plan.ts";
 export type { PodPlace } from "./pod-namespaces.ts";

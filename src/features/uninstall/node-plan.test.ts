@@ -8,6 +8,7 @@ const NONE: NodeFacts = {
   links: [],
   sandboxes: [],
   journalFaults: [],
+  clients: [],
   rules: [],
   routes: [],
   guard: [],
@@ -33,6 +34,16 @@ const ALL: NodeFacts = {
   ],
   sandboxes: [],
   journalFaults: [],
+  clients: [
+    {
+      path: "/run/netns/a",
+      inode: 7n,
+      ifname: "eth0",
+      who: "the pod with UID uid",
+      destinations: ["203.0.113.0/24", "::/0"],
+      isCutOff: false,
+    },
+  ],
   rules: [{ family: 4, priority: 2000, table: 116, action: "lookup" }],
   routes: [{ route, program: "coild" }],
   guard: ["inet", "arp"],
@@ -52,17 +63,18 @@ const ALL: NodeFacts = {
 const options = { pods: true, restoreSettings: true };
 
 test("planNode: a node without the suite has nothing to remove, and nothing refuses it", () => {
-  assert.deepEqual(planNode(NONE, options), { removals: [], refused: [], kept: [] });
+  assert.deepEqual(planNode(NONE, options), { removals: [], refused: [], kept: [], warned: [] });
 });
 
 test("planNode: the configuration comes first, then the kernel's objects, then the files of programs", () => {
-  const { removals, refused, kept } = planNode(ALL, options);
+  const { removals, refused, kept, warned } = planNode(ALL, options);
   assert.deepEqual(
     removals.map(({ what }) => what),
     [
       "remove /etc/cni/net.d/10-coil.conflist",
       "rename /etc/cni/net.d/20-x.conflist.coil-disabled back to /etc/cni/net.d/20-x.conflist",
       "remove /opt/cni/bin/coil",
+      "remove tunnels, rules and routes to 2 destinations of Egresses from the pod with UID uid (/run/netns/a)",
       "delete link veth1",
       "delete link knode0",
       "clear the alias of cali1",
@@ -77,6 +89,9 @@ test("planNode: the configuration comes first, then the kernel's objects, then t
   );
   assert.ok(removals.every(({ why }) => why !== ""));
   assert.deepEqual([refused, kept], [[], []]);
+  assert.deepEqual(warned, [
+    "the pod with UID uid (/run/netns/a) will send packets to 203.0.113.0/24, ::/0 with its own address, and not through its Egress",
+  ]);
 });
 
 test("planNode: it is refused while programs run, with pods' links without leave, and with NICs in any case", () => {

@@ -53,6 +53,18 @@ export interface NodeFacts {
   }[];
   /** Why files of the journal cannot be read, one line each. */
   readonly journalFaults: readonly string[];
+  /** Pods with tunnels to Egresses, or with destinations that are closed, in their own namespaces. */
+  readonly clients: readonly {
+    readonly path: string;
+    readonly inode: bigint;
+    readonly ifname: string;
+    /** The pod in words, as its mark names it. */
+    readonly who: string;
+    /** Destinations that go to an Egress, or nowhere. */
+    readonly destinations: readonly string[];
+    /** True: its link is removed too, so nothing leaves it. */
+    readonly isCutOff: boolean;
+  }[];
   /** Rules and routes of `coild` and `coil-router`, by their marks. */
   readonly rules: readonly Rule[];
   readonly routes: readonly { readonly route: Route; readonly program: "coild" | "coil-router" }[];
@@ -70,6 +82,7 @@ export interface NodeFacts {
 /** One removal: what is done, as `delete link veth1`, and how one sees that it is ours. */
 export type NodeRemoval = { readonly what: string; readonly why: string } & (
   | { readonly op: "unplug"; readonly containerId: string }
+  | { readonly op: "remove-client"; readonly client: NodeFacts["clients"][number] }
   | { readonly op: "remove-file"; readonly path: string }
   | { readonly op: "restore-file"; readonly path: string; readonly to: string }
   | { readonly op: "delete-link"; readonly index: number }
@@ -89,6 +102,8 @@ export interface NodePlan {
   readonly refused: readonly string[];
   /** What stays, and why. */
   readonly kept: readonly string[];
+  /** What pods that run on do differently afterwards, one line each; told before anything is removed. */
+  readonly warned: readonly string[];
 }
 
 /** The suffix that `coil-installer` gives to the configurations of others. */
@@ -136,6 +151,8 @@ export function planNode(
     ...filesOf("configuration").map(removeFile),
     ...filesOf("set-aside").map(restoreFile),
     ...filesOf("executable").map(removeFile),
+    // While their links are there: a namespace is found by them.
+    ...facts.clients.map(removeClient),
     ...linksOf("half-made", "pod", "bind").map(deleteLink),
     ...linksOf("chained").map(
       ({ index, name, role }): NodeRemoval => ({
@@ -187,6 +204,12 @@ export function planNode(
   const inUse = sandboxes.filter(({ isGone }) => !isGone);
   return {
     removals,
+    warned: facts.clients
+      .filter(({ isCutOff }) => !isCutOff)
+      .map(
+        ({ who, path, destinations }) =>
+          `${who} (${path}) will send packets to ${cut(destinations)} with its own address, and not through its Egress`,
+      ),
     refused: [
       ...facts.running.map((program) => `${program} runs on this node: end it first`),
       ...(pods.length > 0 && !options.pods
@@ -222,6 +245,12 @@ export function planNode(
 function unplug({ containerId, nics }: NodeFacts["sandboxes"][number]): NodeRemoval {
   const what = `remove NICs ${nics.join(", ")} of container ${containerId}`;
   return { op: "unplug", containerId, what, why: "nic-agent's, by its journal; the sandbox is gone" };
+}
+
+function removeClient(client: NodeFacts["clients"][number]): NodeRemoval {
+  const { who, path, destinations } = client;
+  const what = `remove tunnels, rules and routes to ${destinations.length} destinations of Egresses from ${who} (${path})`;
+  return { op: "remove-client", client, what, why: "coild's, by the protocol and metric of its routes" };
 }
 
 function removeFile({ path, role }: OwnFile): NodeRemoval {

@@ -8,6 +8,7 @@ import { removeGuard } from "#features/source-guard";
 import type { NodeRemoval } from "#features/uninstall";
 import { flushKernel } from "#features/uplink-routing";
 import { isKernelError } from "#kernel/errors";
+import type { Client } from "./clients.ts";
 import type { NodeKernel } from "./read-node.ts";
 
 /** What removals change. */
@@ -15,6 +16,8 @@ export interface NodeTarget {
   readonly kernel: NodeKernel;
   /** Removes the NICs of a container as its DEL would. */
   readonly unplug: (containerId: string) => Promise<void>;
+  /** Removes the NAT client of a pod. */
+  readonly removeClient: (client: Client) => Promise<void>;
   /** Programs of the suite that run. */
   readonly running: () => readonly string[];
 }
@@ -52,11 +55,13 @@ function isExpected(error: unknown): boolean {
   return error instanceof ExpectedError || (error instanceof Error && "syscall" in error);
 }
 
-async function apply({ kernel, unplug }: NodeTarget, removal: NodeRemoval): Promise<void> {
+async function apply({ kernel, unplug, removeClient }: NodeTarget, removal: NodeRemoval): Promise<void> {
   const { stack } = kernel;
   switch (removal.op) {
     case "unplug":
       return unplug(removal.containerId);
+    case "remove-client":
+      return removeClient(removal.client);
     case "remove-file":
       return rmSync(removal.path, { recursive: true, force: true });
     case "restore-file":

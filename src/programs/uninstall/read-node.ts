@@ -67,8 +67,8 @@ const FIXED: readonly (readonly [path: string, role: FileRole])[] = [
   ["/var/lib/uplink-proxy", "state"],
 ];
 
-/** Reads what a node has of the suite. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
-export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
+/** Reads what a node has of the suite. `clients` are those of its pods. Changes nothing. Throws `KernelError`, `NftError`, `NicCniError`, and errors of the file system. */
+export function readNode(kernel: NodeKernel, places: NodePlaces, clients: NodeFacts["clients"] = []): NodeFacts {
   const { stack } = kernel;
   return {
     running: [...runningPrograms(places), ...lockHolders(places)],
@@ -77,6 +77,7 @@ export function readNode(kernel: NodeKernel, places: NodePlaces): NodeFacts {
       return role === undefined ? [] : [{ index, name, alias, role }];
     }),
     ...journal(stack, places),
+    clients,
     ...routing(stack, places),
     guard: guardTables(kernel.elements),
     services: services(kernel.elements, places),

@@ -1,0 +1,51 @@
+import { commandRunner, iptablesFilter, nftFilter, observeClosed, syncClient, vxlanDriver } from "#features/egress";
+import { markedPlaces, openSameNetNs } from "#features/pod-network";
+import type { NodeFacts } from "#features/uninstall";
+import { openConntrack } from "#kernel/conntrack";
+import type { Kernel, NetNs, NetStack } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+
+/** The NAT client of a pod on this node. */
+export type Client = NodeFacts["clients"][number];
+
+/** The pods of this node that have something of a NAT client in their namespaces. Changes nothing. Throws `KernelError`. */
+export function readClients(kernel: Kernel, host: NetStack, { port }: { readonly port: number }): readonly Client[] {
+  const seen = new Set<bigint>();
+  return markedPlaces(kernel, host).flatMap(({ path, inode, ifname, podUid, containerId }): Client[] => {
+    if (seen.has(inode)) return [];
+    seen.add(inode);
+    using netns = openSameNetNs(kernel, { path, inode });
+    if (netns === undefined) return [];
+    using stack = kernel.openStack(netns);
+    const { annotation, selector } = observeClosed(stack, { port });
+    const destinations = [...new Set([...annotation, ...selector].map(String))];
+    if (destinations.length === 0) return [];
+    const who = containerId === undefined ? `the pod with UID ${podUid}` : `the pod of container ${containerId}`;
+    return [{ path, inode, ifname, who, destinations, isCutOff: containerId !== undefined }];
+  });
+}
+
+/** Removes what a pod has of a NAT client. Idempotent; nothing is done if its namespace is gone. Throws as `syncClient`. */
+export async function removeClient(
+  kernel: Kernel,
+  { path, inode, ifname }: Pick<Client, "path" | "inode" | "ifname">,
+  { port }: { readonly port: number },
+): Promise<void> {
+  using netns = openSameNetNs(kernel, { path, inode });
+  if (netns === undefined) return;
+  using stack = kernel.openStack(netns);
+  await syncClient(stack, { addresses: {}, ifname, mtuBytes: 1500 }, [], {
+    // Nothing is made, so any driver does.
+    driver: vxlanDriver,
+    port,
+    inCluster: [],
+    openFilter: () => nftIn(netns),
+    openOther: () => ({ ...iptablesFilter(commandRunner(netns)), [Symbol.dispose]: () => undefined }),
+    openConntrack: () => openConntrack(netns),
+  });
+}
+
+function nftIn(netns: NetNs) {
+  const nft = openNft(netns);
+  return { ...nftFilter(nft), [Symbol.dispose]: () => nft[Symbol.dispose]() };
+}
