@@ -1,5 +1,5 @@
 import { dirname, join } from "node:path";
-import { type AbortOptions, Backoff, Deferred, Dirty, retry, TaskGroup } from "#base/async";
+import { type AbortOptions, Backoff, Deferred, Dirty, retry, TaskGroup, unlessAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
@@ -274,6 +274,7 @@ export const coild = defineProgram({
             network,
             namespace: (name) => namespaces.store.get(name),
             events,
+            onChange: () => kernelDirty.mark(),
             log: log.child("source-guard"),
             clock: systemClock,
           });
@@ -376,6 +377,7 @@ export const coild = defineProgram({
     if (extraSources !== undefined)
       group.spawn(async (at) => {
         await allSynced([namespaces], { signal: at });
+        await unlessAborted(ready.promise, { signal: at });
         await extraSources.learn({ api, nodeName }, { signal: at });
       });
     const watchPart = health.part("watch");

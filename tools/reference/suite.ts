@@ -89,6 +89,7 @@ export const suite: Readonly<Record<string, readonly Section[]>> = {
       ["`leaked-attachment`", "a link belongs to no pod"],
       ["`missing-attachment`", "no link leads to a pod's address"],
       ["`half-made-link`", "a link of an ADD that did not end"],
+      ["`unguarded-link`", "the source guard has other addresses for a link than the kernel's routes"],
       ["`unknown-address`", "an attachment's address is in no block that coild knows"],
       ["`route-export`", "the routes in the export table differ from the node's blocks"],
       ["`unmarked-pod`", "behind another plugin: no link has the mark of a running pod"],

@@ -233,6 +233,17 @@ const CASES: readonly Case[] = [
     found: [{ kind: "half-made-link", node: "node1", text: "link veth0123 was made by an ADD that did not end" }],
   },
   {
+    when: "the source guard lacks a link",
+    input: world({ nodes: [node({ unguarded: ["veth0123"] })] }),
+    found: [
+      {
+        kind: "unguarded-link",
+        node: "node1",
+        text: "the source guard has other addresses for link veth0123 than the kernel's routes",
+      },
+    ],
+  },
+  {
     when: "an attachment's address is in no block",
     input: world({ nodes: [memory({ unknown: [{ containerId: "c9", addresses: ["10.9.0.1", "fd09::1"] }] })] }),
     found: [{ kind: "unknown-address", node: "node1", text: "10.9.0.1, fd09::1 of c9 is in no block" }],
@@ -274,6 +285,7 @@ test("audit: every kind of finding has a case", () => {
     "leaked-attachment": true,
     "missing-attachment": true,
     "half-made-link": true,
+    "unguarded-link": true,
     "unknown-address": true,
     "route-export": true,
   };

@@ -44,6 +44,8 @@ export interface AuditedNode {
   readonly halfMade: readonly string[];
   /** Prefixes in the export table. */
   readonly exported: readonly string[];
+  /** Links that the source guard does not have as their attachments are. Absent without a guard, and from an earlier version. */
+  readonly unguarded?: readonly string[];
 }
 
 export interface AuditInput {
@@ -67,6 +69,7 @@ export interface Finding {
     | "leaked-attachment"
     | "missing-attachment"
     | "half-made-link"
+    | "unguarded-link"
     | "unknown-address"
     | "route-export"
     | "unmarked-pod"
@@ -209,6 +212,13 @@ function nodeLeftovers(node: AuditedNode): Finding[] {
         kind: "half-made-link",
         node: node.node,
         text: `link ${name} was made by an ADD that did not end`,
+      }),
+    ),
+    ...(node.unguarded ?? []).map(
+      (name): Finding => ({
+        kind: "unguarded-link",
+        node: node.node,
+        text: `the source guard has other addresses for link ${name} than the kernel's routes`,
       }),
     ),
     ...node.memory.unknown.map(({ containerId, addresses }): Finding => {

@@ -83,17 +83,11 @@ export class KnownLinks {
     return this.#links.get(ifindex)?.extra;
   }
 
-  /** Stores what the links of an attachment may use besides its addresses. Returns these links. */
-  setExtra(
-    { containerId, ifname }: KnownLink["attachment"],
-    extra: readonly Cidr[],
-  ): (KnownLink & { readonly ifindex: number })[] {
-    return [...this.#links].flatMap(([ifindex, link]) => {
-      if (link.attachment.containerId !== containerId || link.attachment.ifname !== ifname) return [];
-      const changed = { ...link, extra };
-      this.#links.set(ifindex, changed);
-      return [{ ...changed, ifindex }];
-    });
+  /** Stores what the links of an attachment may use besides its addresses. */
+  setExtra({ containerId, ifname }: KnownLink["attachment"], extra: readonly Cidr[]): void {
+    for (const [ifindex, link] of this.#links)
+      if (link.attachment.containerId === containerId && link.attachment.ifname === ifname)
+        this.#links.set(ifindex, { ...link, extra });
   }
 
   setGroup(ifindex: number, group: number): void {

@@ -19,6 +19,8 @@ export interface LinkGuard {
   detach(ifindex: number): void;
   /** Makes the guarded links those of the list; what is guarded of links in `keep` stays. Returns the number of changes. */
   sync(links: readonly GuardedPodLink[], options: { readonly keep: ReadonlySet<number> }): number;
+  /** The ifindexes of links that are not guarded as they are to be. */
+  differing(links: readonly GuardedPodLink[]): readonly number[];
 }
 
 /**

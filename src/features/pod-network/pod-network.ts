@@ -280,14 +280,22 @@ export class PodNetwork implements Disposable {
     return this.#guard.sync(guarded, { keep });
   }
 
-  /** Sets which sources attachments may use besides their addresses. Ignores attachments that do not exist. Throws errors of the guard. */
+  /** Names of the links of attachments that are not guarded as they are to be; `undefined` without a guard. Throws errors of the guard. */
+  unguarded(): string[] | undefined {
+    if (this.#guard === undefined) return undefined;
+    const attached = this.list();
+    const links = attached.map(({ ifindex, addresses }) => ({
+      ifindex,
+      addresses,
+      extra: this.#known.extraOf(ifindex),
+    }));
+    const differing = new Set(this.#guard.differing(links));
+    return attached.filter(({ ifindex }) => differing.has(ifindex)).map(({ hostName }) => hostName);
+  }
+
+  /** Sets which sources attachments may use besides their addresses, from the next {@link PodNetwork.guard} on. Ignores attachments that do not exist. */
   setExtraSources(wanted: readonly { readonly attachment: Attachment; readonly extra: readonly Cidr[] }[]): void {
-    const links = wanted.flatMap(({ attachment, extra }) =>
-      this.#known.setExtra(attachment, extra).map(({ ifindex, ipv4, ipv6 }) => ({
-        ...{ ifindex, addresses: present(ipv4, ipv6), extra },
-      })),
-    );
-    if (links.length > 0) this.#guard?.attach(...links);
+    for (const { attachment, extra } of wanted) this.#known.setExtra(attachment, extra);
   }
 
   /**

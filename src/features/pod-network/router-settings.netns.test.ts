@@ -99,8 +99,8 @@ test("PodNetwork: links of an earlier version get the settings once, at the next
   const values = (): string[] => keys.map((key) => at.host.sysctl.get(key));
   for (const [index, value] of ["2", "1", "0"].entries()) at.host.sysctl.set(keys[index] ?? "", value);
   const next = at.open();
-  assert.equal(next.repair(next.survey()), 3);
-  assert.deepEqual(values(), ["0", "0", "1"]);
+  assert.equal(next.repair(next.survey()), 2);
+  assert.deepEqual(values(), ["0", "0", "0"], "which addresses a link has may be read wrongly: IPv6 is not turned off");
   assert.equal(next.repair(next.survey()), 0);
   at.host.sysctl.set(keys[0] ?? "", "1");
   assert.equal(next.repair(next.survey()), 0);

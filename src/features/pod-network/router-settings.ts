@@ -1,4 +1,3 @@
-import type { IpAddress } from "#base/ip";
 import { isKernelError } from "#kernel/errors";
 import type { Link } from "#kernel/link";
 import { routerSettings, type SysctlPort } from "#kernel/sysctl";
@@ -11,21 +10,19 @@ export interface SettingStep {
 }
 
 /**
- * The settings that pods' links lack, by which pods are no routers (docs/spec/pod-network.md#5.5): for links of an earlier version, and of Coil. A link whose
- * addresses are unknown keeps IPv6. Reads only; a setting that this kernel does not have is none.
+ * The settings that pods' links lack, by which pods are no routers (docs/spec/pod-network.md#5.5): for links of an earlier version, and of Coil. These keep IPv6: at a
+ * start a pod's IPv6 address may be one that is not known yet. Reads only; a setting that this kernel does not have is none.
  */
 export function planSettings(
   sysctl: Pick<SysctlPort, "get">,
-  links: Iterable<{ readonly link: Pick<Link, "name">; readonly addresses: readonly IpAddress[] }>,
+  links: Iterable<{ readonly link: Pick<Link, "name"> }>,
 ): SettingStep[] {
   const steps: SettingStep[] = [];
-  for (const { link, addresses } of links) {
-    const ipv6 = addresses.length === 0 || addresses.some(({ family }) => family === 6);
-    for (const [key, value] of routerSettings(link.name, { ipv6 })) {
+  for (const { link } of links)
+    for (const [key, value] of routerSettings(link.name, { ipv6: true })) {
       const now = read(sysctl, key);
       if (now !== undefined && now !== value) steps.push({ kind: "setting", key, value });
     }
-  }
   return steps;
 }
 

@@ -86,6 +86,11 @@ test("planElements: what a link may use besides stays while it is not known, and
     planElements([link(7, ["10.0.0.1"], ["10.1.0.0/24", "10.1.1.1/32"]), link(8, ["10.0.0.2"])], EMPTY),
   );
   assert.deepEqual(planElements([link(7, ["10.0.0.1"], "unknown"), link(8, ["10.0.0.2"])], first), []);
+  assert.deepEqual(
+    planElements([link(7, [], "unknown"), link(8, ["10.0.0.2"])], first),
+    [],
+    "an address that cannot be read at a start is not taken away",
+  );
   assert.deepEqual(planElements([link(8, ["10.0.0.2"])], first, new Set([7])), []);
   assert.ok(planElements([link(7, ["10.0.0.1"], []), link(8, ["10.0.0.2"])], first).every(({ op }) => op === "delete"));
 });

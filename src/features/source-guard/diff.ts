@@ -1,5 +1,5 @@
 import type { ByteString, RawElement } from "#kernel/nft-elements";
-import { dependsOnExtras, elementsOf, FILLED, type GuardElement, ifindexOf, keysOf } from "./elements.ts";
+import { elementsOf, FILLED, type GuardElement, ifindexOf, keysOf } from "./elements.ts";
 import { GUARD_FAMILIES, type GuardFamily } from "./rules.ts";
 import type { GuardedLink } from "./types.ts";
 
@@ -16,8 +16,8 @@ export interface GuardChange {
 export type ActualElements = Readonly<Record<GuardFamily, ReadonlyMap<string, readonly RawElement[]>>>;
 
 /**
- * Pure: the changes from the kernel's elements to those of `links`. Elements of links in `keep` stay as they are, and so does what a link whose extra sources
- * are not known may use. Deletions come first: a range that grows overlaps with the one that it replaces.
+ * Pure: the changes from the kernel's elements to those of `links`. Elements of links in `keep` stay as they are, and so do those of a link whose extra sources
+ * are not known: its addresses may not be known as a whole either. Deletions come first: a range that grows overlaps with the one that it replaces.
  */
 export function planElements(
   links: readonly GuardedLink[],
@@ -31,21 +31,20 @@ export function planElements(
     wanted.set(idOf(change), change);
   };
   for (const link of links) for (const element of elementsOf(link)) want(element);
+  const staysWhole = (ifindex: number | undefined): boolean =>
+    ifindex !== undefined && (keep.has(ifindex) || unknown.has(ifindex));
   const kept = new Set<string>();
   for (const set of ["pods4", "pods6"] as const)
     for (const { key } of actual.inet.get(set) ?? [])
-      if (keep.has(ifindexOf(set, key) ?? -1)) kept.add(`${set.replace("pods", "own")} ${key.slice(4)}`);
-  const stays = (table: GuardFamily, set: string, key: ByteString): boolean => {
-    const ifindex = ifindexOf(set, key);
-    if (ifindex === undefined) return kept.has(`${set} ${key}`);
-    return keep.has(ifindex) || (unknown.has(ifindex) && dependsOnExtras({ table, set }));
-  };
+      if (staysWhole(ifindexOf(set, key))) kept.add(`${set.replace("pods", "own")} ${key.slice(4)}`);
+  const stays = (set: string, key: ByteString): boolean =>
+    set.startsWith("own") ? kept.has(`${set} ${key}`) : staysWhole(ifindexOf(set, key));
   const deletions: GuardChange[] = [];
   for (const table of GUARD_FAMILIES)
     for (const set of FILLED[table])
       for (const { key, keyEnd } of actual[table].get(set) ?? []) {
         const change = { op: "delete", table, set, key, ...(keyEnd === undefined ? {} : { keyEnd }) } as const;
-        if (wanted.delete(idOf(change)) || stays(table, set, key)) continue;
+        if (wanted.delete(idOf(change)) || stays(set, key)) continue;
         deletions.push(change);
       }
   return [...deletions, ...wanted.values()];

@@ -19,8 +19,6 @@ export const FILLED: Readonly<Record<GuardFamily, readonly string[]>> = {
   inet: ["links", "pods4", "pods6", "own4", "own6", "extra4", "extra6"],
   arp: ["links", "pods4"],
 };
-/** Sets that are filled by what a pod may use besides its addresses, too. */
-const OF_EXTRAS = new Set(["inet pods4", "inet pods6", "inet extra4", "inet extra6", "arp pods4"]);
 /**
  * Further single addresses of a link that may be sender of ARP and neighbour solicitations, so that the node resolves them. With an address of each family and
  * the link-local ones the node learns at most 16 neighbours of a link.
@@ -45,11 +43,6 @@ export function elementsOf({ ifindex, addresses, extra = [] }: GuardedLink): Gua
       .filter(({ family }) => family === 4)
       .map((from) => ({ table: "arp", set: "pods4", ifindex, from }) as const),
   ];
-}
-
-/** Whether elements of the set depend on what a link may use besides its addresses. */
-export function dependsOnExtras({ table, set }: Pick<GuardElement, "table" | "set">): boolean {
-  return OF_EXTRAS.has(`${table} ${set}`);
 }
 
 /** The keys of an element in the kernel's layout. */

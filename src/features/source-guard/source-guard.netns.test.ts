@@ -409,10 +409,14 @@ test("SourceGuard: what another program flushes, deletes or changes is noticed a
     assert.equal((await at.judge(at.a, [udp(OTHER.v4, OUTSIDE.v4)])).passed, 0, what);
   }
   at.elements.commitNow(new ElementBatch({ family: "inet", name: "source-guard" }).flush("links").flush("pods4"));
+  const indexes = at.links.map(({ ifindex }) => ifindex);
+  assert.deepEqual(at.guard.differing(links), indexes);
   at.guard.attach(at.links[0] ?? assert.fail());
   assert.ok(at.guard.sync(at.links) > 0, "elements");
+  assert.deepEqual(at.guard.differing(at.links), []);
   assert.equal((await at.judge(at.a, [udp(POD.v4, OUTSIDE.v4)])).passed, 1);
   assert.equal(removeGuard(at), 2);
+  assert.deepEqual(at.guard.differing(at.links), indexes);
   at.guard.detach(at.b.ifindex);
   assert.equal((await at.judge(at.a, [udp(OTHER.v4, OUTSIDE.v4)])).passed, 0, "a link that goes finds them lost");
   assert.equal(removeGuard(at), 2);

@@ -139,6 +139,14 @@ export class SourceGuard {
     return Object.fromEntries(counts) as Record<GuardReason, number>;
   }
 
+  /** The links whose elements in the kernel are not what they are to be. Changes nothing. Throws `KernelError`. */
+  differing(links: readonly GuardedLink[]): number[] {
+    if (guardTables(this.#kernel.elements).length < GUARD_FAMILIES.length) return links.map(({ ifindex }) => ifindex);
+    const changes = planElements(links, this.#read());
+    const found = new Set(changes.map(({ set, key }) => ifindexOf(set, key)));
+    return links.map(({ ifindex }) => ifindex).filter((ifindex) => found.has(ifindex));
+  }
+
   #others(ifindex: number): GuardedLink[] {
     return [...this.#links.values()].filter((link) => link.ifindex !== ifindex);
   }

@@ -8,7 +8,7 @@ export interface GuardedLink {
   readonly ifindex: number;
   /** The addresses of the pod at the other end; packets with one of them as source may come in by no other link. */
   readonly addresses: readonly IpAddress[];
-  /** Further sources that the link may use. `undefined`: not known yet, so those that the kernel has stay. */
+  /** Further sources that the link may use. `undefined`: not known yet, so all that the kernel has of the link stays. */
   readonly extra: readonly Cidr[] | undefined;
 }
 

@@ -42,6 +42,7 @@ function bed() {
       const annotations = allowed === undefined ? {} : { annotations: { "isthmus.dev/allowed-sources": allowed } };
       return { metadata: { name, uid: name, resourceVersion: "1", ...annotations } };
     },
+    onChange: () => undefined,
     events: { record: (event) => events.push(event) },
     log: nullLogger,
     clock: new FakeClock(),

@@ -41,6 +41,8 @@ export class ExtraSources {
     /** The annotations of a Namespace that is known; `undefined`: it is not. */
     readonly namespace: (name: string) => Pick<Namespace, "metadata"> | undefined;
     readonly events: Pick<EventRecorder, "record">;
+    /** Called when attachments may use other sources: the guard is to be compared. */
+    readonly onChange: () => void;
     readonly log: Logger;
     readonly clock: Clock;
   }) {
@@ -63,14 +65,14 @@ export class ExtraSources {
     this.#asking.delete(keyOf(attachment));
   }
 
-  /** Call it when a Namespace is new, has changed or is gone: what it allows now counts for its pods. Throws errors of the guard. */
+  /** Call it when a Namespace is new, has changed or is gone: what it allows now counts for its pods. */
   noteNamespace(name: string): void {
     this.#apply([...this.#asking.values()].filter(({ pod }) => pod.namespace === name));
   }
 
   /**
-   * Learns what the pods that run ask for, once, trying until the API server answers; until then the kernel has what it had. Pods without an address in the
-   * API are not changed.
+   * Learns what the pods that run ask for, once, trying until the API server answers; until then the kernel has what it had. Call it when the addresses of all
+   * attachments are known as a whole. Pods without an address in the API are not changed.
    */
   async learn(
     parts: { readonly api: Pick<KubeApi, "listAll">; readonly nodeName: string },
@@ -120,7 +122,9 @@ export class ExtraSources {
       const extra = this.#granted(one, namespace.metadata.annotations?.[ALLOWED_SOURCES]);
       return [{ attachment: one.attachment, extra }];
     });
+    if (silent.length === 0 && granted.length === 0) return;
     this.#parts.network.setExtraSources([...silent.map((attachment) => ({ attachment, extra: [] })), ...granted]);
+    this.#parts.onChange();
   }
 
   #granted({ pod, asked }: Asking, allowed: string | undefined): readonly Cidr[] {

@@ -30,7 +30,13 @@ export function inspectThisNode(parts: {
     kernel: parts.network.list().map(({ addresses, ...rest }) => ({ ...rest, addresses: addresses.map(String) })),
     halfMade: parts.network.halfMade(),
     exported: parts.exported.map(String),
+    ...unguardedOf(parts.network),
   };
+}
+
+function unguardedOf(network: PodNetwork): Pick<NodeInspection, "unguarded"> {
+  const unguarded = network.unguarded();
+  return unguarded === undefined ? {} : { unguarded };
 }
 
 /** The answer of coild to the question about NAT clients and routers, as data that JSON can have. Without clients it says so. */
