@@ -418,6 +418,8 @@ export async function openEgressNode(t: TestContext, { isChained = false, more =
     isReached,
     gateIn,
     routerGate,
+    /** The process of the router. */
+    routerProcess: egress,
     mayList,
     space,
     completeEgress,

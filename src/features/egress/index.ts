@@ -67,6 +67,7 @@ export {
   planClient,
   skipText,
   syncClient,
+  tunnelSources,
   type UsingPod,
 } from "./client/index.ts";
 export {
@@ -86,11 +87,10 @@ export {
   openFilters,
 } from "./filter/index.ts";
 export {
-  CLIENT_GUARD_TABLE,
   type ClientGuardPort,
-  clientGuardPort,
   type GuardCounter,
   GuardTable,
+  openClientGuard,
   planRouterGuard,
   ROUTER_DROPS,
   ROUTER_TABLE,

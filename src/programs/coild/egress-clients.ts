@@ -26,6 +26,7 @@ import {
   type TunnelDriver,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
+import type { ConntrackPort } from "#kernel/conntrack";
 import type { Kernel, NetNs, NetStack } from "#kernel/net";
 import { type KubeApi, type Namespace, resources } from "#kube/client";
 import { routerEgress } from "#kube/coil";
@@ -39,6 +40,7 @@ import { ClientSources } from "./egress/client-sources.ts";
 import { inspectPods } from "./egress/inspect-pods.ts";
 import type { KnownNamespace } from "./egress/namespaces.ts";
 import type { FilterOpeners } from "./egress/open-filter.ts";
+import { TranslationLook } from "./egress/translation-look.ts";
 
 const FAMILIES: readonly IpFamily[] = [4, 6];
 /** Pods that are compared at once: the work of one is a millisecond, but the kernel takes 20 ms to delete links. */
@@ -105,6 +107,7 @@ export class EgressClients implements ClientDeps {
   /** ADDs that wait for a permission; each is told of every change. */
   readonly #waiting = new Set<Dirty>();
   readonly #namespaces: Informer<Namespace, KnownNamespace>;
+  readonly #translation: TranslationLook;
   readonly #repeats = new Repeats();
   #isSynced = false;
   #hasNamespaces = false;
@@ -188,6 +191,12 @@ export class EgressClients implements ClientDeps {
       log,
       clock,
     });
+    const { events, filters } = parts;
+    const openConntrack = (): ConntrackPort => {
+      using own = kernel.openNetNs("own");
+      return filters.openConntrack(own);
+    };
+    this.#translation = new TranslationLook({ openConntrack, events, log, clock }, { port: options.port });
     const mark = (pod: ClientPod): void => this.#controller.enqueue(pod.metadata.uid);
     this.#pods.addHandler({
       // At the start every pod is compared: its annotation may have been removed while there was no coild.
@@ -221,6 +230,11 @@ export class EgressClients implements ClientDeps {
   /** The number of pods that have a NAT client. */
   get count(): number {
     return this.#clients.size;
+  }
+
+  /** The number of pods whose packets to their Egress the node translates. */
+  get translatedCount(): number {
+    return this.#translation.count;
   }
 
   /** What the pods of this node have, and how clients are made, for `isthmus audit`. Rejects with `KernelError`. */
@@ -379,6 +393,7 @@ export class EgressClients implements ClientDeps {
       this.#markUsers(this.#pods.store.values());
     });
     group.spawn((at) => this.#controller.run({ signal: at }));
+    group.spawn((at) => this.#translation.run({ signal: at }));
     group.spawn(async (at) => {
       const onChange = (): void => this.#markUsers(this.#pods.store.values());
       await this.#driver.run({ signal: at, onChange });
@@ -435,6 +450,7 @@ export class EgressClients implements ClientDeps {
     }
     if (done === undefined) return this.#whenAbsent(pod);
     this.#absent.delete(uid);
+    if (done.hasTunnel) this.#lookAt(pod, place);
     const left = wish === undefined ? [] : closedTexts(wish);
     this.#report(pod.metadata, "EgressIncomplete", [...texts, ...left, ...done.skipped.map(skipText)]);
     const { changes } = done;
@@ -452,6 +468,10 @@ export class EgressClients implements ClientDeps {
     return this.#held.get(uid) !== NOTHING_HELD
       ? { requeueAfterMs: this.#options.resyncMs * (1 - Math.random() / 2) }
       : undefined;
+  }
+
+  #lookAt({ metadata: { uid, name, namespace } }: ClientPod, { addresses }: ClientPlace): void {
+    this.#translation.add({ uid, name, namespace, addresses: FAMILIES.flatMap((family) => addresses[family] ?? []) });
   }
 
   /** What the pod had of its Egresses; of one that this process has not compared yet, what its own routes say. */
@@ -578,6 +598,7 @@ export class EgressClients implements ClientDeps {
 
   #forget(uid: string): void {
     this.#places.forget(uid);
+    this.#translation.forget(uid);
     this.#clients.delete(uid);
     this.#absent.delete(uid);
     this.#unseen.delete(uid);

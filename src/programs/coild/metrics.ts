@@ -23,19 +23,27 @@ export function coildMetrics(registry: Registry): {
   readonly onHandled: (path: string, code: number, seconds: number) => void;
   readonly observe: (ipam: Source) => void;
   readonly onDriver: (driver: string) => void;
-  readonly observeClients: (clients: { readonly count: number }) => void;
+  readonly observeClients: (clients: { readonly count: number; readonly translatedCount: number }) => void;
 } {
   let ipam: Source | undefined;
   let guard: Pick<SourceGuard, "counts"> | undefined;
   guardCounter(registry, () => guard);
   ipamGauges(registry, () => ipam);
-  let clients: { readonly count: number } | undefined;
+  let clients: { readonly count: number; readonly translatedCount: number } | undefined;
   new Gauge({
     name: "coil_coild_nat_clients",
     help: "Pods of this node that have a NAT client.",
     registers: [registry],
     collect() {
       this.set(clients?.count ?? 0);
+    },
+  });
+  new Gauge({
+    name: "coil_coild_nat_clients_translated",
+    help: "Pods with a NAT client whose tunnel packets this node translates, so that no router takes them.",
+    registers: [registry],
+    collect() {
+      this.set(clients?.translatedCount ?? 0);
     },
   });
   const driver = new Gauge({

@@ -4,6 +4,7 @@ import type { Clock } from "#base/clock";
 import { type Fact, readFact } from "#base/diagnosis";
 import { ExpectedError } from "#base/errors";
 import { inspectNicAgent, inspectNodes } from "#features/cni";
+import { tunnelSources } from "#features/egress";
 import { leftovers } from "#features/service-proxy";
 import { guardTables, readRefusals } from "#features/source-guard";
 import {
@@ -15,6 +16,7 @@ import {
   isOurReadiness,
   type NodeFacts,
 } from "#features/suite-report";
+import { openConntrack } from "#kernel/conntrack";
 import { type NetStack, openKernel } from "#kernel/net";
 import { openNftElements } from "#kernel/nft-elements";
 import type { Route } from "#kernel/route";
@@ -37,6 +39,7 @@ const ANSWER_MS = 5000;
 const NIC_STATE = "/var/lib/isthmus";
 const MAIN_TABLE = 254;
 const POD_TABLE = 116;
+const EGRESS_PORT = 5555;
 
 /** Certificates of the tunnel's programs, by their flags. */
 const CERTIFICATE_FLAGS: Readonly<Record<string, readonly string[]>> = {
@@ -89,6 +92,7 @@ export async function readNode(
     rivals: rivalsOf(processes, stack, netns),
     guard: await guardOf(processes, stack, netns),
     conntrack: conntrackOf(),
+    translated: await translatedOf(processes, netns, signal),
     ...linksOf(stack, processes),
     ports,
     folders: folders.flatMap(folderOf),
@@ -220,6 +224,26 @@ async function guardOf(
           .map(({ dst }) => String(dst.base)),
       })),
     };
+  });
+}
+
+/** Sources of tunnel packets that one look reads. */
+const MAX_SOURCES = 10_000;
+
+async function translatedOf(
+  processes: readonly SuiteProcess[],
+  netns: Parameters<typeof openConntrack>[0],
+  signal: AbortSignal,
+): Promise<NodeFacts["translated"]> {
+  const coild = processes.find(({ program }) => program === "coild");
+  if (coild === undefined || flagOf(coild.flags, "enable-egress") === "false") return { value: [] };
+  const port = Number(flagOf(coild.flags, "egress-port") ?? EGRESS_PORT);
+  return readFact(async () => {
+    using conntrack = openConntrack(netns);
+    const found = await tunnelSources(conntrack, { port, families: [4, 6], limit: MAX_SOURCES }, { signal });
+    return found
+      .filter(({ source, leavesAs }) => !source.equals(leavesAs))
+      .map(({ source, leavesAs }) => ({ source: String(source), leavesAs: String(leavesAs) }));
   });
 }
 

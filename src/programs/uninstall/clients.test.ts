@@ -50,7 +50,14 @@ test("readClients: pods with tunnels or closed destinations are named by their m
     ["the pod of container c2", "/run/netns/closed", ["0.0.0.0/0"], true],
     ["the pod with UID uid-1", "/run/netns/tunnel", ["203.0.113.0/24"], false],
   ]);
-  for (const client of found) await removeClient(kernel, client, { port: PORT });
+  const unguarded: string[] = [];
+  const openGuard = ({ path }: { readonly path?: string | undefined }) => ({
+    sync: () => assert.fail("nothing is made"),
+    remove: () => unguarded.push(path ?? ""),
+    [Symbol.dispose]: () => undefined,
+  });
+  for (const client of found) await removeClient(kernel, client, { port: PORT, openGuard });
+  assert.deepEqual(unguarded.sort(), ["/run/netns/closed", "/run/netns/tunnel"]);
   assert.deepEqual(readClients(kernel, host, { port: PORT }), []);
   for (const [name, before] of dumps) assert.equal(kernel.dump({ name }), before);
 });

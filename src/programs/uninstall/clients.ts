@@ -1,4 +1,12 @@
-import { commandRunner, iptablesFilter, nftFilter, observeClosed, syncClient, vxlanDriver } from "#features/egress";
+import {
+  commandRunner,
+  iptablesFilter,
+  nftFilter,
+  observeClosed,
+  openClientGuard,
+  syncClient,
+  vxlanDriver,
+} from "#features/egress";
 import { markedPlaces, openSameNetNs } from "#features/pod-network";
 import type { NodeFacts } from "#features/uninstall";
 import { openConntrack } from "#kernel/conntrack";
@@ -29,10 +37,14 @@ export function readClients(kernel: Kernel, host: NetStack, { port }: { readonly
 export async function removeClient(
   kernel: Kernel,
   { path, inode, ifname }: Pick<Client, "path" | "inode" | "ifname">,
-  { port }: { readonly port: number },
+  { port, openGuard = openClientGuard }: { readonly port: number; readonly openGuard?: typeof openClientGuard },
 ): Promise<void> {
   using netns = openSameNetNs(kernel, { path, inode });
   if (netns === undefined) return;
+  {
+    using guard = openGuard(netns);
+    guard.remove();
+  }
   using stack = kernel.openStack(netns);
   await syncClient(stack, { addresses: {}, ifname, mtuBytes: 1500 }, [], {
     // Nothing is made, so any driver does.

@@ -42,3 +42,4 @@ export {
   skipText,
 } from "./plan.ts";
 export { type ClientSync, lackOfClient, observeClosed, syncClient } from "./sync.ts";
+export { tunnelSources } from "./translated.ts";

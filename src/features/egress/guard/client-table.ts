@@ -1,3 +1,6 @@
+import type { NetNs } from "#kernel/net";
+import { openNft } from "#kernel/nft";
+import { openNftElements } from "#kernel/nft-elements";
 import { CLIENT_GUARD_TABLE, type ClientGuard, planClientGuard } from "./client-guard.ts";
 import { type GuardPorts, GuardTable } from "./table.ts";
 
@@ -9,8 +12,20 @@ export interface ClientGuardPort {
   remove(): number;
 }
 
-/** The table of a client over the packet filter of its namespace. */
-export function clientGuardPort(ports: GuardPorts): ClientGuardPort {
+/** Opens the table of a client in its network namespace. Throws `NftError` and `KernelError`. Whoever opens it disposes of it. */
+export function openClientGuard(netns: NetNs): ClientGuardPort & Disposable {
+  const nft = openNft(netns);
+  const elements = openNftElements(netns);
+  return {
+    ...clientGuardPort({ nft, elements }),
+    [Symbol.dispose]: () => {
+      elements[Symbol.dispose]();
+      nft[Symbol.dispose]();
+    },
+  };
+}
+
+function clientGuardPort(ports: GuardPorts): ClientGuardPort {
   const table = new GuardTable(ports, CLIENT_GUARD_TABLE);
   return {
     sync: (guard) => table.sync(planClientGuard(guard)),

@@ -26,6 +26,7 @@ const NOTHING: NodeFacts = {
   rivals: [],
   guard: undefined,
   conntrack: undefined,
+  translated: { value: [] },
   uplinks: [],
   podLinks: [],
   ports: [],
@@ -281,4 +282,16 @@ test("FAULTS: docs/guides/doctor.md has a section for each fault, with what is s
     for (const part of [title, sees, fix]) assert.ok(text.includes(part), `${name}: ${part}`);
     assert.match(text, /`+text /, `${name}: an example of what doctor prints`);
   }
+});
+
+test("judgeSuiteNode: packets of clients that leave with another source are named with both addresses, where coild runs", () => {
+  const translated = { value: [{ source: "10.64.0.7", leavesAs: "192.0.2.1" }] };
+  const found = judgeSuiteNode({ ...NOTHING, processes: [{ program: "coild", flags: [] }], translated });
+  const of = found.filter(({ name }) => name === "egress-translated").map(({ state, text }) => `${state} ${text}`);
+  assert.deepEqual(of, [
+    "wrong packets of 1 leave with another source, so no router takes them: those of 10.64.0.7 as 192.0.2.1",
+  ]);
+  const well = judgeSuiteNode({ ...NOTHING, processes: [{ program: "coild", flags: [] }] });
+  assert.equal(well.find(({ name }) => name === "egress-translated")?.state, "ok");
+  assert.ok(judgeSuiteNode({ ...NOTHING, translated }).every(({ name }) => name !== "egress-translated"));
 });

@@ -71,6 +71,13 @@ export const FAULTS = [
     fix: "Raise net.netfilter.nf_conntrack_max, and look for a program that leaves connections open.",
   },
   {
+    name: "egress-translated",
+    at: "node",
+    title: "The node translates the sources of packets that clients send to their Egress",
+    sees: "Pods of the node reach nothing through their Egress; routers count coil_egress_dropped_packets_total with the reason translated.",
+    fix: "Give kube-proxy the pods' pools as clusterCIDR, and turn masqueradeAll and ipMasq of the plugin ptp or bridge off.",
+  },
+  {
     name: "mtu",
     at: "node",
     title: "Pods have a larger MTU than the node's uplink",

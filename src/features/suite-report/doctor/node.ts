@@ -44,6 +44,8 @@ export interface NodeFacts {
   /** The source guard; `undefined` where no coild runs that makes links. */
   readonly guard: Fact<GuardFacts> | undefined;
   readonly conntrack: { readonly count: number; readonly max: number } | undefined;
+  /** Sources of tunnel packets to routers of Egresses that leave this node as another address, each with it. */
+  readonly translated: Fact<readonly { readonly source: string; readonly leavesAs: string }[]>;
   readonly uplinks: readonly { readonly name: string; readonly mtu: number }[];
   readonly podLinks: readonly { readonly name: string; readonly mtu: number }[];
   /** Ports at which somebody else answers. */
@@ -105,6 +107,7 @@ export function judgeSuiteNode(facts: NodeFacts): readonly FaultCheck[] {
     ...sourceGuard(facts),
     ...rivals(facts),
     ...conntrack(facts),
+    ...translatedClients(facts),
     ...mtu(facts),
     ...ports(facts),
     ...folders(facts),
@@ -302,6 +305,18 @@ function conntrack(facts: NodeFacts): readonly FaultCheck[] {
   const text = `has ${table.count} of ${table.max} entries`;
   if (table.count < table.max * FULL) return [ok(text)];
   return [wrong(text, `sysctl -w net.netfilter.nf_conntrack_max=${table.max * 2}`)];
+}
+
+function translatedClients(facts: NodeFacts): readonly FaultCheck[] {
+  if (runs(facts, "coild") === undefined) return [];
+  const { ok, wrong, unknown } = judged("egress-translated", "clients of Egresses");
+  if (!("value" in facts.translated)) return [unknown(facts.translated.fault)];
+  const [first] = facts.translated.value;
+  if (first === undefined) return [ok("no packets of clients leave with another source")];
+  const text = `packets of ${facts.translated.value.length} leave with another source, so no router takes them: those of ${first.source} as ${first.leavesAs}`;
+  const remedy =
+    "give kube-proxy the pods' pools as clusterCIDR, and turn masqueradeAll (--masquerade-all) and ipMasq of the plugin ptp or bridge off";
+  return [wrong(text, remedy)];
 }
 
 function mtu(facts: NodeFacts): readonly FaultCheck[] {

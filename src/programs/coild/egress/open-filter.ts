@@ -1,15 +1,14 @@
 import {
   type ClientGuardPort,
-  clientGuardPort,
   commandRunner,
   type FilterBackend,
   iptablesFilter,
   nftFilter,
+  openClientGuard,
 } from "#features/egress";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { NetNs } from "#kernel/net";
 import { openNft } from "#kernel/nft";
-import { openNftElements } from "#kernel/nft-elements";
 
 /** The values of `--backend`. */
 export const FILTER_BACKENDS = ["iptables", "nftables"] as const;
@@ -28,7 +27,7 @@ type FilterOpener = (netns: NetNs) => FilterBackend & Disposable;
 /** The packet filters for a value of `--backend`. */
 export function filterOpeners(backend: (typeof FILTER_BACKENDS)[number]): FilterOpeners {
   const other = backend === "nftables" ? "iptables" : "nftables";
-  return { openFilter: openerOf(backend), openOther: openerOf(other), openConntrack, openGuard };
+  return { openFilter: openerOf(backend), openOther: openerOf(other), openConntrack, openGuard: openClientGuard };
 }
 
 function openerOf(backend: (typeof FILTER_BACKENDS)[number]): FilterOpener {
@@ -38,16 +37,4 @@ function openerOf(backend: (typeof FILTER_BACKENDS)[number]): FilterOpener {
       return { ...nftFilter(nft), [Symbol.dispose]: () => nft[Symbol.dispose]() };
     };
   return (netns) => ({ ...iptablesFilter(commandRunner(netns)), [Symbol.dispose]: () => undefined });
-}
-
-function openGuard(netns: NetNs): ClientGuardPort & Disposable {
-  const nft = openNft(netns);
-  const elements = openNftElements(netns);
-  return {
-    ...clientGuardPort({ nft, elements }),
-    [Symbol.dispose]: () => {
-      elements[Symbol.dispose]();
-      nft[Symbol.dispose]();
-    },
-  };
 }
