@@ -1,8 +1,9 @@
 import type { Clock } from "#base/clock";
+import type { Health } from "#base/health";
 import { type AccessNamespace, accessNamespace } from "#features/egress";
 import { type KubeApi, type Namespace, resources, type StoredMeta } from "#kube/client";
 import { POOL_ANNOTATION } from "#kube/coil";
-import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import { createInformer, type Informer } from "#kube/informer";
 
 /** A Namespace as coild keeps it: the pool of its pods, and what the rules of Egresses need. */
 export interface KnownNamespace extends AccessNamespace {
@@ -16,8 +17,11 @@ export interface KnownNamespace extends AccessNamespace {
  */
 export function namespaceInformer(
   api: KubeApi,
-  { onHealth, clock }: { readonly onHealth?: (state: InformerHealth) => void; readonly clock: Clock },
+  { health, clock }: { readonly health: Health; readonly clock: Clock },
 ): Informer<Namespace, KnownNamespace> {
+  const part = health.part("watch-namespaces");
+  // The program is ready without it: pods whose pool and Egresses need none of it start.
+  part.ok();
   return createInformer(api, resources.namespaces, {
     transform: (namespace): KnownNamespace => {
       const { name, uid, resourceVersion, annotations } = namespace.metadata;
@@ -25,7 +29,7 @@ export function namespaceInformer(
       const kept = pool === undefined ? {} : { annotations: { [POOL_ANNOTATION]: pool } };
       return { ...accessNamespace(namespace), metadata: { name, uid, resourceVersion, ...kept } };
     },
-    ...(onHealth === undefined ? {} : { onHealth }),
+    onHealth: (state) => (state.state === "ready" ? part.ok() : part.degraded(state.error)),
     clock,
   });
 }
