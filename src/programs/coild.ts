@@ -180,7 +180,7 @@ export const coild = defineProgram({
     const clientOptions = values.enableEgress ? settings : undefined;
     const loadModules = (at: AbortOptions): Promise<void> => loadDriverModules(asked, { ...at, kernel, log });
     if (values.enableEgress) await loadModules({ signal });
-    const namespaces = namespaceInformer(api, { clock: systemClock });
+    const namespaces = namespaceInformer(api, { health, clock: systemClock });
     const openClients = clientsOpener(
       { kernel, api, namespaces, events, health, metrics, filters: filterOpeners(values.backend), loadModules, log },
       clientOptions,

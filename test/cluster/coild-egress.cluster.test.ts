@@ -91,6 +91,50 @@ for (const isChained of [false, true]) {
 
 for (const isChained of [false, true]) {
   const how = isChained ? "behind ptp" : "with our addresses";
+  test(`coild, ${how}: a pod that its Egress does not allow waits for the permission; one that loses it is closed, also after a restart, and reached nothing meanwhile`, async (t) => {
+    const bed = await openEgressNode(t, { isChained });
+    const { router, node } = bed;
+    await bed.makeEgress([`${NEAR[4]}/32`, `${NEAR[6]}/128`]);
+    await bed.makeService();
+    const allow = (names: readonly string[]) =>
+      node.api.patch(coilResources.egresses, EGRESS, {
+        type: "merge",
+        body: { spec: { allowedNamespaces: { names } } },
+      });
+    await allow(["other"]);
+    const starting = bed.run("client", EGRESS.name);
+    await until("the event is there", async () => {
+      const { items } = await node.api.listAll(resources.events);
+      const told = items.filter(({ reason }) => reason === "EgressRefused").map(({ note = "" }) => note);
+      assert.ok(told.length <= 1, told.join());
+      return /^Egress "internet\/nat" does not allow pods of namespace "default": ask .*spec\.allowedNamespaces/.test(
+        told.join(),
+      );
+    });
+    await allow(["default"]);
+    await starting;
+    for (const family of FAMILIES) await bed.sees("client", NEAR[family], router[family]);
+    await allow(["other"]);
+    const isClosed = (): boolean => /^unreachable/m.test(bed.leftIn("client")) && !/nat_/.test(bed.leftIn("client"));
+    await until("it is closed", isClosed, { deadlineMs: 10_000 });
+    assert.equal(await bed.seen("client", NEAR[4]), "none");
+    const closed = bed.leftIn("client");
+    await node.killCoild();
+    await node.startCoild(...bed.coildFlags);
+    // A pod that is made after the start shows that those before it have been compared.
+    await bed.run("plain");
+    await allow(["other", "else"]);
+    assert.equal(bed.leftIn("client"), closed);
+    await allow(["default"]);
+    for (const family of FAMILIES) await bed.sees("client", NEAR[family], router[family]);
+    await bed.completeEgress();
+    await bed.isClean();
+    assert.doesNotMatch(node.said(), /forbidden/i);
+  });
+}
+
+for (const isChained of [false, true]) {
+  const how = isChained ? "behind ptp" : "with our addresses";
   test(`coild, ${how}: killed and started again it changes nothing that is right, and makes what changed meanwhile; a pod without its namespace stops no other`, async (t) => {
     const bed = await openEgressNode(t, { isChained });
     const { node, router } = bed;

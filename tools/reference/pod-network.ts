@@ -60,7 +60,10 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
         "`tunnel-driver`",
         "this kernel lacks what `--tunnel-driver` needs: pods that name an Egress do not start; it is tried again every minute",
       ],
-      ["`watch-pods`, `watch-egresses`, `watch-services`", "changes of Egresses do not reach running pods"],
+      [
+        "`watch-pods`, `watch-egresses`, `watch-services`, `watch-namespaces`",
+        "changes of Egresses do not reach running pods",
+      ],
     ),
     files(
       ["`/run/coild.sock`", "the socket (`--socket`)"],

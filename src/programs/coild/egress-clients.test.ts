@@ -109,7 +109,7 @@ async function open(t: TestContext, options: BedOptions = {}) {
   /** `isOther`: with the other packet filter. */
   const begin = ({ runs = true, isOther = false } = {}) => {
     const health = new Health({ log: nullLogger });
-    const namespaces = namespaceInformer(api, { clock: systemClock });
+    const namespaces = namespaceInformer(api, { health, clock: systemClock });
     const clients = new EgressClients(
       {
         loadModules: async () => undefined,

@@ -92,12 +92,12 @@ export function matchPods(node: EgressNode, pods: readonly AuditedPod[]): NodePo
   return { node, spaces, strays };
 }
 
-/** The pod's address of each family: those that `coild` gave it, else those of its status. */
+/** The pod's address of each family: that which the node's routes show, else that of its status, as `coild` takes them. */
 export function addressesOf(
   pod: AuditedPod,
   id: Pick<SpaceId, "addresses">,
 ): Readonly<Partial<Record<4 | 6, IpAddress>>> {
-  const own = id.addresses.length > 0 ? id.addresses : pod.addresses;
+  const own = [...id.addresses, ...pod.addresses];
   const ofFamily = (family: 4 | 6): Partial<Record<4 | 6, IpAddress>> => {
     const address = own.find((one) => one.family === family);
     return address === undefined ? {} : { [family]: address };

@@ -102,6 +102,31 @@ test("explainClientWay: notes name what is wrong, or why a packet meets no Egres
   assert.match(await notesOf("203.0.113.9"), /has this destination, but the pod has no way to it/);
 });
 
+test("explainClientWay: an Egress that selects the pod is named as such, and what it has left closed when it does not any more", async () => {
+  using stack = await podWith(vxlanDriver);
+  const selecting = clientEgress({
+    metadata,
+    spec: { destinations: ["0.0.0.0/0", "::/0"], clients: [{ namespaceSelector: {} }] },
+  } as unknown as Egress);
+  const source = (clientsOf: string | undefined) => ({
+    egress: () => selecting,
+    service: () => service,
+    usesOf: usesFrom([selecting.access], () => ({ name: "tenant", labels: {}, clientsOf })),
+  });
+  const pod = { ...POD, annotations: {} };
+  const notesWith = async (clientsOf: string | undefined): Promise<string> => {
+    const explained = { ...known, source: source(clientsOf) };
+    return (await explainClientWay(stack, pod, ip("203.0.113.9"), { known: explained })).notes.join("\n");
+  };
+  assert.equal(await notesWith("internet/nat"), "spec.clients of Egress internet/nat selects the pod");
+  assert.match(await notesWith(undefined), /does not use Egress internet\/nat any more/);
+  const closed = { annotation: [], selector: [Cidr.parse("0.0.0.0/0")] };
+  const options = { driver: vxlanDriver, port: 5555, inCluster: PRIVATE_RANGES };
+  const { plan } = planClient({ ...POD, mtuBytes: 1500, closed }, [], options);
+  await syncNet(stack, plan, clientScope(5555));
+  assert.match(await notesWith(undefined), /is closed: an Egress that selected the pod has it/);
+});
+
 test("routerText: a router that is here and lacks its rule is told", () => {
   const end = { leavesAs: "10.64.0.8", rule: "masquerade", pod: "internet/nat-1", node: "a" };
   assert.match(routerText([{ ...end, isThere: false }]).join("\n"), /lacks the rule/);

@@ -213,13 +213,13 @@ export class ClientSources {
     return { egress: (ref) => egresses.get(keyOf(ref)), service: (ref) => services.get(keyOf(ref)), usesOf };
   }
 
-  /** A cluster without the type has no Egress. */
+  /** A cluster without the type has no Egress. A coild without the right to them selects no pod; its health says so, and an ADD that names one fails. */
   async #listEgresses(options: () => CallOptions): Promise<readonly ClientEgress[]> {
     return apiCall("list Egresses", async () => {
       try {
         return (await this.#api.listAll(coilResources.egresses, options())).items.map(clientEgress);
       } catch (error) {
-        if (!isKubeError(error, "not-found")) throw error;
+        if (!isKubeError(error, "not-found", "forbidden")) throw error;
         return [];
       }
     });

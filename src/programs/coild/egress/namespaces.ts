@@ -1,9 +1,10 @@
 import type { Clock } from "#base/clock";
+import type { Health } from "#base/health";
 import { type AccessNamespace, accessNamespace } from "#features/egress";
 import { ALLOWED_SOURCES } from "#features/source-guard";
 import { type KubeApi, type Namespace, resources, type StoredMeta } from "#kube/client";
 import { POOL_ANNOTATION } from "#kube/coil";
-import { createInformer, type Informer, type InformerHealth } from "#kube/informer";
+import { createInformer, type Informer } from "#kube/informer";
 
 const KEPT = [POOL_ANNOTATION, ALLOWED_SOURCES];
 
@@ -19,8 +20,11 @@ export interface KnownNamespace extends AccessNamespace {
  */
 export function namespaceInformer(
   api: KubeApi,
-  { onHealth, clock }: { readonly onHealth?: (state: InformerHealth) => void; readonly clock: Clock },
+  { health, clock }: { readonly health: Health; readonly clock: Clock },
 ): Informer<Namespace, KnownNamespace> {
+  const part = health.part("watch-namespaces");
+  // The program is ready without it: pods whose pool and Egresses need none of it start.
+  part.ok();
   return createInformer(api, resources.namespaces, {
     transform: (namespace): KnownNamespace => {
       const { name, uid, resourceVersion, annotations } = namespace.metadata;
@@ -28,7 +32,7 @@ export function namespaceInformer(
       const kept = own.length === 0 ? {} : { annotations: Object.fromEntries(own) };
       return { ...accessNamespace(namespace), metadata: { name, uid, resourceVersion, ...kept } };
     },
-    ...(onHealth === undefined ? {} : { onHealth }),
+    onHealth: (state) => (state.state === "ready" ? part.ok() : part.degraded(state.error)),
     clock,
   });
 }
