@@ -72,7 +72,7 @@ test("planElements: from any state to any other, and then nothing; one link at a
         const wanted = fresh.find((one) => one.ifindex === ifindex);
         const had = there.get(ifindex);
         there.delete(ifindex);
-        step = apply(step, planLink(had, wanted, there.values()));
+        step = apply(step, planLink(had, wanted, [...there.values()]));
         if (wanted !== undefined) there.set(ifindex, wanted);
       }
       assert.deepEqual(text(step), text(changed));

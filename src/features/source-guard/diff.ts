@@ -1,3 +1,4 @@
+import type { IpAddress } from "#base/ip";
 import type { ByteString, RawElement } from "#kernel/nft-elements";
 import { elementsOf, FILLED, type GuardElement, ifindexOf, keysOf } from "./elements.ts";
 import { GUARD_FAMILIES, type GuardFamily } from "./rules.ts";
@@ -27,7 +28,7 @@ export function planElements(
   const unknown = new Set(links.filter(({ extra }) => extra === undefined).map(({ ifindex }) => ifindex));
   const wanted = new Map<string, GuardChange>();
   const want = (element: GuardElement): void => {
-    const change = { op: "add", table: element.table, set: element.set, ...keysOf(element) } as const;
+    const change = changeOf("add", element);
     wanted.set(idOf(change), change);
   };
   for (const link of links) for (const element of elementsOf(link)) want(element);
@@ -54,22 +55,30 @@ export function planElements(
 export function planLink(
   before: GuardedLink | undefined,
   after: GuardedLink | undefined,
-  others: Iterable<GuardedLink>,
+  others: readonly GuardedLink[],
 ): GuardChange[] {
-  const changesOf = (op: "add" | "delete", link: GuardedLink | undefined): Map<string, GuardChange> =>
-    new Map(
-      (link === undefined ? [] : elementsOf(link)).map((element) => {
-        const change = { op, table: element.table, set: element.set, ...keysOf(element) } as const;
-        return [idOf(change), change] as const;
-      }),
-    );
-  const [old, fresh] = [changesOf("delete", before), changesOf("add", after)];
-  for (const id of [...old.keys()]) if (fresh.delete(id)) old.delete(id);
-  if ([...old.values()].some(({ set }) => set.startsWith("own")))
-    for (const other of others)
-      for (const element of elementsOf(other))
-        if (element.ifindex === undefined) old.delete(idOf({ ...element, ...keysOf(element) }));
-  return [...old.values(), ...fresh.values()];
+  const shared = (address: IpAddress): boolean => {
+    for (const { addresses } of others) if (addresses.some((other) => other.equals(address))) return true;
+    return false;
+  };
+  const old = new Map(
+    (before === undefined ? [] : elementsOf(before)).map(
+      (element) => [idOf(changeOf("delete", element)), element] as const,
+    ),
+  );
+  const added: GuardChange[] = [];
+  for (const element of after === undefined ? [] : elementsOf(after)) {
+    const change = changeOf("add", element);
+    if (!old.delete(idOf(change))) added.push(change);
+  }
+  const deleted = [...old.values()].filter(
+    ({ ifindex, from }) => ifindex !== undefined || from === undefined || !shared(from),
+  );
+  return [...deleted.map((element) => changeOf("delete", element)), ...added];
+}
+
+function changeOf(op: "add" | "delete", element: GuardElement): GuardChange {
+  return { op, table: element.table, set: element.set, ...keysOf(element) };
 }
 
 function idOf({ table, set, key, keyEnd }: Omit<GuardChange, "op">): string {

@@ -138,8 +138,9 @@ export function planTables(mode: GuardMode): Readonly<Record<GuardFamily, TableP
           "iif . ip6 saddr @pods6 ip6 daddr != fe80::/10 accept",
           "iif @links goto pod",
           "iiftype loopback accept",
-          "ip saddr @own4 goto outside4",
-          "ip6 saddr @own6 goto outside6",
+          // Only while the node has its way to the address by a guarded link: what a release without a guard leaves here cuts nobody.
+          "ip saddr @own4 fib saddr oif @links goto outside4",
+          "ip6 saddr @own6 fib saddr oif @links goto outside6",
         ],
       },
     ],
