@@ -12,6 +12,7 @@ import { serviceProxyConfig, serviceProxyFlags } from "./service-proxy-config/in
 const { kubeconfig, config, bindAddress, nodePortAddresses, detectLocalMode, clusterCIDR } = serviceProxyFlags;
 const { podBridgeInterface, podInterfaceNamePrefix, masqueradeAll, masqueradeBit, featureGates, tableName } =
   serviceProxyFlags;
+const { serviceAddresses, hostPorts } = serviceProxyFlags;
 
 const flags = {
   node: stringFlag(
@@ -39,6 +40,8 @@ const flags = {
   masqueradeBit,
   featureGates,
   tableName,
+  serviceAddresses,
+  hostPorts,
   nicSocket: stringFlag("nic-socket", "/run/isthmus/vpc.sock", "NICs of a pod: socket of the node's nic-agent", "PATH"),
   nicCredentials: optionalFlag(
     "nic-credentials",

@@ -23,6 +23,7 @@ import { Monitors } from "#kernel/monitor";
 import { type NetStack, openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
+import { openSockDiag } from "#kernel/sock-diag";
 import { openClient } from "./daemon/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
@@ -79,6 +80,7 @@ export const serviceProxy = defineProgram({
     if (values.cleanup) return await cleanUp({ nft, elements, generations }, config, log);
     setOomScore(config.oomScoreAdj, log);
     using conntrack = openConntrack(netns);
+    using sockets = openSockDiag(netns);
     const proxyKernel: ProxyKernel = { stack, nft, elements, conntrack, generations };
     await using monitors = new Monitors({
       onFailure: (error) =>
@@ -91,7 +93,11 @@ export const serviceProxy = defineProgram({
       { kubeconfig: config.kubeconfig, master },
       { registry, clock: systemClock },
     );
-    await serve({ config, kernel: proxyKernel, api, monitors, netns, registry, log, onFirstSync: setAgain }, signal);
+    const apiServer = api.connection.server;
+    await serve(
+      { config, kernel: proxyKernel, api, apiServer, sockets, monitors, netns, registry, log, onFirstSync: setAgain },
+      signal,
+    );
     return EXIT.ok;
   },
 });

@@ -18,6 +18,7 @@ export interface HealthEvent {
     | "FailedToStartServiceHealthcheck"
     | "ExternalAddressInUse"
     | "ExternalAddressRefused"
+    | "ExternalAddressListened"
     | "UnreadableObject";
   readonly note: string;
 }

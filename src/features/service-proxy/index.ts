@@ -12,6 +12,15 @@
  */
 
 export {
+  AddressGuard,
+  type AddressMode,
+  ASK_MS,
+  HOST_PORTS,
+  OtherNodesReader,
+  type PortRange,
+  parsePortRanges,
+} from "./addresses/index.ts";
+export {
   DataPlane,
   type Desired,
   GenerationTracker,

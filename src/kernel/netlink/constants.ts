@@ -20,7 +20,7 @@ export const NLM_F = {
 export const NLMSG = { NOOP: 1, ERROR: 2, DONE: 3, OVERRUN: 4 } as const;
 
 /** Protocols of AF_NETLINK sockets. */
-export const NETLINK = { ROUTE: 0, NETFILTER: 12, GENERIC: 16 } as const;
+export const NETLINK = { ROUTE: 0, SOCK_DIAG: 4, NETFILTER: 12, GENERIC: 16 } as const;
 
 /** Message types of NETLINK_ROUTE. */
 export const RTM = {

@@ -1,6 +1,14 @@
 import { ConfigError, type ListenAddress, parseListenAddress } from "#base/config";
 import { type Cidr, IpAddress } from "#base/ip";
-import { type ConntrackSettings, type NodeAwareProxyConfig, REPLACEMENT_SUFFIX } from "#features/service-proxy";
+import {
+  type AddressMode,
+  type ConntrackSettings,
+  HOST_PORTS,
+  type NodeAwareProxyConfig,
+  type PortRange,
+  parsePortRanges,
+  REPLACEMENT_SUFFIX,
+} from "#features/service-proxy";
 import { faultInFile, overridden, readConfigFile } from "./config-file.ts";
 import {
   type FeatureGates,
@@ -35,6 +43,10 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   readonly oomScoreAdj: number;
   readonly profiling: boolean;
   readonly startupHealth: "strict" | "compatible";
+  /** Which external addresses Services get. */
+  readonly serviceAddresses: AddressMode;
+  /** Ports of nodes that no Service gets, those that are always kept included. */
+  readonly hostPorts: readonly PortRange[];
   readonly drainingTaintKeys: readonly string[];
   /** Lines to log at the start: unknown keys and gates. */
   readonly notes: readonly string[];
@@ -143,6 +155,8 @@ function resolve(
     profiling: values.profiling,
     tableName: values.tableName,
     startupHealth: values.startupHealth,
+    serviceAddresses: values.serviceAddresses,
+    hostPorts: attempt(() => hostPorts(values.hostPorts), HOST_PORTS),
     drainingTaintKeys: splitList(values.drainingTaintKeys),
     notes: [...notes, ...unknown.map((gate) => `feature gate ${gate} has no effect in this proxy`)],
   };
@@ -172,6 +186,12 @@ function listenAddress(
       error.faults.map((fault) => `--${flag}: ${fault}`),
     );
   }
+}
+
+function hostPorts(text: string): readonly PortRange[] {
+  const more = parsePortRanges(text);
+  if (more !== undefined) return [...HOST_PORTS, ...more];
+  throw new ConfigError("invalid-flags", [`--host-ports: "${text}" is no list of ports; an example is 3389,8000-8100`]);
 }
 
 function nodePortAddresses(text: string): "primary" | readonly Cidr[] {

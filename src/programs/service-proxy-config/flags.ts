@@ -129,6 +129,18 @@ export const serviceProxyFlags = {
     "name of the nftables tables; several proxies need different ones",
     "NAME",
   ),
+  serviceAddresses: choiceFlag(
+    "service-addresses",
+    ["kube-proxy", "guarded", "strict"],
+    "guarded",
+    "the externalIPs and load balancer addresses that Services get: guarded refuses those of others, strict also this node's, kube-proxy none but loopback",
+  ),
+  hostPorts: stringFlag(
+    "host-ports",
+    "",
+    "further ports of nodes' addresses that no Service gets, such as 3389,8000-8100; see the guide for those that are always kept",
+    "PORTS",
+  ),
   startupHealth: choiceFlag(
     "startup-health",
     ["strict", "compatible"],

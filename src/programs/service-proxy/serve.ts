@@ -1,6 +1,6 @@
 import { Dirty, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
-import type { IpFamily } from "#base/ip";
+import type { Cidr, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
 import { VERSION } from "#base/version";
@@ -26,6 +26,7 @@ import {
   keepKnown,
   NodeAwareProxy,
   nodeNetwork,
+  OtherNodesReader,
   type ProxyKernel,
   serviceWarnings,
   supportedFamilies,
@@ -35,11 +36,13 @@ import {
 import type { Monitors } from "#kernel/monitor";
 import type { NetNs } from "#kernel/net";
 import { openNftWriters } from "#kernel/nft-elements";
+import type { SockDiag } from "#kernel/sock-diag";
 import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type Node } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { profilingRoutes } from "../http-endpoints/index.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
+import { addressGuard, askWhileBooting, findApiServer, namedAddresses } from "./address-guard.ts";
 import { areAdopted } from "./adopted.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
@@ -57,6 +60,9 @@ export interface ServeParts {
   readonly config: ServiceProxyConfig;
   readonly kernel: ProxyKernel;
   readonly api: KubeApi;
+  /** Where the kubeconfig says that the API server is. */
+  readonly apiServer: URL;
+  readonly sockets: SockDiag;
   readonly monitors: Monitors;
   readonly netns: NetNs;
   readonly registry: Registry;
@@ -159,10 +165,25 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onDisagreement: () => drift.refused(),
     proxyOf,
   });
+  const guard = addressGuard(deps, {
+    proxyOf,
+    onChange: () => judgeAgain(),
+  });
   const families = deps.families.map(
-    (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock }),
+    (family) => new NodeAwareProxy(family, config, kernel, { node, observer, log, clock: systemClock, judge: guard }),
   );
   const proxies = families.map(({ proxy }) => proxy);
+  const judgeAgain = (): void => {
+    for (const proxy of proxies) if (proxy.tracker.markExternal()) proxy.request();
+  };
+  const nodes = new OtherNodesReader(
+    { api, onNodes: (found) => guard.setOtherNodes(found), log, clock: systemClock, random: Math.random },
+    config.nodeName,
+  );
+  const setHostAddresses = (): void => {
+    for (const { family, hostAddresses } of families) guard.setHostAddresses(family, hostAddresses);
+  };
+  setHostAddresses();
   const setHealthAddresses = (): void => {
     for (const { family, healthAddresses } of families) ports.setAddresses(family, healthAddresses);
   };
@@ -170,6 +191,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   const readAddresses = (): void => {
     for (const family of families) family.readHostAddresses(node);
     setHealthAddresses();
+    setHostAddresses();
   };
   const check = new FamilyCheck(config, { families: deps.families, log });
   const onNode = (object: Node | undefined): boolean => {
@@ -178,6 +200,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     health.node(nodeView(object));
     node = keepKnown(nodeNetwork(object, config.bindAddress), node);
     check.node(node);
+    guard.setNode(namedAddresses(object), node.podCIDRs);
     for (const family of families) family.setNode(node);
     setHealthAddresses();
     return node.addresses.length > 0;
@@ -218,13 +241,27 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     log,
   });
   const group = new TaskGroup(signal);
+  group.spawn((at) => nodes.run({ signal: at }));
+  group.spawn((at) => askWhileBooting(guard, judgeAgain, { signal: at }));
+  group.spawn((at) => findApiServer(deps.apiServer, guard, { signal: at, log }));
   group.spawn((at) => fill.run({ signal: at }));
   for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));
   group.spawn((at) => drift.run({ signal: at }));
   group.spawn((at) => followAddresses(readAddresses, { changed, signal: at, log }));
   const { allowServiceExternalIPs: allowExternalIPs } = config.gates;
   const targets = {
-    families: proxies,
+    families: proxies.map((proxy) => ({
+      family: proxy.family,
+      tracker: proxy.tracker,
+      request: (): void => {
+        if (proxy.tracker.hasExternal) nodes.need();
+        proxy.request();
+      },
+      setServiceCIDRs: (cidrs: readonly Cidr[]): void => {
+        guard.setServiceCIDRs(proxy.family, cidrs);
+        proxy.setServiceCIDRs(cidrs);
+      },
+    })),
     clock: systemClock,
     onNode,
     onListed: () => health.listed(),

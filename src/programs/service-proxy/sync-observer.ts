@@ -84,8 +84,9 @@ function reportLost(
   const tell = (reason: HealthEvent["reason"], note: string): void =>
     onEvent({ about: { namespace, name }, type: "Warning", reason, note });
   if (owner !== undefined) {
-    const fix = "choose an address that nothing else has; for addresses of nodes use a NodePort";
-    log.warn("a Service requests an address that no Service can have", { service, frontEnd, owner, fix });
+    const fix =
+      "choose an address and port that nothing else has, or see --service-addresses in the guide of service-proxy";
+    log.warn("a Service requests an address that it cannot have", { service, frontEnd, owner, fix });
     tell("ExternalAddressRefused", `${frontEnd} cannot be used by a Service: the address belongs to ${owner}`);
     return;
   }

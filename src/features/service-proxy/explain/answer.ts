@@ -152,6 +152,9 @@ function* notesOn({ packet }: QuestionPacket, { outcome, steps }: Trace, plan: N
     const why = owner === undefined ? `the address belongs to Service ${holder}` : `the address belongs to ${owner}`;
     yield `Service ${service} requests the same address and port, and does not get it: ${why}`;
   }
+  if (plan.unlessListened.has(key)) {
+    yield "the address is one of this node's: the Service gets it only if no socket of the node listens on this port (ss -ltunp); explain does not ask the node";
+  }
   if (outcome.kind === "delivered" && outcome.isTranslated) return;
   const nodePort = wanted.frontEnd(nodePortId);
   if (outcome.kind === "delivered" && nodePort !== undefined && isOwnAddress) {

@@ -1,6 +1,14 @@
 import { type Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { type EndpointSlice, isKubeError, type KubeApi, type Node, resources, type Service } from "#kube/client";
 import { fitShape } from "#kube/shape";
+import {
+  type AddressMode,
+  addressesOf,
+  type HostFacts,
+  judgeAddress,
+  type PortRange,
+  podCIDRsOf,
+} from "../addresses/index.ts";
 import { PROXY_SELECTORS, rangesOf, SHAPES, serviceCIDRs } from "../inputs/index.ts";
 import {
   addressOf,
@@ -10,7 +18,7 @@ import {
   nodePortAddressesOf,
   ruleOptionsOf,
 } from "../node/index.ts";
-import { addressBytes, WantedTable } from "../plan/index.ts";
+import { type AddressJudge, addressBytes, WantedTable } from "../plan/index.ts";
 import type { RuleOptions } from "../rules/index.ts";
 import { type TraceContext, traceContext } from "../trace/index.ts";
 import { portsOf, sliceView, Tracker } from "../track/index.ts";
@@ -22,11 +30,14 @@ export interface ExplainConfig extends NodeConfig {
   /** Overrides the node's primary address. */
   readonly bindAddress: IpAddress | undefined;
   readonly gates: { readonly allowServiceExternalIPs: boolean };
+  readonly serviceAddresses: AddressMode;
+  readonly hostPorts: readonly PortRange[];
 }
 
 /** All objects that a node's proxy reads from the API server. */
 export interface Cluster {
   readonly node: Node;
+  readonly otherNodes: readonly Node[];
   readonly services: readonly Service[];
   readonly slices: readonly EndpointSlice[];
   readonly serviceCIDRs: readonly Cidr[];
@@ -44,10 +55,12 @@ export async function readCluster(
     api.listAll(resources.endpointSlices, { ...options, labelSelector: PROXY_SELECTORS.slices }),
     readRanges(api, options),
   ]);
-  const node = nodes.items.filter(isReadable("nodes")).find(({ metadata }) => metadata.name === nodeName);
+  const all = nodes.items.filter(isReadable("nodes"));
+  const node = all.find(({ metadata }) => metadata.name === nodeName);
   if (node === undefined) throw noSuchNode(nodeName, nodes.items);
   return {
     node,
+    otherNodes: all.filter((one) => one !== node),
     services: services.items.filter(isReadable("services")),
     slices: slices.items.filter(isReadable("endpointslices")),
     serviceCIDRs: ranges,
@@ -91,11 +104,13 @@ export interface NodePlan {
   readonly addresses: readonly IpAddress[];
   /** Addresses that take NodePorts; empty if all local ones do. */
   readonly nodePortAddresses: readonly IpAddress[];
+  /** Keys of external front ends at addresses of this node, which a Service gets if no socket of the node listens there. */
+  readonly unlessListened: ReadonlySet<string>;
 }
 
 /** Plans one family's table with the same functions as the proxy. `further`: addresses of the node that its Node does not name. Pure. */
 export function planNode(
-  { node, services, slices, serviceCIDRs: cidrs }: Cluster,
+  { node, otherNodes, services, slices, serviceCIDRs: cidrs }: Cluster,
   config: ExplainConfig,
   family: IpFamily,
   further: readonly IpAddress[],
@@ -104,7 +119,25 @@ export function planNode(
   const named = (node.status?.addresses ?? []).flatMap(({ address }) => IpAddress.tryParse(address ?? "") ?? []);
   const addresses = distinct([...network.addresses, ...named, ...further]).filter((one) => one.family === family);
   const options = ruleOptionsOf(config, network, family, addresses);
-  const tracker = new Tracker(family, contextOf(config, network, family));
+  const facts: HostFacts = {
+    ...{ mode: config.serviceAddresses, hostPorts: config.hostPorts, ownNode: named, serviceCIDRs: cidrs },
+    host: new Set([...addresses, ...further].map(String)),
+    otherNodes: new Map(
+      otherNodes.flatMap((one) => addressesOf(one).map((text) => [text, one.metadata.name] as const)),
+    ),
+    podRanges: [...config.clusterCIDRs, ...[node, ...otherNodes].flatMap(podCIDRsOf)],
+    apiServer: undefined,
+  };
+  const unlessListened = new Set<string>();
+  const judge: AddressJudge = {
+    judge: (_family, claim, cluster) => {
+      const judgement = judgeAddress(claim, facts, cluster);
+      if (judgement.kind === "unless-listened") unlessListened.add(claim.key);
+      return judgement.kind === "refused" ? judgement.owner : undefined;
+    },
+    forget: () => undefined,
+  };
+  const tracker = new Tracker(family, contextOf(config, network, family), { judge });
   for (const service of services) {
     const ports = portsOf(service, family, { allowExternalIPs: config.gates.allowServiceExternalIPs });
     tracker.setService(keyOf(service), ports);
@@ -126,6 +159,7 @@ export function planNode(
     tracker,
     wanted,
     addresses,
+    unlessListened,
     nodePortAddresses: nodePorts.mode === "set" ? nodePorts.addresses : [],
     context: traceContext(table, options, addresses),
   };

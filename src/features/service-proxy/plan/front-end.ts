@@ -1,8 +1,15 @@
-import { Cidr, type IpAddress } from "#base/ip";
+import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { ByteString, Verdict } from "#kernel/nft-elements";
-import { type Endpoint, flatText, type Selection, type ServicePort, servicePortId } from "../model/index.ts";
+import {
+  type Endpoint,
+  flatText,
+  type Protocol,
+  type Selection,
+  type ServicePort,
+  servicePortId,
+} from "../model/index.ts";
 import { REJECT_CHAIN, type Shape, shapeName } from "../rules/index.ts";
-import { addressKey, affinityKey, endpointValue, portBytes } from "./keys.ts";
+import { addressKey, affinityKey, endpointValue, frontEndText, portBytes } from "./keys.ts";
 import { withoutNested } from "./ranges.ts";
 
 /**
@@ -60,31 +67,49 @@ export interface RequestedFrontEnd {
   readonly owner: string | undefined;
 }
 
-/** Addresses that no Service can have, and their owners. */
-const RESERVED: readonly (readonly [range: Cidr, owner: string])[] = (
-  [
-    ["127.0.0.0/8", "loopback"],
-    ["::1/128", "loopback"],
-    ["169.254.0.0/16", "the link"],
-    ["fe80::/10", "the link"],
-    ["0.0.0.0/8", "no host"],
-    ["::/128", "no host"],
-    ["224.0.0.0/4", "multicast"],
-    ["ff00::/8", "multicast"],
-  ] as const
-).map(([range, owner]) => [Cidr.parse(range), owner]);
-
-/** The owner of an address that no Service can have; `undefined`: a Service may have the address. Pure. */
-function ownerOf(address: IpAddress, nodeIPs: readonly IpAddress[]): string | undefined {
-  if (nodeIPs.some((one) => one.equals(address))) return "this node";
-  return RESERVED.find(([range]) => range.contains(address))?.[1];
+/** A claim of a Service on an externalIP or a load balancer's address, with its port. */
+export interface AddressClaim {
+  /** `namespace/name` */
+  readonly service: string;
+  readonly namespace: string;
+  readonly address: IpAddress;
+  readonly protocol: Protocol;
+  readonly port: number;
+  /** Key of `service-ips`. */
+  readonly key: ByteString;
+  /** The address and port as text, as in {@link frontEndText}. */
+  readonly frontEnd: string;
 }
+
+/** What the cluster's objects say of an address. */
+export interface ClusterFacts {
+  /** True if a Service has the address as its cluster IP. */
+  isClusterIP(address: IpAddress): boolean;
+  /** The endpoints at an address, of all Services. */
+  endpointsAt(
+    address: IpAddress,
+  ): readonly { readonly namespace: string; readonly protocol: Protocol; readonly port: number }[];
+  /** Ports of the API servers, by the slices of their Service. */
+  apiServerPorts(): ReadonlySet<number>;
+}
+
+/** Decides whether Services get addresses that they claim. */
+export interface AddressJudge {
+  /** The owner of the address, if the Service does not get it. */
+  judge(family: IpFamily, claim: AddressClaim, cluster: ClusterFacts): string | undefined;
+  /** To be called when a Service is gone. */
+  forget(service: string): void;
+}
+
+/** The owner of an address that a Service claims, `undefined`: the Service may have it. */
+export type OwnerOf = (claim: AddressClaim) => string | undefined;
 
 /** The front ends of a service port. Pure. If several front ends have one key, the first one counts. `nodeIPs`: addresses of this node. */
 export function frontEndsOf(
   port: ServicePort,
   selection: Selection,
   nodeIPs: readonly IpAddress[],
+  ownerOf: OwnerOf,
 ): RequestedFrontEnd[] {
   const ranges = rangesOf(port, nodeIPs);
   const lists = { cluster: valuesOf(selection.cluster), local: valuesOf(selection.local), ranges };
@@ -100,10 +125,20 @@ export function frontEndsOf(
     const id = frontEndId(frontEnd);
     if (byKey.has(id)) continue;
     const isExternal = target.kind === "load-balancer" || target.kind === "external-ip";
-    const owner = isExternal && target.address !== undefined ? ownerOf(target.address, nodeIPs) : undefined;
+    const owner =
+      isExternal && target.address !== undefined ? ownerOf(claimOf(port, target.address, frontEnd)) : undefined;
     byKey.set(id, { frontEnd, isExternal, owner });
   }
   return [...byKey.values()];
+}
+
+function claimOf(
+  { namespace, name, protocol, port }: ServicePort,
+  address: IpAddress,
+  frontEnd: FrontEnd,
+): AddressClaim {
+  const service = `${namespace}/${name}`;
+  return { service, namespace, address, protocol, port, key: frontEnd.key, frontEnd: frontEndText(frontEnd) };
 }
 
 interface Lists {

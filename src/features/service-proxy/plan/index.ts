@@ -6,7 +6,14 @@
  */
 export { MAX_TIMEOUTS } from "./affinity-timeouts.ts";
 export { changeFrontEnd, type ElementChanges } from "./change.ts";
-export { frontEndId, NO_ENDPOINTS, type ObservedFrontEnd } from "./front-end.ts";
+export {
+  type AddressClaim,
+  type AddressJudge,
+  type ClusterFacts,
+  frontEndId,
+  NO_ENDPOINTS,
+  type ObservedFrontEnd,
+} from "./front-end.ts";
 export { addressBytes, addressKey, affinityKey, endpointValue, frontEndText, portBytes, slotBytes } from "./keys.ts";
 export { cidrsIn, type ListedTable, readListing } from "./listing.ts";
 export { withoutNested } from "./ranges.ts";

@@ -1,6 +1,6 @@
 import type { IpAddress } from "#base/ip";
 import { type Endpoint, type NodeInfo, packed, packedSet, type ServicePort, selectEndpoints } from "../model/index.ts";
-import { frontEndId, frontEndsOf } from "./front-end.ts";
+import { frontEndId, frontEndsOf, type OwnerOf } from "./front-end.ts";
 import { addressBytes, hairpinKey } from "./keys.ts";
 import type { ServicePlan } from "./wanted.ts";
 
@@ -10,14 +10,18 @@ export interface PortWithEndpoints {
   readonly endpoints: readonly Endpoint[];
 }
 
-/** All that a Service requests of one family's table. `nodeIPs`: addresses of this node in the family. Pure. */
+/**
+ * All that a Service requests of one family's table. `nodeIPs`: addresses of this node in the family. `ownerOf`: who has an external address that the
+ * Service claims; default: nobody. Pure if `ownerOf` is.
+ */
 export function planService(
   ports: readonly PortWithEndpoints[],
   node: NodeInfo,
   nodeIPs: readonly IpAddress[],
+  ownerOf: OwnerOf = () => undefined,
 ): ServicePlan {
   const requested = ports.flatMap(({ port, endpoints }) =>
-    frontEndsOf(port, selectEndpoints(port, endpoints, node), nodeIPs),
+    frontEndsOf(port, selectEndpoints(port, endpoints, node), nodeIPs, ownerOf),
   );
   const hairpinEndpoints = ports.flatMap(({ port, endpoints }) =>
     endpoints.filter(({ isLocal }) => isLocal).map((one) => hairpinKey(one.address, port.protocol, one.port)),

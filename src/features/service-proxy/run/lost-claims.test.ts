@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { IpAddress } from "#base/ip";
-import { addressBytes, planService, WantedTable } from "../plan/index.ts";
+import { type HostFacts, judgeAddress } from "../addresses/index.ts";
+import { type AddressClaim, addressBytes, planService, WantedTable } from "../plan/index.ts";
 import { NODE, servicePort } from "../testing/fixture.ts";
 import { LostClaims } from "./lost-claims.ts";
 
@@ -103,7 +104,18 @@ test("WantedTable: a cluster IP belongs to its Service with all ports, whatever 
   }
 });
 
-test("planService: no Service gets an address of this node, of loopback, of the link or of multicast", () => {
+/** The mode strict, and an empty cluster. */
+const strict = (claim: AddressClaim): string | undefined => {
+  const facts: HostFacts = {
+    ...{ mode: "strict" as const, ownNode: [IpAddress.parse("198.51.100.1")], host: new Set<string>() },
+    ...{ otherNodes: new Map<string, string>(), podRanges: [], serviceCIDRs: [], hostPorts: [], apiServer: undefined },
+  };
+  const cluster = { isClusterIP: () => false, endpointsAt: () => [], apiServerPorts: () => new Set<number>() };
+  const judgement = judgeAddress(claim, facts, cluster);
+  return judgement.kind === "refused" ? judgement.owner : undefined;
+};
+
+test("planService: in the mode strict no Service gets an address of this node, of loopback, of the link or of multicast", () => {
   const refused = ["198.51.100.1", "127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.251"].map((one) =>
     IpAddress.parse(one),
   );
@@ -111,7 +123,7 @@ test("planService: no Service gets an address of this node, of loopback, of the 
   const own = { clusterIP: IpAddress.parse("10.96.0.8"), nodePort: 0 };
   const port = servicePort(4, { ...own, externalIPs: [...refused, allowed], loadBalancerIPs: refused });
   const [wanted, claims] = [new WantedTable(), new LostClaims()];
-  wanted.set("ns/web", planService([{ port, endpoints: [] }], NODE, [IpAddress.parse("198.51.100.1")]));
+  wanted.set("ns/web", planService([{ port, endpoints: [] }], NODE, [], strict));
   assert.equal([...wanted.frontEnds()].length, 2);
   assert.deepEqual(
     claims.take(wanted).map(({ frontEnd, owner }) => `${frontEnd} ${owner}`),
@@ -132,5 +144,5 @@ test("planService: no Service gets an address of this node, of loopback, of the 
     externalIPs: ["::1", "fe80::1", "ff02::1", "::"].map((one) => IpAddress.parse(one)),
     loadBalancerIPs: [],
   });
-  assert.equal(planService([{ port: six, endpoints: [] }], NODE, []).frontEnds.length, 1);
+  assert.equal(planService([{ port: six, endpoints: [] }], NODE, [], strict).frontEnds.length, 1);
 });

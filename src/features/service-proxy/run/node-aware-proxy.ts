@@ -14,6 +14,7 @@ import {
   nodePortAddressesOf,
   ruleOptionsOf,
 } from "../node/index.ts";
+import type { AddressJudge } from "../plan/index.ts";
 import { Tracker } from "../track/index.ts";
 import { FamilyProxy, type SyncObserver } from "./family-proxy.ts";
 
@@ -59,7 +60,14 @@ export class NodeAwareProxy {
     family: IpFamily,
     config: NodeAwareProxyConfig,
     kernel: ProxyKernel,
-    deps: { readonly node: NodeNetwork; readonly observer: SyncObserver; readonly log: Logger; readonly clock: Clock },
+    deps: {
+      readonly node: NodeNetwork;
+      readonly observer: SyncObserver;
+      readonly log: Logger;
+      readonly clock: Clock;
+      /** Decides about external addresses; absent: Services get all of them. */
+      readonly judge?: AddressJudge | undefined;
+    },
   ) {
     this.family = family;
     this.#config = config;
@@ -73,7 +81,7 @@ export class NodeAwareProxy {
       { nft: kernel.nft, elements: kernel.elements, generations: kernel.generations, log, clock },
       { ...rules, tableName: config.tableName },
     );
-    const tracker = new Tracker(family, contextOf(config, deps.node, family));
+    const tracker = new Tracker(family, contextOf(config, deps.node, family), { judge: deps.judge });
     this.proxy = new FamilyProxy(
       { tracker, plane, conntrack: kernel.conntrack, observer: deps.observer, log, clock },
       { minSyncMs: config.minSyncMs, syncMs: config.syncMs },
@@ -100,6 +108,11 @@ export class NodeAwareProxy {
   /** Addresses that serve the health checks of Services: those that take NodePorts, or the wildcard address if all addresses take them. */
   get healthAddresses(): readonly IpAddress[] {
     return this.#healthAddresses;
+  }
+
+  /** All addresses of the host, as they were read last. */
+  get hostAddresses(): readonly IpAddress[] {
+    return this.#hostAddresses;
   }
 
   /** Reads the host's addresses and applies them: they may take NodePorts. Throws `KernelError`; those that were read last stay in force. */

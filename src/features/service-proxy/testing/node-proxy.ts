@@ -5,6 +5,7 @@ import { type Logger, nullLogger } from "#base/log";
 import { type ConntrackPort, openConntrack } from "#kernel/conntrack";
 import type { EndpointSlice, Service } from "#kube/client";
 import { DataPlane, GenerationTracker, type SyncReport } from "../dataplane/index.ts";
+import type { AddressJudge } from "../plan/index.ts";
 import { FamilyProxy } from "../run/index.ts";
 import { portsOf, sliceView, Tracker } from "../track/index.ts";
 import type { Bed } from "./bed.ts";
@@ -16,6 +17,8 @@ const SYNC_MS = 30_000;
 
 /** `fullSyncMs` as in `FamilyProxyOptions`; the default logger is silent. */
 export interface NodeProxyOptions {
+  /** Decides about external addresses. Default: Services get all of them. */
+  readonly judge?: AddressJudge;
   readonly fullSyncMs?: number;
   readonly log?: Logger;
 }
@@ -172,12 +175,12 @@ class OneFamily {
     family: IpFamily,
     bed: Bed,
     { conntrack, generations }: { readonly conntrack: ConntrackPort; readonly generations: GenerationTracker },
-    { fullSyncMs, log = nullLogger }: NodeProxyOptions,
+    { fullSyncMs, log = nullLogger, judge }: NodeProxyOptions,
   ) {
     const { node, serviceCIDR } = addressesOf(family);
     const { nft, elements } = bed;
     this.family = family;
-    this.tracker = new Tracker(family, { node: NODE, nodeIPs: [node] });
+    this.tracker = new Tracker(family, { node: NODE, nodeIPs: [node] }, { judge });
     this.plane = new DataPlane(
       { nft, elements, generations, clock: systemClock, log: nullLogger },
       { ...ruleOptions(family), tableName: "kube-proxy" },

@@ -1,7 +1,8 @@
 import { isDeepStrictEqual } from "node:util";
 import type { IpAddress, IpFamily } from "#base/ip";
-import type { Endpoint, NodeInfo, ServicePort } from "../model/index.ts";
-import { planService, type ServicePlan } from "../plan/index.ts";
+import type { Endpoint, NodeInfo, Protocol, ServicePort } from "../model/index.ts";
+import { type AddressJudge, type ClusterFacts, planService, type ServicePlan } from "../plan/index.ts";
+import { lenientAddress } from "./address.ts";
 import { endpointsOf, type SliceView } from "./slice.ts";
 
 /** A service port with all its endpoints, for health checks, connection tracking and `explain`. */
@@ -24,8 +25,13 @@ export const MAX_TRIGGERS = 10_000;
  * Keeps the Services and slices of one family, and the Services whose plans may have changed. An object that is set again unchanged has
  * no effect.
  */
-export class Tracker {
+export class Tracker implements ClusterFacts {
   readonly family: IpFamily;
+  /** Decides about external addresses; absent: Services get all of them. */
+  readonly #judge: AddressJudge | undefined;
+  /** By external address, as text, the Services that claim it. */
+  readonly #external = new Map<string, Set<string>>();
+  #claimed: AboutClaims | undefined;
   readonly #services = new Map<string, readonly ServicePort[]>();
   readonly #slices = new Map<string, SliceView>();
   /** Keys of the slices of each Service, sorted. */
@@ -35,9 +41,34 @@ export class Tracker {
   #triggers: number[] = [];
   #context: NodeContext;
 
-  constructor(family: IpFamily, context: NodeContext) {
+  constructor(family: IpFamily, context: NodeContext, { judge }: { readonly judge?: AddressJudge | undefined } = {}) {
     this.family = family;
     this.#context = context;
+    this.#judge = judge;
+  }
+
+  /** True if a Service claims an external address. */
+  get hasExternal(): boolean {
+    return this.#external.size > 0;
+  }
+
+  /** Makes the Services that claim an external address pending. Returns true if there are any. */
+  markExternal(): boolean {
+    for (const services of this.#external.values()) for (const service of services) this.#pending.add(service);
+    return this.hasExternal;
+  }
+
+  isClusterIP(address: IpAddress): boolean {
+    return this.#aboutClaims().clusterIPs.has(address.toString());
+  }
+
+  endpointsAt(address: IpAddress): ReturnType<ClusterFacts["endpointsAt"]> {
+    return this.#aboutClaims().endpoints.get(address.toString()) ?? [];
+  }
+
+  apiServerPorts(): ReadonlySet<number> {
+    const slices = (this.#slicesOf.get(API_SERVER) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
+    return new Set(slices.flatMap(({ ports }) => ports.map(({ port }) => port)));
   }
 
   /** True if some Service has to be planned again. */
@@ -59,8 +90,12 @@ export class Tracker {
   setService(service: string, ports: readonly ServicePort[]): boolean {
     const before = this.#services.get(service) ?? [];
     if (isSame(before, ports)) return false;
-    if (ports.length === 0) this.#services.delete(service);
-    else this.#services.set(service, ports);
+    this.#setExternal(service, before, ports);
+    this.#claimed = undefined;
+    if (ports.length === 0) {
+      this.#services.delete(service);
+      this.#judge?.forget(service);
+    } else this.#services.set(service, ports);
     if (ports.some(({ healthCheckNodePort }) => healthCheckNodePort > 0)) this.#healthChecked.add(service);
     else this.#healthChecked.delete(service);
     this.#pending.add(service);
@@ -73,6 +108,8 @@ export class Tracker {
     const before = this.#slices.get(key);
     if (before === undefined && kept === undefined) return false;
     if (before !== undefined && kept !== undefined && isSameSlice(before, kept)) return false;
+    this.#claimed = undefined;
+    for (const one of this.#external.size === 0 ? [] : [before, kept]) if (one !== undefined) this.#markClaimsAt(one);
     if (before !== undefined && before.service !== kept?.service) this.#removeSlice(before.service, key);
     if (kept !== undefined) {
       this.#slices.set(key, kept);
@@ -115,7 +152,9 @@ export class Tracker {
   /** The plan of a Service; `undefined`: the Service has no ports. */
   plan(service: string): ServicePlan | undefined {
     const ports = this.ports(service);
-    return ports.length === 0 ? undefined : planService(ports, this.#context.node, this.#context.nodeIPs);
+    const { node, nodeIPs } = this.#context;
+    if (ports.length === 0) return undefined;
+    return planService(ports, node, nodeIPs, (claim) => this.#judge?.judge(this.family, claim, this));
   }
 
   /** The ports of a Service with their endpoints. */
@@ -128,6 +167,50 @@ export class Tracker {
     }));
   }
 
+  /** What Services and slices say of the addresses that are claimed: few, so one pass over all objects serves all claims until the next change. */
+  #aboutClaims(): AboutClaims {
+    if (this.#claimed !== undefined) return this.#claimed;
+    const clusterIPs = new Set<string>();
+    for (const [port] of this.#services.values()) {
+      const text = String(port?.clusterIP);
+      if (this.#external.has(text)) clusterIPs.add(text);
+    }
+    const endpoints = new Map<string, { namespace: string; protocol: Protocol; port: number }[]>();
+    for (const slice of this.#slices.values()) {
+      for (const { address } of slice.endpoints) {
+        const text = canonical(address, this.family);
+        if (!this.#external.has(text)) continue;
+        const { namespace } = slice.metadata;
+        const more = slice.ports.map(({ protocol, port }) => ({ namespace, protocol, port }));
+        // Without ports it is an endpoint all the same.
+        const found = more.length > 0 ? more : [{ namespace, protocol: "TCP" as const, port: 0 }];
+        endpoints.set(text, [...(endpoints.get(text) ?? []), ...found]);
+      }
+    }
+    this.#claimed = { clusterIPs, endpoints };
+    return this.#claimed;
+  }
+
+  #setExternal(service: string, before: readonly ServicePort[], after: readonly ServicePort[]): void {
+    for (const address of externalOf(before)) {
+      const services = this.#external.get(address);
+      services?.delete(service);
+      if (services?.size === 0) this.#external.delete(address);
+    }
+    for (const address of externalOf(after)) {
+      const services = this.#external.get(address);
+      if (services === undefined) this.#external.set(address, new Set([service]));
+      else services.add(service);
+    }
+  }
+
+  /** An endpoint came or went: who claims its address may get or lose it. */
+  #markClaimsAt({ service, endpoints }: SliceView): void {
+    if (service === API_SERVER) this.markExternal();
+    for (const { address } of endpoints)
+      for (const claimant of this.#external.get(canonical(address, this.family)) ?? []) this.#pending.add(claimant);
+  }
+
   #removeSlice(service: string, key: string): void {
     const left = (this.#slicesOf.get(service) ?? []).filter((one) => one !== key);
     if (left.length === 0) this.#slicesOf.delete(service);
@@ -135,6 +218,30 @@ export class Tracker {
     this.#slices.delete(key);
     this.#pending.add(service);
   }
+}
+
+/** What is known of the addresses that Services claim, as text. */
+interface AboutClaims {
+  readonly clusterIPs: ReadonlySet<string>;
+  readonly endpoints: ReadonlyMap<
+    string,
+    readonly { readonly namespace: string; readonly protocol: Protocol; readonly port: number }[]
+  >;
+}
+
+/** Spellings of addresses that may not be those of `IpAddress`. */
+const ODD_SPELLING = /\s|[A-F]|(^|[.:])0[\da-f]|:0(:|$)/;
+
+/** An endpoint's address as `IpAddress` spells it: mostly it is spelt so. */
+function canonical(address: string, family: IpFamily): string {
+  return ODD_SPELLING.test(address) ? String(lenientAddress(address, family) ?? address) : address;
+}
+
+/** The Service of the API servers. */
+const API_SERVER = "default/kubernetes";
+
+function externalOf(ports: readonly ServicePort[]): ReadonlySet<string> {
+  return new Set(ports.flatMap(({ externalIPs, loadBalancerIPs }) => [...externalIPs, ...loadBalancerIPs].map(String)));
 }
 
 function describe({ node, nodeIPs }: NodeContext): unknown {

@@ -1,0 +1,173 @@
+import type { Clock } from "#base/clock";
+import type { Cidr, IpAddress, IpFamily } from "#base/ip";
+import type { Logger } from "#base/log";
+import { isKernelError } from "#kernel/errors";
+import { type ListeningSocket, type SockDiag, takes } from "#kernel/sock-diag";
+import type { AddressClaim, AddressJudge, ClusterFacts } from "../plan/index.ts";
+import { type AddressMode, type HostFacts, judgeAddress, type PortRange } from "./judge.ts";
+import type { OtherNodes } from "./other-nodes.ts";
+
+/** For so long after a boot a socket that begins to listen goes before a Service: programs of the host still start. In milliseconds. */
+export const BOOT_MS = 120_000;
+/** Time between two questions to the kernel during {@link BOOT_MS}, in milliseconds. */
+export const ASK_MS = 5000;
+/** One answer of the kernel serves for all Services that are planned within this time, in milliseconds. */
+const KNOWN_MS = 500;
+
+/** A socket that began to listen where a Service has got the address already: the Service keeps it. */
+export interface LateListener {
+  /** `namespace/name` */
+  readonly service: string;
+  /** `203.0.113.9:80/TCP` */
+  readonly frontEnd: string;
+}
+
+export interface AddressGuardDeps {
+  readonly sockets: SockDiag;
+  /** Time since the boot of the machine, in milliseconds. */
+  readonly uptimeMs: () => number;
+  /** True if an earlier run has given the front end to this Service, as the kernel's table shows. */
+  readonly wasGiven: (family: IpFamily, claim: AddressClaim) => boolean;
+  readonly onLateListener: (listener: LateListener) => void;
+  /** Called when facts have changed: all claims are to be judged again. */
+  readonly onChange: () => void;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+export interface AddressGuardOptions {
+  readonly mode: AddressMode;
+  readonly hostPorts: readonly PortRange[];
+  /** `--cluster-cidr`. */
+  readonly clusterCIDRs: readonly Cidr[];
+}
+
+/**
+ * Judges the claims of both families. Asks the kernel for sockets when a claim of an address of this host is judged; what a Service has got it keeps when a
+ * socket begins to listen later, but for the first minutes after a boot. What is remembered goes with the Service.
+ */
+export class AddressGuard implements AddressJudge {
+  readonly #deps: AddressGuardDeps;
+  #facts: HostFacts;
+  readonly #clusterCIDRs: readonly Cidr[];
+  readonly #host = new Map<IpFamily, readonly string[]>();
+  readonly #serviceCIDRs = new Map<IpFamily, readonly Cidr[]>();
+  #ownPodCIDRs: readonly Cidr[] = [];
+  #otherPodCIDRs: readonly Cidr[] = [];
+  /** Keys of the front ends that each Service has got; with true: a socket listens there since. */
+  readonly #given = new Map<string, Map<string, boolean>>();
+  #listeners: { readonly at: number; readonly sockets: readonly ListeningSocket[] | undefined } | undefined;
+  #isFailureLogged = false;
+
+  constructor(deps: AddressGuardDeps, { mode, hostPorts, clusterCIDRs }: AddressGuardOptions) {
+    this.#deps = deps;
+    this.#clusterCIDRs = clusterCIDRs;
+    this.#facts = {
+      ...{ mode, hostPorts, ownNode: [], host: new Set<string>(), otherNodes: new Map<string, string>() },
+      ...{ podRanges: clusterCIDRs, serviceCIDRs: [], apiServer: undefined },
+    };
+  }
+
+  /** True while sockets that begin to listen go before Services. */
+  get isBooting(): boolean {
+    return this.#deps.uptimeMs() < BOOT_MS;
+  }
+
+  /** Sets the addresses of the kernel in one family. Those of links, which each pod's link has, are nobody's to claim. */
+  setHostAddresses(family: IpFamily, addresses: readonly IpAddress[]): void {
+    this.#host.set(family, addresses.filter((one) => !one.isLinkLocal).map(String));
+    this.#change({ host: new Set([...this.#host.values()].flat()) });
+  }
+
+  setServiceCIDRs(family: IpFamily, cidrs: readonly Cidr[]): void {
+    this.#serviceCIDRs.set(family, cidrs);
+    this.#change({ serviceCIDRs: [...this.#serviceCIDRs.values()].flat() });
+  }
+
+  setNode(addresses: readonly IpAddress[], podCIDRs: readonly Cidr[]): void {
+    this.#ownPodCIDRs = podCIDRs;
+    this.#change({ ownNode: addresses, podRanges: this.#podRanges() });
+  }
+
+  setOtherNodes({ nodes, podCIDRs }: OtherNodes): void {
+    this.#otherPodCIDRs = podCIDRs;
+    this.#change({ otherNodes: nodes, podRanges: this.#podRanges() });
+  }
+
+  setApiServer(addresses: Iterable<string>, port: number): void {
+    this.#change({ apiServer: { addresses: new Set(addresses), port } });
+  }
+
+  judge(family: IpFamily, claim: AddressClaim, cluster: ClusterFacts): string | undefined {
+    const judgement = judgeAddress(claim, this.#facts, cluster);
+    if (judgement.kind === "refused") return judgement.owner;
+    if (judgement.kind === "free") return undefined;
+    return this.#unlessListened(family, claim);
+  }
+
+  forget(service: string): void {
+    this.#given.delete(service);
+  }
+
+  #unlessListened(family: IpFamily, claim: AddressClaim): string | undefined {
+    const { service, key, address, protocol, port, frontEnd } = claim;
+    const sockets = this.#sockets();
+    const given = this.#given.get(service) ?? new Map<string, boolean>();
+    this.#given.set(service, given);
+    const isListening = sockets?.some((one) => takes(one, address, protocol, port));
+    if (isListening === false) {
+      given.set(key, false);
+      return undefined;
+    }
+    const isKept = !this.isBooting && (given.has(key) || this.#deps.wasGiven(family, claim));
+    if (!isKept) {
+      given.delete(key);
+      return isListening === undefined
+        ? "this node, whose sockets the kernel does not tell"
+        : `this node, where a socket listens on ${port}/${protocol}`;
+    }
+    if (isListening === true && given.get(key) !== true) this.#deps.onLateListener({ service, frontEnd });
+    given.set(key, isListening === true);
+    return undefined;
+  }
+
+  /** `undefined`: the kernel does not tell. */
+  #sockets(): readonly ListeningSocket[] | undefined {
+    const now = this.#deps.clock.monotonic();
+    if (this.#listeners === undefined || now - this.#listeners.at >= KNOWN_MS)
+      this.#listeners = { at: now, sockets: this.#ask() };
+    return this.#listeners.sockets;
+  }
+
+  #ask(): readonly ListeningSocket[] | undefined {
+    try {
+      const sockets = this.#deps.sockets.listeners();
+      this.#isFailureLogged = false;
+      return sockets;
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      if (!this.#isFailureLogged)
+        this.#deps.log.error("the kernel does not tell which sockets listen; Services get no address of this node", {
+          error: error.message,
+          fix: "load inet_diag, tcp_diag and udp_diag (modprobe), or run with --service-addresses=kube-proxy",
+        });
+      this.#isFailureLogged = true;
+      return undefined;
+    }
+  }
+
+  #podRanges(): readonly Cidr[] {
+    return [...this.#clusterCIDRs, ...this.#ownPodCIDRs, ...this.#otherPodCIDRs];
+  }
+
+  #change(facts: Partial<HostFacts>): void {
+    const before = describe(this.#facts);
+    this.#facts = { ...this.#facts, ...facts };
+    if (describe(this.#facts) !== before) this.#deps.onChange();
+  }
+}
+
+function describe({ ownNode, host, otherNodes, podRanges, serviceCIDRs, apiServer }: HostFacts): string {
+  const server = apiServer === undefined ? "" : `${[...apiServer.addresses].sort()} ${apiServer.port}`;
+  return [ownNode, [...host].sort(), [...otherNodes].sort(), podRanges, serviceCIDRs, server].map(String).join(";");
+}

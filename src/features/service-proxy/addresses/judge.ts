@@ -1,0 +1,126 @@
+import { Cidr, type IpAddress } from "#base/ip";
+import type { AddressClaim, ClusterFacts } from "../plan/index.ts";
+
+/**
+ * What Services may claim. `kube-proxy`: all but loopback. `guarded`: addresses of nodes for ports that the host does not serve, and nothing that is
+ * somebody else's. `strict`: the same, and none of this node's addresses that its Node object has.
+ */
+export type AddressMode = "kube-proxy" | "guarded" | "strict";
+
+/** Ports, first and last included. */
+export interface PortRange {
+  readonly first: number;
+  readonly last: number;
+}
+
+/** What the host and the cluster have, for one family or both. */
+export interface HostFacts {
+  readonly mode: AddressMode;
+  /** Addresses of this node's Node object. */
+  readonly ownNode: readonly IpAddress[];
+  /** All addresses that the kernel has, as text. */
+  readonly host: ReadonlySet<string>;
+  /** Names of the other nodes by address. */
+  readonly otherNodes: ReadonlyMap<string, string>;
+  readonly podRanges: readonly Cidr[];
+  readonly serviceCIDRs: readonly Cidr[];
+  /** Ports of nodes that no Service gets. */
+  readonly hostPorts: readonly PortRange[];
+  /** Where the proxy's own kubeconfig says that the API server is. */
+  readonly apiServer: { readonly addresses: ReadonlySet<string>; readonly port: number } | undefined;
+}
+
+/** `owner`: why the Service does not get the address. `unless-listened`: it gets it if no socket of the host listens there. */
+export type Judgement =
+  | { readonly kind: "free" | "unless-listened" }
+  | { readonly kind: "refused"; readonly owner: string };
+
+/**
+ * Ports of nodes that no Service gets: SSH, etcd, the API server, those of Kubernetes' own programs, and the suite's (docs/security.md, "What listens
+ * where").
+ */
+export const HOST_PORTS: readonly PortRange[] = [
+  { first: 22, last: 22 },
+  { first: 2379, last: 2380 },
+  { first: 6443, last: 6443 },
+  { first: 8090, last: 8095 },
+  { first: 9384, last: 9399 },
+  { first: 9406, last: 9407 },
+  { first: 9443, last: 9445 },
+  { first: 10_249, last: 10_259 },
+];
+
+const LOOPBACK = ["127.0.0.0/8", "::1/128"].map((text) => Cidr.parse(text));
+
+/** Addresses that no Service can have in the other modes, and their owners. */
+const RESERVED: readonly (readonly [range: Cidr, owner: string])[] = (
+  [
+    ["169.254.0.0/16", "the link"],
+    ["fe80::/10", "the link"],
+    ["0.0.0.0/8", "no host"],
+    ["::/128", "no host"],
+    ["224.0.0.0/4", "multicast"],
+    ["ff00::/8", "multicast"],
+    ["fd00:ec2::254/128", "the cloud's metadata service"],
+    ["100.100.100.200/32", "the cloud's metadata service"],
+    ["192.0.0.192/32", "the cloud's metadata service"],
+  ] as const
+).map(([range, owner]) => [Cidr.parse(range), owner]);
+
+const refused = (owner: string): Judgement => ({ kind: "refused", owner });
+
+/** Decides about a claim of an externalIP or a load balancer's address. Another Service's cluster IP is decided where claims meet. Pure. */
+export function judgeAddress(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts): Judgement {
+  const { address, port } = claim;
+  if (LOOPBACK.some((range) => range.contains(address))) return refused("loopback");
+  if (host.mode === "kube-proxy") return { kind: "free" };
+  const text = address.toString();
+  if (host.apiServer?.addresses.has(text) === true && host.apiServer.port === port)
+    return refused("the API server, as the proxy's kubeconfig says");
+  const reserved = RESERVED.find(([range]) => range.contains(address));
+  if (reserved !== undefined) return refused(reserved[1]);
+  if (cluster.isClusterIP(address)) return { kind: "free" };
+  if (host.serviceCIDRs.some((range) => range.contains(address)))
+    return refused("a ServiceCIDR, and no Service has it");
+  return judgeNode(claim, host, cluster) ?? judgePod(claim, host, cluster);
+}
+
+/** `undefined`: no node has the address. */
+function judgeNode(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts): Judgement | undefined {
+  const { address, port, protocol, namespace } = claim;
+  const text = address.toString();
+  const isInNode = host.ownNode.some((one) => one.equals(address));
+  if (isInNode && host.mode === "strict") return refused("this node");
+  const isOwn = isInNode || host.host.has(text);
+  const other = host.otherNodes.get(text);
+  if (!isOwn && other === undefined) return undefined;
+  const node = isOwn ? "this node" : `node ${other}`;
+  const isKept =
+    host.hostPorts.some(({ first, last }) => first <= port && port <= last) || cluster.apiServerPorts().has(port);
+  if (isKept) return refused(`${node}, which keeps port ${port} (--host-ports)`);
+  const endpoint = cluster
+    .endpointsAt(address)
+    .find((one) => one.port === port && one.protocol === protocol && one.namespace !== namespace);
+  if (endpoint !== undefined)
+    return refused(`${node}, where port ${port} is an endpoint of namespace ${endpoint.namespace}`);
+  return { kind: isOwn ? "unless-listened" : "free" };
+}
+
+function judgePod({ address, namespace }: AddressClaim, host: HostFacts, cluster: ClusterFacts): Judgement {
+  const range = host.podRanges.find((one) => one.contains(address));
+  if (range !== undefined) return refused(`the pods (${range})`);
+  const endpoint = cluster.endpointsAt(address).find((one) => one.namespace !== namespace);
+  if (endpoint !== undefined) return refused(`an endpoint of namespace ${endpoint.namespace}`);
+  return { kind: "free" };
+}
+
+/** Parses `443,8000-8100`. Returns `undefined` if a word is neither a port nor a range of ports. Pure. */
+export function parsePortRanges(text: string): readonly PortRange[] | undefined {
+  const words = text.split(",").flatMap((word) => (word.trim() === "" ? [] : [word.trim()]));
+  const ranges = words.map((word): PortRange | undefined => {
+    const [, from, to = from] = /^(\d{1,5})(?:-(\d{1,5}))?$/.exec(word) ?? [];
+    const [first, last] = [Number(from), Number(to)];
+    return from !== undefined && first >= 1 && first <= last && last <= 65_535 ? { first, last } : undefined;
+  });
+  return ranges.some((one) => one === undefined) ? undefined : ranges.flatMap((one) => one ?? []);
+}
