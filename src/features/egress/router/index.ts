@@ -1,6 +1,5 @@
 export {
   type Admission,
-  type AdmittedClient,
   admitClients,
   type RouterClient,
   routerClient,
