@@ -111,6 +111,14 @@ const OBJECTS: readonly SeedObject[] = [
     { loadBalancer: { ingress: [{ ip: "198.51.100.200" }] } },
   ),
   slice("front", [["10.1.0.5", "node-a", "web-a"]]),
+  service("taker", "10.96.0.40", {
+    externalIPs: ["10.1.1.7", "198.51.100.11", "198.51.100.12"],
+    ports: [
+      { name: "http", port: 81, protocol: "TCP", targetPort: 8080 },
+      { name: "kubelet", port: 10_250, protocol: "TCP", targetPort: 8080 },
+    ],
+  }),
+  slice("taker", [["10.1.0.5", "node-a", "web-a"]]),
 ];
 
 /** `flags` as the proxy's; the words are the question. */
@@ -219,6 +227,16 @@ test("explain: source ranges and policy Local decide by sender and node", async 
   assert.deepEqual(arrivals(client_), ["10.1.0.5"]);
   const other = await ask("203.0.113.9 198.51.100.200 80", [], "node-b");
   assert.deepEqual([other.outcome, other.decidedBy?.element], ["dropped", "198.51.100.200 . tcp . 80 : goto extl-0"]);
+});
+
+test("explain: the answer says why a Service does not get an address, and what depends on the node's sockets", async () => {
+  const notes = async (words: string, ...flags: string[]): Promise<string> =>
+    (await ask(words, flags)).notes.join("; ");
+  assert.match(await notes("outside 10.1.1.7 81"), /default\/taker .*does not get it: .*the pods \(10\.1\.0\.0\/16\)/);
+  assert.match(await notes("outside 198.51.100.12 10250"), /does not get it: .*node node-b, which keeps port 10250/);
+  assert.match(await notes("outside 198.51.100.11 81"), /only if no socket of the node listens on this port/);
+  assert.match(await notes("outside 198.51.100.11 81", "--service-addresses=strict"), /does not get it: .*this node/);
+  assert.doesNotMatch(await notes("outside 10.1.1.7 81", "--service-addresses=kube-proxy"), /does not get it/);
 });
 
 test("explain: IPv6 is its own table", async () => {

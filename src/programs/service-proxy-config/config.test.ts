@@ -394,3 +394,17 @@ test("writeConfigTo: a file that cannot be written is a fault of its flag", () =
   writeConfigTo(written, values);
   assert.deepEqual(plain(byFlags(`--config=${written}`)), plain(byFlags()));
 });
+
+test("serviceProxyConfig: --service-addresses and --host-ports count beside kube-proxy's file too, and add to the ports that nodes keep", () => {
+  const flags = ["--service-addresses=strict", "--host-ports=3389,8000-8100"];
+  for (const config of [
+    byFlags(...flags),
+    byFile({ clusterCIDR: "10.1.0.0/16", iptables: {}, winkernel: {} }, ...flags),
+  ]) {
+    assert.equal(config.serviceAddresses, "strict");
+    const keeps = (port: number): boolean => config.hostPorts.some(({ first, last }) => first <= port && port <= last);
+    assert.deepEqual([22, 3389, 8050, 8101, 10_250].map(keeps), [true, true, true, false, true]);
+  }
+  assert.equal(byFile({}).serviceAddresses, "guarded");
+  assert.match(faultsOf(() => byFlags("--host-ports=http")).join(), /--host-ports: "http" is no list of ports/);
+});

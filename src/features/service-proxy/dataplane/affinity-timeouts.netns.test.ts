@@ -53,7 +53,7 @@ function content(family: IpFamily): { readonly rules: readonly number[]; readonl
 
 /** Seconds of the entries that clients get by the first Service, rounded. */
 async function remembered(family: IpFamily): Promise<readonly number[]> {
-  const { kind } = await bed.connect("external", addressesOf(family).clusterIP, SERVICE_PORT, { droppedMs: 900 });
+  const { kind } = await bed.connect("external", addressesOf(family).clusterIP, SERVICE_PORT, { droppedMs: 10_000 });
   assert.equal(kind, "delivered");
   const entries = bed.elements.list(tableOf(family), "affinity");
   return entries.map(({ expiresInMs = 0 }) => Math.ceil(expiresInMs / 1000));
