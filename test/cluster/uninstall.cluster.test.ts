@@ -159,6 +159,7 @@ test("uninstall: it refuses while programs run and pods have links, a dry run ch
     /would delete IPv4 rule 2000: lookup 116/,
     /would delete route 10\.210\.0\.\d+\/32 of table 116/,
     /would delete route 10\.210\.0\.0\/30 of table 119/,
+    /would delete nftables tables inet source-guard and arp source-guard /,
     /would delete nftables table ip kube-proxy /,
     /would delete nftables table inet uplink_guard; 1 rules of uplinks; 1 routes of uplinks/,
     /would remove \S*\/coild\.lock /,
