@@ -4,7 +4,7 @@ import { execFileSync, spawnSync } from "node:child_process";
 import { test } from "node:test";
 import { sleep } from "#base/async";
 import { resources } from "#kube/client";
-import { coilResources } from "#kube/coil";
+import { coilResources, egressLabels } from "#kube/coil";
 import { EGRESS, FAMILIES, FAR, NEAR, openEgressNode, VXLAN } from "#test/egress-node";
 import { until } from "#test/lab";
 
@@ -27,6 +27,24 @@ for (const isChained of [false, true]) {
     assert.equal(await bed.seen("client", FAR[4]), "none");
     assert.equal(await bed.seen("plain", NEAR[4]), "none");
     const check = await bed.stream("client", NEAR[4]);
+    // A router that comes later sends from another address.
+    const taken = (): string =>
+      execFileSync(
+        "nsenter",
+        [`--net=/run/netns/${bed.space("client")}`, "nft", "list", "table", "inet", "coil-client"],
+        {
+          encoding: "utf8",
+        },
+      );
+    const later = { namespace: EGRESS.namespace, name: "later" };
+    const made = await bed.node.api.create(resources.pods, {
+      metadata: { ...later, labels: egressLabels(EGRESS.name) },
+      spec: { nodeName: "elsewhere", terminationGracePeriodSeconds: 0, containers: [{ name: "c", image: "none" }] },
+    } as never);
+    await bed.node.api.replaceStatus(resources.pods, { ...made, status: { podIPs: [{ ip: "10.210.9.9" }] } } as never);
+    await until("packets of it are taken", () => taken().includes("10.210.9.9"), { deadlineMs: 10_000, seen: () => `${taken()}${bed.node.said()}` });
+    await bed.node.api.delete(resources.pods, later);
+    await until("they are not any more", () => !taken().includes("10.210.9.9"), { deadlineMs: 10_000, seen: () => `${taken()}${bed.node.said()}` });
     // A destination more, within a second.
     await bed.destinations([`${NEAR[4]}/32`, `${NEAR[6]}/128`, `${FAR[4]}/32`, `${FAR[6]}/128`]);
     for (const family of FAMILIES) await bed.sees("client", FAR[family], router[family], 1000);

@@ -542,7 +542,7 @@ export class EgressClients implements ClientDeps {
     using guard = this.#parts.filters.openGuard(netns);
     if (gateways.length === 0) return guard.remove();
     const routers = gateways.flatMap(({ egress }) => this.#sources.routersOf(egress));
-    return guard.sync({ driver, port: this.#options.port, routers });
+    return await guard.sync({ driver, port: this.#options.port, routers });
   }
 
   /** A pod may run while its sandbox is being replaced. A pod that names no Egress needs nothing. */
