@@ -42,9 +42,15 @@ for (const isChained of [false, true]) {
       spec: { nodeName: "elsewhere", terminationGracePeriodSeconds: 0, containers: [{ name: "c", image: "none" }] },
     } as never);
     await bed.node.api.replaceStatus(resources.pods, { ...made, status: { podIPs: [{ ip: "10.210.9.9" }] } } as never);
-    await until("packets of it are taken", () => taken().includes("10.210.9.9"), { deadlineMs: 10_000, seen: () => `${taken()}${bed.node.said()}` });
+    await until("packets of it are taken", () => taken().includes("10.210.9.9"), {
+      deadlineMs: 10_000,
+      seen: () => `${taken()}${bed.node.said()}`,
+    });
     await bed.node.api.delete(resources.pods, later);
-    await until("they are not any more", () => !taken().includes("10.210.9.9"), { deadlineMs: 10_000, seen: () => `${taken()}${bed.node.said()}` });
+    await until("they are not any more", () => !taken().includes("10.210.9.9"), {
+      deadlineMs: 10_000,
+      seen: () => `${taken()}${bed.node.said()}`,
+    });
     // A destination more, within a second.
     await bed.destinations([`${NEAR[4]}/32`, `${NEAR[6]}/128`, `${FAR[4]}/32`, `${FAR[6]}/128`]);
     for (const family of FAMILIES) await bed.sees("client", FAR[family], router[family], 1000);
