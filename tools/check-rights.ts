@@ -41,6 +41,12 @@ export interface Access {
 const root = join(import.meta.dirname, "..");
 const MANIFESTS = "deploy/**/*.yaml";
 
+/** The right to get what an account lists too. */
+function reads(account: string, resources: readonly string[]): Readonly<Record<string, string>> {
+  const why = "it gives nothing besides list, and people look with it into what a router sees";
+  return Object.fromEntries(resources.map((resource) => [`${account} get ${resource}.coil.cybozu.com`, why]));
+}
+
 /** Rights that no test uses for sure, and why they stay, by account and right. */
 const KEPT: Readonly<Record<string, string>> = {
   "coil-egress-controller list pods": "it binds routers to a role with this right, and one can grant only what one has",
@@ -50,6 +56,17 @@ const KEPT: Readonly<Record<string, string>> = {
   "coil-ipam-controller update addresspools/finalizers.coil.cybozu.com": "the same",
   "coil-egress-controller update services":
     "it replaces a Service whose fields exclude those of its Egress, as it does with Deployments in a test",
+  ...reads("coil-egress", ["egresses", "addresspools", "addressblocks"]),
+  ...reads("coil-egress-controller", ["egresses"]),
+  "coil-egress get namespaces": "it gives nothing besides list, and people look with it into what a router sees",
+  "coil-egress-controller get namespaces":
+    "it binds routers to a role with this right, and one can grant only what one has",
+  ...Object.fromEntries(
+    ["get", "list", "watch"].map((verb) => [
+      `coil-egress-controller ${verb} addressblocks.coil.cybozu.com`,
+      "the same",
+    ]),
+  ),
   "isthmus-service-proxy patch events.events.k8s.io": "it counts an event that repeats, by the code of coild",
   "nic-agent patch events.events.k8s.io": "the same",
   "coild get blockrequests.coil.cybozu.com": "it reads one again that it has made before, and when a watch has ended",

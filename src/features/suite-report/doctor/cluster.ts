@@ -341,6 +341,7 @@ function rightChecks({ lackedRights }: ClusterFacts): readonly FaultCheck[] {
 
 /** The manifests with the rights of programs. */
 const MANIFESTS: Readonly<Record<string, string>> = {
+  "coil-egress": "deploy/pods/egress.yaml",
   "coil-egress-controller": "deploy/pods/egress.yaml",
   "service-proxy": "deploy/service-proxy/rbac.yaml",
   "nic-controller": "deploy/nics/rbac.yaml",

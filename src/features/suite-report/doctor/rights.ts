@@ -48,6 +48,14 @@ export const NEEDED_RIGHTS: Readonly<Record<string, readonly NeededRight[]>> = {
   "coil-router": [...can("", "nodes", "list", "watch"), ...can(COIL, "addressblocks", "list", "watch")],
   "coil-ipam-controller": ipam,
   "coil-egress-controller": egress,
+  "coil-egress": [
+    ...can("", "pods", "list", "watch"),
+    // Without these it checks less, and says so.
+    ...can("", "namespaces", "list", "watch"),
+    ...can(COIL, "egresses", "list", "watch"),
+    ...can(COIL, "addresspools", "list", "watch"),
+    ...can(COIL, "addressblocks", "list", "watch"),
+  ],
   "service-proxy": [
     ...can("", "services", "list", "watch"),
     ...can("discovery.k8s.io", "endpointslices", "list", "watch"),
