@@ -1,4 +1,4 @@
-import { Dirty, repeat, sleep, TaskGroup, untilAborted } from "#base/async";
+import { type AbortOptions, Dirty, repeat, sleep, TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, switchFlag } from "#base/config";
 import { Health, serveHealth, serveMetrics } from "#base/health";
@@ -8,30 +8,21 @@ import { reconcile } from "#base/reconcile";
 import {
   chooseDriver,
   commandRunner,
-  endFlows,
-  formerClients,
-  GuardTable,
   iptablesFilter,
   loadDriverModules,
   nftFilter,
   PRIVATE_RANGES,
-  planRouter,
-  planRouterGuard,
-  planRules,
-  ROUTER_TABLE,
   type RouterPod,
   routerRules,
-  routerScope,
-  syncNet,
   TUNNEL_DRIVERS,
 } from "#features/egress";
 import { openConntrack } from "#kernel/conntrack";
-import { isKernelError } from "#kernel/errors";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { coilEgressMetrics } from "./coil-egress/metrics.ts";
 import { reportRouter } from "./coil-egress/report.ts";
+import { Router } from "./coil-egress/router.ts";
 import { routerPodReader } from "./coil-egress/router-pod.ts";
 import { RouterSources } from "./coil-egress/sources.ts";
 import { endpointFlags, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
@@ -46,9 +37,6 @@ const RESYNC_MS = 60_000;
 const FILTER_LOOK_MS = 2_000;
 /** How often counters are read, milliseconds (docs/spec/pod-network.md#15). */
 const COUNTERS_MS = 30_000;
-
-/** Nothing is wanted: all clients that the kernel has are former ones. */
-const NO_PLAN = { settings: new Map<string, string>(), fouPorts: [], links: [], rules: [], routes: [] };
 
 const flags = {
   ...endpointFlags(":8080", ":8081"),
@@ -109,72 +97,42 @@ export const coilEgress = defineProgram({
     using elements = openNftElements(own);
     using conntrack = openConntrack(own);
     const backend = routerRules(values.backend === "nftables" ? nftFilter(nft) : iptablesFilter(commandRunner()));
-    const guard = new GuardTable({ nft, elements }, ROUTER_TABLE);
     const podNow = routerPodReader({ stack, log }, { egress, addresses, ifname: IFNAME, driver });
-    const options = { driver, port: values.fouPort, sourcePortAuto: values.enableSportAuto };
-    const inCluster = values.inClusterCidr.length > 0 ? values.inClusterCidr : PRIVATE_RANGES;
-    const fixed = { egress, driver, port: values.fouPort, ifname: IFNAME, inCluster };
-    // Closed until the clients are known. What an earlier container of this pod has admitted stays admitted.
-    const closed = planRouterGuard({ ...fixed, clients: [], destinations: [] });
-    if (!guard.exists && formerClients(stack, NO_PLAN).length === 0) await guard.sync(closed);
-
     const dirty = new Dirty();
-    /** Transactions of nftables in this namespace at the end of the last sync. */
-    let generation: number | undefined;
     const sources = new RouterSources({ api, health, log, onChange: () => dirty.mark(), clock: systemClock }, egress);
     const tunnels = health.part("tunnels", { needed: "always" });
     const flows = health.part("flows");
     flows.ok();
     const ready = health.part("serving", { needed: "always" });
     ready.ok();
-    const dropped = () => guard.counters(closed);
+    const dropped = () => router.dropped();
     const report = reportRouter({ metrics: coilEgressMetrics(registry), backend, dropped, stack }, { egress, driver });
+    const router = new Router(
+      { stack, nft, elements, conntrack, backend, podNow, sources, report, flows, log },
+      {
+        egress,
+        driver,
+        ifname: IFNAME,
+        port: values.fouPort,
+        sourcePortAuto: values.enableSportAuto,
+        inCluster: values.inClusterCidr.length > 0 ? values.inClusterCidr : PRIVATE_RANGES,
+      },
+    );
+    await router.close();
 
     // It goes on while it drains: clients may still come and change.
     const group = new TaskGroup();
     group.spawn((at) => sources.run({ signal: at }));
     group.spawn(async (at) => {
       await sources.known({ signal: at });
-      await reconcile({
-        dirty,
-        health: tunnels,
-        signal: at,
-        resyncMs: RESYNC_MS,
-        sync: async () => {
-          const admission = sources.admission();
-          const clients = admission.clients.flatMap((one) => one.addresses);
-          const pod = podNow();
-          const plan = planRouter(pod, clients, options);
-          // First: who is none any more is shut out at once, and a client that is new has no way back until its route is there.
-          const guarded = await guard.sync(
-            planRouterGuard({ ...fixed, clients, destinations: sources.destinations() }),
-          );
-          const former = formerClients(stack, plan);
-          try {
-            // Before their ways back go, so that after a kill the next process finds them.
-            const ended = await endFlows(conntrack, former, { signal: at });
-            if (ended > 0) log.info("flows of former clients were ended", { flows: ended, addresses: former.length });
-            flows.ok();
-          } catch (error) {
-            if (!isKernelError(error)) throw error;
-            // Its entries end by themselves; the ways of others do not wait for them.
-            flows.degraded(error);
-          }
-          const changes =
-            guarded + (await syncNet(stack, plan, routerScope(values.fouPort))) + (await backend.sync(planRules(pod)));
-          generation = elements.generation();
-          report.clients(admission, plan);
-          report.unchecked(sources.unchecked);
-          if (changes > 0) log.info("tunnels changed", { changes, clients: admission.clients.length });
-          return changes;
-        },
-      });
+      const sync = (options: AbortOptions): Promise<number> => router.sync(options);
+      await reconcile({ dirty, health: tunnels, signal: at, resyncMs: RESYNC_MS, sync });
     });
     const filter = health.part("filter");
     group.spawn((at) =>
       repeat(
         async () => {
-          if (generation !== undefined && generation !== elements.generation()) dirty.mark();
+          if (router.isFilterChanged) dirty.mark();
           filter.ok();
         },
         { signal: at, everyMs: FILTER_LOOK_MS, clock: systemClock, onFailure: (error) => filter.degraded(error) },

@@ -529,7 +529,7 @@ test("coil-egress-controller: a second replica takes over after SIGTERM and afte
   }
 });
 
-test("coil-egress-controller: routers may read pods where an Egress is, and nothing else", async (t) => {
+test("coil-egress-controller: routers may read what decides about their clients where an Egress is, and nothing else", async (t) => {
   const world = await open(t);
   const { api, client, make, run } = world;
   const router = await client("router");
@@ -546,14 +546,9 @@ test("coil-egress-controller: routers may read pods where an Egress is, and noth
   await make();
   run();
   await eventually("the router may list pods", () => mayList(resources.pods));
-  const others = [
-    resources.services,
-    resources.secrets,
-    resources.nodes,
-    resources.deployments,
-    egresses,
-    resources.namespaces,
-  ];
+  for (const type of [egresses, coilResources.addressPools, coilResources.addressBlocks, resources.namespaces])
+    assert.equal(await mayList(type as ResourceType<KubeObject>), true, type.kind);
+  const others = [resources.services, resources.secrets, resources.nodes, resources.deployments];
   for (const type of others) assert.equal(await mayList(type as ResourceType<KubeObject>), false, type.kind);
   await assert.rejects(router.delete(resources.pods, { namespace: "internet", name: "x" }), { code: "forbidden" });
   const { rules } = await api.get(resources.clusterRoles, { name: "coil-egress" });

@@ -1,8 +1,8 @@
 import type { NetNs } from "#kernel/net";
-import { openNft } from "#kernel/nft";
+import { type Nft, openNft } from "#kernel/nft";
 import { openNftElements } from "#kernel/nft-elements";
 import { CLIENT_GUARD_TABLE, type ClientGuard, planClientGuard } from "./client-guard.ts";
-import { type GuardPorts, GuardTable } from "./table.ts";
+import { GuardTable } from "./table.ts";
 
 /** The table of a client in one namespace. */
 export interface ClientGuardPort {
@@ -12,27 +12,27 @@ export interface ClientGuardPort {
   remove(): number;
 }
 
-/** Opens the table of a client in its network namespace. Throws `NftError` and `KernelError`. Whoever opens it disposes of it. */
+/**
+ * Opens the table of a client in its network namespace. nftables itself is opened with the first change: most pods have no table. Throws `NftError` and
+ * `KernelError`. Whoever opens it disposes of it.
+ */
 export function openClientGuard(netns: NetNs): ClientGuardPort & Disposable {
-  const nft = openNft(netns);
   const elements = openNftElements(netns);
+  let nft: Nft | undefined;
+  const table = (): GuardTable => {
+    nft ??= openNft(netns);
+    return new GuardTable({ nft, elements }, CLIENT_GUARD_TABLE);
+  };
   return {
-    ...clientGuardPort({ nft, elements }),
+    sync: (guard) => table().sync(planClientGuard(guard)),
+    remove: () => {
+      if (elements.structure(CLIENT_GUARD_TABLE).length === 0) return 0;
+      table().remove();
+      return 1;
+    },
     [Symbol.dispose]: () => {
       elements[Symbol.dispose]();
-      nft[Symbol.dispose]();
-    },
-  };
-}
-
-function clientGuardPort(ports: GuardPorts): ClientGuardPort {
-  const table = new GuardTable(ports, CLIENT_GUARD_TABLE);
-  return {
-    sync: (guard) => table.sync(planClientGuard(guard)),
-    remove: () => {
-      if (!table.exists) return 0;
-      table.remove();
-      return 1;
+      nft?.[Symbol.dispose]();
     },
   };
 }
