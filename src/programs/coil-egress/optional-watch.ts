@@ -6,7 +6,7 @@ import { createInformer, type Informer, type InformerHealth } from "#kube/inform
 
 type Cached = Pick<KubeObject, "metadata">;
 
-/** Answers in a row that refuse a list, before it counts as refused: a server that has just started may refuse what it will allow. */
+/** Answers in a row that refuse a list, before it counts as refused. */
 const REFUSALS = 2;
 
 /** Whether the objects are known. `refused`: the account may not read them. `absent`: the cluster does not have the type. */
@@ -18,6 +18,7 @@ export class OptionalWatch<T extends KubeObject, U extends Cached> {
   readonly #settled = new Deferred();
   readonly #health: HealthPart;
   readonly #onState: () => void;
+  readonly #isBound: () => boolean;
   #state: WatchState = "unknown";
   #refusals = 0;
 
@@ -25,6 +26,11 @@ export class OptionalWatch<T extends KubeObject, U extends Cached> {
     parts: {
       readonly api: KubeApi;
       readonly health: HealthPart;
+      /**
+       * Whether the account has been seen to have rights. Until then a refusal says nothing: a binding may come later than the router, and a server that has just
+       * started refuses what it will allow.
+       */
+      readonly isBound: () => boolean;
       /** Called when {@link OptionalWatch.state} has changed. */
       readonly onState: () => void;
       readonly clock: Clock;
@@ -34,6 +40,7 @@ export class OptionalWatch<T extends KubeObject, U extends Cached> {
   ) {
     this.#health = parts.health;
     this.#onState = parts.onState;
+    this.#isBound = parts.isBound;
     this.informer = createInformer<T, U>(parts.api, type, {
       ...options,
       clock: parts.clock,
@@ -60,7 +67,7 @@ export class OptionalWatch<T extends KubeObject, U extends Cached> {
       return;
     }
     this.#health.degraded(health.error);
-    this.#refusals = isKubeError(health.error, "forbidden") ? this.#refusals + 1 : 0;
+    this.#refusals = isKubeError(health.error, "forbidden") && this.#isBound() ? this.#refusals + 1 : 0;
     if (this.#state !== "unknown") this.#told();
     else if (isKubeError(health.error, "not-found")) this.#become("absent");
     else if (this.#refusals >= REFUSALS) this.#become("refused");

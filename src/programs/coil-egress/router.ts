@@ -101,13 +101,14 @@ export class Router {
     const clients = admission.clients.flatMap(({ addresses }) => addresses);
     const pod = podNow();
     const plan = planRouter(pod, clients, { port, ...init });
-    // First: who is none any more is shut out at once, and a client that is new has no way back until its route is there.
+    // Before the ways: who is none any more is shut out at once, and a client that is new has no way back until its route is there.
     const guard = planRouterGuard({ port, ...init, clients, destinations: sources.destinations() });
-    let changes = await this.#guard.sync(guard);
+    let changes = await backend.sync(planRules(pod));
+    changes += await this.#guard.sync(guard);
+    // Nothing below changes nftables: what does meanwhile is another program.
+    this.#generation = elements.generation();
     await this.#endFlows(plan, { signal });
     changes += await syncNet(stack, plan, routerScope(port));
-    changes += await backend.sync(planRules(pod));
-    this.#generation = elements.generation();
     report.clients(admission, plan);
     report.unchecked(sources.unchecked);
     if (changes > 0) log.info("tunnels changed", { changes, clients: admission.clients.length });

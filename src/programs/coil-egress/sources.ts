@@ -48,7 +48,8 @@ export class RouterSources {
   #hasLabels = false;
   /** Ends {@link RouterSources.#pods}. */
   #endPods: AbortController | undefined;
-  readonly #hasPods = new Deferred();
+  /** Settles when the pods that were opened last are in force. */
+  #opening: Promise<void> = Promise.resolve();
   readonly #onPodsHealth: (state: InformerHealth) => void;
   #reported = "";
   readonly #parts: ConstructorParameters<typeof RouterSources>[0];
@@ -73,6 +74,8 @@ export class RouterSources {
       api,
       clock,
       health: health.part(`watch-${plural}`),
+      // Every role has the right to pods.
+      isBound: () => this.#pods !== undefined,
       onState: () => {
         this.#report();
         onChange();
@@ -105,22 +108,21 @@ export class RouterSources {
     const group = new TaskGroup(signal);
     for (const { informer } of [this.#egress, this.#namespaces, this.#pools, this.#blocks])
       group.spawn((at) => informer.run({ signal: at }));
-    group.spawn(async (at) => {
-      await unlessAborted(this.#egress.settled, { signal: at });
-      // Its form depends on the Egress.
-      this.#openPods(group, this.#choosesPods);
-      const reopen = (): void => {
-        if (this.#choosesPods && !this.#hasLabels) this.#openPods(group, true);
-      };
-      this.#egress.informer.addHandler({ onAdd: reopen, onUpdate: reopen });
-    });
+    this.#openPods(group, false);
+    // The form of the pods depends on the Egress.
+    const reopen = (): void => {
+      if (this.#choosesPods && !this.#hasLabels) this.#openPods(group, true);
+    };
+    this.#egress.informer.addHandler({ onAdd: reopen, onUpdate: reopen });
     await group.wait();
   }
 
   /** Resolves when everything was read that this account may read. Rejects when the signal aborts. */
   async known({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const optional = [this.#egress, this.#namespaces, this.#pools, this.#blocks].map(({ settled }) => settled);
-    await unlessAborted(Promise.all([...optional, this.#hasPods.promise]), { signal });
+    await unlessAborted(Promise.all(optional), { signal });
+    // The Egress is known by now, so these are the pods in the form that it needs.
+    await unlessAborted(this.#opening, { signal });
   }
 
   /** The pods that may use the Egress, with the addresses that they can have. */
@@ -173,13 +175,15 @@ export class RouterSources {
       onDelete: ({ candidate }) => candidate !== undefined && onChange(),
     });
     const ended = new AbortController();
+    const opened = new Deferred();
+    this.#opening = opened.promise;
     group.spawn((at) => informer.run({ signal: AbortSignal.any([at, ended.signal]) }));
     group.spawn(async (at) => {
       await unlessAborted(informer.synced, { signal: at });
       this.#endPods?.abort();
       this.#endPods = ended;
       this.#pods = informer;
-      this.#hasPods.resolve();
+      opened.resolve();
       onChange();
     });
   }

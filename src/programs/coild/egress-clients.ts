@@ -541,7 +541,9 @@ export class EgressClients implements ClientDeps {
   async #syncGuard(netns: NetNs, gateways: readonly Gateway[], driver: TunnelDriver): Promise<number> {
     using guard = this.#parts.filters.openGuard(netns);
     if (gateways.length === 0) return guard.remove();
-    const routers = gateways.flatMap(({ egress }) => this.#sources.routersOf(egress));
+    const found = await this.#sources.routersOf(gateways.map(({ egress }) => egress));
+    // A router's packets come from its Service where the node's connection tracking takes them for answers: both ports are the same then.
+    const routers = [...gateways.map(({ address }) => address), ...found];
     return await guard.sync({ driver, port: this.#options.port, routers });
   }
 

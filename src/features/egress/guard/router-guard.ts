@@ -104,17 +104,24 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
   const tunnel = `udp dport ${port}`;
   const each = (rule: (family: IpFamily) => GuardRule): GuardRule[] => FAMILIES.map(rule);
   const links = driver.routerLinks;
+  // The first bytes of the destination of an IPv6 packet inside, of any outer family.
+  const innerGroup = `@th,${driver.wrapped(6, egress).sourceBit + 128},16 0xff02`;
   return [
     {
       name: "prerouting",
       base: { type: "filter", hook: "prerouting", priority: "raw", policy: "accept" },
       // Each flow of a client would have an entry of connection tracking for its tunnel besides its own.
-      rules: each((family) => ({ rule: `${tunnel} ${IP[family]} saddr @clients${family} notrack` })),
+      // Only on the way in: what a client sends to this port of a host outside is inside, and has to be tracked.
+      rules: each((family) => ({
+        rule: `iifname "${ifname}" ${tunnel} ${IP[family]} saddr @clients${family} notrack`,
+      })),
     },
     {
       name: "output",
       base: { type: "filter", hook: "output", priority: "raw", policy: "accept" },
-      rules: each((family) => ({ rule: `${tunnel} ${IP[family]} daddr @clients${family} notrack` })),
+      rules: each((family) => ({
+        rule: `oifname "${ifname}" ${tunnel} ${IP[family]} daddr @clients${family} notrack`,
+      })),
     },
     {
       name: "input",
@@ -133,6 +140,8 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
         ...each((family) => ({
           rule: `${wrappedKey(family, driver.wrapped(family, egress))} @wrapped${family} accept`,
         })),
+        // The kernel of a client solicits routers and reports groups by each link with IPv6.
+        ...each((family) => ({ rule: `${IP[family]} saddr @clients${family} ${innerGroup} drop` })),
         ...each((family) => drop("inner-source", `${IP[family]} saddr @clients${family}`)),
         ...each((family) => {
           const { fixed, sourceBit } = driver.wrapped(family, egress);
@@ -144,8 +153,7 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
     },
     {
       name: "local",
-      // The kernel of a client sends such through each link of its own.
-      rules: [{ rule: "ip6 daddr ff02::/16 drop" }, drop("local")],
+      rules: [drop("local")],
     },
     {
       name: "forward",
@@ -153,7 +161,7 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
       rules: [
         ...links.map((name) => ({ rule: `iifname "${name}" goto from-client` })),
         ...links.map((name) => ({ rule: `oifname "${name}" goto to-client` })),
-        drop("transit", `iifname "${ifname}" oifname "${ifname}"`),
+        drop("transit"),
       ],
     },
     {
@@ -170,7 +178,7 @@ function chainsOf({ driver, egress, port, ifname }: RouterGuard): GuardChain[] {
       name: "to-client",
       rules: [
         ...each((family) => ({
-          rule: `ct direction reply ct state established ${IP[family]} daddr @clients${family} accept`,
+          rule: `ct direction reply ct state established ${IP[family]} saddr @destinations${family} ${IP[family]} daddr @clients${family} accept`,
         })),
         { rule: "ct state related meta l4proto icmp ip daddr @clients4 accept" },
         { rule: "ct state related meta l4proto ipv6-icmp ip6 daddr @clients6 accept" },

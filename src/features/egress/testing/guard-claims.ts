@@ -1,6 +1,7 @@
 /** What a router lets through and what not, as tests that run wherever the kernel has the driver. */
 import assert from "node:assert/strict";
-import { createSocket, type Socket } from "node:dgram";
+import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
+import { once } from "node:events";
 import { test } from "node:test";
 import { Cidr, type IpAddress, type IpFamily, MacAddress } from "#base/ip";
 import { type Nft, openNft } from "#kernel/nft";
@@ -8,7 +9,7 @@ import { openNftElements } from "#kernel/nft-elements";
 import { bindUdp } from "#kernel/socket";
 import { PRIVATE_RANGES } from "../client/index.ts";
 import { nftFilter } from "../filter/index.ts";
-import { type GuardPlan, GuardTable, planRouterGuard, ROUTER_TABLE } from "../guard/index.ts";
+import { type GuardPlan, GuardTable, openClientGuard, planRouterGuard, ROUTER_TABLE } from "../guard/index.ts";
 import { syncNet } from "../net-plan/index.ts";
 import { planRouter, planRules, routerRules, routerScope } from "../router/index.ts";
 import { type TunnelDriver, vniOf } from "../tunnel/index.ts";
@@ -309,6 +310,20 @@ export class Strangers implements Disposable {
     );
   }
 
+  /** The source that the host outside sees of a packet of the client to a port of it. */
+  async sourceSeen(family: IpFamily, port: number): Promise<string> {
+    const socket = createSocket(family === 4 ? "udp4" : "udp6");
+    socket.bind({ fd: bindUdp(AT.outside[family], port, { netns: this.#bed.netns("outside") }), exclusive: true });
+    this.#sockets.push(socket);
+    const arrived = once(socket, "message", { signal: AbortSignal.timeout(WAIT_MS) });
+    const ends = { src: AT.client[family], dst: AT.outside[family] };
+    const inner = ipPacket(ends, UDP, udp(ends, { from: TARGET_PORT, to: port }, Buffer.from("own")));
+    const tunnel = { src: AT.client[family], dst: AT.router[family] };
+    this.#send("client", [ipPacket(tunnel, UDP, wrappers(this.#driver).outer(tunnel, inner))]);
+    const [, { address }] = (await arrived) as [Buffer, RemoteInfo];
+    return address;
+  }
+
   #listen(member: Member, family: IpFamily): void {
     const socket = createSocket(family === 4 ? "udp4" : "udp6");
     const fd = bindUdp(AT[member][family], TARGET_PORT, { netns: this.#bed.netns(member) });
@@ -379,5 +394,50 @@ export function guardClaims(driver: TunnelDriver): void {
     assert.equal(await guard.sync(plan), 0);
     using strangers = new Strangers(bed, driver);
     await strangers.attack((reason) => guard.counters(plan).find((one) => one.reason === reason)?.packets ?? 0);
+  });
+
+  test(`router guard, ${driver.name}: what a client sends to the tunnels' port of a host outside leaves as the router`, async () => {
+    using bed = new EgressBed();
+    using nft = openNft(bed.netns("router"));
+    using elements = openNftElements(bed.netns("router"));
+    await makeRouter(bed, driver, new GuardTable({ nft, elements }, ROUTER_TABLE), nft);
+    using strangers = new Strangers(bed, driver);
+    for (const family of FAMILIES)
+      assert.equal(await strangers.sourceSeen(family, TUNNEL_PORT), String(AT.router[family]));
+  });
+}
+
+/** What a client takes, whatever the driver is: its table knows nothing of what is inside. */
+export function clientGuardClaims(): void {
+  test("client guard: packets to the tunnels' port come in from routers and their Service alone, also where the node translates a router's answers back; off means gone", async () => {
+    using bed = new EgressBed();
+    using guard = openClientGuard(bed.netns("client"));
+    const routers = FAMILIES.flatMap((family) => [AT.router[family], AT.service[family]]);
+    const wanted = { driver: { name: "vxlan" as const }, port: TUNNEL_PORT, routers };
+    assert.equal(await guard.sync(wanted), 1);
+    assert.equal(await guard.sync(wanted), 0);
+    for (const family of FAMILIES) {
+      const open = (member: Member): Socket => {
+        const socket = createSocket(family === 4 ? "udp4" : "udp6");
+        socket.bind({ fd: bindUdp(AT[member][family], TUNNEL_PORT, { netns: bed.netns(member) }), exclusive: true });
+        return socket;
+      };
+      const sockets = { client: open("client"), router: open("router"), stranger: open("stranger") };
+      try {
+        const got: string[] = [];
+        sockets.client.on("message", (text, { address }) => got.push(`${text} from ${address}`));
+        sockets.router.on("message", (_, { address, port }) => sockets.router.send("answer", port, address));
+        sockets.stranger.send("forged", TUNNEL_PORT, String(AT.client[family]));
+        sockets.router.send("own", TUNNEL_PORT, String(AT.client[family]));
+        await until(() => got.length === 1, "the router's packet arrives");
+        sockets.client.send("ask", TUNNEL_PORT, String(AT.service[family]));
+        await until(() => got.length === 2, "the router's answer arrives");
+        assert.deepEqual(got, [`own from ${AT.router[family]}`, `answer from ${AT.service[family]}`]);
+      } finally {
+        for (const socket of Object.values(sockets)) socket.close();
+      }
+    }
+    assert.equal(guard.remove(), 1);
+    assert.equal(guard.remove(), 0);
   });
 }

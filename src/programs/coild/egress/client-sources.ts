@@ -39,6 +39,7 @@ export class ClientSources {
   readonly services: Informer<Service, ClientService>;
   /** Router pods, by the Egress that they are of. */
   readonly routers: Informer<Pod, ClientRouter>;
+  #hasRouters = false;
   readonly #namespaces: Informer<Namespace, KnownNamespace>;
   readonly #access: AccessIndex;
   readonly #api: KubeApi;
@@ -119,6 +120,9 @@ export class ClientSources {
       const egress = this.egresses.store.getByKey(key);
       onChange(key, { isAccess: egress !== undefined && selects(egress) });
     };
+    void this.routers.synced.then(() => {
+      this.#hasRouters = true;
+    });
     const routerText = ({ egress, addresses }: ClientRouter): string => `${egress} ${addresses.join()}`;
     this.routers.addHandler({
       onAdd: ({ egress }) => onPart(egress),
@@ -143,9 +147,27 @@ export class ClientSources {
     });
   }
 
-  /** The addresses of the routers of an Egress, from the moment in which they have one until they are deleted. */
-  routersOf(ref: Gateway["egress"]): IpAddress[] {
-    return this.routers.store.byIndex("egress", keyOf(ref)).flatMap(({ addresses }) => addresses);
+  /**
+   * The addresses of the routers of Egresses, from the moment in which they have one until they are deleted. Those that are not known yet, as at an ADD soon after
+   * the start, are read live. Rejects with `CniFailure` `not-ready` when the API server does not answer in time.
+   */
+  async routersOf(egresses: readonly Gateway["egress"][]): Promise<IpAddress[]> {
+    if (!this.#hasRouters) return (await this.#listRouters(egresses)).flatMap(({ addresses }) => addresses);
+    return egresses.flatMap((ref) =>
+      this.routers.store.byIndex("egress", keyOf(ref)).flatMap(({ addresses }) => addresses),
+    );
+  }
+
+  async #listRouters(egresses: readonly Gateway["egress"][]): Promise<ClientRouter[]> {
+    const keys = new Set(egresses.map(keyOf));
+    const namespaces = new Set(egresses.map(({ namespace }) => namespace));
+    const lists = [...namespaces].map((namespace) =>
+      apiCall(`list the routers of ${namespace}`, () =>
+        this.#api.listAll(resources.pods, { namespace, labelSelector: EGRESS_SERVICES, timeoutMs: API_BUDGET_MS }),
+      ),
+    );
+    const pods = (await Promise.all(lists)).flatMap(({ items }) => items);
+    return pods.map(clientRouter).filter(({ egress }) => keys.has(egress));
   }
 
   /** The known state. */
