@@ -615,12 +615,13 @@ class RefusedFailure extends CniFailure {}
 const closedCount = ({ annotation, selector }: ClosedDestinations): number => annotation.length + selector.length;
 
 /** Which destinations are closed for a pod without a fault of an Egress that there is. */
-function closedTexts({ held, closed }: ClientWish): string[] {
-  if (closed.selector.length === 0) return [];
-  const names = [...held.egresses].filter(([, { by, gateways }]) => by === "selector" && gateways.length === 0);
-  const whose = names.length === 0 ? "an Egress" : `Egress ${names.map(([key]) => key).join(", ")}`;
+function closedTexts({ held }: ClientWish): string[] {
+  const gone = [...held.egresses].filter(([, { by, gateways }]) => by === "selector" && gateways.length === 0);
+  const lost = gone.flatMap(([, { destinations }]) => destinations).length + held.found.selector.length;
+  if (lost === 0) return [];
+  const whose = gone.length === 0 ? "an Egress" : `Egress ${gone.map(([key]) => key).join(", ")}`;
   return [
-    `${whose} does not select the pod any more, or may not: ${closed.selector.length} destinations stay unreachable until the pod is made anew or selected again`,
+    `${whose} does not select the pod any more, or may not: ${lost} destinations stay unreachable until the pod is made anew or selected again`,
   ];
 }
 
