@@ -18,6 +18,7 @@ export {
   type EgressRef,
   egressAccess,
   egressUse,
+  type PodUse,
   refusalText,
   usesFrom,
 } from "./access/index.ts";

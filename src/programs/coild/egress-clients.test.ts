@@ -823,6 +823,28 @@ test("live: an Egress selects pods of a namespace that consents; without consent
   assert.equal(bed.dump("plain"), plain);
 });
 
+test("a coild that may not read Namespaces: Egresses with rules freeze only the pods whose verdict needs one, and others start and follow", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeEgress("gold", ["198.51.100.0/24"], {
+    allowedNamespaces: { selector: { matchLabels: { tier: "gold" } } },
+    clients: ALL_TENANTS,
+  });
+  for (const name of ["nat", "gold"]) await bed.makeService(name);
+  bed.server.faults.add({ match: { resource: "namespaces" }, action: { status: 500 } });
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  bed.makeNetns("b", ["10.64.0.8"]);
+  const unknown = bed.dump("b");
+  const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
+  await bed.makePod("b", ["10.64.0.8"], "nat,gold");
+  await bed.until("a", "route 203.0.113.0/24 via");
+  await bed.add(clients, pod, "a");
+  await bed.editEgress("nat", { destinations: ["192.0.2.0/24"] });
+  await bed.until("a", "route 192.0.2.0/24 via", "!203.0.113.0/24");
+  assert.equal(bed.dump("b"), unknown);
+});
+
 test("ADD: a pod that an Egress selects gets its tunnel; one of a namespace that does not consent starts without, and is told nothing", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"], { clients: ALL_TENANTS });

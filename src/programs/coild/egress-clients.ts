@@ -346,7 +346,7 @@ export class EgressClients implements ClientDeps {
       const pod = this.#pods.store.getByKey(`${namespace}/${name}`);
       if (pod === undefined || !this.#isUser(pod)) return undefined;
       if (uid !== "" && pod.metadata.uid !== uid && pod.staticUid !== uid) return undefined;
-      if (!this.#isSynced || (!this.#hasNamespaces && this.#sources.needNamespaces)) return undefined;
+      if (!this.#isSynced || (!this.#hasNamespaces && this.#sources.lacksNamespace(pod))) return undefined;
       return this.#lackOf(pod);
     };
     // An edit may be under way to the pod: it has some time to arrive.
@@ -424,8 +424,8 @@ export class EgressClients implements ClientDeps {
     const { driver } = this.#driver.of(families);
     // The health and the log tell it. When there is a driver, all clients are compared.
     if (driver === undefined) return undefined;
-    // A verdict without the Namespaces would close what is allowed. A coild without the right to them serves Egresses without such rules.
-    if (!this.#hasNamespaces && this.#sources.needNamespaces) return undefined;
+    // A verdict without the Namespaces would close what is allowed. A coild without the right to them serves the pods that need none.
+    if (!this.#hasNamespaces && this.#sources.lacksNamespace(pod)) return undefined;
     const { uses, faults } = gatewaysOf(pod, this.#sources.known, families, this.#options);
     const isRefusal = ({ why }: (typeof faults)[number]): boolean => why === "refused";
     this.#report(pod.metadata, "EgressRefused", faults.filter(isRefusal).map(faultText));
