@@ -70,6 +70,7 @@ export {
   syncClient,
   tunnelSources,
   type UsingPod,
+  withLackingFamilies,
 } from "./client/index.ts";
 export {
   type ClientWay,

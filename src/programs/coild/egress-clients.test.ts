@@ -896,8 +896,9 @@ test("restart after the node's routes of one family were flushed: the pod keeps 
   assert.equal(service.family, 4);
   const first = bed.begin();
   bed.makeNetns("a", ["10.64.0.7", "fd02::7"]);
-  await bed.add(first.clients, await bed.makePod("a", ["10.64.0.7", "fd02::7"], "nat"), "a");
-  await bed.until("a", "route 203.0.113.0/24 via");
+  const pod = await bed.makePod("a", ["10.64.0.7", "fd02::7"], "nat");
+  // The Service lacks IPv6.
+  await bed.until("a", "route 203.0.113.0/24 via", "unreachable 2001:db8:1::/48");
   await first.stop();
   const before = stateOf(bed.dump("a"));
   const [place = assert.fail()] = bed.places;
@@ -918,6 +919,16 @@ test("restart after the node's routes of one family were flushed: the pod keeps 
   );
   const { clients } = bed.begin();
   await bed.until("a", "!route 203.0.113.0/24 via", "unreachable 203.0.113.0/24");
+  // Also those of an Egress that the pod does not name any more; CHECK knows it.
+  await bed.makeEgress("other", ["198.51.100.0/24"]);
+  await bed.makeService("other");
+  await bed.annotate("a", "other");
+  await bed.until("a", "unreachable 198.51.100.0/24", "unreachable 203.0.113.0/24");
+  await clients.check(
+    { namespace: "default", name: "a", uid: pod.metadata.uid },
+    { signal: new AbortController().signal },
+  );
+  await bed.annotate("a", "nat");
   bed.places[0] = place;
   clients.recheck();
   await bed.until("a", "route 203.0.113.0/24 via");

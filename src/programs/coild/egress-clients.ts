@@ -24,6 +24,7 @@ import {
   syncClient,
   type TUNNEL_DRIVERS,
   type TunnelDriver,
+  withLackingFamilies,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import type { ConntrackPort } from "#kernel/conntrack";
@@ -374,8 +375,13 @@ export class EgressClients implements ClientDeps {
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return `interface ${place.ifname}`;
     const { gateways, closed } = keepClosed(uses, this.#heldOf(pod.metadata.uid, stack));
-    const own = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu, closed };
-    return lackOfClient(stack, own, gateways, { driver, port, inCluster });
+    const { addresses, ifname } = place;
+    const all = withLackingFamilies(closed, addresses, () => observeClosed(stack, { port }));
+    return lackOfClient(stack, { addresses, ifname, mtuBytes: link.mtu, closed: all }, gateways, {
+      driver,
+      port,
+      inCluster,
+    });
   }
 
   /** Watches and keeps clients up to date until the signal aborts. */
@@ -482,18 +488,6 @@ export class EgressClients implements ClientDeps {
     return found.annotation.length + found.selector.length === 0 ? NOTHING_HELD : { ...NOTHING_HELD, found };
   }
 
-  /** With what the pod's routes keep of a family of which no address is known: that it has none is in doubt, and closed is the state of doubt. */
-  #withLackingFamilies(closed: ClosedDestinations, { addresses }: ClientPlace, stack: NetStack): ClosedDestinations {
-    if (FAMILIES.every((family) => addresses[family] !== undefined)) return closed;
-    const found = observeClosed(stack, { port: this.#options.port });
-    const lacking = (all: readonly Cidr[]): readonly Cidr[] =>
-      all.filter(({ family }) => addresses[family] === undefined);
-    return {
-      annotation: [...closed.annotation, ...lacking(found.annotation)],
-      selector: [...closed.selector, ...lacking(found.selector)],
-    };
-  }
-
   /** Returns `undefined` if the namespace or the pod's interface is gone. */
   async #sync(
     uid: string,
@@ -516,7 +510,7 @@ export class EgressClients implements ClientDeps {
       addresses: place.addresses,
       ifname: place.ifname,
       mtuBytes: link.mtu,
-      closed: this.#withLackingFamilies(closed, place, stack),
+      closed: withLackingFamilies(closed, place.addresses, () => observeClosed(stack, { port })),
     };
     const { openFilter, openOther, openConntrack } = this.#parts.filters;
     const guarded =

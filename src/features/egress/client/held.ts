@@ -1,7 +1,7 @@
 import type { Cidr } from "#base/ip";
 import type { UsedBy } from "../access/index.ts";
 import type { ClientUse } from "./gateways.ts";
-import type { ClosedDestinations, Gateway } from "./plan.ts";
+import type { ClientPod, ClosedDestinations, Gateway } from "./plan.ts";
 
 /** What a pod had of its Egresses at the last comparison. It has no more entries than the pod used Egresses. */
 export interface HeldEgresses {
@@ -77,6 +77,24 @@ export function keepClosed(uses: readonly ClientUse[], held: HeldEgresses): Clie
   const isFrozen = isRepairing && !isRefused && closed.selector.length === 0;
   for (const { by, gateways, lacking } of next.values()) if (gateways.length > 0) closed[by].push(...lacking);
   return { gateways, closed, held: { egresses: next, found }, isFrozen };
+}
+
+/**
+ * Pure: with what the pod's own routes keep of a family of which no address is known: that it has none is in doubt, and closed is the state of doubt. `found`: what all of
+ * them keep; asked only if an address is missing.
+ */
+export function withLackingFamilies(
+  closed: ClosedDestinations,
+  addresses: ClientPod["addresses"],
+  found: () => ClosedDestinations,
+): ClosedDestinations {
+  if (addresses[4] !== undefined && addresses[6] !== undefined) return closed;
+  const { annotation, selector } = found();
+  const isLacking = ({ family }: Cidr): boolean => addresses[family] === undefined;
+  return {
+    annotation: [...closed.annotation, ...annotation.filter(isLacking)],
+    selector: [...closed.selector, ...selector.filter(isLacking)],
+  };
 }
 
 /** `undefined`: this process does not know what the pod had of the Egress. */
