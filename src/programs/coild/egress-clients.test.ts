@@ -752,6 +752,27 @@ test("a named Egress that does not allow the namespace: ADD is code 11 with one 
   await assert.rejects(other.add(refusing.clients, refused, "b"), failure(11, /does not allow pods of namespace/));
 });
 
+test("ADD: one that waits for a permission looks five times a second at most, however often Egresses are edited", async (t) => {
+  const bed = await open(t, { permissionMs: 60_000 });
+  const refusing = { allowedNamespaces: { names: ["other"] } };
+  const allowing = { allowedNamespaces: { names: ["default"] } };
+  for (const name of ["one", "two"]) {
+    await bed.makeEgress(name, [name === "one" ? "203.0.113.0/24" : "198.51.100.0/24"], refusing);
+    await bed.makeService(name);
+  }
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const added = bed.add(clients, await bed.makePod("a", [], "one,two"), "a");
+  const begunMs = systemClock.monotonic();
+  // Each look that finds another first refusal records an event.
+  for (let nth = 0; nth < 100; nth += 1) await bed.editEgress("one", nth % 2 === 0 ? allowing : refusing);
+  for (const name of ["one", "two"]) await bed.editEgress(name, allowing);
+  await added;
+  const looks = bed.events.filter(({ reason }) => reason === "EgressRefused").length;
+  const seconds = (systemClock.monotonic() - begunMs) / 1000;
+  assert.ok(looks >= 1 && looks <= 5 * seconds + 2, `${looks} in ${seconds} s`);
+});
+
 test("live: a permission that is withdrawn closes the Egress for running pods, in memory and after a restart, and one that is given opens it", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"], {

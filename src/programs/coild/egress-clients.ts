@@ -315,6 +315,9 @@ export class EgressClients implements ClientDeps {
         const leftMs = endMs - clock.monotonic();
         if (leftMs <= 0 || !mayWait) throw new RefusedFailure("try-again", text);
         await changed.wait({ atMostMs: leftMs, ...options });
+        // A round may ask the API server, and every edit of any Egress or Namespace begins one.
+        const pauseMs = Math.min(PAUSE_MS, endMs - clock.monotonic());
+        if (pauseMs > 0) await sleep(pauseMs, { clock, signal: options.signal });
         options.signal?.throwIfAborted();
       }
     } finally {
