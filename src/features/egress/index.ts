@@ -18,6 +18,7 @@ export {
   type EgressRef,
   egressAccess,
   egressUse,
+  type PodUse,
   refusalText,
   usesFrom,
 } from "./access/index.ts";
@@ -69,6 +70,7 @@ export {
   syncClient,
   tunnelSources,
   type UsingPod,
+  withLackingFamilies,
 } from "./client/index.ts";
 export {
   type ClientWay,

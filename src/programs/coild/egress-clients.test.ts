@@ -752,6 +752,27 @@ test("a named Egress that does not allow the namespace: ADD is code 11 with one 
   await assert.rejects(other.add(refusing.clients, refused, "b"), failure(11, /does not allow pods of namespace/));
 });
 
+test("ADD: one that waits for a permission looks five times a second at most, however often Egresses are edited", async (t) => {
+  const bed = await open(t, { permissionMs: 60_000 });
+  const refusing = { allowedNamespaces: { names: ["other"] } };
+  const allowing = { allowedNamespaces: { names: ["default"] } };
+  for (const name of ["one", "two"]) {
+    await bed.makeEgress(name, [name === "one" ? "203.0.113.0/24" : "198.51.100.0/24"], refusing);
+    await bed.makeService(name);
+  }
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  const added = bed.add(clients, await bed.makePod("a", [], "one,two"), "a");
+  const begunMs = systemClock.monotonic();
+  // Each look that finds another first refusal records an event.
+  for (let nth = 0; nth < 100; nth += 1) await bed.editEgress("one", nth % 2 === 0 ? allowing : refusing);
+  for (const name of ["one", "two"]) await bed.editEgress(name, allowing);
+  await added;
+  const looks = bed.events.filter(({ reason }) => reason === "EgressRefused").length;
+  const seconds = (systemClock.monotonic() - begunMs) / 1000;
+  assert.ok(looks >= 1 && looks <= 5 * seconds + 2, `${looks} in ${seconds} s`);
+});
+
 test("live: a permission that is withdrawn closes the Egress for running pods, in memory and after a restart, and one that is given opens it", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"], {
@@ -823,6 +844,28 @@ test("live: an Egress selects pods of a namespace that consents; without consent
   assert.equal(bed.dump("plain"), plain);
 });
 
+test("a coild that may not read Namespaces: Egresses with rules freeze only the pods whose verdict needs one, and others start and follow", async (t) => {
+  const bed = await open(t);
+  await bed.makeEgress("nat", ["203.0.113.0/24"]);
+  await bed.makeEgress("gold", ["198.51.100.0/24"], {
+    allowedNamespaces: { selector: { matchLabels: { tier: "gold" } } },
+    clients: ALL_TENANTS,
+  });
+  for (const name of ["nat", "gold"]) await bed.makeService(name);
+  bed.server.faults.add({ match: { resource: "namespaces" }, action: { status: 500 } });
+  const { clients } = bed.begin();
+  bed.makeNetns("a", ["10.64.0.7"]);
+  bed.makeNetns("b", ["10.64.0.8"]);
+  const unknown = bed.dump("b");
+  const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
+  await bed.makePod("b", ["10.64.0.8"], "nat,gold");
+  await bed.until("a", "route 203.0.113.0/24 via");
+  await bed.add(clients, pod, "a");
+  await bed.editEgress("nat", { destinations: ["192.0.2.0/24"] });
+  await bed.until("a", "route 192.0.2.0/24 via", "!203.0.113.0/24");
+  assert.equal(bed.dump("b"), unknown);
+});
+
 test("ADD: a pod that an Egress selects gets its tunnel; one of a namespace that does not consent starts without, and is told nothing", async (t) => {
   const bed = await open(t);
   await bed.makeEgress("nat", ["203.0.113.0/24"], { clients: ALL_TENANTS });
@@ -874,8 +917,9 @@ test("restart after the node's routes of one family were flushed: the pod keeps 
   assert.equal(service.family, 4);
   const first = bed.begin();
   bed.makeNetns("a", ["10.64.0.7", "fd02::7"]);
-  await bed.add(first.clients, await bed.makePod("a", ["10.64.0.7", "fd02::7"], "nat"), "a");
-  await bed.until("a", "route 203.0.113.0/24 via");
+  const pod = await bed.makePod("a", ["10.64.0.7", "fd02::7"], "nat");
+  // The Service lacks IPv6.
+  await bed.until("a", "route 203.0.113.0/24 via", "unreachable 2001:db8:1::/48");
   await first.stop();
   const before = stateOf(bed.dump("a"));
   const [place = assert.fail()] = bed.places;
@@ -896,6 +940,16 @@ test("restart after the node's routes of one family were flushed: the pod keeps 
   );
   const { clients } = bed.begin();
   await bed.until("a", "!route 203.0.113.0/24 via", "unreachable 203.0.113.0/24");
+  // Also those of an Egress that the pod does not name any more; CHECK knows it.
+  await bed.makeEgress("other", ["198.51.100.0/24"]);
+  await bed.makeService("other");
+  await bed.annotate("a", "other");
+  await bed.until("a", "unreachable 198.51.100.0/24", "unreachable 203.0.113.0/24");
+  await clients.check(
+    { namespace: "default", name: "a", uid: pod.metadata.uid },
+    { signal: new AbortController().signal },
+  );
+  await bed.annotate("a", "nat");
   bed.places[0] = place;
   clients.recheck();
   await bed.until("a", "route 203.0.113.0/24 via");

@@ -24,6 +24,7 @@ import {
   syncClient,
   type TUNNEL_DRIVERS,
   type TunnelDriver,
+  withLackingFamilies,
 } from "#features/egress";
 import type { PodPlace } from "#features/pod-network";
 import type { ConntrackPort } from "#kernel/conntrack";
@@ -314,6 +315,9 @@ export class EgressClients implements ClientDeps {
         const leftMs = endMs - clock.monotonic();
         if (leftMs <= 0 || !mayWait) throw new RefusedFailure("try-again", text);
         await changed.wait({ atMostMs: leftMs, ...options });
+        // A round may ask the API server, and every edit of any Egress or Namespace begins one.
+        const pauseMs = Math.min(PAUSE_MS, endMs - clock.monotonic());
+        if (pauseMs > 0) await sleep(pauseMs, { clock, signal: options.signal });
         options.signal?.throwIfAborted();
       }
     } finally {
@@ -346,7 +350,7 @@ export class EgressClients implements ClientDeps {
       const pod = this.#pods.store.getByKey(`${namespace}/${name}`);
       if (pod === undefined || !this.#isUser(pod)) return undefined;
       if (uid !== "" && pod.metadata.uid !== uid && pod.staticUid !== uid) return undefined;
-      if (!this.#isSynced || (!this.#hasNamespaces && this.#sources.needNamespaces)) return undefined;
+      if (!this.#isSynced || (!this.#hasNamespaces && this.#sources.lacksNamespace(pod))) return undefined;
       return this.#lackOf(pod);
     };
     // An edit may be under way to the pod: it has some time to arrive.
@@ -374,8 +378,13 @@ export class EgressClients implements ClientDeps {
     const link = stack.links.get({ name: place.ifname });
     if (link === undefined) return `interface ${place.ifname}`;
     const { gateways, closed } = keepClosed(uses, this.#heldOf(pod.metadata.uid, stack));
-    const own = { addresses: place.addresses, ifname: place.ifname, mtuBytes: link.mtu, closed };
-    return lackOfClient(stack, own, gateways, { driver, port, inCluster });
+    const { addresses, ifname } = place;
+    const all = withLackingFamilies(closed, addresses, () => observeClosed(stack, { port }));
+    return lackOfClient(stack, { addresses, ifname, mtuBytes: link.mtu, closed: all }, gateways, {
+      driver,
+      port,
+      inCluster,
+    });
   }
 
   /** Watches and keeps clients up to date until the signal aborts. */
@@ -424,8 +433,8 @@ export class EgressClients implements ClientDeps {
     const { driver } = this.#driver.of(families);
     // The health and the log tell it. When there is a driver, all clients are compared.
     if (driver === undefined) return undefined;
-    // A verdict without the Namespaces would close what is allowed. A coild without the right to them serves Egresses without such rules.
-    if (!this.#hasNamespaces && this.#sources.needNamespaces) return undefined;
+    // A verdict without the Namespaces would close what is allowed. A coild without the right to them serves the pods that need none.
+    if (!this.#hasNamespaces && this.#sources.lacksNamespace(pod)) return undefined;
     const { uses, faults } = gatewaysOf(pod, this.#sources.known, families, this.#options);
     const isRefusal = ({ why }: (typeof faults)[number]): boolean => why === "refused";
     this.#report(pod.metadata, "EgressRefused", faults.filter(isRefusal).map(faultText));
@@ -482,18 +491,6 @@ export class EgressClients implements ClientDeps {
     return found.annotation.length + found.selector.length === 0 ? NOTHING_HELD : { ...NOTHING_HELD, found };
   }
 
-  /** With what the pod's routes keep of a family of which no address is known: that it has none is in doubt, and closed is the state of doubt. */
-  #withLackingFamilies(closed: ClosedDestinations, { addresses }: ClientPlace, stack: NetStack): ClosedDestinations {
-    if (FAMILIES.every((family) => addresses[family] !== undefined)) return closed;
-    const found = observeClosed(stack, { port: this.#options.port });
-    const lacking = (all: readonly Cidr[]): readonly Cidr[] =>
-      all.filter(({ family }) => addresses[family] === undefined);
-    return {
-      annotation: [...closed.annotation, ...lacking(found.annotation)],
-      selector: [...closed.selector, ...lacking(found.selector)],
-    };
-  }
-
   /** Returns `undefined` if the namespace or the pod's interface is gone. */
   async #sync(
     uid: string,
@@ -516,7 +513,7 @@ export class EgressClients implements ClientDeps {
       addresses: place.addresses,
       ifname: place.ifname,
       mtuBytes: link.mtu,
-      closed: this.#withLackingFamilies(closed, place, stack),
+      closed: withLackingFamilies(closed, place.addresses, () => observeClosed(stack, { port })),
     };
     const { openFilter, openOther, openConntrack } = this.#parts.filters;
     const guarded =
@@ -617,12 +614,13 @@ class RefusedFailure extends CniFailure {}
 const closedCount = ({ annotation, selector }: ClosedDestinations): number => annotation.length + selector.length;
 
 /** Which destinations are closed for a pod without a fault of an Egress that there is. */
-function closedTexts({ held, closed }: ClientWish): string[] {
-  if (closed.selector.length === 0) return [];
-  const names = [...held.egresses].filter(([, { by, gateways }]) => by === "selector" && gateways.length === 0);
-  const whose = names.length === 0 ? "an Egress" : `Egress ${names.map(([key]) => key).join(", ")}`;
+function closedTexts({ held }: ClientWish): string[] {
+  const gone = [...held.egresses].filter(([, { by, gateways }]) => by === "selector" && gateways.length === 0);
+  const lost = gone.flatMap(([, { destinations }]) => destinations).length + held.found.selector.length;
+  if (lost === 0) return [];
+  const whose = gone.length === 0 ? "an Egress" : `Egress ${gone.map(([key]) => key).join(", ")}`;
   return [
-    `${whose} does not select the pod any more, or may not: ${closed.selector.length} destinations stay unreachable until the pod is made anew or selected again`,
+    `${whose} does not select the pod any more, or may not: ${lost} destinations stay unreachable until the pod is made anew or selected again`,
   ];
 }
 

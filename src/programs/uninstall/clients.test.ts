@@ -2,12 +2,13 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Cidr, IpAddress } from "#base/ip";
 import { PRIVATE_RANGES, syncClient, vxlanDriver } from "#features/egress";
+import { KernelError } from "#kernel/errors";
 import { FakeKernel } from "#kernel/fake";
 import { readClients, removeClient } from "./clients.ts";
 
 const PORT = 5555;
 
-test("readClients: pods with tunnels or closed destinations are named by their marks, of either kind of network; removeClient leaves nothing of them", async () => {
+test("readClients: pods with tunnels or closed destinations are named by their marks, of either kind of network; removeClient leaves nothing of them, also on a kernel without nftables", async () => {
   const kernel = new FakeKernel();
   using own = kernel.openNetNs("own");
   using host = kernel.openStack(own);
@@ -51,13 +52,20 @@ test("readClients: pods with tunnels or closed destinations are named by their m
     ["the pod with UID uid-1", "/run/netns/tunnel", ["203.0.113.0/24"], false],
   ]);
   const unguarded: string[] = [];
+  const lacks = (code: "unsupported" | "invalid") => {
+    throw new KernelError(code, "this kernel has no nf_tables");
+  };
   const openGuard = ({ path }: { readonly path?: string | undefined }) => ({
     sync: () => assert.fail("nothing is made"),
-    remove: () => unguarded.push(path ?? ""),
+    remove: () => {
+      unguarded.push(path ?? "");
+      return path === "/run/netns/closed" ? lacks("invalid") : 1;
+    },
     [Symbol.dispose]: () => undefined,
   });
   for (const client of found) await removeClient(kernel, client, { port: PORT, openGuard });
   assert.deepEqual(unguarded.sort(), ["/run/netns/closed", "/run/netns/tunnel"]);
   assert.deepEqual(readClients(kernel, host, { port: PORT }), []);
+  for (const client of found) await removeClient(kernel, client, { port: PORT, openGuard: () => lacks("unsupported") });
   for (const [name, before] of dumps) assert.equal(kernel.dump({ name }), before);
 });

@@ -10,6 +10,7 @@ import {
 import { markedPlaces, openSameNetNs } from "#features/pod-network";
 import type { NodeFacts } from "#features/uninstall";
 import { openConntrack } from "#kernel/conntrack";
+import { isKernelError } from "#kernel/errors";
 import type { Kernel, NetNs, NetStack } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 
@@ -41,10 +42,7 @@ export async function removeClient(
 ): Promise<void> {
   using netns = openSameNetNs(kernel, { path, inode });
   if (netns === undefined) return;
-  {
-    using guard = openGuard(netns);
-    guard.remove();
-  }
+  removeGuard(netns, openGuard);
   using stack = kernel.openStack(netns);
   await syncClient(stack, { addresses: {}, ifname, mtuBytes: 1500 }, [], {
     // Nothing is made, so any driver does.
@@ -55,6 +53,16 @@ export async function removeClient(
     openOther: () => ({ ...iptablesFilter(commandRunner(netns)), [Symbol.dispose]: () => undefined }),
     openConntrack: () => openConntrack(netns),
   });
+}
+
+/** A kernel without nf_tables has no such table. It answers EINVAL, and without all of netfilter EPROTONOSUPPORT; with nf_tables the look is never refused so. */
+function removeGuard(netns: NetNs, openGuard: typeof openClientGuard): void {
+  try {
+    using guard = openGuard(netns);
+    guard.remove();
+  } catch (error) {
+    if (!isKernelError(error, "unsupported", "invalid")) throw error;
+  }
 }
 
 function nftIn(netns: NetNs) {

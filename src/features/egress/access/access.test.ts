@@ -96,6 +96,20 @@ for (const [name, rules, one, namespace, expected] of [
     "client selector",
   ],
   [
+    "also beside one with a namespaceSelector",
+    { clients: [{ podSelector: { matchLabels: { app: "a" } } }, { namespaceSelector: {}, podSelector: {} }] },
+    pod("internet", "", { app: "a" }),
+    undefined,
+    "client selector",
+  ],
+  [
+    "which alone admits no pod of an unknown Namespace",
+    { clients: [{ podSelector: { matchLabels: { app: "a" } } }, { namespaceSelector: {}, podSelector: {} }] },
+    pod("internet", "", { app: "b" }),
+    undefined,
+    "refused selector namespace-unknown",
+  ],
+  [
     "and only pods with the labels",
     { clients: [{ podSelector: { matchLabels: { app: "a" } } }] },
     pod("internet", "", { app: "b" }),

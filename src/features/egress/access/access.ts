@@ -103,11 +103,11 @@ function entryOf({ namespaceSelector, podSelector }: ClientEntry): AccessEntry {
 }
 
 const NONE: EgressUse = { kind: "none" };
-const CLIENT: Readonly<Record<UsedBy, EgressUse>> = {
+const CLIENT: Readonly<Record<UsedBy, EntryGroup["use"]>> = {
   annotation: { kind: "client", by: "annotation" },
   selector: { kind: "client", by: "selector" },
 };
-const refused = (by: UsedBy, reason: RefusalReason): EgressUse => ({ kind: "refused", by, reason });
+const refused = (by: UsedBy, reason: RefusalReason): EntryGroup["use"] => ({ kind: "refused", by, reason });
 
 /**
  * Pure: whether a pod uses an Egress (docs/spec/pod-network.md#7.5). `namespace` is the pod's Namespace; `undefined` while it is not known, which allows
@@ -119,43 +119,58 @@ export function egressUse(egress: EgressAccess, pod: AccessPod, namespace: Acces
     const reason = refusalOf(egress, pod.namespace, namespace);
     return reason === undefined ? CLIENT.annotation : refused("annotation", reason);
   }
-  const entries = entriesFor(egress, pod.namespace, namespace);
-  if (!entries.some(({ selectsPod }) => selectsPod(pod.labels))) return NONE;
-  return selectedUse(egress, pod.namespace, namespace);
+  const group = groupsFor(egress, pod.namespace, namespace).find((one) => selects(one, pod));
+  return group?.use ?? NONE;
 }
 
-/** Pure: the entries of `spec.clients` that reach a namespace. Of an unknown Namespace of others, all that could. */
-export function entriesFor(
+/** Entries of `spec.clients` of an Egress with the same verdict on all pods of a namespace that one of them selects. */
+export interface EntryGroup {
+  readonly entries: readonly AccessEntry[];
+  readonly use: Exclude<EgressUse, { readonly kind: "none" }>;
+}
+
+/**
+ * Pure: the entries of `spec.clients` that reach a namespace, in at most two groups. Of a pod the first group counts that selects it. An entry for the Egress's own namespace needs
+ * no Namespace. The selectors of others cannot be compared with one that is not known: all that could reach it refuse the pod until it is.
+ */
+export function groupsFor(
   egress: EgressAccess,
   podNamespace: string,
   namespace: AccessNamespace | undefined,
-): readonly AccessEntry[] {
-  if (egress.entries.length === 0) return [];
+): readonly EntryGroup[] {
   const isOwn = podNamespace === egress.namespace;
-  return egress.entries.filter(({ selectsNamespace }) => {
-    if (selectsNamespace === undefined) return isOwn;
-    return namespace === undefined || selectsNamespace(namespace.labels);
-  });
+  const own = egress.entries.filter(({ selectsNamespace }) => selectsNamespace === undefined && isOwn);
+  const others = egress.entries.filter(({ selectsNamespace }) =>
+    namespace === undefined ? selectsNamespace !== undefined : selectsNamespace?.(namespace.labels) === true,
+  );
+  const use = selectedUse(egress, podNamespace, namespace);
+  const groups =
+    namespace === undefined
+      ? [
+          { entries: own, use },
+          { entries: others, use: refused("selector", "namespace-unknown") },
+        ]
+      : [{ entries: [...own, ...others], use }];
+  return groups.filter(({ entries }) => entries.length > 0);
 }
 
-/** Pure: the use of an Egress by a pod that one of {@link entriesFor} selects. It is the same for all such pods of a namespace. */
-export function selectedUse(
+/** Pure: whether an entry of the group selects the pod. */
+export function selects({ entries }: EntryGroup, { labels }: Pick<AccessPod, "labels">): boolean {
+  return entries.some(({ selectsPod }) => selectsPod(labels));
+}
+
+/** The use of an Egress by a pod that one of its entries selects. It is the same for all such pods of a namespace. */
+function selectedUse(
   egress: EgressAccess,
   podNamespace: string,
   namespace: AccessNamespace | undefined,
-): EgressUse {
-  // Selectors cannot be compared with a Namespace that is not known. An entry for the Egress's own namespace needs none.
-  if (namespace === undefined && !(podNamespace === egress.namespace && hasOwnEntry(egress)))
-    return refused("selector", "namespace-unknown");
+): EntryGroup["use"] {
   const reason = refusalOf(egress, podNamespace, namespace);
   if (reason !== undefined) return refused("selector", reason);
   if (podNamespace !== egress.namespace && !consentsTo(namespace?.clientsOf, egress))
     return refused("selector", "no-consent");
   return CLIENT.selector;
 }
-
-const hasOwnEntry = ({ entries }: EgressAccess): boolean =>
-  entries.some(({ selectsNamespace }) => selectsNamespace === undefined);
 
 /** Why the pods of a namespace may not use an Egress; `undefined` if they may. Its own namespace always may. */
 function refusalOf(

@@ -6,8 +6,8 @@ import {
   type EgressRef,
   type EgressUse,
   egressUse,
-  entriesFor,
-  selectedUse,
+  groupsFor,
+  selects,
 } from "./access.ts";
 
 /** An Egress that a pod names or that selects it, and whether the pod may use it. */
@@ -25,8 +25,7 @@ export interface AccessSource {
 /** An Egress whose `spec.clients` reach a namespace. */
 interface Reach {
   readonly egress: EgressAccess;
-  readonly entries: ReturnType<typeof entriesFor>;
-  readonly use: PodUse["use"];
+  readonly groups: ReturnType<typeof groupsFor>;
 }
 
 /**
@@ -70,9 +69,10 @@ export class AccessIndex {
       }
     }
     uses.sort((a, b) => compareRefs(a.egress, b.egress));
-    for (const { egress, entries, use } of this.#reachOf(pod.namespace, namespace)) {
+    for (const { egress, groups } of this.#reachOf(pod.namespace, namespace)) {
       if (pod.named.get(egress.namespace)?.includes(egress.name) === true) continue;
-      if (entries.some(({ selectsPod }) => selectsPod(pod.labels))) uses.push({ egress, use });
+      const group = groups.find((one) => selects(one, pod));
+      if (group !== undefined) uses.push({ egress, use: group.use });
     }
     return uses;
   }
@@ -82,9 +82,8 @@ export class AccessIndex {
     if (known !== undefined && known.of === namespace) return known.reach;
     this.#selecting ??= [...this.#source.all()].filter(({ entries }) => entries.length > 0).sort(compareRefs);
     const reach = this.#selecting.flatMap((egress) => {
-      const entries = entriesFor(egress, name, namespace);
-      const use = selectedUse(egress, name, namespace);
-      return entries.length === 0 || use.kind === "none" ? [] : [{ egress, entries, use }];
+      const groups = groupsFor(egress, name, namespace);
+      return groups.length === 0 ? [] : [{ egress, groups }];
     });
     this.#reach.set(name, { of: namespace, reach });
     return reach;

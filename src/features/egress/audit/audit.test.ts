@@ -439,6 +439,21 @@ for (const driver of DRIVERS) {
     assert.deepEqual(checked, { egresses: 1, clients: 2, routers: 1, clientsElsewhere: 1, routersElsewhere: 1 });
   });
 
+  test(`auditEgress, ${driver.name}: nothing is found of closed destinations of a family of which no address is known`, async () => {
+    const world = await openWorld(driver);
+    world.isChained = true;
+    const [ipv4, ipv6] = world.gateways();
+    await world.syncClient([ipv6 ?? assert.fail()], "client", {
+      annotation: ipv4?.destinations ?? [],
+      selector: [],
+    });
+    await world.syncRouter([ADDRESSES.client[6]]);
+    world.objects.pods = world.objects.pods.map((pod) =>
+      pod.metadata.name === "client" ? podOf("client", [ADDRESSES.client[6]], { names: EGRESS.name }) : pod,
+    );
+    assert.deepEqual((await world.audit()).findings, []);
+  });
+
   test(`auditEgress, ${driver.name}: marks of originatingOnly are compared in the packet filter`, async () => {
     const world = await openWorld(driver);
     editEgress(world, { originatingOnly: true });

@@ -16,6 +16,7 @@ import {
   planClient,
   planMarks,
   skipText,
+  withLackingFamilies,
 } from "../client/index.ts";
 import type { NetPlan } from "../net-plan/index.ts";
 import { isRouter } from "../router/index.ts";
@@ -112,7 +113,8 @@ function auditPod(
   if (faults.some(isBeingRepaired)) return [];
   // What is closed of Egresses that are gone, or do not select the pod any more, only the pod's own routes tell.
   const found = guardedDestinations(space?.net.routes ?? []);
-  const { gateways, closed } = keepClosed(uses, { ...NOTHING_HELD, found });
+  const { gateways, closed: own } = keepClosed(uses, { ...NOTHING_HELD, found });
+  const closed = withLackingFamilies(own, addresses, () => found);
   const hasNothing = gateways.length + closed.annotation.length + closed.selector.length === 0;
   if (space === undefined) {
     if (hasNothing || families.length === 0) return [];

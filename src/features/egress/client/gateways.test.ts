@@ -48,11 +48,12 @@ const NOT_ONLY = { originatingOnly: false };
 
 const podOf = (annotations: Record<string, string>): UsingPod => ({ namespace: "tenant", annotations });
 const naming = (names: string): Record<string, string> => ({ "egress.coil.cybozu.com/internet": names });
-const lines = ({ gateways, faults }: ReturnType<typeof gatewaysOf>): string[] => [
+const lines = ({ gateways, uses, faults }: ReturnType<typeof gatewaysOf>): string[] => [
   ...gateways.map((one) => `${one.egress.name} ${one.address} ${one.destinations.join(",")} ${one.sourcePortAuto}`),
   ...faults.map(({ egress: { name }, why, family, destination }) =>
     `${name} ${why} ${family ?? destination ?? ""}`.trim(),
   ),
+  ...uses.flatMap(({ egress: { name }, lacking }) => (lacking.length === 0 ? [] : [`${name} closes ${lacking}`])),
 ];
 
 test("clientEgress: an Egress without a spec, which its CRD lets pass, has no destinations", () => {
@@ -80,11 +81,11 @@ for (const { name, annotations, egresses, services, families, expected } of [
     expected: ["nat 10.68.0.9 0.0.0.0/0 false", "nat no-pod-address 6"],
   },
   {
-    name: "a family that the Service lacks is told",
+    name: "a family that the Service lacks is told, and its destinations are to be closed",
     annotations: naming("nat"),
     egresses: [egress("nat", ["0.0.0.0/0", "::/0"])],
     services: [service("nat", ["10.68.0.9"])],
-    expected: ["nat 10.68.0.9 0.0.0.0/0 false", "nat no-service-address 6"],
+    expected: ["nat 10.68.0.9 0.0.0.0/0 false", "nat no-service-address 6", "nat closes ::/0"],
   },
   {
     name: "missing Egresses and Services are told, the others stay",

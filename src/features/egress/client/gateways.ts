@@ -79,6 +79,8 @@ export interface ClientUse {
   readonly destinations: readonly Cidr[];
   /** Of `ready`. */
   readonly gateways: readonly Gateway[];
+  /** Of `ready`: the destinations of families that the pod has and the Service lacks. They have no gateway. */
+  readonly lacking: readonly Cidr[];
 }
 
 /** Something that a pod's annotations ask for and that does not exist. */
@@ -204,7 +206,7 @@ export function gatewaysOf(
     if (verdict?.kind === "refused") {
       const { destinations = [] } = source.egress(ref) ?? {};
       faults.push({ egress: ref, why: "refused", reason: verdict.reason, podNamespace: pod.namespace });
-      uses.push({ egress: ref, by: "annotation", state: "refused", destinations, gateways: [] });
+      uses.push({ egress: ref, by: "annotation", state: "refused", destinations, gateways: [], lacking: [] });
     } else uses.push(useOf({ egress: ref, by: "annotation" }, source, families, defaults, faults));
   }
   for (const { egress, use } of found) {
@@ -225,7 +227,7 @@ function useOf(
   faults: ClientFault[],
 ): ClientUse {
   const egress = source.egress(ref);
-  const use = { egress: ref, by, destinations: egress?.destinations ?? [], gateways: [] };
+  const use = { egress: ref, by, destinations: egress?.destinations ?? [], gateways: [], lacking: [] };
   if (egress === undefined) {
     faults.push({ egress: ref, why: "no-egress" });
     return { ...use, state: "missing" };
@@ -241,6 +243,7 @@ function useOf(
     return { ...use, state: "repairing" };
   }
   const gateways: Gateway[] = [];
+  const lacking: Cidr[] = [];
   const { sourcePortAuto, originatingOnly = defaults.originatingOnly } = egress;
   for (const family of FAMILIES) {
     const destinations = egress.destinations.filter((one) => one.family === family);
@@ -250,10 +253,12 @@ function useOf(
       continue;
     }
     const address = service.addresses.find((one) => one.family === family);
-    if (address === undefined) faults.push({ egress: ref, why: "no-service-address", family });
-    else gateways.push({ egress: ref, by, address, destinations, sourcePortAuto, originatingOnly });
+    if (address === undefined) {
+      faults.push({ egress: ref, why: "no-service-address", family });
+      lacking.push(...destinations);
+    } else gateways.push({ egress: ref, by, address, destinations, sourcePortAuto, originatingOnly });
   }
-  return { ...use, state: "ready", gateways };
+  return { ...use, state: "ready", gateways, lacking };
 }
 
 /**
@@ -290,7 +295,7 @@ export function faultText({ egress, why, family, destination, reason, podNamespa
     case "no-service-address":
       return family === undefined
         ? `the Service of Egress ${name} has no ClusterIP, or not the labels of an Egress's Service: delete it, so that it is made anew`
-        : `the Service of Egress ${name} has no IPv${family} address: destinations of IPv${family} are left out`;
+        : `the Service of Egress ${name} has no IPv${family} address: destinations of IPv${family} are unreachable`;
     case "wrong-destination":
       return `Egress ${name}: destination ${JSON.stringify(destination)} is not a CIDR and is left out`;
   }

@@ -13,6 +13,7 @@ function use(
   state: ClientUse["state"],
   destinations: readonly string[],
   by: ClientUse["by"] = "annotation",
+  lacking: readonly string[] = [],
 ): ClientUse {
   const egress = { namespace: "internet", name };
   const gateway = {
@@ -23,7 +24,8 @@ function use(
     sourcePortAuto: false,
     originatingOnly: false,
   };
-  return { egress, by, state, destinations: cidrs(destinations), gateways: state === "ready" ? [gateway] : [] };
+  const gateways = state === "ready" ? [gateway] : [];
+  return { egress, by, state, destinations: cidrs([...destinations, ...lacking]), gateways, lacking: cidrs(lacking) };
 }
 
 /** What a pod has after these states, one after the other: its gateways, and what is closed by annotation and by selector. */
@@ -50,6 +52,9 @@ function textOf({ gateways, closed, isFrozen }: ReturnType<typeof keepClosed>): 
 
 const NAMED = [use("a", "ready", [D1])];
 const SELECTED = [use("a", "ready", [D1], "selector")];
+const D6 = "2001:db8:9::/48";
+const ONE_FAMILY = [use("a", "ready", [D1], "annotation", [D6])];
+const ONE_FAMILY_SELECTED = [use("a", "ready", [D1], "selector", [D6])];
 
 for (const [name, states, expected] of [
   [
@@ -91,6 +96,21 @@ for (const [name, states, expected] of [
     "an edit of destinations opens what is left out",
     [[use("a", "ready", [D1, D2])], NAMED],
     `a ${D1}; closed; by selector`,
+  ],
+  ["a family that the Service lacks is closed beside the tunnels", [ONE_FAMILY], `a ${D1}; closed ${D6}; by selector`],
+  ["also of one that selects the pod", [ONE_FAMILY_SELECTED], `a ${D1}; closed; by selector ${D6}`],
+  [
+    "also while the Service is gone",
+    [ONE_FAMILY, [use("a", "repairing", [D1, D6])]],
+    `a ${D1}; closed ${D6}; by selector`,
+  ],
+  ["until the Service has it", [ONE_FAMILY, [use("a", "ready", [D1, D6])]], `a ${D1},${D6}; closed; by selector`],
+  ["or the pod is not selected any more", [ONE_FAMILY_SELECTED, []], `; closed; by selector ${D1},${D6}`],
+  ["or the annotation goes from it", [ONE_FAMILY, []], "; closed; by selector"],
+  [
+    "and a pod of which nothing is known stays as it is beside it",
+    [[use("b", "repairing", [D2]), ...ONE_FAMILY_SELECTED]],
+    `a ${D1}; closed; by selector ${D6}; frozen`,
   ],
 ] as const) {
   test(`keepClosed: ${name}`, () => assert.equal(after(...states), expected));

@@ -1,7 +1,7 @@
 import type { Cidr } from "#base/ip";
 import type { UsedBy } from "../access/index.ts";
 import type { ClientUse } from "./gateways.ts";
-import type { ClosedDestinations, Gateway } from "./plan.ts";
+import type { ClientPod, ClosedDestinations, Gateway } from "./plan.ts";
 
 /** What a pod had of its Egresses at the last comparison. It has no more entries than the pod used Egresses. */
 export interface HeldEgresses {
@@ -16,6 +16,8 @@ interface HeldEgress {
   readonly destinations: readonly Cidr[];
   /** Empty while it is closed. */
   readonly gateways: readonly Gateway[];
+  /** Destinations that its Service has no address for; they are closed too. */
+  readonly lacking: readonly Cidr[];
 }
 
 /** What a pod has to have in its namespace. */
@@ -36,6 +38,7 @@ export const NOTHING_HELD: HeldEgresses = { egresses: new Map(), found: { annota
  * (docs/spec/pod-network.md#7.6):
  *
  * - of an Egress that it names and may not use, the Egress's destinations;
+ * - of one whose Service lacks a family that the pod has, the destinations of that family;
  * - of one that it names and that is gone, those that it had: by the memory, else those of its own routes that no other Egress of it has;
  * - of one that selected it and does not any more, those that it had. They open when the pod is selected again, or an annotation names the Egress and is taken away.
  *
@@ -62,7 +65,7 @@ export function keepClosed(uses: readonly ClientUse[], held: HeldEgresses): Clie
   }
   for (const [key, one] of held.egresses) {
     if (one.by !== "selector" || next.has(key) || uses.some(({ egress }) => keyOf(egress) === key)) continue;
-    next.set(key, { ...one, gateways: [] });
+    next.set(key, { ...one, gateways: [], lacking: [] });
     closed.selector.push(...one.destinations);
   }
   const owned = new Set([...next.values()].flatMap(({ destinations }) => destinations.map(String)));
@@ -71,26 +74,41 @@ export function keepClosed(uses: readonly ClientUse[], held: HeldEgresses): Clie
   closed.annotation.push(...found.annotation);
   closed.selector.push(...found.selector);
   const isRefused = uses.some(({ state }) => state === "refused");
+  const isFrozen = isRepairing && !isRefused && closed.selector.length === 0;
+  for (const { by, gateways, lacking } of next.values()) if (gateways.length > 0) closed[by].push(...lacking);
+  return { gateways, closed, held: { egresses: next, found }, isFrozen };
+}
+
+/**
+ * Pure: with what the pod's own routes keep of a family of which no address is known: that it has none is in doubt, and closed is the state of doubt. `found`: what all of
+ * them keep; asked only if an address is missing.
+ */
+export function withLackingFamilies(
+  closed: ClosedDestinations,
+  addresses: ClientPod["addresses"],
+  found: () => ClosedDestinations,
+): ClosedDestinations {
+  if (addresses[4] !== undefined && addresses[6] !== undefined) return closed;
+  const { annotation, selector } = found();
+  const isLacking = ({ family }: Cidr): boolean => addresses[family] === undefined;
   return {
-    gateways,
-    closed,
-    held: { egresses: next, found },
-    isFrozen: isRepairing && !isRefused && closed.selector.length === 0,
+    annotation: [...closed.annotation, ...annotation.filter(isLacking)],
+    selector: [...closed.selector, ...selector.filter(isLacking)],
   };
 }
 
 /** `undefined`: this process does not know what the pod had of the Egress. */
 function nowOf(
-  { by, state, destinations, gateways }: ClientUse,
+  { by, state, destinations, gateways, lacking }: ClientUse,
   before: HeldEgress | undefined,
 ): HeldEgress | undefined {
   switch (state) {
     case "ready":
-      return { by, destinations, gateways };
+      return { by, destinations, gateways, lacking };
     case "refused":
-      return { by, destinations, gateways: [] };
+      return { by, destinations, gateways: [], lacking: [] };
     case "missing":
-      return before === undefined ? undefined : { ...before, by, gateways: [] };
+      return before === undefined ? undefined : { ...before, by, gateways: [], lacking: [] };
     case "repairing":
       return before === undefined ? undefined : { ...before, by };
   }

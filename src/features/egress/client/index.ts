@@ -17,7 +17,7 @@ export {
   namedEgresses,
   type UsingPod,
 } from "./gateways.ts";
-export { type ClientWish, type HeldEgresses, keepClosed, NOTHING_HELD } from "./held.ts";
+export { type ClientWish, type HeldEgresses, keepClosed, NOTHING_HELD, withLackingFamilies } from "./held.ts";
 export { holderOf } from "./holder.ts";
 export {
   diffMarks,

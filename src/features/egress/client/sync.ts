@@ -1,4 +1,5 @@
 import { ExpectedError } from "#base/errors";
+import type { Cidr, IpFamily } from "#base/ip";
 import type { ConntrackPort } from "#kernel/conntrack";
 import { isKernelError } from "#kernel/errors";
 import type { NetStack } from "#kernel/net";
@@ -166,5 +167,12 @@ function planOf(net: NetStack, pod: Omit<ClientPod, "uplinks">, gateways: readon
   const scope = clientScope(options.port);
   const uplinks = gateways.some(({ originatingOnly }) => originatingOnly) ? observeUplinks(net, scope.isOurLink) : [];
   const addresses = usableAddresses(pod.addresses, isIpv6Off(net, pod.ifname));
-  return { scope, uplinks, ...planClient({ ...pod, addresses, uplinks }, gateways, options) };
+  const closed = closedOf(pod, familiesOf(net.rules));
+  return { scope, uplinks, ...planClient({ ...pod, addresses, closed, uplinks }, gateways, options) };
+}
+
+/** Pure: what is closed of the families that the kernel has. It refuses rules and routes of others, and nothing leaves by them. */
+function closedOf({ closed = NOTHING_CLOSED }: Pick<ClientPod, "closed">, families: readonly IpFamily[]) {
+  const has = ({ family }: Cidr): boolean => families.includes(family);
+  return { annotation: closed.annotation.filter(has), selector: closed.selector.filter(has) };
 }

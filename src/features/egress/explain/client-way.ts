@@ -124,6 +124,8 @@ function* notesOn(
         : "the destination is closed: an Egress that the pod names has it, and is gone, or refuses the pod. It opens with the annotation's end";
       return;
     }
+    // The fault says it.
+    if (uses.some(({ lacking }) => lacking.some((cidr) => cidr.contains(destination)))) return;
     yield "the tunnel to this destination is missing; its unreachable route keeps packets from leaving without NAT until coild has made it again";
     return;
   }

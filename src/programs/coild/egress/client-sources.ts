@@ -13,11 +13,11 @@ import {
   clientRouter,
   clientService,
   EGRESS_SERVICES,
-  type EgressAccess,
   type EgressSource,
   type Gateway,
   isObjectRef,
   namedEgresses,
+  type PodUse,
   type UsingPod,
   usesFrom,
 } from "#features/egress";
@@ -179,10 +179,9 @@ export class ClientSources {
     };
   }
 
-  /** Whether the verdict of an Egress can depend on a Namespace. */
-  get needNamespaces(): boolean {
-    for (const { access } of this.egresses.store.values()) if (hasRules(access)) return true;
-    return false;
+  /** Whether the verdict of an Egress on the pod needs the pod's Namespace, which is not known. */
+  lacksNamespace(pod: UsingPod): boolean {
+    return this.known.usesOf(accessPod(pod)).some(lacksNamespace);
   }
 
   /** Whether `spec.clients` of an Egress reach the pod and it may use the Egress. */
@@ -218,7 +217,8 @@ export class ClientSources {
       egresses.set(key, egress);
     }
     const accesses = [...egresses.values()].map(({ access }) => access);
-    const namespace = accesses.some(hasRules) ? await this.#namespaceOf(pod.namespace, options) : undefined;
+    const isUnknown = usesFrom(accesses, () => undefined)(accessPod(pod)).some(lacksNamespace);
+    const namespace = isUnknown ? await this.#namespaceOf(pod.namespace, options) : undefined;
     const usesOf = usesFrom(accesses, () => namespace);
     for (const { egress: ref, use } of usesOf(accessPod(pod))) {
       const key = keyOf(ref);
@@ -259,5 +259,4 @@ export class ClientSources {
 
 type CallOptions = AbortOptions & { readonly timeoutMs: number };
 
-/** Whether the verdict of an Egress can depend on a Namespace. */
-const hasRules = ({ allowed, entries }: EgressAccess): boolean => allowed !== undefined || entries.length > 0;
+const lacksNamespace = ({ use }: PodUse): boolean => use.kind === "refused" && use.reason === "namespace-unknown";
