@@ -96,12 +96,12 @@ test("ExtraSources: a start learns what running pods ask for when the API server
         items: [
           {
             metadata: { name: "a", namespace: "ns", uid: "u1", resourceVersion: "1", annotations: ASK },
-            spec: {},
+            spec: { nodeName: "node1" },
             status: { podIPs: [{ ip: "10.1.0.2" }] },
           },
           {
             metadata: { name: "h", namespace: "ns", uid: "u2", resourceVersion: "1" },
-            spec: { hostNetwork: true },
+            spec: { nodeName: "node1", hostNetwork: true },
             status: { podIPs: [{ ip: "10.1.0.3" }] },
           },
         ],
@@ -110,4 +110,71 @@ test("ExtraSources: a start learns what running pods ask for when the API server
   };
   await sources.learn({ api, nodeName: "node1" }, { signal: new AbortController().signal });
   assert.deepEqual([calls, set], [1, ["aaaa: 10.9.0.0/24"]]);
+});
+
+/** An API server with pods of node1, named by their uids. */
+function apiOf(
+  ...pods: readonly {
+    readonly uid: string;
+    readonly ip: string;
+    readonly phase?: string;
+    readonly asks?: boolean;
+    readonly nodeName?: string;
+  }[]
+): Pick<KubeApi, "listAll"> {
+  const items = pods.map(({ uid, ip, phase = "Running", asks = false, nodeName = "node1" }) => ({
+    metadata: { name: uid, namespace: "ns", uid, resourceVersion: "1", ...(asks ? { annotations: ASK } : {}) },
+    spec: { nodeName },
+    status: { phase, podIPs: [{ ip }] },
+  }));
+  return { listAll: (async () => ({ resourceVersion: "1", items })) as unknown as KubeApi["listAll"] };
+}
+
+const LEARNED = [
+  {
+    what: "a finished pod gives the one that has its address now nothing",
+    pods: [
+      { uid: "job", ip: "10.1.0.2", phase: "Succeeded", asks: true },
+      { uid: "now", ip: "10.1.0.2" },
+    ],
+    set: ["aaaa: "],
+  },
+  {
+    what: "a failed pod takes nothing from the router that has its address now",
+    pods: [
+      { uid: "now", ip: "10.1.0.2", asks: true },
+      { uid: "old", ip: "10.1.0.2", phase: "Failed" },
+    ],
+    set: ["aaaa: 10.9.0.0/24"],
+  },
+  {
+    what: "of two pods with one address nothing is learned",
+    pods: [
+      { uid: "one", ip: "10.1.0.2", asks: true },
+      { uid: "two", ip: "10.1.0.2" },
+    ],
+    set: [],
+  },
+  {
+    what: "pods of other nodes say nothing",
+    pods: [{ uid: "far", ip: "10.1.0.2", asks: true, nodeName: "node2" }],
+    set: [],
+  },
+];
+
+for (const { what, pods, set: expected } of LEARNED)
+  test(`ExtraSources: ${what}`, async () => {
+    const { namespaces, set, sources } = bed();
+    namespaces.set("ns", "any");
+    await sources.learn({ api: apiOf(...pods), nodeName: "node1" }, { signal: new AbortController().signal });
+    assert.deepEqual(set, expected);
+  });
+
+test("ExtraSources: what an ADD has said counts, not the pod that had the address when the list was made", async () => {
+  const { namespaces, set, sources } = bed();
+  namespaces.set("ns", "any");
+  sources.forAdd(attachment, { ...pod, annotations: {} }, "any");
+  const api = apiOf({ uid: "before", ip: "10.1.0.2", asks: true });
+  await sources.learn({ api, nodeName: "node1" }, { signal: new AbortController().signal });
+  assert.deepEqual(set, []);
 });

@@ -9,6 +9,7 @@ import { ALLOWED_SOURCES, allowedSources, EXTRA_SOURCES } from "#features/source
 import { type KubeApi, type Namespace, resources } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import { podOf } from "./pod-notes.ts";
+import { podsByAddress } from "./pods-by-address.ts";
 
 /** Reason of the event of a pod whose extra sources are refused. */
 export const EXTRA_SOURCES_REFUSED = "ExtraSourcesRefused";
@@ -34,6 +35,8 @@ interface Asking {
 export class ExtraSources {
   readonly #parts: ConstructorParameters<typeof ExtraSources>[0];
   readonly #asking = new Map<string, Asking>();
+  /** Attachments of this process: their ADD has said what they ask for. At most one entry for each attachment of the node. */
+  readonly #added = new Set<string>();
   readonly #repeats = new Repeats();
 
   constructor(parts: {
@@ -53,6 +56,7 @@ export class ExtraSources {
   forAdd(attachment: Attachment, pod: FoundPod, allowed: string | undefined): readonly Cidr[] {
     const asked = pod.annotations?.[EXTRA_SOURCES];
     const key = keyOf(attachment);
+    this.#added.add(key);
     this.#asking.delete(key);
     if (asked === undefined) return [];
     const asking = { attachment, pod, asked };
@@ -62,6 +66,7 @@ export class ExtraSources {
 
   /** Call it when an attachment is gone. */
   forget(attachment: Attachment): void {
+    this.#added.delete(keyOf(attachment));
     this.#asking.delete(keyOf(attachment));
   }
 
@@ -72,7 +77,7 @@ export class ExtraSources {
 
   /**
    * Learns what the pods that run ask for, once, trying until the API server answers; until then the kernel has what it had. Call it when the addresses of all
-   * attachments are known as a whole. Pods without an address in the API are not changed.
+   * attachments are known as a whole. Not changed are pods of an ADD of this process, and those that the API does not name by their addresses, and no others.
    */
   async learn(
     parts: { readonly api: Pick<KubeApi, "listAll">; readonly nodeName: string },
@@ -82,18 +87,17 @@ export class ExtraSources {
     const fieldSelector = `spec.nodeName=${parts.nodeName}`;
     const once = async (): Promise<void> => {
       const { items } = await parts.api.listAll(resources.pods, { fieldSelector, signal });
-      const byAddress = new Map(
-        items
-          .filter(({ spec }) => spec?.hostNetwork !== true)
-          .flatMap((pod) => (pod.status?.podIPs ?? []).map(({ ip }) => [ip, pod.metadata] as const)),
-      );
+      const byAddress = podsByAddress(items, parts.nodeName);
       const silent: Attachment[] = [];
       const asking: Asking[] = [];
       for (const { containerId, ifname, addresses } of network.list()) {
-        const metadata = addresses.map((address) => byAddress.get(String(address))).find((one) => one !== undefined);
-        if (metadata === undefined) continue;
-        const { namespace = "", name, uid, annotations } = metadata;
         const attachment = { containerId, ifname };
+        // The list may be older than an ADD, and name the pod that had the address before.
+        if (this.#added.has(keyOf(attachment))) continue;
+        const pods = new Set(addresses.flatMap((address) => byAddress.get(String(address)) ?? []));
+        const [pod] = pods;
+        if (pod === undefined || pods.size > 1) continue;
+        const { namespace = "", name, uid, annotations } = pod.metadata;
         const asked = annotations?.[EXTRA_SOURCES];
         if (asked === undefined) silent.push(attachment);
         else asking.push({ attachment, pod: { namespace, name, uid }, asked });
