@@ -91,9 +91,12 @@ test("PodNetwork: a survey guards all links; their extra sources are unknown to 
   using next = new PodNetwork({ kernel, log: nullLogger, guard }, OPTIONS);
   assert.equal(next.guard(next.survey()), 1);
   assert.deepEqual(
-    synced.map(({ addresses, extra }) => [addresses.join(), extra]),
-    [["10.1.0.1,fd01::1", undefined]],
+    synced.map(({ addresses, extra, isHeld }) => [addresses.join(), extra, isHeld]),
+    [["10.1.0.1,fd01::1", undefined, true]],
   );
+  next.judgeAll();
+  next.guard(next.survey());
+  assert.equal(synced[0]?.isHeld, false);
   next.setExtraSources([{ attachment, extra: [] }]);
   next.guard(next.survey(), () => [IpAddress.parse("10.1.0.1")]);
   assert.deepEqual(
@@ -110,6 +113,7 @@ test("planGuard: a link whose addresses cannot be told, and one that is being ma
     [pending as never],
     { extraOf: () => [] },
     () => undefined,
+    true,
   );
   assert.deepEqual([guarded, [...keep].sort()], [[], [7, 9]]);
 });

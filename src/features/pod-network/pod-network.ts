@@ -65,6 +65,7 @@ export class PodNetwork implements Disposable {
   /** Failures that were already logged, so that each is logged once. Bounded by the number of steps. */
   readonly #complained = new Set<string>();
   #mtuBytes: number | undefined;
+  #judgesAll = false;
   /** `undefined` until the node's addresses are known. */
   #node: NodeAddresses | undefined;
 
@@ -193,7 +194,13 @@ export class PodNetwork implements Disposable {
     if (this.#node === undefined) return remade;
     for (const [ifindex, lost] of this.#known.missing(this.#host.links.list())) {
       try {
-        const parts = { kernel: this.#kernel, host: this.#host, own: this.#own, guard: this.#guard };
+        const parts = {
+          kernel: this.#kernel,
+          host: this.#host,
+          own: this.#own,
+          guard: this.#guard,
+          isHeld: !this.#judgesAll,
+        };
         const link = isWanted(lost.attachment) ? remakeLink(parts, lost, this.#node, this.#options) : undefined;
         this.#known.delete(ifindex);
         if (link === undefined) continue;
@@ -276,7 +283,7 @@ export class PodNetwork implements Disposable {
     addressesOf: (attachment: Attachment) => readonly IpAddress[] | undefined = () => undefined,
   ): number {
     if (this.#guard === undefined) return 0;
-    const { guarded, keep } = planGuard(survey, this.#host.links.list(), this.#known, addressesOf);
+    const { guarded, keep } = planGuard(survey, this.#host.links.list(), this.#known, addressesOf, !this.#judgesAll);
     return this.#guard.sync(guarded, { keep });
   }
 
@@ -288,6 +295,7 @@ export class PodNetwork implements Disposable {
       ifindex,
       addresses,
       extra: this.#known.extraOf(ifindex),
+      isHeld: false,
     }));
     const differing = new Set(this.#guard.differing(links));
     return attached.filter(({ ifindex }) => differing.has(ifindex)).map(({ hostName }) => hostName);
@@ -296,6 +304,19 @@ export class PodNetwork implements Disposable {
   /** Sets which sources attachments may use besides their addresses, from the next {@link PodNetwork.guard} on. Ignores attachments that do not exist. */
   setExtraSources(wanted: readonly { readonly attachment: Attachment; readonly extra: readonly Cidr[] }[]): void {
     for (const { attachment, extra } of wanted) this.#known.setExtra(attachment, extra);
+  }
+
+  /** False until {@link PodNetwork.judgeAll}. */
+  get judgesAll(): boolean {
+    return this.#judgesAll;
+  }
+
+  /**
+   * Call it when all is known that can be of the extra sources of links that an earlier process made: from the next {@link PodNetwork.guard} on all links are
+   * judged. Until then those that were not guarded before are not, so that routers are not cut.
+   */
+  judgeAll(): void {
+    this.#judgesAll = true;
   }
 
   /**
@@ -366,6 +387,7 @@ export class PodNetwork implements Disposable {
         ifindex: link.index,
         addresses: present(request.ipv4, request.ipv6),
         extra: extraSources,
+        isHeld: false,
       });
       const podLink = finishLink({ host: this.#host, pod, link }, plan, this.#options);
       const { attachment, pool, ipv4, ipv6 } = request;

@@ -20,6 +20,8 @@ export function remakeLink(
     readonly host: NetStack;
     readonly own: NetNs;
     readonly guard: LinkGuard | undefined;
+    /** As in `GuardedPodLink`. */
+    readonly isHeld: boolean;
   },
   lost: KnownLink,
   node: NodeAddresses,
@@ -38,7 +40,7 @@ export function remakeLink(
   const link = createLink(at.host, plan, netns);
   try {
     const addresses = [ipv4, ipv6].filter((address) => address !== undefined);
-    at.guard?.attach({ ifindex: link.index, addresses, extra: lost.extra });
+    at.guard?.attach({ ifindex: link.index, addresses, extra: lost.extra, isHeld: at.isHeld });
     finishLink({ host: at.host, pod, link }, plan, options);
     return link;
   } catch (error) {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
 import type { Cidr } from "#base/ip";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
@@ -29,6 +30,7 @@ function bed() {
   ];
   const sources = new ExtraSources({
     network: {
+      judgeAll: () => set.push("judge all"),
       list: () => listed,
       setExtraSources: (
         wanted: readonly { readonly attachment: { readonly containerId: string }; readonly extra: readonly Cidr[] }[],
@@ -109,7 +111,7 @@ test("ExtraSources: a start learns what running pods ask for when the API server
     }) as unknown as KubeApi["listAll"],
   };
   await sources.learn({ api, nodeName: "node1" }, { signal: new AbortController().signal });
-  assert.deepEqual([calls, set], [1, ["aaaa: 10.9.0.0/24"]]);
+  assert.deepEqual([calls, set], [1, ["aaaa: 10.9.0.0/24", "judge all"]]);
 });
 
 /** An API server with pods of node1, named by their uids. */
@@ -167,7 +169,7 @@ for (const { what, pods, set: expected } of LEARNED)
     const { namespaces, set, sources } = bed();
     namespaces.set("ns", "any");
     await sources.learn({ api: apiOf(...pods), nodeName: "node1" }, { signal: new AbortController().signal });
-    assert.deepEqual(set, expected);
+    assert.deepEqual(set, [...expected, "judge all"]);
   });
 
 test("ExtraSources: what an ADD has said counts, not the pod that had the address when the list was made", async () => {
@@ -176,5 +178,22 @@ test("ExtraSources: what an ADD has said counts, not the pod that had the addres
   sources.forAdd(attachment, { ...pod, annotations: {} }, "any");
   const api = apiOf({ uid: "before", ip: "10.1.0.2", asks: true });
   await sources.learn({ api, nodeName: "node1" }, { signal: new AbortController().signal });
+  assert.deepEqual(set, ["judge all"]);
+});
+
+test("ExtraSources: links that were not guarded before wait until the API server has answered", async () => {
+  const { set, sources } = bed();
+  const stop = new AbortController();
+  const listAll = (async () => {
+    stop.abort();
+    throw new KubeApiDown();
+  }) as unknown as KubeApi["listAll"];
+  await assert.rejects(sources.learn({ api: { listAll }, nodeName: "node1" }, { signal: stop.signal }));
   assert.deepEqual(set, []);
 });
+
+class KubeApiDown extends ExpectedError<"down"> {
+  constructor() {
+    super("down", "the API server does not answer");
+  }
+}

@@ -40,7 +40,7 @@ export class ExtraSources {
   readonly #repeats = new Repeats();
 
   constructor(parts: {
-    readonly network: Pick<PodNetwork, "setExtraSources" | "list">;
+    readonly network: Pick<PodNetwork, "setExtraSources" | "list" | "judgeAll">;
     /** The annotations of a Namespace that is known; `undefined`: it is not. */
     readonly namespace: (name: string) => Pick<Namespace, "metadata"> | undefined;
     readonly events: Pick<EventRecorder, "record">;
@@ -77,7 +77,8 @@ export class ExtraSources {
 
   /**
    * Learns what the pods that run ask for, once, trying until the API server answers; until then the kernel has what it had. Call it when the addresses of all
-   * attachments are known as a whole. Not changed are pods of an ADD of this process, and those that the API does not name by their addresses, and no others.
+   * attachments are known as a whole. Attachments that this process has added are not changed, and neither are those whose addresses lead to no pod, or to more
+   * than one. At the end all links are judged.
    */
   async learn(
     parts: { readonly api: Pick<KubeApi, "listAll">; readonly nodeName: string },
@@ -113,9 +114,14 @@ export class ExtraSources {
       onFailure: (error, retryInMs) => {
         const text = describeError(error);
         if (this.#repeats.isNew("learn", text))
-          log.warn("cannot read which extra sources pods ask for; the kernel's stay", { error: text, retryInMs });
+          log.warn(
+            "cannot read which extra sources pods ask for; the kernel's stay, and links that were not guarded before are not judged",
+            { error: text, retryInMs },
+          );
       },
     });
+    network.judgeAll();
+    this.#parts.onChange();
   }
 
   /** Without its Namespace it is not known what a pod may use: what the kernel has stays. */
