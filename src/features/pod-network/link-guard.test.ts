@@ -105,6 +105,31 @@ test("PodNetwork: a survey guards all links; their extra sources are unknown to 
   );
 });
 
+test("PodNetwork: a pod with extra sources sends ARP requests from its own address, from its ADD or from when they are allowed; others keep the default", async () => {
+  const { kernel, host, network } = bed();
+  using netns = kernel.openNetNs({ name: "pod" });
+  using pod = kernel.openStack(netns);
+  const announce = (): string => pod.sysctl.get("net/ipv4/conf/eth0/arp_announce");
+  const reset = (): void => pod.sysctl.set("net/ipv4/conf/eth0/arp_announce", "0");
+  const extra = [Cidr.parse("10.9.0.0/24")];
+  await network.setUp(REQUEST);
+  network.setExtraSources([{ attachment, extra: [] }]);
+  assert.equal(announce(), "0");
+  network.setExtraSources([{ attachment, extra }]);
+  assert.equal(announce(), "2");
+  const link = host.links.list().find(({ kind }) => kind === "veth");
+  reset();
+  host.links.delete(link?.index ?? assert.fail());
+  assert.equal(network.remake(() => true).made.length, 1);
+  assert.equal(announce(), "2", "a link that is made again");
+  reset();
+  await network.setUp({ ...REQUEST, extraSources: extra });
+  assert.equal(announce(), "2");
+  pod.sysctl.set("net/ipv4/conf/eth0/arp_announce", "1");
+  network.setExtraSources([{ attachment, extra }]);
+  assert.equal(announce(), "1", "what the pod has set stays");
+});
+
 test("planGuard: a link whose addresses cannot be told, and one that is being made, keep what they have", () => {
   const one = { pool: "default", ...attachment, ifindex: 7, hostName: "veth7", addresses: [] };
   const pending = { index: 9, alias: "COIL-PENDING:bbbb:eth0" };

@@ -7,7 +7,7 @@ import type { MonitorEvent } from "#kernel/monitor";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
-import { createLink, finishLink } from "./apply.ts";
+import { announceOwn, createLink, finishLink } from "./apply.ts";
 import { AttachmentLinks, refuseForeign } from "./attachment-links.ts";
 import { openPodNetNs } from "./chained-network.ts";
 import { checkAttachment } from "./check.ts";
@@ -15,10 +15,11 @@ import { applyCutOff, planCutOff } from "./cut-off.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost } from "./host.ts";
-import { KnownLinks } from "./known-links.ts";
+import { type KnownLink, KnownLinks } from "./known-links.ts";
 import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type LinkGuard, planGuard } from "./link-guard.ts";
 import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
+import { openSameNetNs } from "./open-same.ts";
 import {
   gatewayOf,
   type NodeAddresses,
@@ -301,9 +302,32 @@ export class PodNetwork implements Disposable {
     return attached.filter(({ ifindex }) => differing.has(ifindex)).map(({ hostName }) => hostName);
   }
 
-  /** Sets which sources attachments may use besides their addresses, from the next {@link PodNetwork.guard} on. Ignores attachments that do not exist. */
+  /**
+   * Sets which sources attachments may use besides their addresses, from the next {@link PodNetwork.guard} on, and lets pods with such sources send ARP requests from
+   * their own address, where their namespace can be found. Ignores attachments that do not exist.
+   */
   setExtraSources(wanted: readonly { readonly attachment: Attachment; readonly extra: readonly Cidr[] }[]): void {
-    for (const { attachment, extra } of wanted) this.#known.setExtra(attachment, extra);
+    for (const { attachment, extra } of wanted)
+      for (const link of this.#known.setExtra(attachment, extra)) if (extra.length > 0) this.#announceOwn(link);
+  }
+
+  #announceOwn({ attachment, netns: at, ipv4, hostName }: KnownLink): void {
+    if (at === undefined || ipv4 === undefined) return;
+    try {
+      using netns = openSameNetNs(this.#kernel, at);
+      if (netns === undefined) return;
+      using pod = this.#kernel.openStack(netns);
+      announceOwn(pod, attachment.ifname);
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      this.#log.warn(
+        "a pod with extra sources may lose its gateway: arp_announce of its interface cannot be set to 2",
+        {
+          link: hostName,
+          error: error.message,
+        },
+      );
+    }
   }
 
   /** False until {@link PodNetwork.judgeAll}. */

@@ -35,7 +35,7 @@ export function remakeLink(
   const { attachment, pool, ipv4, ipv6, mac, hostName, mtuBytes } = lost;
   if (pod.links.get({ name: attachment.ifname }) !== undefined) return undefined;
   if (at.host.links.get({ name: hostName }) !== undefined) return undefined;
-  const request = { attachment, pool, ipv4, ipv6, mac, pod: { namespace: "", name: "" } };
+  const request = { attachment, pool, ipv4, ipv6, mac, pod: { namespace: "", name: "" }, extraSources: lost.extra };
   const plan = { ...planPod(request, node, { ...options, mtuBytes }, hostName), group: lost.group };
   const link = createLink(at.host, plan, netns);
   try {
