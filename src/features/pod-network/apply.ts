@@ -10,6 +10,11 @@ import type { PlannedAddress, PodNetworkOptions, PodPlan } from "./plan.ts";
 /** RTPROT_BOOT of linux/rtnetlink.h: the protocol of `ip route add`. No program syncs the pod's own routes. */
 const PROTOCOL_BOOT = 3;
 const MAIN_TABLE = 254;
+/**
+ * Value of arp_announce (ip-sysctl.rst of Linux). By default the sender of an ARP request is the source of the packet that waits, so a pod that uses an extra source
+ * asks for its gateway with an address that the guard refuses in ARP. With 2 the sender is the pod's own address.
+ */
+const ANNOUNCE_BEST = "2";
 
 /** Makes both ends of a pod's link, under the alias of an attachment that is not finished. */
 export function createLink(host: NetStack, plan: PodPlan, netns: NetNs): Link {
@@ -84,6 +89,7 @@ export function applyPodSide(pod: NetStack, plan: PodPlan): Link {
   if (link === undefined)
     throw new PodNetworkError("netns-not-found", `the pod's interface ${plan.podName} was deleted meanwhile`);
   if (plan.hasIpv6) enableIpv6(pod, plan.podName);
+  if (plan.announcesOwn) pod.sysctl.set(announceKey(plan.podName), ANNOUNCE_BEST);
   pod.links.set(link.index, { up: true });
   addAddresses(pod, link.index, plan.podAddresses);
   for (const { dst, gateway, scope } of plan.podRoutes) {
@@ -98,6 +104,15 @@ export function applyPodSide(pod: NetStack, plan: PodPlan): Link {
     });
   }
   return link;
+}
+
+/** Does for a pod that runs what an ADD does for one with extra sources. What the pod has set itself stays. Throws `KernelError`. */
+export function announceOwn(pod: NetStack, name: string): void {
+  if (pod.sysctl.get(announceKey(name)) === "0") pod.sysctl.set(announceKey(name), ANNOUNCE_BEST);
+}
+
+function announceKey(name: string): string {
+  return `net/ipv4/conf/${name}/arp_announce`;
 }
 
 /** Enables IPv6 without duplicate address detection, which takes 1.4 to 2 s. A veth has two ends, and we set the addresses of both. */

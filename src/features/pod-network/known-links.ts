@@ -83,11 +83,13 @@ export class KnownLinks {
     return this.#links.get(ifindex)?.extra;
   }
 
-  /** Stores what the links of an attachment may use besides its addresses. */
-  setExtra({ containerId, ifname }: KnownLink["attachment"], extra: readonly Cidr[]): void {
-    for (const [ifindex, link] of this.#links)
-      if (link.attachment.containerId === containerId && link.attachment.ifname === ifname)
-        this.#links.set(ifindex, { ...link, extra });
+  /** Stores what the links of an attachment may use besides its addresses. Returns the links. */
+  setExtra({ containerId, ifname }: KnownLink["attachment"], extra: readonly Cidr[]): KnownLink[] {
+    return [...this.#links].flatMap(([ifindex, link]) => {
+      if (link.attachment.containerId !== containerId || link.attachment.ifname !== ifname) return [];
+      this.#links.set(ifindex, { ...link, extra });
+      return [link];
+    });
   }
 
   setGroup(ifindex: number, group: number): void {

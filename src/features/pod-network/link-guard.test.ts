@@ -91,15 +91,43 @@ test("PodNetwork: a survey guards all links; their extra sources are unknown to 
   using next = new PodNetwork({ kernel, log: nullLogger, guard }, OPTIONS);
   assert.equal(next.guard(next.survey()), 1);
   assert.deepEqual(
-    synced.map(({ addresses, extra }) => [addresses.join(), extra]),
-    [["10.1.0.1,fd01::1", undefined]],
+    synced.map(({ addresses, extra, isHeld }) => [addresses.join(), extra, isHeld]),
+    [["10.1.0.1,fd01::1", undefined, true]],
   );
+  next.judgeAll();
+  next.guard(next.survey());
+  assert.equal(synced[0]?.isHeld, false);
   next.setExtraSources([{ attachment, extra: [] }]);
   next.guard(next.survey(), () => [IpAddress.parse("10.1.0.1")]);
   assert.deepEqual(
     synced.map(({ addresses, extra }) => [addresses.join(), extra]),
     [["10.1.0.1", []]],
   );
+});
+
+test("PodNetwork: a pod with extra sources sends ARP requests from its own address, from its ADD or from when they are allowed; others keep the default", async () => {
+  const { kernel, host, network } = bed();
+  using netns = kernel.openNetNs({ name: "pod" });
+  using pod = kernel.openStack(netns);
+  const announce = (): string => pod.sysctl.get("net/ipv4/conf/eth0/arp_announce");
+  const reset = (): void => pod.sysctl.set("net/ipv4/conf/eth0/arp_announce", "0");
+  const extra = [Cidr.parse("10.9.0.0/24")];
+  await network.setUp(REQUEST);
+  network.setExtraSources([{ attachment, extra: [] }]);
+  assert.equal(announce(), "0");
+  network.setExtraSources([{ attachment, extra }]);
+  assert.equal(announce(), "2");
+  const link = host.links.list().find(({ kind }) => kind === "veth");
+  reset();
+  host.links.delete(link?.index ?? assert.fail());
+  assert.equal(network.remake(() => true).made.length, 1);
+  assert.equal(announce(), "2", "a link that is made again");
+  reset();
+  await network.setUp({ ...REQUEST, extraSources: extra });
+  assert.equal(announce(), "2");
+  pod.sysctl.set("net/ipv4/conf/eth0/arp_announce", "1");
+  network.setExtraSources([{ attachment, extra }]);
+  assert.equal(announce(), "1", "what the pod has set stays");
 });
 
 test("planGuard: a link whose addresses cannot be told, and one that is being made, keep what they have", () => {
@@ -110,6 +138,7 @@ test("planGuard: a link whose addresses cannot be told, and one that is being ma
     [pending as never],
     { extraOf: () => [] },
     () => undefined,
+    true,
   );
   assert.deepEqual([guarded, [...keep].sort()], [[], [7, 9]]);
 });

@@ -10,6 +10,8 @@ export interface GuardedPodLink {
   readonly addresses: readonly IpAddress[];
   /** Sources besides the pod's addresses. `undefined`: not known yet. */
   readonly extra: readonly Cidr[] | undefined;
+  /** True: while `extra` is not known, the link is not judged unless the guard of an earlier process judges it already. */
+  readonly isHeld: boolean;
 }
 
 /** Judges packets by the link that they come in by (docs/spec/pod-network.md#5.7). Its methods are synchronous, and throw errors of its module. */
@@ -35,6 +37,7 @@ export function planGuard(
     readonly containerId: string;
     readonly ifname: string;
   }) => readonly IpAddress[] | undefined,
+  isHeld: boolean,
 ): { readonly guarded: readonly GuardedPodLink[]; readonly keep: ReadonlySet<number> } {
   const keep = new Set(
     links.filter(({ alias = "" }) => parseAlias(alias)?.kind === "pending").map(({ index }) => index),
@@ -42,7 +45,7 @@ export function planGuard(
   const guarded: GuardedPodLink[] = [];
   const note = (ifindex: number, addresses: readonly IpAddress[]): void => {
     if (addresses.length === 0) keep.add(ifindex);
-    else guarded.push({ ifindex, addresses, extra: known.extraOf(ifindex) });
+    else guarded.push({ ifindex, addresses, extra: known.extraOf(ifindex), isHeld });
   };
   for (const one of [...survey.attached, ...survey.bare]) note(one.ifindex, addressesOf(one) ?? one.addresses);
   for (const one of survey.unowned) note(one.ifindex, one.addresses);

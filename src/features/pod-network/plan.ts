@@ -65,6 +65,8 @@ export interface PodPlan {
   readonly group: number;
   readonly mtuBytes: number | undefined;
   readonly hasIpv6: boolean;
+  /** True: the pod may have addresses of others, which must not be senders of its ARP requests. */
+  readonly announcesOwn: boolean;
   readonly hostAddresses: readonly PlannedAddress[];
   readonly podAddresses: readonly PlannedAddress[];
   /** The routes on the host, in the pods' table. */
@@ -97,6 +99,7 @@ export function planPod(
     group: groupOfNetwork(request.network),
     mtuBytes: options.mtuBytes,
     hasIpv6: ipv6 !== undefined,
+    announcesOwn: ipv4 !== undefined && (request.extraSources?.length ?? 0) > 0,
     hostAddresses: [
       ...(ipv4 === undefined ? [] : [host(gateway4)]),
       ...(ipv6 === undefined || node.ipv6 === undefined ? [] : [host(node.ipv6)]),

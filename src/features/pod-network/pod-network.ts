@@ -7,7 +7,7 @@ import type { MonitorEvent } from "#kernel/monitor";
 import type { Kernel, NetStack } from "#kernel/net";
 import type { NetNs } from "#kernel/netns";
 import type { CniResult } from "#wire/cni";
-import { createLink, finishLink } from "./apply.ts";
+import { announceOwn, createLink, finishLink } from "./apply.ts";
 import { AttachmentLinks, refuseForeign } from "./attachment-links.ts";
 import { openPodNetNs } from "./chained-network.ts";
 import { checkAttachment } from "./check.ts";
@@ -15,10 +15,11 @@ import { applyCutOff, planCutOff } from "./cut-off.ts";
 import { LinkDeletions } from "./deletions.ts";
 import { PodNetworkError } from "./errors.ts";
 import { applyHost, planHost } from "./host.ts";
-import { KnownLinks } from "./known-links.ts";
+import { type KnownLink, KnownLinks } from "./known-links.ts";
 import { isMarkedCutOff, isOfNetwork } from "./link-groups.ts";
 import { type LinkGuard, planGuard } from "./link-guard.ts";
 import { type AttachedPod, halfMadeLinks, joinAttachments } from "./listing.ts";
+import { openSameNetNs } from "./open-same.ts";
 import {
   gatewayOf,
   type NodeAddresses,
@@ -65,6 +66,7 @@ export class PodNetwork implements Disposable {
   /** Failures that were already logged, so that each is logged once. Bounded by the number of steps. */
   readonly #complained = new Set<string>();
   #mtuBytes: number | undefined;
+  #judgesAll = false;
   /** `undefined` until the node's addresses are known. */
   #node: NodeAddresses | undefined;
 
@@ -193,7 +195,13 @@ export class PodNetwork implements Disposable {
     if (this.#node === undefined) return remade;
     for (const [ifindex, lost] of this.#known.missing(this.#host.links.list())) {
       try {
-        const parts = { kernel: this.#kernel, host: this.#host, own: this.#own, guard: this.#guard };
+        const parts = {
+          kernel: this.#kernel,
+          host: this.#host,
+          own: this.#own,
+          guard: this.#guard,
+          isHeld: !this.#judgesAll,
+        };
         const link = isWanted(lost.attachment) ? remakeLink(parts, lost, this.#node, this.#options) : undefined;
         this.#known.delete(ifindex);
         if (link === undefined) continue;
@@ -276,7 +284,7 @@ export class PodNetwork implements Disposable {
     addressesOf: (attachment: Attachment) => readonly IpAddress[] | undefined = () => undefined,
   ): number {
     if (this.#guard === undefined) return 0;
-    const { guarded, keep } = planGuard(survey, this.#host.links.list(), this.#known, addressesOf);
+    const { guarded, keep } = planGuard(survey, this.#host.links.list(), this.#known, addressesOf, !this.#judgesAll);
     return this.#guard.sync(guarded, { keep });
   }
 
@@ -288,14 +296,51 @@ export class PodNetwork implements Disposable {
       ifindex,
       addresses,
       extra: this.#known.extraOf(ifindex),
+      isHeld: false,
     }));
     const differing = new Set(this.#guard.differing(links));
     return attached.filter(({ ifindex }) => differing.has(ifindex)).map(({ hostName }) => hostName);
   }
 
-  /** Sets which sources attachments may use besides their addresses, from the next {@link PodNetwork.guard} on. Ignores attachments that do not exist. */
+  /**
+   * Sets which sources attachments may use besides their addresses, from the next {@link PodNetwork.guard} on, and lets pods with such sources send ARP requests from
+   * their own address, where their namespace can be found. Ignores attachments that do not exist.
+   */
   setExtraSources(wanted: readonly { readonly attachment: Attachment; readonly extra: readonly Cidr[] }[]): void {
-    for (const { attachment, extra } of wanted) this.#known.setExtra(attachment, extra);
+    for (const { attachment, extra } of wanted)
+      for (const link of this.#known.setExtra(attachment, extra)) if (extra.length > 0) this.#announceOwn(link);
+  }
+
+  #announceOwn({ attachment, netns: at, ipv4, hostName }: KnownLink): void {
+    if (at === undefined || ipv4 === undefined) return;
+    try {
+      using netns = openSameNetNs(this.#kernel, at);
+      if (netns === undefined) return;
+      using pod = this.#kernel.openStack(netns);
+      announceOwn(pod, attachment.ifname);
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      this.#log.warn(
+        "a pod with extra sources may lose its gateway: arp_announce of its interface cannot be set to 2",
+        {
+          link: hostName,
+          error: error.message,
+        },
+      );
+    }
+  }
+
+  /** False until {@link PodNetwork.judgeAll}. */
+  get judgesAll(): boolean {
+    return this.#judgesAll;
+  }
+
+  /**
+   * Call it when all is known that can be of the extra sources of links that an earlier process made: from the next {@link PodNetwork.guard} on all links are
+   * judged. Until then those that were not guarded before are not, so that routers are not cut.
+   */
+  judgeAll(): void {
+    this.#judgesAll = true;
   }
 
   /**
@@ -366,6 +411,7 @@ export class PodNetwork implements Disposable {
         ifindex: link.index,
         addresses: present(request.ipv4, request.ipv6),
         extra: extraSources,
+        isHeld: false,
       });
       const podLink = finishLink({ host: this.#host, pod, link }, plan, this.#options);
       const { attachment, pool, ipv4, ipv6 } = request;

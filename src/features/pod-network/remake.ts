@@ -20,6 +20,8 @@ export function remakeLink(
     readonly host: NetStack;
     readonly own: NetNs;
     readonly guard: LinkGuard | undefined;
+    /** As in `GuardedPodLink`. */
+    readonly isHeld: boolean;
   },
   lost: KnownLink,
   node: NodeAddresses,
@@ -33,12 +35,12 @@ export function remakeLink(
   const { attachment, pool, ipv4, ipv6, mac, hostName, mtuBytes } = lost;
   if (pod.links.get({ name: attachment.ifname }) !== undefined) return undefined;
   if (at.host.links.get({ name: hostName }) !== undefined) return undefined;
-  const request = { attachment, pool, ipv4, ipv6, mac, pod: { namespace: "", name: "" } };
+  const request = { attachment, pool, ipv4, ipv6, mac, pod: { namespace: "", name: "" }, extraSources: lost.extra };
   const plan = { ...planPod(request, node, { ...options, mtuBytes }, hostName), group: lost.group };
   const link = createLink(at.host, plan, netns);
   try {
     const addresses = [ipv4, ipv6].filter((address) => address !== undefined);
-    at.guard?.attach({ ifindex: link.index, addresses, extra: lost.extra });
+    at.guard?.attach({ ifindex: link.index, addresses, extra: lost.extra, isHeld: at.isHeld });
     finishLink({ host: at.host, pod, link }, plan, options);
     return link;
   } catch (error) {

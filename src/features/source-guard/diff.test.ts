@@ -80,6 +80,23 @@ test("planElements: from any state to any other, and then nothing; one link at a
   );
 });
 
+test("planElements: a held link is not judged until its extra sources are known or it is held no more; one that is judged stays judged", () => {
+  const held = { ...link(7, ["10.0.0.1"], "unknown"), isHeld: true };
+  const judged = (actual: ActualElements): boolean =>
+    [actual.inet, actual.arp].every((sets) => sets.get("links")?.length === 1);
+  const first = apply(EMPTY, planElements([held], EMPTY));
+  assert.ok(!first.inet.has("links") && !first.arp.has("links"));
+  assert.deepEqual(planElements([held], first), []);
+  for (const next of [
+    { ...held, isHeld: false },
+    { ...held, extra: [] },
+  ])
+    assert.ok(judged(apply(first, planElements([next], first))));
+  const before = apply(EMPTY, planElements([link(7, ["10.0.0.1"])], EMPTY));
+  assert.deepEqual(planElements([held], before), []);
+  assert.ok(judged(before));
+});
+
 test("planElements: what a link may use besides stays while it is not known, and a link that is kept stays whole", () => {
   const first = apply(
     EMPTY,

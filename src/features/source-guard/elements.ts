@@ -1,7 +1,7 @@
 import { Cidr, type IpAddress, type IpFamily } from "#base/ip";
 import type { ByteString } from "#kernel/nft-elements";
 import { mergeRanges } from "./ranges.ts";
-import type { GuardFamily } from "./rules.ts";
+import { GUARD_FAMILIES, type GuardFamily } from "./rules.ts";
 import type { GuardedLink } from "./types.ts";
 
 /** An element of a set that the daemon fills, as data. */
@@ -27,18 +27,19 @@ export const MAX_NEAR = 6;
 const FAMILIES: readonly IpFamily[] = [4, 6];
 
 /** Pure: the elements of a link. */
-export function elementsOf({ ifindex, addresses, extra = [] }: GuardedLink): GuardElement[] {
+export function elementsOf(link: GuardedLink): GuardElement[] {
+  const { ifindex, addresses, extra = [] } = link;
+  const isJudged = link.extra !== undefined || link.isHeld !== true;
   const near = extra.filter(({ hostBits }) => hostBits === 0).slice(0, MAX_NEAR);
   const senders = distinct([...addresses, ...near.map(({ base }) => base)]);
   const ranges = FAMILIES.flatMap((family) =>
     mergeRanges(extra, family).map((range) => ({ table: "inet", set: `extra${family}`, ifindex, ...range }) as const),
   );
   return [
-    { table: "inet", set: "links", ifindex },
+    ...(isJudged ? GUARD_FAMILIES.map((table) => ({ table, set: "links", ifindex }) as const) : []),
     ...senders.map((from) => ({ table: "inet", set: `pods${from.family}`, ifindex, from }) as const),
     ...distinct(addresses).map((from) => ({ table: "inet", set: `own${from.family}`, from }) as const),
     ...ranges,
-    { table: "arp", set: "links", ifindex },
     ...senders
       .filter(({ family }) => family === 4)
       .map((from) => ({ table: "arp", set: "pods4", ifindex, from }) as const),

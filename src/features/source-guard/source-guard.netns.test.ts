@@ -368,6 +368,29 @@ test("SourceGuard: a second sync is empty, also in a new process; what it does n
   assert.equal(new SourceGuard(at, { mode: "count" }).sync(at.links), 0);
 });
 
+test("SourceGuard: the first guard of a node judges no link before its extra sources are known, but new links; a guard that is there stays on", async () => {
+  using at = bed();
+  const [first = assert.fail(), second = assert.fail()] = at.links;
+  const held = { ...first, extra: undefined, isHeld: true };
+  const passes = async (): Promise<boolean> => (await at.judge(at.a, [udp(OUTSIDE.v4, NODE.v4)])).passed === 1;
+  const next = new SourceGuard(at, { mode: "on" });
+  assert.equal(next.sync([held, second]), 0);
+  assert.ok(!(await passes()), "it was judged before");
+  removeGuard(at);
+  const fresh = new SourceGuard(at, { mode: "on" });
+  fresh.sync([held, second]);
+  assert.ok(await passes());
+  assert.equal((await at.judge(at.b, [udp(OUTSIDE.v4, NODE.v4)])).passed, 0, "a new link is judged at once");
+  assert.equal(fresh.sync([held, second]), 0);
+  const later = new SourceGuard(at, { mode: "on" });
+  assert.equal(later.sync([held, second]), 0, "a process that starts before they are known holds the link too");
+  assert.ok(later.sync([{ ...held, isHeld: false }, second]) > 0);
+  assert.ok(!(await passes()));
+  at.nft.run(new NftTransaction({ family: "inet", name: "source-guard" }).insertRule("prerouting", "accept"));
+  assert.ok(later.sync([held, second]) > 0);
+  assert.ok(!(await passes()), "tables that are written again judge the links that they judged");
+});
+
 test("SourceGuard: a link that is being made keeps its elements in a sync that does not have it", async () => {
   using at = bed();
   const [first = assert.fail(), second = assert.fail()] = at.links;

@@ -205,7 +205,7 @@ export class SourceGuard {
       const tx = replaceTable(tableOf(family), this.#plan[family]);
       const bySet = new Map<string, string[][]>();
       for (const link of this.#links.values())
-        for (const element of elementsOf({ ...link, extra: link.extra ?? [] }))
+        for (const element of elementsOf(link))
           if (element.table === family) bySet.set(element.set, [...(bySet.get(element.set) ?? []), partsOf(element)]);
       for (const [set, parts] of bySet) tx.elements(set, distinct(parts));
       this.#kernel.nft.run(tx);
@@ -214,7 +214,7 @@ export class SourceGuard {
     return 1;
   }
 
-  /** What links whose extra sources are not known may use by the tables that are about to be replaced. */
+  /** What links whose extra sources are not known may use by the tables that are about to be replaced, and which of them these judge. */
   #readExtras(): GuardChange[] {
     const unknown = [...this.#links.values()].filter(({ extra }) => extra === undefined);
     if (unknown.length === 0) return [];
@@ -224,7 +224,7 @@ export class SourceGuard {
       if (!isGuardTable(elements.names(tableOf(table)))) return [];
       const there = new Set(elements.names(tableOf(table))?.sets);
       return FILLED[table]
-        .filter((set) => there.has(set) && !set.startsWith("own") && set !== "links")
+        .filter((set) => there.has(set) && !set.startsWith("own"))
         .flatMap((set) =>
           elements
             .list(tableOf(table), set)

@@ -10,6 +10,8 @@ export interface GuardedLink {
   readonly addresses: readonly IpAddress[];
   /** Further sources that the link may use. `undefined`: not known yet, so all that the kernel has of the link stays. */
   readonly extra: readonly Cidr[] | undefined;
+  /** True: while `extra` is not known, the link is not judged unless the kernel's tables judge it already. */
+  readonly isHeld?: boolean;
 }
 
 /**

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FakeClock } from "#base/clock";
+import { ExpectedError } from "#base/errors";
 import type { Cidr } from "#base/ip";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
@@ -29,6 +30,7 @@ function bed() {
   ];
   const sources = new ExtraSources({
     network: {
+      judgeAll: () => set.push("judge all"),
       list: () => listed,
       setExtraSources: (
         wanted: readonly { readonly attachment: { readonly containerId: string }; readonly extra: readonly Cidr[] }[],
@@ -96,12 +98,12 @@ test("ExtraSources: a start learns what running pods ask for when the API server
         items: [
           {
             metadata: { name: "a", namespace: "ns", uid: "u1", resourceVersion: "1", annotations: ASK },
-            spec: {},
+            spec: { nodeName: "node1" },
             status: { podIPs: [{ ip: "10.1.0.2" }] },
           },
           {
             metadata: { name: "h", namespace: "ns", uid: "u2", resourceVersion: "1" },
-            spec: { hostNetwork: true },
+            spec: { nodeName: "node1", hostNetwork: true },
             status: { podIPs: [{ ip: "10.1.0.3" }] },
           },
         ],
@@ -109,5 +111,89 @@ test("ExtraSources: a start learns what running pods ask for when the API server
     }) as unknown as KubeApi["listAll"],
   };
   await sources.learn({ api, nodeName: "node1" }, { signal: new AbortController().signal });
-  assert.deepEqual([calls, set], [1, ["aaaa: 10.9.0.0/24"]]);
+  assert.deepEqual([calls, set], [1, ["aaaa: 10.9.0.0/24", "judge all"]]);
 });
+
+/** An API server with pods of node1, named by their uids. */
+function apiOf(
+  ...pods: readonly {
+    readonly uid: string;
+    readonly ip: string;
+    readonly phase?: string;
+    readonly asks?: boolean;
+    readonly nodeName?: string;
+  }[]
+): Pick<KubeApi, "listAll"> {
+  const items = pods.map(({ uid, ip, phase = "Running", asks = false, nodeName = "node1" }) => ({
+    metadata: { name: uid, namespace: "ns", uid, resourceVersion: "1", ...(asks ? { annotations: ASK } : {}) },
+    spec: { nodeName },
+    status: { phase, podIPs: [{ ip }] },
+  }));
+  return { listAll: (async () => ({ resourceVersion: "1", items })) as unknown as KubeApi["listAll"] };
+}
+
+const LEARNED = [
+  {
+    what: "a finished pod gives the one that has its address now nothing",
+    pods: [
+      { uid: "job", ip: "10.1.0.2", phase: "Succeeded", asks: true },
+      { uid: "now", ip: "10.1.0.2" },
+    ],
+    set: ["aaaa: "],
+  },
+  {
+    what: "a failed pod takes nothing from the router that has its address now",
+    pods: [
+      { uid: "now", ip: "10.1.0.2", asks: true },
+      { uid: "old", ip: "10.1.0.2", phase: "Failed" },
+    ],
+    set: ["aaaa: 10.9.0.0/24"],
+  },
+  {
+    what: "of two pods with one address nothing is learned",
+    pods: [
+      { uid: "one", ip: "10.1.0.2", asks: true },
+      { uid: "two", ip: "10.1.0.2" },
+    ],
+    set: [],
+  },
+  {
+    what: "pods of other nodes say nothing",
+    pods: [{ uid: "far", ip: "10.1.0.2", asks: true, nodeName: "node2" }],
+    set: [],
+  },
+];
+
+for (const { what, pods, set: expected } of LEARNED)
+  test(`ExtraSources: ${what}`, async () => {
+    const { namespaces, set, sources } = bed();
+    namespaces.set("ns", "any");
+    await sources.learn({ api: apiOf(...pods), nodeName: "node1" }, { signal: new AbortController().signal });
+    assert.deepEqual(set, [...expected, "judge all"]);
+  });
+
+test("ExtraSources: what an ADD has said counts, not the pod that had the address when the list was made", async () => {
+  const { namespaces, set, sources } = bed();
+  namespaces.set("ns", "any");
+  sources.forAdd(attachment, { ...pod, annotations: {} }, "any");
+  const api = apiOf({ uid: "before", ip: "10.1.0.2", asks: true });
+  await sources.learn({ api, nodeName: "node1" }, { signal: new AbortController().signal });
+  assert.deepEqual(set, ["judge all"]);
+});
+
+test("ExtraSources: links that were not guarded before wait until the API server has answered", async () => {
+  const { set, sources } = bed();
+  const stop = new AbortController();
+  const listAll = (async () => {
+    stop.abort();
+    throw new KubeApiDown();
+  }) as unknown as KubeApi["listAll"];
+  await assert.rejects(sources.learn({ api: { listAll }, nodeName: "node1" }, { signal: stop.signal }));
+  assert.deepEqual(set, []);
+});
+
+class KubeApiDown extends ExpectedError<"down"> {
+  constructor() {
+    super("down", "the API server does not answer");
+  }
+}

@@ -9,6 +9,7 @@ import { ALLOWED_SOURCES, allowedSources, EXTRA_SOURCES } from "#features/source
 import { type KubeApi, type Namespace, resources } from "#kube/client";
 import type { EventRecorder } from "#kube/events";
 import { podOf } from "./pod-notes.ts";
+import { podsByAddress } from "./pods-by-address.ts";
 
 /** Reason of the event of a pod whose extra sources are refused. */
 export const EXTRA_SOURCES_REFUSED = "ExtraSourcesRefused";
@@ -34,10 +35,12 @@ interface Asking {
 export class ExtraSources {
   readonly #parts: ConstructorParameters<typeof ExtraSources>[0];
   readonly #asking = new Map<string, Asking>();
+  /** Attachments of this process: their ADD has said what they ask for. At most one entry for each attachment of the node. */
+  readonly #added = new Set<string>();
   readonly #repeats = new Repeats();
 
   constructor(parts: {
-    readonly network: Pick<PodNetwork, "setExtraSources" | "list">;
+    readonly network: Pick<PodNetwork, "setExtraSources" | "list" | "judgeAll">;
     /** The annotations of a Namespace that is known; `undefined`: it is not. */
     readonly namespace: (name: string) => Pick<Namespace, "metadata"> | undefined;
     readonly events: Pick<EventRecorder, "record">;
@@ -53,6 +56,7 @@ export class ExtraSources {
   forAdd(attachment: Attachment, pod: FoundPod, allowed: string | undefined): readonly Cidr[] {
     const asked = pod.annotations?.[EXTRA_SOURCES];
     const key = keyOf(attachment);
+    this.#added.add(key);
     this.#asking.delete(key);
     if (asked === undefined) return [];
     const asking = { attachment, pod, asked };
@@ -62,6 +66,7 @@ export class ExtraSources {
 
   /** Call it when an attachment is gone. */
   forget(attachment: Attachment): void {
+    this.#added.delete(keyOf(attachment));
     this.#asking.delete(keyOf(attachment));
   }
 
@@ -72,7 +77,8 @@ export class ExtraSources {
 
   /**
    * Learns what the pods that run ask for, once, trying until the API server answers; until then the kernel has what it had. Call it when the addresses of all
-   * attachments are known as a whole. Pods without an address in the API are not changed.
+   * attachments are known as a whole. Attachments that this process has added are not changed, and neither are those whose addresses lead to no pod, or to more
+   * than one. At the end all links are judged.
    */
   async learn(
     parts: { readonly api: Pick<KubeApi, "listAll">; readonly nodeName: string },
@@ -82,18 +88,17 @@ export class ExtraSources {
     const fieldSelector = `spec.nodeName=${parts.nodeName}`;
     const once = async (): Promise<void> => {
       const { items } = await parts.api.listAll(resources.pods, { fieldSelector, signal });
-      const byAddress = new Map(
-        items
-          .filter(({ spec }) => spec?.hostNetwork !== true)
-          .flatMap((pod) => (pod.status?.podIPs ?? []).map(({ ip }) => [ip, pod.metadata] as const)),
-      );
+      const byAddress = podsByAddress(items, parts.nodeName);
       const silent: Attachment[] = [];
       const asking: Asking[] = [];
       for (const { containerId, ifname, addresses } of network.list()) {
-        const metadata = addresses.map((address) => byAddress.get(String(address))).find((one) => one !== undefined);
-        if (metadata === undefined) continue;
-        const { namespace = "", name, uid, annotations } = metadata;
         const attachment = { containerId, ifname };
+        // The list may be older than an ADD, and name the pod that had the address before.
+        if (this.#added.has(keyOf(attachment))) continue;
+        const pods = new Set(addresses.flatMap((address) => byAddress.get(String(address)) ?? []));
+        const [pod] = pods;
+        if (pod === undefined || pods.size > 1) continue;
+        const { namespace = "", name, uid, annotations } = pod.metadata;
         const asked = annotations?.[EXTRA_SOURCES];
         if (asked === undefined) silent.push(attachment);
         else asking.push({ attachment, pod: { namespace, name, uid }, asked });
@@ -109,9 +114,14 @@ export class ExtraSources {
       onFailure: (error, retryInMs) => {
         const text = describeError(error);
         if (this.#repeats.isNew("learn", text))
-          log.warn("cannot read which extra sources pods ask for; the kernel's stay", { error: text, retryInMs });
+          log.warn(
+            "cannot read which extra sources pods ask for; the kernel's stay, and links that were not guarded before are not judged",
+            { error: text, retryInMs },
+          );
       },
     });
+    network.judgeAll();
+    this.#parts.onChange();
   }
 
   /** Without its Namespace it is not known what a pod may use: what the kernel has stays. */

@@ -24,6 +24,7 @@ function bed(mode: "on" | "count" = "on") {
     {
       guard: { isDamaged: () => state.isDamaged, refusals: () => state.refusals, isOn: true },
       network: {
+        judgesAll: true,
         guard: () => {
           if (state.failure !== undefined) throw state.failure;
           return 0;

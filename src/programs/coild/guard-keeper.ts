@@ -24,7 +24,7 @@ export class GuardKeeper {
   constructor(
     parts: {
       readonly guard: Pick<SourceGuard, "isDamaged" | "refusals" | "isOn">;
-      readonly network: Pick<PodNetwork, "guard">;
+      readonly network: Pick<PodNetwork, "guard" | "judgesAll">;
       readonly notes: Pick<PodNotes, "add">;
       readonly health: HealthPart;
       /** Called when another program had removed or changed the tables. */
@@ -54,7 +54,13 @@ export class GuardKeeper {
       }
       this.#report(survey);
       this.#repeats.forget("guard");
-      health.ok(this.#mode === "count" ? "it counts, and drops nothing (--source-guard=count)" : "");
+      const limits = [
+        ...(this.#mode === "count" ? ["it counts, and drops nothing (--source-guard=count)"] : []),
+        ...(network.judgesAll
+          ? []
+          : ["links that were not guarded before wait for what the API server says of their pods"]),
+      ];
+      health.ok(limits.join("; "));
       return changes;
     } catch (error) {
       if (!(error instanceof ExpectedError)) throw error;

@@ -5,6 +5,7 @@ import { reconcile } from "#base/reconcile";
 import type { PodIdentity } from "#features/cni";
 import { type KubeApi, resources } from "#kube/client";
 import { type EventRecorder, type Regarding, regarding } from "#kube/events";
+import { podsByAddress } from "./pods-by-address.ts";
 
 const RESYNC_MS = 3_600_000;
 
@@ -42,7 +43,7 @@ export class PodNotes {
     this.#dirty.mark();
   }
 
-  /** Records the events, until the signal aborts. Pods that are deleted meanwhile get none. */
+  /** Records the events, until the signal aborts. Pods that have ended or are deleted meanwhile get none, and neither do pods that share an address. */
   async run(
     parts: {
       readonly api: Pick<KubeApi, "listAll">;
@@ -66,14 +67,14 @@ export class PodNotes {
         if (notes.size === 0) return known;
         const { items } = await api.listAll(resources.pods, { fieldSelector: `spec.nodeName=${nodeName}`, signal });
         let recorded = known;
-        for (const pod of items) {
-          if (pod.spec?.hostNetwork === true) continue;
-          const own = new Set((pod.status?.podIPs ?? []).flatMap(({ ip }) => ip ?? []));
-          const found = [...notes.values()].filter(({ address }) => own.has(address));
-          for (const { reason, note } of new Map(found.map((one) => [one.reason, one] as const)).values()) {
-            events.record({ regarding: regarding(resources.pods, pod), type: "Warning", reason, note });
-            recorded += 1;
-          }
+        const byAddress = podsByAddress(items, nodeName);
+        const done = new Set<string>();
+        for (const { address, reason, note } of notes.values()) {
+          const pod = byAddress.get(address);
+          if (pod === undefined || done.has(`${pod.metadata.uid} ${reason}`)) continue;
+          done.add(`${pod.metadata.uid} ${reason}`);
+          events.record({ regarding: regarding(resources.pods, pod), type: "Warning", reason, note });
+          recorded += 1;
         }
         for (const [key, note] of notes) if (this.#notes.get(key) === note) this.#notes.delete(key);
         return recorded;
