@@ -139,8 +139,9 @@ export class Tracker implements ClusterFacts {
     return taken;
   }
 
-  /** Stores trigger times again after a failed sync. The earliest trigger times are kept. */
-  giveBack(triggeredAt: readonly number[]): void {
+  /** Stores trigger times again after a failed sync, and the Services that it has not planned. The earliest trigger times are kept. */
+  giveBack(triggeredAt: readonly number[], unplanned: Iterable<string> = []): void {
+    for (const service of unplanned) this.#pending.add(service);
     this.#triggers = [...triggeredAt, ...this.#triggers].slice(0, MAX_TRIGGERS);
   }
 
