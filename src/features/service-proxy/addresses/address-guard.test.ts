@@ -9,7 +9,9 @@ import type { AddressClaim, ClusterFacts } from "../plan/index.ts";
 import { AddressGuard, BOOT_MS, type LateListener } from "./address-guard.ts";
 
 const NODE = IpAddress.parse("198.51.100.1");
-const CLUSTER: ClusterFacts = { isClusterIP: () => false, endpointsAt: () => [], apiServerPorts: () => new Set() };
+const CLUSTER: ClusterFacts = {
+  ...{ isClusterIP: () => false, endpointsAt: () => [], nodePortOf: () => undefined, apiServerPorts: () => new Set() },
+};
 const CLAIM: AddressClaim = {
   ...{ service: "shop/web", namespace: "shop", address: NODE, protocol: "TCP", port: 80 },
   ...{ key: "key", frontEnd: "198.51.100.1:80/TCP" },

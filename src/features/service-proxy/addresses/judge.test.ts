@@ -24,6 +24,8 @@ const CLUSTER: ClusterFacts = {
     if (text === "198.51.100.2") return [{ namespace: "metrics", protocol: "TCP", port: 9100 }];
     return [];
   },
+  nodePortOf: (protocol, port, notOf) =>
+    protocol === "TCP" && port === 30_080 && notOf !== "shop/other" ? "shop/other" : undefined,
   apiServerPorts: () => new Set([7443]),
 };
 
@@ -50,6 +52,9 @@ test("judgeAddress: guarded gives addresses of nodes for ports that the host doe
     ["198.51.100.9", 2379, /^node node-b, which keeps port 2379/],
     ["198.51.100.9", 7443, /^node node-b, which keeps port 7443/],
     ["198.51.100.2", 9100, /^this node, where port 9100 is an endpoint of namespace metrics/],
+    ["198.51.100.1", 30_080, /^this node, where port 30080 is a NodePort of Service shop\/other/],
+    ["198.51.100.9", 30_080, /^node node-b, where port 30080 is a NodePort of Service shop\/other/],
+    ["203.0.113.4", 30_080, "free"],
     ["203.0.113.1", 443, /^the API server/],
     ["203.0.113.1", 444, "free"],
     ["10.96.0.10", 80, "free"],

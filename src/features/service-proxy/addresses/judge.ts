@@ -87,7 +87,7 @@ export function judgeAddress(claim: AddressClaim, host: HostFacts, cluster: Clus
 
 /** `undefined`: no node has the address. */
 function judgeNode(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts): Judgement | undefined {
-  const { address, port, protocol, namespace } = claim;
+  const { address, port, protocol, namespace, service } = claim;
   const text = address.toString();
   const isInNode = host.ownNode.some((one) => one.equals(address));
   if (isInNode && host.mode === "strict") return refused("this node");
@@ -98,6 +98,8 @@ function judgeNode(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts):
   const isKept =
     host.hostPorts.some(({ first, last }) => first <= port && port <= last) || cluster.apiServerPorts().has(port);
   if (isKept) return refused(`${node}, which keeps port ${port} (--host-ports)`);
+  const holder = cluster.nodePortOf(protocol, port, service);
+  if (holder !== undefined) return refused(`${node}, where port ${port} is a NodePort of Service ${holder}`);
   const endpoint = cluster
     .endpointsAt(address)
     .find((one) => one.port === port && one.protocol === protocol && one.namespace !== namespace);
