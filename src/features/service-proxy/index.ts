@@ -51,7 +51,7 @@ export {
 } from "./host/index.ts";
 export { serviceWarnings, watchInputs } from "./inputs/index.ts";
 export { keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node/index.ts";
-export { countTable } from "./plan/index.ts";
+export { type AddressClaim, countTable, frontEndId } from "./plan/index.ts";
 export {
   AffinityFill,
   DriftWatch,

@@ -5,7 +5,8 @@ import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { EventSink } from "#features/service-health";
-import { AddressGuard, ASK_MS, type FamilyProxy } from "#features/service-proxy";
+import { type AddressClaim, AddressGuard, ASK_MS, type FamilyProxy, frontEndId } from "#features/service-proxy";
+import { isKernelError } from "#kernel/errors";
 import type { NftElements } from "#kernel/nft-elements";
 import type { SockDiag } from "#kernel/sock-diag";
 import type { Node } from "#kube/client";
@@ -32,16 +33,12 @@ export function addressGuard(
   },
   at: { readonly proxyOf: (family: IpFamily) => FamilyProxy | undefined; readonly onChange: () => void },
 ): AddressGuard {
+  const given = new GivenFrontEnds(kernel.elements, log);
   return new AddressGuard(
     {
       sockets,
       uptimeMs: () => uptime() * 1000,
-      wasGiven: (family, { key, service }) => {
-        const table = at.proxyOf(family)?.plane.table;
-        if (table === undefined || kernel.elements.names(table)?.sets.includes("service-ips") !== true) return false;
-        const found = kernel.elements.list(table, "service-ips").find((one) => one.key === key);
-        return found?.comment?.startsWith(`${service}/`) === true || found?.comment?.startsWith(`${service}:`) === true;
-      },
+      wasGiven: (family, claim) => given.has(at.proxyOf(family), claim),
       onLateListener: ({ service, frontEnd }) => {
         const [namespace = "", name = ""] = service.split("/");
         const fix = "let that program listen elsewhere, or take the address from the Service";
@@ -58,6 +55,51 @@ export function addressGuard(
     { mode: config.serviceAddresses, hostPorts: config.hostPorts, clusterCIDRs: config.clusterCIDRs },
   );
 }
+
+/**
+ * Who has got which external front end. Until the first sync of a family, Services that are not planned yet have what the kernel's table of an earlier run
+ * says, which is listed once; afterwards they have what this process wants.
+ */
+export class GivenFrontEnds {
+  readonly #elements: Pick<NftElements, "list" | "names">;
+  readonly #log: Logger;
+  /** By family, the comments of the elements in `service-ips` by key. */
+  readonly #earlier = new Map<IpFamily, ReadonlyMap<string, string>>();
+
+  constructor(elements: Pick<NftElements, "list" | "names">, log: Logger) {
+    this.#elements = elements;
+    this.#log = log;
+  }
+
+  has(proxy: GivingProxy | undefined, { key, service }: Pick<AddressClaim, "key" | "service">): boolean {
+    if (proxy === undefined) return false;
+    if (proxy.hasSynced) this.#earlier.delete(proxy.family);
+    if (proxy.hasSynced || proxy.wanted.has(service))
+      return proxy.wanted.holds(service, frontEndId({ key, isNodePort: false }));
+    const earlier = this.#earlier.get(proxy.family) ?? this.#list(proxy);
+    this.#earlier.set(proxy.family, earlier);
+    const comment = earlier.get(key);
+    return comment?.startsWith(`${service}/`) === true || comment?.startsWith(`${service}:`) === true;
+  }
+
+  /** A table that cannot be listed has given nothing. */
+  #list({ family, plane: { table } }: GivingProxy): ReadonlyMap<string, string> {
+    try {
+      if (this.#elements.names(table)?.sets.includes("service-ips") !== true) return new Map();
+      return new Map(this.#elements.list(table, "service-ips").map(({ key, comment = "" }) => [key, comment]));
+    } catch (error) {
+      if (!isKernelError(error)) throw error;
+      const what = "cannot list what an earlier run has given to Services; sockets of the node go before all of them";
+      this.#log.warn(what, { family, error: error.message });
+      return new Map();
+    }
+  }
+}
+
+type GivingProxy = Pick<FamilyProxy, "family" | "hasSynced"> & {
+  readonly plane: Pick<FamilyProxy["plane"], "table">;
+  readonly wanted: Pick<FamilyProxy["wanted"], "has" | "holds">;
+};
 
 /** All addresses of a Node. Pure. */
 export function namedAddresses(node: Node): IpAddress[] {

@@ -9,7 +9,10 @@ import type { AddressClaim, ClusterFacts } from "../plan/index.ts";
 import { AddressGuard, BOOT_MS, type LateListener } from "./address-guard.ts";
 
 const NODE = IpAddress.parse("198.51.100.1");
-const CLUSTER: ClusterFacts = { isClusterIP: () => false, endpointsAt: () => [], apiServerPorts: () => new Set() };
+const OTHER = IpAddress.parse("198.51.100.9");
+const CLUSTER: ClusterFacts = {
+  ...{ isClusterIP: () => false, endpointsAt: () => [], nodePortOf: () => undefined, apiServerPorts: () => new Set() },
+};
 const CLAIM: AddressClaim = {
   ...{ service: "shop/web", namespace: "shop", address: NODE, protocol: "TCP", port: 80 },
   ...{ key: "key", frontEnd: "198.51.100.1:80/TCP" },
@@ -47,10 +50,14 @@ function setUp({ given = false } = {}) {
     await clock.advance(1000);
     return guard.judge(4, CLAIM, CLUSTER);
   };
+  const judgeOther = async (): Promise<string | undefined> => {
+    await clock.advance(1000);
+    return guard.judge(4, { ...CLAIM, key: "other", address: OTHER, frontEnd: "198.51.100.9:80/TCP" }, CLUSTER);
+  };
   const listen = (): void => {
     sockets.sockets.push({ protocol: "TCP", address: IpAddress.parse("0.0.0.0"), port: 80, isOneFamily: true });
   };
-  return { guard, judge, listen, sockets, state, late, lines };
+  return { guard, judge, judgeOther, listen, sockets, state, late, lines };
 }
 
 test("AddressGuard: a listener that is older than the Service wins, and the Service gets the address when it ends", async () => {
@@ -74,6 +81,24 @@ test("AddressGuard: a listener that begins later is reported once, and the Servi
   again.listen();
   assert.equal(await again.judge(), undefined);
   assert.equal(again.late.length, 1);
+});
+
+test("AddressGuard: of another node's address no Service gets a port that a socket of this node listens on, and keeps what it has", async () => {
+  const { guard, judgeOther, listen, sockets, late, state } = setUp();
+  guard.setOtherNodes({ nodes: new Map([[String(OTHER), "node-b"]]), podCIDRs: [] });
+  listen();
+  assert.match((await judgeOther()) ?? "", /^another node, and on this one a socket listens on 80\/TCP/);
+  sockets.sockets.splice(0, 1, { protocol: "TCP", address: NODE, port: 80, isOneFamily: true });
+  assert.match((await judgeOther()) ?? "", /^another node/);
+  const loopback = IpAddress.parse("127.0.0.1");
+  sockets.sockets.splice(0, 1, { protocol: "TCP", address: loopback, port: 80, isOneFamily: true });
+  assert.equal(await judgeOther(), undefined);
+  listen();
+  assert.equal(await judgeOther(), undefined);
+  assert.deepEqual(late, [], "of another node nothing is known");
+  guard.forget("shop/web");
+  state.isFailing = true;
+  assert.equal(await judgeOther(), undefined, "the kernel does not tell");
 });
 
 test("AddressGuard: for two minutes after a boot a socket that begins to listen goes before the Service", async () => {

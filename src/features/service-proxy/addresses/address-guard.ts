@@ -102,31 +102,36 @@ export class AddressGuard implements AddressJudge {
     const judgement = judgeAddress(claim, this.#facts, cluster);
     if (judgement.kind === "refused") return judgement.owner;
     if (judgement.kind === "free") return undefined;
-    return this.#unlessListened(family, claim);
+    return this.#unlessListened(family, claim, judgement.kind === "unless-listened");
   }
 
   forget(service: string): void {
     this.#given.delete(service);
   }
 
-  #unlessListened(family: IpFamily, claim: AddressClaim): string | undefined {
+  /** `isOwn`: the address is this node's; else sockets of this node count at all its addresses but loopback. */
+  #unlessListened(family: IpFamily, claim: AddressClaim, isOwn: boolean): string | undefined {
     const { service, key, address, protocol, port, frontEnd } = claim;
     const sockets = this.#sockets();
     const given = this.#given.get(service) ?? new Map<string, boolean>();
     this.#given.set(service, given);
-    const isListening = sockets?.some((one) => takes(one, address, protocol, port));
-    if (isListening === false) {
+    const isListening = sockets?.some((one) => {
+      if (isOwn) return takes(one, address, protocol, port);
+      return one.port === port && one.protocol === protocol && !one.address.isLoopback;
+    });
+    // Where the kernel does not tell, only addresses of this node are refused.
+    if (isListening === false || (!isOwn && isListening === undefined)) {
       given.set(key, false);
       return undefined;
     }
     const isKept = !this.isBooting && (given.has(key) || this.#deps.wasGiven(family, claim));
     if (!isKept) {
       given.delete(key);
-      return isListening === undefined
-        ? "this node, whose sockets the kernel does not tell"
-        : `this node, where a socket listens on ${port}/${protocol}`;
+      if (isListening === undefined) return "this node, whose sockets the kernel does not tell";
+      const where = isOwn ? "this node, where" : "another node, and on this one";
+      return `${where} a socket listens on ${port}/${protocol}`;
     }
-    if (isListening === true && given.get(key) !== true) this.#deps.onLateListener({ service, frontEnd });
+    if (isOwn && isListening === true && given.get(key) !== true) this.#deps.onLateListener({ service, frontEnd });
     given.set(key, isListening === true);
     return undefined;
   }

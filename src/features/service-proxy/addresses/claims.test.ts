@@ -56,6 +56,28 @@ test("Tracker: a claim is judged again when an endpoint comes to its address and
   assert.deepEqual([judge.forgotten, tracker.hasExternal], [["ns/svc"], false]);
 });
 
+test("Tracker: NodePorts and ports of health checks are those of others, and who claims such a port is judged again when one comes or goes", () => {
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
+  const none = { externalIPs: [], loadBalancerIPs: [], nodePort: 0 };
+  tracker.setService("ns/svc", [servicePort(4, { ...none, externalIPs: [TAKEN], port: 30_080 })]);
+  tracker.take();
+  const other = servicePort(4, { ...none, name: "other", nodePort: 30_080, protocol: "UDP" });
+  tracker.setService("ns/other", [{ ...other, healthCheckNodePort: 30_999 }]);
+  assert.deepEqual([...tracker.take().services], ["ns/other"]);
+  assert.deepEqual(
+    (["UDP", "TCP"] as const).flatMap((protocol) =>
+      [30_080, 30_999].map((port) => tracker.nodePortOf(protocol, port, "ns/svc") ?? ""),
+    ),
+    ["ns/other", "", "", "ns/other"],
+  );
+  assert.equal(tracker.nodePortOf("UDP", 30_080, "ns/other"), undefined, "its own");
+  tracker.setService("ns/other", [{ ...other, protocol: "TCP" }]);
+  assert.deepEqual([...tracker.take().services].sort(), ["ns/other", "ns/svc"]);
+  tracker.setService("ns/other", []);
+  assert.ok(tracker.take().services.has("ns/svc"));
+  assert.equal(tracker.nodePortOf("TCP", 30_080, "ns/svc"), undefined);
+});
+
 test("Tracker: the API servers' ports are those of their slices", () => {
   const tracker = new Tracker(4, { node: NODE, nodeIPs: [] });
   const object = sliceObject(4, [endpointObject(TAKEN, "elsewhere")], {

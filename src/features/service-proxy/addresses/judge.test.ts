@@ -21,9 +21,11 @@ const CLUSTER: ClusterFacts = {
   endpointsAt: (address) => {
     const text = String(address);
     if (text === "203.0.113.50") return [{ namespace: "db", protocol: "TCP", port: 5432 }];
-    if (text === "198.51.100.2") return [{ namespace: "metrics", protocol: "TCP", port: 9100 }];
+    if (text === "198.51.100.2") return [{ namespace: "metrics", protocol: "TCP", port: 9200 }];
     return [];
   },
+  nodePortOf: (protocol, port, notOf) =>
+    protocol === "TCP" && port === 30_080 && notOf !== "shop/other" ? "shop/other" : undefined,
   apiServerPorts: () => new Set([7443]),
 };
 
@@ -44,12 +46,17 @@ test("judgeAddress: guarded gives addresses of nodes for ports that the host doe
     ["198.51.100.1", 80, "unless-listened"],
     ["198.51.100.2", 80, "unless-listened"],
     ["2001:db8::2", 443, "unless-listened"],
-    ["198.51.100.9", 80, "free"],
+    ["198.51.100.9", 80, "unless-port-listened"],
+    ["198.51.100.9", 8472, /^node node-b, which keeps port 8472/],
+    ["198.51.100.9", 9100, /^node node-b, which keeps port 9100/],
     ["198.51.100.1", 22, /^this node, which keeps port 22/],
     ["198.51.100.2", 10_250, /^this node, which keeps port 10250/],
     ["198.51.100.9", 2379, /^node node-b, which keeps port 2379/],
     ["198.51.100.9", 7443, /^node node-b, which keeps port 7443/],
-    ["198.51.100.2", 9100, /^this node, where port 9100 is an endpoint of namespace metrics/],
+    ["198.51.100.2", 9200, /^this node, where port 9200 is an endpoint of namespace metrics/],
+    ["198.51.100.1", 30_080, /^this node, where port 30080 is a NodePort of Service shop\/other/],
+    ["198.51.100.9", 30_080, /^node node-b, where port 30080 is a NodePort of Service shop\/other/],
+    ["203.0.113.4", 30_080, "free"],
     ["203.0.113.1", 443, /^the API server/],
     ["203.0.113.1", 444, "free"],
     ["10.96.0.10", 80, "free"],
@@ -71,7 +78,7 @@ test("judgeAddress: guarded gives addresses of nodes for ports that the host doe
     else assert.match(found, expected, `${address}:${port}`);
   }
   assert.equal(said("guarded", "203.0.113.50", 80, "db"), "free", "endpoints of the own namespace");
-  assert.equal(said("guarded", "198.51.100.2", 9100, "metrics"), "unless-listened");
+  assert.equal(said("guarded", "198.51.100.2", 9200, "metrics"), "unless-listened");
 });
 
 test("judgeAddress: strict gives none of the addresses of this Node besides, and kube-proxy's mode refuses loopback alone", () => {

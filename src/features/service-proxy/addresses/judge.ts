@@ -30,24 +30,34 @@ export interface HostFacts {
   readonly apiServer: { readonly addresses: ReadonlySet<string>; readonly port: number } | undefined;
 }
 
-/** `owner`: why the Service does not get the address. `unless-listened`: it gets it if no socket of the host listens there. */
+/**
+ * `owner`: why the Service does not get the address. `unless-listened`: it gets it if no socket of the host listens there. `unless-port-listened`: the
+ * address is another node's, and the Service gets it if no socket of this host listens on the port, as nodes mostly run the same programs.
+ */
 export type Judgement =
-  | { readonly kind: "free" | "unless-listened" }
+  | { readonly kind: "free" | "unless-listened" | "unless-port-listened" }
   | { readonly kind: "refused"; readonly owner: string };
 
 /**
- * Ports of nodes that no Service gets: SSH, etcd, the API server, those of Kubernetes' own programs, and the suite's (docs/security.md, "What listens
- * where").
+ * Ports of nodes that no Service gets: SSH, etcd, the API server, those of Kubernetes' own programs, the suite's (docs/security.md, "What listens
+ * where"), and those of other networks' tunnels (VXLAN, Geneve, WireGuard), BGP and the node exporter.
  */
 export const HOST_PORTS: readonly PortRange[] = [
   { first: 22, last: 22 },
+  { first: 179, last: 179 },
   { first: 2379, last: 2380 },
+  { first: 4789, last: 4789 },
+  { first: 6081, last: 6081 },
   { first: 6443, last: 6443 },
   { first: 8090, last: 8095 },
+  { first: 8472, last: 8472 },
+  { first: 9100, last: 9100 },
   { first: 9384, last: 9399 },
   { first: 9406, last: 9407 },
   { first: 9443, last: 9445 },
   { first: 10_249, last: 10_259 },
+  { first: 51_820, last: 51_820 },
+  { first: 51_871, last: 51_871 },
 ];
 
 const LOOPBACK = ["127.0.0.0/8", "::1/128"].map((text) => Cidr.parse(text));
@@ -87,7 +97,7 @@ export function judgeAddress(claim: AddressClaim, host: HostFacts, cluster: Clus
 
 /** `undefined`: no node has the address. */
 function judgeNode(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts): Judgement | undefined {
-  const { address, port, protocol, namespace } = claim;
+  const { address, port, protocol, namespace, service } = claim;
   const text = address.toString();
   const isInNode = host.ownNode.some((one) => one.equals(address));
   if (isInNode && host.mode === "strict") return refused("this node");
@@ -98,12 +108,14 @@ function judgeNode(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts):
   const isKept =
     host.hostPorts.some(({ first, last }) => first <= port && port <= last) || cluster.apiServerPorts().has(port);
   if (isKept) return refused(`${node}, which keeps port ${port} (--host-ports)`);
+  const holder = cluster.nodePortOf(protocol, port, service);
+  if (holder !== undefined) return refused(`${node}, where port ${port} is a NodePort of Service ${holder}`);
   const endpoint = cluster
     .endpointsAt(address)
     .find((one) => one.port === port && one.protocol === protocol && one.namespace !== namespace);
   if (endpoint !== undefined)
     return refused(`${node}, where port ${port} is an endpoint of namespace ${endpoint.namespace}`);
-  return { kind: isOwn ? "unless-listened" : "free" };
+  return { kind: isOwn ? "unless-listened" : "unless-port-listened" };
 }
 
 function judgePod({ address, namespace }: AddressClaim, host: HostFacts, cluster: ClusterFacts): Judgement {

@@ -153,7 +153,7 @@ function* notesOn({ packet }: QuestionPacket, { outcome, steps }: Trace, plan: N
     yield `Service ${service} requests the same address and port, and does not get it: ${why}`;
   }
   if (plan.unlessListened.has(key)) {
-    yield "the address is one of this node's: the Service gets it only if no socket of the node listens on this port (ss -ltunp); explain does not ask the node";
+    yield "the address is a node's: the Service gets it only if no socket of this node listens on this port (ss -ltunp); explain does not ask the node";
   }
   if (outcome.kind === "delivered" && outcome.isTranslated) return;
   const nodePort = wanted.frontEnd(nodePortId);

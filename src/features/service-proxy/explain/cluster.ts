@@ -104,7 +104,7 @@ export interface NodePlan {
   readonly addresses: readonly IpAddress[];
   /** Addresses that take NodePorts; empty if all local ones do. */
   readonly nodePortAddresses: readonly IpAddress[];
-  /** Keys of external front ends at addresses of this node, which a Service gets if no socket of the node listens there. */
+  /** Keys of external front ends at addresses of nodes, which a Service gets if no socket of this node listens there. */
   readonly unlessListened: ReadonlySet<string>;
 }
 
@@ -132,7 +132,7 @@ export function planNode(
   const judge: AddressJudge = {
     judge: (_family, claim, cluster) => {
       const judgement = judgeAddress(claim, facts, cluster);
-      if (judgement.kind === "unless-listened") unlessListened.add(claim.key);
+      if (judgement.kind !== "refused" && judgement.kind !== "free") unlessListened.add(claim.key);
       return judgement.kind === "refused" ? judgement.owner : undefined;
     },
     forget: () => undefined,

@@ -89,6 +89,8 @@ export interface ClusterFacts {
   endpointsAt(
     address: IpAddress,
   ): readonly { readonly namespace: string; readonly protocol: Protocol; readonly port: number }[];
+  /** Another Service than the one named that has the port as NodePort, or for its health check. */
+  nodePortOf(protocol: Protocol, port: number, notOf: string): string | undefined;
   /** Ports of the API servers, by the slices of their Service. */
   apiServerPorts(): ReadonlySet<number>;
 }

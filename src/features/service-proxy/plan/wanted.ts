@@ -110,6 +110,11 @@ export class WantedTable {
     }
   }
 
+  /** True if the Service is planned. */
+  has(service: string): boolean {
+    return this.#services.has(service);
+  }
+
   /** True if the Service holds the front end. */
   holds(service: string, id: string): boolean {
     return this.#holder(id)?.service === service;

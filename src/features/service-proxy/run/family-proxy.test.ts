@@ -80,6 +80,38 @@ class IdlePlane extends DataPlane {
   }
 }
 
+test("FamilyProxy: the Services that a failed sync has not planned are planned by the next one", async (t) => {
+  const clock = new FakeClock();
+  const elements = new FakeNftElements();
+  const plane = new IdlePlane(
+    { nft: new FakeNft(), elements, generations: new GenerationTracker(elements), clock, log: nullLogger },
+    { ...ruleOptions(4), tableName: "kube-proxy" },
+  );
+  let failures = 1;
+  const judge = {
+    judge: (): undefined => {
+      failures -= 1;
+      if (failures >= 0) throw new KernelError("busy", "cannot list elements: the table is busy");
+    },
+    forget: () => undefined,
+  };
+  const tracker = new Tracker(4, { node: NODE, nodeIPs: [] }, { judge });
+  const proxy = new FamilyProxy({ tracker, plane, clock, log: nullLogger }, { minSyncMs: 0, syncMs: 1000 });
+  const stop = new AbortController();
+  const running = proxy.run({ signal: stop.signal });
+  t.after(async () => {
+    stop.abort();
+    await running;
+  });
+  for (const name of ["one", "two"]) tracker.setService(`ns/${name}`, [servicePort(4, { name })]);
+  proxy.open();
+  await until("a sync succeeded", () => {
+    clock.advance(100);
+    return proxy.hasSynced;
+  });
+  assert.deepEqual([failures < 0, proxy.wanted.has("ns/one"), proxy.wanted.has("ns/two")], [true, true, true]);
+});
+
 test("FamilyProxy: rounding of affinity timeouts is logged when it begins and when it ends", async (t) => {
   const clock = new FakeClock();
   const elements = new FakeNftElements();

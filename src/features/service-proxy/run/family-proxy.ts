@@ -77,6 +77,7 @@ export class FamilyProxy {
   #isBusy = false;
   /** The next sync lists the kernel, and compares everything. */
   #isListingDue = true;
+  #hasSynced = false;
   #roundsTimeouts = false;
   #onRepaired: ((changes: number) => void) | undefined;
   #lastListedAt = 0;
@@ -113,6 +114,11 @@ export class FamilyProxy {
   /** True while a sync is running. */
   get isBusy(): boolean {
     return this.#isBusy;
+  }
+
+  /** True if a sync has succeeded: the kernel's table is what this process wants. */
+  get hasSynced(): boolean {
+    return this.#hasSynced;
   }
 
   /** Lets syncs begin. To be called when all inputs have been read. */
@@ -174,8 +180,9 @@ export class FamilyProxy {
     this.#isBusy = true;
     observer?.started?.(this.family);
     const { services, triggeredAt } = this.tracker.take();
+    const unplanned = new Set(services);
     try {
-      await this.#plan(services, signal);
+      await this.#plan(unplanned, signal);
       this.#flows?.endpointsChanged();
       for (const claim of this.#lostClaims.take(this.wanted)) observer?.claimLost?.(this.family, claim);
       observer?.lostClaims?.(this.family, this.#lostClaims.count);
@@ -195,6 +202,7 @@ export class FamilyProxy {
       const report = await this.plane.sync(desired, { signal, full });
       if (full) {
         this.#isListingDue = false;
+        this.#hasSynced = true;
         this.#lastListedAt = startedAt;
         this.#onRepaired?.(report.drift);
         this.#onRepaired = undefined;
@@ -210,7 +218,7 @@ export class FamilyProxy {
     } catch (error) {
       this.#isListingDue = true;
       this.#flowsPending = undefined;
-      this.tracker.giveBack(triggeredAt);
+      this.tracker.giveBack(triggeredAt, unplanned);
       if (!signal.aborted && error instanceof ExpectedError) {
         this.#log.error("sync failed; the next sync compares everything", {
           family: this.family,
@@ -224,12 +232,14 @@ export class FamilyProxy {
     }
   }
 
-  async #plan(services: ReadonlySet<string>, signal: AbortSignal): Promise<void> {
+  /** Plans the Services, and removes each from the set when its plan is wanted. */
+  async #plan(services: Set<string>, signal: AbortSignal): Promise<void> {
     const slice = new TimeSlice({ clock: this.#clock, lengthMs: SLICE_MS });
     for (const service of services) {
       // Another Service may get a front end that this Service releases, together with flows to endpoints of this Service.
       for (const one of [service, ...this.wanted.rivals(service)]) this.#flowsPending?.add(one);
       this.wanted.set(service, this.tracker.plan(service));
+      services.delete(service);
       for (const one of this.wanted.rivals(service)) this.#flowsPending?.add(one);
       if (slice.isOver) await slice.yield();
       signal.throwIfAborted();

@@ -110,7 +110,10 @@ const strict = (claim: AddressClaim): string | undefined => {
     ...{ mode: "strict" as const, ownNode: [IpAddress.parse("198.51.100.1")], host: new Set<string>() },
     ...{ otherNodes: new Map<string, string>(), podRanges: [], serviceCIDRs: [], hostPorts: [], apiServer: undefined },
   };
-  const cluster = { isClusterIP: () => false, endpointsAt: () => [], apiServerPorts: () => new Set<number>() };
+  const cluster = {
+    ...{ isClusterIP: () => false, endpointsAt: () => [], nodePortOf: () => undefined },
+    apiServerPorts: () => new Set<number>(),
+  };
   const judgement = judgeAddress(claim, facts, cluster);
   return judgement.kind === "refused" ? judgement.owner : undefined;
 };

@@ -31,6 +31,9 @@ export class Tracker implements ClusterFacts {
   readonly #judge: AddressJudge | undefined;
   /** By external address, as text, the Services that claim it. */
   readonly #external = new Map<string, Set<string>>();
+  /** By protocol and port, the Services that claim it at external addresses, and those that have it on nodes. */
+  readonly #externalPorts = new Map<string, Set<string>>();
+  readonly #nodePorts = new Map<string, Set<string>>();
   #claimed: AboutClaims | undefined;
   readonly #services = new Map<string, readonly ServicePort[]>();
   readonly #slices = new Map<string, SliceView>();
@@ -66,6 +69,11 @@ export class Tracker implements ClusterFacts {
     return this.#aboutClaims().endpoints.get(address.toString()) ?? [];
   }
 
+  nodePortOf(protocol: Protocol, port: number, notOf: string): string | undefined {
+    for (const service of this.#nodePorts.get(`${protocol} ${port}`) ?? []) if (service !== notOf) return service;
+    return undefined;
+  }
+
   apiServerPorts(): ReadonlySet<number> {
     const slices = (this.#slicesOf.get(API_SERVER) ?? []).flatMap((key) => this.#slices.get(key) ?? []);
     return new Set(slices.flatMap(({ ports }) => ports.map(({ port }) => port)));
@@ -90,7 +98,9 @@ export class Tracker implements ClusterFacts {
   setService(service: string, ports: readonly ServicePort[]): boolean {
     const before = this.#services.get(service) ?? [];
     if (isSame(before, ports)) return false;
-    this.#setExternal(service, before, ports);
+    replace(this.#external, service, externalOf(before), externalOf(ports));
+    replace(this.#externalPorts, service, externalPortsOf(before), externalPortsOf(ports));
+    this.#setNodePorts(service, nodePortsOf(before), nodePortsOf(ports));
     this.#claimed = undefined;
     if (ports.length === 0) {
       this.#services.delete(service);
@@ -139,8 +149,9 @@ export class Tracker implements ClusterFacts {
     return taken;
   }
 
-  /** Stores trigger times again after a failed sync. The earliest trigger times are kept. */
-  giveBack(triggeredAt: readonly number[]): void {
+  /** Stores trigger times again after a failed sync, and the Services that it has not planned. The earliest trigger times are kept. */
+  giveBack(triggeredAt: readonly number[], unplanned: Iterable<string> = []): void {
+    for (const service of unplanned) this.#pending.add(service);
     this.#triggers = [...triggeredAt, ...this.#triggers].slice(0, MAX_TRIGGERS);
   }
 
@@ -191,16 +202,12 @@ export class Tracker implements ClusterFacts {
     return this.#claimed;
   }
 
-  #setExternal(service: string, before: readonly ServicePort[], after: readonly ServicePort[]): void {
-    for (const address of externalOf(before)) {
-      const services = this.#external.get(address);
-      services?.delete(service);
-      if (services?.size === 0) this.#external.delete(address);
-    }
-    for (const address of externalOf(after)) {
-      const services = this.#external.get(address);
-      if (services === undefined) this.#external.set(address, new Set([service]));
-      else services.add(service);
+  /** A port of nodes came or went: who claims it at a node's address may get or lose that. */
+  #setNodePorts(service: string, before: ReadonlySet<string>, after: ReadonlySet<string>): void {
+    replace(this.#nodePorts, service, before, after);
+    for (const port of [...before, ...after]) {
+      if (before.has(port) && after.has(port)) continue;
+      for (const claimant of this.#externalPorts.get(port) ?? []) this.#pending.add(claimant);
     }
   }
 
@@ -242,6 +249,40 @@ const API_SERVER = "default/kubernetes";
 
 function externalOf(ports: readonly ServicePort[]): ReadonlySet<string> {
   return new Set(ports.flatMap(({ externalIPs, loadBalancerIPs }) => [...externalIPs, ...loadBalancerIPs].map(String)));
+}
+
+function externalPortsOf(ports: readonly ServicePort[]): ReadonlySet<string> {
+  const claiming = ports.filter(({ externalIPs, loadBalancerIPs }) => externalIPs.length + loadBalancerIPs.length > 0);
+  return new Set(claiming.map(({ protocol, port }) => `${protocol} ${port}`));
+}
+
+/** NodePorts, and the port of the health check. */
+function nodePortsOf(ports: readonly ServicePort[]): ReadonlySet<string> {
+  const found = new Set<string>();
+  for (const { protocol, nodePort, healthCheckNodePort } of ports) {
+    if (nodePort > 0) found.add(`${protocol} ${nodePort}`);
+    if (healthCheckNodePort > 0) found.add(`TCP ${healthCheckNodePort}`);
+  }
+  return found;
+}
+
+/** Replaces the keys of a Service in an index of Services. */
+function replace(
+  index: Map<string, Set<string>>,
+  service: string,
+  before: ReadonlySet<string>,
+  after: ReadonlySet<string>,
+): void {
+  for (const key of before) {
+    const services = index.get(key);
+    services?.delete(service);
+    if (services?.size === 0) index.delete(key);
+  }
+  for (const key of after) {
+    const services = index.get(key);
+    if (services === undefined) index.set(key, new Set([service]));
+    else services.add(service);
+  }
 }
 
 function describe({ node, nodeIPs }: NodeContext): unknown {
