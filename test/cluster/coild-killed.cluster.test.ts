@@ -17,7 +17,16 @@ const STRIDE = process.env["ISTHMUS_SOAK"] === "full" ? 1 : 3;
 /** Everything in the kernel that a pod has, as lines. Numbers and addresses that the kernel chooses are left out. */
 function stateOf(podSpace: string, nodeSpace: string): string {
   const inside = (space: string, ...command: readonly string[]): string[] =>
-    execFileSync("nsenter", [`--net=/run/netns/${space}`, ...command], { encoding: "utf8" }).split("\n");
+    execFileSync("nsenter", [`--net=/run/netns/${space}`, ...command], { encoding: "utf8" })
+      // A set of nftables has no order.
+      .replace(/elements = \{([^}]*)\}/g, (_, elements: string) =>
+        elements
+          .split(",")
+          .map((element) => `element ${element.trim()}`)
+          .sort()
+          .join("\n"),
+      )
+      .split("\n");
   const views = [
     ["ip", "-d", "-o", "link"],
     ["ip", "-o", "address"],

@@ -17,6 +17,9 @@ const { readFileSync, appendFileSync, writeFileSync } = fs;
 const ROUTE_LIMIT = 256;
 const GET = 2;
 const CT_GET = 257;
+/** Of linux/netfilter/nfnetlink.h and nf_tables.h: the subsystem of nftables, and its messages that only read. */
+const NFTABLES = 10;
+const NFT_GETS = new Set([1, 4, 7, 10, 13, 16, 19, 23]);
 const NEW_LINK = 16;
 /** NLM_F_CREATE of linux/netlink.h. */
 const CREATE = 0x400;
@@ -50,6 +53,7 @@ function changeOf(data: unknown): string | undefined {
   // RTM_NEWLINK, or with other flags the request for the number of a family of generic netlink.
   if (type === NEW_LINK && (flags & CREATE) === 0) return undefined;
   if (type === CT_GET || (type < ROUTE_LIMIT && type % 4 === GET)) return undefined;
+  if (type >> 8 === NFTABLES && NFT_GETS.has(type & 0xff)) return undefined;
   return `netlink ${type}`;
 }
 
