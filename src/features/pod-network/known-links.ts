@@ -29,8 +29,8 @@ export class KnownLinks {
   readonly #links = new Map<number, KnownLink>();
   /** Links that this process deletes: until the kernel no longer lists them, a survey must not learn them again. */
   readonly #leaving = new Set<number>();
-  /** Links whose settings an earlier process may have made. */
-  readonly #unsettled = new Set<number>();
+  /** Links that another process has made: their addresses may not be known as a whole. */
+  readonly #learned = new Set<number>();
   /** Links that were seen down: a link that is set up again needs its routes. */
   readonly #down = new Set<number>();
 
@@ -50,16 +50,13 @@ export class KnownLinks {
   /** Stores a link that an earlier process, or Coil, has made. */
   learn(ifindex: number, link: KnownLink): void {
     this.set(ifindex, link);
-    this.#unsettled.add(ifindex);
+    this.#learned.add(ifindex);
   }
 
-  /** True until {@link KnownLinks.settled}, if another process has made the link. */
-  isUnsettled(ifindex: number): boolean {
-    return this.#unsettled.has(ifindex);
-  }
-
-  settled(ifindex: number): void {
-    this.#unsettled.delete(ifindex);
+  /** Whether the pod may have IPv6: false for links that this process has made without an IPv6 address. */
+  mayHaveIpv6(ifindex: number): boolean {
+    const known = this.#links.get(ifindex);
+    return known === undefined || known.ipv6 !== undefined || this.#learned.has(ifindex);
   }
 
   /** The addresses of a link, and its other known addresses; stores the given addresses. At most one of each family is learned. */
@@ -114,7 +111,7 @@ export class KnownLinks {
   /** Call this when the link was deleted and is not created again. */
   delete(ifindex: number): void {
     this.#links.delete(ifindex);
-    this.#unsettled.delete(ifindex);
+    this.#learned.delete(ifindex);
     this.#down.delete(ifindex);
   }
 

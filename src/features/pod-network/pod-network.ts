@@ -30,8 +30,8 @@ import {
 } from "./plan.ts";
 import { PodNamespaces, type PodPlace } from "./pod-namespaces.ts";
 import { remakeLink } from "./remake.ts";
-import { applyRepair, planRepair, type RepairStep } from "./repair.ts";
-import { planSettings, type SettingStep } from "./router-settings.ts";
+import { applyRepair, planRepair } from "./repair.ts";
+import { planSettings } from "./router-settings.ts";
 import { readRoutes, type Survey, takeSurvey } from "./survey.ts";
 import { Uplinks } from "./uplinks.ts";
 
@@ -259,20 +259,49 @@ export class PodNetwork implements Disposable {
     const actual = { routes, addresses: this.#host.addresses.list() };
     const node = this.#node ?? { ipv4: undefined, ipv6: undefined };
     const gateway4 = this.#node === undefined ? undefined : gatewayOf(this.#node, this.#options);
-    const unsettled = wanted.filter(({ link }) => this.#known.isUnsettled(link.index));
-    const steps = [...planSettings(this.#host.sysctl, unsettled), ...planRepair(wanted, actual, node, gateway4)];
+    const steps = planRepair(wanted, actual, node, gateway4);
     const failures = steps.flatMap((step) => {
       try {
-        if (isSetting(step)) this.#host.sysctl.set(step.key, step.value);
-        else applyRepair(this.#host, step, this.#options);
+        applyRepair(this.#host, step, this.#options);
         return [];
       } catch (error) {
         return [error];
       }
     });
     if (failures.length > 0) throw failures[0];
-    for (const { link } of unsettled) this.#known.settled(link.index);
     return steps.length;
+  }
+
+  /**
+   * Makes the settings of the host's ends of attachments what an ADD makes them. Reads up to four files for each link. A link that is deleted meanwhile
+   * is skipped; another failure at one link, in `failures`, does not stop the others.
+   */
+  repairSettings({ attached, bare }: Pick<Survey, "attached" | "bare">): {
+    readonly changes: number;
+    readonly failures: readonly unknown[];
+  } {
+    const links = [...attached, ...bare].map(({ ifindex, hostName }) => ({
+      link: { name: hostName },
+      ipv6: this.#known.mayHaveIpv6(ifindex),
+    }));
+    const steps = planSettings(this.#host.sysctl, links);
+    const failures = steps.flatMap(({ key, value }) => {
+      try {
+        this.#host.sysctl.set(key, value);
+        return [];
+      } catch (error) {
+        return isKernelError(error, "not-found") ? [] : [error];
+      }
+    });
+    const [first] = steps;
+    if (first !== undefined && !this.#complained.has("settings")) {
+      this.#complained.add("settings");
+      this.#log.info(
+        "settings by which pods are no routers were set on the host's ends of their links; those of new pods are overwritten by another program, such as a rule of udev",
+        { settings: steps.length, first: `${first.key}=${first.value}` },
+      );
+    }
+    return { changes: steps.length - failures.length, failures };
   }
 
   /**
@@ -498,10 +527,6 @@ export class PodNetwork implements Disposable {
 
 function present(...addresses: readonly (IpAddress | undefined)[]): IpAddress[] {
   return addresses.filter((address) => address !== undefined);
-}
-
-function isSetting(step: SettingStep | RepairStep): step is SettingStep {
-  return step.kind === "setting";
 }
 
 /** docs/spec/pod-network.md#5.2: no routes, no gateway, no dns; `mtu` is shown from 1.1.0 on. */

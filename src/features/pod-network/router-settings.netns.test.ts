@@ -65,7 +65,7 @@ async function bed(families: "v4" | "dual") {
       )
       .join("");
   return {
-    ...{ host, open, ends, routes, refused },
+    ...{ host, network, open, ends, routes, refused },
     send: (frames: readonly Frame[]) => sendFrames(pod, ends, frames),
     [Symbol.dispose]: () => stack.dispose(),
   };
@@ -93,15 +93,18 @@ for (const families of ["v4", "dual"] as const) {
   });
 }
 
-test("PodNetwork: links of an earlier version get the settings once, at the next start; what others set later stays", async () => {
+test("PodNetwork: links of an earlier version get the settings at the next start, and those that others overwrite get them again", async () => {
   using at = await bed("v4");
   const keys = ["accept_ra", "accept_redirects", "disable_ipv6"].map((key) => `net/ipv6/conf/${HOST}/${key}`);
   const values = (): string[] => keys.map((key) => at.host.sysctl.get(key));
   for (const [index, value] of ["2", "1", "0"].entries()) at.host.sysctl.set(keys[index] ?? "", value);
   const next = at.open();
-  assert.equal(next.repair(next.survey()), 2);
+  const repaired = (network: PodNetwork): number => network.repairSettings(network.survey()).changes;
+  assert.equal(repaired(next), 2);
   assert.deepEqual(values(), ["0", "0", "0"], "which addresses a link has may be read wrongly: IPv6 is not turned off");
-  assert.equal(next.repair(next.survey()), 0);
-  at.host.sysctl.set(keys[0] ?? "", "1");
-  assert.equal(next.repair(next.survey()), 0);
+  assert.equal(repaired(next), 0);
+  for (const [index, value] of ["2", "1", "0"].entries()) at.host.sysctl.set(keys[index] ?? "", value);
+  assert.equal(repaired(at.network), 3, "the process that made the link knows that its pod has no IPv6");
+  assert.deepEqual(values(), ["0", "0", "1"]);
+  assert.equal(repaired(at.network), 0);
 });

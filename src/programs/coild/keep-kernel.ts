@@ -75,10 +75,12 @@ export function keepKernelOnce(parts: KeeperParts, options: { readonly registerF
     return own && [own.ipv4, own.ipv6].filter((address) => address !== undefined);
   };
   parts.guard?.keep(survey, addressesOf);
+  const settings = network.repairSettings(survey);
+  failures.push(...settings.failures);
   const pods = network.repair(survey, addressesOf);
   parts.onSurveyed({ host, links, pods });
   if (failures.length > 0) throw failures[0];
-  return host + links + pods;
+  return host + links + pods + settings.changes;
 }
 
 /** Cuts off lost attachments, connects attachments again whose blocks belong to this node again, and reports both. Returns the failures. */
