@@ -234,7 +234,7 @@ test("explain: the answer says why a Service does not get an address, and what d
     (await ask(words, flags)).notes.join("; ");
   assert.match(await notes("outside 10.1.1.7 81"), /default\/taker .*does not get it: .*the pods \(10\.1\.0\.0\/16\)/);
   assert.match(await notes("outside 198.51.100.12 10250"), /does not get it: .*node node-b, which keeps port 10250/);
-  assert.match(await notes("outside 198.51.100.11 81"), /only if no socket of the node listens on this port/);
+  assert.match(await notes("outside 198.51.100.11 81"), /only if no socket of this node listens on this port/);
   assert.match(await notes("outside 198.51.100.11 81", "--service-addresses=strict"), /does not get it: .*this node/);
   assert.doesNotMatch(await notes("outside 10.1.1.7 81", "--service-addresses=kube-proxy"), /does not get it/);
 });

@@ -52,6 +52,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "coil_coild_unknown_addresses",
       "coil_coild_cut_off_attachments",
       "coil_coild_nat_clients",
+      "coil_coild_nat_clients_translated",
       "coil_coild_tunnel_driver_info{driver}",
     ],
     histogram: ["coil_coild_cni_duration_seconds{command,code}", "coil_coild_block_wait_seconds"],
@@ -95,6 +96,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       ...["masqueraded", "invalid"].flatMap((what) =>
         ["packets", "bytes"].map((unit) => `coil_egress_nftables_${what}_${unit}_total{namespace,pod,egress,protocol}`),
       ),
+      "coil_egress_dropped_packets_total{namespace,pod,egress,reason}",
       CLIENT,
     ],
     gauge: [
@@ -102,7 +104,9 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "coil_egress_client_pod_info{namespace,pod,pod_ip,interface,egress,egress_namespace}",
       "coil_egress_nf_conntrack_entries_count{namespace,pod,egress}",
       "coil_egress_nf_conntrack_entries_limit{namespace,pod,egress}",
+      "coil_egress_refused_pod_count{namespace,egress,reason}",
       "coil_egress_tunnel_driver_info{driver}",
+      "coil_egress_unchecked{namespace,egress,check}",
     ],
   },
   // Konnectivity's.
@@ -178,6 +182,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total{ip_family}",
       "kubeproxy_conntrack_reconciler_deleted_entries_total{ip_family}",
       "kubeproxy_drift_repairs_total",
+      "kubeproxy_affinity_trimmed_clients_total{ip_family}",
       "kubeproxy_watch_errors_total{resource,reason}",
       CLIENT,
     ],
