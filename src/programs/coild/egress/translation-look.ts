@@ -1,15 +1,14 @@
-import { Backoff, Dirty } from "#base/async";
+import { repeat } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import { tunnelSources } from "#features/egress";
 import type { ConntrackPort } from "#kernel/conntrack";
-import { isKernelError } from "#kernel/errors";
 import type { EventRecorder } from "#kube/events";
 
-/** Pauses between looks while the packets of a client have not been seen, milliseconds. A new client begins anew. */
-const PAUSE = { initialMs: 1_000, maxMs: 300_000 };
+/** How often connection tracking is asked while the packets of a client have not been seen, milliseconds. */
+const LOOK_MS = 30_000;
 /** Sources that one look reads: many times the pods of a node. */
 const MAX_SOURCES = 10_000;
 const FAMILIES: readonly IpFamily[] = [4, 6];
@@ -44,8 +43,6 @@ export class TranslationLook {
   readonly #unseen = new Map<string, LookedPod>();
   readonly #seen = new Set<string>();
   readonly #translated = new Set<string>();
-  readonly #added: Dirty;
-  readonly #backoff = new Backoff(PAUSE);
 
   constructor(
     parts: {
@@ -59,7 +56,6 @@ export class TranslationLook {
   ) {
     this.#parts = parts;
     this.#port = port;
-    this.#added = new Dirty(parts.clock);
   }
 
   /** The pods whose packets are translated. */
@@ -71,8 +67,6 @@ export class TranslationLook {
   add(pod: LookedPod): void {
     if (this.#seen.has(pod.uid) || this.#unseen.has(pod.uid)) return;
     this.#unseen.set(pod.uid, pod);
-    this.#backoff.reset();
-    this.#added.mark();
   }
 
   /** A pod that has no client any more. */
@@ -82,20 +76,18 @@ export class TranslationLook {
 
   /** Looks until the signal aborts. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
-    while (!signal.aborted) {
-      await this.#added.wait({ atMostMs: this.#unseen.size === 0 ? PAUSE.maxMs : this.#backoff.next(), signal });
-      if (this.#unseen.size === 0 || signal.aborted) continue;
-      try {
-        await this.look({ signal });
-      } catch (error) {
-        if (!isKernelError(error)) throw error;
-        this.#parts.log.debug("connection tracking cannot be read", { error: describeError(error) });
-      }
-    }
+    const { clock, log } = this.#parts;
+    await repeat(() => this.look({ signal }), {
+      signal,
+      clock,
+      everyMs: LOOK_MS,
+      onFailure: (error) => log.debug("connection tracking cannot be read", { error: describeError(error) }),
+    });
   }
 
-  /** One look. Rejects with `KernelError`. */
+  /** Asks once, unless the packets of all clients were seen. Rejects with `KernelError`. */
   async look(options: { readonly signal?: AbortSignal } = {}): Promise<void> {
+    if (this.#unseen.size === 0) return;
     using conntrack = this.#parts.openConntrack();
     const sources = await tunnelSources(
       conntrack,
