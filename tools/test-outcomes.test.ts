@@ -98,3 +98,12 @@ test("run test: a file that fails again is red, and so is one that docs/flaky.md
   assert.match(stdout, /\n3 passed, 2 failed, 0 skipped\n$/);
   assert.equal(alone, "src/b.test.ts: flaky: too late\n");
 });
+
+test("run test: a file that failed and skips all its tests alone has not passed", (t) => {
+  const skips = `${imports} const mark = import.meta.filename + ".ran"; const skip = existsSync(mark) && "kernel: none"; writeFileSync(mark, "");
+    test("one", { skip }, () => { throw new Error("too late"); });`;
+  const { status, stdout, alone } = runTests(t, { "src/a.test.ts": skips, "src/b.test.ts": GOOD }, true);
+  assert.equal(status, 1);
+  assert.match(stdout, /\nfailed: src\/a\.test\.ts: one: too late\n/);
+  assert.equal(alone, "");
+});

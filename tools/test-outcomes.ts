@@ -42,6 +42,16 @@ export class Outcomes {
     return failures;
   }
 
+  /** Puts failures of an earlier run back where the file has passed no test since: all of them were skipped, or none ran. */
+  restoreUnlessPassed(file: string, failures: readonly string[]): void {
+    const { passed, failures: again } = this.#files.get(file) ?? NOTHING;
+    if (passed + again.length > 0) return;
+    this.add(
+      file,
+      failures.map((text) => ({ kind: "failed", text })),
+    );
+  }
+
   /** Files with a failure, in the order of their first results. */
   get failed(): readonly string[] {
     return [...this.#files].filter(([, { failures }]) => failures.length > 0).map(([file]) => file);
