@@ -33,7 +33,7 @@ import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 const IFNAME = "eth0";
 /** How often everything is compared with the kernel, milliseconds. */
 const RESYNC_MS = 60_000;
-/** How often the packet filter is asked whether another program has changed it, milliseconds: one that flushes it opens the router. */
+/** Pause between two checks whether another program has changed nftables, milliseconds. A program that flushes nftables opens the router until the next sync. */
 const FILTER_LOOK_MS = 2_000;
 /** How often counters are read, milliseconds (docs/spec/pod-network.md#15). */
 const COUNTERS_MS = 30_000;

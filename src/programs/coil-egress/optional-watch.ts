@@ -9,7 +9,7 @@ type Cached = Pick<KubeObject, "metadata">;
 /** Answers in a row that refuse a list, before it counts as refused. */
 const REFUSALS = 2;
 
-/** Whether the objects are known. `refused`: the account may not read them. `absent`: the cluster does not have the type. */
+/** State of a watch. `read`: the objects are known. `refused`: the account may not read them. `absent`: the cluster does not have the type. */
 export type WatchState = "unknown" | "read" | "refused" | "absent";
 
 /** A watch that the account may lack the right for. */

@@ -17,7 +17,7 @@ import { CHECKS, type Check } from "./sources.ts";
 export interface RouterReport {
   /** After each sync: its clients and its plan. */
   readonly clients: (admission: Admission, plan: NetPlan) => void;
-  /** What is not checked now. */
+  /** Sets the metric of the checks that the router cannot make. */
   readonly unchecked: (checks: readonly Check[]) => void;
   /** Reads the counters of the kernel. Throws as `RuleBackend.counters`, `KernelError` and `NftError`. */
   readonly counters: () => Promise<void>;

@@ -26,7 +26,7 @@ import type { NftElements } from "#kernel/nft-elements";
 import type { RouterReport } from "./report.ts";
 import type { RouterSources } from "./sources.ts";
 
-/** What a router is made of in the kernel, and where its clients come from. */
+/** The kernel ports of a router, and the source of its clients. */
 export interface RouterParts {
   readonly stack: NetStack;
   readonly nft: Nft;
@@ -43,7 +43,7 @@ export interface RouterParts {
   readonly log: Logger;
 }
 
-/** What does not change while the router runs. */
+/** Settings that do not change while the router runs. */
 export interface RouterInit {
   readonly egress: EgressRef;
   readonly driver: TunnelDriver;
@@ -83,12 +83,12 @@ export class Router {
     await this.#guard.sync(this.#closed);
   }
 
-  /** Whether another program has changed nftables since the last sync. Throws `KernelError`. */
+  /** True if another program has changed nftables since the last sync. Throws `KernelError`. */
   get isFilterChanged(): boolean {
     return this.#generation !== undefined && this.#generation !== this.#parts.elements.generation();
   }
 
-  /** What was dropped, by reason. Throws `NftError`. */
+  /** Returns the packets that the guard has dropped, by reason. Throws `NftError`. */
   dropped(): readonly GuardCounter[] {
     return this.#guard.counters(this.#closed);
   }

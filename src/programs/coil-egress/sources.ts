@@ -28,7 +28,7 @@ import { createInformer, type Informer, type InformerHealth } from "#kube/inform
 import { informerHealth } from "../daemon/index.ts";
 import { OptionalWatch } from "./optional-watch.ts";
 
-/** What a router does not check because its account may not read it, by the label of the metric. */
+/** Checks that a router leaves out if its account may not read the objects, by the label of the metric. */
 export const CHECKS = ["egress", "namespaces", "blocks"] as const;
 export type Check = (typeof CHECKS)[number];
 
@@ -37,7 +37,7 @@ interface NamespaceView extends AccessNamespace {
   readonly metadata: Pick<StoredMeta, "name" | "uid" | "resourceVersion">;
 }
 
-/** Who the clients of a router are, from the API server. */
+/** Finds the clients of a router in the objects of the API server. */
 export class RouterSources {
   readonly #egress: OptionalWatch<Egress, ClientEgress>;
   readonly #namespaces: OptionalWatch<Namespace, NamespaceView>;
@@ -146,7 +146,7 @@ export class RouterSources {
     return this.#egress.informer.store.get(this.#ref.name, this.#ref.namespace)?.destinations ?? [];
   }
 
-  /** What cannot be checked, because the account may not read it. */
+  /** The checks that the router cannot make, because its account may not read the objects. */
   get unchecked(): readonly Check[] {
     return CHECKS.filter((check) => !this.#checks(check));
   }

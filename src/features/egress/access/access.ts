@@ -49,7 +49,7 @@ export interface AccessNamespace {
   readonly clientsOf: string | undefined;
 }
 
-/** Why a pod may not use an Egress that it names, or that chooses it. */
+/** The reason for which a pod may not use an Egress that it names, or that selects it. */
 export type RefusalReason =
   /** `spec.allowedNamespaces` does not have the pod's namespace. */
   | "namespace-not-allowed"
@@ -58,11 +58,11 @@ export type RefusalReason =
   /** An Egress of another namespace chooses the pod, and the Namespace of the pod does not consent. */
   | "no-consent";
 
-/** How a pod comes to an Egress. */
+/** `annotation`: the pod names the Egress. `selector`: `spec.clients` of the Egress selects the pod. */
 export type UsedBy = "annotation" | "selector";
 
 /**
- * Whether a pod uses an Egress. A refusal by `annotation` closes the Egress's destinations for the pod. One by `selector` has no effect on the pod: who may
+ * The verdict on a pod and an Egress. A refusal by `annotation` closes the Egress's destinations for the pod. One by `selector` has no effect on the pod: who may
  * create an Egress must not take, or stop, the traffic of others by it.
  */
 export type EgressUse =
@@ -172,7 +172,7 @@ function selectedUse(
   return CLIENT.selector;
 }
 
-/** Why the pods of a namespace may not use an Egress; `undefined` if they may. Its own namespace always may. */
+/** Returns the reason for which the pods of a namespace may not use an Egress; `undefined` if they may. Pods of the Egress's own namespace always may. */
 function refusalOf(
   { namespace: own, allowed }: EgressAccess,
   podNamespace: string,

@@ -16,7 +16,7 @@ export interface PodUse {
   readonly use: Exclude<EgressUse, { readonly kind: "none" }>;
 }
 
-/** Where Egresses are looked up. */
+/** The Egresses of the cluster, as far as they are known. */
 export interface AccessSource {
   readonly get: (ref: EgressRef) => EgressAccess | undefined;
   readonly all: () => Iterable<EgressAccess>;

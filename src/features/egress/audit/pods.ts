@@ -14,7 +14,7 @@ export interface AuditedPod {
   readonly namespace: string;
   readonly labels: Readonly<Record<string, string>> | undefined;
   readonly annotations: Readonly<Record<string, string>> | undefined;
-  /** Whether the annotations name an Egress, or one selects the pod that it may use; never of a router. */
+  /** True if the annotations name an Egress, or if an Egress selects the pod and allows it. False for routers. */
   readonly isClient: boolean;
   /** The Egresses that exist and that it names, or that select it. */
   readonly uses: readonly PodUse[];

@@ -25,7 +25,7 @@ export interface ClientEgress {
   readonly sourcePortAuto: boolean;
   /** Absent: as `coild --enable-originating-only` says. */
   readonly originatingOnly?: boolean | undefined;
-  /** Who may use it, and whom it selects. */
+  /** The rules of access: which pods may use the Egress, and which pods it selects. */
   readonly access: EgressAccess;
 }
 
@@ -218,7 +218,7 @@ export function gatewaysOf(
 
 const keyOf = ({ namespace, name }: Ref): string => `${namespace}/${name}`;
 
-/** What a pod can have of an Egress that it may use. Appends to `faults`. */
+/** Returns the part of an Egress that a pod can use: its families and destinations. Appends to `faults`. */
 function useOf(
   { egress: ref, by }: Pick<ClientUse, "egress" | "by">,
   source: EgressSource,

@@ -3,7 +3,7 @@ import type { UsedBy } from "../access/index.ts";
 import type { ClientUse } from "./gateways.ts";
 import type { ClientPod, ClosedDestinations, Gateway } from "./plan.ts";
 
-/** What a pod had of its Egresses at the last comparison. It has no more entries than the pod used Egresses. */
+/** The Egresses that a pod used at its last comparison. It has at most one entry for each Egress that the pod used. */
 export interface HeldEgresses {
   /** By `namespace/name`. */
   readonly egresses: ReadonlyMap<string, HeldEgress>;
@@ -20,7 +20,7 @@ interface HeldEgress {
   readonly lacking: readonly Cidr[];
 }
 
-/** What a pod has to have in its namespace. */
+/** The state that the namespace of a pod must have. */
 export interface ClientWish {
   readonly gateways: readonly Gateway[];
   readonly closed: ClosedDestinations;

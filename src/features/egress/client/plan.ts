@@ -14,7 +14,7 @@ import { isOriginRule, planOrigin, type Uplink } from "./origin.ts";
 
 /** One Egress that a pod uses, for one family. */
 export interface Gateway extends GatewayPeer {
-  /** How the pod comes to it. Absent: by an annotation. */
+  /** Says whether an annotation of the pod or a selector of the Egress leads here. Absent: an annotation. */
   readonly by?: UsedBy;
   /** Of the family of {@link GatewayPeer.address}. */
   readonly destinations: readonly Cidr[];

@@ -32,7 +32,7 @@ export interface GuardChain {
 export interface GuardRule {
   /** In nft(8) syntax. */
   readonly rule: string;
-  /** Why the rule drops packets, which it counts. Absent: it counts none. */
+  /** The reason for which the rule drops and counts packets. Absent: the rule counts none. */
   readonly reason?: string;
 }
 

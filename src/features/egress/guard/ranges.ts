@@ -47,7 +47,7 @@ function union(spans: readonly Span[]): Span[] {
   return merged;
 }
 
-/** What of `spans` is in none of `others`. Both are results of {@link union}. */
+/** Returns the parts of `spans` that are in none of `others`. Both are results of {@link union}. */
 function without(spans: readonly Span[], others: readonly Span[]): Span[] {
   const left: Span[] = [];
   let at = 0;

@@ -4,7 +4,7 @@ import { addressElement, hexOf, rawElement, wrappedElement } from "./elements.ts
 import type { GuardChain, GuardPlan, GuardRule, GuardSet } from "./plan.ts";
 import { acceptedDestinations } from "./ranges.ts";
 
-/** What a router lets in and out. */
+/** The packets that a router takes and sends, as input of {@link planRouterGuard}. */
 export interface RouterGuard {
   readonly egress: GatewayPeer["egress"];
   readonly driver: TunnelDriver;
@@ -23,7 +23,7 @@ export interface RouterGuard {
 /** The nftables table of a router. */
 export const ROUTER_TABLE = { family: "inet", name: "coil-egress" } as const;
 
-/** Why a router drops packets, by the label of the metric. */
+/** The reasons for which a router drops packets, by the label of the metric. */
 export const ROUTER_DROPS = {
   "outer-source": "tunnel packets that come from no client",
   translated:
@@ -39,7 +39,7 @@ export const ROUTER_DROPS = {
 
 type Reason = keyof typeof ROUTER_DROPS;
 
-/** What no client sends into a tunnel (docs/spec/pod-network.md#7.2), and no host outside has. */
+/** Destinations that no client sends into a tunnel (docs/spec/pod-network.md#7.2) and no host outside has. */
 const NEVER = [
   "169.254.0.0/16",
   "127.0.0.0/8",

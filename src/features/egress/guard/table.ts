@@ -15,7 +15,7 @@ export interface GuardPorts {
 export class GuardTable {
   readonly #ports: GuardPorts;
   readonly #table: GuardPlan["table"];
-  /** What the kernel said of the table when its chains and rules were compared the last time: rules with other handles are compared again. */
+  /** The kernel's listing of the table at the last comparison of its chains and rules. They are compared again when handles differ from it. */
   #compared: { readonly shape: string; readonly structure: string } | undefined;
 
   constructor(ports: GuardPorts, table: GuardPlan["table"]) {
@@ -23,7 +23,7 @@ export class GuardTable {
     this.#table = table;
   }
 
-  /** Whether the kernel has the table. Throws `KernelError`. */
+  /** True if the kernel has the table. Throws `KernelError`. */
   get exists(): boolean {
     return this.#ports.elements.structure(this.#table).length > 0;
   }
@@ -47,7 +47,7 @@ export class GuardTable {
     this.#ports.nft.run(new NftTransaction(this.#table).removeTable());
   }
 
-  /** What was dropped since the table was made, by reason. Throws `NftError`; without a table there is none. */
+  /** Returns the packets that were dropped since the table was made, by reason; none if there is no table. Throws `NftError`. */
   counters(plan: GuardPlan): GuardCounter[] {
     const sums = new Map<string, GuardCounter>();
     for (const { name, rules } of plan.chains) {

@@ -56,12 +56,12 @@ export function sameCandidate(one: RouterClient, other: RouterClient): boolean {
   return text(one) === text(other);
 }
 
-/** What decides whether a pod is a client. */
+/** The rules that decide whether a pod is a client. */
 export interface AdmissionRules {
   /** The rules of the Egress; `undefined`: there is no such Egress, and it has no clients. */
   readonly access: EgressAccess | undefined;
   readonly namespace: (name: string) => AccessNamespace | undefined;
-  /** Whether a pod of this node can have this address. */
+  /** Returns true if a pod of this node can have this address. */
   readonly isOfNode: (address: IpAddress, node: string) => boolean;
 }
 

@@ -1,4 +1,4 @@
-/** What a router lets through and what not, as tests that run wherever the kernel has the driver. */
+/** Tests of the packets that routers and clients take. They run wherever the kernel has the driver. */
 import assert from "node:assert/strict";
 import { createSocket, type RemoteInfo, type Socket } from "node:dgram";
 import { once } from "node:events";
@@ -18,7 +18,7 @@ import { behindOptions, frame, ipPacket, sendFrame, UDP, udp, vxlan } from "./pa
 
 const EGRESS = { namespace: "internet", name: "nat" };
 const FAMILIES = [4, 6] as const;
-/** Where the targets of the packets listen. */
+/** The UDP port on which the targets of the packets listen. */
 const TARGET_PORT = 7000;
 const WAIT_MS = 15_000;
 const CLIENT_MAC = MacAddress.parse("02:00:00:00:55:01");
@@ -30,7 +30,7 @@ type Pair = { readonly src: IpAddress; readonly dst: IpAddress };
 /** One packet of the attack, or several that belong together. */
 interface Attack {
   readonly name: string;
-  /** Who sends it; the node by the router's link. */
+  /** The sender; the node sends by the router's link. */
   readonly from: Member | "node";
   readonly packets: (family: IpFamily) => readonly Buffer[];
   /** The reason that counts it. */
@@ -42,7 +42,7 @@ interface Attack {
 const datagram = (ends: Pair, text = "attack"): Buffer =>
   ipPacket(ends, UDP, udp(ends, { from: TARGET_PORT, to: TARGET_PORT }, Buffer.from(text)));
 
-/** What wraps packets as a driver does, and in forms that it does not have. */
+/** Returns functions that wrap packets as a driver does, and in forms that the driver does not have. */
 function wrappers(driver: TunnelDriver) {
   const inner = (
     packet: Buffer,
@@ -272,7 +272,7 @@ function attacksOf(driver: TunnelDriver): readonly Attack[] {
   ];
 }
 
-/** Who sends packets to a router, and who must not get them. */
+/** The senders of packets to a router, and the receivers that must not get them. */
 export class Strangers implements Disposable {
   readonly #bed: EgressBed;
   readonly #driver: TunnelDriver;
@@ -407,7 +407,7 @@ export function guardClaims(driver: TunnelDriver): void {
   });
 }
 
-/** What a client takes, whatever the driver is: its table knows nothing of what is inside. */
+/** Claims of the table of a client. They hold for every driver, since the table does not read the packet inside. */
 export function clientGuardClaims(): void {
   test("client guard: packets to the tunnels' port come in from routers and their Service alone, also where the node translates a router's answers back; off means gone", async () => {
     using bed = new EgressBed();

@@ -47,7 +47,7 @@ export interface TunnelBase {
 
 /** A part of a packet that has one value in all packets of a tunnel. */
 export interface FixedPart {
-  /** Where it begins, in bits from the start of the UDP header. */
+  /** Its offset, in bits from the start of the UDP header. */
   readonly bit: number;
   readonly value: Uint8Array;
 }
@@ -56,7 +56,7 @@ export interface FixedPart {
 export interface WrappedForm {
   /** The parts that say that an IP packet of the family is inside, and where it begins. */
   readonly fixed: readonly FixedPart[];
-  /** Where the source address of the packet inside is, in bits from the start of the UDP header. */
+  /** The offset of the source address of the packet inside, in bits from the start of the UDP header. */
   readonly sourceBit: number;
 }
 
@@ -70,7 +70,7 @@ export interface TunnelDriver {
   readonly overhead: (family: IpFamily) => number;
   /** The names of the links from which a router takes clients' packets, as nft(8) matches them. */
   readonly routerLinks: readonly string[];
-  /** How packets of the tunnels of an Egress look on the wire. */
+  /** Returns the form that packets of the tunnels of an Egress have on the wire. */
   readonly wrapped: (family: IpFamily, egress: GatewayPeer["egress"]) => WrappedForm;
   readonly clientBase: (family: IpFamily, port: number) => TunnelBase;
   readonly routerBase: (end: TunnelEnd, port: number) => TunnelBase;

@@ -40,7 +40,7 @@ after(async () => {
   await bed?.[Symbol.asyncDispose]();
 });
 
-/** Who answers at the node's address. */
+/** Returns the server that answers at the node's address. */
 async function answers(family: IpFamily, port: number): Promise<string> {
   const reached = await bed.connect("external", addressesOf(family).node, port, { droppedMs: 900 });
   return reached.kind === "delivered" ? reached.server : reached.kind;
