@@ -15,7 +15,7 @@ const CLUSTER: ClusterFacts = {
 };
 const CLAIM: AddressClaim = {
   ...{ service: "shop/web", namespace: "shop", address: NODE, protocol: "TCP", port: 80 },
-  ...{ key: "key", frontEnd: "198.51.100.1:80/TCP" },
+  ...{ key: "key", frontEnd: "198.51.100.1:80/TCP", isLoadBalancer: false },
 };
 
 function setUp({ given = false } = {}) {

@@ -29,10 +29,10 @@ const CLUSTER: ClusterFacts = {
   apiServerPorts: () => new Set([7443]),
 };
 
-function claim(address: string, port = 80, namespace = "shop"): AddressClaim {
+function claim(address: string, port = 80, namespace = "shop", isLoadBalancer = false): AddressClaim {
   const parsed = IpAddress.parse(address);
   const rest = { service: `${namespace}/web`, key: "key", frontEnd: `${address}:${port}/TCP` };
-  return { ...rest, namespace, address: parsed, protocol: "TCP", port };
+  return { ...rest, namespace, address: parsed, protocol: "TCP", port, isLoadBalancer };
 }
 
 const said = (mode: AddressMode, ...args: Parameters<typeof claim>): string => {
@@ -79,6 +79,8 @@ test("judgeAddress: guarded gives addresses of nodes for ports that the host doe
   }
   assert.equal(said("guarded", "203.0.113.50", 80, "db"), "free", "endpoints of the own namespace");
   assert.equal(said("guarded", "198.51.100.2", 9200, "metrics"), "unless-listened");
+  assert.equal(said("guarded", "203.0.113.50", 80, "shop", true), "free", "a slice takes no load balancer's address");
+  assert.match(said("guarded", "10.1.2.3", 80, "shop", true), /^the pods/);
 });
 
 test("judgeAddress: strict gives none of the addresses of this Node besides, and kube-proxy's mode refuses loopback alone", () => {

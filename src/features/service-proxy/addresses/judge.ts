@@ -118,9 +118,12 @@ function judgeNode(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts):
   return { kind: isOwn ? "unless-listened" : "unless-port-listened" };
 }
 
-function judgePod({ address, namespace }: AddressClaim, host: HostFacts, cluster: ClusterFacts): Judgement {
+/** A load balancer's address was given by a controller, while whoever may write slices can name any address in one: the former goes before the latter. */
+function judgePod(claim: AddressClaim, host: HostFacts, cluster: ClusterFacts): Judgement {
+  const { address, namespace, isLoadBalancer } = claim;
   const range = host.podRanges.find((one) => one.contains(address));
   if (range !== undefined) return refused(`the pods (${range})`);
+  if (isLoadBalancer) return { kind: "free" };
   const endpoint = cluster.endpointsAt(address).find((one) => one.namespace !== namespace);
   if (endpoint !== undefined) return refused(`an endpoint of namespace ${endpoint.namespace}`);
   return { kind: "free" };

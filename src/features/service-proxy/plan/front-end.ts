@@ -75,6 +75,8 @@ export interface AddressClaim {
   readonly address: IpAddress;
   readonly protocol: Protocol;
   readonly port: number;
+  /** True if the address is in `status.loadBalancer`, which a controller writes. */
+  readonly isLoadBalancer: boolean;
   /** Key of `service-ips`. */
   readonly key: ByteString;
   /** The address and port as text, as in {@link frontEndText}. */
@@ -128,7 +130,9 @@ export function frontEndsOf(
     if (byKey.has(id)) continue;
     const isExternal = target.kind === "load-balancer" || target.kind === "external-ip";
     const owner =
-      isExternal && target.address !== undefined ? ownerOf(claimOf(port, target.address, frontEnd)) : undefined;
+      isExternal && target.address !== undefined
+        ? ownerOf(claimOf(port, { kind: target.kind, address: target.address }, frontEnd))
+        : undefined;
     byKey.set(id, { frontEnd, isExternal, owner });
   }
   return [...byKey.values()];
@@ -136,11 +140,12 @@ export function frontEndsOf(
 
 function claimOf(
   { namespace, name, protocol, port }: ServicePort,
-  address: IpAddress,
+  { kind, address }: { readonly kind: FrontEndKind; readonly address: IpAddress },
   frontEnd: FrontEnd,
 ): AddressClaim {
   const service = `${namespace}/${name}`;
-  return { service, namespace, address, protocol, port, key: frontEnd.key, frontEnd: frontEndText(frontEnd) };
+  const about = { service, namespace, address, protocol, port, isLoadBalancer: kind === "load-balancer" };
+  return { ...about, key: frontEnd.key, frontEnd: frontEndText(frontEnd) };
 }
 
 interface Lists {
