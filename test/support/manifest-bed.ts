@@ -302,7 +302,8 @@ export class ManifestBed {
     const isThere = (name: string): boolean =>
       Array.from(this.#nodes.values()).some((node) => node.ready().some((pod) => pod.startsWith(name)));
     await until(`${names.join(", ")}: ready`, () => names.every(isThere), {
-      deadlineMs: 60_000,
+      // Ten programs of one variant start beside those of seven others.
+      deadlineMs: 240_000,
       seen: () => this.said(),
     });
   }
