@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ObservedFrontEnd } from "../plan/index.ts";
-import { affinityShare, servicesOfKeys, thresholds } from "./affinity-shares.ts";
+import { affinityShare, MIN_SHARE, servicesOfKeys, shareOwners, thresholds } from "./affinity-shares.ts";
 
 test("affinityShare: the total divided by the Services, and never less than 1,024", () => {
   assert.deepEqual(
@@ -20,6 +20,14 @@ test("servicesOfKeys: ports with and without a name are of one Service", () => {
       ["b", "ns/web"],
     ],
   );
+});
+
+test("shareOwners: as many Services as the map has least shares have one each; with more, a namespace has one, so that no tenant has it all", () => {
+  const of = (tenant: number): ReadonlyMap<string, string> =>
+    new Map([["v", "victim/web"], ...Array.from({ length: tenant }, (_, at) => [`t${at}`, `tenant/s${at}`] as const)]);
+  const owners = (tenant: number): string[] => [...new Set(shareOwners(of(tenant), 4 * MIN_SHARE).values())];
+  assert.equal(owners(3).length, 4);
+  assert.deepEqual(owners(4), ["victim/*", "tenant/*"]);
 });
 
 test("thresholds: of a Service above its share those go that expire first, and one below it loses none", () => {

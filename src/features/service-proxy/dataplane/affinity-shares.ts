@@ -11,12 +11,12 @@ export const MIN_SHARE = 1024;
 
 /** What was removed of a Service above its share. */
 export interface TrimmedService {
-  /** `namespace/name` */
+  /** `namespace/name`, or `namespace/*` for all Services of a namespace that share one share. */
   readonly service: string;
   readonly removed: number;
 }
 
-/** How many clients of each Service are remembered for sure, if `services` of them have affinity and the map takes `total` clients. Pure. */
+/** Returns the number of clients that each of `services` owners of shares may have in a map that takes `total` clients. Pure. */
 export function affinityShare(total: number, services: number): number {
   return Math.max(MIN_SHARE, Math.floor(total / Math.max(1, services)));
 }
@@ -27,6 +27,15 @@ export function servicesOfKeys(frontEnds: Iterable<ObservedFrontEnd>): ReadonlyM
   for (const { affinityKey, service } of frontEnds)
     if (affinityKey !== undefined) services.set(affinityKey, /^[^/]*\/[^/:]*/.exec(service)?.[0] ?? service);
   return services;
+}
+
+/**
+ * The owners of the shares: the Services, or where the map cannot take the least number of clients of all of them, their namespaces as `namespace/*`. Else a
+ * tenant with many Services would have the whole map. Pure.
+ */
+export function shareOwners(services: ReadonlyMap<ByteString, string>, total: number): ReadonlyMap<ByteString, string> {
+  if (new Set(services.values()).size * MIN_SHARE <= total) return services;
+  return new Map(Array.from(services, ([key, service]) => [key, service.replace(/\/.*/, "/*")] as const));
 }
 
 /**
@@ -57,7 +66,7 @@ export async function trimAffinity(
   options: AbortOptions,
 ): Promise<readonly TrimmedService[]> {
   const { elements, clock } = deps;
-  const services = servicesOfKeys(frontEnds.values());
+  const services = shareOwners(servicesOfKeys(frontEnds.values()), total);
   const addressBytes = table.family === "ip" ? 4 : 16;
   const serviceOf = ({ key }: RawElement): string | undefined => services.get(key.slice(addressBytes));
   const endOf = ({ expiresInMs = 0 }: RawElement): number => clock.monotonic() + expiresInMs;
