@@ -203,3 +203,31 @@ test("service-proxy: a Service that requests an older Service's address is repor
   });
   await stopProxy(proxy);
 });
+
+test("service-proxy: of a node's address a Service gets no port that nodes keep, an Event says why, and a restart gives nothing that is taken back", async (t) => {
+  let proxy = cluster.startProxy();
+  t.after(() => proxy.child.kill("SIGKILL"));
+  const { node } = addressesOf(4);
+  const ports = [10_250, 8088].map((port) => ({ name: `p${port}`, port, protocol: "TCP" }));
+  await cluster.inner.client.create(resources.services, {
+    ...{ metadata: { name: "claims", namespace: "default" }, spec: { externalIPs: [String(node)], ports } },
+  });
+  const events = async () => {
+    const { items } = await cluster.inner.client.list(resources.events, { namespace: "default" });
+    return items.filter(({ regarding }) => regarding?.name === "claims");
+  };
+  await until("there is an Event", async () => (await events()).length > 0);
+  const told = (await events()).map(({ reason, note }) => `${reason} ${note}`);
+  assert.equal(told.length, 1, told.join("\n"));
+  assert.match(told[0] ?? "", /^ExternalAddressRefused .*:10250\/TCP .*this node, which keeps port 10250/);
+  const given = (): readonly number[] =>
+    [10_250, 8088].flatMap((port) =>
+      cluster.nft("list", "map", "ip", "kube-proxy", "service-ips").includes(`${node} . tcp . ${port} `) ? port : [],
+    );
+  assert.deepEqual(given(), [8088]);
+  await stopProxy(proxy, "SIGKILL");
+  proxy = cluster.startProxy();
+  await until("it has synced", () => proxy.said().includes("it cannot have"));
+  assert.deepEqual(given(), [8088]);
+  await stopProxy(proxy);
+});

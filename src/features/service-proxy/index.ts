@@ -14,7 +14,6 @@
 export {
   AddressGuard,
   type AddressMode,
-  ASK_MS,
   HOST_PORTS,
   OtherNodesReader,
   type PortRange,

@@ -5,7 +5,7 @@ import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { EventSink } from "#features/service-health";
-import { type AddressClaim, AddressGuard, ASK_MS, type FamilyProxy, frontEndId } from "#features/service-proxy";
+import { type AddressClaim, AddressGuard, type FamilyProxy, frontEndId } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
 import type { NftElements } from "#kernel/nft-elements";
 import type { SockDiag } from "#kernel/sock-diag";
@@ -104,19 +104,6 @@ type GivingProxy = Pick<FamilyProxy, "family" | "hasSynced"> & {
 /** All addresses of a Node. Pure. */
 export function namedAddresses(node: Node): IpAddress[] {
   return (node.status?.addresses ?? []).flatMap(({ address }) => IpAddress.tryParse(address ?? "") ?? []);
-}
-
-/** Has all claims judged again while programs of the host start after a boot, and once afterwards. */
-export async function askWhileBooting(
-  guard: Pick<AddressGuard, "isBooting">,
-  judgeAgain: () => void,
-  { signal }: { readonly signal: AbortSignal },
-): Promise<void> {
-  const never = new Dirty(systemClock);
-  while (guard.isBooting && !signal.aborted) {
-    await never.wait({ atMostMs: ASK_MS, signal });
-    if (!signal.aborted) judgeAgain();
-  }
 }
 
 /** Tells the guard where the API server of the kubeconfig is. A name is resolved now and then. */

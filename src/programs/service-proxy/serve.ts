@@ -42,7 +42,7 @@ import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
 import { profilingRoutes } from "../http-endpoints/index.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
-import { addressGuard, askWhileBooting, findApiServer, namedAddresses } from "./address-guard.ts";
+import { addressGuard, findApiServer, namedAddresses } from "./address-guard.ts";
 import { areAdopted } from "./adopted.ts";
 import { watchConfig } from "./config-watch.ts";
 import { eventSink } from "./events.ts";
@@ -242,7 +242,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
   });
   const group = new TaskGroup(signal);
   group.spawn((at) => nodes.run({ signal: at }));
-  group.spawn((at) => askWhileBooting(guard, judgeAgain, { signal: at }));
+  group.spawn((at) => guard.run({ signal: at }));
   group.spawn((at) => findApiServer(deps.apiServer, guard, { signal: at, log }));
   group.spawn((at) => fill.run({ signal: at }));
   for (const proxy of proxies) group.spawn((at) => proxy.run({ signal: at }));

@@ -1,16 +1,20 @@
+import { Dirty } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { Cidr, IpAddress, IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import { type ListeningSocket, type SockDiag, takes } from "#kernel/sock-diag";
-import type { AddressClaim, AddressJudge, ClusterFacts } from "../plan/index.ts";
+import { type AddressClaim, type AddressJudge, type ClusterFacts, type Owner, UNDECIDED } from "../plan/index.ts";
 import { type AddressMode, type HostFacts, judgeAddress, type PortRange } from "./judge.ts";
 import type { OtherNodes } from "./other-nodes.ts";
 
 /** For so long after a boot a socket that begins to listen goes before a Service: programs of the host still start. In milliseconds. */
 export const BOOT_MS = 120_000;
-/** Time between two questions to the kernel during {@link BOOT_MS}, in milliseconds. */
-export const ASK_MS = 5000;
+/** Time between two questions to the kernel during {@link BOOT_MS}, in milliseconds; and later, while sockets keep Services from addresses. */
+const ASK_MS = 5000;
+const LOOK_MS = 10_000;
+/** For so long the other nodes and the API server's address are waited for, in milliseconds; then claims are judged without them. */
+export const PATIENCE_MS = 30_000;
 /** One answer of the kernel serves for all Services that are planned within this time, in milliseconds. */
 const KNOWN_MS = 500;
 
@@ -42,9 +46,16 @@ export interface AddressGuardOptions {
   readonly clusterCIDRs: readonly Cidr[];
 }
 
+/** A claim that a socket keeps from its Service. */
+interface KeptClaim {
+  readonly claim: AddressClaim;
+  readonly isOwn: boolean;
+}
+
 /**
  * Judges the claims of both families. Asks the kernel for sockets when a claim of an address of this host is judged; what a Service has got it keeps when a
- * socket begins to listen later, but for the first minutes after a boot. What is remembered goes with the Service.
+ * socket begins to listen later, but for the first minutes after a boot. Until the other nodes and the API server's address are known a Service has what an
+ * earlier run has given it, and nothing else is decided. What is remembered goes with the Service.
  */
 export class AddressGuard implements AddressJudge {
   readonly #deps: AddressGuardDeps;
@@ -56,12 +67,19 @@ export class AddressGuard implements AddressJudge {
   #otherPodCIDRs: readonly Cidr[] = [];
   /** Keys of the front ends that each Service has got; with true: a socket listens there since. */
   readonly #given = new Map<string, Map<string, boolean>>();
+  /** By Service and key, the claims that sockets keep from them. */
+  readonly #kept = new Map<string, Map<string, KeptClaim>>();
+  /** What claims wait for, and since when the first does, by the monotonic clock. */
+  readonly #unknown: Set<Unknown>;
+  #waitingSince: number | undefined;
+  readonly #familiesWithoutRange = new Set<IpFamily>();
   #listeners: { readonly at: number; readonly sockets: readonly ListeningSocket[] | undefined } | undefined;
   #isFailureLogged = false;
 
   constructor(deps: AddressGuardDeps, { mode, hostPorts, clusterCIDRs }: AddressGuardOptions) {
     this.#deps = deps;
     this.#clusterCIDRs = clusterCIDRs;
+    this.#unknown = new Set(mode === "kube-proxy" ? [] : UNKNOWN);
     this.#facts = {
       ...{ mode, hostPorts, ownNode: [], host: new Set<string>(), otherNodes: new Map<string, string>() },
       ...{ podRanges: clusterCIDRs, serviceCIDRs: [], apiServer: undefined },
@@ -91,14 +109,35 @@ export class AddressGuard implements AddressJudge {
 
   setOtherNodes({ nodes, podCIDRs }: OtherNodes): void {
     this.#otherPodCIDRs = podCIDRs;
-    this.#change({ otherNodes: nodes, podRanges: this.#podRanges() });
+    this.#change({ otherNodes: nodes, podRanges: this.#podRanges() }, "Nodes");
   }
 
   setApiServer(addresses: Iterable<string>, port: number): void {
-    this.#change({ apiServer: { addresses: new Set(addresses), port } });
+    this.#change({ apiServer: { addresses: new Set(addresses), port } }, "the API server's address");
   }
 
-  judge(family: IpFamily, claim: AddressClaim, cluster: ClusterFacts): string | undefined {
+  /**
+   * Has claims judged again while programs of the host start after a boot, when a socket has gone that kept a Service from an address, and when what they
+   * wait for has not come for {@link PATIENCE_MS}. Runs until the signal aborts.
+   */
+  async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
+    const never = new Dirty(this.#deps.clock);
+    let wasBooting = this.isBooting;
+    while (!signal.aborted) {
+      await never.wait({ atMostMs: wasBooting ? ASK_MS : LOOK_MS, signal });
+      if (signal.aborted) return;
+      const isLeft = this.#takeLeft();
+      if (this.#isPatienceOver() || isLeft || wasBooting) this.#deps.onChange();
+      wasBooting = this.isBooting;
+    }
+  }
+
+  judge(family: IpFamily, claim: AddressClaim, cluster: ClusterFacts): Owner {
+    if (this.#unknown.size > 0) {
+      this.#waitingSince ??= this.#deps.clock.monotonic();
+      return this.#deps.wasGiven(family, claim) ? undefined : UNDECIDED;
+    }
+    this.#checkRanges(family);
     const judgement = judgeAddress(claim, this.#facts, cluster);
     if (judgement.kind === "refused") return judgement.owner;
     if (judgement.kind === "free") return undefined;
@@ -107,26 +146,24 @@ export class AddressGuard implements AddressJudge {
 
   forget(service: string): void {
     this.#given.delete(service);
+    this.#kept.delete(service);
   }
 
   /** `isOwn`: the address is this node's; else sockets of this node count at all its addresses but loopback. */
   #unlessListened(family: IpFamily, claim: AddressClaim, isOwn: boolean): string | undefined {
-    const { service, key, address, protocol, port, frontEnd } = claim;
-    const sockets = this.#sockets();
+    const { service, key, protocol, port, frontEnd } = claim;
     const given = this.#given.get(service) ?? new Map<string, boolean>();
     this.#given.set(service, given);
-    const isListening = sockets?.some((one) => {
-      if (isOwn) return takes(one, address, protocol, port);
-      return one.port === port && one.protocol === protocol && !one.address.isLoopback;
-    });
-    // Where the kernel does not tell, only addresses of this node are refused.
-    if (isListening === false || (!isOwn && isListening === undefined)) {
+    const isListening = isListenedAt({ claim, isOwn }, this.#sockets());
+    if (isFree(isOwn, isListening)) {
       given.set(key, false);
       return undefined;
     }
     const isKept = !this.isBooting && (given.has(key) || this.#deps.wasGiven(family, claim));
     if (!isKept) {
       given.delete(key);
+      const kept = this.#kept.get(service) ?? new Map<string, KeptClaim>();
+      this.#kept.set(service, kept.set(key, { claim, isOwn }));
       if (isListening === undefined) return "this node, whose sockets the kernel does not tell";
       const where = isOwn ? "this node, where" : "another node, and on this one";
       return `${where} a socket listens on ${port}/${protocol}`;
@@ -161,15 +198,72 @@ export class AddressGuard implements AddressJudge {
     }
   }
 
+  /** Forgets the claims that no socket keeps from their Services any more. Returns true if there were any. */
+  #takeLeft(): boolean {
+    if (this.#kept.size === 0) return false;
+    const sockets = this.#ask();
+    let isLeft = false;
+    for (const [service, claims] of this.#kept) {
+      for (const [key, one] of claims) {
+        if (!isFree(one.isOwn, isListenedAt(one, sockets))) continue;
+        claims.delete(key);
+        isLeft = true;
+      }
+      if (claims.size === 0) this.#kept.delete(service);
+    }
+    return isLeft;
+  }
+
+  #isPatienceOver(): boolean {
+    const { clock, log } = this.#deps;
+    if (this.#waitingSince === undefined || this.#unknown.size === 0) return false;
+    if (clock.monotonic() - this.#waitingSince < PATIENCE_MS) return false;
+    log.warn("what Services may claim is decided without all that it depends on", { unknown: [...this.#unknown] });
+    this.#unknown.clear();
+    return true;
+  }
+
+  /** Says once for each family that pods' addresses cannot be told from others. */
+  #checkRanges(family: IpFamily): void {
+    const { mode, podRanges } = this.#facts;
+    if (mode === "kube-proxy" || this.#familiesWithoutRange.has(family)) return;
+    if (podRanges.some((range) => range.family === family)) return;
+    this.#familiesWithoutRange.add(family);
+    this.#deps.log.warn("which addresses are pods' is not known: a Service may claim one that is no endpoint", {
+      family,
+      fix: "set --cluster-cidr to the ranges of the pods: no Node has podCIDRs of the family",
+    });
+  }
+
   #podRanges(): readonly Cidr[] {
     return [...this.#clusterCIDRs, ...this.#ownPodCIDRs, ...this.#otherPodCIDRs];
   }
 
-  #change(facts: Partial<HostFacts>): void {
+  #change(facts: Partial<HostFacts>, found?: Unknown): void {
     const before = describe(this.#facts);
     this.#facts = { ...this.#facts, ...facts };
-    if (describe(this.#facts) !== before) this.#deps.onChange();
+    const isDecidable = found !== undefined && this.#unknown.delete(found) && this.#unknown.size === 0;
+    if (isDecidable || describe(this.#facts) !== before) this.#deps.onChange();
   }
+}
+
+const UNKNOWN = ["Nodes", "the API server's address"] as const;
+type Unknown = (typeof UNKNOWN)[number];
+
+/** `undefined`: the kernel does not tell. */
+function isListenedAt(
+  { claim: { address, protocol, port }, isOwn }: KeptClaim,
+  sockets: readonly ListeningSocket[] | undefined,
+): boolean | undefined {
+  return sockets?.some((one) => {
+    if (isOwn) return takes(one, address, protocol, port);
+    return one.port === port && one.protocol === protocol && !one.address.isLoopback;
+  });
+}
+
+/** Where the kernel does not tell, only addresses of this node are refused. */
+function isFree(isOwn: boolean, isListening: boolean | undefined): boolean {
+  return isListening === false || (!isOwn && isListening === undefined);
 }
 
 function describe({ ownNode, host, otherNodes, podRanges, serviceCIDRs, apiServer }: HostFacts): string {

@@ -3,7 +3,7 @@
  *
  * Owns: {@link judgeAddress}, {@link AddressGuard}, which asks the kernel for sockets and remembers what it has given. Does not know: tables, watches.
  */
-export { AddressGuard, ASK_MS, type LateListener } from "./address-guard.ts";
+export { AddressGuard, type LateListener } from "./address-guard.ts";
 export {
   type AddressMode,
   HOST_PORTS,

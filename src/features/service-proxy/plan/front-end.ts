@@ -97,16 +97,20 @@ export interface ClusterFacts {
   apiServerPorts(): ReadonlySet<number>;
 }
 
+/** The Service does not get the address yet, and nobody is told: whose it is will be known. */
+export const UNDECIDED = Symbol("undecided");
+
+/** Who has an address that a Service claims; `undefined`: the Service gets it. */
+export type Owner = string | undefined | typeof UNDECIDED;
+
 /** Decides whether Services get addresses that they claim. */
 export interface AddressJudge {
-  /** The owner of the address, if the Service does not get it. */
-  judge(family: IpFamily, claim: AddressClaim, cluster: ClusterFacts): string | undefined;
+  judge(family: IpFamily, claim: AddressClaim, cluster: ClusterFacts): Owner;
   /** To be called when a Service is gone. */
   forget(service: string): void;
 }
 
-/** The owner of an address that a Service claims, `undefined`: the Service may have it. */
-export type OwnerOf = (claim: AddressClaim) => string | undefined;
+export type OwnerOf = (claim: AddressClaim) => Owner;
 
 /** The front ends of a service port. Pure. If several front ends have one key, the first one counts. `nodeIPs`: addresses of this node. */
 export function frontEndsOf(
@@ -133,7 +137,7 @@ export function frontEndsOf(
       isExternal && target.address !== undefined
         ? ownerOf(claimOf(port, { kind: target.kind, address: target.address }, frontEnd))
         : undefined;
-    byKey.set(id, { frontEnd, isExternal, owner });
+    if (owner !== UNDECIDED) byKey.set(id, { frontEnd, isExternal, owner });
   }
   return [...byKey.values()];
 }

@@ -13,6 +13,8 @@ export {
   frontEndId,
   NO_ENDPOINTS,
   type ObservedFrontEnd,
+  type Owner,
+  UNDECIDED,
 } from "./front-end.ts";
 export { addressBytes, addressKey, affinityKey, endpointValue, frontEndText, portBytes, slotBytes } from "./keys.ts";
 export { cidrsIn, type ListedTable, readListing } from "./listing.ts";

@@ -32,6 +32,8 @@ before(async () => {
     { mode: "guarded", hostPorts: HOST_PORTS, clusterCIDRs: [] },
   );
   for (const family of FAMILIES) guard.setHostAddresses(family, [addressesOf(family).node]);
+  guard.setOtherNodes({ nodes: new Map(), podCIDRs: [] });
+  guard.setApiServer([], 6443);
   proxy = await NodeProxy.open(bed, { judge: guard });
 });
 after(async () => {
