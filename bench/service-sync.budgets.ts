@@ -90,8 +90,11 @@ async function restart(): Promise<Budget[]> {
 async function answers(): Promise<Budget[]> {
   await using world = await openWorld(`isb-answers-${process.pid}`);
   const health = new NodeHealth({ healthTimeoutMs: 60_000, clock: systemClock });
+  const onBug = (error: unknown): never => {
+    throw error;
+  };
   const server = new HealthServer(
-    { health, clock: systemClock, log: nullLogger },
+    { health, clock: systemClock, log: nullLogger, onBug },
     { address: { host: "127.0.0.1", port: 0 }, lingerMs: 0 },
   );
   const stop = new AbortController();

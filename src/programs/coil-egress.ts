@@ -1,7 +1,7 @@
 import { type AbortOptions, Dirty, repeat, sleep, TaskGroup, untilAborted } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, switchFlag } from "#base/config";
-import { Health, serveHealth, serveMetrics } from "#base/health";
+import { Health } from "#base/health";
 import { Cidr, IpAddress, type IpFamily } from "#base/ip";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
@@ -26,6 +26,7 @@ import { Router } from "./coil-egress/router.ts";
 import { routerPodReader } from "./coil-egress/router-pod.ts";
 import { RouterSources } from "./coil-egress/sources.ts";
 import { endpointFlags, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
+import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
@@ -91,8 +92,8 @@ export const coilEgress = defineProgram({
     const { driver, lacking } = chooseDriver(kernel, asked, families);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
     await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
-    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     using nft = openNft(own);
     using elements = openNftElements(own);
     using conntrack = openConntrack(own);

@@ -1,7 +1,7 @@
 import { Dirty, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { durationFlag, integerFlag } from "#base/config";
-import { Health, serveHealth, serveMetrics } from "#base/health";
+import { Health } from "#base/health";
 import { Cidr } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
@@ -23,6 +23,7 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
+import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
@@ -63,8 +64,8 @@ export const coilRouter = defineProgram({
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
     await using api = await openClient("coil-router", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
-    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     const metrics = coilRouterMetrics(registry);
     metrics.syncs.inc({ node: nodeName }, 0);
 

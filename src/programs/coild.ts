@@ -3,7 +3,7 @@ import { type AbortOptions, Backoff, Deferred, Dirty, retry, TaskGroup, unlessAb
 import { systemClock } from "#base/clock";
 import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { describeError, ExpectedError } from "#base/errors";
-import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
+import { Health, type HealthPart } from "#base/health";
 import { Cidr } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
@@ -48,6 +48,7 @@ import {
   requireNodeName,
 } from "./daemon/index.ts";
 import { FORWARDING_KEYS, formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
+import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { keepServedMark } from "./served-mark/index.ts";
@@ -156,8 +157,8 @@ export const coild = defineProgram({
     });
     const kernel = openKernel();
     await using api = await openClient("coild", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
-    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
 
     const metrics = coildMetrics(registry);
     const events = new EventRecorder(api, {

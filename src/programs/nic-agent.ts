@@ -4,7 +4,7 @@ import { type AbortOptions, Backoff, Dirty, retry, TaskGroup } from "#base/async
 import { systemClock } from "#base/clock";
 import { stringFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
-import { Health, serveHealth, serveMetrics } from "#base/health";
+import { Health } from "#base/health";
 import { Repeats } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import { reconcile } from "#base/reconcile";
@@ -31,6 +31,7 @@ import {
   openClient,
   requireNodeName,
 } from "./daemon/index.ts";
+import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { kindOf } from "./nic-agent/failures.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
@@ -88,8 +89,8 @@ export const nicAgent = defineProgram({
     });
     const kernel = openKernel();
     await using api = await openClient("nic-agent", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
-    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     await using monitors = new Monitors({
       onFailure: (error) => log.warn("a watch of devices failed", { error: error.message }),
     });

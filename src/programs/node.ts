@@ -1,9 +1,10 @@
 import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import { addressFlag, ConfigError } from "#base/config";
-import { Health, serveHealth, serveMetrics } from "#base/health";
+import { Health } from "#base/health";
 import { Counter, createRegistry, type Registry } from "#base/metrics";
 import { logFlags, loggerOf } from "./daemon/index.ts";
+import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { splitCommandLines } from "./node/command-lines.ts";
 import { type SupervisedPart, supervise } from "./node/supervise.ts";
 import { defineProgram, EXIT, type Program, parseProgram } from "./program/index.ts";
@@ -41,8 +42,8 @@ export function nodeProgram(listed: Listed): Program {
       const registry = createRegistry();
       const restarts = nodeMetrics(registry);
       const health = new Health({ log: log.child("health") });
-      await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
-      await using _health = await serveHealth({ health }, { address: values.healthAddr });
+      await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+      await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
       const group = new TaskGroup(signal);
       const codes: number[] = [];
       for (const part of parts) {

@@ -102,7 +102,8 @@ async function lead(values: Values, config: AgentConfig, log: Logger, signals: S
 
 function endpoints(values: Values, { health, admin }: AgentConfig, registry: Registry, log: Logger) {
   const routes = adminRoutes(values.enableProfiling, health.port);
-  return { registry, unready: AGENT_UNREADY, adminRoutes: () => routes, health, admin, log };
+  const { heapSnapshotSocket } = values;
+  return { registry, unready: AGENT_UNREADY, adminRoutes: () => routes, health, admin, heapSnapshotSocket, log };
 }
 
 /** Serves servers until the signal aborts and connections have ended. The leader of a worker has the bind interface. */

@@ -23,7 +23,8 @@ import {
   type TokenReviewAuthenticator,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
-import { type HttpRoutes, profilingRoutes } from "./http-endpoints/index.ts";
+import type { HttpRoutes } from "#wire/http-endpoint";
+import { profilingRoutes } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { type ServerConfig, serverConfig } from "./proxy-server/config.ts";
@@ -114,7 +115,8 @@ function endpoints(values: Values, { health, admin }: ServerConfig, registry: Re
     "/metrics": metrics,
     ...(values.enableProfiling ? profilingRoutes() : {}),
   });
-  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, log };
+  const { heapSnapshotSocket } = values;
+  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, heapSnapshotSocket, log };
 }
 
 /** Serves agents and frontends until the signal aborts and connections have ended. */

@@ -14,7 +14,7 @@ import {
   parseListenAddress,
   switchFlag,
 } from "#base/config";
-import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
+import { Health, type HealthPart } from "#base/health";
 import type { Logger } from "#base/log";
 import { createRegistry } from "#base/metrics";
 import {
@@ -30,6 +30,7 @@ import {
   SniRouterError,
 } from "#features/sni-router";
 import { logFlags, loggerOf } from "./daemon/index.ts";
+import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 
 const DEFAULT_LISTEN = ":8091";
@@ -95,8 +96,8 @@ export const sniRouter = defineProgram({
     // remove all of them from a balancer.
     const routesPart = health.part("routes");
     const listenPart = health.part("listen", { needed: "always" });
-    await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
-    await using _health = await serveHealth({ health }, { address: values.healthAddr });
+    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
 
     const group = new TaskGroup(signal);
     const onBug = (error: unknown): void =>

@@ -352,7 +352,7 @@ test("proxy-server: profiles are there when asked for", async () => {
   assert.match(await admin("/debug/pprof/"), /^200 .*profile/s);
   assert.match(await admin("/debug/pprof/profile?seconds=0.1"), /^200 \{"nodes":/);
   assert.match(await admin("/debug/pprof/profile?seconds=soon"), /^400 /);
-  assert.match(await admin("/debug/pprof/heap"), /^200 \{"snapshot":/);
+  assert.match(await admin("/debug/pprof/heap"), /^200 \{"head":/);
   assert.match(await admin("/debug/pprof/mutex"), /^404 /);
 });
 

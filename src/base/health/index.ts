@@ -1,13 +1,12 @@
 /**
- * Health of a program by named part, and the HTTP endpoints that show it: `/healthz`, `/readyz` (both with `?verbose`),
- * `/metrics`.
+ * Health of a program by named part, and the text that shows it.
  *
  * ```ts
  * const health = new Health();
  * const socket = health.part("socket"); // not ready until its first report
  * socket.ok("listening");
- * await using server = await serveHealth({ health }, { address: { port: 9385 } });
+ * const { isReady, text } = readiness(health, { isVerbose: true });
  * ```
  */
 export { Health, type HealthPart } from "./health.ts";
-export { HealthServerError, type Readiness, readiness, serveHealth, serveMetrics } from "./server.ts";
+export { type Readiness, readiness } from "./readiness.ts";

@@ -2,7 +2,7 @@ import { hostname } from "node:os";
 import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
-import { Health, type HealthPart, serveHealth, serveMetrics } from "#base/health";
+import { Health, type HealthPart } from "#base/health";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import {
@@ -17,6 +17,7 @@ import { type Cached, createInformer, type Informer, type InformerHandler } from
 import { type HeldLease, type LeaderElectionOptions, runAsLeader } from "#kube/lease";
 import { Controller, type ControllerOptions } from "#kube/reconciler";
 import { informerHealth, type LogValues, loggerOf, openClient } from "../daemon/index.ts";
+import { serveHealth, serveMetrics } from "../http-endpoints/index.ts";
 import { EXIT } from "../program/index.ts";
 import { leaderMetrics, reconcileMetrics } from "./metrics.ts";
 
@@ -106,8 +107,8 @@ export async function runController(
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
   await using api = await openClient(name, values, { registry, clock: systemClock });
-  await using _metrics = await serveMetrics({ registry }, { address: values.metricsAddr });
-  await using _health = await serveHealth({ health }, { address: values.healthAddr });
+  await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+  await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
   const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry) };
   const leadership = leaderMetrics(registry);
   const group = new TaskGroup(signal);

@@ -1,11 +1,14 @@
 /**
- * Plain HTTP endpoints of programs for probes, scrapers and operators: routes by path, `/metrics` and profiles.
+ * Plain HTTP endpoints of programs for probes, scrapers and operators: health, `/metrics`, profiles.
  *
- * Owns: listening, timeouts, the limit of clients, profiles of this process. Does not know: what a program's paths are.
+ * Owns: the ports of a program, profiles and heap snapshots of this process. Does not know: what a program's paths are.
  *
  * ```ts
  * await using endpoint = await serveRoutes({ routes: { "/metrics": metricsRoute(registry) }, log, onBug }, { address });
  * ```
  */
-export { type HttpRoutes, metricsRoute, serveRoutes } from "./http.ts";
+
+export { heapSnapshotFlag, serveHeapSnapshots } from "./heap-snapshot.ts";
+export { HealthServerError, metricsRoute, serveRoutes, textRoute } from "./http.ts";
+export { serveHealth, serveMetrics } from "./probes.ts";
 export { profilingRoutes } from "./profiling.ts";

@@ -42,6 +42,8 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   readonly conntrack: ConntrackSettings;
   readonly oomScoreAdj: number;
   readonly profiling: boolean;
+  /** Path of the socket for heap snapshots; empty: none. */
+  readonly heapSnapshotSocket: string;
   readonly startupHealth: "strict" | "compatible";
   /** Which external addresses Services get. */
   readonly serviceAddresses: AddressMode;
@@ -153,6 +155,7 @@ function resolve(
     },
     oomScoreAdj: values.oomScoreAdj,
     profiling: values.profiling,
+    heapSnapshotSocket: values.heapSnapshotSocket,
     tableName: values.tableName,
     startupHealth: values.startupHealth,
     serviceAddresses: values.serviceAddresses,

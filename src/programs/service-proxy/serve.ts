@@ -40,7 +40,7 @@ import type { SockDiag } from "#kernel/sock-diag";
 import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type Node } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
-import { profilingRoutes } from "../http-endpoints/index.ts";
+import { profilingRoutes, serveHeapSnapshots } from "../http-endpoints/index.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
 import { addressGuard, findApiServer, namedAddresses } from "./address-guard.ts";
 import { areAdopted } from "./adopted.ts";
@@ -92,7 +92,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   const onBug = (error: unknown): void => group.spawn(() => Promise.reject(error));
   // Health endpoints answer 503 before the listeners close, also if a failure or a changed configuration ends the program.
   group.signal.addEventListener("abort", () => health.stopping(), { once: true });
-  const listen = { netns: deps.netns, clock: systemClock, log, onEvent };
+  const listen = { netns: deps.netns, clock: systemClock, log, onBug, onEvent };
   const metrics = serviceProxyMetrics(registry);
   programMetrics(metrics, {
     version: VERSION,
@@ -114,11 +114,12 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   if (config.metrics !== undefined) {
     const debug = config.profiling ? profilingRoutes() : undefined;
     const server = new MetricsServer(
-      { ...listen, registry, configz: () => config, onBug, debug },
+      { ...listen, registry, configz: () => config, debug },
       { address: config.metrics, hardFail },
     );
     group.spawn((at) => server.run({ signal: at }));
   }
+  await using _snapshots = await serveHeapSnapshots({ log, onBug }, { path: config.heapSnapshotSocket });
   const ports = new ServicePorts({ ...listen, health });
   group.spawn((at) => events.run({ signal: at }));
   group.spawn((at) => ports.run({ signal: at }));

@@ -2,7 +2,8 @@ import type { ListenAddress } from "#base/config";
 import type { Logger } from "#base/log";
 import { type MetricValues, type Registry, readMetrics, sumMetrics } from "#base/metrics";
 import type { Worker, WorkerGroup } from "#base/workers";
-import { type HttpRoutes, metricsRoute, serveRoutes } from "../http-endpoints/index.ts";
+import type { HttpRoutes } from "#wire/http-endpoint";
+import { metricsRoute, serveHeapSnapshots, serveRoutes, textRoute } from "../http-endpoints/index.ts";
 import {
   type CheckResult,
   type HealthSource,
@@ -25,6 +26,8 @@ export interface EndpointParts {
   readonly adminRoutes: (metrics: HttpRoutes[string]) => HttpRoutes;
   readonly health: ListenAddress;
   readonly admin: ListenAddress;
+  /** Path of the socket for heap snapshots; empty: none. */
+  readonly heapSnapshotSocket: string;
   readonly log: Logger;
   readonly onBug: (error: unknown) => void;
 }
@@ -59,11 +62,11 @@ export function serveEndpointsOf(
       return [...resultsOf(checks()), { name: "workers", why: silent(answers) }, ...merged(answers)];
     },
     fault: async () => silent(await ask(CHECKS)),
-    metrics: async () => {
+    metrics: textRoute(async () => {
       const answers = (await ask(METRICS)) as readonly (MetricValues | undefined)[];
       const all = [await readMetrics(registry), ...answers.filter((one) => one !== undefined)];
-      return { type: registry.contentType, body: await sumMetrics(all) };
-    },
+      return sumMetrics(all);
+    }, registry.contentType),
   });
 }
 
@@ -72,6 +75,7 @@ async function serve(parts: EndpointParts, source: HealthSource): Promise<AsyncD
   await using opened = new AsyncDisposableStack();
   opened.use(await serveRoutes({ routes: healthRoutes(source, unready), log, onBug }, { address: parts.health }));
   opened.use(await serveRoutes({ routes: adminRoutes(source.metrics), log, onBug }, { address: parts.admin }));
+  opened.use(await serveHeapSnapshots({ log, onBug }, { path: parts.heapSnapshotSocket }));
   return opened.move();
 }
 

@@ -38,7 +38,7 @@ export function ownWorker(): Worker | undefined {
 
 /** Checks that a profile is not asked of several processes. */
 export function checkWorkers(
-  { enableProfiling }: { readonly enableProfiling: boolean },
+  { enableProfiling, heapSnapshotSocket }: { readonly enableProfiling: boolean; readonly heapSnapshotSocket: string },
   workers: number,
   faults: Faults,
 ): void {
@@ -46,6 +46,11 @@ export function checkWorkers(
     workers === 1 || !enableProfiling,
     "enable-profiling",
     "profiles one process: remove this flag, or set --workers=1",
+  );
+  faults.check(
+    workers === 1 || heapSnapshotSocket === "",
+    "heap-snapshot-socket",
+    "shows the memory of one process: remove this flag, or set --workers=1",
   );
 }
 

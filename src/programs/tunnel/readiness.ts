@@ -1,5 +1,5 @@
 import type { Health } from "#base/health";
-import type { HttpRoutes } from "../http-endpoints/index.ts";
+import type { HttpRoutes } from "#wire/http-endpoint";
 
 /** One check of readiness. */
 export interface ReadinessCheck {

@@ -1,20 +1,30 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import type { IncomingMessage, ServerResponse } from "node:http";
 import { Agent } from "node:http";
 import type { Socket } from "node:net";
 import { test } from "node:test";
 import fc from "fast-check";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
-import { connected, eventually, probe } from "../testing/probe.ts";
-import { reply } from "./health-server.ts";
+import type { EndpointAnswer } from "#wire/http-endpoint";
+import { connected, eventually, onBug, probe } from "../testing/probe.ts";
 import { MAX_CONNECTIONS, ProbeHttp } from "./index.ts";
 
 const LOOPBACK = IpAddress.parse("127.0.0.1");
 
-const handler = (_request: IncomingMessage, response: ServerResponse): void =>
-  reply(response, 200, "application/json", "{}");
+const handler = (): EndpointAnswer => ({ type: "application/json", body: "{}" });
+const deps = { log: nullLogger, clock: systemClock, onBug };
+
+/** Counts the connections that it makes. */
+class CountingAgent extends Agent {
+  made = 0;
+
+  override createConnection(...args: Parameters<Agent["createConnection"]>): ReturnType<Agent["createConnection"]> {
+    this.made += 1;
+    return super.createConnection(...args);
+  }
+}
 
 /** `count` connections that each have sent `head`. */
 async function flood(port: number, count: number, head: string): Promise<Socket[]> {
@@ -33,7 +43,7 @@ async function flood(port: number, count: number, head: string): Promise<Socket[
 }
 
 test("ProbeHttp: clients beyond the limit that send half a head or nothing do not keep a probe out or waiting", async () => {
-  await using http = new ProbeHttp(handler, { log: nullLogger }, { headersTimeoutMs: 600_000 });
+  await using http = new ProbeHttp(handler, deps, { headersTimeoutMs: 600_000 });
   const { port } = http.listen(LOOPBACK, 0);
   const slow = await flood(port, MAX_CONNECTIONS / 2 + 200, "GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ");
   const silent = await flood(port, MAX_CONNECTIONS / 2, "");
@@ -51,33 +61,22 @@ test("ProbeHttp: clients beyond the limit that send half a head or nothing do no
 });
 
 test("ProbeHttp: a connection of a prober that is kept alive outlives a flood shorter than the limit", async () => {
-  const seen = new Set<Socket>();
-  await using http = new ProbeHttp(
-    (request, response) => {
-      seen.add(request.socket);
-      handler(request, response);
-    },
-    { log: nullLogger },
-    { maxConnections: 20 },
-  );
+  await using http = new ProbeHttp(handler, deps, { maxConnections: 20 });
   const { port } = http.listen(LOOPBACK, 0);
-  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const agent = new CountingAgent({ keepAlive: true, maxSockets: 1 });
   await probe(port, { agent });
   const sockets = await flood(port, 19, "");
   await eventually(() => (http.connections === 20 ? true : undefined));
   await probe(port, { agent });
-  assert.equal(seen.size, 1);
+  assert.equal(agent.made, 1);
   for (const socket of sockets) socket.destroy();
   agent.destroy();
 });
 
 test("ProbeHttp: if all clients leave their answers unread, the oldest connection ends for a new one", async () => {
   await using http = new ProbeHttp(
-    (request, response) => {
-      if (request.url === "/stuck") response.writeHead(200);
-      else handler(request, response);
-    },
-    { log: nullLogger },
+    ({ path }) => (path === "/stuck" ? new Promise<never>(() => undefined) : handler()),
+    deps,
     { maxConnections: 10 },
   );
   const { port } = http.listen(LOOPBACK, 0);
@@ -90,7 +89,7 @@ test("ProbeHttp: if all clients leave their answers unread, the oldest connectio
 });
 
 test("ProbeHttp: a client that does not finish the head of its request, or sends nothing, gets an error and is closed", async () => {
-  await using http = new ProbeHttp(handler, { log: nullLogger }, { headersTimeoutMs: 100 });
+  await using http = new ProbeHttp(handler, deps, { headersTimeoutMs: 100 });
   const { port } = http.listen(LOOPBACK, 0);
   for (const head of ["GET /healthz HTTP/1.1\r\nHost:", ""]) {
     const socket = await connected(port);
@@ -103,7 +102,7 @@ test("ProbeHttp: a client that does not finish the head of its request, or sends
 });
 
 test("ProbeHttp: whatever bytes come, the next probe is answered", async () => {
-  await using http = new ProbeHttp(handler, { log: nullLogger });
+  await using http = new ProbeHttp(handler, deps);
   const { port } = http.listen(LOOPBACK, 0);
   const piece = fc.oneof(
     fc.uint8Array({ maxLength: 64 }),

@@ -2,9 +2,11 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import { test } from "node:test";
+import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { until } from "#test/lab";
+import { onBug } from "../testing/probe.ts";
 import { ProbeHttp } from "./index.ts";
 
 const REQUEST = "GET / HTTP/1.1\r\nhost: x\r\n\r\n";
@@ -19,8 +21,8 @@ test("ProbeHttp: clients that close half, send half, or never read to the end ar
     "a body that never comes": (socket) => socket.write("POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc"),
   };
   await using http = new ProbeHttp(
-    (_request, response) => response.end("ok"),
-    { log: nullLogger },
+    () => ({ body: "ok" }),
+    { log: nullLogger, clock: systemClock, onBug },
     { headersTimeoutMs: 200 },
   );
   const { port } = http.listen(IpAddress.parse("127.0.0.1"), 0);

@@ -8,7 +8,7 @@ import { nullLogger } from "#base/log";
 import { type NetNs, openKernel } from "#kernel/net";
 import { openTcp } from "#kernel/socket";
 import { NodeHealth } from "../state/index.ts";
-import { eventually, running } from "../testing/probe.ts";
+import { eventually, onBug, running } from "../testing/probe.ts";
 import { HealthServer } from "./index.ts";
 
 const kernel = openKernel();
@@ -45,7 +45,10 @@ test("HealthServer: listens only in the given namespace, so that several nodes' 
     const address = { host: "0.0.0.0", port: 10_256 };
     const servers = [healthy, pending].map(
       (health, at) =>
-        new HealthServer({ health, netns: spaces[at], clock: systemClock, log: nullLogger }, { address, lingerMs: 0 }),
+        new HealthServer(
+          { health, netns: spaces[at], clock: systemClock, log: nullLogger, onBug },
+          { address, lingerMs: 0 },
+        ),
     );
     const [one, other] = servers.map(running);
     for (const server of servers) await eventually(() => server.port);

@@ -9,7 +9,7 @@ import { ServiceHealthError } from "../errors.ts";
 import type { HealthEvent } from "../events.ts";
 import { healthMetrics, serviceProxyMetrics } from "../metrics/index.ts";
 import { AUTOSCALER_TAINT, NodeHealth } from "../state/index.ts";
-import { eventually, probe, running } from "../testing/probe.ts";
+import { eventually, onBug, probe, running } from "../testing/probe.ts";
 import { HealthServer } from "./index.ts";
 
 const ANY_PORT = { host: "127.0.0.1", port: 0 };
@@ -28,7 +28,7 @@ const portOf = (server: HealthServer): Promise<number> => eventually(() => serve
 test("HealthServer: a wildcard of either family answers over both families", async () => {
   for (const host of ["0.0.0.0", "::"]) {
     const server = new HealthServer(
-      { health: healthyNode(), clock: systemClock, log: nullLogger },
+      { health: healthyNode(), clock: systemClock, log: nullLogger, onBug },
       { address: { host, port: 0 }, lingerMs: 0 },
     );
     await using _run = running(server);
@@ -40,7 +40,7 @@ test("HealthServer: a wildcard of either family answers over both families", asy
 
 test("HealthServer: a specific address is bound alone", async () => {
   const server = new HealthServer(
-    { health: healthyNode(), clock: systemClock, log: nullLogger },
+    { health: healthyNode(), clock: systemClock, log: nullLogger, onBug },
     { address: { host: "127.0.0.2", port: 0 }, lingerMs: 0 },
   );
   await using _run = running(server);
@@ -52,7 +52,7 @@ test("HealthServer: a specific address is bound alone", async () => {
 
 test("HealthServer: /healthz and /livez answer any method with the headers of the spec; HEAD has no body; all else is 404", async () => {
   const server = new HealthServer(
-    { health: healthyNode(), clock: systemClock, log: nullLogger },
+    { health: healthyNode(), clock: systemClock, log: nullLogger, onBug },
     { address: ANY_PORT, lingerMs: 0 },
   );
   await using _run = running(server);
@@ -89,7 +89,13 @@ test("HealthServer: the code follows the node, and the counters count each answe
   const health = healthyNode();
   const registry = createRegistry();
   const server = new HealthServer(
-    { health, onAnswer: healthMetrics(serviceProxyMetrics(registry), health), clock: systemClock, log: nullLogger },
+    {
+      health,
+      onAnswer: healthMetrics(serviceProxyMetrics(registry), health),
+      clock: systemClock,
+      log: nullLogger,
+      onBug,
+    },
     { address: ANY_PORT, lingerMs: 0 },
   );
   await using _run = running(server);
@@ -119,7 +125,7 @@ test("HealthServer: a taken port is opened within 2 s after it becomes free, how
   const { port } = other.address() as AddressInfo;
   const events: HealthEvent[] = [];
   const server = new HealthServer(
-    { health: healthyNode(), clock, onEvent: (event) => events.push(event), log: nullLogger },
+    { health: healthyNode(), clock, onEvent: (event) => events.push(event), log: nullLogger, onBug },
     { address: { host: "127.0.0.1", port }, lingerMs: 0 },
   );
   const run = running(server);
@@ -147,13 +153,16 @@ test("HealthServer: with hardFail a taken port is an error; a name is an error i
   await once(other, "listening");
   const address = { host: "127.0.0.1", port: (other.address() as AddressInfo).port };
   const hard = running(
-    new HealthServer({ health: healthyNode(), clock: systemClock, log: nullLogger }, { address, hardFail: true }),
+    new HealthServer(
+      { health: healthyNode(), clock: systemClock, log: nullLogger, onBug },
+      { address, hardFail: true },
+    ),
   );
   await assert.rejects(hard.ended, (error) => error instanceof ServiceHealthError && error.code === "cannot-listen");
   other.close();
   const named = running(
     new HealthServer(
-      { health: healthyNode(), clock: systemClock, log: nullLogger },
+      { health: healthyNode(), clock: systemClock, log: nullLogger, onBug },
       { address: { host: "localhost", port: 0 } },
     ),
   );
@@ -162,7 +171,7 @@ test("HealthServer: with hardFail a taken port is an error; a name is an error i
 
 test("HealthServer: at the end /healthz is 503 for a second, then the port is closed", async () => {
   const clock = new FakeClock();
-  const server = new HealthServer({ health: healthyNode(), clock, log: nullLogger }, { address: ANY_PORT });
+  const server = new HealthServer({ health: healthyNode(), clock, log: nullLogger, onBug }, { address: ANY_PORT });
   const run = running(server);
   const port = await portOf(server);
   assert.equal((await probe(port)).code, 200);

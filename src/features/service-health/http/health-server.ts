@@ -1,8 +1,7 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
 import { sleep } from "#base/async";
-import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import type { Health } from "#base/health";
+import type { EndpointAnswer, EndpointRequest } from "#wire/http-endpoint";
 import type { EventSink } from "../events.ts";
 import type { HealthCheck, NodeHealth } from "../state/index.ts";
 import { keepListening } from "./keep-listening.ts";
@@ -19,7 +18,6 @@ export interface HealthServerDeps extends ProbeHttpDeps {
   readonly onEvent?: EventSink;
   /** Source of `/readyz`; absent: there is no such path. */
   readonly readiness?: Pick<Health, "parts" | "unready">;
-  readonly clock: Clock;
 }
 
 /** Settings of a {@link HealthServer}. */
@@ -54,7 +52,7 @@ export class HealthServer {
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { health, clock } = this.#deps;
     const { address, hardFail = false, lingerMs = LINGER_MS } = this.#options;
-    await using http = new ProbeHttp((request, response) => this.#answer(request, response), this.#deps);
+    await using http = new ProbeHttp((request) => this.#answer(request), this.#deps);
     await keepListening(
       {
         http,
@@ -72,22 +70,15 @@ export class HealthServer {
     this.#listeners = [];
   }
 
-  #answer(request: IncomingMessage, response: ServerResponse): void {
-    // A client behind a proxy sends an absolute target, which servers must accept (RFC 9112 3.2.2).
-    const [path] = (request.url ?? "/").replace(/^https?:\/\/[^/?]*/i, "").split("?", 1);
+  #answer({ path }: EndpointRequest): EndpointAnswer {
     const { readiness } = this.#deps;
-    if (path === "/readyz" && readiness !== undefined) {
-      reply(response, readiness.unready.length === 0 ? 200 : 503, "text/plain; charset=utf-8", readyText(readiness));
-      return;
-    }
+    if (path === "/readyz" && readiness !== undefined)
+      return { status: readiness.unready.length === 0 ? 200 : 503, body: readyText(readiness) };
     const check = path === "/healthz" ? "healthz" : path === "/livez" ? "livez" : undefined;
-    if (check === undefined) {
-      reply(response, 404, "text/plain; charset=utf-8", "404 page not found\n");
-      return;
-    }
+    if (check === undefined) return { status: 404, body: "404 page not found\n" };
     const { code, body } = this.#deps.health[check]();
     this.#deps.onAnswer?.(check, code);
-    reply(response, code, "application/json", body);
+    return { status: code, type: "application/json", body };
   }
 }
 
@@ -97,22 +88,4 @@ function readyText({ parts, unready }: Pick<Health, "parts" | "unready">): strin
     `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`.trimEnd(),
   );
   return `${[...lines, unready.length === 0 ? "ok" : "not ready"].join("\n")}\n`;
-}
-
-/** Sends an answer. For HEAD, Node leaves the body out. */
-export function reply(
-  response: ServerResponse,
-  code: number,
-  type: string,
-  body: string,
-  headers: Readonly<Record<string, string>> = {},
-): void {
-  response.writeHead(code, {
-    "content-type": type,
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-    "content-length": Buffer.byteLength(body),
-    ...headers,
-  });
-  response.end(body);
 }

@@ -3,10 +3,11 @@ import { test } from "node:test";
 import { systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import { createRegistry } from "#base/metrics";
+import { type HttpRoutes, hostNameOf } from "#wire/http-endpoint";
 import { connected, eventually, probe, running } from "../testing/probe.ts";
-import { type DebugRoutes, MetricsServer } from "./index.ts";
+import { MetricsServer } from "./index.ts";
 
-function metricsServer(debug?: DebugRoutes): { readonly server: MetricsServer; readonly bugs: unknown[] } {
+function metricsServer(debug?: HttpRoutes): { readonly server: MetricsServer; readonly bugs: unknown[] } {
   const bugs: unknown[] = [];
   const server = new MetricsServer(
     {
@@ -45,7 +46,7 @@ test("MetricsServer: /metrics, /proxyMode, /healthz and /configz are as kube-pro
 
 test("MetricsServer: debug routes answer with text, streams and their own codes", async () => {
   const { server } = metricsServer({
-    "/debug/flags": ({ query, host }) => ({ status: 202, body: `${host} ${query.get("v")}` }),
+    "/debug/flags": (request) => ({ status: 202, body: `${hostNameOf(request)} ${request.query.get("v")}` }),
     "/debug/pprof/": async ({ path }) => ({
       type: "application/octet-stream",
       headers: { "content-disposition": "attachment" },
@@ -82,7 +83,7 @@ test("MetricsServer: a client that closes aborts its route; a route that fails e
   await using _run = running(server);
   const port = await eventually(() => server.port);
   const socket = await connected(port);
-  socket.write("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n", () => socket.destroy());
+  socket.write("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n", () => socket.destroy());
   await aborted.promise;
   assert.deepEqual(bugs, []);
   await assert.rejects(probe(port, { path: "/bug" }), /socket hang up|ECONNRESET/);

@@ -1,36 +1,33 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { createServer as createNetServer, type Socket } from "node:net";
-import { ConnectionLimit } from "#base/connection-limit";
+import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { NetNs } from "#kernel/netns";
 import { listenTcp, localEndpoint } from "#kernel/socket";
+import { type EndpointAnswer, type EndpointRequest, HttpEndpoint } from "#wire/http-endpoint";
 import { ServiceHealthError } from "../errors.ts";
 
 /** Maximum of open connections (docs/spec/service-proxy.md#1.1). */
 export const MAX_CONNECTIONS = 1024;
-/** How long a client may take to send the head of its request, milliseconds (docs/spec/service-proxy.md#1.1). */
-export const HEADERS_TIMEOUT_MS = 5000;
-/** Interval of checks for clients that exceed {@link HEADERS_TIMEOUT_MS}, in milliseconds. */
-const CHECKING_INTERVAL_MS = 1000;
-/** How long a connection may be idle between two requests, in milliseconds: longer than load balancers pause between probes. */
-const KEEP_ALIVE_MS = 75_000;
 const BACKLOG = 1024;
 
 /** Collaborators of a {@link ProbeHttp}. */
 export interface ProbeHttpDeps {
   /** Network namespace to listen in; default: that of the process. */
   readonly netns?: Pick<NetNs, "fd"> | undefined;
+  /** Called when an answer failed because of a bug: the program has to end. */
+  readonly onBug: (error: unknown) => void;
   readonly log: Logger;
+  readonly clock: Clock;
 }
 
 /** Limits of a {@link ProbeHttp}. */
 export interface ProbeHttpOptions {
   /** Default {@link MAX_CONNECTIONS}. */
   readonly maxConnections?: number;
-  /** Default {@link HEADERS_TIMEOUT_MS}. */
+  /** Time for the head of a request, in milliseconds (docs/spec/service-proxy.md#1.1). Default 5,000. */
   readonly headersTimeoutMs?: number;
 }
 
@@ -42,8 +39,11 @@ export interface Listener {
   close(): void;
 }
 
-/** Answers a request; `at`: the listener of the connection. Must answer at once, or handle its own failures. */
-export type ProbeHandler = (request: IncomingMessage, response: ServerResponse, at: Listener) => void;
+/** Answers a request; `at`: the listener of the connection. With nothing the connection ends. */
+export type ProbeHandler = (
+  request: EndpointRequest,
+  at: Listener,
+) => EndpointAnswer | undefined | Promise<EndpointAnswer | undefined>;
 
 /**
  * An HTTP server on any number of addresses. Each address has its own socket, bound to one family. The limits are shared by all sockets.
@@ -51,37 +51,20 @@ export type ProbeHandler = (request: IncomingMessage, response: ServerResponse, 
 export class ProbeHttp implements AsyncDisposable {
   readonly #netns: Pick<NetNs, "fd"> | undefined;
   readonly #log: Logger;
-  readonly #http: Server;
-  readonly #connections: ConnectionLimit;
-  readonly #arrivals = new WeakMap<Socket, Listener>();
+  readonly #endpoint: HttpEndpoint<Listener>;
   readonly #listening = new Set<Listener>();
 
   constructor(handler: ProbeHandler, deps: ProbeHttpDeps, options: ProbeHttpOptions = {}) {
-    const { headersTimeoutMs = HEADERS_TIMEOUT_MS, maxConnections = MAX_CONNECTIONS } = options;
-    this.#netns = deps.netns;
-    this.#log = deps.log;
-    this.#connections = new ConnectionLimit(maxConnections, { whenAllBusy: "end-oldest" });
-    this.#http = createServer(
-      {
-        headersTimeout: headersTimeoutMs,
-        requestTimeout: headersTimeoutMs,
-        keepAliveTimeout: KEEP_ALIVE_MS,
-        connectionsCheckingInterval: Math.min(CHECKING_INTERVAL_MS, headersTimeoutMs),
-      },
-      (request, response) => {
-        this.#connections.busy(request, response);
-        const at = this.#arrivals.get(request.socket);
-        if (at === undefined) response.destroy();
-        else handler(request, response, at);
-      },
-    );
-    // This server's own sockets accept the connections. The event `listening` makes Node.js check the timeouts of these connections.
-    this.#http.emit("listening");
+    const { netns, log, clock, onBug } = deps;
+    const { headersTimeoutMs: headMs, maxConnections = MAX_CONNECTIONS } = options;
+    this.#netns = netns;
+    this.#log = log;
+    this.#endpoint = new HttpEndpoint({ answer: handler, onBug, log, clock }, { maxConnections, headMs });
   }
 
   /** Number of open connections. */
   get connections(): number {
-    return this.#connections.size;
+    return this.#endpoint.connections;
   }
 
   /**
@@ -103,9 +86,7 @@ export class ProbeHttp implements AsyncDisposable {
     };
     this.#listening.add(listening);
     server.on("connection", (socket: Socket) => {
-      this.#connections.admit(socket);
-      this.#arrivals.set(socket, listening);
-      this.#http.emit("connection", socket);
+      this.#endpoint.accept(socket, listening);
     });
     // If accepting fails, for example because of a full descriptor table, the connection is refused and the listener continues.
     server.on("error", (error) =>
@@ -117,9 +98,7 @@ export class ProbeHttp implements AsyncDisposable {
   /** Stops listening and ends all connections. */
   async [Symbol.asyncDispose](): Promise<void> {
     for (const listening of this.#listening) listening.close();
-    this.#connections.destroyAll();
-    // Ends the check of timeouts; this server has no socket of its own to close.
-    this.#http.close();
+    await this.#endpoint[Symbol.asyncDispose]();
   }
 
   #bind(address: IpAddress, port: number, freebind: boolean): number {

@@ -4,7 +4,7 @@ import { systemClock } from "#base/clock";
 import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { openKernel } from "#kernel/net";
-import { eventually, running } from "../testing/probe.ts";
+import { eventually, onBug, running } from "../testing/probe.ts";
 import { ServicePorts } from "./index.ts";
 
 const kernel = openKernel();
@@ -22,7 +22,10 @@ test("ServicePorts: an address whose duplicate address detection runs is listene
     stack.links.set(link.index, { up: true });
     const failures: string[] = [];
     const log = { ...nullLogger, error: (message: string) => failures.push(message) };
-    const ports = new ServicePorts({ health: { isServing: true }, netns, clock: systemClock, log }, { lingerMs: 0 });
+    const ports = new ServicePorts(
+      { health: { isServing: true }, netns, clock: systemClock, log, onBug },
+      { lingerMs: 0 },
+    );
     await using _run = running(ports);
     const listeners = () => ports.listenersFor(6, "ns/web");
     ports.setAddresses(6, [KNOWN]);

@@ -9,7 +9,7 @@ import { IpAddress } from "#base/ip";
 import { nullLogger } from "#base/log";
 import { freePort } from "#test/ports";
 import type { HealthEvent } from "../events.ts";
-import { connected, eventually, probe, running } from "../testing/probe.ts";
+import { connected, eventually, onBug, probe, running } from "../testing/probe.ts";
 import {
   lacksHealthPort,
   type OpenService,
@@ -37,7 +37,7 @@ function bed(clock: Clock = systemClock): Bed {
   const events: HealthEvent[] = [];
   const health = { isServing: true };
   const ports = new ServicePorts(
-    { health, onEvent: (event) => events.push(event), clock, log: nullLogger },
+    { health, onEvent: (event) => events.push(event), clock, log: nullLogger, onBug },
     { lingerMs: 0 },
   );
   ports.setAddresses(4, V4);
@@ -335,7 +335,7 @@ test("lacksHealthPort: true only for a load balancer's Service of policy Local",
 
 test("ServicePorts: many listeners are opened in slices, and probes are answered between them", async () => {
   const ports = new ServicePorts(
-    { health: { isServing: true }, clock: systemClock, log: nullLogger },
+    { health: { isServing: true }, clock: systemClock, log: nullLogger, onBug },
     { lingerMs: 0, sliceMs: 0 },
   );
   ports.setAddresses(4, V4);

@@ -1,9 +1,9 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
 import { Dirty, sleep, TimeSlice } from "#base/async";
 import type { Clock } from "#base/clock";
 import type { IpAddress, IpFamily } from "#base/ip";
+import type { EndpointAnswer } from "#wire/http-endpoint";
 import { EventLimit, type EventSink } from "../events.ts";
-import { LINGER_MS, type Listener, ProbeHttp, type ProbeHttpDeps, reply } from "../http/index.ts";
+import { LINGER_MS, type Listener, ProbeHttp, type ProbeHttpDeps } from "../http/index.ts";
 import { type ServiceHealth, serviceKey } from "./count.ts";
 import { FamilyPorts } from "./family-ports.ts";
 
@@ -47,7 +47,7 @@ export class ServicePorts {
     this.#clock = deps.clock;
     this.#lingerMs = options.lingerMs ?? LINGER_MS;
     this.#sliceMs = options.sliceMs ?? SLICE_MS;
-    this.#http = new ProbeHttp((request, response, at) => this.#answer(request, response, at), deps);
+    this.#http = new ProbeHttp((_request, at) => this.#answer(at), deps);
     this.#dirty = new Dirty(this.#clock);
     const { log, onEvent } = deps;
     const eventLimit = new EventLimit(this.#clock);
@@ -114,12 +114,9 @@ export class ServicePorts {
   }
 
   /** Answers any path and method. A connection that outlives its Service's port gets 503 and is closed. */
-  #answer(_request: IncomingMessage, response: ServerResponse, at: Listener): void {
+  #answer(at: Listener): EndpointAnswer | undefined {
     const owner = this.#owners.get(at);
-    if (owner === undefined) {
-      response.destroy();
-      return;
-    }
+    if (owner === undefined) return undefined;
     const { family, service: before } = owner;
     const key = serviceKey(before);
     const isOpen = this.listenersFor(family, key).includes(at);
@@ -130,9 +127,10 @@ export class ServicePorts {
       localEndpoints,
       serviceProxyHealthy: isHealthy,
     });
-    reply(response, localEndpoints > 0 && isHealthy ? 200 : 503, "application/json", body, {
+    const headers = {
       "x-load-balancing-endpoint-weight": String(localEndpoints),
       ...(isOpen ? {} : { connection: "close" }),
-    });
+    };
+    return { status: localEndpoints > 0 && isHealthy ? 200 : 503, type: "application/json", headers, body };
   }
 }

@@ -69,3 +69,8 @@ export function running(part: { run(options: { readonly signal: AbortSignal }): 
     },
   };
 }
+
+/** No answer may fail: the error ends the test as an unhandled rejection. */
+export function onBug(error: unknown): never {
+  throw error;
+}

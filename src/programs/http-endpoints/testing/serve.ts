@@ -3,7 +3,8 @@ import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import type { TestContext } from "node:test";
 import { nullLogger } from "#base/log";
-import { type HttpRoutes, serveRoutes } from "../http.ts";
+import type { HttpRoutes } from "#wire/http-endpoint";
+import { serveRoutes } from "../http.ts";
 
 /** Serves routes on loopback until the test ends. */
 export async function serve(t: TestContext, routes: HttpRoutes) {

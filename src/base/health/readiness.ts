@@ -1,0 +1,17 @@
+import type { Health } from "./health.ts";
+
+/** The text of `/readyz`. */
+export interface Readiness {
+  readonly isReady: boolean;
+  /** A line for each part that is not ready (for each part, when verbose), and the sum of them. */
+  readonly text: string;
+}
+
+/** Whether all parts are ready, for programs that serve `/readyz` themselves. */
+export function readiness(health: Health, { isVerbose }: { readonly isVerbose: boolean }): Readiness {
+  const { unready } = health;
+  const shown = isVerbose ? health.parts : unready;
+  const lines = shown.map(({ name, status, reason }) => `[${status === "ok" ? "+" : "-"}]${name} ${status} ${reason}`);
+  const isReady = unready.length === 0;
+  return { isReady, text: `${[...lines, isReady ? "ok" : "not ready"].join("\n")}\n` };
+}

@@ -1,0 +1,35 @@
+import type { ListenAddress } from "#base/config";
+import { type Health, readiness } from "#base/health";
+import type { Logger } from "#base/log";
+import type { Registry } from "#base/metrics";
+import { type Endpoint, metricsRoute, serveRoutes } from "./http.ts";
+
+/** Serves `/healthz` (the process answers) and `/readyz` (its parts are ready). Rejects with `HealthServerError`. */
+export function serveHealth(
+  { health, log }: { readonly health: Health; readonly log: Logger },
+  { address }: { readonly address: ListenAddress },
+): Promise<Endpoint> {
+  const routes = {
+    "/healthz": () => ({ body: "ok\n" }),
+    "/readyz": ({ query }: { readonly query: URLSearchParams }) => {
+      const { isReady, text } = readiness(health, { isVerbose: query.has("verbose") });
+      return { status: isReady ? 200 : 503, body: text };
+    },
+  };
+  const notFound = "not found: try /healthz or /readyz";
+  return serveRoutes({ routes, log, onBug: complain(log) }, { address, notFound });
+}
+
+/** Serves `/metrics` in the Prometheus text format. Rejects with `HealthServerError`. */
+export function serveMetrics(
+  { registry, log }: { readonly registry: Registry; readonly log: Logger },
+  { address }: { readonly address: ListenAddress },
+): Promise<Endpoint> {
+  const routes = { "/metrics": metricsRoute(registry) };
+  return serveRoutes({ routes, log, onBug: complain(log) }, { address, notFound: "not found: try /metrics" });
+}
+
+/** A probe that cannot be answered ends no program: its prober sees that. */
+function complain(log: Logger): (error: unknown) => void {
+  return (error) => log.error("a request for health or metrics could not be answered: a bug", { error: String(error) });
+}

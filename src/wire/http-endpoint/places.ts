@@ -1,0 +1,86 @@
+import type { Socket } from "node:net";
+
+/** A connection that has a place. */
+interface Holder {
+  readonly socket: Socket;
+  readonly group: string;
+  isBusy: boolean;
+}
+
+/**
+ * The places of a server's connections. At the limit the next connection takes the place of one of the group (an IPv4 address, or a /64 of IPv6) that has the
+ * most: of its connections the one that has been without a request for longest, else its oldest. So a client that opens many takes places from itself.
+ */
+export class Places {
+  readonly #max: number;
+  /** In the order in which they became idle or busy: of those that are idle, first the one that has been so for longest. */
+  readonly #holders = new Map<Socket, Holder>();
+  readonly #counts = new Map<string, number>();
+
+  /** `max`: 1 or more. */
+  constructor(max: number) {
+    this.#max = max;
+  }
+
+  get size(): number {
+    return this.#holders.size;
+  }
+
+  /** Gives a connection a place, without a request. Returns the connection that loses its place, which the caller has to end. */
+  take(socket: Socket): Socket | undefined {
+    const loser = this.#holders.size < this.#max ? undefined : this.#loser();
+    if (loser !== undefined) this.leave(loser);
+    const group = groupOf(socket.remoteAddress);
+    this.#holders.set(socket, { socket, group, isBusy: false });
+    this.#counts.set(group, (this.#counts.get(group) ?? 0) + 1);
+    return loser;
+  }
+
+  /** To be called when a request begins and when its answer is out. */
+  setBusy(socket: Socket, isBusy: boolean): void {
+    const holder = this.#holders.get(socket);
+    if (holder === undefined) return;
+    holder.isBusy = isBusy;
+    this.#holders.delete(socket);
+    this.#holders.set(socket, holder);
+  }
+
+  leave(socket: Socket): void {
+    const holder = this.#holders.get(socket);
+    if (holder === undefined) return;
+    this.#holders.delete(socket);
+    const left = (this.#counts.get(holder.group) ?? 1) - 1;
+    if (left > 0) this.#counts.set(holder.group, left);
+    else this.#counts.delete(holder.group);
+  }
+
+  /** All connections. */
+  [Symbol.iterator](): IterableIterator<Socket> {
+    return this.#holders.keys();
+  }
+
+  #loser(): Socket | undefined {
+    let most = "";
+    for (const [group, count] of this.#counts) if (count > (this.#counts.get(most) ?? 0)) most = group;
+    let oldest: Holder | undefined;
+    for (const holder of this.#holders.values()) {
+      if (holder.group !== most) continue;
+      if (!holder.isBusy) return holder.socket;
+      oldest ??= holder;
+    }
+    return oldest?.socket;
+  }
+}
+
+/** Whom connections of an address count for. A host chooses the lower 64 bits of its IPv6 address itself. Pure. */
+export function groupOf(address: string | undefined): string {
+  if (address === undefined) return "local";
+  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address)?.[1];
+  if (mapped !== undefined) return mapped;
+  if (!address.includes(":")) return address;
+  const [head = "", tail] = (address.split("%")[0] ?? "").split("::");
+  const before = head === "" ? [] : head.split(":");
+  const after = tail === undefined || tail === "" ? [] : tail.split(":");
+  const zeros = tail === undefined ? 0 : 8 - before.length - after.length;
+  return [...before, ...Array.from({ length: zeros }, () => "0"), ...after].slice(0, 4).join(":");
+}

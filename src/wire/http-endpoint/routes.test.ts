@@ -1,0 +1,52 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { EndpointRequest } from "./answer.ts";
+import { answerByPath, hostNameOf } from "./index.ts";
+import { isForeignName } from "./routes.ts";
+
+const REQUEST: EndpointRequest = {
+  ...{ method: "GET", path: "/", query: new URLSearchParams(), host: "localhost", from: "127.0.0.1", to: "127.0.0.1" },
+  signal: new AbortController().signal,
+};
+
+test("answerByPath: a page in a browser of this machine gets health and metrics under a name of its own, and nothing else", async () => {
+  const routes = {
+    "/debug/": () => ({ body: "secret" }),
+    "/metrics": () => ({ body: "m" }),
+    "/healthz": () => ({ body: "h" }),
+  };
+  const status = async (path: string, about: Partial<EndpointRequest>): Promise<number> =>
+    (await answerByPath(routes, { ...REQUEST, ...about, path })).status ?? 200;
+  for (const host of [
+    "evil.example",
+    "evil.example:8095",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "\\",
+    "[::1",
+    "a b",
+  ]) {
+    for (const to of ["127.0.0.1", "::1", "::ffff:127.0.0.1"]) {
+      assert.equal(await status("/debug/x", { host, to }), 403, host);
+      assert.equal(await status("/metrics", { host, to }), 200);
+      assert.equal(await status("/healthz", { host, to }), 200);
+    }
+    assert.equal(await status("/debug/x", { host, to: "192.0.2.1" }), 200, "Prometheus has names for its targets");
+    assert.equal(await status("/debug/x", { host, to: undefined }), 200, "a UNIX socket has a mode");
+  }
+  for (const host of ["", "localhost", "LOCALHOST:8095", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8095"])
+    assert.equal(await status("/debug/x", { host }), 200, host);
+  assert.equal(await status("/other", { host: "evil.example" }), 404);
+});
+
+test("isForeignName: any Host that is no address and not localhost, on loopback addresses alone", () => {
+  assert.equal(isForeignName({ host: "node1", to: "127.0.0.1" }), true);
+  assert.equal(isForeignName({ host: "node1", to: "fe80::1%eth0" }), false);
+});
+
+test("hostNameOf: the name without its port, else the address that was connected to", () => {
+  assert.equal(hostNameOf({ host: "node1:80", to: "192.0.2.1" }), "node1");
+  assert.equal(hostNameOf({ host: "[fd00::1]:80", to: "192.0.2.1" }), "[fd00::1]");
+  for (const host of ["", "a\r\nb", "a/b", "[", "a:b"])
+    assert.equal(hostNameOf({ host, to: "fd00::2" }), "[fd00::2]", host);
+});

@@ -1,0 +1,50 @@
+import { IpAddress } from "#base/ip";
+import type { EndpointAnswer, EndpointRequest } from "./answer.ts";
+
+/** Answers by path. A path that ends in `/` also serves the paths below it. */
+export type HttpRoutes = Readonly<
+  Record<string, (request: EndpointRequest) => EndpointAnswer | Promise<EndpointAnswer>>
+>;
+
+/** What probes and scrapers read: it is no secret. */
+const OPEN_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz", "/ready", "/metrics"]);
+
+/**
+ * Answers by path. On a loopback address only health and metrics are for whoever asks: a page in a browser of this machine reaches the port under a name of its
+ * own (DNS rebinding), so there the Host of all other paths must be an address or `localhost`.
+ */
+export function answerByPath(
+  routes: HttpRoutes,
+  request: EndpointRequest,
+  { notFound = "404 page not found" }: { readonly notFound?: string } = {},
+): EndpointAnswer | Promise<EndpointAnswer> {
+  const route = routeOf(routes, request.path);
+  if (route === undefined) return { status: 404, body: `${notFound}\n` };
+  if (!OPEN_PATHS.has(request.path) && isForeignName(request))
+    return { status: 403, body: "the Host of this request is neither an address nor localhost\n" };
+  return route(request);
+}
+
+function routeOf(routes: HttpRoutes, path: string): HttpRoutes[string] | undefined {
+  if (Object.hasOwn(routes, path)) return routes[path];
+  const below = Object.keys(routes).find((prefix) => prefix.endsWith("/") && path.startsWith(prefix));
+  return below === undefined ? undefined : routes[below];
+}
+
+/** RFC 9112 3.2: a name, an IPv4 address, or an IPv6 one in brackets, and perhaps a port. */
+const HOST = /^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::\d{1,5})?$/;
+
+/** The name or address of the Host field, without the port; the address that the client connected to if the field is missing or none. Pure. */
+export function hostNameOf({ host, to = "127.0.0.1" }: Pick<EndpointRequest, "host" | "to">): string {
+  return HOST.exec(host)?.[1] ?? (to.includes(":") ? `[${to}]` : to);
+}
+
+/** True if a client of a loopback address has named another host. HTTP/1.0 needs no Host. Pure. */
+export function isForeignName({ host, to }: Pick<EndpointRequest, "host" | "to">): boolean {
+  const address = IpAddress.tryParse(to?.replace(/^::ffff:(?=\d+\.)/i, "") ?? "");
+  if (host === "" || address?.isLoopback !== true) return false;
+  const name = HOST.exec(host)?.[1]
+    ?.replace(/^\[(.*)\]$/, "$1")
+    .toLowerCase();
+  return name === undefined || (name !== "localhost" && IpAddress.tryParse(name) === undefined);
+}
