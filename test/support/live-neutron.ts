@@ -13,7 +13,7 @@
  */
 import assert from "node:assert/strict";
 import { execFile, execFileSync, spawnSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -36,6 +36,13 @@ export const skipWithoutNeutron: string | false =
 
 /** Time until an echo must come back, in milliseconds: a neighbour drops a MAC address that is not answered any more after 53 s at most. */
 const REACH_MS = 60_000;
+
+const podPrefix = (lab: string): string => `isthmus-${lab}-pod-`;
+
+/** The namespaces of sandboxes of a lab's pods that are there. */
+function podNamespaces(lab: string): readonly string[] {
+  return existsSync("/run/netns") ? readdirSync("/run/netns").filter((name) => name.startsWith(podPrefix(lab))) : [];
+}
 
 /** The RuntimeClass of pods that a test starts. */
 export const RUNTIME_CLASS = "test";
@@ -147,6 +154,8 @@ export class LiveBed implements AsyncDisposable {
     const { nodes, vpc } = stateOf(lab);
     const paths = labPaths(lab);
     this.kubeconfig = paths.kubeconfig;
+    // A run that was killed leaves those of its pods, and a lab removes only its own.
+    for (const name of podNamespaces(lab)) deleteNetNs(name);
     this.folder = mkdtempSync(join(tmpdir(), "isthmus-live-"));
     this.clouds = join(this.folder, "clouds.yaml");
     const cloud = { auth_type: "none", auth: { endpoint: vpc?.neutron } };
@@ -223,7 +232,7 @@ export class LiveBed implements AsyncDisposable {
   /** Makes a sandbox for a pod. */
   sandbox(pod: Pick<LivePod, "name" | "uid" | "node">): LivePod {
     this.#serial += 1;
-    const netns = `isthmus-${this.lab}-pod-${this.#serial}`;
+    const netns = `${podPrefix(this.lab)}${this.#serial}`;
     createNetNs(netns)[Symbol.dispose]();
     execFileSync("ip", ["-n", netns, "link", "set", "lo", "up"]);
     const made = { ...pod, netns, containerId: `c${this.#serial}${pod.name}`.padEnd(64, "0") };
