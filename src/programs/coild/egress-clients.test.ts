@@ -1184,8 +1184,13 @@ test("coild: a client takes packets of tunnels from the routers of its Egress, a
   await router("other-1", "10.64.8.9", "other");
   bed.makeNetns("a", ["10.64.0.7"]);
   const pod = await bed.makePod("a", ["10.64.0.7"], "nat");
-  const { clients } = bed.begin();
+  const { clients, stop } = bed.begin();
   await bed.add(clients, pod, "a");
+  await guard(`${service},10.64.8.1`);
+  await stop();
+  // A release before the guard would tell it of no new router.
+  await guard(undefined);
+  bed.begin();
   await guard(`${service},10.64.8.1`);
   await router("nat-2", "10.64.8.2", "nat");
   await guard(`${service},10.64.8.1,10.64.8.2`);

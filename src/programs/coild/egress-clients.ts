@@ -408,6 +408,32 @@ export class EgressClients implements ClientDeps {
       await this.#driver.run({ signal: at, onChange });
     });
     await group.wait();
+    this.#openGuards();
+  }
+
+  /**
+   * At an orderly end, clients take packets of tunnels from everybody until the next coild has compared them: a release before the guard, to which a cluster may
+   * go back, tells no client of new routers. A coild that was killed leaves the guards as they are.
+   */
+  #openGuards(): void {
+    for (const uid of this.#clients) {
+      const [pod] = this.#pods.store.byIndex("uid", uid);
+      try {
+        const place = pod === undefined ? undefined : this.#places.of(pod);
+        using netns = place === undefined ? undefined : this.#places.open(place);
+        if (netns === undefined) continue;
+        using guard = this.#parts.filters.openGuard(netns);
+        guard.remove();
+      } catch (error) {
+        if (!(error instanceof ExpectedError)) throw error;
+        const { namespace, name } = pod?.metadata ?? {};
+        const fix =
+          "a release before 0.2.0 tells it of no new router: nft delete table inet coil-client in the pod's network namespace";
+        this.#parts.log.warn("a client takes packets of tunnels from the routers of now alone", {
+          ...{ namespace, pod: name, error: error.message, fix },
+        });
+      }
+    }
   }
 
   /** Brings the namespace of one pod to what its annotations name now. */
