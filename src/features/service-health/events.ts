@@ -19,7 +19,9 @@ export interface HealthEvent {
     | "ExternalAddressInUse"
     | "ExternalAddressRefused"
     | "ExternalAddressListened"
-    | "UnreadableObject";
+    | "UnreadableObject"
+    | "UnreadableSourceRange"
+    | "SourceRangesOfOneFamily";
   readonly note: string;
 }
 

@@ -271,7 +271,7 @@ async function proxyServices(deps: ProxyParts, signal: AbortSignal): Promise<voi
     onAbsent: (resource: string) => deps.readiness.absent(resource),
     onWatch,
     onChange,
-    onService: serviceWarnings(log, { allowExternalIPs, lacksHealthPort }),
+    onService: serviceWarnings({ log, onEvent: deps.onEvent }, { allowExternalIPs, lacksHealthPort }),
     allowExternalIPs,
     onEvent: deps.onEvent,
     log,

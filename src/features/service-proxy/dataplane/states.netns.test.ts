@@ -126,7 +126,7 @@ for (const family of [4, 6] as const) {
           internalTrafficPolicy: one.inner,
           externalTrafficPolicy: one.outer,
           affinitySeconds: one.affinitySeconds,
-          sourceRanges: one.hasRanges ? one.allowed.map((sender) => sourceOf(family, sender)) : [],
+          sourceRanges: one.hasRanges ? one.allowed.map((sender) => sourceOf(family, sender)) : undefined,
         };
         const endpoints = (["local", "remote"] as const).flatMap((where) => {
           const is = one[where];

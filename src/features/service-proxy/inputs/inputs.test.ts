@@ -274,7 +274,7 @@ async function outcome(
         onKnown: () => {
           for (const proxy of families) proxy.open();
         },
-        onService: serviceWarnings(log, { allowExternalIPs: true, lacksHealthPort }),
+        onService: serviceWarnings({ log, onEvent: () => undefined }, { allowExternalIPs: true, lacksHealthPort }),
         onWatch: () => undefined,
         allowExternalIPs: true,
         onEvent: ({ reason, note }) => events.push(`${reason} ${note}`),

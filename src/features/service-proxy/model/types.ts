@@ -23,8 +23,8 @@ export interface ServicePort {
   readonly externalIPs: readonly IpAddress[];
   /** The addresses from `status.loadBalancer.ingress`, with `ipMode` VIP. */
   readonly loadBalancerIPs: readonly IpAddress[];
-  /** Sources that may use the load balancer's addresses; empty: all. */
-  readonly sourceRanges: readonly Cidr[];
+  /** Sources that may use the load balancer's addresses; `undefined`: all; empty: none. */
+  readonly sourceRanges: readonly Cidr[] | undefined;
   readonly externalTrafficPolicy: "Cluster" | "Local";
   readonly internalTrafficPolicy: "Cluster" | "Local";
   /** How long a client stays with its endpoint, in seconds; 0: no affinity. */

@@ -34,7 +34,7 @@ export interface FrontEnd<Slot = ByteString> {
   readonly affinitySeconds: number;
   /** With affinity: the key of the service port in `affinity`. Front ends that have the same endpoints have one key. */
   readonly affinityKey?: ByteString | undefined;
-  /** Allowed source prefixes; absent: all sources. */
+  /** Allowed source prefixes; absent: all sources; empty: none. */
   readonly sourceRanges: readonly string[] | undefined;
 }
 
@@ -216,7 +216,7 @@ function rangesOf(
   { sourceRanges, loadBalancerIPs }: ServicePort,
   nodeIPs: readonly IpAddress[],
 ): readonly string[] | undefined {
-  if (sourceRanges.length === 0) return undefined;
+  if (sourceRanges === undefined) return undefined;
   const isNodeAllowed = nodeIPs.some((address) => sourceRanges.some((range) => range.contains(address)));
   const own = isNodeAllowed ? loadBalancerIPs.map((address) => Cidr.host(address)) : [];
   return withoutNested([...sourceRanges, ...own])

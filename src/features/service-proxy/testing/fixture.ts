@@ -97,7 +97,7 @@ export function servicePort(family: IpFamily, changes: Partial<ServicePort> = {}
     nodePort: NODE_PORT,
     externalIPs: [externalIP],
     loadBalancerIPs: [loadBalancerIP],
-    sourceRanges: [],
+    sourceRanges: undefined,
     externalTrafficPolicy: "Cluster",
     internalTrafficPolicy: "Cluster",
     affinitySeconds: 0,

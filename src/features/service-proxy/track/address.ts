@@ -12,10 +12,20 @@ export function lenientAddress(text: string | undefined, family: IpFamily): IpAd
   return address?.family === family ? address : undefined;
 }
 
-/** Reads a prefix as {@link lenientAddress} reads an address; host bits are cleared. */
-export function lenientCidr(text: string, family: IpFamily): Cidr | undefined {
+/** Bits before the IPv4 address in a mapped one (RFC 4291 2.5.5.2). */
+const MAPPED_BITS = 96;
+const MAPPED = Cidr.parse("::ffff:0:0/96");
+
+/**
+ * Reads a prefix as {@link lenientAddress} reads an address; host bits are cleared. A prefix of mapped addresses is one of IPv4: API servers before 1.36 accept
+ * `::ffff:10.0.0.0/104`, and kube-proxy takes it for 10.0.0.0/8. `undefined`: it is neither.
+ */
+export function lenientCidr(text: string): Cidr | undefined {
   const [base, length = "", ...rest] = text.trim().split("/");
-  const address = lenientAddress(base, family);
+  const address = lenientAddress(base, 4) ?? lenientAddress(base, 6);
   if (address === undefined || rest.length > 0 || !/^\d{1,3}$/.test(length)) return undefined;
-  return Number(length) > address.bits ? undefined : Cidr.of(address, Number(length));
+  const bits = Number(length);
+  if (bits > address.bits) return undefined;
+  if (address.family === 4 || bits < MAPPED_BITS || !MAPPED.contains(address)) return Cidr.of(address, bits);
+  return Cidr.of(IpAddress.fromBytes(address.toBytes().subarray(MAPPED_BITS / 8)), bits - MAPPED_BITS);
 }

@@ -1,4 +1,4 @@
-import type { IpFamily } from "#base/ip";
+import type { Cidr, IpFamily } from "#base/ip";
 import type { Service } from "#kube/client";
 import { type Protocol, packed, type ServicePort } from "../model/index.ts";
 import { lenientAddress, lenientCidr } from "./address.ts";
@@ -33,7 +33,7 @@ export function portsOf(
       ? packed((spec.externalIPs ?? []).flatMap((text) => lenientAddress(text, family) ?? []))
       : [],
     loadBalancerIPs: packed(loadBalancerIPs(status, family)),
-    sourceRanges: packed(sourceRanges(spec.loadBalancerSourceRanges ?? [], family)),
+    sourceRanges: allowedSources(spec, family),
     externalTrafficPolicy: spec.externalTrafficPolicy === "Local" ? ("Local" as const) : ("Cluster" as const),
     internalTrafficPolicy: spec.internalTrafficPolicy === "Local" ? ("Local" as const) : ("Cluster" as const),
     affinitySeconds: affinitySeconds(spec),
@@ -94,10 +94,28 @@ function loadBalancerIPs(status: Service["status"], family: IpFamily): ServicePo
   });
 }
 
-/** The allowed sources. Empty, which means all sources, if one of the ranges contains all sources. */
-function sourceRanges(texts: readonly string[], family: IpFamily): ServicePort["sourceRanges"] {
-  const ranges = texts.flatMap((text) => lenientCidr(text, family) ?? []);
-  return ranges.some(({ prefixLength }) => prefixLength === 0) ? [] : ranges;
+/** The prefixes of `spec.loadBalancerSourceRanges`, and the entries that are none. Pure. */
+export function sourceRangesOf(spec: NonNullable<Service["spec"]>): {
+  readonly ranges: readonly Cidr[];
+  readonly unreadable: readonly string[];
+} {
+  const texts = spec.loadBalancerSourceRanges ?? [];
+  const read = texts.map((text) => [text, lenientCidr(text)] as const);
+  return {
+    ranges: read.flatMap(([, cidr]) => cidr ?? []),
+    unreadable: read.flatMap(([text, cidr]) => (cidr === undefined ? text : [])),
+  };
+}
+
+/**
+ * The sources of a family that may use a load balancer's addresses; `undefined`: all. A list that has ranges of the other family alone is none for this family, as
+ * with kube-proxy. An entry that cannot be read allows nobody, and does not make the list an empty one.
+ */
+function allowedSources(spec: NonNullable<Service["spec"]>, family: IpFamily): ServicePort["sourceRanges"] {
+  const { ranges, unreadable } = sourceRangesOf(spec);
+  const own = ranges.filter((range) => range.family === family);
+  if (own.length === 0 && unreadable.length === 0) return undefined;
+  return own.some(({ prefixLength }) => prefixLength === 0) ? undefined : packed(own);
 }
 
 function affinitySeconds(spec: NonNullable<Service["spec"]>): number {

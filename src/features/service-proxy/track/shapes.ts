@@ -24,6 +24,7 @@ export const SERVICE_SHAPE: Shape = {
         clusterIPs: TEXTS,
         externalIPs: TEXTS,
         loadBalancerSourceRanges: TEXTS,
+        ipFamilies: TEXTS,
         externalTrafficPolicy: "string",
         internalTrafficPolicy: "string",
         sessionAffinity: "string",

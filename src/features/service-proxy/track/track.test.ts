@@ -50,8 +50,8 @@ test("lenientAddress: accepts what older validation stored; refuses other text a
   for (const text of ["", "None", "1.2.3", "1.2.3.4.5", "300.1.1.1", "0x7f.0.0.1", "fd00::zz"])
     assert.equal(lenientAddress(text, 4), undefined, text);
   assert.equal(lenientAddress("10.0.0.1", 6), undefined);
-  assert.equal(String(lenientCidr(" 10.1.2.3/8 ", 4)), "10.0.0.0/8");
-  assert.equal(lenientCidr("10.0.0.0/33", 4), undefined);
+  assert.equal(String(lenientCidr(" 10.1.2.3/8 ")), "10.0.0.0/8");
+  assert.equal(lenientCidr("10.0.0.0/33"), undefined);
 });
 
 test("portsOf: headless, ExternalName and other families' Services have no ports", () => {
@@ -85,11 +85,39 @@ test("portsOf: load balancers' addresses by ipMode, source ranges by family, a /
     options,
   );
   assert.deepEqual(port?.loadBalancerIPs.map(String), ["1.1.1.1", "1.1.1.2"]);
-  assert.deepEqual(port?.sourceRanges.map(String), ["10.0.0.0/8"]);
+  assert.deepEqual(port?.sourceRanges?.map(String), ["10.0.0.0/8"]);
   assert.deepEqual(
     portsOf(service({ loadBalancerSourceRanges: ["10.0.0.0/8", "0.0.0.0/0"] }), 4, options)[0]?.sourceRanges,
-    [],
+    undefined,
   );
+});
+
+test("portsOf: a list of sources that has an entry which cannot be read is not an empty list, and mapped prefixes are IPv4", () => {
+  const allowed = (family: 4 | 6, ...loadBalancerSourceRanges: string[]): readonly string[] | undefined =>
+    portsOf(
+      service({ loadBalancerSourceRanges, clusterIPs: ["10.96.0.1", "fd00::1"] }),
+      family,
+      options,
+    )[0]?.sourceRanges?.map(String);
+  assert.deepEqual(allowed(4, "::ffff:10.0.0.0/104"), ["10.0.0.0/8"]);
+  assert.equal(allowed(6, "::ffff:10.0.0.0/104"), undefined, "of the other family alone");
+  assert.equal(allowed(4, "::ffff:0.0.0.0/96"), undefined, "all of IPv4");
+  for (const text of [
+    "10.0.0.0",
+    "10.0.0.0/33",
+    "10.0.0/8",
+    "",
+    "*",
+    "::ffff:10.0.0.0/129",
+    "10.0.0.0/8/8",
+    "fe80::%eth0/64",
+  ]) {
+    for (const family of [4, 6] as const) assert.deepEqual(allowed(family, text), [], text);
+    assert.deepEqual(allowed(4, text, "192.0.2.0/24"), ["192.0.2.0/24"], text);
+    assert.deepEqual(allowed(6, text, "192.0.2.0/24"), [], text);
+  }
+  assert.equal(allowed(6, "10.0.0.0/8"), undefined);
+  assert.equal(allowed(4, "2001:db8::/32"), undefined);
 });
 
 test("portsOf: external IPs by the gate, affinity within its range", () => {
