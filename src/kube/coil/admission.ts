@@ -121,17 +121,21 @@ function admissionOf<T extends KubeObject>(type: ResourceType<T>, rules: Rules<T
     structure: (object) => checkStructure(schema, object, ""),
     check: (object, old, context) => {
       if (old !== undefined && isUnchanged(object, old)) return NONE;
-      const { shape, values } = checkStructure(schema, object, "");
+      const { shape, values, sizes } = checkStructure(schema, object, "");
       const faults = [...metadataFaults(object), ...shape];
       if (faults.length > 0) return faulty(faults);
       const sound = old !== undefined && shapeFaults(schema, old).length === 0;
+      const before = sound ? checkStructure(schema, old, "") : undefined;
+      // The caller may be anybody, and what an API server has stored fits.
+      const news = newFaults(sizes, before?.sizes ?? []);
+      if (news.length > 0) return faulty(news);
       const verdict =
         sound && rules.update !== undefined
           ? rules.update(typed(old), typed(object), context)
           : rules.create(typed(object), context);
       // Unchanged fields are judged by the rules, not here, because a stored object may be older than a rule.
-      const news = sound ? newFaults(values, checkStructure(schema, old, "").values) : values;
-      return { faults: [...verdict.faults, ...newFaults(news, verdict.faults)], warnings: verdict.warnings };
+      const further = newFaults(values, before?.values ?? []);
+      return { faults: [...verdict.faults, ...newFaults(further, verdict.faults)], warnings: verdict.warnings };
     },
   };
 }

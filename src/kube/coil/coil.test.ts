@@ -62,6 +62,41 @@ test("pool: without a spec, as an older schema let it be stored, it is refused, 
   assert.deepEqual(validatePoolCreate(good, { others: [none] }), []);
 });
 
+test("pool: the work of a review grows with the number of subnets: each is read a few times, and what is too long is not read by the rules", () => {
+  const admission = coilAdmission("AddressPool") ?? assert.fail();
+  let reads = 0;
+  const entries = (count: number, entryOf: (at: number) => object): object[] =>
+    Array.from(
+      { length: count },
+      (_, at) =>
+        new Proxy(entryOf(at), {
+          get: (target, key) => {
+            reads += 1;
+            return Reflect.get(target, key);
+          },
+        }),
+    );
+  const check = (subnets: object[]): string[] =>
+    told(
+      admission.check({ metadata: { name: "p" }, spec: { blockSizeBits: 0, subnets } }, undefined, { pools: [] })
+        .faults,
+    );
+  const apart = entries(10_000, (at) => ({ ipv4: `10.${at >> 8}.${at & 255}.0/24` }));
+  assert.deepEqual(check(apart), []);
+  assert.ok(reads < 50 * 10_000, `${reads} reads`);
+  reads = 0;
+  const equal = check(entries(10_000, () => ({ ipv6: "fd00::/64" })));
+  assert.equal(equal.length, 50);
+  assert.match(equal[0] ?? "", /^spec\.subnets\[1\].* overlaps with spec\.subnets\[0\]/);
+  assert.ok(reads < 50 * 10_000, `${reads} reads`);
+  reads = 0;
+  assert.deepEqual(
+    check(entries(60_000, () => ({ ipv4: "no CIDR" }))).map((text) => text.replace(/".*"/, "…")),
+    ["spec.subnets: Invalid value: …: must have at most 10000 items"],
+  );
+  assert.ok(reads < 5000, `${reads} reads: the schema's faults are told up to a number`);
+});
+
 test("pool: each fault is returned with its field, all at once", () => {
   const bad = pool({
     subnets: [

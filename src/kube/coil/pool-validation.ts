@@ -1,7 +1,8 @@
 import { Cidr } from "#base/ip";
 import { type FieldFault, forbidden, invalid, required, tooLong } from "#kube/crd";
-import { DEFAULT_BLOCK_SIZE_BITS, type ParsedSubnet, subnetsOverlap } from "./blocks.ts";
+import { DEFAULT_BLOCK_SIZE_BITS, type ParsedSubnet } from "./blocks.ts";
 import { MAX_LABEL_VALUE_LENGTH } from "./keys.ts";
+import { PrefixTree } from "./prefix-tree.ts";
 import type { AddressPoolSpec, SubnetSet } from "./types.ts";
 
 /** The fields of a pool that validation reads. */
@@ -60,14 +61,26 @@ export function validatePoolUpdate(before: PoolInput, after: PoolInput, context:
   return [...faults, ...checkEntries({ metadata: after.metadata, spec }, before.spec.subnets.length, bits, context)];
 }
 
-/** Checks the entries from `start` on, each one by itself, and against all earlier entries and the other pools. */
+/** Most faults of entries that are told: with one the pool is refused. */
+const MAX_FAULTS = 50;
+
+/**
+ * Checks the entries from `start` on, each one by itself, and against all earlier entries and the other pools. The work grows with the number of subnets, not with
+ * its square: who can ask for a review is a stranger.
+ */
 function checkEntries(pool: PoolWithSpec, start: number, bits: number, context: PoolContext): FieldFault[] {
   const faults: FieldFault[] = [];
-  const parsed: (ParsedSubnet | undefined)[] = [];
-  const others = Array.from(context.others ?? [], (other) => ({
-    name: other.metadata.name ?? "",
-    subnets: (other.spec?.subnets ?? []).map(tryParse),
-  })).filter((other) => other.name !== pool.metadata.name);
+  const others = new SubnetTree();
+  const names: string[] = [];
+  for (const { metadata, spec } of context.others ?? []) {
+    if (metadata.name === pool.metadata.name) continue;
+    for (const entry of spec?.subnets ?? []) {
+      const subnet = tryParse(entry);
+      if (subnet !== undefined) others.add(subnet, names.length);
+    }
+    names.push(metadata.name ?? "");
+  }
+  const earlier = new SubnetTree();
   const first = pool.spec.subnets[0];
   for (const [at, entry] of pool.spec.subnets.entries()) {
     const field = `spec.subnets[${at}]`;
@@ -78,32 +91,33 @@ function checkEntries(pool: PoolWithSpec, start: number, bits: number, context: 
       if (first !== undefined && familySet(first) !== familySet(entry) && own.length === 0) {
         faults.push(invalid(field, entry, `must have the same families as spec.subnets[0]: ${familySet(first)}`));
       }
-      if (subnet !== undefined) faults.push(...checkOverlaps(field, entry, subnet, parsed, others));
+      const [before, other] = subnet === undefined ? [] : [earlier.overlapping(subnet), others.overlapping(subnet)];
+      if (before !== undefined) faults.push(invalid(field, entry, `overlaps with spec.subnets[${before}]`));
+      if (other !== undefined)
+        faults.push(invalid(field, entry, `overlaps with a subnet of AddressPool ${names[other]}`));
+      if (faults.length >= MAX_FAULTS) return faults.slice(0, MAX_FAULTS);
     }
-    parsed.push(subnet);
+    if (subnet !== undefined) earlier.add(subnet, at);
   }
   return faults;
 }
 
-function checkOverlaps(
-  field: string,
-  entry: SubnetSet,
-  subnet: ParsedSubnet,
-  earlier: readonly (ParsedSubnet | undefined)[],
-  others: readonly { readonly name: string; readonly subnets: readonly (ParsedSubnet | undefined)[] }[],
-): FieldFault[] {
-  const faults: FieldFault[] = [];
-  for (const [at, other] of earlier.entries()) {
-    if (other !== undefined && subnetsOverlap(subnet, other)) {
-      faults.push(invalid(field, entry, `overlaps with spec.subnets[${at}]`));
-    }
+/** Subnets of one or both families, by their places in a list. */
+class SubnetTree {
+  readonly #trees = { ipv4: new PrefixTree(), ipv6: new PrefixTree() };
+
+  overlapping(subnet: ParsedSubnet): number | undefined {
+    const places = (["ipv4", "ipv6"] as const).flatMap((family) => {
+      const cidr = subnet[family];
+      return cidr === undefined ? [] : (this.#trees[family].overlapping(cidr) ?? []);
+    });
+    return places.length === 0 ? undefined : Math.min(...places);
   }
-  for (const other of others) {
-    if (other.subnets.some((theirs) => theirs !== undefined && subnetsOverlap(subnet, theirs))) {
-      faults.push(invalid(field, entry, `overlaps with a subnet of AddressPool ${other.name}`));
-    }
+
+  add(subnet: ParsedSubnet, place: number): void {
+    if (subnet.ipv4 !== undefined) this.#trees.ipv4.add(subnet.ipv4, place);
+    if (subnet.ipv6 !== undefined) this.#trees.ipv6.add(subnet.ipv6, place);
   }
-  return faults;
 }
 
 /** The faults of one entry by itself. */

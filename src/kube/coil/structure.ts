@@ -9,6 +9,8 @@ export interface StructureFaults {
   /** If there are faults of the shape, rules must not read the value. */
   readonly shape: readonly FieldFault[];
   readonly values: readonly FieldFault[];
+  /** Of these, those of lists, objects and texts that are longer than they may be: rules must not spend their time on them. */
+  readonly sizes: readonly FieldFault[];
   /** Members that the schema does not know, as paths. An API server drops them, or refuses them with `fieldValidation=Strict`. */
   readonly unknown: readonly string[];
 }
@@ -22,11 +24,12 @@ const INT32 = 2 ** 31;
  * may be given.
  */
 export function checkStructure(schema: SchemaNode, value: unknown, path: string): StructureFaults {
-  const found: Found = { shape: [], values: [], unknown: [] };
+  const found: Found = { shape: [], values: [], sizes: [], unknown: [] };
   check(schema, value, path, found);
   return {
     shape: found.shape.slice(0, MAX_FAULTS),
     values: found.values.slice(0, MAX_FAULTS),
+    sizes: found.sizes.slice(0, MAX_FAULTS),
     unknown: found.unknown.slice(0, MAX_FAULTS),
   };
 }
@@ -34,7 +37,13 @@ export function checkStructure(schema: SchemaNode, value: unknown, path: string)
 interface Found {
   readonly shape: FieldFault[];
   readonly values: FieldFault[];
+  readonly sizes: FieldFault[];
   readonly unknown: string[];
+}
+
+function tooBig(fault: FieldFault, found: Found): void {
+  found.values.push(fault);
+  found.sizes.push(fault);
 }
 
 function check(schema: SchemaNode, value: unknown, path: string, found: Found): void {
@@ -60,7 +69,7 @@ function checkMembers(schema: SchemaNode, value: Readonly<Record<string, unknown
   const { properties, additionalProperties, maxProperties = Number.POSITIVE_INFINITY } = schema;
   const count = Object.keys(value).length;
   if (count > maxProperties) {
-    found.values.push(invalid(path, `${count} members`, `must have at most ${maxProperties} members`));
+    tooBig(invalid(path, `${count} members`, `must have at most ${maxProperties} members`), found);
     return;
   }
   for (const [key, member] of Object.entries(value)) {
@@ -80,7 +89,7 @@ function checkList(schema: SchemaNode, value: readonly unknown[], path: string, 
     );
   }
   if (value.length > maxItems) {
-    found.values.push(invalid(path, `${value.length} items`, `must have at most ${maxItems} items`));
+    tooBig(invalid(path, `${value.length} items`, `must have at most ${maxItems} items`), found);
   }
   if (items === undefined) return;
   for (const [index, item] of value.slice(0, maxItems).entries()) check(items, item, `${path}[${index}]`, found);
@@ -97,7 +106,7 @@ function checkText(schema: SchemaNode, value: string, path: string, found: Found
     );
   }
   if (schema.maxLength !== undefined && [...value].length > schema.maxLength) {
-    found.values.push(tooLong(path, schema.maxLength));
+    tooBig(tooLong(path, schema.maxLength), found);
   } else if (schema.pattern !== undefined && !new RegExp(schema.pattern).test(value)) {
     found.values.push(invalid(path, value, `must match ${schema.pattern}`));
   }

@@ -1,4 +1,3 @@
-import { systemClock } from "#base/clock";
 import { nicAdmissionHandlers } from "#features/nic";
 import { findObject, resources } from "#kube/client";
 import type { AdmissionHandler } from "#kube/webhook";
@@ -13,7 +12,6 @@ export function nicWebhookHandlers(
 ): Readonly<Record<string, AdmissionHandler>> {
   return nicAdmissionHandlers({
     controllerUser,
-    clock: systemClock,
     world: async (namespace, { signal }) => {
       await Promise.all([claims.synced, namespaces.synced, policies.synced]);
       const isKnown = namespace === "" || cluster.namespace(namespace) !== undefined;

@@ -509,7 +509,7 @@ export class ClaimReconciler {
     return node === undefined || (node.notReadySince !== undefined && now - node.notReadySince > NODE_LOST_MS);
   }
 
-  /** `growsTo`: the ports of the claim once it has the NICs that its pod asks for. The check that decides, after that of the webhooks, whose replicas do not know each other's reservations. */
+  /** `growsTo`: the ports of the claim once it has the NICs that its pod asks for. The check that decides: of pods that the webhooks have admitted together all can be more than the quota. */
   #quotaFault(record: ClaimRecord, growsTo?: number): string | undefined {
     if (growsTo === undefined && isAllowed(record)) return undefined;
     const { cluster, rules } = this.#deps;

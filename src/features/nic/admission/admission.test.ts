@@ -1,14 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { FakeClock } from "#base/clock";
 import { applyEdits } from "#base/yaml";
 import type { NicClaim, NicPolicySpec } from "#kube/nic";
 import type { AdmissionAnswer, AdmissionRequest } from "#kube/webhook";
 import { nicAdmissionHandlers } from "./handlers.ts";
 import { mutatePod } from "./mutate.ts";
 import { type NamespaceView, nicLimit, tenantOf, vpcAccess } from "./policy.ts";
-import { MAX_RESERVATIONS, RESERVATION_MS, Reservations } from "./reservations.ts";
 import type { NicWorld } from "./reviewed-pod.ts";
 import { validatePod } from "./validate-pod.ts";
 
@@ -83,12 +81,8 @@ function told(answer: AdmissionAnswer): readonly string[] {
   return answer.allowed ? [] : (answer.causes ?? []).map(({ field, message }) => `${field}: ${message}`);
 }
 
-function validate(
-  request: AdmissionRequest,
-  world: NicWorld = worldOf(),
-  reservations = new Reservations(new FakeClock()),
-) {
-  return told(validatePod(request, { world, reservations, controllerUser: CONTROLLER }));
+function validate(request: AdmissionRequest, world: NicWorld = worldOf()) {
+  return told(validatePod(request, { world, controllerUser: CONTROLLER }));
 }
 
 /** The annotations after a mutation. */
@@ -228,7 +222,6 @@ test("validation: faults of the fields have their exact texts, and are one line 
   const request = requestOf({ [VPC]: "a/b", [NICS]: '[{"ip":"x","subnet":"s"}]' });
   const answer = validatePod(request, {
     world: worldOf(),
-    reservations: new Reservations(new FakeClock()),
     controllerUser: "",
   });
   assert.ok(!answer.allowed);
@@ -261,7 +254,6 @@ test("validation: a pod with the network of its node is admitted with a warning,
   const request = requestOf({ [VPC]: "a/b", [NICS]: "[[" }, { hostNetwork: true });
   const answer = validatePod(request, {
     world: worldOf(),
-    reservations: new Reservations(new FakeClock()),
     controllerUser: "",
   });
   assert.ok(answer.allowed);
@@ -370,62 +362,23 @@ test("quota: claims of all namespaces of the tenant count until they are release
   assert.deepEqual(validate(requestOf({ [VPC]: "v", [NICS]: grown }, { old, uidOfPod: "a" }), hot), []);
 });
 
-test("quota: admitted pods count until their claim is seen, or for 30 s; dry runs and refused pods do not", async () => {
-  const clock = new FakeClock();
-  const reservations = new Reservations(clock);
-  const ask = (
-    count: number,
-    init: Partial<AdmissionRequest> & { uidOfPod?: string } = {},
-    claims: readonly NicClaim[] = [],
-  ) => validate(requestOf({ [VPC]: "v", [NICS]: many(count) }, init), worldOf({ policy: QUOTA, claims }), reservations);
-  assert.deepEqual(ask(4, { dryRun: true }), []);
-  assert.equal(reservations.size, 0);
-  assert.deepEqual(ask(5), ["nics: Too many: 5: a pod with containers has at most 4"]);
-  assert.equal(reservations.size, 0);
-  assert.deepEqual(ask(4, { uid: "one", uidOfPod: "a" }), []);
-  assert.deepEqual(ask(4, { uid: "one", uidOfPod: "a" }), [], "a repeated request counts once");
-  assert.deepEqual(ask(4, { uidOfPod: "b" }), []);
-  assert.deepEqual(ask(3), ['nics: Forbidden: tenant "t" would use 11 ports of 10']);
-  assert.deepEqual(ask(3, {}, [claimOf("a", "default", 4)]), ['nics: Forbidden: tenant "t" would use 11 ports of 10']);
-  assert.deepEqual(
-    ask(3, { dryRun: true }, [claimOf("a", "default", 1)]),
-    [],
-    "the claim counts in place of the reservation",
-  );
-  await clock.advance(RESERVATION_MS);
-  assert.deepEqual(ask(4), []);
-  assert.equal(reservations.size, 1);
-});
-
-test("reservations: their number is bounded, and the oldest go first", () => {
-  const reservations = new Reservations(new FakeClock());
-  for (let at = 0; at <= MAX_RESERVATIONS; at += 1) {
-    reservations.add(`r${at}`, { tenant: "t", ports: 1, podUID: undefined });
-  }
-  assert.equal(reservations.size, MAX_RESERVATIONS);
-  assert.equal(reservations.portsOf("t", { request: "r0", hasClaim: () => false }), MAX_RESERVATIONS);
-  assert.equal(reservations.portsOf("t", { request: "r1", hasClaim: () => false }), MAX_RESERVATIONS - 1);
-});
-
-test("T-50: of pods that are admitted at the same time, one replica never admits more than the quota", async () => {
+test("quota: a review changes nothing for the next one, whoever sends it and however often", async () => {
   const world = worldOf({ policy: QUOTA, claims: [claimOf("a", "default", 3)] });
   const { "/validate-v1-pod": handler } = nicAdmissionHandlers({
-    // Caches answer at different times.
-    world: async () => {
-      await new Promise((resolve) => setImmediate(resolve));
-      return world;
-    },
+    world: async () => world,
     controllerUser: CONTROLLER,
-    clock: new FakeClock(),
   });
   assert.ok(handler !== undefined);
   const { signal } = new AbortController();
-  const answers = await Promise.all(
-    Array.from({ length: 20 }, (_, at) =>
-      handler(requestOf({ [VPC]: "v", [NICS]: many(2) }, { uidOfPod: `pod-${at}` }), { signal }),
-    ),
+  const ask = (count: number, at: number) =>
+    handler(requestOf({ [VPC]: "v", [NICS]: many(count) }, { uidOfPod: `pod-${at}` }), { signal });
+  const answers = await Promise.all(Array.from({ length: 20 }, (_, at) => ask(4, at)));
+  assert.deepEqual(
+    new Set(answers.map(({ allowed }) => allowed)),
+    new Set([true]),
+    "the controller gives ports to those that fit",
   );
-  assert.equal(answers.filter(({ allowed }) => allowed).length, 3);
+  assert.deepEqual(told(await ask(4, 0)), []);
 });
 
 test("admission: any annotations are admitted or refused, and a mutated pod is in normal form (fuzz)", () => {

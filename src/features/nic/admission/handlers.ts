@@ -1,7 +1,5 @@
-import type { Clock } from "#base/clock";
 import type { AdmissionHandler } from "#kube/webhook";
 import { mutatePod } from "./mutate.ts";
-import { Reservations } from "./reservations.ts";
 import type { NicWorld } from "./reviewed-pod.ts";
 import { validatePod } from "./validate-pod.ts";
 
@@ -17,20 +15,17 @@ export interface NicAdmissionDeps {
   readonly world: (namespace: string, options: { readonly signal: AbortSignal }) => Promise<NicWorld>;
   /** The user name of the controller, such as `system:serviceaccount:kube-system:nic-controller`. */
   readonly controllerUser: string;
-  readonly clock: Clock;
 }
 
-/** The handlers of the webhooks of pods, by path. They share their reservations. */
+/** The handlers of the webhooks of pods, by path. */
 export function nicAdmissionHandlers({
   world,
   controllerUser,
-  clock,
 }: NicAdmissionDeps): Readonly<Record<string, AdmissionHandler>> {
-  const reservations = new Reservations(clock);
   return {
     [NIC_WEBHOOK_PATHS.mutate]: async (request, options) =>
       mutatePod(request, await world(request.namespace ?? "", options)),
     [NIC_WEBHOOK_PATHS.validate]: async (request, options) =>
-      validatePod(request, { world: await world(request.namespace ?? "", options), reservations, controllerUser }),
+      validatePod(request, { world: await world(request.namespace ?? "", options), controllerUser }),
   };
 }

@@ -5,7 +5,6 @@ import { annotationPath } from "../fields/annotation.ts";
 import { type PodNics, readPodNics, type WantedNics } from "../fields/pod.ts";
 import { updateFaults } from "../fields/update.ts";
 import { countedPorts, nicLimit, type Tenant, tenantOf, vpcAccess } from "./policy.ts";
-import type { Reservations } from "./reservations.ts";
 import {
   annotationOf,
   defaultVpcOf,
@@ -19,14 +18,13 @@ import {
 /** What the validation needs beside a request. */
 export interface PodValidation {
   readonly world: NicWorld;
-  readonly reservations: Reservations;
   /** The user name of the controller, the only one who writes the annotations of the status. */
   readonly controllerUser: string;
 }
 
 /**
- * Checks a pod and its change (docs/spec/vpc-nics.md#4): fields, update rules, VPC of the namespace, limits and quota. An admitted pod
- * reserves its ports, unless the request is a dry run. Never waits, so that two requests cannot both see the last free port.
+ * Checks a pod and its change (docs/spec/vpc-nics.md#4): fields, update rules, VPC of the namespace, limits and quota. Pure: nothing of a review is remembered, as
+ * anybody who reaches the port can send one. Of pods that are admitted together the controller gives ports to those that fit the quota.
  */
 export function validatePod(request: AdmissionRequest, context: PodValidation): AdmissionAnswer {
   const pods = reviewedPods(request);
@@ -66,7 +64,7 @@ interface Judged {
 function judge(
   request: AdmissionRequest,
   { nics, before, pod, faults }: Judged,
-  { world, reservations }: PodValidation,
+  { world }: PodValidation,
 ): AdmissionAnswer {
   const { policy } = world;
   const namespace = request.namespace ?? "";
@@ -90,20 +88,10 @@ function judge(
   }
   if (!grows || tenant?.maxPorts === undefined) return verdict(request, faults);
   const ports = nics.nics.length;
-  const used =
-    claimedPorts(world, tenant, claim) +
-    reservations.portsOf(tenant.name, { request: request.uid, hasClaim: claimFinder(world) });
+  const used = claimedPorts(world, tenant, claim);
   if (used + ports > tenant.maxPorts) {
     const why = `tenant ${JSON.stringify(tenant.name)} would use ${used + ports} ports of ${tenant.maxPorts}`;
     faults.push(forbidden("nics", why));
-  } else if (faults.length === 0 && !request.dryRun) {
-    // A pod that grows has its old NICs in its claim.
-    const added = ports - (claim === undefined ? 0 : claim.spec.nics.length);
-    reservations.add(request.uid, {
-      tenant: tenant.name,
-      ports: added,
-      podUID: claim === undefined ? podUID : undefined,
-    });
   }
   return verdict(request, faults);
 }
@@ -119,15 +107,6 @@ function claimedPorts({ policy, namespaces, claims }: NicWorld, tenant: Tenant, 
     if (known && uid !== except?.metadata.uid) ports += countedPorts(claim);
   }
   return ports;
-}
-
-/** Claims have the uid of their pod as name. The set is made at the first question, since most requests ask none. */
-function claimFinder({ claims }: NicWorld): (podUID: string) => boolean {
-  let names: Set<string> | undefined;
-  return (podUID) => {
-    names ??= new Set(Array.from(claims.values(), ({ metadata }) => metadata.name));
-    return names.has(podUID);
-  };
 }
 
 function portsByName(claim: NicClaim | undefined): ReadonlyMap<string, string> {
