@@ -2,7 +2,7 @@ import { mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { type AbortOptions, Backoff, Dirty, retry, TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
-import { stringFlag } from "#base/config";
+import { ConfigError, choiceFlag, integerFlag, repeatedFlag, stringFlag } from "#base/config";
 import { ExpectedError } from "#base/errors";
 import { Health } from "#base/health";
 import { Repeats } from "#base/log";
@@ -11,7 +11,16 @@ import { reconcile } from "#base/reconcile";
 import { OpenVSwitch } from "#cloud/ovsdb";
 import { INSPECT_NICS_PATH, inspectHandler, serveGrpc } from "#features/cni";
 import { parseHandOver, waitingText } from "#features/nic";
-import { applyReport, ClaimBook, ClaimFiles, LostDevices, NicService, plannedReport } from "#features/nic-agent";
+import {
+  applyReport,
+  ClaimBook,
+  ClaimFiles,
+  LostDevices,
+  NicService,
+  operatorSettings,
+  parseAllowed,
+  plannedReport,
+} from "#features/nic-agent";
 import { cniResult, inspectNics, Journal, NicNetwork } from "#features/nic-cni";
 import type { NicNode } from "#features/nic-report";
 import { acquireFileLock } from "#kernel/lock";
@@ -61,6 +70,28 @@ const flags = {
     "PATH",
   ),
   integrationBridge: stringFlag("integration-bridge", "br-int", "bridge of ports that do not say theirs", "NAME"),
+  plugMode: choiceFlag(
+    "plug-mode",
+    ["auto", "hybrid", "direct"],
+    "auto",
+    "hybrid: a Linux bridge before the integration bridge; direct: none; auto: as the port's binding says, else hybrid",
+  ),
+  vmOwnerUid: integerFlag("vm-owner-uid", 0, "user who may open the TAP devices of virtual machines", {
+    min: 0,
+    max: 0xffff_fffe,
+  }),
+  nsPrefix: stringFlag("ns-prefix", "vpc-ns", "vpc-alcor: beginning of the names of VPCs' namespaces", "TEXT"),
+  allowConfiguration: repeatedFlag(
+    "allow-configuration",
+    (text) => {
+      const allowed = parseAllowed(text);
+      if (allowed !== undefined) return allowed;
+      const keys = "ovsdb, integrationBridge, plugMode, vmOwnerUid or nsPrefix";
+      throw new ConfigError("invalid-value", [`"${text}" is not KEY=VALUE with the key ${keys}`]);
+    },
+    "a further value that the configuration of a network may have, such as integrationBridge=br-second; others than this agent's own are refused",
+    "KEY=VALUE",
+  ),
   ...kubeFlags,
   ...logFlags,
 };
@@ -131,7 +162,13 @@ export const nicAgent = defineProgram({
     const hotPlug = new Dirty();
     /** Forgotten with the claims. */
     const losses = new LostDevices();
-    const switchDefaults = { ovsdb: values.ovsdb, bridge: values.integrationBridge };
+    const { ovsdb, integrationBridge, plugMode, vmOwnerUid, nsPrefix, allowConfiguration } = values;
+    const operator = operatorSettings({ ovsdb, integrationBridge, plugMode, vmOwnerUid, nsPrefix }, allowConfiguration);
+    const node = {
+      ...{ ovsdb, bridge: integrationBridge, plugMode, nsPrefix },
+      // Without one devices are root's, and the plan of a release before says the same.
+      ...(vmOwnerUid === 0 ? {} : { vmOwnerUid }),
+    };
     const service = new NicService({
       claims,
       readPod: async (namespace, name, options) => {
@@ -142,11 +179,11 @@ export const nicAgent = defineProgram({
         findObject(api, nicResources.nicClaims, { namespace, name }, { ...options, timeoutMs: READ_MS }),
       handOver: parseHandOver,
       describe: waitingText,
-      plan: (request) => planClaim(request, switchDefaults),
+      plan: (request) => planClaim(request, node),
       resultOf: cniResult,
-      planAdded: (plan, claim, nic) => planAdded(plan, claim, nic, switchDefaults),
+      planAdded: (plan, claim, nic) => planAdded(plan, claim, nic, node),
       network,
-      switchDefaults,
+      operator,
       kindOf,
       onPlugged: (uid, names) => {
         const { isPlugged } = service.stateOf(uid);

@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { resources } from "#kube/client";
 import { type NicClaim, type NicStatus, nicResources } from "#kube/nic";
 import { until } from "#test/lab";
-import { type ClaimedPod, NicNode, nicState, type Sandbox } from "#test/nic-node";
+import { type ClaimedPod, NicNode, nicState, type Sandbox, VM_OWNERS } from "#test/nic-node";
 import { skipWithoutOvs } from "#test/ovs-bed";
 
 const options = { skip: skipWithoutOvs };
@@ -147,7 +147,7 @@ test(
   async () => {
     const pod = await node().createClaim("machine", [nicState(5)], { vm: {} });
     const sandbox = node().makeSandbox("machine");
-    const config = { vmMode: "tap", vmOwnerUid: 60107 };
+    const config = { vmMode: "tap", vmOwnerUid: VM_OWNERS[1] };
     assert.equal((await node().cni("ADD", { pod, sandbox, config })).exit, 0);
     const eth1 = nicState(6, { name: "eth1", net: 7 });
     await want(pod, [nicState(5), eth1]);

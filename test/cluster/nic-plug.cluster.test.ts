@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { resources } from "#kube/client";
 import { start, until } from "#test/lab";
-import { NicNode, nicState, type Sandbox } from "#test/nic-node";
+import { NicNode, nicState, type Sandbox, VM_OWNERS } from "#test/nic-node";
 import { skipWithoutOvs } from "#test/ovs-bed";
 
 const options = { skip: skipWithoutOvs };
@@ -316,7 +316,7 @@ test("a virtual machine gets a TAP device of its user, and its sandbox nothing",
   const added = await node().cni("ADD", {
     pod,
     sandbox,
-    config: { vmMode: "tap", vmOwnerUid: 71_077, vmMultiQueue: true },
+    config: { vmMode: "tap", vmOwnerUid: VM_OWNERS[0], vmMultiQueue: true },
   });
   assert.deepEqual(
     [added.exit, added.interfaces, added.ips],

@@ -90,6 +90,9 @@ export function nicState(
   };
 }
 
+/** Users of TAP devices that the agent lets a configuration name. */
+export const VM_OWNERS = [71_077, 60_107] as const;
+
 /** Disposing ends the programs and removes everything. */
 export class NicNode implements AsyncDisposable {
   readonly netns: string;
@@ -178,6 +181,7 @@ export class NicNode implements AsyncDisposable {
       `--socket=${this.socket}`,
       `--state-dir=${this.stateDir}`,
       `--ovsdb=${this.ovs.socketPath}`,
+      ...VM_OWNERS.map((uid) => `--allow-configuration=vmOwnerUid=${uid}`),
     ];
     const agent = start(this.inside(ISTHMUS, "nic-agent", ...flags), {
       env: { COIL_NODE_NAME: NODE },

@@ -21,15 +21,18 @@ each NIC.
 | \`plumbTimeoutMs\` | 30000 | how long ADD waits for bound ports, milliseconds, at most 50000 |
 | \`activeTimeoutMs\` | 15000 | how long it waits for active ports after they are plugged, at most 50000. Both together must be less than 60 s |
 | \`requireActive\` | true | false: ADD succeeds although a port is not active in this time |
-| \`plugMode\` | \`auto\` | \`hybrid\`: a Linux bridge before the integration bridge; \`direct\`: none; \`auto\`: as the port's binding says, else hybrid |
+| \`plugMode\` | that of the agent | \`hybrid\`: a Linux bridge before the integration bridge; \`direct\`: none; \`auto\`: as the port's binding says, else hybrid |
 | \`ovsdb\`, \`integrationBridge\` | those of the agent | \`unix:\` and the socket of Open vSwitch's database; the bridge, which goes before the one that the binding names |
 | \`vmMode\` | \`veth\` | \`tap\`: a pod with \`isthmus.dev/vm\` gets a TAP device for the machine, and its sandbox nothing |
-| \`vmOwnerUid\`, \`vmMultiQueue\` | root, false | the user who may open the TAP device, and whether it can have several queues |
-| \`nsPrefix\` | \`vpc-ns\` | vpc-alcor: the beginning of the names of VPCs' namespaces, where a NicClaim does not name it |
+| \`vmOwnerUid\`, \`vmMultiQueue\` | that of the agent, false | the user who may open the TAP device, and whether it can have several queues |
+| \`nsPrefix\` | that of the agent | vpc-alcor: the beginning of the names of VPCs' namespaces, where a NicClaim does not name it |
 | \`probe_tm_ms\` | 3000 | vpc-alcor: how long ADD waits for the device of Alcor's agent, at most 60000; 0: the default |
 | \`mizarTuning\` | true | vpc-alcor: \`net.ipv4.tcp_mtu_probing\` is 2 in the sandbox, and segmentation and checksums of the device are off |
 | \`bindBy\` | \`controller\` | no other value is possible: \`cni\` would need credentials of the cloud on the node ([design](../design/nics.md#what-we-leave-out)) |
 | \`probeIntervalMs\`, \`credentials\` | | no effect: the agent is told of changes, and nodes have no credentials of a cloud |
+
+\`plugMode\`, \`ovsdb\`, \`integrationBridge\`, \`vmOwnerUid\` and \`nsPrefix\` reach beyond the pod, and with Multus a tenant writes the configuration: a value that is neither that of [the agent's flags](nic-agent.md#flags) nor one of its
+\`--allow-configuration\` is refused by name at ADD. A DEL is never refused: it uses the agent's value then.
 
 It makes interfaces itself, so it must be the first plugin of its network.
 

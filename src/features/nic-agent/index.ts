@@ -15,5 +15,9 @@ export { ClaimBook } from "./claim-book.ts";
 export { ClaimFiles } from "./claim-files.ts";
 export { NicCallError, type NicCallErrorCode } from "./failure.ts";
 export { LostDevices } from "./lost-devices.ts";
+export {
+  operatorSettings,
+  parseAllowed,
+} from "./operator-settings.ts";
 export { applyReport, plannedReport } from "./report.ts";
 export { NicService, type PlanRequest } from "./service.ts";

@@ -18,7 +18,16 @@ import {
 } from "#wire/cnirpc";
 import { ClaimFileError, parseClaim } from "./claim-files.ts";
 import { active, plumbable } from "./gates.ts";
-import { ClaimBook, ClaimFiles, LostDevices, NicCallError, NicService, plannedReport } from "./index.ts";
+import {
+  ClaimBook,
+  ClaimFiles,
+  LostDevices,
+  NicCallError,
+  NicService,
+  operatorSettings,
+  parseAllowed,
+  plannedReport,
+} from "./index.ts";
 import { type PluggedNic, planChanges } from "./plan-changes.ts";
 import { parseNicCall } from "./request.ts";
 
@@ -26,6 +35,16 @@ const folder = mkdtempSync(join(tmpdir(), "isthmus-nic-agent-"));
 after(() => rmSync(folder, { recursive: true }));
 const UID = "0a64ecb8-6f54-4d0f-9e42-7c8d7f8c3a10";
 const PLACE = { nodeName: "node1" };
+const OPERATOR = operatorSettings(
+  {
+    ovsdb: "/var/run/openvswitch/db.sock",
+    integrationBridge: "br-int",
+    plugMode: "auto",
+    vmOwnerUid: 0,
+    nsPrefix: "vpc-ns",
+  },
+  ["integrationBridge=br-second", "vmOwnerUid=107"],
+);
 
 function nic(init: Partial<NicStatus> = {}): NicStatus {
   return { name: "eth0", state: "InProgress", portID: "p0", host: "node1", vifType: "ovs", ...init };
@@ -120,7 +139,7 @@ function openBed(t: TestContext, { files = new ClaimFiles(mkdtempSync(join(folde
       announce: ({ containerId }) => void log.push(`announce ${containerId}`),
       plans: () => [...plans.values()],
     },
-    switchDefaults: { ovsdb: "/db.sock", bridge: "br-int" },
+    operator: OPERATOR,
     kindOf: (error) => (error instanceof Broken ? "no-bridge" : undefined),
     onPlugged: (uid) => void log.push(`plugged ${uid === UID ? service.stateOf(uid).isPlugged : uid}`),
     onNews: (_claim, { reason, note }) => void log.push(`${reason} ${note}`),
@@ -383,6 +402,43 @@ test("claims are on disk: a restart knows them before the API server answers, an
   assert.equal(second.claims.get(UID)?.spec.podName, "p");
   second.claims.remove(UID);
   assert.deepEqual(readdirSync(at).sort(), ["bad.json", "folder.json"]);
+});
+
+test("ADD: a configuration may have the agent's own values and those that are allowed; others are refused by name, and a DEL is not", async (t) => {
+  const bed = openBed(t);
+  bed.claims.set(claimOf([nic({ state: "Ready" })]));
+  const refused = {
+    ovsdb: "unix:/tmp/mine.sock",
+    integrationBridge: "br-ex",
+    plugMode: "direct",
+    vmOwnerUid: 1000,
+    nsPrefix: "other",
+  };
+  const [code, text = ""] = await refusal(bed.call("Add", { config: refused }));
+  assert.equal(code, 7);
+  for (const key of Object.keys(refused)) assert.match(text, new RegExp(`${key}: .* neither .* --allow-configuration`));
+  assert.equal(bed.log.length, 0);
+  const own = {
+    ovsdb: "unix:/run/openvswitch/db.sock",
+    integrationBridge: "br-second",
+    plugMode: "auto",
+    vmOwnerUid: 107,
+    nsPrefix: "vpc-ns",
+  };
+  await bed.call("Add", { config: own });
+  await bed.call("Del", { config: own });
+  await bed.call("Del", { config: refused });
+  assert.deepEqual(
+    bed.log.filter((line) => line.startsWith("scan")),
+    ["scan br-second", "scan br-int"],
+  );
+});
+
+test("parseAllowed: KEY=VALUE of the keys that reach beyond a pod, and sockets in one spelling", () => {
+  assert.equal(parseAllowed("ovsdb=unix:/var/run/a=b.sock"), "ovsdb=/run/a=b.sock");
+  assert.equal(parseAllowed("vmOwnerUid=107"), "vmOwnerUid=107");
+  for (const text of ["", "plugMode", "plugMode=", "=x", "vmMode=tap", "PlugMode=auto"])
+    assert.equal(parseAllowed(text), undefined, text);
 });
 
 test("claims and calls: of any text only our errors escape", () => {

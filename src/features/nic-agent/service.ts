@@ -15,6 +15,7 @@ import { CNI_SERVICE, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import type { ClaimBook } from "./claim-book.ts";
 import { NicCallError, type NicCallErrorCode } from "./failure.ts";
 import { active, type GateState, type NodePlace, orderedNics, plumbable } from "./gates.ts";
+import { canonical, type OperatorSettings, refusedKeys } from "./operator-settings.ts";
 import { type PluggedNic, PRIMARY, planChanges } from "./plan-changes.ts";
 import { decoded, type NicCall, parseNicCall } from "./request.ts";
 
@@ -103,8 +104,8 @@ export interface NicServiceDeps<Plan extends SandboxPlanLike> {
     announce(plan: Plan): void;
     plans(): readonly Plan[];
   };
-  /** Where the switch is, unless the configuration names it. */
-  readonly switchDefaults: { readonly ovsdb: string; readonly bridge: string };
+  /** What the operator of the node has set: a configuration of a network may have no other values. */
+  readonly operator: OperatorSettings;
   /** The kind of a failure of the network; `undefined`: `internal`. */
   readonly kindOf: (error: unknown) => NicCallErrorCode | undefined;
   /** Called when NICs of a pod were plugged or unplugged, with the names of lost ones. */
@@ -288,6 +289,7 @@ export class NicService<Plan extends SandboxPlanLike> {
 
   async #add(call: NicCall, signal: AbortSignal): Promise<Uint8Array> {
     if (call.netns === "") throw new NicCallError("invalid-arguments", "ADD needs CNI_NETNS");
+    this.#requireAllowed(call);
     const handed = this.#handOver(call);
     const uid = await this.#podOf(call, handed, signal);
     return await this.#pods.run(uid, () => this.#addTo(uid, call, handed, signal), { signal });
@@ -501,9 +503,24 @@ export class NicService<Plan extends SandboxPlanLike> {
     }
   }
 
+  /** Throws `invalid-config` for a value that is neither the agent's own nor allowed. */
+  #requireAllowed({ config }: NicCall): void {
+    const faults = refusedKeys(config, this.#deps.operator).map((key) => {
+      const value = String(config[key]).slice(0, 64);
+      return `${key}: ${JSON.stringify(value)} is neither the agent's own value nor one of --allow-configuration (${key}=${value})`;
+    });
+    if (faults.length > 0) throw new NicCallError("invalid-config", `network configuration: ${faults.join("; ")}`);
+  }
+
   #switchOf({ config }: NicCall): { readonly ovsdb: string; readonly bridge: string } {
-    const { ovsdb, bridge } = this.#deps.switchDefaults;
-    return { ovsdb: config.ovsdb?.replace(/^unix:/, "") ?? ovsdb, bridge: config.integrationBridge ?? bridge };
+    const { operator } = this.#deps;
+    // A DEL is never refused: what the configuration may not name is looked for where the operator has it.
+    const refused = refusedKeys(config, operator);
+    const settingOf = (key: "ovsdb" | "integrationBridge"): string => {
+      const given = config[key];
+      return given === undefined || refused.includes(key) ? operator.values[key] : canonical(key, given);
+    };
+    return { ovsdb: settingOf("ovsdb"), bridge: settingOf("integrationBridge") };
   }
 
   /** Waits at a gate. A claim that is not there yet waits too. Throws `nic-failed` at once for what no time heals. */

@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { PlanRequest } from "#features/nic-agent";
 import type { NicStatus } from "#kube/nic";
-import { planAdded, planClaim, shownNics } from "./plan-claim.ts";
+import { type NodeSettings, planAdded, planClaim, shownNics } from "./plan-claim.ts";
 
-const DEFAULTS = { ovsdb: "/db.sock", bridge: "br-int" };
+const DEFAULTS: NodeSettings = { ovsdb: "/db.sock", bridge: "br-int", plugMode: "auto", nsPrefix: "vpc-ns" };
 const PORT = "30b6911d-1111-4111-8111-000000000001";
 
 function requestOf(

@@ -17,21 +17,25 @@ import { MAX_NICS, type NicClaim, type NicStatus } from "#kube/nic";
 /** The default of the wait for a device of Alcor's agent, in milliseconds (docs/spec/vpc-nics.md#9). */
 const DEFAULT_PROBE_MS = 3000;
 
-/** Where the switch of the node is. */
-export interface SwitchPlace {
+/** What counts where a network's configuration says nothing. */
+export interface NodeSettings {
   readonly ovsdb: string;
   readonly bridge: string;
+  readonly plugMode: PlugSettings["plugMode"];
+  /** `undefined`: root. */
+  readonly vmOwnerUid?: number | undefined;
+  readonly nsPrefix: string;
 }
 
 /**
  * The plan of a pod's NICs, from its claim and the network's configuration. Pure. The state of a claim is of a provider: `IpParseError` is thrown
  * for addresses that are none.
  */
-export function planClaim({ claim, nics, call, primaryName }: PlanRequest, defaults: SwitchPlace): SandboxPlan {
+export function planClaim({ claim, nics, call, primaryName }: PlanRequest, defaults: NodeSettings): SandboxPlan {
   const chosen = claim.spec.nics.find(({ defaultRoute }) => defaultRoute === true)?.name;
   // The device of Alcor's agent may bring a gateway that the claim does not know.
   const first = defaultNic(nics, chosen) ?? nics[0];
-  const settings = settingsOf(call.config);
+  const settings = settingsOf(call.config, defaults);
   const context = { claim, settings, defaults, containerId: call.containerId };
   const plans = nics.map((nic, index): NicPlan => {
     const plan = planNic(nic, { index, metric: routeMetric(nics, index, first) }, context);
@@ -53,7 +57,12 @@ export function planClaim({ claim, nics, call, primaryName }: PlanRequest, defau
  * The plan of a NIC that is added to a sandbox that runs: it gets a table of its own that no NIC of the sandbox has, and its default route comes after
  * theirs. A text says why it cannot be added. Pure. Throws like {@link planClaim}.
  */
-export function planAdded(plan: SandboxPlan, claim: NicClaim, nic: NicStatus, defaults: SwitchPlace): NicPlan | string {
+export function planAdded(
+  plan: SandboxPlan,
+  claim: NicClaim,
+  nic: NicStatus,
+  defaults: NodeSettings,
+): NicPlan | string {
   const { settings, nics, containerId } = plan;
   if (settings === undefined)
     return "the sandbox was made by an agent that could not add NICs; it has the NIC when it is made anew";
@@ -68,7 +77,7 @@ export function planAdded(plan: SandboxPlan, claim: NicClaim, nic: NicStatus, de
 interface NicContext {
   readonly claim: NicClaim;
   readonly settings: PlugSettings;
-  readonly defaults: SwitchPlace;
+  readonly defaults: NodeSettings;
   readonly containerId: string;
 }
 
@@ -99,9 +108,9 @@ function planNic(
   };
 }
 
-function settingsOf(config: PlanRequest["call"]["config"]): PlugSettings {
-  const { type, plugMode, vmMode, vmMultiQueue, vmOwnerUid, nsPrefix, probe_tm_ms, mizarTuning } = config;
-  const { ovsdb, integrationBridge } = config;
+function settingsOf(config: PlanRequest["call"]["config"], defaults: NodeSettings): PlugSettings {
+  const { type, vmMode, vmMultiQueue, probe_tm_ms, mizarTuning, ovsdb, integrationBridge } = config;
+  const { plugMode = defaults.plugMode, vmOwnerUid = defaults.vmOwnerUid, nsPrefix = defaults.nsPrefix } = config;
   return {
     ...{ type, plugMode, vmMode, vmMultiQueue, nsPrefix, probe_tm_ms, mizarTuning },
     ...(vmOwnerUid === undefined ? {} : { vmOwnerUid }),
