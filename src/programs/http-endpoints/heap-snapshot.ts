@@ -5,7 +5,7 @@ import { systemClock } from "#base/clock";
 import { stringFlag } from "#base/config";
 import type { Logger } from "#base/log";
 import { claimSocketPath, listenOnPath } from "#base/unix-socket";
-import { answerByPath, HttpEndpoint } from "#wire/http-endpoint";
+import { answerByPath, HttpEndpoint, SOCKET_OPTIONS } from "#wire/http-endpoint";
 import { attachment } from "./profiling.ts";
 
 /** The user of the program alone may connect. */
@@ -39,7 +39,7 @@ export async function serveHeapSnapshots(
     ),
   );
   await claimSocketPath(path, { deleteExisting: true });
-  const server = createServer({ allowHalfOpen: true }, (socket) => endpoint.accept(socket, undefined));
+  const server = createServer(SOCKET_OPTIONS, (socket) => endpoint.accept(socket, undefined));
   await listenOnPath(server, path, { umask: UMASK });
   opened.defer(() => {
     server.close();

@@ -41,6 +41,10 @@ export interface HttpEndpointOptions {
 }
 
 const MAX_HEAD_BYTES = 16_384;
+/** Who has sent more than this ahead of an answer, in bytes, gets no further one on the connection. */
+const MAX_AHEAD_BYTES = 16_384;
+/** Options of the servers whose connections are accepted here: little is read ahead. */
+export const SOCKET_OPTIONS = { allowHalfOpen: true, noDelay: true, highWaterMark: MAX_AHEAD_BYTES } as const;
 /** An answer is written in pieces of this size, in bytes: what a client does not read is not handed to the kernel at once. */
 const PIECE_BYTES = 65_536;
 /** Bytes of answers that wait for their readers, of all connections. Above it, the one that has waited for longest ends. */
@@ -78,7 +82,7 @@ export class HttpEndpoint<At> implements AsyncDisposable {
     address: ListenAddress | { readonly fd: number } | { readonly path: string },
     at: At,
   ): Promise<AsyncDisposable & { readonly port: number }> {
-    const server = createServer({ allowHalfOpen: true, noDelay: true });
+    const server = createServer(SOCKET_OPTIONS);
     const listening = Promise.withResolvers<void>();
     server.once("error", listening.reject);
     server.listen({ ...address }, listening.resolve);
@@ -140,7 +144,8 @@ export class HttpEndpoint<At> implements AsyncDisposable {
       incoming.whenEnded(() => gone.abort(new DOMException("the client has ended the connection", "AbortError")));
       const answer = await answering;
       if (answer === undefined) return void socket.destroy();
-      const stays = isPersistent(head) && answer.headers?.["connection"] !== "close";
+      const stays =
+        isPersistent(head) && answer.headers?.["connection"] !== "close" && incoming.aheadBytes <= MAX_AHEAD_BYTES;
       const isOut = await this.#write(socket, answer, {
         isHead: head.method === "HEAD",
         isPersistent: stays,
@@ -209,7 +214,8 @@ export class HttpEndpoint<At> implements AsyncDisposable {
   /** Ends our side, and lets what still comes pass for a moment: a reset would take the answer from the client's buffer. */
   #end(socket: Socket, incoming: Incoming): void {
     if (socket.destroyed) return;
-    incoming.drop();
+    if (incoming.aheadBytes > MAX_AHEAD_BYTES) return cut(socket);
+    incoming.drop({ atMost: MAX_AHEAD_BYTES, onMore: () => cut(socket) });
     socket.end();
     const cancel = this.#deps.clock.after(LINGER_MS, () => socket.destroy());
     socket.once("close", cancel);

@@ -34,6 +34,11 @@ export class Incoming {
     if (this.#hasEnded) callback?.();
   }
 
+  /** Bytes that have come and were not read. */
+  get aheadBytes(): number {
+    return (this.#left?.length ?? 0) + this.#socket.readableLength;
+  }
+
   /** Gives back what was not used: the next read begins with it. */
   unread(bytes: Uint8Array): void {
     if (bytes.length > 0) this.#left = bytes;
@@ -62,11 +67,15 @@ export class Incoming {
     }
   }
 
-  /** Throws away all that is there and comes. */
-  drop(): void {
+  /** Throws away what is there and comes. After `atMost` bytes nothing is read any more, and `onMore` is called. */
+  drop({ atMost, onMore }: { readonly atMost: number; readonly onMore: () => void }): void {
     this.#isStopped = true;
     this.#left = undefined;
     this.#socket.removeAllListeners("readable");
-    this.#socket.resume();
+    let left = atMost;
+    this.#socket.on("data", (chunk: Buffer) => {
+      left -= chunk.length;
+      if (left < 0) onMore();
+    });
   }
 }

@@ -11,6 +11,6 @@
  * ```
  */
 export type { EndpointAnswer, EndpointRequest } from "./answer.ts";
-export { HttpEndpoint, type HttpEndpointOptions } from "./endpoint.ts";
+export { HttpEndpoint, type HttpEndpointOptions, SOCKET_OPTIONS } from "./endpoint.ts";
 export { answerByPath, type HttpRoutes, hostNameOf } from "./routes.ts";
 export { SharedText } from "./shared-text.ts";

@@ -6,7 +6,7 @@ import type { Logger } from "#base/log";
 import { isKernelError } from "#kernel/errors";
 import type { NetNs } from "#kernel/netns";
 import { listenTcp, localEndpoint } from "#kernel/socket";
-import { type EndpointAnswer, type EndpointRequest, HttpEndpoint } from "#wire/http-endpoint";
+import { type EndpointAnswer, type EndpointRequest, HttpEndpoint, SOCKET_OPTIONS } from "#wire/http-endpoint";
 import { ServiceHealthError } from "../errors.ts";
 
 /** Maximum of open connections (docs/spec/service-proxy.md#1.1). */
@@ -73,7 +73,7 @@ export class ProbeHttp implements AsyncDisposable {
    * {@link ServiceHealthError} `cannot-listen` with the kernel's error as its cause.
    */
   listen(address: IpAddress, port: number, { freebind = false }: { readonly freebind?: boolean } = {}): Listener {
-    const server = createNetServer({ allowHalfOpen: true, noDelay: true });
+    const server = createNetServer(SOCKET_OPTIONS);
     const fd = this.#bind(address, port, freebind);
     server.listen({ fd });
     const listening: Listener = {
