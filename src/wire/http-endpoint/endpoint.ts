@@ -214,7 +214,10 @@ export class HttpEndpoint<At> implements AsyncDisposable {
   /** Ends our side, and lets what still comes pass for a moment: a reset would take the answer from the client's buffer. */
   #end(socket: Socket, incoming: Incoming): void {
     if (socket.destroyed) return;
-    if (incoming.aheadBytes > MAX_AHEAD_BYTES) return cut(socket);
+    if (incoming.aheadBytes > MAX_AHEAD_BYTES) {
+      cut(socket);
+      return;
+    }
     incoming.drop({ atMost: MAX_AHEAD_BYTES, onMore: () => cut(socket) });
     socket.end();
     const cancel = this.#deps.clock.after(LINGER_MS, () => socket.destroy());
