@@ -1,6 +1,7 @@
 import { existsSync } from "node:fs";
 import { systemClock } from "#base/clock";
 import { listFlag, optionalFlag, switchFlag } from "#base/config";
+import { printable } from "#base/text";
 import { kubeFlags, openClient } from "./daemon/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { auditWhole, type WholeAudit } from "./whole-audit/index.ts";
@@ -93,5 +94,6 @@ export function auditText({ findings, checked, notes }: Pick<WholeAudit, "findin
     findings.length === 0
       ? `no findings: API server, kernel and memory agree on ${what}`
       : `${findings.length} findings among ${what}`;
-  return `${[...lines, ...[...notes, ...elsewhere, ...otherNics].map((note) => `note: ${note}`), end].join("\n")}\n`;
+  const all = [...lines, ...[...notes, ...elsewhere, ...otherNics].map((note) => `note: ${note}`), end];
+  return `${all.map(printable).join("\n")}\n`;
 }

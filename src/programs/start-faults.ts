@@ -15,7 +15,7 @@ export function explainLoadFailure(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const { message } = error;
   const code = (error as { readonly code?: unknown }).code;
-  const glibc = /version `(GLIBC_[\d.]+)' not found \(required by ([^)]+)\)/.exec(message);
+  const glibc = /version `(GLIBC_[\d.]+)' not found \(required by ([^()]+)\)/.exec(message);
   if (glibc !== null) {
     return `this system's C library is older than the one that Isthmus is built for: ${glibc[2]} needs ${glibc[1]}; use Debian 12 or later`;
   }

@@ -2,6 +2,7 @@ import { repeat } from "#base/async";
 import { systemClock } from "#base/clock";
 import { ConfigError, type Flag, optionalFlag, switchFlag } from "#base/config";
 import { describeError } from "#base/errors";
+import { printable } from "#base/text";
 import { suiteStatus, suiteStatusText } from "#features/suite-report";
 import type { KubeClient } from "#kube/client";
 import { kubeFlags, openClient } from "./daemon/index.ts";
@@ -69,7 +70,7 @@ export const status = defineProgram({
       signal,
       everyMs: values.watch * 1000,
       clock: systemClock,
-      onFailure: (error) => process.stderr.write(`status: ${describeError(error)}\n`),
+      onFailure: (error) => process.stderr.write(`status: ${printable(describeError(error))}\n`),
     });
     return EXIT.ok;
   },

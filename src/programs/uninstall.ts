@@ -1,5 +1,6 @@
 import { systemClock } from "#base/clock";
 import { integerFlag, stringFlag, switchFlag } from "#base/config";
+import { printable } from "#base/text";
 import { type ClusterRemoval, type NodeRemoval, planCluster, planNode, readCluster } from "#features/uninstall";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
@@ -142,7 +143,7 @@ async function carryOut<T extends Item>(
   work: Work<T>,
   { dryRun, json }: { readonly dryRun: boolean; readonly json: boolean },
 ): Promise<number> {
-  const say = (text: string): void => void (json || process.stdout.write(`${text}\n`));
+  const say = (text: string): void => void (json || process.stdout.write(`${printable(text)}\n`));
   const { removals, refused, kept, warned = [] } = await work.read();
   const textOf = ({ what, why }: Item): string => `${what}  (${why})`;
   const report = { removals: removals.map(({ what, why }) => ({ what, why })), refused, kept, warned };

@@ -1,5 +1,6 @@
 import { ConfigError, switchFlag } from "#base/config";
 import { FileError } from "#base/file";
+import { printable } from "#base/text";
 import { readInput } from "./input/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { checkManifests, type ManifestFault, type ManifestFile, type ManifestReport } from "./validate/manifests.ts";
@@ -35,7 +36,7 @@ export const validate = defineProgram({
       }
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
-      process.stderr.write(`isthmus validate: ${error.message}\n`);
+      process.stderr.write(`isthmus validate: ${printable(error.message)}\n`);
       return EXIT.usage;
     }
     const report = checkManifests(files, { strict: values.strict, dualStack: values.dualStack });
@@ -54,5 +55,5 @@ function render({ faults, warnings, checked, skipped }: ManifestReport): string 
 /** Such as `pools.yaml:7: document 2: AddressPool/default: spec.subnets[0].ipv4: Invalid value: …`; editors can open this place. */
 function lineOf({ file, line, document, object, field, message }: ManifestFault, kind: string): string {
   const parts = [`${file}:${line}`, `document ${document}`, object, field].filter((part) => part !== "");
-  return `${parts.join(": ")}: ${kind}${message}`;
+  return printable(`${parts.join(": ")}: ${kind}${message}`);
 }

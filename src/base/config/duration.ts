@@ -15,7 +15,7 @@ const UNIT_MS: Readonly<Record<string, number>> = {
 /** Parses a duration as Go's `time.ParseDuration` does, in milliseconds. Refuses negative ones. Throws {@link ConfigError}. */
 export function parseDuration(text: string): number {
   if (text === "0") return 0;
-  const parts = [...text.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/g)];
+  const parts = [...text.matchAll(/(\d+(?:\.\d*)?|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/gy)];
   if (parts.length === 0 || parts.map((part) => part[0]).join("") !== text) {
     throw new ConfigError("invalid-value", [`"${text}" is not a duration; examples are 300ms, 10s and 1h30m`]);
   }

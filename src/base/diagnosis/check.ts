@@ -1,4 +1,5 @@
 import { ExpectedError } from "#base/errors";
+import { printable } from "#base/text";
 
 /** What was read, or why it could not be. */
 export type Fact<T> = { readonly value: T } | { readonly fault: string };
@@ -39,13 +40,13 @@ export function checksOf(subject: string) {
   return { ok: check("ok"), warning: check("warning"), wrong: check("wrong"), unknown: check("unknown") };
 }
 
-/** The result for people: a line for each check, a remedy below it, and a sum at the end. Control characters are blanks. Pure. */
+/** The result for people: a line for each check, a remedy below it, and a sum at the end. Texts of others stay on their line. Pure. */
 export function doctorText(all: readonly DoctorCheck[]): string {
   const checks = all.map((check) => ({
     ...check,
-    subject: withoutControls(check.subject),
-    text: withoutControls(check.text),
-    ...(check.remedy === undefined ? {} : { remedy: withoutControls(check.remedy) }),
+    subject: printable(check.subject),
+    text: printable(check.text),
+    ...(check.remedy === undefined ? {} : { remedy: printable(check.remedy) }),
   }));
   const width = Math.max(0, ...checks.map(({ subject }) => subject.length));
   const lines = checks.flatMap(({ state, subject, text, remedy }) => [
@@ -55,9 +56,4 @@ export function doctorText(all: readonly DoctorCheck[]): string {
   const count = (state: DoctorCheck["state"]): number => checks.filter((one) => one.state === state).length;
   const sum = `${checks.length} checks: ${count("ok")} ok, ${count("wrong")} wrong, ${count("warning")} warnings, ${count("unknown")} unknown`;
   return `${[...lines, sum].join("\n")}\n`;
-}
-
-/** Texts of others must not draw on the terminal, nor begin a line that looks like a check. */
-function withoutControls(text: string): string {
-  return text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}]/gu, " ");
 }

@@ -9,6 +9,7 @@
  */
 import { pino } from "pino";
 import { describeError } from "#base/errors";
+import { printable } from "#base/text";
 import { standardError } from "./standard-error.ts";
 
 export { Repeats } from "./repeats.ts";
@@ -33,7 +34,10 @@ export interface LoggerOptions {
   readonly name: string;
   /** Default `info`. */
   readonly level?: LogLevel;
-  /** `json` (default), or `console`: one readable line. */
+  /**
+   * `json` (default), or `console`: one readable line. In both a call is one line, whatever the values: characters that begin lines, draw on a
+   * terminal or reverse text are escaped, as in JSON.
+   */
   readonly encoder?: "json" | "console";
   /** Default: iso8601. `epoch` is seconds with a fraction. */
   readonly timeEncoding?: "iso8601" | "epoch" | "millis";
@@ -60,7 +64,8 @@ export function createLogger(options: LoggerOptions): Logger {
       formatters: { level: (label) => ({ level: label }) },
       serializers: { error: (value: unknown) => (value instanceof Error ? describeError(value) : value) },
     },
-    { write: (line: string) => sink(console ? readable(line) : line) },
+    // A line of JSON ends with its only line feed; what is escaped in it stands inside of strings.
+    { write: (line: string) => sink(console ? readable(line) : `${printable(line.slice(0, -1))}\n`) },
   );
   const root = wrap(base, options.name);
   return root;
@@ -104,5 +109,5 @@ function readable(line: string): string {
   const fields = Object.entries(rest).map(
     ([key, value]) => ` ${key}=${typeof value === "string" ? value : JSON.stringify(value)}`,
   );
-  return `${ts} ${String(level).toUpperCase()} ${logger}: ${msg}${fields.join("")}\n`;
+  return `${printable(`${ts} ${String(level).toUpperCase()} ${logger}: ${msg}${fields.join("")}`)}\n`;
 }

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { character } from "#test/characters";
 import { createLogger, type LoggerOptions, nullLogger } from "./index.ts";
 
 function capture(options: Partial<LoggerOptions> = {}) {
@@ -24,22 +23,81 @@ test("createLogger: one JSON object a line with level, ts, logger and msg", () =
   assert.match(String(ts), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 });
 
-test("createLogger: any event is one line of JSON", () => {
-  fc.assert(
-    fc.property(
-      fc.string({ unit: character }),
-      fc.dictionary(
-        fc.stringMatching(/^f[a-z]{0,8}$/),
-        fc.oneof(fc.string({ unit: character }), fc.integer(), fc.boolean()),
+/** Any 16-bit units, most of them those that a terminal or a reader of lines acts on. */
+const unit = fc.oneof(
+  fc.constantFrom(
+    "\n",
+    "\r",
+    "\t",
+    "\0",
+    "\x1b",
+    "\x7f",
+    "\x85",
+    "\x9b",
+    "\u2028",
+    "\u202e",
+    "\u2066",
+    "\ud800",
+    "\udfff",
+  ),
+  fc.constantFrom("a", "é", "\\", '"', "😀", "=", " "),
+  fc.nat(0xffff).map((code) => String.fromCharCode(code)),
+);
+const text = fc.string({ unit, maxLength: 150 });
+/** Errors whose messages, causes, names and stacks are made of others' texts. */
+const failure = fc.tuple(text, text, text).map(([message, inner, stack]) => {
+  const error = new Error(message, { cause: new AggregateError([new Error(inner), inner], message) });
+  error.stack = `Error: ${message}\n    at ${stack}`;
+  error.name = inner;
+  return error;
+});
+const value = fc.oneof(
+  text,
+  fc.integer(),
+  fc.boolean(),
+  fc.constant(null),
+  fc.array(text, { maxLength: 3 }),
+  fc.dictionary(text, text, { maxKeys: 2 }),
+  failure,
+  failure.map(({ stack }) => stack),
+);
+
+for (const encoder of ["json", "console"] as const) {
+  test(`createLogger, ${encoder}: whatever the values, one call is one line, without another byte below 0x20 and without what draws or reverses (property)`, () => {
+    fc.assert(
+      fc.property(
+        text,
+        text,
+        text,
+        fc.dictionary(text, value, { maxKeys: 3 }),
+        failure,
+        (name, child, message, fields, error) => {
+          const { lines, log } = capture({ encoder, name });
+          log.child(child, { bound: child, [`${child}x`]: message }).warn(message, { ...fields, error });
+          assert.equal(lines.length, 1);
+          const [line = ""] = lines;
+          assert.equal(line.at(-1), "\n");
+          assert.doesNotMatch(line.slice(0, -1), /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/u);
+          assert.ok(
+            Buffer.from(line)
+              .subarray(0, -1)
+              .every((byte) => byte >= 0x20),
+          );
+          // What is escaped is read back as it was.
+          if (encoder === "json") assert.equal((JSON.parse(line) as { msg: string }).msg, message);
+        },
       ),
-      (message, fields) => {
-        const { lines, log } = capture();
-        log.warn(message, fields);
-        assert.equal(lines.length, 1);
-        assert.equal(lines[0]?.indexOf("\n"), (lines[0]?.length ?? 0) - 1);
-        JSON.parse(lines[0] ?? "");
-      },
-    ),
+      { numRuns: 500 },
+    );
+  });
+}
+
+test("createLogger: a value cannot forge a line or a colour in console logs", () => {
+  const { lines, log } = capture({ encoder: "console", timeEncoding: "millis" });
+  log.error("refused", { host: "a\n1767225600000 INFO coild: all is well\x1b[32m", error: new Error("b\r\nc") });
+  assert.match(
+    lines[0] ?? "",
+    /^\d{13} ERROR coild: refused host=a\\n1767225600000 INFO coild: all is well\\u001b\[32m error=b\\r\\nc\n$/,
   );
 });
 

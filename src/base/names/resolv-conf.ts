@@ -1,4 +1,5 @@
 import { isIP } from "node:net";
+import { withoutEnd } from "#base/text";
 
 /** The maximum number of servers, as in glibc; further servers are not queried. */
 const MAX_SERVERS = 3;
@@ -40,7 +41,7 @@ export function parseResolvConf(text: string, hostname: string): ResolvConf {
   return {
     servers: servers.length === 0 ? ["127.0.0.1"] : servers.slice(0, MAX_SERVERS),
     search: search
-      .map((domain) => domain.replace(/^\.+|\.+$/g, ""))
+      .map((domain) => withoutEnd(domain.replace(/^\.+/, ""), "."))
       .filter((domain) => domain !== "")
       .slice(0, MAX_SEARCH),
     ndots,

@@ -66,7 +66,7 @@ function splitStream(text: string): string[] {
     const end = mark.startsWith("---") ? index : index + mark.length;
     const part = text.slice(start, end);
     // Directives, comments and empty lines before `---` belong to the document that it begins.
-    if (!/^[^\S\n]*[^\s#%]/m.test(part)) continue;
+    if (!part.split(/[\n\r]/).some((line) => /^[^#%]/.test(line.trimStart()))) continue;
     parts.push(part);
     start = end;
   }

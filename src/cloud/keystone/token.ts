@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { withoutEnd } from "#base/text";
 import { CloudError } from "#cloud/rest";
 import type { CloudCredentials, DomainName } from "./credentials.ts";
 
@@ -20,7 +21,7 @@ export type KeystoneCredentials = Extract<CloudCredentials, { kind: "password" |
 
 /** The URL of the Identity API v3; a cloud's own `auth_url` may have the version or not. */
 export function versionedUrl(authUrl: URL): URL {
-  const path = authUrl.pathname.replace(/\/+$/, "");
+  const path = withoutEnd(authUrl.pathname, "/");
   return new URL(path.endsWith("/v3") ? path : `${path}/v3`, authUrl);
 }
 

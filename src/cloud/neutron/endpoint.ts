@@ -1,3 +1,4 @@
+import { withoutEnd } from "#base/text";
 import type { Authenticator } from "#cloud/rest";
 
 /**
@@ -14,6 +15,6 @@ export function atNeutron(auth: Authenticator): Authenticator {
 
 function withoutVersion(endpoint: URL): URL {
   const url = new URL(endpoint);
-  url.pathname = url.pathname.replace(/\/+$/, "").replace(/\/v2\.0$/, "");
+  url.pathname = withoutEnd(url.pathname, "/").replace(/\/v2\.0$/, "");
   return url;
 }

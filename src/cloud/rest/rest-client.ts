@@ -2,6 +2,7 @@ import { type AbortOptions, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { withoutEnd } from "#base/text";
 import { Agent, type Dispatcher, errors as undiciErrors } from "#undici";
 import { readAnswer } from "./answer.ts";
 import { Circuit } from "./circuit.ts";
@@ -198,7 +199,7 @@ export class RestClient implements AsyncDisposable {
     const body = request.body === undefined ? null : JSON.stringify(request.body);
     return {
       origin: base.origin,
-      path: `${base.pathname.replace(/\/+$/, "")}${request.path}${query.size === 0 ? "" : `?${query}`}`,
+      path: `${withoutEnd(base.pathname, "/")}${request.path}${query.size === 0 ? "" : `?${query}`}`,
       method: request.method,
       headers: {
         accept: "application/json",
@@ -217,7 +218,9 @@ export class RestClient implements AsyncDisposable {
     const requestId = headers["x-openstack-request-id"];
     if (status >= 400) {
       const { type, message } = this.#options.faultOf(body);
-      const words = redactText((message ?? text).replaceAll(/\s+/g, " ").trim()).slice(0, 400);
+      // An error page may have as many bytes as an answer can: what is not shown is not read.
+      const page = (message ?? text).slice(0, MAX_PAGE_LENGTH);
+      const words = redactText(page.replaceAll(/\s+/g, " ").trim()).slice(0, MAX_WORDS_LENGTH);
       const named = [`HTTP ${status}`, type, words].filter((part) => part !== undefined && part !== "").join(" ");
       throw new CloudError(codeOfStatus(status), `${cannot} answered ${named}`, {
         httpStatus: status,
@@ -235,6 +238,10 @@ export class RestClient implements AsyncDisposable {
     return { status, headers, body };
   }
 }
+
+/** How much of an error page is looked at, and how much of it an error has, in characters. */
+const MAX_PAGE_LENGTH = 4096;
+const MAX_WORDS_LENGTH = 400;
 
 /** The longest pause that a server can ask for, in milliseconds. */
 const MAX_RETRY_AFTER_MS = 300_000;

@@ -3,6 +3,7 @@ import { describe, type TestContext, test } from "node:test";
 import fc from "fast-check";
 import { FakeClock, systemClock } from "#base/clock";
 import { createLogger } from "#base/log";
+import { boundedWork } from "#test/bounded-work";
 import { FakeService } from "#test/fake-service";
 import { Circuit } from "./circuit.ts";
 import { CloudError, type CloudErrorCode } from "./errors.ts";
@@ -79,6 +80,17 @@ describe("RestClient", () => {
       [["list-things", "200", ""]],
     );
     assert.match(lines.join(""), /"requestId":"req-7"/);
+  });
+
+  test("of an error page as long as an answer may be only the beginning is read, and no secret in it is shown", async (t) => {
+    const page = `token-${"token-".repeat(350_000)}`;
+    const { rest } = await openBed(t, () => ({
+      status: 502,
+      body: { fault: { type: "Bad", message: `password=hunter2 ${page}` } },
+    }));
+    const error = await failure(rest.send(GET));
+    assert.match(error.message, /HTTP 502 Bad password=\[hidden\] token-token-/);
+    assert.ok(error.message.length < 600);
   });
 
   for (const [status, code] of [
@@ -255,6 +267,18 @@ describe("redact", () => {
         },
       ),
     );
+  });
+
+  test("any text is read in one pass", () => {
+    for (const text of [
+      "token".repeat(200_000),
+      `password${" ".repeat(1_000_000)}`,
+      `${"password  ".repeat(100_000)}=`,
+      `secret="${"\\".repeat(1_000_001)}`,
+      "-".repeat(1_000_000),
+    ])
+      assert.equal(boundedWork(() => redactText(text)).startsWith(text.slice(0, 6)), true);
+    assert.equal(redactText('a "token" : "b\\"c", d; secret=\'e'), 'a "token" : [hidden], d; secret=[hidden]');
   });
 
   test("structures that are too deep are cut", () => {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { boundedWork } from "#test/bounded-work";
 import { parseQuantity } from "./quantity.ts";
 
 test("parseQuantity: decimal, binary and exponent suffixes, and plain numbers", () => {
@@ -24,4 +25,16 @@ test("parseQuantity: any value gives a number or NaN, and any number is read bac
   fc.assert(fc.property(fc.anything(), (value) => typeof parseQuantity(value) === "number"));
   fc.assert(fc.property(fc.string(), (text) => typeof parseQuantity(text) === "number"));
   fc.assert(fc.property(fc.integer(), (number) => parseQuantity(`${number}`) === number));
+});
+
+test("parseQuantity: a text that is none, or too long, is refused in one pass", () => {
+  for (const text of [
+    `${"0".repeat(65_536)}\n`,
+    `${"0".repeat(4000)}\n`,
+    `${"0".repeat(63)}\n`,
+    `.${"0".repeat(1_000_000)}x\n`,
+  ])
+    assert.ok(Number.isNaN(boundedWork(() => parseQuantity(text))));
+  assert.equal(parseQuantity(`${"0".repeat(63)}1`), 1);
+  assert.ok(Number.isNaN(parseQuantity(`${"0".repeat(64)}1`)));
 });

@@ -1,3 +1,5 @@
+import { MAX_QUANTITY_LENGTH } from "#kube/coil";
+
 const FACTORS: Readonly<Record<string, number>> = {
   n: 1e-9,
   u: 1e-6,
@@ -17,11 +19,14 @@ const FACTORS: Readonly<Record<string, number>> = {
   Ei: 2 ** 60,
 };
 
-/** The number of a Kubernetes quantity (`100m`, `200Mi`, `1e3`, 2), rounded to a double. NaN if it is none. */
+/** Each character has one part of it to belong to, so that a text that is none is refused in one pass. */
+const QUANTITY = /^([+-]?(?:\d+(?:\.\d*)?|\.\d+))([A-Za-z]{0,2}|[eE][+-]?\d{1,3})$/;
+
+/** The number of a Kubernetes quantity (`100m`, `200Mi`, `1e3`, 2), rounded to a double. NaN if it is none, or longer than 64 characters. */
 export function parseQuantity(text: unknown): number {
   if (typeof text === "number") return text;
-  if (typeof text !== "string") return Number.NaN;
-  const [, digits = "", suffix = ""] = /^([+-]?(?:\d+\.?\d*|\.\d+))(.*)$/.exec(text) ?? [];
+  if (typeof text !== "string" || text.length > MAX_QUANTITY_LENGTH) return Number.NaN;
+  const [, digits = "", suffix = ""] = QUANTITY.exec(text) ?? [];
   if (digits === "") return Number.NaN;
   const exponent = /^[eE]([+-]?\d{1,3})$/.exec(suffix)?.[1];
   if (exponent !== undefined) return Number(digits) * 10 ** Number(exponent);

@@ -2,14 +2,7 @@ import { type AbortOptions, KeyedMutex } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import type { Logger } from "#base/log";
-import {
-  LEGACY_NICS_ANNOTATION,
-  LEGACY_VPC_ANNOTATION,
-  NICS_ANNOTATION,
-  type NicClaim,
-  type NicStatus,
-  VPC_ANNOTATION,
-} from "#kube/nic";
+import type { NicClaim, NicStatus } from "#kube/nic";
 import { type CniResult, convertResult, HIGHEST_VERSION } from "#wire/cni";
 import { CNI_SERVICE, decodeGcArgs, encodeAddResponse } from "#wire/cnirpc";
 import type { ClaimBook } from "./claim-book.ts";
@@ -18,6 +11,7 @@ import { active, type GateState, type NodePlace, orderedNics, plumbable } from "
 import { canonical, type OperatorSettings, refusedKeys } from "./operator-settings.ts";
 import { type PluggedNic, PRIMARY, planChanges } from "./plan-changes.ts";
 import { decoded, type NicCall, parseNicCall } from "./request.ts";
+import { hasVpcData } from "./vpc-data.ts";
 
 /** The part of a plan that the service knows. */
 export interface SandboxPlanLike {
@@ -575,8 +569,6 @@ export class NicService<Plan extends SandboxPlanLike> {
   }
 }
 
-/** A list of NICs without any: a pod of no VPC may have it. */
-const NO_NICS = /^\s*(?:\[\s*\]|null|~)?\s*$/;
 /** The time to remove NICs whose ports did not become active, in milliseconds (docs/spec/vpc-nics.md#8.5). */
 const UNDO_MS = 5000;
 
@@ -604,11 +596,4 @@ function primaryName({ ifname }: NicCall, handed: HandedNics | undefined, claim:
   const [first] = handed?.nics ?? [];
   const isDefaulted = first !== undefined && first.name === undefined && claim.spec.nics[0]?.name === PRIMARY;
   return isDefaulted && ifname !== "" && ifname !== PRIMARY ? ifname : undefined;
-}
-
-function hasVpcData(annotations: Readonly<Record<string, string>>): boolean {
-  const names = (key: string): boolean => annotations[key] !== undefined;
-  // NICs alone have the VPC of the namespace, which is written beside them only by the webhook.
-  const lists = (key: string): boolean => !NO_NICS.test(annotations[key] ?? "");
-  return [VPC_ANNOTATION, LEGACY_VPC_ANNOTATION].some(names) || [NICS_ANNOTATION, LEGACY_NICS_ANNOTATION].some(lists);
 }

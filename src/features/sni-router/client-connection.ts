@@ -161,6 +161,6 @@ function addressesOf({ remoteAddress, remotePort, localAddress, localPort }: Soc
 
 /** Reads an address and port. The zone of a link-local address is left out: it has no meaning for the backend. */
 function endpoint(text: string | undefined, port: number | undefined): ProxiedConnection["source"] | undefined {
-  const address = IpAddress.tryParse((text ?? "").replace(/%.*$/, ""));
+  const address = IpAddress.tryParse((text ?? "").split("%", 1)[0] ?? "");
   return address === undefined || port === undefined ? undefined : { address, port };
 }

@@ -19,8 +19,13 @@ export function loadModules(names: readonly string[], { signal }: AbortOptions =
       if (signal?.aborted === true) reject(signal.reason);
       else if (error === null) resolve(undefined);
       else if (error.code === "ENOENT") resolve("there is no modprobe");
-      else resolve(stderr.trim().replaceAll(/\s*\n\s*/g, "; ") || error.message);
+      else resolve(oneLineOf(stderr) || error.message);
     };
     execFile("modprobe", ["-a", ...names], { env, timeout: COMMAND_MS, signal }, ended);
   });
+}
+
+function oneLineOf(text: string): string {
+  const lines = text.split("\n").map((line) => line.trim());
+  return lines.filter((line) => line !== "").join("; ");
 }

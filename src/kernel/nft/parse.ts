@@ -77,7 +77,9 @@ function parseRule(op: string, table: NftTable, chain: string, rest: string): Nf
 function parseSet(op: string, kind: "set" | "map", table: NftTable, set: string, rest: string): NftChange | undefined {
   if (op === "delete" || op === "flush") return rest === "" ? { op, kind, table, set } : undefined;
   const clauses = parseBlock(rest);
-  const [, kindOfType, key, value] = /^(type|typeof) (.+?)(?: : (.+))?$/.exec(clauses?.[0] ?? "") ?? [];
+  const [, kindOfType, types] = /^(type|typeof) (.+)$/.exec(clauses?.[0] ?? "") ?? [];
+  const colon = types?.indexOf(" : ") ?? -1;
+  const [key, value] = colon > 0 ? [types?.slice(0, colon), types?.slice(colon + 3)] : [types, undefined];
   if (clauses === undefined || key === undefined || (op !== "add" && op !== "create")) return undefined;
   const find = (word: string): string | undefined =>
     clauses.find((clause) => clause.startsWith(`${word} `))?.slice(word.length + 1);

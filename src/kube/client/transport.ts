@@ -4,6 +4,7 @@ import { type AbortOptions, sleep, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError, ExpectedError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
+import { withoutEnd } from "#base/text";
 import { Agent, type Dispatcher, errors as undiciErrors } from "#undici";
 import type { RawAnswer } from "./api.ts";
 import type { KubeConnection, KubeCredentials } from "./connection.ts";
@@ -261,7 +262,7 @@ export class Transport {
     try {
       answer = await pools[pool].request({
         origin: server.origin,
-        path: server.pathname.replace(/\/+$/, "") + request.path,
+        path: withoutEnd(server.pathname, "/") + request.path,
         method: request.method,
         headers: this.#headers(request, pools.credentials),
         body: request.body ?? null,

@@ -308,6 +308,15 @@ test("egress: each fault is returned with its field", () => {
       { destinations, template: { spec: { containers: [{ name: "egress", resources: { limits: 1 } }] } } },
       /^spec.template.spec.containers\[0\].resources.limits: .*must be an object$/,
     ],
+    [
+      {
+        destinations,
+        template: {
+          spec: { containers: [{ name: "egress", resources: { requests: { cpu: `${"0".repeat(64)}1` } } }] },
+        },
+      },
+      /^spec.template.spec.containers\[0\].resources.requests\[cpu\]: .*must have at most 64 characters$/,
+    ],
     [{ destinations, sessionAffinity: "Client" }, /^spec.sessionAffinity: Unsupported/],
     [
       { destinations, sessionAffinityConfig: { clientIP: { timeoutSeconds: 0 } } },

@@ -35,7 +35,7 @@ export { outsideOfRanges } from "./egress-addresses.ts";
 export { validateEgress } from "./egress-validation.ts";
 export * from "./keys.ts";
 export { compileSelector, type LabelMatcher } from "./label-selector.ts";
-export { podSpecFaults, ROUTER_CONTAINER } from "./pod-template.ts";
+export { MAX_QUANTITY_LENGTH, podSpecFaults, ROUTER_CONTAINER } from "./pod-template.ts";
 export { validatePoolCreate, validatePoolUpdate } from "./pool-validation.ts";
 export {
   type AddressBlock,

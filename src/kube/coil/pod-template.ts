@@ -3,6 +3,9 @@ import { type FieldFault, invalid, required } from "#kube/crd";
 /** The container of an Egress's pod template that is the router. */
 export const ROUTER_CONTAINER = "egress";
 
+/** The most characters that a quantity of a router's resources may have. What Kubernetes itself writes has at most 26. */
+export const MAX_QUANTITY_LENGTH = 64;
+
 /**
  * The faults of the parts of an Egress's pod spec that are read here or by the controller; the CRD takes any object for it, and the other parts are the API
  * server's to judge, when the controller applies a Deployment. Pure; any value may be given. An absent part and null are no faults.
@@ -47,8 +50,21 @@ function checkResources(value: unknown, field: string, faults: FieldFault[]): vo
   }
   for (const name of ["limits", "requests"]) {
     const amounts = value[name];
-    if (isPresent(amounts) && !isRecord(amounts))
+    if (!isPresent(amounts)) continue;
+    if (!isRecord(amounts)) {
       faults.push(invalid(`${field}.${name}`, typeof amounts, "must be an object"));
+      continue;
+    }
+    for (const [resource, amount] of Object.entries(amounts)) {
+      if (typeof amount === "string" && amount.length > MAX_QUANTITY_LENGTH)
+        faults.push(
+          invalid(
+            `${field}.${name}[${resource}]`,
+            `${amount.slice(0, MAX_QUANTITY_LENGTH)}...`,
+            `must have at most ${MAX_QUANTITY_LENGTH} characters`,
+          ),
+        );
+    }
   }
 }
 

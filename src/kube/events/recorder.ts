@@ -4,6 +4,7 @@ import { Backoff, Dirty, retry } from "#base/async";
 import type { Clock } from "#base/clock";
 import { isAbortError } from "#base/errors";
 import { TokenBucket } from "#base/rate-limit";
+import { printable } from "#base/text";
 import {
   apiVersionOf,
   type Draft,
@@ -40,7 +41,7 @@ export interface EventInput {
   readonly reason: string;
   /** The action, in CamelCase. Default: the reason. */
   readonly action?: string;
-  /** A sentence for operators, cut at 1024 bytes. */
+  /** A sentence for operators, cut at 1024 bytes. It stays one line: `kubectl` prints notes to terminals. */
   readonly note: string;
 }
 
@@ -160,7 +161,7 @@ export class EventRecorder {
       type: event.type,
       reason: event.reason,
       action: event.action ?? event.reason,
-      note: cut(event.note),
+      note: cut(printable(event.note)),
       regarding: event.regarding,
       reportingController: this.#options.controller,
       reportingInstance: this.#options.instance.slice(0, 128),

@@ -75,6 +75,8 @@ export class OwnPod {
 /** The policy that an API server gives a container without one. Pure. */
 export function defaultPullPolicy(image: string): "Always" | "IfNotPresent" {
   const [name = "", digest] = image.split("@");
-  const tag = /:([^/]*)$/.exec(name)?.[1] ?? (digest === undefined ? "latest" : "");
+  const last = name.slice(name.lastIndexOf("/") + 1);
+  const colon = last.indexOf(":");
+  const tag = colon >= 0 ? last.slice(colon + 1) : digest === undefined ? "latest" : "";
   return tag === "latest" ? "Always" : "IfNotPresent";
 }

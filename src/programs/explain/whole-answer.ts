@@ -1,5 +1,6 @@
 import type { AbortOptions } from "#base/async";
 import { IpAddress } from "#base/ip";
+import { printable } from "#base/text";
 import { clientWayText, type RouterEnd, routerText } from "#features/egress";
 import { type Explanation, explanationText, type Question } from "#features/service-proxy";
 import type { Pod } from "#kube/client";
@@ -71,8 +72,8 @@ export function answerText({ inPod, explanation, asked, routers }: WholeAnswer):
         : [`${from} (${packet.source}) to ${packet.destination} port ${packet.port}/${packet.protocol}`, ""];
     parts.push([...head, ...clientWayText(inPod, inPod.namespace)]);
   }
-  if (explanation !== undefined) parts.push([explanationText(explanation).trimEnd()]);
+  if (explanation !== undefined) parts.push(explanationText(explanation).trimEnd().split("\n"));
   if (routers !== undefined && routers.length > 0) parts.push(routerText(routers));
   if (inPod?.kind === "not-read") parts.push([`note: ${inPod.why}`]);
-  return `${parts.map((lines) => lines.join("\n")).join("\n\n")}\n`;
+  return `${parts.map((lines) => lines.map(printable).join("\n")).join("\n\n")}\n`;
 }

@@ -1,4 +1,5 @@
 import { FileError } from "#base/file";
+import { printable } from "#base/text";
 import { type ConvertFault, type ConvertOptions, convertManifests } from "#features/nic";
 import { readInput } from "../input/index.ts";
 import { EXIT } from "../program/index.ts";
@@ -13,7 +14,7 @@ export async function convert(names: readonly string[], options: ConvertOptions)
       text = await readInput(name);
     } catch (error) {
       if (!(error instanceof FileError)) throw error;
-      process.stderr.write(`nicctl convert: ${error.message}\n`);
+      process.stderr.write(`nicctl convert: ${printable(error.message)}\n`);
       return EXIT.usage;
     }
     const result = convertManifests(text, options);
@@ -21,7 +22,7 @@ export async function convert(names: readonly string[], options: ConvertOptions)
     else faults.push(...result.faults.map((fault) => lineOf(name, fault)));
   }
   if (faults.length > 0) {
-    process.stderr.write(`${faults.join("\n")}\n`);
+    process.stderr.write(`${faults.map(printable).join("\n")}\n`);
     return EXIT.failed;
   }
   process.stdout.write(joined(texts, options));

@@ -1,6 +1,7 @@
 import { systemClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { nullLogger } from "#base/log";
+import { printable } from "#base/text";
 import { ProviderError, type VpcProvider } from "#cloud/vpc";
 import { type NicCluster, NicControllerError, OrphanCollector, type OrphanEnd } from "#features/nic-controller";
 import { clusterOf, tableText } from "#features/nic-report";
@@ -68,7 +69,8 @@ export async function collectGarbage(
     const text = output === "json" ? `${JSON.stringify({ clusterId, ports: found })}\n` : gcText(found, clusterId);
     if (isWhole || found.length > 0) process.stdout.write(text);
   }
-  for (const [provider, error] of failures) process.stderr.write(`nicctl gc: provider ${provider}: ${error.message}\n`);
+  for (const [provider, error] of failures)
+    process.stderr.write(`${printable(`nicctl gc: provider ${provider}: ${error.message}`)}\n`);
   const isDone = failures.length === 0 && found.every(({ error }) => error === undefined);
   return isDone ? EXIT.ok : EXIT.failed;
 }

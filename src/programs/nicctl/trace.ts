@@ -1,4 +1,5 @@
 import { systemClock } from "#base/clock";
+import { printable } from "#base/text";
 import { tracePod, traceText } from "#features/nic-report";
 import { type Event, isKubeError, type KubeApi, resources } from "#kube/client";
 import { openClient } from "../daemon/index.ts";
@@ -25,7 +26,7 @@ export async function trace(
     wish: nicAuditRules(namespaces).wishOf(pod),
     events: (events.found ?? []).filter(({ regarding }) => regarding?.uid === pod.metadata.uid),
   });
-  if (events.why !== undefined) process.stderr.write(`nicctl trace: without events: ${events.why}\n`);
+  if (events.why !== undefined) process.stderr.write(`nicctl trace: without events: ${printable(events.why)}\n`);
   process.stdout.write(output === "json" ? `${JSON.stringify(story)}\n` : traceText(story));
   return EXIT.ok;
 }

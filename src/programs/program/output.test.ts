@@ -32,3 +32,13 @@ test("runProgram: output that cannot be written is named, and a failure", async 
   assert.equal(code, 1);
   assert.match(stderr, /^isthmus validate: cannot write the output: ENOSPC.*\n$/);
 });
+
+test("runProgram: a fault is one line, whatever text it names", async () => {
+  const child = spawn(process.execPath, [START, "validate", "--no\n\u001b[2Jsuch\u009b"], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  const { code, stderr } = await outcome(child);
+  assert.equal(code, 2);
+  assert.match(stderr, /^isthmus validate: [^\n]*--no\\n\\u001b\[2Jsuch\\u009b/);
+  for (const line of stderr.trimEnd().split("\n")) assert.match(line, /^isthmus validate[: ]/);
+});

@@ -1,6 +1,7 @@
 import { ConfigError, type FlagSet, type FlagValues, flagHelp, parseFlags, switchFlag } from "#base/config";
 import { describeError, ExpectedError, isAbortError } from "#base/errors";
 import type { Registry } from "#base/metrics";
+import { printable, printableStack } from "#base/text";
 import { VERSION } from "#base/version";
 
 /** One program of the suite: its summary, its flags, and the function that runs it. */
@@ -107,7 +108,7 @@ function report(
     complain(`${title}: ${describeError(error).replaceAll("\n", " ")}`);
     return EXIT.failed;
   }
-  complain(`${title}: this is a bug in Isthmus ${VERSION}: ${error instanceof Error ? error.stack : String(error)}`);
+  process.stderr.write(`${title}: this is a bug in Isthmus ${VERSION}: ${printableStack(error)}\n`);
   return EXIT.failed;
 }
 
@@ -116,8 +117,9 @@ function print(text: string): number {
   return EXIT.ok;
 }
 
+/** One line, whatever is in it: faults name what others have written. */
 function complain(line: string): void {
-  process.stderr.write(`${line}\n`);
+  process.stderr.write(`${printable(line)}\n`);
 }
 
 /** The first SIGINT or SIGTERM requests an orderly end. The second signal ends the process at once, or aborts `hurry`. */

@@ -25,7 +25,8 @@ function parseGates(text: string): Gates {
 }
 
 function parseGate(pair: string): readonly [string, boolean] {
-  const [, name = "", value = ""] = /^\s*([^=]*?)\s*=\s*(.*?)\s*$/.exec(pair) ?? [];
+  const at = pair.indexOf("=");
+  const [name, value] = at < 0 ? ["", ""] : [pair.slice(0, at).trim(), pair.slice(at + 1).trim()];
   const gate = Object.hasOwn(ALIASES, name) ? (ALIASES[name] ?? name) : name;
   if (!Object.hasOwn(DEFAULTS, gate)) {
     const known = [...Object.keys(DEFAULTS), ...Object.keys(ALIASES)].join(", ");

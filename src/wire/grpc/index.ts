@@ -106,12 +106,10 @@ export function encodeGrpcMessage(message: string): string {
 
 /** The inverse of {@link encodeGrpcMessage}. Invalid escapes stay as they are. */
 export function decodeGrpcMessage(text: string): string {
-  const bytes: number[] = [];
-  for (const [part = ""] of text.matchAll(/%[0-9a-fA-F]{2}|[\s\S]/gu)) {
-    if (part.length === 3) bytes.push(Number.parseInt(part.slice(1), 16));
-    else bytes.push(...new TextEncoder().encode(part));
-  }
-  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Uint8Array.from(bytes));
+  const parts: Uint8Array[] = [];
+  for (const [part = "", digits] of text.matchAll(/%([0-9a-fA-F]{2})|%|[^%]+/gu))
+    parts.push(digits === undefined ? Buffer.from(part) : Uint8Array.of(Number.parseInt(digits, 16)));
+  return new TextDecoder("utf-8", { ignoreBOM: true }).decode(Buffer.concat(parts));
 }
 
 /** Parses `grpc-timeout` (`5S`, `100m`), in milliseconds; `undefined` if it is invalid. */

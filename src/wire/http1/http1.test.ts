@@ -192,3 +192,29 @@ test("ResponseHeadReader: the result of any bytes does not depend on the cuts (p
   assert.match(verdict([bytes(`HTTP/1.1 200 OK\r\nX: ${"y".repeat(70_000)}`)]), /longer than/);
   assert.match(verdict([bytes(`HTTP/1.1 200 OK\r\n${"X: y\r\n".repeat(300)}`)]), /more than 256/);
 });
+
+test("ResponseHeadReader: a head that comes byte by byte is copied a few times, not once for each byte", () => {
+  const head = bytes(`HTTP/1.1 200 OK\r\nX: ${"y".repeat(60_000)}\r\n\r\n`);
+  const reader = new ResponseHeadReader();
+  const { concat } = Buffer;
+  let copied = 0;
+  const { set } = Uint8Array.prototype;
+  Uint8Array.prototype.set = function count(this: Uint8Array, source: ArrayLike<number>, at?: number): void {
+    copied += source.length;
+    set.call(this, source, at);
+  };
+  Buffer.concat = (list, length) => {
+    const made = concat(list, length);
+    copied += made.length;
+    return made;
+  };
+  try {
+    for (let at = 0; at < head.length - 1; at += 1)
+      assert.equal(reader.push(head.subarray(at, at + 1)).kind, "need-more");
+    assert.equal(reader.push(head.subarray(-1)).kind, "head");
+  } finally {
+    Uint8Array.prototype.set = set;
+    Buffer.concat = concat;
+  }
+  assert.ok(copied < 4 * head.length, `${copied} bytes copied of ${head.length}`);
+});

@@ -7,6 +7,7 @@ const MAX_FIELDS = 256;
 const LF = 10;
 const CR = 13;
 const NO_BYTES = Buffer.alloc(0);
+const MIN_HELD_BYTES = 512;
 /** RFC 9112 section 4; without a reason the space after the status is often missing too. */
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-5]\d\d)(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
 
@@ -26,38 +27,58 @@ export type ResponseHeadProgress =
  * that are not fields are refused. The result does not depend on how the bytes were cut. Holds at most 64 KiB.
  */
 export class ResponseHeadReader {
+  /** A copy of the head's bytes, if it has not come in one chunk. It grows by doubling, so that each byte is copied a few times at most. */
   #held: Buffer = NO_BYTES;
+  #length = 0;
   /** Bytes of the incomplete line. */
   #lineStart = 0;
   #lines: string[] = [];
 
   /** No byte has come yet. */
   get isEmpty(): boolean {
-    return this.#held.length === 0;
+    return this.#length === 0;
   }
 
   /** Takes the next bytes. It must not be called after a final result. */
   push(chunk: Uint8Array): ResponseHeadProgress {
-    const before = this.#held.length;
-    const taken = chunk.subarray(0, MAX_BYTES - before);
-    this.#held = Buffer.concat([this.#held, taken]);
+    const before = this.#length;
+    const taken = Math.min(chunk.length, MAX_BYTES - before);
+    // Most heads come in one chunk, which needs no copy.
+    const head =
+      before === 0 ? Buffer.from(chunk.buffer, chunk.byteOffset, taken) : this.#hold(chunk.subarray(0, taken), before);
+    this.#length = before + taken;
+    const progress = this.#advance(head, before, chunk);
+    if (before === 0 && progress.kind === "need-more") this.#hold(head, 0);
+    return progress;
+  }
+
+  /** Appends bytes to the held ones, and returns all of them. */
+  #hold(bytes: Uint8Array, at: number): Buffer {
+    const length = at + bytes.length;
+    if (length > this.#held.length) {
+      const grown = Buffer.allocUnsafe(Math.max(MIN_HELD_BYTES, this.#held.length * 2, length));
+      grown.set(this.#held.subarray(0, at));
+      this.#held = grown;
+    }
+    this.#held.set(bytes, at);
+    return this.#held.subarray(0, length);
+  }
+
+  #advance(held: Buffer, before: number, chunk: Uint8Array): ResponseHeadProgress {
     let from = before;
     for (;;) {
-      const end = this.#held.indexOf(LF, from);
+      const end = held.indexOf(LF, from);
       if (end < 0) break;
       from = end + 1;
-      if (end === this.#lineStart || this.#held[end - 1] !== CR)
-        return malformed("a line of its head ends with a bare LF");
-      const line = this.#held.toString("latin1", this.#lineStart, end - 1);
+      if (end === this.#lineStart || held[end - 1] !== CR) return malformed("a line of its head ends with a bare LF");
+      const line = held.toString("latin1", this.#lineStart, end - 1);
       this.#lineStart = end + 1;
       if (line === "" && this.#lines.length > 0) return parse(this.#lines, chunk.subarray(end + 1 - before));
       if (line.includes("\r")) return malformed("a line of its head has a bare CR");
       this.#lines.push(line);
       if (this.#lines.length > MAX_FIELDS + 1) return malformed(`it has more than ${MAX_FIELDS} header fields`);
     }
-    return this.#held.length < MAX_BYTES
-      ? { kind: "need-more" }
-      : malformed(`its head is longer than ${MAX_BYTES} bytes`);
+    return this.#length < MAX_BYTES ? { kind: "need-more" } : malformed(`its head is longer than ${MAX_BYTES} bytes`);
   }
 }
 

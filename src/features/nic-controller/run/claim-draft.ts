@@ -43,7 +43,11 @@ export function claimDraft(
   };
 }
 
+/** The most characters of a label's value. */
+const MAX_LABEL_LENGTH = 63;
+
 /** Names of pods can be longer than a label's value. */
 function labelOf(key: string, value: string): Readonly<Record<string, string>> {
-  return value.length <= 63 ? { [key]: value } : { [key]: value.slice(0, 63).replace(/[^A-Za-z0-9]+$/, "") };
+  const shown = value.slice(0, MAX_LABEL_LENGTH);
+  return { [key]: shown === value ? value : shown.replace(/[^A-Za-z0-9]+$/, "") };
 }

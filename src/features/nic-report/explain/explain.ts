@@ -1,3 +1,4 @@
+import { printable } from "#base/text";
 import type { VpcPort } from "#cloud/vpc";
 import type { NicClaim, NicStatus } from "#kube/nic";
 import type { NicNode, NodeNic, SwitchPort } from "../audit/state.ts";
@@ -149,7 +150,12 @@ function pluggedOf(nic: NodeNic, netns: string, node: NicNode | undefined): NonN
 /** The answer for people. Pure. */
 export function explainNicsText({ namespace, pod, vpc, provider, node, nics, notes }: NicExplanation): string {
   const head = `pod ${namespace}/${pod}: VPC ${vpc} of provider ${provider}, ${node === undefined ? "no node yet" : `on node ${node}`}`;
-  return `${[head, ...nics.flatMap(nicLines), ...(notes.length === 0 ? [] : ["", ...notes.map((one) => `note: ${one}`)])].join("\n")}\n`;
+  const lines = [
+    head,
+    ...nics.flatMap(nicLines),
+    ...(notes.length === 0 ? [] : ["", ...notes.map((one) => `note: ${one}`)]),
+  ];
+  return `${lines.map(printable).join("\n")}\n`;
 }
 
 function nicLines(way: NicWay): string[] {

@@ -1,3 +1,4 @@
+import { printable } from "#base/text";
 import type { Pod } from "#kube/client";
 import type { NicClaim, NicStatus } from "#kube/nic";
 import type { AuditedWish } from "../audit/rules.ts";
@@ -88,7 +89,7 @@ function unclaimedRows(pod: Pod, wish: AuditedWish): NicRow[] {
 
 /** A table with a head, its columns as wide as their longest cell. Pure. */
 export function tableText(head: readonly string[], rows: readonly (readonly string[])[]): string {
-  const lines = [head, ...rows].map((cells) => cells.map((cell) => (cell === "" ? "-" : cell)));
+  const lines = [head, ...rows].map((cells) => cells.map((cell) => (cell === "" ? "-" : printable(cell))));
   const widths = head.map((_, at) => Math.max(...lines.map((cells) => cells[at]?.length ?? 0)));
   return `${lines
     .map((cells) =>

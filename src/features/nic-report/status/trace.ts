@@ -1,3 +1,4 @@
+import { printable } from "#base/text";
 import type { Event, Pod } from "#kube/client";
 import { NICS_ANNOTATION, NICS_READY, type NicClaim, type NicStatus } from "#kube/nic";
 import type { AuditedWish } from "../audit/rules.ts";
@@ -250,5 +251,6 @@ export function traceText({ namespace, pod, uid, nics, events }: PodTrace): stri
     ({ at, reason, count, note }) =>
       `  ${at.padEnd(27)}  ${since(at).padStart(8)}  ${reason}${count > 1 ? ` (${count} times)` : ""}: ${note}`,
   );
-  return `${[`pod ${namespace}/${pod} (${uid})`, ...rows, ...(told.length === 0 ? [] : ["", "events:", ...told])].join("\n")}\n`;
+  const all = [`pod ${namespace}/${pod} (${uid})`, ...rows, ...(told.length === 0 ? [] : ["", "events:", ...told])];
+  return `${all.map(printable).join("\n")}\n`;
 }

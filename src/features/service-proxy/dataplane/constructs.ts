@@ -28,7 +28,7 @@ const MODULES: readonly (readonly [pattern: RegExp, modules: (family: IpFamily) 
   [/\bfib\b/, (family) => `nft_fib, nft_fib_ipv${family}`],
   [/\bmasquerade\b/, () => "nft_masq"],
   [/\breject\b/, (family) => `nft_reject, nft_reject_ipv${family}`],
-  [/\bdnat\b.* to /, () => "nft_nat"],
+  [/\bdnat ip6? to /, () => "nft_nat"],
   [/\btype nat\b/, () => "nft_chain_nat, nf_nat"],
   [/\bct\b/, () => "nft_ct"],
 ];

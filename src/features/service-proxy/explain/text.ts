@@ -1,3 +1,4 @@
+import { printable } from "#base/text";
 import type { Arrival, Explanation } from "./answer.ts";
 
 /** The answer as text for people. Pure. */
@@ -13,7 +14,7 @@ export function explanationText(explanation: Explanation): string {
     ...stepLines(explanation),
     ...(notes.length === 0 ? [] : ["", ...notes.map((note) => `note: ${note}`)]),
   ];
-  return `${lines.join("\n")}\n`;
+  return `${lines.map(printable).join("\n")}\n`;
 }
 
 function outcomeLines({ outcome, service, arrivals, packet, table }: Explanation): string[] {

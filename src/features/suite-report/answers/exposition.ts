@@ -52,7 +52,7 @@ function parseSample(line: string, wanted: ReadonlySet<string>): Sample | undefi
 function numberOf(text: string): number | undefined {
   if (/^[+-]?Inf$/i.test(text)) return text.startsWith("-") ? -Infinity : Infinity;
   if (/^NaN$/i.test(text)) return Number.NaN;
-  return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : undefined;
+  return /^[+-]?(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : undefined;
 }
 
 /** The sum of the samples of a metric whose labels have these values; `undefined` if there is none. Pure. */

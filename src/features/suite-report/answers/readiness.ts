@@ -17,9 +17,12 @@ const MAX_TEXT = 300;
 export function parseReadiness(text: string): readonly ReadyPart[] {
   const parts: ReadyPart[] = [];
   for (const line of text.split("\n")) {
-    const [, sign, name, status = "", reason = ""] = /^\[([+-])\](\S+)\s*(\S*)\s*(.*)$/.exec(line) ?? [];
+    const [, sign, name, rest = ""] = /^\[([+-])\](\S+)(.*)$/s.exec(line) ?? [];
     if (name === undefined) continue;
     if (parts.length >= MAX_PARTS) break;
+    const words = rest.trim();
+    const [status = ""] = /^\S*/.exec(words) ?? [];
+    const reason = words.slice(status.length).trimStart();
     const text = [status, reason].filter((part) => part !== "").join(": ");
     parts.push({ name, ok: sign === "+", text: text.slice(0, MAX_TEXT) });
   }

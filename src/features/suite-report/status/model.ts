@@ -375,7 +375,9 @@ function notReadOf(facts: SuiteFacts, instances: readonly Instance[]): SuiteStat
 }
 
 function withoutNames(text: string): string {
-  return text.replaceAll(/"[^"]*"|\d+|[a-z0-9-]+\/[a-z0-9.:/-]+/g, "_");
+  return text.replaceAll(/"[^"]*"?|[a-z0-9-]+(?:\/[a-z0-9.:/-]+)?/g, (word) =>
+    word.startsWith('"') || word.includes("/") ? "_" : word.replaceAll(/\d+/g, "_"),
+  );
 }
 
 function compare(a: string, b: string): number {

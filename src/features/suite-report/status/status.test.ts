@@ -123,7 +123,11 @@ test("suiteStatus: a program's own answer has its version, and the parts that ar
     { name: "default", blocks: 1, maxBlocks: 16, usedAddresses: 7, freeAddresses: 9 },
   ]);
   const text = suiteStatusText(status);
-  assert.match(text, /^coild +kube-system\/coild-a +n1 +ipam degraded: no \[2J API$/m, "nothing draws on the terminal");
+  assert.match(
+    text,
+    /^coild +kube-system\/coild-a +n1 +ipam degraded: no\\u001b\[2J API$/m,
+    "nothing draws on the terminal",
+  );
   assert.match(text, /^default +1 of 16 +7 +9$/m);
 });
 

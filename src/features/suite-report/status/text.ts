@@ -1,3 +1,4 @@
+import { printable } from "#base/text";
 import type { Rows, SuiteStatus } from "./model.ts";
 
 /** The maximum width of a line, in characters. */
@@ -99,7 +100,7 @@ function list<T>(
 }
 
 function table(head: readonly string[], rows: readonly (readonly string[])[]): readonly string[] {
-  const lines = [head, ...rows].map((cells) => cells.map((cell) => (cell === "" ? "-" : cell)));
+  const lines = [head, ...rows].map((cells) => cells.map((cell) => (cell === "" ? "-" : printable(cell))));
   const widths = head.map((_, at) => Math.max(...lines.map((cells) => cells[at]?.length ?? 0)));
   return lines.map((cells) =>
     cells
@@ -111,6 +112,6 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): r
 
 /** Texts of others must not draw on the terminal. */
 function oneLine(text: string): string {
-  const plain = text.replaceAll(/\p{Cc}/gu, " ");
+  const plain = printable(text);
   return plain.length > MAX_WIDTH ? `${plain.slice(0, MAX_WIDTH - 1)}…` : plain;
 }

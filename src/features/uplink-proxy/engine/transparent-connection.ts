@@ -34,7 +34,7 @@ export class TransparentConnection {
   /** Resolves when the tunnel has begun or has failed. */
   async run(): Promise<void> {
     const { localAddress, localPort } = this.#client;
-    const address = IpAddress.tryParse(localAddress.replace(/%.*$/, ""));
+    const address = IpAddress.tryParse(localAddress.split("%", 1)[0] ?? "");
     // A client that connected to the listener itself was not redirected: a tunnel would lead back to us.
     if (address === undefined || (localPort === this.#listener.port && address.equals(this.#listener.address))) {
       this.#client.reset();

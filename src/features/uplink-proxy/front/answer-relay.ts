@@ -9,6 +9,11 @@ import {
 } from "#wire/http1";
 import { encodeResponseHead, encodeSwitch, trailersToPass } from "./hop.ts";
 
+/** Limit of interim answers (1xx) before the final one. WebDAV's 102 comes every 20 s for as long as an hour. */
+const MAX_INTERIM_ANSWERS = 256;
+/** Limit of the bytes of all interim answers to a request, as they are passed on. */
+const MAX_INTERIM_BYTES = 262_144;
+
 /** The request that is answered. */
 export interface AnswerTo {
   readonly method: string;
@@ -37,6 +42,8 @@ export class AnswerRelay {
   #head: ResponseHeadReader | undefined = new ResponseHeadReader();
   #body: BodyReader | undefined;
   #isChunked = false;
+  #interimAnswers = 0;
+  #interimBytes = 0;
   #state: AnswerState = "more";
   #hasBegun = false;
   #closes = true;
@@ -97,12 +104,22 @@ export class AnswerRelay {
     }
     const { head, rest } = progress;
     if (head.status === 101) this.#switch(head, out);
-    else if (head.status < 200) {
-      this.#head = new ResponseHeadReader();
-      // RFC 9110 section 15.2: HTTP/1.0 has no interim answers.
-      if (this.#to.version !== "1.0") out.push(encodeResponseHead(head, { isChunked: false, close: false }));
-    } else this.#begin(head, out);
+    else if (head.status < 200) this.#passInterim(head, out);
+    else this.#begin(head, out);
     return rest;
+  }
+
+  #passInterim(head: ResponseHead, out: Uint8Array[]): void {
+    const bytes = encodeResponseHead(head, { isChunked: false, close: false });
+    this.#interimAnswers += 1;
+    this.#interimBytes += bytes.length;
+    if (this.#interimAnswers > MAX_INTERIM_ANSWERS || this.#interimBytes > MAX_INTERIM_BYTES) {
+      this.#fail(`more than ${MAX_INTERIM_ANSWERS} interim answers, or ${MAX_INTERIM_BYTES} bytes of them`);
+      return;
+    }
+    this.#head = new ResponseHeadReader();
+    // RFC 9110 section 15.2: HTTP/1.0 has no interim answers.
+    if (this.#to.version !== "1.0") out.push(bytes);
   }
 
   #switch(head: ResponseHead, out: Uint8Array[]): void {

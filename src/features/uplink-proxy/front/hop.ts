@@ -7,15 +7,45 @@ import type { Destination } from "../policy/index.ts";
  * `Proxy-*` are removed too.
  */
 const HOP_BY_HOP: ReadonlySet<string> = new Set(["connection", "keep-alive", "te", "upgrade", "transfer-encoding"]);
-/** Fields that are not allowed in a trailer (RFC 9110 section 6.5.1): they decide on framing and routing. */
-const NOT_IN_TRAILERS: ReadonlySet<string> = new Set(["content-length", "host", "trailer"]);
+/**
+ * Fields that `Connection` cannot make hop-by-hop: a sender must not name a field that is meant for all recipients (RFC 9110 section 7.6.1).
+ * Without its Content-Length a message would end elsewhere for the next reader (RFC 9112 section 6.3), and without the others a request
+ * would be another one, or an answer would be kept for somebody else.
+ */
+const NEVER_NAMED_AWAY: ReadonlySet<string> = new Set([
+  "authorization",
+  "cache-control",
+  "content-encoding",
+  "content-length",
+  "content-range",
+  "content-type",
+  "cookie",
+  "expect",
+  "host",
+  "if-match",
+  "if-modified-since",
+  "if-none-match",
+  "if-range",
+  "if-unmodified-since",
+  "location",
+  "range",
+  "set-cookie",
+  "vary",
+  "www-authenticate",
+]);
+/**
+ * Fields that are not allowed in a trailer (RFC 9110 section 6.5.1): they decide on framing, routing, access, and on what the message means.
+ * A recipient that merges trailers into the head would take them for the sender's.
+ */
+const NOT_IN_TRAILERS: ReadonlySet<string> = new Set([...NEVER_NAMED_AWAY, "trailer"]);
 
 /** The fields that are meant for the other end. `Connection` names further fields that concern only this hop. */
 export function endToEnd(fields: readonly HeaderField[]): HeaderField[] {
   const named = connectionWords(fields);
   return fields.filter(({ name }) => {
     const lower = name.toLowerCase();
-    return !HOP_BY_HOP.has(lower) && !named.has(lower) && !lower.startsWith("proxy-");
+    if (HOP_BY_HOP.has(lower) || lower.startsWith("proxy-")) return false;
+    return !named.has(lower) || NEVER_NAMED_AWAY.has(lower);
   });
 }
 
@@ -67,25 +97,30 @@ export interface ResponseShape {
 /** The head of an answer for the client. */
 export function encodeResponseHead(head: ResponseHead, { isChunked, close }: ResponseShape): Uint8Array {
   const { status, reason } = head;
-  // A 1xx or 204 response must not have a Content-Length: a client could read it as the length of a body (RFC 9110 section 8.6).
-  // Responses to HEAD and 304 responses keep it: there it is the length that the body would have had.
-  const hasNoLength = isBodiless(status) && status !== 304;
-  const fields = endToEnd(head.fields).filter(({ name }) => !hasNoLength || name.toLowerCase() !== "content-length");
   return encodeHead(`HTTP/1.1 ${status} ${reason}`, [
-    ...fields,
+    ...fieldsOfAnswer(head),
     ...(isChunked ? [{ name: "Transfer-Encoding", value: "chunked" }] : []),
     ...(close ? [{ name: "Connection", value: "close" }] : []),
   ]);
 }
 
 /** The head of a 101 answer, for a client that requested the upgrade. */
-export function encodeSwitch({ reason, fields }: ResponseHead): Uint8Array {
-  const upgrade = fieldValues({ fields }, "upgrade").map((value) => ({ name: "Upgrade", value }));
-  return encodeHead(`HTTP/1.1 101 ${reason}`, [
-    ...endToEnd(fields),
+export function encodeSwitch(head: ResponseHead): Uint8Array {
+  const upgrade = fieldValues(head, "upgrade").map((value) => ({ name: "Upgrade", value }));
+  return encodeHead(`HTTP/1.1 101 ${head.reason}`, [
+    ...fieldsOfAnswer(head),
     ...upgrade,
     { name: "Connection", value: "Upgrade" },
   ]);
+}
+
+/**
+ * A 1xx or 204 response must not have a Content-Length: a client could read it as the length of a body (RFC 9110 section 8.6). Responses to
+ * HEAD and 304 responses keep it: there it is the length that the body would have had.
+ */
+function fieldsOfAnswer({ status, fields }: ResponseHead): HeaderField[] {
+  const hasNoLength = isBodiless(status) && status !== 304;
+  return endToEnd(fields).filter(({ name }) => !hasNoLength || name.toLowerCase() !== "content-length");
 }
 
 function connectionWords(fields: readonly HeaderField[]): ReadonlySet<string> {

@@ -31,7 +31,7 @@ export function parseResolverData(text: string): ResolverData {
   const servers: IpAddress[] = [];
   const domains: string[] = [];
   for (const line of text.split("\n")) {
-    const found = /^(?:(nameserver|DNS=|SERVERS=)|(search|domain|DOMAINS=))\s*(.*)$/.exec(line.trim());
+    const found = /^(?:(nameserver|DNS=|SERVERS=)|(search|domain|DOMAINS=))(.*)$/s.exec(line.trim());
     const words = (found?.[3] ?? "").split(/\s+/).filter((word) => word !== "");
     if (found?.[1] !== undefined) servers.push(...words.flatMap(serverOf));
     if (found?.[2] !== undefined) domains.push(...words.filter((word) => /^[A-Za-z0-9_.-]{1,253}$/.test(word)));
@@ -41,7 +41,7 @@ export function parseResolverData(text: string): ResolverData {
 
 function serverOf(word: string): IpAddress[] {
   // systemd adds a server name for TLS after "#".
-  const address = IpAddress.tryParse(word.replace(/#.*$/, ""));
+  const address = IpAddress.tryParse(word.split("#", 1)[0] ?? "");
   return address === undefined || address.isUnspecified || address.isLoopback ? [] : [address];
 }
 
