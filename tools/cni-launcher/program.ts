@@ -134,8 +134,10 @@ export function program(encoder: Encoder): Line[] {
     add("environment", "stack"),
     addConstant("environment", 16),
 
-    // Copies the variables that begin with CNI_ after the head.
+    // Copies the variables that begin with CNI_ after the head. They alone stay in the environment: by others the runtime of the standalone executable
+    // would run other code.
     move("at", "environment"),
+    move("name", "environment"),
     address("end", "body"),
     address("descriptor", "environment limit"),
     label("variable"),
@@ -144,6 +146,8 @@ export function program(encoder: Encoder): Line[] {
     when("equal", "scratch", 0, "variables end"),
     load(4, "result", "scratch", 0),
     when("not-equal", "result", CNI_, "variable"),
+    store(8, "scratch", "name", 0),
+    addConstant("name", 8),
     label("copy variable"),
     when("equal", "end", "descriptor", "too-large"),
     load(1, "result", "scratch", 0),
@@ -153,6 +157,7 @@ export function program(encoder: Encoder): Line[] {
     when("not-equal", "result", 0, "copy variable"),
     jump("variable"),
     label("variables end"),
+    store(8, "scratch", "name", 0),
     address("scratch", "body"),
     move("result", "end"),
     subtract("result", "scratch"),
