@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 /** Another root file system in which the build is: its folder, and Node and the build as programs see them there. */
@@ -20,8 +20,7 @@ export function compileAhead(dist: string, programs: readonly string[], other?: 
   writeFileSync(join(dist, wrapper), `#!/bin/sh\nexec '${other?.node ?? process.execPath}' --random-seed=1 "$@"\n`, {
     mode: 0o755,
   });
-  const { NODE_COMPILE_CACHE: _, ...own } = process.env;
-  const env = other === undefined ? own : { PATH: "/usr/bin:/bin" };
+  const env = other === undefined ? process.env : { PATH: "/usr/bin:/bin" };
   const seen = other?.dist ?? dist;
   // Programs with a file of their own and no link.
   const files = readdirSync(dist).flatMap((file) => /^program-(.+)\.cjs$/.exec(file)?.[1] ?? []);
@@ -43,5 +42,8 @@ export function compileAhead(dist: string, programs: readonly string[], other?: 
   for (const entry of readdirSync(cache, { recursive: true, withFileTypes: true })) {
     const file = join(entry.parentPath, entry.name);
     if (entry.isFile() && readFileSync(file).includes("__filename")) rmSync(file);
+    // Programs of every user read what the build has made, and take nothing that others may write.
+    else chmodSync(file, entry.isFile() ? 0o644 : 0o755);
   }
+  chmodSync(cache, 0o755);
 }

@@ -11,8 +11,13 @@ node=${ISTHMUS_NODE:-$here/bin/node}
   echo "isthmus: $here/isthmus.mjs is not there: this file alone is not the program; copy the whole folder dist, and link to its isthmus" >&2
   exit 1
 }
-# Each Node start would parse the whole bundle of certificates.
-unset NODE_EXTRA_CA_CERTS
+# Variables by which Node and OpenSSL would run other code, open a debugger, believe other peers, send elsewhere, or write what they know into files
+# (docs/security.md). The names that begin with NODE_ and are not Node's own, such as NODE_NAME, stay.
+unset NODE_OPTIONS NODE_PATH NODE_PRESERVE_SYMLINKS NODE_PRESERVE_SYMLINKS_MAIN NODE_REPL_EXTERNAL_MODULE NODE_REPL_HISTORY NODE_REPL_HISTORY_SIZE NODE_REPL_MODE NODE_NO_READLINE NODE_ICU_DATA \
+  NODE_EXTRA_CA_CERTS NODE_USE_SYSTEM_CA NODE_TLS_REJECT_UNAUTHORIZED NODE_USE_ENV_PROXY NODE_DEBUG NODE_DEBUG_NATIVE NODE_V8_COVERAGE \
+  NODE_REDIRECT_WARNINGS NODE_PENDING_DEPRECATION NODE_NO_WARNINGS NODE_COMPILE_CACHE NODE_COMPILE_CACHE_PORTABLE NODE_DISABLE_COMPILE_CACHE \
+  NODE_INSPECT_RESUME_ON_START NODE_TEST_CONTEXT NODE_TEST_WORKER_ID NODE_UNIQUE_ID NODE_CLUSTER_SCHED_POLICY NODE_CHANNEL_FD NODE_CHANNEL_SERIALIZATION_MODE \
+  OPENSSL_CONF OPENSSL_CONF_INCLUDE OPENSSL_MODULES OPENSSL_ENGINES SSL_CERT_FILE SSL_CERT_DIR
 # The young generation keeps its first size (see early.ts). This option of Node leaves V8's flags as they are, on which the compiled code of
 # Node's own modules depends. The build puts the programs of each memory profile (src/programs/programs.ts) in place of its name.
 case "${0##*/} ${1-}" in
@@ -26,7 +31,9 @@ case "${0##*/} ${1-}" in
     export MALLOC_ARENA_MAX="${MALLOC_ARENA_MAX:-1}" ;;
   *) v8= ;;
 esac
-# Compiled code from the build; who may not write there only reads it.
-export NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE:-$here/.compile-cache}" NODE_COMPILE_CACHE_PORTABLE=1
 # The bundle is readable as it is; its source map would cost each daemon some 80 MiB (ISTHMUS_SOURCE_MAPS=1 takes it).
-ISTHMUS_CALLED_AS=${0##*/} exec "$node" $v8 ${ISTHMUS_SOURCE_MAPS:+--enable-source-maps} "$here/isthmus.mjs" "$@"
+# At SIGUSR1 Node would open its debugger, which asks nobody for a login. A Node of the machine that does not know the option is too old, as the program
+# itself says.
+closed=--disable-sigusr1
+[ "$node" != node ] || node $closed --version >/dev/null 2>&1 || closed=
+ISTHMUS_CALLED_AS=${0##*/} exec "$node" $closed $v8 ${ISTHMUS_SOURCE_MAPS:+--enable-source-maps} "$here/isthmus.mjs" "$@"

@@ -1,6 +1,8 @@
 /**
  * Imported first by the executable, for its effects: settings of the process that must precede the loading of the called program.
  *
+ * - SIGUSR1 and SIGUSR2 do nothing, as in the programs that these replace. Node would open its debugger at SIGUSR1, on a port that asks nobody for a login:
+ *   the launcher starts it without that, and where there is no launcher, this handler is in the debugger's place.
  * - SIGHUP ends no program that reads its files again at that signal. Each such program later handles the signal itself; its first
  *   reading of the files comes after this.
  * - The young generation of these programs' heaps keeps its first size. Programs of the tunnel allocate mostly buffers that
@@ -20,6 +22,7 @@ const called = [calledAs, process.argv[2] ?? ""];
 const named = called.includes("node") ? process.argv : called;
 const programs = named.flatMap((name) => findProgram(name) ?? []);
 
+for (const name of ["SIGUSR1", "SIGUSR2"] as const) process.on(name, () => undefined);
 if (programs.some(({ reloads }) => reloads)) process.on("SIGHUP", () => undefined);
 const isSmall = process.execArgv.some((word) => word.startsWith("--max-semi-space-size="));
 if (!isSmall && programs.some(({ memory }) => memory !== undefined)) setFlagsFromString("--semi-space-growth-factor=1");

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -106,4 +106,47 @@ test("loadCompiled: ahead, the same is written each time, for starts that are no
 test("loadCompiled: a program that is not there is a missing module", (t) => {
   const program = new Program(t);
   assert.throws(() => program.run(), /MODULE_NOT_FOUND/);
+});
+
+test("loadCompiled: under umask 0 what is written is the user's alone", (t) => {
+  const program = new Program(t);
+  program.write("yes", ONE);
+  const mask = process.umask(0);
+  try {
+    program.run();
+  } finally {
+    process.umask(mask);
+  }
+  const [file = ""] = program.files();
+  assert.equal(statSync(join(program.kept, file)).mode & 0o777, 0o600);
+});
+
+test("loadCompiled: code that others may have changed is not taken: in a file or a folder that they may write", (t) => {
+  const program = new Program(t);
+  program.write("yes", ONE);
+  program.run();
+  const [name = ""] = program.files();
+  const file = join(program.kept, name);
+  const before = statSync(file).ino;
+  const isTaken = (): boolean => {
+    assert.equal(program.run(), "yes");
+    return statSync(file).ino === before;
+  };
+  assert.equal(isTaken(), true);
+  for (const mode of [0o777, 0o775]) {
+    chmodSync(program.kept, mode);
+    // Nothing is written there either.
+    writeFileSync(file, "nothing of the kind");
+    assert.equal(program.run(), "yes");
+    assert.equal(readFileSync(file, "utf8"), "nothing of the kind");
+  }
+  chmodSync(program.kept, 0o755);
+  for (const mode of [0o666, 0o620]) {
+    program.run();
+    chmodSync(file, mode);
+    const { ino } = statSync(file);
+    assert.equal(program.run(), "yes");
+    assert.notEqual(statSync(file).ino, ino);
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+  }
 });

@@ -6,12 +6,24 @@
  *
  * A file is named after the text of the program, because V8 compares nothing but its length, and after V8's version and flags.
  */
-import { accessSync, constants, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import {
+  accessSync,
+  closeSync,
+  constants,
+  fchmodSync,
+  fstatSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createRequire } from "node:module";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { cachedDataVersionTag, setFlagsFromString } from "node:v8";
 import { Script } from "node:vm";
+import { isTrusted } from "./trusted-files.ts";
 
 /** What the file of a program exports. */
 export interface ProgramFile {
@@ -27,7 +39,7 @@ const COMPILERS = ["sparkplug", "maglev", "opt"] as const;
 
 /**
  * Runs the file at `url`, in which one expression is a function of `exports`, `require`, `module` and the file's URL. Compiled code is read
- * from `folder`; if there is none and the folder can be written, it is written at the end of the process. Without `folder` nothing is kept.
+ * from `folder`, unless somebody else could have changed it there; if there is none and the folder can be written, it is written at the end of the process. Without `folder` nothing is kept.
  * With ISTHMUS_COMPILES_AHEAD in the environment, two calls of a program that do the same write the same.
  *
  * @throws What reading the file, compiling it and running it throws.
@@ -78,25 +90,39 @@ function release({ buffer, length }: Buffer<ArrayBuffer>): void {
   if (buffer.byteLength === length) buffer.transfer(0);
 }
 
-/** What it has was compiled by root or this user: code is run as it is. */
+/** What it has is run as code: nobody but root and this user may have been able to write it. */
 function read(file: string): Buffer<ArrayBuffer> | undefined {
+  let fd: number | undefined;
   try {
-    const { uid } = statSync(file);
-    return uid === 0 || uid === process.geteuid?.() ? readFileSync(file) : undefined;
+    // What is looked at is what is read.
+    fd = openSync(file, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    const stat = fstatSync(fd);
+    const isOurs = stat.isFile() && isTrusted(stat) && isTrusted(statSync(dirname(file)));
+    return isOurs ? readFileSync(fd) : undefined;
   } catch {
     // It is not there, or not for this user: the start takes longer.
     return undefined;
+  } finally {
+    if (fd !== undefined) closeSync(fd);
   }
 }
 
-/** Another process may be writing the same file. */
+/** Another process may be writing the same file. Whatever the umask is, nobody else may change or read what this user's programs run. */
 function write(file: string, script: Script): void {
   const work = `${file}.${process.pid}`;
   try {
-    accessSync(join(file, ".."), constants.W_OK);
-    writeFileSync(work, script.createCachedData());
+    const folder = dirname(file);
+    accessSync(folder, constants.W_OK);
+    if (!isTrusted(statSync(folder))) return;
+    const fd = openSync(work, "wx", 0o600);
+    try {
+      fchmodSync(fd, 0o600);
+      writeFileSync(fd, script.createCachedData());
+    } finally {
+      closeSync(fd);
+    }
     renameSync(work, file);
   } catch {
-    // The folder is missing, full or of somebody else: the next start takes as long as this one.
+    // The folder is missing, full or of somebody else, or an earlier process of this id left its file: the next start takes as long as this one.
   }
 }

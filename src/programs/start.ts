@@ -3,11 +3,15 @@
  *
  * The build makes a file for each program that is called often (`tools/build.ts`), and the rest is one bundle.
  */
+import { existsSync } from "node:fs";
+import { enableCompileCache, flushCompileCache } from "node:module";
 import { basename } from "node:path";
+import { fileURLToPath } from "node:url";
 import { setFlagsFromString } from "node:v8";
 import { loadCompiled } from "./load-compiled.ts";
 import { ownFileOf } from "./own-file.ts";
 import { EXIT_FAILED, explainLoadFailure, NODE_MAJOR, nodeFault } from "./start-faults.ts";
+import { isTrustedFolder } from "./trusted-files.ts";
 
 // V8 takes compiled code only with the flags with which it was made, and that of Node's own modules was made with the usual ones: without it,
 // a start takes 30 ms more of the processor. The heap has its size by now, so the launcher's flag has done its work.
@@ -21,10 +25,9 @@ if (fault === undefined) {
     // Source maps are those of the bundle.
     const hasMaps = process.execArgv.includes("--enable-source-maps");
     const own = hasMaps ? undefined : ownFileOf(process.env["ISTHMUS_OWN_FILES"], calledAs, process.argv[2]);
+    const kept = process.env["ISTHMUS_OWN_FILES"] === undefined ? undefined : keepCompiled();
     const { main } =
-      own === undefined
-        ? await import("./isthmus.ts")
-        : loadCompiled(new URL(own, import.meta.url), process.env["NODE_COMPILE_CACHE"] || undefined);
+      own === undefined ? await import("./isthmus.ts") : loadCompiled(new URL(own, import.meta.url), kept);
     process.exitCode = await main();
   } catch (error) {
     const explained = explainLoadFailure(error);
@@ -35,4 +38,21 @@ if (fault === undefined) {
 } else {
   process.stderr.write(`isthmus: ${fault}\n`);
   process.exitCode = EXIT_FAILED;
+}
+
+/**
+ * Compiled code from the build, which is beside it; who may not write there only reads it. Node looks at no owner and no mode, so it gets the folder if nobody
+ * else can have written there; its own files are written with a mode that the umask cannot widen. Returns the folder.
+ */
+function keepCompiled(): string {
+  const folder = fileURLToPath(new URL(".compile-cache", import.meta.url));
+  const mask = process.umask(0o022);
+  // It makes a folder at once.
+  if (!existsSync(folder) || isTrustedFolder(folder)) enableCompileCache({ directory: folder, portable: true });
+  process.umask(mask);
+  process.once("exit", () => {
+    process.umask(0o022);
+    flushCompileCache();
+  });
+  return folder;
 }

@@ -1,7 +1,16 @@
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { type TestContext, test } from "node:test";
@@ -48,10 +57,23 @@ async function machine(t: TestContext) {
   script(
     at("bin/apt-get"),
     `#!/bin/sh
-case "$*" in *assume-no* | update) exit 0 ;; esac
+case "$*" in
+  *assume-no* | update | indextargets*) exit 0 ;;
+  "download --print-uris "*)
+    printf "'http://mirror/%s.deb' %s.deb 9 SHA256:%s\\n" "$3" "$3" "$(printf 'package %s\\n' "$3" | sha256sum | cut -d ' ' -f 1)"
+    exit 0 ;;
+  "download "*)
+    stat -c '%a %U' . >>${at("fetched-into")}
+    if [ -e ${at("stranger")} ]; then echo "a stranger's"; else echo "package $2"; fi >"$2.deb"
+    exit 0 ;;
+esac
 cat /usr/sbin/policy-rc.d >>${at("seen")}
 while [ ! -e ${at("go")} ]; do sleep 0.02; done
 `,
+  );
+  script(
+    at("bin/dpkg"),
+    `#!/bin/sh\ncat "$2" >>${at("unpacked")}\nstat -c '%a %U' "$2" "\${2%/*}" >>${at("unpacked-from")}\n`,
   );
   const hold = `mount --bind /usr/sbin ${at("real")} && ln -s ${at("real")}/* ${at("sbin")} && rm -f ${at("sbin")}/policy-rc.d &&
     mount --bind ${at("sbin")} /usr/sbin && mount -t tmpfs tmpfs /run && echo ready && exec sleep 600`;
@@ -74,6 +96,10 @@ while [ ! -e ${at("go")} ]; do sleep 0.02; done
     /** What decided while packages were installed, one time after the other. */
     seen: () => (existsSync(at("seen")) ? readFileSync(at("seen"), "utf8") : ""),
     before: () => existsSync(`${policy}.before-isthmus`),
+    at,
+    /** The lines of a file that the script's commands have written. */
+    linesOf: (name: string) => (existsSync(at(name)) ? readFileSync(at(name), "utf8").trimEnd().split("\n") : []),
+    holder: holder.pid ?? 0,
     go: () => writeFileSync(at("go"), ""),
     /** Starts the script in a process group of its own, as a terminal does. */
     run(...args: string[]) {
@@ -156,3 +182,47 @@ test(
     assert.equal(before(), false);
   },
 );
+
+test(
+  "./run: a package is fetched into a folder of apt's user alone, and what root unpacks is what apt's list names",
+  TIMEOUT,
+  async (t) => {
+    const { at, linesOf, go, run } = await machine(t);
+    go();
+    const good = run("setup", "tests");
+    assert.equal(await good.ended, 0, good.said());
+    assert.ok(linesOf("unpacked").length > 10 && linesOf("unpacked").every((line) => line.startsWith("package ")));
+    assert.deepEqual([...new Set(linesOf("fetched-into"))], ["700 _apt"]);
+    // Nobody else can write the file that is unpacked, or put another one in its place.
+    assert.deepEqual([...new Set(linesOf("unpacked-from"))], ["644 root", "711 root"]);
+    rmSync(at("repo/.state/debian"), { recursive: true });
+    rmSync(at("unpacked"));
+    writeFileSync(at("stranger"), "");
+    const refused = run("setup", "tests");
+    assert.equal(await refused.ended, 1);
+    assert.match(
+      refused.said(),
+      /kubernetes-client that was fetched is not that of apt's lists[\s\S]* could not be fetched/,
+    );
+    assert.deepEqual(linesOf("unpacked"), []);
+  },
+);
+
+test("./run: its locks are root's alone, also those of an earlier one; who waits says for what", TIMEOUT, async (t) => {
+  const { at, go, run, holder } = await machine(t);
+  go();
+  const locks = [at("repo/.state/lock"), `/proc/${holder}/root/run/isthmus-packages.lock`];
+  for (const lock of locks) writeFileSync(lock, "", { mode: 0o644 });
+  assert.equal(await run("lab", "--vpc").ended, 0);
+  for (const lock of locks) assert.equal(statSync(lock).mode & 0o777, 0o600, lock);
+  const held = spawn("flock", [locks[0] ?? "", "sh", "-c", "echo held; exec sleep 600"], {
+    stdio: ["ignore", "pipe", "inherit"],
+    detached: true,
+  });
+  await once(held.stdout, "data");
+  const waiting = run("isthmus");
+  await until(() => waiting.said().includes("waiting for another ./run, which sets this checkout up and holds "));
+  // What flock has started holds the lock too.
+  process.kill(-(held.pid ?? 0));
+  assert.equal(await waiting.ended, 0);
+});

@@ -9,7 +9,7 @@
  * writes.watch({ killAfter: 3 });
  * ```
  */
-import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { ISTHMUS } from "#test/lab";
 
@@ -21,17 +21,22 @@ export interface WritesOrder {
 
 export class KernelWrites {
   readonly #file: string;
+  readonly #node: string;
   #run = 0;
 
   /** Files are made in `folder`, whose owner removes it. */
   constructor(folder: string) {
     this.#file = join(folder, "writes");
+    this.#node = join(folder, "node-that-counts");
+    const hook = join(import.meta.dirname, "writes-hook.ts");
+    writeFileSync(this.#node, `#!/bin/sh\nexec '${process.execPath}' '--import=${hook}' "$@"\n`);
+    chmodSync(this.#node, 0o755);
   }
 
-  /** For the program that is watched. */
+  /** For the program that is watched, whose Node loads the hook: the launcher takes no NODE_OPTIONS. */
   get env(): Readonly<Record<string, string>> {
     return {
-      NODE_OPTIONS: `--import=${join(import.meta.dirname, "writes-hook.ts")}`,
+      ISTHMUS_NODE: this.#node,
       ISTHMUS_WRITES_FILE: this.#file,
       ISTHMUS_WRITES_KOFFI: join(ISTHMUS, "../node_modules/koffi/index.js"),
     };

@@ -83,7 +83,7 @@ const memory = (opcode: number, bytes: number, register: number, base: number, o
   plain(opcode | ((offset / bytes) << 10) | (base << 5) | register);
 
 const LOADS = { 1: 0x39400000, 4: 0xb9400000, 8: 0xf9400000 } as const;
-const STORES = { 1: 0x39000000, 4: 0xb9000000 } as const;
+const STORES = { 1: 0x39000000, 4: 0xb9000000, 8: 0xf9000000 } as const;
 
 export const arm64: Encoder = {
   machine: 183,

@@ -143,13 +143,21 @@ eachTest("an environment of 100 KiB and a configuration of 3 MiB in small pieces
   assert.ok(calls[0]?.env["CNI_ARGS"] === args && calls[0].stdin === config);
 });
 
-eachTest("without a coild the standalone executable runs, with all that the launcher was given", async (at) => {
-  const env = { CNI_COMMAND: "DEL", OTHER: "kept" };
-  for (const stdin of ["", "{}", "z".repeat(1_000_000)]) {
-    const { code, stdout } = await at.run(env, stdin);
-    assert.deepEqual([code, stdout === `standalone argument DEL kept:${stdin}`], [3, true]);
-  }
-});
+eachTest(
+  "without a coild the standalone executable runs, with arguments, input, the variables of CNI and PATH, and no others",
+  async (at) => {
+    const env = { CNI_COMMAND: "DEL", OTHER: "by which its runtime would run other code", CNI_ARGS: "A=B" };
+    for (const stdin of ["", "{}", "z".repeat(1_000_000)]) {
+      const { code, stdout } = await at.run(env, stdin);
+      assert.deepEqual([code, stdout === `standalone argument DEL :${stdin}`], [3, true]);
+    }
+    writeFileSync(`${at.file}-standalone`, "#!/usr/bin/env -S sh -c '/usr/bin/env -u PWD -u _ -u SHLVL'\n", {
+      mode: 0o755,
+    });
+    const { stdout } = await at.run(env, "");
+    assert.deepEqual(stdout.trim().split("\n").sort(), ["CNI_ARGS=A=B", "CNI_COMMAND=DEL", "PATH=/usr/bin:/bin"]);
+  },
+);
 
 eachTest(
   "a call that is for another coild, or a server that hangs up before it has read, leads there too",
@@ -178,7 +186,7 @@ eachTest("without a variable of CNI the standalone executable runs at once, and 
   await serve(t, at.socket, () => assert.fail("called"));
   const child = at.start({ OTHER: "person" });
   const [first] = (await once(child.stdout, "data")) as [Buffer];
-  assert.equal(String(first), "standalone argument  person:");
+  assert.equal(String(first), "standalone argument  :");
   child.stdin.end("typed");
   assert.equal((await outcomeOf(child)).stdout, "typed");
 });

@@ -59,7 +59,7 @@ export interface Encoder {
   addConstant(to: Register, value: number): Encoded;
   /** Loads an unsigned number from an address that `offset` (0 to 127, a multiple of `bytes`) is added to. */
   load(bytes: 1 | 4 | 8, to: Register, base: Register, offset: number): Encoded;
-  store(bytes: 1 | 4, from: Register, base: Register, offset: number): Encoded;
+  store(bytes: 1 | 4 | 8, from: Register, base: Register, offset: number): Encoded;
   jump(label: string): Encoded;
   /** Compares with a register or a constant as of {@link Encoder.constant}, below 2^31, and jumps. */
   jumpIf(condition: Condition, left: Register, right: Register | number, label: string): Encoded;

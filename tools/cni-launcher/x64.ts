@@ -108,7 +108,7 @@ export const x64: Encoder = {
     return memory(rex, bytes === 1 ? [0x0f, 0xb6] : [0x8b], REGISTERS[to], REGISTERS[base], offset);
   },
   store: (bytes, from, base, offset) =>
-    memory(0x40, [bytes === 1 ? 0x88 : 0x89], REGISTERS[from], REGISTERS[base], offset),
+    memory(bytes === 8 ? WIDE : 0x40, [bytes === 1 ? 0x88 : 0x89], REGISTERS[from], REGISTERS[base], offset),
   jump: (label) => jump([0xe9], label),
   jumpIf: (condition, left, right, label) =>
     sequence(

@@ -8,7 +8,7 @@ import { FakeKernel } from "#kernel/fake";
 import type { NetStack } from "#kernel/net";
 import { FakeNft } from "#kernel/nft";
 import { FakeNftElements } from "#kernel/nft-elements";
-import { changedSettings, files, inRoot, programOf, readNode } from "./read-node.ts";
+import { canChangeNode, changedSettings, files, inRoot, programOf, readNode } from "./read-node.ts";
 
 const NODE = new Set(["coild", "service-proxy", "nic-agent", "node"]);
 const line = (...words: string[]): string => words.join("\0");
@@ -30,6 +30,20 @@ test("programOf: programs of an administrator, labs and other processes are none
     ["node", "/a/notisthmus.mjs", "coild"],
   ])
     assert.equal(programOf(line(...words), "ISTHMUS_CALLED_AS=isthmus", NODE), undefined, words.join(" "));
+});
+
+test("canChangeNode: root's Node, and that of a user with CAP_NET_ADMIN of this user namespace; nobody else's, whatever its command line says", () => {
+  const status = (uid: number, capabilities = "0"): string =>
+    `Name:\tnode\nUid:\t0\t${uid}\t0\t0\nCapEff:\t${capabilities}\n`;
+  const of = (text: string, executable = "/usr/lib/isthmus/bin/node", isHere = true): boolean =>
+    canChangeNode({ status: text, executable, isHere });
+  assert.equal(of(status(0)), true);
+  assert.equal(of(status(0), "/usr/lib/isthmus/bin/node (deleted)"), true);
+  assert.equal(of(status(100, "0000000000001000")), true);
+  assert.equal(of(status(100, "0000000000000fff")), false);
+  assert.equal(of(status(65_534)), false);
+  assert.equal(of(status(0), "/usr/bin/sleep"), false);
+  assert.equal(of(status(0, "000001ffffffffff"), "/bin/node", false), false);
 });
 
 test("changedSettings: a setting whose link is gone is none", () => {

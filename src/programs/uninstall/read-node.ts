@@ -1,5 +1,5 @@
 import { existsSync, lstatSync, readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { DEFAULT_SETTINGS } from "#base/uplink-model";
 import { Journal, ownerOf, type SandboxPlan } from "#features/nic-cni";
 import { parseAlias } from "#features/pod-network";
@@ -8,6 +8,7 @@ import { guardTables } from "#features/source-guard";
 import { BIND_ALIAS } from "#features/tunnel";
 import type { FileRole, LinkRole, NodeFacts, OwnFile } from "#features/uninstall";
 import { describeFlush } from "#features/uplink-routing";
+import { CAP } from "#kernel/capabilities";
 import { isKernelError } from "#kernel/errors";
 import { tryFileLock } from "#kernel/lock";
 import type { NetStack } from "#kernel/net";
@@ -296,7 +297,10 @@ function lockHolders(at: NodePlaces): readonly string[] {
   ].flatMap(([name = "", path = ""]) => (isHeld(inRoot(at, path)) ? [`${name} (it holds ${path})`] : []));
 }
 
-/** Programs of the suite for nodes that run in this network namespace, as `coild (process 12)`. */
+/**
+ * Programs of the suite for nodes that run in this network namespace and may change it, as `coild (process 12)`. Of others' processes the command line and the
+ * environment say what their users like.
+ */
 export function runningPrograms({ nodePrograms }: Pick<NodePlaces, "nodePrograms">): readonly string[] {
   const own = readlinkSync("/proc/self/ns/net");
   return readdirSync("/proc")
@@ -308,13 +312,41 @@ export function runningPrograms({ nodePrograms }: Pick<NodePlaces, "nodePrograms
           readFileSync(`/proc/${pid}/environ`, "utf8"),
           nodePrograms,
         );
-        return name !== undefined && readlinkSync(`/proc/${pid}/ns/net`) === own ? [`${name} (process ${pid})`] : [];
+        const isOurs =
+          name !== undefined && readlinkSync(`/proc/${pid}/ns/net`) === own && canChangeNode(processOwner(pid));
+        return isOurs ? [`${name} (process ${pid})`] : [];
       } catch (error) {
         // It has ended meanwhile, or is not ours to look at.
         if (error instanceof Error && "syscall" in error) return [];
         throw error;
       }
     });
+}
+
+/** Who a process is, as the kernel says it. */
+export interface ProcessOwner {
+  /** /proc/PID/status. */
+  readonly status: string;
+  /** The target of /proc/PID/exe. */
+  readonly executable: string;
+  /** It is in the user namespace of this process: in one of its own it has every capability, and none here. */
+  readonly isHere: boolean;
+}
+
+function processOwner(pid: string): ProcessOwner {
+  return {
+    status: readFileSync(`/proc/${pid}/status`, "utf8"),
+    executable: readlinkSync(`/proc/${pid}/exe`),
+    isHere: readlinkSync(`/proc/${pid}/ns/user`) === readlinkSync("/proc/self/ns/user"),
+  };
+}
+
+/** Pure: whether a process is Node, and root's or of a user to whom root has given CAP_NET_ADMIN. */
+export function canChangeNode({ status, executable, isHere }: ProcessOwner): boolean {
+  if (!isHere || !/^node/.test(basename(executable))) return false;
+  const uid = /^Uid:\s+\d+\s+(\d+)/m.exec(status)?.[1];
+  const effective = BigInt(`0x${/^CapEff:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? "0"}`);
+  return uid === "0" || ((effective >> BigInt(CAP.NET_ADMIN)) & 1n) === 1n;
 }
 
 /** Pure: the program for nodes that a process runs; `undefined` for any other process. */
