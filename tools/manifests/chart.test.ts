@@ -398,3 +398,18 @@ test("who may view a namespace may view the objects of Coil in it: each type of 
 interface Role {
   readonly rules: readonly { readonly resources: readonly string[]; readonly verbs: readonly string[] }[];
 }
+
+test("the policy of Egress templates: classes and taints of the values are the only ones, and the number of replicas is theirs", () => {
+  const templates = { maxReplicas: 3, priorityClasses: ["gateway", "system-x"], tolerationKeys: ["gateway", "edge"] };
+  const values = { pods: { enabled: true }, egress: { enabled: true, restrictTemplates: true, templates } };
+  const policy = renderChart(chart, values as unknown as Values).get("egress-policy.yaml") ?? assert.fail();
+  const [document] = parseAllDocuments(policy);
+  const { spec } = (document ?? assert.fail()).toJS() as {
+    spec: { validations: readonly { expression: string; message?: string }[] };
+  };
+  const [replicas, classes, , taints, ...more] = spec.validations.slice(3);
+  assert.match(replicas?.expression ?? "", /variables\.replicas <= 3 \|\|/);
+  assert.match(classes?.expression ?? "", /priorityClassName in \['gateway', 'system-x'\]$/);
+  assert.match(taints?.expression ?? "", /one\.key in \['gateway', 'edge'\]\)$/);
+  assert.deepEqual(more, []);
+});

@@ -55,6 +55,7 @@ export const valuesSchema = v.strictObject({
     originatingOnly: v.boolean(),
     addressRanges: words,
     restrictTemplates: v.boolean(),
+    templates: v.strictObject({ maxReplicas: count, priorityClasses: words, tolerationKeys: words }),
   }),
   serviceProxy: v.strictObject({
     enabled: v.boolean(),
