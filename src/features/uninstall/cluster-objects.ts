@@ -75,11 +75,11 @@ export const WORKLOADS: readonly InstalledObject[] = [
 export const RIGHTS: readonly InstalledObject[] = [
   ...objects(
     policyBindings,
-    "nic-agent-claims nic-controller-pods isthmus-egress-templates",
+    "coild-blocks coild-events isthmus-service-proxy-events nic-agent-claims nic-agent-events nic-controller-pods isthmus-egress-templates",
   ),
   ...objects(
     policies,
-    "nic-agent-claims nic-controller-pods isthmus-egress-templates",
+    "coild-blocks coild-events isthmus-service-proxy-events nic-agent-claims nic-agent-events nic-controller-pods isthmus-egress-templates",
   ),
   ...objects(
     resources.clusterRoleBindings as AnyType,
