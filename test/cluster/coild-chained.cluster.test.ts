@@ -43,14 +43,20 @@ async function open(t: TestContext) {
     ],
     tokens: {
       admin: { name: "admin", groups: ["system:masters"] },
-      coild: { name: "system:serviceaccount:kube-system:coild", groups },
+      coild: {
+        name: "system:serviceaccount:kube-system:coild",
+        groups,
+        extra: { "authentication.kubernetes.io/node-name": ["n"] },
+      },
     },
     log: nullLogger,
     clock: systemClock,
   });
   t.after(() => server[Symbol.asyncDispose]());
-  const rights = parseAllDocuments(readFileSync(join(root, "deploy/pods/rbac-chained.yaml"), "utf8"));
-  server.seed(rights.map((one) => one.toJS() as SeedObject));
+  for (const file of ["rbac-chained.yaml", "coild-policy.yaml"]) {
+    const rights = parseAllDocuments(readFileSync(join(root, "deploy/pods", file), "utf8"));
+    server.seed(rights.map((one) => one.toJS() as SeedObject));
+  }
   const [here = "", inNode = ""] = server.urls;
   writeFileSync(join(dir, "admin"), server.kubeconfig({ server: here, token: "admin" }));
   writeFileSync(join(dir, "coild"), server.kubeconfig({ server: inNode, token: "coild" }));

@@ -1,4 +1,4 @@
-/** The programs of the pod network with the rights of deploy/pods and no others: they work, and no request is refused. */
+/** The programs of the pod network with the rights and the policy of deploy/pods and no others: they work, and no request is refused. */
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -60,6 +60,8 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
   const user = (program: string) => ({
     name: `system:serviceaccount:kube-system:${program}`,
     groups: ["system:serviceaccounts", "system:authenticated"],
+    // As kubelet's tokens have it.
+    extra: { "authentication.kubernetes.io/node-name": [NODE] },
   });
   const accounts = Object.fromEntries(PROGRAMS.map((program) => [`${program}-token`, user(program)]));
   const server = await startApiServer({
@@ -81,7 +83,7 @@ async function open(t: TestContext, edit: (rights: SeedObject[]) => void = () =>
   });
   t.after(() => admin.close());
   server.seed(coilCrds as unknown as readonly SeedObject[]);
-  const granted = ["rbac.yaml", "webhooks.yaml"].flatMap((file) =>
+  const granted = ["rbac.yaml", "coild-policy.yaml", "webhooks.yaml"].flatMap((file) =>
     parseAllDocuments(readFileSync(join(root, "deploy/pods", file), "utf8")).map((one) => one.toJS() as SeedObject),
   );
   edit(granted);

@@ -95,11 +95,14 @@ const GOOD: Readonly<Record<string, object | undefined>> = {
   placed: {
     spec: {
       containers: [{ name: "egress", resources: { limits: { memory: "1Gi" } }, imagePullPolicy: "Always" }],
-      tolerations: [{ key: "gateway", operator: "Exists" }],
+      tolerations: [
+        { key: "gateway", operator: "Exists" },
+        { key: "node.kubernetes.io/unreachable", operator: "Exists", effect: "NoExecute", tolerationSeconds: 5 },
+      ],
       affinity: { podAntiAffinity: {} },
       nodeSelector: { gateway: "yes" },
       topologySpreadConstraints: [],
-      priorityClassName: "system-cluster-critical",
+      priorityClassName: "gateways",
       terminationGracePeriodSeconds: 60,
       imagePullSecrets: [{ name: "registry" }],
     },
@@ -125,6 +128,18 @@ const BAD: Readonly<Record<string, readonly [object, RegExp]>> = {
   ],
   probe: [{ containers: [{ name: "egress", startupProbe: { exec: { command: ["sh"] } } }] }, /resources alone/],
   list: [{ containers: "egress" }, /expression/],
+  critical: [{ ...OWN, priorityClassName: "system-node-critical" }, /class of the system's own pods/],
+  everywhere: [{ ...OWN, tolerations: [{ operator: "Exists" }] }, /a toleration of .* needs a key/],
+  keyless: [{ ...OWN, tolerations: [{ key: "", operator: "Exists" }] }, /a toleration of .* needs a key/],
+  masters: [
+    { ...OWN, tolerations: [{ key: "node-role.kubernetes.io/control-plane", operator: "Exists" }] },
+    /taints of control planes/,
+  ],
+  closed: [{ ...OWN, tolerations: [{ key: "node.kubernetes.io/unschedulable", operator: "Exists" }] }, /300 at most/],
+  away: [
+    { ...OWN, tolerations: [{ key: "node.kubernetes.io/not-ready", operator: "Exists", tolerationSeconds: 301 }] },
+    /300 at most/,
+  ],
 };
 
 for (const server of SERVERS)
@@ -145,7 +160,12 @@ for (const server of SERVERS)
       ),
     );
     const old = { namespace: "default", name: "old" };
+    const many = (name: string, replicas: number): Promise<Egress> => {
+      const made = draft(name, undefined);
+      return admin.create(egresses, { ...made, spec: { ...made.spec, replicas } } as Draft<Egress>);
+    };
     await admin.create(egresses, draft("old", { spec: { ...OWN, hostPID: true } }));
+    await many("many", 40);
     await apply(admin, "pods/egress-policy.yaml");
     await until("the policy is in force", () =>
       admin.create(egresses, draft(`probe-${randomUUID()}`, { spec: { ...OWN, hostPID: true } })).then(
@@ -169,6 +189,26 @@ for (const server of SERVERS)
     await assert.rejects(patch({ spec: { template: { spec: { hostNetwork: true } } } }), { code: "forbidden" });
     await patch({ spec: { template: { spec: { hostPID: null } } } });
     await admin.delete(egresses, old);
+    // The number of routers, by the object and by its Scale; one that had more already can be scaled down.
+    await many("most", 32);
+    const tooMany = { code: "forbidden", message: /32 replicas at most/ };
+    await assert.rejects(many("more", 33), tooMany);
+    const scale = (name: string, replicas: number): Promise<Egress> => {
+      const to: Patch = { type: "merge", body: { spec: { replicas } } };
+      return admin.patch(egresses, { namespace: "default", name }, to, { subresource: "scale" });
+    };
+    await assert.rejects(scale("most", 33), tooMany);
+    await assert.rejects(scale("many", 41), tooMany);
+    await scale("many", 39);
+    await scale("most", 2);
+    await assert.rejects(
+      admin.patch(
+        egresses,
+        { namespace: "default", name: "most" },
+        { type: "merge", body: { spec: { replicas: 33 } } },
+      ),
+      tooMany,
+    );
   });
 
 const REF = { namespace: "default", name: "p" };

@@ -111,7 +111,7 @@ export class CniNode implements AsyncDisposable {
       { host: "127.0.0.1", port: 0 },
       { fd, host: "127.0.0.1" },
     ];
-    const accounts = ACCOUNT_PROGRAMS.map((program) => [program, accountOf(program)] as const);
+    const accounts = ACCOUNT_PROGRAMS.map((program) => [program, accountOf(program, NODE)] as const);
     const tokens = { admin: { name: "admin", groups: ["system:masters"] }, ...Object.fromEntries(accounts) };
     const server = await startApiServer({
       listen,

@@ -11,7 +11,7 @@
  * ```
  */
 import { type ChildProcess, spawn } from "node:child_process";
-import { generateKeyPairSync } from "node:crypto";
+import { generateKeyPairSync, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -133,6 +133,13 @@ export class RealApiServer implements AsyncDisposable {
   kubeconfigOf(user: (typeof USERS)[number]["name"], port = this.port): string {
     const path = join(this.folder, `${user}-${port}.kubeconfig`);
     writeFileSync(path, kubeconfig(port, USERS.find(({ name }) => name === user)?.token ?? ""));
+    return path;
+  }
+
+  /** A kubeconfig with a token that the server has signed. */
+  kubeconfigWith(token: string): string {
+    const path = join(this.folder, `${randomUUID()}.kubeconfig`);
+    writeFileSync(path, kubeconfig(this.port, token));
     return path;
   }
 

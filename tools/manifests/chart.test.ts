@@ -398,3 +398,54 @@ test("who may view a namespace may view the objects of Coil in it: each type of 
 interface Role {
   readonly rules: readonly { readonly resources: readonly string[]; readonly verbs: readonly string[] }[];
 }
+
+test("the account of coild: its name and namespace are those of the values, for the account, its binding, its DaemonSet and the policy that limits it to a node", () => {
+  const of = (pods: object): readonly Record<string, unknown>[] => {
+    const text = joinDocuments(renderChart(chart, { pods: { enabled: true, ...pods } } as unknown as Values).values());
+    return parseAllDocuments(text).map((one) => one.toJS() as Record<string, unknown>);
+  };
+  const other = of({ serviceAccount: { name: "node-net", namespace: "networks" } });
+  const named = (kind: string, name: string): Record<string, unknown> =>
+    other.find((one) => one["kind"] === kind && (one["metadata"] as { name: string }).name === name) ??
+    assert.fail(name);
+  const account = { name: "node-net", namespace: "networks" };
+  assert.equal((named("ServiceAccount", "node-net")["metadata"] as typeof account).namespace, "networks");
+  assert.deepEqual(named("ClusterRoleBinding", "coild")["subjects"], [{ kind: "ServiceAccount", ...account }]);
+  const daemons = named("DaemonSet", "coild") as unknown as {
+    readonly metadata: typeof account;
+    readonly spec: { readonly template: { readonly spec: { readonly serviceAccountName: string } } };
+  };
+  assert.deepEqual(
+    [daemons.metadata.namespace, daemons.spec.template.spec.serviceAccountName],
+    ["networks", "node-net"],
+  );
+  assert.equal((named("ConfigMap", "coil-config")["metadata"] as typeof account).namespace, "networks");
+  for (const policy of ["coild-blocks", "coild-events"]) {
+    const { matchConditions } = named("ValidatingAdmissionPolicy", policy)["spec"] as {
+      readonly matchConditions: readonly { readonly expression: string }[];
+    };
+    assert.deepEqual(
+      matchConditions.map(({ expression }) => expression),
+      ["request.userInfo.username == 'system:serviceaccount:networks:node-net'"],
+    );
+  }
+  const isPolicy = (one: Record<string, unknown>): boolean =>
+    String(one["kind"]).startsWith("ValidatingAdmissionPolicy");
+  assert.equal(other.filter(isPolicy).length, 4);
+  assert.equal(of({ restrictNodes: false }).filter(isPolicy).length, 0);
+});
+
+test("the policy of Egress templates: classes and taints of the values are the only ones, and the number of replicas is theirs", () => {
+  const templates = { maxReplicas: 3, priorityClasses: ["gateway", "system-x"], tolerationKeys: ["gateway", "edge"] };
+  const values = { pods: { enabled: true }, egress: { enabled: true, restrictTemplates: true, templates } };
+  const policy = renderChart(chart, values as unknown as Values).get("egress-policy.yaml") ?? assert.fail();
+  const [document] = parseAllDocuments(policy);
+  const { spec } = (document ?? assert.fail()).toJS() as {
+    spec: { validations: readonly { expression: string; message?: string }[] };
+  };
+  const [replicas, classes, , taints, ...more] = spec.validations.slice(3);
+  assert.match(replicas?.expression ?? "", /variables\.replicas <= 3 \|\|/);
+  assert.match(classes?.expression ?? "", /priorityClassName in \['gateway', 'system-x'\]$/);
+  assert.match(taints?.expression ?? "", /one\.key in \['gateway', 'edge'\]\)$/);
+  assert.deepEqual(more, []);
+});

@@ -7,6 +7,7 @@ const word = v.pipe(
   v.regex(/^[\w./:,@%+~\][-]*$/, "only letters, digits and . / : , @ % + ~ [ ] _ - may be here"),
 );
 const words = v.array(word);
+const filled = v.pipe(word, v.minLength(1));
 const port = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(65_535));
 const seconds = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(86_400));
 const count = v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(100));
@@ -33,7 +34,7 @@ const tunnelEnd = {
 /** The values of the chart: `values.schema.json` is made of this, and our own rendering checks values with it. Unknown ones are refused. */
 export const valuesSchema = v.strictObject({
   image: v.strictObject({
-    repository: v.pipe(word, v.minLength(1)),
+    repository: filled,
     tag: word,
     pullPolicy: v.picklist(["Always", "IfNotPresent", "Never"]),
   }),
@@ -46,6 +47,8 @@ export const valuesSchema = v.strictObject({
     compatCalico: v.boolean(),
     netconf: text,
     pools: v.array(v.strictObject({ name: word, spec: anyObject })),
+    serviceAccount: v.strictObject({ name: filled, namespace: filled }),
+    restrictNodes: v.boolean(),
   }),
   router: v.strictObject({ enabled: v.boolean() }),
   egress: v.strictObject({
@@ -55,6 +58,7 @@ export const valuesSchema = v.strictObject({
     originatingOnly: v.boolean(),
     addressRanges: words,
     restrictTemplates: v.boolean(),
+    templates: v.strictObject({ maxReplicas: count, priorityClasses: words, tolerationKeys: words }),
   }),
   serviceProxy: v.strictObject({
     enabled: v.boolean(),
@@ -62,6 +66,7 @@ export const valuesSchema = v.strictObject({
     clusterCIDR: text,
     healthzPort: port,
     metricsBindAddress: text,
+    restrictNodes: v.boolean(),
     config: anyObject,
   }),
   tunnel: v.strictObject({

@@ -36,7 +36,7 @@ export const nics: Readonly<Record<string, readonly Section[]>> = {
       ["`nicclaims`", "get, list, watch, create, patch, delete; `nicclaims/status`: patch"],
       ["`nicpolicies`", "list, watch"],
       ["events", "create, patch"],
-      ["leases in `kube-system`", "get, create, update"],
+      ["leases in `kube-system`", "create, and get and update of that Lease alone"],
       [
         "with `--enable-cert-rotation`",
         "get, list, watch, update of the Secret and the two webhook configurations of `deploy/nics/webhooks.yaml`",

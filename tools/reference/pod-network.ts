@@ -124,7 +124,7 @@ export const podNetwork: Readonly<Record<string, readonly Section[]>> = {
       ["`blockrequests`", "get, list, watch"],
       ["`blockrequests/status`", "update"],
       ["`addresspools/finalizers`", "update; the admission plugin OwnerReferencesPermissionEnforcement asks for it"],
-      ["leases in `kube-system`", "get, create, update"],
+      ["leases in `kube-system`", "create, and get and update of that Lease alone"],
       ["that Secret in `kube-system`", "get, list, watch, update; with `--enable-cert-rotation`"],
       ["these webhook configurations", "get, list, watch, update; with `--enable-cert-rotation`"],
     ),

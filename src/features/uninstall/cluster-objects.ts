@@ -73,8 +73,14 @@ export const WORKLOADS: readonly InstalledObject[] = [
 
 /** Accounts, rights and settings of `deploy/`, and the Leases of leaders. */
 export const RIGHTS: readonly InstalledObject[] = [
-  ...objects(policyBindings, "nic-agent-claims nic-controller-pods isthmus-egress-templates"),
-  ...objects(policies, "nic-agent-claims nic-controller-pods isthmus-egress-templates"),
+  ...objects(
+    policyBindings,
+    "coild-blocks coild-events isthmus-service-proxy-events nic-agent-claims nic-agent-events nic-controller-pods isthmus-egress-templates",
+  ),
+  ...objects(
+    policies,
+    "coild-blocks coild-events isthmus-service-proxy-events nic-agent-claims nic-agent-events nic-controller-pods isthmus-egress-templates",
+  ),
   ...objects(
     resources.clusterRoleBindings as AnyType,
     "coild coil-router coil-ipam-controller coil-ipam-certs coil-egress-controller coil-egress coil-egress-certs coil-controller-ipam-controller coil-controller-egress-controller coil-controller-ipam-certs coil-controller-egress-certs isthmus-service-proxy nic-agent nic-controller nic-controller-certs",
@@ -85,11 +91,11 @@ export const RIGHTS: readonly InstalledObject[] = [
   ),
   ...objects(
     resources.roleBindings as AnyType,
-    "coil-leader-election coil-ipam-certs coil-egress-leader-election coil-egress-certs coil-controller-leader-election coil-controller-ipam-certs coil-controller-egress-certs nic-controller-leader-election nic-controller-certs",
+    "coil-leader-election coil-ipam-leader coil-ipam-certs coil-egress-leader-election coil-egress-leader coil-egress-certs coil-controller-leader-election coil-controller-ipam-leader coil-controller-egress-leader coil-controller-ipam-certs coil-controller-egress-certs nic-controller-leader-election nic-controller-certs",
   ),
   ...objects(
     resources.roles as AnyType,
-    "coil-leader-election coil-ipam-certs coil-egress-certs nic-controller-leader-election nic-controller-certs",
+    "coil-leader-election coil-ipam-leader coil-ipam-certs coil-egress-leader coil-egress-certs nic-controller-leader-election nic-controller-certs",
   ),
   ...objects(
     resources.serviceAccounts as AnyType,

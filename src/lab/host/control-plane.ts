@@ -7,7 +7,7 @@ import { listenTcp } from "#kernel/socket";
 import { startApiServer } from "#lab/api-server";
 import type { Topology } from "#lab/topology";
 import { formatHostPort } from "#wire/http-connect";
-import { ACCOUNT_PROGRAMS, accountOf } from "./accounts.ts";
+import { accountOf, accountsOn } from "./accounts.ts";
 import { ROUTER_USER } from "./egress.ts";
 import { openExternalApiRelay } from "./external-api-relay.ts";
 import { type KubeletTrust, kubeletAccess, makeKubeletTrust } from "./kubelets.ts";
@@ -50,7 +50,7 @@ async function openEmbedded(
   const access = planApiAccess(topology, tunnel);
   const kubelets = makeKubeletTrust(topology);
   const [token, routerToken] = [newToken(), newToken()];
-  const programs = ACCOUNT_PROGRAMS.map((program) => ({ program, token: newToken() }));
+  const programs = accountsOn(topology.nodes.map(({ name }) => name)).map((one) => ({ ...one, token: newToken() }));
   const server = await startApiServer({
     // Users connect to the machine's loopback address; nodes use the other addresses.
     listen: [
@@ -62,7 +62,7 @@ async function openEmbedded(
     tokens: {
       [token]: { name: "isthmus-lab", groups: ["system:masters"] },
       [routerToken]: ROUTER_USER,
-      ...Object.fromEntries(programs.map((one) => [one.token, accountOf(one.program)])),
+      ...Object.fromEntries(programs.map((one) => [one.token, accountOf(one.program, one.node)])),
     },
     kubelets: kubeletAccess(kubelets, topology, tunnel),
     faultsOverHttp: true,
@@ -77,7 +77,7 @@ async function openEmbedded(
   writeConfig(paths.nodeKubeconfig, server.kubeconfig({ server: node, token }));
   writeConfig(paths.routerKubeconfig, server.kubeconfig({ server: node, token: routerToken }));
   for (const one of programs)
-    writeConfig(paths.kubeconfigOf(one.program), server.kubeconfig({ server: node, token: one.token }));
+    writeConfig(paths.kubeconfigOf(one.program, one.node), server.kubeconfig({ server: node, token: one.token }));
   return {
     embedded: true,
     description: "the embedded API server is running",
@@ -101,7 +101,8 @@ async function openExternal(
   });
   writeConfig(paths.kubeconfig, relay.localKubeconfig);
   writeConfig(paths.nodeKubeconfig, relay.nodeKubeconfig);
-  for (const program of ACCOUNT_PROGRAMS) writeConfig(paths.kubeconfigOf(program), relay.nodeKubeconfig);
+  for (const { program, node } of accountsOn(topology.nodes.map(({ name }) => name)))
+    writeConfig(paths.kubeconfigOf(program, node), relay.nodeKubeconfig);
   return {
     embedded: false,
     description: `using the API server ${relay.server}`,

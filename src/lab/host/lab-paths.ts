@@ -11,8 +11,8 @@ export interface LabPaths {
   readonly nodeKubeconfig: string;
   /** The kubeconfig of the routers of Egresses, with the rights of their account. */
   readonly routerKubeconfig: string;
-  /** The kubeconfig of a program, with the rights of its account. It names the API server's address for nodes. */
-  kubeconfigOf(program: AccountProgram): string;
+  /** The kubeconfig of a program, on a node if it runs there, with the rights of its account. It names the API server's address for nodes. */
+  kubeconfigOf(program: AccountProgram, node: string | undefined): string;
   readonly logs: string;
   /** What is large; not below /run, which is memory. */
   readonly disk: string;
@@ -38,7 +38,7 @@ export function labPaths(lab: string): LabPaths {
     kubeconfig: join(dir, "kubeconfig"),
     nodeKubeconfig: join(dir, "kubeconfig-nodes"),
     routerKubeconfig: join(dir, "kubeconfig-routers"),
-    kubeconfigOf: (program) => join(dir, `kubeconfig-${program}`),
+    kubeconfigOf: (program, node) => join(dir, `kubeconfig-${program}${node === undefined ? "" : `-${node}`}`),
     logs: join(dir, "logs"),
     disk,
     image: join(disk, "image"),

@@ -56,7 +56,7 @@ export function vpcProgramsOf(at: {
     const name = node === undefined ? program : `${program}-${node}`;
     return {
       name,
-      argv: [...at.isthmus, program, `--kubeconfig=${at.paths.kubeconfigOf(program)}`, ...flags],
+      argv: [...at.isthmus, program, `--kubeconfig=${at.paths.kubeconfigOf(program, node)}`, ...flags],
       env: { ...ENV, ...(node === undefined ? {} : { COIL_NODE_NAME: node }) },
       netns,
       log: at.paths.logOf(name),
@@ -72,7 +72,7 @@ export function serviceProgramsOf(at: {
 }): readonly LabProgram[] {
   return at.topology.nodes.map((node) => {
     const name = `service-proxy-${node.name}`;
-    const flags = [`--kubeconfig=${at.paths.kubeconfigOf("service-proxy")}`, ...serviceProxyFlags(node)];
+    const flags = [`--kubeconfig=${at.paths.kubeconfigOf("service-proxy", node.name)}`, ...serviceProxyFlags(node)];
     return {
       name,
       argv: [...at.isthmus, "service-proxy", ...flags],
@@ -102,7 +102,7 @@ export function programsOf(at: {
     const child = node === undefined ? name : `${name}-${node}`;
     return {
       name: child,
-      argv: [...at.isthmus, name, `--kubeconfig=${paths.kubeconfigOf(name)}`, ...flags],
+      argv: [...at.isthmus, name, `--kubeconfig=${paths.kubeconfigOf(name, node)}`, ...flags],
       env: { ...env, COIL_POD_NAME: child, ...(node === undefined ? {} : { COIL_NODE_NAME: node }) },
       netns,
       log: paths.logOf(child),

@@ -125,12 +125,12 @@ async function reviewRights(api: KubeClient, instances: readonly Instance[], sig
   );
   const reviewed = await Promise.all(
     wanted.map(async ({ program, namespace, name, right }) => {
-      const { group, verb, namespace: within } = right;
+      const { group, verb, namespace: within, name: object } = right;
       const [resource, subresource] = right.resource.split("/");
       const spec = {
         user: `system:serviceaccount:${namespace}:${name}`,
         groups: ["system:serviceaccounts", `system:serviceaccounts:${namespace}`, "system:authenticated"],
-        resourceAttributes: { group, resource, subresource, verb, namespace: within },
+        resourceAttributes: { group, resource, subresource, verb, namespace: within, name: object },
       };
       const path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
       const body = { apiVersion: "authorization.k8s.io/v1", kind: "SubjectAccessReview", spec };

@@ -330,7 +330,8 @@ function rightChecks({ lackedRights }: ClusterFacts): readonly FaultCheck[] {
   const byProgram = Map.groupBy(lackedRights.value, ({ program, account }) => `${program} (${account})`);
   return Array.from(byProgram, ([subject, lacked]) => {
     const rights = lacked.map(
-      ({ right: { verb, resource, group } }) => `${verb} ${resource}${group === "" ? "" : `.${group}`}`,
+      ({ right: { verb, resource, group, name } }) =>
+        `${verb} ${resource}${group === "" ? "" : `.${group}`}${name === undefined ? "" : ` ${name}`}`,
     );
     return judged("rights", subject).wrong(
       `may not ${namesText(rights)}`,

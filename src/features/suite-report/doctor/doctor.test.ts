@@ -243,28 +243,39 @@ test("judgeSuiteCluster: a type that is missing, and one that is older; the sche
 interface Rule {
   readonly apiGroups: readonly string[];
   readonly resources: readonly string[];
+  readonly resourceNames?: readonly string[];
   readonly verbs: readonly string[];
 }
 
 test("neededRights: the manifests of rights give every one of them", () => {
   const rules = new Map<string, readonly Rule[]>();
+  const electionRoles = [
+    "coil-leader-election",
+    "coil-ipam-leader",
+    "coil-egress-leader",
+    "nic-controller-leader-election",
+  ];
   const files = ["pods/rbac.yaml", "pods/egress.yaml", "service-proxy/rbac.yaml", "nics/rbac.yaml", "nics/agent.yaml"];
   for (const file of files)
     for (const document of parseAllDocuments(readFileSync(join(root, "deploy", file), "utf8"))) {
       const { kind, metadata, rules: own } = document.toJS();
       if (kind === "ClusterRole" || kind === "Role") rules.set(metadata.name, own);
     }
-  const gives = (role: string, { group, resource, verb }: NeededRight): boolean =>
+  const gives = (role: string, { group, resource, verb, name }: NeededRight): boolean =>
     (rules.get(role) ?? []).some(
-      (rule) => rule.apiGroups.includes(group) && rule.resources.includes(resource) && rule.verbs.includes(verb),
+      (rule) =>
+        rule.apiGroups.includes(group) &&
+        rule.resources.includes(resource) &&
+        rule.verbs.includes(verb) &&
+        (rule.resourceNames === undefined || (name !== undefined && rule.resourceNames.includes(name))),
     );
   const roles: Readonly<Record<string, string>> = { "service-proxy": "isthmus-service-proxy" };
-  const electionRole = (program: string): string =>
-    program === "nic-controller" ? "nic-controller-leader-election" : "coil-leader-election";
   for (const [program, rights] of Object.entries(NEEDED_RIGHTS))
     for (const right of rights)
       assert.ok(
-        gives(right.namespace === undefined ? (roles[program] ?? program) : electionRole(program), right),
+        right.namespace === undefined
+          ? gives(roles[program] ?? program, right)
+          : electionRoles.some((role) => gives(role, right)),
         `${program}: ${JSON.stringify(right)}`,
       );
   assert.equal(neededRights({ program: "coild", flags: ["--enable-ipam=false"] }).length, 3);

@@ -7,18 +7,23 @@ export interface NeededRight {
   readonly verb: string;
   /** The namespace of a right of a Role; absent: in all namespaces. */
   readonly namespace?: string;
+  /** The one object that the right is needed for; absent: each, also those that are made later. */
+  readonly name?: string;
 }
 
 const COIL = "coil.cybozu.com";
 const NICS = "isthmus.dev";
 const can = (group: string, resource: string, ...verbs: readonly string[]): readonly NeededRight[] =>
   verbs.map((verb) => ({ group, resource, verb }));
-const elect: readonly NeededRight[] = ["get", "create", "update"].map((verb) => ({
-  group: "coordination.k8s.io",
-  resource: "leases",
-  verb,
-  namespace: "kube-system",
-}));
+/** The rights of an election: on the controller's own Lease alone, besides making it. */
+function elect(name: string): readonly NeededRight[] {
+  const leases = { group: "coordination.k8s.io", resource: "leases", namespace: "kube-system" };
+  return [
+    { ...leases, verb: "create" },
+    { ...leases, verb: "get", name },
+    { ...leases, verb: "update", name },
+  ];
+}
 
 const ipam: readonly NeededRight[] = [
   ...can("", "nodes", "list", "watch"),
@@ -26,14 +31,14 @@ const ipam: readonly NeededRight[] = [
   ...can(COIL, "addressblocks", "list", "watch", "create", "update", "delete"),
   ...can(COIL, "blockrequests", "list", "watch"),
   ...can(COIL, "blockrequests/status", "update"),
-  ...elect,
+  ...elect("coil-ipam-leader"),
 ];
 const egress: readonly NeededRight[] = [
   ...can(COIL, "egresses", "list", "watch"),
   ...can(COIL, "egresses/status", "patch"),
   ...can("apps", "deployments", "list", "watch", "create", "update"),
   ...can("", "services", "list", "watch", "create"),
-  ...elect,
+  ...elect("coil-egress-leader"),
 ];
 
 /** The rights of coild that gives addresses; one behind another plugin has none of them. */
@@ -67,7 +72,7 @@ export const NEEDED_RIGHTS: Readonly<Record<string, readonly NeededRight[]>> = {
     ...can(NICS, "nicclaims", "list", "watch", "create", "patch", "delete"),
     ...can(NICS, "nicclaims/status", "patch"),
     ...can(NICS, "nicpolicies", "list", "watch"),
-    ...elect,
+    ...elect("nic-controller-leader"),
   ],
   "nic-agent": [
     ...can("", "pods", "get"),

@@ -11,6 +11,9 @@ const ACCOUNT = "system:serviceaccount:";
 /** The end of a program's User-Agent; tests that try what an account may not have another one. */
 const PROGRAM = /^([a-z-]+)\/\S+ isthmus$/;
 
+/** The most names of a kind of request in the file of a process; what is asked of more has the name `*`. */
+const MAX_NAMES = 8;
+
 /** A line of the file. */
 export interface AccessRecord {
   /** The program's name, by its User-Agent. */
@@ -21,6 +24,8 @@ export interface AccessRecord {
   readonly group: string;
   /** With its subresource: `pods/exec`. */
   readonly resource: string;
+  /** The object's name; empty for requests without one, `*` for further ones. */
+  readonly name: string;
   readonly allowed: boolean;
   /** Of a refused request: all that the account had, to tell an account with less than its manifest from a manifest with too little. */
   readonly had?: readonly PolicyRule[];
@@ -30,7 +35,8 @@ export interface AccessRecord {
 export class AccessLog {
   readonly #file: string;
   readonly #authorizer: Authorizer;
-  readonly #seen = new Set<string>();
+  /** Kind of request → names that are in the file. Bounded by the kinds, and by {@link MAX_NAMES}. */
+  readonly #seen = new Map<string, Set<string>>();
 
   constructor(folder: string, authorizer: Authorizer) {
     mkdirSync(folder, { recursive: true });
@@ -40,16 +46,19 @@ export class AccessLog {
 
   /** Throws if the file cannot be written. */
   add(request: IncomingMessage, user: UserInfo, attributes: RequestAttributes, allowed: boolean): void {
-    const { verb, group, resource, subresource, namespace } = attributes;
+    const { verb, group, resource, subresource, namespace, name: asked } = attributes;
     if (!user.name.startsWith(ACCOUNT) || resource === "") return;
     const program = PROGRAM.exec(request.headers["user-agent"] ?? "")?.[1];
     if (program === undefined) return;
     const account = user.name.slice(ACCOUNT.length);
     const kind = subresource === "" ? resource : `${resource}/${subresource}`;
-    const record: AccessRecord = { program, account, verb, group, resource: kind, allowed };
-    const key = JSON.stringify(record);
-    if (this.#seen.has(key)) return;
-    this.#seen.add(key);
+    const key = JSON.stringify([program, account, verb, group, kind, allowed]);
+    const names = this.#seen.get(key) ?? new Set();
+    this.#seen.set(key, names);
+    const name = names.size < MAX_NAMES || names.has(asked) ? asked : "*";
+    if (names.has(name)) return;
+    names.add(name);
+    const record: AccessRecord = { program, account, verb, group, resource: kind, name, allowed };
     const had = allowed ? {} : { had: this.#authorizer.rulesFor(user, namespace).rules };
     appendFileSync(this.#file, `${JSON.stringify({ ...record, ...had })}\n`);
   }

@@ -9,10 +9,11 @@ export interface AdmissionRequest {
   readonly resource: string;
   readonly subresource: string;
   readonly namespace: string;
+  /** Empty where a collection is deleted. */
   readonly name: string;
   readonly user: UserInfo;
   readonly dryRun: boolean;
-  /** The new state, in the stored version; undefined on DELETE. A plug-in may return another. */
+  /** The new state, in the version of the request; undefined on DELETE. A plug-in may return another. */
   readonly object: KubeObject | undefined;
   readonly old: KubeObject | undefined;
   /** Sends a warning to the client. */

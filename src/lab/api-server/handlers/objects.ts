@@ -42,6 +42,8 @@ export interface DeleteOptions {
   readonly gracePeriodSeconds?: number | undefined;
   readonly propagationPolicy?: "Orphan" | "Background" | "Foreground" | undefined;
   readonly dryRun?: boolean;
+  /** Whether the request is for a collection: admission is then called for each object, without its name. */
+  readonly ofCollection?: boolean;
   readonly user: UserInfo;
 }
 
@@ -378,7 +380,7 @@ export class Objects {
     };
   }
 
-  #admit(
+  async #admit(
     operation: AdmissionRequest["operation"],
     resource: ResourceDef,
     object: KubeObject,
@@ -388,7 +390,7 @@ export class Objects {
     const { group, version, plural } = resource;
     const { user, dryRun, subresource, warn } = options;
     const { namespace = "", name = "" } = object.metadata;
-    return runAdmission(this.#deps.admission, {
+    const admitted = await runAdmission(this.#deps.admission, {
       operation,
       group,
       version,
@@ -398,16 +400,17 @@ export class Objects {
       name,
       user,
       dryRun,
-      object,
-      old,
+      object: fromStored(resource, object),
+      old: old === undefined ? undefined : fromStored(resource, old),
       warn,
     });
+    return admitted === undefined ? undefined : toStored(resource, admitted);
   }
 
   async #admitDelete(resource: ResourceDef, old: KubeObject, options: DeleteOptions): Promise<void> {
     const { group, version, plural } = resource;
     const { namespace = "", name = "" } = old.metadata;
-    const { user, dryRun = false } = options;
+    const { user, dryRun = false, ofCollection = false } = options;
     await runAdmission(this.#deps.admission, {
       operation: "DELETE",
       group,
@@ -415,11 +418,11 @@ export class Objects {
       resource: plural,
       subresource: "",
       namespace,
-      name,
+      name: ofCollection ? "" : name,
       user,
       dryRun,
       object: undefined,
-      old,
+      old: fromStored(resource, old),
       warn: () => undefined,
     });
   }

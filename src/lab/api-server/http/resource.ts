@@ -164,7 +164,7 @@ function sendDeleted(state: ServerState, parsed: ResourceRequest, call: Call, de
 async function removeAll(state: ServerState, parsed: ResourceRequest, call: Call): Promise<void> {
   const { resource, namespace } = parsed;
   const selection = parseSelection(resource, namespace, "", call.url.searchParams);
-  const options = await deleteOptions(call);
+  const options = { ...(await deleteOptions(call)), ofCollection: true };
   const collection = state.store.collection(resource.storage);
   const { entries } = listEntries(collection, resource, selection, new URLSearchParams(), state.store.revision);
   for (const { object } of entries) {

@@ -82,3 +82,39 @@ test("policies: the user, old objects, conditions, failures of expressions, and 
   const audits = { ...BINDING, spec: { policyName: "p", validationActions: ["Audit"] } };
   await (await open(t, said("false"), audits)).map("one");
 });
+
+test("policies: objects have the version of the request, and those of a deleted collection come one by one, without their names", async (t) => {
+  const rules = [
+    { apiGroups: [""], apiVersions: ["v1"], operations: ["DELETE"], resources: ["configmaps"] },
+    { apiGroups: ["events.k8s.io"], apiVersions: ["v1"], operations: ["*"], resources: ["events"] },
+  ];
+  const { api, map } = await open(t, {
+    matchConstraints: { resourceRules: rules },
+    validations: [
+      {
+        expression: "request.resource.resource == 'events' || oldObject.metadata.name != 'kept'",
+        messageExpression: "'the name is ' + (request.name == '' ? 'empty' : request.name)",
+        reason: "Forbidden",
+      },
+      { expression: "object == null || object.reportingController == 'me'", message: "not mine", reason: "Forbidden" },
+    ],
+  });
+  await map("gone");
+  await map("kept");
+  const at = "/api/v1/namespaces/default/configmaps";
+  await assert.rejects(api.request({ method: "DELETE", path: at }), { message: /the name is empty/ });
+  await assert.rejects(api.request({ method: "DELETE", path: `${at}/kept` }), { message: /the name is kept/ });
+  assert.deepEqual(
+    (await api.listAll(resources.configMaps, { namespace: "default" })).items.map(({ metadata }) => metadata.name),
+    ["kept"],
+  );
+  const event = (name: string, reportingController: string) =>
+    api.create(resources.events, {
+      metadata: { namespace: "default", name },
+      regarding: { kind: "Pod", namespace: "default", name: "p" },
+      ...{ type: "Normal", reason: "R", action: "R", note: "n", eventTime: "2026-01-01T00:00:00.000000Z" },
+      ...{ reportingController, reportingInstance: "i" },
+    } as never);
+  assert.equal((await event("mine", "me")).reportingController, "me");
+  await assert.rejects(event("other", "you"), { code: "forbidden", message: /not mine/ });
+});
