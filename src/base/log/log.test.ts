@@ -87,7 +87,7 @@ for (const encoder of ["json", "console"] as const) {
           if (encoder === "json") assert.equal((JSON.parse(line) as { msg: string }).msg, message);
         },
       ),
-      { numRuns: 500 },
+      { numRuns: 250 },
     );
   });
 }
