@@ -298,7 +298,7 @@ test("groupOf: an IPv4 address, mapped or not; of IPv6 the first 64 bits, howeve
   assert.equal(groupOf(undefined), "local");
 });
 
-test("SharedText: one making serves all who ask meanwhile and for nine times as long afterwards; a failure is not kept", async () => {
+test("SharedText: one making serves all who ask meanwhile, the next one begins after four times as long, and a failure is not kept", async () => {
   const clock = new FakeClock();
   let made = 0;
   let isFailing = false;
@@ -315,15 +315,17 @@ test("SharedText: one making serves all who ask meanwhile and for nine times as 
   const [one, two] = [shared.read(), shared.read()];
   await clock.advance(10);
   assert.deepEqual([String(await one), String(await two), made], ["1", "1", 1]);
-  await clock.advance(89);
-  assert.equal(String(await shared.read()), "1");
-  await clock.advance(1);
+  const [three, four] = [shared.read(), shared.read()];
+  await clock.advance(39);
+  assert.equal(made, 1);
+  await clock.advance(11);
+  assert.deepEqual([String(await three), String(await four), made], ["2", "2", 2], "made after it was asked for");
   isFailing = true;
   const failed = assert.rejects(shared.read(), /not now/);
-  await clock.advance(10);
+  await clock.advance(50);
   await failed;
   isFailing = false;
   const next = shared.read();
-  await clock.advance(10);
-  assert.equal(String(await next), "3");
+  await clock.advance(50);
+  assert.equal(String(await next), "4");
 });

@@ -1,13 +1,16 @@
+import { sleep } from "#base/async";
 import type { Clock } from "#base/clock";
 
-/** The text is made again after this many times the duration of its making: at most a tenth of a processor goes into it, whoever asks how often. */
-const REST = 9;
+/** After a making this many times its duration pass before the next one: at most a fifth of a processor goes into it, whoever asks how often. */
+const REST = 4;
 
-/** A text that costs time to make, such as all metrics: one making serves all who ask meanwhile, and those who ask shortly afterwards. */
+/** A text that costs time to make, such as all metrics: one making serves all who ask before it is done. */
 export class SharedText {
   readonly #make: () => Promise<string> | string;
   readonly #clock: Clock;
-  #made: { readonly bytes: Promise<Uint8Array>; staleAt: number } | undefined;
+  /** The making that is under way, or waits for its time. */
+  #making: Promise<Uint8Array> | undefined;
+  #restUntil = Number.NEGATIVE_INFINITY;
 
   constructor(make: () => Promise<string> | string, { clock }: { readonly clock: Clock }) {
     this.#make = make;
@@ -16,22 +19,20 @@ export class SharedText {
 
   /** Rejects as the making does; the next call makes the text again. */
   read(): Promise<Uint8Array> {
-    const made = this.#made;
-    if (made !== undefined && this.#clock.monotonic() < made.staleAt) return made.bytes;
-    const startedAt = this.#clock.monotonic();
-    const next = { bytes: this.#encode(), staleAt: Number.POSITIVE_INFINITY };
-    this.#made = next;
-    const done = (): void => {
-      const now = this.#clock.monotonic();
-      next.staleAt = now + REST * (now - startedAt);
-    };
-    next.bytes.then(done, () => {
-      next.staleAt = 0;
-    });
-    return next.bytes;
+    this.#making ??= this.#run();
+    return this.#making;
   }
 
-  async #encode(): Promise<Uint8Array> {
-    return Buffer.from(await this.#make());
+  async #run(): Promise<Uint8Array> {
+    const restMs = this.#restUntil - this.#clock.monotonic();
+    if (restMs > 0) await sleep(restMs, { clock: this.#clock });
+    const startedAt = this.#clock.monotonic();
+    try {
+      return Buffer.from(await this.#make());
+    } finally {
+      const now = this.#clock.monotonic();
+      this.#restUntil = now + REST * (now - startedAt);
+      this.#making = undefined;
+    }
   }
 }
