@@ -7,6 +7,7 @@ import { logFlags, loggerOf } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { splitCommandLines } from "./node/command-lines.ts";
 import { type SupervisedPart, supervise } from "./node/supervise.ts";
+import { requireOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, type Program, parseProgram } from "./program/index.ts";
 
 const flags = {
@@ -18,6 +19,10 @@ const flags = {
   ),
   ...logFlags,
 };
+
+/** Open files of the process, and of each part, at rest and with all connections of their ports for metrics and health. */
+const FILES = 48;
+const FILES_OF_PART = 24;
 
 /** Programs by name. A call of the function loads the program. */
 type Listed = ReadonlyMap<string, () => Promise<Program>>;
@@ -38,6 +43,7 @@ export function nodeProgram(listed: Listed): Program {
     ],
     run: async ({ values, words, signal, hurry }) => {
       const parts = await loadParts(listed, words, hurry);
+      requireOpenFiles(FILES + parts.length * FILES_OF_PART);
       const log = loggerOf("node", values);
       const registry = createRegistry();
       const restarts = nodeMetrics(registry);

@@ -24,6 +24,7 @@ import {
 import type { KubeClient } from "#kube/client";
 import type { Capability } from "#wire/konnectivity";
 import { restClientMetrics } from "./metrics/index.ts";
+import { openFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 import { adminRoutes } from "./proxy-agent/admin-routes.ts";
 import { openBindInterface } from "./proxy-agent/bind-interface.ts";
@@ -113,6 +114,8 @@ async function serve(
   { log, worker }: { readonly log: Logger; readonly worker: Worker | undefined },
   { signal, hurry }: Signals,
 ): Promise<number> {
+  const files = openFiles();
+  log.info("open files", { limit: files.limit, connections: files.connections(1) });
   const registry = createRegistry();
   const health = new Health({ log });
   const budget = new BufferBudget(Math.floor(values.maxBufferedBytes / config.workers), {
@@ -271,6 +274,8 @@ async function openReverse(
   deps: { readonly log: Logger; readonly metrics: AgentMetrics },
 ): Promise<ReverseListener | undefined> {
   if (reverse === undefined) return undefined;
+  // Dials of servers have the other half.
+  const maxClients = openFiles().connections(2);
   const listener = await ReverseListener.open(
     { ...deps, clock: systemClock, links: () => servers.usable },
     {
@@ -278,6 +283,7 @@ async function openReverse(
       allowedSources: values.allowedSource,
       halfCloseTimeoutMs: values.halfCloseTimeout,
       isShared: workers > 1,
+      maxClients,
     },
   );
   const { targets, bindAddresses } = reverse;

@@ -46,6 +46,35 @@ test("releaseMemoryAtRest: 5 s and 30 s after the start, then every ten minutes,
   assert.equal(shrunk, 1);
 });
 
+test("releaseMemoryAtRest: without a free descriptor nothing is released and nothing fails; a minute later it is tried again", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const shortage = Object.assign(new Error("uv_resident_set_memory"), { code: "EMFILE" });
+  let isShort = true;
+  let released = 0;
+  const unlessShort = (): void => {
+    if (isShort) throw shortage;
+  };
+  releaseMemoryAtRest({
+    release: async () => {
+      unlessShort();
+      released += 1;
+    },
+    rss: () => {
+      unlessShort();
+      return 40 << 20;
+    },
+  });
+  for (const ms of [5000, 25_000, 60_000, 60_000]) {
+    t.mock.timers.tick(ms);
+    await setImmediate();
+  }
+  assert.equal(released, 0);
+  isShort = false;
+  t.mock.timers.tick(60_000);
+  await setImmediate();
+  assert.equal(released, 1);
+});
+
 test("releaseFreeMemory: memory that was freed between blocks in use goes back to the kernel", async () => {
   setFlagsFromString("--expose-gc");
   const collect = runInNewContext("gc") as () => void;

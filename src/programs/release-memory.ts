@@ -1,5 +1,6 @@
 import { getHeapStatistics, setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
+import { isShortage } from "#base/open-files";
 
 /** Pauses before the first releases, in milliseconds: after a usual start, and after one with large tables. */
 const AFTER_START_MS = [5000, 25_000] as const;
@@ -42,14 +43,19 @@ export function releaseMemoryAtRest(memory: ProcessMemory): void {
     kept = memory.rss();
     looks = 0;
   };
+  // Reading the memory's size and loading the library need descriptors. Where there are none, the next look may find some.
+  const tryLook = (isDue: boolean): Promise<void> =>
+    look(isDue).catch((error: unknown) => {
+      if (!isShortage(error)) throw error;
+    });
   const later = ([first, ...rest]: readonly number[]): void => {
-    const next = (): void => void look(first !== undefined).then(() => later(rest));
+    const next = (): void => void tryLook(first !== undefined).then(() => later(rest));
     setTimeout(next, first ?? LOOK_MS).unref();
   };
   const [first, ...rest] = AFTER_START_MS;
   const settle = async (): Promise<void> => {
     memory.shrinkHeap?.();
-    await look(true);
+    await tryLook(true);
     later(rest);
   };
   setTimeout(() => void settle(), first).unref();

@@ -1,5 +1,4 @@
 import { on } from "node:events";
-import { readFileSync } from "node:fs";
 import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import {
@@ -31,11 +30,10 @@ import {
 } from "#features/sni-router";
 import { logFlags, loggerOf } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
+import { type OpenFiles, openFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 
 const DEFAULT_LISTEN = ":8091";
-/** Number of file descriptors for listeners, endpoints and logs. Each client needs two more. */
-const OTHER_FILES = 64;
 
 const flags = {
   listen: listenFlag(),
@@ -84,6 +82,7 @@ export const sniRouter = defineProgram({
     // This listener is added before everything else, because SIGHUP without a listener ends the process.
     const sighups = on(process, "SIGHUP", { signal });
     const log = loggerOf("sni-router", values);
+    const files = openFiles();
     const load = async (): Promise<RouteTable> => {
       const byFlags = routesOfFlags(values.route, values.defaultRoute, values.proxyProtocol);
       return new RouteTable([byFlags, ...(values.config === undefined ? [] : [await readRouteFile(values.config)])]);
@@ -108,12 +107,12 @@ export const sniRouter = defineProgram({
       { clock: systemClock, log, observer, onBug },
       {
         routes,
-        maxConnections: values.maxConnections,
+        maxConnections: clientsOf(log, files, values.maxConnections),
+        maxNewcomers: files.newcomers,
         helloTimeoutMs: values.helloTimeout,
         connectTimeoutMs: values.connectTimeout,
       },
     );
-    warnOfFewFiles(log, values.maxConnections);
     const addresses = values.listen.length === 0 ? [parseListenAddress(DEFAULT_LISTEN)] : values.listen;
     for (const address of addresses) {
       const port = await router.listen(address);
@@ -190,16 +189,15 @@ function routeFlag(): Flag<readonly Pick<Route, "name" | "backends">[]> {
   };
 }
 
-/**
- * Warns if the limit of open files is too low: the kernel refuses new clients beyond the limit. The runtime raises the soft limit to the
- * hard limit.
- */
-function warnOfFewFiles(log: Logger, maxConnections: number): void {
-  const limit = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8"))?.[1];
-  const needed = 2 * maxConnections + OTHER_FILES;
-  if (limit === undefined || Number(limit) >= needed) return;
+/** Says how many files may be open. Returns the most clients for which they are enough, at most those of the flag. */
+function clientsOf(log: Logger, files: OpenFiles, maxConnections: number): number {
+  const connections = files.connections(2);
+  log.info("open files", { limit: files.limit, clients: Math.min(connections, maxConnections) });
+  if (connections >= maxConnections) return maxConnections;
+  const needed = 2 * maxConnections + files.reserve;
   log.warn("the limit of open files is too low for --max-connections: raise the limit, or lower --max-connections", {
-    limit,
+    limit: files.limit,
     needed,
   });
+  return connections;
 }

@@ -1,11 +1,11 @@
 /** What signals and variables of the environment open in the shipped programs: nothing (docs/security.md). */
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { makeCertificates } from "#test/certificates";
-import { ISTHMUS, type Running, start, until } from "#test/lab";
+import { EveryProgram, isOver, portsOf } from "#test/every-program";
+import { ISTHMUS, until } from "#test/lab";
 import { PROGRAMS } from "../../src/programs/programs.ts";
 
 /** Of Node's debugger. */
@@ -35,70 +35,9 @@ const STRANGE: Readonly<Record<string, string>> = {
 before(() => {
   writeFileSync(at("strange.cjs"), `require("node:fs").writeFileSync(${JSON.stringify(marker)}, "")`);
   writeFileSync(at("openssl.cnf"), "nodejs_conf = strange\n[strange]\nengines = strange\n");
-  const kubeconfig = {
-    apiVersion: "v1",
-    kind: "Config",
-    clusters: [{ name: "c", cluster: { server: "https://127.0.0.1:1" } }],
-    users: [{ name: "u", user: { token: "t" } }],
-    contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
-    "current-context": "c",
-  };
-  writeFileSync(at("kubeconfig"), JSON.stringify(kubeconfig));
-  const { pairs } = makeCertificates("doors", { server: ["localhost"] });
-  for (const [name, text] of Object.entries(pairs.server)) writeFileSync(at(name), text);
-  writeFileSync(at("uplinks.json"), JSON.stringify({ uplinks: [], listeners: [] }));
 });
 
-const KUBECONFIG = `--kubeconfig=${at("kubeconfig")}`;
-const SERVICES = [
-  KUBECONFIG,
-  "--hostname-override=n",
-  "--conntrack-max-per-core=0",
-  "--conntrack-min=0",
-  "--oom-score-adj=0",
-];
-/** The programs that serve, with flags that they need; there is no API server. */
-const SERVING: Readonly<Record<string, readonly string[]>> = {
-  coild: [KUBECONFIG],
-  "coil-router": [KUBECONFIG],
-  "coil-egress": [KUBECONFIG, "--tunnel-driver=vxlan"],
-  "service-proxy": SERVICES,
-  node: ["service-proxy", ...SERVICES, "--", "coil-router", KUBECONFIG],
-  "proxy-agent": ["--proxy-server-host=127.0.0.1", "--proxy-server-port=1"],
-  "uplink-proxy": [`--config=${at("uplinks.json")}`],
-  "coil-ipam-controller": [KUBECONFIG, "--webhook-addr=none"],
-  "coil-egress-controller": [KUBECONFIG, "--webhook-addr=none", "--image=x"],
-  "coil-controller": [KUBECONFIG, "--webhook-addr=none", "--egress-webhook-addr=none", "--image=x"],
-  "proxy-server": [
-    "--workers=2",
-    "--server-port=0",
-    "--insecure-allow-unauthenticated-agents",
-    "--uds-name=/run/frontend.sock",
-    `--cluster-cert=${at("cert")}`,
-    `--cluster-key=${at("key")}`,
-    "--mode=http-connect",
-  ],
-  "sni-router": ["--default=127.0.0.1:1"],
-  "nic-controller": [KUBECONFIG, "--cluster-id=c", "--webhook-addr=none"],
-  "nic-agent": [KUBECONFIG, "--state-dir=/run/nic"],
-};
-
-/** A program with a network, and a /run of its own. */
-function launch(name: string): Running {
-  const inside = 'ip link set lo up; ip link add eth0 type veth peer name peer0; mount -t tmpfs none /run; exec "$@"';
-  const argv = ["unshare", "--net", "--mount", "sh", "-ec", inside, "sh", ISTHMUS, name, ...(SERVING[name] ?? [])];
-  const env = {
-    ...STRANGE,
-    COIL_NODE_NAME: "n",
-    COIL_POD_ADDRESSES: "10.0.0.1",
-    COIL_POD_NAMESPACE: "d",
-    COIL_POD_NAME: "p",
-    COIL_EGRESS_NAME: "e",
-  };
-  return start(argv, { env });
-}
-
-const isOver = ({ child }: Running): boolean => child.exitCode !== null || child.signalCode !== null;
+const programs = new EveryProgram(folder);
 
 /** All processes in the network of this one. */
 function groupOf(pid: number): readonly number[] {
@@ -115,29 +54,23 @@ function groupOf(pid: number): readonly number[] {
     });
 }
 
-/** The TCP ports that are listened on in the network of a process. */
-function portsOf(pid: number): readonly number[] {
-  const lines = ["tcp", "tcp6"].flatMap((table) => {
-    const path = `/proc/${pid}/net/${table}`;
-    // It may have ended.
-    return existsSync(path) ? readFileSync(path, "utf8").split("\n") : [];
-  });
-  return lines.flatMap((line) => {
-    const [, port = ""] = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) [0-9A-F]+:0000 0A /.exec(line) ?? [];
-    return port === "" ? [] : [Number.parseInt(port, 16)];
-  });
-}
-
 test("programs: the list has every one that serves", () => {
   const serving = Object.entries(PROGRAMS).filter(
     ([, { memory, onNode, internal }]) => internal !== true && (memory !== undefined || onNode === true),
   );
-  assert.deepEqual(serving.map(([name]) => name).sort(), Object.keys(SERVING).sort());
+  assert.deepEqual(serving.map(([name]) => name).sort(), Object.keys(programs.flags).sort());
 });
 
 test("programs: no signal and no variable of Node opens a port or runs code, in them or in their workers; at a signal that is not theirs they go on, or end", async (t) => {
-  const all = Object.keys(SERVING).map((name, place) => ({ name, place, running: launch(name) }));
-  t.after(() => Promise.all(all.map(({ running }) => (running.child.kill("SIGKILL"), running.ended))));
+  const all = Object.keys(programs.flags).map((name, place) => ({
+    name,
+    place,
+    running: programs.launch(name, { env: STRANGE }),
+  }));
+  t.after(async () => {
+    for (const { running } of all) running.child.kill("SIGKILL");
+    await Promise.all(all.map(({ running }) => running.ended));
+  });
   await Promise.all(
     all.map(async ({ name, place, running }) => {
       const pid = running.child.pid ?? 0;

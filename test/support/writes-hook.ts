@@ -1,5 +1,5 @@
 /**
- * Loaded into a shipped program before its own modules (`NODE_OPTIONS=--import=…`): counts what the program writes into the kernel, and kills it after the
+ * Loaded into a shipped program before its own modules (`writes.ts`): counts what the program writes into the kernel, and kills it after the
  * write whose number a file names. So a test can end it after each single step.
  *
  * Owns: nothing. Writes are changes by netlink, commands of libnftables, and settings below /proc/sys. Does not know: what they mean.

@@ -27,6 +27,8 @@ export interface ClientConnectionDeps {
   readonly observer: RouterObserver;
   readonly order: BackendOrder;
   readonly lookup: (serverName: string | undefined) => Route | undefined;
+  /** Called when the client has sent its hello, or will not send one any more. */
+  readonly onDecided: () => void;
 }
 
 /** One client: waits for its hello, dials its backend, passes its bytes on. */
@@ -54,11 +56,6 @@ export class ClientConnection {
     this.#unrouted = new UnroutedBytes(client, MAX_UNROUTED_BYTES);
   }
 
-  /** True if the client has not sent its hello yet. */
-  get awaitsHello(): boolean {
-    return this.#state === "hello";
-  }
-
   /** Closes the client, to make place for another one. */
   evict(): void {
     this.#state = "evicted";
@@ -82,6 +79,7 @@ export class ClientConnection {
     });
     const wasEvicted = this.#state === "evicted";
     this.#state = "decided";
+    this.#deps.onDecided();
     if (peeked.kind !== "hello") this.#end("", wasEvicted ? "overload" : peeked.kind);
     else await this.#route(peeked.hello.serverName);
     await closed;

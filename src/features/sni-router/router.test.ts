@@ -230,6 +230,22 @@ test("SniRouter: when full, the client longest without a hello is closed; if all
   assert.equal(observer.decisions.filter((text) => text === ":overload").length, 2);
 });
 
+test("SniRouter: of the places of clients without a hello one address has half, however many it opens, and another is served", async (t) => {
+  const backend = await startBackend(t);
+  const { router, port, observer } = await startRouter(t, tableOf(routeTo("a", [backend.port])), {
+    maxConnections: 100,
+  });
+  for (let at = 1; at <= 40; at += 1) {
+    dial(t, port);
+    await until(() => router.connections + observer.decisions.length === at);
+  }
+  // Of 25.
+  assert.equal(router.connections, 12);
+  assert.ok(observer.decisions.every((text) => text === ":overload"));
+  dial(t, port, "127.0.0.9").write(helloFor("a"));
+  await backend.accepted();
+});
+
 test("SniRouter: draining refuses new clients, waits for the others, and closes them at the end", async (t) => {
   const clock = new FakeClock();
   const backend = await startBackend(t);

@@ -5,6 +5,7 @@ import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { type Names, SystemNames } from "#base/names";
+import { Newcomers } from "#base/newcomers";
 import { resetSocket } from "#base/socket-reset";
 import { BackendOrder } from "./backends.ts";
 import { ClientConnection } from "./client-connection.ts";
@@ -31,9 +32,15 @@ export interface SniRouterDeps {
 export interface SniRouterOptions {
   readonly routes: RouteTable;
   /**
-   * Maximum of clients at once; each client has two sockets. One more client replaces the client that has waited longest without a hello.
+   * Maximum of clients at once; each client has two sockets. One more client replaces a client without a hello, of the address that has the most.
    */
   readonly maxConnections: number;
+  /**
+   * Maximum of clients at once that have sent no hello yet; one address has at most half of it. Default: a quarter of `maxConnections`, at least 16.
+   */
+  readonly maxNewcomers?: number;
+  /** Addresses of balancers: their clients without a hello are bounded by `maxNewcomers` alone. Default: none. */
+  readonly isBalancer?: (address: string) => boolean;
   /** How long a client may take to send its hello, in milliseconds. Default 5,000 (docs/spec/tunnel.md#9.7). */
   readonly helloTimeoutMs?: number;
   /** How long connecting to a backend may take, all attempts together, in milliseconds. Default 5,000. */
@@ -46,7 +53,8 @@ export class SniRouter implements AsyncDisposable {
   readonly #options: SniRouterOptions;
   readonly #order: BackendOrder;
   readonly #servers: Server[] = [];
-  readonly #connections = new Set<ClientConnection>();
+  readonly #connections = new Map<Socket, ClientConnection>();
+  readonly #newcomers: Newcomers;
   #routes: RouteTable;
   #idle: Deferred | undefined;
 
@@ -55,6 +63,13 @@ export class SniRouter implements AsyncDisposable {
     this.#options = options;
     this.#order = new BackendOrder(this.#deps.clock);
     this.#routes = options.routes;
+    const { maxConnections, maxNewcomers = Math.max(16, Math.floor(maxConnections / 4)) } = options;
+    this.#newcomers = new Newcomers({
+      clock: deps.clock,
+      max: maxNewcomers,
+      ...(options.isBalancer === undefined ? {} : { isShared: options.isBalancer }),
+      end: (socket) => this.#evict(socket),
+    });
   }
 
   /** Number of connected clients, in any state. */
@@ -94,7 +109,7 @@ export class SniRouter implements AsyncDisposable {
   async drain({ timeoutMs }: { readonly timeoutMs: number }): Promise<number> {
     const closed = this.#servers.map((server) => new Promise<void>((resolve) => server.close(() => resolve())));
     await this.#emptyWithin(timeoutMs);
-    const rest = [...this.#connections];
+    const rest = [...this.#connections.values()];
     for (const connection of rest) connection.destroy();
     await this.#emptyWithin(undefined);
     await Promise.all(closed);
@@ -115,43 +130,40 @@ export class SniRouter implements AsyncDisposable {
   }
 
   #accept(client: Socket): void {
-    if (!this.#makePlace()) {
+    // When all places are taken, a client without a hello goes, of the address that has the most.
+    const isFull = this.#connections.size >= this.#options.maxConnections;
+    if (isFull && !this.#newcomers.makeRoom()) {
       this.#deps.observer.decided("", "overload");
       client.on("error", () => client.destroy());
       resetSocket(client);
       return;
     }
+    if (!this.#newcomers.admit(client)) {
+      this.#deps.observer.decided("", "overload");
+      return;
+    }
     const { helloTimeoutMs = 5000, connectTimeoutMs = 5000 } = this.#options;
     const lookup = (name: string | undefined) => this.#routes.lookup(name);
-    const deps = { ...this.#deps, order: this.#order, lookup };
+    const onDecided = (): void => this.#newcomers.known(client);
+    const deps = { ...this.#deps, order: this.#order, lookup, onDecided };
     const connection = new ClientConnection(client, deps, { helloTimeoutMs, connectTimeoutMs });
-    this.#connections.add(connection);
+    this.#connections.set(client, connection);
     this.#deps.observer.connected(this.#connections.size);
     void connection
       .run()
       .catch(this.#deps.onBug)
-      .finally(() => this.#forget(connection));
+      .finally(() => this.#forget(client, connection));
   }
 
-  #forget(connection: ClientConnection): void {
+  #forget(client: Socket, connection: ClientConnection): void {
     connection.destroy();
-    this.#connections.delete(connection);
+    this.#connections.delete(client);
     this.#deps.observer.connected(this.#connections.size);
     if (this.#connections.size === 0) this.#idle?.resolve();
   }
 
-  /**
-   * Makes a place for one more client. If necessary, closes the client that has waited longest without a hello. Returns false if there is
-   * no place.
-   */
-  #makePlace(): boolean {
-    if (this.#connections.size < this.#options.maxConnections) return true;
-    for (const connection of this.#connections) {
-      if (!connection.awaitsHello) continue;
-      connection.evict();
-      this.#connections.delete(connection);
-      return true;
-    }
-    return false;
+  #evict(client: Socket): void {
+    this.#connections.get(client)?.evict();
+    this.#connections.delete(client);
   }
 }

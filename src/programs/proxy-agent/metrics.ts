@@ -53,9 +53,9 @@ export function agentMetrics(registry: Registry): AgentMetrics & {
   const accepted = make.counter("reverse_accepted_total", "Connections to the bind addresses.", ["target"]);
   const reverseFailures = make.counter(
     "reverse_failures_total",
-    "Failed connections to the bind addresses. reason: no_server, denied, dial, source.",
+    "Failed connections to the bind addresses. reason: no_server, denied, dial, source, limit.",
     ["reason"],
-    { reason: ["no_server", "denied", "dial", "source"] },
+    { reason: ["no_server", "denied", "dial", "source", "limit"] },
   );
   const reverse = make.gauge("reverse_connections", "Open connections to the control plane's side.");
   const reconnects = make.counter("reconnects_total", "Attempts to connect after a lost stream.");

@@ -3,6 +3,7 @@ import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { openFilesLimit } from "#base/open-files";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import {
   type AnswerFraming,
@@ -30,7 +31,7 @@ export interface HttpEndpointDeps<At> {
 
 /** Limits of an {@link HttpEndpoint}. */
 export interface HttpEndpointOptions {
-  /** Connections at once. Default 64. */
+  /** Connections at once. Default 64. Never more than a sixteenth of the files that the process may have open, or 4. */
   readonly maxConnections?: number | undefined;
   /** Time for the head of a request, from its first byte, and for the first byte of a connection, in milliseconds. Default 5,000. */
   readonly headMs?: number | undefined;
@@ -67,7 +68,8 @@ export class HttpEndpoint<At> implements AsyncDisposable {
 
   constructor(deps: HttpEndpointDeps<At>, options: HttpEndpointOptions = {}) {
     this.#deps = deps;
-    const { maxConnections = 64, headMs = 5000, idleMs = 75_000, readMs = 10_000 } = options;
+    const { headMs = 5000, idleMs = 75_000, readMs = 10_000 } = options;
+    const maxConnections = Math.min(options.maxConnections ?? 64, fewAt(openFilesLimit()));
     this.#options = { maxConnections, headMs, idleMs, readMs };
     this.#places = new Places(maxConnections);
   }
@@ -288,6 +290,11 @@ export class HttpEndpoint<At> implements AsyncDisposable {
     this.#heldBytes -= this.#held.get(socket) ?? 0;
     this.#held.delete(socket);
   }
+}
+
+/** The most connections of one server where few files may be open: a program has up to four of these servers, and its own work. */
+function fewAt(openFiles: number): number {
+  return Math.max(4, Math.floor(openFiles / 16));
 }
 
 /** Ends a connection with a reset: the kernel would go on to offer the rest of an answer to a client that does not read it. */

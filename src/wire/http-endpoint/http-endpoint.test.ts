@@ -14,7 +14,6 @@ import {
   type HttpEndpointOptions,
   SharedText,
 } from "./index.ts";
-import { groupOf } from "./places.ts";
 
 type Answer = (request: EndpointRequest) => EndpointAnswer | undefined | Promise<EndpointAnswer | undefined>;
 
@@ -283,19 +282,6 @@ test("HttpEndpoint: a prober's connection is kept for many requests", async (t) 
   }
   seen.delete("new");
   assert.equal(seen.size, 1);
-});
-
-test("groupOf: an IPv4 address, mapped or not; of IPv6 the first 64 bits, however they are written", () => {
-  const cases = {
-    "192.0.2.1": "192.0.2.1",
-    "::ffff:192.0.2.1": "192.0.2.1",
-    "2001:db8:1:2:3:4:5:6": "2001:db8:1:2",
-    "2001:db8::1": "2001:db8:0:0",
-    "fe80::1%eth0": "fe80:0:0:0",
-    "::1": "0:0:0:0",
-  };
-  for (const [address, group] of Object.entries(cases)) assert.equal(groupOf(address), group, address);
-  assert.equal(groupOf(undefined), "local");
 });
 
 test("SharedText: one making serves all who ask meanwhile, the next one begins after four times as long, and a failure is not kept", async () => {

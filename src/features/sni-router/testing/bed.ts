@@ -106,9 +106,9 @@ export async function deadPort(scope: Scope): Promise<number> {
   return backend.port;
 }
 
-/** A client's socket that can be half-closed. */
-export function dial(scope: Scope, port: number): Socket {
-  const socket = connect({ host: "127.0.0.1", port, allowHalfOpen: true, noDelay: true });
+/** A client's socket that can be half-closed; it comes from an address of loopback. */
+export function dial(scope: Scope, port: number, localAddress = "127.0.0.1"): Socket {
+  const socket = connect({ host: "127.0.0.1", port, localAddress, allowHalfOpen: true, noDelay: true });
   socket.on("error", () => socket.destroy());
   scope.after(() => socket.destroy());
   return socket;

@@ -15,7 +15,7 @@ export interface AgentMetrics {
   streamError(segment: AgentSegment, code: number, type: PacketTypeName | "Unknown"): void;
   reconnected(): void;
   reverseAccepted(target: string): void;
-  reverseFailed(reason: "no_server" | "denied" | "dial" | "source"): void;
+  reverseFailed(reason: "no_server" | "denied" | "dial" | "source" | "limit"): void;
   reverseConnections(change: 1 | -1): void;
   /** Changes the number of slow consumers that block a server's stream now. */
   fullReceiveChannels(change: number): void;

@@ -36,7 +36,11 @@ function silentLink(connections = 0) {
 }
 
 /** A listener over links, and clients of it. */
-async function listen(t: TestContext, links: readonly { readonly link: AgentLink }[]) {
+async function listen(
+  t: TestContext,
+  links: readonly { readonly link: AgentLink }[],
+  { maxClients }: { readonly maxClients?: number } = {},
+) {
   const clock = new FakeClock();
   const counts = new Counts();
   const port = await freePort();
@@ -47,11 +51,12 @@ async function listen(t: TestContext, links: readonly { readonly link: AgentLink
       targets: [parseTarget(`${port}:10.0.0.1:443`)],
       allowedSources: [],
       halfCloseTimeoutMs: 1000,
+      ...(maxClients === undefined ? {} : { maxClients }),
     },
   );
   t.after(() => listener[Symbol.asyncDispose]());
-  const dial = async (): Promise<Socket> => {
-    const socket = connect({ port, host: "127.0.0.1" });
+  const dial = async (localAddress = "127.0.0.1"): Promise<Socket> => {
+    const socket = connect({ port, host: "127.0.0.1", localAddress });
     socket.on("error", () => undefined);
     t.after(() => socket.destroy());
     await once(socket, "connect");
@@ -107,4 +112,21 @@ test("ReverseListener: a time-out is tried at another server, and the silent one
   await clock.advance(DIAL_MS);
   // Clients are refused after two servers.
   assert.equal(counts.get("reverseFailed dial"), 1);
+});
+
+test("ReverseListener: of the clients that there may be one address has half; its next one is reset, its open ones stay, and another address is served", async (t) => {
+  const one = silentLink();
+  const { counts, dial } = await listen(t, [one], { maxClients: 6 });
+  for (let at = 1; at <= 3; at += 1) {
+    await dial("127.0.0.2");
+    await until("it is dialled", () => one.dials.length === at);
+  }
+  for (let at = 1; at <= 5; at += 1) {
+    // It may be reset before it knows that it was connected.
+    void dial("127.0.0.2").catch(() => undefined);
+    await until("it is refused", () => counts.get("reverseFailed limit") === at);
+  }
+  assert.equal(one.dials.length, 3);
+  await dial();
+  await until("another is dialled", () => one.dials.length === 4);
 });

@@ -4,6 +4,7 @@ import { LinkedSet } from "#base/collections";
 import { describeError, ExpectedError } from "#base/errors";
 import { type Cidr, IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
+import { Newcomers } from "#base/newcomers";
 import { TokenBucket } from "#base/rate-limit";
 import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
@@ -45,6 +46,8 @@ export interface ReverseListenerOptions {
   readonly targets: readonly Target[];
   /** Sources that may connect besides the machine itself; empty: any source. */
   readonly allowedSources: readonly Cidr[];
+  /** Clients at once, of whom one address has at most half: nobody asks them who they are. Default: no bound. */
+  readonly maxClients?: number;
   /** See `DialledConnectionOptions.halfCloseTimeoutMs`. */
   readonly halfCloseTimeoutMs: number;
   /** Workers of one program listen on the addresses together (SO_REUSEPORT of socket(7)). */
@@ -68,6 +71,7 @@ export class ReverseListener implements AsyncDisposable {
   readonly #sockets = new LinkedSet<Socket>();
   readonly #warnings = new Map<string, TokenBucket>();
   readonly #own: OwnAddresses;
+  readonly #places: Newcomers | undefined;
   #nextEqual = 0;
 
   private constructor(deps: ReverseListenerDeps, options: ReverseListenerOptions) {
@@ -78,6 +82,9 @@ export class ReverseListener implements AsyncDisposable {
         error: describeError(error),
       });
     this.#own = new OwnAddresses({ clock: deps.clock, onFault }, deps.interfaces);
+    // A connection that is open keeps its place: of an address that has its share, the next one is refused.
+    const max = options.maxClients;
+    if (max !== undefined) this.#places = new Newcomers({ clock: deps.clock, max, graceMs: Number.POSITIVE_INFINITY });
   }
 
   /** Listens on every address and port. Rejects with {@link ReverseListenerError}; then no address is listened on. */
@@ -130,6 +137,10 @@ export class ReverseListener implements AsyncDisposable {
     metrics.reverseAccepted(target.address);
     if (!this.#isAllowed(socket)) {
       this.#refuse(socket, target, "source", `${socket.remoteAddress} is not in --allowed-source`);
+      return;
+    }
+    if (this.#places?.admit(socket) === false) {
+      this.#refuse(socket, target, "limit", `${socket.remoteAddress} has its share of the connections already`);
       return;
     }
     const client: Client = { socket, local: new SocketSide(socket), target, tried: new Set(), connection: undefined };
@@ -193,7 +204,12 @@ export class ReverseListener implements AsyncDisposable {
     this.#refuse(socket, target, failure.kind === "refused" && !couldNotConnect ? "denied" : "dial", why);
   }
 
-  #refuse(socket: Socket, target: Target, reason: "no_server" | "denied" | "dial" | "source", why: string): void {
+  #refuse(
+    socket: Socket,
+    target: Target,
+    reason: "no_server" | "denied" | "dial" | "source" | "limit",
+    why: string,
+  ): void {
     this.#deps.metrics.reverseFailed(reason);
     this.#warn(target, why);
     resetSocket(socket);

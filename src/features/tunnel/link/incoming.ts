@@ -32,6 +32,8 @@ export interface IncomingOptions {
   /** The path of the served method; calls of other paths get UNIMPLEMENTED. */
   readonly path: string;
   readonly onStream: (stream: IncomingStream) => void;
+  /** Called when a stream was accepted. */
+  readonly onAccepted?: (peer: TransportPeer) => void;
   readonly maxMessageBytes: number;
   /** Counts the bytes of incomplete messages. */
   readonly budget?: BufferBudget;
@@ -134,6 +136,7 @@ function incoming(
     reject: (fault) => reject(call, fault),
     accept(headers, handlers) {
       use?.accepted(call);
+      options.onAccepted?.(call.session.transport.peer());
       call.respond([...RESPONSE, ...Object.entries(headers)], { isEnd: false });
       return new CallPacketStream(call, handlers, {
         maxMessageBytes: options.maxMessageBytes,

@@ -4,6 +4,7 @@ import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { Newcomers } from "#base/newcomers";
 import { epollStreamsFault, type UnixStream } from "#kernel/reactor";
 import type { SessionSettings } from "../http2/session.ts";
 import { UnixTransport } from "../http2/unix-transport.ts";
@@ -32,12 +33,22 @@ export interface AgentListen {
   readonly isShared?: boolean;
 }
 
+/** Bounds of clients that have not proved who they are, for each TCP listener. */
+export interface NewcomerLimits {
+  /** Connections at once; one address has at most half of it. */
+  readonly max: number;
+  /** Addresses of balancers, behind which many agents are: they are bounded by `max` alone. */
+  readonly isBalancer?: (address: string) => boolean;
+}
+
 /** Settings of TLS for both listeners. */
 export interface ListenTlsOptions {
   /** IANA names; empty: the secure ones. */
   readonly cipherSuites: readonly string[];
   /** `VersionTLS10` to `VersionTLS13`; empty: 1.2. */
   readonly tlsMinVersion: string;
+  /** Default: 1,024 connections, no balancer. */
+  readonly newcomers?: NewcomerLimits;
 }
 
 export interface ListenersDeps {
@@ -58,7 +69,13 @@ export async function listenForAgents(
 ): Promise<Listener> {
   const tls = tlsOf("agents", paths, ["h2"], deps, options);
   const server = createTlsServer({ ...tls.options, noDelay: true });
-  deps.proxy.serveAgents(server, AGENT_SETTINGS);
+  const newcomers = bound(server, deps, options);
+  // Without an authority everybody passes TLS: a stream that was accepted shows the agent.
+  if (paths.clientCa === undefined) deps.proxy.serveAgents(server, AGENT_SETTINGS, (peer) => newcomers.known(peer));
+  else {
+    server.on("secureConnection", (socket) => newcomers.known(socket));
+    deps.proxy.serveAgents(server, AGENT_SETTINGS);
+  }
   guard(server, tls, "agents", deps.log);
   return SocketListener.open(server, { kind: "tcp", address, isShared }, deps);
 }
@@ -79,6 +96,8 @@ export async function listenForFrontends(
   const isGrpc = options.mode === "grpc";
   const tls = tlsOf("frontends", frontend.tls, isGrpc ? ["h2"] : ["http/1.1"], deps, options);
   const server = isGrpc ? secureGrpc(deps, tls) : secureConnect(deps, tls);
+  const newcomers = bound(server, deps, options);
+  server.on("secureConnection", (socket) => newcomers.known(socket));
   guard(server, tls, "frontends", deps.log);
   const { address, isShared = false } = frontend;
   return SocketListener.open(server, { kind: "tcp", address, isShared }, deps);
@@ -128,6 +147,18 @@ function tlsOf(
       onReloaded: () => log.info("new certificate files are in use", { for: whom }),
     },
   );
+}
+
+/** Bounds the clients that have not passed TLS; those that have are to be told to the result. */
+function bound(
+  server: TlsServer,
+  { clock }: ListenersDeps,
+  { newcomers = { max: 1024 } }: ListenTlsOptions,
+): Newcomers {
+  const { max, isBalancer } = newcomers;
+  const places = new Newcomers({ clock, max, ...(isBalancer === undefined ? {} : { isShared: isBalancer }) });
+  server.on("connection", (socket) => places.admit(socket));
+  return places;
 }
 
 /** Makes the certificates follow their files, and logs failed handshakes. */

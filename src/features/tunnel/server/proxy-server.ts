@@ -113,9 +113,10 @@ export class ProxyServer {
     };
   }
 
-  /** Serves `AgentService` on a TCP or TLS server. */
-  serveAgents(server: Server, settings: SessionSettings): void {
+  /** Serves `AgentService` on a TCP or TLS server. `onAgent` is called with the `ADDRESS:PORT` of each agent that was accepted. */
+  serveAgents(server: Server, settings: SessionSettings, onAgent: (peer: string) => void = () => undefined): void {
     serveStreams(server, {
+      onAccepted: ({ address }) => onAgent(address),
       settings,
       path: TUNNEL_METHODS.connect,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { closeSync, openSync } from "node:fs";
 import { test } from "node:test";
-import { Descriptors, parseOpenFiles } from "./descriptors.ts";
+import { Descriptors } from "./descriptors.ts";
 import { TunnelLimiter } from "./tunnel-limiter.ts";
 
 test("Descriptors: they are short from nine tenths of the limit on, at any limit, and counted when they could be", () => {
@@ -57,15 +57,4 @@ test("TunnelLimiter: without descriptors there is none", () => {
   assert.equal(limiter.tunnels, 0);
   open = 10;
   assert.equal(limiter.tryTake(), true);
-});
-
-test("parseOpenFiles: the soft limit; none where the text has none", () => {
-  assert.equal(
-    parseOpenFiles("Limit  Soft\nMax open files            1024                 524288               files\n"),
-    1024,
-  );
-  assert.equal(
-    parseOpenFiles("Max open files            unlimited            unlimited            files\n"),
-    Number.POSITIVE_INFINITY,
-  );
 });

@@ -1,4 +1,5 @@
-import { readdirSync, readFileSync, statSync } from "node:fs";
+import { readdirSync, statSync } from "node:fs";
+import { openFilesLimit } from "#base/open-files";
 
 /** If more than this share of the limit is in use, no tunnel is begun (docs/spec/uplink-proxy.md#9.3). */
 const MAX_SHARE = 0.9;
@@ -30,7 +31,7 @@ export class Descriptors {
 
   constructor({ memory, limit, count }: DescriptorsOptions = {}) {
     this.#counts = new Int32Array(memory ?? new SharedArrayBuffer(COUNTS * 4));
-    this.#most = (limit ?? parseOpenFiles(readFileSync("/proc/self/limits", "utf8"))) * MAX_SHARE;
+    this.#most = (limit ?? openFilesLimit()) * MAX_SHARE;
     this.#count = count ?? countDescriptors;
     // No count is known yet.
     if (memory === undefined) Atomics.store(this.#counts, COUNTED, ALL);
@@ -73,10 +74,4 @@ function countDescriptors(): number {
 function isExhausted(error: unknown): boolean {
   const { code } = error as NodeJS.ErrnoException;
   return code === "EMFILE" || code === "ENFILE";
-}
-
-/** The soft limit of open files in the text of /proc/self/limits (proc(5)); infinity if there is no limit. */
-export function parseOpenFiles(text: string): number {
-  const match = /^Max open files\s+(\d+)/m.exec(text);
-  return match === null ? Number.POSITIVE_INFINITY : Number(match[1]);
 }
