@@ -80,7 +80,6 @@ const AT_FDCWD = -100;
 const PATH_MAX = 4096;
 const SOCKADDR_BYTES = CALL.body - CALL.address;
 const CNI_ = Buffer.from("CNI_").readUInt32LE();
-const PATH = Buffer.from("PATH").readUInt32LE();
 
 /** An argument of a system call: a number, the value of a register, or a place. */
 type Argument = number | Register | { readonly place: string };
@@ -135,8 +134,8 @@ export function program(encoder: Encoder): Line[] {
     add("environment", "stack"),
     addConstant("environment", 16),
 
-    // Copies the variables that begin with CNI_ after the head. They and PATH, which plugins under `delegate` need, alone stay in the environment: by others
-    // the runtime of the standalone executable would run other code.
+    // Copies the variables that begin with CNI_ after the head. They alone stay in the environment: by others the runtime of the standalone executable
+    // would run other code.
     move("at", "environment"),
     move("name", "environment"),
     address("end", "body"),
@@ -146,7 +145,6 @@ export function program(encoder: Encoder): Line[] {
     addConstant("at", 8),
     when("equal", "scratch", 0, "variables end"),
     load(4, "result", "scratch", 0),
-    when("equal", "result", PATH, "keep variable"),
     when("not-equal", "result", CNI_, "variable"),
     store(8, "scratch", "name", 0),
     addConstant("name", 8),
@@ -157,10 +155,6 @@ export function program(encoder: Encoder): Line[] {
     addConstant("scratch", 1),
     addConstant("end", 1),
     when("not-equal", "result", 0, "copy variable"),
-    jump("variable"),
-    label("keep variable"),
-    store(8, "scratch", "name", 0),
-    addConstant("name", 8),
     jump("variable"),
     label("variables end"),
     store(8, "scratch", "name", 0),
