@@ -1,3 +1,4 @@
+// in turn: fourteen programs at once have to answer within seconds.
 /** Programs with few descriptors under clients that say nothing (docs/spec/tunnel.md#13.2). */
 import assert from "node:assert/strict";
 import { once } from "node:events";

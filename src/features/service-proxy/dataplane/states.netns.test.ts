@@ -68,7 +68,7 @@ function sourceOf(family: IpFamily, sender: Sender): Cidr {
 /** What the specification says (2.2, 2.4), by a model of its own: the machines that may answer, or none. */
 function expected(state: State, frontEnd: FrontEndKind, sender: Sender): readonly string[] | "dropped" | "rejected" {
   const { local, remote, inner, outer } = state;
-  if (frontEnd === "loadBalancerIP" && state.hasRanges && state.allowed.length > 0 && !state.allowed.includes(sender)) {
+  if (frontEnd === "loadBalancerIP" && state.hasRanges && !state.allowed.includes(sender)) {
     return "dropped";
   }
   const all = Object.entries({ local, remote }).filter(([, one]) => one !== undefined);

@@ -39,8 +39,7 @@ export async function connectTo(
   { droppedMs, reset = false }: { readonly droppedMs: number; readonly reset?: boolean },
 ): Promise<Reached> {
   const { promise, resolve, reject } = Promise.withResolvers<Reached>();
-  // If this process was delayed, answers that came meanwhile are read first.
-  const late = setTimeout(() => setImmediate(() => setImmediate(() => resolve({ kind: "dropped" }))), droppedMs);
+  const cancel = afterSilence(droppedMs, () => resolve({ kind: "dropped" }));
   socket.once("data", (bytes: Buffer) => resolve(readLine(bytes)));
   socket.once("error", (error: NodeJS.ErrnoException) => {
     if (error.code === "ECONNREFUSED" || error.code === "ECONNRESET") resolve({ kind: "rejected" });
@@ -50,10 +49,37 @@ export async function connectTo(
   try {
     return await promise;
   } finally {
-    clearTimeout(late);
+    cancel();
     if (reset) resetSocket(socket);
     else socket.destroy();
   }
+}
+
+/** In so many parts the time is waited for within which an answer must come. */
+const PARTS = 10;
+
+/**
+ * Calls back when no answer has come for a time. It passes in parts, each of which ends a turn of the event loop: client and servers are in this process, and
+ * if that was delayed, an answer that takes several turns still comes first. Returns a function that cancels.
+ */
+function afterSilence(ms: number, callback: () => void): () => void {
+  let left = PARTS;
+  let isCancelled = false;
+  let timer: NodeJS.Timeout;
+  const next = (): void => {
+    if (isCancelled) return;
+    if (left === 0) {
+      callback();
+      return;
+    }
+    left -= 1;
+    timer = setTimeout(() => setImmediate(next), ms / PARTS);
+  };
+  next();
+  return () => {
+    isCancelled = true;
+    clearTimeout(timer);
+  };
 }
 
 /** An unconnected TCP socket of a namespace. */
@@ -108,7 +134,7 @@ export class UdpFlow implements Disposable {
     const { promise, resolve } = Promise.withResolvers<Reached>();
     this.#onAnswer = resolve;
     this.errors = [];
-    const late = setTimeout(() => setImmediate(() => setImmediate(() => resolve({ kind: "dropped" }))), droppedMs);
+    const cancel = afterSilence(droppedMs, () => resolve({ kind: "dropped" }));
     this.#socket.send(bytes, (error) => {
       if (error !== null) this.#failed(error);
     });
@@ -119,7 +145,7 @@ export class UdpFlow implements Disposable {
       if (reached.kind === "rejected") await eventsRead();
       return reached;
     } finally {
-      clearTimeout(late);
+      cancel();
       this.#onAnswer = undefined;
     }
   }
