@@ -19,6 +19,9 @@ const LIMITS = IS_LONG ? [300, 1024] : [300];
 /** Longer than a program's first look at its memory, 5 s after the start; in the long form, three minutes. */
 const PRESSURE_MS = IS_LONG ? 180_000 : 6000;
 
+/** The ports of a program are those that were the same so often, one look after the other. */
+const SETTLED_POLLS = 20;
+
 function startWith(t: TestContext, limit: number, ...words: readonly string[]): Running {
   const running = start(["sh", "-c", `ulimit -n ${limit}; exec "$0" "$@"`, ISTHMUS, ...words], { timeoutMs: 300_000 });
   t.after(async () => {
@@ -119,7 +122,16 @@ for (const limit of [64, ...LIMITS]) {
       all.map(async ({ name, running }) => {
         const pid = running.child.pid ?? 0;
         const seen = (): string => `${name}: ${running.said()}`;
-        await until(`${name} serves`, () => isOver(running) || portsOf(pid).length > 0, { seen });
+        // A program begins to listen at one port after the other.
+        let before = "";
+        let same = 0;
+        const isSettled = (): boolean => {
+          const now = String(portsOf(pid));
+          same = now === before ? same + 1 : 0;
+          before = now;
+          return now !== "" && same >= SETTLED_POLLS;
+        };
+        await until(`${name} serves`, () => isOver(running) || isSettled(), { seen });
         if (name === "node" && limit === 64) {
           const text =
             "isthmus node: needs 96 open files at least, and may have 64: raise LimitNOFILE of the unit, or ulimit -n\n";

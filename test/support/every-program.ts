@@ -8,7 +8,7 @@
  * const running = programs.launch("coild", { env: { NODE_OPTIONS: "--inspect" } });
  * ```
  */
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, readlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { makeCertificates } from "#test/certificates";
 import { ISTHMUS, type Running, start } from "#test/lab";
@@ -56,8 +56,15 @@ export class EveryProgram {
 
 export const isOver = ({ child }: Running): boolean => child.exitCode !== null || child.signalCode !== null;
 
-/** The TCP ports that are listened on in the network of a process. */
+function networkOf(pid: number | "self"): string | undefined {
+  const path = `/proc/${pid}/ns/net`;
+  // It may have ended.
+  return existsSync(path) ? readlinkSync(path) : undefined;
+}
+
+/** The TCP ports that are listened on in the network of a process; none as long as that is still this process' own. */
 export function portsOf(pid: number): readonly number[] {
+  if (networkOf(pid) === networkOf("self")) return [];
   const lines = ["tcp", "tcp6"].flatMap((table) => {
     const path = `/proc/${pid}/net/${table}`;
     // It may have ended.
