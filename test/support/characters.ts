@@ -1,7 +1,7 @@
 /**
- * Characters for strings of fast-check, in place of its unit "binary": the same strings with the same shrinking.
+ * Characters for strings of fast-check: any, in place of its unit "binary", with the same shrinking; and those that a terminal acts on.
  *
- * Owns: the arbitrary. Does not know: what is tested.
+ * Owns: the arbitraries. Does not know: what is tested.
  *
  * ```ts
  * fc.string({ unit: character });
@@ -17,6 +17,27 @@ const COUNT = 0x11_0000 - SURROGATES.count;
  * of the processor, and 60 MB that each later collection visits.
  */
 export const character: fc.Arbitrary<string> = fc.nat(COUNT - 1).map(characterAt, placeOf);
+
+/** Any 16-bit units, most of them those that a terminal or a reader of lines acts on. */
+export const terminalUnit: fc.Arbitrary<string> = fc.oneof(
+  fc.constantFrom(
+    "\n",
+    "\r",
+    "\t",
+    "\0",
+    "\x1b",
+    "\x7f",
+    "\x85",
+    "\x9b",
+    "\u2028",
+    "\u202e",
+    "\u2066",
+    "\ud800",
+    "\udfff",
+  ),
+  fc.constantFrom("a", "é", "\\", '"', "😀", "字", "=", " "),
+  fc.nat(0xffff).map((code) => String.fromCharCode(code)),
+);
 
 function characterAt(place: number): string {
   return String.fromCodePoint(place < SURROGATES.first ? place : place + SURROGATES.count);

@@ -7,7 +7,7 @@ export interface Readiness {
   readonly text: string;
 }
 
-/** Whether all parts are ready, for programs that serve `/readyz` themselves. */
+/** Says whether all parts are ready, and which are not. */
 export function readiness(health: Health, { isVerbose }: { readonly isVerbose: boolean }): Readiness {
   const { unready } = health;
   const shown = isVerbose ? health.parts : unready;

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { terminalUnit as unit } from "#test/characters";
 import { createLogger, type LoggerOptions, nullLogger } from "./index.ts";
 
 function capture(options: Partial<LoggerOptions> = {}) {
@@ -23,26 +24,6 @@ test("createLogger: one JSON object a line with level, ts, logger and msg", () =
   assert.match(String(ts), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
 });
 
-/** Any 16-bit units, most of them those that a terminal or a reader of lines acts on. */
-const unit = fc.oneof(
-  fc.constantFrom(
-    "\n",
-    "\r",
-    "\t",
-    "\0",
-    "\x1b",
-    "\x7f",
-    "\x85",
-    "\x9b",
-    "\u2028",
-    "\u202e",
-    "\u2066",
-    "\ud800",
-    "\udfff",
-  ),
-  fc.constantFrom("a", "é", "\\", '"', "😀", "=", " "),
-  fc.nat(0xffff).map((code) => String.fromCharCode(code)),
-);
 const text = fc.string({ unit, maxLength: 150 });
 /** Errors whose messages, causes, names and stacks are made of others' texts. */
 const failure = fc.tuple(text, text, text).map(([message, inner, stack]) => {

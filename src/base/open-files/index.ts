@@ -13,7 +13,7 @@ import { readFileSync } from "node:fs";
 const SHORTAGES: ReadonlySet<string> = new Set(["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS"]);
 
 /**
- * Whether an error is one of a process or machine that is out of descriptors or memory, which passes. Work that only tidies up is tried again later then, and
+ * Tells whether an error is one of a process or machine that is out of descriptors or memory, which passes. Work that only tidies up is tried again later then, and
  * is no reason to end a program. A library that cannot be opened has the system's words in its message alone.
  */
 export function isShortage(error: unknown): boolean {

@@ -1,28 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
+import { terminalUnit as unit } from "#test/characters";
 import { printable, printableStack, withoutEnd } from "./index.ts";
-
-/** Any 16-bit units, most of them those that a terminal or a reader of lines acts on. */
-const unit = fc.oneof(
-  fc.constantFrom(
-    "\n",
-    "\r",
-    "\t",
-    "\0",
-    "\x1b",
-    "\x7f",
-    "\x85",
-    "\x9b",
-    "\u2028",
-    "\u202e",
-    "\u2066",
-    "\ud800",
-    "\udfff",
-  ),
-  fc.constantFrom("a", "é", "\\", '"', "😀", "字"),
-  fc.nat(0xffff).map((code) => String.fromCharCode(code)),
-);
 
 test("printable: any text becomes part of one line that draws nothing, is read back, and stays as it is afterwards", () => {
   fc.assert(

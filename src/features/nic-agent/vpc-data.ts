@@ -1,6 +1,6 @@
 import { LEGACY_NICS_ANNOTATION, LEGACY_VPC_ANNOTATION, NICS_ANNOTATION, VPC_ANNOTATION } from "#kube/nic";
 
-/** Whether a pod asks for NICs of a VPC by its annotations, or is in one. Pure. */
+/** True if a pod asks for NICs of a VPC by its annotations, or is in one. Pure. */
 export function hasVpcData(annotations: Readonly<Record<string, string>>): boolean {
   const names = (key: string): boolean => annotations[key] !== undefined;
   // NICs alone have the VPC of the namespace, which is written beside them only by the webhook.

@@ -5,7 +5,7 @@ import { formatListenAddress, type ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { type Names, SystemNames } from "#base/names";
-import { Newcomers } from "#base/newcomers";
+import { Newcomers } from "#base/places";
 import { resetSocket } from "#base/socket-reset";
 import { BackendOrder } from "./backends.ts";
 import { ClientConnection } from "./client-connection.ts";

@@ -4,9 +4,9 @@ import type { AddressInfo, Socket } from "node:net";
 import { connect } from "node:tls";
 import { type AbortOptions, untilAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
-import { ConnectionLimit } from "#base/connection-limit";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { Places } from "#base/places";
 import {
   type AdmissionAnswer,
   type AdmissionRequest,
@@ -19,8 +19,8 @@ import { type CertificateEvent, CertificateFiles, type KeyPair } from "./certifi
 /** The maximum size of a review, in bytes: two objects of etcd's maximum size, with JSON's overhead. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 /**
- * The maximum number of connections; each API server keeps a few open. Whoever reaches the port may open some, so those without a review give way to
- * new ones.
+ * The maximum number of connections; each API server keeps a few open. Whoever reaches the port may open some: of the address that has the most one gives way,
+ * first one without a review.
  */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
 /**
@@ -80,7 +80,7 @@ export class WebhookServer implements AsyncDisposable {
   readonly #options: WebhookServerOptions;
   readonly #certificates: CertificateFiles;
   readonly #stop = new AbortController();
-  readonly #connections = new ConnectionLimit(MAX_WEBHOOK_CONNECTIONS, { whenAllBusy: "refuse-next" });
+  readonly #places = new Places(MAX_WEBHOOK_CONNECTIONS);
   /** The connections beneath TLS, by the client's address and port. */
   readonly #arrivals = new Map<string, Socket>();
   /** Answers that are not sent yet, or not to their end. */
@@ -102,7 +102,10 @@ export class WebhookServer implements AsyncDisposable {
     const bounds = { handshakeTimeout: HANDSHAKE_TIMEOUT_MS, connectionsCheckingInterval: SLOW_CHECK_MS };
     this.#server = createServer(bounds, (request, response) => {
       const socket = this.#arrivals.get(clientOf(request.socket));
-      if (socket !== undefined) this.#connections.busy({ socket }, response);
+      if (socket !== undefined) {
+        this.#places.begin(socket);
+        response.once("close", () => this.#places.end(socket));
+      }
       const sent = new Promise<void>((resolve) => response.once("close", resolve));
       this.#answers.add(sent);
       void sent.then(() => this.#answers.delete(sent));
@@ -173,7 +176,7 @@ export class WebhookServer implements AsyncDisposable {
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     await withDeadline(END_GRACE_MS, (signal) => this.#answered(signal), { clock: this.#options.clock });
     this.#stop.abort(new DOMException("the webhook server stops", "AbortError"));
-    this.#connections.destroyAll();
+    for (const socket of this.#places) socket.destroy();
     this.#server.closeAllConnections();
     await closed;
   }
@@ -188,9 +191,10 @@ export class WebhookServer implements AsyncDisposable {
     const client = clientOf(socket);
     this.#arrivals.set(client, socket);
     socket.once("close", () => {
+      this.#places.leave(socket);
       if (this.#arrivals.get(client) === socket) this.#arrivals.delete(client);
     });
-    this.#connections.admit(socket);
+    this.#places.take(socket)?.destroy();
   }
 
   #ownHost(): string {

@@ -4,6 +4,7 @@ import type { ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { openFilesLimit } from "#base/open-files";
+import { Places } from "#base/places";
 import { type RequestHead, RequestHeadReader } from "#wire/http-connect";
 import {
   type AnswerFraming,
@@ -15,7 +16,6 @@ import {
   requestOf,
 } from "./answer.ts";
 import { Incoming } from "./incoming.ts";
-import { Places } from "./places.ts";
 
 /** Collaborators of an {@link HttpEndpoint}; `At`: what the caller says of where a connection came in. */
 export interface HttpEndpointDeps<At> {
@@ -137,7 +137,7 @@ export class HttpEndpoint<At> implements AsyncDisposable {
     for (let isFirst = true; ; isFirst = false) {
       const head = await this.#head(socket, incoming, { isFirst });
       if (head === undefined) return;
-      this.#places.setBusy(socket, true);
+      this.#places.begin(socket);
       const gone = new AbortController();
       const about = { from: socket.remoteAddress, to: socket.localAddress };
       const request = { ...requestOf(head, about), signal: gone.signal };
@@ -156,7 +156,7 @@ export class HttpEndpoint<At> implements AsyncDisposable {
       incoming.whenEnded(undefined);
       gone.abort(new DOMException("the answer is out", "AbortError"));
       if (!isOut || !stays) return this.#end(socket, incoming);
-      this.#places.setBusy(socket, false);
+      this.#places.end(socket);
       // Others get their turn before the next request of a client that has sent several.
       await new Promise<void>((resolve) => setImmediate(resolve));
     }

@@ -77,7 +77,7 @@ const WARNINGS: readonly ServiceWarning[] = [
 ];
 
 /** The family in which a Service has a load balancer's addresses for everybody, while its list of sources has ranges of the other one. Pure. */
-export function openFamily({ spec }: Pick<Service, "spec">): IpFamily | undefined {
+function openFamily({ spec }: Pick<Service, "spec">): IpFamily | undefined {
   if (spec === undefined) return undefined;
   const { ranges, unreadable } = sourceRangesOf(spec);
   if (ranges.length === 0 || unreadable.length > 0) return undefined;

@@ -4,7 +4,7 @@ import { LinkedSet } from "#base/collections";
 import { describeError, ExpectedError } from "#base/errors";
 import { type Cidr, IpAddress } from "#base/ip";
 import type { Logger } from "#base/log";
-import { Newcomers } from "#base/newcomers";
+import { Newcomers } from "#base/places";
 import { TokenBucket } from "#base/rate-limit";
 import { resetSocket } from "#base/socket-reset";
 import { formatHostPort } from "#wire/http-connect";
@@ -46,7 +46,7 @@ export interface ReverseListenerOptions {
   readonly targets: readonly Target[];
   /** Sources that may connect besides the machine itself; empty: any source. */
   readonly allowedSources: readonly Cidr[];
-  /** Clients at once, of whom one address has at most half: nobody asks them who they are. Default: no bound. */
+  /** The most clients at once; one address has at most half of them, as nobody asks them who they are. Default: no bound. */
   readonly maxClients?: number;
   /** See `DialledConnectionOptions.halfCloseTimeoutMs`. */
   readonly halfCloseTimeoutMs: number;
@@ -82,7 +82,7 @@ export class ReverseListener implements AsyncDisposable {
         error: describeError(error),
       });
     this.#own = new OwnAddresses({ clock: deps.clock, onFault }, deps.interfaces);
-    // A connection that is open keeps its place: of an address that has its share, the next one is refused.
+    // Of an address that has its share, the next connection is refused and not an open one ended. When all places are taken, the address with the most loses its oldest.
     const max = options.maxClients;
     if (max !== undefined) this.#places = new Newcomers({ clock: deps.clock, max, graceMs: Number.POSITIVE_INFINITY });
   }

@@ -4,7 +4,7 @@ import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { Newcomers } from "#base/newcomers";
+import { Newcomers } from "#base/places";
 import { epollStreamsFault, type UnixStream } from "#kernel/reactor";
 import type { SessionSettings } from "../http2/session.ts";
 import { UnixTransport } from "../http2/unix-transport.ts";

@@ -8,7 +8,7 @@ export interface NewcomersOptions {
   readonly max: number;
   /** Connections at once of one IPv4 address, or one /64 of IPv6. Default: half of `max`. */
   readonly maxPerAddress?: number;
-  /** What a client has at least to prove itself while others of its address come, in milliseconds. Default 2,000. */
+  /** A client has this time at least to prove itself while others of its address come, in milliseconds. Default 2,000. */
   readonly graceMs?: number;
   /** True for addresses behind which many clients are, as those of balancers: they have no bound of their own. Default: none. */
   readonly isShared?: (address: string) => boolean;

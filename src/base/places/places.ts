@@ -1,11 +1,12 @@
 import type { Socket } from "node:net";
-import { groupOf } from "#base/newcomers";
+import { groupOf } from "./address-group.ts";
 
 /** A connection that has a place. */
 interface Holder {
   readonly socket: Socket;
   readonly group: string;
-  isBusy: boolean;
+  /** Requests that are not answered yet. */
+  requests: number;
 }
 
 /**
@@ -32,18 +33,19 @@ export class Places {
     const loser = this.#holders.size < this.#max ? undefined : this.#loser();
     if (loser !== undefined) this.leave(loser);
     const group = groupOf(socket.remoteAddress);
-    this.#holders.set(socket, { socket, group, isBusy: false });
+    this.#holders.set(socket, { socket, group, requests: 0 });
     this.#counts.set(group, (this.#counts.get(group) ?? 0) + 1);
     return loser;
   }
 
-  /** To be called when a request begins and when its answer is out. */
-  setBusy(socket: Socket, isBusy: boolean): void {
-    const holder = this.#holders.get(socket);
-    if (holder === undefined) return;
-    holder.isBusy = isBusy;
-    this.#holders.delete(socket);
-    this.#holders.set(socket, holder);
+  /** A request begins. */
+  begin(socket: Socket): void {
+    this.#count(socket, 1);
+  }
+
+  /** The answer to a request is out, or will not come. */
+  end(socket: Socket): void {
+    this.#count(socket, -1);
   }
 
   leave(socket: Socket): void {
@@ -55,9 +57,17 @@ export class Places {
     else this.#counts.delete(holder.group);
   }
 
-  /** All connections. */
+  /** All connections of now. */
   [Symbol.iterator](): IterableIterator<Socket> {
-    return this.#holders.keys();
+    return [...this.#holders.keys()].values();
+  }
+
+  #count(socket: Socket, more: 1 | -1): void {
+    const holder = this.#holders.get(socket);
+    if (holder === undefined) return;
+    holder.requests += more;
+    this.#holders.delete(socket);
+    this.#holders.set(socket, holder);
   }
 
   #loser(): Socket | undefined {
@@ -66,7 +76,7 @@ export class Places {
     let oldest: Holder | undefined;
     for (const holder of this.#holders.values()) {
       if (holder.group !== most) continue;
-      if (!holder.isBusy) return holder.socket;
+      if (holder.requests === 0) return holder.socket;
       oldest ??= holder;
     }
     return oldest?.socket;
