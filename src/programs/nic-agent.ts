@@ -66,7 +66,7 @@ const flags = {
   ovsdb: stringFlag(
     "ovsdb",
     "/var/run/openvswitch/db.sock",
-    "UNIX socket of Open vSwitch's database, unless a network names another",
+    "UNIX socket of Open vSwitch's database; a network may name another that is allowed",
     "PATH",
   ),
   integrationBridge: stringFlag("integration-bridge", "br-int", "bridge of ports that do not say theirs", "NAME"),
