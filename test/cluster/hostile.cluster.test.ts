@@ -435,7 +435,10 @@ test("objects without a spec are refused, and pools that overlap give no address
   await api.create(addressPools, { metadata: { name: "overlap", finalizers: [COIL_FINALIZER] }, spec });
   const namespace: Draft<Namespace> = { metadata: { name: "overlap", annotations: { [POOL_ANNOTATION]: "overlap" } } };
   await api.create(resources.namespaces, namespace);
-  await create(pod("b1", "node2"), pod("o1", "node2", "overlap"), pod("o2", "node3", "overlap"), pod("b2", "node3"));
+  await create(pod("b1", "node2"), pod("o1", "node2", "overlap"), pod("o2", "node3", "overlap"));
+  await addresses();
+  // Before those of the other pool have theirs it would take the addresses that are left for them.
+  await create(pod("b2", "node3"));
   await addresses();
   await create(pod("o3", "node1", "overlap"));
   await until("the pod is told which block is in the way", async () => {

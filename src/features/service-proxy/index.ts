@@ -51,6 +51,7 @@ export {
 export { serviceWarnings, watchInputs } from "./inputs/index.ts";
 export { keepKnown, type NodeNetwork, nodeNetwork, unknownNode } from "./node/index.ts";
 export { type AddressClaim, countTable, frontEndId } from "./plan/index.ts";
+export { SETS } from "./rules/index.ts";
 export {
   AffinityFill,
   DriftWatch,

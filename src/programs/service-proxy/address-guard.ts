@@ -5,7 +5,7 @@ import { systemClock } from "#base/clock";
 import { IpAddress, type IpFamily } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { EventSink } from "#features/service-health";
-import { type AddressClaim, AddressGuard, type FamilyProxy, frontEndId } from "#features/service-proxy";
+import { type AddressClaim, AddressGuard, type FamilyProxy, frontEndId, SETS } from "#features/service-proxy";
 import { isKernelError } from "#kernel/errors";
 import type { NftElements } from "#kernel/nft-elements";
 import type { SockDiag } from "#kernel/sock-diag";
@@ -56,6 +56,9 @@ export function addressGuard(
   );
 }
 
+/** The sets that have an element for each front end at an address: with endpoints, and without. */
+const GIVEN_SETS = [SETS.serviceIps, SETS.noEndpoints] as const;
+
 /**
  * Who has got which external front end. Until the first sync of a family, Services that are not planned yet have what the kernel's table of an earlier run
  * says, which is listed once; afterwards they have what this process wants.
@@ -63,7 +66,7 @@ export function addressGuard(
 export class GivenFrontEnds {
   readonly #elements: Pick<NftElements, "list" | "names">;
   readonly #log: Logger;
-  /** By family, the comments of the elements in `service-ips` by key. */
+  /** By family, the comments of the elements in {@link GIVEN_SETS} by key. */
   readonly #earlier = new Map<IpFamily, ReadonlyMap<string, string>>();
 
   constructor(elements: Pick<NftElements, "list" | "names">, log: Logger) {
@@ -79,14 +82,16 @@ export class GivenFrontEnds {
     const earlier = this.#earlier.get(proxy.family) ?? this.#list(proxy);
     this.#earlier.set(proxy.family, earlier);
     const comment = earlier.get(key);
-    return comment?.startsWith(`${service}/`) === true || comment?.startsWith(`${service}:`) === true;
+    // A comment is cut at 127 characters, which the longest names fill.
+    return comment === service || [`${service}/`, `${service}:`].some((start) => comment?.startsWith(start) === true);
   }
 
   /** A table that cannot be listed has given nothing. */
   #list({ family, plane: { table } }: GivingProxy): ReadonlyMap<string, string> {
     try {
-      if (this.#elements.names(table)?.sets.includes("service-ips") !== true) return new Map();
-      return new Map(this.#elements.list(table, "service-ips").map(({ key, comment = "" }) => [key, comment]));
+      const sets = GIVEN_SETS.filter((set) => this.#elements.names(table)?.sets.includes(set) === true);
+      const given = sets.flatMap((set) => this.#elements.list(table, set));
+      return new Map(given.map(({ key, comment = "" }) => [key, comment]));
     } catch (error) {
       if (!isKernelError(error)) throw error;
       const what = "cannot list what an earlier run has given to Services; sockets of the node go before all of them";

@@ -29,7 +29,6 @@ before(async () => {
   bed = await Bed.open(`isp-share-${process.pid}`);
   for (const family of [4, 6] as const) {
     bed.ip("external", `-${family}`, "route", "add", "local", RANGES[family], "dev", "lo");
-    bed.ip("node", `-${family}`, "route", "add", RANGES[family], "dev", "veth-external");
   }
 });
 after(() => bed[Symbol.asyncDispose]());
