@@ -290,6 +290,7 @@ export const coild = defineProgram({
     const clients = openClients(() => network.places());
     const service = new CniService(
       cniDeps({
+        nodeName,
         api,
         ipam,
         network,

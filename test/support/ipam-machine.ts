@@ -347,6 +347,7 @@ export class Machine {
     const namespaces: Pick<StoreReader<Namespace>, "get"> = { get: () => namespace };
     const service = new CniService(
       cniDeps({
+        nodeName: this.node,
         api,
         ipam,
         network,

@@ -25,6 +25,7 @@ function open(changes: Partial<Omit<CniDeps, "network">> & { readonly network?: 
   const seen: string[] = [];
   const lines: string[] = [];
   const service = new CniService({
+    nodeName: "n1",
     findPod: async () => POD,
     poolOf: async () => "default",
     ready: async () => undefined,
@@ -73,6 +74,7 @@ function openChained({ clients, pod = POD }: Pick<CniDeps, "clients"> & { readon
   const seen: string[] = [];
   let owner: string | undefined;
   const service = new CniService({
+    nodeName: "n1",
     clients,
     findPod: async () => {
       seen.push("findPod");
@@ -102,6 +104,22 @@ function openChained({ clients, pod = POD }: Pick<CniDeps, "clients"> & { readon
   };
   return { seen, call, request };
 }
+
+test("ADD refuses a Pod that is bound to another Node, and takes nothing for it", async () => {
+  const ofOther = { ...POD, nodeName: "n2" };
+  const { call, seen } = open({ findPod: async () => ofOther });
+  const refused = { code: "unknown-pod", message: /ns\/pod is bound to node n2; this coild is of node n1/ };
+  await assert.rejects(call("Add"), refused);
+  assert.deepEqual(seen, []);
+  await call("Del");
+  assert.deepEqual(seen, ["tearDown c1", "free c1 eth0"]);
+  const own = open({ findPod: async () => ({ ...POD, nodeName: "n1" }) });
+  await own.call("Add");
+  assert.ok(own.seen.includes("setUp c1 10.0.0.1"));
+  const chained = openChained({ pod: ofOther });
+  await assert.rejects(chained.call("Add", chained.request(PREV_RESULT)), refused);
+  assert.deepEqual(chained.seen, ["findPod"]);
+});
 
 const PREV_RESULT = {
   cniVersion: "1.0.0",

@@ -33,6 +33,8 @@ export interface Allocation extends Addresses {
 
 /** The dependencies of every coild. The functions reject with {@link CniFailure}; any other error has the code 999. */
 interface CommonDeps {
+  /** The name of this Node. */
+  readonly nodeName: string;
   /** Reads the pod live; `undefined` if there is no pod of that name. */
   readonly findPod: (namespace: string, name: string, options: AbortOptions) => Promise<FoundPod | undefined>;
   /** `undefined`: pods get no NAT client. */
@@ -201,7 +203,7 @@ export class CniService {
     const attachment = attachmentOf(args);
     if (args.netns === "") throw new CniFailure("invalid-arguments", "ADD needs CNI_NETNS");
     if ("chained" in deps) {
-      const findPod = (): Promise<FoundPod> => this.#findPod(args, signal);
+      const findPod = (): Promise<FoundPod> => this.#findOwnPod(args, signal);
       return addChained(deps, { args, config: configOf(args), findPod }, { signal });
     }
     const { network } = deps;
@@ -212,7 +214,7 @@ export class CniService {
       );
     }
     const settings = linkSettings(args.stdinData);
-    const pod = await this.#findPod(args, signal);
+    const pod = await this.#findOwnPod(args, signal);
     await deps.ready({ signal });
     const pool = await deps.poolOf(pod, { signal });
     const { fresh, ...addresses } = await deps.allocate(pool, attachment, { signal });
@@ -254,6 +256,17 @@ export class CniService {
     );
     await deps.clients?.check({ namespace, name, uid }, { signal });
     return new Uint8Array(0);
+  }
+
+  /** As {@link CniService.#findPod}, for ADD: rejects if the Pod is bound to another Node, whose coild gives it addresses of its own. */
+  async #findOwnPod(args: CniArgs, signal: AbortSignal): Promise<FoundPod> {
+    const pod = await this.#findPod(args, signal);
+    const { nodeName } = this.#deps;
+    if (pod.nodeName === undefined || pod.nodeName === nodeName) return pod;
+    throw new CniFailure(
+      "unknown-pod",
+      `pod ${pod.namespace}/${pod.name} is bound to node ${pod.nodeName}; this coild is of node ${nodeName} (COIL_NODE_NAME)`,
+    );
   }
 
   /** The Pod that a call is for. The runtime may name another UID, so only the result's UID is that of the Pod. */

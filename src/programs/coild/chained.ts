@@ -39,6 +39,7 @@ export async function runChained(
   using network = new ChainedNetwork(kernel);
   const clients = openClients(() => network.places());
   const service = new CniService({
+    nodeName,
     findPod: (namespace, name, at) => findPod(api, namespace, name, at),
     clients,
     status: () => undefined,

@@ -26,6 +26,7 @@ const READY_BUDGET_MS = 20_000;
 
 /** Connects the CNI service to IPAM, links and the API server. Converts failures to those that runtimes understand. */
 export function cniDeps(parts: {
+  readonly nodeName: string;
   readonly api: KubeApi;
   readonly ipam: NodeIpam;
   readonly network: PodNetwork;
@@ -46,6 +47,7 @@ export function cniDeps(parts: {
 }): CniDeps {
   const { api, ipam, network } = parts;
   return {
+    nodeName: parts.nodeName,
     log: parts.log,
     clock: parts.clock,
     findPod: (namespace, name, options) => findPod(api, namespace, name, options),
@@ -119,7 +121,7 @@ export async function findPod(
   return pod === undefined
     ? undefined
     : {
-        ...{ namespace, name, uid: pod.metadata.uid },
+        ...{ namespace, name, uid: pod.metadata.uid, nodeName: pod.spec?.nodeName },
         ...{ annotations: pod.metadata.annotations, labels: pod.metadata.labels },
       };
 }
