@@ -5,6 +5,7 @@ import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, readlink
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
+import { parseAllDocuments } from "yaml";
 import { labPaths } from "#lab/host";
 import { CniNode, NODE } from "#test/cni-node";
 import { CGROUP_PARENT, Containerd } from "#test/containerd";
@@ -44,6 +45,12 @@ after(async () => {
   await node?.[Symbol.asyncDispose]();
   for (const file of written) rmSync(file, { force: true });
 });
+
+/** What containerd gives to root. */
+const DEFAULT_CAPABILITIES =
+  "CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE"
+    .split(" ")
+    .map((name) => `CAP_${name}`);
 
 /** The namespace into which the page imports. */
 const IN = { CONTAINERD_NAMESPACE: "k8s.io" };
@@ -112,7 +119,44 @@ test("the image: containerd imports it, and each program starts as root, and wit
   for (const tool of [/iptables v[\d.]+ \(nf_tables\)/, /conntrack v/, /kmod version/]) assert.match(tools, tool);
 });
 
-test("the image: coild of it gives a pod its link, with a read-only root; a controller of it runs without rights", async () => {
+/** What a manifest says of a container's rights, as options of `ctr run`. All the system calls that the runtime refuses by default are refused. */
+function rightsOf(workload: string): string[] {
+  const pod = parseAllDocuments(readFileSync(join(root, "deploy/all.yaml"), "utf8"))
+    .map((document) => document.toJS() as Workload)
+    .find(({ kind, metadata }) => kind === "DaemonSet" && metadata.name === workload)?.spec.template.spec;
+  const { privileged, readOnlyRootFilesystem, capabilities } = pod?.containers[0]?.securityContext ?? {};
+  assert.deepEqual([privileged, readOnlyRootFilesystem, capabilities?.drop], [undefined, true, ["ALL"]]);
+  assert.equal(pod?.securityContext?.seccompProfile?.type, "RuntimeDefault");
+  const added = (capabilities?.add ?? []).map((name) => `CAP_${name}`);
+  return [
+    "--read-only",
+    "--seccomp",
+    ...DEFAULT_CAPABILITIES.filter((name) => !added.includes(name)).map((name) => `--cap-drop=${name}`),
+    ...added.map((name) => `--cap-add=${name}`),
+    "--mount=type=bind,src=/proc/sys,dst=/host/proc/sys,options=rbind:rw",
+  ];
+}
+
+interface Workload {
+  readonly kind: string;
+  readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly template: {
+      readonly spec: {
+        readonly securityContext?: { readonly seccompProfile?: { readonly type: string } };
+        readonly containers: readonly {
+          readonly securityContext?: {
+            readonly privileged?: boolean;
+            readonly readOnlyRootFilesystem?: boolean;
+            readonly capabilities?: { readonly add?: readonly string[]; readonly drop?: readonly string[] };
+          };
+        }[];
+      };
+    };
+  };
+}
+
+test("the image: coild gives a pod its link with the rights of its manifest, not privileged; a controller runs without any", async () => {
   await node.endCoild();
   const at = (path: string, options: string): string => `--mount=type=bind,src=${path},dst=${path},options=${options}`;
   const mounts = [at("/run", "rbind:rslave:rw"), at(node.folder, "rbind:rw")];
@@ -131,7 +175,7 @@ test("the image: coild of it gives a pod its link, with a read-only root; a cont
   const kubeconfig = `--kubeconfig=${join(node.folder, "kubeconfig")}`;
   const coild = startIn(
     "coild",
-    ["--privileged", "--read-only", `--env=COIL_NODE_NAME=${NODE}`],
+    [...rightsOf("coild"), `--env=COIL_NODE_NAME=${NODE}`],
     ...["coild", kubeconfig, `--socket=${node.socket}`],
   );
   await until("coild serves", () => coild.said().includes('"serving"'), { seen: coild.said });

@@ -217,13 +217,13 @@ async function plug(bed: ManifestBed, at: 1 | 2): Promise<string> {
   );
   const netns = `${bed.netns("node")}-nic${at}`;
   const kernel = openKernel();
-  using space = kernel.createNetNs(netns);
+  kernel.createNetNs(netns)[Symbol.dispose]();
   bed.onEnd(() => kernel.deleteNetNs(netns));
   const add = async (): Promise<Added> => {
     const env = {
       CNI_COMMAND: "ADD",
       CNI_CONTAINERID: `c${at}`,
-      CNI_NETNS: `/proc/${process.pid}/fd/${space.fd}`,
+      CNI_NETNS: `/run/netns/${netns}`,
       CNI_IFNAME: "eth0",
       CNI_PATH: bin,
       CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=p${at};K8S_POD_UID=${uid}`,

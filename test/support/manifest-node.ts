@@ -45,6 +45,9 @@ const DEFAULT_CAPABILITIES = [
   "audit_write",
 ];
 
+/** Folders of the host that are this machine's. */
+const OF_MACHINE = ["/lib/modules", "/proc/sys"];
+
 /** Of the machine's /etc: names, and what its programs need. Volumes are mounted below /etc too. */
 const ETC =
   "passwd group hosts nsswitch.conf protocols services ld.so.cache ld.so.conf ld.so.conf.d alternatives".split(" ");
@@ -138,7 +141,7 @@ export interface ManifestNodeSettings {
   /** Its network namespace, by name, and the addresses of it that probes of its own network reach. */
   readonly netns: string;
   readonly addresses: readonly string[];
-  /** A folder for its files; `host` in it is the root of host paths, except /lib/modules. */
+  /** A folder for its files; `host` in it is the root of host paths, except those of {@link OF_MACHINE}. */
   readonly folder: string;
   /** The folder of {@link layImage}. */
   readonly image: string;
@@ -385,62 +388,58 @@ export class ManifestNode implements AsyncDisposable {
   async #attach(place: Place): Promise<readonly string[]> {
     const { namespace = "default", name, uid = "" } = place.pod.metadata;
     const folder = join(this.#settings.folder, "host/etc/cni/net.d");
-    const netns = openKernel().openNetNs({ name: place.netns });
-    try {
-      while (!this.#stop.signal.aborted) {
-        const file = readdirSync(folder).find((one) => one.endsWith(".conflist"));
-        if (file === undefined) place.fault = "there is no network configuration yet";
-        else {
-          const {
-            plugins,
-            cniVersion,
-            name: network,
-          } = JSON.parse(readFileSync(join(folder, file), "utf8")) as {
-            readonly cniVersion: string;
-            readonly name: string;
-            readonly plugins: readonly { readonly type: string }[];
+    while (!this.#stop.signal.aborted) {
+      const file = readdirSync(folder).find((one) => one.endsWith(".conflist"));
+      if (file === undefined) place.fault = "there is no network configuration yet";
+      else {
+        const {
+          plugins,
+          cniVersion,
+          name: network,
+        } = JSON.parse(readFileSync(join(folder, file), "utf8")) as {
+          readonly cniVersion: string;
+          readonly name: string;
+          readonly plugins: readonly { readonly type: string }[];
+        };
+        let prevResult: { readonly ips?: readonly { readonly address: string }[] } | undefined;
+        for (const plugin of plugins) {
+          const env = {
+            CNI_COMMAND: "ADD",
+            CNI_CONTAINERID: uid,
+            CNI_NETNS: `/run/netns/${place.netns}`,
+            CNI_IFNAME: "eth0",
+            CNI_PATH: CNI_PATH.join(":"),
+            CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=${namespace};K8S_POD_NAME=${name};K8S_POD_UID=${uid}`,
           };
-          let prevResult: { readonly ips?: readonly { readonly address: string }[] } | undefined;
-          for (const plugin of plugins) {
-            const env = {
-              CNI_COMMAND: "ADD",
-              CNI_CONTAINERID: uid,
-              CNI_NETNS: `/proc/${process.pid}/fd/${netns.fd}`,
-              CNI_IFNAME: "eth0",
-              CNI_PATH: CNI_PATH.join(":"),
-              CNI_ARGS: `IgnoreUnknown=1;K8S_POD_NAMESPACE=${namespace};K8S_POD_NAME=${name};K8S_POD_UID=${uid}`,
-            };
-            const input = Buffer.from(JSON.stringify({ ...plugin, cniVersion, name: network, prevResult }));
-            const search = `for d in ${CNI_PATH.join(" ")}; do [ -x $d/${plugin.type} ] && exec $d/${plugin.type}; done; exit 127`;
-            const { code, stdout, stderr } = await start(
-              this.#inRoot(
-                { mounts: [this.#hostMount("/run"), this.#hostMount("/opt/cni/bin")], env, readOnly: false },
-                ["sh", "-c", search],
-              ),
-              { input },
-            ).ended;
-            if (code !== 0) {
-              place.fault = `${plugin.type}: ${stdout}${stderr}`;
-              prevResult = undefined;
-              break;
-            }
-            prevResult = JSON.parse(stdout) as typeof prevResult;
+          const input = Buffer.from(JSON.stringify({ ...plugin, cniVersion, name: network, prevResult }));
+          const search = `for d in ${CNI_PATH.join(" ")}; do [ -x $d/${plugin.type} ] && exec $d/${plugin.type}; done; exit 127`;
+          const { code, stdout, stderr } = await start(
+            this.#inRoot({ mounts: [this.#hostMount("/run"), this.#hostMount("/opt/cni/bin")], env, readOnly: false }, [
+              "sh",
+              "-c",
+              search,
+            ]),
+            { input },
+          ).ended;
+          if (code !== 0) {
+            place.fault = `${plugin.type}: ${stdout}${stderr}`;
+            prevResult = undefined;
+            break;
           }
-          if (prevResult?.ips !== undefined) {
-            place.fault = "";
-            return prevResult.ips.map(({ address }) => address.split("/")[0] ?? "");
-          }
+          prevResult = JSON.parse(stdout) as typeof prevResult;
         }
-        await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS));
+        if (prevResult?.ips !== undefined) {
+          place.fault = "";
+          return prevResult.ips.map(({ address }) => address.split("/")[0] ?? "");
+        }
       }
-      throw new Error(place.fault);
-    } finally {
-      netns[Symbol.dispose]();
+      await new Promise((resolve) => setTimeout(resolve, TRY_AGAIN_MS));
     }
+    throw new Error(place.fault);
   }
 
   #hostMount(path: string): Mount {
-    const source = path === "/lib/modules" ? path : join(this.#settings.folder, "host", path);
+    const source = OF_MACHINE.includes(path) ? path : join(this.#settings.folder, "host", path);
     return { source, target: path, readOnly: false };
   }
 
@@ -584,13 +583,22 @@ export class ManifestNode implements AsyncDisposable {
           statSync(source).isDirectory() ? `mkdir -p $R${target}` : `mkdir -p $R${dirname(target)}; : >$R${target}`,
           `mount --rbind ${source} $R${target}`,
           ...(isReadOnly ? [`mount -o remount,bind,ro $R${target}`] : []),
+          // Network namespaces of pods that start later are seen, as with `mountPropagation: HostToContainer`.
+          ...(target === "/run" ? ["mkdir -p $R/run/netns; mount --rbind /run/netns $R/run/netns"] : []),
         ]),
       ...(readOnly ? ["mount -o remount,ro $R"] : []),
+      // As a runtime leaves them to a container that is not privileged.
+      ...(security === undefined || security.privileged === true
+        ? []
+        : [
+            "mount --bind $R/proc/sys $R/proc/sys; mount -o remount,bind,ro $R/proc/sys",
+            "mount -o remount,bind,ro $R/sys",
+          ]),
       'exec chroot $R "$@"',
     ].join("\n");
     const variables = Object.entries({ PATH, ...env }).map(([key, value]) => `${key}=${value}`);
     return [
-      ...["nsenter", `--net=/run/netns/${netns}`, "unshare", "--mount", "--propagation=private"],
+      ...["nsenter", `--net=/run/netns/${netns}`, "unshare", "--mount", "--propagation=slave"],
       ...["sh", "-c", script, "sh", ...privilegesOf(security), "env", "-i", ...variables, ...command],
     ];
   }

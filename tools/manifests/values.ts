@@ -88,6 +88,7 @@ export const valuesSchema = v.strictObject({
     credentials: text,
     credentialsSecret: word,
     netconf: text,
+    taps: v.boolean(),
     ovsdb: word,
   }),
   workloads: v.strictObject({

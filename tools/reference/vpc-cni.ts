@@ -23,7 +23,7 @@ each NIC.
 | \`requireActive\` | true | false: ADD succeeds although a port is not active in this time |
 | \`plugMode\` | that of the agent | \`hybrid\`: a Linux bridge before the integration bridge; \`direct\`: none; \`auto\`: as the port's binding says, else hybrid |
 | \`ovsdb\`, \`integrationBridge\` | those of the agent | \`unix:\` and the socket of Open vSwitch's database; the bridge, which goes before the one that the binding names |
-| \`vmMode\` | \`veth\` | \`tap\`: a pod with \`isthmus.dev/vm\` gets a TAP device for the machine, and its sandbox nothing |
+| \`vmMode\` | \`veth\` | \`tap\`: a pod with \`isthmus.dev/vm\` gets a TAP device for the machine, and its sandbox nothing; \`nic-agent\` must be privileged then (chart value \`nics.taps\`) |
 | \`vmOwnerUid\`, \`vmMultiQueue\` | that of the agent, false | the user who may open the TAP device, and whether it can have several queues |
 | \`nsPrefix\` | that of the agent | vpc-alcor: the beginning of the names of VPCs' namespaces, where a NicClaim does not name it |
 | \`probe_tm_ms\` | 3000 | vpc-alcor: how long ADD waits for the device of Alcor's agent, at most 60000; 0: the default |

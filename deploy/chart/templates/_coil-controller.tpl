@@ -22,7 +22,7 @@ spec:
       # Pods have no addresses before it runs.
       hostNetwork: true
       terminationGracePeriodSeconds: 10
-      securityContext: { runAsUser: 10000, runAsGroup: 10000 }
+      securityContext: { runAsUser: 10000, runAsGroup: 10000, seccompProfile: { type: RuntimeDefault } }
       {{- include "isthmus.placement" . | nindent 6 }}
       affinity:
         podAntiAffinity:

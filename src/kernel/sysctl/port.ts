@@ -1,15 +1,28 @@
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { errnoNumber, KernelError } from "#kernel/errors";
 import { inNetNs } from "#kernel/netns";
 import type { SysctlPort } from "./types.ts";
+
+/** Where the manifests mount the node's /proc/sys: a container that is not privileged has its own read-only. */
+const MOUNTED = "/host/proc/sys";
 
 /** The settings of the namespace `ns`, which must stay open as long as the port is used. */
 export function openSysctlPort(ns: { readonly fd: number }): SysctlPort {
   // /proc/sys/net shows the namespace of the thread that opens the file; synchronous calls run on this one.
   return {
     get: (key) => at(key, "read", (path) => inNetNs(ns, () => readFileSync(path, "utf8").trimEnd())),
-    set: (key, value) => at(key, `write ${value} to`, (path) => inNetNs(ns, () => writeFileSync(path, String(value)))),
+    set: (key, value) => at(key, `write ${value} to`, (path) => inNetNs(ns, () => write(path, String(value)))),
   };
+}
+
+/** Writes a setting, through {@link MOUNTED} where /proc/sys is mounted read-only. */
+function write(path: string, value: string): void {
+  try {
+    writeFileSync(path, value);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "EROFS" || !existsSync(`${MOUNTED}/net`)) throw error;
+    writeFileSync(path.replace("/proc/sys", MOUNTED), value);
+  }
 }
 
 /** The path under /proc/sys. Throws {@link KernelError} `invalid` for a key that is not under `net`. */

@@ -136,10 +136,25 @@ test("setKernelParameters: connections are allowed by the machine's processors, 
   );
 });
 
+test("setKernelParameters: the table's hash grows to a quarter of the connections, is never made smaller, and one that is refused is logged", () => {
+  const buckets = "net.netfilter.nf_conntrack_buckets";
+  const lines: string[] = [];
+  const log = createLogger({ name: "t", write: (line) => lines.push(line) });
+  const writes = (sysctl: Sysctls): readonly string[] => {
+    setKernelParameters(sysctl, { ...ALONE, min: 1, maxPerCore: 1000 }, { log, online: () => "0-3\n" });
+    return sysctl.writes.filter((write) => write.startsWith(buckets));
+  };
+  assert.deepEqual(writes(new Sysctls({ [buckets]: "999" })), [`${buckets}=1000`]);
+  assert.deepEqual(writes(new Sysctls({ [buckets]: "1000" })), []);
+  assert.deepEqual(lines, []);
+  assert.deepEqual(writes(new Sysctls({}, buckets)), []);
+  assert.match(lines.join(), /the hash size of the connection tracking table could not be set/);
+});
+
 test("setKernelParameters: a larger maximum of connections stays, and that is logged", () => {
   const lines: string[] = [];
   const log = createLogger({ name: "t", write: (line) => lines.push(line) });
-  const sysctl = new Sysctls({ [MAX]: "1048576", [UDP]: "100" });
+  const sysctl = new Sysctls({ [MAX]: "1048576", [UDP]: "100", "net.netfilter.nf_conntrack_buckets": "65536" });
   setKernelParameters(sysctl, { ...ALONE, maxPerCore: 32_768, udpSeconds: 10 }, { log, online: () => "0-3" });
   assert.deepEqual(sysctl.writes, [`${UDP}=10`]);
   assert.equal(lines.length, 1);

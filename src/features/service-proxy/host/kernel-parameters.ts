@@ -17,8 +17,8 @@ export interface ConntrackSettings {
 }
 
 const MAX_CONNTRACK = 1_048_576;
-/** Size of the connection table's hash, of the initial network namespace alone. */
-const HASHSIZE = "/sys/module/nf_conntrack/parameters/hashsize";
+/** Size of the connection table's hash: one for all namespaces, and written in the initial one alone. */
+const BUCKETS = "net.netfilter.nf_conntrack_buckets";
 const CONNTRACK_MAX = "net.netfilter.nf_conntrack_max";
 /** The processors of the machine that are switched on, as ranges. */
 const ONLINE_CPUS = "/sys/devices/system/cpu/online";
@@ -80,7 +80,7 @@ export function setKernelParameters(
       else log.info("a kernel parameter could not be set and keeps its value", { key, value, error: error.message });
     }
   }
-  if (settings.maxPerCore > 0 && hasMax) raiseHashSize(conntrackMax(settings, cores), log);
+  if (settings.maxPerCore > 0 && hasMax) raiseHashSize(sysctl, conntrackMax(settings, cores), log);
   return { missing };
 }
 
@@ -96,12 +96,13 @@ function coresOf(online: () => string): number {
   }
 }
 
-function raiseHashSize(max: number, log: Logger): void {
+function raiseHashSize(sysctl: SysctlPort, max: number, log: Logger): void {
   try {
-    if (Number(readFileSync(HASHSIZE, "utf8")) < max / 4) writeFileSync(HASHSIZE, String(max / 4));
+    if (Number(sysctl.get(BUCKETS)) < max / 4) sysctl.set(BUCKETS, max / 4);
   } catch (error) {
+    if (!isKernelError(error)) throw error;
     log.info("the hash size of the connection tracking table could not be set and keeps its value", {
-      error: describeError(error),
+      error: error.message,
     });
   }
 }
