@@ -121,7 +121,7 @@ test("nic-controller: its webhooks bring pods into normal form, refuse what a po
   });
   await assert.rejects(
     pod("shop", "d", { "isthmus.dev/vpc": "vpc-1", "isthmus.dev/nics": two }),
-    refusal(/Too many: 2: a pod with containers has at most 1/),
+    refusal(/Too many: 2: more than the NIC policy allows here; its administrator knows how many/),
   );
   // The controller itself writes what a pod shows; nobody else may.
   await until("the pod shows that its NIC waits for the cloud", async () => {

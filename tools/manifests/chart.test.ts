@@ -278,7 +278,7 @@ test("chart: a container that writes a folder of the host is privileged, or has 
       assert.ok(privileged === true || seLinuxOptions?.type === "spc_t", `${metadata.name}: ${name}`);
     }
   }
-  assert.equal(checked, 7);
+  assert.equal(checked, 8);
 });
 
 test("chart: a controller with ports of its node is replaced where it is, since a further pod may find no node", () => {
@@ -448,4 +448,28 @@ test("the policy of Egress templates: classes and taints of the values are the o
   assert.match(classes?.expression ?? "", /priorityClassName in \['gateway', 'system-x'\]$/);
   assert.match(taints?.expression ?? "", /one\.key in \['gateway', 'edge'\]\)$/);
   assert.deepEqual(more, []);
+});
+
+test("webhooks.clientCA: every program with webhooks asks for it and has it mounted, and the names count", () => {
+  const callers = {
+    clientCA: "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n",
+    clientNames: ["front", "b"],
+  };
+  const objects = objectsOf({ ...all, webhooks: callers });
+  const map = objects.find(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === "isthmus-webhook-callers");
+  assert.equal(map?.data?.["ca.crt"], callers.clientCA);
+  const served = [...workloadsOf({ ...all, webhooks: callers }).values()].filter(({ containers }) =>
+    containers.some(({ args }) => args?.includes("--enable-cert-rotation=true")),
+  );
+  assert.equal(served.length, 3);
+  for (const { containers, volumes } of served) {
+    const flags = containers[0]?.args?.filter((one) => one.startsWith("--webhook-client"));
+    assert.deepEqual(flags, [
+      "--webhook-client-ca=/callers/ca.crt",
+      "--webhook-client-name=front",
+      "--webhook-client-name=b",
+    ]);
+    assert.ok(containers[0]?.volumeMounts?.some(({ name }) => name === "callers"));
+    assert.ok(volumes?.some(({ name }) => name === "callers"));
+  }
 });

@@ -42,6 +42,9 @@ spec:
           args:
             - --zap-stacktrace-level=panic
             - --enable-cert-rotation=true
+            {{- with include "isthmus.callerArgs" .root }}
+            {{- trim . | nindent 12 }}
+            {{- end }}
             {{- with .args }}
             {{- trim . | nindent 12 }}
             {{- end }}
@@ -75,7 +78,13 @@ spec:
             periodSeconds: 5
           volumeMounts:
             - { name: cert, mountPath: /certs, readOnly: true }
+            {{- with include "isthmus.callerMount" .root }}
+            {{- trim . | nindent 12 }}
+            {{- end }}
       volumes:
         - name: cert
           secret: { secretName: coilv2-{{ .part }}-webhook-server-cert }
+        {{- with include "isthmus.callerVolume" .root }}
+        {{- trim . | nindent 8 }}
+        {{- end }}
 {{- end }}

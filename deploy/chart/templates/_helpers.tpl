@@ -138,3 +138,24 @@ checksum/cni-netconf: {{ include "isthmus.podsNetconf" . | sha256sum }}
 - --egress-address-range={{ . }}
 {{- end }}
 {{- end }}
+
+{{- /* The flags, the mount and the volume of webhooks that take reviews from API servers with a client certificate alone. */ -}}
+{{- define "isthmus.callerArgs" -}}
+{{- if .Values.webhooks.clientCA }}
+- --webhook-client-ca=/callers/ca.crt
+{{- range .Values.webhooks.clientNames }}
+- --webhook-client-name={{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- define "isthmus.callerMount" -}}
+{{- if .Values.webhooks.clientCA }}
+- { name: callers, mountPath: /callers, readOnly: true }
+{{- end }}
+{{- end }}
+{{- define "isthmus.callerVolume" -}}
+{{- if .Values.webhooks.clientCA }}
+- name: callers
+  configMap: { name: isthmus-webhook-callers }
+{{- end }}
+{{- end }}

@@ -2,7 +2,7 @@
  * Admission webhooks: an HTTPS server that API servers call before they store an object.
  *
  * Owns: AdmissionReview v1 and v1beta1, JSON patches, denials with causes, certificates that are read at handshake and reloaded as they
- * change, a health check by a real handshake. Does not know: rules about objects, where certificates come from.
+ * change, callers that prove themselves, a health check by a real handshake. Does not know: rules about objects, where certificates come from.
  *
  * ```ts
  * await using webhooks = await WebhookServer.listen({
@@ -30,6 +30,7 @@ export {
   WebhookError,
   type WebhookErrorCode,
 } from "./admission.ts";
+export type { Callers } from "./callers.ts";
 export type { CertificateEvent, KeyPair } from "./certificates.ts";
 export { admissionHandlers } from "./handlers.ts";
 export { CertificateRotation } from "./rotation.ts";

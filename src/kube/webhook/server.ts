@@ -1,3 +1,4 @@
+import { X509Certificate } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo, Socket } from "node:net";
@@ -14,6 +15,7 @@ import {
   parseAdmissionReview,
   WebhookError,
 } from "./admission.ts";
+import { CallerAuthority, type Callers, callerFault } from "./callers.ts";
 import { type CertificateEvent, CertificateFiles, type KeyPair } from "./certificates.ts";
 
 /** The maximum size of a review, in bytes: two objects of etcd's maximum size, with JSON's overhead. */
@@ -47,13 +49,19 @@ const HEAD_TIMEOUT_MS = 10_000;
 const IDLE_TIMEOUT_MS = 120_000;
 /** The time that reviews under way have when the server ends, in milliseconds. */
 const END_GRACE_MS = 2_000;
+/** The shortest time between two lines about callers that were refused, in milliseconds. */
+const REFUSED_LOG_MS = 60_000;
 /** The interval of checks for requests that take too long, in milliseconds. */
 const SLOW_CHECK_MS = 2_000;
 
 /** Decides about one request. An error is logged and answered with 500, to which the server applies its failurePolicy. */
 export type AdmissionHandler = (
   request: AdmissionRequest,
-  options: { readonly signal: AbortSignal },
+  options: {
+    readonly signal: AbortSignal;
+    /** Whether the caller has proved that it is an API server. Otherwise it may be anybody, and the answer should say no more than the review does. */
+    readonly isProven: boolean;
+  },
 ) => AdmissionAnswer | Promise<AdmissionAnswer>;
 
 /** Settings of {@link WebhookServer.listen}. */
@@ -63,6 +71,8 @@ export interface WebhookServerOptions {
   readonly port: number;
   /** The folder of `tls.crt` and `tls.key`; the files may be created later. */
   readonly certDir: string;
+  /** Who may send reviews. `undefined`: everybody who reaches the port. */
+  readonly callers?: Callers;
   /** The handlers by path, such as `/validate-coil-cybozu-com-v2-addresspool`. */
   readonly handlers: Readonly<Record<string, AdmissionHandler>>;
   /** Called for each answer to a known path. `code` is the HTTP status. */
@@ -79,6 +89,7 @@ export class WebhookServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #options: WebhookServerOptions;
   readonly #certificates: CertificateFiles;
+  readonly #authority: CallerAuthority | undefined;
   readonly #stop = new AbortController();
   readonly #places = new Places(MAX_WEBHOOK_CONNECTIONS);
   /** The connections beneath TLS, by the client's address and port. */
@@ -87,6 +98,9 @@ export class WebhookServer implements AsyncDisposable {
   readonly #answers = new Set<Promise<void>>();
   #isEnding = false;
   #served: KeyPair | undefined;
+  #servedCertificate: X509Certificate | undefined;
+  #believed: string | undefined;
+  #refusalLogged = Number.NEGATIVE_INFINITY;
   #reviewsUnderWay = 0;
   #bytesUnderWay = 0;
 
@@ -99,8 +113,16 @@ export class WebhookServer implements AsyncDisposable {
         options.log.warn("the webhook's certificate cannot be used", { certDir: options.certDir, error: event.why });
       options.onCertificate?.(event);
     });
+    const { callers, log } = options;
+    if (callers !== undefined) {
+      this.#authority = new CallerAuthority(callers.caFile, (error) =>
+        log.warn("the authority of the webhook's callers cannot be used", { error }),
+      );
+    }
     const bounds = { handshakeTimeout: HANDSHAKE_TIMEOUT_MS, connectionsCheckingInterval: SLOW_CHECK_MS };
-    this.#server = createServer(bounds, (request, response) => {
+    // Who has no certificate, or another one, is told so in an answer: a handshake that fails says little to an API server's log.
+    const asks = callers === undefined ? {} : { requestCert: true, rejectUnauthorized: false };
+    this.#server = createServer({ ...bounds, ...asks }, (request, response) => {
       const socket = this.#arrivals.get(clientOf(request.socket));
       if (socket !== undefined) {
         this.#places.begin(socket);
@@ -223,9 +245,12 @@ export class WebhookServer implements AsyncDisposable {
     // An API server may close a waiting connection; that needs no action.
     socket.on("error", (error) => this.#options.log.debug("a webhook client's connection failed", { error }));
     const pair = this.#certificates.current();
-    if (pair === undefined || pair === this.#served) return;
+    const ca = this.#authority?.current();
+    if (pair === undefined || (pair === this.#served && ca === this.#believed)) return;
     this.#served = pair;
-    this.#server.setSecureContext({ cert: pair.cert, key: pair.key });
+    this.#servedCertificate = new X509Certificate(pair.cert);
+    this.#believed = ca;
+    this.#server.setSecureContext({ cert: pair.cert, key: pair.key, ...(ca === undefined ? {} : { ca }) });
   }
 
   /** Never rejects: every failure has become an answer. */
@@ -236,10 +261,25 @@ export class WebhookServer implements AsyncDisposable {
     response.on("error", (error) => log.debug("the answer to a webhook call was not delivered", { path, error }));
     if (handler === undefined) return send(response, { code: 404, body: `no webhook at ${path}\n` });
     const began = clock.monotonic();
-    const answer = await this.#answerTo(request, path, handler);
+    const answer = this.#refuse(request, path) ?? (await this.#answerTo(request, path, handler));
     onAnswer?.({ path, code: answer.code, durationMs: clock.monotonic() - began });
     if (this.#isEnding && !response.headersSent) response.setHeader("connection", "close");
     send(response, answer);
+  }
+
+  /** The answer to a caller that may not send reviews. Nothing of its request is read. */
+  #refuse(request: IncomingMessage, path: string): Answer | undefined {
+    const { callers, log, clock } = this.#options;
+    if (callers === undefined) return undefined;
+    const fault = callerFault(request, callers, {
+      isKnown: this.#believed !== undefined,
+      served: this.#servedCertificate,
+    });
+    if (fault !== undefined && clock.monotonic() - this.#refusalLogged >= REFUSED_LOG_MS) {
+      this.#refusalLogged = clock.monotonic();
+      log.warn("a review was refused", { path, from: request.socket.remoteAddress, why: fault.body.trimEnd() });
+    }
+    return fault;
   }
 
   async #answerTo(request: IncomingMessage, path: string, handler: AdmissionHandler): Promise<Answer> {
@@ -254,9 +294,13 @@ export class WebhookServer implements AsyncDisposable {
       if (body === "too-many")
         return { code: 503, body: "the webhook handles too many long reviews at the moment: try again\n" };
       const review = parseAdmissionReview(body.text);
-      const decision = await withDeadline(HANDLER_TIMEOUT_MS, async (signal) => handler(review.request, { signal }), {
-        signal: this.#stop.signal,
-      });
+      const decision = await withDeadline(
+        HANDLER_TIMEOUT_MS,
+        async (signal) => handler(review.request, { signal, isProven: this.#options.callers !== undefined }),
+        {
+          signal: this.#stop.signal,
+        },
+      );
       return { code: 200, body: formatAdmissionReview(review, decision), type: "application/json" };
     } catch (error) {
       if (error instanceof WebhookError) return { code: 400, body: `${error.message}\n` };
@@ -304,7 +348,7 @@ interface Answer {
 function send(response: ServerResponse, { code, body, type = "text/plain" }: Answer): void {
   if (response.destroyed) return;
   // On a kept connection, the unread rest of the body would be read as the next request.
-  if (code === 413 || code === 503) response.setHeader("connection", "close");
+  if ([403, 413, 421, 503].includes(code)) response.setHeader("connection", "close");
   response.writeHead(code, { "content-type": type, "content-length": Buffer.byteLength(body) });
   response.end(body);
 }

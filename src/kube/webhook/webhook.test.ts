@@ -10,8 +10,8 @@ import { connect } from "node:tls";
 import fc from "fast-check";
 import { Deferred, sleep } from "#base/async";
 import { systemClock } from "#base/clock";
-import { nullLogger } from "#base/log";
-import { createAuthority, issueServerCertificate } from "#base/x509";
+import { createLogger, nullLogger } from "#base/log";
+import { createAuthority, issueCertificate, issueServerCertificate } from "#base/x509";
 import { KubeClient, staticConnection } from "#kube/client";
 import { CertificateFiles } from "./certificates.ts";
 import {
@@ -477,4 +477,64 @@ test("webhook: an expired certificate is served, and told by the health check", 
   assert.equal(await rig.served(), "given", "a given pair is not replaced by files");
   assert.equal(rig.server.use({ cert: "x", key: "y" }), false);
   assert.equal(await rig.served(), "given");
+});
+
+test("callers: with an authority only its clients are served, by name and at the server's own host; nobody while it cannot be read", async () => {
+  const dates = { notBefore: Date.now() - 1000, notAfter: Date.now() + 86_400_000 };
+  const authorityOf = (commonName: string) => createAuthority({ commonName, ...dates });
+  const client = (authority: ReturnType<typeof authorityOf>, commonName: string) => {
+    const { cert, key } = issueCertificate(authority, { commonName, usages: ["clientAuth"], hosts: [], ...dates });
+    return { cert, key };
+  };
+  const [good, other] = [authorityOf("front"), authorityOf("stranger")];
+  const seen: boolean[] = [];
+  const handler: AdmissionHandler = (_request, { isProven }) => {
+    seen.push(isProven);
+    return { allowed: true };
+  };
+  const dir = await mkdtemp(join(tmpdir(), "isthmus-callers-"));
+  const caFile = join(dir, "ca.crt");
+  const lines: string[] = [];
+  const log = createLogger({ name: "t", write: (line) => lines.push(line) });
+  await using server = await WebhookServer.listen({
+    ...{ host: "127.0.0.1", port: 0, certDir: dir, handlers: { "/validate": handler }, clock: systemClock, log },
+    callers: { caFile, names: ["kube-apiserver"] },
+  });
+  const pair = selfSigned("hook.kube-system.svc");
+  await writeFile(join(dir, "tls.key"), pair.key);
+  await writeFile(join(dir, "tls.crt"), pair.cert);
+  const ask = (as: { readonly cert?: string; readonly key?: string }, host = "hook.kube-system.svc:443") =>
+    new Promise<string>((resolve, reject) => {
+      const options = { host: "127.0.0.1", port: server.port, path: "/validate", method: "POST", agent: false };
+      const call = request({ ...options, ...as, headers: { host }, rejectUnauthorized: false }, (response) => {
+        let text = "";
+        response.setEncoding("utf8");
+        response.on("data", (chunk: string) => {
+          text += chunk;
+        });
+        response.on("end", () => resolve(`${response.statusCode} ${text}`));
+      });
+      call.on("error", reject);
+      call.end(review("v1"));
+    });
+  const apiServer = client(good, "kube-apiserver");
+  assert.match(await ask(apiServer), /^403 this webhook believes API servers alone/, "there is no file yet");
+  await writeFile(caFile, good.cert);
+  assert.match(await ask(apiServer), /^200 /);
+  assert.match(await ask({}), /^403 this webhook believes API servers alone/);
+  assert.match(await ask(client(other, "kube-apiserver")), /^403 this webhook believes API servers alone/);
+  assert.match(await ask(client(good, "system:node:n1")), /^403 .*common name/);
+  for (const host of ["attacker.example", "127.0.0.1:443", "[::1]", "a b", "@", "", "x".repeat(5000)])
+    assert.match(await ask(apiServer, host), /^421 /, host);
+  await writeFile(caFile, "rubbish, of another length");
+  assert.match(await ask(apiServer), /^200 /, "the last authority stays");
+  await writeFile(caFile, other.cert);
+  assert.match(await ask(apiServer), /^403 /);
+  assert.match(await ask(client(other, "kube-apiserver")), /^200 /);
+  await server.checkHealth();
+  assert.deepEqual(seen, [true, true, true]);
+  const refused = lines.filter((line) => line.includes("a review was refused"));
+  assert.equal(refused.length, 1, "one line a minute");
+  assert.ok(lines.some((line) => line.includes("authority of the webhook's callers cannot be used")));
+  await rm(dir, { recursive: true });
 });

@@ -1,11 +1,20 @@
 import { repeat } from "#base/async";
 import { systemClock } from "#base/clock";
-import { addressFlag, type Flag, type ListenAddress, stringFlag, switchFlag } from "#base/config";
+import {
+  addressFlag,
+  ConfigError,
+  type Flag,
+  type ListenAddress,
+  listFlag,
+  stringFlag,
+  switchFlag,
+} from "#base/config";
 import { type KubeObject, type ResourceType, resources } from "#kube/client";
 import { type AdmissionContext, type CoilAdmission, coilAdmissions, webhookPathOf } from "#kube/coil";
 import {
   type AdmissionHandler,
   admissionHandlers,
+  type Callers,
   CertificateRotation,
   type KeyPair,
   WebhookServer,
@@ -84,6 +93,17 @@ export const webhookFlags = (...parts: readonly [Part, ...Part[]]) => ({
     "folder of the webhooks' tls.crt and tls.key; the files may be created later",
     "DIR",
   ),
+  webhookClientCa: stringFlag(
+    "webhook-client-ca",
+    "",
+    "certificates of the authority that signs API servers' client certificates: reviews are taken from them alone; empty: from everybody who reaches the port",
+    "FILE",
+  ),
+  webhookClientName: listFlag(
+    "webhook-client-name",
+    "common name of an API server's client certificate; may be given several times; none: every certificate of the authority",
+    "NAME",
+  ),
   enableCertRotation: switchFlag(
     "enable-cert-rotation",
     false,
@@ -116,6 +136,8 @@ export type ServedWebhooks = (Webhooks | OwnWebhooks) & { readonly address: List
 /** The values of {@link webhookFlags} beside the address. */
 interface CertificateValues {
   readonly certDir: string;
+  readonly webhookClientCa: string;
+  readonly webhookClientName: readonly string[];
   readonly enableCertRotation: boolean;
   readonly enableRestartOnCertRefresh: boolean;
 }
@@ -129,20 +151,35 @@ export function serveWebhooks(
   const present = served.filter(({ address }) => address !== undefined);
   if (present.length === 0) return;
   const metrics = webhookMetrics(replica.registry);
+  const callers = callersOf(values);
   for (const webhooks of present) {
     // The names are Coil's where there is one kind.
-    serveKind(replica, webhooks, { values, metrics, suffix: present.length === 1 ? "" : `-${webhooks.part}` });
+    serveKind(replica, webhooks, { values, callers, metrics, suffix: present.length === 1 ? "" : `-${webhooks.part}` });
   }
+}
+
+/** Throws {@link ConfigError} for names without an authority, which would let everybody in. */
+function callersOf({ webhookClientCa: caFile, webhookClientName: names }: CertificateValues): Callers | undefined {
+  if (caFile !== "") return { caFile, names };
+  if (names.length === 0) return undefined;
+  throw new ConfigError("invalid-flags", [
+    "--webhook-client-name: needs --webhook-client-ca, as nobody proves a name without it",
+  ]);
 }
 
 interface Serving {
   readonly values: CertificateValues;
+  readonly callers: Callers | undefined;
   readonly metrics: WebhookMetrics;
   /** What distinguishes the names of this kind's health, logs and controller. */
   readonly suffix: string;
 }
 
-function serveKind(replica: ControllerReplica, webhooks: ServedWebhooks, { values, metrics, suffix }: Serving): void {
+function serveKind(
+  replica: ControllerReplica,
+  webhooks: ServedWebhooks,
+  { values, callers, metrics, suffix }: Serving,
+): void {
   const log = replica.log.child(`webhook${suffix}`);
   const part = replica.health.part(`webhook${suffix}`, { needed: "always" });
   const handlers = handlersOf(replica, webhooks);
@@ -156,6 +193,7 @@ function serveKind(replica: ControllerReplica, webhooks: ServedWebhooks, { value
     await using listening = await WebhookServer.listen({
       ...(webhooks.address ?? { port: 0 }),
       certDir: values.certDir,
+      ...(callers === undefined ? {} : { callers }),
       handlers,
       onAnswer: metrics.answered,
       onCertificate: (event) => metrics.certificate(webhooks.part, event),

@@ -81,8 +81,8 @@ function told(answer: AdmissionAnswer): readonly string[] {
   return answer.allowed ? [] : (answer.causes ?? []).map(({ field, message }) => `${field}: ${message}`);
 }
 
-function validate(request: AdmissionRequest, world: NicWorld = worldOf()) {
-  return told(validatePod(request, { world, controllerUser: CONTROLLER }));
+function validate(request: AdmissionRequest, world: NicWorld = worldOf(), { isProven = true } = {}) {
+  return told(validatePod(request, { world, controllerUser: CONTROLLER, isProven }));
 }
 
 /** The annotations after a mutation. */
@@ -223,6 +223,7 @@ test("validation: faults of the fields have their exact texts, and are one line 
   const answer = validatePod(request, {
     world: worldOf(),
     controllerUser: "",
+    isProven: true,
   });
   assert.ok(!answer.allowed);
   assert.equal(
@@ -255,6 +256,7 @@ test("validation: a pod with the network of its node is admitted with a warning,
   const answer = validatePod(request, {
     world: worldOf(),
     controllerUser: "",
+    isProven: true,
   });
   assert.ok(answer.allowed);
   assert.match(answer.warnings?.join() ?? "", /has the network of its node, so it gets no ports/);
@@ -362,6 +364,20 @@ test("quota: claims of all namespaces of the tenant count until they are release
   assert.deepEqual(validate(requestOf({ [VPC]: "v", [NICS]: grown }, { old, uidOfPod: "a" }), hot), []);
 });
 
+test("limits: who has not proved to be an API server is told no number, no tenant and no flavor's limit", () => {
+  const policy = { ...QUOTA, flavors: { "m1.small": { maxNics: 2 } }, containers: { maxNics: 12 } };
+  const world = worldOf({ policy, claims: [claimOf("a", "default", 4)] });
+  const says = (nics: string, annotations: Record<string, string> = {}): readonly string[] =>
+    validate(requestOf({ [VPC]: "v", [NICS]: nics, ...annotations }), world, { isProven: false });
+  assert.deepEqual(says(many(7)), [
+    "nics: Forbidden: more ports than this namespace's tenant has left; its administrator knows how many",
+  ]);
+  assert.deepEqual(says(many(3), { "isthmus.dev/vm": '{"flavor":"m1.small"}' }), [
+    "nics: Too many: 3: more than the NIC policy allows here; its administrator knows how many",
+  ]);
+  assert.deepEqual(says(many(2)), []);
+});
+
 test("quota: a review changes nothing for the next one, whoever sends it and however often", async () => {
   const world = worldOf({ policy: QUOTA, claims: [claimOf("a", "default", 3)] });
   const { "/validate-v1-pod": handler } = nicAdmissionHandlers({
@@ -371,7 +387,7 @@ test("quota: a review changes nothing for the next one, whoever sends it and how
   assert.ok(handler !== undefined);
   const { signal } = new AbortController();
   const ask = (count: number, at: number) =>
-    handler(requestOf({ [VPC]: "v", [NICS]: many(count) }, { uidOfPod: `pod-${at}` }), { signal });
+    handler(requestOf({ [VPC]: "v", [NICS]: many(count) }, { uidOfPod: `pod-${at}` }), { signal, isProven: false });
   const answers = await Promise.all(Array.from({ length: 20 }, (_, at) => ask(4, at)));
   assert.deepEqual(
     new Set(answers.map(({ allowed }) => allowed)),

@@ -26,6 +26,10 @@ export function nicAdmissionHandlers({
     [NIC_WEBHOOK_PATHS.mutate]: async (request, options) =>
       mutatePod(request, await world(request.namespace ?? "", options)),
     [NIC_WEBHOOK_PATHS.validate]: async (request, options) =>
-      validatePod(request, { world: await world(request.namespace ?? "", options), controllerUser }),
+      validatePod(request, {
+        world: await world(request.namespace ?? "", options),
+        controllerUser,
+        isProven: options.isProven,
+      }),
   };
 }

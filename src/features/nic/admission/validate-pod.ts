@@ -20,7 +20,11 @@ export interface PodValidation {
   readonly world: NicWorld;
   /** The user name of the controller, the only one who writes the annotations of the status. */
   readonly controllerUser: string;
+  /** Whether the caller has proved that it is an API server. Others get no limit, no tenant's name and no number of ports. */
+  readonly isProven: boolean;
 }
+
+const NOT_TOLD = "its administrator knows how many";
 
 /**
  * Checks a pod and its change (docs/spec/vpc-nics.md#4): fields, update rules, VPC of the namespace, limits and quota. Pure: nothing of a review is remembered, as
@@ -64,7 +68,7 @@ interface Judged {
 function judge(
   request: AdmissionRequest,
   { nics, before, pod, faults }: Judged,
-  { world }: PodValidation,
+  { world, isProven }: PodValidation,
 ): AdmissionAnswer {
   const { policy } = world;
   const namespace = request.namespace ?? "";
@@ -84,14 +88,17 @@ function judge(
   const grows = nics.nics.length > (old?.nics.length ?? 0);
   if (grows || old?.vm?.flavor !== nics.vm?.flavor) {
     const { maxNics, because } = nicLimit(policy, nics.vm, tenant);
-    if (nics.nics.length > maxNics) faults.push(tooMany("nics", nics.nics.length, `${because} at most ${maxNics}`));
+    const why = isProven ? `${because} at most ${maxNics}` : `more than the NIC policy allows here; ${NOT_TOLD}`;
+    if (nics.nics.length > maxNics) faults.push(tooMany("nics", nics.nics.length, why));
   }
   if (!grows || tenant?.maxPorts === undefined) return verdict(request, faults);
   const ports = nics.nics.length;
   const used = claimedPorts(world, tenant, claim);
   if (used + ports > tenant.maxPorts) {
-    const why = `tenant ${JSON.stringify(tenant.name)} would use ${used + ports} ports of ${tenant.maxPorts}`;
-    faults.push(forbidden("nics", why));
+    const numbers = `tenant ${JSON.stringify(tenant.name)} would use ${used + ports} ports of ${tenant.maxPorts}`;
+    faults.push(
+      forbidden("nics", isProven ? numbers : `more ports than this namespace's tenant has left; ${NOT_TOLD}`),
+    );
   }
   return verdict(request, faults);
 }

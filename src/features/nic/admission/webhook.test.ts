@@ -127,7 +127,10 @@ test("T-50: a pod above the quota of its tenant is refused; a pod whose claim is
   // The controller, whose check decides, makes ports for those that fit.
   await Promise.all(Array.from({ length: 15 }, (_, at) => create(`p${at}`, vpc)));
   const six = JSON.stringify(Array.from({ length: 6 }, () => ({})));
-  await assert.rejects(create("six", { ...vpc, "isthmus.dev/nics": six }), /tenant "t" would use 6 ports of 5/);
+  await assert.rejects(
+    create("six", { ...vpc, "isthmus.dev/nics": six }),
+    /more ports than this namespace's tenant has left; its administrator knows how many/,
+  );
 });
 
 test("a pod with the scheduling gate cannot be bound to a node, says why, and its gate is only removed", async (t) => {
