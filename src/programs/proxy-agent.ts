@@ -220,6 +220,7 @@ function serverAddresses(
             capabilities,
             timeoutMs: values.connectTimeout,
             keepAliveMs: values.keepaliveTime,
+            dialTimeoutMs: values.dialTimeout,
             maxMessageBytes: values.maxRecvMessageSize,
             clock: systemClock,
             tls: {

@@ -9,6 +9,7 @@ export const MetadataKey = {
   serverID: "serverid",
   serverCount: "servercount",
   capabilities: "x-tunnel-caps",
+  dialTimeout: "x-tunnel-dial-timeout",
 } as const;
 
 /** The header value for what this side supports and has enabled. */

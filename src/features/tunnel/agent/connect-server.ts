@@ -36,6 +36,8 @@ export interface ConnectOptions {
   /** Limit of the time from the start of connecting to the response headers, in milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
+  /** How long this agent dials an endpoint, in milliseconds: the server is told. */
+  readonly dialTimeoutMs?: number;
   /** Limit of a received message, in bytes. Default 4 MiB. */
   readonly maxMessageBytes?: number;
   readonly clock: Clock;
@@ -82,6 +84,7 @@ function metadataOf(options: ConnectOptions): Record<string, string> {
   const metadata: Record<string, string> = { [MetadataKey.agentID]: options.agentID };
   if (options.identifiers !== "") metadata[MetadataKey.agentIdentifiers] = options.identifiers;
   if (options.capabilities.size > 0) metadata[MetadataKey.capabilities] = formatCapabilities(options.capabilities);
+  if (options.dialTimeoutMs !== undefined) metadata[MetadataKey.dialTimeout] = String(Math.ceil(options.dialTimeoutMs));
   if (options.tokenFile !== undefined) {
     // A header's value must not contain the line's end.
     metadata["authorization"] = `Bearer ${readText(options.tokenFile, "the token").trim()}`;

@@ -30,6 +30,8 @@ export type DialFailure =
 export interface DialObserver {
   /** The connection is open. The local side is read after this call returns. */
   onOpen(connectID: TunnelId): void;
+  /** The peer has answered the dial, in whatever way. Called before what follows from it. */
+  onAnswered?(): void;
   onFailed(failure: DialFailure): void;
   /** Called once, when the connection has ended completely, also after a failed dial and when the local side has gone while dialling. */
   onClosed(): void;
@@ -116,6 +118,11 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
     this.#apply("local-gone");
   }
 
+  /** To be called when the local side has got its connection over another link. If the peer still opens one, it is closed at once. */
+  supersede(): void {
+    this.#apply("superseded");
+  }
+
   onLocalEof(): void {
     this.#apply("local-eof");
   }
@@ -134,16 +141,19 @@ export class DialledConnection implements DialHandlers, LocalHandlers {
   onAccepted(channel: Channel): void {
     this.#dial = undefined;
     this.#channel = channel;
+    this.#observer.onAnswered?.();
     this.#apply("accepted");
   }
 
   onRefused(error: string): void {
     this.#failure = { kind: "refused", error };
+    this.#observer.onAnswered?.();
     this.#apply("refused");
   }
 
   onDialAborted(): void {
     this.#failure = { kind: "aborted" };
+    this.#observer.onAnswered?.();
     this.#apply("aborted");
   }
 

@@ -2,6 +2,7 @@
  * The states of a connection on the side that dials (docs/spec/tunnel.md#5.1, #5.6, #6, #9.4), as data.
  *
  * - `dialing`: DIAL_REQ is sent.
+ * - `superseded`: the same, but the local side has got its connection over another link.
  * - `open`: bytes pass in both directions.
  * - `local-done`: the local side has ended its sending; FIN is sent.
  * - `local-done-quietly`: the same without FIN: the link has no half-close, and CLOSE_REQ would end the other direction too.
@@ -12,6 +13,7 @@
  */
 export type DiallerState =
   | "dialing"
+  | "superseded"
   | "open"
   | "local-done"
   | "local-done-quietly"
@@ -24,7 +26,7 @@ export type DiallerState =
  * - From the link: `accepted` (DIAL_RSP), `refused` (DIAL_RSP with an error), `aborted` (DIAL_CLS), `peer-fin`, `peer-closed`
  *   (CLOSE_RSP), `link-lost`, `slow` (the local side does not take bytes).
  * - From the local side: `local-eof`, `local-close` (it closes the connection after its sent bytes), `local-gone`,
- *   `flushed` (all bytes for it were written).
+ *   `flushed` (all bytes for it were written), `superseded` (it has got its connection over another link).
  * - From timers: `dial-timeout`, `idle` (no byte for the half-close timeout after the local side has ended its sending), `stuck`
  *   (no progress in `waiting` or `finishing`).
  */
@@ -41,6 +43,7 @@ export type DiallerEvent =
   | "local-close"
   | "local-gone"
   | "flushed"
+  | "superseded"
   | "idle"
   | "stuck";
 
@@ -97,6 +100,7 @@ function makeTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTab
       aborted: [state],
       "dial-timeout": [state],
       flushed: [state],
+      superseded: [state],
       idle: [state],
       stuck: [state],
       "peer-fin": [state],
@@ -119,6 +123,19 @@ function makeTable({ linkHalfClose, localHalfClose }: DiallerTraits): DiallerTab
       slow: ["dialing"],
       "local-eof": ["closed", "cancel-dial", "drop-local"],
       "local-close": ["closed", "cancel-dial", "drop-local"],
+      "local-gone": ["closed", "cancel-dial"],
+      superseded: ["superseded"],
+    },
+    superseded: {
+      ...stay("superseded"),
+      accepted: ["closed", "abandon"],
+      refused: ["closed"],
+      aborted: ["closed"],
+      "link-lost": ["closed"],
+      "peer-closed": ["superseded"],
+      slow: ["superseded"],
+      "local-close": ["superseded"],
+      // Its owner waits no longer.
       "local-gone": ["closed", "cancel-dial"],
     },
     open: { ...stay("open"), "local-eof": eof, "peer-fin": fin },

@@ -182,6 +182,20 @@ const DIALLER: readonly {
     actions: ["cancel-dial", "fail"],
   },
   {
+    why: "a dial that another link has won is closed when it is answered, and the local side is not touched",
+    traits: SOCKET,
+    events: ["superseded", "local-eof", "local-close", "accepted"],
+    states: ["superseded", "superseded", "superseded", "closed"],
+    actions: ["abandon"],
+  },
+  {
+    why: "a dial that another link has won is cancelled when its answer is waited for no longer",
+    traits: SOCKET,
+    events: ["superseded", "local-gone"],
+    states: ["superseded", "closed"],
+    actions: ["cancel-dial"],
+  },
+  {
     why: "a peer that never confirms a close is abandoned",
     traits: SOCKET,
     events: ["accepted", "local-close", "stuck"],

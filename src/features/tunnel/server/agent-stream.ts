@@ -33,6 +33,8 @@ const MAX_AGENT_STREAMS = 64;
 const KEPT_MS = 1000;
 /** Maximum length of the reason why an agent is refused, in characters. */
 const MAX_REASON_LENGTH = 300;
+/** Maximum of what an agent may name as its dial timeout, in milliseconds; more counts as this. */
+const MAX_DIAL_TIMEOUT_MS = 60_000;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
 /** How long the authentication of an agent may take, in milliseconds. */
 const AUTH_TIMEOUT_MS = 10_000;
@@ -130,6 +132,13 @@ function identityOf(incoming: IncomingStream): AgentIdentity | StreamFault {
   }
 }
 
+/** How long the agent dials, in milliseconds. `undefined` if it does not say so, as Konnectivity's, or not in whole milliseconds. */
+function dialTimeoutOf(incoming: IncomingStream): number | undefined {
+  const [text = "", ...more] = incoming.metadata(MetadataKey.dialTimeout);
+  if (more.length > 0 || !/^[0-9]{1,9}$/.test(text)) return undefined;
+  return Math.min(Number(text), MAX_DIAL_TIMEOUT_MS);
+}
+
 async function authenticate(
   incoming: IncomingStream,
   agentID: string,
@@ -207,7 +216,13 @@ function registerAgent(
     },
     options.mux,
   );
-  const backend = new Backend({ agentID, identifiers, mux, pulse: incoming.pulse });
+  const backend = new Backend({
+    agentID,
+    identifiers,
+    mux,
+    pulse: incoming.pulse,
+    dialTimeoutMs: dialTimeoutOf(incoming),
+  });
   const session = deps.reverse?.session({ agentID, peer });
   const acceptors = reverseAcceptors(mux, session, deps, options);
   metrics.grpcConnections("Connect", 1);

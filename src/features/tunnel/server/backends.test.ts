@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
-import { FakeClock } from "#base/clock";
+import { FakeClock, systemClock } from "#base/clock";
+import { connectServer } from "../agent/connect-server.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
 import { Bed } from "../testing/bed.ts";
 import { FakePulse } from "../testing/fake-pulse.ts";
@@ -57,6 +58,15 @@ test("Backends: each strategy has its agents, and the next one is used if it has
   assert.equal(backendsOf(["default", "destHost"], withoutIdentifiers).isReady, true);
 });
 
+test("Backends: 100 agents that claim a host later get none of 40 dials to it while its first agent serves", async () => {
+  await using bed = await Bed.open();
+  const late = Array.from({ length: 100 }, (_, index) => [`late${index}`, "ipv4=10.0.0.1"] as const);
+  const all = [...(await streams(bed, { good: "ipv4=10.0.0.1", ...Object.fromEntries(late) })).values()];
+  const backends = backendsOf(["destHost", "default"], all);
+  const picked = Array.from({ length: 40 }, () => backends.pick("10.0.0.1:10250")?.agentID);
+  assert.deepEqual(new Set(picked), new Set(["good"]));
+});
+
 test("Backends: an agent that drains gets dials only if its strategy has no other", async () => {
   await using bed = await Bed.open();
   const found = await streams(bed, { a: "host=x", b: "host=x", c: "default-route=true" });
@@ -67,11 +77,11 @@ test("Backends: an agent that drains gets dials only if its strategy has no othe
     assert.ok(backend !== undefined);
     backend.isDraining = true;
   };
-  assert.deepEqual(picks(), new Set(["a", "b"]));
+  assert.deepEqual(picks(), new Set(["a"]));
   drain("a");
   assert.deepEqual(picks(), new Set(["b"]));
   drain("b");
-  assert.deepEqual(picks(), new Set(["a", "b"]), "not another strategy's agent, as in Konnectivity");
+  assert.deepEqual(picks(), new Set(["a"]), "not another strategy's agent, as in Konnectivity");
 });
 
 test("Backends: of several streams of an agent the oldest live one is used, and only the given one is removed", async () => {
@@ -242,6 +252,108 @@ test("Backends: whatever comes, drains, is in doubt, closes and goes, the choice
       },
     ),
   );
+});
+
+/** An agent that owes answers to dials to as many hosts. */
+function owe(backends: Backends, backend: Backend, hosts: number): void {
+  const { mark } = backend.health;
+  for (let host = 0; host < hosts; host += 1) backends.overdue(backend, `10.9.0.${host}`, mark);
+}
+
+test("Backends: an agent that owes answers to dials to three hosts gets one dial of 64, until it answers one", () => {
+  for (const strategy of ["default", "destHost", "defaultRoute"] as const) {
+    let state = 7;
+    const random = (): number => {
+      state = (state * 48_271) % 2_147_483_647;
+      return state / 2_147_483_647;
+    };
+    const backends = new Backends([strategy], { random });
+    const [silent, good] = ["silent", "good"].map((id) => fakeBackend(id, { host: ["x"], defaultRoute: true }));
+    assert.ok(silent !== undefined && good !== undefined);
+    for (const backend of [silent, good]) backends.add(backend);
+    const share = (): number =>
+      Array.from({ length: 6400 }, () => backends.pick("x:1")).filter((backend) => backend === silent).length / 6400;
+    owe(backends, silent, 2);
+    assert.ok(share() > 0.3, `${strategy}: two hosts may be away`);
+    owe(backends, silent, 3);
+    const trials = share();
+    assert.ok(trials > 1 / 128 && trials < 1 / 32, `${strategy}: ${trials}`);
+    good.isDraining = true;
+    assert.ok(share() < 1 / 32, "one that drains answers");
+    good.isDraining = false;
+    backends.answered(silent);
+    assert.ok(share() > 0.3, `${strategy}: it has answered`);
+    owe(backends, silent, 3);
+    backends.remove(silent);
+    backends.overdue(silent, "late", silent.health.mark);
+    assert.equal(share(), 0);
+    backends.add(silent);
+    backends.remove(good);
+    assert.equal(share(), 1, "there is no other");
+  }
+});
+
+test("Backends: of silent agents each gets its trials in turn", () => {
+  const backends = new Backends(["default"], { random: () => 0 });
+  const all = ["a", "b", "c"].map((id) => fakeBackend(id, {}));
+  for (const backend of all) backends.add(backend);
+  for (const backend of all) owe(backends, backend, 3);
+  assert.deepEqual(
+    Array.from({ length: 6 }, () => backends.pick("x:1")?.agentID),
+    ["a", "b", "c", "a", "b", "c"],
+  );
+});
+
+test("Backends: a second try goes to another agent, by strategies, answers and age", () => {
+  const first = fakeBackend("first", { host: ["x"] });
+  const same = fakeBackend("first", { host: ["x"] });
+  const [early, late] = ["early", "late"].map((id) => fakeBackend(id, { host: ["x"] }));
+  const [route, other] = [fakeBackend("route", { defaultRoute: true }), fakeBackend("other", {})];
+  assert.ok(early !== undefined && late !== undefined);
+  const backends = new Backends(["destHost", "defaultRoute", "default"]);
+  const second = (): string | undefined => backends.pickSecond("x:1", [first])?.agentID;
+  for (const backend of [first, same]) backends.add(backend);
+  assert.equal(second(), undefined, "another stream of the agent is no other agent");
+  backends.add(other);
+  assert.equal(second(), "other");
+  backends.add(route);
+  assert.equal(second(), "route");
+  for (const backend of [early, late]) backends.add(backend);
+  assert.equal(second(), "early", "another agent of the host");
+  backends.answered(late);
+  assert.equal(second(), "late", "it is known to answer");
+  backends.answered(early);
+  assert.equal(second(), "early");
+  owe(backends, early, 3);
+  assert.equal(second(), "late");
+  owe(backends, late, 3);
+  assert.equal(second(), "route", "better than one that answers nothing");
+  for (const backend of [route, other]) backends.remove(backend);
+  assert.equal(second(), "early", "there is no other");
+});
+
+test("serveAgentStream: an agent's answer is late 2 s after its --dial-timeout, which it names, 5 s else and a minute at most", async () => {
+  await using bed = await Bed.open();
+  const clock = systemClock;
+  const agent = async (agentID: string, fields: { readonly dialTimeoutMs?: number }): Promise<number | undefined> => {
+    const tls = { identifiers: "", tokenFile: undefined, tls: undefined };
+    const options = {
+      ...tls,
+      ...fields,
+      agentID,
+      capabilities: new Set<never>(),
+      timeoutMs: 5000,
+      keepAliveMs: 0,
+      clock,
+    };
+    const server = { host: "127.0.0.1", port: bed.agentPort };
+    await connectServer(server, options, { signal: AbortSignal.timeout(5000) });
+    return bed.proxy.backends.all.find((backend) => backend.agentID === agentID)?.answerMs;
+  };
+  assert.equal(await agent("upstream", {}), 7000);
+  assert.equal(await agent("patient", { dialTimeoutMs: 19_999.5 }), 22_000);
+  assert.equal(await agent("endless", { dialTimeoutMs: 3_600_000 }), 62_000);
+  assert.equal(await agent("odd", { dialTimeoutMs: Number.POSITIVE_INFINITY }), 7000);
 });
 
 test("Backends: a choice among 5,000 agents looks at a few of them, with each strategy", () => {

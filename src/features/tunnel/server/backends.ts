@@ -1,8 +1,17 @@
 import type { AgentIdentifiers } from "#wire/konnectivity";
 import type { Pulse } from "../link/session.ts";
 import type { LinkMux } from "../mux/link-mux.ts";
+import { ArrivalSet } from "./arrival-set.ts";
+import { DialHealth } from "./dial-health.ts";
 import { DrawableSet } from "./drawable-set.ts";
 import { type Candidate, choose, destinationHost, hostsOf, rankOf, type Strategy } from "./strategies.ts";
+
+/** `--dial-timeout` of an agent that does not name it, as Konnectivity's, in milliseconds. */
+const DIAL_TIMEOUT_MS = 5000;
+/** How much longer than an agent dials its answer may take, in milliseconds. */
+const ANSWER_SLACK_MS = 2000;
+/** How often a dial is tried at an agent that answers none, while others do: one of so many. */
+const TRIAL_DIALS = 64;
 
 /** One agent stream on the server. */
 export class Backend implements Candidate {
@@ -12,6 +21,9 @@ export class Backend implements Candidate {
   readonly hosts: ReadonlySet<string>;
   readonly mux: LinkMux;
   readonly pulse: Pulse;
+  readonly health = new DialHealth();
+  /** The answer to a dial is late after this time, in milliseconds. */
+  readonly answerMs: number;
   isDraining = false;
 
   constructor(init: {
@@ -19,12 +31,15 @@ export class Backend implements Candidate {
     readonly identifiers: AgentIdentifiers;
     readonly mux: LinkMux;
     readonly pulse: Pulse;
+    /** How long the agent dials, in milliseconds. Default 5 s. */
+    readonly dialTimeoutMs?: number | undefined;
   }) {
     this.agentID = init.agentID;
     this.identifiers = init.identifiers;
     this.hosts = hostsOf(init.identifiers);
     this.mux = init.mux;
     this.pulse = init.pulse;
+    this.answerMs = (init.dialTimeoutMs ?? DIAL_TIMEOUT_MS) + ANSWER_SLACK_MS;
   }
 
   get load(): number {
@@ -32,7 +47,7 @@ export class Backend implements Candidate {
   }
 
   get isInDoubt(): boolean {
-    return this.pulse.isInDoubt;
+    return this.pulse.isInDoubt || this.health.isSilent;
   }
 }
 
@@ -82,7 +97,10 @@ export class Backends {
   /** All agents, those of which a stream has the default route, and those of which a stream has a host, which only `destHost` needs. */
   readonly #all = new DrawableSet<Agent>();
   readonly #defaultRoutes = new DrawableSet<Agent>();
-  readonly #byHost = new Map<string, DrawableSet<Agent>>();
+  readonly #byHost = new Map<string, ArrivalSet<Agent>>();
+  /** Agents that have answered a dial, and streams that answer none though their link lives. The first of these is the next that gets a trial. */
+  readonly #answering = new DrawableSet<Agent>();
+  readonly #silent = new Set<Backend>();
 
   constructor(
     strategies: readonly Strategy[],
@@ -122,7 +140,7 @@ export class Backends {
     this.#all.add(agent);
     if (backend.identifiers.defaultRoute) this.#defaultRoutes.add(agent);
     for (const host of this.#usesHosts ? backend.hosts : []) {
-      const agents = this.#byHost.get(host) ?? new DrawableSet();
+      const agents = this.#byHost.get(host) ?? new ArrivalSet();
       this.#byHost.set(host, agents);
       if (!agents.add(agent)) agent.repeat(host);
     }
@@ -146,6 +164,7 @@ export class Backends {
   remove(backend: Backend): void {
     const agent = this.#agents.get(backend.agentID);
     if (agent === undefined || !agent.streams.delete(backend)) return;
+    this.#silent.delete(backend);
     const rest = [...agent.streams];
     if (!rest.some(({ identifiers }) => identifiers.defaultRoute)) this.#defaultRoutes.delete(agent);
     for (const host of this.#usesHosts ? backend.hosts : []) {
@@ -157,8 +176,24 @@ export class Backends {
     if (rest.length === 0) {
       this.#agents.delete(backend.agentID);
       this.#all.delete(agent);
+      this.#answering.delete(agent);
     }
     this.#onChange();
+  }
+
+  /** To be called for each dial that an agent has answered, by success or by error. */
+  answered(backend: Backend): void {
+    backend.health.answered();
+    this.#silent.delete(backend);
+    const agent = this.#agents.get(backend.agentID);
+    if (agent?.streams.has(backend) === true) this.#answering.add(agent);
+  }
+
+  /** To be called for each dial whose answer is late. `mark` is that of the stream's health when the dial was sent. */
+  overdue(backend: Backend, host: string, mark: number): void {
+    backend.health.overdue(host, mark);
+    const isHere = this.#agents.get(backend.agentID)?.streams.has(backend) === true;
+    if (isHere && backend.health.isSilent) this.#silent.add(backend);
   }
 
   /** All streams of all agents. */
@@ -186,39 +221,100 @@ export class Backends {
   /** Chooses a backend for a destination that is not in `except`; `undefined` if there is none. */
   pick(address: string, except: readonly Backend[] = []): Backend | undefined {
     const host = destinationHost(address);
+    const isTrial = this.#silent.size > 0 && except.length === 0 && this.#random() * TRIAL_DIALS < 1;
     for (const strategy of this.#strategies) {
       const eligible = ({ backend }: Agent): Backend | undefined =>
         backend !== undefined && suits(backend, strategy, host) && !except.includes(backend) ? backend : undefined;
-      const found = this.#draw(this.#candidates(strategy, host), eligible);
+      const found =
+        (isTrial ? this.#trial(strategy, host) : undefined) ??
+        (strategy === "destHost"
+          ? firstOf(this.#byHost.get(host) ?? [], eligible)
+          : this.#draw(strategy === "default" ? this.#all : this.#defaultRoutes, eligible));
       if (found !== undefined) return found;
     }
     return undefined;
   }
 
-  #candidates(strategy: Strategy, host: string): DrawableSet<Agent> | undefined {
-    if (strategy === "destHost") return this.#byHost.get(host);
-    return strategy === "default" ? this.#all : this.#defaultRoutes;
+  /**
+   * Chooses a backend of another agent than those of `tried`, to which a dial is sent too. One that has answered a dial goes before those that have
+   * not, and of these the one that came first: many that come later and answer nothing do not get second tries.
+   */
+  pickSecond(address: string, tried: readonly Backend[]): Backend | undefined {
+    const host = destinationHost(address);
+    const agentIDs = new Set(tried.map(({ agentID }) => agentID));
+    const other = ({ backend }: Agent): Backend | undefined =>
+      backend === undefined || agentIDs.has(backend.agentID) ? undefined : backend;
+    // All strategies are asked for one that nothing speaks against, before any is used that drains, is in doubt or silent.
+    return this.#secondOf(host, (agent) => freshOf(other(agent))) ?? this.#secondOf(host, other);
+  }
+
+  #secondOf(host: string, usable: (agent: Agent) => Backend | undefined): Backend | undefined {
+    for (const strategy of this.#strategies) {
+      const eligible = (agent: Agent): Backend | undefined => {
+        const backend = usable(agent);
+        return backend !== undefined && suits(backend, strategy, host) ? backend : undefined;
+      };
+      const answering = (agent: Agent): Backend | undefined =>
+        this.#answering.has(agent) ? eligible(agent) : undefined;
+      const hosts = this.#byHost.get(host) ?? [];
+      const found =
+        strategy === "destHost"
+          ? (firstOf(hosts, answering) ?? firstOf(hosts, eligible))
+          : (this.#drawTwo(this.#answering, eligible) ?? firstOf(this.#agents.values(), eligible));
+      if (found !== undefined) return found;
+    }
+    return undefined;
+  }
+
+  /** The stream that answers no dials and had its last trial earliest. */
+  #trial(strategy: Strategy, host: string): Backend | undefined {
+    for (const backend of this.#silent) {
+      const { isDraining, mux, pulse } = backend;
+      if (isDraining || mux.isClosed || pulse.isInDoubt || !suits(backend, strategy, host)) continue;
+      this.#silent.delete(backend);
+      this.#silent.add(backend);
+      return backend;
+    }
+    return undefined;
   }
 
   /** Draws two agents, or looks at all if chance gives none that may be used and has the lowest rank. */
-  #draw(agents: DrawableSet<Agent> | undefined, eligible: (agent: Agent) => Backend | undefined): Backend | undefined {
-    if (agents === undefined) return undefined;
-    const fresh = (agent: Agent): Backend | undefined => {
-      const backend = eligible(agent);
-      return backend !== undefined && rankOf(backend) === 0 ? backend : undefined;
-    };
-    const drawn = [agents.draw(fresh, this.#random), agents.draw(fresh, this.#random)];
-    const [first, second] = drawn;
-    if (first !== undefined && second !== undefined) return second.load < first.load ? second : first;
+  #draw(agents: DrawableSet<Agent>, eligible: (agent: Agent) => Backend | undefined): Backend | undefined {
+    const drawn = this.#drawTwo(agents, (agent) => freshOf(eligible(agent)));
+    if (drawn !== undefined) return drawn;
     return choose(
       [...agents].flatMap((agent) => eligible(agent) ?? []),
       this.#random,
     );
   }
 
+  /** The less loaded one of two that are drawn; `undefined` if chance gives none. */
+  #drawTwo(agents: DrawableSet<Agent>, fresh: (agent: Agent) => Backend | undefined): Backend | undefined {
+    const [first, second] = [agents.draw(fresh, this.#random), agents.draw(fresh, this.#random)];
+    if (first === undefined || second === undefined) return first ?? second;
+    return second.load < first.load ? second : first;
+  }
+
   #live(): Backend[] {
     return [...this.#agents.values()].flatMap(({ backend }) => backend ?? []);
   }
+}
+
+/** The backend, if nothing speaks against it. */
+function freshOf(backend: Backend | undefined): Backend | undefined {
+  return backend !== undefined && rankOf(backend) === 0 ? backend : undefined;
+}
+
+/** The agent that had the host first, of those with the lowest rank: later comers do not take dials from an agent that serves. */
+function firstOf(agents: Iterable<Agent>, eligible: (agent: Agent) => Backend | undefined): Backend | undefined {
+  let best: Backend | undefined;
+  for (const agent of agents) {
+    const backend = eligible(agent);
+    if (backend === undefined) continue;
+    if (rankOf(backend) === 0) return backend;
+    if (best === undefined || rankOf(backend) < rankOf(best)) best = backend;
+  }
+  return best;
 }
 
 /** Whether a strategy allows an agent for a destination. */

@@ -14,6 +14,10 @@ export class DrawableSet<T> implements Iterable<T> {
     return this.#elements.length;
   }
 
+  has(element: T): boolean {
+    return this.#placeOf(element) !== undefined;
+  }
+
   /** Returns false if the set has the element already. */
   add(element: T): boolean {
     if (this.#placeOf(element) !== undefined) return false;

@@ -89,6 +89,21 @@ test("Forwarder: an agent is probed too when its frontend has given a dial up af
   assert.equal(agent.pulse.probes, 1);
 });
 
+test("Forwarder: an agent that owes its answer to a dial that another one has answered is probed when the answer is late", async () => {
+  const agents = [silentAgent("a"), silentAgent("b")];
+  const { clock, failures, dial } = forwarderTo(agents);
+  dial();
+  const first = agents.find(({ dials }) => dials.length > 0);
+  const second = agents.find((agent) => agent !== first);
+  await clock.advance(2000);
+  first?.dials.pop()?.onRefused("connection refused");
+  assert.deepEqual([failures, second?.dials.length], [["refused"], 1]);
+  await clock.advance(6999);
+  assert.equal(second?.pulse.probes, 0);
+  await clock.advance(1);
+  assert.deepEqual([first?.pulse.probes, second?.pulse.probes, second?.dials.length], [0, 1, 0]);
+});
+
 test("Forwarder: an agent that answers nothing gets no dial after its first time-out, until a byte of it comes", async () => {
   const [busy, silent] = [silentAgent("busy", 10), silentAgent("silent")];
   const { clock, backends, dial } = forwarderTo([busy, silent]);

@@ -1,12 +1,13 @@
 import type { Clock } from "#base/clock";
-import { GrpcCode } from "#wire/grpc";
 import type { TunnelId } from "#wire/konnectivity";
-import { type DialFailure, DialledConnection, type DialObserver } from "../dial/dialled-connection.ts";
-import { DialWait } from "../link/session.ts";
+import type { DialFailure, DialledConnection } from "../dial/dialled-connection.ts";
 import type { LocalHandlers, LocalSide } from "../local/local-side.ts";
 import { MAX_ADDRESS_LENGTH } from "../mux/options.ts";
 import type { Backend, Backends } from "./backends.ts";
+import { DialTry, type TryOwner } from "./dial-try.ts";
+import { judgeTry } from "./judge-try.ts";
 import type { ServerMetrics } from "./metrics.ts";
+import { destinationHost } from "./strategies.ts";
 
 /** The dial timeout if none is set, in milliseconds. */
 const DIAL_CEILING_MS = 60_000;
@@ -58,8 +59,10 @@ export interface FrontendDeps {
 /** The dial of a frontend and then its connection, as the frontend uses it. */
 export type ForwardedDial = Pick<DialledConnection, "close" | keyof LocalHandlers>;
 
-/** Maximum of agents that a dial is sent to. The dial is sent to the next agent after the link of the one before was lost. */
+/** Maximum of agents that a dial is sent to. */
 const MAX_ATTEMPTS = 3;
+/** A dial that has had no answer for so long, in milliseconds, is sent to another agent too (docs/spec/tunnel.md#7.6). */
+const SECOND_TRY_MS = 2000;
 
 /** Connects frontends with agents: chooses a backend, dials over it, counts the outcome (docs/spec/tunnel.md#5.1, #7). */
 export class Forwarder {
@@ -102,43 +105,49 @@ interface DialAttemptsDeps {
 /** What a dial needs until it is open, or has failed. */
 interface PendingDial {
   readonly request: ForwardRequest;
+  /** The agents' streams that it was sent to. */
   readonly tried: Backend[];
-  /** What the last agent's stream had sent before the dial, in bytes. */
-  sentBefore: number;
-  /** The wait for the last agent's answer. */
-  wait: DialWait | undefined;
+  /** Those of them that have not answered, in the order in which it was sent. */
+  live: readonly DialTry[];
+  /** The error of a second agent, until the first one has had its time. */
+  held: DialFailure | undefined;
+  /** Ends the wait for the second try; absent once it was made. */
+  cancelSecond: (() => void) | undefined;
 }
 
 /**
- * One dial of a frontend, over one agent after the other: a link that is lost before its answer has carried no byte of the connection, so
- * that the dial can be sent to another agent. Updates gauges and counters, however the connection ends.
+ * One dial of a frontend. After a link that is lost before its answer, which has carried no byte of the connection, it is sent to another agent;
+ * and once to another one beside the first that has not answered for a while. Updates gauges and counters, however the connection ends.
  */
-class DialAttempts implements ForwardedDial, DialObserver {
+class DialAttempts implements ForwardedDial, TryOwner {
   readonly #observer: ForwardObserver;
   readonly #deps: DialAttemptsDeps;
   #pending: PendingDial | undefined;
-  /** `moved`: a link was lost, and the dial goes on over another one. */
-  #state: "dialing" | "moved" | "open" | "failed" = "dialing";
+  #state: "dialing" | "open" | "failed" = "dialing";
   /** When the dial began, and once it is open, when it opened: `Clock.monotonic` milliseconds. */
   #since: number;
+  /** The connection; while there are several, the first one. */
   #current: DialledConnection | undefined;
 
   constructor(request: ForwardRequest, observer: ForwardObserver, deps: DialAttemptsDeps) {
-    this.#pending = { request, tried: [], sentBefore: 0, wait: undefined };
+    this.#pending = { request, tried: [], live: [], held: undefined, cancelSecond: undefined };
     this.#observer = observer;
     this.#deps = deps;
     this.#since = deps.clock.monotonic();
   }
 
   close(): void {
+    this.#withdrawOthers();
     this.#current?.close();
   }
 
   onLocalGone(): void {
+    this.#withdrawOthers();
     this.#current?.onLocalGone();
   }
 
   onLocalEof(): void {
+    this.#withdrawOthers();
     this.#current?.onLocalEof();
   }
 
@@ -148,59 +157,109 @@ class DialAttempts implements ForwardedDial, DialObserver {
 
   /** Starts dialling. Returns false if the dial has failed; the observer was then notified. */
   start(): boolean {
+    const { clock, metrics } = this.#deps;
     const outcome = this.#next();
-    if (outcome === "dialing") return true;
-    if (outcome === "no-agent") this.#deps.metrics.dialFailed("no_agent");
+    if (outcome === "dialing") {
+      metrics.pendingDials(1);
+      if (this.#pending !== undefined) {
+        this.#pending.cancelSecond = clock.after(SECOND_TRY_MS, () => this.#second(), { unref: true });
+      }
+      return true;
+    }
+    if (outcome === "no-agent") metrics.dialFailed("no_agent");
     this.#observer.onDialFailed({ kind: outcome });
     this.#observer.onDisconnected();
     return false;
   }
 
-  onOpen(connectID: TunnelId): void {
+  tryOpened(one: DialTry, connectID: TunnelId): void {
     const { clock, metrics } = this.#deps;
     const opened = clock.monotonic();
     metrics.pendingDials(-1);
     metrics.dialLatency((opened - this.#since) / 1000);
     metrics.established(1);
+    const live = this.#pending?.live ?? [];
+    this.#pending?.cancelSecond?.();
+    this.#pending = undefined;
     this.#state = "open";
     this.#since = opened;
-    this.#pending = undefined;
+    this.#current = one.connection;
+    for (const other of live) if (other !== one) other.supersede();
     this.#observer.onConnected(connectID);
   }
 
-  onFailed(failure: DialFailure): void {
-    const { metrics } = this.#deps;
-    metrics.pendingDials(-1);
-    if (failure.kind === "link-lost" && this.#next() === "dialing") {
-      this.#state = "moved";
-      return;
+  tryFailed(one: DialTry, failure: DialFailure): void {
+    const pending = this.#pending;
+    const at = pending?.live.indexOf(one) ?? -1;
+    if (pending === undefined || at < 0) return;
+    pending.live = pending.live.toSpliced(at, 1);
+    const verdict = judgeTry(failure.kind, {
+      earlierOwes: pending.live.slice(0, at).some(({ isOverdue }) => !isOverdue),
+      othersWait: pending.live.length > 0,
+      holdsError: pending.held !== undefined,
+    });
+    if (verdict === "hold") pending.held ??= failure;
+    else if (verdict === "move") {
+      if (this.#next() !== "dialing") this.#fail(failure);
+    } else if (verdict !== "wait") {
+      this.#fail(verdict === "fail-held" ? (pending.held ?? failure) : failure);
     }
-    this.#state = "failed";
-    metrics.dialFailed(REASONS[failure.kind]);
-    if (failure.kind === "timeout") {
-      this.#retireIfStuck();
-      this.#pending?.wait?.timedOut();
-    }
-    this.#observer.onDialFailed(failure);
+    if (this.#pending !== undefined) this.#current = pending.live[0]?.connection;
   }
 
-  onClosed(): void {
+  tryOverdue(one: DialTry): void {
+    const { live = [], held } = this.#pending ?? {};
+    const earlierOwes = live.slice(0, live.indexOf(one)).some(({ isOverdue }) => !isOverdue);
+    const verdict = judgeTry("overdue", { earlierOwes, othersWait: live.length > 1, holdsError: held !== undefined });
+    if (verdict === "fail-held" && held !== undefined) this.#fail(held);
+  }
+
+  tryClosed(one: DialTry): void {
+    if (one.connection !== this.#current) return;
     const { clock, metrics } = this.#deps;
-    if (this.#state === "moved") {
-      // The connection over the lost link has ended, and not the one that has replaced it.
-      this.#state = "dialing";
-      return;
-    }
     if (this.#state === "open") {
       metrics.established(-1);
       metrics.connectionDuration((clock.monotonic() - this.#since) / 1000);
-    } else if (this.#state === "dialing") {
+    } else if (this.#pending?.live.includes(one) === true) {
+      this.#state = "failed";
+      this.#pending.cancelSecond?.();
+      this.#pending = undefined;
       metrics.pendingDials(-1);
       metrics.dialFailed("frontend_close");
-      // KAS gives up before the time-out of this side.
-      this.#pending?.wait?.givenUp();
+    } else {
+      return;
     }
     this.#observer.onDisconnected();
+  }
+
+  /** The dial has failed, for all agents. */
+  #fail(failure: DialFailure): void {
+    const { metrics } = this.#deps;
+    const live = this.#pending?.live ?? [];
+    this.#pending?.cancelSecond?.();
+    this.#pending = undefined;
+    this.#state = "failed";
+    for (const other of live) {
+      if (failure.kind === "timeout") {
+        other.timedOut();
+        other.withdraw();
+      } else {
+        other.supersede();
+      }
+    }
+    metrics.pendingDials(-1);
+    metrics.dialFailed(REASONS[failure.kind]);
+    this.#observer.onDialFailed(failure);
+    this.#observer.onDisconnected();
+  }
+
+  /** The frontend ends: only the first agent's connection is told so by the caller. */
+  #withdrawOthers(): void {
+    const pending = this.#pending;
+    if (pending === undefined) return;
+    const [first, ...others] = pending.live;
+    pending.live = first === undefined ? [] : [first];
+    for (const other of others) other.withdraw();
   }
 
   /** Dials over one more agent. If that agent's stream has just ended but is still among the backends, the next agent is tried. */
@@ -210,50 +269,38 @@ class DialAttempts implements ForwardedDial, DialObserver {
     while (pending !== undefined && pending.tried.length < MAX_ATTEMPTS && isAccepting()) {
       const backend = backends.pick(pending.request.address, pending.tried);
       if (backend === undefined) break;
-      pending.tried.push(backend);
-      pending.sentBefore = backend.mux.bytesSent;
-      pending.wait = new DialWait(backend.pulse, this.#deps.clock);
-      const outcome = this.#dialOver(backend, pending.request);
+      const outcome = this.#dialOver(backend, pending);
       if (outcome !== "closed") return outcome;
     }
     return "no-agent";
   }
 
-  #dialOver(
-    backend: Backend,
-    { protocol, address, random, local, localHalfClose }: ForwardRequest,
-  ): "dialing" | "duplicate" | "limit" | "closed" {
-    const { clock, metrics, options } = this.#deps;
-    const leftMs = (options.backendDialTimeoutMs || DIAL_CEILING_MS) - (clock.monotonic() - this.#since);
-    const dial = DialledConnection.dial(
-      backend.mux,
-      { protocol, address, random },
-      {
-        local,
-        localHalfClose,
-        observer: this,
-        clock,
-        dialTimeoutMs: Math.max(1, leftMs),
-        halfCloseTimeoutMs: options.halfCloseTimeoutMs,
-      },
-    );
-    if (!(dial instanceof DialledConnection)) return dial;
-    this.#current = dial;
-    metrics.pendingDials(1);
-    return "dialing";
+  /** Dials over another agent beside the first one. Nothing is lost if that is not possible. */
+  #second(): void {
+    const { backends, isAccepting } = this.#deps;
+    const pending = this.#pending;
+    if (pending === undefined) return;
+    pending.cancelSecond = undefined;
+    if (pending.tried.length >= MAX_ATTEMPTS || !isAccepting()) return;
+    const backend = backends.pickSecond(pending.request.address, pending.tried);
+    if (backend !== undefined) this.#dialOver(backend, pending);
   }
 
-  /**
-   * Ends the last agent's stream if it has taken no byte since the dial was sent on it, though bytes wait. The agent connects again
-   * (docs/spec/tunnel.md#5.4).
-   */
-  #retireIfStuck(): void {
-    const backend = this.#pending?.tried.at(-1);
-    if (backend === undefined) return;
-    const { mux } = backend;
-    if (mux.isClosed || mux.queuedBytes === 0 || mux.bytesSent > (this.#pending?.sentBefore ?? 0)) return;
-    backend.isDraining = true;
-    mux.destroy({ code: GrpcCode.unavailable, message: "the agent accepts no packets" });
+  #dialOver(backend: Backend, pending: PendingDial): "dialing" | "duplicate" | "limit" | "closed" {
+    const { backends, clock, options } = this.#deps;
+    const { protocol, address, random, local, localHalfClose } = pending.request;
+    pending.tried.push(backend);
+    const leftMs = (options.backendDialTimeoutMs || DIAL_CEILING_MS) - (clock.monotonic() - this.#since);
+    const one = DialTry.start(backend, this, {
+      ...{ backends, clock, local, localHalfClose, host: destinationHost(address) },
+      request: { protocol, address, random },
+      timeoutMs: Math.max(1, leftMs),
+      halfCloseTimeoutMs: options.halfCloseTimeoutMs,
+    });
+    if (!(one instanceof DialTry)) return one;
+    pending.live = [...pending.live, one];
+    this.#current = pending.live[0]?.connection;
+    return "dialing";
   }
 }
 

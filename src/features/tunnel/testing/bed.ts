@@ -22,6 +22,7 @@ import type { Listener } from "../server/listener.ts";
 import type { ServerMetrics } from "../server/metrics.ts";
 import { ProxyServer } from "../server/proxy-server.ts";
 import { ReversePolicy } from "../server/reverse-policy.ts";
+import type { Strategy } from "../server/strategies.ts";
 import { UnixListener } from "../server/unix-listener.ts";
 import { TunnelClient } from "./client.ts";
 
@@ -109,6 +110,8 @@ export interface BedOptions {
   readonly serverCapabilities?: ReadonlySet<Capability>;
   readonly agentCapabilities?: ReadonlySet<Capability>;
   readonly backendDialTimeoutMs?: number;
+  /** Default: `default`. */
+  readonly strategies?: readonly Strategy[];
   readonly slowConsumerGraceMs?: number;
   readonly names?: Names;
   readonly halfCloseTimeoutMs?: number;
@@ -169,7 +172,7 @@ export class Bed implements AsyncDisposable {
       {
         serverID: "server-1",
         serverCount: () => 1,
-        strategies: ["default"],
+        strategies: options.strategies ?? ["default"],
         capabilities: options.serverCapabilities ?? ALL,
         backendDialTimeoutMs: options.backendDialTimeoutMs ?? 0,
         agentAcceptRate: options.agentAcceptRate,
@@ -258,11 +261,12 @@ export class Bed implements AsyncDisposable {
   }
 
   /** An agent whose packets the test writes itself. */
-  async rawAgent(agentID = "raw", capabilities: readonly Capability[] = []): Promise<TunnelClient> {
+  async rawAgent(agentID = "raw", capabilities: readonly Capability[] = [], identifiers = ""): Promise<TunnelClient> {
     return TunnelClient.open(await this.socket(this.agentPort), {
       path: TUNNEL_METHODS.connect,
       metadata: {
         [MetadataKey.agentID]: agentID,
+        ...(identifiers === "" ? {} : { [MetadataKey.agentIdentifiers]: identifiers }),
         ...(capabilities.length === 0 ? {} : { [MetadataKey.capabilities]: capabilities.join(",") }),
       },
     });
