@@ -103,8 +103,17 @@ async function lead(values: Values, config: AgentConfig, log: Logger, signals: S
 
 function endpoints(values: Values, { health, admin }: AgentConfig, registry: Registry, log: Logger) {
   const routes = adminRoutes(values.enableProfiling, health.port);
-  const { heapSnapshotSocket } = values;
-  return { registry, unready: AGENT_UNREADY, adminRoutes: () => routes, health, admin, heapSnapshotSocket, log };
+  const { heapSnapshotSocket, metricsFrom } = values;
+  return {
+    registry,
+    unready: AGENT_UNREADY,
+    adminRoutes: () => routes,
+    health,
+    admin,
+    metricsFrom,
+    heapSnapshotSocket,
+    log,
+  };
 }
 
 /** Serves servers until the signal aborts and connections have ended. The leader of a worker has the bind interface. */

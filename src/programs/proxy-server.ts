@@ -116,8 +116,8 @@ function endpoints(values: Values, { health, admin }: ServerConfig, registry: Re
     "/metrics": metrics,
     ...(values.enableProfiling ? profilingRoutes() : {}),
   });
-  const { heapSnapshotSocket } = values;
-  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, heapSnapshotSocket, log };
+  const { heapSnapshotSocket, metricsFrom } = values;
+  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, metricsFrom, heapSnapshotSocket, log };
 }
 
 /** Serves agents and frontends until the signal aborts and connections have ended. */

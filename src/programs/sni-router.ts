@@ -29,7 +29,7 @@ import {
   SniRouterError,
 } from "#features/sni-router";
 import { logFlags, loggerOf } from "./daemon/index.ts";
-import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
+import { metricsFromFlag, serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { type OpenFiles, openFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 
@@ -55,6 +55,7 @@ const flags = {
   ),
   drainTimeout: durationFlag("drain-timeout", "10s", "how long connections may continue after SIGTERM"),
   metricsAddr: addressFlag("metrics-addr", ":9398", "address of /metrics"),
+  ...metricsFromFlag,
   healthAddr: addressFlag("health-addr", ":9399", "address of /healthz and /readyz"),
   ...logFlags,
 };
@@ -95,7 +96,7 @@ export const sniRouter = defineProgram({
     // remove all of them from a balancer.
     const routesPart = health.part("routes");
     const listenPart = health.part("listen", { needed: "always" });
-    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _metrics = await serveMetrics({ registry, log }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
 
     const group = new TaskGroup(signal);
