@@ -28,6 +28,7 @@ import { RouterSources } from "./coil-egress/sources.ts";
 import { endpointFlags, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
+import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 /** The interface of a router pod. */
@@ -81,6 +82,7 @@ export const coilEgress = defineProgram({
     const registry = createRegistry();
     const health = new Health({ log: log.child("health") });
     requirePrivileges("be a router", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
+    sayOpenFiles(log);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);

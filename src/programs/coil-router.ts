@@ -25,6 +25,7 @@ import {
 } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
+import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const MAIN_TABLE = 254;
@@ -60,6 +61,7 @@ export const coilRouter = defineProgram({
     const registry = createRegistry();
     const health = new Health({ log: log.child("health") });
     requirePrivileges("write routes", ["CAP_NET_ADMIN"]);
+    sayOpenFiles(log);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);

@@ -7,7 +7,7 @@ import { logFlags, loggerOf } from "./daemon/index.ts";
 import { metricsFromFlag, serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { splitCommandLines } from "./node/command-lines.ts";
 import { type SupervisedPart, supervise } from "./node/supervise.ts";
-import { requireOpenFiles } from "./open-files/index.ts";
+import { requireOpenFiles, sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, type Program, parseProgram } from "./program/index.ts";
 
 const flags = {
@@ -46,6 +46,7 @@ export function nodeProgram(listed: Listed): Program {
       const parts = await loadParts(listed, words, hurry);
       requireOpenFiles(FILES + parts.length * FILES_OF_PART);
       const log = loggerOf("node", values);
+      sayOpenFiles(log);
       const registry = createRegistry();
       const restarts = nodeMetrics(registry);
       const health = new Health({ log: log.child("health") });

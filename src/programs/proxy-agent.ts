@@ -123,8 +123,6 @@ async function serve(
   { log, worker }: { readonly log: Logger; readonly worker: Worker | undefined },
   { signal, hurry }: Signals,
 ): Promise<number> {
-  const files = openFiles();
-  log.info("open files", { limit: files.limit, connections: files.connections(1) });
   const registry = createRegistry();
   const health = new Health({ log });
   const budget = new BufferBudget(Math.floor(values.maxBufferedBytes / config.workers), {

@@ -164,7 +164,6 @@ async function serve(
   };
   const checks = (): readonly ReadinessCheck[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
   const files = openFiles();
-  log.info("open files", { limit: files.limit, connections: files.connections(1) });
   const newcomers = { max: files.newcomers };
   const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion, newcomers };
   await using _endpoints = await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);

@@ -19,6 +19,7 @@ import { type HeldLease, type LeaderElectionOptions, runAsLeader } from "#kube/l
 import { Controller, type ControllerOptions } from "#kube/reconciler";
 import { informerHealth, type LogValues, loggerOf, openClient } from "../daemon/index.ts";
 import { serveHealth, serveMetrics } from "../http-endpoints/index.ts";
+import { sayOpenFiles } from "../open-files/index.ts";
 import { EXIT } from "../program/index.ts";
 import { leaderMetrics, reconcileMetrics } from "./metrics.ts";
 
@@ -106,6 +107,7 @@ export async function runController(
 ): Promise<number> {
   const { name, values, signal } = program;
   const log = loggerOf(name, values);
+  sayOpenFiles(log);
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
   await using api = await openClient(name, values, { registry, clock: systemClock });
