@@ -28,6 +28,7 @@ import { RouterSources } from "./coil-egress/sources.ts";
 import { endpointFlags, kubeFlags, logFlags, loggerOf, openClient } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
+import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 /** The interface of a router pod. */
@@ -81,6 +82,7 @@ export const coilEgress = defineProgram({
     const registry = createRegistry();
     const health = new Health({ log: log.child("health") });
     requirePrivileges("be a router", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
+    sayOpenFiles(log);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
@@ -92,7 +94,7 @@ export const coilEgress = defineProgram({
     const { driver, lacking } = chooseDriver(kernel, asked, families);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
     await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _metrics = await serveMetrics({ registry, log }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     using nft = openNft(own);
     using elements = openNftElements(own);

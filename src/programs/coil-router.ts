@@ -25,6 +25,7 @@ import {
 } from "./daemon/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
+import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 
 const MAIN_TABLE = 254;
@@ -60,11 +61,12 @@ export const coilRouter = defineProgram({
     const registry = createRegistry();
     const health = new Health({ log: log.child("health") });
     requirePrivileges("write routes", ["CAP_NET_ADMIN"]);
+    sayOpenFiles(log);
     const kernel = openKernel();
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
     await using api = await openClient("coil-router", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _metrics = await serveMetrics({ registry, log }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     const metrics = coilRouterMetrics(registry);
     metrics.syncs.inc({ node: nodeName }, 0);

@@ -50,6 +50,7 @@ import {
 import { FORWARDING_KEYS, formerSettingsPath, recordFormerSettings } from "./former-settings/index.ts";
 import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
+import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { keepServedMark } from "./served-mark/index.ts";
 
@@ -150,6 +151,7 @@ export const coild = defineProgram({
     const faults = faultsOf(values);
     if (faults.length > 0) throw new ConfigError("invalid-flags", faults);
     requirePrivileges("create the links of pods", ["CAP_NET_ADMIN", "CAP_SYS_ADMIN"]);
+    sayOpenFiles(log);
     // A second coild of this node waits here until the first has ended: both would allocate the same addresses.
     await using _lock = await acquireFileLock(join(dirname(values.socket), "coild.lock"), {
       signal,
@@ -157,7 +159,7 @@ export const coild = defineProgram({
     });
     const kernel = openKernel();
     await using api = await openClient("coild", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _metrics = await serveMetrics({ registry, log }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
 
     const metrics = coildMetrics(registry);

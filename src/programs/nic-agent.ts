@@ -46,6 +46,7 @@ import { kindOf } from "./nic-agent/failures.ts";
 import { nicAgentMetrics } from "./nic-agent/metrics.ts";
 import { planAdded, planClaim, shownNics } from "./nic-agent/plan-claim.ts";
 import { watchDevices } from "./nic-agent/watch-devices.ts";
+import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { keepServedMark } from "./served-mark/index.ts";
 
@@ -111,6 +112,7 @@ export const nicAgent = defineProgram({
     const metrics = nicAgentMetrics(registry);
     const health = new Health({ log: log.child("health") });
     requirePrivileges("make the NICs of pods", ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_SYS_ADMIN"]);
+    sayOpenFiles(log);
     mkdirSync(dirname(values.socket), { recursive: true, mode: 0o755 });
     mkdirSync(values.stateDir, { recursive: true, mode: 0o755 });
     // A second agent of this node would not know what the first one is making.
@@ -120,7 +122,7 @@ export const nicAgent = defineProgram({
     });
     const kernel = openKernel();
     await using api = await openClient("nic-agent", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _metrics = await serveMetrics({ registry, log }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     await using monitors = new Monitors({
       onFailure: (error) => log.warn("a watch of devices failed", { error: error.message }),

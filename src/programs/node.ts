@@ -4,14 +4,15 @@ import { addressFlag, ConfigError } from "#base/config";
 import { Health } from "#base/health";
 import { Counter, createRegistry, type Registry } from "#base/metrics";
 import { logFlags, loggerOf } from "./daemon/index.ts";
-import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
+import { metricsFromFlag, serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { splitCommandLines } from "./node/command-lines.ts";
 import { type SupervisedPart, supervise } from "./node/supervise.ts";
-import { requireOpenFiles } from "./open-files/index.ts";
+import { requireOpenFiles, sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, type Program, parseProgram } from "./program/index.ts";
 
 const flags = {
   metricsAddr: addressFlag("metrics-addr", ":9390", "address of /metrics of the process; each part also has its own"),
+  ...metricsFromFlag,
   healthAddr: addressFlag(
     "health-addr",
     ":9391",
@@ -45,10 +46,11 @@ export function nodeProgram(listed: Listed): Program {
       const parts = await loadParts(listed, words, hurry);
       requireOpenFiles(FILES + parts.length * FILES_OF_PART);
       const log = loggerOf("node", values);
+      sayOpenFiles(log);
       const registry = createRegistry();
       const restarts = nodeMetrics(registry);
       const health = new Health({ log: log.child("health") });
-      await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+      await using _metrics = await serveMetrics({ registry, log }, values);
       await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
       const group = new TaskGroup(signal);
       const codes: number[] = [];

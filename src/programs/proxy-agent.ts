@@ -103,8 +103,17 @@ async function lead(values: Values, config: AgentConfig, log: Logger, signals: S
 
 function endpoints(values: Values, { health, admin }: AgentConfig, registry: Registry, log: Logger) {
   const routes = adminRoutes(values.enableProfiling, health.port);
-  const { heapSnapshotSocket } = values;
-  return { registry, unready: AGENT_UNREADY, adminRoutes: () => routes, health, admin, heapSnapshotSocket, log };
+  const { heapSnapshotSocket, metricsFrom } = values;
+  return {
+    registry,
+    unready: AGENT_UNREADY,
+    adminRoutes: () => routes,
+    health,
+    admin,
+    metricsFrom,
+    heapSnapshotSocket,
+    log,
+  };
 }
 
 /** Serves servers until the signal aborts and connections have ended. The leader of a worker has the bind interface. */
@@ -114,8 +123,6 @@ async function serve(
   { log, worker }: { readonly log: Logger; readonly worker: Worker | undefined },
   { signal, hurry }: Signals,
 ): Promise<number> {
-  const files = openFiles();
-  log.info("open files", { limit: files.limit, connections: files.connections(1) });
   const registry = createRegistry();
   const health = new Health({ log });
   const budget = new BufferBudget(Math.floor(values.maxBufferedBytes / config.workers), {

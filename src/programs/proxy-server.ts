@@ -116,8 +116,8 @@ function endpoints(values: Values, { health, admin }: ServerConfig, registry: Re
     "/metrics": metrics,
     ...(values.enableProfiling ? profilingRoutes() : {}),
   });
-  const { heapSnapshotSocket } = values;
-  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, heapSnapshotSocket, log };
+  const { heapSnapshotSocket, metricsFrom } = values;
+  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, metricsFrom, heapSnapshotSocket, log };
 }
 
 /** Serves agents and frontends until the signal aborts and connections have ended. */
@@ -164,7 +164,6 @@ async function serve(
   };
   const checks = (): readonly ReadinessCheck[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
   const files = openFiles();
-  log.info("open files", { limit: files.limit, connections: files.connections(1) });
   const newcomers = { max: files.newcomers };
   const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion, newcomers };
   await using _endpoints = await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);

@@ -26,6 +26,7 @@ import { openNftElements } from "#kernel/nft-elements";
 import { openSockDiag } from "#kernel/sock-diag";
 import { openClient } from "./daemon/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
+import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { serve } from "./service-proxy/serve.ts";
 import {
@@ -44,7 +45,7 @@ export const serviceProxy = defineProgram({
   metrics: [serviceProxyMetrics, restClientMetrics],
   notes: [
     "The rules stay when the program ends: connections continue, and the next start uses the rules again. --cleanup removes them.",
-    "With --config other flags are ignored, except those for logging and the node's name, as in kube-proxy. The program ends when the file changes, so that a supervisor starts it again.",
+    "With --config other flags of kube-proxy are ignored, except those for logging and the node's name, as there. The program ends when the file changes, so that a supervisor starts it again.",
     `Needs Linux 5.13; the environment variable ${SKIP_VERSION_CHECK}=1 allows an older kernel.`,
   ],
   run: async ({ values, signal }) => {
@@ -58,6 +59,7 @@ export const serviceProxy = defineProgram({
       level: (values.verbosity ?? 0) >= 2 ? "debug" : "info",
       encoder: values.loggingFormat === "json" ? "json" : "console",
     });
+    if (!values.cleanup && !values.initOnly) sayOpenFiles(log);
     for (const note of config.notes) log.warn(note);
     requirePrivileges("program nftables", ["CAP_NET_ADMIN"]);
     const kernel = openKernel();

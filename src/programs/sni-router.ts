@@ -29,8 +29,8 @@ import {
   SniRouterError,
 } from "#features/sni-router";
 import { logFlags, loggerOf } from "./daemon/index.ts";
-import { serveHealth, serveMetrics } from "./http-endpoints/index.ts";
-import { type OpenFiles, openFiles } from "./open-files/index.ts";
+import { metricsFromFlag, serveHealth, serveMetrics } from "./http-endpoints/index.ts";
+import { type OpenFiles, sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
 
 const DEFAULT_LISTEN = ":8091";
@@ -55,6 +55,7 @@ const flags = {
   ),
   drainTimeout: durationFlag("drain-timeout", "10s", "how long connections may continue after SIGTERM"),
   metricsAddr: addressFlag("metrics-addr", ":9398", "address of /metrics"),
+  ...metricsFromFlag,
   healthAddr: addressFlag("health-addr", ":9399", "address of /healthz and /readyz"),
   ...logFlags,
 };
@@ -82,7 +83,8 @@ export const sniRouter = defineProgram({
     // This listener is added before everything else, because SIGHUP without a listener ends the process.
     const sighups = on(process, "SIGHUP", { signal });
     const log = loggerOf("sni-router", values);
-    const files = openFiles();
+    const { maxConnections } = values;
+    const files = sayOpenFiles(log, { filesOfEach: 2, atMost: maxConnections });
     const load = async (): Promise<RouteTable> => {
       const byFlags = routesOfFlags(values.route, values.defaultRoute, values.proxyProtocol);
       return new RouteTable([byFlags, ...(values.config === undefined ? [] : [await readRouteFile(values.config)])]);
@@ -95,7 +97,7 @@ export const sniRouter = defineProgram({
     // remove all of them from a balancer.
     const routesPart = health.part("routes");
     const listenPart = health.part("listen", { needed: "always" });
-    await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+    await using _metrics = await serveMetrics({ registry, log }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
 
     const group = new TaskGroup(signal);
@@ -107,7 +109,7 @@ export const sniRouter = defineProgram({
       { clock: systemClock, log, observer, onBug },
       {
         routes,
-        maxConnections: clientsOf(log, files, values.maxConnections),
+        maxConnections: clientsOf(log, files, maxConnections),
         maxNewcomers: files.newcomers,
         helloTimeoutMs: values.helloTimeout,
         connectTimeoutMs: values.connectTimeout,
@@ -192,7 +194,6 @@ function routeFlag(): Flag<readonly Pick<Route, "name" | "backends">[]> {
 /** Says how many files may be open. Returns the most clients for which they are enough, at most those of the flag. */
 function clientsOf(log: Logger, files: OpenFiles, maxConnections: number): number {
   const connections = files.connections(2);
-  log.info("open files", { limit: files.limit, clients: Math.min(connections, maxConnections) });
   if (connections >= maxConnections) return maxConnections;
   const needed = 2 * maxConnections + files.reserve;
   log.warn("the limit of open files is too low for --max-connections: raise the limit, or lower --max-connections", {

@@ -12,6 +12,7 @@ import { Monitors } from "#kernel/monitor";
 import { openKernel } from "#kernel/net";
 import { openNft } from "#kernel/nft";
 import { loggerOf, openClient } from "./daemon/index.ts";
+import { sayOpenFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT, requirePrivileges } from "./program/index.ts";
 import { openConfig, uplinkFlags } from "./uplink-proxy/flags.ts";
 import { serveProxy } from "./uplink-proxy/serve.ts";
@@ -42,6 +43,8 @@ export const uplinkProxy = defineProgram({
     // because the group waits for the task that listens.
     const hangups = on(process, "SIGHUP", { signal: group.signal });
     const log = loggerOf("uplink-proxy", values);
+    // A tunnel has a connection to its client and one to its destination.
+    if (!values.flush) sayOpenFiles(log, { filesOfEach: 2 });
     const config = openConfig(values, { log, clock: systemClock });
     if (values.parts !== "proxy" || values.flush)
       requirePrivileges("program routes, rules and nftables", ["CAP_NET_ADMIN"]);

@@ -109,7 +109,7 @@ setTimeout(async () => {
 `;
 
 for (const limit of [64, ...LIMITS]) {
-  test(`programs: with ${limit} descriptors each one that serves goes on under silent clients at every port and answers probes of another address, or ends and says what it needs`, async (t) => {
+  test(`programs: with ${limit} descriptors each one that serves says first for how many connections that is, goes on under silent clients at every port and answers probes of another address, or ends and says what it needs`, async (t) => {
     const folder = mkdtempSync(join(tmpdir(), "isthmus-few-"));
     t.after(() => rmSync(folder, { recursive: true, force: true }));
     const programs = new EveryProgram(folder);
@@ -139,6 +139,15 @@ for (const limit of [64, ...LIMITS]) {
           return;
         }
         assert.equal(isOver(running), false, seen());
+        // In JSON or as text.
+        const [first = ""] = running.said().split("\n");
+        assert.match(
+          first,
+          new RegExp(
+            `"limit":${limit},"connections":[1-9]\\d*,"msg":"open files"|open files.*limit.{1,3}${limit}\\b.*connections`,
+          ),
+          seen(),
+        );
         const ports = [...new Set(portsOf(pid))].map(String);
         const press = [
           "nsenter",
@@ -219,7 +228,7 @@ for (const limit of LIMITS) {
       ],
     );
     await until("it routes", () => running.said().includes('"routing"'), { seen: running.said });
-    assert.match(running.said(), new RegExp(`"limit":${limit},"clients":\\d+,"msg":"open files"`));
+    assert.match(running.said(), new RegExp(`"limit":${limit},"connections":\\d+,"msg":"open files"`));
     const silent = pressOn(t, [port, metrics, health], 2 * limit);
     await until("the pressure is there", () => silent.opened() > 6 * limit, { seen: running.said });
     await meanwhile(running, async () => {

@@ -35,14 +35,34 @@ export class EveryProgram {
     this.flags = flagsOf(at);
   }
 
-  /** `limit`: the number of files that it may have open. */
+  /** `limit`: the number of files that it may have open. `flags`: before its own. */
   launch(
     name: string,
-    { env = {}, limit }: { readonly env?: Readonly<Record<string, string>>; readonly limit?: number } = {},
+    {
+      env = {},
+      limit,
+      flags = [],
+    }: {
+      readonly env?: Readonly<Record<string, string>>;
+      readonly limit?: number;
+      readonly flags?: readonly string[];
+    } = {},
   ): Running {
     const few = limit === undefined ? "" : `ulimit -n ${limit}; `;
     const inside = `ip link set lo up; ip link add eth0 type veth peer name peer0; mount -t tmpfs none /run; ${few}exec "$@"`;
-    const argv = ["unshare", "--net", "--mount", "sh", "-ec", inside, "sh", ISTHMUS, name, ...(this.flags[name] ?? [])];
+    const argv = [
+      "unshare",
+      "--net",
+      "--mount",
+      "sh",
+      "-ec",
+      inside,
+      "sh",
+      ISTHMUS,
+      name,
+      ...flags,
+      ...(this.flags[name] ?? []),
+    ];
     const own = {
       COIL_NODE_NAME: "n",
       COIL_POD_ADDRESSES: "10.0.0.1",

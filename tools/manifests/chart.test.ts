@@ -152,6 +152,12 @@ test("chart: values arrive where they belong", () => {
       assert.ok(argsOf(egress, name).includes(arg), name);
   assert.ok(argsOf(egress, "coild").includes("--enable-originating-only=true"));
   assert.ok(argsOf(egress, "coil-egress-controller").includes("--egress-address-range=192.0.2.0/24"));
+  const scraped = { ...all, metrics: { from: ["10.0.0.0/8", "fd00::/8"] } };
+  for (const name of workloadsOf(scraped).keys()) {
+    const from = argsOf(scraped, name).filter((arg) => arg.startsWith("--metrics-from"));
+    assert.deepEqual(from, name === "uplink-proxy" ? [] : ["--metrics-from=10.0.0.0/8,fd00::/8"], name);
+    assert.ok(!argsOf(all, name).some((arg) => arg.startsWith("--metrics-from")), name);
+  }
   const reverse = {
     ...all,
     tunnel: { ...(all["tunnel"] as Values), reverse: { bindAddresses: ["10.255.255.1", "fd10::1"], podCIDRs: [] } },

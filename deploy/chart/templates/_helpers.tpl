@@ -27,8 +27,16 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{- /* The end of a list of arguments: the level of the log, and what a workload has besides. */ -}}
+{{- /* The end of a list of arguments: who may read metrics, the level of the log, and what a workload has besides. */ -}}
 {{- define "isthmus.zapArgs" -}}
+{{- with .root.Values.metrics.from }}
+- --metrics-from={{ join "," . }}
+{{- end }}
+{{- include "isthmus.zapLogArgs" . }}
+{{- end }}
+
+{{- /* The same for a program whose metrics are behind no port of their own. */ -}}
+{{- define "isthmus.zapLogArgs" -}}
 {{- if ne .root.Values.logLevel "info" }}
 - --zap-log-level={{ .root.Values.logLevel }}
 {{- end }}
@@ -39,6 +47,9 @@ tolerations:
 
 {{- /* The same for programs with flags of klog. `verbosity` is that of debug. */ -}}
 {{- define "isthmus.klogArgs" -}}
+{{- with .root.Values.metrics.from }}
+- --metrics-from={{ join "," . }}
+{{- end }}
 {{- if eq .root.Values.logLevel "debug" }}
 - --v={{ .verbosity }}
 {{- end }}

@@ -20,8 +20,12 @@ export { Counter, Gauge, Histogram, Registry };
 /** The metric whose label `version` is the version of the process. */
 export const BUILD_INFO = "isthmus_build_info";
 
+/** The metric that counts what {@link countRefusedScrape} is called for. */
+export const REFUSED_SCRAPES = "isthmus_metrics_refused_total";
+
 /** The metrics of the process. `prom-client` never stops their observers, so all registries share this one set. */
 let ofProcess: Registry | undefined;
+let refusedScrapes: Counter | undefined;
 
 /** An interval that never ends, in milliseconds: the library must not watch the event loop, because we do. */
 const NEVER_MS = 2 ** 31 - 1;
@@ -42,6 +46,11 @@ export function createRegistry(): Registry {
       registers: [ofProcess],
       aggregator: "first",
     }).set({ version: VERSION }, 1);
+    refusedScrapes = new Counter({
+      name: REFUSED_SCRAPES,
+      help: "Connections and requests of clients that --metrics-from does not name.",
+      registers: [ofProcess],
+    });
   }
   const registry = new Registry();
   for (const { name } of ofProcess.getMetricsAsArray()) {
@@ -49,6 +58,11 @@ export function createRegistry(): Registry {
     if (metric !== undefined) registry.registerMetric(metric);
   }
   return registry;
+}
+
+/** Counts a client that may not read metrics. */
+export function countRefusedScrape(): void {
+  refusedScrapes?.inc();
 }
 
 /** The values of a registry, for a process that adds them up. */

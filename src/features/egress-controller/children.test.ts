@@ -6,7 +6,14 @@ import { type EgressSpec, egressPoolName, podSpecFaults, type SpecifiedEgress } 
 import { childrenOf, subjectsOf } from "./children.ts";
 import type { RouterSettings } from "./router-pod.ts";
 
-const ROUTER: RouterSettings = { image: "own:1", backend: "iptables", tunnelDriver: "fou", port: 5555, inCluster: [] };
+const ROUTER: RouterSettings = {
+  image: "own:1",
+  backend: "iptables",
+  tunnelDriver: "fou",
+  port: 5555,
+  inCluster: [],
+  metricsFrom: [],
+};
 const LABELS = {
   "app.kubernetes.io/component": "egress",
   "app.kubernetes.io/instance": "nat",
@@ -87,7 +94,13 @@ test("childrenOf: the objects of an Egress that says nothing but its destination
 test("childrenOf: arguments follow the Egress and the controller's flags; those of the template stand", () => {
   const { container } = children(
     { fouSourcePortAuto: true },
-    { backend: "nftables", tunnelDriver: "auto", port: 5556, inCluster: [Cidr.parse("100.64.0.0/10")] },
+    {
+      backend: "nftables",
+      tunnelDriver: "auto",
+      port: 5556,
+      inCluster: [Cidr.parse("100.64.0.0/10")],
+      metricsFrom: [Cidr.parse("10.0.0.0/8"), Cidr.parse("fd00::/8")],
+    },
   );
   assert.deepEqual(container.args, [
     "--zap-stacktrace-level=panic",
@@ -96,6 +109,7 @@ test("childrenOf: arguments follow the Egress and the controller's flags; those 
     "--tunnel-driver=auto",
     "--fou-port=5556",
     "--in-cluster-cidr=100.64.0.0/10",
+    "--metrics-from=10.0.0.0/8,fd00::/8",
   ]);
   const given = { name: "egress", image: "mine:2", command: ["/bin/mine"], args: ["-x"] };
   const { image, command, args } = children({ fouSourcePortAuto: true, ...withPod({ containers: [given] }) }).container;

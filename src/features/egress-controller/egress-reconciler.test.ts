@@ -15,7 +15,14 @@ const EGRESS = {
     template: { spec: { containers: [{ name: "egress" }] } },
   },
 } as unknown as Egress;
-const SETTINGS = { image: "i", backend: "nftables", tunnelDriver: "vxlan", port: 5555, inCluster: [] } as const;
+const SETTINGS = {
+  image: "i",
+  backend: "nftables",
+  tunnelDriver: "vxlan",
+  port: 5555,
+  inCluster: [],
+  metricsFrom: [],
+} as const;
 
 /** A reconciler whose API server answers only when it is told, and the requests that wait for an answer. */
 function open(hasAccount: boolean) {

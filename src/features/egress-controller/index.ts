@@ -4,7 +4,7 @@
  * Owns: the objects that belong to an Egress, and the subjects of one ClusterRoleBinding. Does not know: tunnels, informers.
  *
  * ```ts
- * const router = async () => ({ image, backend: "nftables", tunnelDriver: "auto", port: 5555 } as const);
+ * const router = async () => ({ image, backend: "nftables", tunnelDriver: "auto", port: 5555, inCluster: [], metricsFrom: [] } as const);
  * const reconciler = new EgressReconciler({ api, caches, router, log });
  * await reconciler.reconcile("internet/nat", { signal });
  * ```

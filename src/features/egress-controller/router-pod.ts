@@ -21,6 +21,8 @@ export interface RouterSettings {
   readonly port: number;
   /** The flags `--in-cluster-cidr` of routers. Empty: they have their default. */
   readonly inCluster: readonly Cidr[];
+  /** The flag `--metrics-from` of routers. Empty: they have none. */
+  readonly metricsFrom: readonly Cidr[];
 }
 
 const REQUESTS = { cpu: "100m", memory: "200Mi" } as const;
@@ -118,7 +120,10 @@ function environmentOf({ metadata: { name } }: SpecifiedEgress): NonNullable<Con
   ];
 }
 
-function argumentsOf(egress: SpecifiedEgress, { backend, tunnelDriver, port, inCluster }: RouterSettings): string[] {
+function argumentsOf(
+  egress: SpecifiedEgress,
+  { backend, tunnelDriver, port, inCluster, metricsFrom }: RouterSettings,
+): string[] {
   return [
     "--zap-stacktrace-level=panic",
     ...(egress.spec.fouSourcePortAuto === true ? ["--enable-sport-auto=true"] : []),
@@ -127,6 +132,7 @@ function argumentsOf(egress: SpecifiedEgress, { backend, tunnelDriver, port, inC
     ...(tunnelDriver === "fou" ? [] : [`--tunnel-driver=${tunnelDriver}`]),
     ...(port === 5555 ? [] : [`--fou-port=${port}`]),
     ...inCluster.map((range) => `--in-cluster-cidr=${range}`),
+    ...(metricsFrom.length === 0 ? [] : [`--metrics-from=${metricsFrom.join(",")}`]),
   ];
 }
 

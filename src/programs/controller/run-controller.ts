@@ -3,6 +3,7 @@ import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { Health, type HealthPart } from "#base/health";
+import type { Cidr } from "#base/ip";
 import { type Logger, Repeats } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import {
@@ -18,6 +19,7 @@ import { type HeldLease, type LeaderElectionOptions, runAsLeader } from "#kube/l
 import { Controller, type ControllerOptions } from "#kube/reconciler";
 import { informerHealth, type LogValues, loggerOf, openClient } from "../daemon/index.ts";
 import { serveHealth, serveMetrics } from "../http-endpoints/index.ts";
+import { sayOpenFiles } from "../open-files/index.ts";
 import { EXIT } from "../program/index.ts";
 import { leaderMetrics, reconcileMetrics } from "./metrics.ts";
 
@@ -27,6 +29,7 @@ export interface ControllerProgram {
   readonly name: string;
   readonly values: LogValues & {
     readonly metricsAddr: ListenAddress;
+    readonly metricsFrom: readonly Cidr[];
     readonly healthAddr: ListenAddress;
     readonly kubeconfig: string | undefined;
   };
@@ -104,10 +107,11 @@ export async function runController(
 ): Promise<number> {
   const { name, values, signal } = program;
   const log = loggerOf(name, values);
+  sayOpenFiles(log);
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
   await using api = await openClient(name, values, { registry, clock: systemClock });
-  await using _metrics = await serveMetrics({ registry, log }, { address: values.metricsAddr });
+  await using _metrics = await serveMetrics({ registry, log }, values);
   await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
   const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry) };
   const leadership = leaderMetrics(registry);

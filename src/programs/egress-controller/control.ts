@@ -14,6 +14,7 @@ import {
 } from "#kube/coil";
 import type { Informer } from "#kube/informer";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
+import type { metricsFromFlag } from "../http-endpoints/index.ts";
 import type { Webhooks } from "../webhooks/index.ts";
 import { ClientCounts, COUNTED_POD_INDEXES, countedNamespace, countedPod } from "./client-counts.ts";
 import { OwnPod } from "./own-pod.ts";
@@ -57,7 +58,7 @@ export interface EgressController {
 }
 
 /** Throws `ConfigError` if the image of routers is neither given nor that of a named pod. */
-export function egressController(values: FlagValues<typeof egressFlags>): EgressController {
+export function egressController(values: FlagValues<typeof egressFlags & typeof metricsFromFlag>): EgressController {
   const own = new OwnPod(process.env);
   const {
     backend,
@@ -65,6 +66,7 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
     egressPort: port,
     egressAddressRange: addressRanges,
     inClusterCidr: inCluster,
+    metricsFrom,
   } = values;
   const image = values.image === "" ? undefined : values.image;
   if (image === undefined) own.requireNamed();
@@ -79,6 +81,7 @@ export function egressController(values: FlagValues<typeof egressFlags>): Egress
           tunnelDriver,
           port,
           inCluster,
+          metricsFrom,
         });
         controlEgresses(leading, egresses, { router, addressRanges });
         controlRights(leading, egresses);

@@ -1,9 +1,17 @@
 import { systemClock } from "#base/clock";
 import { formatListenAddress, type ListenAddress } from "#base/config";
 import { ExpectedError } from "#base/errors";
+import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
-import type { Registry } from "#base/metrics";
-import { answerByPath, HttpEndpoint, type HttpRoutes, SharedText } from "#wire/http-endpoint";
+import { countRefusedScrape, type Registry } from "#base/metrics";
+import {
+  answerByPath,
+  HttpEndpoint,
+  type HttpRoutes,
+  hasHealth,
+  MetricsClients,
+  SharedText,
+} from "#wire/http-endpoint";
 
 export type HealthServerErrorCode = "cannot-listen";
 
@@ -24,14 +32,24 @@ export interface ServeRoutesDeps {
   readonly onBug: (error: unknown) => void;
 }
 
+/** Settings of {@link serveRoutes}. */
+export interface ServeRoutesOptions {
+  readonly address: ListenAddress;
+  readonly notFound?: string;
+  /** Ranges of those who may read what is not health; empty: everybody. A port without health takes no connections of others. */
+  readonly metricsFrom?: readonly Cidr[];
+}
+
 /** Serves plain HTTP for probes, scrapers and operators. Rejects with {@link HealthServerError} if listening fails. */
 export async function serveRoutes(
   { routes, log, onBug }: ServeRoutesDeps,
-  { address, notFound }: { readonly address: ListenAddress; readonly notFound?: string },
+  { address, notFound, metricsFrom = [] }: ServeRoutesOptions,
 ): Promise<Endpoint> {
-  const options = notFound === undefined ? {} : { notFound };
+  const clients = new MetricsClients(metricsFrom, { onRefused: countRefusedScrape });
+  const byPath = hasHealth(routes);
   const endpoint = new HttpEndpoint<undefined>({
-    answer: (request) => answerByPath(routes, request, options),
+    answer: (request) => answerByPath(routes, request, { notFound, clients: byPath ? clients : undefined }),
+    admits: byPath ? undefined : (ends) => clients.admits(ends),
     onBug,
     log,
     clock: systemClock,

@@ -10,5 +10,6 @@
 
 export { heapSnapshotFlag, serveHeapSnapshots } from "./heap-snapshot.ts";
 export { HealthServerError, metricsRoute, serveRoutes, textRoute } from "./http.ts";
+export { metricsFromFlag } from "./metrics-from.ts";
 export { serveHealth, serveMetrics } from "./probes.ts";
 export { profilingRoutes } from "./profiling.ts";

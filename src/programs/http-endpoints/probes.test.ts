@@ -52,7 +52,10 @@ for (const [what, sent] of [
 ] as const) {
   test(`serveHealth, serveMetrics: ${what} clients, as many as there can be and more, keep out no probe`, async (t) => {
     await using health = await serveHealth({ health: new Health(), log }, { address: LOOPBACK });
-    await using metrics = await serveMetrics({ registry: createRegistry(), log }, { address: LOOPBACK });
+    await using metrics = await serveMetrics(
+      { registry: createRegistry(), log },
+      { metricsAddr: LOOPBACK, metricsFrom: [] },
+    );
     for (const [{ port }, path] of [
       [health, "healthz"],
       [metrics, "metrics"],
@@ -71,13 +74,19 @@ for (const [what, sent] of [
 }
 
 test("serveMetrics: the registry in text format; the error for a taken port has its address", async () => {
-  await using server = await serveMetrics({ registry: createRegistry(), log }, { address: LOOPBACK });
+  await using server = await serveMetrics(
+    { registry: createRegistry(), log },
+    { metricsAddr: LOOPBACK, metricsFrom: [] },
+  );
   const answer = await fetch(`http://127.0.0.1:${server.port}/metrics`);
   assert.match(await answer.text(), /process_resident_memory_bytes \d/);
   const taken = { host: "127.0.0.1", port: server.port };
-  await assert.rejects(serveMetrics({ registry: createRegistry(), log }, { address: taken }), (error) => {
-    assert.ok(error instanceof HealthServerError);
-    assert.match(error.message, new RegExp(`cannot listen on 127.0.0.1:${server.port}: .*EADDRINUSE`));
-    return true;
-  });
+  await assert.rejects(
+    serveMetrics({ registry: createRegistry(), log }, { metricsAddr: taken, metricsFrom: [] }),
+    (error) => {
+      assert.ok(error instanceof HealthServerError);
+      assert.match(error.message, new RegExp(`cannot listen on 127.0.0.1:${server.port}: .*EADDRINUSE`));
+      return true;
+    },
+  );
 });

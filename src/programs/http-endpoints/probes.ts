@@ -1,5 +1,6 @@
 import type { ListenAddress } from "#base/config";
 import { type Health, readiness } from "#base/health";
+import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
 import { type Endpoint, metricsRoute, serveRoutes } from "./http.ts";
@@ -20,13 +21,16 @@ export function serveHealth(
   return serveRoutes({ routes, log, onBug: complain(log) }, { address, notFound });
 }
 
-/** Serves `/metrics` in the Prometheus text format. Rejects with `HealthServerError`. */
+/** Serves `/metrics` in the Prometheus text format, to the clients of some ranges, or to everybody without any. Rejects with `HealthServerError`. */
 export function serveMetrics(
   { registry, log }: { readonly registry: Registry; readonly log: Logger },
-  { address }: { readonly address: ListenAddress },
+  { metricsAddr: address, metricsFrom }: { readonly metricsAddr: ListenAddress; readonly metricsFrom: readonly Cidr[] },
 ): Promise<Endpoint> {
   const routes = { "/metrics": metricsRoute(registry) };
-  return serveRoutes({ routes, log, onBug: complain(log) }, { address, notFound: "not found: try /metrics" });
+  return serveRoutes(
+    { routes, log, onBug: complain(log) },
+    { address, notFound: "not found: try /metrics", metricsFrom },
+  );
 }
 
 /** A probe that cannot be answered ends no program: its prober sees that. */

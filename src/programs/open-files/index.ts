@@ -1,11 +1,10 @@
 /**
- * What the programs that relay connections make of their limit of open files.
+ * What daemons make of their limit of open files.
  *
- * Owns: how many are kept for what must go on, and the shares of clients. Does not know: the listeners.
+ * Owns: how many are kept for what must go on, the shares of clients, and the first line of each daemon. Does not know: the listeners.
  *
  * ```ts
- * const files = openFiles();
- * log.info("open files", { limit: files.limit, connections: files.connections(2) });
+ * const files = sayOpenFiles(log, { filesOfEach: 2 });
  * ```
  */
-export { type OpenFiles, openFiles, requireOpenFiles } from "./open-files.ts";
+export { type OpenFiles, openFiles, requireOpenFiles, sayOpenFiles } from "./open-files.ts";

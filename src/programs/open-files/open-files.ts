@@ -1,4 +1,5 @@
 import { ExpectedError } from "#base/errors";
+import type { Logger } from "#base/log";
 import { openFilesLimit } from "#base/open-files";
 
 /** Files of a program at rest: standard streams, the event loop, modules, listeners, links to peers. */
@@ -27,6 +28,24 @@ export function openFiles(limit: number = openFilesLimit()): OpenFiles {
     newcomers: Math.max(4, Math.min(MOST_NEWCOMERS, Math.floor(limit / 8))),
     connections: (filesOfEach) => Math.max(1, Math.floor((limit - reserve) / filesOfEach)),
   };
+}
+
+/**
+ * Writes the first line of a daemon: `limit`, the number of files that it may have open, and `connections`, for how many that is, each with `filesOfEach` of them. `atMost`: it takes
+ * no more. Returns the shares.
+ */
+export function sayOpenFiles(
+  log: Logger,
+  {
+    filesOfEach = 1,
+    atMost = Number.POSITIVE_INFINITY,
+  }: { readonly filesOfEach?: number; readonly atMost?: number } = {},
+  files: OpenFiles = openFiles(),
+): OpenFiles {
+  const said = (count: number): number | string => (count === Number.POSITIVE_INFINITY ? "unlimited" : count);
+  const connections = said(Math.min(files.connections(filesOfEach), atMost));
+  log.info("open files", { limit: said(files.limit), connections });
+  return files;
 }
 
 /** A program may have too few files open to do its work. */

@@ -2,7 +2,7 @@ import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, strin
 import { Cidr } from "#base/ip";
 import { parseForwardDestination, parseTarget } from "#features/tunnel";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
-import { heapSnapshotFlag } from "../http-endpoints/index.ts";
+import { heapSnapshotFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import { commaListFlag, gatesFlag, klogFlags, muxFlags, TIMEOUT_BOUNDS, workersFlag } from "../tunnel/index.ts";
 
 const file = (name: string, help: string) => stringFlag(name, "", help, "FILE");
@@ -140,6 +140,7 @@ const ownFlags = {
     "sources that may connect to the bind addresses, besides the node itself; without the flag: all",
     "CIDR",
   ),
+  ...metricsFromFlag,
   ...heapSnapshotFlag,
   ...workersFlag,
   ...muxFlags,

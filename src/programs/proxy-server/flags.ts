@@ -1,6 +1,6 @@
 import { choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { parseAllowedDestination } from "#features/tunnel";
-import { heapSnapshotFlag } from "../http-endpoints/index.ts";
+import { heapSnapshotFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import {
   commaListFlag,
   decimalFlag,
@@ -155,6 +155,7 @@ const ownFlags = {
     false,
     "require both a certificate and a token of agents; Konnectivity allows only one of the two",
   ),
+  ...metricsFromFlag,
   ...heapSnapshotFlag,
   ...workersFlag,
   ...muxFlags,

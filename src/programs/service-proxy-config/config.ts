@@ -37,6 +37,8 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   /** Address of the health endpoint; `undefined` if it is not served. */
   readonly healthz: ListenAddress | undefined;
   readonly metrics: ListenAddress | undefined;
+  /** Ranges of those who may read what is not health there; empty: everybody. */
+  readonly metricsFrom: readonly Cidr[];
   readonly bindAddressHardFail: boolean;
   readonly gates: FeatureGates;
   readonly conntrack: ConntrackSettings;
@@ -133,6 +135,7 @@ function resolve(
         ),
       undefined,
     ),
+    metricsFrom: values.metricsFrom,
     bindAddressHardFail: values.bindAddressHardFail,
     syncMs: values.syncPeriod,
     minSyncMs: values.minSyncPeriod,

@@ -115,7 +115,7 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
     const debug = config.profiling ? profilingRoutes() : undefined;
     const server = new MetricsServer(
       { ...listen, registry, configz: () => config, debug },
-      { address: config.metrics, hardFail },
+      { address: config.metrics, metricsFrom: config.metricsFrom, hardFail },
     );
     group.spawn((at) => server.run({ signal: at }));
   }

@@ -1,4 +1,5 @@
 import type { ListenAddress } from "#base/config";
+import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { type MetricValues, type Registry, readMetrics, sumMetrics } from "#base/metrics";
 import type { Worker, WorkerGroup } from "#base/workers";
@@ -26,6 +27,8 @@ export interface EndpointParts {
   readonly adminRoutes: (metrics: HttpRoutes[string]) => HttpRoutes;
   readonly health: ListenAddress;
   readonly admin: ListenAddress;
+  /** Ranges of those who may read metrics and profiles; empty: everybody. */
+  readonly metricsFrom: readonly Cidr[];
   /** Path of the socket for heap snapshots; empty: none. */
   readonly heapSnapshotSocket: string;
   readonly log: Logger;
@@ -71,10 +74,14 @@ export function serveEndpointsOf(
 }
 
 async function serve(parts: EndpointParts, source: HealthSource): Promise<AsyncDisposable> {
-  const { log, onBug, unready, adminRoutes } = parts;
+  const { log, onBug, unready, adminRoutes, metricsFrom } = parts;
   await using opened = new AsyncDisposableStack();
-  opened.use(await serveRoutes({ routes: healthRoutes(source, unready), log, onBug }, { address: parts.health }));
-  opened.use(await serveRoutes({ routes: adminRoutes(source.metrics), log, onBug }, { address: parts.admin }));
+  opened.use(
+    await serveRoutes({ routes: healthRoutes(source, unready), log, onBug }, { address: parts.health, metricsFrom }),
+  );
+  opened.use(
+    await serveRoutes({ routes: adminRoutes(source.metrics), log, onBug }, { address: parts.admin, metricsFrom }),
+  );
   opened.use(await serveHeapSnapshots({ log, onBug }, { path: parts.heapSnapshotSocket }));
   return opened.move();
 }

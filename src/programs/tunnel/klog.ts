@@ -1,5 +1,6 @@
 import { ConfigError, type Flag, type FlagValues } from "#base/config";
 import { createLogger, type Logger } from "#base/log";
+import { sayOpenFiles } from "../open-files/index.ts";
 
 /** The klog verbosity from which debug lines are written. */
 const DEBUG_VERBOSITY = 4;
@@ -51,9 +52,10 @@ const ignored = {
 /** `-v`, `--v` and klog's other flags (docs/spec/tunnel.md#14). */
 export const klogFlags = { verbosity, ...ignored };
 
-/** The program's logger. Logs once which ignored flags of klog were given. */
+/** The program's logger. Logs once for how many connections the open files are enough, and which ignored flags of klog were given. */
 export function klogLogger(name: string, values: FlagValues<typeof klogFlags>): Logger {
   const log = createLogger({ name, level: values.verbosity >= DEBUG_VERBOSITY ? "debug" : "info" });
+  sayOpenFiles(log);
   const given = Object.entries(ignored).filter(([key]) => values[key as keyof typeof ignored]);
   if (given.length > 0) log.info("flags of klog are ignored", { flags: given.map(([, flag]) => `--${flag.name}`) });
   return log;

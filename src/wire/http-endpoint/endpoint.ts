@@ -16,6 +16,7 @@ import {
   requestOf,
 } from "./answer.ts";
 import { Incoming } from "./incoming.ts";
+import type { ConnectionEnds } from "./metrics-clients.ts";
 
 /** Collaborators of an {@link HttpEndpoint}; `At`: what the caller says of where a connection came in. */
 export interface HttpEndpointDeps<At> {
@@ -25,6 +26,8 @@ export interface HttpEndpointDeps<At> {
     at: At,
   ) => EndpointAnswer | undefined | Promise<EndpointAnswer | undefined>;
   readonly onBug: (error: unknown) => void;
+  /** Asked for each connection before it takes a place; if false, it ends at once. Default: everybody may connect. */
+  readonly admits?: ((ends: ConnectionEnds) => boolean) | undefined;
   readonly log: Logger;
   readonly clock: Clock;
 }
@@ -103,6 +106,10 @@ export class HttpEndpoint<At> implements AsyncDisposable {
   /** Serves a connection. */
   accept(socket: Socket, at: At): void {
     socket.on("error", () => socket.destroy());
+    if (this.#deps.admits?.({ from: socket.remoteAddress, to: socket.localAddress }) === false) {
+      cut(socket);
+      return;
+    }
     socket.once("close", () => this.#places.leave(socket));
     const loser = this.#places.take(socket);
     if (loser !== undefined) cut(loser);

@@ -69,6 +69,45 @@ test("HttpEndpoint: a request's parts, HEAD, HTTP/1.0, absolute targets, and wha
   assert.deepEqual(bugs, []);
 });
 
+test("HttpEndpoint: a client that may not connect is ended at once, without a word and without a place", async (t) => {
+  const log = createLogger({ name: "t", write: () => undefined });
+  const asked: unknown[] = [];
+  const endpoint = new HttpEndpoint(
+    {
+      answer: () => ({ body: "ok" }),
+      admits: (ends) => {
+        asked.push(ends);
+        return ends.from !== "127.0.0.9";
+      },
+      onBug: (error) => assert.fail(String(error)),
+      log,
+      clock: systemClock,
+    },
+    { maxConnections: 1 },
+  );
+  t.after(() => endpoint[Symbol.asyncDispose]());
+  const { port } = await endpoint.listen({ host: "127.0.0.1", port: 0 }, undefined);
+  const from = (localAddress: string): Socket => {
+    const socket = connect({ port, host: "127.0.0.1", localAddress });
+    socket.on("error", () => undefined);
+    t.after(() => socket.destroy());
+    return socket;
+  };
+  const known = from("127.0.0.2");
+  await once(known, "connect");
+  const stranger = from("127.0.0.9");
+  let heard = 0;
+  stranger.on("data", (data) => (heard += data.length)).write(GET);
+  await closed(stranger);
+  assert.equal(heard, 0);
+  known.end(GET);
+  assert.match(await text(known), /ok$/);
+  assert.deepEqual(asked, [
+    { from: "127.0.0.2", to: "127.0.0.1" },
+    { from: "127.0.0.9", to: "127.0.0.1" },
+  ]);
+});
+
 test("HttpEndpoint: what is no HTTP is refused and the connection ends, and an answer of nothing ends it", async (t) => {
   const { raw, bugs } = await serve(t, () => undefined);
   assert.equal(await raw(GET), "");

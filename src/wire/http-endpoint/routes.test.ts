@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { Cidr } from "#base/ip";
 import type { EndpointRequest } from "./answer.ts";
-import { answerByPath, hostNameOf } from "./index.ts";
+import { answerByPath, hostNameOf, MetricsClients } from "./index.ts";
 import { isForeignName } from "./routes.ts";
 
 const REQUEST: EndpointRequest = {
@@ -37,6 +38,23 @@ test("answerByPath: a page in a browser of this machine gets health and metrics 
   for (const host of ["", "localhost", "LOCALHOST:8095", "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:8095"])
     assert.equal(await status("/debug/x", { host }), 200, host);
   assert.equal(await status("/other", { host: "evil.example" }), 404);
+});
+
+test("answerByPath: who may not read metrics reads health alone, and is told why", async () => {
+  let refused = 0;
+  const clients = new MetricsClients([Cidr.parse("198.51.100.0/24")], { onRefused: () => (refused += 1) });
+  const paths = ["/debug/", "/metrics", "/configz", "/healthz", "/livez", "/readyz", "/ready"];
+  const routes = Object.fromEntries(paths.map((path) => [path, () => ({ body: "b" })]));
+  const ask = async (path: string, from: string) =>
+    await answerByPath(routes, { ...REQUEST, path, from, to: "192.0.2.1" }, { clients });
+  for (const path of ["/debug/pprof", "/metrics", "/configz"]) {
+    const body = "your address is not in --metrics-from: only health is for you here\n";
+    assert.deepEqual(await ask(path, "203.0.113.7"), { status: 403, body }, path);
+    assert.deepEqual(await ask(path, "198.51.100.7"), { body: "b" }, path);
+  }
+  for (const path of ["/healthz", "/livez", "/readyz", "/ready"])
+    assert.deepEqual(await ask(path, "203.0.113.7"), { body: "b" }, path);
+  assert.equal(refused, 3);
 });
 
 test("isForeignName: any Host that is no address and not localhost, on loopback addresses alone", () => {

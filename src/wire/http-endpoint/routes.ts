@@ -1,27 +1,41 @@
 import { IpAddress } from "#base/ip";
 import type { EndpointAnswer, EndpointRequest } from "./answer.ts";
+import type { MetricsClients } from "./metrics-clients.ts";
 
 /** Answers by path. A path that ends in `/` also serves the paths below it. */
 export type HttpRoutes = Readonly<
   Record<string, (request: EndpointRequest) => EndpointAnswer | Promise<EndpointAnswer>>
 >;
 
+/** What probes read: everybody may. */
+const HEALTH_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz", "/ready"]);
 /** What probes and scrapers read: it is no secret. */
-const OPEN_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz", "/ready", "/metrics", "/proxyMode"]);
+const OPEN_PATHS: ReadonlySet<string> = new Set([...HEALTH_PATHS, "/metrics", "/proxyMode"]);
+
+/** True if probes read one of the paths. Pure. */
+export function hasHealth(routes: HttpRoutes): boolean {
+  return Object.keys(routes).some((path) => HEALTH_PATHS.has(path));
+}
 
 /**
  * Answers by path. On a loopback address only health and metrics are for whoever asks: a page in a browser of this machine reaches the port under a name of its
- * own (DNS rebinding), so there the Host of all other paths must be an address or `localhost`.
+ * own (DNS rebinding), so there the Host of all other paths must be an address or `localhost`. Who is not among
+ * `clients` reads health alone.
  */
 export function answerByPath(
   routes: HttpRoutes,
   request: EndpointRequest,
-  { notFound = "404 page not found" }: { readonly notFound?: string } = {},
+  {
+    notFound = "404 page not found",
+    clients,
+  }: { readonly notFound?: string | undefined; readonly clients?: MetricsClients | undefined } = {},
 ): EndpointAnswer | Promise<EndpointAnswer> {
   const route = routeOf(routes, request.path);
   if (route === undefined) return { status: 404, body: `${notFound}\n` };
   if (!OPEN_PATHS.has(request.path) && isForeignName(request))
     return { status: 403, body: "the Host of this request is neither an address nor localhost\n" };
+  if (!HEALTH_PATHS.has(request.path) && clients?.admits(request) === false)
+    return { status: 403, body: "your address is not in --metrics-from: only health is for you here\n" };
   return route(request);
 }
 

@@ -1,0 +1,51 @@
+import { Cidr, IpAddress } from "#base/ip";
+
+/** Both ends of a connection, as the kernel names them. */
+export interface ConnectionEnds {
+  /** The client's address. */
+  readonly from: string | undefined;
+  /** The address that the client connected to. */
+  readonly to: string | undefined;
+}
+
+/** Who may read metrics and profiles: the clients of some ranges, and always those of this machine. */
+export class MetricsClients {
+  readonly #ranges: readonly Cidr[];
+  readonly #onRefused: () => void;
+
+  /** Without ranges everybody may. `onRefused` is called for each connection or request that is refused. */
+  constructor(ranges: readonly Cidr[], { onRefused }: { readonly onRefused: () => void }) {
+    this.#ranges = ranges.map(unmappedRange);
+    this.#onRefused = onRefused;
+  }
+
+  /** True if the client may read. A client that is gone already has no address, and may not. */
+  admits({ from, to }: ConnectionEnds): boolean {
+    if (this.#ranges.length === 0) return true;
+    const client = addressOf(from);
+    if (client !== undefined) {
+      // The kernel answers from nowhere else to an address of its own, whatever a packet says.
+      const isOwn = client.isLoopback || addressOf(to)?.equals(client) === true;
+      if (isOwn || this.#ranges.some((range) => range.contains(client))) return true;
+    }
+    this.#onRefused();
+    return false;
+  }
+}
+
+/** An IPv4-mapped address is an IPv4 one: a socket of both families names IPv4 clients so. */
+function addressOf(text: string | undefined): IpAddress | undefined {
+  const [withoutZone = ""] = text?.split("%") ?? [];
+  const address = IpAddress.tryParse(withoutZone);
+  return address === undefined ? undefined : unmapped(address);
+}
+
+const MAPPED = Cidr.parse("::ffff:0.0.0.0/96");
+
+function unmapped(address: IpAddress): IpAddress {
+  return MAPPED.contains(address) ? IpAddress.fromValue(4, address.value & 0xffff_ffffn) : address;
+}
+
+function unmappedRange(range: Cidr): Cidr {
+  return MAPPED.contains(range) ? Cidr.of(unmapped(range.base), range.prefixLength - MAPPED.prefixLength) : range;
+}
