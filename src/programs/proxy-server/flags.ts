@@ -1,5 +1,6 @@
 import { choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { parseAllowedDestination } from "#features/tunnel";
+import { balancerFlags } from "../balancers/index.ts";
 import { heapSnapshotFlag } from "../http-endpoints/index.ts";
 import {
   commaListFlag,
@@ -155,6 +156,7 @@ const ownFlags = {
     false,
     "require both a certificate and a token of agents; Konnectivity allows only one of the two",
   ),
+  ...balancerFlags,
   ...heapSnapshotFlag,
   ...workersFlag,
   ...muxFlags,
