@@ -24,6 +24,7 @@ import {
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
 import type { HttpRoutes } from "#wire/http-endpoint";
+import { balancersOf } from "./balancers/index.ts";
 import { profilingRoutes } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { openFiles } from "./open-files/index.ts";
@@ -164,7 +165,7 @@ async function serve(
   };
   const checks = (): readonly ReadinessCheck[] => [{ name: "agents", fault: whyNoAgents }, ...partChecks(health)];
   const files = openFiles();
-  const newcomers = { max: files.newcomers };
+  const newcomers = { max: files.newcomers, ...balancersOf(values) };
   const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion, newcomers };
   await using _endpoints = await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);
   await using agents = await listenForAgents({ proxy, log, clock: systemClock, onBug }, config.agent, tls);

@@ -3,6 +3,7 @@ import { TaskGroup } from "#base/async";
 import { systemClock } from "#base/clock";
 import {
   addressFlag,
+  ConfigError,
   durationFlag,
   type Flag,
   formatListenAddress,
@@ -28,6 +29,7 @@ import {
   SniRouter,
   SniRouterError,
 } from "#features/sni-router";
+import { balancerFault, balancerFlags, balancersOf } from "./balancers/index.ts";
 import { logFlags, loggerOf } from "./daemon/index.ts";
 import { metricsFromFlag, serveHealth, serveMetrics } from "./http-endpoints/index.ts";
 import { type OpenFiles, sayOpenFiles } from "./open-files/index.ts";
@@ -54,6 +56,7 @@ const flags = {
     "timeout for connecting to a backend, for all attempts together",
   ),
   drainTimeout: durationFlag("drain-timeout", "10s", "how long connections may continue after SIGTERM"),
+  ...balancerFlags,
   metricsAddr: addressFlag("metrics-addr", ":9398", "address of /metrics"),
   ...metricsFromFlag,
   healthAddr: addressFlag("health-addr", ":9399", "address of /healthz and /readyz"),
@@ -82,6 +85,8 @@ export const sniRouter = defineProgram({
   run: async ({ values, signal }) => {
     // This listener is added before everything else, because SIGHUP without a listener ends the process.
     const sighups = on(process, "SIGHUP", { signal });
+    const fault = balancerFault(values);
+    if (fault !== undefined) throw new ConfigError("invalid-flags", [`--balancer-proxy-protocol: ${fault}`]);
     const log = loggerOf("sni-router", values);
     const { maxConnections } = values;
     const files = sayOpenFiles(log, { filesOfEach: 2, atMost: maxConnections });
@@ -111,6 +116,7 @@ export const sniRouter = defineProgram({
         routes,
         maxConnections: clientsOf(log, files, maxConnections),
         maxNewcomers: files.newcomers,
+        ...balancersOf(values),
         helloTimeoutMs: values.helloTimeout,
         connectTimeoutMs: values.connectTimeout,
       },

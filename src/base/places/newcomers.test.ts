@@ -115,6 +115,25 @@ test("Newcomers: an address of a balancer has the places of the listener, and no
   assert.equal(newcomers.size, 4);
 });
 
+test("Newcomers: a balancer's connection counts for the client that it names: that one's bound holds for it", async (t) => {
+  const options = { max: 10, maxPerAddress: 1, graceMs: 1000, isShared: (address: string) => address === OTHER };
+  const { newcomers, clock, come } = await listen(t, options);
+  const [one, two, three] = [await come(OTHER), await come(OTHER), await come(OTHER)];
+  assert.equal(newcomers.attribute(one.socket, "198.51.100.1"), true);
+  assert.equal(newcomers.attribute(two.socket, "198.51.100.2"), true);
+  assert.equal(newcomers.attribute(three.socket, "198.51.100.1"), false);
+  await ended(three.client);
+  assert.equal(newcomers.size, 2);
+  await clock.advance(1000);
+  const four = await come(OTHER);
+  assert.equal(newcomers.attribute(four.socket, "::ffff:198.51.100.1"), true);
+  await ended(one.client);
+  assert.deepEqual([newcomers.size, two.client.closed, four.client.closed], [2, false, false]);
+  newcomers.known(four.socket);
+  assert.equal(newcomers.size, 1);
+  assert.equal(newcomers.attribute(four.socket, "198.51.100.3"), false, "it has no place any more");
+});
+
 test("Newcomers: a connection that ended, or is known, has no place any more", async (t) => {
   const { newcomers, come } = await listen(t, { max: 2 });
   const [one, other] = [await come(GOOD), await come(OTHER)];

@@ -58,8 +58,19 @@ export class Newcomers {
 
   /** Gives a new connection a place, which it has until it ends or is {@link known}. Returns false if it was refused, and is ended. */
   admit(socket: Socket): boolean {
+    return this.#admit(socket, socket.remoteAddress);
+  }
+
+  /** A balancer has said whose its connection is: it counts for that address from now on. Returns false if it has no place any more, or was refused, and is ended. */
+  attribute(socket: Socket, address: string): boolean {
+    const holder = this.#holders.get(peerOf(socket));
+    if (holder === undefined) return false;
+    this.#leave(holder);
+    return this.#admit(socket, address);
+  }
+
+  #admit(socket: Socket, address: string | undefined): boolean {
     const { max, maxPerAddress, isShared, clock } = this.#options;
-    const address = socket.remoteAddress;
     const group = groupOf(address);
     const own = this.#groups.get(group);
     const isBounded = address === undefined || isShared?.(address) !== true;

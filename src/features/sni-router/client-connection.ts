@@ -29,6 +29,16 @@ export interface ClientConnectionDeps {
   readonly lookup: (serverName: string | undefined) => Route | undefined;
   /** Called when the client has sent its hello, or will not send one any more. */
   readonly onDecided: () => void;
+  /** The client is a balancer that has to send a PROXY header. */
+  readonly balancer: BalancerEvents | undefined;
+}
+
+/** What comes of the PROXY header of a balancer. */
+export interface BalancerEvents {
+  /** The header names a client. */
+  onClient(address: string): void;
+  /** There is no header. */
+  onFault(reason: string): void;
 }
 
 /** One client: waits for its hello, dials its backend, passes its bytes on. */
@@ -37,8 +47,8 @@ export class ClientConnection {
   readonly #deps: ClientConnectionDeps;
   readonly #options: { readonly helloTimeoutMs: number; readonly connectTimeoutMs: number };
   readonly #unrouted: UnroutedBytes;
-  /** The client's and the router's addresses, for the PROXY header. `undefined` if the client has already left. */
-  readonly #addresses: ProxiedConnection | undefined;
+  /** The client's and the router's addresses, or what a balancer says in their place, for the PROXY header. `undefined` if the client has already left. */
+  #addresses: ProxiedConnection | undefined;
   #state: "hello" | "evicted" | "decided" = "hello";
   #backend: Socket | undefined;
 
@@ -71,15 +81,22 @@ export class ClientConnection {
   /** Serves the client until both sides are closed. Has to be called in the tick of the accept, before the client's socket can close. */
   async run(): Promise<void> {
     const closed = new Promise<void>((resolve) => this.#client.once("close", () => resolve()));
-    const { clock } = this.#deps;
+    const { clock, balancer } = this.#deps;
+    const onHeader = (connection: ProxiedConnection | undefined): void => {
+      if (connection === undefined) return;
+      this.#addresses = connection;
+      balancer?.onClient(connection.source.address.toString());
+    };
     const peeked = await peekHello(this.#unrouted, {
       timeoutMs: this.#options.helloTimeoutMs,
       clock,
       signal: this.#unrouted.gone,
+      onHeader: balancer === undefined ? undefined : onHeader,
     });
     const wasEvicted = this.#state === "evicted";
     this.#state = "decided";
     this.#deps.onDecided();
+    if (peeked.kind === "no_header") balancer?.onFault(peeked.reason);
     if (peeked.kind !== "hello") this.#end("", wasEvicted ? "overload" : peeked.kind);
     else await this.#route(peeked.hello.serverName);
     await closed;

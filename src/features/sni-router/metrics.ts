@@ -6,7 +6,7 @@ export function routerMetrics(registry: Registry): RouterObserver {
   const registers = [registry];
   const total = new Counter({
     name: "sni_router_connections_total",
-    help: "Clients, by route and outcome. result: routed, unknown_name, no_name, not_tls, too_large, timeout, gone, no_backend, overload.",
+    help: "Clients, by route and outcome. result: routed, unknown_name, no_name, not_tls, too_large, timeout, no_header, gone, no_backend, overload.",
     labelNames: ["route", "result"],
     registers,
   });

@@ -2,7 +2,7 @@ import type { Direction } from "./relay.ts";
 
 /**
  * The outcome of a client. `routed`: the client is connected to a backend. Refused clients: `unknown_name` and `no_name` (no route),
- * `not_tls`, `too_large` and `timeout` (no valid hello), `no_backend` (no backend could be reached), `overload` (too many clients). `gone`:
+ * `not_tls`, `too_large` and `timeout` (no valid hello), `no_header` (a balancer that has to send a PROXY header sent none), `no_backend` (no backend could be reached), `overload` (too many clients). `gone`:
  * the client left before its outcome was decided.
  */
 export type RouteResult =
@@ -12,6 +12,7 @@ export type RouteResult =
   | "not_tls"
   | "too_large"
   | "timeout"
+  | "no_header"
   | "gone"
   | "no_backend"
   | "overload";

@@ -246,6 +246,73 @@ test("SniRouter: of the places of clients without a hello one address has half, 
   await backend.accepted();
 });
 
+const BALANCER = "127.0.0.7";
+const isBalancer = (address: string): boolean => address.endsWith(BALANCER);
+const headerOf = (client: string): Buffer => Buffer.from(`PROXY TCP4 ${client} 203.0.113.1 4000 443\r\n`);
+
+test("SniRouter: clients behind a balancer have the places of the listener", async (t) => {
+  const backend = await startBackend(t);
+  const table = tableOf(routeTo("a", [backend.port]));
+  const { router, port, observer } = await startRouter(t, table, { maxNewcomers: 8, isBalancer });
+  for (let at = 0; at < 12; at += 1) {
+    dial(t, port, BALANCER);
+    await until(() => router.connections + observer.decisions.length === at + 1);
+  }
+  assert.equal(router.connections, 8);
+});
+
+test("SniRouter: a balancer's PROXY header, in any cut, is not for the backend, gets the address that it names, and places of that address", async (t) => {
+  const backend = await startBackend(t);
+  const table = tableOf(routeTo("a", [backend.port], true));
+  const options = { maxNewcomers: 8, isBalancer, readsProxyHeaders: true };
+  const { router, port, observer } = await startRouter(t, table, options);
+  for (let at = 0; at < 6; at += 1) {
+    dial(t, port, BALANCER).write(headerOf("198.51.100.1"));
+    await until(() => router.connections + observer.decisions.length === at + 1);
+  }
+  await until(() => observer.decisions.length === 2);
+  assert.deepEqual(observer.decisions, [":overload", ":overload"]);
+  assert.equal(router.connections, 4, "half of the places");
+  const client = dial(t, port, BALANCER);
+  for (const byte of headerOf("198.51.100.2")) await new Promise((resolve) => client.write(Buffer.of(byte), resolve));
+  client.write(helloFor("a"));
+  const [source, destination] = [
+    { address: IpAddress.parse("198.51.100.2"), port: 4000 },
+    { address: IpAddress.parse("203.0.113.1"), port: 443 },
+  ];
+  const expected = Buffer.concat([encodeProxyHeader({ source, destination }), helloFor("a")]);
+  assert.deepEqual(await readBytes(await backend.accepted(), expected.length), expected);
+});
+
+test("SniRouter: a balancer that sends no PROXY header is refused, and so is a header of anybody else", async (t) => {
+  const backend = await startBackend(t);
+  const table = tableOf(routeTo("a", [backend.port]));
+  const clock = new FakeClock();
+  const { router, port, observer } = await startRouter(t, table, { isBalancer, readsProxyHeaders: true, clock });
+  const bare = dial(t, port, BALANCER);
+  bare.write(helloFor("a"));
+  assert.equal((await readAll(bare)).length, 0);
+  const stranger = dial(t, port);
+  stranger.write(Buffer.concat([headerOf("198.51.100.1"), helloFor("a")]));
+  await readAll(stranger);
+  const mute = dial(t, port, BALANCER);
+  mute.write("PROXY TCP4 ");
+  await until(() => router.connections === 1);
+  await clock.advance(5000);
+  await readAll(mute);
+  assert.deepEqual(observer.decisions, [":no_header", ":not_tls", ":timeout"]);
+  assert.equal(backend.taken(), 0);
+});
+
+test("SniRouter: a balancer that speaks for itself (LOCAL) is served", async (t) => {
+  const backend = await startBackend(t);
+  const table = tableOf(routeTo("a", [backend.port]));
+  const { port } = await startRouter(t, table, { isBalancer, readsProxyHeaders: true });
+  const local = Buffer.from("0d0a0d0a000d0a515549540a20000000", "hex");
+  dial(t, port, BALANCER).write(Buffer.concat([local, helloFor("a")]));
+  assert.deepEqual(await readBytes(await backend.accepted(), helloFor("a").length), helloFor("a"));
+});
+
 test("SniRouter: draining refuses new clients, waits for the others, and closes them at the end", async (t) => {
   const clock = new FakeClock();
   const backend = await startBackend(t);

@@ -6,9 +6,10 @@ import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { type Names, SystemNames } from "#base/names";
 import { Newcomers } from "#base/places";
+import { TokenBucket } from "#base/rate-limit";
 import { resetSocket } from "#base/socket-reset";
 import { BackendOrder } from "./backends.ts";
-import { ClientConnection } from "./client-connection.ts";
+import { type BalancerEvents, ClientConnection } from "./client-connection.ts";
 import { TCP_KEEPALIVE_MS } from "./dial.ts";
 import { SniRouterError } from "./errors.ts";
 import type { RouterObserver } from "./observer.ts";
@@ -40,7 +41,9 @@ export interface SniRouterOptions {
    */
   readonly maxNewcomers?: number;
   /** Addresses of balancers: their clients without a hello are bounded by `maxNewcomers` alone. Default: none. */
-  readonly isBalancer?: (address: string) => boolean;
+  readonly isBalancer?: ((address: string) => boolean) | undefined;
+  /** Balancers send a PROXY header first, and what it says counts as the client's address. Default false. */
+  readonly readsProxyHeaders?: boolean;
   /** How long a client may take to send its hello, in milliseconds. Default 5,000 (docs/spec/tunnel.md#9.7). */
   readonly helloTimeoutMs?: number;
   /** How long connecting to a backend may take, all attempts together, in milliseconds. Default 5,000. */
@@ -55,6 +58,7 @@ export class SniRouter implements AsyncDisposable {
   readonly #servers: Server[] = [];
   readonly #connections = new Map<Socket, ClientConnection>();
   readonly #newcomers: Newcomers;
+  readonly #warnings: TokenBucket;
   #routes: RouteTable;
   #idle: Deferred | undefined;
 
@@ -63,6 +67,7 @@ export class SniRouter implements AsyncDisposable {
     this.#options = options;
     this.#order = new BackendOrder(this.#deps.clock);
     this.#routes = options.routes;
+    this.#warnings = new TokenBucket({ ratePerSecond: 1, burst: 5, clock: deps.clock });
     const { maxConnections, maxNewcomers = Math.max(16, Math.floor(maxConnections / 4)) } = options;
     this.#newcomers = new Newcomers({
       clock: deps.clock,
@@ -145,7 +150,8 @@ export class SniRouter implements AsyncDisposable {
     const { helloTimeoutMs = 5000, connectTimeoutMs = 5000 } = this.#options;
     const lookup = (name: string | undefined) => this.#routes.lookup(name);
     const onDecided = (): void => this.#newcomers.known(client);
-    const deps = { ...this.#deps, order: this.#order, lookup, onDecided };
+    const balancer = this.#hasHeader(client) ? this.#balancerEvents(client) : undefined;
+    const deps = { ...this.#deps, order: this.#order, lookup, onDecided, balancer };
     const connection = new ClientConnection(client, deps, { helloTimeoutMs, connectTimeoutMs });
     this.#connections.set(client, connection);
     this.#deps.observer.connected(this.#connections.size);
@@ -153,6 +159,25 @@ export class SniRouter implements AsyncDisposable {
       .run()
       .catch(this.#deps.onBug)
       .finally(() => this.#forget(client, connection));
+  }
+
+  #hasHeader({ remoteAddress }: Socket): boolean {
+    const { isBalancer, readsProxyHeaders = false } = this.#options;
+    return readsProxyHeaders && remoteAddress !== undefined && isBalancer?.(remoteAddress) === true;
+  }
+
+  #balancerEvents(client: Socket): BalancerEvents {
+    const balancer = client.remoteAddress;
+    return {
+      onClient: (address) => {
+        if (!this.#newcomers.attribute(client, address)) this.#connections.get(client)?.evict();
+      },
+      // Each client of a balancer that is not configured for it comes here.
+      onFault: (reason) => {
+        if (this.#warnings.tryTake())
+          this.#deps.log.warn("a balancer sent no PROXY header, and its client was refused", { balancer, reason });
+      },
+    };
   }
 
   #forget(client: Socket, connection: ClientConnection): void {

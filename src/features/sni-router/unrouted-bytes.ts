@@ -27,6 +27,12 @@ export class UnroutedBytes {
     return this.#gone.signal;
   }
 
+  /** Forgets all bytes but these, the last of those that came: what was before them is not for the backend. */
+  keepOnly(rest: Buffer): void {
+    this.#chunks = rest.length === 0 ? [] : [rest];
+    this.#bytes = rest.length;
+  }
+
   /** Pauses the client, removes the listeners and returns the bytes. `ended`: the client has already ended its sending. */
   release(): { readonly chunks: readonly Buffer[]; readonly ended: boolean } {
     this.#client.pause();

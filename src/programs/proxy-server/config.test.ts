@@ -138,6 +138,10 @@ test("serverConfig: each fault names its flag", (t) => {
     [["--admin-port=0"], /^--admin-port: 0 is not/],
     [["--enable-contention-profiling"], /^--enable-contention-profiling: needs --enable-profiling$/],
     [["--xfr-channel-size=0"], /^--xfr-channel-size: 0 is not above 0$/],
+    [
+      ["--balancer-proxy-protocol"],
+      /^--balancer-proxy-protocol: needs --balancer-cidr: a PROXY header is read from balancers alone$/,
+    ],
     [["--tls-min-version=1.2"], /^--tls-min-version: "1\.2" is not a TLS version/],
     [
       ["--cipher-suites=TLS_RSA_WITH_RC4_128_SHA"],

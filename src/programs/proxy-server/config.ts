@@ -13,6 +13,7 @@ import {
   readDestinations,
   type Strategy,
 } from "#features/tunnel";
+import { balancerFault } from "../balancers/index.ts";
 import { CLUSTER_TO_MASTER, checkIdentity, checkWorkers, Faults, identity, workerCount } from "../tunnel/index.ts";
 import type { ServerFlags } from "./flags.ts";
 
@@ -120,6 +121,8 @@ function checkOthers(values: Values, faults: Faults): void {
     "needs --enable-profiling",
   );
   faults.check(values.xfrChannelSize > 0, "xfr-channel-size", `${values.xfrChannelSize} is not above 0`);
+  const why = balancerFault(values);
+  if (why !== undefined) faults.add("balancer-proxy-protocol", why);
   faults.parsed("tls-min-version", () => parseTlsVersion(values.tlsMinVersion), undefined);
   faults.parsed("cipher-suites", () => opensslCiphers(values.cipherSuites), undefined);
 }

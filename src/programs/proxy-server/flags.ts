@@ -1,5 +1,6 @@
 import { choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { parseAllowedDestination } from "#features/tunnel";
+import { balancerFlags } from "../balancers/index.ts";
 import { heapSnapshotFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import {
   commaListFlag,
@@ -156,6 +157,7 @@ const ownFlags = {
     "require both a certificate and a token of agents; Konnectivity allows only one of the two",
   ),
   ...metricsFromFlag,
+  ...balancerFlags,
   ...heapSnapshotFlag,
   ...workersFlag,
   ...muxFlags,

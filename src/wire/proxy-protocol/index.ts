@@ -1,35 +1,21 @@
 /**
- * The header of the PROXY protocol, version 2, with which a proxy sends the client's addresses.
- * Source: "The PROXY protocol, versions 1 & 2" by HAProxy Technologies, section 2.2.
+ * The header of the PROXY protocol, with which a proxy sends the client's addresses: version 2 is written, both are read.
+ * Source: "The PROXY protocol, versions 1 & 2" by HAProxy Technologies, sections 2.1 and 2.2.
  *
- * Owns: the encoding of the header. Does not know: sockets, and reading a header.
+ * Owns: the bytes of the header. Does not know: sockets, and from whom a header may be believed.
  *
  * ```ts
  * backend.write(encodeProxyHeader({ source: { address, port: 40_000 }, destination: { address: own, port: 443 } }));
  * ```
  */
 import { IpAddress } from "#base/ip";
+import { MAPPED, type ProxiedConnection, SIGNATURE, TCP_OVER_IPV4, TCP_OVER_IPV6, unmapped } from "./layout.ts";
 
-/** One end of a TCP connection. */
-export interface ProxyEndpoint {
-  readonly address: IpAddress;
-  /** 0 to 65535. */
-  readonly port: number;
-}
+export type { ProxiedConnection } from "./layout.ts";
+export { type HeaderProgress, ProxyHeaderReader } from "./read.ts";
 
-/** The ends of the connection as the client sees it. */
-export interface ProxiedConnection {
-  /** The client. */
-  readonly source: ProxyEndpoint;
-  /** The address that the client connected to. */
-  readonly destination: ProxyEndpoint;
-}
-
-const SIGNATURE = Buffer.from("0d0a0d0a000d0a515549540a", "hex");
 /** Version 2, command PROXY. */
 const VERSION_AND_COMMAND = 0x21;
-const TCP_OVER_IPV4 = 0x11;
-const TCP_OVER_IPV6 = 0x21;
 
 /**
  * The header: 28 bytes for IPv4, 52 for IPv6. IPv4-mapped addresses, which dual-stack sockets report, count as IPv4.
@@ -46,13 +32,6 @@ export function encodeProxyHeader({ source, destination }: ProxiedConnection): U
   const body = Buffer.concat([...addresses, ports]);
   const head = Buffer.from([VERSION_AND_COMMAND, isIPv4 ? TCP_OVER_IPV4 : TCP_OVER_IPV6, 0, body.length]);
   return Buffer.concat([SIGNATURE, head, body]);
-}
-
-const MAPPED = 0xffffn << 32n;
-
-function unmapped(address: IpAddress): IpAddress {
-  if (address.family === 4 || address.value >> 32n !== 0xffffn) return address;
-  return IpAddress.fromValue(4, address.value - MAPPED);
 }
 
 function bytesOfIPv6(address: IpAddress): Uint8Array {

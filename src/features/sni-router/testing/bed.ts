@@ -6,7 +6,7 @@ import type { Readable } from "node:stream";
 import { type Clock, systemClock } from "#base/clock";
 import { nullLogger } from "#base/log";
 import type { RouterObserver } from "../observer.ts";
-import { SniRouter } from "../router.ts";
+import { SniRouter, type SniRouterOptions } from "../router.ts";
 import { type Route, RouteTable } from "../routes.ts";
 
 /** The `TestContext` of node:test, used for clean-up. */
@@ -60,13 +60,13 @@ export function tableOf(...routes: readonly Route[]): RouteTable {
 export async function startRouter(
   scope: Scope,
   routes: RouteTable,
-  options: { readonly clock?: Clock; readonly maxConnections?: number } = {},
+  { clock = systemClock, ...options }: { readonly clock?: Clock } & Partial<SniRouterOptions> = {},
 ) {
   const observer = new Recorder();
   const bugs: unknown[] = [];
   const router = new SniRouter(
-    { log: nullLogger, observer, onBug: (error) => bugs.push(error), clock: options.clock ?? systemClock },
-    { routes, maxConnections: options.maxConnections ?? 100 },
+    { log: nullLogger, observer, onBug: (error) => bugs.push(error), clock },
+    { maxConnections: 100, ...options, routes },
   );
   const port = await router.listen({ host: "127.0.0.1", port: 0 });
   scope.after(async () => {

@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
 import { TLSSocket } from "node:tls";
 import { keepTcpAlive } from "#kernel/socket";
+import { clientBehind } from "./client-behind.ts";
 import { descriptorOf } from "./descriptor.ts";
 
 /**
@@ -11,8 +12,10 @@ const TCP_ALIVE = { probeMs: 15_000, timeoutMs: 30_000 };
 
 /** The peer of a connection. */
 export interface TransportPeer {
-  /** `host:port` without brackets, or "unix". */
+  /** `host:port` without brackets, or "unix". Behind a balancer that says whose its connection is, that client's. */
   readonly address: string;
+  /** `host:port` of such a balancer. */
+  readonly balancer?: string;
   /** The server name (SNI) of its ClientHello. */
   readonly serverName: string | undefined;
   /** The common name of its client certificate, if one was verified. */
@@ -105,10 +108,11 @@ export class SocketTransport implements Transport {
     const socket = this.#socket;
     const tls = socket instanceof TLSSocket ? socket : undefined;
     const address = socket.remoteAddress === undefined ? "unix" : `${socket.remoteAddress}:${socket.remotePort}`;
+    const client = clientBehind(socket);
     const name: unknown = tls?.authorized === true ? tls.getPeerCertificate().subject?.CN : undefined;
     const serverName = (tls as { readonly servername?: unknown } | undefined)?.servername;
     return {
-      address,
+      ...(client === undefined ? { address } : { address: client, balancer: address }),
       serverName: typeof serverName === "string" ? serverName : undefined,
       commonName: typeof name === "string" ? name : undefined,
     };

@@ -4,7 +4,6 @@ import type { Clock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { Newcomers } from "#base/places";
 import { epollStreamsFault, type UnixStream } from "#kernel/reactor";
 import type { SessionSettings } from "../http2/session.ts";
 import { UnixTransport } from "../http2/unix-transport.ts";
@@ -12,9 +11,12 @@ import { DEFAULT_SETTINGS, FRONTEND_SETTINGS } from "../http2/windows.ts";
 import { type ServerTls, serverTls } from "../tls/server-tls.ts";
 import type { TlsPaths } from "../tls/tls-files.ts";
 import { UnixClient } from "./connect-client.ts";
+import { frontOf, type NewcomerLimits } from "./front.ts";
 import { type Listener, SocketListener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
 import { UnixListener } from "./unix-listener.ts";
+
+const DEFAULT_LIMITS: NewcomerLimits = { max: 1024 };
 
 /** Normally an agent has one stream, and for a short time two. */
 const AGENT_SETTINGS: SessionSettings = { ...DEFAULT_SETTINGS, maxConcurrentStreams: 16 };
@@ -31,14 +33,6 @@ export interface AgentListen {
   readonly tls: TlsPaths;
   /** Workers of one program listen on the address together. */
   readonly isShared?: boolean;
-}
-
-/** Bounds of clients that have not proved who they are, for each TCP listener. */
-export interface NewcomerLimits {
-  /** Connections at once; one address has at most half of it. */
-  readonly max: number;
-  /** Addresses of balancers, behind which many agents are: they are bounded by `max` alone. */
-  readonly isBalancer?: (address: string) => boolean;
 }
 
 /** Settings of TLS for both listeners. */
@@ -69,7 +63,7 @@ export async function listenForAgents(
 ): Promise<Listener> {
   const tls = tlsOf("agents", paths, ["h2"], deps, options);
   const server = createTlsServer({ ...tls.options, noDelay: true });
-  const newcomers = bound(server, deps, options);
+  const { server: front, newcomers } = frontOf(server, deps, options.newcomers ?? DEFAULT_LIMITS);
   // Without an authority everybody passes TLS: a stream that was accepted shows the agent.
   if (paths.clientCa === undefined) deps.proxy.serveAgents(server, AGENT_SETTINGS, (peer) => newcomers.known(peer));
   else {
@@ -77,7 +71,7 @@ export async function listenForAgents(
     deps.proxy.serveAgents(server, AGENT_SETTINGS);
   }
   guard(server, tls, "agents", deps.log);
-  return SocketListener.open(server, { kind: "tcp", address, isShared }, deps);
+  return SocketListener.open(front, { kind: "tcp", address, isShared }, deps);
 }
 
 /** Opens the socket or port for frontends. Rejects with `ListenerError`, `SocketPathError`, `TlsFilesError`. */
@@ -96,11 +90,12 @@ export async function listenForFrontends(
   const isGrpc = options.mode === "grpc";
   const tls = tlsOf("frontends", frontend.tls, isGrpc ? ["h2"] : ["http/1.1"], deps, options);
   const server = isGrpc ? secureGrpc(deps, tls) : secureConnect(deps, tls);
-  const newcomers = bound(server, deps, options);
+  const limits = options.newcomers ?? DEFAULT_LIMITS;
+  const { server: front, newcomers } = frontOf(server, deps, limits, { allowHalfOpen: !isGrpc });
   server.on("secureConnection", (socket) => newcomers.known(socket));
   guard(server, tls, "frontends", deps.log);
   const { address, isShared = false } = frontend;
-  return SocketListener.open(server, { kind: "tcp", address, isShared }, deps);
+  return SocketListener.open(front, { kind: "tcp", address, isShared }, deps);
 }
 
 function streamHandler({ proxy }: ListenersDeps, mode: "grpc" | "http-connect"): (stream: UnixStream) => void {
@@ -147,18 +142,6 @@ function tlsOf(
       onReloaded: () => log.info("new certificate files are in use", { for: whom }),
     },
   );
-}
-
-/** Bounds the clients that have not passed TLS; those that have are to be told to the result. */
-function bound(
-  server: TlsServer,
-  { clock }: ListenersDeps,
-  { newcomers = { max: 1024 } }: ListenTlsOptions,
-): Newcomers {
-  const { max, isBalancer } = newcomers;
-  const places = new Newcomers({ clock, max, ...(isBalancer === undefined ? {} : { isShared: isBalancer }) });
-  server.on("connection", (socket) => places.admit(socket));
-  return places;
 }
 
 /** Makes the certificates follow their files, and logs failed handshakes. */

@@ -113,10 +113,10 @@ export class ProxyServer {
     };
   }
 
-  /** Serves `AgentService` on a TCP or TLS server. `onAgent` is called with the `ADDRESS:PORT` of each agent that was accepted. */
+  /** Serves `AgentService` on a TCP or TLS server. `onAgent` is called with the `ADDRESS:PORT` of the connection of each agent that was accepted. */
   serveAgents(server: Server, settings: SessionSettings, onAgent: (peer: string) => void = () => undefined): void {
     serveStreams(server, {
-      onAccepted: ({ address }) => onAgent(address),
+      onAccepted: ({ address, balancer = address }) => onAgent(balancer),
       settings,
       path: TUNNEL_METHODS.connect,
       maxMessageBytes: this.#options.maxMessageBytes ?? MAX_MESSAGE_BYTES,

@@ -1,0 +1,64 @@
+/**
+ * The flags for balancers in front of a listener of TLS.
+ *
+ * Owns: which addresses are balancers, and whether they send PROXY headers. Does not know: the listeners, and the headers.
+ *
+ * ```ts
+ * const { isBalancer, readsProxyHeaders } = balancersOf(values);
+ * ```
+ */
+import { type Flag, switchFlag } from "#base/config";
+import { Cidr, IpAddress } from "#base/ip";
+
+export const balancerFlags = {
+  balancerCidr: cidrsFlag(),
+  balancerProxyProtocol: switchFlag(
+    "balancer-proxy-protocol",
+    false,
+    "connections from --balancer-cidr must begin with a PROXY header, v1 or v2, whose address counts as the client's; it is read from nobody else",
+  ),
+};
+
+interface BalancerValues {
+  readonly balancerCidr: readonly Cidr[];
+  readonly balancerProxyProtocol: boolean;
+}
+
+/** What is wrong with `--balancer-proxy-protocol`, if anything is. */
+export function balancerFault({ balancerCidr, balancerProxyProtocol }: BalancerValues): string | undefined {
+  return balancerProxyProtocol && balancerCidr.length === 0
+    ? "needs --balancer-cidr: a PROXY header is read from balancers alone"
+    : undefined;
+}
+
+export interface Balancers {
+  /** Takes an address of a socket. `undefined` if there are no balancers. */
+  readonly isBalancer: ((address: string) => boolean) | undefined;
+  readonly readsProxyHeaders: boolean;
+}
+
+export function balancersOf({ balancerCidr: ranges, balancerProxyProtocol }: BalancerValues): Balancers {
+  if (ranges.length === 0) return { isBalancer: undefined, readsProxyHeaders: false };
+  const isBalancer = (text: string): boolean => {
+    const address = IpAddress.tryParse(plain(text));
+    return address !== undefined && ranges.some((range) => range.contains(address));
+  };
+  return { isBalancer, readsProxyHeaders: balancerProxyProtocol };
+}
+
+/** Without a zone, and IPv4 as IPv4: sockets of both families have it as `::ffff:192.0.2.1`. */
+function plain(address: string): string {
+  const [text = ""] = address.split("%", 1);
+  return text.startsWith("::ffff:") && text.includes(".") ? text.slice("::ffff:".length) : text;
+}
+
+function cidrsFlag(): Flag<readonly Cidr[]> {
+  return {
+    name: "balancer-cidr",
+    help: "addresses of balancers in front of this listener: the bound of clients of one address that have not proved themselves is not for them, that of the listener is (may be given several times)",
+    placeholder: "CIDR,...",
+    defaultText: undefined,
+    initial: [],
+    parse: (text, before) => [...before, ...text.split(",").map((part) => Cidr.parse(part.trim()))],
+  };
+}
