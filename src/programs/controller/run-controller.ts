@@ -107,10 +107,11 @@ export async function runController(
 ): Promise<number> {
   const { name, values, signal } = program;
   const log = loggerOf(name, values);
-  sayOpenFiles(log);
   const registry = createRegistry();
   const health = new Health({ log: log.child("health") });
   await using api = await openClient(name, values, { registry, clock: systemClock });
+  // After what can be wrong with its configuration: such a fault is one line.
+  sayOpenFiles(log);
   await using _metrics = await serveMetrics({ registry, log }, values);
   await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
   const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry) };
