@@ -15,3 +15,4 @@ export { IpAddress, type IpFamily } from "./address.ts";
 export { Cidr } from "./cidr.ts";
 export { IpParseError } from "./errors.ts";
 export { MacAddress } from "./mac.ts";
+export { socketAddress, unmapped, unmappedCidr } from "./mapped.ts";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import fc from "fast-check";
 import ipaddr from "ipaddr.js";
-import { Cidr, IpAddress, IpParseError, MacAddress } from "./index.ts";
+import { Cidr, IpAddress, IpParseError, MacAddress, socketAddress, unmapped, unmappedCidr } from "./index.ts";
 
 const v4 = fc.bigInt({ min: 0n, max: (1n << 32n) - 1n }).map((value) => IpAddress.fromValue(4, value));
 /** Half of them with long runs of zeros, where the text is hardest. */
@@ -253,4 +253,27 @@ test("MacAddress: bytes and text round trip, and bytes are copied", () => {
     }),
   );
   assert.throws(() => MacAddress.fromBytes(new Uint8Array(8)), { code: "invalid-mac" });
+});
+
+test("unmapped, unmappedCidr, socketAddress: an IPv4-mapped address is an IPv4 one, others stay", () => {
+  for (const [text, plain] of [
+    ["::ffff:192.0.2.1", "192.0.2.1"],
+    ["192.0.2.1", "192.0.2.1"],
+    ["::192.0.2.1", "::c000:201"],
+    ["2001:db8::1", "2001:db8::1"],
+  ] as const)
+    assert.equal(String(unmapped(IpAddress.parse(text))), plain);
+  for (const [text, plain] of [
+    ["::ffff:10.0.0.0/104", "10.0.0.0/8"],
+    ["::ffff:0:0/96", "0.0.0.0/0"],
+    ["::ffff:0:0/95", "::fffe:0:0/95"],
+    ["::/0", "::/0"],
+  ] as const)
+    assert.equal(
+      String(unmappedCidr(Cidr.of(IpAddress.parse(text.split("/")[0] ?? ""), Number(text.split("/")[1])))),
+      plain,
+    );
+  assert.equal(String(socketAddress("fe80::1%eth0")), "fe80::1");
+  assert.equal(String(socketAddress("::ffff:127.0.0.1")), "127.0.0.1");
+  for (const none of [undefined, "", "/run/a.sock"]) assert.equal(socketAddress(none), undefined);
 });

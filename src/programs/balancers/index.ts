@@ -8,7 +8,7 @@
  * ```
  */
 import { type Flag, switchFlag } from "#base/config";
-import { Cidr, IpAddress } from "#base/ip";
+import { Cidr, socketAddress, unmappedCidr } from "#base/ip";
 
 export const balancerFlags = {
   balancerCidr: cidrsFlag(),
@@ -39,17 +39,12 @@ export interface Balancers {
 
 export function balancersOf({ balancerCidr: ranges, balancerProxyProtocol }: BalancerValues): Balancers {
   if (ranges.length === 0) return { isBalancer: undefined, readsProxyHeaders: false };
+  const plain = ranges.map(unmappedCidr);
   const isBalancer = (text: string): boolean => {
-    const address = IpAddress.tryParse(plain(text));
-    return address !== undefined && ranges.some((range) => range.contains(address));
+    const address = socketAddress(text);
+    return address !== undefined && plain.some((range) => range.contains(address));
   };
   return { isBalancer, readsProxyHeaders: balancerProxyProtocol };
-}
-
-/** Without a zone, and IPv4 as IPv4: sockets of both families have it as `::ffff:192.0.2.1`. */
-function plain(address: string): string {
-  const [text = ""] = address.split("%", 1);
-  return text.startsWith("::ffff:") && text.includes(".") ? text.slice("::ffff:".length) : text;
 }
 
 function cidrsFlag(): Flag<readonly Cidr[]> {

@@ -1,4 +1,4 @@
-import { Cidr, IpAddress } from "#base/ip";
+import { type Cidr, socketAddress, unmappedCidr } from "#base/ip";
 
 /** Both ends of a connection, as the kernel names them. */
 export interface ConnectionEnds {
@@ -15,37 +15,20 @@ export class MetricsClients {
 
   /** Without ranges everybody may. `onRefused` is called for each connection or request that is refused. */
   constructor(ranges: readonly Cidr[], { onRefused }: { readonly onRefused: () => void }) {
-    this.#ranges = ranges.map(unmappedRange);
+    this.#ranges = ranges.map(unmappedCidr);
     this.#onRefused = onRefused;
   }
 
   /** True if the client may read. A client that is gone already has no address, and may not. */
   admits({ from, to }: ConnectionEnds): boolean {
     if (this.#ranges.length === 0) return true;
-    const client = addressOf(from);
+    const client = socketAddress(from);
     if (client !== undefined) {
       // The kernel answers from nowhere else to an address of its own, whatever a packet says.
-      const isOwn = client.isLoopback || addressOf(to)?.equals(client) === true;
+      const isOwn = client.isLoopback || socketAddress(to)?.equals(client) === true;
       if (isOwn || this.#ranges.some((range) => range.contains(client))) return true;
     }
     this.#onRefused();
     return false;
   }
-}
-
-/** An IPv4-mapped address is an IPv4 one: a socket of both families names IPv4 clients so. */
-function addressOf(text: string | undefined): IpAddress | undefined {
-  const [withoutZone = ""] = text?.split("%") ?? [];
-  const address = IpAddress.tryParse(withoutZone);
-  return address === undefined ? undefined : unmapped(address);
-}
-
-const MAPPED = Cidr.parse("::ffff:0.0.0.0/96");
-
-function unmapped(address: IpAddress): IpAddress {
-  return MAPPED.contains(address) ? IpAddress.fromValue(4, address.value & 0xffff_ffffn) : address;
-}
-
-function unmappedRange(range: Cidr): Cidr {
-  return MAPPED.contains(range) ? Cidr.of(unmapped(range.base), range.prefixLength - MAPPED.prefixLength) : range;
 }

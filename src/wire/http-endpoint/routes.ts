@@ -1,4 +1,4 @@
-import { IpAddress } from "#base/ip";
+import { IpAddress, socketAddress } from "#base/ip";
 import type { EndpointAnswer, EndpointRequest } from "./answer.ts";
 import type { MetricsClients } from "./metrics-clients.ts";
 
@@ -55,7 +55,7 @@ export function hostNameOf({ host, to = "127.0.0.1" }: Pick<EndpointRequest, "ho
 
 /** True if a client of a loopback address has named another host. HTTP/1.0 needs no Host. Pure. */
 export function isForeignName({ host, to }: Pick<EndpointRequest, "host" | "to">): boolean {
-  const address = IpAddress.tryParse(to?.replace(/^::ffff:(?=\d+\.)/i, "") ?? "");
+  const address = socketAddress(to);
   if (host === "" || address?.isLoopback !== true) return false;
   const name = HOST.exec(host)?.[1]
     ?.replace(/^\[(.*)\]$/, "$1")

@@ -8,8 +8,8 @@
  * backend.write(encodeProxyHeader({ source: { address, port: 40_000 }, destination: { address: own, port: 443 } }));
  * ```
  */
-import { IpAddress } from "#base/ip";
-import { MAPPED, type ProxiedConnection, SIGNATURE, TCP_OVER_IPV4, TCP_OVER_IPV6, unmapped } from "./layout.ts";
+import { IpAddress, unmapped } from "#base/ip";
+import { type ProxiedConnection, SIGNATURE, TCP_OVER_IPV4, TCP_OVER_IPV6 } from "./layout.ts";
 
 export type { ProxiedConnection } from "./layout.ts";
 export { type HeaderProgress, ProxyHeaderReader } from "./read.ts";
@@ -33,6 +33,9 @@ export function encodeProxyHeader({ source, destination }: ProxiedConnection): U
   const head = Buffer.from([VERSION_AND_COMMAND, isIPv4 ? TCP_OVER_IPV4 : TCP_OVER_IPV6, 0, body.length]);
   return Buffer.concat([SIGNATURE, head, body]);
 }
+
+/** What makes an IPv6 address of an IPv4 one (RFC 4291 2.5.5.2). */
+const MAPPED = 0xffffn << 32n;
 
 function bytesOfIPv6(address: IpAddress): Uint8Array {
   return (address.family === 6 ? address : IpAddress.fromValue(6, address.value + MAPPED)).toBytes();

@@ -1,4 +1,4 @@
-import { IpAddress } from "#base/ip";
+import type { IpAddress } from "#base/ip";
 
 /** One end of a TCP connection. */
 export interface ProxyEndpoint {
@@ -18,11 +18,3 @@ export interface ProxiedConnection {
 export const SIGNATURE = Buffer.from("0d0a0d0a000d0a515549540a", "hex");
 export const TCP_OVER_IPV4 = 0x11;
 export const TCP_OVER_IPV6 = 0x21;
-
-export const MAPPED = 0xffffn << 32n;
-
-/** The IPv4 address that an IPv4-mapped one stands for; others as they are. */
-export function unmapped(address: IpAddress): IpAddress {
-  if (address.family === 4 || address.value >> 32n !== 0xffffn) return address;
-  return IpAddress.fromValue(4, address.value - MAPPED);
-}

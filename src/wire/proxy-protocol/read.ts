@@ -1,12 +1,5 @@
-import { IpAddress } from "#base/ip";
-import {
-  type ProxiedConnection,
-  type ProxyEndpoint,
-  SIGNATURE,
-  TCP_OVER_IPV4,
-  TCP_OVER_IPV6,
-  unmapped,
-} from "./layout.ts";
+import { IpAddress, unmapped } from "#base/ip";
+import { type ProxiedConnection, type ProxyEndpoint, SIGNATURE, TCP_OVER_IPV4, TCP_OVER_IPV6 } from "./layout.ts";
 
 /** The longest line of version 1, with its CRLF. */
 const MAX_LINE_BYTES = 107;

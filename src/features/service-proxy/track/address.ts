@@ -1,4 +1,4 @@
-import { Cidr, IpAddress, type IpFamily } from "#base/ip";
+import { Cidr, IpAddress, type IpFamily, unmappedCidr } from "#base/ip";
 
 /**
  * Reads an address as older versions of Kubernetes accepted it: with spaces around it, and with leading zeros in IPv4, which mean decimal.
@@ -12,10 +12,6 @@ export function lenientAddress(text: string | undefined, family: IpFamily): IpAd
   return address?.family === family ? address : undefined;
 }
 
-/** Bits before the IPv4 address in a mapped one (RFC 4291 2.5.5.2). */
-const MAPPED_BITS = 96;
-const MAPPED = Cidr.parse("::ffff:0:0/96");
-
 /**
  * Reads a prefix as {@link lenientAddress} reads an address; host bits are cleared. A prefix of mapped addresses is one of IPv4: API servers before 1.36 accept
  * `::ffff:10.0.0.0/104`, and kube-proxy takes it for 10.0.0.0/8. `undefined`: it is neither.
@@ -26,6 +22,5 @@ export function lenientCidr(text: string): Cidr | undefined {
   if (address === undefined || rest.length > 0 || !/^\d{1,3}$/.test(length)) return undefined;
   const bits = Number(length);
   if (bits > address.bits) return undefined;
-  if (address.family === 4 || bits < MAPPED_BITS || !MAPPED.contains(address)) return Cidr.of(address, bits);
-  return Cidr.of(IpAddress.fromBytes(address.toBytes().subarray(MAPPED_BITS / 8)), bits - MAPPED_BITS);
+  return unmappedCidr(Cidr.of(address, bits));
 }

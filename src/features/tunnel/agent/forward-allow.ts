@@ -1,5 +1,5 @@
 import { ConfigError } from "#base/config";
-import { Cidr, IpAddress } from "#base/ip";
+import { Cidr, unmapped } from "#base/ip";
 import type { AddressFilter } from "../local/dial-tcp.ts";
 
 /** Endpoints that servers may reach through an agent. */
@@ -8,9 +8,6 @@ export interface ForwardDestination {
   /** Absent: any port. */
   readonly port: number | undefined;
 }
-
-/** IPv4-mapped IPv6 addresses (RFC 4291 section 2.5.5.2). */
-const MAPPED = Cidr.parse("::ffff:0:0/96");
 
 /** Reads `CIDR[:port]`, such as `10.0.0.0/8`, `10.1.2.3/32:10250` or `fd00::/8:443`. Throws `ConfigError` that quotes the text. */
 export function parseForwardDestination(text: string): ForwardDestination {
@@ -29,13 +26,8 @@ export function parseForwardDestination(text: string): ForwardDestination {
 export function forwardFilter(list: readonly ForwardDestination[]): AddressFilter | undefined {
   if (list.length === 0) return undefined;
   return (address, port) => {
+    // A connection to an IPv4-mapped address reaches the IPv4 endpoint.
     const plain = unmapped(address);
     return list.some(({ range, port: only }) => range.contains(plain) && (only === undefined || only === port));
   };
-}
-
-/** The IPv4 address of an IPv4-mapped IPv6 address, because a connection to the mapped address reaches that endpoint. */
-function unmapped(address: IpAddress): IpAddress {
-  if (!MAPPED.contains(address)) return address;
-  return IpAddress.fromValue(4, address.value & 0xffff_ffffn);
 }
