@@ -1,9 +1,10 @@
-/** docs/spec/tunnel.md#13.2 and #9.7: sni-router as the balancer before a proxy-server. */
+/** docs/spec/tunnel.md#13.2 and #9.7: sni-router as the balancer before a proxy-server, with the flags of the guide. */
 import assert from "node:assert/strict";
 import { connect } from "node:net";
 import { Duplex } from "node:stream";
 import { type TestContext, test } from "node:test";
 import { connect as connectTls } from "node:tls";
+import { commandsOf } from "#test/guide";
 import { ISTHMUS, type Running, start, until } from "#test/lab";
 import { freePort } from "#test/ports";
 import { ProxyBed } from "#test/proxies";
@@ -11,6 +12,13 @@ import { ProxyBed } from "#test/proxies";
 /** Of 300 files an eighth is for clients that have proved nothing: 37, of one address 18. */
 const LIMIT = 300;
 const CLIENTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4"].flatMap((address) => Array.from({ length: 10 }, () => address));
+
+/** The flags that the guide gives to a program for a balancer with PROXY headers. */
+function flagsOnPage(program: string): string[] {
+  const [, commands = ""] = commandsOf("tunnel.md", "Behind a balancer");
+  const line = commands.split("\n").find((one) => one.startsWith(program)) ?? assert.fail(`no ${program}: ${commands}`);
+  return (line.match(/--\S+/g) ?? []).map((flag) => flag.replace("10.1.2.0/28", "127.0.0.1/32"));
+}
 
 function launch(t: TestContext, ...words: readonly string[]): Running {
   const running = start(["sh", "-c", `ulimit -n ${LIMIT}; exec "$0" "$@"`, ISTHMUS, ...words]);
@@ -58,11 +66,11 @@ test("proxy-server: clients behind sni-router have places by their own addresses
     ...["proxy-server", `--uds-name=${bed.path("frontend.sock")}`, "--server-port=0", `--agent-port=${agentPort}`],
     ...["--agent-bind-address=127.0.0.1", `--health-port=${serverHealth}`, `--admin-port=${admin}`],
     ...[`--cluster-cert=${bed.path("server.crt")}`, `--cluster-key=${bed.path("server.key")}`],
-    ...[`--cluster-ca-cert=${bed.path("ca.crt")}`, "--balancer-cidr=127.0.0.1/32", "--balancer-proxy-protocol"],
+    ...[`--cluster-ca-cert=${bed.path("ca.crt")}`, ...flagsOnPage("proxy-server")],
   );
   const router = launch(
     t,
-    ...["sni-router", `--listen=127.0.0.1:${port}`, `--default=127.0.0.1:${agentPort}`, "--proxy-protocol"],
+    ...["sni-router", `--listen=127.0.0.1:${port}`, `--default=127.0.0.1:${agentPort}`, ...flagsOnPage("sni-router")],
     ...[`--metrics-addr=127.0.0.1:${metrics}`, `--health-addr=127.0.0.1:${health}`],
   );
   await until("the server listens", () => server.said().includes('"started"'), { seen: server.said });
