@@ -50,6 +50,19 @@ export function listFlag(name: string, help: string, placeholder = "TEXT"): Flag
   return repeatedFlag(name, (text) => text, help, placeholder);
 }
 
+/** A flag that may be given several times, each time with values between commas. An empty value goes to the parser too; its errors become faults of this flag. */
+export function commaFlag<T>(
+  name: string,
+  parse: (text: string) => T,
+  help: string,
+  placeholder: string,
+): Flag<readonly T[]> {
+  return {
+    ...repeatedFlag(name, parse, help, placeholder),
+    parse: (text, before) => [...before, ...text.split(",").map((part) => parse(part.trim()))],
+  };
+}
+
 /** A flag that may be given several times, each value with a parser of its own; the parser's errors become faults of this flag. */
 export function repeatedFlag<T>(
   name: string,

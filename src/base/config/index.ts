@@ -20,6 +20,7 @@ export { ConfigError } from "./errors.ts";
 export {
   addressFlag,
   choiceFlag,
+  commaFlag,
   durationFlag,
   type Flag,
   type FlagSet,

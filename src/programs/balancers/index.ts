@@ -7,11 +7,16 @@
  * const { isBalancer, readsProxyHeaders } = balancersOf(values);
  * ```
  */
-import { type Flag, switchFlag } from "#base/config";
+import { commaFlag, switchFlag } from "#base/config";
 import { Cidr, socketAddress, unmappedCidr } from "#base/ip";
 
 export const balancerFlags = {
-  balancerCidr: cidrsFlag(),
+  balancerCidr: commaFlag(
+    "balancer-cidr",
+    (text) => Cidr.parse(text),
+    "addresses of balancers in front of this listener: the bound of clients of one address that have not proved themselves is not for them, that of the listener is",
+    "CIDR,...",
+  ),
   balancerProxyProtocol: switchFlag(
     "balancer-proxy-protocol",
     false,
@@ -45,15 +50,4 @@ export function balancersOf({ balancerCidr: ranges, balancerProxyProtocol }: Bal
     return address !== undefined && plain.some((range) => range.contains(address));
   };
   return { isBalancer, readsProxyHeaders: balancerProxyProtocol };
-}
-
-function cidrsFlag(): Flag<readonly Cidr[]> {
-  return {
-    name: "balancer-cidr",
-    help: "addresses of balancers in front of this listener: the bound of clients of one address that have not proved themselves is not for them, that of the listener is (may be given several times)",
-    placeholder: "CIDR,...",
-    defaultText: undefined,
-    initial: [],
-    parse: (text, before) => [...before, ...text.split(",").map((part) => Cidr.parse(part.trim()))],
-  };
 }

@@ -1,15 +1,12 @@
-import type { Flag } from "#base/config";
+import { commaFlag } from "#base/config";
 import { Cidr } from "#base/ip";
 
-const flag: Flag<readonly Cidr[]> = {
-  name: "metrics-from",
-  help: "who may read metrics and profiles, besides this machine itself; without the flag: everybody (the flag can be repeated)",
-  placeholder: "CIDR,...",
-  defaultText: undefined,
-  initial: [],
-  // An entry that is left out would open the port, so none is.
-  parse: (text, before) => [...before, ...text.split(",").map((entry) => Cidr.parse(entry.trim()))],
+/** `--metrics-from`, of each program that serves metrics. An entry that is no CIDR is a fault: one that is left out would open the port. */
+export const metricsFromFlag = {
+  metricsFrom: commaFlag(
+    "metrics-from",
+    (text) => Cidr.parse(text),
+    "who may read metrics and profiles, besides this machine itself; without the flag: everybody",
+    "CIDR,...",
+  ),
 };
-
-/** `--metrics-from`, of each program that serves metrics. */
-export const metricsFromFlag = { metricsFrom: flag };
