@@ -1,6 +1,6 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
-import { TokenBucket } from "#base/rate-limit";
+import { TokenBucket } from "./token-bucket.ts";
 
 /** Warnings that peers can cause, limited to one a second with a burst of five, so that peers cannot fill the log. */
 export class RateLimitedLog {

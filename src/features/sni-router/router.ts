@@ -6,7 +6,7 @@ import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { type Names, SystemNames } from "#base/names";
 import { Newcomers } from "#base/places";
-import { TokenBucket } from "#base/rate-limit";
+import { RateLimitedLog } from "#base/rate-limit";
 import { resetSocket } from "#base/socket-reset";
 import { BackendOrder } from "./backends.ts";
 import { type BalancerEvents, ClientConnection } from "./client-connection.ts";
@@ -58,7 +58,7 @@ export class SniRouter implements AsyncDisposable {
   readonly #servers: Server[] = [];
   readonly #connections = new Map<Socket, ClientConnection>();
   readonly #newcomers: Newcomers;
-  readonly #warnings: TokenBucket;
+  readonly #warnings: RateLimitedLog;
   #routes: RouteTable;
   #idle: Deferred | undefined;
 
@@ -67,7 +67,7 @@ export class SniRouter implements AsyncDisposable {
     this.#options = options;
     this.#order = new BackendOrder(this.#deps.clock);
     this.#routes = options.routes;
-    this.#warnings = new TokenBucket({ ratePerSecond: 1, burst: 5, clock: deps.clock });
+    this.#warnings = new RateLimitedLog(deps);
     const { maxConnections, maxNewcomers = Math.max(16, Math.floor(maxConnections / 4)) } = options;
     this.#newcomers = new Newcomers({
       clock: deps.clock,
@@ -173,10 +173,8 @@ export class SniRouter implements AsyncDisposable {
         if (!this.#newcomers.attribute(client, address)) this.#connections.get(client)?.evict();
       },
       // Each client of a balancer that is not configured for it comes here.
-      onFault: (reason) => {
-        if (this.#warnings.tryTake())
-          this.#deps.log.warn("a balancer sent no PROXY header, and its client was refused", { balancer, reason });
-      },
+      onFault: (reason) =>
+        this.#warnings.warn("a balancer sent no PROXY header, and its client was refused", { balancer, reason }),
     };
   }
 

@@ -1,6 +1,7 @@
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import type { RateLimitedLog } from "#base/rate-limit";
 import { GrpcCode } from "#wire/grpc";
 import {
   type AgentIdentifiers,
@@ -21,7 +22,6 @@ import type { AgentAcceptLimiter } from "./agent-accept-limiter.ts";
 import { AgentAuthError, type AgentAuthenticator } from "./agent-auth.ts";
 import { Backend, type Backends } from "./backends.ts";
 import type { ServerMetrics } from "./metrics.ts";
-import type { RateLimitedLog } from "./rate-limited-log.ts";
 import type { ReversePolicy, ReverseSession } from "./reverse-policy.ts";
 
 /** Maximum length of an agent's id, in bytes. Longer ids are refused. */

@@ -3,10 +3,10 @@ import type { Server as TlsServer } from "node:tls";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import { Newcomers } from "#base/places";
+import { RateLimitedLog } from "#base/rate-limit";
 import { resetSocket } from "#base/socket-reset";
 import { type ProxiedConnection, ProxyHeaderReader } from "#wire/proxy-protocol";
 import { setClientBehind } from "../http2/client-behind.ts";
-import { RateLimitedLog } from "./rate-limited-log.ts";
 
 /** How long a balancer may take for its header, in milliseconds. It has that before it has anything of its client. */
 const HEADER_TIMEOUT_MS = 5000;

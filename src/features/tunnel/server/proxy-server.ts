@@ -1,6 +1,7 @@
 import type { Server, Socket } from "node:net";
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
+import { RateLimitedLog } from "#base/rate-limit";
 import { type Capability, TUNNEL_METHODS } from "#wire/konnectivity";
 import type { SessionSettings } from "../http2/session.ts";
 import type { Transport } from "../http2/transport.ts";
@@ -17,7 +18,6 @@ import { serveConnectFrontend } from "./connect-frontend.ts";
 import { Forwarder, type FrontendDeps } from "./forward.ts";
 import { serveGrpcFrontend } from "./grpc-frontend.ts";
 import type { ServerMetrics } from "./metrics.ts";
-import { RateLimitedLog } from "./rate-limited-log.ts";
 import type { ReversePolicy } from "./reverse-policy.ts";
 import type { Strategy } from "./strategies.ts";
 

@@ -1,6 +1,7 @@
 import type { Clock } from "#base/clock";
 import type { Logger } from "#base/log";
 import type { Names } from "#base/names";
+import { RateLimitedLog } from "#base/rate-limit";
 import { formatHostPort, type HostPort, parseHostPort } from "#wire/http-connect";
 import type { DialRequest } from "#wire/konnectivity";
 import type { DialDecision } from "../dial/dial-acceptor.ts";
@@ -12,7 +13,6 @@ import { MAX_ADDRESS_LENGTH } from "../mux/options.ts";
 import { AgentLimiters, type AgentLimits } from "./agent-limiters.ts";
 import { type AllowedDestination, findDestination } from "./allowed-destination.ts";
 import type { ReverseDialResult, ServerMetrics } from "./metrics.ts";
-import { RateLimitedLog } from "./rate-limited-log.ts";
 
 /** Of an address that is too long, this number of characters is logged. */
 const LOGGED_ADDRESS_LENGTH = 100;

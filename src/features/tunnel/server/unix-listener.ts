@@ -2,11 +2,11 @@ import type { Clock } from "#base/clock";
 import { LinkedSet } from "#base/collections";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
+import { RateLimitedLog } from "#base/rate-limit";
 import { claimSocketPath } from "#base/unix-socket";
 import { KernelError } from "#kernel/errors";
 import { UnixListener as KernelListener, type UnixListenerEvents, UnixStream } from "#kernel/reactor";
 import { BACKLOG, type Listener, ListenerError, UDS_UMASK } from "./listener.ts";
-import { RateLimitedLog } from "./rate-limited-log.ts";
 
 export interface UnixListenerDeps {
   readonly log: Logger;
