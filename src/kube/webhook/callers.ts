@@ -1,9 +1,8 @@
 import { X509Certificate } from "node:crypto";
-import { readFileSync, statSync } from "node:fs";
 import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";
 import { createSecureContext, type TLSSocket } from "node:tls";
-import { describeError } from "#base/errors";
+import { FollowedFiles } from "./followed-files.ts";
 
 /** Who may send reviews: clients with a certificate of an authority. */
 export interface Callers {
@@ -13,43 +12,15 @@ export interface Callers {
   readonly names: readonly string[];
 }
 
-/**
- * The authority of callers. The file is read when a connection arrives and has changed; one that cannot be used leaves the last one in force, and until there is
- * one nobody is let in.
- */
-export class CallerAuthority {
-  readonly #path: string;
-  readonly #onFault: (why: string) => void;
-  #stamp = "";
-  #fault = "";
-  #ca: string | undefined;
-
-  /** `onFault` is called once for each state of the file that cannot be used. */
-  constructor(path: string, onFault: (why: string) => void = () => undefined) {
-    this.#path = path;
-    this.#onFault = onFault;
-  }
-
-  /** The authority's certificates, or `undefined`: then nobody is to be believed. */
-  current(): string | undefined {
-    try {
-      const stat = statSync(this.#path);
-      const stamp = `${stat.ino}:${stat.mtimeMs}:${stat.size}`;
-      if (stamp === this.#stamp) return this.#ca;
-      const text = readFileSync(this.#path, "utf8");
-      this.#stamp = stamp;
-      this.#fault = "";
-      // Without any certificate in it OpenSSL would say nothing.
-      new X509Certificate(text);
-      createSecureContext({ ca: text });
-      this.#ca = text;
-    } catch (error) {
-      const why = `${this.#path}: ${describeError(error)}`;
-      if (why !== this.#fault) this.#onFault(why);
-      this.#fault = why;
-    }
-    return this.#ca;
-  }
+/** The authority's certificates, followed: until there are some that can be used nobody is to be believed. */
+export function callerAuthority(path: string, onFault: (why: string) => void): FollowedFiles<string> {
+  const check = ([text = ""]: readonly string[]): string => {
+    // Without any certificate in it OpenSSL would say nothing.
+    new X509Certificate(text);
+    createSecureContext({ ca: text });
+    return text;
+  };
+  return new FollowedFiles([path], check, onFault);
 }
 
 /** Why a request is not believed, with the HTTP status for it; `undefined`: it is. */

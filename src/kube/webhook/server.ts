@@ -8,6 +8,7 @@ import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { Places } from "#base/places";
+import { RateLimitedLog } from "#base/rate-limit";
 import {
   type AdmissionAnswer,
   type AdmissionRequest,
@@ -15,8 +16,9 @@ import {
   parseAdmissionReview,
   WebhookError,
 } from "./admission.ts";
-import { CallerAuthority, type Callers, callerFault } from "./callers.ts";
+import { type Callers, callerAuthority, callerFault } from "./callers.ts";
 import { type CertificateEvent, CertificateFiles, type KeyPair } from "./certificates.ts";
+import type { FollowedFiles } from "./followed-files.ts";
 
 /** The maximum size of a review, in bytes: two objects of etcd's maximum size, with JSON's overhead. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
@@ -49,8 +51,6 @@ const HEAD_TIMEOUT_MS = 10_000;
 const IDLE_TIMEOUT_MS = 120_000;
 /** The time that reviews under way have when the server ends, in milliseconds. */
 const END_GRACE_MS = 2_000;
-/** The shortest time between two lines about callers that were refused, in milliseconds. */
-const REFUSED_LOG_MS = 60_000;
 /** The interval of checks for requests that take too long, in milliseconds. */
 const SLOW_CHECK_MS = 2_000;
 
@@ -89,8 +89,9 @@ export class WebhookServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #options: WebhookServerOptions;
   readonly #certificates: CertificateFiles;
-  readonly #authority: CallerAuthority | undefined;
+  readonly #authority: FollowedFiles<string> | undefined;
   readonly #stop = new AbortController();
+  readonly #refusals: RateLimitedLog;
   readonly #places = new Places(MAX_WEBHOOK_CONNECTIONS);
   /** The connections beneath TLS, by the client's address and port. */
   readonly #arrivals = new Map<string, Socket>();
@@ -100,7 +101,6 @@ export class WebhookServer implements AsyncDisposable {
   #served: KeyPair | undefined;
   #servedCertificate: X509Certificate | undefined;
   #believed: string | undefined;
-  #refusalLogged = Number.NEGATIVE_INFINITY;
   #reviewsUnderWay = 0;
   #bytesUnderWay = 0;
 
@@ -114,8 +114,9 @@ export class WebhookServer implements AsyncDisposable {
       options.onCertificate?.(event);
     });
     const { callers, log } = options;
+    this.#refusals = new RateLimitedLog(options);
     if (callers !== undefined) {
-      this.#authority = new CallerAuthority(callers.caFile, (error) =>
+      this.#authority = callerAuthority(callers.caFile, (error) =>
         log.warn("the authority of the webhook's callers cannot be used", { error }),
       );
     }
@@ -269,15 +270,15 @@ export class WebhookServer implements AsyncDisposable {
 
   /** The answer to a caller that may not send reviews. Nothing of its request is read. */
   #refuse(request: IncomingMessage, path: string): Answer | undefined {
-    const { callers, log, clock } = this.#options;
+    const { callers } = this.#options;
     if (callers === undefined) return undefined;
     const fault = callerFault(request, callers, {
       isKnown: this.#believed !== undefined,
       served: this.#servedCertificate,
     });
-    if (fault !== undefined && clock.monotonic() - this.#refusalLogged >= REFUSED_LOG_MS) {
-      this.#refusalLogged = clock.monotonic();
-      log.warn("a review was refused", { path, from: request.socket.remoteAddress, why: fault.body.trimEnd() });
+    if (fault !== undefined) {
+      const why = fault.body.trimEnd();
+      this.#refusals.warn("a review was refused", { path, from: request.socket.remoteAddress, why });
     }
     return fault;
   }
