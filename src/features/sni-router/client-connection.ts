@@ -33,7 +33,7 @@ export interface ClientConnectionDeps {
   readonly balancer: BalancerEvents | undefined;
 }
 
-/** What comes of the PROXY header of a balancer. */
+/** A connection calls these when the PROXY header of its balancer was read, or is missing. */
 export interface BalancerEvents {
   /** The header names a client. */
   onClient(address: string): void;

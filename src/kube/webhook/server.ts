@@ -59,7 +59,7 @@ export type AdmissionHandler = (
   request: AdmissionRequest,
   options: {
     readonly signal: AbortSignal;
-    /** Whether the caller has proved that it is an API server. Otherwise it may be anybody, and the answer should say no more than the review does. */
+    /** True if the caller has proved that it is an API server. Otherwise it may be anybody, and the answer should say no more than the review does. */
     readonly isProven: boolean;
   },
 ) => AdmissionAnswer | Promise<AdmissionAnswer>;

@@ -20,7 +20,7 @@ export interface PodValidation {
   readonly world: NicWorld;
   /** The user name of the controller, the only one who writes the annotations of the status. */
   readonly controllerUser: string;
-  /** Whether the caller has proved that it is an API server. Others get no limit, no tenant's name and no number of ports. */
+  /** True if the caller has proved that it is an API server. Others are told no limit, no tenant's name and no number of ports. */
   readonly isProven: boolean;
 }
 

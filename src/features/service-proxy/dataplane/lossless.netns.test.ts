@@ -57,7 +57,7 @@ async function churn(
   }
 }
 
-/** What happened during the load, and at least how much of each, however slow the machine is. */
+/** The load counts these, and goes on until there are enough of each, however slow the machine is. */
 type Counts = { tcp: number; udp: number; updates: number };
 const LEAST: Counts = { tcp: LOAD_MS / 10, udp: LOAD_MS / 50, updates: LOAD_MS / 250 };
 

@@ -36,7 +36,7 @@ export interface ConnectOptions {
   /** Limit of the time from the start of connecting to the response headers, in milliseconds. */
   readonly timeoutMs: number;
   readonly keepAliveMs: number;
-  /** How long this agent dials an endpoint, in milliseconds: the server is told. */
+  /** This agent gives a dial up after this time, in milliseconds, and tells the server so. */
   readonly dialTimeoutMs?: number;
   /** Limit of a received message, in bytes. Default 4 MiB. */
   readonly maxMessageBytes?: number;

@@ -132,7 +132,7 @@ function identityOf(incoming: IncomingStream): AgentIdentity | StreamFault {
   }
 }
 
-/** How long the agent dials, in milliseconds. `undefined` if it does not say so, as Konnectivity's, or not in whole milliseconds. */
+/** Reads how long the agent dials, in milliseconds. Returns `undefined` if it does not say so, as Konnectivity's, or not in whole milliseconds. */
 function dialTimeoutOf(incoming: IncomingStream): number | undefined {
   const [text = "", ...more] = incoming.metadata(MetadataKey.dialTimeout);
   if (more.length > 0 || !/^[0-9]{1,9}$/.test(text)) return undefined;

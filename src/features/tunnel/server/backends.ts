@@ -8,9 +8,9 @@ import { type Candidate, choose, destinationHost, hostsOf, rankOf, type Strategy
 
 /** `--dial-timeout` of an agent that does not name it, as Konnectivity's, in milliseconds. */
 const DIAL_TIMEOUT_MS = 5000;
-/** How much longer than an agent dials its answer may take, in milliseconds. */
+/** An answer is late when it comes so much later than the agent dials, in milliseconds. */
 const ANSWER_SLACK_MS = 2000;
-/** How often a dial is tried at an agent that answers none, while others do: one of so many. */
+/** One dial of so many is tried at an agent that answers none, while others do. */
 const TRIAL_DIALS = 64;
 
 /** One agent stream on the server. */
@@ -31,7 +31,7 @@ export class Backend implements Candidate {
     readonly identifiers: AgentIdentifiers;
     readonly mux: LinkMux;
     readonly pulse: Pulse;
-    /** How long the agent dials, in milliseconds. Default 5 s. */
+    /** The agent gives a dial up after this time, in milliseconds. Default 5 s. */
     readonly dialTimeoutMs?: number | undefined;
   }) {
     this.agentID = init.agentID;
