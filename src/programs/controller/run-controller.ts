@@ -30,6 +30,7 @@ export interface ControllerProgram {
   readonly values: LogValues & {
     readonly metricsAddr: ListenAddress;
     readonly metricsFrom: readonly Cidr[];
+    readonly metricsAuthorization: boolean;
     readonly healthAddr: ListenAddress;
     readonly kubeconfig: string | undefined;
   };
@@ -112,7 +113,7 @@ export async function runController(
   await using api = await openClient(name, values, { registry, clock: systemClock });
   // After what can be wrong with its configuration: such a fault is one line.
   sayOpenFiles(log);
-  await using _metrics = await serveMetrics({ registry, log }, values);
+  await using _metrics = await serveMetrics({ registry, log, api }, values);
   await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
   const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry) };
   const leadership = leaderMetrics(registry);

@@ -1,7 +1,7 @@
 import { choiceFlag, durationFlag, integerFlag, repeatedFlag, stringFlag, switchFlag } from "#base/config";
 import { parseAllowedDestination } from "#features/tunnel";
 import { balancerFlags } from "../balancers/index.ts";
-import { heapSnapshotFlag, metricsFromFlag } from "../http-endpoints/index.ts";
+import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import {
   commaListFlag,
   decimalFlag,
@@ -60,7 +60,10 @@ const konnectivityFlags = {
   agentNamespace: stringFlag("agent-namespace", "", "namespace of the service account that agents must have", "NAME"),
   agentServiceAccount: stringFlag("agent-service-account", "", "name of that service account", "NAME"),
   authenticationAudience: stringFlag("authentication-audience", "", "audience that agents' tokens must have", "TEXT"),
-  kubeconfig: file("kubeconfig", "credentials of the API server for TokenReviews and Leases; else the pod's own"),
+  kubeconfig: file(
+    "kubeconfig",
+    "credentials of the API server for TokenReviews, Leases and --metrics-authorization; else the pod's own",
+  ),
   kubeconfigQps: decimalFlag(
     "kubeconfig-qps",
     0,
@@ -157,6 +160,7 @@ const ownFlags = {
     "require both a certificate and a token of agents; Konnectivity allows only one of the two",
   ),
   ...metricsFromFlag,
+  ...metricsAuthorizationFlag,
   ...balancerFlags,
   ...heapSnapshotFlag,
   ...workersFlag,
