@@ -105,8 +105,11 @@ function watchCluster(leading: LeadingController, pools: PoolManager): Cluster {
 function controlPools({ api, log, watch, control }: LeadingController, pools: PoolManager, { blocks }: Cluster): void {
   const addressPools = watch(coilResources.addressPools);
   const controller = control("addresspool", {
+    of: addressPools,
     on: [addressPools],
     after: [blocks],
+    // A pool whose writes get no answer keeps no other waiting.
+    workers: 4,
     reconcile: async (name, { signal }) => {
       await reconcilePool({ api, pools, log: log.child("pools") }, name, { signal });
       const isDeleting = addressPools.store.get(name)?.metadata.deletionTimestamp !== undefined;
@@ -135,7 +138,9 @@ function controlRequests(
     log: log.child("requests"),
     clock: systemClock,
   });
+  const blockRequests = watch(coilResources.blockRequests);
   const controller = control("blockrequest", {
+    of: blockRequests,
     after: [blocks],
     reconcile: (name, { signal }) => requests.reconcile(name, { signal }),
     // Requests of different pools are handled concurrently; the pool manager handles the requests of one pool in order.
@@ -145,7 +150,7 @@ function controlRequests(
   const ifUnanswered = (request: BlockRequest): void => {
     if (blockRequestResult(request).state === "in-progress") controller.enqueue(request.metadata.name);
   };
-  watch(coilResources.blockRequests).addHandler({
+  blockRequests.addHandler({
     onAdd: ifUnanswered,
     onUpdate: (_before, request) => ifUnanswered(request),
   });
