@@ -49,7 +49,7 @@ export interface CniCall {
 }
 
 /** How long a start may take: the emulated processor of the vm tier takes 6 s to start node, and more beside other work. */
-const SERVES_MS = 90_000;
+const SERVES_MS = 300_000;
 
 /** Disposing ends the programs and removes everything. */
 export class CniNode implements AsyncDisposable {
