@@ -44,7 +44,7 @@ export interface Memory {
   readonly other: { readonly node: SeenNode; readonly difference: Difference } | undefined;
   /** The last time at which the Node showed another machine, or changed from one to another. */
   readonly troubleMs: number;
-  /** Since when the Node is ours without a pause; `undefined`: it is not. */
+  /** Since when the Node is ours without a pause, its absence left out; `undefined`: it is not. */
   readonly oursSinceMs: number | undefined;
 }
 
@@ -87,7 +87,10 @@ export function observe(before: Memory, { node: shown, isHere, nowMs }: Observat
     troubleMs: isOther || hasChanged ? nowMs : before.troubleMs,
   };
   const identity = twinOf(before, memory, nowMs) ?? identityWithoutTwin(shows, node);
-  const oursSinceMs = identity.kind === "ours" ? (before.oursSinceMs ?? nowMs) : undefined;
+  // A Node that is deleted shows no other machine.
+  const isAbsent = identity.kind === "waiting" && identity.reason === "no-node";
+  const oursSinceMs =
+    identity.kind === "ours" ? (before.oursSinceMs ?? nowMs) : isAbsent ? before.oursSinceMs : undefined;
   return { ...memory, identity, oursSinceMs };
 }
 

@@ -170,6 +170,8 @@ test("coild: empty blocks are returned when the Node was its own for 30 s, and n
   assert.deepEqual([rig.own.isSettled, rig.settled], [false, 0]);
   await rig.clock.advance(2000);
   assert.deepEqual([rig.own.isSettled, rig.settled], [true, 1]);
+  rig.own.see(undefined);
+  assert.equal(rig.own.isSettled, true, "a Node that is deleted shows no other machine");
   rig.own.see(node(THEIRS, THERE, 2));
   assert.equal(rig.own.isSettled, false);
   rig.own.see(node(OURS, HERE, 3));
