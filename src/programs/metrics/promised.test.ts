@@ -51,6 +51,7 @@ const PROMISED: Readonly<Record<string, Promised>> = {
       "coil_coild_blocks{pool}",
       "coil_coild_unknown_addresses",
       "coil_coild_cut_off_attachments",
+      "coil_coild_node_twin",
       "coil_coild_nat_clients",
       "coil_coild_nat_clients_translated",
       "coil_coild_tunnel_driver_info{driver}",
