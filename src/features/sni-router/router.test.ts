@@ -230,6 +230,33 @@ test("SniRouter: when full, the client longest without a hello is closed; if all
   assert.equal(observer.decisions.filter((text) => text === ":overload").length, 2);
 });
 
+test("SniRouter: when an address has more than half of all places by hellos, its oldest client goes for another address, and none for its own", async (t) => {
+  const backend = await startBackend(t);
+  const { router, port, observer } = await startRouter(t, tableOf(routeTo("a", [backend.port])), { maxConnections: 5 });
+  const routed = async (address: string): Promise<Socket> => {
+    const client = dial(t, port, address);
+    client.write(helloFor("a"));
+    await backend.accepted();
+    return client.resume();
+  };
+  const strangers: Socket[] = [];
+  const isOver = ({ closed, readableEnded }: Socket): boolean => closed || readableEnded;
+  for (let at = 0; at < 5; at += 1) strangers.push(await routed("127.0.0.2"));
+  await until(() => router.connections === 5);
+  // Their own next one is refused.
+  assert.equal((await readAll(dial(t, port, "127.0.0.2"))).length, 0);
+  await routed("127.0.0.3");
+  await routed("127.0.0.4");
+  await until(() => strangers.filter(isOver).length === 2);
+  assert.deepEqual(strangers.map(isOver), [true, true, false, false, false]);
+  // They have more than half no more: with one less nobody has to go.
+  await routed("127.0.0.5");
+  await until(() => strangers.filter(isOver).length === 3);
+  assert.equal((await readAll(dial(t, port, "127.0.0.6"))).length, 0);
+  assert.equal(router.connections, 5);
+  assert.equal(observer.decisions.filter((text) => text === ":overload").length, 2);
+});
+
 test("SniRouter: of the places of clients without a hello one address has half, however many it opens, and another is served", async (t) => {
   const backend = await startBackend(t);
   const { router, port, observer } = await startRouter(t, tableOf(routeTo("a", [backend.port])), {

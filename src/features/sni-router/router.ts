@@ -13,6 +13,7 @@ import { type BalancerEvents, ClientConnection } from "./client-connection.ts";
 import { TCP_KEEPALIVE_MS } from "./dial.ts";
 import { SniRouterError } from "./errors.ts";
 import type { RouterObserver } from "./observer.ts";
+import { RoutedClients } from "./routed-clients.ts";
 import type { RouteTable } from "./routes.ts";
 
 /** Backlog of the listening sockets. */
@@ -33,14 +34,15 @@ export interface SniRouterDeps {
 export interface SniRouterOptions {
   readonly routes: RouteTable;
   /**
-   * Maximum of clients at once; each client has two sockets. One more client replaces a client without a hello, of the address that has the most.
+   * Maximum of clients at once; each client has two sockets. One more client replaces a client without a hello, of the address that has the most, or else the oldest
+   * one of another address that has more than half of all.
    */
   readonly maxConnections: number;
   /**
    * Maximum of clients at once that have sent no hello yet; one address has at most half of it. Default: a quarter of `maxConnections`, at least 16.
    */
   readonly maxNewcomers?: number;
-  /** Addresses of balancers: their clients without a hello are bounded by `maxNewcomers` alone. Default: none. */
+  /** Addresses of balancers: their clients are bounded by `maxNewcomers` and `maxConnections` alone. Default: none. */
   readonly isBalancer?: ((address: string) => boolean) | undefined;
   /** Balancers send a PROXY header first, and what it says counts as the client's address. Default false. */
   readonly readsProxyHeaders?: boolean;
@@ -58,6 +60,7 @@ export class SniRouter implements AsyncDisposable {
   readonly #servers: Server[] = [];
   readonly #connections = new Map<Socket, ClientConnection>();
   readonly #newcomers: Newcomers;
+  readonly #routed: RoutedClients;
   readonly #warnings: RateLimitedLog;
   #routes: RouteTable;
   #idle: Deferred | undefined;
@@ -69,6 +72,7 @@ export class SniRouter implements AsyncDisposable {
     this.#routes = options.routes;
     this.#warnings = new RateLimitedLog(deps);
     const { maxConnections, maxNewcomers = Math.max(16, Math.floor(maxConnections / 4)) } = options;
+    this.#routed = new RoutedClients(maxConnections);
     this.#newcomers = new Newcomers({
       clock: deps.clock,
       max: maxNewcomers,
@@ -137,7 +141,7 @@ export class SniRouter implements AsyncDisposable {
   #accept(client: Socket): void {
     // When all places are taken, a client without a hello goes, of the address that has the most.
     const isFull = this.#connections.size >= this.#options.maxConnections;
-    if (isFull && !this.#newcomers.makeRoom()) {
+    if (isFull && !this.#newcomers.makeRoom() && !this.#endRouted(client)) {
       this.#deps.observer.decided("", "overload");
       client.on("error", () => client.destroy());
       resetSocket(client);
@@ -149,8 +153,16 @@ export class SniRouter implements AsyncDisposable {
     }
     const { helloTimeoutMs = 5000, connectTimeoutMs = 5000 } = this.#options;
     const lookup = (name: string | undefined) => this.#routes.lookup(name);
-    const onDecided = (): void => this.#newcomers.known(client);
-    const balancer = this.#hasHeader(client) ? this.#balancerEvents(client) : undefined;
+    let { remoteAddress: address } = client;
+    const onDecided = (): void => {
+      this.#newcomers.known(client);
+      const isShared = address !== undefined && this.#options.isBalancer?.(address) === true;
+      if (!isShared && this.#connections.has(client)) this.#routed.add(client, address);
+    };
+    const onClient = (named: string): void => {
+      address = named;
+    };
+    const balancer = this.#hasHeader(client) ? this.#balancerEvents(client, onClient) : undefined;
     const deps = { ...this.#deps, order: this.#order, lookup, onDecided, balancer };
     const connection = new ClientConnection(client, deps, { helloTimeoutMs, connectTimeoutMs });
     this.#connections.set(client, connection);
@@ -166,10 +178,11 @@ export class SniRouter implements AsyncDisposable {
     return readsProxyHeaders && remoteAddress !== undefined && isBalancer?.(remoteAddress) === true;
   }
 
-  #balancerEvents(client: Socket): BalancerEvents {
+  #balancerEvents(client: Socket, onClient: (address: string) => void): BalancerEvents {
     const balancer = client.remoteAddress;
     return {
       onClient: (address) => {
+        onClient(address);
         if (!this.#newcomers.attribute(client, address)) this.#connections.get(client)?.evict();
       },
       // Each client of a balancer that is not configured for it comes here.
@@ -181,8 +194,23 @@ export class SniRouter implements AsyncDisposable {
   #forget(client: Socket, connection: ClientConnection): void {
     connection.destroy();
     this.#connections.delete(client);
+    this.#routed.remove(client);
     this.#deps.observer.connected(this.#connections.size);
     if (this.#connections.size === 0) this.#idle?.resolve();
+  }
+
+  /** Ends a client with a hello, of an address that has more than half of all places, for one of another address. Returns false if there is none. */
+  #endRouted({ remoteAddress }: Socket): boolean {
+    const loser = this.#routed.loserFor(remoteAddress);
+    if (loser === undefined) return false;
+    const from = loser.remoteAddress;
+    this.#warnings.warn("all places are taken: an address that has more than half of them lost its oldest client", {
+      from,
+    });
+    this.#connections.get(loser)?.destroy();
+    this.#connections.delete(loser);
+    this.#routed.remove(loser);
+    return true;
   }
 
   #evict(client: Socket): void {

@@ -7,7 +7,7 @@ import { type AbortOptions, untilAborted, withDeadline } from "#base/async";
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
-import { Places } from "#base/places";
+import { Places, RequestTurns } from "#base/places";
 import { RateLimitedLog } from "#base/rate-limit";
 import {
   type AdmissionAnswer,
@@ -28,8 +28,8 @@ export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
  */
 export const MAX_WEBHOOK_CONNECTIONS = 256;
 /**
- * The maximum number of reviews from their first byte to their answer; further reviews get 503. One connection can carry several reviews, one
- * after the other, so the limit on connections does not limit reviews.
+ * The maximum number of reviews from their first byte to their answer; further reviews get 503. A connection has one at a time: one that sends the next
+ * request before the answer ends.
  */
 export const MAX_REVIEWS = 256;
 /**
@@ -123,7 +123,9 @@ export class WebhookServer implements AsyncDisposable {
     const bounds = { handshakeTimeout: HANDSHAKE_TIMEOUT_MS, connectionsCheckingInterval: SLOW_CHECK_MS };
     // Who has no certificate, or another one, is told so in an answer: a handshake that fails says little to an API server's log.
     const asks = callers === undefined ? {} : { requestCert: true, rejectUnauthorized: false };
+    const turns = new RequestTurns();
     this.#server = createServer({ ...bounds, ...asks }, (request, response) => {
+      if (!turns.take(request, response)) return;
       const socket = this.#arrivals.get(clientOf(request.socket));
       if (socket !== undefined) {
         this.#places.begin(socket);

@@ -400,28 +400,20 @@ test("webhook: long reviews count until they are answered; short ones are served
   assert.equal(await status("/now", long("sound")), 200);
 });
 
-test("webhook: reviews that follow each other on one connection are bounded as those of many are", async () => {
+test("webhook: reviews of one connection are handled one at a time, and it ends if the next one does not wait for the answer", async () => {
   const { gate, seen, handlers } = gated();
   await using rig = await Rig.start(handlers, selfSigned("one"));
   const body = review("v1");
   const one = `POST /v HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
   const socket = connect({ host: "127.0.0.1", port: rig.server.port, rejectUnauthorized: false });
-  let text = "";
   const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
-  socket.setEncoding("utf8").on("data", (chunk: string) => {
-    text += chunk;
-  });
-  socket.on("error", () => undefined);
+  socket.resume().on("error", () => undefined);
   socket.write(one.repeat(MAX_REVIEWS + 50));
-  await until(() => seen.running === MAX_REVIEWS);
-  await sleep(100);
-  assert.match((await rig.post("/now", body)).body, /too many reviews at the moment/);
-  gate.resolve();
   await closed;
-  assert.equal(seen.most, MAX_REVIEWS);
-  assert.equal(text.match(/HTTP\/1\.1 200/g)?.length, MAX_REVIEWS);
-  assert.equal(text.match(/HTTP\/1\.1 503/g)?.length, 1);
+  await until(() => seen.running === 1);
   assert.equal((await rig.post("/now", body)).status, 200);
+  gate.resolve();
+  assert.equal(seen.most, 1);
 });
 
 /** Connections without a review: as many as the server takes, half of them after a TLS handshake. */

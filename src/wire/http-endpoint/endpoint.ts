@@ -304,9 +304,10 @@ function fewAt(openFiles: number): number {
   return Math.max(4, Math.floor(openFiles / 16));
 }
 
-/** Ends a connection with a reset: the kernel would go on to offer the rest of an answer to a client that does not read it. */
+/** Ends a connection with a reset: the kernel would go on to offer the rest of an answer to a client that does not read it. UNIX sockets know no reset, and offer nothing. */
 function cut(socket: Socket): void {
-  socket.resetAndDestroy();
+  if (socket.remoteAddress === undefined) socket.destroy();
+  else socket.resetAndDestroy();
 }
 
 /** Resolves when the kernel has taken the bytes; false: the connection has ended before. */

@@ -1,7 +1,10 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { mkdtempSync, rmSync } from "node:fs";
 import { Agent } from "node:http";
 import { connect, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { type TestContext, test } from "node:test";
 import fc from "fast-check";
@@ -206,6 +209,26 @@ test("HttpEndpoint: at the limit a client with many connections loses one of its
   good.write(GET);
   assert.match(String((await once(good, "data"))[0]), /ok$/);
   for (const socket of [good, other]) assert.equal(socket.closed, false);
+});
+
+test("HttpEndpoint: at the limit of a UNIX socket the oldest client ends, and the program goes on", async (t) => {
+  const { endpoint } = await serve(t, () => ({ body: "ok" }), { maxConnections: 2 });
+  const folder = mkdtempSync(join(tmpdir(), "isthmus-endpoint-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const path = join(folder, "socket");
+  await endpoint.listen({ path }, undefined);
+  const come = (): Socket => {
+    const socket = connect({ path });
+    socket.on("error", () => undefined);
+    t.after(() => socket.destroy());
+    return socket;
+  };
+  const [first, second] = [come(), come()];
+  const third = come();
+  await closed(first);
+  third.end(GET);
+  assert.match(await text(third), /ok$/);
+  assert.equal(second.closed, false);
 });
 
 test("HttpEndpoint: who sends nothing, half a head, or a byte now and then gets 408 in time, and an idle connection ends", async (t) => {

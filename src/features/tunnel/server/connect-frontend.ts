@@ -17,12 +17,12 @@ import type { ForwardFailure, ForwardObserver, FrontendDeps } from "./forward.ts
 /** How long a client may take to send its request, milliseconds (docs/spec/tunnel.md#5.4). */
 const HEAD_TIMEOUT_MS = 60_000;
 
-/** Serves HTTP CONNECT on one connection (docs/spec/tunnel.md#6). */
-export function serveConnectFrontend(client: ConnectClient, deps: FrontendDeps): void {
+/** Serves HTTP CONNECT on one connection (docs/spec/tunnel.md#6). `onRequest` is called when its request has come, or was refused. */
+export function serveConnectFrontend(client: ConnectClient, deps: FrontendDeps, onRequest?: () => void): void {
   const { metrics } = deps;
   metrics.httpConnections(1);
   client.wire.once("close", () => metrics.httpConnections(-1));
-  new RequestPhase(client, deps).start();
+  new RequestPhase(client, deps, onRequest).start();
 }
 
 /** Reads the request of a client. Nothing refers to it when the request is there: a connection may be idle for days after that. */
@@ -31,10 +31,12 @@ class RequestPhase {
   readonly #deps: FrontendDeps;
   readonly #reader = new ConnectReader();
   readonly #timer: NodeJS.Timeout;
+  readonly #onRequest: (() => void) | undefined;
 
-  constructor(client: ConnectClient, deps: FrontendDeps) {
+  constructor(client: ConnectClient, deps: FrontendDeps, onRequest: (() => void) | undefined) {
     this.#client = client;
     this.#deps = deps;
+    this.#onRequest = onRequest;
     this.#timer = setTimeout(() => client.wire.destroy(), HEAD_TIMEOUT_MS).unref();
   }
 
@@ -49,6 +51,7 @@ class RequestPhase {
   readonly #onData = (chunk: Uint8Array): void => {
     const progress = this.#reader.push(chunk);
     if (progress.kind === "need-more") return;
+    this.#onRequest?.();
     this.#stop();
     if (progress.kind === "refused") refuse(this.#client, progress.status, progress.body);
     else dial(this.#client, progress.target, progress.rest, this.#deps);

@@ -6,15 +6,17 @@ import { describeError } from "#base/errors";
 import type { Logger } from "#base/log";
 import { epollStreamsFault, type UnixStream } from "#kernel/reactor";
 import type { SessionSettings } from "../http2/session.ts";
+import { SocketTransport } from "../http2/transport.ts";
 import { UnixTransport } from "../http2/unix-transport.ts";
 import { DEFAULT_SETTINGS, FRONTEND_SETTINGS } from "../http2/windows.ts";
 import { type ServerTls, serverTls } from "../tls/server-tls.ts";
 import type { TlsPaths } from "../tls/tls-files.ts";
-import { UnixClient } from "./connect-client.ts";
+import { SocketClient, UnixClient } from "./connect-client.ts";
 import { frontOf, type NewcomerLimits } from "./front.ts";
 import { type Listener, SocketListener } from "./listener.ts";
 import type { ProxyServer } from "./proxy-server.ts";
 import { UnixListener } from "./unix-listener.ts";
+import { WaitingFrontends } from "./waiting-frontends.ts";
 
 const DEFAULT_LIMITS: NewcomerLimits = { max: 1024 };
 
@@ -80,17 +82,19 @@ export async function listenForFrontends(
   frontend: FrontendListen,
   options: ListenTlsOptions & { readonly mode: "grpc" | "http-connect" },
 ): Promise<Listener> {
-  if (frontend.kind === "shared-uds") return UnixListener.share(frontend.fd, streamHandler(deps, options.mode), deps);
+  const limits = options.newcomers ?? DEFAULT_LIMITS;
+  const waiting = new WaitingFrontends(limits.max);
+  if (frontend.kind === "shared-uds")
+    return UnixListener.share(frontend.fd, streamHandler(deps, options.mode, waiting), deps);
   if (frontend.kind === "uds") {
     // Node's own sockets work on any runtime (decision 0006).
     return epollStreamsFault() === undefined
-      ? UnixListener.open(frontend, streamHandler(deps, options.mode), deps)
-      : SocketListener.open(plainServer(deps, options.mode), frontend, deps);
+      ? UnixListener.open(frontend, streamHandler(deps, options.mode, waiting), deps)
+      : SocketListener.open(plainServer(deps, options.mode, waiting), frontend, deps);
   }
   const isGrpc = options.mode === "grpc";
   const tls = tlsOf("frontends", frontend.tls, isGrpc ? ["h2"] : ["http/1.1"], deps, options);
   const server = isGrpc ? secureGrpc(deps, tls) : secureConnect(deps, tls);
-  const limits = options.newcomers ?? DEFAULT_LIMITS;
   const { server: front, newcomers } = frontOf(server, deps, limits, { allowHalfOpen: !isGrpc });
   server.on("secureConnection", (socket) => newcomers.known(socket));
   guard(server, tls, "frontends", deps.log);
@@ -98,20 +102,34 @@ export async function listenForFrontends(
   return SocketListener.open(front, { kind: "tcp", address, isShared }, deps);
 }
 
-function streamHandler({ proxy }: ListenersDeps, mode: "grpc" | "http-connect"): (stream: UnixStream) => void {
-  if (mode === "grpc") return (stream) => proxy.serveGrpcFrontend(new UnixTransport(stream), FRONTEND_SETTINGS);
-  return (stream) => proxy.serveConnectFrontend(new UnixClient(stream));
+function streamHandler(
+  { proxy }: ListenersDeps,
+  mode: "grpc" | "http-connect",
+  waiting: WaitingFrontends,
+): (stream: UnixStream) => void {
+  if (mode === "grpc") {
+    return (stream) => {
+      const onRequest = waiting.admit(stream);
+      proxy.serveGrpcFrontend(new UnixTransport(stream), FRONTEND_SETTINGS, onRequest);
+    };
+  }
+  return (stream) => {
+    const onRequest = waiting.admit(stream);
+    proxy.serveConnectFrontend(new UnixClient(stream), onRequest);
+  };
 }
 
-function plainServer({ proxy }: ListenersDeps, mode: "grpc" | "http-connect"): Server {
+function plainServer({ proxy }: ListenersDeps, mode: "grpc" | "http-connect", waiting: WaitingFrontends): Server {
   if (mode === "grpc") {
-    const server = createNetServer({ noDelay: true });
-    proxy.serveGrpcFrontends(server, FRONTEND_SETTINGS);
-    return server;
+    return createNetServer({ noDelay: true }, (socket) => {
+      const onRequest = waiting.admit(socket);
+      proxy.serveGrpcFrontend(new SocketTransport(socket), FRONTEND_SETTINGS, onRequest);
+    });
   }
-  const server = createNetServer({ allowHalfOpen: true, noDelay: true });
-  proxy.serveConnectFrontends(server, "plain");
-  return server;
+  return createNetServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+    const onRequest = waiting.admit(socket);
+    proxy.serveConnectFrontend(new SocketClient(socket), onRequest);
+  });
 }
 
 function secureGrpc({ proxy }: ListenersDeps, tls: ServerTls): TlsServer {

@@ -136,12 +136,12 @@ export class ProxyServer {
     serveStreams(server, this.#grpcFrontends(settings));
   }
 
-  /** Serves `ProxyService` on one connection. */
-  serveGrpcFrontend(transport: Transport, settings: SessionSettings): void {
-    serveStreamsOn(transport, this.#grpcFrontends(settings));
+  /** Serves `ProxyService` on one connection. `onRequest` is called for each call. */
+  serveGrpcFrontend(transport: Transport, settings: SessionSettings, onRequest?: () => void): void {
+    serveStreamsOn(transport, this.#grpcFrontends(settings, onRequest));
   }
 
-  #grpcFrontends(settings: SessionSettings): IncomingOptions {
+  #grpcFrontends(settings: SessionSettings, onRequest?: () => void): IncomingOptions {
     return {
       settings,
       path: TUNNEL_METHODS.proxy,
@@ -150,7 +150,10 @@ export class ProxyServer {
       keepAliveMs: this.#options.frontendKeepAliveMs ?? 3_600_000,
       minPingIntervalMs: FRONTEND_MIN_PING_MS,
       clock: this.#deps.clock,
-      onStream: (stream) => serveGrpcFrontend(stream, this.#frontends),
+      onStream: (stream) => {
+        onRequest?.();
+        serveGrpcFrontend(stream, this.#frontends);
+      },
     };
   }
 
@@ -161,8 +164,8 @@ export class ProxyServer {
     );
   }
 
-  /** Serves HTTP CONNECT on one connection. */
-  serveConnectFrontend(client: ConnectClient): void {
-    serveConnectFrontend(client, this.#frontends);
+  /** Serves HTTP CONNECT on one connection. `onRequest` is called when its request has come, or was refused. */
+  serveConnectFrontend(client: ConnectClient, onRequest?: () => void): void {
+    serveConnectFrontend(client, this.#frontends, onRequest);
   }
 }

@@ -93,7 +93,11 @@ export class HttpConnection {
     this.#socket.off("close", this.#onClose);
   }
 
-  readonly #onData = (chunk: Uint8Array): void => {
+  /** The bytes of a read, which the next read overwrites. */
+  readonly #onData = (chunk: Uint8Array): void => this.#take(chunk, copyOf);
+
+  /** `keep`: makes bytes last that follow the head. */
+  #take(chunk: Uint8Array, keep: (rest: Uint8Array) => Uint8Array): void {
     const reader = this.#reader;
     if (reader === undefined) return;
     if (this.#isBetweenRequests) {
@@ -104,8 +108,8 @@ export class HttpConnection {
     if (progress.kind === "need-more") return;
     this.#stopAwaiting();
     if (progress.kind === "refused") this.#reply(refusalReply(progress), NOTHING);
-    else this.#serve(progress.head, copyOf(progress.rest)).catch(this.#onBug);
-  };
+    else this.#serve(progress.head, keep(progress.rest)).catch(this.#onBug);
+  }
 
   /** The client has ended its sending, so no request can follow. */
   readonly #onEnd = (): void => {
@@ -240,7 +244,8 @@ export class HttpConnection {
   #next(rest: Uint8Array): void {
     if (this.#socket.destroyed) return;
     this.#await(this.#deps.settings().limits.keepAliveMs, "close");
-    if (rest.length > 0) this.#onData(rest);
+    // They are ours: to copy them for each of many requests would cost their square.
+    if (rest.length > 0) this.#take(rest, (more) => more);
     // A client that has ended its sending may have sent further requests before.
     if (this.#reader !== undefined && this.#socket.readableEnded) {
       this.#stopAwaiting();

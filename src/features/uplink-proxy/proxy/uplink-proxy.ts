@@ -6,6 +6,7 @@ import type { Logger } from "#base/log";
 import { createRegistry, type Registry } from "#base/metrics";
 import type { Evidence, ListenerSettings, Settings, SnapshotSource } from "#base/uplink-model";
 import { type TcpStreams, type TcpStreamsKind, tcpStreams } from "#kernel/reactor";
+import { SharedText } from "#wire/http-endpoint";
 import type { Query } from "../dns/index.ts";
 import { Engine } from "../engine/index.ts";
 import { TunnelLimiter } from "../front/index.ts";
@@ -73,6 +74,7 @@ export class UplinkProxy {
   readonly #streams: TcpStreams;
   readonly #listeners: ListenerSet;
   readonly #registry: Registry = createRegistry();
+  readonly #exposition: SharedText;
   readonly #metricsFile: MetricsFile | undefined;
   /** When bytes of an uplink were last reported as evidence, by name: at most once a second. */
   readonly #toldAt = new Map<string, number>();
@@ -86,6 +88,11 @@ export class UplinkProxy {
     this.#settings = settings;
     this.#clock = deps.clock;
     this.#startedAt = this.#clock.monotonic();
+    const exposition = (): Promise<string> => {
+      this.#engine.flush();
+      return this.#registry.metrics();
+    };
+    this.#exposition = new SharedText(exposition, { clock: this.#clock });
     this.#streams = tcpStreams(options.streams ?? "epoll");
     this.#counters = new Counters(this.#clock);
     this.#limiter = new TunnelLimiter(() => this.#settings.limits);
@@ -232,8 +239,9 @@ export class UplinkProxy {
     if (page === "readyz" || page === "readyz?verbose") {
       return JSON.stringify(this.#readiness({ isVerbose: page === "readyz?verbose" }));
     }
+    if (page === "metrics") return Buffer.from(await this.#exposition.read()).toString("utf8");
     this.#engine.flush();
-    return page === "metrics" ? await this.#registry.metrics() : `${JSON.stringify(this.health())}\n`;
+    return `${JSON.stringify(this.health())}\n`;
   }
 
   async #untilStopped(signal: AbortSignal, failed: AbortSignal): Promise<void> {

@@ -2,6 +2,7 @@ import { mkdirSync, rmSync } from "node:fs";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { dirname } from "node:path";
 import type { Logger } from "#base/log";
+import { RequestTurns } from "#base/places";
 import { claimSocketPath, listenOnPath, SocketPathError } from "#base/unix-socket";
 import type { Uplink, UplinkStatus } from "#base/uplink-model";
 import { parseStatus, StatusError } from "./status.ts";
@@ -53,7 +54,9 @@ function makeFolder(path: string): void {
 
 function controlServer({ uplinks, reportStatus, log }: ControlDeps): Server {
   const limits = { requestTimeout: TIMEOUT_MS, headersTimeout: TIMEOUT_MS, keepAliveTimeout: TIMEOUT_MS };
+  const turns = new RequestTurns();
   const server = createServer({ ...limits, maxHeaderSize: MAX_BODY_BYTES }, (request, response) => {
+    if (!turns.take(request, response)) return;
     const route = routeOf(request);
     if (route.kind === "list") return answer(response, 200, { uplinks: uplinks().map(describeUplink) });
     if (route.kind === "refuse") return answer(response, route.status, { error: route.error }, route.headers);
