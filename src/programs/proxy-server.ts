@@ -29,6 +29,7 @@ import { profilingRoutes } from "./http-endpoints/index.ts";
 import { restClientMetrics } from "./metrics/index.ts";
 import { openFiles } from "./open-files/index.ts";
 import { defineProgram, EXIT } from "./program/index.ts";
+import { type AgentIdentity, agentIdentity } from "./proxy-server/agent-identity.ts";
 import { type ServerConfig, serverConfig } from "./proxy-server/config.ts";
 import { type ServerFlags, serverFlags } from "./proxy-server/flags.ts";
 import { FrontendShare } from "./proxy-server/frontend-share.ts";
@@ -71,6 +72,8 @@ export const proxyServer = defineProgram({
     using sighup = new SighupHandler();
     const worker = ownWorker();
     const config = serverConfig(values, worker);
+    // A leader reads the rules too, so that their faults are its own.
+    const identity = await agentIdentity(config);
     const log = klogLogger(worker === undefined ? "proxy-server" : `proxy-server.${worker.index}`, values);
     if (worker === undefined) {
       warn(values, config, log);
@@ -80,7 +83,7 @@ export const proxyServer = defineProgram({
     return await serve(
       values,
       config,
-      { log, sighup, worker },
+      { log, sighup, worker, identity },
       worker === undefined ? signal : AbortSignal.any([signal, worker.signal]),
     );
   },
@@ -129,7 +132,13 @@ async function serve(
     log,
     sighup,
     worker,
-  }: { readonly log: Logger; readonly sighup: SighupHandler; readonly worker: Worker | undefined },
+    identity,
+  }: {
+    readonly log: Logger;
+    readonly sighup: SighupHandler;
+    readonly worker: Worker | undefined;
+    readonly identity: AgentIdentity | undefined;
+  },
   signal: AbortSignal,
 ): Promise<number> {
   const registry = createRegistry();
@@ -154,6 +163,7 @@ async function serve(
       onBug,
       reverse,
       authenticator: tokens,
+      gate: identity?.gate,
       onBackendsChange: () => share?.update(),
     },
     proxyOptions(values, config),
@@ -169,7 +179,12 @@ async function serve(
   const tls = { cipherSuites: values.cipherSuites, tlsMinVersion: values.tlsMinVersion, newcomers };
   await using _endpoints = await serveEndpoints({ ...endpoints(values, config, registry, log), checks, onBug }, worker);
   await using agents = await listenForAgents({ proxy, log, clock: systemClock, onBug }, config.agent, tls);
-  observe({ backends: proxy.backends, budget: proxy.budget, agentBytes: () => agents.bytes });
+  observe({
+    backends: proxy.backends,
+    budget: proxy.budget,
+    agentBytes: () => agents.bytes,
+    identities: identity === undefined ? undefined : () => identity.gate.streams,
+  });
   await using frontends = await listenForFrontends(
     { proxy, log, clock: systemClock, onBug, onShortage: () => share?.noteShortage() },
     config.frontend,
@@ -180,6 +195,8 @@ async function serve(
   }
 
   group.spawn((aborted) => untilAborted(aborted));
+  if (identity !== undefined)
+    group.spawn((aborted) => identity.follow({ log, clock: systemClock }, { signal: aborted }));
   const lease = await startLease(group, { api: api.leases, config, log, health, metrics: leaseMetrics });
   if (tokens !== undefined) {
     const part = health.part("token-review");

@@ -258,3 +258,15 @@ test("serverFlags: a timeout that is too long for a timer, or 0, is refused with
   for (const name of ["reverse-dial-timeout"]) assertTimeout(serverFlags, name);
   assert.equal(parseFlags(serverFlags, ["--keepalive-time=1000h"]).values.keepaliveTime, 3_600_000_000);
 });
+
+test("serverConfig: rules about agents need agents that prove who they are", (t) => {
+  const file = files(t);
+  const { identity } = parse(...uds(file), "--agent-identity=kubelet,/etc/rules.yaml", "--max-agents-per-identity=2");
+  assert.deepEqual(identity, { sources: ["kubelet", "/etc/rules.yaml"], limits: { agents: 2, streams: 64 } });
+  assert.equal(parse(...uds(file)).identity, undefined);
+  const open = [...uds(file), "--cluster-ca-cert=", "--insecure-allow-unauthenticated-agents"];
+  assert.deepEqual(
+    faultsOf(() => parse(...open, "--agent-identity=kubelet")),
+    ["--agent-identity: agents prove nothing: set --cluster-ca-cert, or the three flags of token authentication"],
+  );
+});

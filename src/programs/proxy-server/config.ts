@@ -5,6 +5,7 @@ import {
   type AgentListen,
   type AllowedDestination,
   type FrontendListen,
+  type IdentityLimits,
   leaseName,
   opensslCiphers,
   parseLabels,
@@ -43,6 +44,8 @@ export interface ServerConfig {
   readonly admin: ListenAddress;
   readonly strategies: readonly Strategy[];
   readonly tokens: TokenRules | undefined;
+  /** Files and names of rules about agents; `undefined`: an agent is what it says. */
+  readonly identity: { readonly sources: readonly string[]; readonly limits: IdentityLimits } | undefined;
   readonly lease: { readonly namespace: string; readonly labels: Readonly<Record<string, string>> } | undefined;
   /** `undefined` if the feature gate is off or no destination is allowed. */
   readonly destinations: readonly AllowedDestination[] | undefined;
@@ -79,6 +82,7 @@ export function serverConfig(values: Values, worker?: Pick<Worker, "index" | "co
     admin: listenAddress(values.adminBindAddress, values.adminPort),
     strategies: faults.parsed("proxy-strategies", () => parseStrategies(values.proxyStrategies), []),
     tokens: tokensOf(values, faults),
+    identity: identityOf(values, faults),
     lease: leaseOf(values, longestID, faults),
     destinations: destinationsOf(values, faults),
   };
@@ -184,6 +188,17 @@ function tokensOf(values: Values, faults: Faults): TokenRules | undefined {
     "cannot be combined with token authentication, unless --allow-token-and-mtls is set",
   );
   return { namespace, serviceAccount, audience };
+}
+
+function identityOf(values: Values, faults: Faults): ServerConfig["identity"] {
+  const { agentIdentity: sources, maxAgentsPerIdentity: agents, maxStreamsPerIdentity: streams } = values;
+  if (sources.length === 0) return undefined;
+  faults.check(
+    values.clusterCaCert !== "" || values.authenticationAudience !== "",
+    "agent-identity",
+    "agents prove nothing: set --cluster-ca-cert, or the three flags of token authentication",
+  );
+  return { sources, limits: { agents, streams } };
 }
 
 function leaseOf(values: Values, serverID: string, faults: Faults): ServerConfig["lease"] {

@@ -151,6 +151,23 @@ const ownFlags = {
     false,
     "start although agents are authenticated neither by --cluster-ca-cert nor by tokens",
   ),
+  agentIdentity: commaListFlag(
+    "agent-identity",
+    "rules about who may be which agent, by certificate or token: files, or ready rules (kubelet); without the flag an agent is what it says",
+    "FILE|kubelet,...",
+  ),
+  maxAgentsPerIdentity: integerFlag(
+    "max-agents-per-identity",
+    16,
+    "with --agent-identity: maximum of agentIDs that one certificate or token has at once; 0: no limit",
+    count,
+  ),
+  maxStreamsPerIdentity: integerFlag(
+    "max-streams-per-identity",
+    64,
+    "with --agent-identity: maximum of streams that one certificate or token has at once; 0: no limit",
+    count,
+  ),
   allowTokenAndMtls: switchFlag(
     "allow-token-and-mtls",
     false,
