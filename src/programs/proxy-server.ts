@@ -23,6 +23,7 @@ import {
   type TokenReviewAuthenticator,
 } from "#features/tunnel";
 import type { KubeClient } from "#kube/client";
+import type { InformerHealth } from "#kube/informer";
 import type { HttpRoutes } from "#wire/http-endpoint";
 import { balancersOf } from "./balancers/index.ts";
 import { profilingRoutes } from "./http-endpoints/index.ts";
@@ -72,9 +73,9 @@ export const proxyServer = defineProgram({
     using sighup = new SighupHandler();
     const worker = ownWorker();
     const config = serverConfig(values, worker);
-    // A leader reads the rules too, so that their faults are its own.
-    const identity = await agentIdentity(config);
     const log = klogLogger(worker === undefined ? "proxy-server" : `proxy-server.${worker.index}`, values);
+    // A leader reads the rules too, so that their faults are its own.
+    const identity = await agentIdentity(config, { log, clock: systemClock });
     if (worker === undefined) {
       warn(values, config, log);
       logIneffectiveFlags(log, ineffectiveServerFlags(values));
@@ -148,7 +149,11 @@ async function serve(
   const onBug = (error: unknown): void => group.fail(error);
   const rateLimit = rateLimitOf(values);
   await using api = await KubeClients.open(
-    { reviews: config.tokens !== undefined, leases: config.lease !== undefined },
+    {
+      reviews: config.tokens !== undefined,
+      leases: config.lease !== undefined,
+      nodes: identity?.nodes !== undefined,
+    },
     { kubeconfig: values.kubeconfig, rateLimit },
     registry,
   );
@@ -195,8 +200,7 @@ async function serve(
   }
 
   group.spawn((aborted) => untilAborted(aborted));
-  if (identity !== undefined)
-    group.spawn((aborted) => identity.follow({ log, clock: systemClock }, { signal: aborted }));
+  followIdentity(group, identity, { api: api.nodes, health });
   const lease = await startLease(group, { api: api.leases, config, log, health, metrics: leaseMetrics });
   if (tokens !== undefined) {
     const part = health.part("token-review");
@@ -289,6 +293,21 @@ function reloadDestinations(values: Values, reverse: ReversePolicy | undefined, 
       reason: describeError(error),
     });
   }
+}
+
+/** Follows the files of the rules, and the Nodes that they are about. */
+function followIdentity(
+  group: TaskGroup,
+  identity: AgentIdentity | undefined,
+  { api, health }: { readonly api: KubeClient | undefined; readonly health: Health },
+): void {
+  if (identity === undefined) return;
+  const { nodes } = identity;
+  group.spawn((signal) => identity.follow({ signal }));
+  if (nodes === undefined || api === undefined) return;
+  const part = health.part("watch-nodes");
+  const onHealth = (state: InformerHealth): void => (state.state === "ready" ? part.ok() : part.degraded(state.error));
+  group.spawn((signal) => nodes.run({ api, onHealth }, { signal }));
 }
 
 async function tokenReview(

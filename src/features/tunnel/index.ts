@@ -24,6 +24,7 @@ export { ServerSet } from "./agent/server-set.ts";
 export { duplicateTargets, isPrivate, parseBindAddress, parseTarget, type Target } from "./agent/target.ts";
 export type { TokenReviewAuthenticator } from "./auth/token-review.ts";
 export type { AgentRefusalReason, IdentityLimits } from "./identity/agent-gate.ts";
+export type { NodeBook } from "./identity/node-book.ts";
 export type { LeaseCounter } from "./lease/lease-counter.ts";
 export type { AgentLeaseMetrics, ServerLeaseMetrics } from "./lease/metrics.ts";
 export { leaseName, parseLabels } from "./lease/names.ts";

@@ -6,6 +6,7 @@ import { type TestContext, test } from "node:test";
 import { FakeClock } from "#base/clock";
 import { ConfigError } from "#base/config";
 import { LOOK_MS } from "#base/file";
+import { Cidr } from "#base/ip";
 import { type Logger, nullLogger } from "#base/log";
 import { parseIdentifiers } from "#wire/konnectivity";
 import { type AgentIdentity, agentIdentity } from "./agent-identity.ts";
@@ -23,7 +24,7 @@ function fileOf(t: TestContext, content: string): string {
 
 function configOf(sources: readonly string[], overrides: Partial<Config> = {}): Config {
   return {
-    identity: { sources, limits: { agents: 0, streams: 0 } },
+    identity: { sources, limits: { agents: 0, streams: 0 }, notNodes: undefined },
     agent: { address: { port: 8091 }, tls: { cert: "", key: "", clientCa: "ca.crt" } },
     strategies: ["destHost"],
     tokens: undefined,
@@ -31,8 +32,9 @@ function configOf(sources: readonly string[], overrides: Partial<Config> = {}): 
   };
 }
 
+const QUIET = { log: nullLogger, clock: new FakeClock() };
 const faultsOf = (config: Config): Promise<readonly string[]> =>
-  agentIdentity(config).then(
+  agentIdentity(config, QUIET).then(
     () => [],
     (error: unknown) => {
       assert.ok(error instanceof ConfigError);
@@ -47,7 +49,7 @@ function admits(identity: AgentIdentity, commonName: string, identifiers = ""): 
 }
 
 test("agentIdentity: without the flag there are no rules; faults name the flag, the file and what to do", async (t) => {
-  assert.equal(await agentIdentity(configOf([], { identity: undefined })), undefined);
+  assert.equal(await agentIdentity(configOf([], { identity: undefined }), QUIET), undefined);
   const file = fileOf(t, RULE);
   assert.deepEqual(await faultsOf(configOf([file, "kubelet"])), []);
   const cases: readonly (readonly [Config, RegExp])[] = [
@@ -68,17 +70,33 @@ test("agentIdentity: without the flag there are no rules; faults name the flag, 
   ];
   for (const [config, message] of cases) assert.match((await faultsOf(config)).join("\n"), message);
   assert.deepEqual(await faultsOf(configOf(["kubelet"], { strategies: ["default"] })), []);
+  assert.match(
+    (await faultsOf(configOf(["node-addresses"]))).join("\n"),
+    /rule "node-addresses" has nodeAddresses, which needs --pod-cidr and --service-cidr: a kubelet can write/,
+  );
+});
+
+test("agentIdentity: node-addresses has the rules for what agents have, and Nodes are read for it alone", async () => {
+  const limits = { agents: 0, streams: 0 };
+  const withRanges = (source: string): Config =>
+    configOf([], { identity: { sources: [source], limits, notNodes: [Cidr.parse("10.2.0.0/16")] } });
+  const tokens = { namespace: "kube-system", serviceAccount: "a", audience: "b" };
+  const agent = { address: { port: 1 }, tls: { cert: "", key: "", clientCa: undefined } };
+  assert.deepEqual(await faultsOf(withRanges("node-addresses")), []);
+  assert.deepEqual(await faultsOf({ ...withRanges("node-addresses"), agent, tokens }), []);
+  assert.ok((await agentIdentity(withRanges("node-addresses"), QUIET))?.nodes !== undefined);
+  assert.equal((await agentIdentity(withRanges("kubelet"), QUIET))?.nodes, undefined);
 });
 
 test("agentIdentity: a changed file is in force without a restart; one that cannot be used is logged and changes nothing", async (t) => {
   const file = fileOf(t, RULE);
-  const identity = await agentIdentity(configOf([file]));
-  assert.ok(identity !== undefined);
   const clock = new FakeClock();
   const errors: unknown[] = [];
   const log: Logger = { ...nullLogger, error: (_message, fields) => errors.push(fields?.["reason"]) };
+  const identity = await agentIdentity(configOf([file]), { log, clock });
+  assert.ok(identity !== undefined);
   const stop = new AbortController();
-  const following = identity.follow({ log, clock }, { signal: stop.signal });
+  const following = identity.follow({ signal: stop.signal });
   const write = async (content: string): Promise<void> => {
     writeFileSync(file, content);
     await clock.advance(LOOK_MS);
@@ -92,6 +110,8 @@ test("agentIdentity: a changed file is in force without a restart; one that cann
   rmSync(file);
   await clock.advance(LOOK_MS);
   assert.equal(errors.length, 2);
+  await write('rules: [{name: a, certificate: {commonName: "{name}"}, nodeAddresses: true}]');
+  assert.match(String(errors[2]), /nodeAddresses, which needs --pod-cidr and --service-cidr/);
   assert.equal(admits(identity, "n1", "host=x"), true);
   stop.abort();
   await following;

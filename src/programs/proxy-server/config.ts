@@ -1,5 +1,6 @@
 import type { FlagValues, ListenAddress } from "#base/config";
 import { describeError } from "#base/errors";
+import { type Cidr, unmappedCidr } from "#base/ip";
 import type { Worker } from "#base/workers";
 import {
   type AgentListen,
@@ -45,7 +46,14 @@ export interface ServerConfig {
   readonly strategies: readonly Strategy[];
   readonly tokens: TokenRules | undefined;
   /** Files and names of rules about agents; `undefined`: an agent is what it says. */
-  readonly identity: { readonly sources: readonly string[]; readonly limits: IdentityLimits } | undefined;
+  readonly identity:
+    | {
+        readonly sources: readonly string[];
+        readonly limits: IdentityLimits;
+        /** Ranges of pods and Services; absent unless both are known. */
+        readonly notNodes: readonly Cidr[] | undefined;
+      }
+    | undefined;
   readonly lease: { readonly namespace: string; readonly labels: Readonly<Record<string, string>> } | undefined;
   /** `undefined` if the feature gate is off or no destination is allowed. */
   readonly destinations: readonly AllowedDestination[] | undefined;
@@ -198,7 +206,10 @@ function identityOf(values: Values, faults: Faults): ServerConfig["identity"] {
     "agent-identity",
     "agents prove nothing: set --cluster-ca-cert, or the three flags of token authentication",
   );
-  return { sources, limits: { agents, streams } };
+  const { podCidr, serviceCidr } = values;
+  const notNodes =
+    podCidr.length === 0 || serviceCidr.length === 0 ? undefined : [...podCidr, ...serviceCidr].map(unmappedCidr);
+  return { sources, limits: { agents, streams }, notNodes };
 }
 
 function leaseOf(values: Values, serverID: string, faults: Faults): ServerConfig["lease"] {

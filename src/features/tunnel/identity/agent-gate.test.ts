@@ -43,9 +43,12 @@ test("RuleGate: changed rules end the streams that they do not admit in the same
   const open = (name: string, identifiers: string): void => {
     const one = admit(gate, name, name, identifiers);
     assert.ok(one.kind === "admitted");
-    one.onRevoked(({ message }) => {
-      ended.push(`${name}: ${message}`);
-      one.release();
+    one.observe({
+      onGranted: () => assert.fail("nothing is withheld"),
+      onRevoked: ({ message }) => {
+        ended.push(`${name}: ${message}`);
+        one.release();
+      },
     });
   };
   open("a", "host=a");

@@ -1,4 +1,4 @@
-import { admit, type Registration } from "./admit.ts";
+import { type AddressBook, admit, type Granted, type Registration } from "./admit.ts";
 import type { Credential } from "./credential.ts";
 import { matchRules, type RuleMatch } from "./match.ts";
 import type { AgentRule } from "./rule.ts";
@@ -21,10 +21,28 @@ export interface Admission {
   readonly identity: string;
   /** Whether it may get dials to hosts that it has not claimed. */
   readonly anyHost: boolean;
-  /** `end` is called once when changed rules do not admit the stream any more. */
-  onRevoked(end: (refusal: AgentRefusal) => void): void;
+  /** The hosts that it has, of those that it claims, in canonical form. */
+  readonly hosts: ReadonlySet<string>;
+  /** Those that it claims and does not have now ({@link Granted}). */
+  readonly withheld: ReadonlySet<string>;
+  /** Sets who is told of changes. */
+  observe(observer: AdmissionObserver): void;
   /** To be called when the stream has ended. Idempotent. */
   release(): void;
+}
+
+/** What an admitted stream is told. */
+export interface AdmissionObserver {
+  /** Changed rules do not admit the stream any more. Called once. */
+  onRevoked(refusal: AgentRefusal): void;
+  /** Addresses of Nodes have changed: the hosts that it has now. */
+  onGranted(granted: Granted): void;
+}
+
+/** Whose the addresses of Nodes are, and what decides it. */
+export interface NodeClaims extends AddressBook {
+  /** An agent of the Node connects from the address. Returns true if this decided whose it is. */
+  confirm(node: string, address: string): boolean;
 }
 
 /** Decides by rules which agents are admitted. */
@@ -44,7 +62,8 @@ interface Held {
   readonly credential: Credential;
   readonly registration: Registration;
   readonly match: RuleMatch;
-  revoke: (refusal: AgentRefusal) => void;
+  granted: Granted;
+  observer: AdmissionObserver | undefined;
 }
 
 /** The streams of one identity. */
@@ -60,29 +79,35 @@ interface IdentityUse {
 export class RuleGate implements AgentGate {
   #rules: readonly AgentRule[];
   readonly #limits: IdentityLimits;
+  readonly #nodes: NodeClaims | undefined;
   readonly #held = new Set<Held>();
   readonly #uses = new Map<string, IdentityUse>();
 
-  constructor(rules: readonly AgentRule[], limits: IdentityLimits) {
+  /** `nodes`: for rules with `nodeAddresses`; without it nobody has such an address. */
+  constructor(rules: readonly AgentRule[], limits: IdentityLimits, nodes?: NodeClaims) {
     this.#rules = rules;
     this.#limits = limits;
+    this.#nodes = nodes;
   }
 
   admit(credential: Credential, registration: Registration): Admission | AgentRefusal {
-    const verdict = judge(this.#rules, credential, registration);
+    this.#confirm(credential, registration);
+    const verdict = this.#judge(credential, registration);
     if (verdict.kind === "refused") return verdict;
-    const { match } = verdict;
+    const { match, granted } = verdict;
     const { identity } = match;
     const full = this.#fullFor(identity, registration.agentID);
     if (full !== undefined) return { kind: "refused", reason: "limit", message: full, identity };
-    const held: Held = { credential, registration, match, revoke: () => undefined };
+    const held: Held = { credential, registration, match, granted, observer: undefined };
     this.#hold(held);
     return {
       kind: "admitted",
       identity,
       anyHost: match.rule.anyHost,
-      onRevoked: (end) => {
-        held.revoke = end;
+      hosts: granted.hosts,
+      withheld: granted.withheld,
+      observe: (observer) => {
+        held.observer = observer;
       },
       release: () => this.#release(held),
     };
@@ -91,12 +116,24 @@ export class RuleGate implements AgentGate {
   /** Replaces the rules. Streams that they do not admit in the same way end: their agents come again. */
   replace(rules: readonly AgentRule[]): void {
     this.#rules = rules;
-    for (const { credential, registration, match, revoke } of [...this.#held]) {
-      const verdict = judge(rules, credential, registration);
-      if (verdict.kind === "refused") revoke(verdict);
+    this.judgeAgain();
+  }
+
+  /** To be called when addresses of Nodes have changed. */
+  judgeAgain(): void {
+    for (const held of [...this.#held]) {
+      const { credential, registration, match, observer } = held;
+      const verdict = this.#judge(credential, registration);
+      if (verdict.kind === "refused") observer?.onRevoked(verdict);
       else if (verdict.match.identity !== match.identity || verdict.match.rule.anyHost !== match.rule.anyHost) {
         const { identity } = verdict.match;
-        revoke({ kind: "refused", reason: "changed", message: "the rules have changed; connect again", identity });
+        observer?.onRevoked({
+          ...{ kind: "refused", reason: "changed", message: "the rules have changed; connect again", identity },
+        });
+      } else {
+        const before = held.granted;
+        held.granted = verdict.granted;
+        if (!isEqual(before.hosts, verdict.granted.hosts)) observer?.onGranted(verdict.granted);
       }
     }
   }
@@ -104,6 +141,27 @@ export class RuleGate implements AgentGate {
   /** The number of streams of each identity that has one. */
   get streams(): ReadonlyMap<string, number> {
     return new Map(Array.from(this.#uses, ([identity, { streams }]) => [identity, streams]));
+  }
+
+  /** An agent that connects from an address of its Node may decide whose that is. */
+  #confirm(credential: Credential, { from }: Registration): void {
+    const { rule, name } = matchRules(this.#rules, credential) ?? {};
+    if (rule?.nodeAddresses !== true || name === undefined || from === undefined) return;
+    if (this.#nodes?.confirm(name, from.toString()) === true) this.judgeAgain();
+  }
+
+  #judge(
+    credential: Credential,
+    registration: Registration,
+  ): { readonly kind: "matched"; readonly match: RuleMatch; readonly granted: Granted } | AgentRefusal {
+    const match = matchRules(this.#rules, credential);
+    if (match === undefined) {
+      const message = "no rule of --agent-identity matches this agent's certificate or token";
+      return { kind: "refused", reason: "no-rule", message, identity: undefined };
+    }
+    const granted = admit(match, registration, this.#nodes);
+    if (granted.kind === "granted") return { kind: "matched", match, granted };
+    return { kind: "refused", reason: granted.what, message: granted.message, identity: match.identity };
   }
 
   #fullFor(identity: string, agentID: string): string | undefined {
@@ -140,17 +198,6 @@ export class RuleGate implements AgentGate {
   }
 }
 
-function judge(
-  rules: readonly AgentRule[],
-  credential: Credential,
-  registration: Registration,
-): { readonly kind: "matched"; readonly match: RuleMatch } | AgentRefusal {
-  const match = matchRules(rules, credential);
-  if (match === undefined) {
-    const message = "no rule of --agent-identity matches this agent's certificate or token";
-    return { kind: "refused", reason: "no-rule", message, identity: undefined };
-  }
-  const fault = admit(match, registration);
-  if (fault === undefined) return { kind: "matched", match };
-  return { kind: "refused", reason: fault.what, message: fault.message, identity: match.identity };
+function isEqual(one: ReadonlySet<string>, other: ReadonlySet<string>): boolean {
+  return one.size === other.size && [...one].every((element) => other.has(element));
 }

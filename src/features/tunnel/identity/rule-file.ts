@@ -76,6 +76,7 @@ const rule = mapping({
   agentIDs: listOf(text),
   hosts: listOf(text),
   addresses: listOf(range),
+  nodeAddresses: v.optional(v.boolean("must be true or false"), false),
   cidrs: listOf(range),
   anyHost: v.optional(v.boolean("must be true or false"), false),
 });
@@ -161,6 +162,9 @@ function checkRule(entry: RuleEntry, report: (keys: readonly unknown[], message:
   ];
   if (patterns.length === 0) report([], "matches everybody: give it a field of certificate or token");
   const hasName = patterns.some((one) => one?.open === "name");
+  if (entry.nodeAddresses && !hasName) {
+    report(["nodeAddresses"], "needs {name}, the name of the Node, in a field of certificate or token");
+  }
   for (const field of ["agentIDs", "hosts"] as const) {
     for (const [at, template] of (entry[field] ?? []).entries()) {
       const parsed: string | PatternFault = parseTemplate(template, { hasName });
@@ -170,7 +174,7 @@ function checkRule(entry: RuleEntry, report: (keys: readonly unknown[], message:
 }
 
 function ruleOf(entry: RuleEntry): AgentRule {
-  const { certificate, token, agentIDs, hosts = [], addresses = [], cidrs = [], anyHost } = entry;
+  const { certificate, token, agentIDs, hosts = [], addresses = [], nodeAddresses, cidrs = [], anyHost } = entry;
   return {
     name: entry.name,
     certificate:
@@ -186,8 +190,10 @@ function ruleOf(entry: RuleEntry): AgentRule {
     agentIDs,
     hosts,
     addresses,
+    nodeAddresses,
     cidrs,
     anyHost,
+    isOptional: false,
   };
 }
 

@@ -21,20 +21,29 @@ export interface AgentRule {
   readonly hosts: readonly string[];
   /** Ranges whose addresses may be claimed. */
   readonly addresses: readonly Cidr[];
+  /** Whether the addresses may be claimed that belong to the Node of the name that `{name}` stands for. */
+  readonly nodeAddresses: boolean;
   /** Ranges of which parts may be claimed. */
   readonly cidrs: readonly Cidr[];
   /** Whether agents may get dials to hosts that they have not claimed: by `default`, and with `default-route=true` by `defaultRoute`. */
   readonly anyHost: boolean;
+  /** Without certificates, or tokens, the rule is left out; other rules are a fault then. */
+  readonly isOptional: boolean;
 }
 
 /** The rules that have names of their own. */
-export const READY_RULES = ["kubelet"] as const;
+export const READY_RULES = ["kubelet", "node-addresses"] as const;
 export type ReadyRule = (typeof READY_RULES)[number];
 
 export function readyRules(ready: ReadyRule): readonly AgentRule[] {
   switch (ready) {
     case "kubelet":
       return [KUBELET];
+    case "node-addresses":
+      return [
+        { ...KUBELET, name: ready, nodeAddresses: true, isOptional: true },
+        { ...NODE_TOKEN, name: `${ready}-token`, nodeAddresses: true, isOptional: true },
+      ];
   }
 }
 
@@ -54,8 +63,17 @@ const KUBELET: AgentRule = {
   agentIDs: undefined,
   hosts: ["{name}"],
   addresses: [],
+  nodeAddresses: false,
   cidrs: [],
   anyHost: true,
+  isOptional: false,
+};
+
+/** Tokens of pods, whose node the API server names: of the service account of the server's flags. */
+const NODE_TOKEN: AgentRule = {
+  ...KUBELET,
+  certificate: undefined,
+  token: { node: known("{name}"), pod: undefined },
 };
 
 function known(text: string): Pattern {

@@ -1,5 +1,6 @@
 import type { Clock } from "#base/clock";
 import { describeError } from "#base/errors";
+import { socketAddress } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { RateLimitedLog } from "#base/rate-limit";
 import { GrpcCode } from "#wire/grpc";
@@ -37,6 +38,8 @@ const KEPT_MS = 1000;
 const MAX_REASON_LENGTH = 300;
 /** Maximum of what an agent may name as its dial timeout, in milliseconds; more counts as this. */
 const MAX_DIAL_TIMEOUT_MS = 60_000;
+/** Maximum of an agent's hosts that a line of the log has. */
+const MAX_LOGGED_ADDRESSES = 8;
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/;
 /** How long the authentication of an agent may take, in milliseconds. */
 const AUTH_TIMEOUT_MS = 10_000;
@@ -98,7 +101,9 @@ export async function serveAgentStream(
     return;
   }
   if (incoming.isGone) return;
-  const admission = deps.gate?.admit({ certificate: incoming.peer.certificate, token }, introduced);
+  const { certificate, address } = incoming.peer;
+  const from = socketAddress(address.slice(0, address.lastIndexOf(":")));
+  const admission = deps.gate?.admit({ certificate, token }, { ...introduced, from });
   if (admission?.kind === "refused") {
     refuseByRules(incoming, introduced.agentID, admission, deps);
     return;
@@ -260,13 +265,7 @@ function registerAgent(
     dialTimeoutMs: dialTimeoutOf(incoming),
     admission,
   });
-  admission?.onRevoked((refusal) => {
-    metrics.agentRefused(refusal.reason);
-    log.warn("the rules of --agent-identity admit an agent no longer", {
-      ...{ agentID, identity, peer: peer.address, reason: refusal.message },
-    });
-    mux.destroy(faultOf(refusal));
-  });
+  if (admission !== undefined) followAdmission(admission, backend, { peer: peer.address, deps });
   const session = deps.reverse?.session({ agentID, peer });
   const acceptors = reverseAcceptors(mux, session, deps, options);
   metrics.grpcConnections("Connect", 1);
@@ -274,6 +273,39 @@ function registerAgent(
   if (backends.streamsOf(backend.key) > 1) clock.after(KEPT_MS, () => backends.probeEarlier(backend), { unref: true });
   log.info("agent connected", {
     ...{ agentID, identity, peer: peer.address, capabilities: formatCapabilities(shared) },
+  });
+}
+
+/** Applies to a stream what the rules say of it, now and when they or Nodes change. */
+function followAdmission(
+  admission: Admission,
+  backend: Backend,
+  { peer, deps }: { readonly peer: string; readonly deps: AgentStreamDeps },
+): void {
+  const { agentID, identity, mux } = backend;
+  const { backends, log, metrics, refusals } = deps;
+  const logWithheld = ({ withheld }: Pick<Admission, "withheld">): void => {
+    if (withheld.size === 0) return;
+    refusals.warn("an agent does not get addresses that it claims: they are not, or not yet, its Node's", {
+      ...{ agentID, identity, peer, addresses: [...withheld].slice(0, MAX_LOGGED_ADDRESSES).join(",") },
+    });
+  };
+  logWithheld(admission);
+  admission.observe({
+    onRevoked: (refusal) => {
+      metrics.agentRefused(refusal.reason);
+      log.warn("the rules of --agent-identity admit an agent no longer", {
+        ...{ agentID, identity, peer, reason: refusal.message },
+      });
+      mux.destroy(faultOf(refusal));
+    },
+    onGranted: (granted) => {
+      backends.setHosts(backend, granted.hosts);
+      log.info("an agent has other hosts than before, by the addresses of its Node", {
+        ...{ agentID, identity, peer, hosts: [...granted.hosts].slice(0, MAX_LOGGED_ADDRESSES).join(",") },
+      });
+      logWithheld(granted);
+    },
   });
 }
 

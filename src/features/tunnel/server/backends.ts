@@ -23,8 +23,8 @@ export class Backend implements Candidate {
   /** False: it gets no dials to hosts that it does not identify. */
   readonly anyHost: boolean;
   readonly identifiers: AgentIdentifiers;
-  /** The hosts that the identifiers name, in canonical form. */
-  readonly hosts: ReadonlySet<string>;
+  /** The hosts that it gets dials to, in canonical form: those that the identifiers name, with rules as far as it has them. */
+  hosts: ReadonlySet<string>;
   readonly mux: LinkMux;
   readonly pulse: Pulse;
   readonly health = new DialHealth();
@@ -40,14 +40,16 @@ export class Backend implements Candidate {
     /** The agent gives a dial up after this time, in milliseconds. Default 5 s. */
     readonly dialTimeoutMs?: number | undefined;
     /** The rules' verdict. Absent: there are none, and the agent may get every dial. */
-    readonly admission?: { readonly identity: string; readonly anyHost: boolean } | undefined;
+    readonly admission?:
+      | { readonly identity: string; readonly anyHost: boolean; readonly hosts: ReadonlySet<string> }
+      | undefined;
   }) {
     this.agentID = init.agentID;
     this.identity = init.admission?.identity;
     this.key = agentKey(init.agentID, this.identity);
     this.anyHost = init.admission?.anyHost ?? true;
     this.identifiers = init.identifiers;
-    this.hosts = hostsOf(init.identifiers);
+    this.hosts = init.admission?.hosts ?? hostsOf(init.identifiers);
     this.mux = init.mux;
     this.pulse = init.pulse;
     this.answerMs = (init.dialTimeoutMs ?? DIAL_TIMEOUT_MS) + ANSWER_SLACK_MS;
@@ -155,12 +157,33 @@ export class Backends {
     agent.streams.add(backend);
     if (backend.anyHost) this.#all.add(agent);
     if (backend.anyHost && backend.identifiers.defaultRoute) this.#defaultRoutes.add(agent);
-    for (const host of this.#usesHosts ? backend.hosts : []) {
-      const agents = this.#byHost.get(host) ?? new ArrivalSet();
-      this.#byHost.set(host, agents);
-      if (!agents.add(agent)) agent.repeat(host);
-    }
+    for (const host of backend.hosts) this.#addHost(agent, host);
     this.#onChange();
+  }
+
+  /** Replaces the hosts of a stream. Of a host that is new to its agent the agent is the last. */
+  setHosts(backend: Backend, hosts: ReadonlySet<string>): void {
+    const agent = this.#agents.get(backend.key);
+    const before = backend.hosts;
+    backend.hosts = hosts;
+    if (agent?.streams.has(backend) !== true) return;
+    for (const host of before) if (!hosts.has(host)) this.#removeHost(agent, host);
+    for (const host of hosts) if (!before.has(host)) this.#addHost(agent, host);
+    this.#onChange();
+  }
+
+  #addHost(agent: Agent, host: string): void {
+    if (!this.#usesHosts) return;
+    const agents = this.#byHost.get(host) ?? new ArrivalSet();
+    this.#byHost.set(host, agents);
+    if (!agents.add(agent)) agent.repeat(host);
+  }
+
+  #removeHost(agent: Agent, host: string): void {
+    if (!this.#usesHosts || agent.unrepeat(host)) return;
+    const agents = this.#byHost.get(host);
+    agents?.delete(agent);
+    if (agents?.size === 0) this.#byHost.delete(host);
   }
 
   /**
@@ -183,12 +206,7 @@ export class Backends {
     this.#silent.delete(backend);
     const rest = [...agent.streams];
     if (!rest.some(({ identifiers }) => identifiers.defaultRoute)) this.#defaultRoutes.delete(agent);
-    for (const host of this.#usesHosts ? backend.hosts : []) {
-      if (agent.unrepeat(host)) continue;
-      const agents = this.#byHost.get(host);
-      agents?.delete(agent);
-      if (agents?.size === 0) this.#byHost.delete(host);
-    }
+    for (const host of backend.hosts) this.#removeHost(agent, host);
     if (rest.length === 0) {
       this.#agents.delete(backend.key);
       this.#all.delete(agent);

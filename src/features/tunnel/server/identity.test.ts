@@ -223,7 +223,10 @@ test("ProxyServer: over TLS a kubelet's certificate is its node's agent, and oth
 test("ProxyServer: an agentID that another identity has is another agent, and takes neither dials nor streams from it", async () => {
   let identity = "evil";
   const gate: AgentGate = {
-    admit: () => ({ kind: "admitted", identity, anyHost: true, onRevoked: () => undefined, release: () => undefined }),
+    admit: (_none, { identifiers }) => ({
+      ...{ kind: "admitted", identity, anyHost: true, hosts: new Set(identifiers.ipv4), withheld: new Set() },
+      ...{ observe: () => undefined, release: () => undefined },
+    }),
   };
   await using bed = await Bed.open({ strategies: ["destHost"], gate });
   // As many as one agent may have.
