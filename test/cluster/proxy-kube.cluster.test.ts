@@ -86,6 +86,65 @@ test("proxy-server: tokens decide who is an agent", async (t) => {
     assert.doesNotMatch(logs, new RegExp(`"[^"]*\\b${secret}\\b`), secret);
 });
 
+test("proxy-server: with node-addresses an agent has its own Node's name and addresses, by the node in its token, and no other's", async (t) => {
+  const ofNode = (node: string): ReviewedToken => ({
+    user: {
+      name: `system:serviceaccount:${NAMESPACE}:agent`,
+      groups: [],
+      extra: { "authentication.kubernetes.io/node-name": [node], "authentication.kubernetes.io/pod-name": ["agent-x"] },
+    },
+    audiences: [AUDIENCE],
+  });
+  const unbound = account(`system:serviceaccount:${NAMESPACE}:agent`);
+  const { api, bed, kubeconfig } = await cluster(
+    t,
+    new Map([
+      ["one", ofNode("n1")],
+      ["two", ofNode("n2")],
+      ["unbound", unbound],
+    ]),
+  );
+  const nodeOf = (name: string, ...addresses: string[]) => ({
+    ...{ apiVersion: "v1", kind: "Node", metadata: { name } },
+    status: { addresses: addresses.map((address) => ({ type: "InternalIP", address })) },
+  });
+  // The second one has written the pods' and the Services' ranges into its Node.
+  api.seed([nodeOf("n1", "192.0.2.1"), nodeOf("n2", "192.0.2.2", "10.244.0.9", "10.96.0.1")]);
+  const server = await bed.server([
+    ...["--cluster-ca-cert=", `--agent-namespace=${NAMESPACE}`, "--agent-service-account=agent", kubeconfig],
+    ...[`--authentication-audience=${AUDIENCE}`, "--proxy-strategies=destHost"],
+    ...["--agent-identity=node-addresses", "--pod-cidr=10.244.0.0/16", "--service-cidr=10.96.0.0/12"],
+  ]);
+  const agentWith = (token: string, identifiers: string): Promise<ProxyProcess> => {
+    const file = bed.write(`token-${token}`, `${token}\n`);
+    const flags = [`--service-account-token-path=${file}`, `--agent-identifiers=${identifiers}`];
+    return bed.agent([server], ["--agent-cert=", "--agent-key=", ...flags]);
+  };
+  const hosts = (): Promise<number> => server.metric('server_ready_backends{proxy_strategy="destHost"}');
+  await agentWith("one", "host=n1&ipv4=192.0.2.1");
+  await until("its name and its address", async () => (await hosts()) === 2, { seen: server.running.said });
+  await agentWith("two", "host=n2&ipv4=192.0.2.1&ipv4=192.0.2.2&host=10.244.0.9&host=10.96.0.1");
+  await until("its own two of five", async () => (await hosts()) === 4, { seen: server.running.said });
+  const [withheld] = server.said(
+    "an agent does not get addresses that it claims: they are not, or not yet, its Node's",
+  );
+  assert.deepEqual(
+    [withheld?.["identity"], withheld?.["addresses"]],
+    ["node-addresses-token/n2", "192.0.2.1,10.244.0.9,10.96.0.1"],
+  );
+  for (const [token, message] of [
+    ["two", /gRPC status 7\): node-addresses-token\/n2 may not claim "n1"/],
+    ["unbound", /gRPC status 7\): no rule of --agent-identity matches/],
+  ] as const) {
+    const agent = await agentWith(token, "host=n1");
+    await until("it is refused", () => refusals(agent) !== "", { seen: agent.running.said });
+    assert.match(refusals(agent), message);
+  }
+  assert.equal(await hosts(), 4);
+  assert.equal(await server.metric('server_identity_streams{identity="node-addresses-token/n2"}'), 1);
+  assert.ok((await server.metric('server_agents_refused_total{reason="claim"}')) >= 1);
+});
+
 test("proxy-server and proxy-agent: Leases tell agents how many servers there are", async (t) => {
   const { api, bed, kubeconfig } = await cluster(t);
   const labels = "k8s-app=konnectivity-server,tier=tunnel";

@@ -185,14 +185,26 @@ function allowed(streams: readonly Backend[], strategy: Strategy, host: string):
     return ranked.find((stream) => stream !== undefined) ?? [];
   });
   if (strategy === "default") return live;
-  return live.filter(({ identifiers: { ipv4, host: names, defaultRoute } }) =>
-    strategy === "defaultRoute" ? defaultRoute : [...ipv4, ...names].includes(host),
+  return live.filter(({ identifiers: { defaultRoute }, hosts }) =>
+    strategy === "defaultRoute" ? defaultRoute : hosts.has(host),
   );
 }
 
 test("Backends: whatever comes, drains, is in doubt, closes and goes, the choice is one of those that a look at all finds", () => {
   const hosts = ["a", "b", "10.0.0.1"];
-  const kind = fc.constantFrom("add", "add", "add", "remove", "drain", "doubt", "close", "pick", "pick", "pick");
+  const kind = fc.constantFrom(
+    "add",
+    "add",
+    "add",
+    "remove",
+    "drain",
+    "doubt",
+    "close",
+    "hosts",
+    "pick",
+    "pick",
+    "pick",
+  );
   const step = fc.record({ kind, id: fc.nat(4), at: fc.nat(50), host: fc.constantFrom(...hosts), flag: fc.boolean() });
   const strategies = fc.uniqueArray(fc.constantFrom<Strategy>("default", "destHost", "defaultRoute"), { minLength: 1 });
   fc.assert(
@@ -231,6 +243,8 @@ test("Backends: whatever comes, drains, is in doubt, closes and goes, the choice
           } else if (one !== undefined && what === "remove") {
             streams.splice(streams.indexOf(one), 1);
             backends.remove(one);
+          } else if (one !== undefined && what === "hosts") {
+            backends.setHosts(one, new Set(flag ? [host, "a"] : []));
           } else if (one !== undefined && what === "drain") {
             one.isDraining = true;
           } else if (one !== undefined && what === "doubt") {
