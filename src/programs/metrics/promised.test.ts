@@ -25,6 +25,7 @@ const CONTROLLER = {
     "coil_controller_webhook_certificate_expiry_timestamp_seconds",
     "workqueue_depth{name}",
     "leader_election_master_status{name}",
+    "isthmus_controller_objects_set_aside{controller}",
   ],
   histogram: [
     "controller_runtime_reconcile_time_seconds{controller}",
