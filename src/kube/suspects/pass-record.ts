@@ -13,6 +13,8 @@ const SUSPECTS = "suspects.json";
 
 /** The pause before a suspect is tried again while another one is under way, milliseconds. */
 const TURN_MS = 100;
+/** A suspect's turn ends after this time at the latest, milliseconds: one that waits for an API server without an answer must not keep the others waiting. */
+const LONGEST_TURN_MS = 5000;
 /**
  * The record of a pass stays for this time after its end, milliseconds: what a pass has begun may end the process a moment later. One that took
  * {@link LONG_MS} may have blocked the process so long that the Lease is lost, which is known only after an answer of the API server.
@@ -73,8 +75,8 @@ export class PassRecord {
   readonly #options: PassRecordOptions;
   #slots: Slots | undefined;
   #suspects: readonly Suspect[] = [];
-  /** The suspect that is under way, or whose record is kept for a moment. */
-  #turn: Suspect | undefined;
+  /** The suspect that is under way, or whose record is kept for a moment, and when it began. */
+  #turn: { readonly suspect: Suspect; readonly begunAt: number } | undefined;
   /** Cancels what waits for the end of the time for which a record is kept. One for each slot and suspect at most. */
   readonly #kept = new Set<() => void>();
 
@@ -102,7 +104,8 @@ export class PassRecord {
     if (suspect === undefined) return undefined;
     const waitMs = asideFor(suspect, version, this.#options.clock.now());
     if (waitMs > 0 && suspect.aside !== undefined) return { waitMs, aside: suspect.aside };
-    return this.#turn === undefined ? undefined : { waitMs: TURN_MS };
+    const isTaken = this.#turn !== undefined && this.#options.clock.monotonic() - this.#turn.begunAt < LONGEST_TURN_MS;
+    return isTaken ? { waitMs: TURN_MS } : undefined;
   }
 
   /** Records that a pass begins. Call {@link PassRecord.hold} first, in the same turn of the event loop. */
@@ -111,7 +114,7 @@ export class PassRecord {
     const begunAt = clock.monotonic();
     const slot = this.#try(() => this.#slots?.take({ ...pass, version, atMs: clock.now() }));
     const suspect = suspectOf(this.#suspects, pass);
-    if (suspect !== undefined) this.#turn = suspect;
+    if (suspect !== undefined) this.#turn = { suspect, begunAt };
     return {
       end: () => {
         if (slot === undefined && suspect === undefined) return;
@@ -145,7 +148,7 @@ export class PassRecord {
   }
 
   #endedWell(slot: number | undefined, suspect: Suspect | undefined): void {
-    if (suspect !== undefined && this.#turn === suspect) this.#turn = undefined;
+    if (suspect !== undefined && this.#turn?.suspect === suspect) this.#turn = undefined;
     if (this.#slots === undefined) return;
     this.#try(() => {
       if (slot !== undefined) this.#slots?.free(slot);
