@@ -16,7 +16,7 @@ import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { type TestContext, test } from "node:test";
 import { parse, parseAllDocuments, stringify } from "yaml";
-import { findObject, isKubeError, resources } from "#kube/client";
+import { isKubeError, resources } from "#kube/client";
 import { blockRequestResult, coilCrds, coilResources } from "#kube/coil";
 import { EtcdServer } from "#test/etcd-server";
 import { commandsOf, withFolders } from "#test/guide";
@@ -164,10 +164,11 @@ test("operate-pools, a node: the commands of the page run as they stand, and its
   await bed.client.create(resources.nodes, { metadata: { name: "n9" } });
   await bed.block("default-7", "10.100.0.14/31", "n9", 7);
   await bed.pod("lost", "n9", "10.100.0.14");
-  const collected = until("the Node and its pods are gone", async () => {
-    const node = await findObject(bed.client, resources.nodes, { name: "n9" });
-    return node === undefined && (await bed.pods()).size === 0;
-  }).then(() => collectOrphans(bed.client));
+  // A rule without an effect counts: the page's last command waits for the blocks.
+  const match = { verb: "watch", resource: "addressblocks", userAgent: "kubectl" };
+  bed.server.faults.add({ match, action: { latencyMs: 0 } });
+  const isWaited = (): boolean => bed.server.faults.list().some(({ hits }) => hits > 0);
+  const collected = until("kubectl waits for the blocks", isWaited).then(() => collectOrphans(bed.client));
   await Promise.all([collected, follow(shellOf(t, bed), "operate-pools.md", "A node is gone", 2)]);
   assert.deepEqual(await bed.blocks(), []);
   assert.deepEqual([...(await bed.pods()).keys()], []);
