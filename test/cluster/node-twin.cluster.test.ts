@@ -126,6 +126,7 @@ test("two machines with one node name: none gives an address of the other's, run
   if (process.env["ISTHMUS_SOAK"] === "full") {
     await until("two quiet minutes end it", async () => (await http(node.netns, 9385, "/readyz")).includes(" 200 "), {
       deadlineMs: 150_000,
+      everyMs: 1000,
     });
     assert.equal((await node.call("Add", of(1))).length, 2);
     await node.call("Del", of(1));

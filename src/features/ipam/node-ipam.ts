@@ -15,9 +15,9 @@ const NODE_GONE =
   "this Node is not in the cluster (any more): coild allocates nothing, because other nodes will get its blocks";
 /**
  * No address is allocated if the last comparison is older than this, in milliseconds. A node whose network is broken loses its blocks;
- * after the repair an ADD may come before the watch's event. The value is less than the controller's grace for nodes that are away.
+ * after the repair an ADD may come before the watch's event. The controller's grace for nodes that are away is no less.
  */
-const FRESH_MS = 30_000;
+export const FRESH_MS = 30_000;
 /** Default of {@link NodeIpamOptions.freedSoonMs}. */
 const FREED_SOON_MS = 100;
 /** After these failures this node may own a block that it does not know. */

@@ -10,6 +10,13 @@
  * if (memory.identity.kind === "twin") refuse(describeIdentity(memory.identity, host, "node-1"));
  * ```
  */
-export { dependsOnTime, type IdentityRules, isSettled, type Memory, NOTHING_SEEN, observe } from "./observe.ts";
+export {
+  dependsOnTime,
+  type IdentityRules,
+  isSettled,
+  type Memory,
+  NOTHING_SEEN,
+  observe,
+} from "./observe.ts";
 export { describeIdentity } from "./texts.ts";
 export type { Identity, SeenNode, ThisHost } from "./types.ts";

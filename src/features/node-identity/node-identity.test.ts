@@ -153,6 +153,19 @@ for (const { name, steps, rules, found } of [
     found: ["ours"],
   },
   {
+    name: "an API server that was restored from a backup has lower versions, which count after a minute, and for a Node that was deleted at once",
+    steps: [
+      ...[
+        { boot: OURS, version: 9 },
+        { pass: 61 * SECOND },
+        { boot: OURS, at: [], version: 3 },
+        { boot: OURS, version: 4 },
+      ],
+      ...[{ gone: true }, { boot: OURS, at: [], version: 2 }],
+    ],
+    found: ["ours", "no-address", "ours", "no-node", "no-address"],
+  },
+  {
     name: "without a boot id of this host nothing but addresses is compared",
     steps: [{ boot: THEIRS }, { boot: EARLIER }, { boot: THEIRS }, { pass: 300 * SECOND }],
     rules: { ...RULES, bootId: undefined },

@@ -4,6 +4,8 @@ import type { Difference, Identity, SeenNode, ThisHost, WaitReason } from "./typ
 export const SUSPECT_MS = 30_000;
 /** A twin has gone when nothing showed it for this time, in milliseconds. */
 export const QUIET_MS = 120_000;
+/** An API server's cache lags behind for less than this, in milliseconds. */
+const LAG_MS = 60_000;
 /** So many changes of the machine within {@link QUIET_MS} are another machine's: a start of this one makes one change at most. */
 const TWIN_CHANGES = 2;
 
@@ -32,6 +34,8 @@ export interface Memory {
   readonly first: SeenNode | undefined;
   /** The Node as it was seen last, also after its deletion. */
   readonly last: SeenNode | undefined;
+  /** When {@link Memory.last} came. */
+  readonly lastMs: number;
   /** Whether {@link Memory.last} had an address of this host. */
   readonly wasHere: boolean;
   /** True once a kubelet has written the Node's status since the first observation, or in this boot. */
@@ -54,6 +58,7 @@ export const NOTHING_SEEN: Memory = {
   shows: "no-node",
   first: undefined,
   last: undefined,
+  lastMs: Number.NEGATIVE_INFINITY,
   wasHere: false,
   isWritten: false,
   changes: [],
@@ -65,10 +70,14 @@ export const NOTHING_SEEN: Memory = {
 
 /**
  * Pure: takes one observation. Call it for each version of the Node that is seen, and while {@link dependsOnTime} is true also every
- * second. A version that is older than the last one is ignored: API servers may answer from caches.
+ * second. A version that is older than the last one is ignored, and {@link Memory.last} stays: API servers may answer from caches.
  */
-export function observe(before: Memory, { node: shown, isHere, nowMs }: Observation, rules: IdentityRules): Memory {
-  const node = isOlder(shown, before.last) ? before.last : shown;
+export function observe(before: Memory, shown: Observation, rules: IdentityRules): Memory {
+  const { nowMs } = shown;
+  // A Node that was deleted, and an API server that was restored from a backup, may show lower versions for good.
+  const isIgnored = before.shows !== "no-node" && nowMs - before.lastMs < LAG_MS && isOlder(shown.node, before.last);
+  const node = isIgnored ? before.last : shown.node;
+  const isHere = isIgnored ? before.wasHere : shown.isHere;
   const first = before.first ?? node;
   const isWritten =
     before.isWritten || (node !== undefined && (node.bootId === rules.bootId || wasWritten(first, node)));
@@ -82,6 +91,7 @@ export function observe(before: Memory, { node: shown, isHere, nowMs }: Observat
   const memory = {
     ...{ shows, first, isWritten, changes, otherSinceMs },
     last: node ?? before.last,
+    lastMs: node === undefined || node === before.last ? before.lastMs : nowMs,
     wasHere: node === undefined ? before.wasHere : isHere,
     other: isOther && node !== undefined ? { node, difference: shows } : before.other,
     troubleMs: isOther || hasChanged ? nowMs : before.troubleMs,

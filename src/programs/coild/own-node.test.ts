@@ -146,6 +146,15 @@ test("coild: the addresses of another machine's status become no gateways of pod
   assert.deepEqual([...new Set(rig.gateways)], [HERE]);
 });
 
+test("coild: an older version of the Node, from an API server that lags behind, changes nothing", async () => {
+  await using rig = new Rig();
+  rig.own.see(node(OURS, HERE, 7));
+  rig.own.see(node(THEIRS, THERE, 3));
+  await rig.clock.advance(60_000);
+  assert.deepEqual([await rig.add(), rig.unready, rig.own.isSettled], ["goes on", "", true]);
+  assert.deepEqual([...new Set(rig.gateways)], [HERE]);
+});
+
 test("coild: ADDs that wait for the Node's first InternalIP go on when it is there, and their failure says what they waited for", async () => {
   await using rig = new Rig();
   assert.match(await rig.add(), /^waits: 11 this Node is not in the API yet/);

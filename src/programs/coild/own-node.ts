@@ -72,10 +72,12 @@ export class OwnNode {
     return isSettled(this.#memory, this.#deps.clock.monotonic());
   }
 
-  /** Takes a version of the Node; `undefined`: it was deleted. */
+  /** Takes a version of the Node; `undefined`: it was deleted. A version that is older than the last one, from an API server's cache, is ignored. */
   see(object: Node | undefined): void {
+    const before = this.#node;
     this.#node = object === undefined ? undefined : { seen: seenNode(object), object };
     this.#look();
+    if (this.#isIgnored) this.#node = before;
     this.#dirty.mark();
   }
 
@@ -98,13 +100,18 @@ export class OwnNode {
     }
   }
 
+  /** True if the Node's version is older than one before. */
+  get #isIgnored(): boolean {
+    return this.#node !== undefined && this.#memory.last !== this.#node.seen;
+  }
+
   #look(): void {
     const { network, clock } = this.#deps;
     const before = this.identity;
     const node = this.#node;
     const isHere = node?.seen.addresses.some((text) => isAddressOf(network, text)) ?? false;
     this.#memory = observe(this.#memory, { node: node?.seen, isHere, nowMs: clock.monotonic() }, this.#rules);
-    if (node !== undefined && this.#memory.shows === "ours") giveAddresses(network, node.object);
+    if (node !== undefined && !this.#isIgnored && this.#memory.shows === "ours") giveAddresses(network, node.object);
     this.#report(before);
     const { isSettled } = this;
     if (isSettled && !this.#wasSettled) this.#deps.onSettled();

@@ -1,7 +1,14 @@
 import { withDeadline } from "#base/async";
 import { systemClock } from "#base/clock";
 import { choiceFlag, durationFlag, type FlagValues } from "#base/config";
-import { BlockRequestReconciler, type KnownCluster, OrphanCollector, PoolManager, reconcilePool } from "#features/ipam";
+import {
+  BlockRequestReconciler,
+  FRESH_MS,
+  type KnownCluster,
+  OrphanCollector,
+  PoolManager,
+  reconcilePool,
+} from "#features/ipam";
 import { resources } from "#kube/client";
 import { type BlockRequest, blockRequestResult, coilResources, POOL_LABEL } from "#kube/coil";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
@@ -16,7 +23,8 @@ export const ipamFlags = {
   nodeGoneGrace: durationFlag(
     "node-gone-grace",
     "60s",
-    "the blocks of a node are collected when for this time neither its Node nor a pod bound to it was seen",
+    "the blocks of a node are collected when for this time neither its Node nor a pod bound to it was seen; at least the 30 s for which coild trusts what it knows of its blocks",
+    { min: `${FRESH_MS / 1000}s` },
   ),
   blockAllocation: choiceFlag(
     "block-allocation",
