@@ -84,6 +84,14 @@ const KEPT: Readonly<Record<string, string>> = {
   "coild get services": "it reads one of which its watch does not know yet",
   "coild get namespaces": "the same, at the ADD of a pod in a namespace that was just made",
   "nic-controller get namespaces": "it reads one of which its watch does not know yet",
+  ...Object.fromEntries(
+    ["coild", "coil-egress-controller", "coil-router", "isthmus-service-proxy", "nic-controller", "nic-agent"].map(
+      (account) => [
+        `${account} create tokenreviews.authentication.k8s.io`,
+        "with --metrics-authorization, by the code of coil-ipam-controller",
+      ],
+    ),
+  ),
 };
 
 /** Verbs whose requests name one object. */

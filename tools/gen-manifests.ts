@@ -46,6 +46,17 @@ const PARTS: Readonly<Record<string, readonly [Values, ...string[]]>> = {
   "nics/agent.yaml": [NICS, "nics-agent-rbac"],
   "nics/agent-policy.yaml": [NICS, "nics-agent-policy"],
   "nics/webhooks.yaml": [NICS, "nics-webhooks"],
+  "metrics/rbac.yaml": [
+    {
+      ...EGRESS,
+      ...NICS,
+      router: { enabled: true },
+      apiServer: { host: "control-plane.example" },
+      serviceProxy: { enabled: true },
+      metrics: { authorization: true },
+    },
+    "metrics-rbac",
+  ],
   "tunnel/proxy-agent.static-pod.yaml": [
     { tunnel: { agent: { ...TUNNEL, serverHost: "control-plane.example" } } },
     "tunnel-agent",

@@ -94,7 +94,7 @@ export const coilEgress = defineProgram({
     const { driver, lacking } = chooseDriver(kernel, asked, families);
     if (lacking.length > 0) log.warn("this kernel lacks what fou needs; vxlan is used", { lacking });
     await using api = await openClient("coil-egress", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry, log }, values);
+    await using _metrics = await serveMetrics({ registry, log, api }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     using nft = openNft(own);
     using elements = openNftElements(own);

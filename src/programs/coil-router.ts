@@ -66,7 +66,7 @@ export const coilRouter = defineProgram({
     using own = kernel.openNetNs("own");
     using stack = kernel.openStack(own);
     await using api = await openClient("coil-router", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry, log }, values);
+    await using _metrics = await serveMetrics({ registry, log, api }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     const metrics = coilRouterMetrics(registry);
     metrics.syncs.inc({ node: nodeName }, 0);

@@ -159,7 +159,7 @@ export const coild = defineProgram({
     });
     const kernel = openKernel();
     await using api = await openClient("coild", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry, log }, values);
+    await using _metrics = await serveMetrics({ registry, log, api }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
 
     const metrics = coildMetrics(registry);

@@ -122,7 +122,7 @@ export const nicAgent = defineProgram({
     });
     const kernel = openKernel();
     await using api = await openClient("nic-agent", values, { registry, clock: systemClock });
-    await using _metrics = await serveMetrics({ registry, log }, values);
+    await using _metrics = await serveMetrics({ registry, log, api }, values);
     await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
     await using monitors = new Monitors({
       onFailure: (error) => log.warn("a watch of devices failed", { error: error.message }),

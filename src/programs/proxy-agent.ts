@@ -103,7 +103,8 @@ async function lead(values: Values, config: AgentConfig, log: Logger, signals: S
 
 function endpoints(values: Values, { health, admin }: AgentConfig, registry: Registry, log: Logger) {
   const routes = adminRoutes(values.enableProfiling, health.port);
-  const { heapSnapshotSocket, metricsFrom } = values;
+  const { heapSnapshotSocket, metricsFrom, metricsAuthorization, kubeconfig } = values;
+  const authorization = metricsAuthorization ? { program: "proxy-agent", kubeconfig } : undefined;
   return {
     registry,
     unready: AGENT_UNREADY,
@@ -111,6 +112,7 @@ function endpoints(values: Values, { health, admin }: AgentConfig, registry: Reg
     health,
     admin,
     metricsFrom,
+    authorization,
     heapSnapshotSocket,
     log,
   };

@@ -121,8 +121,10 @@ function endpoints(values: Values, { health, admin }: ServerConfig, registry: Re
     "/metrics": metrics,
     ...(values.enableProfiling ? profilingRoutes() : {}),
   });
-  const { heapSnapshotSocket, metricsFrom } = values;
-  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, metricsFrom, heapSnapshotSocket, log };
+  const { heapSnapshotSocket, metricsFrom, metricsAuthorization, kubeconfig } = values;
+  const authorization = metricsAuthorization ? { program: "proxy-server", kubeconfig } : undefined;
+  const clients = { metricsFrom, authorization };
+  return { registry, unready: SERVER_UNREADY, adminRoutes, health, admin, ...clients, heapSnapshotSocket, log };
 }
 
 /** Serves agents and frontends until the signal aborts and connections have ended. */

@@ -158,6 +158,13 @@ test("chart: values arrive where they belong", () => {
     assert.deepEqual(from, name === "uplink-proxy" ? [] : ["--metrics-from=10.0.0.0/8,fd00::/8"], name);
     assert.ok(!argsOf(all, name).some((arg) => arg.startsWith("--metrics-from")), name);
   }
+  // The tunnel's programs and uplink-proxy have no account of the API server.
+  const asking = { ...all, metrics: { authorization: true } };
+  const open = ["proxy-agent", "proxy-server", "uplink-proxy"];
+  for (const name of workloadsOf(asking).keys()) {
+    assert.equal(argsOf(asking, name).includes("--metrics-authorization"), !open.includes(name), name);
+    assert.ok(!argsOf(all, name).includes("--metrics-authorization"), name);
+  }
   const reverse = {
     ...all,
     tunnel: { ...(all["tunnel"] as Values), reverse: { bindAddresses: ["10.255.255.1", "fd10::1"], podCIDRs: [] } },

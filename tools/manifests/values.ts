@@ -40,7 +40,7 @@ export const valuesSchema = v.strictObject({
   }),
   imagePullSecrets: v.array(v.strictObject({ name: text })),
   logLevel: v.picklist(["debug", "info", "warn", "error"]),
-  metrics: v.strictObject({ from: words }),
+  metrics: v.strictObject({ from: words, authorization: v.boolean() }),
   apiServer: v.strictObject({ host: text, port }),
   webhooks: v.strictObject({ clientCA: text, clientNames: words }),
   pods: v.strictObject({

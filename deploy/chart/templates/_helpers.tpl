@@ -32,6 +32,9 @@ tolerations:
 {{- with .root.Values.metrics.from }}
 - --metrics-from={{ join "," . }}
 {{- end }}
+{{- if .root.Values.metrics.authorization }}
+- --metrics-authorization
+{{- end }}
 {{- include "isthmus.zapLogArgs" . }}
 {{- end }}
 

@@ -100,6 +100,7 @@ test("childrenOf: arguments follow the Egress and the controller's flags; those 
       port: 5556,
       inCluster: [Cidr.parse("100.64.0.0/10")],
       metricsFrom: [Cidr.parse("10.0.0.0/8"), Cidr.parse("fd00::/8")],
+      metricsAuthorization: true,
     },
   );
   assert.deepEqual(container.args, [
@@ -110,6 +111,7 @@ test("childrenOf: arguments follow the Egress and the controller's flags; those 
     "--fou-port=5556",
     "--in-cluster-cidr=100.64.0.0/10",
     "--metrics-from=10.0.0.0/8,fd00::/8",
+    "--metrics-authorization",
   ]);
   const given = { name: "egress", image: "mine:2", command: ["/bin/mine"], args: ["-x"] };
   const { image, command, args } = children({ fouSourcePortAuto: true, ...withPod({ containers: [given] }) }).container;

@@ -23,6 +23,8 @@ export interface RouterSettings {
   readonly inCluster: readonly Cidr[];
   /** The flag `--metrics-from` of routers. Empty: they have none. */
   readonly metricsFrom: readonly Cidr[];
+  /** Routers have the flag `--metrics-authorization`. Default: they have none. */
+  readonly metricsAuthorization?: boolean;
 }
 
 const REQUESTS = { cpu: "100m", memory: "200Mi" } as const;
@@ -122,7 +124,7 @@ function environmentOf({ metadata: { name } }: SpecifiedEgress): NonNullable<Con
 
 function argumentsOf(
   egress: SpecifiedEgress,
-  { backend, tunnelDriver, port, inCluster, metricsFrom }: RouterSettings,
+  { backend, tunnelDriver, port, inCluster, metricsFrom, metricsAuthorization = false }: RouterSettings,
 ): string[] {
   return [
     "--zap-stacktrace-level=panic",
@@ -133,6 +135,7 @@ function argumentsOf(
     ...(port === 5555 ? [] : [`--fou-port=${port}`]),
     ...inCluster.map((range) => `--in-cluster-cidr=${range}`),
     ...(metricsFrom.length === 0 ? [] : [`--metrics-from=${metricsFrom.join(",")}`]),
+    ...(metricsAuthorization ? ["--metrics-authorization"] : []),
   ];
 }
 

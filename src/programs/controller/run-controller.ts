@@ -31,6 +31,7 @@ export interface ControllerProgram {
   readonly values: LogValues & {
     readonly metricsAddr: ListenAddress;
     readonly metricsFrom: readonly Cidr[];
+    readonly metricsAuthorization: boolean;
     readonly healthAddr: ListenAddress;
     readonly kubeconfig: string | undefined;
     readonly recordDir: string;
@@ -116,7 +117,7 @@ export async function runController(
   await using api = await openClient(name, values, { registry, clock: systemClock });
   // After what can be wrong with its configuration: such a fault is one line.
   sayOpenFiles(log);
-  await using _metrics = await serveMetrics({ registry, log }, values);
+  await using _metrics = await serveMetrics({ registry, log, api }, values);
   await using _health = await serveHealth({ health, log }, { address: values.healthAddr });
   const recording = recordPasses({ program: name, folder: values.recordDir }, { api, log, clock: systemClock });
   const parts = { api, log, registry, health, reconciles: reconcileMetrics(registry), recording };

@@ -14,7 +14,7 @@ import {
 } from "#kube/coil";
 import type { Informer } from "#kube/informer";
 import type { LeaderPart, LeadingController } from "../controller/index.ts";
-import type { metricsFromFlag } from "../http-endpoints/index.ts";
+import type { metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import type { Webhooks } from "../webhooks/index.ts";
 import { ClientCounts, COUNTED_POD_INDEXES, countedNamespace, countedPod } from "./client-counts.ts";
 import { OwnPod } from "./own-pod.ts";
@@ -58,7 +58,9 @@ export interface EgressController {
 }
 
 /** Throws `ConfigError` if the image of routers is neither given nor that of a named pod. */
-export function egressController(values: FlagValues<typeof egressFlags & typeof metricsFromFlag>): EgressController {
+export function egressController(
+  values: FlagValues<typeof egressFlags & typeof metricsFromFlag & typeof metricsAuthorizationFlag>,
+): EgressController {
   const own = new OwnPod(process.env);
   const {
     backend,
@@ -67,6 +69,7 @@ export function egressController(values: FlagValues<typeof egressFlags & typeof 
     egressAddressRange: addressRanges,
     inClusterCidr: inCluster,
     metricsFrom,
+    metricsAuthorization,
   } = values;
   const image = values.image === "" ? undefined : values.image;
   if (image === undefined) own.requireNamed();
@@ -82,6 +85,7 @@ export function egressController(values: FlagValues<typeof egressFlags & typeof 
           port,
           inCluster,
           metricsFrom,
+          metricsAuthorization,
         });
         controlEgresses(leading, egresses, { router, addressRanges });
         controlRights(leading, egresses);

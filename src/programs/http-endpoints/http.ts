@@ -5,6 +5,7 @@ import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { countRefusedScrape, type Registry } from "#base/metrics";
 import {
+  type Authorize,
   answerByPath,
   HttpEndpoint,
   type HttpRoutes,
@@ -38,17 +39,19 @@ export interface ServeRoutesOptions {
   readonly notFound?: string;
   /** Ranges of those who may read what is not health; empty: everybody. A port without health takes no connections of others. */
   readonly metricsFrom?: readonly Cidr[];
+  /** Asked for each request that is not for health. Default: everybody may. */
+  readonly authorize?: Authorize | undefined;
 }
 
 /** Serves plain HTTP for probes, scrapers and operators. Rejects with {@link HealthServerError} if listening fails. */
 export async function serveRoutes(
   { routes, log, onBug }: ServeRoutesDeps,
-  { address, notFound, metricsFrom = [] }: ServeRoutesOptions,
+  { address, notFound, metricsFrom = [], authorize }: ServeRoutesOptions,
 ): Promise<Endpoint> {
   const clients = new MetricsClients(metricsFrom, { onRefused: countRefusedScrape });
   const byPath = hasHealth(routes);
   const endpoint = new HttpEndpoint<undefined>({
-    answer: (request) => answerByPath(routes, request, { notFound, clients: byPath ? clients : undefined }),
+    answer: (request) => answerByPath(routes, request, { notFound, clients: byPath ? clients : undefined, authorize }),
     admits: byPath ? undefined : (ends) => clients.admits(ends),
     onBug,
     log,

@@ -10,6 +10,7 @@
 
 export { heapSnapshotFlag, serveHeapSnapshots } from "./heap-snapshot.ts";
 export { HealthServerError, metricsRoute, serveRoutes, textRoute } from "./http.ts";
+export { metricsAuthorizationFlag, metricsLogin } from "./metrics-authorization.ts";
 export { metricsFromFlag } from "./metrics-from.ts";
 export { serveHealth, serveMetrics } from "./probes.ts";
 export { profilingRoutes } from "./profiling.ts";

@@ -3,7 +3,9 @@ import { type Health, readiness } from "#base/health";
 import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import type { Registry } from "#base/metrics";
+import type { KubeApi } from "#kube/client";
 import { type Endpoint, metricsRoute, serveRoutes } from "./http.ts";
+import { metricsLogin } from "./metrics-authorization.ts";
 
 /** Serves `/healthz` (the process answers) and `/readyz` (its parts are ready). Rejects with `HealthServerError`. */
 export function serveHealth(
@@ -21,15 +23,31 @@ export function serveHealth(
   return serveRoutes({ routes, log, onBug: complain(log) }, { address, notFound });
 }
 
-/** Serves `/metrics` in the Prometheus text format, to the clients of some ranges, or to everybody without any. Rejects with `HealthServerError`. */
-export function serveMetrics(
-  { registry, log }: { readonly registry: Registry; readonly log: Logger },
-  { metricsAddr: address, metricsFrom }: { readonly metricsAddr: ListenAddress; readonly metricsFrom: readonly Cidr[] },
+/**
+ * Serves `/metrics` in the Prometheus text format, to the clients of some ranges, or to everybody without any. `api`: is asked with `--metrics-authorization`. Rejects with
+ * `HealthServerError`.
+ */
+export async function serveMetrics(
+  {
+    registry,
+    log,
+    api,
+  }: { readonly registry: Registry; readonly log: Logger; readonly api?: Pick<KubeApi, "request"> },
+  {
+    metricsAddr: address,
+    metricsFrom,
+    metricsAuthorization = false,
+  }: {
+    readonly metricsAddr: ListenAddress;
+    readonly metricsFrom: readonly Cidr[];
+    readonly metricsAuthorization?: boolean;
+  },
 ): Promise<Endpoint> {
+  const authorize = api === undefined ? undefined : await metricsLogin(metricsAuthorization, { api, log });
   const routes = { "/metrics": metricsRoute(registry) };
-  return serveRoutes(
+  return await serveRoutes(
     { routes, log, onBug: complain(log) },
-    { address, notFound: "not found: try /metrics", metricsFrom },
+    { address, notFound: "not found: try /metrics", metricsFrom, authorize },
   );
 }
 

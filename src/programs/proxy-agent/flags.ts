@@ -2,7 +2,7 @@ import { ConfigError, choiceFlag, durationFlag, integerFlag, repeatedFlag, strin
 import { Cidr } from "#base/ip";
 import { parseForwardDestination, parseTarget } from "#features/tunnel";
 import { type HostPort, parseHostPort } from "#wire/http-connect";
-import { heapSnapshotFlag, metricsFromFlag } from "../http-endpoints/index.ts";
+import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import { commaListFlag, gatesFlag, klogFlags, muxFlags, TIMEOUT_BOUNDS, workersFlag } from "../tunnel/index.ts";
 
 const file = (name: string, help: string) => stringFlag(name, "", help, "FILE");
@@ -73,7 +73,10 @@ const konnectivityFlags = {
     "default",
     "default: Leases if they are counted, else the servers' headers; max: the larger number",
   ),
-  kubeconfig: file("kubeconfig", "credentials of the API server for Leases; else the pod's own"),
+  kubeconfig: file(
+    "kubeconfig",
+    "credentials of the API server for Leases and --metrics-authorization; else the pod's own",
+  ),
   kubeApiContentType: stringFlag(
     "kube-api-content-type",
     "application/vnd.kubernetes.protobuf",
@@ -141,6 +144,7 @@ const ownFlags = {
     "CIDR",
   ),
   ...metricsFromFlag,
+  ...metricsAuthorizationFlag,
   ...heapSnapshotFlag,
   ...workersFlag,
   ...muxFlags,

@@ -2,7 +2,7 @@ import { choiceFlag, commaFlag, durationFlag, integerFlag, repeatedFlag, stringF
 import { Cidr } from "#base/ip";
 import { parseAllowedDestination } from "#features/tunnel";
 import { balancerFlags } from "../balancers/index.ts";
-import { heapSnapshotFlag, metricsFromFlag } from "../http-endpoints/index.ts";
+import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 import {
   commaListFlag,
   decimalFlag,
@@ -63,7 +63,7 @@ const konnectivityFlags = {
   authenticationAudience: stringFlag("authentication-audience", "", "audience that agents' tokens must have", "TEXT"),
   kubeconfig: file(
     "kubeconfig",
-    "credentials of the API server for TokenReviews, Leases and Nodes; else the pod's own",
+    "credentials of the API server for TokenReviews, Leases, Nodes and --metrics-authorization; else the pod's own",
   ),
   kubeconfigQps: decimalFlag(
     "kubeconfig-qps",
@@ -190,6 +190,7 @@ const ownFlags = {
     "require both a certificate and a token of agents; Konnectivity allows only one of the two",
   ),
   ...metricsFromFlag,
+  ...metricsAuthorizationFlag,
   ...balancerFlags,
   ...heapSnapshotFlag,
   ...workersFlag,

@@ -39,6 +39,8 @@ export interface ServiceProxyConfig extends NodeAwareProxyConfig {
   readonly metrics: ListenAddress | undefined;
   /** Ranges of those who may read what is not health there; empty: everybody. */
   readonly metricsFrom: readonly Cidr[];
+  /** Metrics and profiles ask for a token that the API server reviews. */
+  readonly metricsAuthorization: boolean;
   readonly bindAddressHardFail: boolean;
   readonly gates: FeatureGates;
   readonly conntrack: ConntrackSettings;
@@ -136,6 +138,7 @@ function resolve(
       undefined,
     ),
     metricsFrom: values.metricsFrom,
+    metricsAuthorization: values.metricsAuthorization,
     bindAddressHardFail: values.bindAddressHardFail,
     syncMs: values.syncPeriod,
     minSyncMs: values.minSyncPeriod,

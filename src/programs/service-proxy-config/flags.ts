@@ -12,7 +12,7 @@ import {
 } from "#base/config";
 import { Cidr } from "#base/ip";
 import { kubeFlags } from "../daemon/index.ts";
-import { heapSnapshotFlag, metricsFromFlag } from "../http-endpoints/index.ts";
+import { heapSnapshotFlag, metricsAuthorizationFlag, metricsFromFlag } from "../http-endpoints/index.ts";
 
 /** Name of a Node: an RFC 1123 subdomain. */
 const NODE_NAME = /^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$/;
@@ -122,6 +122,7 @@ export const serviceProxyFlags = {
   oomScoreAdj: integerFlag("oom-score-adj", -999, "OOM score of this process", { min: -1000, max: 1000 }),
   profiling: switchFlag("profiling", false, "serve profiles under /debug/pprof of the metrics address"),
   ...metricsFromFlag,
+  ...metricsAuthorizationFlag,
   ...heapSnapshotFlag,
   initOnly: switchFlag("init-only", false, "set kernel parameters, and exit"),
   cleanup: switchFlag("cleanup", false, "remove the tables of this proxy, and exit"),

@@ -40,7 +40,7 @@ import type { SockDiag } from "#kernel/sock-diag";
 import { isAway, KUBE_CONFIG_ERROR_CODES, KUBE_ERROR_CODES, type KubeApi, type Node } from "#kube/client";
 import { EventRecorder } from "#kube/events";
 import type { InformerHealth } from "#kube/informer";
-import { profilingRoutes, serveHeapSnapshots } from "../http-endpoints/index.ts";
+import { metricsLogin, profilingRoutes, serveHeapSnapshots } from "../http-endpoints/index.ts";
 import type { ServiceProxyConfig } from "../service-proxy-config/index.ts";
 import { addressGuard, findApiServer, namedAddresses } from "./address-guard.ts";
 import { areAdopted } from "./adopted.ts";
@@ -113,9 +113,10 @@ export async function serve(deps: ServeParts, signal: AbortSignal): Promise<void
   }
   if (config.metrics !== undefined) {
     const debug = config.profiling ? profilingRoutes() : undefined;
+    const authorize = await metricsLogin(config.metricsAuthorization, { api: deps.api, log });
     const server = new MetricsServer(
       { ...listen, registry, configz: () => config, debug },
-      { address: config.metrics, metricsFrom: config.metricsFrom, hardFail },
+      { address: config.metrics, metricsFrom: config.metricsFrom, authorize, hardFail },
     );
     group.spawn((at) => server.run({ signal: at }));
   }

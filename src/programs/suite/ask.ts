@@ -128,6 +128,12 @@ export async function askInstance(
       ? undefined
       : readFact(async () => {
           const { status, text } = await get(metrics, "/metrics");
+          const isClosed = status === 401 || status === 403;
+          if (isClosed)
+            throw new AnswerError(
+              "no-answer",
+              "/metrics is not for this client (--metrics-authorization, --metrics-from)",
+            );
           if (status !== 200) throw new AnswerError("foreign-answer", `/metrics answers with the status ${status}`);
           return parseExposition(text, STATUS_METRICS);
         });

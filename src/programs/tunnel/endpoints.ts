@@ -1,10 +1,11 @@
+import { systemClock } from "#base/clock";
 import type { ListenAddress } from "#base/config";
 import type { Cidr } from "#base/ip";
 import type { Logger } from "#base/log";
 import { type MetricValues, type Registry, readMetrics, sumMetrics } from "#base/metrics";
 import type { Worker, WorkerGroup } from "#base/workers";
-import type { HttpRoutes } from "#wire/http-endpoint";
-import { metricsRoute, serveHeapSnapshots, serveRoutes, textRoute } from "../http-endpoints/index.ts";
+import type { Authorize, HttpRoutes } from "#wire/http-endpoint";
+import { metricsLogin, metricsRoute, serveHeapSnapshots, serveRoutes, textRoute } from "../http-endpoints/index.ts";
 import {
   type CheckResult,
   type HealthSource,
@@ -29,13 +30,22 @@ export interface EndpointParts {
   readonly admin: ListenAddress;
   /** Ranges of those who may read metrics and profiles; empty: everybody. */
   readonly metricsFrom: readonly Cidr[];
+  /** Metrics and profiles ask for a token that the API server of this kubeconfig reviews. Default: they do not. */
+  readonly authorization?: MetricsAuthorization | undefined;
   /** Path of the socket for heap snapshots; empty: none. */
   readonly heapSnapshotSocket: string;
   readonly log: Logger;
   readonly onBug: (error: unknown) => void;
 }
 
-/** Serves both ports; a worker answers its leader instead, which has them. Rejects with `HealthServerError`. */
+/** Who asks the API server, and where that is. */
+export interface MetricsAuthorization {
+  readonly program: string;
+  /** Empty: as `openClient` finds it. */
+  readonly kubeconfig: string;
+}
+
+/** Serves both ports; a worker answers its leader instead, which has them. Rejects with `HealthServerError`, `KubeConfigError`. */
 export async function serveEndpoints(parts: EndpointParts, worker: Worker | undefined): Promise<AsyncDisposable> {
   const { registry, checks } = parts;
   if (worker === undefined) {
@@ -76,14 +86,28 @@ export function serveEndpointsOf(
 async function serve(parts: EndpointParts, source: HealthSource): Promise<AsyncDisposable> {
   const { log, onBug, unready, adminRoutes, metricsFrom } = parts;
   await using opened = new AsyncDisposableStack();
+  const clients = { metricsFrom, authorize: await loginOf(parts, opened) };
   opened.use(
-    await serveRoutes({ routes: healthRoutes(source, unready), log, onBug }, { address: parts.health, metricsFrom }),
+    await serveRoutes({ routes: healthRoutes(source, unready), log, onBug }, { address: parts.health, ...clients }),
   );
   opened.use(
-    await serveRoutes({ routes: adminRoutes(source.metrics), log, onBug }, { address: parts.admin, metricsFrom }),
+    await serveRoutes({ routes: adminRoutes(source.metrics), log, onBug }, { address: parts.admin, ...clients }),
   );
   opened.use(await serveHeapSnapshots({ log, onBug }, { path: parts.heapSnapshotSocket }));
   return opened.move();
+}
+
+async function loginOf(
+  { authorization, log }: EndpointParts,
+  opened: AsyncDisposableStack,
+): Promise<Authorize | undefined> {
+  if (authorization === undefined) return undefined;
+  const { program, kubeconfig } = authorization;
+  // The client is more code than the rest of a program without one.
+  const { openClient } = await import("../daemon/index.ts");
+  const path = kubeconfig === "" ? undefined : kubeconfig;
+  const api = opened.use(await openClient(program, { kubeconfig: path }, { clock: systemClock }));
+  return await metricsLogin(true, { api, log });
 }
 
 /** The fault of workers that have not answered. */

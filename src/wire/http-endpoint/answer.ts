@@ -9,6 +9,8 @@ export interface EndpointRequest {
   readonly query: URLSearchParams;
   /** The Host field; empty if there is none. */
   readonly host: string;
+  /** All values of the Authorization field. */
+  readonly authorization: readonly string[];
   /** The client's address; `undefined` on a UNIX socket. */
   readonly from: string | undefined;
   /** The address that the client connected to. */
@@ -47,6 +49,7 @@ export function requestOf(
     ...{ method: head.method, path: path === "" ? "/" : path, from, to },
     query: new URLSearchParams(at < 0 ? "" : target.slice(at + 1)),
     host: fieldValues(head, "host")[0] ?? "",
+    authorization: fieldValues(head, "authorization"),
   };
 }
 

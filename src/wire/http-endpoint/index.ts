@@ -13,5 +13,5 @@
 export type { EndpointAnswer, EndpointRequest } from "./answer.ts";
 export { HttpEndpoint, type HttpEndpointOptions, SOCKET_OPTIONS } from "./endpoint.ts";
 export { MetricsClients } from "./metrics-clients.ts";
-export { answerByPath, type HttpRoutes, hasHealth, hostNameOf } from "./routes.ts";
+export { type Authorize, answerByPath, type HttpRoutes, hasHealth, hostNameOf } from "./routes.ts";
 export { SharedText } from "./shared-text.ts";

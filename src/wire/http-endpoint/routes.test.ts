@@ -7,7 +7,7 @@ import { isForeignName } from "./routes.ts";
 
 const REQUEST: EndpointRequest = {
   ...{ method: "GET", path: "/", query: new URLSearchParams(), host: "localhost", from: "127.0.0.1", to: "127.0.0.1" },
-  signal: new AbortController().signal,
+  ...{ authorization: [], signal: new AbortController().signal },
 };
 
 test("answerByPath: a page in a browser of this machine gets health and metrics under a name of its own, and nothing else", async () => {
@@ -55,6 +55,31 @@ test("answerByPath: who may not read metrics reads health alone, and is told why
   for (const path of ["/healthz", "/livez", "/readyz", "/ready"])
     assert.deepEqual(await ask(path, "203.0.113.7"), { body: "b" }, path);
   assert.equal(refused, 3);
+});
+
+test("answerByPath: what is not health is asked about, after the address", async () => {
+  const asked: string[] = [];
+  const authorize = async ({ path, authorization }: EndpointRequest) => {
+    asked.push(path);
+    return authorization[0] === "good" ? undefined : { status: 401, body: "no" };
+  };
+  const clients = new MetricsClients([Cidr.parse("10.0.0.0/8")], { onRefused: () => undefined });
+  const routes = {
+    "/metrics": () => ({ body: "m" }),
+    "/debug/": () => ({ body: "d" }),
+    "/healthz": () => ({ body: "h" }),
+  };
+  const status = async (path: string, from: string, authorization: readonly string[]): Promise<number> =>
+    (await answerByPath(routes, { ...REQUEST, path, from, to: "192.0.2.1", authorization }, { clients, authorize }))
+      .status ?? 200;
+  for (const path of ["/metrics", "/debug/x"]) {
+    assert.equal(await status(path, "10.0.0.1", ["good"]), 200);
+    assert.equal(await status(path, "10.0.0.1", []), 401);
+    assert.equal(await status(path, "11.0.0.1", ["good"]), 403);
+  }
+  for (const from of ["10.0.0.1", "11.0.0.1"]) assert.equal(await status("/healthz", from, []), 200);
+  assert.equal(await status("/other", "10.0.0.1", []), 404);
+  assert.deepEqual(asked, ["/metrics", "/metrics", "/debug/x", "/debug/x"]);
 });
 
 test("isForeignName: any Host that is no address and not localhost, on loopback addresses alone", () => {

@@ -7,6 +7,9 @@ export type HttpRoutes = Readonly<
   Record<string, (request: EndpointRequest) => EndpointAnswer | Promise<EndpointAnswer>>
 >;
 
+/** The answer to a request whose sender may not have what it asks for; `undefined`: it may. */
+export type Authorize = (request: EndpointRequest) => Promise<EndpointAnswer | undefined>;
+
 /** What probes read: everybody may. */
 const HEALTH_PATHS: ReadonlySet<string> = new Set(["/healthz", "/livez", "/readyz", "/ready"]);
 /** What probes and scrapers read: it is no secret. */
@@ -20,7 +23,7 @@ export function hasHealth(routes: HttpRoutes): boolean {
 /**
  * Answers by path. On a loopback address only health and metrics are for whoever asks: a page in a browser of this machine reaches the port under a name of its
  * own (DNS rebinding), so there the Host of all other paths must be an address or `localhost`. Who is not among
- * `clients` reads health alone.
+ * `clients`, or is refused by `authorize`, reads health alone.
  */
 export function answerByPath(
   routes: HttpRoutes,
@@ -28,7 +31,12 @@ export function answerByPath(
   {
     notFound = "404 page not found",
     clients,
-  }: { readonly notFound?: string | undefined; readonly clients?: MetricsClients | undefined } = {},
+    authorize,
+  }: {
+    readonly notFound?: string | undefined;
+    readonly clients?: MetricsClients | undefined;
+    readonly authorize?: Authorize | undefined;
+  } = {},
 ): EndpointAnswer | Promise<EndpointAnswer> {
   const route = routeOf(routes, request.path);
   if (route === undefined) return { status: 404, body: `${notFound}\n` };
@@ -36,7 +44,8 @@ export function answerByPath(
     return { status: 403, body: "the Host of this request is neither an address nor localhost\n" };
   if (!HEALTH_PATHS.has(request.path) && clients?.admits(request) === false)
     return { status: 403, body: "your address is not in --metrics-from: only health is for you here\n" };
-  return route(request);
+  if (HEALTH_PATHS.has(request.path) || authorize === undefined) return route(request);
+  return authorize(request).then((refusal) => refusal ?? route(request));
 }
 
 function routeOf(routes: HttpRoutes, path: string): HttpRoutes[string] | undefined {

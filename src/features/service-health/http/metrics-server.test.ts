@@ -6,8 +6,12 @@ import { createRegistry } from "#base/metrics";
 import { type HttpRoutes, hostNameOf } from "#wire/http-endpoint";
 import { connected, eventually, probe, running } from "../testing/probe.ts";
 import { MetricsServer } from "./index.ts";
+import type { MetricsServerOptions } from "./metrics-server.ts";
 
-function metricsServer(debug?: HttpRoutes): { readonly server: MetricsServer; readonly bugs: unknown[] } {
+function metricsServer(
+  debug?: HttpRoutes,
+  options: Partial<MetricsServerOptions> = {},
+): { readonly server: MetricsServer; readonly bugs: unknown[] } {
   const bugs: unknown[] = [];
   const server = new MetricsServer(
     {
@@ -18,7 +22,7 @@ function metricsServer(debug?: HttpRoutes): { readonly server: MetricsServer; re
       clock: systemClock,
       log: nullLogger,
     },
-    { address: { host: "127.0.0.1", port: 0 } },
+    { address: { host: "127.0.0.1", port: 0 }, ...options },
   );
   return { server, bugs };
 }
@@ -42,6 +46,16 @@ test("MetricsServer: /metrics, /proxyMode, /healthz and /configz are as kube-pro
   for (const path of ["/", "/livez", "/debug/pprof/", "/metrics/x"]) {
     assert.equal((await probe(port, { path })).code, 404, path);
   }
+});
+
+test("MetricsServer: all but /healthz is for those who may", async () => {
+  const authorize = async () => ({ status: 401, body: "who?" });
+  const { server } = metricsServer({ "/debug/pprof/": () => ({ body: "d" }) }, { authorize });
+  await using _run = running(server);
+  const port = await eventually(() => server.port);
+  for (const path of ["/metrics", "/proxyMode", "/configz", "/debug/pprof/profile"])
+    assert.equal((await probe(port, { path })).code, 401, path);
+  assert.equal((await probe(port)).code, 200);
 });
 
 test("MetricsServer: debug routes answer with text, streams and their own codes", async () => {

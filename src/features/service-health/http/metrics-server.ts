@@ -1,7 +1,7 @@
 import type { ListenAddress } from "#base/config";
 import type { Cidr } from "#base/ip";
 import { countRefusedScrape, type Registry } from "#base/metrics";
-import { answerByPath, type HttpRoutes, MetricsClients, SharedText } from "#wire/http-endpoint";
+import { type Authorize, answerByPath, type HttpRoutes, MetricsClients, SharedText } from "#wire/http-endpoint";
 import type { EventSink } from "../events.ts";
 import { keepListening } from "./keep-listening.ts";
 import { type Listener, ProbeHttp, type ProbeHttpDeps } from "./probe-http.ts";
@@ -21,6 +21,8 @@ export interface MetricsServerOptions {
   readonly address: ListenAddress;
   /** Ranges of those who may read more than `/healthz`. Default, and empty: everybody. */
   readonly metricsFrom?: readonly Cidr[];
+  /** Asked for each request that is not for `/healthz`. Default: everybody may. */
+  readonly authorize?: Authorize | undefined;
   /** If true, `run` rejects if the address cannot be bound at once. Default: it tries without end. */
   readonly hardFail?: boolean;
 }
@@ -44,10 +46,10 @@ export class MetricsServer {
   /** Serves until the signal aborts. Rejects with the errors of {@link HealthServer.run}. */
   async run({ signal }: { readonly signal: AbortSignal }): Promise<void> {
     const { onEvent, log, clock } = this.#deps;
-    const { address, metricsFrom = [], hardFail = false } = this.#options;
+    const { address, metricsFrom = [], authorize, hardFail = false } = this.#options;
     const clients = new MetricsClients(metricsFrom, { onRefused: countRefusedScrape });
     const routes = this.#routes();
-    await using http = new ProbeHttp((request) => answerByPath(routes, request, { clients }), this.#deps);
+    await using http = new ProbeHttp((request) => answerByPath(routes, request, { clients, authorize }), this.#deps);
     const onListening = (listeners: readonly Listener[]): void => {
       this.#listeners = listeners;
     };
