@@ -179,6 +179,14 @@ test("docs/guides/tunnel.md: the example's rules are what the page says of them"
   };
   const node = credential({ cn: ["agent:n1"], o: ["agents"] });
   assert.equal(agent(node, "n1", "host=n1&default-route=true"), "node");
+  const manifest = readFileSync(
+    join(import.meta.dirname, "../../../../deploy/tunnel/proxy-agent.static-pod.yaml"),
+    "utf8",
+  );
+  const [, claims = ""] = manifest.split("--agent-identifiers=");
+  const identifiers = (claims.split("\n")[0] ?? "").replace("$(NODE_NAME)", "n1").replace("$(HOST_IP)", "192.0.2.1");
+  assert.equal(identifiers, "host=n1&host=192.0.2.1");
+  assert.equal(agent(node, "n1", identifiers), "node");
   const refused = agent(node, "n1", "host=n2");
   assert.ok(guide.includes(`the server refused (gRPC status 7): ${refused}\n`), refused);
   const spiffe = credential({ uri: ["spiffe://cluster.local/ns/kube-system/sa/agent/node/n1"] });

@@ -266,7 +266,7 @@ function registerAgent(
     admission,
   });
   if (admission !== undefined) followAdmission(admission, backend, { peer: peer.address, deps });
-  const session = deps.reverse?.session({ agentID, peer });
+  const session = deps.reverse?.session({ agentID, peer, identity });
   const acceptors = reverseAcceptors(mux, session, deps, options);
   metrics.grpcConnections("Connect", 1);
   backends.add(backend);

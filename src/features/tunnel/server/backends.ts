@@ -259,17 +259,17 @@ export class Backends {
   pick(address: string, except: readonly Backend[] = []): Backend | undefined {
     const host = destinationHost(address);
     const isTrial = this.#silent.size > 0 && except.length === 0 && this.#random() * TRIAL_DIALS < 1;
-    const identities = new Set(except.flatMap(({ identity }) => identity ?? []));
+    const identities = except.flatMap(({ identity }) => identity ?? []);
     for (const strategy of this.#strategies) {
       const eligible = ({ backend }: Agent): Backend | undefined =>
         backend !== undefined && suits(backend, strategy, host) && !except.includes(backend) ? backend : undefined;
       const ofOthers = (agent: Agent): Backend | undefined => {
         const backend = eligible(agent);
-        return backend?.identity !== undefined && identities.has(backend.identity) ? undefined : backend;
+        return backend?.identity !== undefined && identities.includes(backend.identity) ? undefined : backend;
       };
       const found =
         (isTrial ? this.#trial(strategy, host) : undefined) ??
-        (identities.size > 0 ? this.#find(strategy, host, ofOthers) : undefined) ??
+        (identities.length > 0 ? this.#find(strategy, host, ofOthers) : undefined) ??
         this.#find(strategy, host, eligible);
       if (found !== undefined) return found;
     }

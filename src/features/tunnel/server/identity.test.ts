@@ -236,3 +236,31 @@ test("ProxyServer: an agentID that another identity has is another agent, and ta
   await bed.agent("good", CLAIMS);
   for (const host of HOSTS) assert.equal(bed.proxy.backends.pick(`${host}:1`)?.identity, "good");
 });
+
+test("ProxyServer: an agent gets dials to an address from when it is its Node's until it is not, and loses its stream with its rule", async () => {
+  const owned = new Set<string>();
+  const nodes = { isOwner: (_node: string, address: string) => owned.has(address), confirm: () => false };
+  const rules = 'rules: [{name: r, certificate: {commonName: "{name}"}, nodeAddresses: true}]';
+  const gate = new RuleGate(parseAgentRules(rules, "rules"), { agents: 0, streams: 0 }, nodes);
+  const withCertificate: AgentGate = {
+    admit: (_none, registration) => {
+      const certificate = { commonNames: [registration.agentID], organizations: [], dnsNames: [], uris: [] };
+      return gate.admit({ certificate, token: undefined }, registration);
+    },
+  };
+  await using bed = await Bed.open({ strategies: ["destHost"], gate: withCertificate });
+  const agent = await bed.rawAgent("n1", [], "ipv4=192.0.2.1");
+  const picked = (): string | undefined => bed.proxy.backends.pick("192.0.2.1:10250")?.identity;
+  assert.deepEqual([picked(), bed.proxy.backends.isReady], [undefined, false]);
+  owned.add("192.0.2.1");
+  gate.judgeAgain();
+  assert.deepEqual([picked(), bed.proxy.backends.isReady], ["r/n1", true]);
+  owned.clear();
+  gate.judgeAgain();
+  assert.deepEqual([picked(), agent.isEnded], [undefined, false]);
+  gate.replace(parseAgentRules("rules: [{name: r, certificate: {commonName: n2}}]", "rules"));
+  await until(() => agent.isEnded);
+  assert.deepEqual([bed.proxy.backends.all, gate.streams.size], [[], 0]);
+  assert.equal(bed.serverCounts.get("agentRefused no-rule"), 1);
+  assert.deepEqual(bed.bugs, []);
+});
